@@ -83,7 +83,6 @@ def progress_bar(description: str, total: int) -> Iterator[Advance]:
     """Show a progress bar, or a spinner if the number of steps is unknown.
 
     Args:
-        description: of the work.
         total: number of steps; 0 if unknown.
 
     Yields:
@@ -115,9 +114,6 @@ def progress_bar(description: str, total: int) -> Iterator[Advance]:
 def counting(description: str) -> Iterator[Callable[[int, int], None]]:
     """Show a progress bar from the first step on, if there is one.
 
-    Args:
-        description: of the work.
-
     Yields:
         A function to call with the number of steps done and of all steps.
     """
@@ -136,9 +132,6 @@ def counting(description: str) -> Iterator[Callable[[int, int], None]]:
 def inference_bar(images: int) -> Iterator[Callable[[Step], None]]:
     """Show a progress bar over the images of an inference, which moves with every round, prepared or not.
 
-    Args:
-        images: number of images.
-
     Yields:
         A function to call after each exchange.
     """
@@ -155,7 +148,6 @@ def show(title: str, facts: Mapping[str, object]) -> None:
     """Print a title and its facts on aligned lines.
 
     Args:
-        title: heading.
         facts: value by name; not empty.
     """
     console.print(f"[bold]{title}[/bold]")
@@ -165,11 +157,7 @@ def show(title: str, facts: Mapping[str, object]) -> None:
 
 
 def show_text(text: str) -> None:
-    """Print a text as it is.
-
-    Args:
-        text: of any number of lines.
-    """
+    """Print a text as it is."""
     console.print(text, soft_wrap=True, markup=False)
 
 
@@ -186,7 +174,6 @@ def show_rows(title: str, rows: Sequence[Mapping[str, str]]) -> None:
     """Print a table on aligned lines; the first two columns are names.
 
     Args:
-        title: heading.
         rows: cell by column, all with the same columns; not empty.
     """
     table = [tuple(rows[0]), *(tuple(row.values()) for row in rows)]

@@ -186,18 +186,12 @@ def weighted(loss: Tensor, share_size: int, batch_size: int) -> Tensor:
 
     Args:
         loss: mean over this process's share, (); NaN if the share is empty.
-        share_size: images in the share.
-        batch_size: images in the batch.
     """
     return loss * (share_size / batch_size) if share_size else loss.nan_to_num(nan=0.0)
 
 
 def sum_gradients_(model: nn.Module) -> None:
-    """Replace every gradient by its sum over the processes.
-
-    Args:
-        model: whose parameters have gradients.
-    """
+    """Replace every gradient by its sum over the processes."""
     if not _together():
         return
     gradients = [p.grad for p in model.parameters() if p.grad is not None]

@@ -49,7 +49,6 @@ def listed(names: list[str], most: int = 5) -> str:
     """Return names in one line, the first ones of many.
 
     Args:
-        names: of what breaks a rule.
         most: as many at most.
 
     >>> listed(["a", "b", "c"], most=2)
@@ -61,9 +60,6 @@ def listed(names: list[str], most: int = 5) -> str:
 
 def first_line(error: Exception) -> str:
     """Return the first line of what another library says; the error's name if it says nothing.
-
-    Args:
-        error: of the library.
 
     >>> first_line(ValueError("one")), first_line(KeyError())
     ('one', 'KeyError')

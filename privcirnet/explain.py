@@ -19,10 +19,6 @@ def meanings(schema: type, prefix: str = "") -> dict[str, str]:
     """Return what each setting means, by its name in a command line; those of groups within are ``group.setting``.
 
     It is the docstring below a field, or the line under "Attributes" in the class's.
-
-    Args:
-        schema: dataclass of the settings.
-        prefix: of the names.
     """
     texts = {}
     for kind in (kind for kind in reversed(schema.__mro__) if is_dataclass(kind)):
@@ -56,7 +52,6 @@ def listing(schema: type, settings: Mapping[str, Any], groups: Mapping[str, Sequ
     """Return the lines of all settings, and before a group's those that it can be.
 
     Args:
-        schema: dataclass of the settings.
         settings: value by name, nested as the schema.
         groups: options by group.
         width: columns of the terminal, 60 at least.
@@ -75,9 +70,6 @@ def listing(schema: type, settings: Mapping[str, Any], groups: Mapping[str, Sequ
 
 def written(value: Any) -> str:
     """Return a value as it is written in a command line.
-
-    Args:
-        value: of a setting.
 
     >>> [written(value) for value in (True, [1, 2], "", {"a": {"b": 1.5}})]
     ['true', '[1,2]', '', '{a:{b:1.5}}']

@@ -26,7 +26,6 @@ def grouped_bars(path: Path, rows: Sequence[Mapping[str, Any]], title: str) -> N
     Args:
         path: PNG or SVG to write.
         rows: with keys layer, name, seconds_total, speedup.
-        title: of the picture.
     """
     groups = list(dict.fromkeys(row["layer"] for row in rows))
     names = list(dict.fromkeys(row["name"] for row in rows))
@@ -59,7 +58,6 @@ def roofline(path: Path, rows: Sequence[Mapping[str, Any]], machine: Mapping[str
         path: PNG or SVG to write.
         rows: with keys layer, words, products, seconds (of "all" threads).
         machine: peak words and products per second.
-        title: of the picture.
     """
     figure, axes = plt.subplots(figsize=(7.2, 4.6), layout="constrained")
     bandwidth, peak = 8 * machine["words"], machine["products"]
@@ -89,7 +87,6 @@ def curves(path: Path, history: Sequence[Mapping[str, float]], title: str) -> No
     Args:
         path: PNG or SVG to write.
         history: per epoch, with keys epoch, loss, top1, learning_rate; not empty.
-        title: of the picture.
     """
     panels = {"loss": "training loss, nats", "top1": "held-out top-1, %", "learning_rate": "learning rate"}
     heights = {"height_ratios": (3, 3, 1.4)}
@@ -128,7 +125,6 @@ def pareto(
         front: (seconds, sensitivity) of the sweep; may be empty.
         uniform: (seconds, sensitivity) by block size.
         chosen: (seconds, sensitivity) of the plan.
-        title: of the picture.
     """
     figure, axes = plt.subplots(figsize=(7.2, 4.6), layout="constrained")
     if front:
@@ -158,7 +154,6 @@ def sensitivities(path: Path, omega: Mapping[str, Mapping[int, float]], chosen: 
         path: PNG or SVG to write.
         omega: by layer name and block size.
         chosen: block size by layer name.
-        title: of the picture.
     """
     sizes = sorted({b for row in omega.values() for b in row if b > 1}) or [1]
     values = np.array([[row.get(b, np.nan) for b in sizes] for row in omega.values()], dtype=float)
@@ -182,7 +177,6 @@ def blocks(path: Path, chosen: Mapping[str, int], title: str) -> None:
     Args:
         path: PNG or SVG to write.
         chosen: block size by layer name, in order.
-        title: of the picture.
     """
     figure, axes = plt.subplots(figsize=(max(5.0, 1.6 + 0.24 * len(chosen)), 3.8), layout="constrained")
     axes.bar(range(len(chosen)), list(chosen.values()), color=_SHADES[2])
@@ -205,7 +199,6 @@ def predicted_against_real(path: Path, rows: Sequence[Mapping[str, Any]], kinds:
         path: PNG or SVG to write.
         rows: with keys b, each of the kinds, and the measured one.
         kinds: keys of predictions, one panel each.
-        real: key of the measured rise, nats.
     """
     figure, panels = plt.subplots(1, len(kinds), figsize=(4.6 * len(kinds), 4.0), sharey=True, layout="constrained")
     for axes, kind in zip(np.atleast_1d(panels), kinds, strict=True):
@@ -260,7 +253,6 @@ def save(figure: Any, path: Path) -> None:
     """Write a picture whole or not at all, and forget it.
 
     Args:
-        figure: the picture.
         path: PNG or SVG to write.
     """
     try:

@@ -52,7 +52,6 @@ def script(schema: type, name: str = "") -> Callable[[Callable[[Any], None]], Ca
     and settings of its own. --help is ours: it says what each setting means.
 
     Args:
-        schema: dataclass of the settings.
         name: of the command; empty for that of main's file.
 
     Returns:
@@ -113,8 +112,6 @@ def composed(name: str, schema: type, overrides: list[str]) -> Any:
     """Return the settings that a command has under overrides, as an instance of their schema.
 
     Args:
-        name: of the command.
-        schema: dataclass of its settings.
         overrides: "setting=value" each.
 
     Raises:
@@ -167,8 +164,6 @@ def explained(name: str, schema: type, overrides: list[str]) -> str:
     """Return the text of a command's --help: what it does, and all settings as they are under overrides.
 
     Args:
-        name: of the command.
-        schema: dataclass of its settings.
         overrides: "setting=value" each.
 
     Raises:
@@ -188,10 +183,6 @@ def explained(name: str, schema: type, overrides: list[str]) -> str:
 def again(name: str, schema: type) -> Any:
     """Return the settings of the command that runs, read again: files may have changed since it began.
 
-    Args:
-        name: of the command.
-        schema: dataclass of its settings.
-
     Raises:
         RuleError: they break a rule now.
     """
@@ -204,12 +195,7 @@ def _overrides() -> list[str]:
 
 
 def offers(name: str, schema: type) -> list[str]:
-    """Return what can be set in a command line: "setting=" each, and "group=option".
-
-    Args:
-        name: of the command.
-        schema: dataclass of its settings.
-    """
+    """Return what can be set in a command line: "setting=" each, and "group=option"."""
     ConfigStore.instance().store(name=f"{name}_schema", node=schema)
     with _opened():
         found = hydra.compose(name, return_hydra_config=True)

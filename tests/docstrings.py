@@ -1,8 +1,8 @@
 """What docstrings of public functions must say, read from the source; `python -m tests.docstrings PATH ...` lists gaps.
 
-Arguments are all listed under Args, what comes back is said under Returns or Yields or by a summary that begins with
-the verb, and errors that the function raises itself stand under Raises. A method that implements a documented interface
-may say ``See :meth:`...``` instead.
+Args has what types and names don't say, and nothing that is no argument; the package's public functions list all. What
+comes back is said under Returns or Yields or by a summary that begins with the verb, and errors that the function raises
+itself stand under Raises. A method that implements a documented interface may say ``See :meth:`...``` instead.
 """
 
 import ast
@@ -10,6 +10,8 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+
+import privcirnet
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -32,7 +34,7 @@ def gaps(path: Path) -> list[str]:
     """What is missing in a file, a line for each function."""
     found = []
     for name, function in public_functions(ast.parse(path.read_text())):
-        missing = _missing(function)
+        missing = _missing(function, name.partition(".")[0] in privcirnet.__all__)
         if missing:
             found.append(f"{path}:{function.lineno} {name}: {', '.join(missing)}")
     return found
@@ -45,12 +47,16 @@ def arguments(function: Function) -> list[str]:
     return [a.arg for a in every if a.arg not in _IGNORED]
 
 
-def _missing(function: Function) -> list[str]:
+def _missing(function: Function, public: bool) -> list[str]:
     text, names = ast.get_docstring(function) or "", arguments(function)
     if not names or {_name(d) for d in function.decorator_list} & _PROPERTIES or text.startswith("See :meth:"):
         return []
     listed = _section(text, "Args")
-    missing = [f"argument {name}" for name in names if not re.search(rf"^ *\**{name}\b.*:", listed, re.MULTILINE)]
+    entries = " ".join(re.findall(r"^    (\**\w+(?:, \**\w+)*)(?: \(.*?\))?:", listed, re.MULTILINE))
+    described = re.findall(r"\w+", entries)
+    missing = [f"no argument {name}" for name in described if name not in names]
+    if public:
+        missing += [f"argument {name}" for name in names if name not in described]
     returns = function.returns
     silent = returns is None or (isinstance(returns, ast.Constant) and returns.value is None)
     if not (silent or re.match(r"(Return|Yield)", text) or _section(text, "Returns") or _section(text, "Yields")):

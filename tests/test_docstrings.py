@@ -1,4 +1,4 @@
-"""Every public function says what it takes, returns and raises; the checker can fail."""
+"""Every public function says what it returns and raises, and what types and names leave open; the checker can fail."""
 
 import pytest
 
@@ -31,11 +31,13 @@ def test_no_public_function_of_the_package_has_a_gap():
     ("before", "after", "gap"),
     [
         ("", "", None),
-        ("        height: in pixels.\n", "", "area: argument height"),
+        ("        height: in pixels.\n", "", None),
+        ("        height: in pixels.\n", "        depth: in pixels.\n", "area: no argument depth"),
         ("Return the area", "The area", "area: what it returns"),
         ("        RuleError: it is empty.\n", "        ValueError: it is empty.\n", "area: raises RuleError"),
         ('    """Return', '    """See :meth:`other`. Return', None),
         ("def area", "def _area", None),
+        ("def area(", "def fuse(depth: int, ", "fuse: argument depth"),
     ],
 )
 def test_the_checker_finds_what_is_missing(tmp_path, before, after, gap):

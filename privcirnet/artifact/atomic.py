@@ -72,11 +72,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def forget_drafts(folder: Path) -> None:
-    """Remove the drafts that killed processes left in a folder; nobody else may be writing there now.
-
-    Args:
-        folder: to clean.
-    """
+    """Remove the drafts that killed processes left in a folder; nobody else may be writing there now."""
     for draft in folder.glob(f".*{_DRAFT}"):
         draft.unlink(missing_ok=True)
 

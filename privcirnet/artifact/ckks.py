@@ -33,8 +33,6 @@ def write_ckks(folder: Path, program: CkksProgram, about: Mapping[str, Any], key
 
     Args:
         folder: where; an older program there is replaced when the new one is complete.
-        program: normalized.
-        about: further public facts for the manifest.
         key: signs the program; None for a program without a signature.
 
     Raises:

@@ -56,10 +56,6 @@ def seal(
     """Write the manifest, with the checksums of the files, and the signatures.
 
     Args:
-        draft: the folder.
-        about: facts of the manifest.
-        written: names of the other files.
-        description: what the program's server tells clients.
         key: signs the program; None for a program without a signature.
     """
     facts = json.loads(json.dumps(dict(about)))
@@ -99,10 +95,8 @@ def read_manifest(folder: Path, key: PublicKey | None, name: str, versions: Sequ
     """Return a program's manifest, with its checksums.
 
     Args:
-        folder: of the program.
         key: that must have signed it; None for any program.
         name: of the format that it must have.
-        versions: of it that are read.
 
     Raises:
         RuleError: missing, damaged, foreign, or not signed with the key.
@@ -129,9 +123,6 @@ def checked_files(
     """Return the bytes of a program's files, all of them being what the manifest says.
 
     Args:
-        folder: of the program.
-        data: the manifest, which loses its checksums.
-        needed: names of the files that are read.
         others: names of further files, which are only checked.
 
     Raises:
@@ -156,11 +147,7 @@ def checked_files(
 
 
 def format_of(folder: Path) -> str:
-    """Return the format that a folder's manifest names; "" if there is none.
-
-    Args:
-        folder: of a program, perhaps.
-    """
+    """Return the format that a folder's manifest names; "" if there is none."""
     try:
         return str(read_json(Path(folder) / MANIFEST, "a manifest", "").get("format"))
     except RuleError:

@@ -33,8 +33,6 @@ def write_leveled(
 
     Args:
         folder: where; an older program there is replaced when the new one is complete.
-        program: with weights.
-        about: further public facts for the manifest.
         key: signs the program; None for a program without a signature.
 
     Raises:

@@ -12,9 +12,7 @@ def write_plan(path: Path, block_sizes: Mapping[str, int], **about: Any) -> None
     """Write plan.json: the block size of every weighted layer, by module name, and how it was found.
 
     Args:
-        path: of the file.
         block_sizes: by module name.
-        about: further facts, as plain data.
 
     Raises:
         RuleError: the disk is full.
@@ -27,7 +25,6 @@ def read_plan(path: Path, **expected: str) -> dict[str, int]:
     """Read plan.json.
 
     Args:
-        path: of the file.
         expected: facts that it must have, such as ``model`` and ``checkpoint``; keys that the plan lacks are not
             checked.
 

@@ -59,8 +59,6 @@ def write_program(
 
     Args:
         folder: where; an older program there is replaced when the new one is complete.
-        program: with weights.
-        about: further public facts for the manifest.
         full: also write every encoded plaintext as n coefficients mod t.
         replace: whether an existing program may be replaced.
         key: signs the program; None for a program without a signature.
@@ -133,9 +131,6 @@ def read_measured(folder: Path) -> tuple[Profile | None, dict[str, float]]:
 def spectra(program: Program) -> dict[str, Residues]:
     """Return the weight spectra of every linear node: each distinct slot value of its plaintexts, once.
 
-    Args:
-        program: with weights.
-
     Returns:
         Residues mod t, of the layer's ``spectrum_shape``, by node.
     """
@@ -147,9 +142,7 @@ def plaintext_coefficients(layer: Layer, spectrum: Residues, t: int) -> tuple[np
     """Return every encoded plaintext of a layer as a polynomial.
 
     Args:
-        layer: with its plan.
         spectrum: of its weights, see :func:`spectra`.
-        t: plain modulus.
 
     Returns:
         (products (m, 5): piece, target, giant, baby, source; coefficients (m, n) of 1, X, ..., mod t).
@@ -220,8 +213,6 @@ def checked_tensor(tensors: Mapping[str, np.ndarray], name: str, shape: tuple[in
     """Return a tensor of a program's file.
 
     Args:
-        tensors: of the file.
-        name: of the tensor.
         shape: that it must have.
 
     Raises:

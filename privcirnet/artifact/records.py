@@ -25,10 +25,6 @@ VERSION = 1
 def write_text(path: Path, text: str) -> None:
     """Write a text file atomically.
 
-    Args:
-        path: of the file.
-        text: its contents.
-
     Raises:
         RuleError: the disk is full.
     """
@@ -39,10 +35,6 @@ def write_text(path: Path, text: str) -> None:
 def write_json(path: Path, data: Mapping[str, Any]) -> None:
     """Write a JSON file atomically, indented, keys in the order given.
 
-    Args:
-        path: of the file.
-        data: plain data.
-
     Raises:
         RuleError: the disk is full.
     """
@@ -51,11 +43,6 @@ def write_json(path: Path, data: Mapping[str, Any]) -> None:
 
 def read_json(path: Path, what: str, remedy: str) -> dict[str, Any]:
     """Read a JSON object.
-
-    Args:
-        path: of the file.
-        what: name of what it holds, for errors.
-        remedy: for errors.
 
     Returns:
         The object.
@@ -88,7 +75,6 @@ class Checkpoint:
     """A trained network as stored.
 
     Attributes:
-        tensors: the state dict as arrays.
         model: name of a network of privcirnet.models or timm.
         stage: "train", "finetune", "replace" or "qat".
         block_sizes: block size by module name ({}: dense).
@@ -117,10 +103,6 @@ class Checkpoint:
 def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
     """Write one safetensors file whose metadata says what the tensors are.
 
-    Args:
-        path: of the file.
-        checkpoint: tensors and facts.
-
     Raises:
         RuleError: the disk is full.
     """
@@ -140,9 +122,6 @@ def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
 
 def read_checkpoint(path: Path) -> Checkpoint:
     """Read a checkpoint.
-
-    Args:
-        path: of the file.
 
     Returns:
         Tensors and facts.
@@ -179,9 +158,6 @@ def _bits(stored: list[int]) -> Bits:
 def read_profile(path: Path) -> Profile:
     """Read a cost profile.
 
-    Args:
-        path: of the file.
-
     Returns:
         The profile.
 
@@ -216,7 +192,6 @@ def write_arrays(path: Path, **arrays: np.ndarray) -> None:
     """Write named arrays as an npz file, atomically.
 
     Args:
-        path: of the file.
         arrays: by name.
 
     Raises:
@@ -232,9 +207,7 @@ def write_tensors(path: Path, tensors: Mapping[str, np.ndarray], about: dict[str
     The library writes an array's memory as it lies, so a transposed view is laid out first.
 
     Args:
-        path: of the file.
         tensors: by name.
-        about: metadata.
     """
     laid_out = {name: np.asarray(tensor, order="C") for name, tensor in tensors.items()}
     safetensors.numpy.save_file(laid_out, path, metadata=about)
@@ -242,12 +215,6 @@ def write_tensors(path: Path, tensors: Mapping[str, np.ndarray], about: dict[str
 
 def check_format(about: Mapping[str, Any], name: str, path: Path, versions: Sequence[int] = (VERSION,)) -> None:
     """Raise unless a file says that it is of this format and version.
-
-    Args:
-        about: facts of the file.
-        name: of the format.
-        path: of the file, for errors.
-        versions: that are read.
 
     Raises:
         RuleError: it is of another format or version.

@@ -23,11 +23,9 @@ class Solution:
 
     Attributes:
         block_sizes: Block size for each layer name.
-        sensitivity: Sum of the layers' sensitivities.
         latency: Sum of the layers' latencies, seconds.
         status: The solver's status, "Optimal".
         gap: Relative excess of the sensitivity over the optimum that the solver could not rule out; 0 for the optimum.
-        seconds: Time that solving took.
         composed: Layers that are one with the layer before them; the latency is with them.
     """
 
@@ -45,9 +43,7 @@ class Cap:
     """A limit besides latency.
 
     Attributes:
-        name: Name of the limited amount, for messages.
         table: The amount by layer name and block size, for the same layers and block sizes.
-        limit: Limit of the sum over the network.
     """
 
     name: str
@@ -74,13 +70,7 @@ class Composable:
     amounts: Table
 
     def gain(self, name: str, table: Table, b: int) -> float:
-        """Return what composing adds to an amount, usually less than nothing.
-
-        Args:
-            name: Of the amount.
-            table: The amount of single layers.
-            b: Block size of both.
-        """
+        """Return what composing adds to an amount, usually less than nothing."""
         return self.amounts[name][b] - table[self.first][b] - table[self.second][b]
 
 
@@ -91,7 +81,6 @@ class Rules:
     Attributes:
         pinned: Block size by name, of layers that have no choice.
         equal: Groups of names whose layers must have the same block size; no layer in two of them.
-        caps: Limits on other amounts.
         pairs: Layers that may be composed; no layer in two of them.
     """
 
@@ -139,7 +128,6 @@ def uniform_latency(latency: Table, b: int) -> float:
 
     Args:
         latency: Seconds by layer name and block size.
-        b: Block size.
 
     Raises:
         RuleError: A layer has no block size up to b.
@@ -171,7 +159,6 @@ def least(name: str, table: Table, groups: Groups, pairs: Sequence[Composable] =
     """Return the least amount of any assignment; a lower bound where composable layers are in groups with others.
 
     Args:
-        name: Of the amount.
         table: Amount by layer name and block size.
         groups: From :func:`groups_of`.
         pairs: Layers that may be composed.
@@ -205,9 +192,7 @@ def check_tables(first_title: str, first: Table, title: str, table: Table) -> No
 
     Args:
         first_title: Name of the first table, for messages.
-        first: A table.
         title: Name of the second table, for messages.
-        table: The other table.
 
     Raises:
         RuleError: They are empty, their keys differ, or an entry is negative, infinite or NaN.
@@ -235,7 +220,6 @@ def groups_of(latency: Table, rules: Rules) -> Groups:
 
     Args:
         latency: A table of all layers and block sizes.
-        rules: Pins and equal groups.
 
     Returns:
         For each group, by its first layer's name, all its names and its block sizes. A layer that is in no equal group

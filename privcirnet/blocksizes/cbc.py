@@ -26,10 +26,6 @@ class Cbc(pulp.COIN_CMD):
     def actualSolve(self, lp: pulp.LpProblem, **settings: Any) -> int:
         """Solve a programme, as PuLP asks its solvers to.
 
-        Args:
-            lp: the programme; its variables get their values.
-            settings: none.
-
         Returns:
             PuLP's number for how it ended.
 

@@ -23,7 +23,6 @@ class CkksFigures:
 
     Attributes:
         table: by layer and block size; all block sizes of a layer have the same.
-        rehearsed: the circuit, and what it takes.
     """
 
     table: Mapping[str, Mapping[int, Figures]]
@@ -59,8 +58,6 @@ def ckks_figures(program: CkksProgram, block_sizes: Sequence[int], padded: Colle
     its bootstrapping, and its phases before a stride.
 
     Args:
-        program: of the dense network.
-        block_sizes: candidates.
         padded: layers that may be padded where a block size does not divide.
 
     Raises:

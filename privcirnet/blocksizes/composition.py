@@ -24,7 +24,6 @@ def composed_shape(pair: Pair, shapes: Mapping[str, LinearShape]) -> LinearShape
     """Return the dimensions of the layer that takes the place of both.
 
     Args:
-        pair: two layers.
         shapes: dimensions by layer name.
     """
     first, second = shapes[pair.first], shapes[pair.second]
@@ -43,12 +42,9 @@ def composed_figures(
     """Return predictions for composed layers, by the second layer's name and block size, each with its cheapest plan.
 
     Args:
-        found: pairs that can be composed.
         shapes: dimensions by layer name.
         table: of the single layers; block sizes that both have and that divide the channels are looked at.
-        profile: operation times.
         link: network between client and server.
-        family: encodings to choose from.
     """
     composed: dict[str, dict[int, Figures]] = {}
     for pair in found:
@@ -64,8 +60,6 @@ def composables(found: Sequence[Pair], figures: FigureTable, limited: str) -> li
     """Return the pairs as the integer program knows them.
 
     Args:
-        found: pairs that can be composed.
-        figures: predictions for composed layers.
         limited: name of the prediction that the budget limits.
     """
     tables = {name: amounts_of(figures, what) for what, name in CAPS.items()} | {LATENCY: amounts_of(figures, limited)}
@@ -83,9 +77,7 @@ def paying(
     Args:
         model: not fused; left as it was.
         image: (1, C, H, W).
-        profile: operation times.
         link: network between client and server.
-        family: encodings to choose from.
         what: the prediction that is compared, a name of :class:`Figures`.
 
     Returns:

@@ -31,7 +31,6 @@ class Estimate:
 
     Attributes:
         value: over all samples.
-        error: standard error; infinite for a single group.
     """
 
     value: float
@@ -75,11 +74,7 @@ class Information:
             self._per_sum *= 2
 
     def mean(self, name: str) -> Tensor:
-        """Return the information of all samples in one layer's weight.
-
-        Args:
-            name: of the layer.
-        """
+        """Return the information of all samples in one layer's weight."""
         whole = _added([*self._sums, *self._open], name)
         return whole.of[name] / whole.size
 
@@ -87,7 +82,6 @@ class Information:
         """Return Omega of one layer by block size.
 
         Args:
-            name: of the layer.
             weight: dense, (out, in, *kernel).
             block_sizes: that its dimensions admit, padded or not.
             damping: of the projection, see :func:`privcirnet.functional.sensitivity.damped`.

@@ -38,7 +38,6 @@ class Figures:
         client: seconds, to encrypt and to decrypt.
         network: seconds, for the bytes and the round trips.
         sent: bytes, both ways.
-        rounds: round trips.
         memory: bytes of weights that the server keeps encoded.
         online: seconds of the server when the image comes, if all of the above was done before; 0 if the profile was
             measured without.
@@ -133,7 +132,6 @@ def figure_table(
 
     Args:
         shapes: dimensions by layer name, from :func:`layer_shapes`.
-        block_sizes: candidates; grouped convolutions stay dense.
         goal: operation times, the network between client and server, encodings to choose from.
         padded: layers that may be padded where a block size does not divide.
         together: images that are prepared at once: a layer is priced by the stack (:mod:`planning.stacks`) that takes
@@ -176,7 +174,6 @@ def amounts_of(table: FigureTable, what: str) -> dict[str, dict[int, float]]:
 
     Args:
         table: predictions by layer and block size.
-        what: name of the attribute.
     """
     return {name: {b: getattr(figures, what) for b, figures in row.items()} for name, row in table.items()}
 
@@ -195,8 +192,6 @@ def figures_of_layer(layer: Layer, profile: Profile, link: Link) -> Figures:
     """Return the predictions for one planned layer.
 
     Args:
-        layer: planned.
-        profile: operation times.
         link: network between client and server.
     """
     cost = linear_cost(layer, profile, link)

@@ -29,13 +29,7 @@ class LeveledFigures:
 
     Attributes:
         table: by layer and block size.
-        planner: name of the plan.
-        ring_degree: n.
         log_q: bits of q, special prime included.
-        plain_moduli: how many.
-        bits: of the results, sign included.
-        depth_products: products with weights on the longest way.
-        depth_squares: squares on it.
     """
 
     table: Mapping[str, Mapping[int, Figures]]
@@ -62,8 +56,6 @@ def leveled_figures(
     """Return predictions by layer and admissible block size, those that the plan has room for.
 
     Args:
-        network: dense.
-        block_sizes: candidates.
         profile: operation times; they are scaled to the network's parameters.
         padded: layers that may be padded where a block size does not divide.
         planners: names of the plans that compete; none: those of :data:`leveled.plans.OWN`.
@@ -97,14 +89,7 @@ def leveled_figures(
 
 
 def seconds_of(circuit: Circuit, layer: str, profile: Profile, parameters: LeveledParameters) -> float:
-    """Return the server's seconds of one layer and its square.
-
-    Args:
-        circuit: of the network.
-        layer: its name.
-        profile: operation times at the parameters.
-        parameters: of the network.
-    """
+    """Return the server's seconds of one layer and its square."""
     seconds = profile.seconds
     parts = [circuit.counts_of(name) for name in dict.fromkeys(circuit.layers) if name.split(" ")[-1] == layer]
     counts = sum(parts[1:], parts[0])
@@ -116,7 +101,6 @@ def with_blocks(network: LeveledNetwork, block_sizes: Mapping[str, int]) -> Leve
     """Return a network with some of its layers made circulant: their nearest ones, rounded.
 
     Args:
-        network: dense.
         block_sizes: by layer name; others stay dense.
     """
     layers = tuple(_circulant(layer, block_sizes.get(layer.name, 1)) for layer in network.layers)

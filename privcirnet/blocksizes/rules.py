@@ -24,7 +24,6 @@ def rules_for(
     Args:
         table: predictions by layer name and block size.
         pinned: "pattern:b" each; the last one that matches a layer counts.
-        equal: groups of patterns.
         limits: of predictions by their name, see :data:`CAPS`; 0 for none.
         pairs: layers that may be composed.
 

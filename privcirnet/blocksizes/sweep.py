@@ -17,7 +17,6 @@ class Point:
     Attributes:
         block_sizes: by layer name.
         latency: seconds.
-        sensitivity: total Omega.
     """
 
     block_sizes: dict[str, int]

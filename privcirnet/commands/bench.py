@@ -18,11 +18,7 @@ from privcirnet.settings import script
 
 @script(BenchConfig)
 def main(config: BenchConfig) -> None:
-    """One layer, a whole network, or encodings side by side; each writes summary.json.
-
-    Args:
-        config: of the command line.
-    """
+    """One layer, a whole network, or encodings side by side; each writes summary.json."""
     threads.use(config.threads)
     run = _suite if config.suite else _network if config.network else _layer
     alone = {"online": _online, "bootstrapping": _bootstrapping}.get(config.suite)

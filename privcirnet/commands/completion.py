@@ -26,11 +26,7 @@ def main() -> None:
 
 
 def complete(parser: argparse.ArgumentParser) -> None:
-    """Answer a shell that asks what could come next, and end the process.
-
-    Args:
-        parser: of the command.
-    """
+    """Answer a shell that asks what could come next, and end the process."""
     argcomplete.autocomplete(parser, always_complete_options=False, default_completer=Candidates())
 
 
@@ -38,12 +34,7 @@ class Candidates(BaseCompleter):
     """The words that a subcommand takes."""
 
     def __call__(self, *, prefix: str, parser: argparse.ArgumentParser, **_: object) -> Iterable[str]:
-        """Return them.
-
-        Args:
-            prefix: what was typed of the word.
-            parser: of the subcommand.
-        """
+        """Return them."""
         name = parser.prog.split()[-1]
         if name == "completion":
             return SHELLS

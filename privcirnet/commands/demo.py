@@ -9,10 +9,6 @@ from privcirnet.settings import script
 
 @script(DemoConfig)
 def main(config: DemoConfig) -> None:
-    """Run the stages that are not complete, then write and show the report.
-
-    Args:
-        config: of the command line.
-    """
+    """Run the stages that are not complete, then write and show the report."""
     ladder.climb(config)
     report.report(Path(config.root))

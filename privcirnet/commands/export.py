@@ -32,11 +32,7 @@ from privcirnet.training import stages
 
 @script(ExportConfig)
 def main(config: ExportConfig) -> None:
-    """Write a program's folder, interactive or leveled.
-
-    Args:
-        config: of the command line.
-    """
+    """Write a program's folder, interactive or leveled."""
     started = time.perf_counter()
     with counting("Decoding images") as progress:
         data = load_for(config.data, progress)

@@ -51,11 +51,7 @@ _TESTS = 12
 
 @script(InferConfig)
 def main(config: InferConfig) -> None:
-    """Compare float, integer and encrypted predictions of held-out images.
-
-    Args:
-        config: of the command line.
-    """
+    """Compare float, integer and encrypted predictions of held-out images."""
     if config.ui:
         _page(config)
         return

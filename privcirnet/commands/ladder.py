@@ -16,20 +16,12 @@ from privcirnet.settings import composed, script
 
 @script(LadderConfig)
 def main(config: LadderConfig) -> None:
-    """Run the stages that are not complete, each by its command.
-
-    Args:
-        config: of the command line.
-    """
+    """Run the stages that are not complete, each by its command."""
     climb(config)
 
 
 def climb(config: LadderConfig) -> None:
-    """Run the stages of a chain that are not complete, and say how it went; a stage that fails ends the process.
-
-    Args:
-        config: of the ladder.
-    """
+    """Run the stages of a chain that are not complete, and say how it went; a stage that fails ends the process."""
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     chain = ladder.stages(config, composed)
     with ladder.alone(Path(config.root)) as held:

@@ -13,11 +13,7 @@ from privcirnet.settings import script
 
 @script(LoadConfig)
 def main(config: LoadConfig) -> None:
-    """Have clients ask for a while, and show latencies, throughput, errors and memory.
-
-    Args:
-        config: of the command line.
-    """
+    """Have clients ask for a while, and show latencies, throughput, errors and memory."""
     tls, program = (Path(folder) if folder else None for folder in (config.tls, config.program))
     leveled = config.mode == "leveled"
     task = LoadTask(parse_address(config.server), tls, config.served, config.engine, config.seconds, program, leveled)

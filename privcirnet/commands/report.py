@@ -19,11 +19,7 @@ def main() -> None:
 
 
 def report(root: Path) -> None:
-    """Write the page of a chain and print the tables.
-
-    Args:
-        root: folder of its run directories.
-    """
+    """Write the page of a chain and print the tables."""
     runs = load_runs(root)
     write_text(runs.page_path, build_page(runs))
     print_tables(runs, console)

@@ -20,11 +20,7 @@ _WHEN = {"direct": "", "online": ", with the image", "prepared": ", before the i
 @script(SearchConfig)
 @distributed.joined()
 def main(config: SearchConfig) -> None:
-    """Sensitivity and latency of every layer and block size, then the integer program.
-
-    Args:
-        config: of the command line.
-    """
+    """Sensitivity and latency of every layer and block size, then the integer program."""
     started, out = time.perf_counter(), Path(config.out)
     with counting("Decoding images") as progress, distributed.first_goes_first():
         data = load_for(config.data, progress)

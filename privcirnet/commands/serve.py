@@ -43,11 +43,7 @@ _ONLY = "default"
 
 @script(ServeConfig)
 def main(config: ServeConfig) -> None:
-    """Encode the weights, listen, and serve until interrupted.
-
-    Args:
-        config: of the command line.
-    """
+    """Encode the weights, listen, and serve until interrupted."""
     check_free((config.host, config.port))  # again when it listens, but encoding and rehearsal take long
     threads.use(config.threads)
     named = config.programs or {_ONLY: config.program}

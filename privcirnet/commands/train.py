@@ -16,11 +16,7 @@ from privcirnet.settings import script
 @script(TrainConfig)
 @distributed.joined()
 def main(config: TrainConfig) -> None:
-    """Run one stage: start from what the stage before left, train, save.
-
-    Args:
-        config: of the command line.
-    """
+    """Run one stage: start from what the stage before left, train, save."""
     started = time.perf_counter()
     with counting("Decoding images") as progress, distributed.first_goes_first():
         data = load_for(config.data, progress)

@@ -72,8 +72,6 @@ def block_norm(
         x: (N, C, H, W), in any memory format; N may be 0 if other processes hold images.
         gamma: scale of each block, (C / b,); float32, or float64 if x is.
         beta: shift of each block, (C / b,).
-        b: block size.
-        eps: added to the variance.
         total: sums over the processes that hold images of the batch; None if x is the whole batch.
 
     Returns:

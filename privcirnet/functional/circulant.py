@@ -40,7 +40,6 @@ def padded_size(size: int, b: int) -> int:
 
     Args:
         size: Outputs or inputs of a layer.
-        b: Block size.
 
     >>> padded_size(845, 8)
     848
@@ -78,7 +77,6 @@ def check_block_size(shape: Sequence[int], b: int, *, pad: bool = False) -> None
 
     Args:
         shape: Shape of a dense weight, (out, in, *kernel).
-        b: Block size.
         pad: Whether b need not divide; padding then less than doubles a dimension.
 
     Raises:
@@ -105,7 +103,6 @@ def check_importance(weight: Tensor, importance: Tensor) -> None:
     """Raise unless `importance` can weigh the entries of `weight`.
 
     Args:
-        weight: Any tensor.
         importance: One number for each entry of `weight`.
 
     Raises:
@@ -161,7 +158,6 @@ def pad_blocks(weight: Tensor, b: int) -> Tensor:
 
     Args:
         weight: (out, in, *kernel).
-        b: Block size.
 
     Returns:
         (b ceil(out / b), b ceil(in / b), *kernel); the weight itself where b divides.
@@ -202,7 +198,6 @@ def project(weight: Tensor, b: int, importance: Tensor | None = None, *, pad: bo
 
     Args:
         weight: Dense weight, (out, in, *kernel).
-        b: Block size.
         importance: F, non-negative, of the shape of `weight`; for example its diagonal Fisher information.
         pad: Whether the weight is padded where b does not divide.
 
@@ -245,7 +240,6 @@ def is_circulant(weight: Tensor, b: int, *, pad: bool = False) -> bool:
 
     Args:
         weight: Dense weight, (out, in, *kernel).
-        b: Block size.
         pad: Whether b need not divide: the last blocks are then parts of circulant ones.
 
     Returns:

@@ -35,7 +35,6 @@ def fold_batch_norm(  # noqa: PLR0913, PLR0917 - the arguments are batch norm's 
         beta: Shift, (C,).
         mean: Running mean, (C,).
         var: Running variance, (C,), non-negative.
-        eps: What batch norm adds to the variance.
 
     Returns:
         The new weight, of the shape and dtype of `weight`, and the new bias, of the shape of `bias`, or (C,) for None.
@@ -90,10 +89,6 @@ def scale_inputs(weight: Tensor, scale: Tensor, groups: int = 1) -> Tensor:
 def check_channels(channels: int, b: int) -> None:
     """Raise unless channels can be cut into blocks of b.
 
-    Args:
-        channels: Number of channels.
-        b: Block size.
-
     Raises:
         RuleError: b is not positive or does not divide `channels`.
     """
@@ -110,7 +105,6 @@ def block_mean(values: Tensor, b: int) -> Tensor:
 
     Args:
         values: One number for each channel, (C,).
-        b: Block size.
 
     Returns:
         (C / b,).
@@ -135,7 +129,6 @@ def block_variance(mean: Tensor, var: Tensor, b: int) -> Tensor:
     Args:
         mean: Mean of each channel, (C,).
         var: Variance of each channel, (C,).
-        b: Block size.
 
     Returns:
         (C / b,).

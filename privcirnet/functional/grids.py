@@ -17,7 +17,6 @@ class Grid:
 
     Attributes:
         offset: the first place.
-        sizes: of the axes.
         strides: one for each axis, of any sign; 0 repeats places.
     """
 

@@ -28,7 +28,6 @@ def pooled(mean: Tensor, var: Tensor, count: int, total: Total) -> tuple[Tensor,
         mean: of this process's values, (F,); anything finite if there are none.
         var: their biased variance, (F,); anything finite if there are none.
         count: number of values in each of the F sets in this process.
-        total: sums a tensor over the processes.
 
     Returns:
         The mean (F,), the biased variance (F,), and the count () over all processes.
@@ -49,7 +48,6 @@ def pooled_means(means: Tensor, count: int, total: Total) -> Tensor:
     Args:
         means: of this process's values, of any shape; may be NaN if there are none.
         count: number of values behind each mean in this process.
-        total: sums a tensor over the processes.
 
     Returns:
         The means, of the shape of ``means``.
@@ -65,7 +63,6 @@ def power_means(x: Tensor, axis: int) -> tuple[Tensor, Tensor, Tensor]:
 
     Args:
         x: values, with C channels along ``axis``.
-        axis: of the channels.
 
     Returns:
         Three tensors (C,), in float64 if x is, else in float32.

@@ -63,7 +63,6 @@ def scaled_square(x: Tensor, scale: Tensor, shift: Tensor, axis: int) -> Tensor:
         x: values, with C channels along ``axis``.
         scale: (C,).
         shift: (C,).
-        axis: of the channels.
 
     Returns:
         Values of the shape and type of x.
@@ -84,9 +83,7 @@ def batch_square(x: Tensor, weight: Tensor, of_means: OfMeans, axis: int) -> Ten
 
     Args:
         x: values, with C channels along ``axis``.
-        weight: what else scale and shift follow from.
         of_means: returns them; called once.
-        axis: of the channels.
 
     Returns:
         Values of the shape and type of x.

@@ -22,7 +22,6 @@ def log_step_for(largest: float, bits: int, *, signed: bool = True) -> int:
     """Return log2 of the finest step with which ``largest`` still fits.
 
     Args:
-        largest: largest absolute value to represent.
         bits: number of bits of the integers, sign included.
         signed: symmetric range [-2^(bits-1) + 1, 2^(bits-1) - 1] if True, else [0, 2^bits - 1].
 
@@ -158,7 +157,6 @@ def quantize_learned(
         x: of any shape.
         learned: a real number (), the log step before it is rounded; only receives a gradient.
         log_step: log2 of the step that is used.
-        limits: lowest and highest integer.
         stochastic: as for :func:`quantize_activation`.
 
     Returns:

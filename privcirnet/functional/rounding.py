@@ -47,7 +47,6 @@ def rounded(x: Tensor, step: float, limits: Limits, seed: int) -> Tensor:
     Args:
         x: for which :func:`compiled_for` holds.
         step: a power of two.
-        limits: lowest and highest integer.
         seed: of :func:`seed_for`.
 
     Returns:
@@ -64,10 +63,6 @@ def learned_gradients(x: Tensor, step: float, limits: Limits, seed: int, gradien
 
     Args:
         x: as there.
-        step: as there.
-        limits: as there.
-        seed: as there.
-        gradient: of the rounded values.
 
     Returns:
         Of the shape and layout of x, and ().

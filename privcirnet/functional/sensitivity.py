@@ -23,7 +23,6 @@ def squared_error(weight: Tensor, fisher: Tensor, b: int, damping: float = 0.0, 
     Args:
         weight: Dense weight W, (out, in, *kernel).
         fisher: Diagonal Fisher information F of the loss in W, of the same shape.
-        b: Block size.
         damping: At least 0; W' is the projection with :func:`damped` information as importance.
         pad: Whether the weight is padded where b does not divide.
 
@@ -69,7 +68,6 @@ def damped(fisher: Tensor, damping: float) -> Tensor:
     (infinity).
 
     Args:
-        fisher: Diagonal Fisher information of one layer's weight.
         damping: At least 0, without unit.
 
     Returns:

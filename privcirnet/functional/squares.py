@@ -24,7 +24,6 @@ def compiled_for(x: Tensor, axis: int) -> bool:
 
     Args:
         x: of any shape.
-        axis: of the channels.
     """
     if x.device.type != "cpu" or x.dtype not in (torch.float32, torch.bfloat16) or torch.compiler.is_compiling():
         return False
@@ -36,7 +35,6 @@ def power_sums(x: Tensor, axis: int) -> Tensor:
 
     Args:
         x: for which :func:`compiled_for` holds; C channels.
-        axis: of the channels.
 
     Returns:
         float64 (3, C).
@@ -50,9 +48,6 @@ def square(x: Tensor, axis: int, scale: Tensor, shift: Tensor) -> Tensor:
 
     Args:
         x: for which :func:`compiled_for` holds; C channels.
-        axis: of the channels.
-        scale: C values.
-        shift: C values.
 
     Returns:
         Of the shape, type and layout of x.
@@ -70,9 +65,6 @@ def coefficient_gradients(
 
     Args:
         x: as there.
-        axis: of the channels.
-        scale: C values.
-        shift: C values.
         gradient: of the squares, from :func:`alike`.
 
     Returns:
@@ -91,9 +83,6 @@ def square_gradient(
 
     Args:
         x: as there.
-        axis: of the channels.
-        scale: C values.
-        shift: C values.
         gradient: of the squares, from :func:`alike`.
         of_sums: gradient of the sums of powers, (3, C); None if nothing follows from them.
 
@@ -114,7 +103,6 @@ def alike(gradient: Tensor, x: Tensor, axis: int) -> Tensor:
     Args:
         gradient: of the shape of x.
         x: for which :func:`compiled_for` holds.
-        axis: of the channels.
     """
     same = gradient.dtype == x.dtype and compiled_for(gradient, axis)
     return gradient if same else torch.empty_like(x).copy_(gradient)

@@ -88,10 +88,6 @@ def lower_refined(  # noqa: PLR0913, PLR0917
 
     Args:
         graph: as for :func:`lower`.
-        input_shape: likewise.
-        levels: likewise.
-        input_log_step: likewise.
-        target: likewise.
         guard_bits: at most this many.
         least_guard_bits: at least this many, which the parameters are chosen for.
 
@@ -114,10 +110,6 @@ def drafts(
 
     Args:
         graph: as for :func:`lower`.
-        input_shape: likewise.
-        levels: likewise.
-        input_log_step: likewise.
-        target: likewise.
 
     Returns:
         guard bits -> nodes, weights and bounds; raises as :func:`lower`.

@@ -26,7 +26,6 @@ def check_program(lowered: Lowered, network: fx.GraphModule, images: Tensor) -> 
     """Raise unless a program in clear gives the logits of the quantized network on an image.
 
     Args:
-        lowered: the program.
         network: that it was lowered from; left as it was.
         images: real, (N, C, H, W). One without unusual values is taken; if there is none, nothing is compared.
 

@@ -34,8 +34,6 @@ class Builder:
     """Nodes and weights collected while walking a graph of supported operations.
 
     Args:
-        graph: the network.
-        source: the image as integers.
         input_shape: (C, H, W).
         input_log_step: real pixel = integer x 2^input_log_step.
     """

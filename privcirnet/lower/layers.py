@@ -21,9 +21,7 @@ def linear_shape(module: nn.Conv2d | nn.Linear, input_shape: Shape, name: str) -
     """Return a layer's dimensions on an input (C, H, W); a linear layer's is (C, T, 1), of T tokens or one.
 
     Args:
-        module: the layer.
         input_shape: (C, H, W).
-        name: of the layer, for the error.
 
     Raises:
         RuleError: a convolution that comes to no square one, or a linear layer on a map.
@@ -43,8 +41,6 @@ class _Frame(NamedTuple):
     """A square kernel that holds a convolution's own, with zeros around and between its weights.
 
     Attributes:
-        kernel: rows and columns.
-        padding: of the map, on every side.
         first: row and column of the first weight.
     """
 
@@ -76,10 +72,6 @@ def _frame(module: nn.Conv2d, name: str) -> _Frame:
 def weight_log_step(module: nn.Module, name: str) -> int:
     """Return log2 of the step of a layer's weights.
 
-    Args:
-        module: the layer.
-        name: of the layer, for the error.
-
     Raises:
         RuleError: they are not quantized.
     """
@@ -94,10 +86,7 @@ def integer_weights(module: nn.Conv2d | nn.Linear, b: int, log_step: int, name: 
     """Return the stored rows of a circulant layer and its bias, both as integers.
 
     Args:
-        module: the layer, quantized.
-        b: block size.
         log_step: log2 of the unit of the bias.
-        name: of the layer, for the error.
     """
     dense = module.weight.double() * 2.0 ** -weight_log_step(module, name)
     none = torch.zeros(dense.shape[0])
@@ -112,9 +101,6 @@ def integer_rows(weight: Tensor, module: nn.Conv2d | nn.Linear, b: int, name: st
 
     Args:
         weight: of the layer, in units of its step, (out, in, *kernel).
-        module: the layer.
-        b: block size.
-        name: of the layer, for the error.
 
     Returns:
         the first row of each block row, ``shape.weight_shape(b)``.
@@ -138,9 +124,7 @@ def constants(bias: Tensor, log_step: int, name: str) -> Weights:
     """Return what a product or tokens add, as integers.
 
     Args:
-        bias: real constants.
         log_step: log2 of their unit.
-        name: of the layer, for the error.
     """
     return Weights(NO_ROWS, integer_bias(bias, log_step, name))
 
@@ -150,9 +134,7 @@ def integer_bias(bias: Tensor, log_step: int, name: str) -> Values:
     """Return a bias as integers.
 
     Args:
-        bias: real constants.
         log_step: log2 of their unit.
-        name: of the layer, for the error.
 
     Raises:
         DoesNotFit: it is out of bounds.

@@ -28,7 +28,6 @@ class LoweredLeveled(NamedTuple):
     """An integer network and what its results mean.
 
     Attributes:
-        network: of integers.
         log_step: real logit = result x 2^log_step.
     """
 
@@ -46,7 +45,6 @@ def lower_leveled(
         input_shape: (C, H, W) of an image.
         source: range of a pixel as an integer.
         input_log_step: real pixel = integer x 2^input_log_step.
-        weight_bits: of a weight, sign included.
 
     Raises:
         RuleError: the network has something else, or is quantized already.

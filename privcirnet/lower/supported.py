@@ -31,7 +31,6 @@ def check_operations(graph: fx.GraphModule, nonlinear: str) -> None:
     """Name everything that does not run encrypted, modules by their paths.
 
     Args:
-        graph: the network.
         nonlinear: "client-aided" if the client may see what activations that are no polynomials take.
 
     Raises:

@@ -14,8 +14,6 @@ class DigitsResNet(nn.Module):
     """The network of this module.
 
     Args:
-        num_classes: number of logits.
-        in_chans: channels of the image.
         width: channels after the first convolution; twice as many after the stride.
         image_size: side of the (square) image in pixels; even, its half a power of two.
     """

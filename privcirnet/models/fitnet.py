@@ -34,8 +34,6 @@ class FitNet(nn.Sequential):
     """Three stages of convolutions: averages in windows of 2 x 2 behind two of them, of the whole map behind the last.
 
     Args:
-        num_classes: number of logits.
-        in_chans: channels of the image.
         image_size: side of the image, a multiple of 4.
         number: 1 to 4.
         activation: see `privcirnet.models.activation`.

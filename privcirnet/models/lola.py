@@ -19,8 +19,6 @@ class LolaCifar(nn.Module):
     """Two convolutions and a linear layer, for 32 x 32 images.
 
     Args:
-        num_classes: number of logits.
-        in_chans: channels of the image.
         activation: see `privcirnet.models.activation`.
 
     Raises:

@@ -25,8 +25,6 @@ class MinionnCifar(nn.Sequential):
     """Seven convolutions and a linear layer.
 
     Args:
-        num_classes: number of logits.
-        in_chans: channels of the image.
         image_size: side of the image, a multiple of 4.
         width: maps of the convolutions but the last.
         activation: see `privcirnet.models.activation`.

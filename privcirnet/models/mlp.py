@@ -15,8 +15,6 @@ class MnistMlp(nn.Module):
     """Three linear layers, for 28 x 28 images.
 
     Args:
-        num_classes: number of logits.
-        in_chans: channels of the image.
         activation: see `privcirnet.models.activation`.
 
     Raises:

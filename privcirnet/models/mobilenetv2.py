@@ -39,9 +39,6 @@ class InvertedResidual(nn.Module):
     """One block of the network.
 
     Args:
-        channels: of the input.
-        out: channels of the output.
-        stride: of the depthwise convolution.
         expansion: t; 1 leaves the expansion out.
         activation: see `privcirnet.models.activation`.
     """
@@ -80,8 +77,6 @@ class MobileNetV2(nn.Module):
 
     Args:
         strides: of the stem and of the first block of each of the seven stages.
-        num_classes: number of logits.
-        in_chans: channels of the image.
         width: multiplier of the channels.
         image_size: side of the (square) image in pixels; a multiple of the product of the strides.
         activation: see `privcirnet.models.activation`.

@@ -24,11 +24,6 @@ class Sizes(NamedTuple):
     """Sizes of a network.
 
     Attributes:
-        maps: of the convolution.
-        kernel: its side.
-        stride: of the convolution.
-        padding: of the convolution.
-        side: of its maps.
         hidden: channels between the linear layers.
     """
 
@@ -44,9 +39,6 @@ class OneConvolution(nn.Module):
     """Convolution -> activation -> linear -> activation -> linear.
 
     Args:
-        sizes: of the layers.
-        num_classes: number of logits.
-        in_chans: channels of the image.
         activation: see `privcirnet.models.activation`.
 
     Raises:

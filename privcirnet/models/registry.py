@@ -20,7 +20,6 @@ def register(name: str, network: Callable[..., Network], *first: Any, **defaults
     """Register a network by name.
 
     Args:
-        name: of the network.
         network: class, or function that returns the network.
         first: arguments that every network of this name has.
         defaults: arguments where the caller gives none.

@@ -22,8 +22,6 @@ class BasicBlock(nn.Module):
     """Two 3x3 convolutions and a shortcut.
 
     Args:
-        channels: of the input.
-        out: channels of the output.
         stride: of the first convolution; 1 needs channels = out.
         activation: see `privcirnet.models.activation`.
     """
@@ -60,8 +58,6 @@ class BasicResNet(nn.Module):
     Args:
         stages: basic blocks of each stage; every stage but the first has a stride of 2.
         stem_stride: 1 or 2.
-        num_classes: number of logits.
-        in_chans: channels of the image.
         width: channels of the first stage, doubled by each stage after it.
         image_size: side of the (square) image in pixels; a multiple of all strides together.
         activation: see `privcirnet.models.activation`.
@@ -116,8 +112,6 @@ class ResNet18(BasicResNet):
 
     Args:
         stem_stride: 1 or 2.
-        num_classes: number of logits.
-        in_chans: channels of the image.
         width: channels of the first stage, doubled by each stage after it.
         image_size: side of the (square) image in pixels; a multiple of 8 stem_stride.
         activation: see `privcirnet.models.activation`.

@@ -16,8 +16,6 @@ class ResNet20(BasicResNet):
     """The network of this module.
 
     Args:
-        num_classes: number of logits.
-        in_chans: channels of the image.
         width: channels of the first stage, doubled by each stage after it.
         blocks: basic blocks of each stage; 3 for ResNet-20, 6 blocks + 2 layers in all.
         image_size: side of the (square) image in pixels; a multiple of 4.

@@ -11,8 +11,6 @@ def own_arguments(name: str, pretrained: bool, given: dict[str, Any]) -> dict[st
     """Return the arguments that are the network's own.
 
     Args:
-        name: of the network.
-        pretrained: whether weights were asked for.
         given: keyword arguments of the entry point; those that only timm's downloads use are dropped.
 
     Raises:
@@ -35,7 +33,6 @@ def downsampled(image_size: int, stride: int) -> int:
 
     Args:
         image_size: side of the (square) image, in pixels.
-        stride: product of the network's strides.
 
     Raises:
         RuleError: the strides do not divide the side.

@@ -36,7 +36,6 @@ class Size:
     Attributes:
         image_size: side of the (square) image in pixels, a multiple of `patch`.
         patch: side of a patch in pixels.
-        depth: number of blocks.
         width: C, channels of a token; a multiple of `heads`.
         heads: of the attention, each of d = C / heads channels.
         mlp_ratio: channels between fc1 and fc2, as a multiple of C.
@@ -95,7 +94,6 @@ class Block(nn.Module):
     """Attention and two linear layers, each with a residual.
 
     Args:
-        size: dimensions.
         operations: between the linear layers.
     """
 
@@ -129,10 +127,7 @@ class VisionTransformer(nn.Module):
     """The network of this module.
 
     Args:
-        size: dimensions.
         operations: between the linear layers.
-        num_classes: number of logits.
-        in_chans: channels of the image.
 
     Raises:
         RuleError: the patches do not divide the image, or the activation is unknown.

@@ -38,11 +38,8 @@ class Aespa(nn.Module):
     :class:`Aespa2d` or :class:`Aespa1d`.
 
     Args:
-        num_features: channels C.
         b: block size; statistics and gamma are shared by each block of b channels, so that a circulant layer into which
             they are folded stays circulant.
-        eps: added to variances.
-        momentum: of the running averages.
 
     Raises:
         RuleError: b does not divide C.

@@ -8,7 +8,6 @@ class Affine(nn.Module):
 
     Args:
         scale: what values are multiplied by; not 0.
-        shift: what is added.
 
     >>> import torch
     >>> Affine(0.5, 1.0)(torch.tensor([2.0, -2.0]))

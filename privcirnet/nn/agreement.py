@@ -44,7 +44,6 @@ def agree(found: Tensor, wanted: Tensor, tolerance: float = TOLERANCE) -> bool:
 
     Args:
         found: (N, ...).
-        wanted: of as many values.
         tolerance: share of the largest finite value of an image.
     """
     if found.numel() != wanted.numel():
@@ -60,8 +59,6 @@ def check_traced(graph: fx.GraphModule, model: nn.Module, images: Tensor) -> dic
     """Raise unless a graph computes what the network does that it was traced from.
 
     Args:
-        graph: in evaluation mode.
-        model: likewise.
         images: some, (N, ...).
 
     Returns:
@@ -82,11 +79,7 @@ def check_traced(graph: fx.GraphModule, model: nn.Module, images: Tensor) -> dic
 
 
 def returned(graph: fx.GraphModule) -> fx.Node:
-    """Return the node whose value a graph returns.
-
-    Args:
-        graph: a traced network.
-    """
+    """Return the node whose value a graph returns."""
     node = output_of(graph.graph).args[0]
     assert isinstance(node, fx.Node)
     return node

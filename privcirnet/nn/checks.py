@@ -15,9 +15,6 @@ _INNER = ("_orig_mod", "module")
 def check_module(model: object) -> None:
     """Raise unless something is a network itself, not a wrapper around one, with weights that can be computed with.
 
-    Args:
-        model: what was given as one.
-
     Raises:
         RuleError: it is something else, a part of it is wrapped or scripted, a weight is of another type or state, or
             torch is in inference mode.

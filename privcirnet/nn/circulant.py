@@ -70,9 +70,6 @@ class BlockCirculant(nn.Module):
 def block_size_of(module: nn.Module) -> int:
     """Return the block size of a layer's weight.
 
-    Args:
-        module: Any module.
-
     Returns:
         b, or 1 if the module has no block-circulant weight.
 
@@ -95,7 +92,6 @@ def make_circulant_(
 
     Args:
         layer: A linear layer, or a convolution with one group.
-        b: Block size.
         importance: Importance of each entry in the projection, of the weight's shape; None for equal weights.
         pad: Whether the layer is padded where b does not divide.
 

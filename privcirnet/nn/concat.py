@@ -14,9 +14,6 @@ class Concat(nn.Module):
     def forward(self, *parts: Tensor) -> Tensor:
         """Return the channels of all parts.
 
-        Args:
-            parts: alike but for their channels.
-
         Returns:
             Their channels, in order.
         """

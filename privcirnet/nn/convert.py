@@ -97,9 +97,6 @@ def checked_layer(model: nn.Module, name: str, b: int, *, pad: bool = False) -> 
     """Return the layer of this name if it can become circulant.
 
     Args:
-        model: A network.
-        name: Module name.
-        b: Block size.
         pad: Whether b need not divide.
 
     Returns:

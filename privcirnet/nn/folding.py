@@ -22,7 +22,6 @@ def fold_norm_(layer: FoldableLayer, norm: _BatchNorm, name: str) -> None:
     Args:
         layer: whose output the batch norm reads; changed in place.
         norm: over the layer's K output channels, in evaluation.
-        name: of the batch norm, for errors.
 
     Raises:
         RuleError: the batch norm has no running statistics, or is not shared by the blocks of a circulant layer, or the
@@ -38,7 +37,6 @@ def fold_norm_before_(layer: nn.Linear, norm: _BatchNorm, name: str) -> None:
     Args:
         layer: that reads the batch norm's output; changed in place.
         norm: over the layer's C input channels, in evaluation.
-        name: of the layer, for errors.
 
     Raises:
         RuleError: as for :func:`fold_norm_`.
@@ -60,7 +58,6 @@ def scale_outputs_(layer: FoldableLayer, scale: Tensor, shift: Tensor, name: str
         layer: with K output channels; changed in place.
         scale: of each output channel, (K,).
         shift: of each output channel, (K,).
-        name: of the layer, for errors.
 
     Raises:
         RuleError: the values are not shared by the blocks of a circulant layer, or the weight is quantized already.
@@ -75,7 +72,6 @@ def scale_inputs_(layer: FoldableLayer, scale: Tensor, name: str) -> None:
     Args:
         layer: with C input channels; changed in place.
         scale: of each input channel, (C,).
-        name: of the layer, for errors.
 
     Raises:
         RuleError: as for :func:`scale_outputs_`.
@@ -94,7 +90,6 @@ def scale_input_(layer: FoldableLayer, factor: float, name: str) -> None:
     Args:
         layer: changed in place.
         factor: of all inputs.
-        name: of the layer, for errors.
 
     Raises:
         RuleError: the weight is quantized already.

@@ -40,17 +40,12 @@ class Tracer(fx.Tracer):
 
         Args:
             m: the module.
-            module_qualified_name: its name in the network.
         """
         known = isinstance(m, nn.Linear | nn.Conv2d | _BatchNorm) or type(m).__module__.startswith("privcirnet.nn")
         return known or super().is_leaf_module(m, module_qualified_name)
 
     def proxy(self, node: fx.Node) -> fx.Proxy:
-        """Return what stands for a node's value in the forward.
-
-        Args:
-            node: just made.
-        """
+        """Return what stands for a node's value in the forward."""
         return Proxy(node, self)
 
     def create_proxy(  # noqa: PLR0913, PLR0917
@@ -64,15 +59,6 @@ class Tracer(fx.Tracer):
         proxy_factory_fn: Callable[[fx.Node], fx.Proxy] | None = None,
     ) -> Any:
         """Record an operation, in the form that writes into none of its arguments.
-
-        Args:
-            kind: of the node, as torch.fx names it.
-            target: of the call.
-            args: of the call.
-            kwargs: of the call.
-            name: wished for the node.
-            type_expr: as in torch.fx.
-            proxy_factory_fn: as in torch.fx.
 
         Returns:
             The result's proxy; that of the value that was written to, if one was.
@@ -96,7 +82,6 @@ def trace(model: nn.Module, images: Tensor | None = None) -> fx.GraphModule:
     """Return the network as a graph, in its present training or evaluation mode.
 
     Args:
-        model: A network.
         images: Some that it takes, for its forward hooks; None to try images of usual sizes if it has any.
 
     Returns:
@@ -128,13 +113,7 @@ def trace(model: nn.Module, images: Tensor | None = None) -> fx.GraphModule:
 
 
 def graph_module(tracer: Tracer, graph: fx.Graph, model: nn.Module) -> fx.GraphModule:
-    """Return a graph as a module in a network's place, with the network's own hooks, without what nothing reads.
-
-    Args:
-        tracer: that traced the network.
-        graph: of its forward.
-        model: the network.
-    """
+    """Return a graph as a module in a network's place, with the network's own hooks, without what nothing reads."""
     found = fx.GraphModule(tracer.root, graph, type(model).__name__)
     found.meta.update(getattr(model, "meta", {}))
     vars(found).update({name: value for name, value in vars(model).items() if "_hooks" in name})
@@ -155,10 +134,6 @@ def drop_unused(graph: fx.GraphModule) -> None:
 def check_one_output(graph: fx.Graph, model: nn.Module) -> None:
     """Raise unless a network returns one tensor.
 
-    Args:
-        graph: of its forward.
-        model: the network, for the error.
-
     Raises:
         RuleError: it returns several, or none, or a collection of them.
     """
@@ -168,32 +143,18 @@ def check_one_output(graph: fx.Graph, model: nn.Module) -> None:
 
 
 def several_outputs(model: nn.Module, kind: str) -> RuleError:
-    """Return the error of a network that returns other than one tensor.
-
-    Args:
-        model: the network.
-        kind: of what it returns.
-    """
+    """Return the error of a network that returns other than one tensor."""
     remedy = "return the logits alone, for example from a module around it"
     return RuleError("a network must return one tensor", got=f"{type(model).__name__} returns a {kind}", remedy=remedy)
 
 
 def output_of(graph: fx.Graph) -> fx.Node:
-    """Return the node of a graph's output.
-
-    Args:
-        graph: of a traced network.
-    """
+    """Return the node of a graph's output."""
     return next(node for node in reversed(graph.nodes) if node.op == "output")
 
 
 def module_of(graph: fx.GraphModule, node: fx.Node) -> nn.Module | None:
-    """Return the module that a node calls, or None.
-
-    Args:
-        graph: A traced network.
-        node: One of its nodes.
-    """
+    """Return the module that a node calls, or None."""
     return graph.get_submodule(str(node.target)) if node.op == "call_module" else None
 
 
@@ -214,11 +175,7 @@ def is_plain_layer(module: nn.Module | None) -> bool:
 
 
 def is_sum(node: fx.Node) -> bool:
-    """Return whether a node adds two others, as a residual does.
-
-    Args:
-        node: Of a traced network.
-    """
+    """Return whether a node adds two others, as a residual does."""
     return (
         node.op == "call_function" and node.target in ADDITIONS and len(node.all_input_nodes) == 2 and not node.kwargs
     )
@@ -227,9 +184,6 @@ def is_sum(node: fx.Node) -> bool:
 @contextmanager
 def evaluating(model: nn.Module) -> Generator[None]:
     """Put a network in evaluation mode, and restore the mode of each module afterwards.
-
-    Args:
-        model: A network.
 
     Yields:
         Nothing.
@@ -247,7 +201,6 @@ def find_layer(model: nn.Module, name: str, *, plain: bool = True) -> nn.Linear 
     """Return the linear or convolutional layer of this name, its weight still plain.
 
     Args:
-        model: A network.
         name: Module name, as in `named_modules`.
         plain: Whether a weight that weight_norm, pruning or the like computes is refused.
 

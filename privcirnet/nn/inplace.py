@@ -60,8 +60,6 @@ class Operation(NamedTuple):
 
     Attributes:
         target: that does not write into its arguments, unless there is no such form.
-        args: of the call.
-        kwargs: of the call.
         written: the proxy of the value that takes the result's place; None if nothing is written to.
     """
 
@@ -74,15 +72,7 @@ class Operation(NamedTuple):
 def without_writing(
     root: nn.Module, kind: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Operation:
-    """Return the form of an operation that does not write into its arguments, and what it would have written to.
-
-    Args:
-        root: the network that is traced.
-        kind: of the node, as torch.fx names it.
-        target: of the call.
-        args: of the call.
-        kwargs: of the call.
-    """
+    """Return the form of an operation that does not write into its arguments, and what it would have written to."""
     written: Any = None
     first = args[0] if args else kwargs.get("input")
     match kind:
@@ -134,9 +124,6 @@ class Memory:
     def check(self, arguments: Any) -> None:
         """Raise if an operation reads a value that was overwritten through a view of it.
 
-        Args:
-            arguments: of the operation, with proxies in them.
-
         Raises:
             RuleError: it does.
         """
@@ -147,22 +134,13 @@ class Memory:
                 raise RuleError("a view must not be read after its memory was written to", got=got, remedy=remedy)
 
     def note(self, root: nn.Module, node: fx.Node) -> None:
-        """Take down whose memory a new node has.
-
-        Args:
-            root: the network that is traced.
-            node: just made.
-        """
+        """Take down whose memory a new node has."""
         if not node.all_input_nodes or not _is_view(root, node):
             return
         self._owner[node] = self._of(node.all_input_nodes[0])
 
     def write(self, written: fx.Proxy, made: fx.Proxy) -> None:
         """Let a proxy stand for what was written to it.
-
-        Args:
-            written: the value's proxy.
-            made: the result's.
 
         Raises:
             RuleError: the value is a parameter or a buffer.

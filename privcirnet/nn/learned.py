@@ -57,11 +57,7 @@ def _parameter(quantizer: Quantizer) -> nn.Parameter:
 
 
 def learned_steps(model: nn.Module) -> list[nn.Parameter]:
-    """Return the parameters that steps are rounded from, each once; none for a network whose steps are fixed.
-
-    Args:
-        model: any network.
-    """
+    """Return the parameters that steps are rounded from, each once; none for a network whose steps are fixed."""
     unique = {id(quantizer.learned): quantizer.learned for quantizer in _learners(model)}
     return [parameter for parameter in unique.values() if parameter is not None]
 

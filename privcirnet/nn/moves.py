@@ -71,7 +71,6 @@ class Move(nn.Module):
             channels: C.
             height: H.
             width: W.
-            first: tokens in front that are left out.
         """
         tokens = first + height * width, channels
         return cls.like(lambda x: x[:, first:].mT.unflatten(2, (height, width)), tokens, channels_last=False)

@@ -33,7 +33,6 @@ class BlockBatchNorm2d(nn.BatchNorm2d):
     if any, run after the normalization, in order: they come from batch norms with a built-in activation.
 
     Args:
-        num_features: Number of channels C.
         b: Block size; divides C.
         options: Keyword arguments of nn.BatchNorm2d.
 
@@ -101,7 +100,6 @@ class BlockBatchNorm2d(nn.BatchNorm2d):
 
         Args:
             norm: A batch norm, or timm's BatchNormAct2d, which adds a drop and an activation.
-            b: Block size.
 
         Returns:
             The shared batch norm; `norm` is left as it was.
@@ -140,7 +138,6 @@ class TokenBatchNorm(BlockBatchNorm2d):
     ones stay circulant if its blocks are theirs.
 
     Args:
-        num_features: Number of channels C.
         b: Block size; divides C.
         options: Keyword arguments of nn.BatchNorm2d.
 
@@ -188,9 +185,6 @@ class TokenBatchNorm(BlockBatchNorm2d):
 
 def check_can_share(norm: nn.Module) -> None:
     """Raise unless a module is a batch norm that `BlockBatchNorm2d.from_batch_norm` can convert.
-
-    Args:
-        norm: A module.
 
     Raises:
         RuleError: It is neither nn.BatchNorm1d nor nn.BatchNorm2d, nor a subclass with exactly the children `drop` and

@@ -23,7 +23,6 @@ class Place(NamedTuple):
 
     Attributes:
         layers: nodes of linear layers or convolutions; one of them if they are before it.
-        behind: whether they read the node.
     """
 
     layers: tuple[fx.Node, ...]

@@ -16,10 +16,6 @@ from privcirnet.nn.graph import module_of
 def pool_window(pool: nn.AvgPool2d, name: str) -> tuple[int, int]:
     """Return the side of a pooling window, and log2 of the divisor of its sum.
 
-    Args:
-        pool: the pooling.
-        name: of the module, for errors.
-
     Raises:
         RuleError: windows are not square, overlap or are padded, or the divisor is not a power of two.
     """
@@ -35,11 +31,7 @@ def pool_window(pool: nn.AvgPool2d, name: str) -> tuple[int, int]:
 
 
 def divisor_of(pool: nn.AvgPool2d) -> int | None:
-    """Return the divisor of each window's sum; None unless windows are square, side by side and not padded.
-
-    Args:
-        pool: the pooling.
-    """
+    """Return the divisor of each window's sum; None unless windows are square, side by side and not padded."""
     side = pool.kernel_size
     if not isinstance(side, int) or pool.stride != side or pool.padding != 0 or pool.ceil_mode:
         return None
@@ -59,12 +51,7 @@ def power_beside(divisor: int) -> int:
 
 
 def layers_behind(graph: fx.GraphModule, node: fx.Node) -> list[fx.Node] | None:
-    """Return the linear layers and convolutions that read a node, directly or after flattening; None if others read it.
-
-    Args:
-        graph: a traced network.
-        node: one of its nodes.
-    """
+    """Return the linear layers and convolutions that read a node, flattened or not; None if others read it."""
     found: list[fx.Node] = []
     for user in node.users:
         match module_of(graph, user):

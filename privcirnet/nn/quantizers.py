@@ -35,7 +35,6 @@ class Quantizer(nn.Module):
 
         Args:
             learned: parameter that the step will be rounded from, ().
-            limits: lowest and highest integer in training.
         """
         self.learned, self.limits = learned, limits
 
@@ -48,7 +47,6 @@ class WeightQuantizer(Quantizer):
     Args:
         bits: of the integers, sign included; 1: signs, times a power of two of each output.
         log_step: log2 of the first step.
-        outputs: of the layer.
 
     Attributes:
         exponents: with one bit, log2 of what a sign is worth in steps, (outputs,); the same in a circulant block.
@@ -140,7 +138,6 @@ def quantizer_of(module: nn.Module, tensor: str = "weight") -> WeightQuantizer |
     """Return the quantizer of a layer's weight or bias, or None if it has none.
 
     Args:
-        module: any module.
         tensor: "weight" or "bias".
     """
     if not parametrize.is_parametrized(module, tensor):

@@ -17,7 +17,6 @@ def check_reference(network: fx.GraphModule, reference: nn.Module, images: Tenso
     """Raise unless the logits of a quantized network are near those of the network that it was made of.
 
     Args:
-        network: quantized.
         reference: the other, not quantized; left as it was.
         images: real, (N, C, H, W); the first few are compared.
         tolerance: largest difference (root mean square), as a share of the distance of the reference's logits from the

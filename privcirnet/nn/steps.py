@@ -34,20 +34,12 @@ PASSES_STEP = (nn.Identity, nn.Dropout, nn.Flatten, nn.ReLU, Move, Tokens, Take,
 
 
 def weighted_modules(graph: fx.GraphModule) -> list[nn.Linear | nn.Conv2d]:
-    """Return the linear layers and convolutions that a graph calls, in order.
-
-    Args:
-        graph: a traced network.
-    """
+    """Return the linear layers and convolutions that a graph calls, in order."""
     return [m for _, m in called_modules(graph) if isinstance(m, nn.Linear | nn.Conv2d)]
 
 
 def called_modules(graph: fx.GraphModule) -> list[tuple[fx.Node, nn.Module]]:
-    """Return the modules that a graph calls with their nodes, in order.
-
-    Args:
-        graph: a traced network.
-    """
+    """Return the modules that a graph calls with their nodes, in order."""
     return [(n, graph.get_submodule(str(n.target))) for n in graph.graph.nodes if n.op == "call_module"]
 
 
@@ -147,7 +139,6 @@ def incoming_steps(graph: fx.GraphModule, input_log_step: int) -> dict[fx.Node, 
     """Return the log step of the values that enter each node; of a sum the finest, of a product the sum of both.
 
     Args:
-        graph: with quantizers.
         input_log_step: log2 of the images' step.
     """
     outgoing: dict[fx.Node, int] = {}
@@ -224,12 +215,7 @@ def _set_steps(graph: fx.GraphModule, group: list[fx.Node], step: int) -> None:
 
 
 def activation_quantizer(graph: fx.GraphModule, node: fx.Node) -> ActivationQuantizer:
-    """Return the quantizer that a node calls.
-
-    Args:
-        graph: with quantizers.
-        node: that calls one.
-    """
+    """Return the quantizer that a node calls."""
     module = graph.get_submodule(str(node.target))
     assert isinstance(module, ActivationQuantizer)
     return module
@@ -237,9 +223,6 @@ def activation_quantizer(graph: fx.GraphModule, node: fx.Node) -> ActivationQuan
 
 def groups_of(graph: fx.GraphModule) -> list[list[fx.Node]]:
     """Return the quantizers' nodes in groups; those that feed one sum are together, because they must share a step.
-
-    Args:
-        graph: with quantizers.
 
     Raises:
         RuleError: a summand does not come from a quantized activation.
@@ -259,10 +242,6 @@ def groups_of(graph: fx.GraphModule) -> list[list[fx.Node]]:
 
 def origins(graph: fx.GraphModule, node: fx.Node) -> list[fx.Node]:
     """Return the quantizers whose step a summand has, but for the pools between: one, of a concatenation several.
-
-    Args:
-        graph: with quantizers.
-        node: that a residual adds.
 
     Raises:
         RuleError: it does not come from a quantized activation.

@@ -21,9 +21,6 @@ from privcirnet.nn.steps import PASSES_STEP, groups_of, origins
 def stream_summands(graph: fx.GraphModule) -> list[fx.Node]:
     """Return the quantizers' nodes that feed residual streams: sums of sums with a linear layer among the summands.
 
-    Args:
-        graph: with quantizers.
-
     Raises:
         RuleError: a summand does not come from a quantized activation.
     """

@@ -23,7 +23,6 @@ class Summands:
 
     Attributes:
         layers: linear layers and convolutions, also those behind a batch norm, or of which rows are taken.
-        squares: squares and AESPA activations.
         others: nodes that no scale can be moved into.
         between: the additions, and the pools and moves that layers are behind.
     """
@@ -87,7 +86,6 @@ def reached_by(graph: fx.GraphModule, node: fx.Node) -> set[fx.Node]:
     """Return the layers whose weights change when a scale in front of a square is moved into what feeds it.
 
     Args:
-        graph: A traced network.
         node: A square or an AESPA activation.
     """
     terms = summands(graph, node)
@@ -98,22 +96,12 @@ def reached_by(graph: fx.GraphModule, node: fx.Node) -> set[fx.Node]:
 
 
 def readers(graph: fx.GraphModule, node: fx.Node) -> list[fx.Node]:
-    """Return the linear layers and convolutions that read a node, also behind an average pool.
-
-    Args:
-        graph: A traced network.
-        node: One of its nodes.
-    """
+    """Return the linear layers and convolutions that read a node, also behind an average pool."""
     return [user for user in uses(graph, node) if isinstance(module_of(graph, user), nn.Linear | nn.Conv2d)]
 
 
 def channel_readers(graph: fx.GraphModule, node: fx.Node) -> list[fx.Node]:
-    """Return what reads the channels of tokens; in place of what only moves or takes tokens, what reads that.
-
-    Args:
-        graph: A traced network.
-        node: One of its nodes.
-    """
+    """Return what reads the channels of tokens; in place of what only moves or takes tokens, what reads that."""
     found: list[fx.Node] = []
     for user in node.users:
         module = module_of(graph, user)
@@ -123,11 +111,6 @@ def channel_readers(graph: fx.GraphModule, node: fx.Node) -> list[fx.Node]:
 
 
 def uses(graph: fx.GraphModule, node: fx.Node) -> list[fx.Node]:
-    """Return what reads a node; in place of an average pool, what reads that.
-
-    Args:
-        graph: A traced network.
-        node: One of its nodes.
-    """
+    """Return what reads a node; in place of an average pool, what reads that."""
     pooled = {user: isinstance(module_of(graph, user), nn.AvgPool2d) for user in node.users}
     return [use for user, further in pooled.items() for use in (uses(graph, user) if further else [user])]

@@ -13,10 +13,6 @@ class Tokens(nn.Module):
 
     The constants are the class token's value and the position embeddings.
 
-    Args:
-        count: tokens, the class token included.
-        width: channels.
-
     >>> Tokens(5, 8)(torch.randn(3, 8, 2, 2)).shape
     torch.Size([3, 5, 8])
     """
@@ -39,11 +35,7 @@ class Tokens(nn.Module):
 
 
 class Take(nn.Module):
-    """One token of each image: (N, T, C) to (N, C).
-
-    Args:
-        place: index of the token.
-    """
+    """One token of each image: (N, T, C) to (N, C)."""
 
     def __init__(self, place: int = 0) -> None:
         super().__init__()
@@ -66,7 +58,6 @@ class Channels(nn.Module):
 
     Args:
         first: first channel.
-        count: number of channels.
     """
 
     def __init__(self, first: int, count: int) -> None:

@@ -45,7 +45,6 @@ class Guard:
     Args:
         app: behind it.
         token: first part of every path.
-        port: that the page is served at.
     """
 
     def __init__(self, app: ASGIApp, token: str, port: int) -> None:
@@ -53,13 +52,7 @@ class Guard:
         self._hosts = {f"{host}:{port}" for host in HOSTS}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request, or refuse it before anything reads it.
-
-        Args:
-            scope: of the connection.
-            receive: its messages.
-            send: its answer.
-        """
+        """Answer a request, or refuse it before anything reads it."""
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -93,12 +86,7 @@ class Guard:
 
 
 def refused(status: int, error: RuleError) -> JSONResponse:
-    """Return an error as an answer that the page shows.
-
-    Args:
-        status: of HTTP.
-        error: what to say.
-    """
+    """Return an error as an answer that the page shows."""
     return JSONResponse(plain(error), status)
 
 

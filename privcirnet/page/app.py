@@ -42,12 +42,7 @@ Events = asyncio.Queue[Event | None]
 
 
 class Page:
-    """The page of one client.
-
-    Args:
-        classifier: its connection to the server.
-        content: what it offers.
-    """
+    """The page of one client."""
 
     def __init__(self, classifier: Classifier, content: Content) -> None:
         self._classifier, self._content = classifier, content
@@ -65,7 +60,6 @@ class Page:
 
         Args:
             token: first part of every path.
-            port: that it is served at.
         """
         base = "/{token}"
         routes = [

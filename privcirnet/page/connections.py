@@ -21,29 +21,17 @@ class Punctual(H11Protocol):
     _deadline: TimerHandle | None = None
 
     def connection_made(self, transport: BaseTransport) -> None:
-        """Begin to wait for a request.
-
-        Args:
-            transport: of the connection.
-        """
+        """Begin to wait for a request."""
         super().connection_made(transport)  # type: ignore[arg-type]
         self._wait_for(self.conn.their_state)
 
     def data_received(self, data: bytes) -> None:
-        """Take a part of a request.
-
-        Args:
-            data: the part.
-        """
+        """Take a part of a request."""
         super().data_received(data)
         self._wait_for(self.conn.their_state)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Wait no more.
-
-        Args:
-            exc: why the connection ended.
-        """
+        """Wait no more."""
         self._wait_for(None)
         super().connection_lost(exc)
 

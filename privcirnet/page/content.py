@@ -32,12 +32,10 @@ class Content:
     """What the page knows besides the server's greeting.
 
     Attributes:
-        data: name of the data set.
         place: where the server is, in words.
         encrypted: whether ciphertexts hide anything; a rehearsal's do not.
         classes: names by label; empty where nobody knows them.
         tests: some test images; None where there are none.
-        notes: what a person should know besides.
         levels: largest pixel of the data set; 0 where nobody knows.
     """
 
@@ -59,9 +57,6 @@ class Content:
 
     def check(self, subject: Subject) -> None:
         """Raise unless the data set can be the program's.
-
-        Args:
-            subject: the program.
 
         Raises:
             RuleError: its images have another size, or there are more or fewer classes than logits.
@@ -90,7 +85,6 @@ def preparation_for(subject: Subject, data: str) -> Preparation:
     """Return how any picture becomes the pixels of a program.
 
     Args:
-        subject: the program.
         data: name of the data set that it was made for.
 
     Raises:

@@ -13,7 +13,6 @@ class Event(NamedTuple):
     Attributes:
         name: "connecting", "program", "image", "rounds", "request", "reply", "answer", "refused" or
             "error".
-        data: plain data for JSON.
     """
 
     name: str
@@ -29,9 +28,5 @@ class Event(NamedTuple):
 
 
 def plain(error: RuleError) -> dict[str, str]:
-    """Return an error as plain data.
-
-    Args:
-        error: what to say.
-    """
+    """Return an error as plain data."""
     return {"rule": error.rule, "got": str(error.got), "remedy": error.remedy}

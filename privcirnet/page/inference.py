@@ -45,9 +45,6 @@ class Remote(Protocol):
     def handle(self, message: bytes) -> bytes:
         """Return the server's reply to a request.
 
-        Args:
-            message: the client's request.
-
         Raises:
             RuleError: the server refused, or is gone.
         """
@@ -74,8 +71,6 @@ class Classifier:
     """The client's side for one image after the other; its methods are called by one thread at a time.
 
     Args:
-        connect: opens a connection to the server.
-        content: names of classes.
         prepare: inferences to keep prepared.
     """
 
@@ -192,13 +187,8 @@ class Watched:
     """A connection whose messages are told as they go by, during one image.
 
     Args:
-        remote: the connection.
-        subject: the server's program.
         emit: called with every event.
         stop: ends the inference before its next round when it is set.
-
-    Attributes:
-        replies: received so far.
     """
 
     def __init__(self, remote: Remote, subject: Subject, emit: Emit, stop: threading.Event) -> None:
@@ -224,9 +214,6 @@ class Watched:
 
     def handle(self, message: bytes) -> bytes:
         """Return the server's reply, and tell of both messages.
-
-        Args:
-            message: the client's request.
 
         Raises:
             RuleError: the server refused, or is gone.

@@ -41,7 +41,6 @@ def for_canvas(pixels: NDArray[np.integer[Any]], levels: int = 255) -> dict[str,
 
     Args:
         pixels: (H, W) or (C, H, W), C = 1 or 3, in [0, levels].
-        levels: as said.
     """
     planes = _bytes(pixels, levels)
     channels, height, width = planes.shape
@@ -54,7 +53,6 @@ def png(pixels: NDArray[np.integer[Any]], levels: int) -> bytes:
 
     Args:
         pixels: (C, H, W), C = 1 or 3, in [0, levels].
-        levels: as said.
     """
     planes, stream = _bytes(pixels, levels), io.BytesIO()
     Image.fromarray(planes[0] if len(planes) == 1 else planes.transpose(1, 2, 0)).save(stream, format="PNG")

@@ -24,7 +24,6 @@ def serve(connect: Connect, content: Content, port: int, announce: Callable[[str
 
     Args:
         connect: opens a connection to the server that classifies; it is opened once before the page is there.
-        content: what the page offers.
         port: to listen at; 0 for any that is free.
         announce: called with the page's address, which is secret, when it can be opened.
         prepare: inferences to keep prepared, while nobody waits for an image.
@@ -48,7 +47,6 @@ def web_server(page: Page, listener: socket.socket) -> tuple[str, uvicorn.Server
     """Return the page's address, with a new token, and what serves it there.
 
     Args:
-        page: to serve.
         listener: of :func:`listening`.
     """
     token, port = new_token(), listener.getsockname()[1]

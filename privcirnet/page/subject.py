@@ -24,11 +24,8 @@ class Subject:
         shape: (C, H, W) of an image.
         low: least value of a pixel.
         high: largest value of a pixel, as the data set has them.
-        logits: how many there are.
         log_step: real logit = result x 2^log_step.
         bits: of the primes of a request.
-        parameters: in words.
-        revealed: values that the client sees in clear.
         program: an interactive one; None for a leveled one, which has one round.
     """
 
@@ -53,11 +50,7 @@ class Subject:
         }
 
     def rounds(self, prepared: bool = False) -> list[dict[str, str]]:
-        """Return what the rounds of an image are, as plain data.
-
-        Args:
-            prepared: whether its encrypted work was done before.
-        """
+        """Return what the rounds of an image are, as plain data."""
         if self.program is None:
             return [{"name": "image", "what": "all layers, by the server alone"}]
         names, found = {node.name: name_of(node) for node in self.program.nodes}, exchanges_of(self.program)
@@ -99,9 +92,6 @@ def subject_of(known: Program | Description, levels: int = 0) -> Subject:
 
 def in_words(plan: RoundPlan) -> str:
     """Return what a round computes.
-
-    Args:
-        plan: of the round.
 
     >>> in_words(RoundPlan("conv", "nested", block_size=8))
     'convolution, b = 8'

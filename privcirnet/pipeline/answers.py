@@ -23,7 +23,6 @@ class Answer(NamedTuple):
         traffic: of each round.
         seconds: in all.
         refused: why nobody should use the logits; None where nothing is known against them.
-        prepared: whether it was inferred with prepared material.
         processor: processor seconds that this process took meanwhile, on all threads; of both parties if it is both.
     """
 
@@ -46,7 +45,6 @@ class Step(NamedTuple):
     Attributes:
         image: its number, from 0.
         name: of the node whose round is done; "image" or "result" for a round that is no node's.
-        bytes: of this image so far, both ways.
         images: that are done, with the part of this one that is.
     """
 
@@ -60,11 +58,7 @@ StepProgress = Callable[[Step], object]
 
 
 def no_progress(step: Step) -> None:
-    """Ignore a step.
-
-    Args:
-        step: what has been done.
-    """
+    """Ignore a step."""
 
 
 def answers(
@@ -77,8 +71,6 @@ def answers(
     """Run the protocol on one image after the other. A refused result does not end it: the server must not notice.
 
     Args:
-        client: with its keys accepted.
-        server: its session.
         images: integers, (C, H, W) each.
         progress: called after each round with an image.
         ahead: prepares inferences before their images; None: nobody does.
@@ -127,9 +119,5 @@ class _Steps:
 
 
 def name_of(node: Node) -> str:
-    """Return what a node is called in reports: the name of its module, if it comes from one, otherwise its own.
-
-    Args:
-        node: of a program.
-    """
+    """Return what a node is called in reports: the name of its module, if it comes from one, otherwise its own."""
     return node.module or node.name

@@ -38,7 +38,6 @@ def wrong_nodes(program: Program, values: Mapping[str, Values]) -> list[str]:
     """Return the names of the nodes whose value does not follow from their inputs' values.
 
     Args:
-        program: with weights.
         values: from :func:`reconstruct`.
 
     Returns:

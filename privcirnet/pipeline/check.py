@@ -33,7 +33,6 @@ class Refusal:
     """What a verb will not do.
 
     Attributes:
-        verb: its name.
         error: rule, value (with the layer) and remedy.
     """
 

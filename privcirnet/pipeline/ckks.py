@@ -55,10 +55,8 @@ def evaluate_ckks(
     What cannot run is said before anything is encrypted: the simulator runs the circuit first.
 
     Args:
-        program: with weights.
         images: integers as the data set has them, (N, C, H, W).
         engine: "kernel", or "cleartext": the twin in clear, which hides nothing.
-        bar: shows progress.
         weights_gb: of encoded weights that are kept in memory; others are encoded again for every image.
         keys_gb: of keys, at most.
 

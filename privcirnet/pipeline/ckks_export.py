@@ -19,7 +19,6 @@ def ckks_program(config: LeveledConfig, network: nn.Module, data: ImageData) -> 
     """Return the CKKS program of a trained network, at n = 65536.
 
     Args:
-        config: the settings.
         network: convolutions with squares or AESPA between them, residuals, an average pool and a linear layer, not
             quantized; left as it was.
         data: what it was trained on; some training images tell how large values are.
@@ -37,12 +36,7 @@ def ckks_program(config: LeveledConfig, network: nn.Module, data: ImageData) -> 
 
 
 def ckks_facts(program: CkksProgram, rehearsed: Rehearsed) -> dict[str, Any]:
-    """Return what export.py says of a CKKS program in its summary.
-
-    Args:
-        program: with weights.
-        rehearsed: what the simulator says of it.
-    """
+    """Return what export.py says of a CKKS program in its summary."""
     circuit, counting, parameters = rehearsed.circuit, rehearsed.counting, program.refresh.parameters
     layers, network = {"bootstrapping": 0.0, "layers": 0.0}, program.network
     for name, seconds in predicted(circuit, counting).items():

@@ -23,17 +23,14 @@ class CkksEvaluation:
     """Results of client and server in one process.
 
     Attributes:
-        rehearsed: the circuit, and what it takes.
         logits: decrypted, (N, classes).
         clear: of the network in clear, double precision, (N, classes).
         beyond: indices of images with a value beyond the bounds that examples told; their answers may be wrong.
         seconds: of each image, client and server.
-        seconds_server: of an image.
         processor: processor seconds of each image.
         layers: the server's seconds for an image, by layer.
         sent: bytes of a request and of its reply.
         seconds_setup: until the first request: simulating, making keys, encoding weights.
-        bytes_keys: that the client sent.
         peak: most memory of the process, bytes.
     """
 
@@ -136,7 +133,6 @@ def layer_rows(rehearsed: Rehearsed, seconds: Mapping[str, float]) -> list[dict[
     Levels and precision are those behind a layer; of a sum that is refreshed, those of its square.
 
     Args:
-        rehearsed: what the simulator says.
         seconds: measured, by layer.
     """
     counting, expected = rehearsed.counting, predicted(rehearsed.circuit, rehearsed.counting)

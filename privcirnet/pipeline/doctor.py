@@ -32,8 +32,6 @@ class Finding:
     """One line of the diagnosis.
 
     Attributes:
-        name: of what was looked at.
-        said: what was found.
         remedy: what to do, if it does not work though it must; else empty.
     """
 

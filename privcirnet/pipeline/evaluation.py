@@ -40,14 +40,10 @@ class Evaluation:
     """Results of an evaluation.
 
     Attributes:
-        program: with weights.
         integer: logits of the integer interpreter, (N, classes), in units of the output's step.
         wrong: for each image the nodes whose value does not follow from their inputs'; empty if all are right.
-        inference: the client's side.
-        server: what the server measured.
         laps: the server's seconds for each image.
         peak: most memory of the client's process and of the server's, bytes; None where they are one.
-        preparation: what the server measured of work ahead.
     """
 
     program: Program
@@ -71,7 +67,6 @@ class Evaluation:
             clear: class predicted by the float network, (N,).
             labels: (N,).
             profile: for predicted times; None for none.
-            link: for predicted times.
 
         Returns:
             plain data for JSON.
@@ -151,12 +146,10 @@ def evaluate(  # noqa: PLR0913
     """Run the protocol on every image, both parties in this process, and check every step of it.
 
     Args:
-        program: with weights.
         spectra: its weight spectra by node.
         images: integers, (N, C, H, W).
         engine: "kernel", "tenseal" or "cleartext".
         progress: called after each round.
-        cache: for the server's encoded weights.
         prepare: inferences to keep prepared; 0: none.
         pause_s: seconds between two images, in which inferences are prepared.
         throttle: name of the link that messages are held up by; "" for none.
@@ -199,7 +192,6 @@ def evaluate_apart(  # noqa: PLR0913
     """Run :func:`evaluate` with the server in a process of its own, and gRPC on loopback between the parties.
 
     Args:
-        program: with weights.
         spectra: its weight spectra by node.
         images: integers, (N, C, H, W).
         engine: "kernel", "tenseal" or "cleartext".

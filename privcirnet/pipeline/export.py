@@ -36,9 +36,6 @@ CHECKED_IMAGES = 512
 def quantized(network: nn.Module) -> fx.GraphModule:
     """Return a network that can be lowered: one that the qat stage made.
 
-    Args:
-        network: of any stage.
-
     Raises:
         RuleError: it is of another stage.
     """
@@ -54,7 +51,6 @@ class Pixels:
 
     Attributes:
         shape: (C, H, W) of an image.
-        range: of its integers.
         log_step: real pixel = integer x 2^log_step.
     """
 
@@ -67,7 +63,6 @@ def pixels_of(network: fx.GraphModule, images: torch.Tensor) -> Pixels:
     """Return what the program of a network reads: integers of as many whole bits as the images have.
 
     Args:
-        network: fake-quantized.
         images: real, (N, C, H, W).
     """
     step = input_step(network)
@@ -81,10 +76,7 @@ def lower_for(he: HEConfig, network: fx.GraphModule, data: ImageData, bar: Bar =
     """Return the program of a quantized network for the images of a data set, see :func:`lower_on`.
 
     Args:
-        he: The settings.
-        network: Fake-quantized.
         data: What it was trained on; measured bounds are taken on training images.
-        bar: Shows progress.
 
     Raises:
         DoesNotFit: A bound or a modulus is out of reach, or there is too little noise budget.
@@ -109,11 +101,7 @@ def lower_on(
     profile that is measured for the choice alone takes fewer rounds, :data:`profiles.RANKING_ROUNDS`.
 
     Args:
-        he: The settings.
-        network: Fake-quantized.
-        pixels: What its program reads.
         images: For measured bounds, real, (N, C, H, W).
-        bar: Shows progress.
         given: A profile that is used in place of the settings', with times scaled to the chosen set.
 
     Raises:
@@ -162,9 +150,7 @@ def target_of(he: HEConfig, given: Profile | None = None, bar: Bar = silent) -> 
     """Return what the settings ask for, with proved bounds.
 
     Args:
-        he: The settings.
         given: A profile that is used in place of the settings'.
-        bar: Shows progress.
 
     Raises:
         RuleError: No parameters are secure, or the profile's file is none.
@@ -195,7 +181,6 @@ def logits_of(network: fx.GraphModule, images: torch.Tensor) -> np.ndarray:
     """Return the logits of a quantized network, (N, classes).
 
     Args:
-        network: fake-quantized; in evaluation mode afterwards.
         images: real, (N, C, H, W).
     """
     with torch.no_grad():
@@ -206,7 +191,6 @@ def seen_on(network: fx.GraphModule, images: torch.Tensor) -> dict[str, Observed
     """Return the real values of every node on images, channels first.
 
     Args:
-        network: Fake-quantized.
         images: (N, C, H, W).
     """
     return _observed(ranges(network, images))
@@ -225,8 +209,6 @@ def exceeding(program: Program, network: fx.GraphModule, images: torch.Tensor) -
     """How well measured bounds hold on images; None for proved ones, which hold for every image.
 
     Args:
-        program: lowered from the network.
-        network: fake-quantized.
         images: real, (N, C, H, W).
 
     Returns:

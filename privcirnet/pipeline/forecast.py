@@ -36,12 +36,10 @@ class Forecast:
 
     Attributes:
         block_size: largest of any layer; 1 for dense weights.
-        seconds: of server, client and network.
         sent: bytes, both ways.
         rounds: messages each way.
         weights: bytes of encoded weights.
         memory: bytes of server and client in one process that keeps all of them.
-        ring_degree: n.
         log_q: bits of the coefficient modulus.
     """
 
@@ -64,7 +62,6 @@ def forecast(
         fused: from :func:`privcirnet.nn.fuse.fuse`, with any weights.
         image: (C, H, W).
         he: settings of the encryption; bounds are those of usual values, whatever they say.
-        profile: operation times.
         block_size: that the network was made with, for the result.
 
     Raises:

@@ -28,9 +28,7 @@ class Inference:
     """What a client knows afterwards.
 
     Attributes:
-        program: the public description.
         answers: the result of each image.
-        client: with its measurements.
         seconds_setup: until the first request: making and loading keys, and encoding weights where that was done too.
         bytes_keys: public key and Galois keys, sent once.
         laps: the client's seconds for each image.
@@ -119,11 +117,7 @@ class Inference:
         return bundles(self.program, exchanges_of(self.program), self.ahead.done[-1].count)
 
     def exchanged(self, position: int) -> tuple[list[Traffic], list[Traffic]]:
-        """Return the rounds of a node: with the last image, and an image's part of them in the last preparation.
-
-        Args:
-            position: of the node in the program.
-        """
+        """Return the rounds of a node: with the last image, and an image's part of them in the last preparation."""
         last, before = self.answers[-1], list[Traffic]()
         if last.prepared and self.ahead and self.ahead.done:
             done = self.ahead.done[-1]
@@ -192,7 +186,6 @@ def infer(  # noqa: PLR0913
     """Have a server classify images.
 
     Args:
-        remote: connected.
         images: integers, (N, C, H, W).
         progress: called after each round.
         prepare: inferences to keep prepared; 0: none.

@@ -47,8 +47,6 @@ class Stage:
     """A stage and the command that makes it.
 
     Attributes:
-        name: of the stage.
-        script: name of its script.
         overrides: "setting=value" each.
         settings: all settings of the script under them.
     """
@@ -84,10 +82,6 @@ class Stage:
 def stages(config: LadderConfig, compose: Compose) -> list[Stage]:
     """Return the stages of a chain with their commands, all settings checked.
 
-    Args:
-        config: of the ladder.
-        compose: gives a script's settings.
-
     Raises:
         RuleError: a setting of a stage does not exist, or its value breaks a rule.
     """
@@ -104,10 +98,6 @@ def overrides(config: LadderConfig, name: str) -> list[str]:
 
     A stage starts from the last network that was trained before it. ``replace_more`` is one more ``replace``: it has
     that one's settings and its own, and a run directory of its own.
-
-    Args:
-        config: of the ladder.
-        name: of the stage.
 
     >>> overrides(LadderConfig(root="here", recipe={"epochs": 2}, stages={"qat": {"quant": {"weight_bits": 4}}}), "qat")
     ['root=here', 'recipe=qat', 'data=digits', 'recipe.init=here/replace', 'recipe.epochs=2', 'quant.weight_bits=4']
@@ -147,7 +137,6 @@ def climb(
     Args:
         chain: all stages in order.
         until: the last one that is run; empty for all.
-        run: runs a stage; returns its status.
         tell: called before each stage with its changes: [] for one that is complete.
 
     Returns:

@@ -42,11 +42,7 @@ class Laps:
             self._before = dict(seconds)
 
     def of(self, name: str) -> float:
-        """Return the seconds of a node for a typical image.
-
-        Args:
-            name: of the node.
-        """
+        """Return the seconds of a node for a typical image."""
         return typical([lap.get(name, 0.0) for lap in self.each])
 
     @property
@@ -57,12 +53,7 @@ class Laps:
 
 @dataclass
 class PartyLaps:
-    """A party's seconds for each image, and for its preparation.
-
-    Attributes:
-        images: with the images.
-        ahead: before them.
-    """
+    """A party's seconds for each image, and for its preparation."""
 
     images: Laps = field(default_factory=Laps)
     ahead: Laps = field(default_factory=Laps)
@@ -72,8 +63,6 @@ class PartyLaps:
         """Note what an image took.
 
         Args:
-            images: what the party measured of images.
-            ahead: what it measured of work ahead.
             prepared: for how many images there was work ahead, in all.
         """
         self.images.add(images.seconds)
@@ -81,9 +70,5 @@ class PartyLaps:
         self._prepared = prepared
 
     def of(self, name: str) -> float:
-        """Return the seconds of a node for a typical image, with its preparation.
-
-        Args:
-            name: of the node.
-        """
+        """Return the seconds of a node for a typical image, with its preparation."""
         return self.images.of(name) + self.ahead.of(name)

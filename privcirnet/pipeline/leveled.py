@@ -37,7 +37,6 @@ def evaluate_leveled(
     """Run both parties in this process on every image, and check every layer.
 
     Args:
-        program: with weights.
         images: integers as the data set has them, (N, C, H, W).
         engine: one of :data:`leveled.engine.ENGINES`.
         progress: called after each image.
@@ -77,7 +76,6 @@ def evaluate_leveled_apart(
     """Run :func:`evaluate_leveled` with the server in a process of its own, and gRPC on loopback between the parties.
 
     Args:
-        program: with weights.
         images: integers as the data set has them, (N, C, H, W).
         engine: one of :data:`leveled.engine.ENGINES`.
         progress: called after each image.
@@ -106,7 +104,6 @@ def infer_leveled(
     """Have a server classify images.
 
     Args:
-        remote: connected, for a leveled program.
         images: integers as the data set has them, (N, C, H, W).
         progress: called after each image.
         throttle: name of the link that messages are held up by; "" for none.
@@ -154,8 +151,6 @@ def leveled_answers(
     """Run one request after the other; a batch's cost is shared by its images.
 
     Args:
-        client: with its keys accepted.
-        server: its session.
         images: integers as the data set has them, (N, C, H, W).
         progress: called after each request.
 

@@ -24,9 +24,7 @@ def leveled_program(
     """Return the leveled program of a trained network.
 
     Args:
-        config: the settings.
         network: of linear layers with a square (or AESPA) between each two, not quantized; left as it was.
-        data: what it was trained on.
         engine: that it is for: "kernel" or "tenseal".
 
     Raises:
@@ -39,11 +37,7 @@ def leveled_program(
 
 
 def planners_of(config: LeveledConfig) -> tuple[str, ...]:
-    """Return the names of the plans that compete.
-
-    Args:
-        config: the settings.
-    """
+    """Return the names of the plans that compete."""
     return OWN if config.plan == "auto" else (config.plan,)
 
 
@@ -51,9 +45,7 @@ def lowered_for(config: LeveledConfig, network: nn.Module, data: ImageData) -> t
     """Return the integers of a trained network, and how many bits of a stored pixel are dropped.
 
     Args:
-        config: the settings.
         network: see :func:`leveled_program`.
-        data: what it was trained on.
 
     Raises:
         RuleError: the network has something else, or is quantized already.
@@ -65,11 +57,7 @@ def lowered_for(config: LeveledConfig, network: nn.Module, data: ImageData) -> t
 
 
 def leveled_facts(program: LeveledProgram) -> dict[str, Any]:
-    """Return what export.py says of a leveled program in its summary.
-
-    Args:
-        program: with weights.
-    """
+    """Return what export.py says of a leveled program in its summary."""
     parameters, circuit = program.parameters, program.plan.circuit
     (products, squares), level = circuit.levels, program.plan.public.level
     return {
@@ -96,9 +84,6 @@ def leveled_facts(program: LeveledProgram) -> dict[str, Any]:
 
 def check_float(network: nn.Module) -> None:
     """Raise unless a network is not quantized yet.
-
-    Args:
-        network: trained.
 
     Raises:
         RuleError: it is.

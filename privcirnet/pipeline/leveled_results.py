@@ -22,7 +22,6 @@ class LeveledInference:
     """What a client knows afterwards.
 
     Attributes:
-        client: with its measurements.
         answers: the result of each image.
         seconds_setup: until the first request: making and loading keys, encoding weights where that was done too.
         bytes_keys: of all keys, sent once.
@@ -108,11 +107,8 @@ class LeveledEvaluation:
     """Results of both parties.
 
     Attributes:
-        program: with weights.
         integer: results of the integer network, Python integers, (N, classes).
         wrong: for each image the layers and squares with a slot that is not what it is in clear; empty if all are.
-        inference: the client's side.
-        seconds_server: of work for an image.
         peak: most memory of the client's process and of the server's, bytes; None where they are one.
     """
 
@@ -161,11 +157,7 @@ class LeveledEvaluation:
 
 
 def layer_rows(program: LeveledProgram) -> list[dict[str, Any]]:
-    """Return what each layer takes of one request, as summaries have it.
-
-    Args:
-        program: with weights.
-    """
+    """Return what each layer takes of one request, as summaries have it."""
     circuit, rows = program.plan.circuit, list[dict[str, Any]]()
     blocks = {layer.name: layer.block_size for layer in program.network.layers}
     for name in program.ends:

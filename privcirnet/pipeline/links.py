@@ -9,7 +9,6 @@ def over_links(compute: float, size: float, rounds: float) -> dict[str, dict[str
     Args:
         compute: seconds measured where both parties are on one machine.
         size: bytes, both ways.
-        rounds: round trips.
 
     Returns:
         by link: ``compute``, ``transfer``, ``round_trips`` and their sum ``seconds``.

@@ -34,11 +34,8 @@ class LoadTask:
     """What each client does.
 
     Attributes:
-        address: of the server.
         tls: the client's folder; None for plain text.
         served: name of the program; "" for the only one.
-        engine: of the clients.
-        seconds: to go on for.
         program: folder whose integer network the answers are compared with; None: they are not.
         leveled: whether the server's program is a leveled one.
     """
@@ -67,9 +64,7 @@ class Sample(NamedTuple):
     """One image, or one error.
 
     Attributes:
-        client: its number.
         ended: seconds since the clients began.
-        seconds: that the image took.
         error: the rule that was broken; "" for an answer.
         same: whether the class is the integer network's; None: not compared.
         off: greatest difference of a logit from the integer network's, as a part of their range; None: not compared.
@@ -124,7 +119,6 @@ def summary(samples: list[Sample], seconds: float, memory: list[tuple[float, flo
 
     Args:
         samples: of all clients.
-        seconds: for which they went on.
         memory: (seconds since the begin, bytes of the server) now and then.
 
     Returns:
@@ -189,8 +183,6 @@ class _Asked:
     """What random images are made for.
 
     Attributes:
-        client: of the connection.
-        shape: of an image.
         low: least value of a pixel.
         high: largest value of a pixel.
         exact: the integer network; None: answers are not compared.

@@ -12,11 +12,7 @@ _PROCESS_BYTES = 8e8
 
 
 def weight_bytes(program: Program) -> int:
-    """Return the bytes of a program's weights, all encoded.
-
-    Args:
-        program: with planned layers.
-    """
+    """Return the bytes of a program's weights, all encoded."""
     parameters = program.parameters.ring_degree, program.parameters.coefficient_bits
     return sum(layer.circuit.weight_bytes(*parameters) for _, layer in program.linear_nodes)
 
@@ -25,7 +21,6 @@ def needed_bytes(program: Program, weights_gb: float | None = None) -> int:
     """Return about how much memory server and client take in one process.
 
     Args:
-        program: with planned layers.
         weights_gb: of encoded weights that are kept, in 10^9 bytes; None: all.
     """
     weights = weight_bytes(program)
@@ -37,7 +32,6 @@ def check_memory(program: Program, weights_gb: float, engine: str = "kernel") ->
     """Raise unless a program fits the memory that this process may take.
 
     Args:
-        program: with planned layers.
         weights_gb: of encoded weights that are kept, in 10^9 bytes.
         engine: of the server: "kernel"; "tenseal", which keeps all weights; or "cleartext", which encodes none.
 

@@ -15,11 +15,8 @@ class Parties(Generic[ClientT, ReportT]):
     """A client and the server that replies to it.
 
     Attributes:
-        client: the client.
-        server: replies to it.
         report: tells what the server did for the last request.
         seconds_setup: until the first request.
-        bytes_keys: of the client's keys.
         throttle: name of the link that the server's messages are held up by; "" for none.
         apart: whether the server is a process of its own.
     """

@@ -21,7 +21,6 @@ class Ahead:
 
     Attributes:
         count: to keep prepared; 0: none.
-        store: of the client's material.
         keep: whether what is left over at the end is of use; otherwise there are no more than there are images.
         again: makes a session that refused to prepare one that runs images.
         pause_s: seconds between two images, in which nothing is asked for.
@@ -54,9 +53,6 @@ class Ahead:
         """Prepare, in a pause and if there is nothing left. Where that fails, images are run without.
 
         Args:
-            client: the client.
-            server: its session.
-            images: that are still to come.
             progress: called after each round.
 
         Raises:

@@ -31,9 +31,7 @@ def find_profile(
     Where it is not a file's, it is at the set of the settings, or at a wide one if they leave it open.
 
     Args:
-        he: The settings.
         engine: Name of the engine to measure; "" for the one of the settings.
-        bar: Shows progress.
         rounds: To measure, if it is measured.
         table: That security is judged by.
 
@@ -54,8 +52,6 @@ def kept(profile: Profile, he: HEConfig, path: Path) -> Iterator[None]:
 
     Args:
         profile: of :func:`find_profile`.
-        he: its settings.
-        path: of the file.
 
     Yields:
         Nothing.
@@ -80,14 +76,7 @@ def _one_set(he: HEConfig) -> ParameterSet:
 
 
 def profile_at(profile: Profile, wanted: ParameterSet, engine: str, bar: Bar = silent) -> Profile:
-    """Return a profile at a set: the given one if it was measured there, else this machine's, measured now.
-
-    Args:
-        profile: At any set.
-        wanted: n and q.
-        engine: Name of the engine to measure.
-        bar: Shows progress.
-    """
+    """Return a profile at a set: the given one if it was measured there, else this machine's, measured now."""
     return profile if profile.parameter_set == wanted else measure(wanted, engine, bar)
 
 
@@ -97,9 +86,6 @@ def measure(
     """Return this machine's profile at a set, measured now.
 
     Args:
-        wanted: n and q.
-        engine: Name of the engine to measure.
-        bar: Shows progress.
         rounds: Timed rounds over all operations, after one that is not.
         table: That security is judged by.
     """

@@ -12,8 +12,6 @@ class Advance(Protocol):
         """Advance.
 
         Args:
-            note: what just happened.
-            by: steps to advance.
             to: where to advance to instead; may be a fraction.
         """
         ...
@@ -26,10 +24,6 @@ Bar = Callable[[str, int], AbstractContextManager[Advance]]
 @contextmanager
 def silent(description: str, total: int) -> Iterator[Advance]:
     """Show nothing.
-
-    Args:
-        description: of the work.
-        total: steps.
 
     Yields:
         a function that does nothing.

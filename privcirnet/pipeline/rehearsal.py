@@ -27,9 +27,7 @@ def rehearsed(
     """Classify images with truncations to nearest and at random, once each.
 
     Args:
-        program: with weights.
         images: integers, (N, C, H, W).
-        bar: shows progress.
         quantized: the quantized network's logits of them, (N, classes).
 
     Returns:
@@ -83,8 +81,6 @@ def on_shares(values: Values, bits: int, t: int) -> Values:
 
     Args:
         values: integers in (-t/2, t/2).
-        bits: that are cut off.
-        t: plain modulus.
 
     Returns:
         floor or ceiling of the exact quotients, the ceiling with the probability of the part that is cut off; anything

@@ -44,12 +44,9 @@ class SearchResult:
         profile: operation times behind the predictions.
         figures: predictions by layer and block size.
         latency: what the budget limits of them, seconds.
-        measured: sensitivities.
         budget: seconds.
-        solution: the best assignment within it.
         uniform: one block size everywhere, by block size.
         front: (budget, best assignment) of the sweep.
-        seconds_fisher: that measuring sensitivities took.
         pairs: layers that may be composed, if that was allowed.
         together: predictions for composed layers, by the second layer's name and block size.
         leveled: plan, parameters and depth of a leveled network, of CKKS also counts; None of an interactive one.
@@ -103,9 +100,6 @@ class StoredSearch:
     """A search in a network of a run directory.
 
     Attributes:
-        model: the network's name.
-        checkpoint: digest of its weights.
-        result: what was found.
         pad: whether layers may be padded.
     """
 
@@ -149,10 +143,8 @@ def search_in(
 
     Args:
         model: trained and dense; left as it was.
-        data: training images with labels.
         config: settings of search.py; where things are does not matter.
         profile: operation times behind the predictions.
-        bar: shows progress.
 
     Raises:
         RuleError: the budget is out of reach, or a layer has no encrypted form.
@@ -201,7 +193,6 @@ def write(stored: StoredSearch, out: Path) -> None:
 
     Args:
         stored: by :func:`search`.
-        out: folder.
     """
     found, model = stored.result, stored.model
     about = {"model": model, "checkpoint": stored.checkpoint, "profile": found.profile.to_dict()}

@@ -45,7 +45,6 @@ class ServerTask:
     """What to serve, and how.
 
     Attributes:
-        program: with weights.
         spectra: its weight spectra by node.
         engine: "kernel", "tenseal" or "cleartext".
         limit: of :class:`WeightCache`.
@@ -83,13 +82,7 @@ class ServerProcess:
     """A server's process as the harness sees it.
 
     Args:
-        pipe: the harness's end.
         address: host and port at which the server listens.
-        number: of the process.
-
-    Attributes:
-        address: as given.
-        number: as given.
     """
 
     def __init__(self, pipe: Connection, address: tuple[str, int], number: int) -> None:
@@ -103,9 +96,6 @@ class ServerProcess:
 @contextmanager
 def start_server(task: ServerTask) -> Generator[ServerProcess]:
     """Start a server in another process, which ends with the block.
-
-    Args:
-        task: what it serves.
 
     Yields:
         the process, ready for clients.
@@ -144,11 +134,7 @@ def _server(task: ServerTask) -> Server | LeveledServer:
 
 
 def serve(inherited: int) -> None:
-    """Run the server's process until the harness closes the pipe.
-
-    Args:
-        inherited: file descriptor of the pipe.
-    """
+    """Run the server's process until the harness closes the pipe."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupted harness closes the pipe
     pipe = Connection(inherited)
     task = cast(ServerTask, pipe.recv())

@@ -22,7 +22,6 @@ class ProgramFolders:
 
     Attributes:
         folders: by name.
-        engine: of every server.
         gigabytes: of encoded weights in memory, of all programs together.
         weights_folder: keeps encoded weights from one start to the next; "" for none.
         key: that must have signed them; None for any program.

@@ -17,7 +17,6 @@ class Throttled:
     """Replies as a server's session does, later.
 
     Attributes:
-        session: the server's.
         link: whose bandwidth and round trip each message and its reply take.
         wait: sleeps for some seconds.
     """
@@ -28,9 +27,6 @@ class Throttled:
 
     def handle(self, message: bytes) -> bytes:
         """Return the reply to a request.
-
-        Args:
-            message: the client's request.
 
         Raises:
             RuleError: as the session does.
@@ -45,7 +41,6 @@ def throttled(session: Handler, name: str) -> Handler:
     """Return a session behind a link.
 
     Args:
-        session: the server's.
         name: of the link in :data:`LINKS`; "" for the session as it is.
     """
     return Throttled(session, LINKS[name]) if name else session

@@ -32,14 +32,10 @@ class Trained:
     """A network after one stage of training.
 
     Attributes:
-        config: settings of the run.
         network: trained, with the facts it can be rebuilt from.
-        top1: accuracy on the held-out images, percent.
         top1_before: before the first epoch.
-        test_images: number of held-out images.
         history: per epoch, see :func:`privcirnet.training.loop.fit`.
         seconds_before: of the epochs of an interrupted run that it continued.
-        mixed: whether it was trained in mixed precision.
     """
 
     config: TrainConfig
@@ -74,9 +70,6 @@ def train(
     The run directory gets its history and, after every epoch, the state that a resumed run needs.
 
     Args:
-        config: settings of the run.
-        data: images and labels.
-        bar: opens a progress bar.
         tell: called before training with what the chain will stop at later, a line each.
         change: of the network that is fine-tuned; None: what the recipe says.
 
@@ -169,7 +162,6 @@ def summary(trained: Trained, seconds: float, path: Path) -> dict[str, Any]:
     Args:
         trained: from :func:`train`.
         seconds: that the run took since it was started, or resumed.
-        path: of the checkpoint.
     """
     config, network = trained.config, trained.network
     return {
@@ -194,10 +186,6 @@ def summary(trained: Trained, seconds: float, path: Path) -> dict[str, Any]:
 
 def evaluate(config: TrainConfig, data: ImageData) -> dict[str, Any]:
     """Measure the accuracy of the checkpoint that ``config.evaluate`` names, or write a smaller copy and measure that.
-
-    Args:
-        config: settings of the run.
-        data: with held-out images.
 
     Returns:
         The facts as plain data, for summary.json.

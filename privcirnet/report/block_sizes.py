@@ -33,11 +33,7 @@ class ChosenBlockSize:
 
 
 def facts(search: Search) -> dict[str, Any]:
-    """Return what the page's two sections on block sizes show.
-
-    Args:
-        search: the block-size search.
-    """
+    """Return what the page's two sections on block sizes show."""
     return {
         "heat_sizes": heat_sizes(search),
         "heat_rows": heat_rows(search),
@@ -49,31 +45,19 @@ def facts(search: Search) -> dict[str, Any]:
 
 
 def heat_sizes(search: Search) -> list[int]:
-    """Return the columns of the heat map: every block size that was considered anywhere.
-
-    Args:
-        search: the block-size search.
-    """
+    """Return the columns of the heat map: every block size that was considered anywhere."""
     considered = {size for row in search.sensitivity.values() for size in row}
     return sorted({1} | considered | set(search.block_sizes.values()))
 
 
 def heat_range(search: Search) -> tuple[float, float] | None:
-    """Return the smallest and largest positive sensitivity; None where there is none.
-
-    Args:
-        search: the block-size search.
-    """
+    """Return the smallest and largest positive sensitivity; None where there is none."""
     positive = [v for row in search.sensitivity.values() for v in row.values() if v is not None and v > 0]
     return (min(positive), max(positive)) if positive else None
 
 
 def heat_rows(search: Search) -> list[tuple[str, list[Cell]]]:
-    """Return the rows of the heat map, by module name; block size 1 changes nothing, so its sensitivity is 0.
-
-    Args:
-        search: the block-size search.
-    """
+    """Return the rows of the heat map, by module name; block size 1 changes nothing, so its sensitivity is 0."""
     names = list(dict.fromkeys([*search.sensitivity, *search.block_sizes]))
     low, high = heat_range(search) or (1.0, 1.0)
 
@@ -86,11 +70,7 @@ def heat_rows(search: Search) -> list[tuple[str, list[Cell]]]:
 
 
 def choices(search: Search) -> list[ChosenBlockSize]:
-    """Return the chosen block sizes with the cost model's seconds.
-
-    Args:
-        search: the block-size search.
-    """
+    """Return the chosen block sizes with the cost model's seconds."""
     times = {name: search.latency.get(name, {}) for name in search.block_sizes}
     longest = max((t for row in times.values() for t in row.values() if t is not None), default=0.0)
 
@@ -103,11 +83,7 @@ def choices(search: Search) -> list[ChosenBlockSize]:
 
 
 def latency_chart(search: Search) -> Markup | None:
-    """Return a chart of predicted seconds: the plan, one block size everywhere, and the budget; None if unknown.
-
-    Args:
-        search: the block-size search.
-    """
+    """Return a chart of predicted seconds: the plan, one block size everywhere, and the budget; None if unknown."""
     times = {
         f"b = {size} everywhere": (uniform.latency_predicted_s, "uniform")
         for size, uniform in sorted(search.uniform.items())

@@ -47,11 +47,7 @@ class Picture:
 
 
 def build_page(runs: Runs) -> str:
-    """Return the whole report as the text of an HTML file; a pure function of ``runs``.
-
-    Args:
-        runs: a finished chain.
-    """
+    """Return the whole report as the text of an HTML file; a pure function of ``runs``."""
     whole, some = rungs(runs)
     layers = runs.infer.layers
     longest = max((s for layer in layers for s in (layer.seconds_predicted, layer.seconds) if s), default=0.0)
@@ -79,11 +75,7 @@ def build_page(runs: Runs) -> str:
 
 
 def headline(runs: Runs) -> str:
-    """Return one sentence on the outcome.
-
-    Args:
-        runs: a finished chain.
-    """
+    """Return one sentence on the outcome."""
     infer = runs.infer
     agree = (
         sum(p.encrypted == p.expected for p in infer.predictions) if infer.argmax_equal is None else infer.argmax_equal
@@ -103,11 +95,7 @@ def headline(runs: Runs) -> str:
 
 
 def tiles(infer: Inference) -> list[Tile]:
-    """Return the four big numbers.
-
-    Args:
-        infer: the encrypted run.
-    """
+    """Return the four big numbers."""
     rounds = [] if infer.rounds is None else [f"in {infer.rounds} rounds"]
     keys = [] if infer.bytes_keys is None else [f"and {quantities.size(infer.bytes_keys)} of keys, once"]
     network, clear = (
@@ -139,11 +127,7 @@ def _nearness(infer: Inference) -> Tile:
 
 
 def exactness(infer: Inference) -> str:
-    """Return what equal logits mean, in words.
-
-    Args:
-        infer: the encrypted run.
-    """
+    """Return what equal logits mean, in words."""
     if infer.mode == "leveled":
         return "exactly, and every slot behind every layer"
     moved = quantities.tiny(infer.logit_max_difference)
@@ -151,19 +135,12 @@ def exactness(infer: Inference) -> str:
 
 
 def place(infer: Inference) -> str:
-    """Return where client and server ran, in words.
-
-    Args:
-        infer: the encrypted run.
-    """
+    """Return where client and server ran, in words."""
     return "in two processes, gRPC on loopback in between" if infer.processes == 2 else "in one process"
 
 
 def shown_logits(prediction: Prediction) -> list[tuple[int, float | None, float | None]]:
     """Return the logits of a prediction, the largest encrypted ones first; none of a refused one, or where none are.
-
-    Args:
-        prediction: of one image.
 
     Returns:
         (class, integer logit, encrypted logit) each.
@@ -183,12 +160,7 @@ def _order(logit: float | None) -> float:
 
 
 def ladder_chart(whole: Iterable[Rung], some: Iterable[Rung]) -> Markup:
-    """Return a chart of top-1 at each rung, on an axis from 0 to 100 percent.
-
-    Args:
-        whole: rungs on the whole test set.
-        some: rungs on the encrypted images.
-    """
+    """Return a chart of top-1 at each rung, on an axis from 0 to 100 percent."""
     bars = [Bar(f"{r.name} · {r.images}", r.top1, quantities.percent(r.top1), "whole") for r in whole]
     bars += [Bar(f"{r.name} · {r.images}", r.top1, quantities.percent(r.top1), "some", r.interval) for r in some]
     return pictures.bar_chart(
@@ -199,11 +171,7 @@ def ladder_chart(whole: Iterable[Rung], some: Iterable[Rung]) -> Markup:
 
 
 def show_pictures(runs: Runs) -> list[Picture]:
-    """Return the encrypted images in their order; beyond ``MOST_PICTURES`` the unremarkable ones are dropped first.
-
-    Args:
-        runs: a finished chain.
-    """
+    """Return the encrypted images in their order; beyond ``MOST_PICTURES`` the unremarkable ones are dropped first."""
     marked = [(i, p, marks(p)) for i, p in enumerate(runs.infer.predictions)]
     kept = sorted(sorted(marked, key=lambda entry: not entry[2])[:MOST_PICTURES], key=lambda entry: entry[0])
     return [Picture(pictures.png_data_uri(runs.images[i]), p, words, shown_logits(p)) for i, p, words in kept]
@@ -211,9 +179,6 @@ def show_pictures(runs: Runs) -> list[Picture]:
 
 def marks(prediction: Prediction) -> tuple[str, ...]:
     """Return what is remarkable about a prediction, in words.
-
-    Args:
-        prediction: of one image.
 
     >>> marks(Prediction(label=7, integer=7, encrypted=1))
     ('wrong', 'differs from clear')
@@ -229,11 +194,7 @@ def marks(prediction: Prediction) -> tuple[str, ...]:
 
 
 def bounds_words(export: Export) -> str:
-    """Return what the bound on values rests on, in words; empty where the run does not say.
-
-    Args:
-        export: the encrypted-inference program.
-    """
+    """Return what the bound on values rests on, in words; empty where the run does not say."""
     if export.bounds == "proved":
         return "Proved for every image."
     if export.ckks:
@@ -248,11 +209,7 @@ def bounds_words(export: Export) -> str:
 
 
 def truncation_words(export: Export) -> str:
-    """Return what truncation on shares costs, in words: a chance of failure or a statistical distance.
-
-    Args:
-        export: the encrypted-inference program.
-    """
+    """Return what truncation on shares costs, in words: a chance of failure or a statistical distance."""
     truncation = export.truncation
     if export.leveled:
         return CKKS if export.ckks else LEVELED

@@ -69,7 +69,6 @@ def log_fraction(value: float, low: float, high: float) -> float:
     """Return where a value lies between two others on a log scale, in [0, 1]; 0 for one that is not positive.
 
     Args:
-        value: any number.
         low: positive, where the scale is 0.
         high: positive, where the scale is 1.
 
@@ -212,7 +211,6 @@ def bar_strip(bars: Sequence[tuple[str, float | None]], top: float) -> Markup:
 
     Args:
         bars: (style, value) each; no bar for a value of None.
-        top: value of the full width.
     """
     rect = Markup('<rect class="bar {}" x="0" y="{}" width="{:.2f}%" height="6" rx="1"/>')
     drawn = [

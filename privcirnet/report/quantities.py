@@ -49,9 +49,6 @@ def size(value: float | None) -> str:
 def digits(value: float) -> str:
     """Return three significant digits below 1000, whole numbers above, with at most two decimals.
 
-    Args:
-        value: any number.
-
     >>> [digits(x) for x in (0.421, 9.999, 32.14, 321.4, 4321.0)]
     ['0.42', '10.00', '32.1', '321', '4,321']
     """
@@ -61,10 +58,6 @@ def digits(value: float) -> str:
 def percent(value: float | None, decimals: int = 2) -> str:
     r"""Return a percentage.
 
-    Args:
-        value: percent.
-        decimals: digits after the point.
-
     >>> percent(93.75, 1).replace("\xa0", " ")
     '93.8 %'
     """
@@ -73,9 +66,6 @@ def percent(value: float | None, decimals: int = 2) -> str:
 
 def count(value: int | None) -> str:
     """Return a whole number with its thousands marked.
-
-    Args:
-        value: the number.
 
     >>> count(147456)
     '147,456'
@@ -87,9 +77,7 @@ def scaled(value: float | None, scale: float, decimals: int = 1) -> str:
     """Return ``value * scale`` without its unit, for table columns whose heading states the unit.
 
     Args:
-        value: the number.
         scale: to multiply it by.
-        decimals: digits after the point.
 
     >>> scaled(0.01234, 1000)
     '12.3'
@@ -99,9 +87,6 @@ def scaled(value: float | None, scale: float, decimals: int = 1) -> str:
 
 def tiny(value: float | None) -> str:
     """Return a number of any magnitude with two significant digits.
-
-    Args:
-        value: the number.
 
     >>> [tiny(x) for x in (0, 0.0123, 3.2e-7, 250.0)]
     ['0', '0.012', '3.2e-7', '2.5e2']

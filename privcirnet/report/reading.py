@@ -12,10 +12,6 @@ Record = TypeVar("Record")
 def read_record(kind: type[Record], path: Path) -> Record:
     """Return the record that a JSON file holds.
 
-    Args:
-        kind: dataclass of the record.
-        path: of the file.
-
     Raises:
         ValueError: the file is not JSON, or a value does not fit its field; the message names the key.
         OSError: the file cannot be read.

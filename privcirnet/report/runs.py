@@ -64,11 +64,7 @@ class Runs:
     repeated: tuple[tuple[str, Training], ...] = ()
 
     def of_stage(self, name: str) -> list[tuple[str, Any]]:
-        """Return the records of a stage by the names of their folders, first its own, then those repeated.
-
-        Args:
-            name: of the stage.
-        """
+        """Return the records of a stage by the names of their folders, first its own, then those repeated."""
         own = [(name, found)] if (found := getattr(self, name)) else []
         return own + [(folder, found) for folder, found in self.repeated if _stage(folder) == name]
 
@@ -92,9 +88,6 @@ class Rung:
 def load_runs(root: Path) -> Runs:
     """Read and check the run directories of a chain.
 
-    Args:
-        root: folder that holds them.
-
     Returns:
         The runs.
 
@@ -115,11 +108,7 @@ def load_runs(root: Path) -> Runs:
 
 
 def rungs(runs: Runs) -> tuple[list[Rung], list[Rung]]:
-    """Return the accuracy ladder on the whole test set, and on the encrypted images.
-
-    Args:
-        runs: a finished chain.
-    """
+    """Return the accuracy ladder on the whole test set, and on the encrypted images."""
     eight = "8-bit" if runs.replace else "block-circulant, 8-bit"
     names = {"train": "dense", "finetune": "block-circulant", "replace": "polynomial activations", "qat": eight}
     whole = [
@@ -145,10 +134,6 @@ def rungs(runs: Runs) -> tuple[list[Rung], list[Rung]]:
 
 def wilson_interval(percent: float, count: int) -> tuple[float, float] | None:
     """Return Wilson's 95 % interval of a share, in percent; None without images.
-
-    Args:
-        percent: the observed share.
-        count: number of images it was observed on.
 
     >>> [round(x, 1) for x in wilson_interval(50.0, 10)]
     [23.7, 76.3]

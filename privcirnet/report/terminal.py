@@ -13,12 +13,7 @@ from privcirnet.report.runs import Rung, Runs, rungs, total
 
 
 def print_tables(runs: Runs, console: Console) -> None:
-    """Print the accuracy ladder, the cost of each layer, and one closing line with the path of the page.
-
-    Args:
-        runs: a finished chain.
-        console: to print to.
-    """
+    """Print the accuracy ladder, the cost of each layer, and one closing line with the path of the page."""
     whole, some = rungs(runs)
     console.print(ladder_table([*whole, *some]))
     infer, exact = runs.infer, "" if runs.export.leveled else ", up to the truncation unit"

@@ -111,9 +111,6 @@ class ServerAccess:
     def name_of(self, context: Any) -> str:
         """Return what the client of a call is called.
 
-        Args:
-            context: gRPC's, of the call.
-
         Raises:
             Refusing: it is a stranger.
         """
@@ -142,7 +139,6 @@ class ClientAccess:
 
     Attributes:
         credentials: of TLS; None: plain, for a server on loopback.
-        metadata: that goes with every call.
     """
 
     credentials: Any = None

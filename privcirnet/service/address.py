@@ -27,9 +27,6 @@ def parse_address(text: str) -> tuple[str, int]:
 def show_address(address: tuple[str, int]) -> str:
     """Return an address as :func:`parse_address` takes it.
 
-    Args:
-        address: host and port.
-
     >>> show_address(("::1", 5050))
     '[::1]:5050'
     """

@@ -15,12 +15,7 @@ class Books:
     """What a service keeps about its clients; by default in memory only.
 
     Attributes:
-        limits: how many clients, how long.
         quotas: what each client may ask for.
-        store: of evaluation keys.
-        materials: that were prepared with clients.
-        log: of events, and for an audit.
-        metrics: for Prometheus.
     """
 
     limits: ServiceLimits = field(default_factory=ServiceLimits)

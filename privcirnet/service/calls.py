@@ -27,10 +27,6 @@ class Calls:
     """Every call to a service: who it is, what was asked for, and how it ends.
 
     Args:
-        catalogue: what is offered.
-        access: whom it lets in.
-        books: limits, keys, quotas, log and metrics.
-        sessions: of the service.
         connections: are told which of them may stay.
 
     Attributes:

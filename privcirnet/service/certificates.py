@@ -22,8 +22,6 @@ def make_trial(folder: Path, hosts: list[str], client: str = CLIENT) -> tuple[Pa
 
     Args:
         folder: for both; it and the keys in it are the owner's alone.
-        hosts: names and addresses of the server.
-        client: name of the client.
 
     Returns:
         (the server's folder, the client's folder): see :mod:`.service.access`.

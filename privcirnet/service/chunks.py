@@ -25,7 +25,6 @@ class Piece(NamedTuple):
     """A message of inference.proto with a chunk alone: fields 1 and 2 of ``Chunk``, ``SessionRequest``, ``KeysUpload``.
 
     Attributes:
-        data: of the chunk.
         last: whether it is the last of its body.
     """
 

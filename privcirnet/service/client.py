@@ -45,7 +45,6 @@ class ServiceClient:
     """A connection to a service, and a session that replies to one client's requests; ``with`` closes both.
 
     Args:
-        address: host and port.
         engine: the client's own, whatever the server's: "kernel", "tenseal" (slower); "cleartext" hides nothing.
         timeout_s: seconds to wait for a reply.
         access: what the client shows; plain text is for a server on loopback only.
@@ -56,9 +55,7 @@ class ServiceClient:
         party: the client of an interactive program, or of a leveled one.
 
     Attributes:
-        version: of the program.
         bytes_keys: of the keys, which are sent once; 0 while there are none.
-        store: of what is prepared.
         seconds: time to connect, to make the keys and to have the server load them.
 
     Raises:
@@ -157,9 +154,6 @@ class ServiceClient:
 
     def handle(self, message: bytes) -> bytes:
         """Return the server's reply to a request.
-
-        Args:
-            message: the client's request.
 
         Raises:
             RuleError: the server refused, hung up, or sent something else.

@@ -33,12 +33,7 @@ REASONS = (_SILENT, _MANY, _FULL)
 
 
 class Peer(NamedTuple):
-    """The other end of a connection.
-
-    Attributes:
-        host: address.
-        port: its own.
-    """
+    """The other end of a connection."""
 
     host: IPv4Address | IPv6Address
     port: int
@@ -49,7 +44,6 @@ class Peer(NamedTuple):
 
         Args:
             host: an address, also of IPv4 in the form of IPv6, with or without a zone.
-            port: its own.
         """
         found = ip_address(host.partition("%")[0])
         return cls(getattr(found, "ipv4_mapped", None) or found, port)
@@ -77,7 +71,6 @@ class Connections:
     Args:
         limits: how many one address may have, and all of them together; strangers at most half of those.
         log: is told how many were closed, of which address, and why.
-        metrics: count them.
         clock: seconds.
     """
 
@@ -88,19 +81,12 @@ class Connections:
         self._since, self._named = dict[Peer, float](), Counter[Peer]()
 
     def know(self, call: str) -> None:
-        """Let a connection stay: a call on it came from a client with a name.
-
-        Args:
-            call: gRPC's name of its peer.
-        """
+        """Let a connection stay: a call on it came from a client with a name."""
         self._named[Peer.of_call(call)] += 1
 
     @contextmanager
     def staying(self, call: str) -> Generator[None]:
         """Let a connection stay for a while, whoever it is.
-
-        Args:
-            call: gRPC's name of its peer.
 
         Yields:
             nothing, once.
@@ -113,11 +99,7 @@ class Connections:
             self._named[peer] -= 1
 
     async def keep(self, port: int) -> None:
-        """Look at the connections again and again.
-
-        Args:
-            port: at which the service listens.
-        """
+        """Look at the connections again and again."""
         if not os.path.isdir(_FOLDER):
             self._log.event("connections are not watched", why=f"this system has no {_FOLDER}")
             return
@@ -129,11 +111,7 @@ class Connections:
             await asyncio.sleep(_LOOK_S)
 
     def look(self, port: int) -> None:
-        """Close the connections that must not stay.
-
-        Args:
-            port: at which the service listens.
-        """
+        """Close the connections that must not stay."""
         with ExitStack() as stack:
             found = dict(_accepted(port, stack))
             unwelcome = self.unwelcome(found)
@@ -148,11 +126,7 @@ class Connections:
             self._log.event("connections closed", peer=address, count=count, why=why)
 
     def unwelcome(self, found: Iterable[Peer]) -> dict[Peer, str]:
-        """Return which connections must go, and why.
-
-        Args:
-            found: those that are open now.
-        """
+        """Return which connections must go, and why."""
         now = self._clock()
         self._since = {peer: self._since.get(peer, now) for peer in found}
         self._named = Counter({peer: self._named[peer] for peer in self._since if self._named[peer] > 0})

@@ -24,7 +24,6 @@ class Health(health_pb2_grpc.HealthServicer):
     """Says that some names are served, until :meth:`stop`.
 
     Args:
-        names: that can be asked for.
         limits: a watcher must take what it is told in ``timeout_s``, and watches ``age_s`` at most.
         refused: is told where a watch was refused from.
         staying: lets the connection of a watch stay open for as long as it.
@@ -53,23 +52,13 @@ class Health(health_pb2_grpc.HealthServicer):
         self._stopping.set()
 
     async def Check(self, request: Any, context: Any) -> Any:
-        """Return whether a name is served, as gRPC's health protocol has it.
-
-        Args:
-            request: with the name.
-            context: gRPC's.
-        """
+        """Return whether a name is served, as gRPC's health protocol has it."""
         if request.service not in self._names:
             await context.abort(grpc.StatusCode.NOT_FOUND)
         return self._found(request.service)
 
     async def Watch(self, request: Any, context: Any) -> None:
-        """Say it now, and when it changes, which it does once.
-
-        Args:
-            request: with the name.
-            context: gRPC's.
-        """
+        """Say it now, and when it changes, which it does once."""
         address = context.peer().rpartition(":")[0]
         if self._watches.total() >= _WATCHES or self._watches[address] >= _WATCHES_EACH:
             self._refused(context.peer())

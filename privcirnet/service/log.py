@@ -29,7 +29,6 @@ class Log:
     """Events, and the audit log.
 
     Args:
-        write: takes the events' lines.
         form: "json", or "text" for a terminal.
         audit: takes the audit log's lines, JSON, or raises OSError; None for no such log.
         clock: seconds.
@@ -49,7 +48,6 @@ class Log:
         """Write an event, unless there were too many like it.
 
         Args:
-            what: happened.
             facts: about it; ``client`` says whom it concerns.
         """
         left_out = self._left_out(what, facts.get("client"))
@@ -58,11 +56,6 @@ class Log:
 
     def record(self, what: str, client: str, **facts: object) -> None:
         """Write a line of the audit log alone.
-
-        Args:
-            what: happened.
-            client: who did it.
-            facts: about it.
 
         Raises:
             Unwritten: it cannot be written; the client must get no answer.
@@ -75,11 +68,6 @@ class Log:
 
     def audit(self, what: str, client: str, **facts: object) -> None:
         """Write a line of the audit log, and an event.
-
-        Args:
-            what: happened.
-            client: who did it.
-            facts: about it.
 
         Raises:
             Unwritten: see :meth:`record`.
@@ -110,9 +98,6 @@ def appending(path: Path) -> Write:
     """Return a function that appends lines to a file, its owner's alone, which may be rotated meanwhile.
 
     A line that the disk took in part ends where it was cut; the next one is whole again.
-
-    Args:
-        path: of the file.
 
     Returns:
         the function; it raises OSError unless the whole line is in the file.

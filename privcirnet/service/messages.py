@@ -36,9 +36,6 @@ class Method:
     """One method of the service.
 
     Attributes:
-        path: that a call names.
-        request: class of what the client sends.
-        response: class of what the server sends.
         shape: "unary_unary", "unary_stream", "stream_unary" or "stream_stream", as gRPC calls them.
     """
 

@@ -17,13 +17,11 @@ class Metrics:
 
     Attributes:
         registry: of all of them.
-        sessions: open now.
         opened: sessions so far, by program.
         images: that ended, by program.
         images_prepared: those of them with prepared material, by program.
         prepared: inferences that were prepared, by program.
         refused: calls, by status.
-        connections: open now.
         closed: connections of strangers, or too many of one address, by why.
         unwritten: calls without an answer, because they could not be counted or audited.
         received: bytes of requests, by program.
@@ -56,12 +54,7 @@ class Metrics:
         ProcessCollector(registry=registry)
 
     def watch(self, keys: Callable[[], float], materials: Callable[[], float]) -> None:
-        """Report the bytes of what is kept for clients.
-
-        Args:
-            keys: returns those of registered keys.
-            materials: returns those of prepared material.
-        """
+        """Report the bytes of what is kept for clients."""
         self._keys.set_function(keys)
         self._materials.set_function(materials)
 
@@ -69,7 +62,6 @@ class Metrics:
         """Offer the metrics at http://host:port/metrics, plain and to everyone who reaches it.
 
         Args:
-            host: to listen at.
             port: 0 for any that is free.
 
         Returns:
@@ -87,15 +79,7 @@ class Metrics:
 
 
 class Listening:
-    """The port of the metrics.
-
-    Args:
-        server: of HTTP.
-        thread: in which it runs.
-
-    Attributes:
-        port: at which it listens.
-    """
+    """The port of the metrics."""
 
     def __init__(self, server: Any, thread: threading.Thread) -> None:
         self._server, self._thread = server, thread

@@ -17,20 +17,12 @@ _VERSION = 12
 
 
 def version_of(folder: Path) -> str:
-    """Return the version of a program in a folder: a checksum of its manifest, which has those of its weights.
-
-    Args:
-        folder: that export.py made.
-    """
+    """Return the version of a program in a folder: a checksum of its manifest, which has those of its weights."""
     return hashlib.sha256((folder / MANIFEST).read_bytes()).hexdigest()[:_VERSION]
 
 
 def digest_of(version: str, greeting: bytes) -> bytes:
     """Return what prepared material of a program is bound to: its version and its public description.
-
-    Args:
-        version: of the program.
-        greeting: its public description.
 
     Returns:
         32 bytes.
@@ -45,7 +37,6 @@ class Offer:
     Attributes:
         name: by which clients ask for it.
         version: see :func:`version_of`.
-        server: with its weights.
         took: seconds of work on the last request of each round, by what its image began with and its number.
     """
 
@@ -60,7 +51,6 @@ class Offer:
 
         Args:
             name: by which clients ask for it.
-            server: with its weights.
         """
         return cls(name, hashlib.sha256(server.greeting()).hexdigest()[:_VERSION], server)
 

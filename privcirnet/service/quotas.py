@@ -93,18 +93,11 @@ class Quotas:
         self._default, self._own = default, dict(own)
 
     def of(self, client: str) -> Quota:
-        """Return a client's quota.
-
-        Args:
-            client: its name.
-        """
+        """Return a client's quota."""
         return self._own.get(client, self._default)
 
     def admit(self, client: str) -> None:
         """Raise if a client is shut out, maybe since it came.
-
-        Args:
-            client: its name.
 
         Raises:
             Refusing: it is.
@@ -118,7 +111,6 @@ class Quotas:
         """Hold a place for a client's session. The last place is for another client, where clients have names.
 
         Args:
-            client: its name.
             most: sessions of all clients.
 
         Yields:
@@ -145,10 +137,6 @@ class Quotas:
     def images(self, client: str, count: int = 1) -> None:
         """Count images that begin, or whose preparation does, whether or not they end.
 
-        Args:
-            client: whose they are.
-            count: of images.
-
         Raises:
             Refusing: the client would begin more than it may. Nothing is counted then.
             Unwritten: they cannot be counted.
@@ -167,9 +155,7 @@ class Quotas:
         """Check that a client may prepare some inferences more.
 
         Args:
-            client: who prepares.
             held: inferences that it has prepared and not used.
-            count: that it would like to prepare.
 
         Raises:
             Refusing: that is as many as it may.

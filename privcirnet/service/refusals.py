@@ -36,10 +36,6 @@ class Refusing(RuleError):
     """A rule that a client broke, or that there is no room for it now.
 
     Args:
-        rule: in words.
-        got: offending value.
-        remedy: what the client can do.
-        status: of gRPC.
         retry_after_s: seconds after which it may come again; 0: never with the same.
     """
 
@@ -60,8 +56,6 @@ def busy(rule: str, got: object, seconds: float) -> Refusing:
     """Return a refusal for want of room.
 
     Args:
-        rule: in words.
-        got: offending value.
         seconds: after which it may be tried again.
     """
     after = max(round(seconds + 0.5), 1)
@@ -79,29 +73,18 @@ def late(what: str, seconds: float) -> Refusing:
 
     Args:
         what: that did not come, or was not taken, in time.
-        seconds: that it had.
     """
     got = f"none in {seconds:.3g} s"
     return _made(f"{what} must be in time", got, "connect again", grpc.StatusCode.DEADLINE_EXCEEDED)
 
 
 def unknown(rule: str, got: object, remedy: str) -> Refusing:
-    """Return the refusal of something that the server does not have.
-
-    Args:
-        rule: in words.
-        got: offending value.
-        remedy: what the client can do.
-    """
+    """Return the refusal of something that the server does not have."""
     return _made(rule, got, remedy, grpc.StatusCode.NOT_FOUND)
 
 
 def stranger(got: str) -> Refusing:
-    """Return the refusal of a client that has not said who it is.
-
-    Args:
-        got: what it sent.
-    """
+    """Return the refusal of a client that has not said who it is."""
     rule, remedy = "a client must be known", "use the certificate or the token that the server's operator gave you"
     return _made(rule, got, remedy, grpc.StatusCode.UNAUTHENTICATED)
 
@@ -139,7 +122,6 @@ def unpacked(error: Any, server: str) -> RuleError:
     """Return why a call failed, as the client's user reads it.
 
     Args:
-        error: gRPC's.
         server: what the server is called.
     """
     found = next((value for key, value in error.trailing_metadata() or () if key == _METADATA), None)

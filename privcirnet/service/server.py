@@ -29,8 +29,6 @@ class Reloaded(NamedTuple):
     """What a service goes on with.
 
     Attributes:
-        catalogue: what it offers from now on.
-        access: whom it lets in.
         quotas: (of clients without one of their own, by a client's name); None: as before.
     """
 
@@ -49,10 +47,8 @@ class Service:
     """A server on a network. It listens as soon as it is made, and answers while it runs.
 
     Args:
-        catalogue: what it offers.
         address: host and port to listen at; port 0 takes a free one.
         access: whom it lets in; plain on loopback only.
-        books: limits, keys, quotas, log and metrics.
         reload: for :meth:`reload`.
         finished: called with a session after each of its inferences, in this process. It is for a harness that audits
             both parties; no message from a client reaches it.

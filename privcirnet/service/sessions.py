@@ -35,8 +35,6 @@ class Sessions:
     """All sessions of a service.
 
     Args:
-        books: limits, keys, quotas, log and metrics.
-        turns: at the engine.
         finished: called with a session after each of its inferences, in this process.
 
     Attributes:
@@ -67,8 +65,6 @@ class Sessions:
 
         Args:
             client: what it is called.
-            catalogue: what is offered now.
-            context: gRPC's.
             admit: raises, at any request, if the client is not let in any more.
 
         Raises:
@@ -229,10 +225,7 @@ class _Work:
 
     Attributes:
         phase: what its first message began.
-        count: of images that are prepared.
         size: bytes of their material.
-        rounds: so far.
-        seconds: of work.
         exchanged: bytes both ways.
     """
 
@@ -260,10 +253,7 @@ class Conversation:
 
     Attributes:
         client: what it is called.
-        offer: the program.
-        session: the server's.
         binding: of the material that is prepared in it.
-        context: gRPC's.
         admit: raises if the client is not let in any more.
         running: what goes on: an image, and by True work ahead, between two rounds of which the image may come.
     """

@@ -52,7 +52,6 @@ class KeyStore:
     """The keys of all clients.
 
     Args:
-        limits: of the store.
         folder: for files; None: keys are kept in memory, and forgotten at the end.
         clock: seconds since 1970.
 
@@ -78,7 +77,6 @@ class KeyStore:
         """Return how long a client's keys are kept; 0 if there are none.
 
         Args:
-            client: that registered them.
             key_id: their SHA-256.
         """
         self._expire()
@@ -89,7 +87,6 @@ class KeyStore:
         """Return a client's keys.
 
         Args:
-            client: that registered them.
             key_id: their SHA-256.
 
         Raises:
@@ -109,7 +106,6 @@ class KeyStore:
         """Begin a registration.
 
         Args:
-            client: who registers.
             key_id: SHA-256 of the keys.
             size: the most bytes that they may have.
             most: keys that the client may have; its oldest make room.
@@ -136,7 +132,6 @@ class KeyStore:
         """Forget a client's keys.
 
         Args:
-            client: that registered them.
             key_id: their SHA-256.
         """
         self._drop(_digest(client), key_id)

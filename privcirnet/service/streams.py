@@ -20,9 +20,7 @@ async def read(context: Any, seconds: float, what: str = "the next message") -> 
     """Return the next message.
 
     Args:
-        context: gRPC's.
         seconds: in which it must come.
-        what: it is, for the error.
 
     Raises:
         HungUp: there is none.
@@ -43,10 +41,6 @@ async def read(context: Any, seconds: float, what: str = "the next message") -> 
 async def read_opening(context: Any, what: str) -> Any:
     """Return the first message of a call, which says what is asked for.
 
-    Args:
-        context: gRPC's.
-        what: it is, for the error.
-
     Raises:
         RuleError: it is a chunk of a body.
         HungUp: there is none.
@@ -63,8 +57,6 @@ async def read_body(context: Any, first: Any, most: int, limits: ServiceLimits) 
     """Return a body whose first chunk has come.
 
     Args:
-        context: gRPC's.
-        first: chunk.
         most: bytes that the body may have.
         limits: each chunk must come in ``timeout_s``, all of them in the time for ``most``.
 
@@ -83,7 +75,6 @@ async def read_chunks(context: Any, take: Callable[[Any], bool], most: int, limi
     """Read chunks until a function says that it has all of them.
 
     Args:
-        context: gRPC's.
         take: takes a chunk and returns whether it was the last.
         most: bytes of all of them.
         limits: each chunk must come in ``timeout_s``, all of them in the time for ``most``.
@@ -106,8 +97,6 @@ async def write_body(context: Any, body: bytes, limits: ServiceLimits) -> None:
     """Send a body.
 
     Args:
-        context: gRPC's.
-        body: of any length.
         limits: the client must take it in the time for it.
 
     Raises:

@@ -31,7 +31,6 @@ class Turns:
         """Compute when it is the client's turn.
 
         Args:
-            client: whose request it is.
             function: to call in the worker's thread. It is called to its end even if nobody waits for it any more.
             here: call it in the loop's thread if the engine is free, which holds up every other call: for a function
                 that takes no longer than what that saves to whoever waits, two changes of threads.

@@ -31,11 +31,6 @@ def now() -> datetime:
 def check_pair(path: Path, certificate: bytes, key: bytes) -> None:
     """Raise unless a party can show a certificate: a chain in order, all of it in force, and its key.
 
-    Args:
-        path: of the certificate, for errors.
-        certificate: its chain, PEM.
-        key: its private key, PEM.
-
     Raises:
         RuleError: it cannot.
     """
@@ -55,10 +50,6 @@ def check_pair(path: Path, certificate: bytes, key: bytes) -> None:
 def check_authority(path: Path, certificates: bytes) -> None:
     """Raise unless an authority can have signed something that holds: one of its certificates does.
 
-    Args:
-        path: of them, for errors.
-        certificates: PEM.
-
     Raises:
         RuleError: it cannot.
     """
@@ -71,9 +62,7 @@ def in_force(certificate: bytes, others: bytes, authority: bytes) -> bool:
     """Return whether a client's certificate, with which it has connected some time ago, holds now.
 
     Args:
-        certificate: the client's, PEM.
         others: that it has sent, which may have signed it; PEM.
-        authority: of clients, PEM.
     """
     term = _granted(certificate, others, authority)
     return term is not None and _holds(term)

@@ -52,7 +52,6 @@ def attentions_replaced(model: nn.Module, images: Tensor) -> Iterator[list[Chang
 
     Args:
         model: a network; changed in place.
-        images: some as it reads them.
 
     Yields:
         What was replaced.

@@ -9,7 +9,6 @@ class Change:
 
     Attributes:
         path: of the module, or the name of the operation in the traced network.
-        before: what it was.
         after: what it is now; "" if it is gone.
         effect: what this usually costs; "" if the network computes the same as before.
     """

@@ -23,7 +23,6 @@ class Edit:
         other_size: says which image size would do, as a remedy; asked at most once.
 
     Attributes:
-        changes: what was replaced.
         inexact: name of a node that computes other values than before -> that of the node whose value it approximates.
         inside: name of a node that a module was taken apart into, the last one -> that of the module's node.
         problems: what could not be, each with its remedy.
@@ -40,19 +39,13 @@ class Edit:
         self.problems: list[tuple[str, str]] = []
 
     def module(self, node: fx.Node) -> nn.Module | None:
-        """Return the module that a node calls, or None.
-
-        Args:
-            node: of the graph.
-        """
+        """Return the module that a node calls, or None."""
         return module_of(self.graph, node)
 
     def replace(self, node: fx.Node, module: nn.Module, effect: str) -> fx.Node:
         """Let a module of its own take a node's place; report it unless it does the same as before.
 
         Args:
-            node: with one input.
-            module: the new one.
             effect: what this costs, see :mod:`.changes`.
 
         Returns:
@@ -73,9 +66,6 @@ class Edit:
 
         Args:
             after: where it stands.
-            name: of the module.
-            module: the new one.
-            inputs: of the call.
         """
         self.graph.add_submodule(name, module.to(self.like).train(self.graph.training))
         with self.graph.graph.inserting_after(after):
@@ -86,11 +76,6 @@ class Edit:
     def append(self, node: fx.Node, name: str, module: nn.Module) -> fx.Node:
         """Let a module of its own read a node, and all that read the node read the module.
 
-        Args:
-            node: of the graph.
-            name: of the module.
-            module: the new one.
-
         Returns:
             The node that calls it.
         """
@@ -100,11 +85,6 @@ class Edit:
 
     def put_layer_before(self, node: fx.Node, source: fx.Node, what: str) -> fx.Node:
         """Give a node a depthwise convolution that does nothing, which scales and shifts can be folded into.
-
-        Args:
-            node: that reads a map.
-            source: the map.
-            what: the node's operation, for the report.
 
         Returns:
             The convolution's node, now read instead of the map.
@@ -118,41 +98,22 @@ class Edit:
         return made
 
     def put_for(self, node: fx.Node, made: fx.Node) -> None:
-        """Let all that read a node read another, and remove it.
-
-        Args:
-            node: to be removed.
-            made: in its place.
-        """
+        """Let all that read a node read another, and remove it."""
         node.replace_all_uses_with(made)
         self.graph.graph.erase_node(node)
 
     def skip(self, node: fx.Node) -> None:
-        """Remove a node that does nothing.
-
-        Args:
-            node: with one input.
-        """
+        """Remove a node that does nothing."""
         self.put_for(node, node.all_input_nodes[0])
 
     def compute(self, node: fx.Node, value: Any) -> Any:
-        """Return what a node with one input makes of a value.
-
-        Args:
-            node: of the graph.
-            value: of its input.
-        """
+        """Return what a node with one input makes of a value."""
         source = node.all_input_nodes[0]
         given: Any = map_arg((node.args, node.kwargs), lambda each: value if each is source else each)
         return getattr(fx.Interpreter(self.graph), node.op)(node.target, *given)
 
     def cannot(self, node: fx.Node, remedy: str) -> None:
-        """Note that a node cannot be replaced.
-
-        Args:
-            node: of the graph.
-            remedy: what its writer can do.
-        """
+        """Note that a node cannot be replaced."""
         self.problems.append((f"{path_of(node)} ({named(self.graph, node)})", remedy))
 
     def finish(self) -> None:
@@ -173,11 +134,7 @@ class Edit:
         self.graph.recompile()
 
     def free(self, name: str) -> str:
-        """Return a name that no module of the graph has.
-
-        Args:
-            name: the wish.
-        """
+        """Return a name that no module of the graph has."""
         names = dict(self.graph.named_modules())
         tried = (f"{name}_{number}" if number else name for number in range(len(names) + 2))
         return next(each for each in tried if each not in names)
@@ -196,20 +153,12 @@ class Edit:
 
 
 def path_of(node: fx.Node) -> str:
-    """Return the name under which a node is reported.
-
-    Args:
-        node: of a graph.
-    """
+    """Return the name under which a node is reported."""
     return str(node.target) if node.op == "call_module" else node.name
 
 
 def shape_of(node: fx.Node) -> tuple[int, ...]:
-    """Return the shape of a node's value as its writer knows it, () if it is no single tensor.
-
-    Args:
-        node: of a graph.
-    """
+    """Return the shape of a node's value as its writer knows it, () if it is no single tensor."""
     return node.meta.get("shape") or ()
 
 
@@ -217,7 +166,6 @@ def constant_of(node: fx.Node, rank: int) -> Tensor | None:
     """Return the value of a node that depends on parameters alone, without the batch's axis; else None.
 
     Args:
-        node: of a graph.
         rank: axes of the value that it meets, the batch's included.
     """
     value = node.meta.get("constant")

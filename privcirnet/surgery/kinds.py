@@ -66,10 +66,6 @@ _METHODS: dict[str, tuple[str, ...]] = {
 def kind_of(graph: fx.GraphModule, node: fx.Node) -> str:
     """Return what a node does.
 
-    Args:
-        graph: the traced network.
-        node: one of its nodes.
-
     Returns:
         "activation", "gate", "nothing", "average", "maximum", "move", "pad", "sum", "difference",
         "product", "numbers" (a value with its sign changed, or divided), "square", "concat", "norm" (a
@@ -126,12 +122,7 @@ def _in_table(table: dict[str, tuple[Any, ...]], target: Any) -> str:
 
 
 def named(graph: fx.GraphModule, node: fx.Node) -> str:
-    """Return a node's operation as its writer knows it.
-
-    Args:
-        graph: the traced network.
-        node: one of its nodes.
-    """
+    """Return a node's operation as its writer knows it."""
     module = module_of(graph, node)
     if module is not None:
         return type(module).__name__

@@ -19,12 +19,7 @@ _FIRST = (nn.Conv2d, nn.AvgPool2d, Aespa2d, nn.Flatten, _BatchNorm, nn.GroupNorm
 
 
 def channels_last(edit: Edit, node: fx.Node) -> bool:
-    """Return whether the channels of a node's value are its last axis.
-
-    Args:
-        edit: the network.
-        node: of its graph.
-    """
+    """Return whether the channels of a node's value are its last axis."""
     if len(shape_of(node)) < 4:
         return True
     said = _said_by(edit, node)

@@ -16,9 +16,6 @@ _KINDS = ("activation", "maximum", "gate", "layer norm")
 def blamed(graph: fx.GraphModule) -> Iterator[None]:
     """Blame what is no polynomial in a network if a rule stops what is done with it.
 
-    Args:
-        graph: the network.
-
     Yields:
         Nothing.
 

@@ -22,10 +22,6 @@ GATES = {"sigmoid": (1 / 4, 1 / 2), "hardsigmoid": (1 / 6, 1 / 2)}
 def split(edit: Edit, node: fx.Node) -> list[fx.Node]:
     """Separate a batch norm from the drop and activation inside it (timm's BatchNormAct2d).
 
-    Args:
-        edit: the network.
-        node: a batch norm.
-
     Returns:
         The nodes of what was inside, in order.
     """
@@ -45,12 +41,7 @@ def split(edit: Edit, node: fx.Node) -> list[fx.Node]:
 
 
 def put_behind_layer(edit: Edit, node: fx.Node) -> None:
-    """Give a batch norm of maps that follows no convolution of its own one that does nothing.
-
-    Args:
-        edit: the network.
-        node: a batch norm.
-    """
+    """Give a batch norm of maps that follows no convolution of its own one that does nothing."""
     if isinstance(edit.module(node), nn.BatchNorm2d) and not place_of(edit.graph, node):
         edit.put_layer_before(node, node.all_input_nodes[0], "BatchNorm2d")
 
@@ -59,7 +50,6 @@ def layer_norm(edit: Edit, node: fx.Node) -> None:
     """Replace a layer norm over channels by a batch norm with its scales and shifts.
 
     Args:
-        edit: the network.
         node: an nn.LayerNorm, or an nn.GroupNorm with one group.
     """
     norm, last = edit.module(node), channels_last(edit, node)
@@ -80,7 +70,6 @@ def gate(edit: Edit, node: fx.Node) -> None:
     """Replace a sigmoid by its tangent at 0, as a batch norm: its values stay around 1/2.
 
     Args:
-        edit: the network.
         node: a sigmoid or hard sigmoid.
     """
     slope, middle = GATES[named(edit.graph, node).lower()]
@@ -95,7 +84,6 @@ def scale(edit: Edit, node: fx.Node, factors: Tensor, shifts: Tensor, effect: st
     """Replace a node that scales the channels of a map by a batch norm that does, before it is trained.
 
     Args:
-        edit: the network.
         node: its first input is the map.
         factors: (C,).
         shifts: (C,).
@@ -110,9 +98,6 @@ def put_unfoldable_behind_layers(edit: Edit) -> None:
     """Give what can be folded into no layer beside it a depthwise convolution of its own.
 
     Batch norms of tokens and vectors work on a map of them then.
-
-    Args:
-        edit: the network, moves settled.
     """
     for node in list(edit.graph.graph.nodes):
         module = edit.module(node)

@@ -22,12 +22,7 @@ _REMEDY = "pad maps with reflected, repeated or wrapped values; let the convolut
 
 
 def pad(edit: Edit, node: fx.Node) -> None:
-    """Replace padding with a map's own values.
-
-    Args:
-        edit: the network.
-        node: of a map.
-    """
+    """Replace padding with a map's own values."""
     padded = _padded(edit, node, lambda x: edit.compute(node, x))
     if padded is not None:
         edit.changes.append(Change(path_of(node), named(edit.graph, node), "Move and Concat"))
@@ -35,12 +30,7 @@ def pad(edit: Edit, node: fx.Node) -> None:
 
 
 def pad_before(edit: Edit, node: fx.Node) -> None:
-    """Put what a convolution pads with, other than zeros, around the map that it reads.
-
-    Args:
-        edit: the network.
-        node: a convolution.
-    """
+    """Put what a convolution pads with, other than zeros, around the map that it reads."""
     conv = edit.module(node)
     assert isinstance(conv, nn.Conv2d)
     if conv.padding_mode == "zeros":

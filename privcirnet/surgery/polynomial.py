@@ -107,9 +107,6 @@ def _check_exact(edit: Edit, before: dict[str, Tensor], images: Tensor) -> None:
 def check_activation(activation: str) -> None:
     """Raise unless an activation is one that :func:`polynomial_` puts in place of others.
 
-    Args:
-        activation: its name.
-
     Raises:
         RuleError: it is another.
     """

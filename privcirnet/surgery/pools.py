@@ -19,7 +19,6 @@ def pool(edit: Edit, node: fx.Node, average: bool) -> None:
     """Replace a pool by an average over side x side values without overlap, so that its sums are sums of shares.
 
     Args:
-        edit: the network.
         node: a pool of a map or a mean over its axes.
         average: whether it averages; else it takes the largest.
     """

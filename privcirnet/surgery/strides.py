@@ -18,7 +18,6 @@ def square(edit: Edit, node: fx.Node) -> None:
     """Give a convolution one stride, and a padding with which it loses as many rows as columns.
 
     Args:
-        edit: the network.
         node: a convolution. It is left as it was if it is square already, or loses an odd number of rows more.
     """
     conv = edit.module(node)

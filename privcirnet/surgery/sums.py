@@ -22,12 +22,7 @@ _LARGE = 2.0**40
 
 
 def add(edit: Edit, node: fx.Node) -> None:
-    """Make a sum one of two values; constants go into a :class:`Tokens` or a batch norm, numbers into an Affine.
-
-    Args:
-        edit: the network.
-        node: a sum.
-    """
+    """Make a sum one of two values; constants go into a :class:`Tokens` or a batch norm, numbers into an Affine."""
     values, constants = _terms(node)
     if len(node.all_input_nodes) == 1:
         with_numbers(edit, node)
@@ -40,12 +35,7 @@ def add(edit: Edit, node: fx.Node) -> None:
 
 
 def multiply(edit: Edit, node: fx.Node) -> None:
-    """Replace a product of a map with a value for each channel, as of squeeze-and-excitation, or with constants.
-
-    Args:
-        edit: the network.
-        node: a product.
-    """
+    """Replace a product of a map with a value for each channel, as of squeeze-and-excitation, or with constants."""
     values, constants = _terms(node)
     if len(values) == 2 and values[0] is values[1]:
         square(edit, node)
@@ -69,12 +59,7 @@ def multiply(edit: Edit, node: fx.Node) -> None:
 
 
 def subtract(edit: Edit, node: fx.Node) -> None:
-    """Make a difference the sum of a value and another times -1.
-
-    Args:
-        edit: the network.
-        node: a difference.
-    """
+    """Make a difference the sum of a value and another times -1."""
     if len(node.all_input_nodes) == 1:
         with_numbers(edit, node)
         return
@@ -89,12 +74,7 @@ def subtract(edit: Edit, node: fx.Node) -> None:
 
 
 def with_numbers(edit: Edit, node: fx.Node) -> None:
-    """Replace a value that numbers are added to, subtracted from, multiplied with or divided by.
-
-    Args:
-        edit: the network.
-        node: that reads one value.
-    """
+    """Replace a value that numbers are added to, subtracted from, multiplied with or divided by."""
     shift = _at(edit, node, 0.0)
     scale = (_at(edit, node, _LARGE) - _at(edit, node, -_LARGE)) / (2 * _LARGE)
     if not math.isfinite(scale) or not scale or not math.isclose(_at(edit, node, 0.7), scale * 0.7 + shift):
@@ -113,7 +93,6 @@ def square(edit: Edit, node: fx.Node) -> None:
     """Replace a value times itself.
 
     Args:
-        edit: the network.
         node: a product of a value with itself, a square or a power of two.
     """
     if named(edit.graph, node) == "pow" and node.args[1:] not in ((2,), (2.0,)):
@@ -123,12 +102,7 @@ def square(edit: Edit, node: fx.Node) -> None:
 
 
 def concat(edit: Edit, node: fx.Node) -> None:
-    """Replace a concatenation of channels, or of a class token with tokens.
-
-    Args:
-        edit: the network.
-        node: a concatenation.
-    """
+    """Replace a concatenation of channels, or of a class token with tokens."""
     parts, axis = node.args[0], node.args[1] if len(node.args) > 1 else node.kwargs.get("dim", 0)
     rank, last = len(shape_of(node)), channels_last(edit, node)
     nodes = [part for part in parts if isinstance(part, fx.Node)] if isinstance(parts, list | tuple) else []

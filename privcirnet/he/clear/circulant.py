@@ -18,9 +18,7 @@ def matrices(rows: Values, block_size: int, least: int, groups: int) -> list[Val
 
     Args:
         rows: the first row of each block row, shape (K/b, C/groups, R, R).
-        block_size: b.
         least: size of the smallest pieces, b / 2^i.
-        groups: channel groups.
 
     Returns:
         for pieces of size m, (groups, K/groups/b m, C/groups/b m R R) each.

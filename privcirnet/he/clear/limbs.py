@@ -17,9 +17,7 @@ class Split:
     All limbs but the last are at most 2^(width - 1) in absolute value, and the last is by at most one more.
 
     Attributes:
-        t: modulus.
         width: bits of all limbs but the last.
-        count: how many limbs there are.
     """
 
     t: int
@@ -27,11 +25,7 @@ class Split:
     count: int
 
     def power(self, limb: int) -> int:
-        """Return what a limb is multiplied by, mod t.
-
-        Args:
-            limb: its number.
-        """
+        """Return what a limb is multiplied by, mod t."""
         return pow(2, self.width * limb, self.t)
 
     def cut(self, rest: Integers, limb: int) -> tuple[Integers, Integers]:
@@ -39,7 +33,6 @@ class Split:
 
         Args:
             rest: what the limbs below it left, of residues between -t/2 and t/2.
-            limb: its number.
         """
         half = 1 << (self.width - 1)
         low = rest if limb == self.count - 1 else ((rest + half) & (2 * half - 1)) - half
@@ -50,7 +43,6 @@ def split(t: int, weight_sum: int) -> Split:
     """Return the split into the fewest limbs that is exact.
 
     Args:
-        t: modulus.
         weight_sum: the largest sum of absolute weights that make one output.
 
     Raises:
@@ -73,7 +65,6 @@ def split_both(t: int, terms: int) -> Split:
     """Return the split into the fewest limbs with which products of residues and residues are exact.
 
     Args:
-        t: modulus.
         terms: products that make one sum. Those of all pairs of limbs with the same power are added up too.
 
     >>> split_both((1 << 60) - 93, 64)

@@ -13,7 +13,6 @@ def clear_linear(layer: Layer, rows: Values, t: int) -> "ClearLinear":
     """Return a layer that is ready to be applied to shares.
 
     Args:
-        layer: its dimensions and block size.
         rows: integer weights, the first row of each circulant block row, shape (K/b, C/groups, R, R).
         t: prime under 2^61.
 
@@ -27,8 +26,6 @@ class ClearLinear:
     """A linear layer of integer weights on residues.
 
     Args:
-        shape: its dimensions.
-        block_size: b.
         rows: the first row of each circulant block row, int64, shape (K/b, C/groups, R, R).
         t: prime modulus under 2^61.
 

@@ -41,8 +41,6 @@ class MatrixProducts:
     """A layer's weights as float64 matrices, and how it is computed with them.
 
     Args:
-        shape: dimensions.
-        block_size: b.
         rows: the first row of each circulant block row, shape (K/b, C/groups, R, R).
         t: prime modulus under 2^61.
 

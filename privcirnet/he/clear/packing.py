@@ -19,7 +19,6 @@ def packed_size(count: int, t: int) -> int:
     """Return the number of bytes of packed residues.
 
     Args:
-        count: of residues.
         t: modulus, 2 or more.
     """
     return -(-count * _width(t) // 8)
@@ -46,7 +45,6 @@ def pack_made(make: Callable[[int, int], Residues], count: int, t: int) -> memor
 
     Args:
         make: (first, end) -> these residues, (values,), all under t; called on all threads.
-        count: of residues.
         t: modulus under 2^64.
     """
     from privcirnet.he.engines.kernels.wire_bytes import pack_into
@@ -65,8 +63,6 @@ def unpack(message: Octets, shape: tuple[int, ...], t: int) -> Residues:
     """Undo :func:`pack` with a message from a stranger: there is one message for any residues, and no other is taken.
 
     Args:
-        message: from the other party.
-        shape: of the residues.
         t: modulus under 2^64.
 
     Returns:
@@ -85,8 +81,6 @@ class Packed:
     """What :func:`unpack` reads, a few residues at a time.
 
     Args:
-        message: from the other party.
-        count: of residues.
         t: modulus under 2^64.
 
     Raises:

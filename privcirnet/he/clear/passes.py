@@ -38,7 +38,6 @@ def in_parts(work: Callable[[int, int], object], count: int, step: int = 1) -> N
 
     Args:
         work: of (first, end).
-        count: of values.
         step: each range begins at a multiple of it.
     """
     if count <= AT_ONCE:  # waking another thread would take as long
@@ -55,7 +54,6 @@ def elementwise(kernel: Callable[..., None], shares: Sequence[Residues], *consta
     Args:
         kernel: writes its first argument, from the shares and the constants.
         shares: all of one shape.
-        constants: for the kernel.
 
     Returns:
         residues of that shape.

@@ -27,7 +27,6 @@ def product(left: Residues, right: Residues, groups: int, t: int, plus: Residues
     Args:
         left: residues, shape (g k, A, 1).
         right: residues, shape (g k, B, 1).
-        groups: the number g of channel groups.
         t: prime under 2^61.
         plus: residues of the result's shape, added.
 
@@ -51,7 +50,6 @@ def answer(  # noqa: PLR0913, PLR0917
         right: the client's share, shape (g k, B, 1).
         d_left: the server's share less its stand-in, of the shape of ``left``.
         d_right: the server's share less its stand-in, of the shape of ``right``.
-        groups: the number g of channel groups.
         t: prime under 2^61.
         terms: the client's, of the result's shape.
 
@@ -68,7 +66,6 @@ def finish(left: Residues, right: Residues, e: Residues, groups: int, t: int, te
         left: the server's share, shape (g k, A, 1).
         right: the server's share, shape (g k, B, 1).
         e: the client's answer, of the result's shape.
-        groups: the number g of channel groups.
         t: prime under 2^61.
         terms: the server's, of the result's shape.
 

@@ -18,7 +18,6 @@ def answer(z: Residues, d: Residues, terms: Residues, t: int) -> Residues:
     Args:
         z: the client's share, of any shape, as all others.
         d: from the server.
-        terms: the client's, v_c - w.
         t: prime under 2^61.
     """
     return passes.elementwise(passes.compiled().square_answer, (z, d, terms), passes.modulus(t))
@@ -41,7 +40,6 @@ def answer_packed(z: Residues, message: Octets, terms: Residues, t: int) -> Octe
 
     Args:
         z: the client's share, (values,).
-        message: d from the server, packed.
         terms: the client's, (values,).
         t: prime under 2^61.
 
@@ -63,7 +61,6 @@ def finish_packed(z: Residues, message: Octets, terms: Residues, t: int) -> Resi
 
     Args:
         z: the server's share, (values,).
-        message: e from the client, packed.
         terms: the server's, (values,).
         t: prime under 2^61.
 

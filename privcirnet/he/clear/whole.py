@@ -31,8 +31,6 @@ def fits(shape: LinearShape, block_size: int, rows: Values, t: int) -> bool:
     """Return whether a layer can be computed so, and should be.
 
     Args:
-        shape: dimensions.
-        block_size: b.
         rows: weights, shape (K/b, C/groups, R, R).
         t: prime modulus under 2^61.
     """
@@ -80,7 +78,6 @@ class WholeSums:
     """A layer that :func:`fits`.
 
     Args:
-        shape: dimensions.
         rows: weights, shape (K, C/groups, R, R).
         t: prime modulus.
     """

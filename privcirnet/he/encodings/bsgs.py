@@ -133,11 +133,7 @@ class BsgsPlan:
         return np.where(block < self.blocks_in, block, -1)
 
     def output_blocks(self, target: int) -> Indices:
-        """Return the block whose (partial) sum ends up in each lane of an output ciphertext, (G,); -1 where none does.
-
-        Args:
-            target: number of the group of output blocks.
-        """
+        """Return the block whose (partial) sum ends up in each lane of an output ciphertext, (G,); -1 for none."""
         lane = np.arange(self.lanes)
         block = target * self.lanes + lane % self.out_period
         return np.where((lane < self.copies * self.width) & (block < self.blocks_out), block, -1)
@@ -146,9 +142,7 @@ class BsgsPlan:
         """Return the lanes that a diagonal fills, before the giant step rotates it.
 
         Args:
-            target: number of the group of output blocks.
             diagonal: k, in [0, D).
-            source: number of the input ciphertext.
 
         Returns:
             (lane, output block, input block), three integer arrays of the same length.

@@ -36,7 +36,6 @@ class DenseTile:
     """What one polynomial product covers.
 
     Attributes:
-        grid: how the maps are split.
         planes: D, maps of an input polynomial.
         outputs: E, output channels of a weight polynomial.
     """
@@ -50,10 +49,6 @@ class DenseTile:
 def best_tile(shape: LinearShape, ring_degree: int) -> DenseTile:
     """Return the tile with the fewest bytes, then the fewest products.
 
-    Args:
-        shape: of the layer.
-        ring_degree: n.
-
     Raises:
         RuleError: not even one output's window fits a polynomial.
     """
@@ -64,12 +59,7 @@ def best_tile(shape: LinearShape, ring_degree: int) -> DenseTile:
 
 
 def no_window(shape: LinearShape, ring_degree: int) -> RuleError:
-    """Return the error for a layer of which not even one output's window fits a polynomial.
-
-    Args:
-        shape: of the layer.
-        ring_degree: n.
-    """
+    """Return the error for a layer of which not even one output's window fits a polynomial."""
     return RuleError(
         "a kernel's window must fit one polynomial",
         got=f"kernel {shape.kernel} at ring degree {ring_degree}",
@@ -80,10 +70,6 @@ def no_window(shape: LinearShape, ring_degree: int) -> RuleError:
 def products(shape: LinearShape, ring_degree: int) -> int:
     """Return the number of products of the best tile over the whole layer, those that groups make zero included.
 
-    Args:
-        shape: of the layer.
-        ring_degree: n.
-
     Raises:
         RuleError: not even one output's window fits a polynomial.
     """
@@ -93,10 +79,6 @@ def products(shape: LinearShape, ring_degree: int) -> int:
 def place(shape: LinearShape, ring_degree: int) -> Placement:
     """Return where everything goes.
 
-    Args:
-        shape: of the layer.
-        ring_degree: n.
-
     Raises:
         RuleError: not even one output's window fits a polynomial.
     """
@@ -104,12 +86,7 @@ def place(shape: LinearShape, ring_degree: int) -> Placement:
 
 
 def place_tile(shape: LinearShape, tile: DenseTile) -> Placement:
-    """Return where everything goes with a given tile.
-
-    Args:
-        shape: of the layer.
-        tile: how it is split.
-    """
+    """Return where everything goes with a given tile."""
     grid, d, e = tile.grid, tile.planes, tile.outputs
     planes = np.arange(shape.in_channels * len(grid.phases))
     channels = np.arange(shape.out_channels)

@@ -54,9 +54,7 @@ class CoefficientLayer:
     Its members are documented in :class:`encodings.layer.Layer`.
 
     Attributes:
-        shape: dimensions.
         block_size: b; weights come as the first rows of circulant blocks and are encoded densely.
-        ring_degree: n.
         encoding: "cheetah" or "falcon".
         weight_bits: weights are integers in [-2^(weight_bits - 1), 2^(weight_bits - 1)]; bounds the noise.
 
@@ -179,7 +177,6 @@ class CoefficientLayer:
 
         Args:
             rows: first rows of circulant block rows, (K/b, C/groups, R, R).
-            t: plain modulus.
 
         Returns:
             residues of the same shape.
@@ -237,7 +234,6 @@ class CoefficientLayer:
         Args:
             wanted: residues, (K, H', W').
             uniform: uniform residues, (ciphertexts_out, n), in coefficient order.
-            t: plain modulus.
 
         Returns:
             slots, (ciphertexts_out, n).

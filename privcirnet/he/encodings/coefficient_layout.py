@@ -30,25 +30,14 @@ from privcirnet.he.ring.modular import Integers, Residues
 
 @dataclass(frozen=True)
 class Grid:
-    """How every map of a layer is split and where its values go, relative to the map's first coefficient.
-
-    Attributes:
-        rows: the vertical axis in tiles.
-        columns: the horizontal axis in tiles.
-    """
+    """How every map of a layer is split and where its values go, relative to the map's first coefficient."""
 
     rows: PaddedTiles
     columns: PaddedTiles
 
     @classmethod
     def of(cls, shape: LinearShape, rows: int, columns: int) -> "Grid":
-        """Return the grid with tiles of a given size.
-
-        Args:
-            shape: of the layer.
-            rows: outputs of a tile, vertically.
-            columns: outputs of a tile, horizontally.
-        """
+        """Return the grid with tiles of a given size."""
         return cls(PaddedTiles(shape.rows, rows), PaddedTiles(shape.columns, columns))
 
     @property
@@ -144,8 +133,6 @@ class Factor:
     """One weight polynomial: multiplies an input ciphertext and adds to an output ciphertext.
 
     Attributes:
-        target: output ciphertext of a tile.
-        source: input ciphertext of a tile.
         filters: (m, 3): output channel, input plane, first coefficient of their filter.
     """
 
@@ -175,10 +162,8 @@ def weight_polynomial(grid: Grid, factor: Factor, dense: Residues, ring_degree: 
     """Return the coefficients of a weight polynomial, (n,).
 
     Args:
-        grid: of the layer.
         factor: which filters it holds, and where.
         dense: the layer's weights mod t, (K, C/groups, R, R).
-        ring_degree: n.
     """
     polynomial = np.zeros(ring_degree, dtype=np.uint64)
     channel, plane, start = factor.filters.T
@@ -193,9 +178,6 @@ def weight_polynomial(grid: Grid, factor: Factor, dense: Residues, ring_degree: 
 def tile_sizes(outputs: int) -> list[int]:
     """Return sizes of a tile on one axis, the largest first, only those that give different numbers of tiles.
 
-    Args:
-        outputs: of the axis.
-
     >>> tile_sizes(7)
     [7, 4, 3, 2, 1]
     """
@@ -203,12 +185,7 @@ def tile_sizes(outputs: int) -> list[int]:
 
 
 def grids(shape: LinearShape, ring_degree: int) -> list[Grid]:
-    """Return every way to split a layer's maps so that at least one tile fits a polynomial, fewest tiles first.
-
-    Args:
-        shape: of the layer.
-        ring_degree: n.
-    """
+    """Return every way to split a layer's maps so that at least one tile fits a polynomial, fewest tiles first."""
     found = [
         Grid.of(shape, rows, columns)
         for rows in tile_sizes(shape.rows.outputs)
@@ -219,10 +196,6 @@ def grids(shape: LinearShape, ring_degree: int) -> list[Grid]:
 
 def balanced(total: int, most: int) -> list[int]:
     """Return sizes of equal shares of a number, the largest of each number of shares.
-
-    Args:
-        total: what is shared.
-        most: largest size of a share.
 
     >>> balanced(10, 6)
     [5, 4, 3, 2, 1]

@@ -42,7 +42,6 @@ class GroupTile:
     """How a grouped layer is split.
 
     Attributes:
-        grid: how the maps are split.
         planes: D, maps (times phases) of a group in one input polynomial.
         outputs: E, outputs of a group in one weight polynomial.
         packing: groups of an input polynomial and their filters.
@@ -58,10 +57,6 @@ class GroupTile:
 def best_tile(shape: LinearShape, ring_degree: int) -> GroupTile:
     """Return the tile with the fewest bytes, then the fewest products.
 
-    Args:
-        shape: of the layer.
-        ring_degree: n.
-
     Raises:
         RuleError: not even one output's window fits a polynomial.
     """
@@ -74,10 +69,6 @@ def best_tile(shape: LinearShape, ring_degree: int) -> GroupTile:
 def place(shape: LinearShape, ring_degree: int) -> Placement:
     """Return where everything goes.
 
-    Args:
-        shape: of the layer.
-        ring_degree: n.
-
     Raises:
         RuleError: not even one output's window fits a polynomial.
     """
@@ -85,12 +76,7 @@ def place(shape: LinearShape, ring_degree: int) -> Placement:
 
 
 def place_tile(shape: LinearShape, tile: GroupTile) -> Placement:
-    """Return where everything goes with a given tile.
-
-    Args:
-        shape: of the layer.
-        tile: how it is split.
-    """
+    """Return where everything goes with a given tile."""
     planes = np.arange(shape.in_channels // shape.groups * len(tile.grid.phases))
     spread = [planes[start : start + tile.planes] for start in range(0, len(planes), tile.planes)]
     inputs: list[Integers] = []

@@ -28,7 +28,6 @@ def expand_rows(rows: np.ndarray, block_size: int) -> np.ndarray:
 
     Args:
         rows: the first row of each block row, shape (K/b, C, R, R).
-        block_size: b.
 
     Returns:
         weight, shape (K, C, R, R).
@@ -47,8 +46,6 @@ def dense_weight(rows: np.ndarray, shape: LinearShape, block_size: int) -> np.nd
 
     Args:
         rows: the first row of each block row, ``shape.weight_shape(block_size)``.
-        shape: dimensions.
-        block_size: b.
 
     Returns:
         weight, shape (K, C / groups, R, R).
@@ -97,7 +94,6 @@ def convolve(x: Values, weight: Values, shape: LinearShape) -> Values:
     Args:
         x: shape (C, H, W).
         weight: shape (K, C/groups, R, R).
-        shape: dimensions, stride, padding and groups.
 
     Returns:
         int64, shape (K, H', W'), computed in float64 where that is exact.

@@ -134,7 +134,6 @@ class Layer(Protocol):
 
         Args:
             x: residues, shape (C, H, W).
-            t: plain modulus.
 
         Returns:
             slots, shape (ciphertexts_in, n).
@@ -148,7 +147,6 @@ class Layer(Protocol):
 
         Args:
             rows: integer weights, the first row of each circulant block row, shape (K/b, C/groups, R, R).
-            t: plain modulus.
 
         Returns:
             residues, shape :attr:`spectrum_shape`.
@@ -163,8 +161,6 @@ class Layer(Protocol):
 
         Args:
             spectrum: see :meth:`spectrum`.
-            engine: the server's engine.
-            name: of the layer, for the error.
 
         Raises:
             RuleError: a sum has no product left, because all of its weights are zero.
@@ -176,7 +172,6 @@ class Layer(Protocol):
 
         Args:
             spectrum: see :meth:`spectrum`.
-            t: plain modulus.
 
         Yields:
             (five numbers, slots of shape (n,)).
@@ -190,8 +185,6 @@ class Layer(Protocol):
 
         Args:
             weights: from :meth:`encode_spectrum`.
-            inputs: ciphertexts_in ciphertexts.
-            engine: the server's engine.
             keys: Galois keys for :attr:`column_steps`.
 
         Returns:
@@ -205,7 +198,6 @@ class Layer(Protocol):
         Args:
             wanted: residues, shape (K, H', W'). If they are uniform, so is every slot.
             uniform: uniform residues, shape (ciphertexts_out, n).
-            t: plain modulus.
 
         Returns:
             slots, shape (ciphertexts_out, n).
@@ -217,7 +209,6 @@ class Layer(Protocol):
 
         Args:
             slots: residues, shape (ciphertexts_out, n).
-            t: plain modulus.
 
         Returns:
             residues, shape (K, H', W').
@@ -237,7 +228,6 @@ def layer_bytes(layer: Layer, coefficient_bits: tuple[int, ...], plain_bits: int
     """Return the bytes that a layer sends, exactly: (client to server, server to client).
 
     Args:
-        layer: any.
         coefficient_bits: bits of each prime of q, the special prime last.
         plain_bits: bits of t.
     """

@@ -37,8 +37,6 @@ class SpectralLayout:
     """Cells of a layer with block size b (see the module's picture).
 
     Attributes:
-        shape: the layer's dimensions.
-        block_size: b.
         tile: (rows, columns) of output in a tile.
 
     Raises:
@@ -62,10 +60,6 @@ class SpectralLayout:
     @classmethod
     def whole(cls, shape: LinearShape, block_size: int) -> "SpectralLayout":
         """Return the layout without tiling: positions of a GEMM as tiles of their own, a convolution's map in one.
-
-        Args:
-            shape: the layer's dimensions.
-            block_size: b.
 
         Raises:
             RuleError: b does not fit the channels of a group.

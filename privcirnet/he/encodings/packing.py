@@ -55,7 +55,6 @@ def superstring(members: Sequence[int], channels: int) -> tuple[list[tuple[int, 
 
     Args:
         members: channels, each under ``channels``.
-        channels: C_x.
 
     Returns:
         ((member, unit) pairs in ascending units from 0, units of the ring).
@@ -89,7 +88,6 @@ def side_by_side(channels: int, units: int) -> Packing | None:
     Which channels share a polynomial: the paper's order of symmetric pairs, split into equal parts.
 
     Args:
-        channels: C_x, groups of the input polynomial.
         units: of a polynomial, at most.
 
     Returns:
@@ -110,7 +108,6 @@ def scattered(units: int, whole: bool) -> Packing:
     """Return as many groups as a local search finds that need only one weight polynomial, anywhere among the units.
 
     Args:
-        units: of a polynomial.
         whole: a polynomial is exactly that many units long, so that what wraps around falls on units again.
 
     Both parties call this and must find the same: of the generator only ``random()`` is used, whose sequence Python

@@ -55,8 +55,6 @@ class PlacedPiece:
     """A piece where it belongs.
 
     Attributes:
-        piece: its choices.
-        plan: its plan.
         first_group: its channel groups are [first_group, first_group + gamma).
         first_tile: its tiles are [first_tile, first_tile + tau).
         first_in: its first ciphertext among those that the client sends.
@@ -97,8 +95,6 @@ def place(layout: SpectralLayout, ring_degree: int, pieces: Sequence[Piece]) -> 
     """Return pieces in their places.
 
     Args:
-        layout: of the layer.
-        ring_degree: n.
         pieces: cover the grid of channel groups and tiles, in order.
 
     Returns:
@@ -128,10 +124,6 @@ def place(layout: SpectralLayout, ring_degree: int, pieces: Sequence[Piece]) -> 
 
 def plan_of(layout: SpectralLayout, piece: Piece) -> BsgsPlan:
     """Return the plan of a piece.
-
-    Args:
-        layout: of the layer.
-        piece: its choices.
 
     Raises:
         RuleError: choices that no plan has, see :class:`BsgsPlan`.

@@ -91,9 +91,6 @@ class LinearShape:
     def weight_shape(self, block_size: int) -> tuple[int, int, int, int]:
         """Return the shape of the stored weight, the first row of each circulant block row.
 
-        Args:
-            block_size: b.
-
         Returns:
             (K / b, C / groups, R, R), channels rounded up to whole blocks.
         """
@@ -102,9 +99,6 @@ class LinearShape:
 
     def padded(self, block_size: int) -> "LinearShape":
         """Return the shape with channels up to whole blocks: of the circulant matrix whose upper left part is used.
-
-        Args:
-            block_size: b.
 
         Returns:
             the shape itself where b divides.
@@ -120,9 +114,6 @@ class LinearShape:
     def check_block_size(self, block_size: int) -> None:
         """Raise unless the weight can be block circulant: padded to whole blocks, if it has one group.
 
-        Args:
-            block_size: b.
-
         Raises:
             RuleError: b does not divide the channels of a group, or is larger than a channel count.
         """
@@ -135,9 +126,6 @@ class LinearShape:
 
     def check_divides(self, block_size: int) -> None:
         """Raise unless the weight can be block circulant without padding.
-
-        Args:
-            block_size: b.
 
         Raises:
             RuleError: b does not divide the channels of a group.
@@ -166,7 +154,6 @@ class Axis:
     stride-1 correlation of each phase image x_phase[m] = x[stride m + phase].
 
     Attributes:
-        size: values of the input.
         kernel: R.
         stride: s.
         padding: zeros on each side.

@@ -34,7 +34,6 @@ def spectral_excess(layout: SpectralLayout, pieces: Sequence[Piece]) -> str:
     """Return what is too much about a spectral layer's tiles and pieces, "" if nothing.
 
     Args:
-        layout: how its map is split.
         pieces: what its grid of channel groups and tiles is said to be covered by.
     """
     if len(pieces) > MAX_PIECES:
@@ -54,9 +53,6 @@ def coefficient_excess(encoding: str, shape: LinearShape, ring_degree: int, weig
 
     Args:
         encoding: "cheetah" or "falcon".
-        shape: dimensions.
-        ring_degree: n.
-        weight_bits: of a weight, the sign included.
     """
     s = shape
     if encoding != "cheetah":

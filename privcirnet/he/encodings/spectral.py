@@ -55,10 +55,7 @@ def encode_input(layout: SpectralLayout, places: Places, x: Residues, t: int) ->
     """Return a share of the layer's input as slots.
 
     Args:
-        layout: the layer's layout.
-        places: of the layer's values.
         x: residues, shape (C, H, W).
-        t: plain modulus.
 
     Returns:
         slots, shape (ciphertexts_in, n).
@@ -70,9 +67,7 @@ def weight_spectrum(layout: SpectralLayout, rows: npt.NDArray[np.integer], t: in
     """Return the spectra of all circulant blocks: each distinct slot value of the layer's plaintexts, once.
 
     Args:
-        layout: the layer's layout.
         rows: integer weights in stored form, the first row of each block row: ``shape.weight_shape(b)``.
-        t: plain modulus.
 
     Returns:
         residues, shape (groups, q, p, b, S1, S2), S = spectral extent: b times fewer numbers than at b = 1.
@@ -94,10 +89,7 @@ def diagonal_slots(layout: SpectralLayout, placed: PlacedPiece, spectrum: Residu
     """Return the plaintext of one product of a piece.
 
     Args:
-        layout: the layer's layout.
-        placed: the piece.
         spectrum: see :func:`weight_spectrum`.
-        product: one of the piece's plan.
 
     Returns:
         slots, shape (n,).
@@ -117,10 +109,7 @@ def decode_output(layout: SpectralLayout, places: Places, slots: Residues, t: in
     """Return a share of the layer's output from a share of the slots that were sent.
 
     Args:
-        layout: the layer's layout.
-        places: of the layer's values.
         slots: residues, shape (ciphertexts_out, n).
-        t: plain modulus.
 
     Returns:
         residues, shape (K, H', W').
@@ -135,11 +124,8 @@ def encode_mask(layout: SpectralLayout, places: Places, wanted: Residues, unifor
     cells and unused slots stay as they are.
 
     Args:
-        layout: the layer's layout.
-        places: of the layer's values.
         wanted: residues, shape (K, H', W').
         uniform: uniform residues, shape (ciphertexts_out, n).
-        t: plain modulus.
 
     Returns:
         slots, shape (ciphertexts_out, n).
@@ -168,12 +154,7 @@ def _transformed(
 
 
 def places(layout: SpectralLayout, pieces: PlacedPieces) -> Places:
-    """Return the places of a layer's values.
-
-    Args:
-        layout: the layer's layout.
-        pieces: that cover it, with their plans.
-    """
+    """Return the places of a layer's values."""
     cells = _cells_of_input(layout, _numbered(layout.shape.input_shape))
     spectra = _numbered(cells.shape)
     slots = np.concatenate([_input_slots(spectra, placed) for placed in pieces])

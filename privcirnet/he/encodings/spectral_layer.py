@@ -29,9 +29,6 @@ class SpectralLayer:
     Its members are documented in :class:`encodings.layer.Layer`.
 
     Attributes:
-        shape: dimensions.
-        block_size: b.
-        ring_degree: n.
         tile: (rows, columns) of output in a tile.
         pieces: cover all channel groups and tiles, in order.
     """
@@ -196,10 +193,7 @@ def encode_weights(
     """Return every diagonal of a layer, encoded.
 
     Args:
-        layer: the layer.
         spectrum: see :func:`spectral.weight_spectrum`.
-        engine: the server's engine.
-        name: of the layer, for the error.
         keep: see :meth:`ServerEngine.encode_weights`.
 
     Raises:
@@ -213,7 +207,6 @@ class Diagonals:
     """The plaintexts of a layer, in the order of its circuit's weights: a sequence of slots (n,), made when asked for.
 
     Attributes:
-        layer: the layer.
         spectrum: see :func:`spectral.weight_spectrum`.
     """
 

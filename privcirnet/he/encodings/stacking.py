@@ -29,7 +29,6 @@ class Stack:
     """How a linear layer takes several images together.
 
     Attributes:
-        images: of a full stack.
         least: images from which on a stack that is not full costs less than one image after the other.
         layer: of the tall image, see :func:`tall`.
     """
@@ -42,10 +41,6 @@ class Stack:
 def tall(shape: LinearShape, images: int) -> LinearShape:
     """Return the dimensions of a layer on several images, one below the other.
 
-    Args:
-        shape: of the layer on one image.
-        images: their number.
-
     >>> tall(LinearShape(4, 4, 16, 16, kernel=3, padding=1), 3).output_shape
     (16, 14, 4)
     """
@@ -53,11 +48,7 @@ def tall(shape: LinearShape, images: int) -> LinearShape:
 
 
 def pitch(shape: LinearShape) -> int:
-    """Return the rows from one image to the next: a multiple of the stride, and with zeros where windows reach over.
-
-    Args:
-        shape: of the layer on one image.
-    """
+    """Return the rows from one image to the next: a multiple of the stride, and with zeros where windows reach over."""
     rows = shape.height + shape.padding
     return rows + -rows % shape.stride
 
@@ -66,8 +57,6 @@ def join(shape: LinearShape, images: int, x: Sequence[Residues]) -> Residues:
     """Return images as one tall image, with zeros for those that are missing.
 
     Args:
-        shape: of the layer on one image.
-        images: of a full stack.
         x: at most as many, (C, H, W) each.
 
     Returns:
@@ -80,8 +69,6 @@ def split(shape: LinearShape, images: int, y: Residues) -> Residues:
     """Return the results of the first images of a tall one.
 
     Args:
-        shape: of the layer on one image.
-        images: how many.
         y: result of the tall image, (K, H', W').
 
     Returns:
@@ -95,8 +82,6 @@ def repeated(shape: LinearShape, images: int, y: Integers) -> Integers:
     """Return the same values for each image's result, as the tall image's.
 
     Args:
-        shape: of the layer on one image.
-        images: of a full stack.
         y: (K, H', W').
 
     Returns:

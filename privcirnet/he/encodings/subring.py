@@ -24,10 +24,6 @@ _SMALLEST = 4
 def sizes(values: int, n: int) -> list[int]:
     """Return N for each ciphertext that so many values fill one after the other.
 
-    Args:
-        values: how many.
-        n: ring degree.
-
     >>> sizes(9000, 8192)
     [8192, 1024]
     """
@@ -36,12 +32,7 @@ def sizes(values: int, n: int) -> list[int]:
 
 
 def kept(values: int, n: int) -> list[Integers]:
-    """Return the ascending coefficients of c0 that the messages hold, for each ciphertext.
-
-    Args:
-        values: how many.
-        n: ring degree.
-    """
+    """Return the ascending coefficients of c0 that the messages hold, for each ciphertext."""
     return [np.arange(0, n, n // size) for size in sizes(values, n)]
 
 
@@ -50,7 +41,6 @@ def spread(values: Residues, n: int, fill: Residues | None = None) -> Residues:
 
     Args:
         values: residues, (v,).
-        n: ring degree.
         fill: residues, as many as there are slots in the subrings; those that hold no value take theirs. Zeros without.
 
     Returns:
@@ -68,7 +58,6 @@ def collect(slots: Residues, values: int, t: int) -> Residues:
     Args:
         slots: residues, (ciphertexts, n).
         values: v.
-        t: plain modulus.
 
     Returns:
         residues, (v,).

@@ -28,7 +28,6 @@ class TiledAxis:
     """An axis in tiles of ``tile`` outputs (the last may have fewer).
 
     Attributes:
-        axis: the axis.
         tile: h, outputs of a tile.
     """
 
@@ -78,9 +77,6 @@ class CyclicTiles(TiledAxis):
 
     def sources(self, phase: int) -> Integers:
         """Return the position in a phase image of the value at each place.
-
-        Args:
-            phase: of the axis.
 
         Returns:
             positions, shape (tiles, N); ``axis.stored(phase)``, one beyond the image, where the place holds a zero.
@@ -151,9 +147,6 @@ class PaddedTiles(TiledAxis):
     def useful_taps(self, phase: int) -> list[tuple[int, int]]:
         """Return the taps that read more than padding: only those are sure to lie within a pitch.
 
-        Args:
-            phase: of the axis.
-
         Returns:
             (kernel index, offset) of each.
         """
@@ -162,10 +155,6 @@ class PaddedTiles(TiledAxis):
 
     def read(self, index: int, phase: int) -> tuple[int, int, int]:
         """Return what a tile reads of a phase image.
-
-        Args:
-            index: number of the tile.
-            phase: of the axis.
 
         Returns:
             (first value of the phase image, how many, place of the first in the tile).

@@ -14,12 +14,7 @@ from privcirnet.he.encodings.spectral_layer import SpectralLayer
 
 @dataclass(frozen=True)
 class UnplannedLayer:
-    """The place of a layer that is still to be planned; any other member of a layer is an error.
-
-    Attributes:
-        shape: dimensions.
-        block_size: b.
-    """
+    """The place of a layer that is still to be planned; any other member of a layer is an error."""
 
     shape: LinearShape
     block_size: int
@@ -29,19 +24,10 @@ class UnplannedLayer:
 
 
 def unplanned(shape: LinearShape, block_size: int) -> Layer:
-    """Return what stands in a linear node until its layer is planned.
-
-    Args:
-        shape: Dimensions of the layer.
-        block_size: b.
-    """
+    """Return what stands in a linear node until its layer is planned."""
     return cast(Layer, UnplannedLayer(shape, block_size))
 
 
 def unplanned_factor(shape: LinearShape) -> SpectralLayer:
-    """Return what stands in a product of two values until its layers are planned, which are spectral with b = 1.
-
-    Args:
-        shape: Dimensions of one of its layers.
-    """
+    """Return what stands in a product of two values until its layers are planned, which are spectral with b = 1."""
     return cast(SpectralLayer, UnplannedLayer(shape, 1))

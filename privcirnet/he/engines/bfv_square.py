@@ -37,7 +37,6 @@ class BfvSquare:
 
     Attributes:
         chain: of the ciphertexts' primes.
-        plain_modulus: t.
     """
 
     chain: Chain

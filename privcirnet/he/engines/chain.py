@@ -24,10 +24,8 @@ class Chain:
     """The primes that ciphertexts and keys live under.
 
     Attributes:
-        ring_degree: n.
         special_primes: whose product P is about as large as that of any digit, or larger.
         data_primes: of ciphertexts; those that are dropped first stand last.
-        digit_primes: in a digit of key switching.
     """
 
     ring_degree: int
@@ -63,11 +61,7 @@ class Chain:
         return [range(first, min(first + a, level)) for first in range(0, level, a)]
 
     def order(self, element: int) -> Integers:
-        """Return where each value of a polynomial comes from after an automorphism, shape (n,).
-
-        Args:
-            element: of the Galois group.
-        """
+        """Return where each value of a polynomial comes from after an automorphism, shape (n,)."""
         return _order(element % (2 * self.ring_degree), self.ring_degree)
 
     def coefficients(self, polynomials: Residues) -> Residues:
@@ -188,7 +182,6 @@ class Chain:
             values: the ciphertext, shape (2, l, n).
             digits: of its second polynomial.
             key: that switches the secret key to its image under the inverse automorphism.
-            element: of the Galois group.
         """
         found, order = self.switched(digits, key), self.order(element)
         found[0] = self.added(found[0], values[0])

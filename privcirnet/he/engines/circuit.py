@@ -35,7 +35,6 @@ class Circuit:
         sums: (position in ``rotated``, weight) of each product of each inner sum.
         outputs: (inner sum, column step) of each term of each output ciphertext.
         folds: column steps by which each output is rotated and added to itself, in order.
-        weights: number of plaintexts.
     """
 
     rotated: tuple[Pair, ...]
@@ -57,7 +56,6 @@ class Circuit:
         """Return the bytes of the plaintexts as a server keeps them: a word a slot for each prime but the last.
 
         Args:
-            ring_degree: n.
             coefficient_bits: of each prime; the last one serves rotations alone.
 
         >>> Circuit(((0, 0),), (((0, 0), (0, 1)),), (((0, 0),),), ((),), weights=2).weight_bytes(8192, (54, 54, 53, 53))
@@ -80,9 +78,7 @@ def check_sums(circuit: Circuit, present: Sequence[bool], layer: str) -> None:
     """Raise if an inner sum has no product left: no engine can make a ciphertext of zero out of none.
 
     Args:
-        circuit: the layer's.
         present: whether each weight's plaintext is not zero.
-        layer: for the error.
 
     Raises:
         RuleError: there are such sums.
@@ -98,10 +94,6 @@ def check_sums(circuit: Circuit, present: Sequence[bool], layer: str) -> None:
 
 def fingerprint(slots: Slots, parameters: object) -> str:
     """Return a checksum of all that encoded weights depend on: the plaintexts and the parameters.
-
-    Args:
-        slots: the plaintexts.
-        parameters: whose repr is hashed.
 
     Returns:
         SHA-256, hexadecimal.

@@ -21,7 +21,6 @@ def cyclic(x: Residues, axis: int, t: int, *, inverse: bool = False) -> Residues
 
     Args:
         x: residues, any shape; the axis has length N.
-        axis: the axis to transform.
         t: prime modulus with t = 1 mod N.
         inverse: whether to do the inverse transform, 1/N included.
 
@@ -58,10 +57,8 @@ def cyclic_cells(
         source: residues, any shape.
         numbers: places in the flat source, from 1, 0 for a zero, of each term of the cells' values: shape (terms,
             cells, values of a cell). A value is the sum of its terms.
-        shape: of a cell.
         axes: of a cell's shape, to transform by :func:`cyclic`.
         t: prime modulus, 1 modulo the length of every transformed axis.
-        inverse: whether to do the inverse transforms.
 
     Returns:
         residues, shape (cells, values of a cell).

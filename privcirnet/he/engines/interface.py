@@ -63,7 +63,6 @@ class ClientEngine(Protocol):
         """Decrypt one of the messages that :meth:`ServerEngine.reply_all` returned.
 
         Args:
-            message: the reply.
             kept: what the reply was made with. All other coefficients of the plaintext are then without meaning.
 
         Returns:
@@ -138,9 +137,6 @@ class ServerEngine(Protocol):
         """Encode the plaintexts of a layer's weights for its circuit; zeros are left out.
 
         Args:
-            circuit: the layer's.
-            slots: the plaintexts.
-            name: of the layer, for the error.
             keep: whether the weights serve many images. Weights of one use (False) stay out of the weight cache.
 
         Returns:
@@ -159,8 +155,6 @@ class ServerEngine(Protocol):
         Rotations are counted as "rotate", products as "pmult". Products with zero are left out and not counted.
 
         Args:
-            circuit: the layer's.
-            weights: its encoded weights.
             inputs: the ciphertexts x of the circuit, one for each number that it rotates.
             keys: the client's, with all column steps of the circuit.
 
@@ -195,9 +189,7 @@ class ServerEngine(Protocol):
         is checked before (:func:`params.noise.check_noise`). The ciphertexts may be overwritten.
 
         Args:
-            ciphertexts: results.
             addends: slots to add, shape (ciphertexts, n): minus the masks.
-            keys: the client's.
             kept: ascending positions of the plaintext coefficients that the client needs of each result. A reply holds
                 the second polynomial whole and of the first only these coefficients. None: all of them.
 
@@ -207,11 +199,7 @@ class ServerEngine(Protocol):
         ...
 
     def stock(self, keys: EvaluationKeys) -> ReplyStock:
-        """Return what is made ahead for the replies to a client.
-
-        Args:
-            keys: the client's.
-        """
+        """Return what is made ahead for the replies to a client."""
         ...
 
 
@@ -266,9 +254,6 @@ def server_engine(name: str, parameters: Parameters, cache: WeightCache | None =
 
 def check_engine(name: str) -> None:
     """Raise unless an engine is a known one.
-
-    Args:
-        name: of it.
 
     Raises:
         RuleError: it is not one of :data:`ENGINES`.

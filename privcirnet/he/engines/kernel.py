@@ -42,13 +42,7 @@ _CHUNKS = 4
 
 @dataclass(frozen=True)
 class KernelKeys:
-    """The client's Galois keys and its public key.
-
-    Attributes:
-        galois: with keys for the program's column steps.
-        public: for encryptions of zero.
-        stock: of what hides replies.
-    """
+    """The client's Galois keys and its public key."""
 
     galois: GaloisKeys
     public: PublicKey
@@ -75,7 +69,6 @@ class KernelWeights:
 
     Attributes:
         cached: plaintexts in the NTT domain, split, as far as the cache holds them.
-        segments: of the circuit.
     """
 
     cached: CachedWeights

@@ -18,8 +18,6 @@ class ReplyStock:
     """Fresh encryptions of zero with flooding noise, and uniform slots of masks.
 
     Args:
-        n: slots of a mask.
-        t: plain modulus.
         hide: makes an encryption of zero; None: this engine makes nothing ahead.
     """
 
@@ -62,9 +60,6 @@ class ReplyStock:
 
     def masks(self, count: int) -> Residues:
         """Return uniform slots that nothing else has used, made now as far as there are none.
-
-        Args:
-            count: of plaintexts.
 
         Returns:
             residues, (count, n).

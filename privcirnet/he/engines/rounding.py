@@ -31,7 +31,6 @@ class Replies:
 
     Attributes:
         modulus: q', after the switch.
-        bits: k of both polynomials.
     """
 
     modulus: Modulus
@@ -53,7 +52,6 @@ class Replies:
         """Return the bytes of the two polynomials.
 
         Args:
-            message: a reply.
             kept: coefficients of the first polynomial that it holds.
 
         Raises:
@@ -78,7 +76,6 @@ def shorten(words: Residues, primes: tuple[int, ...], bits: int) -> bytes:
 
     Args:
         words: residues, shape (primes, m).
-        primes: of q'.
         bits: k.
     """
     q = prod(primes)
@@ -95,7 +92,6 @@ def lengthen(message: Message, primes: tuple[int, ...], bits: int, count: int) -
 
     Args:
         message: what :func:`shorten` returned, of the right length.
-        primes: of q'.
         bits: k.
         count: m.
     """

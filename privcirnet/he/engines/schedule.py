@@ -20,8 +20,6 @@ class Block:
     """Consecutive outputs and the products of their inner sums.
 
     Attributes:
-        outputs: of the circuit.
-        sums: their inner sums.
         terms: products of the sums, as (rotated input counted from the segment's first, weight).
     """
 
@@ -45,13 +43,7 @@ class Segment:
 
 @dataclass(frozen=True)
 class Limits:
-    """How much is in memory at a time, if the circuit can be cut.
-
-    Attributes:
-        rotated: rotated inputs of a segment.
-        sums: inner sums of a block.
-        products: products of a block, and so weights.
-    """
+    """How much is in memory at a time, if the circuit can be cut."""
 
     rotated: int
     sums: int

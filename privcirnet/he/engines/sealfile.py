@@ -40,7 +40,6 @@ class Level(Modulus):
 
     Attributes:
         parms_id: SEAL's hash of the parameters at this level.
-        version: that the files of this level have.
     """
 
     parms_id: ParmsId
@@ -59,21 +58,12 @@ def unwrap(file: bytes) -> bytes:
 
 
 def version_of(file: bytes) -> Version:
-    """Return SEAL's version in a file.
-
-    Args:
-        file: that this process wrote.
-    """
+    """Return SEAL's version in a file."""
     return _HEADER.unpack_from(file)[2:4]
 
 
 def wrap(payload: bytes, version: Version) -> bytes:
-    """Return a SEAL file without compression.
-
-    Args:
-        payload: of the file.
-        version: for its header.
-    """
+    """Return a SEAL file without compression."""
     return _HEADER.pack(_MAGIC, _HEADER_SIZE, *version, 0, 0, _HEADER_SIZE + len(payload)) + payload
 
 
@@ -81,8 +71,6 @@ def compact(payload: bytes, level: Level, kept: Integers | None = None) -> bytes
     """Return the compact bytes of a seeded ciphertext.
 
     Args:
-        payload: of SEAL's file.
-        level: of the ciphertext.
         kept: ascending coefficients of c0 that the bytes hold; None: all of them.
     """
     (c0,), seed = _words(payload, level)
@@ -93,9 +81,6 @@ def compact_reply(payload: bytes, level: Level, replies: Replies, kept: Integers
     """Return the bytes of a full ciphertext, rounded (:mod:`engines.rounding`).
 
     Args:
-        payload: of SEAL's file.
-        level: of the ciphertext.
-        replies: on the wire.
         kept: ascending coefficients of c0 that the bytes hold; None: all of them.
     """
     (c0, c1), _ = _words(payload, level)
@@ -108,7 +93,6 @@ def expand(message: bytes, level: Level, kept: Integers | None = None, *, ntt: b
 
     Args:
         message: compact bytes.
-        level: of the ciphertext.
         kept: ascending coefficients of c0 that the bytes hold; the others become zero. None: all of them.
         ntt: whether the ciphertext is in NTT form.
 
@@ -131,8 +115,6 @@ def expand_reply(message: bytes, level: Level, replies: Replies, kept: Integers 
 
     Args:
         message: of :func:`compact_reply`.
-        level: of the ciphertext.
-        replies: on the wire.
         kept: ascending coefficients of c0 that the bytes hold; the others become zero. None: all of them.
 
     Returns:
@@ -183,7 +165,6 @@ def compact_keys(payload: bytes, level: Level, digits: int) -> bytes:
     """Return the compact bytes of Galois keys, in the order of their elements, or of a relinearisation key.
 
     Args:
-        payload: of SEAL's file, seeded.
         level: of keys: all primes.
         digits: of each key, one for each data prime.
     """
@@ -207,7 +188,6 @@ def expand_keys(message: bytes, level: Level, digits: int, elements: list[int]) 
         message: compact bytes.
         level: of keys: all primes.
         digits: of each key, one for each data prime.
-        elements: Galois elements of the keys, ascending.
 
     Returns:
         the payload.

@@ -54,7 +54,6 @@ class Operations(Protocol):
 
         Args:
             message: what :meth:`ClientEngine.encrypt` returned.
-            kept: what it was made with.
 
         Returns:
             a ciphertext in coefficient form.
@@ -81,30 +80,19 @@ class Operations(Protocol):
         ...
 
     def add_plain(self, ciphertext: Any, plaintext: Any, /) -> Any:
-        """Return ciphertext + plaintext.
-
-        Args:
-            ciphertext: in coefficient form.
-            plaintext: in coefficient form.
-        """
+        """Return ciphertext + plaintext."""
         ...
 
     def rotate(self, ciphertext: Any, step: int, keys: Any, /) -> Any:
         """Return a ciphertext with both slot rows rotated to the left. Counted as "rotate".
 
         Args:
-            ciphertext: in coefficient form.
             step: columns to rotate by.
-            keys: the client's, with this step.
         """
         ...
 
     def to_ntt(self, ciphertext: Any, /) -> Any:
-        """Return a ciphertext in NTT form.
-
-        Args:
-            ciphertext: in coefficient form.
-        """
+        """Return a ciphertext in NTT form."""
         ...
 
     def from_ntt(self, ciphertext: Any, /) -> Any:
@@ -119,7 +107,6 @@ class Operations(Protocol):
         """Return the slot-wise product. Counted as "pmult".
 
         Args:
-            ciphertext: in either form.
             plaintext: in the same form, not zero.
         """
         ...
@@ -128,7 +115,6 @@ class Operations(Protocol):
         """Return the sum of two ciphertexts.
 
         Args:
-            first: in either form.
             second: in the same form.
         """
         ...

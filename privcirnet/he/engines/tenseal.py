@@ -92,12 +92,7 @@ class _Context:
 
 @dataclass(frozen=True)
 class TensealKeys:
-    """The client's evaluation keys and its public key.
-
-    Attributes:
-        galois: SEAL's Galois keys.
-        public: an encryption of zero.
-    """
+    """The client's evaluation keys and its public key."""
 
     galois: Any
     public: Any

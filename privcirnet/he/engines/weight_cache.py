@@ -59,7 +59,6 @@ class WeightCache:
         """Reserve memory for as many of a layer's weights as the limit allows.
 
         Args:
-            weights: of the layer.
             size: bytes of one of them.
 
         Returns:
@@ -99,7 +98,6 @@ class CachedWeights:
     Attributes:
         kept: the first of them, or all of them in a file.
         shape: of all of them, (weights, L, n).
-        encode: writes the others.
         mapping: of a file that may not stay in memory.
     """
 

@@ -31,7 +31,6 @@ class Modulus:
 
     Attributes:
         primes: of the modulus, in SEAL's order.
-        ring_degree: n.
     """
 
     primes: tuple[int, ...]
@@ -43,19 +42,11 @@ class Modulus:
         return tuple(residue_bytes(prime.bit_length()) for prime in self.primes)
 
     def compact_size(self, polynomials: int) -> int:
-        """Return the bytes of whole polynomials.
-
-        Args:
-            polynomials: how many.
-        """
+        """Return the bytes of whole polynomials."""
         return self.coefficients_size(polynomials * self.ring_degree)
 
     def coefficients_size(self, coefficients: int) -> int:
-        """Return the bytes of some coefficients under all primes.
-
-        Args:
-            coefficients: how many.
-        """
+        """Return the bytes of some coefficients under all primes."""
         return coefficients * sum(self.widths)
 
 
@@ -75,7 +66,6 @@ def unpack(message: Message, primes: tuple[int, ...], widths: tuple[int, ...]) -
 
     Args:
         message: what :func:`pack` returned.
-        primes: of the modulus.
         widths: bytes of a residue of each prime, 1 to 8.
 
     Returns:
@@ -125,7 +115,6 @@ def check_length(message: Message, expected: int) -> None:
     """Raise unless a ciphertext's message has the length that the parameters fix.
 
     Args:
-        message: what was received.
         expected: bytes.
 
     Raises:
@@ -143,7 +132,6 @@ def check_keys_length(message: Message, public: int, galois: int) -> None:
     """Raise unless a client's keys are as long as its public key and its Galois keys together.
 
     Args:
-        message: what was received.
         public: bytes of the public key.
         galois: bytes of all Galois keys.
 

@@ -23,7 +23,6 @@ class _Columns:
     """A cyclic digit c of the columns, the slowest.
 
     Args:
-        builder: of the circuit.
         count: of its values, a power of two.
     """
 
@@ -70,10 +69,6 @@ class _Columns:
 
 def batch_plan(network: LeveledNetwork, ring_degree: int) -> Plan:
     """Return the plan for many images side by side.
-
-    Args:
-        network: three layers on a vector.
-        ring_degree: n.
 
     Raises:
         DoesNotFit: a row has no room for a layer.

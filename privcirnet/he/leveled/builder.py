@@ -23,12 +23,7 @@ from privcirnet.he.leveled.circuit import (
 
 
 class Builder:
-    """A circuit while it is put together. Every method returns the number of a value.
-
-    Args:
-        ring_degree: n.
-        inputs: ciphertexts that the client sends.
-    """
+    """A circuit while it is put together. Every method returns the number of a value."""
 
     def __init__(self, ring_degree: int, inputs: int) -> None:
         self.ring_degree, self.inputs = ring_degree, inputs
@@ -44,11 +39,7 @@ class Builder:
         return self.ring_degree // 2
 
     def built(self, outputs: Sequence[int]) -> Circuit:
-        """Return the circuit.
-
-        Args:
-            outputs: values that are sent back.
-        """
+        """Return the circuit."""
         steps, plaintexts, layers = tuple(self._steps), tuple(self._plaintexts), tuple(self._layers)
         return Circuit(self.ring_degree, self.inputs, steps, plaintexts, tuple(outputs), layers)
 
@@ -56,7 +47,6 @@ class Builder:
         """Return a value with both rows turned left; the same rotation is made once, one by whole rows not at all.
 
         Args:
-            source: a value.
             columns: any number, also negative: to the right.
         """
         step = Rotate(source, columns % self.row)
@@ -67,20 +57,11 @@ class Builder:
         return self._rotated[step]
 
     def swap(self, source: int) -> int:
-        """Return a value with its rows exchanged.
-
-        Args:
-            source: a value.
-        """
+        """Return a value with its rows exchanged."""
         return self._add(Rotate(source, SWAP))
 
     def add(self, first: int, second: int) -> int:
-        """Return the sum of two values.
-
-        Args:
-            first: a value.
-            second: another.
-        """
+        """Return the sum of two values."""
         return self._add(Add(first, second))
 
     def total(self, values: Iterable[int]) -> int:
@@ -99,11 +80,7 @@ class Builder:
         return reduce(lambda later, earlier: self.add(earlier, later), [value for _, value in reversed(found)])
 
     def square(self, source: int) -> int:
-        """Return the squares of every slot.
-
-        Args:
-            source: a value.
-        """
+        """Return the squares of every slot."""
         return self._add(Square(source))
 
     def products(self, terms: Sequence[tuple[int, Plaintext]]) -> int:
@@ -133,7 +110,6 @@ class Builder:
         """Return a value plus integers in slots; zeros are not added.
 
         Args:
-            source: a value.
             slots: integers of any size, shape (n,).
         """
         return self._add(AddPlain(source, self._plaintext(integers(slots)))) if slots.any() else source
@@ -154,8 +130,6 @@ class Builder:
         """Return sums of what stands 0, 1, ... count - 1 strides to the right of each slot, cyclically in its row.
 
         Args:
-            source: a value.
-            stride: columns.
             count: a power of two.
         """
         while count > 1:

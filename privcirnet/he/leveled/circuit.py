@@ -24,7 +24,6 @@ def element_of(columns: int, ring_degree: int) -> int:
 
     Args:
         columns: of the rotation, or :data:`SWAP`.
-        ring_degree: n.
     """
     return 2 * ring_degree - 1 if columns == SWAP else pow(3, columns, 2 * ring_degree)
 
@@ -41,7 +40,6 @@ class Rotate:
     """A value with both rows turned left, or exchanged.
 
     Attributes:
-        source: the value.
         columns: 1 to n / 2 - 1, or :data:`SWAP`.
     """
 
@@ -51,11 +49,7 @@ class Rotate:
 
 @dataclass(frozen=True)
 class Combine:
-    """A sum of plaintext products.
-
-    Attributes:
-        terms: the products.
-    """
+    """A sum of plaintext products."""
 
     terms: tuple[Term, ...]
 
@@ -88,7 +82,6 @@ class Reduce:
     """A value under a shorter modulus; engines without levels leave it as it is.
 
     Attributes:
-        source: the value.
         level: data primes that are left.
     """
 
@@ -100,11 +93,7 @@ Step = Rotate | Combine | Add | AddPlain | Square | Reduce
 
 
 def sources_of(step: Step) -> tuple[int, ...]:
-    """Return the values that a step reads.
-
-    Args:
-        step: of a circuit.
-    """
+    """Return the values that a step reads."""
     match step:
         case Combine(terms):
             return tuple(value for value, _ in terms)
@@ -115,12 +104,7 @@ def sources_of(step: Step) -> tuple[int, ...]:
 
 
 def reading(step: Step, sources: Sequence[int]) -> Step:
-    """Return a step that reads other values.
-
-    Args:
-        step: of a circuit.
-        sources: as many as it reads.
-    """
+    """Return a step that reads other values."""
     match step:
         case Combine(terms):
             return Combine(tuple((value, plaintext) for value, (_, plaintext) in zip(sources, terms, strict=True)))
@@ -135,11 +119,8 @@ class Circuit:
     """A network as steps.
 
     Attributes:
-        ring_degree: n.
-        inputs: ciphertexts that the client sends.
         steps: in order; each reads earlier values.
         plaintexts: by number.
-        outputs: values that are sent back.
         layers: name of the layer that each step belongs to.
     """
 
@@ -156,11 +137,7 @@ class Circuit:
         return frozenset(step.columns for step in self.steps if isinstance(step, Rotate))
 
     def levels_of(self, top: int) -> list[int]:
-        """Return how many data primes each value has.
-
-        Args:
-            top: those of a request.
-        """
+        """Return how many data primes each value has."""
         found = [top] * self.inputs
         for step in self.steps:
             found.append(step.level if isinstance(step, Reduce) else found[sources_of(step)[0]])
@@ -202,11 +179,7 @@ class Circuit:
         return sum((_counts(step) for step in self.steps), Counter[str]())
 
     def counts_of(self, layer: str) -> Counter[str]:
-        """Return the operations of one layer by name.
-
-        Args:
-            layer: its name.
-        """
+        """Return the operations of one layer by name."""
         own = (step for step, name in zip(self.steps, self.layers, strict=True) if name == layer)
         return sum(map(_counts, own), Counter[str]())
 

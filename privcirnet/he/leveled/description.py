@@ -36,11 +36,7 @@ _REMEDY = "use the same version on both sides, or another server"
 
 
 def to_dict(known: Description) -> dict[str, Any]:
-    """Return a description as plain data for JSON.
-
-    Args:
-        known: of a program.
-    """
+    """Return a description as plain data for JSON."""
     plan, shape = known.plan, asdict(known.plan.first)
     return {
         "format": FORMAT,
@@ -71,9 +67,6 @@ def to_dict(known: Description) -> dict[str, Any]:
 def from_dict(data: Any) -> Description:
     """Return a description.
 
-    Args:
-        data: plain data, from anybody.
-
     Raises:
         RuleError: it is no such description, is not 128-bit secure, or asks for too much.
     """
@@ -96,9 +89,6 @@ def from_dict(data: Any) -> Description:
 
 def parameters_from(data: Any) -> LeveledParameters:
     """Return the parameters of a description.
-
-    Args:
-        data: plain data, from anybody.
 
     Raises:
         RuleError: they are none, or not 128-bit secure.

@@ -44,7 +44,6 @@ class LeveledClient(Protocol):
         """Return the slots of an answer, shape (n,).
 
         Args:
-            number: of the plain modulus.
             message: what :meth:`leveled.evaluator.Evaluator.answer` returned.
 
         Raises:
@@ -106,7 +105,6 @@ def leveled_client(name: str, parameters: LeveledParameters, plan: PublicPlan) -
     Args:
         name: one of :data:`ENGINES`.
         parameters: n, q, and all t.
-        plan: the public half of the network's.
 
     Raises:
         RuleError: unknown name.
@@ -126,7 +124,6 @@ def leveled_server(name: str, parameters: LeveledParameters, plan: PublicPlan) -
     Args:
         name: one of :data:`ENGINES`.
         parameters: n, q, and all t.
-        plan: the public half of the network's.
 
     Raises:
         RuleError: unknown name.

@@ -37,18 +37,12 @@ class Evaluator(Protocol):
         """Return a ciphertext with both rows turned left, or exchanged.
 
         Args:
-            ciphertext: any.
             columns: see :class:`leveled.circuit.Rotate`.
-            keys: the client's.
         """
         ...
 
     def to_ntt(self, ciphertext: Ciphertext) -> Ciphertext:
-        """Return a ciphertext in the form that products are made in.
-
-        Args:
-            ciphertext: any.
-        """
+        """Return a ciphertext in the form that products are made in."""
         ...
 
     def combine(self, ciphertexts: Sequence[Ciphertext], factors: Any) -> Ciphertext:
@@ -64,7 +58,6 @@ class Evaluator(Protocol):
         """Return the sum of two ciphertexts.
 
         Args:
-            first: any.
             second: of the same level.
         """
         ...
@@ -73,25 +66,18 @@ class Evaluator(Protocol):
         """Return ciphertext + plaintext.
 
         Args:
-            ciphertext: any.
             plaintext: from :meth:`encode`.
         """
         ...
 
     def square(self, ciphertext: Ciphertext, keys: Any) -> Ciphertext:
-        """Return the ciphertext times itself, relinearised.
-
-        Args:
-            ciphertext: any.
-            keys: the client's.
-        """
+        """Return the ciphertext times itself, relinearised."""
         ...
 
     def reduce(self, ciphertext: Ciphertext, level: int) -> Ciphertext:
         """Return a ciphertext under fewer data primes; an engine without levels returns it as it is.
 
         Args:
-            ciphertext: any.
             level: data primes that are left.
         """
         ...
@@ -102,7 +88,6 @@ class Evaluator(Protocol):
         Args:
             ciphertext: of the level of answers, or a longer modulus.
             addend: slots to add: shares of zero where the client may read, uniform elsewhere.
-            keys: the client's.
 
         Returns:
             bytes for the client.

@@ -38,10 +38,6 @@ from privcirnet.he.ring.roots import cyclic_matrix
 class Spectral:
     """The layout of a spectral layer: for each slot its row, j, f, p.
 
-    Args:
-        layer: block circulant.
-        ring_degree: n.
-
     Raises:
         DoesNotFit: k x k x p values do not fit a row, or the output blocks two rows.
     """
@@ -76,20 +72,12 @@ class Spectral:
         return np.where(held, found, -1)
 
     def twiddles(self, t: int) -> Residues:
-        """Return the slots of the DFT: w^(f j) where there is an input, (n,).
-
-        Args:
-            t: plain modulus.
-        """
+        """Return the slots of the DFT: w^(f j) where there is an input, (n,)."""
         matrix = cyclic_matrix(self.k, t)
         return np.where(self.values >= 0, matrix[self.f % self.k, self.j], np.uint64(0))
 
     def spectrum(self, t: int) -> Residues:
-        """Return the slots of the weights' transforms, W[o, p, f], (n,).
-
-        Args:
-            t: plain modulus.
-        """
+        """Return the slots of the weights' transforms, W[o, p, f], (n,)."""
         spectra = block_spectra(self.layer.rows[:, :, 0, 0].reshape(self.blocks_out, self.blocks_in, self.k), t)
         held = self.used & (self.o < self.blocks_out)
         return np.where(held, spectra[self.o % self.blocks_out, self.p % self.blocks_in, self.f % self.k], np.uint64(0))
@@ -98,9 +86,7 @@ class Spectral:
         """Return the slots of one diagonal of the inverse DFT: outputs i = f read f + shift, (n,).
 
         Args:
-            shift: frequencies further.
             turn: columns of a later rotation of the products.
-            t: plain modulus.
         """
         matrix, source = cyclic_matrix(self.k, t, inverse=True), self.f + shift
         held = (self.outputs >= 0) & (0 <= source) & (source < self.k)
@@ -113,7 +99,6 @@ def falcon_plan(network: LeveledNetwork, ring_degree: int) -> Plan:
 
     Args:
         network: a convolution, a block-circulant layer of few outputs, a layer.
-        ring_degree: n.
 
     Raises:
         DoesNotFit: the circulant layer has too many blocks.
@@ -136,8 +121,6 @@ def spectral_product(builder: Builder, spectral: Spectral, value: int) -> int:
     """Return the circulant layer's outputs, :attr:`Spectral.outputs`.
 
     Args:
-        builder: of the circuit.
-        spectral: the layout.
         value: the layer's input, :attr:`Spectral.values`.
     """
     spectrum = builder.sum_over(builder.products([(value, spectral.twiddles)]), spectral.stride, spectral.k)

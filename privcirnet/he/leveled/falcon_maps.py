@@ -34,10 +34,6 @@ from privcirnet.he.ring.modular import Residues
 class _SpectralMaps:
     """The layout of the second convolution.
 
-    Args:
-        layer: it, block circulant.
-        ring_degree: n.
-
     Raises:
         DoesNotFit: k columns of a row have no room for half of the inputs, or for the outputs.
     """
@@ -102,7 +98,6 @@ def falcon_maps_plan(network: LeveledNetwork, ring_degree: int) -> Plan:
 
     Args:
         network: two convolutions and a layer, the second convolution of any block size.
-        ring_degree: n.
 
     Raises:
         DoesNotFit: a row has no room for the blocks' maps.

@@ -44,8 +44,6 @@ class LeveledInferenceClient:
     """The party with the image and the secret key.
 
     Args:
-        plan: the public half of the network's.
-        parameters: that the plan was made for.
         engine: one of :data:`leveled.engine.ENGINES`.
     """
 
@@ -71,9 +69,6 @@ class LeveledInferenceClient:
 
     def results(self, answer: Message) -> np.ndarray:
         """Return the network's results.
-
-        Args:
-            answer: from the server.
 
         Returns:
             Python integers, (K,).
@@ -133,8 +128,6 @@ class LeveledInferenceServer:
     """The party with the weights.
 
     Args:
-        plan: of the network, with weights.
-        parameters: that the plan was made for.
         engine: one of :data:`leveled.engine.ENGINES`.
         cache: how much memory encoded weights may take; None: as much as they need.
 

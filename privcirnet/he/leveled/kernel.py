@@ -39,7 +39,6 @@ class KernelKeys:
 
     Attributes:
         switches: by columns of a rotation or :data:`circuit.RELINEARIZE`, as inputs of products.
-        public: for encryptions of zero.
     """
 
     switches: dict[int, Residues]
@@ -74,7 +73,6 @@ class KernelEvaluator:
 
     Args:
         parameters: n, q, and all t.
-        number: of the plain modulus.
         level: data primes of an answer.
         answers: the ring of their primes and of a special one.
     """
@@ -178,7 +176,6 @@ class KernelServer:
 
     Args:
         parameters: n, q, and all t.
-        plan: the public half of the network's.
     """
 
     def __init__(self, parameters: LeveledParameters, plan: PublicPlan) -> None:

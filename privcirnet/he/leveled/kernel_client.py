@@ -31,7 +31,6 @@ class KernelClient:
 
     Args:
         parameters: n, q, and all t.
-        plan: the public half of the network's.
     """
 
     def __init__(self, parameters: LeveledParameters, plan: PublicPlan) -> None:
@@ -79,7 +78,6 @@ class KernelClient:
         """Return the slots of an answer, shape (n,).
 
         Args:
-            number: of the plain modulus.
             message: what the server's ``answer`` returned.
 
         Raises:
@@ -155,7 +153,6 @@ def key_bytes(parameters: LeveledParameters, plan: PublicPlan) -> int:
 
     Args:
         parameters: n, q, and all t.
-        plan: the public half of the network's.
     """
     chain = parameters.chain
     public = Modulus(chain.data_primes[: plan.level], parameters.ring_degree).compact_size(1) + SEED_BYTES

@@ -57,7 +57,6 @@ def with_levels(circuit: Circuit, parameters: LeveledParameters) -> Circuit:
 
     Args:
         circuit: without any.
-        parameters: of it.
     """
     noise, bits = Noise(parameters), parameters.data_bits
     made = _Levels(noise, bits, found=[(noise.fresh, len(bits))] * circuit.inputs)

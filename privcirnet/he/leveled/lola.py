@@ -28,7 +28,6 @@ class Vector(NamedTuple):
     """Values in the columns of the first row; its other slots are zero.
 
     Attributes:
-        value: number of the ciphertext.
         places: column of each value, (values,).
     """
 
@@ -41,7 +40,6 @@ def lola_plan(network: LeveledNetwork, ring_degree: int) -> Plan:
 
     Args:
         network: whose first layer is a convolution.
-        ring_degree: n.
 
     Raises:
         DoesNotFit: a row has too few slots for the maps of the first layer.

@@ -35,8 +35,6 @@ class _Dense:
     """The layout of a vector: half of it in either row, again and again.
 
     Args:
-        count: values.
-        ring_degree: n.
         least: columns that a period has at least.
 
     Raises:
@@ -66,7 +64,6 @@ class _Maps:
     Args:
         first: the first layer.
         second: the second.
-        ring_degree: n.
 
     Raises:
         DoesNotFit: a ciphertext has no room for the first layer's outputs, or a period for the second's.
@@ -135,7 +132,6 @@ def lola_maps_plan(network: LeveledNetwork, ring_degree: int) -> Plan:
 
     Args:
         network: two convolutions and a layer, or a convolution and two layers.
-        ring_degree: n.
 
     Raises:
         DoesNotFit: a ciphertext has no room for the first layer's outputs, or a period for the second's.

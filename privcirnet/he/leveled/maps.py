@@ -42,10 +42,6 @@ SIDE = 8
 class _Frames:
     """The layout of the second convolution.
 
-    Args:
-        layer: it.
-        ring_degree: n.
-
     Raises:
         DoesNotFit: a row has no room for half of the frames, or for the outputs'.
         RuleError: the convolution is padded or grouped.
@@ -103,7 +99,6 @@ class _Frames:
         """Return what the output blocks meet at one rotation.
 
         Args:
-            step: frames further right.
             u: tap, from the top.
             v: tap, from the left.
 
@@ -155,8 +150,6 @@ def maps_plan(network: LeveledNetwork, ring_degree: int, side: int = SIDE) -> Pl
     """Return the plan.
 
     Args:
-        network: two convolutions and a layer.
-        ring_degree: n.
         side: windows in a message, a power of two; of a second layer with smaller blocks, as many as these have rows.
 
     Raises:

@@ -103,7 +103,6 @@ class LeveledParameters:
         """Return the parameters of one plain modulus for ciphertexts of a level.
 
         Args:
-            number: of the plain modulus.
             level: data primes that are left.
         """
         bits = (*self.data_bits[:level], self.coefficient_bits[-1])

@@ -20,8 +20,6 @@ class LeveledLayer:
 
     Attributes:
         name: unique.
-        shape: dimensions.
-        block_size: b.
         rows: the first row of each circulant block row, integers, ``shape.weight_shape(block_size)``.
         bias: Python integers, (K,).
 
@@ -112,7 +110,6 @@ def check_image(image: np.ndarray, shape: tuple[int, int, int], low: int, high: 
     """Raise unless an image is one of a network's.
 
     Args:
-        image: integers.
         shape: (C, H, W).
         low: least value of a pixel.
         high: largest value of a pixel.
@@ -131,7 +128,6 @@ def windows(shape: LinearShape, x: np.ndarray) -> np.ndarray:
     """Return what the outputs of each place of a layer see.
 
     Args:
-        shape: of the layer.
         x: (C, H, W).
 
     Returns:

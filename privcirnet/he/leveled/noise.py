@@ -46,7 +46,6 @@ class Noise:
         """Return the noise of a step's result.
 
         Args:
-            step: of a circuit.
             found: the noise of each of its sources.
             level: data primes of the result, and of the sources but for those of a switch to fewer.
         """
@@ -70,7 +69,6 @@ class Noise:
         """Return the noise after a switch to fewer data primes.
 
         Args:
-            noise: before it.
             before: data primes.
             level: data primes that are left.
         """
@@ -86,10 +84,6 @@ class Noise:
 
 def noise_bits(circuit: Circuit, parameters: LeveledParameters) -> int:
     """Return log2 of a bound on the noise of every output.
-
-    Args:
-        circuit: of the network.
-        parameters: of it.
 
     Returns:
         bits, rounded up.

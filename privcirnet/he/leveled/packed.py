@@ -34,10 +34,6 @@ _HOISTED = 0.6
 class _Packed:
     """The layout of three layers.
 
-    Args:
-        network: with three.
-        ring_degree: n.
-
     Raises:
         DoesNotFit: the slots have no room for the first layer's outputs twice, or for the middle layer's.
     """
@@ -106,7 +102,6 @@ def packed_plan(network: LeveledNetwork, ring_degree: int) -> Plan:
 
     Args:
         network: of three layers, the first on an image or dense.
-        ring_degree: n.
 
     Raises:
         DoesNotFit: the slots have no room for the first layer's outputs twice, or for the middle layer's.

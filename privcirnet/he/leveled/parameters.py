@@ -47,7 +47,6 @@ def plan_for(
     parameters whose keys have at most 30 MB; if there are none, those with the shortest keys.
 
     Args:
-        network: what is computed.
         planner: network, n -> plan; raises DoesNotFit where the network needs more slots.
         engine: that it is for: "tenseal" has one request for each plain modulus, one special prime and no levels.
 
@@ -76,11 +75,6 @@ def plan_at(
 ) -> Plan:
     """Return a network's plan for parameters that :func:`plan_for` found, with its modulus switches.
 
-    Args:
-        network: what is computed.
-        planner: that they were found for.
-        parameters: from there.
-
     Raises:
         DoesNotFit: the network needs more slots.
     """
@@ -96,24 +90,14 @@ def _at_levels(plan: Plan, parameters: LeveledParameters) -> Plan:
 
 
 def fits(parameters: LeveledParameters, circuit: Circuit) -> bool:
-    """Return whether every answer of a circuit decrypts after the flooding that hides the weights in all of them.
-
-    Args:
-        parameters: for it.
-        circuit: of the network.
-    """
+    """Return whether every answer of a circuit decrypts after the flooding that hides the weights in all of them."""
     bits = noise_bits(circuit, parameters)
     found = [noise.noise_budget(each, bits) for each in _answers(parameters, circuit)]
     return min(found) >= noise.MIN_NOISE_BUDGET and distance_bits(parameters, circuit) >= IMAGE_DISTANCE_BITS
 
 
 def distance_bits(parameters: LeveledParameters, circuit: Circuit) -> float:
-    """Return -log2 of the distance of an answer's noise from one that no weight has a part in.
-
-    Args:
-        parameters: for it.
-        circuit: of the network.
-    """
+    """Return -log2 of the distance of an answer's noise from one that no weight has a part in."""
     count, bits = len(circuit.outputs) * circuit.ring_degree, float(noise_bits(circuit, parameters))
     replies = [(count, bits)] * len(parameters.moduli)
     return image_distance_bits(replies, min(map(noise.flood_bits, _answers(parameters, circuit))))
@@ -129,9 +113,6 @@ def check_parameters(parameters: LeveledParameters, circuit: Circuit, bits: int,
     """Raise unless parameters carry a circuit and its results on an engine.
 
     Args:
-        parameters: for it.
-        circuit: of the network.
-        bits: of the results, sign included.
         engine: that runs it; SEAL's takes a request for each plain modulus, and stays under one modulus.
 
     Raises:
@@ -167,8 +148,6 @@ class _Candidate:
     """Parameters, and a circuit without repetitions with its modulus switches for them.
 
     Attributes:
-        parameters: found.
-        circuit: with switches.
         counts: how often each of its other steps stands in the network's circuit.
     """
 

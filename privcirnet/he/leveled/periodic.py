@@ -25,10 +25,6 @@ from privcirnet.he.leveled.spread import convolution, three_layers
 class _Periodic:
     """The layout: for each slot its row, p, o, j.
 
-    Args:
-        layer: the middle one.
-        ring_degree: n.
-
     Raises:
         DoesNotFit: not even one output block has room.
     """
@@ -83,7 +79,6 @@ def periodic_plan(network: LeveledNetwork, ring_degree: int) -> Plan:
 
     Args:
         network: a convolution and two layers, the middle one of any block size.
-        ring_degree: n.
 
     Raises:
         DoesNotFit: a row has no room for the middle layer.

@@ -33,10 +33,6 @@ class PublicPlan:
         first: dimensions of a layer whose windows the messages hold; its input has as many values as an image.
         low: least value of a pixel.
         high: largest value of a pixel.
-        bits: of a result, sign included.
-        ring_degree: n.
-        inputs: ciphertexts of a request.
-        outputs: ciphertexts of an answer.
         rotations: column steps that the server needs keys for.
         columns: for each slot of every message, which place of the first layer's output it is for, -1 for none: (n,).
         results: where each result stands; of a batch image by image.
@@ -103,7 +99,6 @@ class PublicPlan:
 
         Args:
             slots: residues mod t, (outputs, n).
-            t: plain modulus.
 
         Returns:
             (K,).
@@ -112,11 +107,7 @@ class PublicPlan:
         return np.array(sums, dtype=np.uint64)
 
     def slots(self, place: int) -> np.ndarray:
-        """Return the slots that add up to a result.
-
-        Args:
-            place: of the result.
-        """
+        """Return the slots that add up to a result."""
         return place + np.array(self.summed)
 
     def decode(self, found: np.ndarray) -> np.ndarray:
@@ -141,13 +132,7 @@ class PublicPlan:
 
 @dataclass(frozen=True)
 class Plan:
-    """How the server computes a network.
-
-    Attributes:
-        network: what is computed.
-        circuit: its steps, with the weights.
-        public: what the client knows of it.
-    """
+    """How the server computes a network."""
 
     network: LeveledNetwork
     circuit: Circuit
@@ -166,7 +151,6 @@ class Plan:
 
         Args:
             kernels: see :class:`PublicPlan`.
-            summed: likewise.
         """
         return replace(self, public=replace(self.public, kernels=kernels, summed=summed))
 
@@ -183,10 +167,7 @@ def plan_of(
     """Return a plan.
 
     Args:
-        network: what is computed.
-        circuit: its steps.
         columns: see :class:`PublicPlan`.
-        results: likewise.
         first: likewise; None: the first layer's.
         lanes: likewise; None: a request has one image.
     """

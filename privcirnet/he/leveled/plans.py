@@ -54,7 +54,6 @@ def fastest(
     """Return the first plan that is for a network: its name, the plan and its parameters.
 
     Args:
-        network: what is computed.
         names: of the plans that are tried, from the fastest.
         engine: that it is for, see :func:`leveled.parameters.plan_for`.
 

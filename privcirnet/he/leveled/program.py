@@ -24,8 +24,6 @@ class Description:
     """What both parties know of a program: no weight.
 
     Attributes:
-        plan: what the messages hold.
-        parameters: for every plain modulus.
         log_step: real logit = result x 2^log_step.
         shift: bits that are dropped of a stored pixel; the rest is what is encrypted.
     """
@@ -74,9 +72,7 @@ class LeveledProgram:
     """A network that can be served.
 
     Attributes:
-        network: with weights.
         planner: name of its plan, see :data:`leveled.plans.PLANS`.
-        parameters: that carry it.
         log_step: real logit = result x 2^log_step.
         shift: bits that are dropped of a stored pixel.
         made: its plan, if it was made already.

@@ -15,11 +15,7 @@ _MOST_BYTES = 500_000_000
 
 
 class Rehearsal:
-    """A program's circuit on the clear-text engine, for many images.
-
-    Args:
-        program: with weights.
-    """
+    """A program's circuit on the clear-text engine, for many images."""
 
     def __init__(self, program: LeveledProgram) -> None:
         self._program = program
@@ -51,7 +47,6 @@ class Rehearsal:
         """Return the names of the layers and squares with a slot that is not what it is in clear.
 
         Args:
-            image: as above.
             opened: decrypted values, from :meth:`leveled.session.LeveledClient.opened`.
         """
         return [

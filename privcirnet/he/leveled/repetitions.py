@@ -15,9 +15,6 @@ def without_repetitions(circuit: Circuit) -> tuple[Circuit, tuple[int, ...]]:
     """Return the steps that differ, and how often each of them stands in a circuit.
 
     The client's ciphertexts stay as they are. Outputs are as many as before, the same value where they are alike.
-
-    Args:
-        circuit: any.
     """
     numbers, known = list(range(circuit.inputs)), dict[Any, int]()
     steps, layers, counts = list[Step](), list[str](), list[int]()

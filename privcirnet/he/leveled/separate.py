@@ -14,7 +14,6 @@ class SeparateClient:
 
     Args:
         clients: for each plain modulus.
-        plan: the public half of the network's.
     """
 
     def __init__(self, clients: Sequence[Any], plan: PublicPlan) -> None:
@@ -43,7 +42,6 @@ class SeparateServer:
 
     Args:
         evaluators: for each plain modulus.
-        plan: the public half of the network's.
     """
 
     def __init__(self, evaluators: Sequence[Any], plan: PublicPlan) -> None:

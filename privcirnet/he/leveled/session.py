@@ -36,14 +36,10 @@ class LeveledServer:
     """One program, its weights encoded, ready for sessions.
 
     Args:
-        program: with weights.
         engine: one of :data:`leveled.engine.ENGINES`.
         signature: of the program's description, for clients that pin a key; empty for none.
         watched: whether sessions keep the last image's values for an audit.
         cache: how much memory encoded weights may take; None: as much as they need.
-
-    Attributes:
-        program: as given.
 
     Raises:
         RuleError: the engine is unknown.
@@ -78,7 +74,6 @@ class LeveledServer:
         Args:
             keys: what :meth:`LeveledClient.keys` returned.
             store: is not used: nothing is prepared.
-            owner: likewise.
 
         Raises:
             RuleError: there are no keys, or not those that the program needs.
@@ -92,8 +87,6 @@ class LeveledSession:
     """One client's inferences, one image after the other.
 
     Args:
-        server: with the weights.
-        keys: the client's, as the engines loaded them.
         watched: whether the last image's values are kept for an audit.
 
     Attributes:
@@ -109,9 +102,6 @@ class LeveledSession:
 
     def handle(self, message: bytes) -> bytes:
         """Return the answer to a request.
-
-        Args:
-            message: the client's.
 
         Raises:
             RuleError: it is no such request.
@@ -154,10 +144,8 @@ class LeveledClient:
         engine: one of :data:`leveled.engine.ENGINES`.
         key: with which the description must be signed; None for any.
         store: is not used: nothing is prepared.
-        owner: likewise.
 
     Attributes:
-        description: the program's.
         meter: what was measured of images, all under the name :data:`WORK`.
 
     Raises:
@@ -262,7 +250,6 @@ def check_engine(name: str, known: Description) -> None:
 
     Args:
         name: one of :data:`leveled.engine.ENGINES`.
-        known: the program's description.
 
     Raises:
         RuleError: there is none, or the parameters are for another.

@@ -19,9 +19,6 @@ from privcirnet.he.leveled.network import LeveledLayer, LeveledNetwork
 def three_layers(network: LeveledNetwork) -> tuple[LeveledLayer, LeveledLayer, LeveledLayer]:
     """Return a network's layers.
 
-    Args:
-        network: with three.
-
     Raises:
         RuleError: it has another number of layers.
     """
@@ -36,7 +33,6 @@ def convolution(builder: Builder, layer: LeveledLayer, values: np.ndarray) -> tu
     """Return the first layer's outputs in given slots, without rotations, squared.
 
     Args:
-        builder: of the circuit.
         layer: the first one.
         values: for each slot which output it holds, counted map after map, -1 for none: (n,).
 
@@ -95,6 +91,5 @@ def messages(layer: LeveledLayer, side: int) -> int:
 
     Args:
         layer: the first one.
-        side: windows in a message.
     """
     return -(-layer.weight[0].size // side)

@@ -25,11 +25,7 @@ from privcirnet.he.ring.modular import Residues
 
 @dataclass(frozen=True)
 class LeveledKeys(TensealKeys):
-    """The client's evaluation keys and its public key.
-
-    Attributes:
-        relinearization: SEAL's, for products of two ciphertexts.
-    """
+    """The client's evaluation keys and its public key."""
 
     relinearization: Any
 

@@ -21,10 +21,7 @@ def transformed(builder: Builder, value: int, k: int, *, inverse: bool = False) 
     """Return the DFT over the slowest digit of every column, or its inverse.
 
     Args:
-        builder: of the circuit.
-        value: with the blocks.
         k: values of the digit, a power of two; 1 changes nothing.
-        inverse: whether it is the inverse.
     """
     baby, stride, found = 1 << (k.bit_length() // 2), builder.row // k, list[int]()
     if k == 1:
@@ -46,7 +43,6 @@ def block_spectra(rows: np.ndarray, t: int) -> Residues:
 
     Args:
         rows: first rows of blocks, (..., k).
-        t: plain modulus.
     """
     k = rows.shape[-1]
     columns = modular.residues(rows[..., -np.arange(k) % k], t)
@@ -54,12 +50,7 @@ def block_spectra(rows: np.ndarray, t: int) -> Residues:
 
 
 def layer_spectra(layer: LeveledLayer, t: int) -> Residues:
-    """Return the transforms mod t of a layer's weights, (output blocks, input blocks, R, R, k).
-
-    Args:
-        layer: block circulant.
-        t: plain modulus.
-    """
+    """Return the transforms mod t of a layer's weights, (output blocks, input blocks, R, R, k)."""
     k, rows = layer.block_size, layer.rows
     padded = layer.shape.padded(k)
     blocks = rows.reshape(padded.out_channels // k, padded.in_channels // k, k, *rows.shape[2:])

@@ -37,9 +37,7 @@ class Factors:
         """Return plaintexts, encoded as far as there is room.
 
         Args:
-            plaintexts: of a sum.
             level: data primes of what they meet.
-            evaluator: for one plain modulus.
             cache: what all sums share.
         """
         kept = cache.take(len(plaintexts), 8 * level * evaluator.parameters.ring_degree)
@@ -62,8 +60,6 @@ def encode(circuit: Circuit, evaluator: Evaluator, top: int, cache: WeightCache 
     """Return a circuit's plaintexts for many images: an entry for each step, None where it has none.
 
     Args:
-        circuit: of the network.
-        evaluator: for one plain modulus.
         top: data primes of a request.
         cache: how many factors of products stay encoded; None: all of them.
     """

@@ -39,10 +39,6 @@ class LayerBenchmark:
     """What was measured of one layer; counts and bytes are of one run.
 
     Attributes:
-        rotations: HE-Rot that the engine performed.
-        pmults: HE-Pmult that the engine performed.
-        bytes_up: client to server.
-        bytes_down: server to client.
         timings: of each run.
         max_abs_error: of the decrypted result against direct integer convolution, over all runs.
     """
@@ -69,8 +65,6 @@ class Entry(NamedTuple):
     """Who runs what.
 
     Attributes:
-        layer: the layer.
-        engine: of both parties.
         threads: to work on; 0: as many as are in use.
     """
 
@@ -83,7 +77,6 @@ def speedup(found: LayerBenchmark, other: LayerBenchmark, part: str = "server") 
     """Return how many times as long the other took: median over the runs, pair by pair.
 
     Args:
-        found: of one layer.
         other: of another that was run in turns with it.
         part: a field of :class:`Timing`.
     """
@@ -102,8 +95,6 @@ def bench_layer(
     """Run one layer, see :func:`bench_layers`.
 
     Args:
-        layer: any.
-        engine: of the server.
         plain_bits: bits of t.
         coefficient_bits: bits of the primes of q.
         repetitions: timed runs, after one that is not timed if there are more than one.

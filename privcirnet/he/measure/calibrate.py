@@ -52,11 +52,9 @@ def calibrate(
     """Return a profile with the median seconds of every operation of :data:`OPERATIONS` and :data:`ONLINE`.
 
     Args:
-        ring_degree: n.
         coefficient_bits: primes of q, special prime last.
         repetitions: timed rounds over all operations, after one that is not.
         progress: called with a note after each round.
-        engine_name: of the engine to measure.
         table: that security is judged by.
     """
     used = threads.count() if engine_name == "kernel" else 1

@@ -60,9 +60,6 @@ def vit(tokens: int, width: int, blocks: int, classes: int, mlp_ratio: int = 2) 
     """Return a vision transformer's linear layers by name.
 
     Args:
-        tokens: with the class token.
-        width: of a token.
-        blocks: how many.
         classes: outputs of the head, which sees one token.
         mlp_ratio: hidden features of an MLP over ``width``.
     """
@@ -99,12 +96,7 @@ def network_shapes(name: str) -> Shapes:
 
 
 def allowed_block_size(shape: LinearShape, block_size: int) -> int:
-    """Return the largest of a block size, a half, a quarter ... of it that divides both channel counts of a group.
-
-    Args:
-        shape: of the layer.
-        block_size: the largest b.
-    """
+    """Return the largest of a block size, a half, a quarter ... of it that divides both channel counts of a group."""
     channels = shape.in_channels // shape.groups, shape.out_channels // shape.groups
     while any(c % block_size for c in channels):
         block_size //= 2

@@ -32,11 +32,7 @@ _LARGEST = 127
 
 
 def clear_calls(t: int) -> dict[str, Callable[[], object]]:
-    """Return each timed layer.
-
-    Args:
-        t: plain modulus.
-    """
+    """Return each timed layer."""
     return {name: _call(shape, b, t) for name, (shape, b) in LAYERS.items()}
 
 
@@ -51,7 +47,6 @@ def online_profile(t: int, repetitions: int) -> Profile:
     """Return the papers' units with what layers in clear take on this machine, measured now in turns.
 
     Args:
-        t: plain modulus.
         repetitions: timed rounds, after one that is not.
     """
     calls = clear_calls(t)

@@ -56,7 +56,6 @@ def layer_work(layer: Layer, data_primes: int) -> Work:
     """Return the least work of a layer.
 
     Args:
-        layer: any.
         data_primes: L, primes of q without the special one.
     """
     n, limbs, extended = layer.ring_degree, data_primes, data_primes + 1
@@ -94,11 +93,7 @@ _HALF, _LOW = np.uint64(32), np.uint64(0xFFFFFFFF)
 
 
 def words_per_second(repetitions: int = 5) -> float:
-    """Return how many 64-bit words all threads together read from memory in a second.
-
-    Args:
-        repetitions: runs, of which the best counts.
-    """
+    """Return how many 64-bit words all threads together read from memory in a second."""
     words = np.ones(_WORDS, dtype=np.uint64)
     parts = ranges(_WORDS, _WORDS // 16)
     return _WORDS / min(
@@ -107,11 +102,7 @@ def words_per_second(repetitions: int = 5) -> float:
 
 
 def products_per_second(repetitions: int = 5) -> float:
-    """Return how many 32-bit products, each with a sum, all threads together make in a second.
-
-    Args:
-        repetitions: runs, of which the best counts.
-    """
+    """Return how many 32-bit products, each with a sum, all threads together make in a second."""
     tasks = [np.full((4, _SMALL), 3 << 32 | 5, dtype=np.uint64) for _ in range(16)]
     total = len(tasks) * _ROUNDS * _SMALL * 4
     return total / min(
@@ -123,9 +114,6 @@ def scaling(repetitions: int = 9) -> float:
     """Return how many times as fast all threads together are at products as one: the median of measurements in pairs.
 
     What no engine can beat: two threads may share a core's units, or a machine's power with its neighbours.
-
-    Args:
-        repetitions: pairs of measurements.
     """
 
     def pair() -> float:

@@ -58,9 +58,7 @@ def noise_bits(ring_degree: int, plain_bits: int, products: int, lack: int = 0) 
     this package's own measurement (docs/mathematics.md, "Noise").
 
     Args:
-        ring_degree: n.
         plain_bits: bits of t.
-        products: plaintext products in the sum.
         lack: of the special prime, :func:`special_prime_lack`; 0 where nothing is rotated.
 
     Returns:
@@ -144,7 +142,6 @@ def largest_plain_bits(ring_degree: int, coefficient_bits: tuple[int, ...], prod
     """Return the most bits that t may have for a layer of rotated ciphertexts to keep its noise budget.
 
     Args:
-        ring_degree: n.
         coefficient_bits: bits of each prime of q, the special prime last.
         products: plaintext products in a sum of the layer.
 
@@ -169,7 +166,6 @@ def check_noise(parameters: Parameters, noise: int, layer: str) -> None:
     Args:
         parameters: n, q, t.
         noise: log2 of a bound on the layer's noise.
-        layer: name for the error.
 
     Raises:
         RuleError: the predicted noise budget is under :data:`MIN_NOISE_BUDGET` bits.

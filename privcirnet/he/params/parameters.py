@@ -36,7 +36,6 @@ class ParameterSet:
     """A ring degree and a modulus, before there is a plain modulus; not checked.
 
     Attributes:
-        ring_degree: n.
         coefficient_bits: bits of each prime of q, the special prime last.
     """
 
@@ -97,7 +96,6 @@ def coefficient_primes(ring_degree: int, coefficient_bits: tuple[int, ...]) -> f
     """Return the primes of q as SEAL picks them: of each size the largest that are 1 mod 2n.
 
     Args:
-        ring_degree: n.
         coefficient_bits: bits of each prime.
 
     Raises:
@@ -114,7 +112,6 @@ def ordered_primes(ring_degree: int, coefficient_bits: tuple[int, ...]) -> tuple
     """Return :func:`coefficient_primes` in SEAL's order: those of one size ascend.
 
     Args:
-        ring_degree: n.
         coefficient_bits: bits of each prime.
 
     Raises:
@@ -138,9 +135,7 @@ def choose(
     """Return parameters with the largest prime t of a size that has roots of unity for every transform length.
 
     Args:
-        lengths: transform lengths that the program's layers need.
         plain_bits: bits of t.
-        ring_degree: n.
         coefficient_bits: bits of each prime of q, the special prime last.
         table: that security is judged by.
 

@@ -32,7 +32,6 @@ def check_security(ring_degree: int, coefficient_bits: tuple[int, ...], table: s
     """Raise unless (n, q) is in the 128-bit table.
 
     Args:
-        ring_degree: n.
         coefficient_bits: bits of each prime of q, the special prime last.
         table: one of :data:`TABLES`.
 
@@ -53,7 +52,6 @@ def check_modulus(ring_degree: int, log_q: int, table: str = TABLE) -> None:
     """Raise unless a modulus is short enough for 128 bits.
 
     Args:
-        ring_degree: n.
         log_q: bits of q, all special primes included.
         table: one of :data:`TABLES`.
 

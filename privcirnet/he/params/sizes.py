@@ -53,7 +53,6 @@ class ReplyBits(NamedTuple):
         """Return the bytes of a reply; each polynomial ends with a whole one.
 
         Args:
-            ring_degree: n.
             kept: coefficients of c0 that are sent.
         """
         return -(-kept * self.first // 8) - (-ring_degree * self.second // 8)
@@ -86,7 +85,6 @@ def ciphertext_bytes(ring_degree: int, coefficient_bits: tuple[int, ...], plain_
     """Return :func:`message_bytes` before a plain modulus is chosen.
 
     Args:
-        ring_degree: n.
         coefficient_bits: bits of each prime of q, the special prime last.
         plain_bits: bits of t.
     """
@@ -95,11 +93,7 @@ def ciphertext_bytes(ring_degree: int, coefficient_bits: tuple[int, ...], plain_
 
 
 def key_bytes(parameters: Parameters) -> int:
-    """Return the bytes of one compact Galois key: for every data prime a polynomial mod every prime, and a seed.
-
-    Args:
-        parameters: n and q.
-    """
+    """Return the bytes of one compact Galois key: for every data prime a polynomial mod every prime, and a seed."""
     widths = _widths(parameters.coefficient_bits)
     return (len(widths) - 1) * (parameters.ring_degree * sum(widths) + SEED_BYTES)
 

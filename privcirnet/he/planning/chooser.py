@@ -39,9 +39,7 @@ class ParameterChoice:
     """What was chosen and what else there was.
 
     Attributes:
-        wants: what the program wants of t.
         verdicts: of every candidate, the fastest first.
-        chosen: one of them.
     """
 
     wants: Requirements
@@ -121,7 +119,6 @@ def choose(wants: Requirements, options: Iterable[Option], wanted: ParameterSet 
     """Return the fastest option that fits.
 
     Args:
-        wants: what the program wants of t.
         options: candidates with their layers; at least one.
         wanted: choose this one, which must be among them; the others are judged for the explanation.
 

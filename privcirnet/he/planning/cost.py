@@ -55,7 +55,6 @@ def operation_cost(operation: op.Operation, shape: tuple[int, int, int], profile
         operation: With its layers planned, if it has any.
         shape: (C, H, W) of its result.
         profile: Seconds of operations at the program's (n, q).
-        link: The network.
     """
     match operation:
         case op.Linear(layer):
@@ -78,7 +77,6 @@ def linear_cost(layer: Layer, profile: Profile, link: Link) -> Cost:
     """Return the predicted cost of an encrypted linear layer, in seconds.
 
     Args:
-        layer: planned.
         profile: seconds of operations at one (n, q).
         link: the network between the parties.
     """
@@ -94,7 +92,6 @@ def plan_cost(plan: BsgsPlan, profile: Profile, link: Link) -> Cost:
     """Return the predicted cost of one piece's plan, in seconds, without transforms and round trip.
 
     Args:
-        plan: of the piece.
         profile: seconds of operations at one (n, q).
         link: the network between the parties.
     """
@@ -137,7 +134,6 @@ def fixed_cost(layout: SpectralLayout, profile: Profile, link: Link) -> Cost:
     """Return the cost that does not depend on the plan, in seconds: transforms, the round trip, what any layer takes.
 
     Args:
-        layout: of the layer.
         profile: seconds of operations at one (n, q).
         link: the network between the parties.
     """
@@ -148,7 +144,6 @@ def transform_cost(layout: SpectralLayout, profile: Profile) -> Cost:
     """Return the cost of the transforms, in seconds: the client's share in and out, the server's in, its mask out.
 
     Args:
-        layout: of the layer.
         profile: seconds of operations at one (n, q).
     """
     per_value = profile.seconds["transform"] * len(layout.transformed_axes)
@@ -174,8 +169,6 @@ def product_cost(left: Layer, right: Layer, profile: Profile, link: Link) -> Cos
     """Return the cost of a product of two values, in seconds: two layers in one round, every plaintext encoded anew.
 
     Args:
-        left: layer from the left value.
-        right: layer from the right value.
         profile: seconds of operations at one (n, q).
         link: the network between the parties.
     """
@@ -200,7 +193,6 @@ def square_cost(values: int, profile: Profile, link: Link) -> Cost:
     """Return the predicted cost of an encrypted square, in seconds.
 
     Args:
-        values: number of values.
         profile: seconds of operations at one (n, q).
         link: the network between the parties.
     """
@@ -215,7 +207,6 @@ def client_aided_cost(values: int, link: Link) -> Cost:
     """Return the cost of handing out the server's shares, in seconds; the function itself is free.
 
     Args:
-        values: number of values.
         link: the network between the parties.
     """
     return Cost(network=values * SHARE_BYTES / link.bandwidth + link.round_trip)

@@ -25,9 +25,6 @@ class Grid(NamedTuple):
     """What covers depend on of a layout.
 
     Attributes:
-        groups: channel groups.
-        tiles: of a map.
-        cell: values of a cell.
         blocks_in: p, of a group.
         blocks_out: q, of a group.
     """
@@ -43,7 +40,6 @@ class Contents(NamedTuple):
     """What a lane can hold.
 
     Attributes:
-        lanes: of a ciphertext.
         groups: channel groups in each lane.
         tiles: tiles of each group in a lane.
     """
@@ -87,22 +83,13 @@ def parts_of(cost: Cost) -> Seconds:
 
 
 def sum_of(seconds: Seconds, more: Seconds) -> Seconds:
-    """Return the sum, part by part.
-
-    Args:
-        seconds: four parts.
-        more: four parts.
-    """
+    """Return the sum, part by part."""
     (a, b, c, d), (e, f, g, h) = seconds, more
     return a + e, b + f, c + g, d + h
 
 
 def total_of(seconds: Seconds) -> float:
-    """Return the sum of all four parts, added as :attr:`Cost.total` adds them.
-
-    Args:
-        seconds: four parts.
-    """
+    """Return the sum of all four parts, added as :attr:`Cost.total` adds them."""
     a, b, c, d = seconds
     return a + b + c + d
 
@@ -111,11 +98,7 @@ _NOTHING = Cover((0.0, 0.0, 0.0, 0.0), ())
 
 
 def grid_of(layout: SpectralLayout) -> Grid:
-    """Return what covers depend on of a layout.
-
-    Args:
-        layout: of a layer.
-    """
+    """Return what covers depend on of a layout."""
     return Grid(layout.shape.groups, layout.tiles, layout.cell, layout.blocks_in, layout.blocks_out)
 
 
@@ -123,10 +106,6 @@ def lane_contents(grid: Grid, ring_degree: int) -> Iterator[Contents]:
     """Yield what a lane can hold at most, for every number of lanes.
 
     Either all tiles of some groups, or some tiles of one group or of all.
-
-    Args:
-        grid: what is to be covered.
-        ring_degree: n, slots of a ciphertext.
     """
     groups, lanes = grid.groups, 1
     while lanes <= ring_degree // 2:
@@ -142,12 +121,7 @@ def lane_contents(grid: Grid, ring_degree: int) -> Iterator[Contents]:
 
 @lru_cache(maxsize=16384)
 def covers(grid: Grid, goal: Goal) -> tuple[Cover, ...]:
-    """Return, for every number of lanes, as many pieces of that kind as fit and the best for the rest.
-
-    Args:
-        grid: what is to be covered.
-        goal: what the plans should be cheap under.
-    """
+    """Return, for every number of lanes, as many pieces of that kind as fit and the best for the rest."""
     return tuple(_Covering(grid, goal).options())
 
 
@@ -209,7 +183,6 @@ def best_plan(lanes: int, blocks_in: int, blocks_out: int, goal: Goal) -> tuple[
         lanes: G.
         blocks_in: p.
         blocks_out: q.
-        goal: what the plan should be cheap under.
     """
     found = _plans(lanes, blocks_in, blocks_out, goal.sums != "encrypted")
     if goal.sums == "shares":
@@ -228,7 +201,6 @@ def piece_of(plan: BsgsPlan, groups: int, tiles: int) -> Piece:
     """Return the piece with the choices of a plan.
 
     Args:
-        plan: of the piece.
         groups: channel groups side by side in a lane.
         tiles: tiles of each.
     """

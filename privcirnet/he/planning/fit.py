@@ -45,7 +45,6 @@ class Fitted:
         program: with weights, its layers planned for its parameters.
         intervals: the bounds of its nodes, proved or measured.
         sizes: of their values: the largest if proved, the mean if measured.
-        choice: of the parameters.
     """
 
     program: Program
@@ -80,7 +79,6 @@ def draft(nodes: Sequence[Node], weights: Mapping[str, Weights], target: Target)
 
     Args:
         nodes: In order of evaluation; their layers need not be planned.
-        weights: By node name.
         target: Says whether bounds are proved, or measured and with which margin.
 
     Raises:
@@ -114,10 +112,6 @@ def fit(nodes: Sequence[Node], weights: Mapping[str, Weights], target: Target) -
 
 def fit_draft(found: Draft, target: Target) -> Fitted:
     """Return :func:`fit`'s program of a network whose bounds are known.
-
-    Args:
-        found: The network.
-        target: What the program is made for.
 
     Raises:
         DoesNotFit: As for :func:`fit`.
@@ -195,7 +189,6 @@ def predicted_seconds(nodes: Sequence[Node], profile: Profile, link: Link) -> fl
     """Return the predicted seconds of one image through every node that costs a round.
 
     Args:
-        nodes: of a program, their layers planned.
         profile: seconds of operations at one (n, q).
         link: the network between the parties.
     """
@@ -211,7 +204,6 @@ def options(
         nodes: of a program; their layers need not be planned.
         profile: measured at some set; scaled to each.
         link: the network between the parties.
-        sets: n and q to look at.
         allowed: encodings that the layers may have.
     """
     return tuple(_option(nodes, _priced(profile, wanted, link), link, allowed) for wanted in dict.fromkeys(sets))

@@ -23,7 +23,6 @@ class Goal:
 
     Attributes:
         profile: seconds of operations at one (n, q).
-        link: the network.
         sums: of lanes: "any"; "encrypted" for plans without sums on shares; "shares" for plans without rotations.
         family: encodings to choose from: "spectral"; "any", with the coefficient encodings that programs may have
             besides; or a coefficient encoding by name.
@@ -65,7 +64,6 @@ class LayerChoice:
     """What the planner found for a layer.
 
     Attributes:
-        layer: the cheapest candidate.
         goal: under this.
         candidates: (predicted cost, layer) of the best plan for every coefficient encoding, tiling and number of lanes,
             cheapest first.
@@ -76,11 +74,7 @@ class LayerChoice:
     candidates: tuple[tuple[Cost, Layer], ...]
 
     def explain(self, most: int = 12) -> str:
-        """Return the candidates side by side, cheapest first, and what sets them apart, as a table of text.
-
-        Args:
-            most: rows.
-        """
+        """Return the candidates side by side, cheapest first, and what sets them apart, as a table of text."""
         return table(self, most)
 
 
@@ -90,10 +84,6 @@ _HEADINGS = ("encoding", *_PLAN, "HE-Rot", "HE-Pmult", "up", "down", "server", "
 
 def table(choice: LayerChoice, most: int = 12) -> str:
     """A table of the cheapest candidates and a sentence on what decided.
-
-    Args:
-        choice: what the planner found.
-        most: rows.
 
     Returns:
         lines; the chosen candidate is the first row. Times in ms (in the papers' units under the counted profile).

@@ -28,7 +28,6 @@ class Encoding:
 
     Attributes:
         fits: whether it has a form for (shape, block size).
-        rule: what it is for, for the error.
         sums: see :class:`Goal`; "" leaves the goal's.
         family: see :class:`Goal`.
     """
@@ -55,9 +54,6 @@ def plan_named(name: str, shape: LinearShape, block_size: int, goal: Goal) -> La
 
     Args:
         name: of :data:`ENCODINGS`.
-        shape: dimensions of the layer.
-        block_size: b.
-        goal: what the plan should be cheap under.
 
     Raises:
         RuleError: unknown name, or the encoding has no form for this layer.
@@ -76,9 +72,6 @@ def plan_as_counted(name: str, shape: LinearShape, block_size: int, goal: Goal) 
 
     Args:
         name: of :data:`ENCODINGS`.
-        shape: dimensions of the layer.
-        block_size: b.
-        goal: of which the ring degree alone matters.
 
     Raises:
         RuleError: as :func:`plan_named`.

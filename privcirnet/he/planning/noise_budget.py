@@ -33,9 +33,7 @@ class Option:
     """A set with the program's layers as they are planned under it.
 
     Attributes:
-        parameters: n and q.
         layers: planned for n; empty where they do not fit it.
-        seconds: predicted for one image.
         problem: why the layers do not fit n, if so.
         thrifty: bytes cost time, so t is as small as it may be: each of its bits lengthens replies.
         squares: number of values of each of the program's squares.
@@ -84,9 +82,7 @@ class Verdict:
     """Whether a set fits, and why.
 
     Attributes:
-        option: the set.
         parameters: with the chosen t; with the smallest t that the program needs where the budget does not carry it.
-        budget: for that t.
         binding: where the set does not fit, what binds, e.g. "security: log q 240 > 218".
         stage: the entry of :data:`STAGES` that binds.
         error: the same as an error, None where the set fits.
@@ -109,7 +105,6 @@ def layers_noise_bits(layers: Iterable[Layer], parameters: Parameters) -> int:
     """Return log2 of a bound on the noise of any layer, or of a square, before flooding.
 
     Args:
-        layers: planned for the parameters' n.
         parameters: n, q, t.
     """
     return max([square_noise_bits(parameters), *(layer.noise_bits(parameters) for layer in layers)])
@@ -119,7 +114,6 @@ def budget(layers: Iterable[Layer], parameters: Parameters, squares: Iterable[in
     """Return where the bits of q go, for the layer with the most noise.
 
     Args:
-        layers: planned for the parameters' n.
         parameters: n, q, t.
         squares: number of values of each of the program's squares.
     """
@@ -134,7 +128,6 @@ def replies(layers: Iterable[Layer], squares: Iterable[int], parameters: Paramet
     """Yield for each layer and square the coefficients of c0 that the client sees, and the bits of their noise.
 
     Args:
-        layers: planned for the parameters' n.
         squares: number of values of each.
         parameters: n, q, t.
     """
@@ -163,7 +156,6 @@ def judge(wants: Requirements, option: Option) -> Verdict:
     """Return whether a set fits; the first of :data:`STAGES` that fails binds.
 
     Args:
-        wants: what the program wants of t.
         option: the set, with the layers planned under it.
     """
     refused = _refused_set(option) or _refused_bits(wants, option)

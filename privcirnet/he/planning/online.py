@@ -24,7 +24,6 @@ class ClearWork(NamedTuple):
         calls: 1.
         values: limbs that are read, laid out for the products, and written.
         products: of a limb and a weight, in products of matrices.
-        weights: that are read.
         depthwise: products of a limb and a weight, channel by channel.
     """
 
@@ -37,10 +36,6 @@ class ClearWork(NamedTuple):
 
 def clear_work(shape: LinearShape, block_size: int) -> ClearWork:
     """Return what a layer in clear does.
-
-    Args:
-        shape: dimensions.
-        block_size: b.
 
     >>> clear_work(LinearShape(4, 4, 16, 16), 8)
     ClearWork(calls=1, values=1024, products=2816, weights=88, depthwise=0)
@@ -58,9 +53,6 @@ def clear_work(shape: LinearShape, block_size: int) -> ClearWork:
 def block_products(block_size: int) -> int:
     """Return the products of a circulant block with one vector.
 
-    Args:
-        block_size: b.
-
     >>> [block_products(b) for b in (1, 2, 6, 8, 16)]
     [1, 2, 18, 22, 86]
     """
@@ -72,8 +64,6 @@ def online_seconds(shape: LinearShape, block_size: int, profile: Profile) -> flo
     """Return the predicted seconds of a layer when the image comes, the server's.
 
     Args:
-        shape: dimensions.
-        block_size: b.
         profile: with the operations of :data:`ONLINE`.
 
     Raises:
@@ -86,9 +76,6 @@ def online_seconds(shape: LinearShape, block_size: int, profile: Profile) -> flo
 
 def check_online(profile: Profile) -> None:
     """Raise unless a profile has the operations of :data:`ONLINE`.
-
-    Args:
-        profile: any.
 
     Raises:
         RuleError: it was measured without them.

@@ -48,11 +48,6 @@ _TILES_ON_AN_AXIS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32)
 def plan_layer(shape: LinearShape, block_size: int, goal: Goal) -> LayerChoice:
     """Return the cheapest plan of a layer, and what it was chosen from.
 
-    Args:
-        shape: The layer's dimensions.
-        block_size: b.
-        goal: What the plan should be cheap under.
-
     Raises:
         RuleError: The block size does not divide the channels, or no tile fits a ciphertext.
     """
@@ -72,12 +67,8 @@ def cheapest_layer(
     """Return the layer whose plan has the least predicted time; no other candidate is written out.
 
     Args:
-        shape: The layer's dimensions.
-        block_size: b.
         profile: Seconds of operations at one (n, q).
-        link: The network.
         family: Encodings to choose from, see :class:`Goal`.
-        weight_bits: Of the layer's weights.
 
     Raises:
         RuleError: As :func:`plan_layer`.
@@ -88,11 +79,6 @@ def cheapest_layer(
 
 def layers_by_time(shape: LinearShape, block_size: int, goal: Goal) -> Iterator[tuple[float, Layer]]:
     """Yield a layer's plans, the fastest first, each written out when it is asked for.
-
-    Args:
-        shape: The layer's dimensions.
-        block_size: b.
-        goal: What the plans should be cheap under.
 
     Yields:
         (predicted seconds, layer).
@@ -163,22 +149,12 @@ def _coefficient(shape: LinearShape, block_size: int, goal: Goal) -> Iterator[_C
 
 
 def counted_goal(ring_degree: int) -> Goal:
-    """Return what the papers count: HE-Rot + 0.135 HE-Pmult, sums under encryption, spectral encodings.
-
-    Args:
-        ring_degree: n.
-    """
+    """Return what the papers count: HE-Rot + 0.135 HE-Pmult, sums under encryption, spectral encodings."""
     return Goal(replace(COUNTED, ring_degree=ring_degree), LINKS["local"], "encrypted", "spectral")
 
 
 def candidate_layers(shape: LinearShape, block_size: int, ring_degree: int) -> list[SpectralLayer]:
-    """Return a layer for every plan of an untiled map, all pieces alike: an oracle for tests.
-
-    Args:
-        shape: dimensions of the layer.
-        block_size: b.
-        ring_degree: n.
-    """
+    """Return a layer for every plan of an untiled map, all pieces alike: an oracle for tests."""
     layout = SpectralLayout.whole(shape, block_size)
     found: list[SpectralLayer] = []
     for lanes, groups, tiles in lane_contents(grid_of(layout), ring_degree):

@@ -18,8 +18,6 @@ class Requirements:
     """What a program wants of t, whatever n and q.
 
     Attributes:
-        node: the node with the largest proved bound.
-        largest: that bound.
         masks: "uniform" or "bounded".
         wrapping: uniform masks, :func:`truncation.wrapping_masks`.
         truncated: bounded masks, :func:`truncation.truncated_bounds`.
@@ -61,21 +59,13 @@ class Requirements:
         return "truncation failure" if self.masks == "uniform" else "truncation hiding"
 
     def reached(self, t: int) -> float:
-        """Return -log2 of an image's failure probability (uniform masks) or statistical distance (bounded masks).
-
-        Args:
-            t: plain modulus.
-        """
+        """Return -log2 of an image's failure probability (uniform masks) or statistical distance (bounded masks)."""
         if self.masks == "uniform":
             return math.log2(t) - math.log2(self.wrapping) if self.wrapping else math.inf
         return truncation.distance_bits(self.truncated, t)
 
     def satisfied(self, t: int) -> bool:
-        """Return whether t is large enough.
-
-        Args:
-            t: plain modulus.
-        """
+        """Return whether t is large enough."""
         return 2 * self.largest < t and self.reached(t) >= self.wanted_bits
 
 

@@ -45,7 +45,6 @@ def published(nodes: Sequence[Node], intervals: Mapping[str, bounds.Interval]) -
     """Return the same nodes, client-aided ones with the width of the values that the client sees.
 
     Args:
-        nodes: of a program.
         intervals: bounds of their values, by name.
     """
 

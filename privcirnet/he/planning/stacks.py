@@ -48,7 +48,6 @@ class Option(NamedTuple):
     """How a layer may take images.
 
     Attributes:
-        seconds: predicted for an image.
         room: bytes of weights, beyond those of single images.
         stack: None: one after the other.
     """

@@ -55,21 +55,12 @@ class Target:
         return self.failure_bits if self.masks == "uniform" else self.hiding_bits
 
     def at(self, wanted: ParameterSet) -> "Target":
-        """Return the same target with one set, no choice, and the profile's times scaled to it.
-
-        Args:
-            wanted: n and q.
-        """
+        """Return the same target with one set, no choice, and the profile's times scaled to it."""
         return replace(self, profile=scaled(self.profile, wanted), sets=(), auto=False)
 
 
 def scaled(profile: Profile, wanted: ParameterSet) -> Profile:
-    """Return the profile's times as they would be at another set; at its own, the profile itself.
-
-    Args:
-        profile: measured at some set.
-        wanted: n and q.
-    """
+    """Return the profile's times as they would be at another set; at its own, the profile itself."""
     own = profile.parameter_set
     if wanted == own:
         return profile

@@ -42,9 +42,6 @@ MAX_BOUND_BITS = 59
 def prove(program: Program) -> dict[str, Interval]:
     """Return intervals that hold for every image in the declared range.
 
-    Args:
-        program: with weights.
-
     Returns:
         for each node by name (low, high), int64 of the node's shape.
 
@@ -81,8 +78,6 @@ class ObservedRange:
 
     Attributes:
         low: the least.
-        high: the largest.
-        size: the mean of their absolute values.
     """
 
     low: Reals
@@ -94,7 +89,6 @@ def measured(nodes: Iterable[Node], seen: Mapping[str, ObservedRange], margin_bi
     """Return intervals from what was seen on images.
 
     Args:
-        nodes: of the program.
         seen: by node name.
         margin_bits: values of other images may exceed these 2^margin_bits times.
 
@@ -128,18 +122,13 @@ def mean_sizes(nodes: Iterable[Node], seen: Mapping[str, ObservedRange]) -> dict
     """Return the mean |y| of every value of every node, on the images that were seen.
 
     Args:
-        nodes: of the program.
         seen: real values by node name; the result is in units of the node's step.
     """
     return {node.name: _seen(node, seen).size.reshape(node.shape) * 2.0**-node.log_step for node in nodes}
 
 
 def real_name(node: Node) -> str:
-    """Return the name under which a network has a node's real values: a power of two changes none and is no node there.
-
-    Args:
-        node: of the program.
-    """
+    """Return the name under which a network has a node's real values: there a power of two is no node."""
     return node.inputs[0] if isinstance(node.operation, op.Scale) else node.name
 
 
@@ -170,7 +159,6 @@ def check_modulus(program: Program, intervals: dict[str, Interval]) -> None:
     """Raise unless every value stays under t / 2.
 
     Args:
-        program: with parameters.
         intervals: of its nodes by name.
 
     Raises:

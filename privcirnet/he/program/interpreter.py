@@ -25,7 +25,6 @@ def interpret(
     """Evaluate every node in clear.
 
     Args:
-        program: with weights.
         image: integers, shape of the input node.
         truncate: (node, input values) -> truncated values; the default rounds to nearest. The protocol's truncation
             may differ by 1 from it; a caller that knows the masks can pass exactly what the parties did.
@@ -110,7 +109,6 @@ def as_weights(x: np.ndarray, groups: int) -> np.ndarray:
 
     Args:
         x: the factor, shape (g k, B, 1).
-        groups: the number g of channel groups.
 
     Returns:
         weights, shape (g B, k, 1, 1).

@@ -49,7 +49,6 @@ def excess(layer: Layer, parameters: Parameters) -> str:
 
     Args:
         layer: whose kernel, size_excess and products have been checked.
-        parameters: of the encryption.
     """
     longest = max(layer.transform_lengths)
     if longest > MAX_LENGTH:
@@ -68,7 +67,6 @@ def check_keys(steps: Set[int], parameters: Parameters) -> None:
 
     Args:
         steps: column steps of all layers.
-        parameters: of the encryption.
 
     Raises:
         RuleError: the keys would have more than :data:`MAX_KEY_BYTES`.

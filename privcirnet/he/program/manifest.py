@@ -46,9 +46,6 @@ _COUNTS = {2: "two"}
 def to_dict(program: Program) -> dict[str, Any]:
     """Return the public description of a program.
 
-    Args:
-        program: whose weights are left out.
-
     Returns:
         plain data for JSON.
     """
@@ -66,9 +63,6 @@ def to_dict(program: Program) -> dict[str, Any]:
 
 def from_dict(data: Any) -> Program:
     """Return a program without weights from its description.
-
-    Args:
-        data: plain data, from anybody.
 
     Raises:
         RuleError: the description is not one, or does not follow the rules.

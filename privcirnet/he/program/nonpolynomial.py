@@ -58,8 +58,6 @@ def apply(name: str, values: Values, log_step: int, log_step_out: int) -> Values
     Args:
         name: of f, one of :data:`FUNCTIONS`.
         values: x, int64 of any shape.
-        log_step: of the values.
-        log_step_out: of the result.
 
     >>> apply("relu6", np.array([-5, 3, 40]), -2, -1).tolist()
     [0, 2, 12]
@@ -77,8 +75,6 @@ def ends(name: str, low: Values, high: Values, log_step: int, log_step_out: int)
         name: of f, one of :data:`FUNCTIONS`.
         low: least values, int64 of any shape.
         high: largest values, of the same shape.
-        log_step: of the values.
-        log_step_out: of the result.
     """
     first, last = (apply(name, end, log_step, log_step_out) for end in (low, high))
     lowest = FUNCTIONS[name].lowest_at

@@ -134,11 +134,7 @@ class Concat:
 
 @dataclass(frozen=True)
 class SumPool:
-    """Sum over non-overlapping windows (average pooling whose division went into ``log_step``).
-
-    Attributes:
-        kernel: rows and columns of a window.
-    """
+    """Sum over non-overlapping windows (average pooling whose division went into ``log_step``)."""
 
     kernel: int
 
@@ -168,11 +164,7 @@ Operation = Input | Linear | Truncate | Scale | Square | ClientAided | Add | Con
 
 
 def arity(operation: Operation) -> int:
-    """Return how many values an operation takes.
-
-    Args:
-        operation: any.
-    """
+    """Return how many values an operation takes."""
     match operation:
         case Input():
             return 0
@@ -189,11 +181,7 @@ def arity(operation: Operation) -> int:
 
 
 def encrypted_layers(operation: Operation) -> tuple[Layer, ...]:
-    """Return the encrypted layers of an operation: one of a linear layer, two of a product, else none.
-
-    Args:
-        operation: any.
-    """
+    """Return the encrypted layers of an operation: one of a linear layer, two of a product, else none."""
     match operation:
         case Linear(layer):
             return (layer,)
@@ -208,11 +196,7 @@ def encrypted_layers(operation: Operation) -> tuple[Layer, ...]:
 
 
 def has_weights(operation: Operation) -> bool:
-    """Return whether a node needs an entry in the program's weights.
-
-    Args:
-        operation: any.
-    """
+    """Return whether a node needs an entry in the program's weights."""
     match operation:
         case Linear() | Product() | Tokens():
             return True

@@ -31,8 +31,6 @@ class Node:
 
     Attributes:
         name: unique.
-        operation: what is computed.
-        inputs: names of earlier nodes.
         shape: (C, H, W) of the result.
         log_step: real value = integer x 2^log_step.
         module: name of the module in the trained model that it comes from ("" if none).
@@ -68,7 +66,6 @@ class Program:
 
     Attributes:
         nodes: in order of evaluation.
-        parameters: of the encryption.
         weights: by name of the nodes that have some.
         masks: of values that are truncated. "uniform" hides perfectly and is wrong with a probability that
             :func:`truncation.wrap_probability` bounds; "bounded" is never wrong and hides to
@@ -130,7 +127,6 @@ def masked_node(known: Mapping[str, Node], name: str) -> Node:
 
     Args:
         known: nodes by name, with all that the value is made of.
-        name: of the value's node.
     """
     node = known[name]
     while isinstance(node.operation, Channels):

@@ -43,7 +43,6 @@ class Channels:
 
     Attributes:
         first: number of the first channel.
-        count: how many channels.
     """
 
     first: int
@@ -52,11 +51,7 @@ class Channels:
 
 @dataclass(frozen=True)
 class Transpose:
-    """Channels and places of each channel group change places: (g a, b, 1) to (g b, a, 1).
-
-    Attributes:
-        groups: the number g of channel groups.
-    """
+    """Channels and places of each channel group change places: (g a, b, 1) to (g b, a, 1)."""
 
     groups: int
 
@@ -86,7 +81,6 @@ def rearrange(operation: Rearrangement, x: np.ndarray) -> np.ndarray:
     """Return values or shares in their new places.
 
     Args:
-        operation: the rearrangement.
         x: numbers of any type, shape (C, H, W).
 
     Returns:
@@ -114,7 +108,6 @@ def shape_after(operation: Rearrangement, shape: Shape) -> Shape:
     """Return the shape of what :func:`rearrange` gives.
 
     Args:
-        operation: the rearrangement.
         shape: (C, H, W) of the values before.
     """
     channels, height, width = shape
@@ -139,7 +132,6 @@ def unfit(operation: Rearrangement, shape: Shape) -> str:
     """Return why values of a shape cannot be rearranged, "" if they can.
 
     Args:
-        operation: the rearrangement.
         shape: (C, H, W) of the values.
     """
     channels, height, width = shape
@@ -166,7 +158,6 @@ def grid(offset: int, sizes: tuple[int, ...], strides: tuple[int, ...]) -> np.nd
 
     Args:
         offset: where the grid begins.
-        sizes: of its axes.
         strides: one for each axis.
 
     >>> grid(1, (2, 3), (10, 1)).tolist()

@@ -55,9 +55,6 @@ def make_keys(path: Path) -> Path:
 def read_private(path: Path) -> PrivateKey:
     """Return the private key of a file.
 
-    Args:
-        path: of its PEM file.
-
     Raises:
         RuleError: there is none, or it is not Ed25519's.
     """
@@ -72,9 +69,6 @@ def read_private(path: Path) -> PrivateKey:
 
 def read_public(path: Path) -> PublicKey:
     """Return the public key of a file.
-
-    Args:
-        path: of its PEM file.
 
     Raises:
         RuleError: there is none, or it is not Ed25519's.
@@ -91,9 +85,6 @@ def read_public(path: Path) -> PublicKey:
 def pinned(name: str) -> PublicKey | None:
     """Return the public key that a setting names.
 
-    Args:
-        name: of its file; empty for none.
-
     Raises:
         RuleError: see :func:`read_public`.
     """
@@ -104,7 +95,6 @@ def sign_folder(key: PrivateKey, manifest: bytes) -> bytes:
     """Return the signature of a program's folder.
 
     Args:
-        key: whose.
         manifest: the manifest's file, with the checksums of the others.
     """
     return key.sign(_FOLDER + manifest)
@@ -114,7 +104,6 @@ def sign_description(key: PrivateKey, description: Mapping[str, Any]) -> bytes:
     """Return the signature of a public description.
 
     Args:
-        key: whose.
         description: plain data, see :mod:`program.manifest`.
     """
     return key.sign(_DESCRIPTION + _canonical(description))
@@ -124,8 +113,6 @@ def check_folder(key: PublicKey, manifest: bytes, signature: bytes) -> None:
     """Raise unless a folder is signed with a key.
 
     Args:
-        key: that is trusted.
-        manifest: the manifest's file.
         signature: of :func:`sign_folder`; empty for none.
 
     Raises:
@@ -138,8 +125,6 @@ def check_description(key: PublicKey, description: Mapping[str, Any], signature:
     """Raise unless a public description is signed with a key.
 
     Args:
-        key: that is trusted.
-        description: plain data.
         signature: of :func:`sign_description`; empty for none.
 
     Raises:

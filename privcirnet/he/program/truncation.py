@@ -23,7 +23,6 @@ def wrap_probability(program: Program, sizes: Sizes) -> float:
     """Return a bound on the probability that an image's inference has a wrong truncation, masks uniform.
 
     Args:
-        program: with parameters.
         sizes: of its values by node. With the largest ones the bound holds for every image, with mean ones for the
             mean over images like those that were seen.
     """
@@ -34,7 +33,6 @@ def truncation_facts(program: Program, intervals: dict[str, Interval], sizes: Si
     """Return how wrong or how revealing truncation on shares can be, for an image, as plain data.
 
     Args:
-        program: with parameters and its kind of masks.
         intervals: of its nodes by name, for bounded masks.
         sizes: of its values by node, for uniform masks.
 
@@ -61,7 +59,6 @@ def wrapping_masks(nodes: Iterable[Node], sizes: Sizes) -> float:
     """Return the number of uniform masks that wrap, out of t for each value, added over all truncated values.
 
     Args:
-        nodes: of the program.
         sizes: |y| of their values by node.
 
     Returns:
@@ -75,7 +72,6 @@ def hiding_bits(program: Program, intervals: dict[str, Interval]) -> float:
     """Return -log2 of the statistical distance from perfect hiding over all truncated values, masks bounded.
 
     Args:
-        program: with parameters.
         intervals: of its nodes by name.
     """
     return distance_bits(truncated_bounds(program.nodes, intervals), program.parameters.plain_modulus)
@@ -85,7 +81,6 @@ def truncated_bounds(nodes: Iterable[Node], intervals: Mapping[str, Interval]) -
     """Return (number of values, bound B on them) of each truncation.
 
     Args:
-        nodes: of the program.
         intervals: of the nodes by name.
     """
     return tuple(
@@ -100,7 +95,6 @@ def distance_bits(truncated: Iterable[tuple[int, int]], t: int) -> float:
 
     Args:
         truncated: see :func:`truncated_bounds`. Each value with |y| < B costs 2 B / (t - 2 B).
-        t: plain modulus.
 
     Returns:
         bits; -inf if t has no room for a mask.
@@ -117,7 +111,6 @@ def mask_bounds(program: Program, intervals: Mapping[str, Interval]) -> dict[str
     """Return the largest absolute value of every node whose values are truncated, or some of whose channels are.
 
     Args:
-        program: whose masks are bounded.
         intervals: of its nodes by name.
     """
     known = {node.name: node for node in program.nodes}

@@ -28,14 +28,7 @@ from privcirnet.he.ring.modular import Residues
 
 
 class WrongResult(RuleError):
-    """A result, or a value on the way to it, that no right inference has.
-
-    Args:
-        rule: in words.
-        got: the value.
-        remedy: what the user can do.
-        values: the result, which nobody should use.
-    """
+    """A result, or a value on the way to it, that no right inference has."""
 
     def __init__(self, rule: str, *, got: object, remedy: str, values: Values | None = None) -> None:
         super().__init__(rule, got=got, remedy=remedy)
@@ -43,13 +36,7 @@ class WrongResult(RuleError):
 
 
 class Received(NamedTuple):
-    """What a client was given of the server's share of the result.
-
-    Attributes:
-        part: of the share.
-        question: whether a rounded result is right.
-        answer: to it.
-    """
+    """What a client was given of the server's share of the result."""
 
     part: bytes
     question: Question | None = None
@@ -78,7 +65,6 @@ def hand_out(program: Program, share: Residues) -> Generator[bytes, bytes, bytes
     """Give the client what it is due of the server's share of the result.
 
     Args:
-        program: says how much.
         share: the server's, residues of any shape.
 
     Yields:
@@ -129,7 +115,6 @@ def result(program: Program, share: Residues, received: Received) -> Values:
     Args:
         program: with or without weights.
         share: the client's, residues of any shape.
-        received: from the server.
 
     Returns:
         integers of the share's shape.
@@ -172,7 +157,6 @@ def check_width(program: Program, found: dict[str, tuple[int, int]], values: Val
     Args:
         program: with or without weights.
         found: by node (bits of the largest value that the client saw, bits that it has at most).
-        values: the result, for the error.
 
     Raises:
         WrongResult: naming the first node.

@@ -244,10 +244,6 @@ class Client:
 def check_image(node: Node, image: Values) -> None:
     """Raise unless an image fits the program's input.
 
-    Args:
-        node: the program's input node.
-        image: what is to be checked.
-
     Raises:
         RuleError: no array, wrong shape, not integers, or out of range.
     """

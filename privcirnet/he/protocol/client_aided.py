@@ -89,12 +89,7 @@ class RevealedOnline:
 
 @dataclass(frozen=True)
 class ClientAidedExchange:
-    """The round of a function in clear, from one share of any shape to one of the same shape; the server's is zero.
-
-    Attributes:
-        operation: the function and its steps.
-        values: number of values.
-    """
+    """The round of a function in clear, from one share of any shape to one of the same shape; the server's is zero."""
 
     operation: ClientAided
     values: int

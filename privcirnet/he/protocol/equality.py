@@ -21,22 +21,14 @@ _PRIME, _A = 2**255 - 19, 486662
 
 @dataclass(frozen=True)
 class Question:
-    """One party's, about its bytes.
-
-    Attributes:
-        message: for the other party.
-    """
+    """One party's, about its bytes."""
 
     message: bytes
     _scalar: bytes = field(repr=False)
 
     @classmethod
     def about(cls, value: bytes) -> "Question":
-        """Return a question about bytes, of which its message says nothing.
-
-        Args:
-            value: of any length.
-        """
+        """Return a question about bytes, of which its message says nothing."""
         scalar = os.urandom(POINT_BYTES)
         return cls(_times(scalar, point(value)), scalar)
 
@@ -58,7 +50,6 @@ def answered(value: bytes, message: bytes) -> bytes:
 
     Args:
         value: this party's bytes.
-        message: of the question, from the other party.
 
     Returns:
         two points.
@@ -75,11 +66,7 @@ def answered(value: bytes, message: bytes) -> bytes:
 
 
 def point(value: bytes) -> bytes:
-    """Return a point of Curve25519, never of its twist, by a hash and Elligator 2 (RFC 9380, 6.7.1): its u-coordinate.
-
-    Args:
-        value: of any length.
-    """
+    """Return a point of Curve25519, never of its twist, by hash and Elligator 2 (RFC 9380, 6.7.1): its u-coordinate."""
     hashed = int.from_bytes(hashlib.sha512(b"privcirnet equality " + value).digest()) % _PRIME
     u = -_A * pow(1 + 2 * hashed * hashed, -1, _PRIME) % _PRIME
     return (u if on_curve(u) else (-_A - u) % _PRIME).to_bytes(POINT_BYTES, "little")

@@ -26,13 +26,9 @@ class RoundPlan:
     """What is known of a round before it happens.
 
     Attributes:
-        kind: of operation, for reports.
-        encoding: of the values, for reports.
         block_size: b of the weights; 1 without structure.
         ciphertexts_up: ciphertexts that the client sends, each a part of the request.
         ciphertexts_down: ciphertexts that the server sends, each a part of the reply.
-        rotations: HE-Rot.
-        pmults: HE-Pmult.
         shares_down: number of values of which the server sends its share as it is, together one more part of the reply.
     """
 
@@ -101,8 +97,6 @@ class Exchange(Protocol):
             weights: the node's; None where it has none.
             spectrum: of the weights, if it was exported; None to compute it.
             mask_bound: see :class:`Held`.
-            engine: the server's engine.
-            name: the node's, for the error.
 
         Raises:
             RuleError: the weights are zero where the engine needs one that is not.
@@ -111,10 +105,6 @@ class Exchange(Protocol):
 
     def request(self, shares: ClientShares, engine: ClientEngine) -> list[bytes]:
         """Return the client's request.
-
-        Args:
-            shares: the client's, of the inputs.
-            engine: the client's engine.
 
         Returns:
             ``plan.ciphertexts_up`` parts of a message.
@@ -128,9 +118,7 @@ class Exchange(Protocol):
 
         Args:
             held: what :meth:`prepare` made.
-            shares: the server's, of the inputs.
             messages: what :meth:`request` made.
-            engine: the server's engine.
             keys: the client's Galois keys, as the engine loaded them.
 
         Returns:
@@ -147,7 +135,6 @@ class Exchange(Protocol):
         Args:
             shares: the client's, of the inputs, as given to :meth:`request`.
             messages: what :meth:`reply` made.
-            engine: the client's engine.
 
         Returns:
             residues of the node's shape.

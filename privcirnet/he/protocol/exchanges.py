@@ -34,10 +34,6 @@ LOCAL: tuple[type, ...] = (
 def exchange_of(node: Node, parameters: Parameters) -> Exchange | None:
     """Return the exchange of a node; None if its operation is local.
 
-    Args:
-        node: of a program.
-        parameters: the program's.
-
     Raises:
         TypeError: the operation is in neither table.
     """

@@ -12,7 +12,6 @@ def read_greeting(greeting: bytes, key: PublicKey | None = None) -> object:
     """Return a greeting's plain data; nothing in it is checked but its length and its signature.
 
     Args:
-        greeting: from anybody.
         key: with which the description must be signed; None for any.
 
     Raises:
@@ -33,10 +32,6 @@ def read_greeting(greeting: bytes, key: PublicKey | None = None) -> object:
 
 def _check_signature(key: PublicKey, greeting: object) -> None:
     """Raise unless a greeting's description is signed with a key.
-
-    Args:
-        key: that the client trusts.
-        greeting: plain data, from anybody.
 
     Raises:
         RuleError: it is not.

@@ -27,7 +27,6 @@ class Preparation:
     Attributes:
         traffic: of each round.
         seconds: of work and of waiting for replies; images that came between are left out.
-        count: of inferences.
     """
 
     traffic: list[Traffic]

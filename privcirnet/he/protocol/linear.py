@@ -28,11 +28,7 @@ from privcirnet.he.ring.modular import Residues
 
 @dataclass(frozen=True)
 class LinearOnline:
-    """A linear layer's: the server keeps its mask, with the bias.
-
-    Attributes:
-        shape: of the result.
-    """
+    """A linear layer's: the server keeps its mask, with the bias."""
 
     shape: tuple[int, int, int]
     asked: int = 0

@@ -82,11 +82,7 @@ class Materials:
             self._files.close()
 
     def of(self, binding: Binding) -> "BoundStore":
-        """Return the store of one owner.
-
-        Args:
-            binding: whose it is.
-        """
+        """Return the store of one owner."""
         return BoundStore(self, binding)
 
     def fits(self, size: int) -> bool:
@@ -104,11 +100,7 @@ class Materials:
         return self._limit
 
     def count(self, peer: str) -> int:
-        """Return how many inferences are prepared with a peer.
-
-        Args:
-            peer: its name.
-        """
+        """Return how many inferences are prepared with a peer."""
         self.expire()
         digest = digest_of(peer)
         with self._held():
@@ -124,7 +116,6 @@ class Materials:
         """Drop the material of other programs.
 
         Args:
-            programs: digests of those that stay.
             peer: of this peer only; None: of all.
 
         Returns:
@@ -139,9 +130,7 @@ class Materials:
         """Drop a peer's oldest material of other owners, which a client that began anew has left, to make room.
 
         Args:
-            binding: for whom room is made.
             most: inferences that may be prepared with the peer.
-            more: that are to be prepared.
         """
         excess = self.count(binding.peer) + more - most
         digest = digest_of(binding.peer)
@@ -162,7 +151,6 @@ class Materials:
         """Keep material: :meth:`MaterialStore.put`.
 
         Args:
-            label: of the material.
             data: its bytes.
 
         Raises:
@@ -198,9 +186,6 @@ class Materials:
     def take(self, label: Label) -> bytes | bytearray:
         """Remove material and return it: :meth:`MaterialStore.take`.
 
-        Args:
-            label: of the material.
-
         Returns:
             its bytes.
 
@@ -217,22 +202,14 @@ class Materials:
         return self._files.take(label) if self._files else kept.body
 
     def drop(self, label: Label) -> None:
-        """Remove material, if it is there.
-
-        Args:
-            label: of the material.
-        """
+        """Remove material, if it is there."""
         with self._held():
             kept = self._kept.pop(label, None)
         if kept is not None and self._files is not None:
             self._files.remove(label)
 
     def whole(self, binding: Binding) -> dict[bytes, int]:
-        """Return the size of each material of an owner, by serial, oldest first.
-
-        Args:
-            binding: whose it is.
-        """
+        """Return the size of each material of an owner, by serial, oldest first."""
         self.expire()
         wanted = binding.label(bytes(SERIAL_BYTES))[:-1]
         with self._held():
@@ -246,7 +223,6 @@ class BoundStore:
 
     Args:
         materials: of all owners.
-        binding: whose it is.
     """
 
     def __init__(self, materials: Materials, binding: Binding) -> None:

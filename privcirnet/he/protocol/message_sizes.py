@@ -29,8 +29,6 @@ class Sizes:
 
     Attributes:
         keys: the client's public key, which is a fresh ciphertext, and its Galois keys.
-        request: from client to server.
-        reply: from server to client.
     """
 
     keys: int
@@ -52,7 +50,6 @@ def rounds_ahead(program: Program, count: int = 1) -> int:
 
     Args:
         program: with or without weights.
-        count: of images.
     """
     return 2 + len(bundles(program, exchanges_of(program), count))
 

@@ -23,9 +23,6 @@ class Meter:
     def time(self, *nodes: str) -> Generator[None, None, None]:
         """Add the time of the block to a node, or in equal parts to several.
 
-        Args:
-            nodes: their names.
-
         Yields:
             nothing, once. A block that raises is not counted.
         """
@@ -40,7 +37,6 @@ class Meter:
         """Add the operations that the block adds to an engine's counter to a node.
 
         Args:
-            node: its name.
             counter: the engine's operations by name.
 
         Yields:

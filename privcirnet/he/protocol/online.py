@@ -61,11 +61,7 @@ class Online(Protocol):
         ...
 
     def stand_ins(self, t: int) -> list[Residues | None]:
-        """Return the server's shares of the inputs in the ahead phase, drawn anew; None for zero.
-
-        Args:
-            t: plain modulus.
-        """
+        """Return the server's shares of the inputs in the ahead phase, drawn anew; None for zero."""
         ...
 
     def keep_client(self, share: Residues, result: Residues | None, t: int) -> Kept:
@@ -74,7 +70,6 @@ class Online(Protocol):
         Args:
             share: of the node's result, (values,): uniform if it is its own choice, else what the exchange returned.
             result: of the exchange; None if there was none.
-            t: plain modulus.
         """
         ...
 
@@ -84,28 +79,18 @@ class Online(Protocol):
         Args:
             stand_ins: of :meth:`stand_ins`.
             own: its share of the exchange's result; None if there was no exchange.
-            t: plain modulus.
         """
         ...
 
     def ask(self, kept: Kept, shares: Sequence[Residues], t: int) -> Octets:
-        """Return what the server sends, packed.
-
-        Args:
-            kept: the server's.
-            shares: the server's, of the inputs.
-            t: plain modulus.
-        """
+        """Return what the server sends, packed."""
         ...
 
     def answer(self, kept: Kept, shares: Sequence[Residues], asked: Octets, t: int) -> Octets:
         """Return what the client answers, packed.
 
         Args:
-            kept: the client's.
-            shares: the client's, of the inputs.
             asked: of :meth:`ask`, from the server.
-            t: plain modulus.
 
         Raises:
             RuleError: what was asked is not that many residues.
@@ -118,11 +103,7 @@ class Online(Protocol):
         """Return the server's share of the result.
 
         Args:
-            layer: the server's weights, of a linear layer.
-            kept: the server's.
-            shares: the server's, of the inputs.
             answer: of :meth:`answer`, from the client; None of a node that takes no round.
-            t: plain modulus.
 
         Returns:
             residues of the node's shape.
@@ -144,7 +125,6 @@ class CrossedOnline:
 
     Attributes:
         inputs: shapes of the inputs.
-        values: number of values of the result.
         answered_by: (the client's shares c, differences d, terms, t) -> cross(c, d) + terms.
         finished_by: (the server's shares s, answer e, terms, t) -> f(s) + e + terms.
     """

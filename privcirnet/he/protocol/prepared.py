@@ -49,21 +49,12 @@ class Material:
     _spent: set[str] = field(default_factory=set[str], repr=False)
 
     def spend(self, node: str, but: str = "") -> None:
-        """Overwrite a node's with zeros while a cache still has it: it was used.
-
-        Args:
-            node: its name.
-            but: name of what stays.
-        """
+        """Overwrite a node's with zeros while a cache still has it: it was used."""
         wipe(values for name, values in self.kept[node].items() if name != but)
         self._spent.add(node)
 
     def wipe(self, but: str = "") -> None:
-        """Overwrite with zeros what was not spent.
-
-        Args:
-            but: name of what stays.
-        """
+        """Overwrite with zeros what was not spent."""
         for node in self.kept.keys() - self._spent:
             self.spend(node, but)
 
@@ -102,11 +93,7 @@ class Form:
         return _HEADER_BYTES + _WORD.itemsize * self.values
 
     def write(self, material: Material) -> bytearray:
-        """Return material as bytes.
-
-        Args:
-            material: whose arrays have these sizes.
-        """
+        """Return material as bytes."""
         arrays = [material.kept[node][name] for node, names in self.sizes.items() for name in names]
         data = bytearray(self.length)
         data[:_HEADER_BYTES] = self._header(material.serial)
@@ -179,9 +166,6 @@ def join(serials: list[bytes]) -> bytes:
 def split(part: bytes) -> list[bytes]:
     """Return the serial numbers of a part of a message.
 
-    Args:
-        part: from the other party.
-
     Raises:
         RuleError: it is not such a part.
     """
@@ -192,11 +176,7 @@ def split(part: bytes) -> list[bytes]:
 
 
 def write_count(count: int) -> bytes:
-    """Return how many images are to be prepared at once, as a part of a message.
-
-    Args:
-        count: of images.
-    """
+    """Return how many images are to be prepared at once, as a part of a message."""
     return _COUNT.pack(count)
 
 

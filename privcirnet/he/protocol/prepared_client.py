@@ -36,7 +36,6 @@ class Walk(dict[str, Residues]):
 
     Args:
         program: with or without weights.
-        kept: the client's material.
     """
 
     def __init__(self, program: Program, kept: Mapping[str, Kept]) -> None:
@@ -50,11 +49,7 @@ class Walk(dict[str, Residues]):
         return self[name]
 
     def of(self, node: Node) -> list[Residues]:
-        """Return the shares of a node's inputs.
-
-        Args:
-            node: of the program.
-        """
+        """Return the shares of a node's inputs."""
         return [self[name] for name in node.inputs]
 
 
@@ -65,13 +60,6 @@ class PreparedClient:
     Args:
         program: with or without weights.
         exchanges: by node.
-        store: of its material.
-        form: of its material.
-        meter: of the online phase.
-        preparation: of the ahead phase.
-
-    Attributes:
-        dropped: why material was dropped, in words.
     """
 
     program: Program
@@ -109,7 +97,6 @@ class PreparedClient:
         """Prepare some images, all of them at once.
 
         Args:
-            engine: returns the client's.
             count: of images, at most what :func:`message_sizes.together` allows.
 
         Yields:
@@ -169,8 +156,6 @@ class PreparedClient:
 
         Args:
             material: of :meth:`take`; its secrets are zeroed in the end, but for the shares in ``held``.
-            image: integers that fit the program.
-            held: the client's shares, made of the material.
             seen: is given (bits of the largest value that the client saw, bits that it has at most) by node.
 
         Yields:

@@ -33,17 +33,12 @@ class PreparedServer:
     """One session's.
 
     Args:
-        program: with weights.
         rounds: by node, see :class:`protocol.server.Server`.
         layers: returns the linear layers in clear by node.
         stacks: returns what the server holds for stacks of images by node.
-        store: of the client's material.
-        form: of the server's material.
-        meter: of the online phase.
         last_uses: after which node which shares are zeroed, see :func:`protocol.spent.last_uses`.
 
     Attributes:
-        preparation: what was measured of the ahead phase.
         dropped: why material could not be used, in words.
     """
 
@@ -92,8 +87,6 @@ class PreparedServer:
 
         Args:
             message: the first request, with their number.
-            engine: the server's.
-            keys: the client's, as the engine loaded them.
 
         Yields:
             replies; the generator is sent the request after each.

@@ -38,9 +38,6 @@ class ProductExchange:
     """The round of a product, from shares (g k, A, 1) of the left and (g k, B, 1) of the right value to (g B, A, 1).
 
     Messages hold the left layer's ciphertexts, then the right one's.
-
-    Attributes:
-        product: the operation.
     """
 
     product: Product

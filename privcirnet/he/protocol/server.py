@@ -153,14 +153,9 @@ class Session:
     """One client's inferences, one image after the other. Messages in the wrong order are refused; ``with`` closes it.
 
     Args:
-        server: with the weights.
         keys: the client's, as the server's engine loaded them; None: it has sent none.
-        form: of the material for this client.
-        store: of the material.
 
     Attributes:
-        meter: what was measured of images.
-        preparation: what was measured of work ahead.
         dropped: why material could not be used, in words.
         shares: the server's own share of every node of the last inference, if it is watched; None for zero.
     """
@@ -206,9 +201,6 @@ class Session:
 
     def handle(self, message: bytes) -> bytes:
         """Return the reply to one request. A preparation goes on after an image that came between two of its rounds.
-
-        Args:
-            message: the client's request.
 
         Raises:
             RuleError: it is not the request that is due; the image's inference starts over, and the preparation too if

@@ -19,9 +19,6 @@ class Handler(Protocol):
     def handle(self, message: bytes) -> bytes:
         """Return the reply to a request.
 
-        Args:
-            message: the client's request.
-
         Raises:
             RuleError: it is not the request that is due.
         """
@@ -33,9 +30,6 @@ class Inferring(Protocol):
 
     def infer(self, image: Values) -> Generator[bytes, bytes, Values]:
         """Run the program on one image.
-
-        Args:
-            image: integers.
 
         Yields:
             requests; the generator is sent the reply to each.
@@ -89,9 +83,6 @@ def prepare(
     """Do all encrypted work for some images to come.
 
     Args:
-        client: the client.
-        session: the server's session with it.
-        count: of images.
         progress: called after each round.
 
     Returns:
@@ -105,10 +96,6 @@ def prepare(
 
 def agree(client: Client, session: Handler) -> None:
     """Drop the material that only one party has.
-
-    Args:
-        client: the client.
-        session: the server's session with it.
 
     Raises:
         RuleError: either party refuses the other's message.

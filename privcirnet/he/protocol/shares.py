@@ -52,7 +52,6 @@ def reveal(share: Residues, message: bytes, t: int) -> Values:
     Args:
         share: the client's, residues of any shape.
         message: the server's, as :func:`to_bytes` made it.
-        t: plain modulus.
 
     Returns:
         integers in (-t / 2, t / 2), of the share's shape.
@@ -67,8 +66,6 @@ def from_bytes(message: bytes, shape: tuple[int, ...], limit: int) -> Residues:
     """Return the share that :func:`to_bytes` made a message of.
 
     Args:
-        message: from the other party.
-        shape: of the share.
         limit: all words must be under it: t, or less where less was sent.
 
     Raises:
@@ -83,13 +80,7 @@ def from_bytes(message: bytes, shape: tuple[int, ...], limit: int) -> Residues:
 
 
 def local_client(operation: op.Operation, shares: Sequence[Residues], t: int) -> Residues:
-    """Return the client's share of a local operation's result.
-
-    Args:
-        operation: any that takes no round.
-        shares: the client's, of the inputs.
-        t: plain modulus.
-    """
+    """Return the client's share of a local operation's result."""
     if isinstance(operation, op.Truncate):
         return truncate_client(shares[0], operation.bits, t)
     return local(operation, shares, t)
@@ -101,10 +92,7 @@ def local_server(
     """Return the server's share of a local operation's result.
 
     Args:
-        operation: any that takes no round.
-        shares: the server's, of the inputs.
         constants: int64, (C,) or (C, T), added to the result by the server alone; None without.
-        t: plain modulus.
     """
     if isinstance(operation, op.Truncate):
         return truncate_server(present(shares[0]), operation.bits)
@@ -121,9 +109,7 @@ def step_server(program: Program, node: Node, held: Mapping[str, Residues | None
     """Return the server's share of a local node.
 
     Args:
-        program: with weights.
         node: one of its nodes that takes no round.
-        held: the server's shares of the nodes before.
     """
     constants = program.weights[node.name].bias if op.has_weights(node.operation) else None
     arguments = [held[name] for name in node.inputs]
@@ -134,9 +120,7 @@ def local(operation: op.Operation, shares: Sequence[Residues], t: int) -> Residu
     """Return a share of a sum, a power of two or a rearrangement, which both parties compute alike.
 
     Args:
-        operation: one of these.
         shares: of the inputs, residues (C, H, W) each.
-        t: plain modulus.
     """
     match operation:
         case op.Add():

@@ -46,12 +46,7 @@ class SquareOnline(CrossedOnline):
 
 @dataclass(frozen=True)
 class SquareExchange:
-    """The round of a square, from one share of any shape to one of the same shape.
-
-    Attributes:
-        values: number of values.
-        ring_degree: n.
-    """
+    """The round of a square, from one share of any shape to one of the same shape."""
 
     values: int
     ring_degree: int

@@ -23,8 +23,6 @@ class StackedExchange:
     """The round of some images, from one share (images, C, H, W) to one (images, K, H', W').
 
     Attributes:
-        shape: of the layer on one image.
-        stack: how it takes several.
         images: how many there are, at most those of the stack.
     """
 

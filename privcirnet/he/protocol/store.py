@@ -21,7 +21,6 @@ class MaterialStore(Protocol):
 
         Args:
             serial: of the pair, 16 random bytes.
-            data: this party's half.
 
         Raises:
             RuleError: the serial is known, there is no room, or the disk is full; nothing is kept then.
@@ -30,9 +29,6 @@ class MaterialStore(Protocol):
 
     def take(self, serial: bytes) -> bytes | bytearray:
         """Remove material and return it: nobody gets it a second time, whatever happens after this.
-
-        Args:
-            serial: of the pair.
 
         Returns:
             this party's half.
@@ -43,11 +39,7 @@ class MaterialStore(Protocol):
         ...
 
     def drop(self, serial: bytes) -> None:
-        """Remove material, if it is there.
-
-        Args:
-            serial: of the pair.
-        """
+        """Remove material, if it is there."""
         ...
 
     def serials(self) -> list[bytes]:
@@ -77,9 +69,6 @@ class Binding:
     def label(self, serial: bytes) -> Label:
         """Return what material of this binding is kept under.
 
-        Args:
-            serial: of the pair.
-
         Raises:
             RuleError: it has not 16 bytes.
         """
@@ -90,9 +79,5 @@ class Binding:
 
 
 def digest_of(name: str) -> bytes:
-    """Return the digest that a peer's name is kept as.
-
-    Args:
-        name: of a party.
-    """
+    """Return the digest that a peer's name is kept as."""
     return hashlib.sha256(name.encode()).digest()

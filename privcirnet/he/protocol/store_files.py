@@ -41,8 +41,6 @@ class Label(NamedTuple):
     """Whose material it is, and which.
 
     Attributes:
-        program: digest of the program.
-        peer: digest of the other party's name.
         owner: digest that the client chose for all of its material.
         serial: random, of one pair of halves.
     """
@@ -63,7 +61,6 @@ class Found(NamedTuple):
     """A file as it was found when the folder was opened.
 
     Attributes:
-        label: whose it is.
         size: bytes of the body.
         since: when it was made, in seconds since 1970.
     """
@@ -78,7 +75,6 @@ class MaterialFiles:
 
     Args:
         folder: for the files; made if it is missing.
-        note: is told what is removed.
 
     Raises:
         InUse: another process has it.
@@ -140,7 +136,6 @@ class MaterialFiles:
         """Write a file. It is on the disk when this returns, and not there if it raises.
 
         Args:
-            label: of the material.
             body: its bytes.
 
         Raises:
@@ -151,9 +146,6 @@ class MaterialFiles:
 
     def take(self, label: Label) -> bytes:
         """Remove a file, wait until the disk knows, and return what was in it.
-
-        Args:
-            label: of the material.
 
         Returns:
             the body.
@@ -180,9 +172,6 @@ class MaterialFiles:
 
     def remove(self, label: Label) -> bool:
         """Remove a file, and wait until the disk knows.
-
-        Args:
-            label: of the material.
 
         Returns:
             whether it was there.

@@ -25,7 +25,6 @@ class Part(NamedTuple):
     Attributes:
         exchange: with shares of one image, of a stack of them, or of all squares.
         members: which of the message's exchanges it is for: one, or all squares.
-        images: which it is for.
     """
 
     exchange: Exchange
@@ -39,7 +38,6 @@ class Together:
 
     Attributes:
         exchanges: of one image; none of these nodes needs another's result.
-        count: of images.
     """
 
     exchanges: tuple[Exchange, ...]

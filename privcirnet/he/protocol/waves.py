@@ -27,7 +27,6 @@ class Bundle:
     Attributes:
         nodes: in the program's order.
         positions: theirs in the program; the message is about the first one.
-        together: their rounds.
     """
 
     nodes: tuple[Node, ...]
@@ -40,11 +39,7 @@ class Bundle:
         return self.positions[0]
 
     def part(self, position: int) -> tuple[float, float]:
-        """Return which part of the request and of the reply is a node's.
-
-        Args:
-            position: of the node in the program.
-        """
+        """Return which part of the request and of the reply is a node's."""
         up, down = self.together.ciphertexts(self.positions.index(position))
         return up / self.together.ciphertexts_up, down / self.together.ciphertexts_down
 
@@ -75,7 +70,6 @@ def bundles(program: Program, exchanges: Mapping[str, Exchange], count: int) -> 
     Args:
         program: with or without weights.
         exchanges: by node.
-        count: of images.
     """
     positions = {node.name: position for position, node in enumerate(program.nodes)}
     found, size = list[Bundle](), max(message_bytes(program.parameters))

@@ -39,7 +39,6 @@ def frame(position: int, parts: Sequence[bytes | memoryview]) -> bytes:
 
     Args:
         position: of the node in the program, or :data:`OUTPUT`.
-        parts: of the message.
 
     >>> unframe(frame(3, [b"ab", b""]), 3)
     [b'ab', b'']
@@ -76,11 +75,7 @@ def position_of(message: bytes) -> int:
 
 
 def is_ahead(message: bytes) -> bool:
-    """Return whether a message of the other party is about work ahead, before anything else in it is looked at.
-
-    Args:
-        message: from the other party.
-    """
+    """Return whether a message of the other party is about work ahead, before anything else in it is looked at."""
     if len(message) < _HEADER.size:
         return False
     position = _HEADER.unpack_from(message)[1]
@@ -90,9 +85,6 @@ def is_ahead(message: bytes) -> bool:
 def begins(message: bytes) -> int:
     """Return what a message of the other party is about, before anything else in it is looked at.
 
-    Args:
-        message: from the other party.
-
     Returns:
         :data:`AGREE`, :data:`PREPARE` or :data:`ONLINE`; 0 for everything else.
     """
@@ -101,11 +93,7 @@ def begins(message: bytes) -> int:
 
 
 def ends(reply: bytes) -> bool:
-    """Return whether a reply of this process is the last one of an image, of an image's material, or of an agreement.
-
-    Args:
-        reply: what a session returned.
-    """
+    """Return whether a reply of this process is the last of an image, of an image's material, or of an agreement."""
     return _HEADER.unpack_from(reply)[1] in (AGREE, OUTPUT, ONLINE, PREPARED)
 
 
@@ -113,7 +101,6 @@ def unframe(message: bytes, position: int, count: int | None = None) -> list[byt
     """Return the parts of a message.
 
     Args:
-        message: from the other party.
         position: that it must be about.
         count: of parts that it must have; None for any.
 
@@ -134,7 +121,6 @@ def only(message: bytes, position: int) -> memoryview:
     """Return the part of a message that has one, without copying it.
 
     Args:
-        message: from the other party.
         position: that it must be about.
 
     Raises:

@@ -123,7 +123,6 @@ def constant_quotients(constants: Residues, t: int) -> Residues:
 
     Args:
         constants: residues, any shape.
-        t: modulus.
     """
     quotients = [(int(w) << 64) // t for w in constants.ravel()]
     return np.array(quotients, dtype=np.uint64).reshape(constants.shape)
@@ -152,7 +151,6 @@ def residues(values: npt.ArrayLike, t: int) -> Residues:
 
     Args:
         values: integers under 2^63 in absolute value, any shape.
-        t: modulus.
 
     >>> residues([-1, 3], 7).tolist()
     [6, 3]
@@ -165,7 +163,6 @@ def centered(values: Residues, t: int) -> Integers:
 
     Args:
         values: residues, any shape.
-        t: modulus.
 
     >>> centered(np.uint64([6, 3]), 7).tolist()
     [-1, 3]
@@ -222,7 +219,6 @@ def root_of_unity(order: int, t: int) -> int:
     """Return a primitive root of unity modulo a prime.
 
     Args:
-        order: of the root.
         t: prime modulus.
 
     Raises:

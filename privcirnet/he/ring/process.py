@@ -26,9 +26,6 @@ class Process:
 def in_one_process(steps: Generator[Y, S, R]) -> Generator[Y, S, R]:
     """Take the steps of something that draws random numbers once, and no further one in a copy of the process.
 
-    Args:
-        steps: what a generator does.
-
     Yields:
         what it yields; it is sent what this is sent.
 

@@ -45,8 +45,6 @@ def powers(root: int, length: int, scale: int, t: int) -> Residues:
     Args:
         root: of unity, of order N.
         length: N.
-        scale: factor of every entry.
-        t: modulus.
     """
     found = [pow(root, k, t) * scale % t for k in range(length)]
     return np.array(found, dtype=np.uint64)[np.outer(np.arange(length), np.arange(length)) % length]

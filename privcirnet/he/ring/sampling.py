@@ -50,7 +50,6 @@ def uniform(shape: tuple[int, ...], t: int) -> Residues:
     """Return uniform residues mod t from the operating system's generator, by rejection: no modulo bias.
 
     Args:
-        shape: of the result.
         t: modulus under 2^64.
     """
     count = int(np.prod(shape, dtype=np.int64))
@@ -79,7 +78,6 @@ def bounded(shape: tuple[int, ...], bound: int, t: int) -> Residues:
     """Return uniform residues in [B + 1, t - B], with B the bound or 1: as a mask of |y| <= B such a value cannot wrap.
 
     Args:
-        shape: of the result.
         bound: B, of the values that are masked; 2 max(B, 1) < t.
         t: modulus under 2^63.
     """
@@ -89,10 +87,6 @@ def bounded(shape: tuple[int, ...], bound: int, t: int) -> Residues:
 
 def ternary(count: int, words: Words) -> Residues:
     """Return integers that are uniform in {0, 1, 2}, by rejection: the secret of an encryption, each plus 1.
-
-    Args:
-        count: of integers.
-        words: of a stream.
 
     Returns:
         shape (count,); of the stream's fields of two bits, lowest first, the first that are not 3.
@@ -105,12 +99,7 @@ def ternary(count: int, words: Words) -> Residues:
 
 
 def errors(count: int, words: Words) -> Residues:
-    """Return errors of a fresh encryption, each plus :data:`ERROR_BITS`: integers in [0, 42], shape (count,).
-
-    Args:
-        count: of integers.
-        words: of a stream.
-    """
+    """Return errors of a fresh encryption, each plus :data:`ERROR_BITS`: integers in [0, 42], shape (count,)."""
     drawn, half = words(count), np.uint64((1 << ERROR_BITS) - 1)
     ones = [np.bitwise_count(drawn >> np.uint64(shift) & half) for shift in (0, ERROR_BITS)]
     return ones[0].astype(np.uint64) + np.uint64(ERROR_BITS) - ones[1].astype(np.uint64)
@@ -122,8 +111,6 @@ def flood(bits: int, primes: tuple[int, ...], count: int, words: Words) -> Resid
     Args:
         bits: of the width, at least 1.
         primes: of the modulus, each under 2^61.
-        count: integers.
-        words: of a stream.
 
     Returns:
         residues of integers under 1.5 2^bits in absolute value, shape (primes, count).
@@ -141,8 +128,6 @@ def flood_digits(bits: int, count: int, words: Words) -> Residues:
 
     Args:
         bits: of the width of each part, at least 1.
-        count: integers.
-        words: of a stream.
 
     Returns:
         the lower digits, lowest first, then the sum of the highest 62 bits of three parts: shape (digits, count).

@@ -32,7 +32,6 @@ def each(function: Callable[[T], R], items: Iterable[T]) -> list[R]:
 
     Args:
         function: of one item. An error that it raises ends the work and reaches the caller.
-        items: any iterable.
 
     Returns:
         the results, in the order of the items.

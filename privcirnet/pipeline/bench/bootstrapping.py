@@ -23,7 +23,6 @@ def run_bootstrapping(repetitions: int, progress: Callable[[], object]) -> dict[
     """Refresh random vectors of complex slots.
 
     Args:
-        repetitions: vectors, and timed runs.
         progress: called after the keys are made, and after each run.
 
     Returns:
@@ -48,11 +47,7 @@ def run_bootstrapping(repetitions: int, progress: Callable[[], object]) -> dict[
 
 
 def bootstrapping_runs(repetitions: int) -> int:
-    """Return how often :func:`run_bootstrapping` calls its progress.
-
-    Args:
-        repetitions: see there.
-    """
+    """Return how often :func:`run_bootstrapping` calls its progress."""
     return 2 + repetitions
 
 
@@ -67,7 +62,6 @@ class Party:
     """Client and server in one process; keys are made one by one, so that no more than one travels at a time.
 
     Args:
-        refresh: gives the parameters.
         progress: called after keys are made, and after each run.
     """
 
@@ -79,10 +73,6 @@ class Party:
 
     def prepare(self, circuit: Circuit, level: int) -> int:
         """Make the keys that a circuit takes and that there are not yet.
-
-        Args:
-            circuit: any.
-            level: of its input.
 
         Returns:
             Bytes of all keys.
@@ -97,11 +87,6 @@ class Party:
 
     def timed(self, circuit: Circuit, level: int, repetitions: int) -> dict[str, float]:
         """Run a circuit on random slots, once more than it is timed, and compare with the twin in clear.
-
-        Args:
-            circuit: whose keys are there.
-            level: of its input.
-            repetitions: timed runs.
 
         Returns:
             "seconds" and "processor_seconds", medians; "precision_bits" and "precision_bits_mean".

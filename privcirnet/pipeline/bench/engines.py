@@ -37,7 +37,6 @@ def run_engines(
     Args:
         layout: name of the layouts, of :data:`planning.named.LAYOUTS`.
         goals: by engine, "kernel" and "tenseal": each engine runs the layout that suits it.
-        bench_run: parameters and repetitions.
         progress: called after each run.
 
     Returns:

@@ -25,9 +25,6 @@ def network_memory(
 
     Args:
         layers: of the network, each with random weights of its own.
-        engine: of the server.
-        bench_run: parameters; its repetitions have no effect.
-        cache: for encoded weights.
         progress: called after each layer, twice: encoded, run.
 
     Returns:

@@ -51,7 +51,6 @@ def run_online(block_sizes: Sequence[int], bench_run: BenchRun, progress: Callab
     """Run the layers of :data:`NETWORKS` at all block sizes, then the passes.
 
     Args:
-        block_sizes: the largest b of a network's layers.
         bench_run: bits of t, and repetitions.
         progress: called after each row.
 
@@ -74,11 +73,7 @@ def run_online(block_sizes: Sequence[int], bench_run: BenchRun, progress: Callab
 
 
 def online_runs(block_sizes: Sequence[int]) -> int:
-    """Return the number of rows of :func:`run_online`.
-
-    Args:
-        block_sizes: see there.
-    """
+    """Return the number of rows of :func:`run_online`."""
     return len(NETWORKS) * len(block_sizes) + len(_passes(257))
 
 

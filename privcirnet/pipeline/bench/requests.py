@@ -27,9 +27,7 @@ def competitors(config: BenchConfig, wanted: Goal, layers: LayersOf, bar: Bar = 
     """Return the layout, and another layout or the same on another engine.
 
     Args:
-        config: which of them.
         wanted: the goal of layouts for the config's engine.
-        layers: makes a layout.
         bar: for measuring a profile of the other engine.
 
     Returns:
@@ -63,7 +61,6 @@ def memory(config: BenchConfig, competitor: Competitor, bar: Bar = silent) -> di
 
     Args:
         config: how many encoded weights are kept, and with which parameters.
-        competitor: whose layers and engine.
         bar: advanced twice for each layer.
     """
     cache = WeightCache.of(config.weights_gb)
@@ -75,7 +72,6 @@ def suite(config: BenchConfig, wanted: Goal, bar: Bar = silent) -> tuple[str, li
     """Run a suite.
 
     Args:
-        config: which one, and how.
         wanted: the goal of layouts for the config's engine.
         bar: advanced at each run.
 
@@ -109,7 +105,6 @@ def bootstrapping(config: BenchConfig, bar: Bar = silent) -> tuple[dict[str, Any
     """Run the suite of bootstrapping, see :func:`run_bootstrapping`.
 
     Args:
-        config: repetitions.
         bar: advanced at each run.
 
     Returns:
@@ -128,8 +123,6 @@ def draw(path: Path, rows: list[dict[str, Any]], machine: dict[str, float], titl
     Args:
         path: of the file, whose suffix says the format.
         rows: see :func:`suite`.
-        machine: peaks, for a roofline; nothing for bars.
-        title: of the picture.
     """
     from privcirnet import plots
 
@@ -143,9 +136,7 @@ def goal(config: BenchConfig, engine: str, bar: Bar = silent) -> Goal:
     """Return what layouts for an engine are chosen by.
 
     Args:
-        config: its profile, parameters and link.
         engine: of the server. One that hides nothing is planned for as he.engine says.
-        bar: for measuring a profile.
     """
     measured = engine if engine in ("kernel", "tenseal") else config.he.engine
     profile = find_profile(config.he, measured, bar, table=config.security_table)
@@ -153,20 +144,12 @@ def goal(config: BenchConfig, engine: str, bar: Bar = silent) -> Goal:
 
 
 def bench_run(config: BenchConfig) -> BenchRun:
-    """Return how to run.
-
-    Args:
-        config: its parameters and repetitions.
-    """
+    """Return how to run."""
     return BenchRun(config.plain_bits, config.repetitions, tuple(config.he.coefficient_bits), config.security_table)
 
 
 def shape(config: BenchConfig) -> LinearShape:
-    """Return the shape of the one layer that is asked for.
-
-    Args:
-        config: its kind of layer and dimensions.
-    """
+    """Return the shape of the one layer that is asked for."""
     if config.layer == "gemm":
         return LinearShape.gemm(*config.dims)
     height, width, channels, maps, kernel = config.dims

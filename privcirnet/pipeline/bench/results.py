@@ -16,11 +16,7 @@ LayerResults = dict[str, dict[str, Any]]
 
 
 def counts(layer: Layer) -> dict[str, int]:
-    """Return the counts of a layer.
-
-    Args:
-        layer: any.
-    """
+    """Return the counts of a layer."""
     return {
         "rotations": layer.rotations,
         "pmults": layer.pmults,
@@ -44,7 +40,6 @@ def predictions(layers: Mapping[str, Layer], profile: Profile) -> dict[str, floa
 
     Args:
         layers: by name.
-        profile: what they are predicted with.
     """
     return {
         name: sum(linear_cost(layer, profile, link).total for layer in layers.values()) for name, link in LINKS.items()
@@ -67,7 +62,6 @@ def described(layer: Layer, profile: Profile) -> dict[str, Any]:
     """Return what is known of a layer before it runs.
 
     Args:
-        layer: any.
         profile: what its seconds are predicted with.
     """
     cost = linear_cost(layer, profile, LINKS["local"])
@@ -83,11 +77,7 @@ def described(layer: Layer, profile: Profile) -> dict[str, Any]:
 
 
 def measured(result: LayerBenchmark) -> dict[str, Any]:
-    """Return what runs of a layer found.
-
-    Args:
-        result: of the runs.
-    """
+    """Return what runs of a layer found."""
     return {
         "rotations": result.rotations,
         "pmults": result.pmults,
@@ -161,11 +151,6 @@ def network_facts(summary: Mapping[str, Any], profile: Profile) -> dict[str, str
 
 def against(summary: Mapping[str, Any], title: str, other: Mapping[str, Any]) -> dict[str, Any]:
     """Return another network's summary and what is saved of its seconds: predicted over each link, and measured.
-
-    Args:
-        summary: of this network.
-        title: key for the other's summary.
-        other: of the other network.
 
     Returns:
         the other's summary under its title, "saved" as shares, and if both ran "speedup": the other's measured server

@@ -54,8 +54,6 @@ class Competitor:
 
     Attributes:
         layers: by name.
-        engine: of the server.
-        profile: what its times are predicted with.
     """
 
     layers: Mapping[str, Layer]
@@ -69,8 +67,6 @@ def plan_layer(layout: str, encoding: str, shape: LinearShape, block_size: int, 
     Args:
         layout: of :data:`planning.named.LAYOUTS`.
         encoding: see :data:`planning.named.ENCODINGS`.
-        shape: dimensions.
-        block_size: b.
         goal: what "best" is chosen by; "paper" takes its ring degree only.
 
     Raises:
@@ -105,7 +101,6 @@ def run_networks(
 
     Args:
         competitors: by name, with the same names of layers.
-        bench_run: parameters and repetitions.
         progress: called after each run.
 
     Returns:
@@ -155,9 +150,6 @@ def run_suite(
 
     Args:
         goal: what layouts are chosen by.
-        engine: of the server.
-        bench_run: parameters and repetitions.
-        block_sizes: of CirEncode.
         progress: called after each run.
 
     Returns:
@@ -185,7 +177,6 @@ def suite_runs(block_sizes: Sequence[int], repetitions: int) -> int:
     """Return the number of runs of :func:`run_suite`.
 
     Args:
-        block_sizes: of CirEncode.
         repetitions: timed runs of each layer.
     """
     contests = sum(len(contestants(shape, tuple(block_sizes))) for shape in SHAPES.values())
@@ -196,7 +187,6 @@ def contestants(shape: LinearShape, block_sizes: tuple[int, ...]) -> list[tuple[
     """Return what is compared on a layer: the other papers' encodings for b = 1, then CirEncode.
 
     Args:
-        shape: of the layer.
         block_sizes: of CirEncode; 1 is left out.
 
     Returns:

@@ -23,9 +23,7 @@ class Limbs(NamedTuple):
     """How a residue in (-t/2, t/2] is split into signed limbs: x = sum of x_l 2^(width l).
 
     Attributes:
-        t: modulus.
         width: bits of all limbs but the last.
-        number: of limbs.
     """
 
     t: Word
@@ -38,7 +36,6 @@ class Block(NamedTuple):
 
     Attributes:
         size: b.
-        least: size of the smallest pieces.
     """
 
     size: int
@@ -47,14 +44,7 @@ class Block(NamedTuple):
 
 @inline
 def place(blocks: int, number: int, offset: int, least: int) -> int:
-    """Return the row of a channel.
-
-    Args:
-        blocks: how many there are.
-        number: of the block.
-        offset: of the channel in its block.
-        least: size of the smallest pieces.
-    """
+    """Return the row of a channel."""
     start, size = 0, least
     while offset >= start + size:
         start += size
@@ -68,9 +58,6 @@ def split_into(planes: Floats, column: int, word: Word, limbs: Limbs) -> None:
 
     Args:
         planes: written in one column, shape (L, columns).
-        column: which one.
-        word: the residue.
-        limbs: how it is split.
     """
     rest = np.int64(word)
     if rest > np.int64(limbs.t) >> 1:
@@ -90,8 +77,6 @@ def spread(planes: Floats, x: Residues, block: Block, limbs: Limbs, corner: tupl
     Args:
         planes: zeros, written where the input is, shape (C, L, rows, columns).
         x: residues, shape (C, H, W).
-        block: how channels are split.
-        limbs: how residues are split.
         corner: the row and the column of the input that come first; under 0 in the padding.
         step: distance of rows and columns that are taken.
     """
@@ -148,7 +133,6 @@ def windows(columns: Floats, planes: Floats, kernel: int, stride: int) -> None:
         columns: written, shape (C R R, L, rows of outputs, columns of outputs).
         planes: from :func:`spread` at step 1, shape (C, L, rows, columns).
         kernel: R.
-        stride: of the layer.
     """
     _, limbs, height, width = columns.shape
     for number in range(columns.shape[0]):
@@ -173,7 +157,6 @@ def depthwise(sums: Floats, planes: Floats, weight: Floats, kernel: int, stride:
         planes: from :func:`spread` at step 1, shape (C, L, rows, columns).
         weight: shape (C, R R).
         kernel: R.
-        stride: of the layer.
     """
     channels, limbs, height, width = sums.shape
     for channel in range(channels):
@@ -200,10 +183,8 @@ def collect(result: Residues, sums: Floats, bias: Residues, block: Block, powers
         result: written, shape (K, rows, columns).
         sums: integers of up to 2^53, shape (K, L, rows * columns).
         bias: added, of the result's shape, or empty.
-        block: how channels are split.
         powers: for each piece that a block has, from the smallest, what limbs are multiplied by and its quotient, and
             last what takes away 2^53 of each of them, shape (pieces, L + 1, 2).
-        t: modulus.
     """
     maps, height, width = result.shape
     blocks, offset = maps // block.size, np.int64(1) << OFFSET_BITS

@@ -17,7 +17,6 @@ def product(x: Word, y: Word, moduli: Moduli) -> Word:
     Args:
         x: under t.
         y: under t.
-        moduli: of t alone.
     """
     powers, half, t = moduli.powers[0], moduli.half[0], moduli.primes[0]
     mask = (np.uint64(1) << half) - np.uint64(1)
@@ -33,8 +32,6 @@ def square_answer(e: Residues, z: Residues, d: Residues, terms: Residues, moduli
         e: written.
         z: the client's share.
         d: from the server.
-        terms: the client's.
-        moduli: of t alone.
     """
     t = moduli.primes[0]
     for i in range(e.size):
@@ -49,8 +46,6 @@ def square_finish(square: Residues, z: Residues, e: Residues, terms: Residues, m
         square: written.
         z: the server's share.
         e: from the client.
-        terms: the server's.
-        moduli: of t alone.
     """
     t = moduli.primes[0]
     for i in range(square.size):
@@ -65,7 +60,6 @@ def add(total: Residues, x: Residues, y: Residues, t: Word) -> None:
         total: written.
         x: first summand.
         y: second summand.
-        t: modulus.
     """
     for i in range(total.size):
         total[i] = sub_if_ge(x[i] + y[i], t)
@@ -79,7 +73,6 @@ def subtract(difference: Residues, x: Residues, y: Residues, t: Word) -> None:
         difference: written.
         x: from which is subtracted.
         y: what is subtracted.
-        t: modulus.
     """
     for i in range(difference.size):
         difference[i] = sub_if_ge(x[i] + (t - y[i]), t)
@@ -91,9 +84,7 @@ def scale(result: Residues, share: Residues, factor: Residues, t: Word) -> None:
 
     Args:
         result: written.
-        share: any.
         factor: the constant and its quotient, see :func:`arithmetic.with_quotient`.
-        t: modulus.
     """
     constant, quotient = factor[0], factor[1]
     for i in range(result.size):
@@ -106,9 +97,7 @@ def truncate_client(quotient: Residues, share: Residues, bits: Word, t: Word) ->
 
     Args:
         quotient: written.
-        share: the client's.
         bits: f.
-        t: modulus.
     """
     for i in range(quotient.size):
         quotient[i] = sub_if_ge(t - ((t - share[i]) >> bits), t)
@@ -120,7 +109,6 @@ def truncate_server(quotient: Residues, share: Residues, bits: Word) -> None:
 
     Args:
         quotient: written.
-        share: the server's.
         bits: f.
     """
     for i in range(quotient.size):

@@ -15,7 +15,6 @@ def limbs_of(planes: Floats, x: Residues, limbs: Limbs) -> None:
     Args:
         planes: written, shape (rows, L, columns).
         x: residues, shape (rows, columns).
-        limbs: how residues are split.
     """
     for i in range(x.shape[0]):
         for j in range(x.shape[1]):
@@ -32,7 +31,6 @@ def together(result: Residues, sums: Floats, plus: Residues, powers: Residues, t
         plus: added, shape (rows, columns).
         powers: what a limb's product of each power is multiplied by, and its quotient, and last what takes away 2^53 of
             each of them, shape (2 L, 2).
-        t: modulus.
     """
     rows, limbs, _, columns = sums.shape
     offset, constant = np.int64(1) << OFFSET_BITS, powers[-1, 0]

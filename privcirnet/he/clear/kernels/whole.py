@@ -21,7 +21,6 @@ class Whole(NamedTuple):
     """What the reduction of a sum needs.
 
     Attributes:
-        t: modulus.
         one: floor(2^64 / t).
         offset: a multiple of t that no sum is under the negative of; with a sum and a residue more it is under 2^64.
     """
@@ -36,7 +35,6 @@ class Window(NamedTuple):
 
     Attributes:
         kernel: R.
-        stride: of both axes.
         padding: on each side.
     """
 
@@ -47,25 +45,14 @@ class Window(NamedTuple):
 
 @inline
 def centered(word: Word, t: Word) -> Integer:
-    """Return a residue as an integer in (-t/2, t/2].
-
-    Args:
-        word: the residue.
-        t: modulus.
-    """
+    """Return a residue as an integer in (-t/2, t/2]."""
     signed = np.int64(word)
     return signed - (np.int64(t) if signed > np.int64(t) >> 1 else 0)
 
 
 @inline
 def reduced(total: Integer, bias: Word, whole: Whole) -> Word:
-    """Return a sum and a residue mod t.
-
-    Args:
-        total: the sum.
-        bias: the residue.
-        whole: of the layer.
-    """
+    """Return a sum and a residue mod t."""
     word = np.uint64(total) + whole.offset + bias
     return reduce_4p(barrett_lazy(word, whole.one, whole.t), whole.t)
 
@@ -81,8 +68,6 @@ def depthwise(result: Residues, x: Residues, weight: Integers, bias: Residues, w
         x: residues, shape (C, H, W).
         weight: shape (C, R R).
         bias: added, of the result's shape, or empty.
-        window: what an output sees.
-        whole: of the layer.
     """
     channels, height, width = x.shape
     _, rows, columns = result.shape
@@ -161,7 +146,6 @@ def positions(  # noqa: PLR0913, PLR0917
         ends: inputs after which sums are reduced, multiples of 4; the last one is their number.
         part: the first position and the end of those that are written, and the same of outputs. The first output is a
             multiple of 4.
-        whole: of the layer.
     """
     first, end, top, bottom = part
     channels, count = weight.shape[1], end - first

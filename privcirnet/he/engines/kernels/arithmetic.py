@@ -24,7 +24,6 @@ def with_quotient(constant: int, p: int) -> Residues:
 
     Args:
         constant: under p.
-        p: modulus.
     """
     return np.array([constant, (constant << 64) // p], dtype=np.uint64)
 

@@ -51,7 +51,6 @@ def stream(seed: bytes, words: int) -> Residues:
 
     Args:
         seed: 64 bytes.
-        words: how many.
 
     Raises:
         RuleError: a seed of another length.
@@ -106,7 +105,6 @@ def expand(seeds: Sequence[bytes], primes: tuple[int, ...], ring_degree: int) ->
     Args:
         seeds: 64 bytes each.
         primes: of the modulus, each under 2^61.
-        ring_degree: n.
 
     Returns:
         residues, shape (seeds, primes, n).
@@ -178,7 +176,6 @@ def reduce(words: Residues, bounds: Bounds, spare: Residues) -> bool:
     Args:
         words: shape (primes, n).
         bounds: of the primes.
-        spare: words that follow in the stream.
 
     Returns:
         False if the spare words are too few; some words are then not reduced.

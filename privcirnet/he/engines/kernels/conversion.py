@@ -76,7 +76,6 @@ def scale(scaled: Residues, multiples: Integers, polynomials: Residues, constant
         scaled: y, written, shape (S, n).
         multiples: v, written, shape (n,).
         polynomials: coefficients, reduced, shape (S, n).
-        constants: of the conversion.
     """
     total = np.full(multiples.size, 0.5)
     for s in range(scaled.shape[0]):
@@ -98,7 +97,6 @@ def convert(target: Residues, scaled: Residues, multiples: Integers, constants: 
         target: written, coefficients, reduced, shape (n,).
         scaled: y, shape (S, n).
         multiples: v, shape (n,).
-        constants: of the conversion.
         number: which of the T primes.
     """
     p, whole = constants.targets[number], constants.whole[number]

@@ -41,7 +41,6 @@ class Transform(NamedTuple):
         second: of length N2, split; N2 = 1 if N has no coprime factors.
         taken: the value at j = N2 j1 + N1 j2 mod N goes to row N1 j2 + j1 of the work, (N,).
         given: row N2 k1 + k2 of the result goes to k, (N,).
-        moduli: of t alone.
     """
 
     first: Residues
@@ -93,7 +92,6 @@ def transform_all(columns: Residues, form: Transform) -> Residues:
 
     Args:
         columns: residues, shape (outer, N, inner).
-        form: of length N.
 
     Returns:
         residues of the same shape.
@@ -110,9 +108,7 @@ def transform_cells(
     """Gather cells from a source, sum their terms and transform some axes, on all threads.
 
     Args:
-        source: residues, flat.
         numbers: places in the source of each term, from 1, 0 for a zero: shape (terms, cells, values of a cell).
-        shape: of a cell.
         forms: transform of each axis of a cell that has one, at least one.
 
     Returns:
@@ -133,7 +129,6 @@ def gather(source: Residues, numbers: SourceIndices) -> Residues:
     """Return the values at some places of a source, and zeros at place 0, shape (m,).
 
     Args:
-        source: residues, flat.
         numbers: places in the source, counted from 1, shape (m,).
     """
     found = np.empty(numbers.size, dtype=np.uint64)

@@ -37,9 +37,7 @@ class Form(NamedTuple):
 
     Attributes:
         tables: of the transforms; the k primes of replies come first.
-        plain: of the plaintexts.
         primes: of replies, (k,).
-        roundings: of both polynomials.
         inverse: (q / p)^-1 mod p and its quotient, (k, 2).
         whole: floor(t / p), (k,).
         rest: t mod p and its quotient, (k, 2).
@@ -61,8 +59,6 @@ def form(tables: ntt.Tables, plain: plaintexts.Plain, replies: Replies) -> Form:
 
     Args:
         tables: of the transforms; the primes of replies come first.
-        plain: of the plaintexts.
-        replies: on the wire.
     """
     primes, t = replies.modulus.primes, int(plain.tables.primes[0])
     q = prod(primes)
@@ -84,9 +80,6 @@ def decrypt(key: Residues, message: Message, form: Form, replies: Replies, kept:
 
     Args:
         key: secret, shape (2, L', n) for L' >= k primes (:func:`secret_key.generate`).
-        message: the reply.
-        form: of the replies.
-        replies: on the wire.
         kept: ascending coefficients of the first polynomial that the reply holds; the others count as zero. None: all
             of them.
 

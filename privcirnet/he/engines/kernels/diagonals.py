@@ -85,9 +85,7 @@ def multiply_accumulate(
         sums: [:, :, limb] is written, shape (sums, 2, R, n).
         inputs: split, shape (inputs, 2, n).
         weights: split, shape (weights, n), or (weights, n / 16) for short ones.
-        terms: of the sums.
         moduli: of all primes.
-        limb: which of them.
     """
     n, step = inputs.shape[2], min(moduli.terms[limb], AT_ONCE)
     size = TILE if weights.shape[1] == n else WIDTH
@@ -140,9 +138,5 @@ def _inputs(x: Residues, pairs: Integers, i: int, start: int, none: Residues) ->
 
 
 def shortest(n: int) -> int:
-    """Return the period in slots up to which plaintexts are short.
-
-    Args:
-        n: ring degree.
-    """
+    """Return the period in slots up to which plaintexts are short."""
     return n // (2 * GROUP)

@@ -23,7 +23,6 @@ class Form(NamedTuple):
     Attributes:
         tables: of the transforms; the L data primes come first.
         bounds: of the L data primes.
-        plain: of the plaintexts.
         bits: of a packed residue of each data prime.
     """
 
@@ -38,7 +37,6 @@ def form(tables: ntt.Tables, plain: plaintexts.Plain, modulus: Modulus) -> Form:
 
     Args:
         tables: of the transforms; the data primes come first.
-        plain: of the plaintexts.
         modulus: the data primes.
     """
     return Form(tables, blake2xb.bounds(modulus.primes), plain, 8 * np.array(modulus.widths, dtype=np.uint64))
@@ -50,7 +48,6 @@ def encrypt(key: Residues, slots: Residues, form: Form, kept: Integers | None = 
     Args:
         key: secret, shape (2, L', n) for L' >= L primes (:func:`secret_key.generate`).
         slots: residues mod t, shape (n,).
-        form: of the requests.
         kept: coefficients of the first polynomial that are sent; None: all of them.
 
     Returns:

@@ -40,7 +40,6 @@ class GaloisKeys:
 
     Attributes:
         ring: of all primes.
-        steps: column steps.
         inputs: every key's digits rotated back by its rotation, as inputs of products, D for each step.
     """
 
@@ -54,7 +53,6 @@ class GaloisKeys:
 
         Args:
             ring: of all L + 1 primes.
-            steps: column steps.
             digits: of each step's key, in SEAL's order, shape (D, 2, L + 1, n) for D = L.
         """
         n, count = ring.degree, len(ring.primes) - 1
@@ -84,7 +82,6 @@ class GaloisKeys:
 
         Args:
             inputs: written, shape (chunks, inputs, 2, CHUNK).
-            index: of the input.
             hoisted: what :meth:`hoist` returned.
             step: columns by which both slot rows are rotated to the left; one of the keys' steps.
         """

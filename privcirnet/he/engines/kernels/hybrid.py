@@ -35,7 +35,6 @@ def product(x: Word, y: Word, moduli: Moduli, limb: int) -> Word:
         x: under p.
         y: under p.
         moduli: of the primes.
-        limb: which of them is p.
     """
     p, half, powers = moduli.primes[limb], moduli.half[limb], moduli.powers[limb]
     mask = (np.uint64(1) << half) - np.uint64(1)
@@ -52,7 +51,6 @@ def tensor(target: Residues, first: Residues, second: Residues, moduli: Moduli, 
         first: a, shape (2, n).
         second: b, shape (2, n).
         moduli: of the primes.
-        limb: which of them.
     """
     p = moduli.primes[limb]
     for i in range(target.shape[1]):
@@ -71,7 +69,6 @@ def multiply(target: Residues, source: Residues, factor: Residues, moduli: Modul
         source: shape (polynomials, n).
         factor: shape (n,).
         moduli: of the primes.
-        limb: which of them.
     """
     for half in range(target.shape[0]):
         for i in range(factor.size):
@@ -118,7 +115,6 @@ def transformed(target: Residues, integers: Integers, tables: Tables, limb: int)
         target: written, shape (1, n).
         integers: coefficients, shape (n,).
         tables: of the primes.
-        limb: which of them.
     """
     one, p = tables.ones[limb], tables.primes[limb]
     for i in range(integers.size):
@@ -187,7 +183,6 @@ def lower_row(  # noqa: PLR0913, PLR0917
         constants: of the conversion from the special primes to all.
         division: 1 / P mod the prime and its quotient, shape (2,).
         tables: of all primes.
-        limb: which of them.
     """
     p, rest = tables.primes[limb], np.empty((1, target.size), dtype=np.uint64)
     convert(rest[0], scaled, multiples, constants, limb)
@@ -220,7 +215,6 @@ def encrypt_row(target: Residues, key: Residues, error: Residues, message: Integ
         error: random words, shape (n,).
         message: signed coefficients, shape (n,).
         tables: of the primes.
-        limb: which of them.
     """
     p, one, noise = tables.primes[limb], tables.ones[limb], np.empty((1, target.size), dtype=np.uint64)
     offset = np.uint64(p - np.uint64(sampling.BINOMIAL))
@@ -242,7 +236,6 @@ def decrypt_row(target: Residues, ciphertext: Residues, key: Residues, tables: T
         ciphertext: shape (2, n).
         key: the secret's row and its quotients, shape (2, n).
         tables: of the primes.
-        limb: which of them.
     """
     p = tables.primes[limb]
     for i in range(target.shape[1]):

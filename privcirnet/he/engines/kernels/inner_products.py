@@ -102,7 +102,6 @@ def multiply_accumulate(
         sums: written, shape (sums, 2, L, n).
         inputs: split, shape (chunks, inputs, 2, CHUNK).
         weights: split, shape (weights, L, n).
-        terms: of the sums.
         moduli: of the L primes.
         chunks: (first, end); those of prime 0 come first.
     """
@@ -163,9 +162,7 @@ def add_products(total: Residues, x: Rows, w: Rows, count: int, moduli: Moduli, 
         total: reduced, shape (words,).
         x: rows of inputs, split.
         w: rows of weights, split.
-        count: of products; the others are zeros.
         moduli: of the primes.
-        limb: which of them.
     """
     (xa, xb, xc, xd, xe, xf, xg, xh), (wa, wb, wc, wd, we, wf, wg, wh) = x, w
     powers, half, p = moduli.powers[limb], moduli.half[limb], moduli.primes[limb]
@@ -191,8 +188,6 @@ def four_products(  # noqa: PLR0913, PLR0917
     Args:
         xa: first input.
         xb: second input.
-        xc: third input.
-        xd: fourth input.
         wa: weight of ``xa``.
         wb: weight of ``xb``.
         wc: weight of ``xc``.
@@ -217,9 +212,7 @@ def joined(  # noqa: PLR0913, PLR0917
     where the first two are under 2^63 and the last, reduced, is under 4 p <= 2^63.
 
     Args:
-        low: sum of products of lower halves.
         middle: sum of products of a lower and an upper half.
-        high: sum of products of upper halves.
         one: floor(2^64 / p).
         power: 2^2s mod p.
         quotient: floor(power 2^64 / p).
@@ -267,7 +260,6 @@ def successive(start: int, count: int) -> Terms:
 
     Args:
         start: the first input.
-        count: of products.
     """
     pairs = np.empty((count, 2), dtype=np.int64)
     for k in range(count):

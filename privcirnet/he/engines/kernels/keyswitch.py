@@ -71,7 +71,6 @@ def rotation(step: int, n: int) -> Integers:
 
     Args:
         step: columns by which both slot rows are rotated to the left.
-        n: ring degree.
     """
     return automorphism(pow(3, step, 2 * n), n)
 
@@ -83,7 +82,6 @@ def automorphism(element: int, n: int) -> Integers:
 
     Args:
         element: g, odd, modulo 2n.
-        n: ring degree.
     """
     order, reversed_bits = kernel_order(n), bit_reversed(n)
     exponents = (2 * reversed_bits + 1) * element % (2 * n)

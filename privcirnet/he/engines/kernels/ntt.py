@@ -84,11 +84,7 @@ def tables(primes: tuple[int, ...], n: int) -> Tables:
 
 
 def kernel_order(n: int) -> Integers:
-    """Return the position in SEAL's order of each entry in the kernel's order, shape (n,).
-
-    Args:
-        n: ring degree.
-    """
+    """Return the position in SEAL's order of each entry in the kernel's order, shape (n,)."""
     return np.arange(n).reshape(-1, WIDTH, GROUP).swapaxes(1, 2).reshape(n)
 
 

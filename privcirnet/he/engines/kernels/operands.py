@@ -51,7 +51,6 @@ def place(inputs: Residues, index: int, polynomials: Residues) -> None:
 
     Args:
         inputs: written, shape (chunks, inputs, 2, CHUNK).
-        index: of the input.
         polynomials: split, shape (2, L, n).
     """
     for i in range(2):
@@ -65,7 +64,6 @@ def place_limb(inputs: Residues, index: int, i: int, words: Residues, limb: int)
 
     Args:
         inputs: written, shape (chunks, inputs, 2, CHUNK).
-        index: of the input.
         i: which of its two polynomials.
         words: split, shape (n,).
         limb: which of the primes.

@@ -30,7 +30,6 @@ class Plain(NamedTuple):
 
     Attributes:
         order: slot that stands at each place of the kernel's order, (n,).
-        tables: of t.
         primes: (L,).
         modulus: t mod p, (L,).
         ones: floor(2^64 / p), (L,).
@@ -51,9 +50,7 @@ def plain(t: int, primes: tuple[int, ...], n: int) -> Plain:
     """Return the constants of plaintexts.
 
     Args:
-        t: plain modulus.
         primes: data primes.
-        n: ring degree.
     """
     q = 1
     for p in primes:
@@ -73,9 +70,6 @@ def slot_order(n: int) -> Integers:
     """Return the slot that stands at each place of the kernel's order, shape (n,).
 
     Slot i of row 0 is the value at psi^(3^i), of row 1 at psi^(-3^i); place j in SEAL's order at psi^(2 brv(j) + 1).
-
-    Args:
-        n: ring degree.
     """
     place = bit_reversed(n)[slot_exponents(n) // 2]
     return np.argsort(place)[kernel_order(n)]
@@ -87,7 +81,6 @@ def coefficients(slots: Residues, plain: Plain) -> Residues:
 
     Args:
         slots: residues mod t, shape (n,).
-        plain: constants.
     """
     values = np.empty((1, slots.size), dtype=np.uint64)
     for i in range(slots.size):
@@ -102,7 +95,6 @@ def slots(polynomial: Residues, plain: Plain) -> Residues:
 
     Args:
         polynomial: coefficients, residues mod t, shape (n,).
-        plain: constants.
     """
     values, found = polynomial.copy().reshape(1, -1), np.empty_like(polynomial)
     forward(values, plain.tables, 0)
@@ -118,7 +110,6 @@ def factor(target: Residues, slots: Residues, plain: Plain, tables: Tables) -> N
     Args:
         target: written, shape (L, n), in the kernel's order.
         slots: of the plaintext, residues mod t, shape (n,).
-        plain: constants.
         tables: of the L primes.
     """
     t, polynomial = plain.tables.primes[0], coefficients(slots, plain)
@@ -138,7 +129,6 @@ def add(target: Residues, slots: Residues, plain: Plain) -> None:
     Args:
         target: c0 in coefficient form, shape (L, n).
         slots: of the plaintext, residues mod t, shape (n,).
-        plain: constants.
     """
     t, polynomial = plain.tables.primes[0], coefficients(slots, plain)
     remainder, quotient, middle = plain.remainder[0], plain.remainder[1], (t + np.uint64(1)) >> np.uint64(1)

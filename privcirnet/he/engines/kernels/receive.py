@@ -38,7 +38,6 @@ def receive(target: Residues, received: Received, roots: Residues, modulus: Modu
         received: of the length that the modulus and the kept coefficients fix.
         roots: of the seed, for L n words (:func:`blake2xb.roots`).
         modulus: L primes.
-        form: constants of the plaintext.
 
     Raises:
         RuleError: a residue is not under its prime.

@@ -25,7 +25,6 @@ class PublicKey:
     """The client's public key in the kernel's order, each word with its quotient: (2, 2, L, n), [word or quotient].
 
     Attributes:
-        plain: for results as they are.
         scaled: P times the key, for results that are still to be divided by P.
     """
 
@@ -51,7 +50,6 @@ class Draws(NamedTuple):
     Attributes:
         secret: random words for ternary u.
         error: random words for e1, (n,).
-        flood: flooding noise.
     """
 
     secret: Residues
@@ -76,7 +74,6 @@ class Form(NamedTuple):
 
     Attributes:
         extended: the ring of all L + 1 primes.
-        plain: of the masks.
         switches: divisions by the last of L primes, of L - 1, ..., of one.
         first: of the first polynomial's rounding, under the primes that are left.
         second: of the second's.
@@ -96,7 +93,6 @@ def form(extended: Ring, modulus: plaintexts.Plain, replies: Replies, flood: int
 
     Args:
         extended: ring of all L + 1 primes.
-        modulus: constants of the masks' plaintexts.
         replies: on the wire; their primes are the first of the ring's.
         flood: log2 of the width of each part of the flooding noise.
     """
@@ -108,10 +104,6 @@ def form(extended: Ring, modulus: plaintexts.Plain, replies: Replies, flood: int
 
 def hiding(key: PublicKey, form: Form) -> Residues:
     """Return what hides one reply, made before there is a result: a fresh encryption of zero with flooding noise.
-
-    Args:
-        key: the client's.
-        form: of the replies.
 
     Returns:
         coefficients modulo the data primes, (2, L, n), for one :func:`reply`.
@@ -135,9 +127,7 @@ def reply(
     Args:
         values: the result in the kernel's order, shape (2, L, n), or times P with the special prime, (2, L + 1, n);
             overwritten.
-        key: the client's.
         addend: the plaintext's slots, shape (n,).
-        form: of the replies.
         kept: coefficients of the first polynomial that are sent; None: all of them.
         hidden: what :func:`hiding` made and nothing else has used; None: it is made now.
 

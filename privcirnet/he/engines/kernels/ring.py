@@ -17,8 +17,6 @@ class Ring(NamedTuple):
 
     Attributes:
         degree: n.
-        tables: of the transforms.
-        moduli: of products.
         division: by the last prime.
     """
 
@@ -66,9 +64,6 @@ class Ring(NamedTuple):
         """Return an array for inputs of products, not written yet, shape (chunks, count, 2, CHUNK).
 
         A ring shorter than a chunk has one chunk for each prime.
-
-        Args:
-            count: of inputs.
         """
         words = min(operands.CHUNK, self.degree)
         return np.empty((len(self.primes) * self.degree // words, count, 2, words), dtype=np.uint64)
@@ -78,7 +73,6 @@ class Ring(NamedTuple):
 
         Args:
             inputs: written, shape (chunks, inputs, 2, CHUNK).
-            index: of the input.
             values: in the kernel's order, shape (2, L, n); overwritten.
         """
         operands.place(inputs, index, self.split(values))
@@ -130,6 +124,5 @@ def ring(primes: tuple[int, ...], n: int) -> Ring:
 
     Args:
         primes: under 2^61, each 1 mod 2n.
-        n: ring degree.
     """
     return Ring(n, ntt.tables(primes, n), inner_products.moduli(primes), keyswitch.division(primes))

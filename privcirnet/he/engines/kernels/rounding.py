@@ -77,7 +77,6 @@ def shorten(made: Residues, words: Residues, form: Form) -> None:
     Args:
         made: written, words of :func:`wire_bytes.packed` for these coefficients.
         words: residues of the coefficients, shape (l, m).
-        form: of the polynomial.
     """
     count = words.shape[1]
     found, bits = np.empty((2, count), dtype=np.uint64), form.bits[0] + form.bits[1]
@@ -100,7 +99,6 @@ def lengthen(target: Residues, padded: Residues, form: Form) -> None:
     Args:
         target: written, residues, shape (l, m).
         padded: the message in 64-bit words, and one word more.
-        form: of the polynomial.
     """
     found = np.empty((2, target.shape[1]), dtype=np.uint64)
     wire_bytes.unpack_any(found, padded, form.bits)

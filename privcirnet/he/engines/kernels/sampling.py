@@ -25,11 +25,7 @@ _TWO, _THREE = np.uint64(2), np.uint64(3)
 
 
 def ternary_words(count: int) -> int:
-    """Return how many words :func:`ternary` is given: a third more than it needs on average, so that they suffice.
-
-    Args:
-        count: of integers.
-    """
+    """Return how many words :func:`ternary` is given: a third more than it needs on average, so that they suffice."""
     return -(-2 * count // _FIELDS)
 
 
@@ -53,8 +49,6 @@ def flooding(bits: int, primes: tuple[int, ...], count: int, words: Words) -> Fl
     Args:
         bits: of the width of each of its three parts, at least 1.
         primes: of the modulus, each under 2^61.
-        count: of integers.
-        words: of a stream.
 
     Returns:
         noise for :func:`add_flood`.

@@ -39,11 +39,7 @@ class Draws(NamedTuple):
 
 
 def draw(count: int) -> Draws:
-    """Return fresh random numbers: a seed of the operating system's, and words from a stream of their own.
-
-    Args:
-        count: of words, n.
-    """
+    """Return fresh random numbers: a seed of the operating system's, and words from a stream of their own."""
     return Draws(os.urandom(SEED_BYTES), stream()(count))
 
 

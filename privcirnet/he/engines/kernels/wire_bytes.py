@@ -45,7 +45,6 @@ def unpack(message: Message, primes: tuple[int, ...], widths: tuple[int, ...]) -
 
     Args:
         message: compact bytes.
-        primes: of the modulus.
         widths: bytes of a residue of each prime, 1 to 8.
 
     Returns:

@@ -53,7 +53,6 @@ def parameters_for(ring_degree: int = 65536, spare: int = 5) -> CkksParameters:
     The levels under the upper ones have keys of their own, with four special primes instead of ten.
 
     Args:
-        ring_degree: n.
         spare: levels of a refreshed value beyond those of StoC.
 
     Raises:
@@ -64,11 +63,7 @@ def parameters_for(ring_degree: int = 65536, spare: int = 5) -> CkksParameters:
 
 
 def weighed(maps: Sequence[LinearMap]) -> list[LinearMap]:
-    """Return maps whose baby and giant steps are chosen by their time at n = 65536.
-
-    Args:
-        maps: any.
-    """
+    """Return maps whose baby and giant steps are chosen by their time at n = 65536."""
     return [replace(each, giant=_GIANT) for each in maps]
 
 
@@ -78,8 +73,6 @@ class Bootstrapping:
 
     Attributes:
         parameters: CKKS, whose upper levels are CtoS's and EvalMod's.
-        to_coefficients: levels of StoC.
-        to_slots: levels of CtoS.
         failure_bits: a bootstrapping goes wrong with probability 2^-failure_bits at most.
         degree: of the interpolation, 2^k - 1.
 
@@ -170,7 +163,6 @@ class Bootstrapping:
         """Return a value with new levels.
 
         Args:
-            machine: that runs it.
             value: of at least ``to_coefficients`` levels.
         """
         return _joined(machine, *self.both(machine, value))
@@ -179,7 +171,6 @@ class Bootstrapping:
         """Return a value with new levels, in slot encoding.
 
         Args:
-            machine: that runs it.
             value: in coefficient encoding, times ``shrink``.
         """
         return _joined(machine, *self.parts(machine, value))
@@ -188,7 +179,6 @@ class Bootstrapping:
         """Return the real and the imaginary parts of a value's slots, with new levels.
 
         Args:
-            machine: that runs it.
             value: in coefficient encoding, times ``shrink``.
         """
         name = machine.layer.removesuffix(" StoC")
@@ -202,7 +192,6 @@ class Bootstrapping:
         """Return the real and the imaginary parts of a value's slots, with new levels.
 
         Args:
-            machine: that runs it.
             value: of at least ``to_coefficients`` levels.
         """
         machine.layer = f"{machine.layer} StoC"
@@ -212,7 +201,6 @@ class Bootstrapping:
         """Return the real parts of a value's slots with new levels: with one EvalMod instead of two.
 
         Args:
-            machine: that runs it.
             value: of at least ``to_coefficients`` levels.
         """
         name = machine.layer

@@ -22,10 +22,6 @@ V = TypeVar("V")
 def interpolated(function: Callable[[Any], Any], degree: int) -> Reals:
     """Return the Chebyshev coefficients of the interpolation of a function at Chebyshev's points of [-1, 1].
 
-    Args:
-        function: of arrays.
-        degree: of the polynomial.
-
     Returns:
         shape (degree + 1,).
     """
@@ -60,7 +56,6 @@ class Polynomial:
     """Evaluates polynomials of one value, which share its Chebyshev polynomials.
 
     Args:
-        machine: that runs it.
         value: 2 x, for x in [-1, 1].
         degree: of the polynomials, at most.
     """

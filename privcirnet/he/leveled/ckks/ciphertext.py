@@ -27,7 +27,6 @@ class Hoisted:
     """A ciphertext, and what its rotations share.
 
     Attributes:
-        ciphertext: as it was.
         digits: of its second polynomial, shape (D', k + L', n).
     """
 
@@ -37,9 +36,6 @@ class Hoisted:
 
 def check_level(level: int) -> int:
     """Raise unless a ciphertext can be multiplied.
-
-    Args:
-        level: of the ciphertext.
 
     Returns:
         the level.

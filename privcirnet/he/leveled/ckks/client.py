@@ -29,11 +29,7 @@ from privcirnet.he.ring.wipe import wipe
 
 
 class CkksClient:
-    """What holds the secret key, ternary and uniform.
-
-    Args:
-        parameters: CKKS.
-    """
+    """What holds the secret key, ternary and uniform."""
 
     def __init__(self, parameters: CkksParameters) -> None:
         self.context = Context(parameters)

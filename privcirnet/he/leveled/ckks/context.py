@@ -41,29 +41,19 @@ def stored_name(parameters: CkksParameters, name: int, level: int) -> int:
     """Return the name of the key that serves a level.
 
     Args:
-        parameters: CKKS.
         name: of a rotation, or another key's.
-        level: of the ciphertext.
     """
     return name if name < RELINEARIZATION or parameters.at(level) is parameters else name + LOW
 
 
 def is_low(name: int) -> bool:
-    """Return whether a key is one for the lower levels.
-
-    Args:
-        name: of the key.
-    """
+    """Return whether a key is one for the lower levels."""
     return name > LOW // 2
 
 
 @dataclass(frozen=True)
 class Context:
-    """Tables for one set of parameters.
-
-    Attributes:
-        parameters: CKKS.
-    """
+    """Tables for one set of parameters."""
 
     parameters: CkksParameters
 
@@ -92,33 +82,20 @@ class Context:
         return Chain(own.ring_degree, own.special_primes[:1], own.data_primes[:1], 1)
 
     def named(self, names: Names) -> dict[int, int]:
-        """Return names of keys, ascending, with the highest level that each is used at.
-
-        Args:
-            names: of keys.
-        """
+        """Return names of keys, ascending, with the highest level that each is used at."""
         if isinstance(names, Mapping):
             levels = cast(Mapping[int, int], names)
             return {name: levels[name] for name in sorted(levels)}
         return dict.fromkeys([RELINEARIZATION, *sorted(names)], self.parameters.levels)
 
     def key_chain(self, name: int, level: int) -> tuple[Chain, int]:
-        """Return the primes that a key is under, as a chain and the number of its data primes.
-
-        Args:
-            name: of the key.
-            level: the highest that it is used at.
-        """
+        """Return the primes that a key is under, as a chain and the number of its data primes."""
         if self.low and is_low(name):
             return self.low.chain, level + 1
         return (self.ephemeral, 1) if name == TO_EPHEMERAL else (self.chain, level + 1)
 
     def key_bytes(self, names: Names) -> int:
-        """Return the bytes that a server keeps of keys.
-
-        Args:
-            names: of keys.
-        """
+        """Return the bytes that a server keeps of keys."""
         total = 0
         for name, level in self.named(names).items():
             chain, count = self.key_chain(name, level)
@@ -130,7 +107,6 @@ class Context:
 
         Args:
             names: of keys, with the highest level that each is used at (``simulator.keys``).
-            keys_gb: of memory.
 
         Raises:
             RuleError: they do not.
@@ -156,11 +132,7 @@ class Context:
         return self.chain.special
 
     def modulus(self, level: int) -> Modulus:
-        """Return what decides the bytes of a polynomial of a level.
-
-        Args:
-            level: of the polynomial.
-        """
+        """Return what decides the bytes of a polynomial of a level."""
         return Modulus(self.parameters.data_primes[: level + 1], self.parameters.ring_degree)
 
     def element(self, step: int) -> int:
@@ -185,7 +157,6 @@ class Context:
 
         Args:
             slots: shape (n / 2,), real or complex, or one number for all.
-            scale: of the plaintext.
             period: of the slots; all but every (n / 2 / period)-th coefficient are zero. 0: none.
 
         Raises:
@@ -209,7 +180,6 @@ class Context:
 
         Args:
             integers: coefficients, shape (n,).
-            level: of the ciphertext that it meets.
         """
         found = np.empty((level + 1, integers.size), dtype=np.uint64)
 

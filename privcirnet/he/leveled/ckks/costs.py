@@ -27,32 +27,19 @@ STEPS = ("StoC", "CtoS", "EvalMod")
 
 
 def part_of(layer: str) -> str:
-    """Return which part of a bootstrapping a layer is; "" for one of the network.
-
-    Args:
-        layer: its name.
-    """
+    """Return which part of a bootstrapping a layer is; "" for one of the network."""
     last = layer.rsplit(maxsplit=1)[-1] if layer else ""
     return last if last in STEPS else ""
 
 
 def row_of(layer: str) -> str:
-    """Return the name that a layer is counted by: the parts of a bootstrapping are one.
-
-    Args:
-        layer: its name.
-    """
+    """Return the name that a layer is counted by: the parts of a bootstrapping are one."""
     part = part_of(layer)
     return f"{layer.removesuffix(part)}bootstrapping" if part else layer
 
 
 def map_seconds(met: Met, parameters: CkksParameters) -> float:
-    """Return the processor seconds of a linear map.
-
-    Args:
-        met: with its counts.
-        parameters: CKKS.
-    """
+    """Return the processor seconds of a linear map."""
     rows = _rows(met.level, parameters)
     giants = met.giants * (4 * (met.level + 1) + 3 * (rows - met.level))
     own = met.babies * rows * _BABY + giants * _ROW
@@ -60,13 +47,7 @@ def map_seconds(met: Met, parameters: CkksParameters) -> float:
 
 
 def diagonal_seconds(count: int, level: int, parameters: CkksParameters) -> float:
-    """Return the processor seconds of plaintexts that are transformed and multiplied with a ciphertext.
-
-    Args:
-        count: of diagonals.
-        level: of the ciphertext.
-        parameters: CKKS.
-    """
+    """Return the processor seconds of plaintexts that are transformed and multiplied with a ciphertext."""
     return count * _rows(level, parameters) * (_ROW + _PRODUCT) * parameters.ring_degree / _DEGREE
 
 
@@ -84,11 +65,7 @@ def _rows(level: int, parameters: CkksParameters) -> int:
 
 
 def bootstrapping_seconds(circuit: NetworkCircuit) -> dict[str, float]:
-    """Return the processor seconds of the bootstrappings behind each sum that is refreshed, by its name.
-
-    Args:
-        circuit: of the network.
-    """
+    """Return the processor seconds of the bootstrappings behind each sum that is refreshed, by its name."""
     share = circuit.refresh.parameters.ring_degree / _DEGREE
     parts = {place: circuit.layouts[place].parts for place in circuit.schedule.refreshed}
     nodes = circuit.network.nodes
@@ -96,12 +73,7 @@ def bootstrapping_seconds(circuit: NetworkCircuit) -> dict[str, float]:
 
 
 def predicted(circuit: NetworkCircuit, counting: Counting) -> dict[str, float]:
-    """Return the processor seconds by layer (:func:`row_of`).
-
-    Args:
-        circuit: of the network.
-        counting: that has run it.
-    """
+    """Return the processor seconds by layer (:func:`row_of`)."""
     found = defaultdict[str, float](float)
     for met in counting.maps:
         if not part_of(met.layer):
@@ -112,22 +84,13 @@ def predicted(circuit: NetworkCircuit, counting: Counting) -> dict[str, float]:
 
 
 def encoded_bytes(counting: Counting) -> int:
-    """Return the memory of a network's encoded weights, if all are kept.
-
-    Args:
-        counting: that has run it.
-    """
+    """Return the memory of a network's encoded weights, if all are kept."""
     own = sum(met.products for met in counting.maps if not part_of(met.layer))
     return 16 * counting.parameters.ring_degree * own
 
 
 def memory_bytes(circuit: NetworkCircuit, counting: Counting) -> int:
-    """Return about how much memory client and server take in one process.
-
-    Args:
-        circuit: of the network.
-        counting: that has run it.
-    """
+    """Return about how much memory client and server take in one process."""
     parameters = circuit.refresh.parameters
     extra = _EXTRA_BYTES * parameters.ring_degree / _DEGREE
     return round(Context(parameters).key_bytes(counting.keys) + circuit.weight_bytes + extra)

@@ -15,12 +15,7 @@ class Met(NamedTuple):
     """A linear map that a circuit meets.
 
     Attributes:
-        layer: its layer's name.
-        level: of what it is applied to.
-        products: its diagonals.
-        rotations: that it makes.
         babies: baby steps, 0 among them if it is one.
-        giants: giant steps, as well.
         linear: returns the map as long as the circuit keeps it, then None.
     """
 
@@ -35,9 +30,6 @@ class Met(NamedTuple):
 
 class Counting(Simulator):
     """See :class:`Simulator`; it collects the keys.
-
-    Args:
-        parameters: CKKS.
 
     Attributes:
         maps: in the order in which they are met.

@@ -24,7 +24,6 @@ def check_weight(ring_degree: int, weight: int) -> None:
     """Raise unless a sparse secret is 128-bit secure at a modulus of 120 bits.
 
     Args:
-        ring_degree: n.
         weight: h; 0: there is no sparse secret.
 
     Raises:
@@ -52,9 +51,7 @@ def multiples(ring_degree: int, weight: int, failure_bits: float) -> int:
     """Return the least K that all n coefficients of I keep, but for a probability of 2^-failure_bits.
 
     Args:
-        ring_degree: n.
         weight: h.
-        failure_bits: of one bootstrapping.
     """
     aim = failure_bits + math.log2(ring_degree)
     return next(k for k in range(weight // 2 + 1) if tail_bits(weight, k) >= aim)

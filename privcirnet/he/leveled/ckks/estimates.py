@@ -11,9 +11,7 @@ class Estimate:
     """What is known of a value.
 
     Attributes:
-        level: rescalings that are left.
         scale: S, followed product by product.
-        bound: of the slots' absolute values.
         variance: of a slot's error, in units of the message.
         rms: root mean square of the slots, where it is known; else infinite.
     """
@@ -48,7 +46,6 @@ class Trace:
     """What became of one layer.
 
     Attributes:
-        layer: its name.
         level: of its last value.
         precision_bits: of its last value.
         bound: of its last value.

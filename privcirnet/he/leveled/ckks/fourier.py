@@ -48,7 +48,6 @@ def composed(maps: Sequence[LinearMap], factor: complex = 1, coefficients: float
 
     Args:
         maps: the first is applied first.
-        factor: of the result.
         coefficients: see :class:`LinearMap`.
     """
     found = dict(maps[0].diagonals)
@@ -69,7 +68,6 @@ def to_cins(length: int, slots: int, levels: int, factor: complex = 1) -> list[L
         length: l, slots of a slice, at least 2; n / 2 is the coefficient encoding (StoC).
         slots: n / 2.
         levels: maps, at most log2 l.
-        factor: of the result, which costs nothing here.
     """
     return _grouped([butterfly(1 << j, slots) for j in range(length.bit_length() - 1)], levels, factor)
 
@@ -81,7 +79,6 @@ def from_cins(length: int, slots: int, levels: int, factor: complex = 1) -> list
         length: l, slots of a slice, at least 2; n / 2 is the coefficient encoding (CtoS).
         slots: n / 2.
         levels: maps, at most log2 l.
-        factor: of the result, which costs nothing here.
     """
     stages = [inverse_butterfly(1 << j, slots) for j in reversed(range(length.bit_length() - 1))]
     return _grouped(stages, levels, factor)

@@ -31,8 +31,6 @@ class EncodedMap:
     """A linear map's plaintexts for one level.
 
     Attributes:
-        babies: baby steps.
-        giants: giant steps.
         integers: coefficients, shape (products, n); of short ones only where they can differ from zero.
         short: transformed and split, shape (k + L', products, n / 16), of short ones; else empty.
         terms: (baby, product) of each sum over a giant step.
@@ -45,12 +43,7 @@ class EncodedMap:
     terms: Terms
 
     def weights(self, context: Context, limb: int) -> Residues:
-        """Return a row of all plaintexts, split for products.
-
-        Args:
-            context: of the parameters.
-            limb: which row.
-        """
+        """Return a row of all plaintexts, split for products."""
         if len(self.short):
             return self.short[limb]
         found = np.empty(self.integers.shape, dtype=np.uint64)
@@ -63,11 +56,6 @@ _encoded: WeakKeyDictionary[LinearMap, dict[tuple[Context, int], EncodedMap]] = 
 
 def encode(context: Context, source: LinearMap, level: int) -> EncodedMap:
     """Return a map's plaintexts, which are kept as long as the map is.
-
-    Args:
-        context: of the parameters.
-        source: the map.
-        level: of the ciphertexts that it takes.
 
     Raises:
         RuleError: see :meth:`Context.integers`.
@@ -98,10 +86,7 @@ def apply(server: CkksServer, ciphertext: Ciphertext, source: LinearMap, keys: K
     """Return a linear map of a ciphertext, a level lower.
 
     Args:
-        server: that computes.
         ciphertext: of level 1 or more.
-        source: the map.
-        keys: the client's.
 
     Raises:
         RuleError: no level is left, or a rotation has no key.

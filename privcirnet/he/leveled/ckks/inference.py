@@ -28,8 +28,6 @@ class NetworkCircuit:
     """What a server runs.
 
     Args:
-        network: normalized.
-        refresh: the bootstrapping.
         weights_gb: of memory for encoded weights, which are kept; others are encoded anew for each image.
 
     Raises:
@@ -69,18 +67,13 @@ class NetworkCircuit:
         return self.layouts[IMAGE].encode(image / self.network.bound)
 
     def logits(self, slots: Slots) -> Reals:
-        """Return the logits, shape (classes,).
-
-        Args:
-            slots: that were decrypted.
-        """
+        """Return the logits, shape (classes,)."""
         return slots[:: self._last.area].real[: len(self.network.bias)] * self.network.answer
 
     def __call__(self, machine: Machine[V], image: Sequence[V]) -> V:
         """Return the logits, which :meth:`logits` reads.
 
         Args:
-            machine: that runs it.
             image: what :meth:`encode` returned, a value for each.
         """
         machine.layer = "image"

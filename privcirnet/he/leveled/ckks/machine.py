@@ -33,36 +33,21 @@ class Machine(Protocol[V]):
 
     @layer.setter
     def layer(self, name: str) -> None:
-        """Begin a layer.
-
-        Args:
-            name: of the layer.
-        """
+        """Begin a layer."""
         ...
 
     def add(self, first: V, second: V) -> V:
-        """Return the sum.
-
-        Args:
-            first: a value.
-            second: a value.
-        """
+        """Return the sum."""
         ...
 
     def subtract(self, first: V, second: V) -> V:
-        """Return the difference.
-
-        Args:
-            first: a value.
-            second: a value.
-        """
+        """Return the difference."""
         ...
 
     def add_plain(self, value: V, slots: npt.ArrayLike) -> V:
         """Return value + plaintext.
 
         Args:
-            value: a value.
             slots: shape (n / 2,), or one number for all.
         """
         ...
@@ -71,7 +56,6 @@ class Machine(Protocol[V]):
         """Return value times plaintext; takes a level.
 
         Args:
-            value: a value.
             slots: shape (n / 2,), or one number for all.
         """
         ...
@@ -89,8 +73,6 @@ class Machine(Protocol[V]):
         """Return the product; takes a level.
 
         Args:
-            first: a value.
-            second: a value.
             gain: what the product is multiplied by, for nothing: that of the level (:meth:`CkksParameters.gain`).
         """
         ...
@@ -99,34 +81,20 @@ class Machine(Protocol[V]):
         """Return slots rotated to the left.
 
         Args:
-            value: a value.
             step: slots, not 0.
         """
         ...
 
     def conjugate(self, value: V) -> V:
-        """Return the conjugates of all slots.
-
-        Args:
-            value: a value.
-        """
+        """Return the conjugates of all slots."""
         ...
 
     def times_i(self, value: V) -> V:
-        """Return all slots times the imaginary unit; takes no level and adds no error.
-
-        Args:
-            value: a value.
-        """
+        """Return all slots times the imaginary unit; takes no level and adds no error."""
         ...
 
     def times(self, value: V, factor: int) -> V:
-        """Return all slots times an integer; takes no level.
-
-        Args:
-            value: a value.
-            factor: the integer.
-        """
+        """Return all slots times an integer; takes no level."""
         ...
 
     def raised(self, value: V, multiples: float, ratio: float) -> V:
@@ -136,7 +104,6 @@ class Machine(Protocol[V]):
 
         Args:
             value: a value; it is lowered to level 0 first.
-            multiples: bound on the integers.
             ratio: S_0 / S_L.
         """
         ...
@@ -147,8 +114,6 @@ class Machine(Protocol[V]):
         Without it, bounds are those of the worst input.
 
         Args:
-            value: a value.
-            bound: of its slots' absolute values.
             rms: their root mean square, if it is known; what errors in products are estimated with.
         """
         ...
@@ -158,10 +123,8 @@ class Machine(Protocol[V]):
 
         Args:
             value: a smooth function of another value, computed in several products.
-            source: that value.
             slope: of the function, at most.
             growth: what the error of a product at the source's level is multiplied by, of all products together.
-            error: of the function itself.
         """
         ...
 
@@ -169,18 +132,12 @@ class Machine(Protocol[V]):
         """Return a value at a lower level, where all costs less.
 
         Args:
-            value: a value.
             level: at most its own.
         """
         ...
 
     def map(self, value: V, linear: LinearMap) -> V:
-        """Return a linear map of the slots; takes a level.
-
-        Args:
-            value: a value.
-            linear: the map.
-        """
+        """Return a linear map of the slots; takes a level."""
         ...
 
 
@@ -188,8 +145,6 @@ def mapped(machine: Machine[V], value: V, maps: Sequence[LinearMap]) -> V:
     """Return what several linear maps make of a value, one after the other; each takes a level.
 
     Args:
-        machine: that runs them.
-        value: a value.
         maps: the first is applied first.
     """
     for linear in maps:
@@ -201,8 +156,6 @@ class Encrypted(Announcing):
     """Ciphertexts of one client.
 
     Args:
-        server: that computes.
-        keys: the client's.
         begins: called with the name of each layer that begins.
     """
 

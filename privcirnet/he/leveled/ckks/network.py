@@ -26,7 +26,6 @@ class Layer:
     """A convolution with padding (f - 1) / 2.
 
     Attributes:
-        name: of the layer.
         weights: shape (K, C, f, f), f = 1 or 3.
         bias: shape (K,).
         stride: 1 or 2.
@@ -84,7 +83,6 @@ class Node:
     """A sum of terms, which is squared.
 
     Attributes:
-        name: of the sum.
         terms: one at least.
         rms: root mean square of the sum, as far as examples tell.
     """
@@ -99,12 +97,10 @@ class Network:
     """See the module.
 
     Attributes:
-        channels: of an image.
         size: of an image, H = W.
         nodes: in the order in which they are computed.
         weights: of the classifier, shape (classes, C).
         bias: of the classifier, shape (classes,).
-        head: name of the classifier.
         bound: of the image's absolute values, which are divided by it before they are encrypted.
         pooled: bound of the means of the last squares.
         answer: bound of the logits, which are multiplied by it after they are decrypted.

@@ -43,11 +43,9 @@ class CkksParameters:
         scale_bits: s, log2 of the scale.
         first_bits: of q_0: those of results, sign and scale included.
         digit_primes: a, primes in a digit of key switching.
-        upper_levels: the uppermost levels, whose scale is longer.
         upper_bits: t, log2 of their scale.
         low_levels: levels that keys of their own serve, with digits and special primes as short as these levels need;
             0: there are none. See :attr:`low`.
-        low_digit_primes: of their digits.
         ephemeral_weight: h, coefficients that are not zero of the sparse secret that a ciphertext of level 0 is under
             while its modulus is raised; 0: there is none. See :mod:`ckks.ephemeral`.
 
@@ -96,11 +94,7 @@ class CkksParameters:
                 )
 
     def aim(self, level: int) -> int:
-        """Return log2 of the scale that a level's is near.
-
-        Args:
-            level: any.
-        """
+        """Return log2 of the scale that a level's is near."""
         return self.scale_bits if level <= self.levels - self.upper_levels else self.upper_bits
 
     @cached_property
@@ -144,8 +138,6 @@ class CkksParameters:
 
         Args:
             level: of what is multiplied.
-            gain: that the circuit states.
-            where: words that name the layer.
 
         Raises:
             RuleError: it is another.
@@ -178,11 +170,7 @@ class CkksParameters:
         return own
 
     def at(self, level: int) -> "CkksParameters":
-        """Return the parameters of the keys that serve a level.
-
-        Args:
-            level: of a ciphertext.
-        """
+        """Return the parameters of the keys that serve a level."""
         return self.low if self.low and level <= self.low_levels else self
 
     @property
@@ -191,11 +179,7 @@ class CkksParameters:
         return self.special_primes + self.data_primes
 
     def digits(self, level: int) -> list[tuple[int, ...]]:
-        """Return the data primes of each digit at a level; the last may have fewer.
-
-        Args:
-            level: of the ciphertext.
-        """
+        """Return the data primes of each digit at a level; the last may have fewer."""
         data, a = self.data_primes[: level + 1], self.digit_primes
         return [data[start : start + a] for start in range(0, len(data), a)]
 
@@ -231,12 +215,9 @@ def choose(
     """Return the parameters whose key switch is quickest among those that are secure and whose keys fit in memory.
 
     Args:
-        ring_degree: n.
         levels: L.
         scale_bits: s.
         first_bits: of q_0.
-        keys: how many the server holds.
-        keys_gb: budget for them, GB.
 
     Raises:
         RuleError: no number of digits is secure, or none of those that are fits the budget.
@@ -263,7 +244,6 @@ def levels_of(ring_degree: int, scale_bits: int = 40, first_bits: int = 54) -> i
     """Return the most levels that 128 bits of security allow, with digits of one prime.
 
     Args:
-        ring_degree: n.
         scale_bits: s.
         first_bits: of q_0.
 

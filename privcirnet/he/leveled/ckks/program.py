@@ -23,8 +23,6 @@ class Rehearsed:
     """A circuit that the simulator has run: it can run, and this is what it takes.
 
     Attributes:
-        circuit: of the network.
-        counting: with keys, operations, levels and precision.
         reply: what is known of the logits that are sent back, divided by ``network.answer``.
     """
 
@@ -46,7 +44,6 @@ class Rehearsed:
         """Raise unless keys fit their budget, and all of it the memory.
 
         Args:
-            keys_gb: for keys.
             memory: that this process may take, bytes.
             needed: that client and server take (:func:`ckks.costs.memory_bytes`), bytes.
 
@@ -65,8 +62,6 @@ class CkksProgram:
     """A trained network that a server runs on encrypted images without asking its client.
 
     Attributes:
-        network: normalized.
-        refresh: the bootstrapping, with the parameters.
         log_step: real pixel = integer x 2^log_step.
     """
 

@@ -14,9 +14,7 @@ def raised(context: Context, low: Residues, keys: Keys) -> Residues:
     """Return a ciphertext at the top level, whose polynomial is that of level 0 plus a multiple of q_0.
 
     Args:
-        context: of the parameters.
         low: shape (2, 1, n).
-        keys: the client's.
 
     Returns:
         shape (2, L + 1, n).

@@ -21,9 +21,7 @@ def load_keys(context: Context, message: Message, names: Names) -> Keys:
     """Return a client's keys, checked.
 
     Args:
-        context: of the parameters.
         message: what :meth:`CkksClient.evaluation_keys` returned.
-        names: that it was made with.
 
     Raises:
         RuleError: the length is wrong, or a residue is not under its prime.
@@ -63,12 +61,6 @@ def load(context: Context, message: Message, level: int) -> Residues:
 def check_keys(context: Context, names: Collection[int], level: int, keys: Keys) -> None:
     """Raise unless there is a key of every name for a level.
 
-    Args:
-        context: of the parameters.
-        names: of keys.
-        level: of the ciphertext.
-        keys: the client's.
-
     Raises:
         RuleError: one is missing, or is for lower levels.
     """
@@ -80,7 +72,6 @@ def check_held(names: Collection[int], keys: Collection[int], level: int = 0) ->
     """Raise unless there is a key of every name.
 
     Args:
-        names: of keys.
         keys: that there are, by name.
         level: that they are to be used at, for the message.
 

@@ -20,9 +20,7 @@ class Schedule:
     """When what happens.
 
     Attributes:
-        image: level of the encrypted image.
         refreshed: level of each sum that is refreshed, after it.
-        early: refreshed sums whose phases are begun before.
     """
 
     image: int
@@ -34,9 +32,7 @@ def schedule(network: Network, spare: int, floor: int) -> Schedule:
     """Return where a network is refreshed, as seldom and as late as can be.
 
     Args:
-        network: any.
         spare: levels of a refreshed value beyond those that its next refreshing begins with.
-        floor: the latter.
 
     Raises:
         RuleError: there is a part between two possible places that is too long.
@@ -65,12 +61,7 @@ class _Parts:
         self._known: dict[tuple[int, bool], list[_Part] | None] = {}
 
     def best(self, start: int, early: bool) -> list[_Part] | None:
-        """Return the fewest parts from a sum to the end, of these the ones at the lowest levels; None: there are none.
-
-        Args:
-            start: the sum.
-            early: whether its phases were begun before.
-        """
+        """Return the fewest parts from a sum to the end, of these the ones at the lowest levels; None for none."""
         if (start, early) not in self._known:
             self._known[start, early] = self._best(start, early)
         return self._known[start, early]

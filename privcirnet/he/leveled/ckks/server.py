@@ -22,23 +22,14 @@ from privcirnet.he.ring.threads import each
 
 
 class CkksServer:
-    """Evaluation; ``counts`` adds up the operations by name.
-
-    Args:
-        parameters: CKKS.
-        counts: that are added to.
-    """
+    """Evaluation; ``counts`` adds up the operations by name."""
 
     def __init__(self, parameters: CkksParameters, counts: Counter[str] | None = None) -> None:
         self.context, self.counts = Context(parameters), Counter[str]() if counts is None else counts
         self.low = CkksServer(parameters.low, self.counts) if parameters.low else None
 
     def at(self, level: int) -> "CkksServer":
-        """Return the server of the keys that serve a level.
-
-        Args:
-            level: of a ciphertext.
-        """
+        """Return the server of the keys that serve a level."""
         return self.low if self.low and level <= self.low.context.parameters.levels else self
 
     def load_keys(self, message: Message, names: Names) -> Keys:
@@ -46,7 +37,6 @@ class CkksServer:
 
         Args:
             message: what :meth:`CkksClient.evaluation_keys` returned.
-            names: that it was made with.
         """
         return load_keys(self.context, message, names)
 
@@ -61,11 +51,7 @@ class CkksServer:
         return Ciphertext(load(self.context, message, level))
 
     def reply(self, ciphertext: Ciphertext) -> bytes:
-        """Return a result as bytes for :meth:`CkksClient.decrypt`, at level 0.
-
-        Args:
-            ciphertext: of any level.
-        """
+        """Return a result as bytes for :meth:`CkksClient.decrypt`, at level 0."""
         modulus, found = self.context.modulus(0), self.lower(ciphertext, 0).residues
         bits = 8 * np.array(modulus.widths, dtype=np.uint64)
         made = [wire_bytes.packed(modulus.ring_degree, bits) for _ in range(2)]
@@ -74,23 +60,13 @@ class CkksServer:
         return b"".join(wire_bytes.octets(words, modulus.ring_degree, bits) for words in made)
 
     def add(self, first: Ciphertext, second: Ciphertext) -> Ciphertext:
-        """Return the sum, at the lower of the levels.
-
-        Args:
-            first: any.
-            second: any.
-        """
+        """Return the sum, at the lower of the levels."""
         self.counts["add"] += 1
         one, other = self.aligned(first, second)
         return Ciphertext(self.context.chain.added(one.residues, other.residues))
 
     def subtract(self, first: Ciphertext, second: Ciphertext) -> Ciphertext:
-        """Return the difference, at the lower of the levels.
-
-        Args:
-            first: any.
-            second: any.
-        """
+        """Return the difference, at the lower of the levels."""
         self.counts["add"] += 1
         one, other = self.aligned(first, second)
         return Ciphertext(self.context.subtracted(one.residues, other.residues))
@@ -99,7 +75,6 @@ class CkksServer:
         """Return ciphertext + plaintext.
 
         Args:
-            ciphertext: any.
             slots: shape (n / 2,), or one number for all.
 
         Raises:
@@ -123,7 +98,6 @@ class CkksServer:
         Values of higher levels lose primes, and their scale is made up for in their factor.
 
         Args:
-            values: any.
             factors: real, of each.
 
         Raises:
@@ -170,9 +144,6 @@ class CkksServer:
         """Return the product, relinearised, a level under the lower of the levels.
 
         Args:
-            first: any.
-            second: any.
-            keys: the client's.
             gain: what the slots are multiplied by: that of the level.
 
         Raises:
@@ -193,20 +164,14 @@ class CkksServer:
         return Ciphertext(chain.relinearized(made, keys[RELINEARIZATION]))
 
     def hoist(self, ciphertext: Ciphertext) -> Hoisted:
-        """Return what all rotations of a ciphertext share, with it.
-
-        Args:
-            ciphertext: any.
-        """
+        """Return what all rotations of a ciphertext share, with it."""
         return Hoisted(ciphertext, self.context.chain.digits(ciphertext.residues[1]))
 
     def rotate(self, source: Ciphertext | Hoisted, step: int, keys: Keys) -> Ciphertext:
         """Return slots rotated to the left.
 
         Args:
-            source: any.
             step: slots, under n / 2, not 0.
-            keys: the client's.
 
         Raises:
             RuleError: there is no key for it.
@@ -217,10 +182,6 @@ class CkksServer:
     def conjugate(self, source: Ciphertext | Hoisted, keys: Keys) -> Ciphertext:
         """Return the conjugates of all slots.
 
-        Args:
-            source: any.
-            keys: the client's.
-
         Raises:
             RuleError: there is no key for it.
         """
@@ -228,11 +189,7 @@ class CkksServer:
         return self._turned(source, CONJUGATION, keys)
 
     def times_i(self, ciphertext: Ciphertext) -> Ciphertext:
-        """Return all slots times the imaginary unit: the polynomial times X^(n / 2), whose slots are all i, exactly.
-
-        Args:
-            ciphertext: any.
-        """
+        """Return all slots times the imaginary unit: the polynomial times X^(n / 2), whose slots are all i, exactly."""
         context, n = self.context, self.context.parameters.ring_degree
         monomial = (np.arange(n) == n // 2).astype(np.int64)
         plain, found = context.polynomial(monomial, ciphertext.level), np.empty_like(ciphertext.residues)
@@ -242,12 +199,7 @@ class CkksServer:
         return Ciphertext(found)
 
     def times(self, ciphertext: Ciphertext, factor: int) -> Ciphertext:
-        """Return all slots times an integer.
-
-        Args:
-            ciphertext: any.
-            factor: the integer.
-        """
+        """Return all slots times an integer."""
         found = ciphertext.residues.copy()
         for i, prime in enumerate(self.context.parameters.data_primes[: ciphertext.level + 1]):
             constant, quotient = with_quotient(factor % prime, prime)
@@ -259,10 +211,6 @@ class CkksServer:
 
         With an ephemeral secret the ciphertext is under that one in between, so that the multiple is small.
 
-        Args:
-            ciphertext: of any level.
-            keys: the client's.
-
         Raises:
             RuleError: there are no keys to the ephemeral secret and from it.
         """
@@ -272,7 +220,6 @@ class CkksServer:
         """Return a ciphertext at a lower level, with that level's scale: times 1, as a constant, and rescaled once.
 
         Args:
-            ciphertext: any.
             level: at most its own.
         """
         if level == ciphertext.level:
@@ -284,12 +231,7 @@ class CkksServer:
         return Ciphertext(self.context.chain.reduced(product.residues, level + 1))
 
     def aligned(self, first: Ciphertext, second: Ciphertext) -> tuple[Ciphertext, Ciphertext]:
-        """Return two ciphertexts at the lower of their levels.
-
-        Args:
-            first: any.
-            second: any.
-        """
+        """Return two ciphertexts at the lower of their levels."""
         level = min(first.level, second.level)
         return self.lower(first, level), self.lower(second, level)
 

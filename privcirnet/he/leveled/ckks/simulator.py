@@ -46,7 +46,6 @@ class Simulator:
     """See :class:`ckks.machine.Machine`.
 
     Args:
-        parameters: CKKS.
         names: of the keys that the server will have (:meth:`Context.named`); None: all that it takes, which ``keys``
             collects with the highest level that each is used at.
     """
@@ -66,7 +65,6 @@ class Simulator:
         """Return what is known of a fresh ciphertext.
 
         Args:
-            bound: of its slots' absolute values.
             level: that it is made for; None: the top level.
 
         Raises:
@@ -193,9 +191,6 @@ class Simulator:
 
     def reply(self, value: Estimate) -> Estimate:
         """Return what is known of a value that is sent back, at level 0; its layer is called "reply".
-
-        Args:
-            value: a value.
 
         Raises:
             RuleError: it does not fit the first prime.

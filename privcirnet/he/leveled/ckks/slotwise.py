@@ -32,9 +32,7 @@ def paired(machine: Machine[V], values: Sequence[V], layout: Layout) -> list[V]:
     """Return the complex numbers that maps of :func:`convolve` take.
 
     Args:
-        machine: that runs it.
         values: real, one for each ciphertext.
-        layout: of the values.
     """
     if len(values) > 1:
         pairs = zip(values[::2], values[1::2], strict=True)
@@ -50,9 +48,7 @@ def convolve(weights: Reals, source: Layout, target: Layout, part: int = 0) -> l
 
     Args:
         weights: shape (K' <= K, C' <= C, f, f), f odd.
-        source: of C channels.
         target: of K channels, on maps of the same size.
-        part: which ciphertext of outputs.
     """
     full = np.zeros((target.channels, source.channels, *weights.shape[2:]))
     full[: weights.shape[0], : weights.shape[1]] = weights
@@ -106,7 +102,6 @@ def pooled_classifier(weights: Reals, layout: Layout) -> LinearMap:
 
     Args:
         weights: shape (K <= C, C).
-        layout: of the C channels.
     """
     target = Layout(layout.channels, layout.size, layout.slots)
     padded = np.zeros((layout.channels, layout.channels, 1, 1))

@@ -6,11 +6,7 @@ from collections.abc import Callable
 
 
 def unheard(layer: str) -> None:
-    """Ignore that a layer begins.
-
-    Args:
-        layer: its name.
-    """
+    """Ignore that a layer begins."""
 
 
 class Announcing:
@@ -30,11 +26,7 @@ class Announcing:
 
     @layer.setter
     def layer(self, name: str) -> None:
-        """Begin a layer.
-
-        Args:
-            name: of the layer.
-        """
+        """Begin a layer."""
         self._layer = name
         self._begins(name)
 

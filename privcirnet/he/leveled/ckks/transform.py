@@ -50,7 +50,6 @@ class LinearMap:
 
         Args:
             matrix: shape (n / 2, n / 2).
-            baby: see the class.
         """
         rows = np.arange(len(matrix))
         diagonals = {d: matrix[rows, (rows + d) % rows.size] for d in range(rows.size)}
