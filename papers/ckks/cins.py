@@ -93,7 +93,6 @@ def kernel_slice(taps: Taps, width: int) -> Reals:
     A weight stands at place -dy w - dx; where that wraps it has the other sign.
 
     Args:
-        taps: of the kernel.
         width: w.
     """
     found = np.zeros(width * width)

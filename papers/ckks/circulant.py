@@ -40,7 +40,6 @@ def transform(block_size: int, slices: int, length: int, *, inverse: bool = Fals
         block_size: b, which divides C.
         slices: C.
         length: l.
-        inverse: whether it is the inverse.
 
     Raises:
         RuleError: the block size does not divide the slices.

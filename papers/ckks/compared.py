@@ -130,7 +130,6 @@ def gather(machine: Machine[V], values: Sequence[V], slots: int) -> V:
     """Return the outputs of a coefficient convolution together, in slot encoding: value i of channel m in slot i C + m.
 
     Args:
-        machine: that runs it.
         values: the C products after the change of encoding: coefficient j in slot j.
         slots: n / 2.
     """

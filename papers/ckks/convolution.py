@@ -70,7 +70,6 @@ def strided(weights: Reals, stride: int, slices: int, width: int) -> list[list[L
         weights: shape (K, C', f, f), f odd.
         stride: s.
         slices: C of the phases' maps, s^2 times as many as of the inputs.
-        width: of the phases' maps.
 
     Returns:
         as :func:`convolution`, for s^2 C' channels: phase (p, q) of channel c is s^2 c + s p + q.

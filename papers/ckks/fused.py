@@ -39,7 +39,6 @@ class FusedConvolution:
     """A convolution in CinS and a bootstrapping; inputs and outputs in slot encoding, parts of outputs in [-1, 1].
 
     Attributes:
-        refresh: the bootstrapping.
         convolution: a layer in CinS whose diagonals are at multiples of l (:mod:`ckks.convolution`).
         length: l, slots of a slice.
         levels: of StoC1, at most log2 l.
@@ -86,7 +85,6 @@ class FusedConvolution:
         """Return the refreshed outputs.
 
         Args:
-            machine: that runs it.
             value: of at least ``levels_fused`` levels.
         """
         name = machine.layer
@@ -101,7 +99,6 @@ class FusedConvolution:
         """Return the same by the convolution in slot encoding, and then the bootstrapping: what fusion is held against.
 
         Args:
-            machine: that runs it.
             value: of at least ``levels_in_a_row`` levels.
         """
         name = machine.layer

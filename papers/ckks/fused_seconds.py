@@ -40,20 +40,12 @@ def run_fused(repetitions: int, progress: Callable[[], object]) -> dict[str, Any
 
 
 def fused_runs(repetitions: int) -> int:
-    """Return how often :func:`run_fused` calls its progress.
-
-    Args:
-        repetitions: see there.
-    """
+    """Return how often :func:`run_fused` calls its progress."""
     return 2 + 2 * (repetitions + 1)
 
 
 def convolved(refresh: Bootstrapping) -> FusedConvolution:
-    """Return a convolution of all channels that fill a ciphertext, with random weights, before a bootstrapping.
-
-    Args:
-        refresh: the bootstrapping.
-    """
+    """Return a convolution of all channels that fill a ciphertext, with random weights, before a bootstrapping."""
     length = WIDTH * WIDTH // 2
     channels = refresh.parameters.slots // length
     weights = np.random.default_rng(0).uniform(-1, 1, (channels, channels, KERNEL, KERNEL)) / (channels * KERNEL**2)

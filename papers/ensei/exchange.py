@@ -28,8 +28,6 @@ class Exchange(NamedTuple):
 
     Attributes:
         output: integers, shape (K, H', W').
-        bytes_up: client to server.
-        bytes_down: server to client.
         timing: processor seconds of both parties.
     """
 
@@ -48,7 +46,6 @@ class Convolution:
         rows: integer weights, shape (K/b, C/groups, R, R).
         moduli: the three primes.
         mask_below: masks are uniform under it.
-        client: with a plain modulus of p_E.
         server: with the same parameters.
     """
 
@@ -84,7 +81,6 @@ class Convolution:
         """Return the results under encryption, before they are masked.
 
         Args:
-            messages: of the client.
             own: slots of the server's share, shape (ciphertexts_in, n).
         """
         inputs = self.server.receive_all(messages, own)
@@ -118,6 +114,5 @@ def wrong_share(found: Integers, x: Integers, rows: Integers, layer: SpectralLay
         found: outputs, shape (K, H', W').
         x: inputs, shape (C, H, W).
         rows: integer weights, shape (K/b, C/groups, R, R).
-        layer: the layer; its bias is zero.
     """
     return float((found != convolve(x, expand_rows(rows, layer.block_size), layer.shape)).mean())

@@ -45,11 +45,6 @@ from privcirnet.he.ring.modular import Integers, Residues
 class Moduli:
     """Three primes.
 
-    Attributes:
-        ntt: p_N, of the transforms.
-        sharing: p_A, of the shares.
-        encryption: p_E, the encryption's plain modulus t.
-
     Raises:
         RuleError: not primes of at most 60 bits with p_N <= p_A <= p_E.
     """
@@ -80,8 +75,6 @@ class Sums:
     Attributes:
         channels: C, input channels of the stride-1 convolution: those of the layer times its phase images.
         taps: f_h f_w, weights of one channel of one output.
-        largest_input: max|u|.
-        largest_weight: max|w|.
     """
 
     channels: int
@@ -99,7 +92,6 @@ def largest_slot(ntt: int, channels: int) -> int:
     """Return the bound B = 2 C (p_N - 1)^2 on the integer in any slot of a result.
 
     Args:
-        ntt: p_N.
         channels: C.
     """
     return 2 * channels * (ntt - 1) ** 2
@@ -109,9 +101,7 @@ def mask_range(ntt: int, channels: int, hiding_bits: int) -> int:
     """Return 2^kappa B: masks are uniform under it.
 
     Args:
-        ntt: p_N.
         channels: C.
-        hiding_bits: kappa.
     """
     return largest_slot(ntt, channels) << hiding_bits
 
@@ -162,12 +152,6 @@ def check(moduli: Moduli, sums: Sums, hiding_bits: int) -> None:
 def choose(sums: Sums, lengths: set[int], ring_degree: int, hiding_bits: int) -> Moduli:
     """Return the smallest p_N that carries the transforms and the outputs, p_A = p_N, and the smallest p_E for them.
 
-    Args:
-        sums: of the layer.
-        lengths: transform lengths.
-        ring_degree: n.
-        hiding_bits: kappa.
-
     Raises:
         RuleError: p_E would be over 60 bits.
     """
@@ -181,11 +165,6 @@ def choose(sums: Sums, lengths: set[int], ring_degree: int, hiding_bits: int) ->
 def equal(sums: Sums, lengths: set[int], ring_degree: int) -> Moduli:
     """Return three equal moduli: the smallest prime that carries the transforms, the slots and the outputs.
 
-    Args:
-        sums: of the layer.
-        lengths: transform lengths.
-        ring_degree: n.
-
     Raises:
         RuleError: it would be over 60 bits.
     """
@@ -197,7 +176,6 @@ def request_slots(layer: SpectralLayer, share: Residues, moduli: Moduli) -> Resi
     """Return a party's share of the input as slots.
 
     Args:
-        layer: the layer.
         share: residues mod p_N, shape (C, H, W).
         moduli: the three primes.
 
@@ -211,7 +189,6 @@ def weight_spectrum(layer: SpectralLayer, rows: Integers, moduli: Moduli) -> Res
     """Return the weights' spectra under p_N, for :func:`encodings.spectral_layer.encode_weights`; the server's part.
 
     Args:
-        layer: the layer.
         rows: integer weights, the first row of each circulant block row, shape (K/b, C/groups, R, R).
         moduli: the three primes.
     """
@@ -222,7 +199,6 @@ def finish_client(layer: SpectralLayer, slots: Residues, moduli: Moduli) -> Resi
     """Return the client's share of the output.
 
     Args:
-        layer: the layer.
         slots: decrypted, integers under p_E, shape (ciphertexts_out, n).
         moduli: the three primes.
 
@@ -236,7 +212,6 @@ def finish_server(layer: SpectralLayer, mask: Residues, bias: Integers, moduli: 
     """Return the server's share of the output.
 
     Args:
-        layer: the layer.
         mask: what it added, uniform under :func:`mask_bound`, shape (ciphertexts_out, n).
         bias: integers, shape (K,).
         moduli: the three primes.

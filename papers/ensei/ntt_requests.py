@@ -69,11 +69,7 @@ class _Form:
 
 
 class NttClient:
-    """The client's part.
-
-    Args:
-        client: who encrypts.
-    """
+    """The client's part."""
 
     def __init__(self, client: KernelClient) -> None:
         self._client, self._form = client, _Form(client.parameters)
@@ -81,9 +77,6 @@ class NttClient:
 
     def ahead(self, count: int) -> list[bytes]:
         """Make encryptions of zero for requests to come, each for one.
-
-        Args:
-            count: how many.
 
         Returns:
             the seed of each, for :meth:`NttServer.ahead`.

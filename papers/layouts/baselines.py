@@ -29,13 +29,7 @@ from privcirnet.he.encodings.shape import LinearShape
 
 
 class Counts(NamedTuple):
-    """What a framework does for one layer.
-
-    Attributes:
-        pmults: HE-Pmult.
-        rotations: HE-Rot.
-        ciphertexts: of both parties.
-    """
+    """What a framework does for one layer."""
 
     pmults: int
     rotations: int
@@ -48,7 +42,6 @@ def counts_of(framework: str, shape: LinearShape, ring_degree: int) -> Counts:
     Args:
         framework: of :data:`FRAMEWORKS`.
         shape: dimensions of the layer; stride 1, one channel group.
-        ring_degree: n.
 
     Raises:
         RuleError: an unknown framework, or a layer that the formulas do not describe.

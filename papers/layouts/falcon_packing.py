@@ -9,10 +9,6 @@ from privcirnet.errors import RuleError
 def closed_form(channels: int, filters: int) -> list[int]:
     """Return the paper's offset(c') for each channel c'.
 
-    Args:
-        channels: C_x.
-        filters: C_w.
-
     Raises:
         RuleError: C_w is odd or is not C_x.
 
@@ -33,7 +29,6 @@ def closed_form_length(channels: int, filters: int) -> int:
     """Return the units of the closed form, trailing zeros included: C_x + 1 + (C_w / 2 - 1)(C_x + 2).
 
     Args:
-        channels: C_x.
         filters: C_w, which divides C_x.
     """
     return channels + 1 + (filters // 2 - 1) * (channels + 2)
@@ -41,10 +36,6 @@ def closed_form_length(channels: int, filters: int) -> int:
 
 def divided(channels: int, filters: int) -> list[list[tuple[int, int]]]:
     """Return the closed form for C_x = k C_w: one sequence of all channels, split into k, leading zeros removed.
-
-    Args:
-        channels: C_x.
-        filters: C_w.
 
     Returns:
         for each weight polynomial its (channel, unit) pairs.
@@ -73,7 +64,6 @@ def paper_tiling(height: int, width: int, channels: int, ring_degree: int) -> tu
         height: H.
         width: W.
         channels: most groups of an input polynomial.
-        ring_degree: N.
 
     Raises:
         RuleError: a map does not fit a polynomial.

@@ -31,8 +31,6 @@ class QuantizedLayer:
 
     Attributes:
         layer: on a vector, its blocks a power of two.
-        ring_degree: n.
-        bits: of twiddles and spectra, sign included.
 
     Raises:
         DoesNotFit: the layer has too many blocks, when the layout is asked for.
@@ -93,11 +91,7 @@ class QuantizedLayer:
         return (up @ cos + across @ sin).reshape(-1)[: self.layer.shape.out_channels]
 
     def result_bits(self, largest: int) -> int:
-        """Return the bits of a result, sign included, proved from the spectra.
-
-        Args:
-            largest: absolute value of an input.
-        """
+        """Return the bits of a result, sign included, proved from the spectra."""
         k, (real, imaginary, _) = self.layer.block_size, self.spectra
         sums = int((np.abs(real) + np.abs(imaginary)).sum(axis=(1, 2)).max())
         return (2 * self.largest**2 * k * largest * sums).bit_length() + 1
@@ -150,7 +144,6 @@ def exact_circuit(layer: LeveledLayer, ring_degree: int) -> Circuit:
 
     Args:
         layer: on a vector, its blocks a power of two.
-        ring_degree: n.
     """
     builder = Builder(ring_degree, 1)
     builder.layer = layer.name

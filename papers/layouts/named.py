@@ -35,8 +35,6 @@ def plan_published(name: str, shape: LinearShape, block_size: int, goal: Goal) -
 
     Args:
         name: see :func:`published_named`.
-        shape: dimensions of the layer.
-        block_size: b.
         goal: gives the ring degree, and what the cost is predicted with.
 
     Raises:
@@ -51,9 +49,6 @@ def published_named(encoding: str, shape: LinearShape, block_size: int, ring_deg
 
     Args:
         encoding: "cheetah" or "iron" (:mod:`layouts.published`); all others are the spectral family's.
-        shape: dimensions of the layer.
-        block_size: b.
-        ring_degree: n.
 
     Raises:
         RuleError: see :func:`published_layer`, and a stride in a coefficient encoding.
@@ -65,11 +60,6 @@ def published_named(encoding: str, shape: LinearShape, block_size: int, ring_deg
 
 def published_layer(shape: LinearShape, block_size: int, ring_degree: int) -> SpectralLayer:
     """Return the layer with the papers' plan; its stride is 1 (see the module's text).
-
-    Args:
-        shape: dimensions of the layer.
-        block_size: b.
-        ring_degree: n.
 
     Raises:
         RuleError: channel groups, which the papers' encodings do not have, or a row that no ciphertext holds.

@@ -61,11 +61,7 @@ def run_cell(config: ParetoConfig, cell: Cell, prepared: Prepared, data: ImageDa
     A budget that the method cannot meet is written down, and nothing is trained.
 
     Args:
-        config: of the comparison.
-        cell: to run.
         prepared: what all cells share.
-        data: images with labels.
-        bar: opens progress bars.
 
     Raises:
         RuleError: whatever ends a training run.

@@ -19,11 +19,7 @@ from privcirnet.settings import composed, script
 
 @script(ParetoConfig, "pareto")
 def main(config: ParetoConfig) -> None:
-    """Run the cells that are asked for, then draw whatever is complete.
-
-    Args:
-        config: of the command line.
-    """
+    """Run the cells that are asked for, then draw whatever is complete."""
     if not config.draw:
         with counting("Decoding images") as progress:
             data = load_for(config.data, progress)
@@ -35,9 +31,6 @@ def expanded(arguments: list[str]) -> list[str]:
     """Return arguments with the name of an experiment, if it comes first, replaced by its fine-tuning stage's.
 
     Options such as -m come first then, because Hydra takes no settings on both sides of them.
-
-    Args:
-        arguments: of the command line.
     """
     if not arguments or "=" in arguments[0] or arguments[0].startswith("-"):
         return arguments

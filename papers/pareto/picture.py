@@ -17,10 +17,8 @@ def trade_off(
     """Draw top-1 over predicted latency, a curve for each method (as PrivCirNet, Figures 8 and 9).
 
     Args:
-        path: PNG to write.
         panels: label of the horizontal axis -> name of the method -> (seconds, percent) of each point.
         dense: top-1 of the dense network, percent.
-        title: of the picture.
     """
     figure = Figure(figsize=(5.6 * len(panels), 4.4), layout="constrained")
     all_axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)

@@ -35,11 +35,7 @@ class Prepared:
     """What all cells share.
 
     Attributes:
-        settings: of the comparison.
-        model: the network's name.
-        checkpoint: digest of its dense weights.
         top1: of the dense network, percent of the held-out images.
-        profile: operation times.
         link: network between client and server.
         figures: predictions by layer and block size.
         omegas: sensitivities by method.
@@ -68,11 +64,6 @@ def prepare(config: ParetoConfig, data: ImageData, bar: Bar = silent) -> Prepare
 
     A setting that a comparison of an earlier version did not know had its default.
 
-    Args:
-        config: of the comparison.
-        data: images with labels.
-        bar: opens progress bars.
-
     Raises:
         RuleError: the folder holds a comparison with other settings, or the dense network is missing or unsuitable.
     """
@@ -91,9 +82,6 @@ def prepare(config: ParetoConfig, data: ImageData, bar: Bar = silent) -> Prepare
 
 def read(out: Path) -> Prepared:
     """Return what all cells of a comparison share.
-
-    Args:
-        out: folder of the comparison.
 
     Raises:
         RuleError: nothing was prepared there.

@@ -43,7 +43,6 @@ class Row:
     """A cell as one kind of seconds sees it.
 
     Attributes:
-        facts: of its cell.json.
         kind: of seconds, a key of :data:`KINDS`.
         top1: percent of the held-out images; None while its run is not complete.
     """
@@ -60,9 +59,6 @@ class Row:
 
 def draw(out: Path) -> str:
     """Write pareto.md, pareto.csv and pareto.png from whatever is complete.
-
-    Args:
-        out: folder of the comparison.
 
     Returns:
         The table as Markdown.
@@ -93,9 +89,6 @@ def collect(out: Path) -> list[Row]:
     """Return every cell that has a plan, in order of method and budget.
 
     Both kinds see what has no kind of its own. A kind without budgets of its own sees the cells of the other.
-
-    Args:
-        out: folder of the comparison.
     """
     found: list[Row] = []
     cells = [read_json(path, "a cell", "remove its folder") for path in sorted((out / "cells").glob(f"*/{CELL}"))]

@@ -30,11 +30,7 @@ Diagonal = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class PrunedPlan(BsgsPlan):
-    """The plan of one matrix over lanes of which some diagonals are zero.
-
-    Attributes:
-        pruned: diagonals that are left out.
-    """
+    """The plan of one matrix over lanes of which some diagonals are zero."""
 
     pruned: frozenset[Diagonal] = field(default=frozenset(), repr=False)
 
@@ -239,10 +235,6 @@ class DiagonalGroups:
 def pruned_plan(plan: BsgsPlan, pruned: frozenset[Diagonal]) -> PrunedPlan:
     """Return a plan without some of its diagonals.
 
-    Args:
-        plan: of a dense matrix.
-        pruned: diagonals to leave out.
-
     Raises:
         RuleError: they are not the plan's, or an output ciphertext keeps none.
     """
@@ -251,12 +243,7 @@ def pruned_plan(plan: BsgsPlan, pruned: frozenset[Diagonal]) -> PrunedPlan:
 
 
 def diagonal_of(plan: BsgsPlan, product: Product) -> Diagonal:
-    """Return what a product is when the baby steps are left out of account.
-
-    Args:
-        plan: of a matrix.
-        product: one of its products.
-    """
+    """Return what a product is when the baby steps are left out of account."""
     return product.target, product.giant * plan.baby_steps + product.baby, product.source
 
 

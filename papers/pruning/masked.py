@@ -63,7 +63,6 @@ def prune_(model: nn.Module, masks: Mapping[str, Tensor]) -> nn.Module:
     """Prune layers in place. Build the optimizer afterwards.
 
     Args:
-        model: A network with plain weights.
         masks: Whether each entry of a weight stays, bool, by module name.
 
     Returns:

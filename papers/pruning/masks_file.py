@@ -20,7 +20,6 @@ def write_masks(path: Path, masks: Mapping[str, Mask]) -> None:
     """Write which weights of each layer stay.
 
     Args:
-        path: of the file.
         masks: bool, of each weight's shape, by module name.
 
     Raises:
@@ -33,9 +32,6 @@ def write_masks(path: Path, masks: Mapping[str, Mask]) -> None:
 
 def read_masks(plan: Path) -> dict[str, Mask]:
     """Read the masks that a plan.json names, if any.
-
-    Args:
-        plan: path of the plan.
 
     Returns:
         Whether each weight stays, by module name; {} for a plan of block sizes alone.

@@ -24,7 +24,6 @@ def mean_magnitudes(weight: Tensor, groups: Tensor, count: int) -> Tensor:
     Args:
         weight: Of any shape.
         groups: Number of each weight's group in [0, count), of the same shape.
-        count: Number of groups.
 
     Returns:
         float64, (count,); 0 for a group without weights.
@@ -39,10 +38,6 @@ def mean_magnitudes(weight: Tensor, groups: Tensor, count: int) -> Tensor:
 
 def relative(scores: Tensor, weight: Tensor) -> Tensor:
     """Return scores as multiples of the layer's mean magnitude, which makes layers of different scales comparable.
-
-    Args:
-        scores: Of the layer's groups.
-        weight: Of the layer.
 
     Returns:
         Of the shape of `scores`; as they are if the whole weight is zero.

@@ -35,9 +35,7 @@ class PrunedNetwork:
 
     Attributes:
         masks: whether each weight stays, bool, by layer name.
-        layers: their plans.
         figures: predictions for all layers together.
-        threshold: largest score that went.
     """
 
     masks: dict[str, Tensor]
@@ -58,7 +56,6 @@ class Pruning:
     Args:
         weights: dense weights by layer name.
         shapes: dimensions of the same layers.
-        profile: operation times.
         link: network between client and server.
         scores: one of :data:`SCORES`.
 
@@ -107,11 +104,7 @@ class Pruning:
         return self.at(float(thresholds[low]))
 
     def at(self, threshold: float) -> PrunedNetwork:
-        """Return the network without the groups up to a threshold, but for one of each output ciphertext.
-
-        Args:
-            threshold: largest score that goes.
-        """
+        """Return the network without the groups up to a threshold, but for one of each output ciphertext."""
         masks = {name: layer.mask(threshold) for name, layer in self._layers.items()}
         layers = {name: layer.planned(threshold) for name, layer in self._layers.items()}
         return PrunedNetwork(masks, layers, self._figures(threshold), threshold)

@@ -34,15 +34,10 @@ class Cell:
     """A printed value and what is to be held beside it.
 
     Attributes:
-        row: name of its row.
         quantity: what it is, as "HE-Pmult".
         unit: of the value; "" for a count.
         published: the value; None where the text at hand does not print it.
-        source: paper, table and place in it.
-        note: why ours differs.
         by: name of the function that computes ours; "" for an empty cell.
-        arguments: of that function.
-        empty: what would fill an empty cell.
     """
 
     row: str
@@ -66,11 +61,6 @@ class Table:
     """A printed table or figure.
 
     Attributes:
-        name: of its file.
-        paper: with venue and year.
-        table: as the paper calls it.
-        title: what it shows.
-        setting: machine and parameters of the paper.
         note: why all of its rows differ; "" if each has a reason of its own.
         picture: quantities that are drawn, one picture of them all; empty for none.
         cells: row by row.

@@ -28,8 +28,6 @@ def operations(encoding: str, channels: int, kernel: int, depthwise: bool = Fals
 
     Args:
         encoding: "slot", "coefficient" or "cins".
-        channels: inputs and outputs.
-        kernel: its width.
         depthwise: whether each channel has one kernel.
     """
     counts = compared.counts(encoding, channels, kernel, depthwise=depthwise)
@@ -43,8 +41,6 @@ def downsampling(channels: int, width: int, kernel: int = 3) -> Values:
     convolution with stride 1 leaves one place in four for each. Every ciphertext is bootstrapped.
 
     Args:
-        channels: that fill a ciphertext before it.
-        width: w of their slices.
         kernel: f.
     """
     weights = np.ones((4 * channels, 2 * channels, kernel, kernel))
@@ -86,7 +82,6 @@ def client_costs(slices: int, messages: int) -> Values:
 
     Args:
         slices: channels in a message, each with n / slices places.
-        messages: ciphertexts of an image.
 
     Raises:
         RuleError: what is decrypted is not what was encrypted.

@@ -16,11 +16,7 @@ from privcirnet.settings import script
 
 @script(ReproduceConfig, "reproduce")
 def main(config: ReproduceConfig) -> None:
-    """Compute or measure what the chosen tables need; write summary.json, the page and its pictures.
-
-    Args:
-        config: of the command line.
-    """
+    """Compute or measure what the chosen tables need; write summary.json, the page and its pictures."""
     threads.use(config.threads)
     chosen, measured = cells.select(config.table), rows.stored()
     if config.table != cells.QUICK:

@@ -66,7 +66,6 @@ def network_counts(network: str, b: int) -> Values:
 
     Args:
         network: of :data:`he.measure.networks.NETWORKS`.
-        b: block size.
     """
     goal = counted_goal(_N)
     layers = [
@@ -81,9 +80,6 @@ def mean_reduction(b: int) -> Values:
     """Return how many times fewer operations block size b takes than Bolt's and NeuJeans' published plans, on average.
 
     Over the layers of :data:`pipeline.bench.runs.SHAPES`; of rotations the layers that still have some.
-
-    Args:
-        b: block size.
     """
     goal = counted_goal(_N)
     pairs = [
@@ -98,8 +94,6 @@ def traffic_ratio(encoding: str, against: str, layout: str = "paper", **case: An
     """Return how many times the bytes of one encoding, in our layout, another takes for a layer.
 
     Args:
-        encoding: the one.
-        against: the other.
         layout: of the other, see :class:`LayerCase`.
         case: of :class:`LayerCase`.
     """
@@ -113,9 +107,6 @@ def depthwise_traffic(layers: Sequence[Sequence[int]], encoding: str, against: s
 
     Args:
         layers: H, C, R of each.
-        encoding: the one, in our layout.
-        against: the other.
-        n: ring degree.
         layout: of the other, see :class:`LayerCase`.
     """
     ratios = [
@@ -134,10 +125,6 @@ def transform_modulus(input_bits: int, weight_bits: int, channels: int, taps: in
     Args:
         input_bits: of unsigned inputs.
         weight_bits: of signed weights; 1 for +-1.
-        channels: that are summed.
-        taps: weights of one channel of one output.
-        n: ring degree.
-        length: of the transform.
     """
     largest = 2**input_bits - 1, max(1, 2 ** (weight_bits - 1) - 1)
     prime = ensei.equal(ensei.Sums(channels, taps, *largest), {length}, n).ntt
@@ -145,11 +132,7 @@ def transform_modulus(input_bits: int, weight_bits: int, channels: int, taps: in
 
 
 def secure_modulus(n: int) -> Values:
-    """Return the largest log2 q with 128-bit security.
-
-    Args:
-        n: ring degree.
-    """
+    """Return the largest log2 q with 128-bit security."""
     return {"log q": MAX_LOG_Q[n]}
 
 

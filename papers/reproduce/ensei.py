@@ -34,7 +34,6 @@ def layer_of(conv: Sequence[int], n: int) -> SpectralLayer:
 
     Args:
         conv: H, W, C, K, R, with same padding.
-        n: ring degree.
     """
     return without_rotations(LayerCase(conv=conv).shape, n)
 
@@ -53,8 +52,6 @@ def random_values(layer: SpectralLayer, sums: Sums, *, binary: bool) -> tuple[In
     """Return inputs and weights.
 
     Args:
-        layer: the layer.
-        sums: with the largest values.
         binary: whether weights are +-1.
 
     Returns:
@@ -101,7 +98,6 @@ def wrong_outputs(
         bits: see :func:`sums_of`.
         n: ring degree, of :data:`SETS`.
         moduli: p_N, p_A, p_E; empty for those that :func:`ensei.moduli.equal` finds.
-        engine: of both parties.
     """
     lengths = layer_of(conv, n).transform_lengths
     found = Moduli(*moduli) if moduli else ensei.equal(sums_of(conv, bits), lengths, n)
@@ -117,7 +113,6 @@ def request_speedup(conv: Sequence[int], n: int = 8192) -> Values:
 
     Args:
         conv: see :func:`layer_of`.
-        n: ring degree.
     """
     layer = layer_of(conv, n)
     parameters = choose(layer.transform_lengths, _PLAIN_BITS, n, SETS[n])

@@ -46,11 +46,8 @@ class LayerCase:
     Attributes:
         gemm: d1, d2, d3; empty for a convolution.
         conv: H, W, C, K, R with same padding; empty for a GEMM.
-        b: block size.
         encoding: see :data:`planning.named.ENCODINGS`, and "iron" for a published layout.
         layout: "paper" (sums encrypted, least HE-Rot + 0.135 HE-Pmult) or "published" (the papers' own plan).
-        n: ring degree.
-        groups: channel groups of a convolution.
         t_bits: bits of t; 0 for 30 at n = 4096 and 41 elsewhere.
     """
 
@@ -124,10 +121,6 @@ def without_rotations(shape: LinearShape, ring_degree: int) -> SpectralLayer:
     """Return a layer with b = 1 and every sum of lanes on shares, as ENSEI has it, in the fewest bytes.
 
     First come transforms whose lengths one small prime carries.
-
-    Args:
-        shape: dimensions of the layer.
-        ring_degree: n.
     """
 
     def expense(layer: SpectralLayer) -> tuple[int, int, int]:

@@ -55,12 +55,7 @@ def leveled_counts(network: str, plan: str, b: int = 1, layer: str = "") -> dict
 
 
 def message_megabytes(plan: Plan, parameters: LeveledParameters) -> tuple[float, float]:
-    """Return the MB of a request and of an answer.
-
-    Args:
-        plan: of a network.
-        parameters: for it, of the kernels.
-    """
+    """Return the MB of a request and of an answer."""
     numbers, public, special = range(len(parameters.moduli)), plan.public, parameters.coefficient_bits[-1]
     up, _ = ciphertext_bytes(parameters.ring_degree, (*parameters.data_bits, special), 1)
     down = sum(message_bytes(parameters.at(number, public.level))[1] for number in numbers)

@@ -20,14 +20,7 @@ CLIENT, MESSAGES = "client", "messages"
 
 
 class Seconds(NamedTuple):
-    """Seconds of one image.
-
-    Attributes:
-        image: of the clock, both parties.
-        server: of the clock.
-        image_work: of processors, both parties.
-        server_work: of processors.
-    """
+    """Seconds of one image."""
 
     image: float
     server: float
@@ -36,20 +29,7 @@ class Seconds(NamedTuple):
 
 
 class LeveledBenchmark:
-    """Both parties of a plan on one engine, image after image; the first one, which loads kernels, is not timed.
-
-    Args:
-        plan: of a network.
-        parameters: for it.
-        engine: of both parties.
-
-    Attributes:
-        plan: as given.
-        parameters: as given.
-        key_bytes: of the client's keys.
-        images: run so far.
-        equal: those whose results are the integer network's.
-    """
+    """Both parties of a plan on one engine, image after image; the first one, which loads kernels, is not timed."""
 
     def __init__(self, plan: Plan, parameters: LeveledParameters, engine: str = "kernel") -> None:
         self.plan, self.parameters, self.images, self.equal = plan, parameters, 0, 0
@@ -115,10 +95,6 @@ def seconds_by_steps(plan: Plan, parameters: LeveledParameters) -> dict[str, flo
     Steps of one kind on values of one kind take as long (:mod:`leveled.repetitions`): one of them is timed, with real
     keys, ciphertexts and weights, and counted as often as it stands in the circuit, for each plain modulus. So is one
     ciphertext of an answer. Weights are encoded before, as they are where they stay in memory.
-
-    Args:
-        plan: of a network, with its modulus switches.
-        parameters: for it.
 
     Returns:
         by layer or square, and for :data:`CLIENT` and :data:`MESSAGES`.

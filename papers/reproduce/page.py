@@ -51,7 +51,6 @@ def table_rows(table: Table, rows: Sequence[Row]) -> list[dict[str, str]]:
     """Return the rows of a table in words, a column for each heading; what is said of the whole table is left out.
 
     Args:
-        table: whose cells they are.
         rows: one for each cell.
     """
     found: list[dict[str, str]] = []

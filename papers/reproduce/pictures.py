@@ -19,7 +19,6 @@ def draw(tables: Sequence[Table], rows: Sequence[Row], folder: Path) -> list[str
     Args:
         tables: in order.
         rows: of all of them.
-        folder: for the pictures.
 
     Returns:
         names of the tables that were drawn.

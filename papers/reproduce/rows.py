@@ -41,11 +41,6 @@ class Row(NamedTuple):
     """A printed value beside ours.
 
     Attributes:
-        paper: with venue and year.
-        table: as the paper calls it.
-        row: name of its row.
-        quantity: what it is.
-        unit: of both values.
         published: printed value; None where the text at hand has none.
         ours: our value; None for an empty cell.
         ratio: ours over the printed one; None where either is missing or the printed one is 0.
@@ -88,11 +83,7 @@ def store(path: Path, found: Mapping[str, Measured]) -> None:
 
 
 def measured_cells(tables: Iterable[Table]) -> dict[str, Cell]:
-    """Return a cell for each measurement that tables need, by its key.
-
-    Args:
-        tables: with cells.
-    """
+    """Return a cell for each measurement that tables need, by its key."""
     cells = (cell for table in tables for cell in table.cells)
     return {cell.key: cell for cell in cells if cell.by and cell.by not in COUNTS}
 
@@ -101,7 +92,6 @@ def measure(tables: Iterable[Table], images: str, keep: Path | None = None, bar:
     """Return what is measured now, on this machine.
 
     Args:
-        tables: whose cells are measured.
         images: folder of the data sets' files; "" to leave out what needs images.
         keep: file that each measurement is added to when it is done; None for none.
         bar: advanced at each measurement.
@@ -142,7 +132,6 @@ def rows(tables: Iterable[Table], measured: Mapping[str, Measured]) -> list[Row]
     """Return a row for every cell, in order; counts are computed now.
 
     Args:
-        tables: with cells.
         measured: by key of a cell.
 
     Raises:

@@ -34,7 +34,6 @@ def layer_latency(threads: int = 1, **case: Any) -> Values:
     """Return the latency of one layer, client and server in one process without a link, and its bytes.
 
     Args:
-        threads: of both parties.
         case: of :class:`LayerCase`.
 
     Raises:
@@ -53,7 +52,6 @@ def link_latency(bandwidth: float, round_trip: float = 0.3e-3, threads: int = 1,
     Args:
         bandwidth: MB a second.
         round_trip: seconds.
-        threads: of both parties.
         case: of :class:`LayerCase`.
 
     Raises:
@@ -72,7 +70,6 @@ def depthwise_speedups(
         layers: H, C, R of each.
         bandwidth: of the link, MB a second.
         ours: arguments of the one's :class:`LayerCase`, beside the shape.
-        against: of the other's.
 
     Raises:
         RuleError: a result is wrong.
@@ -89,7 +86,6 @@ def layer_setup(threads: int = 1, **case: Any) -> Values:
     """Return the seconds before a layer's first input: keys, their loading at the server, and encoded weights.
 
     Args:
-        threads: of both parties.
         case: of :class:`LayerCase`.
     """
     found = LayerCase(**case)
@@ -113,7 +109,6 @@ def block_size_speedups(b: int, cheetah: str = "ours") -> Values:
     Over the layers of :data:`pipeline.bench.runs.SHAPES`, client and server together, in turns.
 
     Args:
-        b: block size.
         cheetah: whose layout of Cheetah's encoding, "ours" or "published".
 
     Raises:

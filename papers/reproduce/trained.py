@@ -30,9 +30,7 @@ def top1(images: str, checkpoint: str, data: str) -> Values:
     """Return the accuracy of a committed network.
 
     Args:
-        images: folder of the data sets' files.
         checkpoint: path in checkpoints/, without its ending.
-        data: name of the data set.
 
     Raises:
         RuleError: the images or the network are missing.
@@ -48,9 +46,7 @@ def inference(images: str, checkpoint: str, data: str) -> Values:
     also loads compiled kernels, does not count.
 
     Args:
-        images: folder of the data sets' files.
         checkpoint: path in checkpoints/, without its ending; of an 8-bit network.
-        data: name of the data set.
 
     Raises:
         RuleError: the images or the network are missing, it has no bits, or an encrypted value is not the integer
@@ -65,9 +61,7 @@ def ckks_network(images: str, checkpoint: str, data: str) -> Values:
     It takes 12 GB of memory for ResNet-20. The first image, which also loads compiled kernels, does not count.
 
     Args:
-        images: folder of the data sets' files.
         checkpoint: path in checkpoints/, without its ending.
-        data: name of the data set.
 
     Raises:
         RuleError: the images or the network are missing, the memory is too small, or a class is not that in clear.

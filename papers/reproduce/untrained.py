@@ -37,7 +37,6 @@ class RandomNetwork:
     """A network with random weights and images for it.
 
     Attributes:
-        model: circulant.
         pixels: (N, 3, H, W), uint8, without sharp edges.
     """
 
@@ -63,9 +62,6 @@ def random_network(
 
     Args:
         network: of the project or of timm.
-        side: of an image.
-        classes: number of logits.
-        b: block size wherever it fits.
         arguments: of the network; None: AESPA for its activations.
 
     Raises:
@@ -78,12 +74,7 @@ def random_network(
 
 
 def smooth_pixels(count: int, side: int) -> Tensor:
-    """Return random images without sharp edges, (count, 3, side, side), uint8.
-
-    Args:
-        count: how many.
-        side: of an image.
-    """
+    """Return random images without sharp edges, (count, 3, side, side), uint8."""
     coarse = torch.rand(count, 3, 4, 4, generator=torch.Generator().manual_seed(0))
     return (LEVELS * nn.functional.interpolate(coarse, size=side, mode="bilinear")).to(torch.uint8)
 
@@ -109,9 +100,6 @@ def untrained(
 
     Args:
         network: of the project or of timm, with AESPA in place of its activations, 8 bits.
-        side: of an image.
-        classes: number of logits.
-        b: block size wherever it fits.
         link: whose time the latency adds, of :data:`planning.profile.LINKS`.
         arguments: of the network; None: AESPA for its activations.
 
