@@ -126,13 +126,10 @@ def first_goes_first() -> Generator[None]:
 
 
 def rows(x: Tensor) -> Tensor:
-    """Return every process's tensor.
+    """Return every process's tensor: (processes, ...).
 
     Args:
         x: of the same shape in every process.
-
-    Returns:
-        (processes, ...).
     """
     if not _together():
         return x[None]

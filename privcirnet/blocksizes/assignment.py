@@ -95,14 +95,11 @@ FREE = Rules()
 
 
 def uniform_sizes(latency: Table, b: int) -> dict[str, int]:
-    """Return one block size everywhere, the usual reference of a search.
+    """Return one block size everywhere, the usual reference of a search: block size by layer name.
 
     Args:
         latency: Anything by layer name and block size.
         b: Block size; a layer that does not admit it takes its largest admissible one below.
-
-    Returns:
-        Block size by layer name.
 
     Raises:
         RuleError: A layer has no block size up to b.

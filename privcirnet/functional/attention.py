@@ -12,15 +12,12 @@ from torch import Tensor
 
 
 def softmax_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Return softmax(q k^T / sqrt(d)) v.
+    """Return softmax(q k^T / sqrt(d)) v: (N, heads, tokens, d).
 
     Args:
         q: queries, (N, heads, tokens, d).
         k: keys, of the same shape.
         v: values, of the same shape.
-
-    Returns:
-        (N, heads, tokens, d).
     """
     return (q @ k.transpose(-2, -1) * q.shape[-1] ** -0.5).softmax(-1) @ v
 
@@ -40,16 +37,13 @@ def polynomial_scores(q: Tensor, k: Tensor, c: Tensor) -> Tensor:
 
 
 def polynomial_attention(q: Tensor, k: Tensor, v: Tensor, c: Tensor) -> Tensor:
-    """Return ((q k^T / sqrt(d) + c)^2 / tokens) v.
+    """Return ((q k^T / sqrt(d) + c)^2 / tokens) v: (N, heads, tokens, d).
 
     Args:
         q: queries, (N, heads, tokens, d).
         k: keys, of the same shape.
         v: values, of the same shape.
         c: constant of each head, (heads, 1, 1).
-
-    Returns:
-        (N, heads, tokens, d).
 
     >>> import torch
     >>> q = k = torch.zeros(1, 1, 3, 2)

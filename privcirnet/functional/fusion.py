@@ -120,7 +120,7 @@ def block_mean(values: Tensor, b: int) -> Tensor:
 
 
 def block_variance(mean: Tensor, var: Tensor, b: int) -> Tensor:
-    """Return the variance of each block of b channels taken together.
+    """Return the variance of each block of b channels taken together: (C / b,).
 
     By the law of total variance it is the mean of the variances plus the variance of the means. The paper takes the
     plain mean of the variances; that is too small wherever the means differ within a block, and it is not what a batch
@@ -129,9 +129,6 @@ def block_variance(mean: Tensor, var: Tensor, b: int) -> Tensor:
     Args:
         mean: Mean of each channel, (C,).
         var: Variance of each channel, (C,).
-
-    Returns:
-        (C / b,).
 
     Raises:
         RuleError: b does not divide C.

@@ -25,9 +25,6 @@ def log_step_for(largest: float, bits: int, *, signed: bool = True) -> int:
         bits: number of bits of the integers, sign included.
         signed: symmetric range [-2^(bits-1) + 1, 2^(bits-1) - 1] if True, else [0, 2^bits - 1].
 
-    Returns:
-        log2 of the step.
-
     Raises:
         RuleError: ``largest`` is not finite.
 

@@ -42,15 +42,12 @@ def seed_for(stochastic: bool) -> int:
 
 
 def rounded(x: Tensor, step: float, limits: Limits, seed: int) -> Tensor:
-    """Return values rounded to a multiple of a step within limits.
+    """Return values rounded to a multiple of a step within limits: of the shape and layout of x.
 
     Args:
         x: for which :func:`compiled_for` holds.
         step: a power of two.
         seed: of :func:`seed_for`.
-
-    Returns:
-        Of the shape and layout of x.
     """
     out = torch.empty_like(x)
     values, found = _array(x), _array(out)

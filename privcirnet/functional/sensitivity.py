@@ -18,16 +18,13 @@ from privcirnet.functional.circulant import expand, project
 
 
 def squared_error(weight: Tensor, fisher: Tensor, b: int, damping: float = 0.0, *, pad: bool = False) -> Tensor:
-    """Return (W - W')^2 of one layer at block size b, entry by entry.
+    """Return (W - W')^2 of one layer at block size b, entry by entry: of the weight's shape, float64.
 
     Args:
         weight: Dense weight W, (out, in, *kernel).
         fisher: Diagonal Fisher information F of the loss in W, of the same shape.
         damping: At least 0; W' is the projection with :func:`damped` information as importance.
         pad: Whether the weight is padded where b does not divide.
-
-    Returns:
-        Of the weight's shape, float64.
 
     Raises:
         RuleError: b does not divide the weight's dimensions, or `fisher` does not fit the weight.

@@ -31,26 +31,20 @@ def compiled_for(x: Tensor, axis: int) -> bool:
 
 
 def power_sums(x: Tensor, axis: int) -> Tensor:
-    """Return the sums of x, x^2 and x^4 over all axes but one.
+    """Return the sums of x, x^2 and x^4 over all axes but one: float64 (3, C).
 
     Args:
         x: for which :func:`compiled_for` holds; C channels.
-
-    Returns:
-        float64 (3, C).
     """
     rows = _rows(x, axis)
     return _summed(3, rows, partial(_kernels().add_powers, rows))
 
 
 def square(x: Tensor, axis: int, scale: Tensor, shift: Tensor) -> Tensor:
-    """Return (scale x + shift)^2.
+    """Return (scale x + shift)^2: of the shape, type and layout of x.
 
     Args:
         x: for which :func:`compiled_for` holds; C channels.
-
-    Returns:
-        Of the shape, type and layout of x.
     """
     out = torch.empty_like(x)
     rows, found, scales, shifts = _rows(x, axis), _rows(out, axis), _channels(scale), _channels(shift)
@@ -61,14 +55,11 @@ def square(x: Tensor, axis: int, scale: Tensor, shift: Tensor) -> Tensor:
 def coefficient_gradients(
     x: Tensor, axis: int, scale: Tensor, shift: Tensor, gradient: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Return the gradients of :func:`square` for scale and shift.
+    """Return the gradients of :func:`square` for scale and shift: each of the shape and type of scale and of shift.
 
     Args:
         x: as there.
         gradient: of the squares, from :func:`alike`.
-
-    Returns:
-        Each of the shape and type of scale and of shift.
     """
     rows, given = _rows(x, axis), _rows(gradient, axis)
     work = partial(_kernels().add_square_gradients, rows, given, _channels(scale), _channels(shift))

@@ -81,7 +81,7 @@ def lower_refined(  # noqa: PLR0913, PLR0917
     guard_bits: int,
     least_guard_bits: int = 0,
 ) -> Lowered:
-    """Return the program with the most guard bits that its modulus has room for.
+    """Return the program with the most guard bits that its modulus has room for: the program and how it came about.
 
     Guard bits are fractional bits that activations keep beyond those of training, see
     :func:`privcirnet.nn.steps.refine`.
@@ -90,9 +90,6 @@ def lower_refined(  # noqa: PLR0913, PLR0917
         graph: as for :func:`lower`.
         guard_bits: at most this many.
         least_guard_bits: at least this many, which the parameters are chosen for.
-
-    Returns:
-        the program and how it came about.
 
     Raises:
         RuleError: see :func:`lower`; there is no room even with the least guard bits, or something else is wrong.

@@ -95,15 +95,12 @@ def integer_weights(module: nn.Conv2d | nn.Linear, b: int, log_step: int, name: 
 
 
 def integer_rows(weight: Tensor, module: nn.Conv2d | nn.Linear, b: int, name: str) -> Values:
-    """Return the stored rows of a circulant layer.
+    """Return the stored rows of a circulant layer: the first row of each block row, ``shape.weight_shape(b)``.
 
     Of a padded layer they are found in the weight, not in what the network stores, which no quantizer is behind.
 
     Args:
         weight: of the layer, in units of its step, (out, in, *kernel).
-
-    Returns:
-        the first row of each block row, ``shape.weight_shape(b)``.
     """
     rows = project(weight.round(), b, pad=True).to(torch.int64)
     rows = _framed(rows, module, name) if isinstance(module, nn.Conv2d) else rows[..., None, None]

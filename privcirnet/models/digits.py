@@ -36,13 +36,10 @@ class DigitsResNet(nn.Module):
         self.classifier = nn.Linear(wide, num_classes)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the logits of images.
+        """Return the logits of images: (N, num_classes).
 
         Args:
             x: (N, in_chans, S, S).
-
-        Returns:
-            (N, num_classes).
         """
         x = self.stem_square(self.stem_norm(self.stem(x)))
         x = self.down_norm(self.down(x))

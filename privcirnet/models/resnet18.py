@@ -39,13 +39,10 @@ class BasicBlock(nn.Module):
         self.act2 = make_activation(activation, out)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the block's output.
+        """Return the block's output: (N, out, H / stride, W / stride).
 
         Args:
             x: (N, channels, H, W).
-
-        Returns:
-            (N, out, H / stride, W / stride).
         """
         y = self.act1(self.norm1(self.conv1(x)))
         shortcut = self.downsample_norm(self.downsample(x))
@@ -93,13 +90,10 @@ class BasicResNet(nn.Module):
         self.classifier = nn.Linear(channels, num_classes)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the logits of images.
+        """Return the logits of images: (N, num_classes).
 
         Args:
             x: (N, in_chans, S, S).
-
-        Returns:
-            (N, num_classes).
         """
         x = self.stem_act(self.stem_norm(self.stem(x)))
         for name in self._stages:

@@ -111,13 +111,10 @@ class Block(nn.Module):
         self.fc2 = nn.Linear(hidden, width)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the block's output.
+        """Return the block's output: (N, tokens, C).
 
         Args:
             x: (N, tokens, C).
-
-        Returns:
-            (N, tokens, C).
         """
         x = x + self.proj(self.attention(self.qkv(self.norm1(x))))
         return x + self.fc2(self.act(self.fc1(self.norm2(x))))
@@ -148,13 +145,10 @@ class VisionTransformer(nn.Module):
                 nn.init.zeros_(module.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the logits of images.
+        """Return the logits of images: (N, num_classes).
 
         Args:
             x: (N, in_chans, S, S).
-
-        Returns:
-            (N, num_classes).
         """
         return self.head(self.norm(self.take(self.blocks(self.tokens(self.patch_embed(x))))))
 

@@ -61,13 +61,10 @@ class Aespa(nn.Module):
         self.register_buffer("running_square_var", 2 * torch.ones(num_features // b))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return (scale (x + shift))^2.
+        """Return (scale (x + shift))^2: values of the shape of x.
 
         Args:
             x: values whose channels lie along :attr:`axis`.
-
-        Returns:
-            Values of the shape of x.
         """
         if not self.training:
             return scaled_square(x, *self._spread(*self.coefficients(*self._running())), self.axis)
@@ -79,14 +76,11 @@ class Aespa(nn.Module):
         return batch_square(x, self.log_gamma, of_means, self.axis)
 
     def coefficients(self, var: Tensor, square_var: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the scale and shift of each block.
+        """Return the scale and shift of each block: (scale, shift), each (C / b,).
 
         Args:
             var: variance of x, (C / b,).
             square_var: variance of x^2, (C / b,).
-
-        Returns:
-            (scale, shift), each (C / b,).
         """
         return aespa_square(self.log_gamma.exp(), var, square_var, self.eps)
 

@@ -19,13 +19,10 @@ class Affine(nn.Module):
         self.scale, self.shift = scale, shift
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the scaled and shifted values.
+        """Return the scaled and shifted values: values of the same shape.
 
         Args:
             x: of any shape.
-
-        Returns:
-            Values of the same shape.
         """
         return self.scale * x + self.shift
 

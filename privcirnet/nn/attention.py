@@ -31,13 +31,10 @@ class SoftmaxAttention(nn.Module):
         self.heads = heads
 
     def forward(self, qkv: Tensor) -> Tensor:
-        """Return softmax attention of tokens.
+        """Return softmax attention of tokens: (N, T, C).
 
         Args:
             qkv: queries, keys and values of all heads, (N, T, 3 C).
-
-        Returns:
-            (N, T, C).
         """
         return _joined(softmax_attention(*_split(qkv, self.heads)))
 
@@ -63,13 +60,10 @@ class PolynomialAttention(nn.Module):
         self.square = Square()
 
     def forward(self, qkv: Tensor) -> Tensor:
-        """Return polynomial attention of tokens.
+        """Return polynomial attention of tokens: (N, T, C).
 
         Args:
             qkv: queries, keys and values of all heads, (N, T, 3 C).
-
-        Returns:
-            (N, T, C).
 
         Raises:
             RuleError: the number of tokens is not T, nor, in training, less.

@@ -38,24 +38,18 @@ class BlockCirculant(nn.Module):
         self.b, self.size = b, size
 
     def forward(self, rows: Tensor) -> Tensor:
-        """Return the weight whose first rows are `rows`.
+        """Return the weight whose first rows are `rows`: the dense weight, (out, in, *kernel).
 
         Args:
             rows: First row of every block row, (out / b, in, *kernel).
-
-        Returns:
-            The dense weight, (out, in, *kernel).
         """
         return expand(rows, self.b, self.size)
 
     def right_inverse(self, weight: Tensor) -> Tensor:
-        """Return the rows of the nearest block-circulant weight.
+        """Return the rows of the nearest block-circulant weight: Rows, (out / b, in, *kernel).
 
         Args:
             weight: Dense weight, (out, in, *kernel).
-
-        Returns:
-            Rows, (out / b, in, *kernel).
 
         Raises:
             RuleError: b does not divide the weight's dimensions.
@@ -68,10 +62,7 @@ class BlockCirculant(nn.Module):
 
 
 def block_size_of(module: nn.Module) -> int:
-    """Return the block size of a layer's weight.
-
-    Returns:
-        b, or 1 if the module has no block-circulant weight.
+    """Return the block size of a layer's weight: b, or 1 if the module has no block-circulant weight.
 
     >>> block_size_of(nn.Linear(8, 4)), block_size_of(BlockCirculantLinear(8, 4, b=2))
     (1, 2)

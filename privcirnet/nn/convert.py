@@ -94,13 +94,10 @@ def _shared_by(module: nn.Module, b: int) -> nn.Module:
 
 
 def checked_layer(model: nn.Module, name: str, b: int, *, pad: bool = False) -> nn.Linear | nn.Conv2d:
-    """Return the layer of this name if it can become circulant.
+    """Return the layer of this name if it can become circulant: the layer, unchanged.
 
     Args:
         pad: Whether b need not divide.
-
-    Returns:
-        The layer, unchanged.
 
     Raises:
         RuleError: There is no such layer, it is of another type, grouped (unless b = 1), parametrized already or shares

@@ -198,14 +198,11 @@ def evaluating(model: nn.Module) -> Generator[None]:
 
 
 def find_layer(model: nn.Module, name: str, *, plain: bool = True) -> nn.Linear | nn.Conv2d:
-    """Return the linear or convolutional layer of this name, its weight still plain.
+    """Return the linear or convolutional layer of this name, its weight still plain: the layer.
 
     Args:
         name: Module name, as in `named_modules`.
         plain: Whether a weight that weight_norm, pruning or the like computes is refused.
-
-    Returns:
-        The layer.
 
     Raises:
         RuleError: There is no such module, it is of another type, or its weight is parametrized already.

@@ -76,13 +76,10 @@ class Move(nn.Module):
         return cls.like(lambda x: x[:, first:].mT.unflatten(2, (height, width)), tokens, channels_last=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the values in their new places.
+        """Return the values in their new places: (N, *after).
 
         Args:
             x: (N, *before), or as many values in this order.
-
-        Returns:
-            (N, *after).
         """
         flat = x.contiguous().view(len(x), -1)
         if min(self.grid.strides, default=0) < 0:  # torch has no views that go backward

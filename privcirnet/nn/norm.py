@@ -53,13 +53,10 @@ class BlockBatchNorm2d(nn.BatchNorm2d):
         self.b = b
 
     def forward(self, input: Tensor) -> Tensor:
-        """Return the input normalized by blocks of channels.
+        """Return the input normalized by blocks of channels: values of the shape of the input.
 
         Args:
             input: (N, C, H, W).
-
-        Returns:
-            Values of the shape of the input.
         """
         y = self._batch_normalized(input) if self.training or self.running_var is None else self._normalized(input)
         for child in self.children():
@@ -152,13 +149,10 @@ class TokenBatchNorm(BlockBatchNorm2d):
         super().__init__(num_features, b, **options)
 
     def forward(self, input: Tensor) -> Tensor:
-        """Return the input normalized by blocks of channels.
+        """Return the input normalized by blocks of channels: values of the shape of the input.
 
         Args:
             input: (N, tokens, C) or (N, C).
-
-        Returns:
-            Values of the shape of the input.
         """
         maps = input.reshape(len(input), -1, 1, input.shape[-1]).movedim(-1, 1)
         return super().forward(maps).movedim(1, -1).reshape(input.shape)

@@ -22,13 +22,10 @@ class Tokens(nn.Module):
         self.bias = nn.Parameter(torch.zeros(count, width))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the positions of a map as tokens, or tokens with one more.
+        """Return the positions of a map as tokens, or tokens with one more: (N, 1 + H W, C) or (N, 1 + T, C).
 
         Args:
             x: (N, C, H, W) or (N, T, C).
-
-        Returns:
-            (N, 1 + H W, C) or (N, 1 + T, C).
         """
         tokens = x.flatten(2).transpose(1, 2) if x.ndim == 4 else x
         return nn.functional.pad(tokens, (0, 0, 1, 0)) + self.bias
@@ -42,13 +39,10 @@ class Take(nn.Module):
         self.place = place
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the token's channels.
+        """Return the token's channels: (N, C).
 
         Args:
             x: (N, T, C).
-
-        Returns:
-            (N, C).
         """
         return x[:, self.place]
 
@@ -65,13 +59,10 @@ class Channels(nn.Module):
         self.first, self.count = first, count
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the channels.
+        """Return the channels: (N, T, count) or (N, count, H, W).
 
         Args:
             x: (N, T, C) or (N, C, H, W).
-
-        Returns:
-            (N, T, count) or (N, count, H, W).
         """
         return x.narrow(1 if x.ndim == 4 else -1, self.first, self.count)
 
@@ -91,13 +82,10 @@ class HeadTranspose(nn.Module):
         self.heads = heads
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the transposed tokens.
+        """Return the transposed tokens: (N, a, g T).
 
         Args:
             x: (N, T, g a).
-
-        Returns:
-            (N, a, g T).
         """
         return x.unflatten(-1, (self.heads, -1)).permute(0, 3, 2, 1).flatten(2)
 
@@ -123,14 +111,11 @@ class HeadProduct(nn.Module):
         self.register_parameter("bias", nn.Parameter(torch.zeros(heads)) if bias else None)
 
     def forward(self, left: Tensor, right: Tensor) -> Tensor:
-        """Return the inner products.
+        """Return the inner products: (N, A, g B).
 
         Args:
             left: (N, A, g k).
             right: (N, B, g k).
-
-        Returns:
-            (N, A, g B).
         """
         a, b = (x.unflatten(-1, (self.heads, -1)).transpose(1, 2) for x in (left, right))
         products = a @ b.transpose(-2, -1)

@@ -85,13 +85,10 @@ class CompiledProgram:
         return {name: value for name, value in known.items() if value}
 
     def integers(self, images: Any) -> Values:
-        """Return images as :class:`privcirnet.Client` takes them.
+        """Return images as :class:`privcirnet.Client` takes them: (N, C, H, W), int64.
 
         Args:
             images: real, (N, C, H, W): a NumPy array, or a tensor on the CPU.
-
-        Returns:
-            (N, C, H, W), int64.
 
         Raises:
             RuleError: no images, or of another size, range or kind.
@@ -115,13 +112,10 @@ class CompiledProgram:
         return np.floor(array / self._step + 0.5).astype(np.int64)
 
     def logits(self, values: Values) -> np.ndarray:
-        """Return a client's results as real numbers.
+        """Return a client's results as real numbers: of the same shape, float64.
 
         Args:
             values: integers, (N, classes) or (classes, 1, 1).
-
-        Returns:
-            of the same shape, float64.
         """
         return values * 2.0**self.integer.output.log_step
 

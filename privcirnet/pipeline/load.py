@@ -115,14 +115,11 @@ def load(task: LoadTask, clients: int, metrics: str, progress: Callable[[Sample]
 
 
 def summary(samples: list[Sample], seconds: float, memory: list[tuple[float, float]]) -> dict[str, Any]:
-    """Return what the clients saw.
+    """Return what the clients saw: plain data for JSON.
 
     Args:
         samples: of all clients.
         memory: (seconds since the begin, bytes of the server) now and then.
-
-    Returns:
-        plain data for JSON.
     """
     answers = [sample for sample in samples if not sample.error]
     times = np.array([sample.seconds for sample in answers] or [np.nan])

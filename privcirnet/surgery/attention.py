@@ -31,15 +31,12 @@ class SelfAttention(nn.Module):
         self.attention, self.names, self.pair = attention, tuple(layers), pair
 
     def forward(self, x: Tensor, *others: Any, **options: Any) -> Any:
-        """Return what the attention makes of tokens.
+        """Return what the attention makes of tokens: (N, T, C), or that and None.
 
         Args:
             x: (N, T, C).
             others: the same again, as torch's MultiheadAttention is given queries, keys and values.
             options: those of softmax attention, without effect.
-
-        Returns:
-            (N, T, C), or that and None.
         """
         first, last = (self.get_submodule(name) for name in self.names)
         result = last(self.attention(first(x)))

@@ -44,14 +44,11 @@ class ClearLinear:
         return self._evaluate.bytes
 
     def apply(self, share: Residues, bias: Residues | None = None) -> Residues:
-        """Return the layer's result, mod t.
+        """Return the layer's result, mod t: residues, shape (K, H', W').
 
         Args:
             share: residues, shape (C, H, W).
             bias: added to the result, residues of its shape.
-
-        Returns:
-            residues, shape (K, H', W').
         """
         assert share.shape == self.shape.input_shape
         assert bias is None or bias.shape == self.shape.output_shape

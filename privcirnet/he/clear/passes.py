@@ -49,14 +49,11 @@ def in_parts(work: Callable[[int, int], object], count: int, step: int = 1) -> N
 
 
 def elementwise(kernel: Callable[..., None], shares: Sequence[Residues], *constants: object) -> Residues:
-    """Return what a kernel makes of shares, value by value.
+    """Return what a kernel makes of shares, value by value: residues of that shape.
 
     Args:
         kernel: writes its first argument, from the shares and the constants.
         shares: all of one shape.
-
-    Returns:
-        residues of that shape.
     """
     found = np.empty(shares[0].shape, dtype=np.uint64)
     flat = [np.ascontiguousarray(share).reshape(-1) for share in (found, *shares)]

@@ -22,16 +22,13 @@ _ROWS_AT_ONCE = 64
 
 
 def product(left: Residues, right: Residues, groups: int, t: int, plus: Residues | None = None) -> Residues:
-    """Return the product of two values, mod t.
+    """Return the product of two values, mod t: residues, shape (g B, A, 1).
 
     Args:
         left: residues, shape (g k, A, 1).
         right: residues, shape (g k, B, 1).
         t: prime under 2^61.
         plus: residues of the result's shape, added.
-
-    Returns:
-        residues, shape (g B, A, 1).
     """
     a, b = (np.ascontiguousarray(share).reshape(groups, -1, share.shape[1]) for share in (left, right))
     shape = groups * b.shape[2], a.shape[2], 1
@@ -43,7 +40,7 @@ def product(left: Residues, right: Residues, groups: int, t: int, plus: Residues
 def answer(  # noqa: PLR0913, PLR0917
     left: Residues, right: Residues, d_left: Residues, d_right: Residues, groups: int, t: int, terms: Residues
 ) -> Residues:
-    """Return the client's answer, left d_right + d_left right + terms.
+    """Return the client's answer, left d_right + d_left right + terms: residues, shape (g B, A, 1).
 
     Args:
         left: the client's share, shape (g k, A, 1).
@@ -52,15 +49,12 @@ def answer(  # noqa: PLR0913, PLR0917
         d_right: the server's share less its stand-in, of the shape of ``right``.
         t: prime under 2^61.
         terms: the client's, of the result's shape.
-
-    Returns:
-        residues, shape (g B, A, 1).
     """
     return product(_both(left, d_left, groups), _both(d_right, right, groups), groups, t, terms)
 
 
 def finish(left: Residues, right: Residues, e: Residues, groups: int, t: int, terms: Residues) -> Residues:
-    """Return the server's share of the product, left right + e + terms.
+    """Return the server's share of the product, left right + e + terms: residues, shape (g B, A, 1).
 
     Args:
         left: the server's share, shape (g k, A, 1).
@@ -68,9 +62,6 @@ def finish(left: Residues, right: Residues, e: Residues, groups: int, t: int, te
         e: the client's answer, of the result's shape.
         t: prime under 2^61.
         terms: the server's, of the result's shape.
-
-    Returns:
-        residues, shape (g B, A, 1).
     """
     return product(left, right, groups, t, elementwise.add(e, terms, t))
 

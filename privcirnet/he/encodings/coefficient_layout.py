@@ -96,27 +96,21 @@ class Grid:
         return u[:, None] * self.columns.length + v
 
     def place(self, tile: int) -> tuple[slice, slice]:
-        """Return where a tile's outputs are in the output map.
+        """Return where a tile's outputs are in the output map: (rows, columns).
 
         Args:
             tile: number of the tile, row by row.
-
-        Returns:
-            (rows, columns).
         """
         i, j = divmod(tile, self.columns.count)
         top, left = self.rows.starts[i], self.columns.starts[j]
         return slice(top, top + self.rows.outputs_from(top)), slice(left, left + self.columns.outputs_from(left))
 
     def split(self, x: Residues, tile: int) -> Residues:
-        """Return a tile's values of every plane, with its zeros.
+        """Return a tile's values of every plane, with its zeros: residues, shape (C x phases, S).
 
         Args:
             x: residues, shape (C, H, W).
             tile: number of the tile, row by row.
-
-        Returns:
-            residues, shape (C x phases, S).
         """
         i, j = divmod(tile, self.columns.count)
         stride = self.rows.axis.stride

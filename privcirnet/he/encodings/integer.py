@@ -24,13 +24,10 @@ def round_shift(values: Values, bits: int) -> Values:
 
 
 def expand_rows(rows: np.ndarray, block_size: int) -> np.ndarray:
-    """Return the dense weight whose circulant block rows begin with these rows.
+    """Return the dense weight whose circulant block rows begin with these rows: shape (K, C, R, R).
 
     Args:
         rows: the first row of each block row, shape (K/b, C, R, R).
-
-    Returns:
-        weight, shape (K, C, R, R).
 
     >>> expand_rows(np.array([[1, 2]])[..., None, None], 2)[..., 0, 0].tolist()
     [[1, 2], [2, 1]]
@@ -42,13 +39,10 @@ def expand_rows(rows: np.ndarray, block_size: int) -> np.ndarray:
 
 
 def dense_weight(rows: np.ndarray, shape: LinearShape, block_size: int) -> np.ndarray:
-    """Return a layer's dense weight, without what padded it to whole blocks.
+    """Return a layer's dense weight, without what padded it to whole blocks: shape (K, C / groups, R, R).
 
     Args:
         rows: the first row of each block row, ``shape.weight_shape(block_size)``.
-
-    Returns:
-        weight, shape (K, C / groups, R, R).
 
     >>> dense_weight(np.array([[1, 2, 3, 4]])[..., None, None], LinearShape.gemm(1, 3, 2), 2)[..., 0, 0].tolist()
     [[1, 2, 3], [2, 1, 4]]
@@ -73,13 +67,10 @@ def transpose(x: np.ndarray, groups: int) -> np.ndarray:
 
 
 def tokens(x: np.ndarray) -> np.ndarray:
-    """Return a map's places as tokens, with a zero in front.
+    """Return a map's places as tokens, with a zero in front: shape (C, 1 + H W, 1).
 
     Args:
         x: shape (C, H, W).
-
-    Returns:
-        tokens, shape (C, 1 + H W, 1).
 
     >>> tokens(np.arange(1, 5).reshape(1, 2, 2))[0, :, 0].tolist()
     [0, 1, 2, 3, 4]
@@ -110,14 +101,11 @@ def convolve(x: Values, weight: Values, shape: LinearShape) -> Values:
 
 
 def sum_pool(x: np.ndarray, kernel: int) -> np.ndarray:
-    """Return the sums over non-overlapping kernel x kernel windows.
+    """Return the sums over non-overlapping kernel x kernel windows: shape (C, H // kernel, W // kernel).
 
     Args:
         x: shape (C, H, W).
         kernel: rows and columns of a window; what is left over at the right and below is dropped.
-
-    Returns:
-        sums, shape (C, H // kernel, W // kernel).
     """
     channels, height, width = x.shape
     windows = x[:, : height // kernel * kernel, : width // kernel * kernel]

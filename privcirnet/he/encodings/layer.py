@@ -130,13 +130,10 @@ class Layer(Protocol):
         ...
 
     def encode_input(self, x: Residues, t: int) -> Residues:
-        """Return a share of the input as slots.
+        """Return a share of the input as slots: shape (ciphertexts_in, n).
 
         Args:
             x: residues, shape (C, H, W).
-
-        Returns:
-            slots, shape (ciphertexts_in, n).
         """
         ...
 
@@ -181,14 +178,11 @@ class Layer(Protocol):
     def evaluate(
         self, weights: EncodedWeights, inputs: Sequence[Ciphertext], engine: ServerEngine, keys: EvaluationKeys
     ) -> Sequence[Ciphertext]:
-        """Return the results of the layer's circuit.
+        """Return the results of the layer's circuit: ciphertexts_out ciphertexts.
 
         Args:
             weights: from :meth:`encode_spectrum`.
             keys: Galois keys for :attr:`column_steps`.
-
-        Returns:
-            ciphertexts_out ciphertexts.
         """
         ...
 
@@ -205,13 +199,10 @@ class Layer(Protocol):
         ...
 
     def decode_output(self, slots: Residues, t: int) -> Residues:
-        """Return a share of the output from a share of the slots that were sent.
+        """Return a share of the output from a share of the slots that were sent: residues, shape (K, H', W').
 
         Args:
             slots: residues, shape (ciphertexts_out, n).
-
-        Returns:
-            residues, shape (K, H', W').
         """
         ...
 

@@ -92,13 +92,10 @@ class PlacedPiece:
 
 
 def place(layout: SpectralLayout, ring_degree: int, pieces: Sequence[Piece]) -> tuple[PlacedPiece, ...]:
-    """Return pieces in their places.
+    """Return pieces in their places, each with its plan, what it covers, and where its ciphertexts are.
 
     Args:
         pieces: cover the grid of channel groups and tiles, in order.
-
-    Returns:
-        the pieces, each with its plan, what it covers, and where its ciphertexts are.
 
     Raises:
         RuleError: they do not cover the grid of channel groups and tiles exactly once, or a lane does not fit.

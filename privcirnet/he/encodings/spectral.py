@@ -52,13 +52,10 @@ class Places(NamedTuple):
 
 
 def encode_input(layout: SpectralLayout, places: Places, x: Residues, t: int) -> Residues:
-    """Return a share of the layer's input as slots.
+    """Return a share of the layer's input as slots: shape (ciphertexts_in, n).
 
     Args:
         x: residues, shape (C, H, W).
-
-    Returns:
-        slots, shape (ciphertexts_in, n).
     """
     return cyclic.gather(_transformed(layout, x, places.cells[None], t), places.slots)
 
@@ -86,13 +83,10 @@ def weight_spectrum(layout: SpectralLayout, rows: npt.NDArray[np.integer], t: in
 
 
 def diagonal_slots(layout: SpectralLayout, placed: PlacedPiece, spectrum: Residues, product: Product) -> Residues:
-    """Return the plaintext of one product of a piece.
+    """Return the plaintext of one product of a piece: slots, shape (n,).
 
     Args:
         spectrum: see :func:`weight_spectrum`.
-
-    Returns:
-        slots, shape (n,).
     """
     plan = placed.plan
     turn = product.giant * plan.baby_steps
@@ -106,13 +100,10 @@ def diagonal_slots(layout: SpectralLayout, placed: PlacedPiece, spectrum: Residu
 
 
 def decode_output(layout: SpectralLayout, places: Places, slots: Residues, t: int) -> Residues:
-    """Return a share of the layer's output from a share of the slots that were sent.
+    """Return a share of the layer's output from a share of the slots that were sent: residues, shape (K, H', W').
 
     Args:
         slots: residues, shape (ciphertexts_out, n).
-
-    Returns:
-        residues, shape (K, H', W').
     """
     return cyclic.gather(_transformed(layout, slots, places.terms, t, inverse=True), places.outputs)
 

@@ -54,38 +54,29 @@ def pitch(shape: LinearShape) -> int:
 
 
 def join(shape: LinearShape, images: int, x: Sequence[Residues]) -> Residues:
-    """Return images as one tall image, with zeros for those that are missing.
+    """Return images as one tall image, with zeros for those that are missing: (C, H', W).
 
     Args:
         x: at most as many, (C, H, W) each.
-
-    Returns:
-        (C, H', W).
     """
     return _below(x, pitch(shape), np.zeros(tall(shape, images).input_shape, dtype=np.uint64))
 
 
 def split(shape: LinearShape, images: int, y: Residues) -> Residues:
-    """Return the results of the first images of a tall one.
+    """Return the results of the first images of a tall one: (images, K, H', W').
 
     Args:
         y: result of the tall image, (K, H', W').
-
-    Returns:
-        (images, K, H', W').
     """
     step, rows = pitch(shape) // shape.stride, shape.output_shape[1]
     return np.stack([y[:, number * step : number * step + rows] for number in range(images)])
 
 
 def repeated(shape: LinearShape, images: int, y: Integers) -> Integers:
-    """Return the same values for each image's result, as the tall image's.
+    """Return the same values for each image's result, as the tall image's: (K, H'', W'), zeros between images.
 
     Args:
         y: (K, H', W').
-
-    Returns:
-        (K, H'', W'), zeros between images.
     """
     return _below([y] * images, pitch(shape) // shape.stride, np.zeros(tall(shape, images).output_shape, y.dtype))
 

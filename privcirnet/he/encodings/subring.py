@@ -37,14 +37,11 @@ def kept(values: int, n: int) -> list[Integers]:
 
 
 def spread(values: Residues, n: int, fill: Residues | None = None) -> Residues:
-    """Return the slots of the ciphertexts that hold these values.
+    """Return the slots of the ciphertexts that hold these values: (ciphertexts, n).
 
     Args:
         values: residues, (v,).
         fill: residues, as many as there are slots in the subrings; those that hold no value take theirs. Zeros without.
-
-    Returns:
-        slots, (ciphertexts, n).
     """
     held = np.zeros(sum(sizes(values.size, n)), dtype=np.uint64) if fill is None else fill.copy()
     held[: values.size] = values
@@ -53,14 +50,11 @@ def spread(values: Residues, n: int, fill: Residues | None = None) -> Residues:
 
 
 def collect(slots: Residues, values: int, t: int) -> Residues:
-    """Return those values again from slots of which only the part in the subring has a meaning.
+    """Return those values again from slots of which only the part in the subring has a meaning: residues, (v,).
 
     Args:
         slots: residues, (ciphertexts, n).
         values: v.
-
-    Returns:
-        residues, (v,).
     """
     n, found = slots.shape[1], np.empty(values, dtype=np.uint64)
     for row, (first, size) in zip(slots, _parts(values, n), strict=True):

@@ -74,14 +74,11 @@ class ClientEngine(Protocol):
         ...
 
     def decrypt_all(self, messages: Sequence[bytes], kept: Sequence[Integers] | None = None) -> Residues:
-        """Return what :meth:`decrypt` makes of each of several replies.
+        """Return what :meth:`decrypt` makes of each of several replies: slots, shape (replies, n).
 
         Args:
             messages: the replies, at least one.
             kept: what each was made with; None: all coefficients.
-
-        Returns:
-            slots, shape (replies, n).
 
         Raises:
             RuleError: the bytes of one are not such a ciphertext.

@@ -59,11 +59,7 @@ class ReplyStock:
         return _popped(self._hidings)
 
     def masks(self, count: int) -> Residues:
-        """Return uniform slots that nothing else has used, made now as far as there are none.
-
-        Returns:
-            residues, (count, n).
-        """
+        """Return uniform slots that nothing else has used, made now as far as there are none: residues, (count, n)."""
         self._drop_copied()
         ready = [found for _ in range(count) if (found := _popped(self._masks)) is not None]
         now = sampling.uniform((count - len(ready), self._n), self._t)

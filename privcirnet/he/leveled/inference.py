@@ -68,10 +68,7 @@ class LeveledInferenceClient:
         return self.engine.encrypt_all([modular.residues(slots, m.plain_modulus) for m in self._parameters.moduli])
 
     def results(self, answer: Message) -> np.ndarray:
-        """Return the network's results.
-
-        Returns:
-            Python integers, (K,).
+        """Return the network's results: Python integers, (K,).
 
         Raises:
             RuleError: it is not such an answer, or a result is wrong.

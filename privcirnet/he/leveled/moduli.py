@@ -109,13 +109,10 @@ class LeveledParameters:
         return Parameters(self.ring_degree, bits, self.moduli[number].plain_modulus)
 
     def combined(self, residues: Sequence[Residues]) -> np.ndarray:
-        """Return signed integers from their residues.
+        """Return signed integers from their residues: Python integers of least absolute value.
 
         Args:
             residues: for each t, of the same shape.
-
-        Returns:
-            Python integers of least absolute value.
         """
         whole = self.product
         total = np.zeros(residues[0].shape, dtype=object)

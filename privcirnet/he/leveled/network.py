@@ -88,13 +88,10 @@ class LeveledNetwork:
         return int(bound.max()).bit_length() + 1
 
     def evaluate(self, image: np.ndarray) -> np.ndarray:
-        """Return the network's results, exactly.
+        """Return the network's results, exactly: Python integers, (K,).
 
         Args:
             image: integers, (C, H, W).
-
-        Returns:
-            Python integers, (K,).
 
         Raises:
             RuleError: a pixel is out of range, or the image has another shape.

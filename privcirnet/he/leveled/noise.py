@@ -83,11 +83,7 @@ class Noise:
 
 
 def noise_bits(circuit: Circuit, parameters: LeveledParameters) -> int:
-    """Return log2 of a bound on the noise of every output.
-
-    Returns:
-        bits, rounded up.
-    """
+    """Return log2 of a bound on the noise of every output: bits, rounded up."""
     levels, noise = circuit.levels_of(len(parameters.data_bits)), Noise(parameters)
     found = [noise.fresh] * circuit.inputs
     for number, step in enumerate(circuit.steps, circuit.inputs):

@@ -116,9 +116,6 @@ class PublicPlan:
         Args:
             found: integers, (K,); of a batch those of each image in turn.
 
-        Returns:
-            the same.
-
         Raises:
             WrongResult: one has more bits than the network's results: keys, parameters or the answer are foreign.
         """

@@ -86,14 +86,11 @@ class ObservedRange:
 
 
 def measured(nodes: Iterable[Node], seen: Mapping[str, ObservedRange], margin_bits: int) -> dict[str, Interval]:
-    """Return intervals from what was seen on images.
+    """Return intervals from what was seen on images: for each node by name (low, high), int64 of the node's shape.
 
     Args:
         seen: by node name.
         margin_bits: values of other images may exceed these 2^margin_bits times.
-
-    Returns:
-        for each node by name (low, high), int64 of the node's shape.
 
     Raises:
         DoesNotFit: an interval is over 2^:data:`MAX_BOUND_BITS`.

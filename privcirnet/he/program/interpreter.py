@@ -93,24 +93,18 @@ def _apply_weights(operation: op.Linear | op.Product | op.Tokens, arguments: lis
 
 
 def spread(bias: Values) -> Values:
-    """Return a bias in the shape in which it is added to (K, H, W).
+    """Return a bias in the shape in which it is added to (K, H, W): the same numbers, (K, 1, 1) or (K, H, 1).
 
     Args:
         bias: of channels, (K,), or of channels and places, (K, H).
-
-    Returns:
-        the same numbers, (K, 1, 1) or (K, H, 1).
     """
     return bias.reshape(bias.shape + (1,) * (3 - bias.ndim))
 
 
 def as_weights(x: np.ndarray, groups: int) -> np.ndarray:
-    """Return one factor of a product as the weights of the other's layer.
+    """Return one factor of a product as the weights of the other's layer: weights, shape (g B, k, 1, 1).
 
     Args:
         x: the factor, shape (g k, B, 1).
-
-    Returns:
-        weights, shape (g B, k, 1, 1).
     """
     return transpose(x, groups)[..., None]

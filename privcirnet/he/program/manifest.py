@@ -44,11 +44,7 @@ _COUNTS = {2: "two"}
 
 
 def to_dict(program: Program) -> dict[str, Any]:
-    """Return the public description of a program.
-
-    Returns:
-        plain data for JSON.
-    """
+    """Return the public description of a program: plain data for JSON."""
     nodes = [_node_to_dict(node) for node in program.nodes]
     known = program.parameters
     return {

@@ -110,14 +110,11 @@ def receive(program: Program, share: Residues, reply: bytes) -> Generator[bytes,
 
 
 def result(program: Program, share: Residues, received: Received) -> Values:
-    """Return the result from the client's share of it and what the server handed out.
+    """Return the result from the client's share of it and what the server handed out: integers of the share's shape.
 
     Args:
         program: with or without weights.
         share: the client's, residues of any shape.
-
-    Returns:
-        integers of the share's shape.
 
     Raises:
         RuleError: it is not a part of a share of that many values.

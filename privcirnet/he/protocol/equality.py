@@ -46,13 +46,10 @@ class Question:
 
 
 def answered(value: bytes, message: bytes) -> bytes:
-    """Return the answer to a question, which serves this one alone.
+    """Return the answer to a question, which serves this one alone: two points.
 
     Args:
         value: this party's bytes.
-
-    Returns:
-        two points.
 
     Raises:
         RuleError: the message is no point.

@@ -104,11 +104,7 @@ class Exchange(Protocol):
         ...
 
     def request(self, shares: ClientShares, engine: ClientEngine) -> list[bytes]:
-        """Return the client's request.
-
-        Returns:
-            ``plan.ciphertexts_up`` parts of a message.
-        """
+        """Return the client's request: ``plan.ciphertexts_up`` parts of a message."""
         ...
 
     def reply(
@@ -130,14 +126,11 @@ class Exchange(Protocol):
         ...
 
     def finish(self, shares: ClientShares, messages: list[bytes], engine: ClientEngine) -> Residues:
-        """Return the client's share of the result.
+        """Return the client's share of the result: residues of the node's shape.
 
         Args:
             shares: the client's, of the inputs, as given to :meth:`request`.
             messages: what :meth:`reply` made.
-
-        Returns:
-            residues of the node's shape.
 
         Raises:
             RuleError: the messages are not what :meth:`reply` makes.

@@ -100,13 +100,10 @@ class Online(Protocol):
     def close(
         self, layer: ClearLinear | None, kept: Kept, shares: Sequence[Residues], answer: Octets | None, t: int
     ) -> Residues:
-        """Return the server's share of the result.
+        """Return the server's share of the result: residues of the node's shape.
 
         Args:
             answer: of :meth:`answer`, from the client; None of a node that takes no round.
-
-        Returns:
-            residues of the node's shape.
 
         Raises:
             RuleError: the answer is not that many residues.

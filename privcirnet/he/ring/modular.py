@@ -77,7 +77,7 @@ def multiply(a: Residues, b: Residues, t: int) -> Residues:
 
 
 def matmul(a: Residues, b: Residues, t: int) -> Residues:
-    """Return the matrix product mod t, exactly, by products of floats.
+    """Return the matrix product mod t, exactly, by products of floats: residues, shape (..., m, n).
 
     Numbers are split in three parts of 21 bits: a sum of three times 2^9 products of two parts is under 2^53.
 
@@ -85,9 +85,6 @@ def matmul(a: Residues, b: Residues, t: int) -> Residues:
         a: residues, shape (..., m, k).
         b: residues, shape (..., k, n).
         t: modulus under 2^61.
-
-    Returns:
-        residues, shape (..., m, n).
 
     >>> t = (1 << 60) - 93
     >>> matmul(np.uint64([[t - 1, 2]]), np.uint64([[3], [t - 5]]), t).tolist() == [[t - 13]]

@@ -29,14 +29,11 @@ def interpolated(function: Callable[[Any], Any], degree: int) -> Reals:
 
 
 def divided(coefficients: Reals, giant: int) -> tuple[Reals, Reals]:
-    """Return (q, r) with a polynomial equal to q T_g + r.
+    """Return (q, r) with a polynomial equal to q T_g + r: shapes (degree - g + 1,) and (g,).
 
     Args:
         coefficients: of the polynomial, of degree g to 2 g - 1.
         giant: g.
-
-    Returns:
-        shapes (degree - g + 1,) and (g,).
     """
     above, rest = coefficients[giant:], coefficients[:giant].copy()
     rest[giant - above.size + 1 :] -= above[:0:-1]  # 2 T_g T_i = T_(g + i) + T_(g - i)

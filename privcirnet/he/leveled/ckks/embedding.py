@@ -21,13 +21,10 @@ Slots = npt.NDArray[np.complex128]
 
 
 def to_slots(coefficients: npt.ArrayLike) -> Slots:
-    """Return the values of real polynomials.
+    """Return the values of real polynomials: slots, shape (..., n / 2).
 
     Args:
         coefficients: shape (..., n), n a power of two, at least 2.
-
-    Returns:
-        slots, shape (..., n / 2).
     """
     f = np.asarray(coefficients, dtype=np.float64)
     twist, order = _constants(f.shape[-1])
@@ -36,13 +33,10 @@ def to_slots(coefficients: npt.ArrayLike) -> Slots:
 
 
 def to_coefficients(slots: npt.ArrayLike) -> Reals:
-    """Return the real polynomials with given values.
+    """Return the real polynomials with given values: coefficients, shape (..., n).
 
     Args:
         slots: shape (..., n / 2).
-
-    Returns:
-        coefficients, shape (..., n).
     """
     values = np.asarray(slots, dtype=np.complex128)
     twist, order = _constants(2 * values.shape[-1])

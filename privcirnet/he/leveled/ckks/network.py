@@ -46,13 +46,10 @@ class Layer:
             raise RuleError(rule, got=got, remedy=remedy)
 
     def __call__(self, maps: Reals) -> Reals:
-        """Return the convolution of maps.
+        """Return the convolution of maps: shape (N, K, H / stride, H / stride).
 
         Args:
             maps: shape (N, C, H, H).
-
-        Returns:
-            shape (N, K, H / stride, H / stride).
         """
         f, step, size = self.weights.shape[2], self.stride, maps.shape[2]
         padded = np.pad(maps, ((0, 0), (0, 0), (f // 2, f // 2), (f // 2, f // 2)))
