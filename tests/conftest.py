@@ -4,7 +4,9 @@ import os
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+import fcntl
 import resource
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -40,10 +42,55 @@ def subprocess_python():
 
 
 @pytest.fixture(scope="session")
-def image_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder for decoded image archives, which all processes of this run share."""
+def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that all processes of this run share."""
     base = tmp_path_factory.getbasetemp()
-    return (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "images"
+    return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+
+@pytest.fixture(scope="session")
+def image_cache(run_folder: Path) -> Path:
+    """For decoded image archives."""
+    return run_folder / "images"
+
+
+@pytest.fixture(scope="session")
+def once(run_folder: Path) -> Callable[[str, Callable[[Path], None]], Path]:
+    """A function from a name and what fills a folder to that folder: filled once a run, by whichever process is first.
+
+    It is for reading. A test that changes something copies it.
+    """
+
+    def filled(name: str, fill: Callable[[Path], None]) -> Path:
+        folder, done = run_folder / name, run_folder / f"{name}.done"
+        with (run_folder / f"{name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not done.exists():
+                shutil.rmtree(folder, ignore_errors=True)
+                folder.mkdir()
+                fill(folder)
+                done.touch()
+        return folder
+
+    return filled
+
+
+@pytest.fixture(scope="session")
+def digits_chain(once) -> Path:
+    """The folders of a short chain on the digits, from train to infer, and its report."""
+    from tests.scripts import chain
+
+    return once("digits", chain)
+
+
+@pytest.fixture(scope="session")
+def small_program(once) -> Path:
+    """The folder of a program that uses every kind of operation, with encoded plaintexts."""
+    from privcirnet.artifact import write_program
+    from tests.he.networks import network
+
+    facts = {"classes": ["a", "b"], "counts": {2: 1, 10: 0.1}}
+    return once("small", lambda folder: write_program(folder / "program", network(), facts, full=True)) / "program"
 
 
 @pytest.fixture

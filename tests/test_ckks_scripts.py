@@ -5,15 +5,14 @@ import re
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
 from privcirnet.artifact.ckks import read_ckks
 from tests.artifact.samples import contents
-from tests.test_scripts import FORMATS, call, refused
+from tests.conftest import ROOT
+from tests.scripts import FORMATS, call, refused
 
-ROOT = Path(__file__).parents[1]
 SMALL = ("model=resnet20_cifar", *(f"+model.arguments.{a}" for a in ("activation=aespa", "width=4", "blocks=1")))
 
 
@@ -108,9 +107,8 @@ def test_a_search_knows_the_family(root, monkeypatch, capsys):
     assert "no block size is faster" in capsys.readouterr().out
 
 
-def test_what_is_no_ckks_network_is_refused(root, monkeypatch, capsys, tmp_path):
-    call(monkeypatch, "train", f"root={tmp_path}", "recipe.epochs=1")
-    given = f"root={tmp_path}", f"init={tmp_path}/train", "mode=leveled", "leveled.scheme=ckks"
+def test_what_is_no_ckks_network_is_refused(digits_chain, monkeypatch, capsys, tmp_path):
+    given = f"root={tmp_path}", f"init={digits_chain}/train", "mode=leveled", "leveled.scheme=ckks"
     assert "a network in CKKS must have" in refused(monkeypatch, capsys, "export", *given)
     assert not (tmp_path / "export").exists()
 

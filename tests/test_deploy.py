@@ -16,7 +16,6 @@ from pathlib import Path
 
 import pytest
 
-from privcirnet.artifact import write_program
 from privcirnet.he.protocol.session import run
 from privcirnet.service.access import ClientAccess
 from privcirnet.service.address import parse_address
@@ -73,10 +72,10 @@ def perform(root: Path, words: list[str]) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def mount(root: Path, *names: str) -> tuple[list[str], Path]:
+def mount(root: Path, small_program: Path, *names: str) -> tuple[list[str], Path]:
     """Put a program and certificates where the settings want them: (settings that say where, the client's folder)."""
     program, tls, state = (root / name[1:] for name in names)
-    write_program(program, network(), {})
+    shutil.copytree(small_program, program)
     server, client = make_trial(root / "trial", ["127.0.0.1"])
     shutil.copytree(server, tls)
     return [f"program={program}", f"tls={tls}", f"state={state}"], client
@@ -109,10 +108,10 @@ def serve_and_ask(root: Path, command: list[str], client: Path, site: Path) -> l
 
 
 @pytest.mark.slow
-def test_the_containers_steps(installed):
+def test_the_containers_steps(installed, small_program):
     steps = dict(instructions("Containerfile"))
     entry = [word.replace("/etc/", f"{installed}/etc/") for word in json.loads(steps["ENTRYPOINT"])]
-    settings, client = mount(installed, "/program", "/tls", "/state/clients")
+    settings, client = mount(installed, small_program, "/program", "/tls", "/state/clients")
     command = [str(installed / "bin" / entry[0]), *entry[1:], *settings, *TRIAL]
     log = serve_and_ask(installed, command, client, installed / "etc" / "privcirnet" / "site" / "container.yaml")
     assert [line["event"] for line in log][-1] == "stopped"
@@ -122,14 +121,14 @@ def test_the_containers_steps(installed):
 
 
 @pytest.mark.slow
-def test_the_systemd_unit(installed, tmp_path):
+def test_the_systemd_unit(installed, small_program, tmp_path):
     """Its commands, with the paths of the empty directory; systemd itself checks the file where it is installed."""
     (start,), (reload,), (stop,) = unit("ExecStart"), unit("ExecReload"), unit("KillSignal")
     assert ("-HUP" in reload, stop) == (True, "SIGTERM")
     words = [
         word.replace("/opt/privcirnet", str(installed)).replace("/etc/", f"{installed}/etc/") for word in start.split()
     ]
-    settings, client = mount(tmp_path, "/program", "/tls", "/state")
+    settings, client = mount(tmp_path, small_program, "/program", "/tls", "/state")
     site = installed / "etc" / "privcirnet" / "site" / f"{words[-1].split('=')[1]}.yaml"
     assert serve_and_ask(tmp_path, [*words, *settings, *TRIAL], client, site)[-1]["event"] == "stopped"
     if shutil.which("systemd-analyze"):

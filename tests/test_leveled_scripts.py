@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests.artifact.samples import contents
-from tests.test_scripts import call, refused
+from tests.scripts import call, refused
 
 
 @pytest.fixture(scope="module")

@@ -6,6 +6,7 @@ They run in one folder, in the order of the table, because some read what one be
 import io
 import json
 import re
+import shutil
 import sys
 import types
 from contextlib import redirect_stdout
@@ -13,13 +14,7 @@ from pathlib import Path
 
 import matplotlib as mpl
 import pytest
-import torch
 
-from privcirnet.artifact import write_checkpoint
-from privcirnet.config import ModelConfig, QuantConfig, RecipeConfig
-from privcirnet.data import load
-from privcirnet.training import stages
-from privcirnet.training.network import checkpoint_of
 from tests.conftest import ROOT
 
 SHRUNK = {
@@ -59,12 +54,10 @@ def shrunk(sources: list[str], replacements: list[tuple[str, str]]) -> list[str]
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory) -> Path:
+def folder(tmp_path_factory, digits_chain) -> Path:
     """Where the notebooks run, with what train.py leaves."""
     folder = tmp_path_factory.mktemp("notebooks")
-    torch.manual_seed(0)
-    start = stages.begin(RecipeConfig(), QuantConfig(), ModelConfig(), load("digits"))
-    write_checkpoint(folder / "outputs" / "train" / "checkpoint.safetensors", checkpoint_of(start, "train"))
+    shutil.copytree(digits_chain / "train", folder / "outputs" / "train")
     return folder
 
 

@@ -1,7 +1,6 @@
 """serve.py and infer.py server= as a user runs them: two commands, two processes, gRPC on loopback, plain and TLS."""
 
 import dataclasses
-import json
 import re
 import signal
 import subprocess
@@ -10,35 +9,19 @@ import time
 
 import numpy as np
 import pytest
-import torch
 
-from privcirnet.artifact import write_checkpoint, write_program
-from privcirnet.config import HEConfig, ModelConfig, QuantConfig, RecipeConfig
 from privcirnet.data import load
-from privcirnet.pipeline.export import lower_for
 from privcirnet.pipeline.infer import infer
 from privcirnet.service.client import ServiceClient
-from privcirnet.training import stages
-from privcirnet.training.network import checkpoint_of
 from tests.conftest import ROOT
-from tests.test_scripts import call, documented, refused, summary
+from tests.scripts import call, documented, refused, summary
 
 IMAGES = 2
 
 
 @pytest.fixture(scope="module")
-def root(tmp_path_factory):
-    """A digits network with random weights, exported."""
-    folder, data = tmp_path_factory.mktemp("outputs"), load("digits")
-    torch.manual_seed(0)
-    start = stages.begin(RecipeConfig(), QuantConfig(), ModelConfig(), data)
-    write_checkpoint(folder / "finetune" / "checkpoint.safetensors", checkpoint_of(start, "train"))
-    recipe = RecipeConfig(stage="qat", init=str(folder / "finetune"))
-    network = stages.begin(recipe, QuantConfig(), ModelConfig(), data).model
-    lowered, _ = lower_for(HEConfig(profile="counted"), network, data)
-    (folder / "export").mkdir()
-    write_program(folder / "export" / "program", lowered.program, {})
-    return folder
+def root(digits_chain):
+    return digits_chain
 
 
 @pytest.fixture(scope="module")
@@ -74,11 +57,12 @@ def test_the_server_says_what_a_client_needs(server):
 
 
 @pytest.fixture(scope="module")
-def audited(root):
+def audited(root, tmp_path_factory):
     """Two processes and the audit of one."""
+    out = tmp_path_factory.mktemp("audited")
     with pytest.MonkeyPatch.context() as patch:
-        call(patch, "infer", f"root={root}", f"images={IMAGES}", "processes=2")
-    return summary(root, "infer")
+        call(patch, "infer", f"root={root}", f"images={IMAGES}", "processes=2", f"out={out}")
+    return summary(out)
 
 
 @pytest.mark.slow
@@ -89,13 +73,12 @@ def test_two_processes_are_exact(audited):
     assert min(audited["memory"].values()) > 1e7
 
 
-def test_a_client_alone_gets_the_same_result_without_the_program(root, server, audited, monkeypatch, capsys):
+def test_a_client_alone_gets_the_same_result_without_the_program(root, server, audited, tmp_path, monkeypatch, capsys):
     """Up to truncations; it is not even told where the program is."""
-    out = root / "elsewhere"
-    settings = f"images={IMAGES}", f"root={out}", f"reference={root / 'finetune'}"
+    settings = f"images={IMAGES}", f"root={tmp_path}", f"reference={root / 'finetune'}"
     call(monkeypatch, "infer", f"server={server[1]}", *settings)
     server[3].append(IMAGES)
-    found = summary(out, "client")
+    found = summary(tmp_path, "client")
     assert set(found) == documented("infer server=")
     assert set(found["layers"][0]) == documented("infer server= layers")
     for name in ("rounds", "bytes_up", "bytes_down", "bytes_keys", "top1_float", "images"):
@@ -111,7 +94,7 @@ def test_a_client_alone_gets_the_same_result_without_the_program(root, server, a
 
 def test_a_client_without_a_reference(root, server, monkeypatch, tmp_path):
     call(monkeypatch, "infer", f"server={server[1]}", "images=1", "reference=", f"out={tmp_path}")
-    found = json.loads((tmp_path / "summary.json").read_text())
+    found = summary(tmp_path)
     assert found["top1_float"] is None
     assert "float" not in found["predictions"][0]
 
@@ -122,7 +105,7 @@ def test_a_client_finds_what_it_prepared(server, monkeypatch, capsys, tmp_path):
     for images, prepare in ((1, 3), (2, 3), (1, 0)):
         settings = f"images={images}", f"prepare={prepare}", f"prepared_folder={folder}", f"out={tmp_path / 'out'}"
         call(monkeypatch, "infer", f"server={server[1]}", "reference=", *settings)
-        found.append(json.loads((tmp_path / "out" / "summary.json").read_text()))
+        found.append(summary(tmp_path, "out"))
     first, second, third = found
     assert [run["prepared"] for run in found] == [1, 2, 0]
     assert [run["bytes_keys"] > 0 for run in found] == [True, False, True]

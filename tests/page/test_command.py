@@ -18,8 +18,8 @@ from privcirnet.service.programs import Catalogue, Offer
 from privcirnet.service.server import Service
 from tests.conftest import ROOT
 from tests.page import samples
+from tests.scripts import refused
 from tests.service.running import until
-from tests.test_scripts import refused
 
 
 @pytest.fixture(scope="module")

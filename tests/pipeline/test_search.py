@@ -26,12 +26,8 @@ DATA = load("digits")
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    root = tmp_path_factory.mktemp("outputs")
-    torch.manual_seed(0)
-    start = stages.begin(RecipeConfig(), QuantConfig(), ModelConfig(), DATA)
-    write_checkpoint(root / "checkpoint.safetensors", checkpoint_of(start, "train"))
-    return root
+def run(digits_chain):
+    return digits_chain / "train"
 
 
 def config(run, **changes) -> SearchConfig:
