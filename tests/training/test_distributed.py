@@ -1,6 +1,8 @@
 """Two processes on the CPU give what one gives, in float64 up to the rounding of sums in another order."""
 
 import dataclasses
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -22,8 +24,6 @@ from privcirnet.training.loop import EpochProgress, fit
 from tests.blocksizes.test_fisher import NAMES, loader, small
 from tests.training.runs import bars, without_times
 
-pytestmark = pytest.mark.slow
-
 TOLERANCE = 1e-11
 """Relative to the largest weight. A rounding is 1e-16; some thirty steps add up and amplify them, to 2e-14 here."""
 PROCESSES = 2
@@ -36,9 +36,14 @@ class Exact(ImageData):
         return super().real(images).double()
 
 
-DATA = Exact(*bars(97, 1), *bars(41, 2), log_step=-4, levels=15, classes=("column", "row"))
+def images(count: int, tests: int) -> Exact:
+    return Exact(*bars(count, 1), *bars(tests, 2), log_step=-4, levels=15, classes=("column", "row"))
+
+
+DATA, FEW = images(97, 41), images(22, 5)
 UNEVEN = RecipeConfig(epochs=3, batch_size=15, optimizer="sgd", learning_rate=0.05, weight_decay=0.01)
 """Batches of 15 images and a last one of 7."""
+ONCE = dataclasses.replace(UNEVEN, epochs=1)
 EMPTY = dataclasses.replace(UNEVEN, batch_size=16)
 """The last batch is one image: the second process has none."""
 CHANGED = dataclasses.replace(
@@ -91,10 +96,10 @@ CASES = {
 }
 
 
-def trained(build, recipe: RecipeConfig, **options) -> dict:
+def trained(build, recipe: RecipeConfig, data: ImageData = DATA, **options) -> dict:
     model, teacher = build(), with_batch_norm().eval() if recipe.distillation else None
-    before = accuracy(model, DATA)
-    history = without_times(fit(model, DATA, recipe, 3, teacher, **options))
+    before = accuracy(model, data)
+    history = without_times(fit(model, data, recipe, 3, teacher, **options))
     return {"history": history, "state": model.state_dict(), "before": before}
 
 
@@ -127,19 +132,34 @@ def fisher_of_some() -> list[dict]:
     return [found, {"progress": done}]
 
 
-def work(rank: int, folder: Path) -> None:
-    """What each process does."""
+@contextmanager
+def together(rank: int, folder: Path) -> Iterator[None]:
+    """This process is one of two that meet in a folder."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo", f"file://{folder}/meet", rank=rank, world_size=PROCESSES)
-    found = {name: trained(*case) for name, case in CASES.items()}
-    found["resumed"] = resumed(folder)
-    found["chance"] = distributed.rows(torch.get_rng_state())
-    found["fisher"] = fisher_of_some()
-    found["from first"] = distributed.from_first(lambda: rank + 5)
-    found["shares"] = [distributed.share(torch.arange(count)).tolist() for count in (0, 1, 5)]
-    found["refused"] = refused()
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
+
+
+def work(rank: int, folder: Path) -> None:
+    """What each process does."""
+    with together(rank, folder):
+        found = {name: trained(*case) for name, case in CASES.items()}
+        found["resumed"] = resumed(folder)
+        found["chance"] = distributed.rows(torch.get_rng_state())
+        found["fisher"] = fisher_of_some()
+        found["from first"] = distributed.from_first(lambda: rank + 5)
+        found["shares"] = [distributed.share(torch.arange(count)).tolist() for count in (0, 1, 5)]
+        found["refused"] = refused()
     torch.save(found, folder / f"{rank}.pt")
-    dist.destroy_process_group()
+
+
+def follow(_: int, folder: Path) -> None:
+    """What the second process does where the test itself is the first."""
+    with together(1, folder):
+        trained(with_batch_norm, ONCE, FEW)
 
 
 @pytest.fixture(scope="module")
@@ -150,20 +170,37 @@ def found(tmp_path_factory) -> list[dict]:
     return [torch.load(folder / f"{rank}.pt") for rank in range(PROCESSES)]
 
 
+def assert_same_weights(state: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
+    assert state.keys() == expected.keys()
+    size = max(value.abs().max() for value in expected.values() if value.is_floating_point())
+    for name, value in expected.items():
+        torch.testing.assert_close(state[name], value, rtol=0, atol=TOLERANCE * size.item(), msg=name)
+
+
+def test_an_epoch_of_uneven_shares_gives_the_weights_of_one_process(tmp_path):
+    """Quickly: this process is the first of two. Of 15 and 7 images it has 8 and 4."""
+    second = spawn(follow, (tmp_path,), nprocs=1, join=False)
+    expected = trained(with_batch_norm, ONCE, FEW)
+    with together(0, tmp_path):
+        found = trained(with_batch_norm, ONCE, FEW)
+    second.join()
+    assert_same_weights(found["state"], expected["state"])
+    assert found["history"] == [pytest.approx(entry, rel=TOLERANCE) for entry in expected["history"]]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_weights_are_those_of_one_process(found, case):
     expected, (first, second) = trained(*CASES[case]), (f[case] for f in found)
-    assert first["state"].keys() == expected["state"].keys()
     assert all(torch.equal(first["state"][name], value) for name, value in second["state"].items())
-    size = max(value.abs().max() for name, value in expected["state"].items() if value.is_floating_point())
-    for name, value in expected["state"].items():
-        torch.testing.assert_close(first["state"][name], value, rtol=0, atol=TOLERANCE * size.item(), msg=name)
+    assert_same_weights(first["state"], expected["state"])
     assert first["before"] == second["before"] == expected["before"]
     for entries in zip(first["history"], second["history"], expected["history"], strict=True):
         assert entries[0] == entries[1]
         assert entries[0] == pytest.approx(entries[2], rel=TOLERANCE)
 
 
+@pytest.mark.slow
 def test_a_resumed_run_is_the_uninterrupted_one_bit_for_bit(found):
     """Dropout included, which each process draws for itself."""
     for process in found:
@@ -173,6 +210,7 @@ def test_a_resumed_run_is_the_uninterrupted_one_bit_for_bit(found):
         assert not torch.equal(*process["chance"])
 
 
+@pytest.mark.slow
 def test_fisher_information_is_that_of_one_process(found):
     expected, _ = fisher_of_some()
     for process in found:
@@ -182,11 +220,13 @@ def test_fisher_information_is_that_of_one_process(found):
             torch.testing.assert_close(fisher[name], expected[name], rtol=1e-12, atol=0)
 
 
+@pytest.mark.slow
 def test_shares_and_what_the_first_makes(found):
     assert [process["from first"] for process in found] == [5, 5]
     assert [process["shares"] for process in found] == [[[], [0], [0, 1, 2]], [[], [], [3, 4]]]
 
 
+@pytest.mark.slow
 def test_other_batch_norms_are_refused(found):
     for process in found:
         assert process["refused"].startswith("batch norms over several processes must be BatchNorm2d: got BatchNorm1d;")
