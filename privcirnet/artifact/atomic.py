@@ -89,9 +89,12 @@ def _make(folder: Path) -> None:
 
 
 def _to_disk(path: Path) -> None:
-    """Wait until a file is on the disk: only then may it take the place of another."""
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
+    """Wait until a file, or a folder's names, are on the disk: only then may it take the place of another."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 @contextmanager
@@ -115,10 +118,13 @@ def replacing_folder(folder: Path) -> Iterator[Path]:
         old = draft.with_name(f"{draft.name}.old")
         try:
             yield draft
+            for path in (*draft.rglob("*"), draft):
+                _to_disk(path)
             draft.chmod(0o755)
             if folder.exists():
                 folder.replace(old)
             draft.replace(folder)
+            _to_disk(folder.parent)
         finally:
             if old.exists() and not folder.exists():
                 old.replace(folder)

@@ -100,7 +100,7 @@ def appending(path: Path) -> Write:
     A line that the disk took in part ends where it was cut; the next one is whole again.
 
     Returns:
-        the function; it raises OSError unless the whole line is in the file.
+        the function; it raises OSError unless the whole line is on the disk.
     """
     path.touch(0o600)
     path.chmod(0o600)
@@ -113,6 +113,7 @@ def appending(path: Path) -> Write:
             data = b"\n" * cut + line.encode() + b"\n"
             if os.write(file, data) < len(data):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+            os.fsync(file)
         finally:
             os.close(file)
 

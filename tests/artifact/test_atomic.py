@@ -168,3 +168,26 @@ def test_a_file_is_on_the_disk_before_it_takes_anothers_place(tmp_path, monkeypa
         number = Path(draft).stat().st_ino
     assert seen == [(number, b"old")]
     assert whole.read_bytes() == b"new"
+
+
+def test_a_folder_is_on_the_disk_before_it_takes_anothers_place_and_there_before_the_other_goes(tmp_path, monkeypatch):
+    """Else a power cut leaves a program with empty files, or none."""
+    whole, fsync, seen = tmp_path / "whole", os.fsync, list[tuple[int, bytes, int]]()
+    whole.mkdir()
+    (whole / "file").write_bytes(b"old")
+
+    def confirmed(handle: int) -> None:
+        seen.append((os.fstat(handle).st_ino, (whole / "file").read_bytes(), len(list(tmp_path.iterdir()))))
+        fsync(handle)
+
+    monkeypatch.setattr(os, "fsync", confirmed)
+    with replacing_folder(whole) as draft:
+        (draft / "inner").mkdir()
+        for name in ("file", "inner/file"):
+            (draft / name).write_bytes(b"new")
+        due = {path.stat().st_ino for path in (draft, *draft.rglob("*"))}
+    *before, after = seen
+    assert {number for number, *_ in before} == due
+    assert {(content, folders) for _, content, folders in before} == {(b"old", 2)}
+    assert after == (tmp_path.stat().st_ino, b"new", 2)
+    assert contents(tmp_path) == {"whole/file": b"new", "whole/inner/file": b"new"}

@@ -1,6 +1,8 @@
 """What cannot be counted or audited, because a disk is full, is not answered either; the log and a metric say so."""
 
+import errno
 import json
+import os
 import sqlite3
 import stat
 from contextlib import closing
@@ -148,6 +150,20 @@ def test_an_audit_log_on_a_full_disk(tmp_path, file_limit):
     file_limit(1 << 30)
     append('{"event": "three"}')
     assert path.read_text() == '{"event": "one"}\n{"eve\n{"event": "three"}\n'
+
+
+def test_an_audit_log_whose_disk_does_not_confirm_a_line(tmp_path, monkeypatch):
+    """The system takes bytes into memory, and may learn later that there is no room, or lose them with its power."""
+    path = tmp_path / "audit.jsonl"
+    append = appending(path)
+
+    def broken(file: int) -> None:
+        assert os.fstat(file).st_size == len("one\n")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", broken)
+    with pytest.raises(OSError, match="No space left on device"):
+        append("one")
 
 
 def test_an_audit_log_that_is_rotated(tmp_path):
