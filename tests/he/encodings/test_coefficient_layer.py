@@ -7,16 +7,17 @@ from hypothesis import strategies as st
 
 from privcirnet.errors import RuleError
 from privcirnet.he.encodings.coefficient_layer import CoefficientLayer
+from privcirnet.he.encodings.coefficient_layout import grids
 from privcirnet.he.encodings.integer import expand_rows
 from privcirnet.he.encodings.layer import layer_bytes
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.params.noise import check_noise, fitting_plain_bits
 from privcirnet.he.params.parameters import NARROW_COEFFICIENT_BITS, NARROW_RING_DEGREE, Parameters, choose
 from privcirnet.he.params.sizes import reply_bits
-from privcirnet.he.ring import batching, modular, sampling
+from privcirnet.he.ring import batching
 from tests.he.exchange import random_rows
 from tests.he.grouped import Exchange, random_input, random_weights, shapes, slow_grouped
-from tests.he.insecure import insecure_parameters
+from tests.he.insecure import INSECURE_RING_DEGREES, insecure_parameters
 from tests.he.protocol.uniformity import LIMIT, REPLIES, pairwise, worst_chi_square
 
 ENCODINGS = ("cheetah", "falcon")
@@ -33,6 +34,39 @@ def largest_t(layer: CoefficientLayer) -> Parameters:
     return narrow(fitting_plain_bits(NARROW_COEFFICIENT_BITS, layer.noise_bits(narrow(20))))
 
 
+@given(
+    st.one_of(shapes(), shapes(1, 16), shapes(20, 1, 9)),
+    st.sampled_from(ENCODINGS),
+    st.sampled_from(INSECURE_RING_DEGREES),
+)
+def test_a_layer_equals_direct_sums(shape: LinearShape, encoding: str, n: int) -> None:
+    """Groups, dense layers and single channels; where no window fits the ring that is said."""
+    layer = CoefficientLayer(shape, 1, n, encoding)
+    if grids(shape, n):
+        assert_exact(layer)
+    else:
+        with pytest.raises(RuleError, match=f"window must fit one polynomial: got kernel {shape.kernel}"):
+            _ = layer.placement
+
+
+def assert_exact(layer: CoefficientLayer) -> None:
+    weight, x = random_weights(layer.shape), random_input(layer.shape)
+    exchange = Exchange(layer, weight, insecure_parameters(layer.ring_degree))
+    assert (exchange.run(x) == slow_grouped(layer.shape, weight, x)).all()
+    assert exchange.server.counts["pmult"] <= layer.pmults
+    assert exchange.server.counts["rotate"] == layer.rotations == 0
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+@pytest.mark.parametrize(("height", "width"), [(30, 11), (11, 30), (64, 64)])
+@pytest.mark.parametrize(("kernel", "stride"), [(1, 1), (3, 1), (7, 1)])
+def test_maps_larger_than_a_ciphertext(encoding: str, height: int, width: int, kernel: int, stride: int) -> None:
+    groups = 2 if encoding == "falcon" else 1
+    layer = CoefficientLayer(LinearShape(height, width, 2, 4, kernel, stride, kernel // 2, groups), 1, 256, encoding)
+    assert layer.placement.grid.tiles > 1
+    assert_exact(layer)
+
+
 def test_falcon_s_layer_at_the_paper_s_size() -> None:
     """(14, 14, 576, 3), "same", n = 4096, flooded: the paper reports 8.98 MB without flooding."""
     layer = CoefficientLayer(DEPTHWISE, 1, 4096, "falcon")
@@ -40,15 +74,10 @@ def test_falcon_s_layer_at_the_paper_s_size() -> None:
     assert parameters.plain_bits == 30
     check_noise(parameters, layer.noise_bits(parameters), "conv1")
     assert all((np.diff(kept) > 0).all() for kept in layer.kept), "filters stand in another order than outputs"
-    weight, x = random_weights(DEPTHWISE), random_input(DEPTHWISE)
-    exchange = Exchange(layer, weight, parameters, "tenseal")
-    assert (exchange.run(x) == slow_grouped(DEPTHWISE, weight, x)).all()
-    assert (
-        exchange.sent
-        == layer_bytes(layer, parameters.coefficient_bits, parameters.plain_bits)
-        == (96 * (12 * 4096 + 64), 96 * (4096 * 40 + 6 * 196 * 35) // 8)
+    assert layer_bytes(layer, parameters.coefficient_bits, 30) == (
+        96 * (12 * 4096 + 64),
+        96 * (4096 * 40 + 6 * 196 * 35) // 8,
     )
-    assert sum(exchange.sent) == 7_184_736
 
 
 @pytest.mark.slow
@@ -59,7 +88,6 @@ def test_falcon_s_layer_at_the_paper_s_size() -> None:
         (LinearShape(7, 9, 48, 96, 5, 2, 2, 24), "falcon"),
         (LinearShape(16, 16, 16, 20, 3, 1, 1), "cheetah"),
         (LinearShape(90, 70, 3, 5, 7, 2, 3), "cheetah"),
-        (LinearShape.gemm(64, 48, 60), "cheetah"),
     ],
     ids=str,
 )
@@ -177,49 +205,15 @@ def test_zero_weights_are_skipped_and_dead_outputs_named() -> None:
     assert sum(plaintext is not None for plaintext in exchange.weights) < len(layer.placement.factors)
     assert (exchange.run(x) == slow_grouped(shape, weight, x)).all()
     weight[1] = 0
-    with pytest.raises(RuleError, match=r"needs a weight that is not zero: got layer conv1, sums \[1\];"):
+    with pytest.raises(RuleError, match=r"not zero: got layer conv1, sums \[1\]"):
         Exchange(layer, weight, parameters)
 
 
 def test_weights_beyond_the_bound_are_refused() -> None:
     weight = random_weights(SMALL)
     weight[0, 0, 0, 0] = -129
-    with pytest.raises(RuleError, match=r"weights must have 8 bits, .*: got 129; raise weight_bits or"):
+    with pytest.raises(RuleError, match=r"weights must have 8 bits, .*: got 129"):
         Exchange(CoefficientLayer(SMALL, 1, 128, "cheetah"), weight, insecure_parameters(128))
     nine = CoefficientLayer(SMALL, 1, 128, "cheetah", weight_bits=9)
     x = random_input(SMALL)
     assert (Exchange(nine, weight, insecure_parameters(128)).run(x) == slow_grouped(SMALL, weight, x)).all()
-
-
-def test_unknown_encodings_and_block_sizes_are_refused() -> None:
-    with pytest.raises(RuleError, match="got 'iron'; use one of cheetah, falcon"):
-        CoefficientLayer(SMALL, 1, 128, "iron")
-    for b in (0, 2):
-        with pytest.raises(RuleError, match=rf"block size must divide .*: got {b} for \(1, 1\)"):
-            CoefficientLayer(SMALL, b, 128, "falcon")
-
-
-def test_what_a_program_asks_of_a_layer() -> None:
-    layer = CoefficientLayer(SMALL, 1, 128, "falcon")
-    assert (layer.rotations, layer.column_steps, layer.transform_lengths) == (0, set(), {1})
-    assert layer == CoefficientLayer(SMALL, 1, 128, "falcon")
-    assert hash(layer) == hash(CoefficientLayer(SMALL, 1, 128, "falcon"))
-
-
-def test_values_up_to_half_the_modulus() -> None:
-    parameters = narrow(28)
-    half = parameters.plain_modulus // 2
-    weight, x = np.zeros((4, 1, 3, 3), dtype=np.int64), np.zeros(SMALL.input_shape, dtype=np.int64)
-    weight[:, 0, 1, 1] = 1
-    x[0], x[1] = half, -half
-    result = Exchange(CoefficientLayer(SMALL, 1, 4096, "falcon"), weight, parameters, "tenseal").run(x)
-    assert (result == x).all()
-    assert (modular.centered(modular.residues(result, parameters.plain_modulus), parameters.plain_modulus) == x).all()
-
-
-def test_shares_of_an_input_add_up() -> None:
-    """Encoding is linear: the client's and the server's shares may be encoded apart."""
-    layer, t = CoefficientLayer(SMALL, 1, 128, "cheetah"), insecure_parameters(128).plain_modulus
-    first, second = (sampling.uniform(SMALL.input_shape, t) for _ in range(2))
-    apart = modular.add(layer.encode_input(first, t), layer.encode_input(second, t), t)
-    assert (apart == layer.encode_input(modular.add(first, second, t), t)).all()

@@ -59,15 +59,3 @@ def test_a_layer_is_its_fields(layer: Layer) -> None:
     assert hash(again) == hash(layer)
     with pytest.raises(AttributeError, match="cannot assign"):
         layer.block_size = 1
-
-
-def test_choices_tell_layers_apart() -> None:
-    assert LAYERS["cirencode"].choices == {
-        "tile": "4x4",
-        "pieces": "3",
-        "lanes": "4",
-        "copies": "1",
-        "B": "1x1",
-        "sums": "folds on shares",
-    }
-    assert LAYERS["cheetah"].choices == {}

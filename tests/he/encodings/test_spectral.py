@@ -1,5 +1,4 @@
 import numpy as np
-import pytest
 
 from privcirnet.he.encodings import spectral
 from privcirnet.he.encodings.integer import expand_rows
@@ -9,22 +8,8 @@ from privcirnet.he.engines import cyclic
 from privcirnet.he.ring import modular
 from tests.he.exchange import random_rows
 from tests.he.insecure import insecure_parameters
-from tests.he.layers import paper_layer
 
 N = 256
-
-
-@pytest.mark.parametrize("b", [2, 4, 8])
-def test_spectrum_is_b_times_smaller(b: int) -> None:
-    shape = LinearShape(4, 4, 32, 16, 3, 1, 1, groups=2)
-    t = insecure_parameters(N, {b, 5}).plain_modulus
-    sizes = {}
-    for size in (1, b):
-        layout = SpectralLayout.whole(shape, size)
-        spectrum = spectral.weight_spectrum(layout, random_rows(shape, size), t)
-        assert spectrum.shape == layout.spectrum_shape == (2, 8 // size, 16 // size, size, 5, 5)
-        sizes[size] = spectrum.size
-    assert sizes[1] == b * sizes[b]
 
 
 def test_spectrum_is_the_transform_of_the_circulant_kernel() -> None:
@@ -49,18 +34,3 @@ def test_spectrum_is_the_transform_of_the_circulant_kernel() -> None:
         for axis in range(3):
             expected = cyclic.cyclic(expected, axis, t)
         assert (spectrum[0, p] == expected).all()
-
-
-def test_block_size_1_with_a_kernel_is_neujeans() -> None:
-    """The image axes only are transformed; a kernel with one tap in the middle has a flat spectrum."""
-    shape = LinearShape(4, 6, 2, 3, 3, 1, 1)
-    layout = SpectralLayout.whole(shape, 1)
-    assert layout.transformed_axes == [-2, -1]
-    t = insecure_parameters(N, layout.transform_lengths).plain_modulus
-    rows = np.zeros((3, 2, 3, 3), dtype=np.int64)
-    rows[..., 1, 1] = np.arange(6).reshape(3, 2)
-    spectrum = spectral.weight_spectrum(layout, rows, t)
-    assert spectrum.shape == (1, 3, 2, 1, 5, 7)
-    assert (spectrum[0] == np.arange(6, dtype=np.uint64).reshape(3, 2, 1, 1, 1)).all()
-    found = paper_layer(LinearShape(16, 16, 128, 128, 3, 1, 1), 1, 8192).placed[0].plan
-    assert min(found.baby_steps, found.giant_steps) > 1, "baby and giant steps"

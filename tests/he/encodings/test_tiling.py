@@ -96,19 +96,6 @@ def test_known_lengths_without_tiles() -> None:
     assert [PaddedTiles(axis, axis.outputs).length for axis in same] == [known[axis] for axis in same]
 
 
-def test_known_lengths_with_tiles() -> None:
-    """A tile reads a neighbour or a border's zero on each side; only without tiles is it one zero for both."""
-    known = {1: 3, 2: 4, 4: 6, 7: 9, 8: 10, 14: 16, 15: 17, 16: 17}
-    assert {tile: CyclicTiles(Axis(16, 3, 1, 1), tile).length for tile in known} == known
-
-
-def test_tiles_and_their_outputs() -> None:
-    for cls in (CyclicTiles, PaddedTiles):
-        tiled = cls(Axis(10, 3, 1, 1), 4)
-        assert (tiled.count, list(tiled.starts)) == (3, [0, 4, 8])
-        assert [tiled.outputs_from(start) for start in tiled.starts] == [4, 4, 2]
-
-
 def test_a_padded_tile_brings_its_halo_and_a_whole_map_none() -> None:
     halves = PaddedTiles(Axis(8, 3, 1, 1), 4)
     assert (halves.shift, halves.top, halves.size, halves.length) == (1, 2, 6, 6)
@@ -118,17 +105,3 @@ def test_a_padded_tile_brings_its_halo_and_a_whole_map_none() -> None:
     assert whole.read(0, 0) == (0, 8, 0)
     assert whole.useful_taps(0) == [(0, -1), (1, 0), (2, 1)]
     assert PaddedTiles(Axis(1, 3, 1, 1), 1).useful_taps(0) == [(1, 0)]
-
-
-def test_spectra_of_axes_that_are_not_transformed_have_one_value() -> None:
-    assert CyclicTiles(Axis(16, 1, 1, 0), 4).spectral_length == 1
-    assert CyclicTiles(Axis(16, 3, 1, 1), 4).spectral_length == 6
-
-
-def test_places_without_a_value_are_the_zero_after_the_phase_image() -> None:
-    tiled = CyclicTiles(Axis(5, 3, 1, 1), 5)
-    assert tiled.sources(0).tolist() == [[0, 1, 2, 3, 4, 5]]
-    assert tiled.output_places.tolist() == [0, 1, 2, 3, 4]
-    halves = CyclicTiles(Axis(4, 3, 1, 1), 2)
-    assert halves.sources(0).tolist() == [[0, 1, 2, 4], [2, 3, 4, 1]]
-    assert halves.output_places.tolist() == [0, 1, 4, 5]

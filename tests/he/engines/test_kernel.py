@@ -130,17 +130,6 @@ def test_products_and_sums_are_seal_s(circuit: Circuit, seed: int) -> None:
     assert both.same(found, run(both.theirs, circuit, weights, both.theirs.receive_all(messages, None), both.seal_keys))
 
 
-@SETS
-def test_slot_wise_products_are_seal_s(parameters: Parameters) -> None:
-    both = engines(parameters, ())
-    messages, factors = both.requests(both.slots(3)), both.slots(3)
-    found, wanted = (
-        server.multiply_all(server.receive_all(messages, None), factors) for server in (both.ours, both.theirs)
-    )
-    assert both.same(found, wanted)
-    assert both.ours.counts["pmult"] >= 3
-
-
 @pytest.fixture
 def nothing_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
     """All randomness of replies is zero."""
@@ -175,17 +164,14 @@ def test_masks_switches_and_bytes_are_seal_s(parameters: Parameters, some: bool,
     assert found == bare_replies(both.theirs, both.theirs.receive_all(messages, None), addends, kept)
 
 
-@pytest.mark.parametrize(("parameters", "kept"), [(DEFAULT, 2), (NARROW, 2), (SHORT, 1)])
-def test_replies_keep_these_primes(parameters: Parameters, kept: int) -> None:
-    assert len(kernel.KernelServer(parameters)._form.first.primes) == kept
-
-
-def test_results_of_products_are_replied_as_seal_s(nothing_hidden: None) -> None:
-    both = engines(DEFAULT, ())
-    messages, factors, addends = both.requests(both.slots(2)), both.slots(2), both.slots(2)
+@SETS
+def test_slot_wise_products_and_their_replies_are_seal_s(parameters: Parameters, nothing_hidden: None) -> None:
+    both = engines(parameters, ())
+    messages, factors, addends = both.requests(both.slots(3)), both.slots(3), both.slots(3)
     own, other = (
         server.multiply_all(server.receive_all(messages, None), factors) for server in (both.ours, both.theirs)
     )
+    assert both.same(own, other)
     assert both.ours.reply_all(own, addends, both.keys) == bare_replies(both.theirs, other, addends, None)
 
 
@@ -235,24 +221,17 @@ def outcomes(both: Engines, circuit: Circuit) -> tuple[kernel.Ciphertext, Any, R
     return own, other, wanted
 
 
-KINDS = pytest.mark.parametrize("kind", ["baby", "giant", "fold"])
-
-
-@KINDS
-@pytest.mark.parametrize("step", STEPS)
-def test_rotations_turn_slots_as_in_clear_text(kind: str, step: int) -> None:
-    own, _, wanted = outcomes(engines(), one_turn(kind, step))
-    assert np.array_equal(engines().decrypted(own), wanted)
-
-
-@KINDS
-@pytest.mark.parametrize("parameters", [DEFAULT, WIDE], ids=["default", "wide"])
-def test_rotations_make_as_much_noise_as_seal_s(kind: str, parameters: Parameters) -> None:
-    both = engines(parameters, STEPS if parameters == DEFAULT else (3000,))
-    own, other, wanted = outcomes(both, one_turn(kind, 3000))
+@pytest.mark.parametrize("kind", ["baby", "giant", "fold"])
+@pytest.mark.parametrize(("parameters", "steps"), [(DEFAULT, STEPS), (WIDE, (3000,))], ids=["default", "wide"])
+def test_rotations_turn_slots_with_as_much_noise_as_seal_s(
+    kind: str, parameters: Parameters, steps: tuple[int, ...]
+) -> None:
+    both = engines(parameters, steps)
     budget = both.client._decryptor.invariant_noise_budget
-    assert abs(budget(both.loaded(own)) - budget(other)) <= 2
-    assert np.array_equal(both.decrypted(own), wanted)
+    for step in steps:
+        own, other, wanted = outcomes(both, one_turn(kind, step))
+        assert abs(budget(both.loaded(own)) - budget(other)) <= 2
+        assert np.array_equal(both.decrypted(own), wanted)
 
 
 def extreme_plaintext(n: int, t: int) -> Residues:
@@ -356,18 +335,12 @@ def test_replies_are_flooded(form: str) -> None:
 @pytest.mark.parametrize("form", ["received", "baby", "giant"])
 def test_every_reply_is_another_one_and_decrypts(form: str) -> None:
     both, result = engines(), hidden_results()[form]
-    wanted, addends = both.decrypted(result), both.slots(1)
-    replies = [both.ours.reply_all([copied(result)], addends, both.keys)[0] for _ in range(3)]
-    assert len({reply[len(reply) // 2 :] for reply in replies}) == 3
-    wanted = modular.add(wanted, addends[0], both.parameters.plain_modulus)
+    addends = both.slots(1)
+    together = both.ours.reply_all([copied(result) for _ in range(3)], np.repeat(addends, 3, axis=0), both.keys)
+    replies = [*together, *both.ours.reply_all([copied(result)], addends, both.keys)]
+    assert len({reply[len(reply) // 2 :] for reply in replies}) == 4
+    wanted = modular.add(both.decrypted(result), addends[0], both.parameters.plain_modulus)
     assert all(np.array_equal(both.client.decrypt(reply), wanted) for reply in replies)
-
-
-def test_replies_made_together_share_no_randomness() -> None:
-    both = engines()
-    same = [both.ours.receive_all(both.requests(both.slots(1)), None)[0]] * 5
-    replies = both.ours.reply_all([copied(own) for own in same], np.repeat(both.slots(1), 5, axis=0), both.keys)
-    assert len({reply[len(reply) // 2 :] for reply in replies}) == 5
 
 
 def test_replies_decrypt_where_they_were_kept() -> None:

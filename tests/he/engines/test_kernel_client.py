@@ -10,7 +10,7 @@ import pytest
 import tenseal.sealapi as seal
 
 from privcirnet.he.engines import interface, kernel_client, tenseal
-from privcirnet.he.engines.kernels import blake2xb, secret_key, wire_bytes
+from privcirnet.he.engines.kernels import blake2xb, wire_bytes
 from privcirnet.he.engines.kernels.ring import ring
 from privcirnet.he.engines.wire_bytes import Modulus
 from privcirnet.he.params.parameters import (
@@ -243,23 +243,3 @@ def test_a_closed_client_s_key_is_zeroed() -> None:
     client.close()
     with pytest.raises(AssertionError, match="closed"):
         client.encrypt(np.zeros(DEFAULT.ring_degree, dtype=np.uint64))
-
-
-def test_errors_of_galois_keys_are_binomial() -> None:
-    """Under the special prime, where a digit holds no secret: -(c0 + c1 s)."""
-    both, own = clients(), ring(clients().extended.primes, DEFAULT.ring_degree)
-    bits = 8 * np.array(both.extended.widths, dtype=np.uint64)
-    values: list[int] = []
-    for digit in (0, 1, 2):
-        message = secret_key.galois_digit(both.ours._key(), 1, digit, own, bits)
-        first = wire_bytes.unpack(message[:-SEED_BYTES], both.extended.primes, both.extended.widths)[-1]
-        second = blake2xb.expand([message[-SEED_BYTES:]], both.extended.primes, both.n)[0, -1]
-        p, secret = both.extended.primes[-1], values_of(both.ours)[-1].astype(object)
-        order = secret_key.ntt.kernel_order(both.n)
-        phase = (first[order].astype(object) + second[order].astype(object) * secret) % p
-        polynomial = np.zeros((1, len(both.extended.primes), both.n), dtype=np.uint64)
-        polynomial[0, -1] = phase.astype(np.uint64)
-        own.to_coefficients(polynomial)
-        values += modular.centered(polynomial[0, -1], p).tolist()
-    assert max(map(abs, values)) <= 21
-    assert abs(np.var(values) / 10.5 - 1) < 6 * math.sqrt(2 / len(values))

@@ -52,15 +52,15 @@ LIMITS = st.builds(Limits, st.integers(1, 5), st.integers(1, 5), st.integers(1, 
 
 
 @given(circuits(steps=(0, 1, 2), most=9), LIMITS)
-def test_every_product_has_its_place_once(circuit: Circuit, limits: Limits) -> None:
+def test_any_circuit_is_cut_where_nothing_is_needed_again_into_blocks_that_fit(
+    circuit: Circuit, limits: Limits
+) -> None:
     segments = schedule(circuit, present_in(circuit), limits)
     check_coverage(circuit, present_in(circuit), segments)
     check_bounds(segments)
-
-
-@given(circuits(steps=(0, 1, 2), most=9), LIMITS)
-def test_blocks_are_as_large_as_fits(circuit: Circuit, limits: Limits) -> None:
-    for segment in schedule(circuit, present_in(circuit), limits):
+    for segment in segments:
+        last = segment.blocks[-1].sums.stop - 1
+        assert all(circuit.last_uses[index] <= last for index in range(segment.rotated.start, segment.rotated.stop))
         sizes = [held(circuit, block.outputs) for block in segment.blocks]
         for (sums, products), block in zip(sizes, segment.blocks, strict=True):
             fits = sums <= limits.sums and products <= limits.products
@@ -68,22 +68,13 @@ def test_blocks_are_as_large_as_fits(circuit: Circuit, limits: Limits) -> None:
         for (sums, products), after in zip(sizes, segment.blocks[1:], strict=False):
             more = held(circuit, slice(after.outputs.start, after.outputs.start + 1))
             assert sums + more[0] > limits.sums or products + more[1] > limits.products
+    assert all(segment.rotated.stop - segment.rotated.start >= limits.rotated for segment in segments[:-1])
 
 
 def held(circuit: Circuit, outputs: slice) -> tuple[int, int]:
     """(inner sums, products) of some outputs."""
     numbers = [number for terms in circuit.outputs[outputs] for number, _ in terms]
     return len(numbers), sum(len(circuit.sums[number]) for number in numbers)
-
-
-@given(circuits(steps=(0, 1, 2), most=9), LIMITS)
-def test_segments_are_cut_where_nothing_is_needed_again(circuit: Circuit, limits: Limits) -> None:
-    segments = schedule(circuit, present_in(circuit), limits)
-    for segment in segments:
-        last = segment.blocks[-1].sums.stop - 1
-        assert all(circuit.last_uses[index] <= last for index in range(segment.rotated.start, segment.rotated.stop))
-    for segment in segments[:-1]:
-        assert segment.rotated.stop - segment.rotated.start >= limits.rotated
 
 
 def side_by_side(pieces: int) -> Circuit:

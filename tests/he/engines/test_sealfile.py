@@ -1,5 +1,4 @@
 import functools
-import struct
 
 import pytest
 
@@ -63,30 +62,6 @@ def test_keys_round_trip() -> None:
         sealfile.expand_keys(message, context.key_level, digits, elements[:2])
 
 
-def test_residues_are_written_little_endian_in_whole_bytes() -> None:
-    """Golden: the first residues of a message are those of SEAL's file, 5 bytes each for 37- and 36-bit primes."""
-    client, _ = engines()
-    context = client._context
-    payload = context.save(client._encryptor.encrypt_symmetric(context.encode(SLOTS)))
-    words = struct.unpack_from("<2Q", payload, 73 + 16 + 8)
-    message = sealfile.compact(payload, context.data_level)
-    assert context.data_level.widths == (5, 5)
-    assert message[:10] == b"".join(word.to_bytes(5, "little") for word in words)
-
-
 def test_file_header() -> None:
     assert sealfile.wrap(b"abc", (4, 3)) == bytes.fromhex("5ea1 10 04 03 00 0000 1300000000000000") + b"abc"
     assert sealfile.unwrap(sealfile.wrap(b"abc", (4, 3))) == b"abc"
-
-
-@pytest.mark.parametrize("prime", [0, 1])
-def test_the_first_residue_out_of_range_is_refused(prime: int) -> None:
-    client, server = engines()
-    level = server._context.data_level
-    message = bytearray(client.encrypt(SLOTS))
-    start = 5 * N * prime + 5 * 17
-    message[start : start + 5] = (level.primes[prime] - 1).to_bytes(5, "little")
-    server.receive(bytes(message))
-    message[start : start + 5] = level.primes[prime].to_bytes(5, "little")
-    with pytest.raises(RuleError, match="every residue must be under its prime"):
-        server.receive(bytes(message))

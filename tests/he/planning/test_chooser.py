@@ -43,31 +43,23 @@ def test_a_set_can_be_insisted_on() -> None:
     insisted = choose(asked, candidates(), WIDE)
     assert insisted.set == WIDE
     assert insisted.cheapest.option.parameters == choice(8).set != WIDE
-    assert re.fullmatch(
-        r"n = 8192, q of .* bits would do in 0\.\d\d of the time; he.ring_degree=0 chooses", insisted.reason()
-    )
-    with pytest.raises(DoesNotFit, match=r"got -\d+ bits with n = 8192.*; n = \d+, q of .* would do: he.ring_degree=0"):
+    assert re.match(r"n = 8192, q of .* bits would do in 0\.\d\d of the time; he.ring_degree=0", insisted.reason())
+    with pytest.raises(DoesNotFit, match=r"got -\d+ bits with n = 8192.*; n = \d+, q of .*: he.ring_degree=0"):
         choose(wants(32), candidates(), DEFAULT)
 
 
 def test_explanation_has_a_line_for_every_candidate() -> None:
     made = choice(26)
-    needs, header, *rows = made.explain()
-    assert re.match(rf"needed: t of {wants(26).truncation_bits} bits by truncation failure \(values \d+, ", needs)
-    assert header.split()[:3] == ["set", "log", "q"]
-    assert len(rows) == len(SETS)
-    for candidate in SETS:
-        row = next(row for row in rows if row.startswith(f"{candidate} "))
+    needs, _, *rows = made.explain()
+    assert re.match(rf"needed: t of {wants(26).truncation_bits} bits by truncation failure", needs)
+    for candidate, row in zip(SETS, rows, strict=True):
+        assert row.startswith(f"{candidate} ")
         assert f"{candidate.log_q} of {MAX_LOG_Q[candidate.ring_degree]}" in row
-        assert re.search(r" [4-9]\d flooding - 2 range; an image is hidden to 2\^-\d+\.\d; ", row)
         verdict = next(v for v in made.verdicts if v.option.parameters == candidate)
         assert row.endswith("chosen" if verdict is made.chosen else verdict.binding or "fits")
-    assert sum(row.endswith("chosen") for row in rows) == 1
     assert any("noise budget: " in row for row in rows)
     assert made.to_dict() == {"reason": made.reason(), "table": made.explain()}
-    assert re.fullmatch(
-        rf"{re.escape(str(made.set))}: the fastest that fits; n = 8192, q of .* does not \(.*\)", made.reason()
-    )
+    assert re.match(rf"{re.escape(str(made.set))}: the fastest that fits; n = 8192, q of .* does not", made.reason())
     assert choice(0).reason() == f"{DEFAULT}: the fastest set, and it fits"
 
 
@@ -81,19 +73,8 @@ def test_the_known_sets_are_secure_and_of_use() -> None:
     assert [bits == 60 for bits in long.values()] == [False] * 5 + [True]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        ((0,), SETS),
-        ((8192,), SETS[:3]),
-        ((16384,), SETS[3:]),
-        ((4096, [36, 36, 37]), (ParameterSet(4096, (36, 36, 37)),)),
-    ],
-)
-def test_sets_that_settings_allow(arguments: tuple[object, ...], expected: tuple[ParameterSet, ...]) -> None:
-    assert sets_for(*arguments) == expected
-
-
-def test_a_ring_degree_without_known_sets() -> None:
-    with pytest.raises(RuleError, match="must be that of a known set: got 4096; use 8192, 16384, or 0 to let"):
+def test_sets_that_settings_allow() -> None:
+    assert [sets_for(n) for n in (0, 8192, 16384)] == [SETS, SETS[:3], SETS[3:]]
+    assert sets_for(4096, [36, 36, 37]) == (ParameterSet(4096, (36, 36, 37)),)
+    with pytest.raises(RuleError, match="must be that of a known set: got 4096; use 8192, 16384"):
         sets_for(4096)

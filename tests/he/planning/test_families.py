@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from privcirnet.he.encodings.coefficient_layer import CoefficientLayer
@@ -13,13 +12,9 @@ from privcirnet.he.planning.fit import Target, fit, predicted_seconds, replan
 from privcirnet.he.planning.goal import Allowed
 from privcirnet.he.planning.planner import cheapest_layer
 from privcirnet.he.planning.profile import COUNTED, LINKS
-from privcirnet.he.program.interpreter import interpret
-from privcirnet.he.program.program import Program, Weights, layers_of
-from privcirnet.he.protocol.client import Client
-from privcirnet.he.protocol.server import Server
-from privcirnet.he.protocol.session import run
-from privcirnet.pipeline import audit
+from privcirnet.he.program.program import Weights, layers_of
 from tests.he.networks import random_image
+from tests.he.parties import check, parties
 from tests.he.planning.case import LOCAL, NETWORK
 
 WAN = LINKS["wan"]
@@ -27,18 +22,6 @@ WAN = LINKS["wan"]
 
 def families(nodes) -> set[str]:
     return {layer.encoding for layer in layers_of(nodes)}
-
-
-def assert_runs(program: Program, engine: str) -> None:
-    """Every step of an encrypted image is the integer interpreter's."""
-    server = Server(program, engine)
-    client = Client(server.greeting(), engine)
-    session, image = server.session(client.keys()), random_image(program)
-    logits, _ = run(client, session, image)
-    values = audit.reconstruct(program, client.shares, session.shares)
-    assert audit.wrong_nodes(program, values) == []
-    told = interpret(program, image, lambda node, _: values[node.name])
-    assert np.array_equal(told[program.output.name], logits)
 
 
 @pytest.mark.slow
@@ -50,7 +33,7 @@ def test_coefficient_encodings_where_they_are_cheapest(engine: str) -> None:
     assert families(program.nodes) == {"cheetah"}
     spectral = fit(NETWORK.nodes, NETWORK.weights, replace(target, family="spectral")).program
     assert families(spectral.nodes) == {"cirencode"}
-    assert_runs(program, engine)
+    check(program, *parties(program, engine), random_image(program))
 
 
 def test_wider_weights_have_a_wider_noise_bound() -> None:

@@ -2,15 +2,15 @@
 
 import dataclasses
 import math
+from collections.abc import Callable
 
-import numpy as np
 import pytest
 
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.params.noise import MIN_NOISE_BUDGET
 from privcirnet.he.params.parameters import Parameters
 from privcirnet.he.planning.chooser import SETS, WIDE
-from privcirnet.he.planning.cost import for_one_use, linear_cost, product_cost, square_cost
+from privcirnet.he.planning.cost import for_one_use, operation_cost
 from privcirnet.he.planning.fit import (
     Target,
     fit,
@@ -22,14 +22,9 @@ from privcirnet.he.planning.fit import (
 )
 from privcirnet.he.planning.profile import COUNTED, ONLINE
 from privcirnet.he.program import truncation
-from privcirnet.he.program.interpreter import interpret
-from privcirnet.he.program.operations import Product, Square
-from privcirnet.he.program.program import layers_of
-from privcirnet.he.protocol.client import Client
-from privcirnet.he.protocol.server import Server
-from privcirnet.he.protocol.session import run
-from privcirnet.pipeline import audit
+from privcirnet.he.program.program import Program, layers_of
 from tests.he.networks import attention, random_image
+from tests.he.parties import check, parties
 from tests.he.planning.case import (
     DEFAULT,
     LOCAL,
@@ -58,25 +53,12 @@ def test_products_are_planned_by_the_price_of_encoding_too() -> None:
     assert product.left.pmults > kept.pmults
 
 
-def test_prediction_of_products_is_theirs() -> None:
-    nodes = replan(attention().nodes, COUNTED, LOCAL)
-    products = [node.operation for node in nodes if isinstance(node.operation, Product)]
-    others = [node for node in nodes if not isinstance(node.operation, Product)]
-    expected = sum(product_cost(product.left, product.right, COUNTED, LOCAL).total for product in products)
-    assert predicted_seconds(nodes, COUNTED, LOCAL) == pytest.approx(
-        predicted_seconds(others, COUNTED, LOCAL) + expected
-    )
-    assert len(layers_of(nodes)) == 3 + 2 * len(products) == 7
-
-
-def test_prediction_is_the_sum_over_the_nodes_that_talk() -> None:
-    nodes = replan(NETWORK.nodes, COUNTED, LOCAL)
-    squares = sum(
-        square_cost(math.prod(n.shape), COUNTED, LOCAL).total for n in nodes if isinstance(n.operation, Square)
-    )
-    linear = sum(linear_cost(layer, COUNTED, LOCAL).total for layer in layers_of(nodes))
-    assert predicted_seconds(nodes, COUNTED, LOCAL) == pytest.approx(linear + squares)
-    assert squares > 0
+@pytest.mark.parametrize(("make", "layers"), [(lambda: NETWORK, 3), (attention, 7)])
+def test_a_prediction_is_the_sum_over_the_nodes_that_talk(make: Callable[[], Program], layers: int) -> None:
+    nodes = replan(make().nodes, COUNTED, LOCAL)
+    expected = sum(operation_cost(node.operation, node.shape, COUNTED, LOCAL).total for node in nodes)
+    assert predicted_seconds(nodes, COUNTED, LOCAL) == pytest.approx(expected)
+    assert len(layers_of(nodes)) == layers
 
 
 def target(**changes: object) -> Target:
@@ -101,12 +83,4 @@ def test_encrypted_inference_at_the_chosen_parameters(failure_bits: int, expecte
     assert {layer.ring_degree for _, layer in program.linear_nodes} == {expected}
     assert verdict.budget.left >= MIN_NOISE_BUDGET
     assert -math.log2(truncation.wrap_probability(program, fitted.sizes)) >= failure_bits
-    server = Server(program, "tenseal")
-    client = Client(server.greeting(), "tenseal")
-    session = server.session(client.keys())
-    image = random_image(program)
-    logits, _ = run(client, session, image)
-    values = audit.reconstruct(program, client.shares, session.shares)
-    assert audit.wrong_nodes(program, values) == []
-    told = interpret(program, image, lambda node, _: values[node.name])
-    assert np.array_equal(told[program.output.name], logits)
+    check(program, *parties(program, "tenseal"), random_image(program))

@@ -38,9 +38,3 @@ def test_every_row_and_the_prime_that_was_asked_for() -> None:
     ntt.forward(values, ntt.tables(primes, 1024), 1)
     for row, polynomial in zip(values, polynomials, strict=True):
         assert int(row[77]) == value_at(polynomial, point(77, 1024, primes[1]), primes[1])
-
-
-def test_kernel_order_is_a_permutation_within_tiles() -> None:
-    order = ntt.kernel_order(4096)
-    assert sorted(order.tolist()) == list(range(4096))
-    assert order[1024 + 64 * 3 + 5] == 1024 + 16 * 5 + 3

@@ -81,19 +81,14 @@ def test_ternary_says_where_the_words_do_not_suffice() -> None:
         assert sampling.ternary(word, np.empty(1, dtype=np.uint64)) is enough
 
 
-def test_errors_are_those_of_the_noise_model() -> None:
-    assert sampling.BINOMIAL == slow.ERROR_BITS
-
-
 def test_errors_from_the_words() -> None:
-    words, half = blake2xb.stream(SEED, 1000), (1 << 21) - 1
+    half = (1 << 21) - 1
+    extremes = np.array([half, half << 21, 0, 2**64 - 1], dtype=np.uint64)
+    words = np.append(blake2xb.stream(SEED, 1000), extremes)
     oracle = [21 + (word & half).bit_count() - (word >> 21 & half).bit_count() for word in words.tolist()]
     assert binomials(words).tolist() == oracle
-
-
-@pytest.mark.parametrize(("word", "value"), [((1 << 21) - 1, 21), (((1 << 21) - 1) << 21, -21), (0, 0), (2**64 - 1, 0)])
-def test_the_largest_errors(word: int, value: int) -> None:
-    assert binomials(np.array([word], dtype=np.uint64)).tolist() == [21 + value]
+    assert oracle[-4:] == [42, 0, 21, 21]
+    assert sampling.BINOMIAL == slow.ERROR_BITS
 
 
 def test_errors_are_binomial() -> None:
@@ -103,7 +98,6 @@ def test_errors_are_binomial() -> None:
     for ones in range(43):
         expected[max(-10, min(10, ones - 21))] += N * math.comb(42, ones) / 2**42
     assert chi_square(values, expected) < 60
-    assert math.isclose(np.std(values), math.sqrt(10.5), rel_tol=0.03)
 
 
 @pytest.mark.parametrize("bits", [1, 40, 61, 62, 63, 64, 125, 126, 127, 150, 191, 200])
@@ -118,12 +112,8 @@ def test_flooding_from_the_words(bits: int) -> None:
         tops = sum(word >> 64 - top for word in column[lower:])
         oracle.append((tops << low) + rest - (3 * 2**bits // 2 - 2**low))
     assert integers(flooded(bits, 100)) == oracle
+    assert (flooded(bits, 100) == slow.flood(bits, PRIMES, 100, words)).all()
     assert max(map(abs, oracle)) <= 1.5 * 2**bits
-
-
-def test_flooding_is_the_slow_one() -> None:
-    for bits in (5, 64, 150):
-        assert (flooded(bits, 100) == slow.flood(bits, PRIMES, 100, words)).all()
 
 
 def test_flooding_is_a_sum_of_three_uniform_numbers() -> None:

@@ -1,7 +1,5 @@
 """The secret key and Galois keys' digits against their definitions in Python's integers."""
 
-import os
-
 import numpy as np
 import pytest
 
@@ -71,17 +69,6 @@ def test_a_digit_is_its_definition(step: int, digit: int, monkeypatch: pytest.Mo
         factor = PRIMES[-1] if limb == digit else 0
         terms = zip(negacyclic(uniform[limb], secret, p), noise, rotated, strict=True)
         assert found[limb] == [(-(x + e) + factor * r) % p for x, e, r in terms]
-
-
-def test_every_digit_has_randomness_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A seed that is sent and a stream's key that is not, both the operating system's."""
-    asked, original = [], os.urandom
-    monkeypatch.setattr(os, "urandom", lambda size: asked.append(original(size)) or asked[-1])
-    key = secret_key.generate(RING)
-    messages = [secret_key.galois_digit(key, 1, digit, RING, BITS) for digit in (0, 0, 1)]
-    assert [len(own) for own in asked] == [32] + 3 * [64, 32]
-    assert len(set(asked)) == len(asked)
-    assert [message[-64:] for message in messages] == asked[1::2]
 
 
 def test_a_digit_s_seed_whose_words_fall_short_gives_way_to_another_one(monkeypatch: pytest.MonkeyPatch) -> None:

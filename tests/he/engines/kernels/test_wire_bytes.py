@@ -53,11 +53,6 @@ def test_only_a_residues_bytes_count_and_rows_may_be_strided() -> None:
     assert packed(rows, (5, 5)) == slow.pack(rows, (5, 5))
 
 
-def test_no_coefficients() -> None:
-    assert packed(np.empty((2, 0), dtype=np.uint64), (5, 5)) == b""
-    assert wire_bytes.unpack(b"", (7, 7), (5, 5)).shape == (2, 0)
-
-
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
 def test_any_bytes_at_any_address(kind: type) -> None:
     made = modulus((55, 55, 54))
