@@ -25,7 +25,7 @@ from privcirnet.he.protocol.message_sizes import together
 from privcirnet.lower import Lowered, drafts, refined
 from privcirnet.lower.agreement import check_program
 from privcirnet.nn.quantize import input_step
-from privcirnet.nn.ranges import Range, peaks, ranges, usual_ranges
+from privcirnet.nn.ranges import Range, peaks, usual_ranges
 from privcirnet.pipeline.profiles import CALIBRATION_ROUNDS, RANKING_ROUNDS, find_profile, measure, profile_at
 from privcirnet.pipeline.progress import Bar, silent
 
@@ -174,7 +174,7 @@ def _measured(he: HEConfig, network: fx.GraphModule, images: torch.Tensor, targe
         logits = seen[next(node for node in network.graph.nodes if node.op == "output").args[0].name]
         largest = max(logits.high.max().item(), -logits.low.min().item()) * 2.0**he.margin_bits
         target = replace(target, answer_bits=he.answer_bits, largest_logit=largest)
-    return target if he.bounds == "proved" else replace(target, seen=_observed(seen), margin_bits=he.margin_bits)
+    return target if he.bounds == "proved" else replace(target, seen=observed(seen), margin_bits=he.margin_bits)
 
 
 def logits_of(network: fx.GraphModule, images: torch.Tensor) -> np.ndarray:
@@ -187,17 +187,12 @@ def logits_of(network: fx.GraphModule, images: torch.Tensor) -> np.ndarray:
         return network.eval()(images).flatten(1).double().numpy()
 
 
-def seen_on(network: fx.GraphModule, images: torch.Tensor) -> dict[str, ObservedRange]:
-    """Return the real values of every node on images, channels first.
+def observed(found: Mapping[str, Range]) -> dict[str, ObservedRange]:
+    """Return what was seen of every node as arrays, channels first: values of tokens (T, C) become (C, T).
 
     Args:
-        images: (N, C, H, W).
+        found: by the node's name.
     """
-    return _observed(ranges(network, images))
-
-
-def _observed(found: Mapping[str, Range]) -> dict[str, ObservedRange]:
-    """The same as arrays, channels first: values of tokens (T, C) become (C, T)."""
 
     def array(values: torch.Tensor) -> Reals:
         return (values.mT if values.ndim == 2 else values).numpy()

@@ -18,7 +18,8 @@ from privcirnet.lower import lower
 from privcirnet.nn.activations import Aespa
 from privcirnet.nn.fuse import fuse
 from privcirnet.nn.quantize import quantize
-from privcirnet.pipeline.export import seen_on
+from privcirnet.nn.ranges import ranges
+from privcirnet.pipeline.export import observed
 
 LEVELS, LOG_STEP = 16, -4
 WIDE = Profile("counted, wide", WIDE_RING_DEGREE, WIDE_COEFFICIENT_BITS, COUNTED.seconds)
@@ -39,7 +40,7 @@ def measured(margin_bits: int = 2) -> Callable[[fx.GraphModule, Tensor], Target]
     """A target with measured bounds: for squares of squares, beyond what interval arithmetic proves."""
 
     def target(network: fx.GraphModule, images: Tensor) -> Target:
-        seen = seen_on(network, real(images))
+        seen = observed(ranges(network, real(images)))
         return Target(WIDE, LINKS["local"], failure_bits=4, seen=seen, margin_bits=margin_bits)
 
     return target

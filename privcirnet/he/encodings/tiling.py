@@ -141,7 +141,7 @@ class PaddedTiles(TiledAxis):
     def length(self) -> int:
         """Pitch: from a tile's first value to what follows the tile, which may be another phase's tile."""
         if self.count == 1:
-            return max(self.size - self.reach[0], self.axis.outputs + self.reach[1])
+            return self.size - self.reach[0]
         return self.size
 
     def useful_taps(self, phase: int) -> list[tuple[int, int]]:

@@ -45,15 +45,6 @@ def rounds(program: Program) -> int:
     return answer.rounds(program) + len(exchanges_of(program))
 
 
-def rounds_ahead(program: Program, count: int = 1) -> int:
-    """Return the number of messages each way that prepare some images: those with ciphertexts, and two more.
-
-    Args:
-        program: with or without weights.
-    """
-    return 2 + len(bundles(program, exchanges_of(program), count))
-
-
 def rounds_online(program: Program) -> int:
     """Return the number of messages each way for an image with material: its first, those that ask, a rounded result's.
 
@@ -61,19 +52,6 @@ def rounds_online(program: Program) -> int:
         program: with or without weights.
     """
     return answer.rounds(program) + sum(exchange.online.asked > 0 for exchange in exchanges_of(program).values())
-
-
-def bytes_online(program: Program) -> Sizes:
-    """Return the bytes of all messages of an image with material, exactly.
-
-    Args:
-        program: with or without weights.
-
-    Returns:
-        of requests and replies; no keys are needed.
-    """
-    requests, replies = _online(program)
-    return Sizes(0, sum(requests), sum(replies))
 
 
 def keys_in_memory(program: Program) -> int:

@@ -1,4 +1,5 @@
 import itertools
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -17,7 +18,7 @@ from privcirnet.he.program.rearrangement import Flatten
 from tests.he.exchange import random_rows
 from tests.he.insecure import insecure_parameters
 from tests.he.layers import paper_layer
-from tests.he.networks import attention, random_image
+from tests.he.networks import attention, random_image, revealing
 
 N = 256
 PARAMETERS = insecure_parameters(N, {2, 5, 3})
@@ -110,22 +111,6 @@ def test_interval_of_a_product_is_attained(seed: int) -> None:
         assert high[h * b + j, i, 0] == sum(map(max, terms)) + bias[h * b + j]
 
 
-def test_no_value_of_attention_leaves_its_interval() -> None:
-    made = attention()
-    intervals = bounds.prove(made)
-    for seed in range(10):
-        values = interpret(made, random_image(made, seed))
-        for name, (lowest, highest) in intervals.items():
-            assert ((lowest <= values[name]) & (values[name] <= highest)).all(), name
-
-
-def test_growth_of_a_product_is_refused_before_it_happens() -> None:
-    made = attention()
-    nodes = [replace(n, operation=Input(0, 1 << 31)) if n.name == "x" else n for n in made.nodes]
-    with pytest.raises(RuleError, match=r"under 2\^59, proved: got scores may reach 2\^\d+"):
-        bounds.prove_nodes(nodes, made.weights)
-
-
 @pytest.mark.parametrize(
     ("low", "high", "expected"), [(-5, 5, (-2, 2)), (-4, 4, (-1, 1)), (1, 3, (0, 1)), (0, 0, (0, 0))]
 )
@@ -143,18 +128,38 @@ def test_value_bits() -> None:
     assert bounds.value_bits(interval(-8, 4)) == 4
 
 
-@pytest.mark.parametrize("operation", [Square(), Linear, Add(), SumPool(2), Scale(2)])
-def test_growth_over_64_bits_is_refused_before_it_happens(operation: object) -> None:
-    high = 1 << (30 if operation == Square() else 58)
-    node = {
-        Linear: conv("y", "x"),
-        Add(): Node("y", Add(), ("x", "x"), (2, 4, 4), 0),
-        Square(): Node("y", Square(), ("x",), (2, 4, 4), 0),
-        SumPool(2): Node("y", SumPool(2), ("x",), (2, 2, 2), 0),
-        Scale(2): Node("y", Scale(2), ("x",), (2, 4, 4), -2),
-    }[operation]
+SAME = (2, 4, 4)
+GROWING = {
+    "layer": (conv("y", "x"), 58),
+    "add": (Node("y", Add(), ("x", "x"), SAME, 0), 58),
+    "square": (Node("y", Square(), ("x",), SAME, 0), 30),
+    "pool": (Node("y", SumPool(2), ("x",), (2, 2, 2), 0), 58),
+    "scale": (Node("y", Scale(2), ("x",), SAME, -2), 58),
+}
+
+
+@pytest.mark.parametrize("case", GROWING)
+def test_growth_over_64_bits_is_refused_before_it_happens(case: str) -> None:
+    node, bits = GROWING[case]
     with pytest.raises(RuleError, match=r"under 2\^59, proved: got y may reach 2\^\d+"):
-        bounds.prove(chain(node, high=high))
+        bounds.prove(chain(node, high=1 << bits))
+
+
+def test_growth_of_a_product_is_refused_before_it_happens() -> None:
+    made = attention()
+    nodes = [replace(n, operation=Input(0, 1 << 31)) if n.name == "x" else n for n in made.nodes]
+    with pytest.raises(RuleError, match=r"under 2\^59, proved: got scores may reach 2\^\d+"):
+        bounds.prove_nodes(nodes, made.weights)
+
+
+@pytest.mark.parametrize("make", [attention, revealing])
+def test_no_value_of_any_operation_leaves_its_interval(make: Callable[[], Program]) -> None:
+    made = make()
+    intervals = bounds.prove(made)
+    for seed in range(10):
+        values = interpret(made, random_image(made, seed))
+        for name, (lowest, highest) in intervals.items():
+            assert ((lowest <= values[name]) & (values[name] <= highest)).all(), name
 
 
 def test_what_does_not_grow_is_not_refused() -> None:

@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import json
 import signal
 import time
 from collections.abc import Iterator
@@ -236,33 +237,37 @@ def test_names_are_short_and_printable(name: object, field: str) -> None:
 
 @pytest.mark.parametrize("value", [limits.MAX_INTEGER + 1, -limits.MAX_INTEGER - 1, 10**4299])
 def test_numbers_have_62_bits(value: int) -> None:
-    data = manifest.to_dict(program(small()))
-    data["nodes"][0]["low"] = value
-    with pytest.raises(RuleError, match=r"must be a 62-bit integer: got one of \d+ bits;"):
-        manifest.from_dict(data)
-
-
-def test_numbers_of_layers_have_62_bits() -> None:
-    for layer, key in ((small(), "block_size"), (coefficient(LinearShape.gemm(1, 4, 4)), "weight_bits")):
-        data = manifest.to_dict(program(layer))
-        data["nodes"][1]["layer"][key] = limits.MAX_INTEGER + 1
-        with pytest.raises(RuleError, match=r"must be a 62-bit integer: got one of 63 bits;"):
+    layer = program(coefficient(LinearShape.gemm(1, 4, 4)))
+    for made, path in (
+        (program(small()), ("low",)),
+        (layer, ("layer", "block_size")),
+        (layer, ("layer", "weight_bits")),
+    ):
+        data = manifest.to_dict(made)
+        place = data["nodes"][len(path) - 1]
+        for key in path[:-1]:
+            place = place[key]
+        place[path[-1]] = value
+        with pytest.raises(RuleError, match=r"must be a 62-bit integer: got one of \d+ bits"):
             manifest.from_dict(data)
 
 
 @pytest.mark.parametrize(
-    ("field", "count"),
-    [("shape", 65), ("inputs", 65), ("nodes", 4097), ("bits", 10**5), ("tile", 65), ("pieces", 4097)],
+    ("path", "count"),
+    [
+        (("nodes",), 4097),
+        (("nodes", 1, "shape"), 65),
+        (("nodes", 1, "inputs"), 65),
+        (("nodes", 1, "layer", "tile"), 65),
+        (("nodes", 1, "layer", "pieces"), 4097),
+        (("parameters", "coefficient_bits"), 10**5),
+    ],
 )
-def test_lists_are_short(field: str, count: int) -> None:
-    data = manifest.to_dict(program(small()))
-    if field == "nodes":
-        data["nodes"] = data["nodes"][:1] * count
-    elif field == "bits":
-        data["parameters"]["coefficient_bits"] = [20] * count
-    elif field == "pieces":
-        data["nodes"][1]["layer"]["pieces"] = list(data["nodes"][1]["layer"]["pieces"]) * count
-    else:
-        (data["nodes"][1]["layer"] if field == "tile" else data["nodes"][1])[field] = [1] * count
-    with pytest.raises(RuleError, match=f"must have a list of at most (64|4096) here: got {count} items;"):
+def test_lists_are_short(path: tuple[str | int, ...], count: int) -> None:
+    data = json.loads(json.dumps(manifest.to_dict(program(small()))))
+    place = data
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = place[path[-1]][:1] * count
+    with pytest.raises(RuleError, match=rf"a list of at most (64|4096) here: got {count} items"):
         manifest.from_dict(data)

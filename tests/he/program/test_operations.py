@@ -66,10 +66,7 @@ UNKNOWN: dict[str, Callable[[], object]] = {
     "unfit": lambda: rearrangement.unfit(DOUBLED, (1, 2, 2)),
     "interpreter": lambda: interpreter.apply(DOUBLED, [np.zeros((1, 2, 2), dtype=np.int64)]),
     "bounds": lambda: bounds.prove_nodes((X, Y), {}),
-    "interval": lambda: bounds._propagate(Y, [(np.zeros(1, dtype=np.int64),) * 2], None),
     "check": lambda: validate.check(Program((X, Y), PARAMETERS)),
-    "numbers": lambda: validate._out_of_range(Y, [X]),
-    "shape": lambda: validate._shape_after(DOUBLED, [(1, 2, 2)]),
     "description": lambda: manifest.to_dict(Program((X, Y), PARAMETERS)),
 }
 
