@@ -23,7 +23,7 @@ from privcirnet.he.program.interpreter import interpret
 from privcirnet.he.program.operations import Linear, Truncate
 from privcirnet.he.program.program import Program
 from privcirnet.he.ring import modular
-from privcirnet.lower import drafts, lower, lower_refined, refined
+from privcirnet.lower import Lowered, drafts, lower, refined
 from privcirnet.lower.builder import Builder
 from privcirnet.models import DigitsResNet
 from privcirnet.nn.activations import Square
@@ -36,6 +36,13 @@ from privcirnet.nn.steps import refine
 from tests.nn.networks import assert_unchanged, randomize_norms_, rows_of, snapshot
 
 LEVELS, STEP = 16, -4
+
+
+def lower_refined(graph, shape, levels, step, target, *guard_bits, **more) -> Lowered:
+    """With the most guard bits, from the network's integer forms."""
+    return refined(drafts(graph, shape, levels, step, target), target, *guard_bits, **more)
+
+
 SIZES = {
     "mixed": {"stem": 1, "down": 2, "conv1": 8, "conv2": 4, "classifier": 2},
     "dense": {},

@@ -72,31 +72,6 @@ def lower(
     return fit_draft(found, target).program
 
 
-def lower_refined(  # noqa: PLR0913, PLR0917
-    graph: fx.GraphModule,
-    input_shape: tuple[int, int, int],
-    levels: int | Input,
-    input_log_step: int,
-    target: Target,
-    guard_bits: int,
-    least_guard_bits: int = 0,
-) -> Lowered:
-    """Return the program with the most guard bits that its modulus has room for: the program and how it came about.
-
-    Guard bits are fractional bits that activations keep beyond those of training, see
-    :func:`privcirnet.nn.steps.refine`.
-
-    Args:
-        graph: as for :func:`lower`.
-        guard_bits: at most this many.
-        least_guard_bits: at least this many, which the parameters are chosen for.
-
-    Raises:
-        RuleError: see :func:`lower`; there is no room even with the least guard bits, or something else is wrong.
-    """
-    return refined(drafts(graph, input_shape, levels, input_log_step, target), target, guard_bits, least_guard_bits)
-
-
 def drafts(
     graph: fx.GraphModule, input_shape: tuple[int, int, int], levels: int | Input, input_log_step: int, target: Target
 ) -> Drafts:
@@ -120,16 +95,22 @@ def drafts(
 
 
 def refined(found: Drafts, target: Target, guard_bits: int, least_guard_bits: int = 0) -> Lowered:
-    """Return the program of :func:`lower_refined` from the network's integer forms.
+    """Return the program with the most guard bits that its modulus has room for.
+
+    Guard bits are fractional bits that activations keep beyond those of training, see
+    :func:`privcirnet.nn.steps.refine`.
 
     Args:
-        found: by guard bits, of :func:`drafts`.
+        found: the network's integer forms by guard bits, of :func:`drafts`.
         target: profile, link, security of truncation, encryption parameters to choose from.
         guard_bits: at most this many.
         least_guard_bits: at least this many, which the parameters are chosen for.
 
+    Returns:
+        the program and how it came about.
+
     Raises:
-        RuleError: as for :func:`lower_refined`.
+        RuleError: see :func:`lower`; there is no room even with the least guard bits, or something else is wrong.
     """
     plain = fit_draft(found(least_guard_bits), target)
     fixed = target.at(plain.choice.set)

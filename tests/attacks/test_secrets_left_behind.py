@@ -34,10 +34,14 @@ def test_a_closed_session_leaves_no_keys_and_no_shares() -> None:
     session = server.session(client.keys())
     session._keys = Keys(session._keys or ())
     keys = weakref.ref(session._keys)
-    first = [*_shares(run_one(client, session, server))]
-    second = [*_shares(run_one(client, session, server))]
-    assert not any(share.any() for share in first), "of the image before"
+    held = []
+    for _ in range(2):
+        run(client, session, random_image(server.program))
+        held.append(([*_shares(session)], [*client.shares.values()]))
+    (first, mine_before), (second, mine) = held
+    assert not any(share.any() for share in first + mine_before), "of the image before"
     assert all(share.any() for share in second)
+    assert any(share.any() for share in mine)
     session.close()
     assert keys() is None
     assert not any(share.any() for share in second)
@@ -60,17 +64,6 @@ def test_a_closed_client_leaves_no_keys_and_no_shares(name: str) -> None:
     client.close()
 
 
-def test_shares_of_the_image_before_are_zeroed() -> None:
-    server = Server(network(), "cleartext")
-    client = Client(server.greeting(), "cleartext")
-    session = server.session(client.keys())
-    run(client, session, random_image(server.program))
-    held = [*client.shares.values()]
-    run(client, session, random_image(server.program, 1))
-    assert not any(share.any() for share in held)
-    assert any(share.any() for share in client.shares.values())
-
-
 def test_the_image_that_was_given_is_left_as_it_was() -> None:
     server = Server(network(), "cleartext")
     image = random_image(server.program)
@@ -78,11 +71,6 @@ def test_the_image_that_was_given_is_left_as_it_was() -> None:
     with Client(server.greeting(), "cleartext") as client:
         run(client, server.session(client.keys()), image)
     assert (image == before).all()
-
-
-def run_one(client: Client, session, server: Server):
-    run(client, session, random_image(server.program))
-    return session
 
 
 def _shares(session) -> list:

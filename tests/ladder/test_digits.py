@@ -13,7 +13,7 @@ from privcirnet.he.planning.fit import Target
 from privcirnet.he.planning.profile import LINKS
 from privcirnet.he.program import operations as op
 from privcirnet.he.program.rearrangement import Flatten
-from privcirnet.lower import lower_refined
+from privcirnet.lower import drafts, refined
 from privcirnet.models import DigitsResNet
 from privcirnet.nn.circulant import block_size_of
 from privcirnet.nn.convert import circulant_, dense_state_dict
@@ -96,9 +96,9 @@ def test_fake_quant_to_integer_program_at_every_width(bits, learned):
 
 def test_guard_bits_are_as_many_as_there_is_room_for():
     with digits.plans_that_rotate():
-        few = lower_refined(DIGITS.quantized, DIGITS.shape, LEVELS, LOG_STEP, PROVED, 2).guard_bits
-        strict = Target(WIDE, LINKS["local"], failure_bits=10)
-        lowered = lower_refined(DIGITS.quantized, DIGITS.shape, LEVELS, LOG_STEP, strict, 12)
+        forms = drafts(DIGITS.quantized, DIGITS.shape, LEVELS, LOG_STEP, PROVED)
+        few = refined(forms, PROVED, 2).guard_bits
+        lowered = refined(forms, Target(WIDE, LINKS["local"], failure_bits=10), 12)
     assert few == 2
     assert 0 <= lowered.guard_bits < 12
     assert lowered.program.parameters.plain_bits <= 60

@@ -145,12 +145,6 @@ def test_shares_may_be_strided_and_are_not_changed() -> None:
     assert (share == before).all()
 
 
-def test_zero_weights() -> None:
-    shape = LinearShape(2, 2, 4, 4)
-    layer = ClearLinear(shape, 2, np.zeros(shape.weight_shape(2), dtype=np.int64), T)
-    assert not layer.apply(residues(shape.input_shape, T)).any()
-
-
 def test_weights_beyond_exact_sums_are_refused() -> None:
     shape = LinearShape(1, 1, 4, 4)
     with pytest.raises(RuleError, match="absolute weights of an output must add up to less than 2"):

@@ -23,21 +23,14 @@ def shares(count: int, number: int, t: int) -> list[Residues]:
 
 
 @pytest.mark.parametrize("t", MODULI)
-@pytest.mark.parametrize("count", [0, 1, 2, 5, 1000])
-def test_both_formulae(t: int, count: int) -> None:
-    z, d, terms = given = shares(count, 3, t)
+@pytest.mark.parametrize("count", [0, 1, 2, 5, 1000, "edges"])
+def test_both_formulae(t: int, count: int | str) -> None:
+    """Of random values, and of every triple of extreme ones."""
+    edges = np.array([0, 1, t // 2, t // 2 + 1, t - 2, t - 1], dtype=np.uint64)
+    given = [x.reshape(-1) for x in np.meshgrid(edges, edges, edges)] if count == "edges" else shares(count, 3, t)
     rows = [*zip(*(share.tolist() for share in given), strict=True)]
-    assert squares.answer(z, d, terms, t).tolist() == [(2 * z * d + v) % t for z, d, v in rows]
-    assert squares.finish(z, d, terms, t).tolist() == [(z * z + e + v) % t for z, e, v in rows]
-
-
-@pytest.mark.parametrize("t", MODULI)
-def test_extremes_in_every_place(t: int) -> None:
-    edges = [0, 1, t // 2, t // 2 + 1, t - 2, t - 1]
-    z, d, terms = (np.array(x, dtype=np.uint64).reshape(-1) for x in np.meshgrid(edges, edges, edges))
-    rows = [*zip(*(x.tolist() for x in (z, d, terms)), strict=True)]
-    assert squares.answer(z, d, terms, t).tolist() == [(2 * z * d + v) % t for z, d, v in rows]
-    assert squares.finish(z, d, terms, t).tolist() == [(z * z + e + v) % t for z, e, v in rows]
+    assert squares.answer(*given, t).tolist() == [(2 * z * d + v) % t for z, d, v in rows]
+    assert squares.finish(*given, t).tolist() == [(z * z + e + v) % t for z, e, v in rows]
 
 
 def test_the_shares_add_up_to_the_square_on_several_threads() -> None:

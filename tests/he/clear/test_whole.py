@@ -63,38 +63,33 @@ def test_work_in_parts(shape: LinearShape, count: int) -> None:
         check(shape, T)
 
 
-@pytest.mark.parametrize("t", MODULI)
+DEPTHWISE = LinearShape(3, 3, 4, 4, 3, 1, 1, groups=4)
+LONGER = (modular.largest_prime(56, 2), modular.largest_prime(60, 2))
+
+
+@pytest.mark.parametrize(
+    ("t", "shape"),
+    [
+        *((t, DEPTHWISE) for t in MODULI),
+        *((t, LinearShape.gemm(7, inputs, 5)) for t in (*MODULI, *LONGER) for inputs in (4, 8, 21)),
+    ],
+)
 @pytest.mark.parametrize("sign", [-1, 1])
 @pytest.mark.parametrize("value", ["half", "above", "most"])
-def test_the_largest_sums_that_fit(t: int, sign: int, value: str) -> None:
-    shape = LinearShape(3, 3, 4, 4, 3, 1, 1, groups=4)
+def test_the_largest_sums_that_fit(t: int, shape: LinearShape, sign: int, value: str) -> None:
+    """Of one weight a map; of four inputs that only just fit, one after the other, and reduced ones in between."""
     largest = ((1 << 63) - 1 - 3 * t) // (t // 2 + 1)
-    rows = np.zeros(shape.weight_shape(1), dtype=np.int64)
-    rows[:, 0, 1, 1] = sign * largest
+    if shape is DEPTHWISE:
+        rows = np.zeros(shape.weight_shape(1), dtype=np.int64)
+        rows[:, 0, 1, 1] = sign * largest
+    else:
+        rows = np.full(shape.weight_shape(1), sign * (largest // 4))
     share = np.full(shape.input_shape, {"half": t // 2, "above": t // 2 + 1, "most": t - 1}[value], dtype=np.uint64)
     bias = np.full(shape.output_shape, t - 1, dtype=np.uint64)
     assert whole.fits(shape, 1, rows, t)
     wanted = python_convolution(share, rows, shape, t)
     assert (whole.WholeSums(shape, rows, t)(share, bias) == modular.add(wanted, bias, t)).all()
-    rows[:, 0, 1, 1] = sign * (largest + 1)
-    assert not whole.fits(shape, 1, rows, t), "a sum or what makes it positive would not fit into 64 bits"
-
-
-@pytest.mark.parametrize("t", [*MODULI, modular.largest_prime(56, 2), modular.largest_prime(60, 2)])
-@pytest.mark.parametrize("inputs", [4, 8, 21])
-@pytest.mark.parametrize("sign", [-1, 1])
-@pytest.mark.parametrize("value", ["half", "above", "most"])
-def test_the_largest_sums_of_parts(t: int, inputs: int, sign: int, value: str) -> None:
-    """Sums of four inputs that only just fit, one after the other, and reduced ones in between."""
-    shape = LinearShape.gemm(7, inputs, 5)
-    largest = ((1 << 63) - 1 - 3 * t) // (t // 2 + 1)
-    rows = np.full(shape.weight_shape(1), sign * (largest // 4))
-    share = np.full(shape.input_shape, {"half": t // 2, "above": t // 2 + 1, "most": t - 1}[value], dtype=np.uint64)
-    bias = np.full(shape.output_shape, t - 1, dtype=np.uint64)
-    assert whole.fits(shape, 1, rows, t)
-    wanted = python_convolution(share, rows, shape, t)
-    assert (whole.WholeSums(shape, rows, t)(share, bias) == modular.add(wanted, bias, t)).all()
-    rows[0, 0] = sign * (largest + 1)
+    rows[0, 0, shape.kernel // 2, shape.kernel // 2] = sign * (largest + 1)
     assert not whole.fits(shape, 1, rows, t), "a sum or what makes it positive would not fit into 64 bits"
 
 

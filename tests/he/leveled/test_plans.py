@@ -70,16 +70,6 @@ def test_rotations_of_mnist_are_at_most_the_published_ones():
     }
 
 
-def test_windows_side_by_side_make_few_messages():
-    assert [planner(mnist(8), 16384).public.inputs for planner in (periodic_plan, packed_plan)] == [25, 2]
-
-
-def test_a_dense_middle_layer_takes_several_ciphertexts():
-    circuit = periodic_plan(mnist(1), 16384).circuit
-    assert circuit.counts_of("fc1")["rotate"] == 7 * 10
-    assert circuit.counts["square"] == 1 + 7
-
-
 @pytest.mark.parametrize("planner", [falcon_plan, periodic_plan, packed_plan])
 def test_networks_of_other_depths_are_refused(planner):
     made = network(2, 6, 4, 3)

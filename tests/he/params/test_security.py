@@ -33,9 +33,7 @@ def test_security_table(n: int, limit: int) -> None:
 def test_the_papers_table_has_to_be_asked_for(n: int, limit: int) -> None:
     """Homomorphic encryption standard (2018), table 1. It is never what parameters are checked by unless it is named."""
     assert TABLES["2018"][n] == limit > MAX_LOG_Q[n]
-    with pytest.raises(
-        RuleError, match=r"at most 214 at ring degree 8192 .*: got 218 bits; .* export a program of an old"
-    ):
+    with pytest.raises(RuleError, match=r"at most 214 at ring degree 8192 .*: got 218 bits"):
         Parameters(8192, PAPERS, GOOD.plain_modulus)
     of_the_papers = Parameters(8192, PAPERS, GOOD.plain_modulus, "2018")
     assert of_the_papers.log_q == 218

@@ -46,39 +46,15 @@ from tests.he.protocol.mutations import HEADER, LENGTH, Honest, Residues
 INSECURE = {"tenseal": (128, 4), "kernel": (1024, 14)}
 """Ring degree, the least that the engine takes, and the side of maps of which it holds four channels."""
 
-MUTATIONS = {
-    "tenseal": {
-        "greeting": 1100,
-        "keys": 400,
-        "request 1": 400,
-        "request 2": 300,
-        "request 3": 300,
-        "request 4": 300,
-        "request output": 100,
-        "reply 1": 350,
-        "reply 2": 350,
-        "reply 3": 350,
-        "reply 4": 350,
-        "reply output": 300,
-    },
-    "kernel": {
-        "greeting": 1000,
-        "keys": 650,
-        "request 1": 600,
-        "request 2": 350,
-        "request 3": 350,
-        "request 4": 400,
-        "request output": 300,
-        "reply 1": 350,
-        "reply 2": 350,
-        "reply 3": 350,
-        "reply 4": 350,
-        "reply output": 350,
-    },
+STEPS = ("1", "2", "3", "4", "output")
+KINDS = ("greeting", "keys", *(f"{side} {step}" for side in ("request", "reply") for step in STEPS))
+COUNTS = {
+    "tenseal": (1100, 400, *(400, 300, 300, 300, 100), *(350, 350, 350, 350, 300)),
+    "kernel": (1000, 650, *(600, 350, 350, 400, 300), *(350,) * 5),
 }
+MUTATIONS = {engine: dict(zip(KINDS, counts, strict=True)) for engine, counts in COUNTS.items()}
 """By engine of both parties; a greeting is for the client."""
 
-STEPS = ("1", "2", "3", "4", "output")
 SECONDS, BYTES, HANG, CHARACTERS = 2.0, 1 << 30, 120, 600
 """Processor time and memory that one message may cost, time on a busy machine that is a hang, length of a clean error."""
 

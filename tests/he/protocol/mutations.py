@@ -292,17 +292,8 @@ def many_nodes(data: dict[str, Any], random: Random) -> str:
     size = random.choice((1, 4, 2896))
     first = data["nodes"][0] | {"shape": [1, size, size]}
     count = random.choice((10, 1000, 5000 if size == 4 else 10))
-    chain = [
-        {
-            "name": str(i),
-            "operation": "add",
-            "inputs": [str(i - 1) if i else "x"] * 2,
-            "shape": [1, size, size],
-            "log_step": first["log_step"],
-            "module": "",
-        }
-        for i in range(count)
-    ]
+    node = {"operation": "add", "shape": [1, size, size], "log_step": first["log_step"], "module": ""}
+    chain = [node | {"name": str(i), "inputs": [str(i - 1) if i else "x"] * 2} for i in range(count)]
     return json.dumps(data | {"nodes": [first | {"name": "x"}, *chain]})
 
 

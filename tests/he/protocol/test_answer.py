@@ -66,10 +66,7 @@ def test_nothing_beyond_the_window_is_handed_out() -> None:
 def test_a_result_beyond_the_window_is_refused(factor: int) -> None:
     program = rounded()
     client, server = truncated(np.full((10, 1, 1), factor), program.parameters.plain_modulus)
-    with pytest.raises(
-        answer.WrongResult,
-        match=r"values of head must have at most 5 bits, .* got more; do not use it, and do not let the server know",
-    ):
+    with pytest.raises(answer.WrongResult, match=r"values of head must have at most 5 bits, .* got more"):
         answer.result(program, client, received(program, client, server))
 
 
@@ -105,6 +102,3 @@ def test_a_rounded_answer_takes_one_round_more(prepared: bool) -> None:
     assert traffic[-1].position == wire.ROUNDED
     assert len(traffic) == (message_sizes.rounds_online if prepared else message_sizes.rounds)(program)
     assert len(traffic) == 1 + (message_sizes.rounds_online if prepared else message_sizes.rounds)(network())
-    if prepared:
-        exact = message_sizes.bytes_online(program)
-        assert (sum(one.up for one in traffic), sum(one.down for one in traffic)) == (exact.request, exact.reply)

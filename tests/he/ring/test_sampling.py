@@ -4,7 +4,6 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from privcirnet.he.params.noise import noise_bits
 from privcirnet.he.ring import modular, sampling
 from privcirnet.he.ring.stream import stream
 
@@ -123,9 +122,3 @@ def _lift(residues: list[int], primes: tuple[int, ...]) -> int:
     modulus = primes[0] * primes[1] * primes[2]
     total = sum(r * (modulus // p) * pow(modulus // p, -1, p) for r, p in zip(residues, primes, strict=True)) % modulus
     return total - modulus if total > modulus // 2 else total
-
-
-def test_the_flood_is_at_least_forty_bits_over_the_noise_bound() -> None:
-    assert sampling.FLOODING_BITS == 40
-    assert sampling.IMAGE_DISTANCE_BITS == 30
-    assert noise_bits(8192, 46, 1) == 66

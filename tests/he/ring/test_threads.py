@@ -19,25 +19,12 @@ TIMEOUT_S = 20
 
 @pytest.fixture(params=[1, 2, 3])
 def count(request: pytest.FixtureRequest) -> Iterator[int]:
-    before = threads._setting.count
-    threads.use(request.param)
-    yield request.param
-    threads.use(before)
-
-
-def test_results_are_in_the_items_order(count: int) -> None:
-    assert each(lambda item: item * item, range(200)) == [item * item for item in range(200)]
-
-
-def test_any_iterable_will_do(count: int) -> None:
-    assert each(str, (letter for letter in "abc")) == ["a", "b", "c"]
-    assert each(str, {"a": 1, "b": 2}) == ["a", "b"]
-    assert each(str, []) == []
-    assert each(str, [7]) == ["7"]
+    with threads.using(request.param):
+        yield request.param
 
 
 def test_as_many_threads_work_as_were_asked_for(count: int) -> None:
-    """No item is done before all threads hold one."""
+    """No item is done before all threads hold one; results are in the items' order."""
     meeting = Barrier(count)
 
     def work(item: int) -> str:
@@ -45,6 +32,22 @@ def test_as_many_threads_work_as_were_asked_for(count: int) -> None:
         return current_thread().name
 
     assert len(set(each(work, range(count)))) == count
+    for items in (range(200), iter("abc"), {"a": 1, "b": 2}, [], [7]):
+        known = list(items)
+        assert each(str, iter(known)) == [str(item) for item in known]
+
+
+def test_one_thread_stops_at_an_error() -> None:
+    done: list[int] = []
+
+    def work(item: int) -> None:
+        done.append(item)
+        if item == 3:
+            raise ValueError("third")
+
+    with threads.using(1), pytest.raises(ValueError, match="third"):
+        each(work, range(100))
+    assert done == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("by_caller", [True, False])
@@ -57,30 +60,10 @@ def test_an_item_s_error_reaches_the_caller(by_caller: bool) -> None:
         if (current_thread() is caller) == by_caller:
             raise ValueError(f"by caller: {by_caller}")
 
-    threads.use(2)
-    try:
+    with threads.using(2):
         with pytest.raises(ValueError, match=f"by caller: {by_caller}"):
             each(work, range(2))
-    finally:
-        threads.use(0)
-    assert each(abs, [-1, 2]) == [1, 2], "the pool still works"
-
-
-def test_one_thread_stops_at_an_error() -> None:
-    done: list[int] = []
-
-    def work(item: int) -> None:
-        done.append(item)
-        if item == 3:
-            raise ValueError("third")
-
-    threads.use(1)
-    try:
-        with pytest.raises(ValueError, match="third"):
-            each(work, range(100))
-    finally:
-        threads.use(0)
-    assert done == [0, 1, 2, 3]
+        assert each(abs, [-1, 2]) == [1, 2], "the pool still works"
 
 
 def test_zero_threads_means_all_cores() -> None:
@@ -90,11 +73,8 @@ def test_zero_threads_means_all_cores() -> None:
 
 @given(st.integers(0, 300), st.integers(1, 40), st.integers(1, 5))
 def test_ranges_cover_all_numbers_once(numbers: int, most: int, count: int) -> None:
-    threads.use(count)
-    try:
+    with threads.using(count):
         found = ranges(numbers, most)
-    finally:
-        threads.use(0)
     assert [number for part in found for number in part] == list(range(numbers))
     assert all(1 <= len(part) <= most for part in found)
     assert max(map(len, found), default=0) - min(map(len, found), default=0) <= 1
@@ -164,18 +144,6 @@ def test_the_last_thread_to_leave_lifts_the_limit(leaving: tuple[int, int], two_
     assert set(blas_threads()) == {1}
     visitors[leaving[1]].step()
     assert blas_threads() == before
-    for visitor in visitors:
-        visitor.step()
-
-
-def test_each_thread_can_be_the_only_one_inside(two_blas_threads: None) -> None:
-    """Whichever threads were inside before and live on."""
-    before, visitors = blas_threads(), [Visitor(), Visitor()]
-    for visitor in visitors:
-        visitor.step()
-        assert set(blas_threads()) == {1}
-        visitor.step()
-        assert blas_threads() == before
     for visitor in visitors:
         visitor.step()
 

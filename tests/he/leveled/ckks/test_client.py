@@ -24,22 +24,19 @@ def test_messages_have_the_lengths_that_parameters_fix(pair):
 
 
 def test_strangers_bytes_are_refused(pair):
-    server, fresh = pair.server, pair.client.encrypt(random_slots(0))
-    for message in (fresh[:-1], fresh + b"\0", b""):
-        with pytest.raises(RuleError, match="the length that the parameters fix"):
-            server.receive(message)
-    with pytest.raises(RuleError, match="every residue must be under its prime"):
-        server.receive(b"\xff" * (len(fresh) - 64) + fresh[-64:])
-    keys = pair.client.evaluation_keys([1])
-    with pytest.raises(RuleError, match="must have the length that the parameters and rotations fix"):
-        server.load_keys(keys, [1, 2])
-    with pytest.raises(RuleError, match="every residue must be under its prime"):
-        server.load_keys(b"\xff" * len(keys), [1])
+    server, fresh, keys = pair.server, pair.client.encrypt(random_slots(0)), pair.client.evaluation_keys([1])
     reply = server.reply(server.receive(fresh))
-    with pytest.raises(RuleError, match="the length that the parameters fix"):
-        pair.client.decrypt(reply[:-1])
-    with pytest.raises(RuleError, match="every residue must be under its prime"):
-        pair.client.decrypt(b"\xff" * len(reply))
+    length, residues = "the length that the parameters", "every residue must be under its prime"
+    for rule, read, message in (
+        *((length, server.receive, message) for message in (fresh[:-1], fresh + b"\0", b"")),
+        (residues, server.receive, b"\xff" * (len(fresh) - 64) + fresh[-64:]),
+        (length, lambda keys: server.load_keys(keys, [1, 2]), keys),
+        (residues, lambda keys: server.load_keys(keys, [1]), b"\xff" * len(keys)),
+        (length, pair.client.decrypt, reply[:-1]),
+        (residues, pair.client.decrypt, b"\xff" * len(reply)),
+    ):
+        with pytest.raises(RuleError, match=rule):
+            read(message)
 
 
 def test_nothing_is_used_twice(pair):

@@ -8,7 +8,6 @@ import pytest
 from privcirnet.errors import RuleError
 from privcirnet.he.leveled.ckks.cleartext import Cleartext
 from privcirnet.he.leveled.ckks.parameters import CkksParameters
-from privcirnet.he.leveled.ckks.simulator import Simulator
 from privcirnet.he.leveled.ckks.transform import LinearMap
 from tests.he.leveled.ckks.toys import Pair, insecure_ckks, random_slots, simulate
 
@@ -52,21 +51,17 @@ def test_every_kind_of_step_has_the_error_of_its_estimate(step, pair):
     assert 0.7 < np.sqrt((errors**2).mean() / reply.variance) < 1.2
 
 
-def test_a_level_that_is_missing_is_named():
-    with pytest.raises(RuleError, match=r"a level above 0: got level 0 in layer 'second'"):
-        simulate(network, insecure_ckks(1, 1))
-
-
-def test_a_key_that_is_missing_is_named():
+def test_what_is_missing_or_too_large_is_named():
     parameters = insecure_ckks(4, 1)
     _, simulator = simulate(network, parameters)
-    with pytest.raises(RuleError, match=r"must have a key: got none for steps \[7\] in layer 'third' at level 2"):
-        simulate(network, parameters, names=simulator.steps - {7})
-
-
-def test_a_value_that_is_too_large_is_named():
-    with pytest.raises(RuleError, match=r"must fit its modulus: got .* in layer 'reply' at level 0"):
-        simulate(network, insecure_ckks(4, 1), bound=1000.0)
+    assert simulator.steps == {0, 7, *MAP.steps}
+    for rule, made, more in (
+        (r"a level above 0: got level 0 in layer 'second'", insecure_ckks(1, 1), {}),
+        (r"none for steps \[7\] in layer 'third' at level 2", parameters, {"names": simulator.steps - {7}}),
+        (r"must fit its modulus: got .* in layer 'reply' at level 0", parameters, {"bound": 1000.0}),
+    ):
+        with pytest.raises(RuleError, match=rule):
+            simulate(network, made, **more)
 
 
 def test_a_scale_that_drifts_is_named():
@@ -94,9 +89,3 @@ def _drifted() -> CkksParameters:
     primes, scales, factors = parameters._chain
     parameters.__dict__["_chain"] = primes, (scales[0] * 2, *scales[1:]), factors
     return parameters
-
-
-def test_collected_steps_are_those_of_the_circuit():
-    _, simulator = simulate(network, insecure_ckks(4, 1))
-    assert simulator.steps == {0, 7, *MAP.steps}
-    assert isinstance(simulator, Simulator)
