@@ -1,20 +1,21 @@
 """One linear layer from plain input to plain output, both parties, and the slow oracle for it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from privcirnet.he.encodings import spectral
 from privcirnet.he.encodings.integer import Values
+from privcirnet.he.encodings.layer import Layer
 from privcirnet.he.encodings.shape import LinearShape
-from privcirnet.he.encodings.spectral_layer import SpectralLayer, encode_weights
 from privcirnet.he.engines import cleartext
 from privcirnet.he.engines.interface import client_engine, server_engine
 from privcirnet.he.params.parameters import Parameters
 from privcirnet.he.protocol.exchange import Held
 from privcirnet.he.protocol.linear import LinearExchange
 from privcirnet.he.ring import modular, sampling
+from privcirnet.he.ring.modular import Residues
 
 
 class Watched(cleartext.CleartextServer):
@@ -31,33 +32,46 @@ class Watched(cleartext.CleartextServer):
 
 @dataclass
 class Party:
-    """Both engines and the layer's weights, ready for exchanges."""
+    """Both engines and the layer's weights, ready for exchanges; ``sent`` has the bytes of the last one, up and down."""
 
-    layer: SpectralLayer
+    layer: Layer
     rows: Values
-    bias: Values
+    bias: Values | None
     parameters: Parameters
     mask_bound: int | None = None
     engine: str = "cleartext"
     client: Any = field(init=False)
     server: Any = field(init=False)
+    sent: tuple[int, int] = (0, 0)
 
     def __post_init__(self) -> None:
         self.client = client_engine(self.engine, self.parameters)
         watched = self.engine == "cleartext"
         self.server = Watched(self.parameters) if watched else server_engine(self.engine, self.parameters)
-        t, steps = self.parameters.plain_modulus, self.layer.column_steps
-        encoded = encode_weights(self.layer, spectral.weight_spectrum(self.layer.layout, self.rows, t), self.server)
+        steps, spectrum = self.layer.column_steps, self.layer.spectrum(self.rows, self.parameters.plain_modulus)
+        encoded = self.layer.encode_spectrum(spectrum, self.server, "conv1")
         self.exchange, self.held = LinearExchange(self.layer), Held(encoded, self.bias, self.mask_bound)
         self.keys = self.server.load_keys(self.client.public_keys(steps), steps)
 
-    def run(self, x: Values) -> Values:
-        """The layer's output on a shared input."""
+    def shared(self, x: Values) -> tuple[Residues, Residues]:
+        """The client's share of an input, and the server's."""
         t = self.parameters.plain_modulus
         theirs = sampling.uniform(x.shape, t)
-        ours = modular.subtract(modular.residues(x, t), theirs, t)
+        return modular.subtract(modular.residues(x, t), theirs, t), theirs
+
+    def results(self, x: Values) -> Sequence[Any]:
+        """Ciphertexts of the outputs, not masked and not hidden, of a shared input."""
+        ours, theirs = self.shared(x)
+        slots = self.layer.encode_input(theirs, self.parameters.plain_modulus)
+        inputs = self.server.receive_all(self.exchange.request([ours], self.client), slots)
+        return self.layer.evaluate(self.held.weights, inputs, self.server, self.keys)
+
+    def run(self, x: Values) -> Values:
+        """The layer's output on a shared input."""
+        (ours, theirs), t = self.shared(x), self.parameters.plain_modulus
         request = self.exchange.request([ours], self.client)
         replies, own = self.exchange.reply(self.held, [theirs], request, self.server, self.keys)
+        self.sent = sum(map(len, request)), sum(map(len, replies))
         return modular.centered(modular.add(self.exchange.finish([ours], replies, self.client), own, t), t)
 
 
@@ -73,22 +87,27 @@ def random_input(shape: LinearShape, seed: int = 1, largest: int = 100) -> Value
 
 
 def slow_layer(shape: LinearShape, b: int, rows: Values, bias: Values, x: Values) -> Values:
-    """Direct sums with block[i, j] = w[(i - j) mod b], the first row holding w[-j mod b]; no code of the package.
-
-    Channels of different groups have no weight in common: the dense matrix is zero there.
-    """
-    outputs, inputs = shape.out_channels // shape.groups, shape.in_channels // shape.groups
-    dense = np.zeros((shape.out_channels, shape.in_channels, shape.kernel, shape.kernel), dtype=np.int64)
-    for k in range(shape.out_channels):
+    """Direct sums with block[i, j] = w[(i - j) mod b], the first row holding w[-j mod b]; no code of the package."""
+    outputs, inputs = shape.out_channels, shape.in_channels // shape.groups
+    dense = np.zeros((outputs, inputs, shape.kernel, shape.kernel), dtype=np.int64)
+    for k in range(outputs):
         for c in range(inputs):
-            dense[k, k // outputs * inputs + c] = rows[k // b, c // b * b + (c % b - k % b) % b]
-    padded = np.pad(x, ((0, 0), (shape.padding,) * 2, (shape.padding,) * 2))
-    height, width = ((size + 2 * shape.padding - shape.kernel) // shape.stride + 1 for size in x.shape[1:])
-    y = np.zeros((shape.out_channels, height, width), dtype=np.int64)
-    for r in range(shape.kernel):
-        for s in range(shape.kernel):
-            ends = r + (height - 1) * shape.stride + 1, s + (width - 1) * shape.stride + 1
-            y += np.einsum(
-                "kc,chw->khw", dense[:, :, r, s], padded[:, r : ends[0] : shape.stride, s : ends[1] : shape.stride]
-            )
-    return y + bias[:, None, None]
+            dense[k, c] = rows[k // b, c // b * b + (c % b - k % b) % b]
+    return slow_convolution(shape, dense, x) + bias[:, None, None]
+
+
+def slow_convolution(shape: LinearShape, weight: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """Direct sums over windows, no code of the package: weight (K, C/groups, R, R), x (C, H, W), of any integers."""
+    sides = [size + 2 * shape.padding for size in x.shape[1:]]
+    padded = np.zeros((len(x), *sides), dtype=x.dtype)
+    padded[:, shape.padding :, shape.padding :][:, : x.shape[1], : x.shape[2]] = x
+    maps, channels = shape.out_channels // shape.groups, shape.in_channels // shape.groups
+    height, width = ((side - shape.kernel) // shape.stride + 1 for side in sides)
+    y = np.zeros((shape.out_channels, height, width), dtype=x.dtype)
+    for k in range(shape.out_channels):
+        own = padded[k // maps * channels :][:channels]
+        for r in range(shape.kernel):
+            for s in range(shape.kernel):
+                seen = own[:, r :: shape.stride, s :: shape.stride][:, :height, :width]
+                y[k] += (seen * weight[k, :, r, s, None, None]).sum(axis=0)
+    return y

@@ -9,6 +9,9 @@ from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.encodings.spectral_layer import SpectralLayer
 from privcirnet.he.planning.planner import counted_goal, plan_layer
 
+MANY_TILES = LinearShape(90, 70, 2, 3, 3, 1, 1)
+"""In coefficient encoding its maps are cut in tiles at a ring degree of 2048."""
+
 
 def powers_of_two(most: int) -> list[int]:
     """1, 2, 4 ... up to ``most``."""
@@ -37,6 +40,17 @@ def shapes(draw: st.DrawFn) -> tuple[LinearShape, int]:
     missing = b - 1 if groups == 1 else 0  # padded to whole blocks
     channels = (max(b * groups, count - draw(st.integers(0, missing))) for count in whole)
     return LinearShape(height, width, *channels, kernel, stride, padding, groups), b
+
+
+@st.composite
+def grouped_shapes(draw: st.DrawFn, most_groups: int = 7, most_channels: int = 3, largest: int = 12) -> LinearShape:
+    """Any kernel, stride, padding, rectangular map, groups, channels a group in and out."""
+    kernel, stride = draw(st.sampled_from([1, 3, 5, 7])), draw(st.sampled_from([1, 2, 3]))
+    padding = draw(st.integers(0, kernel - 1))
+    height, width = (max(draw(st.integers(1, largest)), kernel - 2 * padding) for _ in range(2))
+    groups = draw(st.integers(1, most_groups))
+    inputs, outputs = (groups * draw(st.integers(1, most_channels)) for _ in range(2))
+    return LinearShape(height, width, inputs, outputs, kernel, stride, padding, groups)
 
 
 @st.composite

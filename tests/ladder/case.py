@@ -117,6 +117,14 @@ class Case:
             return lower(network, self.shape, LEVELS, LOG_STEP, target)
 
 
+def assert_bitwise(case: Case, network: fx.GraphModule, program: Program) -> None:
+    """The integer program's logits are the fake-quantized network's; float64 carries every integer exactly."""
+    with torch.no_grad():
+        expected = network(real(case.images)).numpy()
+    for image, wanted in zip(case.images, expected, strict=True):
+        assert np.array_equal(logits_of(program, image), wanted)
+
+
 def logits_of(program: Program, image: Tensor) -> np.ndarray:
     """What the interpreter says, as real numbers."""
     found = interpret(program, image.numpy())[program.output.name].reshape(-1)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 import torch
@@ -83,3 +84,10 @@ MOBILENETV2 = Case(
     target=measured(margin_bits=1),
     plans=plans_with_several_ciphertexts,
 )
+COMPOSED = replace(
+    MOBILENETV2,
+    name="mobilenetv2, composed",
+    build=lambda images: MOBILENETV2.circulant,
+    composed=("down.expand", "same.expand", "last"),
+)
+"""Pairs of project and expand as one layer each: alone, with y1 kept for a residual, with a residual as a second input."""

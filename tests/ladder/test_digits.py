@@ -1,32 +1,24 @@
-"""The rungs that one network is enough for: from dense to circulant, guard bits, other widths, bounded masks."""
+"""The rungs that one network is enough for: from dense to circulant, guard bits, bounded masks."""
 
-import copy
-import math
 from functools import lru_cache
 
-import numpy as np
 import pytest
 import torch
 
 from privcirnet.functional.circulant import expand, project
 from privcirnet.he.planning.fit import Target
 from privcirnet.he.planning.profile import LINKS
-from privcirnet.he.program import operations as op
-from privcirnet.he.program.rearrangement import Flatten
 from privcirnet.lower import drafts, refined
 from privcirnet.models import DigitsResNet
 from privcirnet.nn.circulant import block_size_of
 from privcirnet.nn.convert import circulant_, dense_state_dict
-from privcirnet.nn.learned import learn_steps_
-from privcirnet.nn.quantize import quantize
 from privcirnet.nn.quantizers import quantizer_of
 from privcirnet.nn.steps import refine
 from privcirnet.pipeline import audit
 from tests.he.parties import protocol
 from tests.ladder import digits
-from tests.ladder.case import LEVELS, LOG_STEP, PROVED, WIDE, logits_of, real
-from tests.ladder.digits import BLOCKS, DIGITS, rotations_of
-from tests.ladder.training import train_a_little_
+from tests.ladder.case import LEVELS, LOG_STEP, PROVED, WIDE, assert_bitwise, real
+from tests.ladder.digits import BLOCKS, DIGITS
 
 
 @lru_cache
@@ -64,34 +56,10 @@ def test_weights_are_quantized_to_the_nearest_step():
         assert (layer.weight - DIGITS.fused.get_submodule(name).weight).abs().max() <= step / 2
 
 
-@torch.no_grad()
 @pytest.mark.parametrize("guard_bits", [0, 1, 3])
 def test_guard_bits_to_integer_program_is_bitwise(guard_bits):
     network = refine(DIGITS.quantized, guard_bits)
-    program = DIGITS.lowered(network)
-    for image, wanted in zip(DIGITS.images, network(real(DIGITS.images)).numpy(), strict=True):
-        assert np.array_equal(logits_of(program, image), wanted)
-
-
-@pytest.mark.parametrize("learned", [False, True])
-@pytest.mark.parametrize("bits", [1, 4, 5, 6, 7, 8])
-def test_fake_quant_to_integer_program_at_every_width(bits, learned):
-    """Trained for a few steps, which at random rounding and clipping differ from evaluation; then bitwise again."""
-    images, fused = DIGITS.images, DIGITS.fused
-    network = quantize(fused, [real(images)], LOG_STEP, weight_bits=bits, activation_bits=max(bits, 4))
-    calibrated = copy.deepcopy(network.state_dict())
-    if learned:
-        learn_steps_(network)
-    train_a_little_(network, fused(real(images)).detach(), images)
-    network.eval()
-    steps = {name: value for name, value in network.state_dict().items() if name.endswith("log_step")}
-    assert any(not torch.equal(value, calibrated[name]) for name, value in steps.items()) == learned
-    program = DIGITS.lowered(network)
-    expected = network(real(images)).detach().numpy()
-    for image, wanted in zip(images, expected, strict=True):
-        assert np.array_equal(logits_of(program, image), wanted)
-    for weights in program.weights.values():
-        assert np.abs(weights.rows).max() < 2 ** (bits - 1 if bits > 1 else 7)
+    assert_bitwise(DIGITS, network, DIGITS.lowered(network))
 
 
 def test_guard_bits_are_as_many_as_there_is_room_for():
@@ -110,16 +78,3 @@ def test_bounded_masks_to_clear_text_engine():
     for image in DIGITS.images[:6].numpy():
         _, values, _ = protocol(program, "cleartext", image)
         assert audit.wrong_nodes(program, values) == []
-
-
-def test_the_ladder_has_something_to_carry():
-    """A guard for the ladder: the network has stride, residual, squares and circulant layers."""
-    program = DIGITS.program
-    operations = [type(node.operation) for node in program.nodes]
-    assert operations.count(op.Square) == 2
-    assert {op.Add, op.SumPool, Flatten} <= set(operations)
-    layers = [layer for _, layer in program.linear_nodes]
-    assert {layer.shape.stride for layer in layers} == {1, 2}
-    assert sorted(layer.block_size for layer in layers) == sorted(BLOCKS.values())
-    assert any(all(rotations_of(layer)) for layer in layers), "baby steps, giant steps and folds"
-    assert math.prod(DIGITS.shape) == 64

@@ -4,7 +4,8 @@ dense -> circulant -> fused -> fake-quant -> (guard bits) -> integer program -> 
 encrypted; integer program -> prepared, which is everything encrypted before the image, and shares in clear with it
 
 Where the arithmetic is the same the rung is bitwise; elsewhere the tolerance comes with its derivation. The first rung,
-guard bits and other widths are in test_digits; what each network has to carry is tested beside it.
+guard bits and bounded masks are in test_digits, trained networks and other widths in test_trained, and what each network
+has to carry in test_networks.
 """
 
 from typing import get_args
@@ -22,16 +23,16 @@ from privcirnet.he.ring import sampling
 from privcirnet.nn.circulant import block_size_of
 from privcirnet.pipeline import audit
 from tests.he.parties import check, parties, protocol
-from tests.ladder.case import logits_of, real
+from tests.ladder.case import assert_bitwise, real
 from tests.ladder.client_aided import CLIENT_AIDED
 from tests.ladder.digits import DIGITS
-from tests.ladder.mobilenetv2 import MOBILENETV2
+from tests.ladder.mobilenetv2 import COMPOSED, MOBILENETV2
 from tests.ladder.padded import PADDED
 from tests.ladder.surgery import DENSENET, GATED, MIXER, RESNET
 from tests.ladder.surgery import VIT as TIMM_VIT
 from tests.ladder.vit import VITS
 
-CASES = (DIGITS, MOBILENETV2, RESNET, DENSENET, GATED, TIMM_VIT, MIXER, *VITS, CLIENT_AIDED, PADDED)
+CASES = (DIGITS, MOBILENETV2, COMPOSED, RESNET, DENSENET, GATED, TIMM_VIT, MIXER, *VITS, CLIENT_AIDED, PADDED)
 AT_ONCE = {"kernel": (DIGITS, MOBILENETV2, TIMM_VIT), "tenseal": (DIGITS,)}
 """What runs encrypted in `make test`: convolutions, depthwise ones and attention; SEAL once."""
 ENCRYPTED = [
@@ -61,11 +62,8 @@ def test_fused_to_fake_quant(case):
     assert not torch.equal(fine, coarse)
 
 
-@torch.no_grad()
 def test_fake_quant_to_integer_program_is_bitwise(case):
-    """float64 carries every integer of these networks exactly, so both sides are the same numbers."""
-    for image, wanted in zip(case.images, case.quantized(real(case.images)).numpy(), strict=True):
-        assert np.array_equal(logits_of(case.program, image), wanted)
+    assert_bitwise(case, case.quantized, case.program)
 
 
 def test_program_to_folder_and_back(case, tmp_path):

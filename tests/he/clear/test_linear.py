@@ -16,6 +16,7 @@ from privcirnet.he.program.interpreter import apply
 from privcirnet.he.program.program import Weights
 from privcirnet.he.ring import modular, threads
 from privcirnet.he.ring.modular import Residues
+from tests.he.exchange import slow_convolution
 from tests.he.layers import depthwise_shapes, layers, shapes
 
 T = modular.largest_prime(60, 2)
@@ -24,17 +25,7 @@ MODULI = [modular.largest_prime(bits, 2) for bits in (4, 20, 41, 54, 60, 61)]
 
 def python_convolution(x: np.ndarray, weight: np.ndarray, shape: LinearShape, t: int) -> Residues:
     """The sum over the window in Python's integers: x (C, H, W), weight (K, C/groups, R, R)."""
-    padded = np.pad(x, ((0, 0), (shape.padding,) * 2, (shape.padding,) * 2)).astype(object)
-    maps, channels = shape.out_channels // shape.groups, shape.in_channels // shape.groups
-    result = np.zeros(shape.output_shape, dtype=object)
-    _, height, width = shape.output_shape
-    for k in range(shape.out_channels):
-        start = k // maps * channels
-        for r in range(shape.kernel):
-            for s in range(shape.kernel):
-                seen = padded[start : start + channels, r :: shape.stride, s :: shape.stride][:, :height, :width]
-                result[k] += (seen * weight[k, :, r, s].astype(object)[:, None, None]).sum(axis=0)
-    return (result % t).astype(np.uint64)
+    return (slow_convolution(shape, weight.astype(object), x.astype(object)) % t).astype(np.uint64)
 
 
 def residues(shape: tuple[int, ...], t: int, seed: int = 0) -> Residues:

@@ -7,8 +7,8 @@ from privcirnet.he.encodings.coefficient_layer import CoefficientLayer
 from privcirnet.he.encodings.coefficient_layout import Grid, grids, weight_polynomial
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.ring import batching
-from tests.he.grouped import shapes
 from tests.he.insecure import INSECURE_RING_DEGREES, insecure_parameters
+from tests.he.layers import grouped_shapes
 
 
 @given(st.integers(1, 100), st.integers(1, 16), st.integers(1, 16), st.sampled_from(INSECURE_RING_DEGREES))
@@ -35,7 +35,7 @@ def test_polynomials_written_out() -> None:
     assert layer.kept[0].tolist() == [9 + 4, 9 + 5, 9 + 7, 9 + 8]
 
 
-@given(shapes(1, 6, 8), st.sampled_from(INSECURE_RING_DEGREES))
+@given(grouped_shapes(1, 6, 8), st.sampled_from(INSECURE_RING_DEGREES))
 def test_no_tile_is_cheaper(shape: LinearShape, n: int) -> None:
     """Against every split of the maps and every D, E that fit."""
     if not grids(shape, n):

@@ -14,10 +14,10 @@ from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.params.noise import check_noise, fitting_plain_bits
 from privcirnet.he.params.parameters import NARROW_COEFFICIENT_BITS, NARROW_RING_DEGREE, Parameters, choose
 from privcirnet.he.params.sizes import reply_bits
-from privcirnet.he.ring import batching
-from tests.he.exchange import random_rows
-from tests.he.grouped import Exchange, random_input, random_weights, shapes, slow_grouped
+from privcirnet.he.ring import batching, modular
+from tests.he.exchange import Party, random_input, random_rows, slow_convolution
 from tests.he.insecure import INSECURE_RING_DEGREES, insecure_parameters
+from tests.he.layers import grouped_shapes
 from tests.he.protocol.uniformity import LIMIT, REPLIES, pairwise, worst_chi_square
 
 ENCODINGS = ("cheetah", "falcon")
@@ -35,7 +35,7 @@ def largest_t(layer: CoefficientLayer) -> Parameters:
 
 
 @given(
-    st.one_of(shapes(), shapes(1, 16), shapes(20, 1, 9)),
+    st.one_of(grouped_shapes(), grouped_shapes(1, 16), grouped_shapes(20, 1, 9)),
     st.sampled_from(ENCODINGS),
     st.sampled_from(INSECURE_RING_DEGREES),
 )
@@ -50,11 +50,11 @@ def test_a_layer_equals_direct_sums(shape: LinearShape, encoding: str, n: int) -
 
 
 def assert_exact(layer: CoefficientLayer) -> None:
-    weight, x = random_weights(layer.shape), random_input(layer.shape)
-    exchange = Exchange(layer, weight, insecure_parameters(layer.ring_degree))
-    assert (exchange.run(x) == slow_grouped(layer.shape, weight, x)).all()
-    assert exchange.server.counts["pmult"] <= layer.pmults
-    assert exchange.server.counts["rotate"] == layer.rotations == 0
+    weight, x = random_rows(layer.shape, 1), random_input(layer.shape)
+    party = Party(layer, weight, None, insecure_parameters(layer.ring_degree))
+    assert (party.run(x) == slow_convolution(layer.shape, weight, x)).all()
+    assert party.server.counts["pmult"] <= layer.pmults
+    assert party.server.counts["rotate"] == layer.rotations == 0
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
@@ -93,12 +93,12 @@ def test_falcon_s_layer_at_the_paper_s_size() -> None:
 )
 def test_encrypted_layers_are_exact(shape: LinearShape, encoding: str) -> None:
     layer = CoefficientLayer(shape, 1, 4096, encoding)
-    parameters, weight, x = largest_t(layer), random_weights(shape), random_input(shape)
-    exchange = Exchange(layer, weight, parameters, "tenseal")
-    assert (exchange.run(x) == slow_grouped(shape, weight, x)).all()
-    assert exchange.sent == layer_bytes(layer, parameters.coefficient_bits, parameters.plain_bits)
-    assert exchange.server.counts["pmult"] == layer.pmults
-    assert exchange.server.counts["rotate"] == 0
+    parameters, weight, x = largest_t(layer), random_rows(shape, 1), random_input(shape)
+    party = Party(layer, weight, None, parameters, engine="tenseal")
+    assert (party.run(x) == slow_convolution(shape, weight, x)).all()
+    assert party.sent == layer_bytes(layer, parameters.coefficient_bits, parameters.plain_bits)
+    assert party.server.counts["pmult"] == layer.pmults
+    assert party.server.counts["rotate"] == 0
 
 
 MEASURED = {
@@ -114,10 +114,10 @@ MEASURED = {
 def test_noise_is_under_its_bound(shape: LinearShape, encoding: str, signs: str) -> None:
     """With the secret key: SEAL's budget is log2 q - log2(t noise) - 1."""
     layer = CoefficientLayer(shape, 1, 4096, encoding)
-    parameters, weight = largest_t(layer), random_weights(shape)
+    parameters, weight = largest_t(layer), random_rows(shape, 1)
     weight = np.full_like(weight, 127) if signs == "equal" else np.sign(weight) * 127
-    exchange = Exchange(layer, weight, parameters, "tenseal")
-    budgets = [exchange.client._decryptor.invariant_noise_budget(c) for c in exchange.results(random_input(shape))]
+    party = Party(layer, weight, None, parameters, engine="tenseal")
+    budgets = [party.client._decryptor.invariant_noise_budget(c) for c in party.results(random_input(shape))]
     noise = sum(NARROW_COEFFICIENT_BITS[:-1]) - min(budgets) - 1 - parameters.plain_bits
     bound, least = MEASURED[shape, encoding]
     assert layer.noise_bits(parameters) == bound
@@ -138,7 +138,7 @@ def test_noise_bound_is_the_formula() -> None:
 
 
 @pytest.mark.slow
-@given(shapes(), st.sampled_from(ENCODINGS), st.integers(0, 2**32 - 1))
+@given(grouped_shapes(), st.sampled_from(ENCODINGS), st.integers(0, 2**32 - 1))
 def test_mask_decodes_to_itself_and_leaves_the_rest_uniform(shape: LinearShape, encoding: str, seed: int) -> None:
     n = 1024
     layer = CoefficientLayer(shape, 1, n, encoding)
@@ -157,32 +157,37 @@ def test_mask_decodes_to_itself_and_leaves_the_rest_uniform(shape: LinearShape, 
     assert sum(map(len, layer.kept)) == np.prod(shape.output_shape)
 
 
+def sent_coefficients(party: Party, request: list[bytes]) -> np.ndarray:
+    """The coefficients that a reply to a request holds, decrypted; of c0 no others come."""
+    layer, parameters = party.layer, party.parameters
+    messages, _ = party.exchange.reply(party.held, [None], request, party.server, party.keys)
+    if party.engine == "tenseal":
+        bits = reply_bits(parameters.coefficient_bits, parameters.plain_bits)
+        assert [len(m) for m in messages] == [bits.octets(layer.ring_degree, len(kept)) for kept in layer.kept]
+    slots = np.stack(party.client.decrypt_all(messages, layer.kept))
+    polynomials = batching.slots_to_coefficients(slots, parameters.plain_modulus)
+    return np.concatenate([p[kept] for p, kept in zip(polynomials, layer.kept, strict=True)])
+
+
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_every_coefficient_that_is_sent_is_uniform(encoding: str) -> None:
     layer, parameters = CoefficientLayer(SMALL, 1, 64, encoding), insecure_parameters(64, None, 20)
-    exchange, x, t = Exchange(layer, random_weights(SMALL), parameters), random_input(SMALL), parameters.plain_modulus
-    found = []
-    for _ in range(REPLIES):
-        messages, _ = exchange.replies(x)
-        slots = [exchange.client.decrypt(m, kept) for m, kept in zip(messages, layer.kept, strict=True)]
-        polynomials = batching.slots_to_coefficients(np.stack(slots), t)
-        found.append(np.concatenate([p[kept] for p, kept in zip(polynomials, layer.kept, strict=True)]))
-    samples = np.stack(found)
+    party, t = Party(layer, random_rows(SMALL, 1), None, parameters), parameters.plain_modulus
+    request = party.exchange.request([modular.residues(random_input(SMALL), t)], party.client)
+    samples = np.stack([sent_coefficients(party, request) for _ in range(REPLIES)])
     assert samples.shape[1] == np.prod(SMALL.output_shape)
     assert worst_chi_square(samples, t) < LIMIT
     assert worst_chi_square(pairwise(samples, t), t) < LIMIT
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
-def test_an_encrypted_reply_says_nothing_of_what_is_not_kept(encoding: str) -> None:
-    """Only the coefficients in ``kept`` of c0 come, and two replies to one request differ in every one of them."""
+def test_encrypted_replies_to_one_request_differ_everywhere(encoding: str) -> None:
     layer, parameters = CoefficientLayer(SMALL, 1, 4096, encoding), narrow(28)
-    exchange, t = Exchange(layer, random_weights(SMALL), parameters, "tenseal"), parameters.plain_modulus
-    first, second = (exchange.replies(random_input(SMALL))[0] for _ in range(2))
-    for one, other, kept in zip(first, second, layer.kept, strict=True):
-        assert len(one) == reply_bits(parameters.coefficient_bits, 28).octets(4096, len(kept))
-        values = [batching.slots_to_coefficients(exchange.client.decrypt(m, kept), t)[kept] for m in (one, other)]
-        assert (values[0] != values[1]).all()
+    party = Party(layer, random_rows(SMALL, 1), None, parameters, engine="tenseal")
+    share = modular.residues(random_input(SMALL), parameters.plain_modulus)
+    request = party.exchange.request([share], party.client)
+    first, second = (sent_coefficients(party, request) for _ in range(2))
+    assert (first != second).all()
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
@@ -192,28 +197,28 @@ def test_circulant_rows_are_encoded_densely(encoding: str, b: int) -> None:
     rows = random_rows(LinearShape(5, 4, 4, 16, 3, 1, 1), b)
     x = random_input(shape)
     layer = CoefficientLayer(shape, b, 256, encoding)
-    expected = slow_grouped(shape, expand_rows(rows, b), x)
-    assert (Exchange(layer, rows, insecure_parameters(256)).run(x) == expected).all()
+    expected = slow_convolution(shape, expand_rows(rows, b), x)
+    assert (Party(layer, rows, None, insecure_parameters(256)).run(x) == expected).all()
 
 
 def test_zero_weights_are_skipped_and_dead_outputs_named() -> None:
     shape = LinearShape(6, 6, 8, 2, 3, 1, 1)
     layer, parameters = CoefficientLayer(shape, 1, 64, "cheetah"), insecure_parameters(64)
-    weight, x = random_weights(shape), random_input(shape)
+    weight, x = random_rows(shape, 1), random_input(shape)
     weight[:, 0] = 0
-    exchange = Exchange(layer, weight, parameters)
-    assert sum(plaintext is not None for plaintext in exchange.weights) < len(layer.placement.factors)
-    assert (exchange.run(x) == slow_grouped(shape, weight, x)).all()
+    party = Party(layer, weight, None, parameters)
+    assert sum(plaintext is not None for plaintext in party.held.weights) < len(layer.placement.factors)
+    assert (party.run(x) == slow_convolution(shape, weight, x)).all()
     weight[1] = 0
     with pytest.raises(RuleError, match=r"not zero: got layer conv1, sums \[1\]"):
-        Exchange(layer, weight, parameters)
+        Party(layer, weight, None, parameters)
 
 
 def test_weights_beyond_the_bound_are_refused() -> None:
-    weight = random_weights(SMALL)
+    weight = random_rows(SMALL, 1)
     weight[0, 0, 0, 0] = -129
     with pytest.raises(RuleError, match=r"weights must have 8 bits, .*: got 129"):
-        Exchange(CoefficientLayer(SMALL, 1, 128, "cheetah"), weight, insecure_parameters(128))
+        Party(CoefficientLayer(SMALL, 1, 128, "cheetah"), weight, None, insecure_parameters(128))
     nine = CoefficientLayer(SMALL, 1, 128, "cheetah", weight_bits=9)
     x = random_input(SMALL)
-    assert (Exchange(nine, weight, insecure_parameters(128)).run(x) == slow_grouped(SMALL, weight, x)).all()
+    assert (Party(nine, weight, None, insecure_parameters(128)).run(x) == slow_convolution(SMALL, weight, x)).all()

@@ -5,7 +5,7 @@ from privcirnet.he.encodings.coefficient_layer import CoefficientLayer
 from privcirnet.he.encodings.coefficient_layout import Grid
 from privcirnet.he.encodings.depthwise import GroupTile
 from privcirnet.he.encodings.shape import LinearShape
-from tests.he.grouped import Exchange, random_input, random_weights, slow_grouped
+from tests.he.exchange import Party, random_input, random_rows, slow_convolution
 from tests.he.insecure import insecure_parameters
 
 
@@ -29,8 +29,8 @@ def test_groups_that_are_spread_over_ciphertexts(planes: int, outputs: int) -> N
     layer.__dict__["placement"] = depthwise.place_tile(shape, GroupTile(grid, planes, outputs, packing_of))
     spread = -(-4 // planes)
     assert (layer.ciphertexts_in, layer.pmults) == (3 * spread, layer.ciphertexts_out * spread)
-    weight, x = random_weights(shape), random_input(shape)
-    assert (Exchange(layer, weight, insecure_parameters(2048)).run(x) == slow_grouped(shape, weight, x)).all()
+    weight, x = random_rows(shape, 1), random_input(shape)
+    assert (Party(layer, weight, None, insecure_parameters(2048)).run(x) == slow_convolution(shape, weight, x)).all()
 
 
 def test_a_dense_layer_is_what_cheetah_makes_of_it() -> None:

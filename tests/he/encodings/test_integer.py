@@ -9,18 +9,18 @@ from hypothesis import strategies as st
 from privcirnet.functional import circulant
 from privcirnet.he.encodings import integer
 from privcirnet.he.encodings.shape import LinearShape
-from tests.he.grouped import random_input as large_input
-from tests.he.grouped import random_weights, shapes, slow_grouped
+from tests.he.exchange import random_input, random_rows, slow_convolution
+from tests.he.layers import grouped_shapes
 
 
-@given(shapes(), st.integers(0, 2**32 - 1))
+@given(grouped_shapes(), st.integers(0, 2**32 - 1))
 def test_convolution_is_the_loop(shape: LinearShape, seed: int) -> None:
     """Any groups, kernel, stride, padding and rectangular map."""
-    weight, x = random_weights(shape, seed), large_input(shape, seed + 1)
+    weight, x = random_rows(shape, 1, seed), random_input(shape, seed + 1)
     before = weight.copy(), x.copy()
     found = integer.convolve(x, weight, shape)
     assert found.dtype == np.int64
-    assert (found == slow_grouped(shape, weight, x)).all()
+    assert (found == slow_convolution(shape, weight, x)).all()
     tensors = (torch.from_numpy(v.astype(np.float64)) for v in (x, weight))
     same = torch.nn.functional.conv2d(*tensors, None, shape.stride, shape.padding, 1, shape.groups)
     assert (same.numpy() == found).all()

@@ -8,9 +8,8 @@ from privcirnet.he.encodings.pieces import Piece
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.encodings.spectral_layer import SpectralLayer
 from privcirnet.he.engines.circuit import Circuit, check_sums
-from tests.he import grouped
 from tests.he.circuits import circuits
-from tests.he.layers import layers
+from tests.he.layers import MANY_TILES, grouped_shapes, layers
 
 GOLDEN = Circuit(
     ((0, 0), (1, 5), (1, 6)), (((0, 0), (1, 1)), ((1, 1),), ((0, 2),)), (((0, 0), (1, 7)), ((2, 0),)), (), 3
@@ -90,8 +89,8 @@ def test_groups_do_not_share_their_weights() -> None:
 
 
 @pytest.mark.slow
-@given(grouped.shapes(), st.sampled_from(["cheetah", "falcon"]))
-@example(grouped.MANY_TILES, "cheetah")
+@given(grouped_shapes(), st.sampled_from(["cheetah", "falcon"]))
+@example(MANY_TILES, "cheetah")
 def test_a_coefficient_layer_s_circuit_has_its_placement_s_counts(shape: LinearShape, encoding: str) -> None:
     layer = CoefficientLayer(shape, 1, 2048, encoding)
     circuit, tiles = layer.circuit, layer.placement.grid.tiles

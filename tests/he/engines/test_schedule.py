@@ -11,9 +11,8 @@ from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.encodings.spectral_layer import SpectralLayer
 from privcirnet.he.engines.circuit import Circuit, Pair
 from privcirnet.he.engines.schedule import Block, Limits, Segment, schedule
-from tests.he import grouped
 from tests.he.circuits import circuits
-from tests.he.layers import layers
+from tests.he.layers import MANY_TILES, grouped_shapes, layers
 
 
 def present_in(circuit: Circuit) -> list[bool]:
@@ -115,9 +114,9 @@ ENCODINGS = st.sampled_from(["cheetah", "falcon"])
 
 
 @pytest.mark.slow
-@given(grouped.shapes(), ENCODINGS, LIMITS)
-@example(grouped.MANY_TILES, "cheetah", Limits(1, 1, 1))
-@example(grouped.MANY_TILES, "cheetah", Limits(4, 5, 9))
+@given(grouped_shapes(), ENCODINGS, LIMITS)
+@example(MANY_TILES, "cheetah", Limits(1, 1, 1))
+@example(MANY_TILES, "cheetah", Limits(4, 5, 9))
 def test_every_coefficient_layer_can_be_cut(shape: LinearShape, encoding: str, limits: Limits) -> None:
     circuit = CoefficientLayer(shape, 1, 2048, encoding).circuit
     segments = schedule(circuit, [True] * circuit.weights, limits)

@@ -11,7 +11,7 @@ from privcirnet.he.encodings.depthwise import GroupTile
 from privcirnet.he.encodings.packing import Packing
 from privcirnet.he.encodings.shape import LinearShape
 from tests.he.encodings.test_packing import is_exact, padded_filters_are_in, word
-from tests.he.grouped import Exchange, random_input, random_weights, slow_grouped
+from tests.he.exchange import Party, random_input, random_rows, slow_convolution
 from tests.he.insecure import insecure_parameters
 
 EVEN = [2, 4, 6, 8, 10, 18, 32]
@@ -81,12 +81,12 @@ def test_the_paper_s_packing_and_the_superstring_compute_the_same(channels: int,
     length = falcon.closed_form_length(channels, filters)
     assert {ring for _, ring in rings} == {length}
     assert length * grid.pitch <= n
-    weight, x = random_weights(shape), random_input(shape)
+    weight, x = random_rows(shape, 1), random_input(shape)
     for filters_of in (parts, [placed for placed, _ in rings]):
         tile = GroupTile(grid, 1, 1, Packing(tuple(range(channels)), tuple(tuple(p) for p in filters_of)))
         layer = CoefficientLayer(shape, 1, n, "falcon")
         layer.__dict__["placement"] = depthwise.place_tile(shape, tile)
-        assert (Exchange(layer, weight, insecure_parameters(n)).run(x) == slow_grouped(shape, weight, x)).all()
+        assert (Party(layer, weight, None, insecure_parameters(n)).run(x) == slow_convolution(shape, weight, x)).all()
         assert layer.ciphertexts_in == -(-groups // channels)
 
 

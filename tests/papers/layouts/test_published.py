@@ -9,7 +9,7 @@ from papers.layouts.published import PublishedLayer
 from privcirnet.errors import RuleError
 from privcirnet.he.encodings.layer import ENCODINGS
 from privcirnet.he.encodings.shape import LinearShape
-from tests.he.grouped import Exchange, random_input, random_weights, slow_grouped
+from tests.he.exchange import Party, random_input, random_rows, slow_convolution
 from tests.he.insecure import insecure_parameters
 
 GEMM, CONV = LinearShape.gemm(512, 768, 3072), LinearShape(16, 16, 128, 128, 3, 1, 1)
@@ -49,9 +49,9 @@ def test_falcon_s_account_of_the_depthwise_layer():
 def test_it_computes_the_layer(encoding, shape):
     layer = published_named(encoding, shape, 1, 256)
     assert isinstance(layer, PublishedLayer)
-    weight, x = random_weights(shape), random_input(shape)
-    exchange = Exchange(layer, weight, insecure_parameters(256), "cleartext")
-    assert (exchange.run(x) == slow_grouped(shape, weight, x)).all()
+    weight, x = random_rows(shape, 1), random_input(shape)
+    exchange = Party(layer, weight, None, insecure_parameters(256), engine="cleartext")
+    assert (exchange.run(x) == slow_convolution(shape, weight, x)).all()
     assert exchange.server.counts["pmult"] == layer.pmults == layer.most_products
     assert len(layer.placement.inputs) * layer.placement.grid.tiles == layer.ciphertexts_in
     assert len(layer.placement.outputs) * layer.placement.grid.tiles == layer.ciphertexts_out
