@@ -27,7 +27,7 @@ ONLY_USER = {
         "training/muon.py",
         "training/optimization.py",
     },
-    "torchvision": {"data/pickles.py", "data/operations.py", "training/architectures.py"},
+    "torchvision": {"data/pickles.py", "data/rand_augment.py", "training/architectures.py"},
     "hydra": {"settings.py"},
     "argcomplete": {"commands/completion.py"},
     "matplotlib": {"plots.py"},

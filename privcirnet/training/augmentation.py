@@ -57,8 +57,8 @@ def augmented(images: Tensor, recipe: RecipeConfig, levels: int, generator: torc
     if recipe.crop_padding or recipe.flip:
         images = crop_and_flip(images, recipe.crop_padding, generator, flip=recipe.flip)
     if recipe.rand_augment:
-        from privcirnet.data.rand_augment import Strength, rand_augment
+        from privcirnet.data.rand_augment import rand_augment
 
-        strength = Strength(recipe.rand_augment, recipe.rand_magnitude, recipe.rand_deviation)
-        images = rand_augment(images, strength, levels, generator)
+        strength = recipe.rand_augment, recipe.rand_magnitude, recipe.rand_deviation
+        images = rand_augment(images, *strength, levels, generator)
     return erase(images, recipe.erase, generator) if recipe.erase else images

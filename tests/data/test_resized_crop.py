@@ -11,7 +11,7 @@ from tests.data.test_augment import seeded, some_images
 
 
 def slow_boxes(count, size, smallest, generator):
-    """As RandomResizedCrop.get_params of torchvision, which draws one number after another."""
+    """As RandomResizedCrop.get_params of torchvision, which draws one number after another and takes its last box from the centre."""
     height, width = size
     areas, aspects = torch.rand(2, ATTEMPTS, count, generator=generator).tolist()
     tops, lefts = torch.rand(2, count, generator=generator).tolist()
@@ -23,10 +23,8 @@ def slow_boxes(count, size, smallest, generator):
             wide, tall = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
             if 0 < wide <= width and 0 < tall <= height:
                 return [int(tops[n] * (height - tall + 1)), int(lefts[n] * (width - wide + 1)), tall, wide]
-        ratio = min(max(width / height, ASPECT[0]), ASPECT[1])
-        wide = width if width / height <= ratio else round(height * ratio)
-        tall = height if width / height >= ratio else round(width / ratio)
-        return [(height - tall) // 2, (width - wide) // 2, tall, wide]
+        tall, wide = min(height, round(width / ASPECT[0])), min(width, round(height * ASPECT[1]))
+        return [int(tops[n] * (height - tall + 1)), int(lefts[n] * (width - wide + 1)), tall, wide]
 
     return torch.tensor([box(n) for n in range(count)])
 

@@ -8,7 +8,7 @@ import torch
 from privcirnet.config import RecipeConfig
 from privcirnet.data.augment import crop_and_flip, erase
 from privcirnet.data.dataset import ImageData
-from privcirnet.data.rand_augment import Strength, rand_augment
+from privcirnet.data.rand_augment import rand_augment
 from privcirnet.data.resized_crop import random_resized_crop
 from privcirnet.training.augmentation import augmented, augmented_epoch
 from tests.data.test_augment import seeded, some_images
@@ -46,7 +46,7 @@ def test_changes_come_in_order():
     generator = seeded()
     expected = random_resized_crop(IMAGES, 0.2, generator)
     expected = crop_and_flip(expected, 0, generator)
-    expected = rand_augment(expected, Strength(2, 27, 1.5), 255, generator)
+    expected = rand_augment(expected, 2, 27, 1.5, 255, generator)
     expected = erase(expected, 0.5, generator)
     assert torch.equal(augmented(IMAGES, recipe, 255, seeded()), expected)
 
