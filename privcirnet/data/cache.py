@@ -1,52 +1,53 @@
-"""Decoded data sets on disk: a folder with one .npy file for each array and facts.json, memory-mapped when read.
+"""Decoded data sets on disk: one safetensors file each, memory-mapped when it is read.
 
-A folder is written under another name and renamed when it is complete, so readers see all of it or nothing. Two
-processes that write the same folder at once do no harm: the last one remains, and the other keeps what it has mapped.
-Every folder has facts of its own (a random name is among them) and never returns once it is moved away. So a reader
-that finds the same facts before and after it opened the files has opened the files of one folder.
+It is written under another name and renamed when it is complete: readers see all of it or nothing, and keep what they
+have mapped when another process replaces it. safetensors' own writer wants everything in memory, so the header is
+written here and the arrays are filled in place: a data set may be larger than memory.
 """
 
-import hashlib
 import json
 import logging
 import math
 import os
 import shutil
 import tempfile
-import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
 
-from privcirnet.data.images import Allocate
 from privcirnet.errors import RuleError
 
-VERSION = 2
+VERSION = 3
 """Another one when files are decoded otherwise."""
-FACTS = "facts.json"
-_ATTEMPTS = 100
 _log = logging.getLogger(__name__)
+
+Arrays = dict[str, NDArray[Any]]
+"""{train,test}_images, uint8 (N, C, H, W), and {train,test}_labels, int64 (N,)."""
+Allocate = Callable[[tuple[str, ...], tuple[int, int], tuple[int, ...]], Arrays]
+"""Makes the arrays for classes, numbers of training and held-out images, and (C, H, W): in memory or in a file."""
+Decode = Callable[[Allocate], None]
+"""Fills the arrays that it allocates."""
 
 
 @dataclass(frozen=True)
-class Arrays:
+class Decoded:
     """A decoded data set.
 
     Attributes:
-        arrays: {train,test}_images, uint8 (N, C, H, W), and {train,test}_labels, int64 (N,).
+        tensors: as :data:`Arrays`.
         classes: names by label.
     """
 
-    arrays: dict[str, NDArray[Any]]
+    tensors: dict[str, Tensor]
     classes: tuple[str, ...]
-
-
-Decode = Callable[[Allocate], tuple[str, ...]]
-"""Fills the arrays that it allocates and returns the classes."""
 
 
 def default_folder() -> Path:
@@ -54,132 +55,96 @@ def default_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "privcirnet"
 
 
-def in_memory(decode: Decode) -> Arrays:
-    """Decode without a cache.
+def in_memory(decode: Decode) -> Decoded:
+    """Return a data set, decoded without a cache.
 
     Args:
-        decode: fills the arrays that it allocates and returns the classes.
-
-    Returns:
-        The data set, in memory.
+        decode: fills the arrays that it allocates.
     """
-    arrays: dict[str, NDArray[Any]] = {}
+    made: list[Decoded] = []
 
-    def allocate(name: str, shape: tuple[int, ...], kind: type) -> NDArray[Any]:
-        arrays[name] = np.empty(shape, kind)
-        return arrays[name]
+    def allocate(classes: tuple[str, ...], counts: tuple[int, int], shape: tuple[int, ...]) -> Arrays:
+        arrays: Arrays = {name: np.empty(size, kind) for name, kind, size in _layout(counts, shape)}
+        made.append(Decoded({name: torch.from_numpy(array) for name, array in arrays.items()}, classes))
+        return arrays
 
-    return Arrays(arrays, decode(allocate))
+    decode(allocate)
+    return made[0]
 
 
-def mapped(folder: Path, fingerprint: dict[str, Any], decode: Decode) -> Arrays:
-    """Read a cache folder, or decode and write it.
+def mapped(path: Path, source: dict[str, Any], decode: Decode) -> Decoded:
+    """Return a data set from its file, which is written first if it is missing, broken or of another source.
 
     Args:
-        folder: of this data set.
-        fingerprint: of its source, as JSON; the folder is stale if its own differs.
-        decode: called when the folder is missing, stale or broken.
+        path: of the file.
+        source: facts that change when the data set does, as JSON.
+        decode: fills the arrays that it allocates.
 
     Returns:
-        The data set, memory-mapped from the folder.
+        The data set, memory-mapped; what is written to it stays in this process.
 
     Raises:
-        RuleError: the folder cannot be written, or is too large for its disk.
+        RuleError: the file cannot be written, or is too large for its disk.
     """
+    facts = json.dumps({"version": VERSION, **source}, sort_keys=True)
     try:
-        return read(folder, fingerprint)
-    except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
-        _log.info("decoding: the cache %s cannot be used (%s)", folder, error)
-    draft = _draft_of(folder)
+        return _read(path, facts)
+    except (OSError, SafetensorError, ValueError) as error:
+        _log.info("decoding: the cache %s cannot be used (%s)", path, error)
     try:
-        arrays: dict[str, np.memmap[Any, Any]] = {}
-
-        def allocate(name: str, shape: tuple[int, ...], kind: type) -> NDArray[Any]:
-            size, free = math.prod(shape) * np.dtype(kind).itemsize, shutil.disk_usage(draft).free
-            if size > free:
-                got = f"{size:,} bytes for {free:,} free in {folder.parent}"
-                raise RuleError("the cache must fit on its disk", got=got, remedy="set data.cache=DIR")
-            arrays[name] = np.lib.format.open_memmap(draft / f"{name}.npy", "w+", np.dtype(kind), shape)
-            return arrays[name]
-
-        classes = decode(allocate)
-        for array in arrays.values():
-            array.flush()
-        shapes = {name: [list(array.shape), array.dtype.str] for name, array in arrays.items()}
-        _write_facts(draft, {"fingerprint": fingerprint, "classes": list(classes), "arrays": shapes})
-        result = read(draft, fingerprint)
-        _publish(draft, folder)
-        return result
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
-
-
-def read(folder: Path, fingerprint: dict[str, Any]) -> Arrays:
-    """Map a cache folder into memory; pages can be written to, but changes stay in this process.
-
-    Args:
-        folder: of the data set.
-        fingerprint: of its source, as JSON.
-
-    Returns:
-        The data set.
-
-    Raises:
-        OSError: there is no such folder or file.
-        EOFError: a file in it is empty.
-        ValueError: it is of another source or version, or broken.
-    """
-    text = (folder / FACTS).read_text()
-    held = json.loads(text)
-    facts = held["facts"]
-    if held["sha256"] != _checksum(facts) or facts["version"] != VERSION:
-        raise ValueError(f"{FACTS} is broken or of another version")
-    if facts["fingerprint"] != fingerprint:
-        raise ValueError("the source has changed")
-    arrays = {name: np.load(folder / f"{name}.npy", mmap_mode="c", allow_pickle=False) for name in facts["arrays"]}
-    if (folder / FACTS).read_text() != text:
-        raise ValueError("another process replaced it meanwhile")
-    for name, array in arrays.items():
-        if [list(array.shape), array.dtype.str] != facts["arrays"][name]:
-            raise ValueError(f"{name}.npy has another shape or type")
-        if name.endswith("labels") and not (array.min() >= 0 and array.max() < len(facts["classes"])):
-            raise ValueError(f"{name}.npy has a label without a class")
-    return Arrays(arrays, tuple(facts["classes"]))
-
-
-def _draft_of(folder: Path) -> Path:
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        return Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        number, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     except OSError as error:
-        remedy = "set data.cache=DIR, or data.cache= for none"
-        raise RuleError(
-            "the cache must be a folder to write to", got=f"{folder.parent} ({error})", remedy=remedy
-        ) from None
+        rule, remedy = "the cache must be a folder to write to", "set data.cache=DIR, or data.cache= for none"
+        raise RuleError(rule, got=f"{path.parent} ({error})", remedy=remedy) from None
+    os.close(number)
+    draft = Path(name)
+    try:
+        decode(partial(_allocate, draft, facts))
+        found = _read(draft, facts)
+        draft.chmod(0o644)
+        draft.replace(path)
+        return found
+    finally:
+        draft.unlink(missing_ok=True)
 
 
-def _publish(draft: Path, folder: Path) -> None:
-    """Rename a draft; an existing folder is moved away first, repeatedly if another process puts one there."""
-    draft.chmod(0o755)
-    for attempt in range(_ATTEMPTS):
-        try:
-            draft.rename(folder)
-            return
-        except OSError:
-            if not folder.exists() and attempt == _ATTEMPTS - 1:
-                raise
-        old = draft.with_name(f"{draft.name}.{attempt}")
-        try:
-            folder.rename(old)
-        except FileNotFoundError:
-            continue
-        shutil.rmtree(old, ignore_errors=True) if old.is_dir() else old.unlink()
+def _layout(counts: tuple[int, int], shape: tuple[int, ...]) -> list[tuple[str, type, tuple[int, ...]]]:
+    """Return names, types and shapes; labels come first, so that their eight bytes are aligned in a file."""
+    parts = list(zip(("train", "test"), counts, strict=True))
+    labels = [(f"{part}_labels", np.int64, (count,)) for part, count in parts]
+    return [*labels, *((f"{part}_images", np.uint8, (count, *shape)) for part, count in parts)]
 
 
-def _write_facts(folder: Path, facts: dict[str, Any]) -> None:
-    facts = {"version": VERSION, "folder": uuid.uuid4().hex, **facts}
-    (folder / FACTS).write_text(json.dumps({"facts": facts, "sha256": _checksum(facts)}, indent=1))
+def _allocate(
+    draft: Path, facts: str, classes: tuple[str, ...], counts: tuple[int, int], shape: tuple[int, ...]
+) -> Arrays:
+    """Write the header of a safetensors file, and map the arrays behind it, which are still empty."""
+    header: dict[str, Any] = {"__metadata__": {"facts": facts, "classes": json.dumps(classes)}}
+    layout, size = _layout(counts, shape), 0
+    for name, kind, dimensions in layout:
+        start, size = size, size + math.prod(dimensions) * np.dtype(kind).itemsize
+        dtype = "I64" if kind is np.int64 else "U8"
+        header[name] = {"dtype": dtype, "shape": dimensions, "data_offsets": [start, size]}
+    if size > (free := shutil.disk_usage(draft.parent).free):
+        got = f"{size:,} bytes for {free:,} free in {draft.parent}"
+        raise RuleError("the cache must fit on its disk", got=got, remedy="set data.cache=DIR")
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with draft.open("wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        file.truncate(file.tell() + size)
+    start = 8 + len(text)
+    return {
+        name: np.memmap(draft, kind, "r+", start + header[name]["data_offsets"][0], dimensions)
+        for name, kind, dimensions in layout
+    }
 
 
-def _checksum(facts: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+def _read(path: Path, facts: str) -> Decoded:
+    with safe_open(path, "pt") as file:
+        held = file.metadata() or {}
+        if held.get("facts") != facts:
+            raise ValueError("it is of another source or version")
+        tensors = {name: file.get_tensor(name) for name in file.keys()}
+    return Decoded(tensors, tuple(json.loads(held["classes"])))

@@ -5,11 +5,12 @@ numbers, transparency, and the way in which a camera was held.
 """
 
 import io
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import ExifTags, Image
+from PIL import Image, ImageOps
 from PIL.JpegImagePlugin import JpegImageFile
 
 from privcirnet.errors import RuleError
@@ -21,16 +22,6 @@ MOST_PIXELS = 2**25
 MOST_SCANS = 500
 """Limit for the passes of a progressive JPEG file over all its pixels; usual files have ten."""
 _WHITE = 255
-_UPRIGHT = {
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_270,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_90,
-}
-"""What turns an image upright, by EXIF's orientation."""
 _SCAN = b"\xff\xda"
 """Where a scan begins; compressed data never has these bytes."""
 _BITS_PER_SAMPLE, _PHOTOMETRIC, _TILE_WIDTH, _TILE_HEIGHT = 258, 262, 322, 323
@@ -88,26 +79,13 @@ def check_size(width: int, height: int, words: str = "pixels") -> None:
 
 
 def square(picture: Image.Image, size: int) -> Image.Image:
-    """Resize the shorter side (bicubic), then crop the centre.
+    """Return the square in the middle, resized (bicubic).
 
     Args:
         picture: of any size.
         size: pixels of both sides.
-
-    Returns:
-        the square.
-
-    Raises:
-        RuleError: it is so long and narrow that it would have over :data:`MOST_PIXELS` pixels in between.
     """
-    width, height = picture.size
-    short = min(width, height)
-    width, height = round(width * size / short), round(height * size / short)
-    check_size(width, height, f"pixels of {picture.width} x {picture.height}, resized")
-    if (width, height) != picture.size:
-        picture = picture.resize((width, height), Image.Resampling.BICUBIC)
-    left, top = (width - size) // 2, (height - size) // 2
-    return picture.crop((left, top, left + size, top + size))
+    return ImageOps.fit(picture, (size, size), Image.Resampling.BICUBIC)
 
 
 def _decoded(content: bytes) -> Decoded:
@@ -120,7 +98,7 @@ def _decoded(content: bytes) -> Decoded:
         raise RuleError(rule, got=scans, remedy=remedy)
     done = [f"{picture.format} file of {picture.width} × {picture.height} pixels"]
     picture.load()
-    turn = _UPRIGHT.get(_orientation(picture))
+    turned = _turned_upright(picture)
     if picture.mode == "F" or picture.mode.startswith("I"):
         picture = _eight_bits(picture, tags)
         done.append("brought to 8 bits")
@@ -132,18 +110,20 @@ def _decoded(content: bytes) -> Decoded:
     if picture.mode not in ("L", "RGB"):
         picture = picture.convert("RGB")
         done.append("turned into RGB")
-    if turn is not None:
-        picture = picture.transpose(turn)
+    if turned:
         done.append("turned upright as its camera says")
     return Decoded(picture, tuple(done))
 
 
-def _orientation(picture: Image.Image) -> Any:
-    """EXIF's number; an image whose EXIF cannot be read is taken as it is."""
-    try:
-        return picture.getexif().get(ExifTags.Base.Orientation)
-    except Exception:  # as in decode
-        return None
+def _turned_upright(picture: Image.Image) -> bool:
+    """Turn an image as its EXIF says, and return whether it was turned.
+
+    Pillow turns it before it rewrites EXIF; what it can't read or write there is left.
+    """
+    before = picture.im
+    with suppress(Exception):  # as in decode
+        ImageOps.exif_transpose(picture, in_place=True)
+    return picture.im is not before
 
 
 def _eight_bits(picture: Image.Image, tags: dict[int, Any]) -> Image.Image:

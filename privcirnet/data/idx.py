@@ -1,6 +1,7 @@
-"""MNIST in its own format: four idx files, as they are or compressed.
+"""MNIST in its own format: four idx files, as they are or compressed, in a folder or an archive.
 
 An idx file is 0, 0, a type (8: uint8), the number of dimensions, each of them as a big-endian 32-bit number, the data.
+torchvision reads those that are unpacked into MNIST/raw, and raises AssertionError where one is broken.
 """
 
 import gzip
@@ -10,9 +11,10 @@ import zlib
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
+from privcirnet.data.cache import Allocate
 from privcirnet.data.files import LARGEST_FILE, Tree, locate
-from privcirnet.data.images import Allocate, Pixels, Progress
 from privcirnet.errors import RuleError
 
 FILES = {
@@ -33,44 +35,37 @@ def find_mnist(root: Path) -> Tree:
     Raises:
         RuleError: there is none, or more than one.
     """
-    for folder in (root, root / "raw", root / "MNIST" / "raw"):
-        if _has_files(folder):
-            return locate(folder, "mnist", _has_files, "")
-    return locate(root, "mnist", _has_files, f"{FILES['train_images']}[.gz] and the other three files")
+    places = (folder for folder in (root, root / "raw", root / "MNIST" / "raw") if _has_files(folder))
+    return locate(next(places, root), "mnist", _has_files, f"{FILES['train_images']}[.gz] and the other three files")
 
 
-def decode_mnist(tree: Tree, allocate: Allocate, progress: Progress | None = None) -> tuple[str, ...]:
+def decode_mnist(tree: Tree, allocate: Allocate) -> None:
     """Read the four files into arrays.
 
     Args:
         tree: that has the files, from :func:`find_mnist`.
-        allocate: makes each array.
-        progress: called once, with all images.
-
-    Returns:
-        The classes, "0" to "9".
+        allocate: makes the arrays.
 
     Raises:
         RuleError: a file is missing or broken, or there are not as many labels as images.
     """
-    names = {_plain(name): name for name in sorted(tree.listing.files, reverse=True)}
+    names = {_plain(name): name for name in sorted(tree.files, reverse=True)}
     missing = [file for file in FILES.values() if file not in names]
     if missing:
         got = f"no {missing[0]} or {missing[0]}.gz in {tree.path}"
         raise RuleError("MNIST must have its four files", got=got, remedy="put it there, or set data.root=DIR")
-    whole = {_plain(name): _parse(content(), name) for name, content in tree.read([names[f] for f in FILES.values()])}
-    arrays = {key: whole[file] for key, file in FILES.items()}
+    read = {_plain(name): _parsed(content(), name) for name, content in tree.read([names[f] for f in FILES.values()])}
+    found = {key: read[file] for key, file in FILES.items()}
     for part in ("train", "test"):
-        images, labels = arrays[f"{part}_images"], arrays[f"{part}_labels"]
-        if images.ndim != 3 or labels.ndim != 1 or not 0 < len(images) == len(labels) or labels.max() > 9:
+        images, labels = found[f"{part}_images"], found[f"{part}_labels"]
+        fit = images.ndim == 3 and labels.ndim == 1 and images.shape[1:] == found["train_images"].shape[1:]
+        if not fit or not 0 < len(images) == len(labels) or labels.max() > 9:
             got = f"{part} images {images.shape}, labels {labels.shape}"
             raise RuleError("MNIST must have a label from 0 to 9 for every image", got=got, remedy="fetch it again")
+    counts = len(found["train_labels"]), len(found["test_labels"])
+    arrays = allocate(tuple("0123456789"), counts, (1, *found["train_images"].shape[1:]))
     for key, array in arrays.items():
-        shaped = array[:, None] if key.endswith("images") else array
-        allocate(key, shaped.shape, np.uint8 if key.endswith("images") else np.int64)[...] = shaped
-    if progress:
-        progress(total := len(arrays["train_labels"]) + len(arrays["test_labels"]), total)
-    return tuple(str(digit) for digit in range(10))
+        array[...] = found[key].reshape(array.shape)
 
 
 def _has_files(folder: Path) -> bool:
@@ -82,7 +77,7 @@ def _plain(name: str) -> str:
     return posixpath.basename(name).removesuffix(".gz")
 
 
-def _parse(content: bytes, name: str) -> Pixels:
+def _parsed(content: bytes, name: str) -> NDArray[np.uint8]:
     try:
         if name.endswith(".gz"):
             content = gzip.GzipFile(fileobj=io.BytesIO(content)).read(LARGEST_FILE)

@@ -1,18 +1,16 @@
 """Labels of image files: folders of classes, and Tiny ImageNet's list of validation images."""
 
-import posixpath
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
-from privcirnet.data.files import Listing, Tree
-from privcirnet.data.images import is_image
+from privcirnet.data.files import Tree
 from privcirnet.errors import RuleError
 
 ANNOTATIONS = "val/val_annotations.txt"
+SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".pgm", ".bmp", ".tif", ".tiff", ".webp")
 
 
-@dataclass(frozen=True)
-class LabelledFiles:
+class LabelledFiles(NamedTuple):
     """The files and labels of both parts, ordered by label, then name.
 
     Attributes:
@@ -33,26 +31,22 @@ def image_folders(tree: Tree) -> LabelledFiles:
         tree: folder or archive.
 
     Returns:
-        Files and labels.
+        Files and labels, as torchvision's ImageFolder orders them.
 
     Raises:
-        RuleError: there are no such folders, a class is empty, or the parts have different classes.
+        RuleError: there are no such folders, a class has no images, or the parts have different classes.
     """
-    listing = tree.listing
-    below = {posixpath.dirname(folder) for folder in listing.folders}
-    base = _base(tree, lambda base: bool(below & {f"{base}test", f"{base}val"}))
-    train = _classes(listing, f"{base}train/")
-    held_out = "test" if f"{base}test" in below else "val"
-    test = _classes(listing, f"{base}{held_out}/")
+
+    def held_out(base: str) -> dict[str, list[str]]:
+        return _classes(tree, f"{base}test/") or _classes(tree, f"{base}val/")
+
+    base = _base(tree, lambda base: bool(held_out(base)))
+    train, test = _classes(tree, f"{base}train/"), held_out(base)
     if train.keys() != test.keys():
         only = sorted(train.keys() ^ test.keys())[0]
-        raise RuleError(
-            "both parts must have the same classes",
-            got=f"{len(train)} in train/, {len(test)} in {held_out}/ of {tree.path}; only one has {only}",
-            remedy="add or remove that folder",
-        )
-    classes = tuple(sorted(train))
-    return LabelledFiles(_numbered(tree, train, classes), _numbered(tree, test, classes), classes)
+        got = f"{len(train)} for training and {len(test)} held out in {tree.path}; only one has {only}"
+        raise RuleError("both parts must have the same classes", got=got, remedy="add or remove that folder")
+    return LabelledFiles(_numbered(tree, train), _numbered(tree, test), tuple(train))
 
 
 def tiny_imagenet(tree: Tree) -> LabelledFiles:
@@ -67,54 +61,46 @@ def tiny_imagenet(tree: Tree) -> LabelledFiles:
     Raises:
         RuleError: there are no such files, or the annotations do not fit them.
     """
-    listing = tree.listing
-    base = _base(tree, lambda base: f"{base}{ANNOTATIONS}" in listing.files)
-    train = _classes(listing, f"{base}train/")
-    classes = tuple(sorted(train))
-    number = {wnid: label for label, wnid in enumerate(classes)}
+    base = _base(tree, lambda base: f"{base}{ANNOTATIONS}" in tree.files)
+    train = _classes(tree, f"{base}train/")
+    number = {wnid: label for label, wnid in enumerate(train)}
     (text,) = (content().decode() for _, content in tree.read([f"{base}{ANNOTATIONS}"]))
+    rule, remedy = f"{ANNOTATIONS} must name images and their classes", "unpack the whole data set again"
     test: list[tuple[str, int]] = []
     for line in filter(None, text.splitlines()):
         image, wnid = (*line.split("\t"), "")[:2]
         name = f"{base}val/images/{image}"
-        if name not in listing.files or wnid not in number:
-            got = f"{line.split(chr(9))[:2]} in {tree.path}"
-            remedy = "unpack the whole data set again"
-            raise RuleError(f"{ANNOTATIONS} must name an image and its class", got=got, remedy=remedy)
+        if name not in tree.files or wnid not in number:
+            raise RuleError(rule, got=f"{line!r} in {tree.path}", remedy=remedy)
         test.append((name, number[wnid]))
     if not test:
-        raise RuleError(f"{ANNOTATIONS} must name images", got=f"none in {tree.path}", remedy="unpack it again")
-    return LabelledFiles(_numbered(tree, train, classes), sorted(test, key=lambda pair: (pair[1], pair[0])), classes)
+        raise RuleError(rule, got=f"none in {tree.path}", remedy=remedy)
+    return LabelledFiles(_numbered(tree, train), sorted(test, key=lambda pair: (pair[1], pair[0])), tuple(train))
 
 
-def _classes(listing: Listing, prefix: str) -> dict[str, list[str]]:
-    """Return the image files below each folder below a prefix."""
+def _classes(tree: Tree, prefix: str) -> dict[str, list[str]]:
+    """Return the image files below each folder below a prefix, sorted; none for a folder of other files."""
     found: dict[str, list[str]] = {}
-    for folder in listing.folders:
-        if folder.startswith(prefix) and "/" not in folder[len(prefix) :]:
-            found[folder[len(prefix) :]] = []
-    for name in listing.files:
-        if name.startswith(prefix) and "/" in name[len(prefix) :] and is_image(name):
-            found[name[len(prefix) :].split("/")[0]].append(name)
-    return found
+    for name in sorted(name for name in tree.files if name.startswith(prefix)):
+        folder, below, _ = name.removeprefix(prefix).partition("/")
+        if below:
+            found.setdefault(folder, []).extend([name] * name.lower().endswith(SUFFIXES))
+    return dict(sorted(found.items()))
 
 
-def _numbered(tree: Tree, files: dict[str, list[str]], classes: tuple[str, ...]) -> list[tuple[str, int]]:
-    for name in classes:
-        if not files[name]:
-            remedy = "remove the folder or put images there"
-            raise RuleError(
-                "every class must have images", got=f"none in a folder {name} of {tree.path}", remedy=remedy
-            )
-    return [(name, label) for label, folder in enumerate(classes) for name in sorted(files[folder])]
+def _numbered(tree: Tree, classes: dict[str, list[str]]) -> list[tuple[str, int]]:
+    for name, files in classes.items():
+        if not files:
+            got, remedy = f"none in a folder {name} of {tree.path}", "remove the folder or put images there"
+            raise RuleError("every class must have images", got=got, remedy=remedy)
+    return [(file, label) for label, files in enumerate(classes.values()) for file in files]
 
 
 def _base(tree: Tree, has_held_out: Callable[[str], bool]) -> str:
     """Return the prefix of train/ in a tree: none, or the one folder that has everything."""
-    listing = tree.listing
-    tops = sorted(folder for folder in listing.folders if "/" not in folder)
+    tops = sorted({name.split("/")[0] for name in tree.files if "/" in name})
     for base in ("", *(f"{top}/" for top in tops)):
-        if _classes(listing, f"{base}train/") and has_held_out(base):
+        if _classes(tree, f"{base}train/") and has_held_out(base):
             return base
     raise RuleError(
         "a data set of image files must have train/ and test/ or val/, with a folder of images for each class",

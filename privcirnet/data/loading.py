@@ -11,13 +11,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
-import torch
-
 from privcirnet.data import cache, digits, idx, images, labels, pickles
 from privcirnet.data.dataset import ImageData
-from privcirnet.data.files import Folder, Tree, locate
-from privcirnet.data.images import Allocate, Progress
+from privcirnet.data.files import Tree, locate
+from privcirnet.data.images import Progress
 from privcirnet.errors import RuleError
 
 CLASSES = {"cifar10": 10, "cifar100": 100, "mnist": 10}
@@ -101,43 +98,38 @@ def load(
             if files.cache != "auto":
                 raise
             decoded = cache.in_memory(decode)  # which takes a second: a home that cannot be written to is no obstacle
-        return _image_data(decoded, digits.LOG_STEP, digits.LEVELS)
+        return ImageData(**decoded.tensors, log_step=digits.LOG_STEP, levels=digits.LEVELS, classes=decoded.classes)
     source, decode = _source(name, Path(files.root).expanduser(), files.size, progress)
     place = {"name": name, "path": str(source.path.resolve()), "size": files.size}
     decoded = _decoded(place, source.stamp, files.cache, decode)
     if len(decoded.classes) != CLASSES.get(name, len(decoded.classes)):
         got = f"{len(decoded.classes)} in {source.path}"
         raise RuleError(f"{name} must have {CLASSES[name]} classes", got=got, remedy="set data.root=DIR")
-    return _image_data(decoded, log_step=-8, levels=255)
+    return ImageData(**decoded.tensors, log_step=-8, levels=255, classes=decoded.classes)
 
 
-def _image_data(decoded: cache.Arrays, log_step: int, levels: int) -> ImageData:
-    tensors = {key: torch.from_numpy(array) for key, array in decoded.arrays.items()}
-    return ImageData(**tensors, log_step=log_step, levels=levels, classes=decoded.classes)
-
-
-def _decoded(place: dict[str, Any], stamp: str, wanted: str, decode: cache.Decode) -> cache.Arrays:
+def _decoded(place: dict[str, Any], stamp: str, wanted: str, decode: cache.Decode) -> cache.Decoded:
     """Return a data set, from the cache if there is one.
 
-    A place has one folder in the cache, which is stale when the stamp of the images there is another.
+    A place has one file in the cache, which is stale when the stamp of the images there is another.
     """
     if not wanted:
         return cache.in_memory(decode)
     key = hashlib.sha256(repr(sorted(place.items())).encode()).hexdigest()[:16]
     folder = cache.default_folder() if wanted == "auto" else Path(wanted).expanduser()
-    return cache.mapped(folder / f"{place['name']}-{key}", {**place, "stamp": stamp}, decode)
+    return cache.mapped(folder / f"{place['name']}-{key}.safetensors", {**place, "stamp": stamp}, decode)
 
 
 def _source(name: str, root: Path, size: int, progress: Progress | None) -> tuple[Tree, cache.Decode]:
     """Return the location of a data set and the function that decodes it into arrays."""
     if name == "mnist":
         tree = idx.find_mnist(root)
-        return tree, partial(idx.decode_mnist, tree, progress=progress)
-    if name in pickles.FOLDERS and isinstance(found := pickles.find_batches(name, root), Folder):
+        return tree, partial(idx.decode_mnist, tree)
+    if name in pickles.FOLDERS and (found := pickles.find_batches(name, root)):
         if size:
             remedy = "use data.size=0, or image folders"
             raise RuleError("data.size is for image files", got=f"{size} with {found.path}", remedy=remedy)
-        return found, partial(pickles.decode_batches, name, found, progress=progress)
+        return found, partial(pickles.decode_batches, name, found)
     if name == "tiny_imagenet":
         tree = locate(root, name, _has_annotations, f"train/ and {labels.ANNOTATIONS}")
         return tree, partial(_decode_files, labels.tiny_imagenet, tree, size, progress)
@@ -148,18 +140,17 @@ def _source(name: str, root: Path, size: int, progress: Progress | None) -> tupl
 
 
 def _decode_files(
-    label: Callable[[Tree], labels.LabelledFiles], tree: Tree, size: int, progress: Progress | None, allocate: Allocate
-) -> tuple[str, ...]:
+    label: Callable[[Tree], labels.LabelledFiles],
+    tree: Tree,
+    size: int,
+    progress: Progress | None,
+    allocate: cache.Allocate,
+) -> None:
     labelled = label(tree)
     if len(labelled.classes) < 2:
         got, remedy = f"only {', '.join(labelled.classes)} in {tree.path}", "add a folder of images of another class"
         raise RuleError("a data set must have two classes or more", got=got, remedy=remedy)
-    parts = {"train": labelled.train, "test": labelled.test}
-    names = {f"{part}_images": [name for name, _ in pairs] for part, pairs in parts.items()}
-    images.decode(tree, names, size, allocate, progress)
-    for part, pairs in parts.items():
-        allocate(f"{part}_labels", (len(pairs),), np.int64)[...] = [label for _, label in pairs]
-    return labelled.classes
+    images.decode(tree, labelled, size, allocate, progress)
 
 
 def _has_parts(folder: Path) -> bool:

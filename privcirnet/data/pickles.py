@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
+from privcirnet.data.cache import Allocate
 from privcirnet.data.files import Folder, called_below
-from privcirnet.data.images import Allocate, Progress
 from privcirnet.errors import RuleError
 
 FOLDERS = {"cifar10": "cifar-10-batches-py", "cifar100": "cifar-100-python"}
@@ -23,24 +23,17 @@ def find_batches(name: str, root: Path) -> Folder | None:
         root: folder to look in.
     """
     wanted = FOLDERS[name]
-    below = called_below(root, name)
-    for folder in (root.parent / wanted if root.name == wanted else root / wanted, *(path / wanted for path in below)):
-        if folder.is_dir():
-            return Folder(folder)
-    return None
+    places = [root.parent, root] if root.name == wanted else [root]
+    return next((Folder(at / wanted) for at in [*places, *called_below(root, name)] if (at / wanted).is_dir()), None)
 
 
-def decode_batches(name: str, folder: Folder, allocate: Allocate, progress: Progress | None = None) -> tuple[str, ...]:
+def decode_batches(name: str, folder: Folder, allocate: Allocate) -> None:
     """Read the batches into arrays.
 
     Args:
         name: "cifar10" or "cifar100".
         folder: of the batches, from :func:`find_batches`.
-        allocate: makes each array.
-        progress: called after each part.
-
-    Returns:
-        The classes.
+        allocate: makes the arrays.
 
     Raises:
         RuleError: a file is missing or is not the published one.
@@ -48,19 +41,14 @@ def decode_batches(name: str, folder: Folder, allocate: Allocate, progress: Prog
     from torchvision.datasets import CIFAR10, CIFAR100
 
     kind = {"cifar10": CIFAR10, "cifar100": CIFAR100}[name]
-    classes: tuple[str, ...] = ()
-    for part in ("train", "test"):
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", np.exceptions.VisibleDeprecationWarning)  # of how old pickles are read
-                data = kind(folder.path.parent, train=part == "train", download=False)
-        except RuntimeError:
-            remedy = "unpack the official archive again"
-            raise RuleError("CIFAR's batches must be the published files", got=folder.path, remedy=remedy) from None
-        images = np.asarray(data.data).transpose(0, 3, 1, 2)
-        allocate(f"{part}_images", images.shape, np.uint8)[...] = images
-        allocate(f"{part}_labels", (len(images),), np.int64)[...] = data.targets
-        classes = tuple(data.classes)
-        if progress:
-            progress(len(images), len(images))
-    return classes
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", np.exceptions.VisibleDeprecationWarning)  # of how old pickles are read
+            parts = {part: kind(folder.path.parent, train=part == "train") for part in ("train", "test")}
+    except RuntimeError:
+        remedy = "unpack the official archive again"
+        raise RuleError("CIFAR's batches must be the published files", got=folder.path, remedy=remedy) from None
+    arrays = allocate(tuple(parts["train"].classes), (len(parts["train"]), len(parts["test"])), (3, 32, 32))
+    for part, data in parts.items():
+        arrays[f"{part}_images"][...] = np.asarray(data.data).transpose(0, 3, 1, 2)
+        arrays[f"{part}_labels"][...] = data.targets

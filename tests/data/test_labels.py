@@ -47,32 +47,26 @@ def test_tiny_imagenet(tmp_path):
     assert loaded("tiny_imagenet", archive, size=32).test_images.shape == (4, 3, 32, 32)
 
 
-@pytest.mark.parametrize("line", ["val_9.png\tn01\t0", "val_0.png\tn77\t0", "val_0.png"])
+@pytest.mark.parametrize("line", ["val_9.png\tn01\t0", "val_0.png\tn77\t0", "val_0.png", ""])
 def test_annotations_that_do_not_fit(tmp_path, line):
     samples.write_tiny_imagenet(tmp_path)
-    (tmp_path / "val" / "val_annotations.txt").write_text(line)
-    with pytest.raises(RuleError, match=r"must name an image and its class: got \['val_"):
-        loaded("tiny_imagenet", tmp_path)
-    (tmp_path / "val" / "val_annotations.txt").write_text("\n")
-    with pytest.raises(RuleError, match=r"val_annotations.txt must name images: got none"):
+    (tmp_path / "val" / "val_annotations.txt").write_text(f"{line}\n")
+    with pytest.raises(RuleError, match=r"must name images and their classes: got ('val_|none)"):
         loaded("tiny_imagenet", tmp_path)
 
 
 def test_unsuitable_folders(tmp_path):
     samples.write_folders(tmp_path, ("a", "b"))
-    with pytest.raises(RuleError, match=r"cifar10 must have 10 classes: got 2 in .*; set data.root=DIR"):
+    with pytest.raises(RuleError, match=r"cifar10 must have 10 classes: got 2 in"):
         loaded("cifar10", tmp_path)
-    (tmp_path / "train" / "c").mkdir()
-    with pytest.raises(RuleError, match=r"same classes: got 3 in train/, 2 in test/ of .*; only one has c; add or"):
-        loaded("imagefolder", tmp_path)
-    (tmp_path / "test" / "c").mkdir()
-    with pytest.raises(
-        RuleError, match=r"every class must have images: got none in a folder c of .*; remove the folder"
-    ):
-        loaded("imagefolder", tmp_path)
+    for part, match in (("train", "same classes: got 3 .* 2 .*; only one has c"), ("test", "images: got none .* c of")):
+        (tmp_path / part / "c").mkdir()
+        (tmp_path / part / "c" / "x.heic").write_bytes(b"no format that is read")
+        with pytest.raises(RuleError, match=match):
+            loaded("imagefolder", tmp_path)
     shutil.rmtree(tmp_path / "train")
     (tmp_path / "train").mkdir()
-    with pytest.raises(RuleError, match=r"must have train/ and test/ or val/, .*: got test, train in .*; arrange"):
+    with pytest.raises(RuleError, match=r"must have train/ and test/ or val/, .*: got test in"):
         loaded("imagefolder", tmp_path)
 
 
@@ -81,5 +75,5 @@ def test_one_class_is_none_to_tell_from_another(tmp_path, packed):
     """A network has 100 % of it after any training."""
     samples.write_folders(tmp_path / "x", ["cat"])
     root = samples.pack(tmp_path / "x", tmp_path / "x.tar") if packed else tmp_path / "x"
-    with pytest.raises(RuleError, match=r"a data set must have two classes or more: got only cat in .*; add a folder"):
+    with pytest.raises(RuleError, match=r"two classes or more: got only cat in"):
         loaded("imagefolder", root)

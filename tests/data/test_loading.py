@@ -38,9 +38,9 @@ def test_size_is_for_image_files(tmp_path):
 
 
 def test_progress_and_settings(tmp_path):
-    samples.write_folders(tmp_path, each=(15, 5))
+    samples.write_folders(tmp_path, each=(30, 5))
     calls = []
     data = load_for(DataConfig("imagefolder", str(tmp_path), 4, ""), lambda done, total: calls.append((done, total)))
-    assert calls == [(64, 200), (128, 200), (192, 200), (200, 200)]
-    assert data.train_images.shape == (150, 3, 4, 4)
+    assert calls == [(256, 350), (350, 350)]
+    assert data.train_images.shape == (300, 3, 4, 4)
     assert torch.equal(data.real(data.train_images[:1]) * 256, data.train_images[:1].float())
