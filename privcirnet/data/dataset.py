@@ -53,7 +53,7 @@ class Examples(Protocol):
         """Yield stored training images and labels in a new order.
 
         Args:
-            size: images in a batch.
+            size: images in a batch; the last one may have fewer, or one more.
             generator: the order is drawn from it.
         """
         ...
@@ -71,7 +71,7 @@ class Examples(Protocol):
 
         Args:
             count: number of images at most.
-            size: images in a batch at most.
+            size: images in a batch; the last one may have fewer, or one more.
         """
         ...
 
@@ -110,55 +110,34 @@ class ImageData:
 
     @property
     def count(self) -> int:
-        """Number of training images."""
+        """See :meth:`Examples.count`."""
         return len(self.train_labels)
 
     @property
     def has_tests(self) -> bool:
-        """Whether there are held-out images."""
+        """See :meth:`Examples.has_tests`."""
         return len(self.test_labels) > 0
 
     def steps(self, size: int) -> int:
-        """Return the number of batches in an epoch.
-
-        Args:
-            size: images in a batch.
-        """
+        """See :meth:`Examples.steps`."""
         return batch_count(self.count, size)
 
     def epoch(self, size: int, generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield training images as integers, and labels, in a new order.
-
-        Args:
-            size: images in a batch; the last one may have fewer, or one more.
-            generator: the order is drawn from it.
-        """
+        """See :meth:`Examples.epoch`. Images are integers."""
         return batches(self.train_images, self.train_labels, size, generator)
 
     def sampled(self, count: int, size: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield the images of :meth:`sample` as the input of a network, and labels.
-
-        Args:
-            count: number of images at most.
-            size: images in a batch; the last one may have fewer, or one more.
-        """
+        """See :meth:`Examples.sampled`. The images are those of :meth:`sample`."""
         return ((self.real(images), labels) for images, labels in batches(*self.sample(count), size))
 
     def tests(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield the held-out images as the input of a network, and labels."""
+        """See :meth:`Examples.tests`."""
         size = _GPU_TEST_BATCH if self.test_images.is_cuda else TEST_BATCH
         pairs = batches(self.test_images, self.test_labels, size)
         return ((self.real(images), labels) for images, labels in pairs)
 
     def real(self, images: Tensor) -> Tensor:
-        """Return integer images as the input of a network.
-
-        Args:
-            images: uint8 (N, C, H, W).
-
-        Returns:
-            float32 (N, C, H, W).
-        """
+        """See :meth:`Examples.real`. Takes uint8 and returns float32 (N, C, H, W)."""
         return images.float() * 2.0**self.log_step
 
     def sample(self, count: int) -> tuple[Tensor, Tensor]:

@@ -26,7 +26,7 @@ class OwnImages:
 
     Raises:
         RuleError: neither tensors nor a loader, no images, images that are not finite, labels that do not fit, fewer
-            than two logits.
+            than two logits. Batches of a loader are checked when they come.
     """
 
     levels = 0
@@ -54,7 +54,7 @@ class OwnImages:
 
     @property
     def has_tests(self) -> bool:
-        """Whether there are held-out images."""
+        """See :meth:`Examples.has_tests`."""
         return self._tests is not None
 
     def steps(self, size: int) -> int:
@@ -75,35 +75,15 @@ class OwnImages:
             raise RuleError("a loader must know its number of batches", got=got, remedy=remedy) from None
 
     def epoch(self, size: int, generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield training images and labels, tensors in a new order.
-
-        Args:
-            size: images in a batch of tensors.
-            generator: their order is drawn from it.
-
-        Raises:
-            RuleError: a batch of a loader is none, not finite, or its labels do not fit.
-        """
+        """See :meth:`Examples.epoch`. Size and order of a loader's batches are the loader's."""
         return self._batches(self._train, size, generator)
 
     def real(self, images: Tensor) -> Tensor:
-        """Return the images themselves.
-
-        Args:
-            images: (N, C, H, W).
-        """
+        """See :meth:`Examples.real`. These are the images themselves."""
         return images
 
     def sampled(self, count: int, size: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield the first training images and labels; of tensors, some at random, the same ones at every call.
-
-        Args:
-            count: number of images at most.
-            size: images in a batch at most.
-
-        Raises:
-            RuleError: a batch of a loader is none, not finite, or its labels do not fit.
-        """
+        """See :meth:`Examples.sampled`. Of a loader these are the first ones."""
         generator = torch.Generator().manual_seed(0)
         for images, labels in self._batches(self._train, size, generator):
             kept = min(count, len(images))
@@ -113,11 +93,7 @@ class OwnImages:
                 return
 
     def tests(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield the held-out images and labels.
-
-        Raises:
-            RuleError: a batch of a loader is none, not finite, or its labels do not fit.
-        """
+        """See :meth:`Examples.tests`."""
         return iter(()) if self._tests is None else self._batches(self._tests, TEST_BATCH)
 
     def _batches(

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from PIL import ExifTags, Image, ImageFile, JpegImagePlugin
+from PIL import ExifTags, Image, ImageFile, ImageOps, JpegImagePlugin
 
 from privcirnet.data import decoder, images
 from privcirnet.data.picture import Preparation
@@ -176,6 +176,18 @@ def test_damaged_exif_is_an_image_or_one_line():
         except RuleError:
             continue
     assert decoded > 100
+
+
+@pytest.mark.parametrize("place", [23, 25])
+def test_a_turn_needs_no_other_field_of_exif(place):
+    """Where Pillow cannot write the fields beside the orientation again."""
+    exif = Image.Exif()
+    exif[ExifTags.Base.Orientation], exif[ExifTags.Base.DateTime], exif[ExifTags.Base.XResolution] = 6, "2020", 72.0
+    content = bytearray(saved(COLOUR[:, :10], "jpeg", exif=exif))
+    content[max(content.find(b"II*\0"), content.find(b"MM\0*")) + place] = 2
+    with pytest.raises((struct.error, TypeError)):
+        ImageOps.exif_transpose(Image.open(io.BytesIO(content)))
+    assert decoder.decode(bytes(content)).picture.size == (16, 10)
 
 
 @pytest.mark.parametrize("error", [KeyError("x"), TypeError("x"), struct.error("x"), MemoryError(), OverflowError("x")])

@@ -77,12 +77,3 @@ def test_a_whole_image_stays_as_it_is():
     images = some_images(8)
     assert torch.equal(random_resized_crop(images, 1.0, seeded()), images)
     assert not torch.equal(random_resized_crop(images, 0.5, seeded()), images)
-
-
-def test_a_generator_continues_from_its_state():
-    images, generator = some_images(32), seeded()
-    first, state = random_resized_crop(images, 0.2, generator), generator.get_state()
-    second = random_resized_crop(images, 0.2, generator)
-    generator.set_state(state)
-    assert torch.equal(random_resized_crop(images, 0.2, generator), second)
-    assert torch.equal(random_resized_crop(images, 0.2, seeded()), first)
