@@ -1,4 +1,4 @@
-"""Decoded data sets on disk: one safetensors file each, memory-mapped when it is read.
+"""Stored data sets on disk: one safetensors file each, memory-mapped when it is read.
 
 It is written under another name and renamed when it is complete: readers see all of it or nothing, and keep what they
 have mapped when another process replaces it. safetensors' own writer wants everything in memory, so the header is
@@ -38,7 +38,7 @@ Decode = Callable[[Allocate], None]
 
 
 @dataclass(frozen=True)
-class Decoded:
+class Stored:
     """A decoded data set.
 
     Attributes:
@@ -55,24 +55,24 @@ def default_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "privcirnet"
 
 
-def in_memory(decode: Decode) -> Decoded:
+def in_memory(decode: Decode) -> Stored:
     """Return a data set, decoded without a cache.
 
     Args:
         decode: fills the arrays that it allocates.
     """
-    made: list[Decoded] = []
+    made: list[Stored] = []
 
     def allocate(classes: tuple[str, ...], counts: tuple[int, int], shape: tuple[int, ...]) -> Arrays:
         arrays: Arrays = {name: np.empty(size, kind) for name, kind, size in _layout(counts, shape)}
-        made.append(Decoded({name: torch.from_numpy(array) for name, array in arrays.items()}, classes))
+        made.append(Stored({name: torch.from_numpy(array) for name, array in arrays.items()}, classes))
         return arrays
 
     decode(allocate)
     return made[0]
 
 
-def mapped(path: Path, source: dict[str, Any], decode: Decode) -> Decoded:
+def mapped(path: Path, source: dict[str, Any], decode: Decode) -> Stored:
     """Return a data set from its file, which is written first if it is missing, broken or of another source.
 
     Args:
@@ -141,10 +141,10 @@ def _allocate(
     }
 
 
-def _read(path: Path, facts: str) -> Decoded:
+def _read(path: Path, facts: str) -> Stored:
     with safe_open(path, "pt") as file:
         held = file.metadata() or {}
         if held.get("facts") != facts:
             raise ValueError("it is of another source or version")
         tensors = {name: file.get_tensor(name) for name in file.keys()}
-    return Decoded(tensors, tuple(json.loads(held["classes"])))
+    return Stored(tensors, tuple(json.loads(held["classes"])))

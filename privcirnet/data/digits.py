@@ -5,6 +5,8 @@ Source: the test part of "Optical Recognition of Handwritten Digits" (Alpaydin a
 
 from importlib import metadata
 
+import numpy as np
+
 from privcirnet.data.cache import Allocate
 
 LOG_STEP, LEVELS = -4, 16
@@ -31,5 +33,5 @@ def decode_digits(seed: int, test_fraction: float, allocate: Allocate) -> None:
     train, test, *truth = train_test_split(pixels, labels, test_size=test_fraction, random_state=seed, stratify=labels)
     arrays = allocate(tuple("0123456789"), (len(train), len(test)), (1, 8, 8))
     for part, images, numbers in zip(("train", "test"), (train, test), truth, strict=True):
-        arrays[f"{part}_images"][...] = images.reshape(-1, 1, 8, 8)
+        arrays[f"{part}_images"][...] = np.reshape(images, (-1, 1, 8, 8))
         arrays[f"{part}_labels"][...] = numbers

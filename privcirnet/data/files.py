@@ -16,7 +16,6 @@ import zlib
 from collections.abc import Callable, Collection, Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import Protocol
 
 from privcirnet.errors import RuleError
 
@@ -29,32 +28,8 @@ LARGEST_COUNT = 5_000_000
 """Limit for the number of files in an archive."""
 
 
-class Tree(Protocol):
-    """Named files that can be listed and read."""
-
-    path: Path
-
-    @property
-    def files(self) -> Collection[str]:
-        """Their names, relative to the tree, with "/" between parts."""
-        ...
-
-    @property
-    def stamp(self) -> str:
-        """What changes when a file does, is moved, or is replaced."""
-        ...
-
-    def read(self, names: Collection[str]) -> Iterator[tuple[str, Callable[[], bytes]]]:
-        """Yield names and readers of their contents, in any order.
-
-        Args:
-            names: some of :attr:`files`.
-        """
-        ...
-
-
 class Folder:
-    """A tree on disk; links are followed.
+    """A folder; links are followed.
 
     Args:
         path: of the folder.
@@ -65,7 +40,7 @@ class Folder:
 
     @cached_property
     def files(self) -> dict[str, tuple[int, ...]]:
-        """What is known of each file by its name."""
+        """Size and times of each file by its name, relative to the folder, with "/" between parts."""
         found: dict[str, tuple[int, ...]] = {}
         for place, below, names in os.walk(self.path, followlinks=True):
             below[:] = [name for name in below if not name.startswith(".")]
@@ -81,7 +56,11 @@ class Folder:
         return hashlib.sha256(repr(sorted(self.files.items())).encode()).hexdigest()
 
     def read(self, names: Collection[str]) -> Iterator[tuple[str, Callable[[], bytes]]]:
-        """See :meth:`Tree.read`."""
+        """Yield names and readers of their contents.
+
+        Args:
+            names: some of :attr:`files`.
+        """
         for name in names:
             yield name, (self.path / name).read_bytes
 
@@ -98,7 +77,7 @@ class Archive:
 
     @cached_property
     def files(self) -> frozenset[str]:
-        """The names of its files.
+        """The names of its files, with "/" between parts.
 
         Raises:
             RuleError: the archive is broken or absurdly large.
@@ -111,7 +90,7 @@ class Archive:
         return repr(_facts(self.path))
 
     def read(self, names: Collection[str]) -> Iterator[tuple[str, Callable[[], bytes]]]:
-        """See :meth:`Tree.read`. Contents come in the archive's order, and reading stops after the last of them."""
+        """See :meth:`Folder.read`. They come in the archive's order, and reading stops after the last of them."""
         left = set(names)
         for name, content in self._members(left):
             if name in left:
@@ -141,6 +120,9 @@ class Archive:
         if member.size > LARGEST_FILE or total > most or count >= LARGEST_COUNT:
             got = f"{self.path}: {total:,} bytes up to file {count + 1:,}, {member.name}"
             raise RuleError("an archive must have a sensible size", got=got, remedy="unpack it and give the folder")
+
+
+Tree = Folder | Archive
 
 
 def _facts(path: Path) -> tuple[int, ...]:

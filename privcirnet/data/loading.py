@@ -108,7 +108,7 @@ def load(
     return ImageData(**decoded.tensors, log_step=-8, levels=255, classes=decoded.classes)
 
 
-def _decoded(place: dict[str, Any], stamp: str, wanted: str, decode: cache.Decode) -> cache.Decoded:
+def _decoded(place: dict[str, Any], stamp: str, wanted: str, decode: cache.Decode) -> cache.Stored:
     """Return a data set, from the cache if there is one.
 
     A place has one file in the cache, which is stale when the stamp of the images there is another.
