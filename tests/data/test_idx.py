@@ -1,5 +1,6 @@
 """MNIST's own files."""
 
+import gzip
 import shutil
 
 import pytest
@@ -29,10 +30,11 @@ def test_mnist(tmp_path, compressed, place):
 @pytest.mark.parametrize(
     ("spoil", "match"),
     [
-        (lambda p: p.unlink(), "MNIST must have its four files: got no t10k-labels-idx1-ubyte or .*; put it there"),
+        (lambda p: p.unlink(), "MNIST must have its four files: got no t10k-labels-idx1-ubyte"),
         (lambda p: p.write_bytes(p.read_bytes()[:-9]), "an idx file must be whole: got t10k-labels-idx1-ubyte.gz"),
         (lambda p: p.write_bytes(b""), "an idx file must be whole"),
         (lambda p: shutil.copy(p.with_name("train-labels-idx1-ubyte.gz"), p), "a label from 0 to 9 for every image: "),
+        (lambda p: p.write_bytes(gzip.compress(gzip.decompress(p.read_bytes())[:-1] + b"\n")), "a label from 0 to 9"),
     ],
 )
 def test_broken_mnist(tmp_path, spoil, match):
