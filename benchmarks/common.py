@@ -15,7 +15,7 @@ def add_data(parser: argparse.ArgumentParser) -> None:
 
 def load(given: argparse.Namespace) -> ImageData:
     """Return the images that the arguments name."""
-    return load_for(DataConfig(name=given.data, root=given.root, cache=given.cache), lambda done, total: None)
+    return load_for(DataConfig(name=given.data, root=given.root, cache=given.cache))
 
 
 def tuning(epochs: int, learning_rate: float) -> RecipeConfig:

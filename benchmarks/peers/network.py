@@ -25,7 +25,7 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=100, help="held-out images (default: %(default)s)")
     parser.add_argument("--out", type=Path, default=Path("outputs/peers/network.npz"))
     given = parser.parse_args()
-    data = load_for(DataConfig(name="mnist", root=given.root, cache=given.cache), lambda done, total: None)
+    data = load_for(DataConfig(name="mnist", root=given.root, cache=given.cache))
     images, labels = data.held_out(given.images)
     network = stages.load_network(str(given.checkpoint), data)
     arrays = {"images": images.numpy(), "labels": labels.numpy()}

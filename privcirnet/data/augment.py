@@ -5,8 +5,6 @@ Measured: torchvision's transforms draw once for a batch; called for each image,
 take 10 s on a core, random erasing 1.1 s; here 0.2 and 0.3 s.
 """
 
-import math
-
 import torch
 from torch import Tensor
 
@@ -68,7 +66,7 @@ def erase(images: Tensor, probability: float, generator: torch.Generator) -> Ten
     drawn = torch.rand(5, count, generator=generator, device=generator.device).to(images.device)
     chance, area, aspect, top, left = drawn
     area = height * width * (AREA[0] + (AREA[1] - AREA[0]) * area)
-    aspect = torch.exp(math.log(ASPECT[0]) + (math.log(ASPECT[1]) - math.log(ASPECT[0])) * aspect)
+    aspect = ASPECT[0] * (ASPECT[1] / ASPECT[0]) ** aspect
     rows = _inside(height, (area * aspect).sqrt(), top)
     columns = _inside(width, (area / aspect).sqrt(), left)
     inside = rows[:, :, None] & columns[:, None, :] & (chance < probability)[:, None, None]

@@ -9,8 +9,6 @@ Source: Szegedy et al., "Going Deeper with Convolutions" (CVPR 2015), Section 6:
 Departure: values in between are rounded once, at the end, where torchvision's uint8 resize rounds after each axis.
 """
 
-import math
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -54,7 +52,7 @@ def random_boxes(count: int, size: tuple[int, ...], smallest: float, generator: 
     places = torch.rand(2, count, generator=generator, device=generator.device).cpu()
     (height, width), whole = size, torch.tensor(size)
     area = height * width * (smallest + (1 - smallest) * drawn[0])
-    aspect = torch.exp(math.log(ASPECT[0]) + math.log(ASPECT[1] / ASPECT[0]) * drawn[1])
+    aspect = ASPECT[0] * (ASPECT[1] / ASPECT[0]) ** drawn[1]
     sides = torch.stack([(area / aspect).sqrt(), (area * aspect).sqrt()], 2).round().long().clamp(min=1)
     largest = torch.tensor([min(height, round(width / ASPECT[0])), min(width, round(height * ASPECT[1]))])
     sides = torch.cat([sides, largest.expand(1, count, 2)])

@@ -200,6 +200,14 @@ def test_whatever_a_parser_raises_is_one_line(monkeypatch, error):
         decoder.decode(saved(GREY))
 
 
+@pytest.mark.parametrize(
+    "content", [b"<svg xmlns='http://www.w3.org/2000/svg'/>", b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n"]
+)
+def test_other_formats_are_not_opened(content):
+    with pytest.raises(RuleError, match="an image file must be whole: got not an image"):
+        decoder.decode(content)
+
+
 @pytest.fixture
 def nothing_decoded(monkeypatch):
     monkeypatch.setattr(ImageFile.ImageFile, "load", lambda self: pytest.fail("it was decoded"))
