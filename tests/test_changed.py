@@ -39,7 +39,7 @@ def test_what_the_table_names_is_there(rows):
     ("path", "test"),
     [
         ("privcirnet/he/ring/roots.py", "tests/he"),
-        ("tests/he/ring/test_roots.py", "tests/he/ring/test_roots.py"),
+        ("tests/he/ring/test_batching.py", "tests/he/ring/test_batching.py"),
         ("tests/he/layers.py", "tests/he"),
         ("pyproject.toml", "tests"),
     ],

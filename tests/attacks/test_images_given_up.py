@@ -8,7 +8,7 @@ the audit log are on the disk before the engine sees a request.
 import os
 import signal
 import sqlite3
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
 
 import pytest
 
@@ -65,52 +65,52 @@ def test_a_preparation_that_is_given_up_was_an_image(given_up, then):
         assert not service.audited.of("image begun")
 
 
-def test_an_image_that_is_given_up_was_one():
-    books = {"quotas": Quotas(Quota(images=1))}
-    with serving(Server(network(), "cleartext"), books=books) as service:
+@contextmanager
+def under(**quota):
+    """A service with a quota, and a client of it."""
+    with serving(Server(network(), "cleartext"), books={"quotas": Quotas(Quota(**quota))}) as service:
         with ServiceClient(service.address, "cleartext") as remote:
+            yield service, remote
+
+
+def test_an_image_that_is_given_up_was_one():
+    with under(images=1) as (service, remote):
+        begun(remote, "direct")
+        remote.reopen()
+        with pytest.raises(Refused, match=NO_MORE):
             begun(remote, "direct")
-            remote.reopen()
-            with pytest.raises(Refused, match=NO_MORE):
-                begun(remote, "direct")
         assert len(service.audited.of("image begun")) == 1
 
 
 def test_all_images_of_a_preparation_count():
-    books = {"quotas": Quotas(Quota(images=3))}
-    with serving(Server(network(), "cleartext"), books=books) as service:
-        with ServiceClient(service.address, "cleartext") as remote:
+    with under(images=3) as (service, remote):
+        begun(remote, "prepare", 2)
+        remote.reopen()
+        with pytest.raises(Refused, match="a client may begin 3 images in all: got 2 more"):
             begun(remote, "prepare", 2)
-            remote.reopen()
-            with pytest.raises(Refused, match="a client may begin 3 images in all: got 2 more"):
-                begun(remote, "prepare", 2)
-            remote.reopen()
-            begun(remote, "prepare", 1)
+        remote.reopen()
+        begun(remote, "prepare", 1)
         assert [line["count"] for line in service.audited.of("preparation begun")] == [2, 1]
 
 
 def test_a_prepared_image_counts_once():
-    books = {"quotas": Quotas(Quota(images=2))}
-    with serving(Server(network(), "cleartext"), books=books) as service:
-        with ServiceClient(service.address, "cleartext") as remote:
-            prepare(remote.client, remote, 2)
-            for _ in range(2):
-                run(remote.client, remote, IMAGE)
-                assert remote.client.used == "prepared"
-            with pytest.raises(Refused, match="a client may begin 2 images in all"):
-                run(remote.client, remote, IMAGE)
+    with under(images=2) as (service, remote):
+        prepare(remote.client, remote, 2)
+        for _ in range(2):
+            run(remote.client, remote, IMAGE)
+            assert remote.client.used == "prepared"
+        with pytest.raises(Refused, match="a client may begin 2 images in all"):
+            run(remote.client, remote, IMAGE)
         assert [line["prepared"] for line in service.audited.of("image begun")] == [True, True]
 
 
 def test_an_image_whose_material_is_gone_counts():
     """What the server does not have it has not counted, or lost with what was: a made-up number buys nothing."""
-    books = {"quotas": Quotas(Quota(images=1))}
-    with serving(Server(network(), "cleartext"), books=books) as service:
-        with ServiceClient(service.address, "cleartext") as remote:
-            prepare(remote.client, remote, 1)
-            service.books.materials.retain([])
-            with pytest.raises(Refused, match=NO_MORE):
-                run(remote.client, remote, IMAGE)
+    with under(images=1) as (service, remote):
+        prepare(remote.client, remote, 1)
+        service.books.materials.retain([])
+        with pytest.raises(Refused, match=NO_MORE):
+            run(remote.client, remote, IMAGE)
 
 
 @pytest.mark.parametrize("kind", ["prepare", "direct"])
@@ -169,16 +169,14 @@ def test_a_killed_server_has_counted_and_audited(tmp_path, kind):
 
 def test_preparations_in_several_sessions_share_the_quota():
     """What is being prepared counts as prepared, until it is given up."""
-    books = {"quotas": Quotas(Quota(prepared=2))}
-    with serving(Server(network(), "cleartext"), books=books) as service:
-        with ServiceClient(service.address, "cleartext") as first, ServiceClient(service.address, "cleartext") as other:
-            begun(first, "prepare", 2)
-            with pytest.raises(Refused, match="a client may have 2 inferences prepared here: got one more"):
-                begun(other, "prepare")
-            first.close()
-            until(lambda: service.sessions == 0)
-            other.reopen()
-            prepare(other.client, other, 2)
+    with under(prepared=2) as (service, first), ServiceClient(service.address, "cleartext") as other:
+        begun(first, "prepare", 2)
+        with pytest.raises(Refused, match="a client may have 2 inferences prepared here: got one more"):
+            begun(other, "prepare")
+        first.close()
+        until(lambda: service.sessions == 0)
+        other.reopen()
+        prepare(other.client, other, 2)
 
 
 def test_preparations_in_several_sessions_share_the_room():

@@ -1,7 +1,7 @@
 """Both parties of a whole program in one process."""
 
 from collections.abc import Generator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,16 +24,21 @@ class Outcome(NamedTuple):
     meter: Meter
 
 
-def requests_of(client: Client, session: Session, image: Values) -> list[bytes]:
-    """The requests of one image, in order."""
-    exchange, sent = client.infer(image), list[bytes]()
+def rounds(session: Session, exchange: Generator[bytes, bytes, Any]) -> Generator[tuple[bytes, bytes], None, Any]:
+    """Each (request, reply) of an exchange, as it goes; what the exchange returns in the end."""
     message = next(exchange)
     while True:
-        sent.append(message)
+        reply = session.handle(message)
+        yield message, reply
         try:
-            message = exchange.send(session.handle(message))
-        except StopIteration:
-            return sent
+            message = exchange.send(reply)
+        except StopIteration as end:
+            return end.value
+
+
+def requests_of(client: Client, session: Session, image: Values) -> list[bytes]:
+    """The requests of one image, in order."""
+    return [request for request, _ in rounds(session, client.infer(image))]
 
 
 def parties(program: Program, engine: str) -> tuple[Client, Session]:
@@ -48,9 +53,10 @@ def protocol(program: Program, engine: str, image: Values) -> Outcome:
     return Outcome(logits, audit.reconstruct(program, client.shares, session.shares), session.meter)
 
 
-def check(program: Program, client: Client, session: Session, image: Values) -> list[Traffic]:
-    """One inference, every node of it right."""
+def check(program: Program, client: Client, session: Session, image: Values, used: str = "") -> list[Traffic]:
+    """One inference, every node of it right; and with material or without, if ``used`` says so."""
     logits, traffic = run(client, session, image)
+    assert used in {"", client.used}
     values = audit.reconstruct(program, client.shares, session.shares)
     assert audit.wrong_nodes(program, values) == []
     assert (values[program.nodes[0].name] == image).all()
@@ -64,19 +70,6 @@ def seeded(seed: int) -> object:
     """A stand-in for the system's generator that both runs share."""
     random = np.random.default_rng(seed)
     return lambda shape, t: random.integers(0, t, shape, dtype=np.uint64)
-
-
-def requests(client: Client, session: Session, image: Values) -> Generator[tuple[bytes, bytes], None, None]:
-    """Each (request, reply) of one inference, as it goes."""
-    exchange = client.infer(image)
-    message = next(exchange)
-    while True:
-        reply = session.handle(message)
-        yield message, reply
-        try:
-            message = exchange.send(reply)
-        except StopIteration:
-            return
 
 
 def strange(message: bytes) -> list[bytes]:

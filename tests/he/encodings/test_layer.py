@@ -1,5 +1,6 @@
 """What every encoding promises: the members of a layer, and its place in the table."""
 
+import copy
 import json
 from dataclasses import asdict, fields, is_dataclass
 
@@ -11,6 +12,10 @@ from privcirnet.he.encodings.layer import ENCODINGS, Layer
 from privcirnet.he.encodings.pieces import Piece
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.encodings.spectral_layer import SpectralLayer
+from privcirnet.he.encodings.unplanned import UnplannedLayer, unplanned, unplanned_factor
+from privcirnet.he.planning.cost import operation_cost
+from privcirnet.he.planning.profile import COUNTED, LINKS
+from privcirnet.he.program import operations as op
 from tests.he.exchange import random_rows
 from tests.he.insecure import insecure_parameters
 
@@ -59,3 +64,25 @@ def test_a_layer_is_its_fields(layer: Layer) -> None:
     assert hash(again) == hash(layer)
     with pytest.raises(AttributeError, match="cannot assign"):
         layer.block_size = 1
+
+
+UNPLANNED = LinearShape(4, 4, 8, 6, 3, 1, 1)
+
+
+def test_what_is_known_before_planning_is_the_shape_and_the_block_size() -> None:
+    layer, factor = unplanned(UNPLANNED, 2), unplanned_factor(UNPLANNED)
+    assert (layer.shape, layer.block_size) == (UNPLANNED, 2)
+    assert (factor.shape, factor.block_size) == (UNPLANNED, 1)
+    assert op.Product(factor, factor).groups == 1
+    assert copy.deepcopy(layer) == layer == UnplannedLayer(UNPLANNED, 2) != factor
+
+
+@pytest.mark.parametrize("member", ["rotations", "circuit", "column_steps", "ring_degree"])
+def test_everything_else_is_refused(member: str) -> None:
+    with pytest.raises(AttributeError, match=f"a layer that is not planned yet has no {member}"):
+        getattr(unplanned(UNPLANNED, 2), member)
+
+
+def test_it_has_no_cost() -> None:
+    with pytest.raises(AssertionError):
+        operation_cost(op.Linear(unplanned(UNPLANNED, 2)), UNPLANNED.output_shape, COUNTED, LINKS["local"])

@@ -43,16 +43,6 @@ def test_pieces_cover_the_grid_once(layer: SpectralLayer) -> None:
     assert (first_in, first_out) == (layer.ciphertexts_in, layer.ciphertexts_out)
 
 
-def test_order_of_groups_and_tiles() -> None:
-    two = Piece(2, 3, 1, 1)
-    placed = place(LAYOUT, N, (two, two, HALF, replace(HALF, tiles=2), replace(HALF, tiles=1)))
-    assert [(p.first_group, p.first_tile) for p in placed] == [(0, 0), (0, 3), (2, 0), (2, 3), (2, 5)]
-    assert (place(LAYOUT, N, (WHOLE,) * 3)[2].groups, place(LAYOUT, N, (WHOLE,) * 3)[2].tiles) == (
-        slice(2, 3),
-        slice(0, 6),
-    )
-
-
 UNCOVERED = {
     "none": (),
     "a group too few": (WHOLE, WHOLE),

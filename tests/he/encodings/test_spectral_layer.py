@@ -8,10 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privcirnet.he.encodings import spectral
+from privcirnet.he.encodings.integer import expand_rows
 from privcirnet.he.encodings.layout import SpectralLayout, slots_to_lanes
 from privcirnet.he.encodings.pieces import Piece
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.encodings.spectral_layer import SpectralLayer
+from privcirnet.he.engines import cyclic
 from privcirnet.he.planning.goal import Goal
 from privcirnet.he.planning.planner import cheapest_layer, plan_layer
 from privcirnet.he.planning.profile import COUNTED, LINKS
@@ -192,3 +194,27 @@ def rank(matrix: np.ndarray, t: int) -> int:
         if found == len(rest):
             break
     return found
+
+
+def test_spectrum_is_the_transform_of_the_circulant_kernel() -> None:
+    """By its definition: the sum over first column and taps of w zeta^(...), element by element."""
+    shape, b = LinearShape(4, 2, 6, 3, 3, 1, 1), 3
+    layout = SpectralLayout.whole(shape, b)
+    t, rows = insecure_parameters(N, layout.transform_lengths).plain_modulus, random_rows(shape, b)
+    spectrum = spectral.weight_spectrum(layout, rows, t)[0]
+    dense = expand_rows(rows, b)
+    lengths = (b, *layout.extent)
+    assert lengths == (3, 5, 3)
+    impulses = np.zeros(lengths, dtype=np.uint64)
+    for p in range(2):
+        impulses[...] = 0
+        for i in range(b):
+            for r in range(3):
+                for s in range(3):
+                    w = np.uint64(int(dense[i, p * b, r, s]) % t)
+                    place = i, (1 - r) % lengths[1], (1 - s) % lengths[2]
+                    impulses[place] = modular.add(impulses[place][None], w[None], t)[0]
+        expected = impulses
+        for axis in range(3):
+            expected = cyclic.cyclic(expected, axis, t)
+        assert (spectrum[0, p] == expected).all()

@@ -343,15 +343,6 @@ def test_every_reply_is_another_one_and_decrypts(form: str) -> None:
     assert all(np.array_equal(both.client.decrypt(reply), wanted) for reply in replies)
 
 
-def test_replies_decrypt_where_they_were_kept() -> None:
-    both, t = engines(), DEFAULT.plain_modulus
-    slots, addends, kept = both.slots(3), both.slots(3), some_places(DEFAULT.ring_degree, 3)
-    replies = both.ours.reply_all(both.ours.receive_all(both.requests(slots), None), addends, both.keys, kept)
-    for message, places, wanted in zip(replies, kept, modular.add(slots, addends, t), strict=True):
-        found = both.client.decrypt(message, places)
-        assert np.array_equal(*(batching.slots_to_coefficients(own, t)[places] for own in (found, wanted)))
-
-
 @pytest.mark.parametrize("change", [lambda m: m[:-1], lambda m: m + b"\0", lambda m: b"", lambda m: m[64:]])
 def test_messages_of_another_length_are_refused(change: Callable[[bytes], bytes]) -> None:
     both = engines(NARROW, (1,))

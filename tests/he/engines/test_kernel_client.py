@@ -222,24 +222,3 @@ def test_nothing_random_is_used_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sorted(map(len, asked)) == 12 * [32] + 11 * [SEED_BYTES]
     assert len(set(asked)) == len(asked)
     assert not any(own in keys or any(own in message for message in messages) for own in asked if len(own) == 32)
-
-
-def test_two_clients_have_different_keys() -> None:
-    first, second = (kernel_client.KernelClient(DEFAULT) for _ in range(2))
-    slots, zeros = clients().slots(1), np.zeros((1, DEFAULT.ring_degree), dtype=np.uint64)
-    engine = server("kernel", DEFAULT)
-    messages = first.encrypt_all(slots)
-    replies = engine.reply_all(engine.receive_all(messages, None), zeros, engine.load_keys(first.public_keys([]), []))
-    assert np.array_equal(first.decrypt_all(replies), slots)
-    assert not np.array_equal(second.decrypt_all(replies), slots)
-
-
-def test_a_closed_client_s_key_is_zeroed() -> None:
-    client = kernel_client.KernelClient(DEFAULT)
-    key = client._key()
-    assert key.any()
-    client.close()
-    assert not key.any()
-    client.close()
-    with pytest.raises(AssertionError, match="closed"):
-        client.encrypt(np.zeros(DEFAULT.ring_degree, dtype=np.uint64))

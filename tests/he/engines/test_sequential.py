@@ -1,9 +1,12 @@
+"""Engines that work on one ciphertext at a time: SEAL and its clear-text twin, alike and as strict."""
+
 import numpy as np
 import pytest
 
 from privcirnet.errors import RuleError
+from privcirnet.he.engines import cleartext, interface, kernel, kernel_client, tenseal
 from privcirnet.he.ring import batching, modular
-from tests.he.engines.pairs import KEPT, SINGLE, STEPS, N, T, X, Y, Z, pair
+from tests.he.engines.pairs import KEPT, PARAMETERS, SINGLE, STEPS, N, T, X, Y, Z, pair
 
 CHAIN = {
     "nothing": lambda s, c, keys: c,
@@ -79,3 +82,63 @@ def test_no_rotations_need_no_keys(kind: str) -> None:
     keys = server.load_keys(client.public_keys([]), [])
     with pytest.raises((RuntimeError, ValueError)):
         server.rotate(server.receive(client.encrypt(X)), 1, keys)
+
+
+def test_clear_text_twin_is_as_strict_as_the_library() -> None:
+    client, server, keys = pair("cleartext")
+    c = server.receive(client.encrypt(X))
+    with pytest.raises(RuntimeError, match="rotation by 5 needs a key"):
+        server.rotate(c, 5, keys)
+    for broken in (
+        lambda: server.rotate(server.to_ntt(c), 1, keys),
+        lambda: server.multiply(server.to_ntt(c), server.encode(Y)),
+        lambda: server.multiply(c, server.encode_factor(Y)),
+        lambda: server.add(server.to_ntt(c), c),
+        lambda: server.add_plain(server.to_ntt(c), server.encode(Y)),
+        lambda: server.add_plain(c, server.encode_factor(Y)),
+        lambda: server.multiply(c, server.encode(np.zeros(N, dtype=np.uint64))),
+        lambda: server.reply(server.to_ntt(c), keys),
+    ):
+        with pytest.raises(RuntimeError, match=r"form|transparent"):
+            broken()
+
+
+@pytest.mark.parametrize(
+    ("message", "match"), [(b"", "n words"), (bytes(8 * N - 1), "n words"), (bytes([255]) * 8 * N, "mod t")]
+)
+def test_clear_text_messages_are_checked(message: bytes, match: str) -> None:
+    client, server, _ = pair("cleartext")
+    for take in (client.decrypt, server.receive):
+        with pytest.raises(RuleError, match=match):
+            take(message)
+
+
+@pytest.mark.parametrize("kind", interface.ENGINES)
+def test_keys_for_other_rotations_are_refused(kind: str) -> None:
+    client, server, _ = pair(kind)
+    few = client.public_keys([1])
+    for message, steps in ((few, [1, 2]), (few, []), (b"", [1]), (few[:-1], [1]), (few + b"\0", [1])):
+        with pytest.raises(RuleError, match="keys must"):
+            server.load_keys(message, steps)
+
+
+def test_unknown_engine() -> None:
+    for make in (interface.client_engine, interface.server_engine):
+        with pytest.raises(RuleError, match="got 'plain'; use one of kernel, tenseal, cleartext"):
+            make("plain", PARAMETERS)
+
+
+def test_the_compiled_engine_is_used() -> None:
+    assert type(interface.server_engine("kernel", PARAMETERS)) is kernel.KernelServer
+    assert type(interface.client_engine("kernel", PARAMETERS)) is kernel_client.KernelClient
+
+
+def test_engines_have_every_method_of_the_interface() -> None:
+    for role, modules in (("Client", (cleartext, tenseal, kernel_client)), ("Server", (cleartext, tenseal, kernel))):
+        methods = {name for name in vars(getattr(interface, f"{role}Engine")) if not name.startswith("_")}
+        for module in modules:
+            name = module.__name__.split(".")[-1].removesuffix("_client").capitalize()
+            assert methods <= set(dir(getattr(module, f"{name}{role}"))) | {
+                "parameters",
+                "counts",
+            }

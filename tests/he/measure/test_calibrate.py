@@ -1,12 +1,14 @@
+import numpy as np
 import pytest
 
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.measure.calibrate import _INPUTS, _seconds, calibrate, circuits
-from privcirnet.he.measure.online import LAYERS
+from privcirnet.he.measure.online import LAYERS, clear_calls, clear_seconds
 from privcirnet.he.planning.cost import linear_cost
 from privcirnet.he.planning.online import clear_work
 from privcirnet.he.planning.planner import cheapest_layer
 from privcirnet.he.planning.profile import LINKS, ONLINE, OPERATIONS
+from privcirnet.he.ring import modular
 
 TIMED = {"encrypt", "receive", "rotate", "pmult_plain", "reply", "decrypt", "polynomial", "transform"}
 """Operations that no noise of the clock takes for free; the others are differences of times that may be alike."""
@@ -48,3 +50,16 @@ def test_operations_are_found_in_the_times_of_circuits():
     found = {name: _INPUTS * each for name, each in times.items()} | dict.fromkeys(ones, 1.0) | clear
     seconds = _seconds(found, 8192)
     assert {name: seconds[name] for name in of} == pytest.approx(of)
+
+
+def test_seconds_that_are_sums_are_found_again() -> None:
+    each = (3e-5, 2e-9, 1.5e-10, 1e-9, 5e-10)
+    works = {name: clear_work(*layer) for name, layer in LAYERS.items()}
+    found = {name: float(np.dot(each, work)) for name, work in works.items()}
+    assert clear_seconds(found) == pytest.approx(dict(zip(ONLINE, each, strict=True)))
+
+
+def test_every_layer_runs() -> None:
+    calls = clear_calls(modular.largest_prime(54, 2))
+    shapes = {name: call().shape for name, call in calls.items()}  # type: ignore[attr-defined]
+    assert shapes == {name: shape.output_shape for name, (shape, _) in LAYERS.items()}

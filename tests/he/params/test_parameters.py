@@ -1,10 +1,11 @@
 import dataclasses
 
+import numpy as np
 import pytest
 import tenseal.sealapi as seal
 
 from privcirnet.errors import RuleError
-from privcirnet.he.engines.interface import client_engine
+from privcirnet.he.engines.interface import client_engine, server_engine
 from privcirnet.he.params.noise import (
     check_noise,
     fitting_plain_bits,
@@ -18,7 +19,8 @@ from privcirnet.he.params.parameters import (
     coefficient_primes,
 )
 from privcirnet.he.params.security import MAX_LOG_Q
-from privcirnet.he.ring import modular
+from privcirnet.he.params.sizes import message_bytes, reply_bits, reply_primes
+from privcirnet.he.ring import modular, sampling
 from tests.he.insecure import INSECURE_RING_DEGREES, insecure_parameters
 
 GOOD = choose({9, 17}, 41)
@@ -92,3 +94,38 @@ def test_narrow_parameters_are_as_wide_as_they_can_be() -> None:
     check_noise(parameters, 16, "conv1")
     with pytest.raises(RuleError, match=r"got 1 bits in layer conv1"):
         check_noise(parameters, 17, "conv1")
+
+
+@pytest.mark.parametrize(
+    ("n", "bits", "plain_bits"),
+    [
+        (8192, (54, 54, 53, 53), 24),
+        (8192, (54, 54, 53, 53), 37),
+        (8192, (54, 54, 53, 53), 48),
+        (8192, (43, 43, 43, 43, 42), 41),
+        (16384, (48, 48, 48, 48, 49), 60),
+    ],
+)
+def test_message_bytes_are_those_of_real_messages(n: int, bits: tuple[int, ...], plain_bits: int) -> None:
+    parameters = choose({1}, plain_bits, n, bits)
+    client, server = client_engine("tenseal", parameters), server_engine("tenseal", parameters)
+    slots = sampling.uniform((n,), parameters.plain_modulus)
+    up = client.encrypt(slots)
+    keys = server.load_keys(client.public_keys([]), [])
+    down = server.reply(server.receive(up), keys)
+    assert (len(up), len(down)) == message_bytes(parameters)
+    assert np.array_equal(client.decrypt(down), slots)
+
+
+def test_reply_primes() -> None:
+    assert reply_primes((54, 54, 53, 53), 44) == 1
+    assert reply_primes((54, 54, 53, 53), 45) == 2
+    assert reply_primes((40, 60), 60) == 1
+
+
+def test_reply_bits() -> None:
+    """Those of t and a margin; of a reply with one prime no more than it has."""
+    assert reply_bits((54, 54, 53, 53), 45) == (50, 55)
+    assert reply_bits((54, 54, 53, 53), 44) == (49, 54)
+    assert reply_bits((40, 60), 60) == (40, 40)
+    assert reply_bits((54, 54, 53, 53), 45).octets(8192, 3) == 19 + 8192 * 55 // 8

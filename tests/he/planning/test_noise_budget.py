@@ -1,4 +1,4 @@
-"""The verdict on a set (n, q): against exhaustive search by the functions that the protocol itself checks with."""
+"""What a program wants of t, and the verdict on a set (n, q): against exhaustive search by the protocol's own checks."""
 
 import dataclasses
 import math
@@ -14,18 +14,22 @@ from privcirnet.he.params.noise import MIN_NOISE_BUDGET, flood_bits, noise_bits,
 from privcirnet.he.params.parameters import ParameterSet
 from privcirnet.he.planning.chooser import WIDE, choose
 from privcirnet.he.planning.fit import options
-from privcirnet.he.planning.noise_budget import budget, judge
+from privcirnet.he.planning.noise_budget import Option, budget, judge
 from privcirnet.he.planning.profile import COUNTED
-from privcirnet.he.planning.requirements import Requirements
+from privcirnet.he.planning.requirements import Requirements, requirements
+from privcirnet.he.program import bounds
 from privcirnet.he.program.operations import Linear
 from privcirnet.he.program.program import Node
 from privcirnet.he.ring.sampling import IMAGE_DISTANCE_BITS, image_distance_bits
 from tests.he.layers import paper_layer
 from tests.he.planning.case import (
     DEFAULT,
+    INTERVALS,
     LOCAL,
     LONG,
+    NETWORK,
     ODD,
+    SIZES,
     candidates,
     exhaustive,
     products,
@@ -180,3 +184,53 @@ def test_the_layer_with_the_most_noise_counts() -> None:
     assert verdict.budget.noise == budget((*spectral, coefficient), parameters).noise == max(one)
     loud = dataclasses.replace(coefficient, weight_bits=100)
     assert budget((*spectral, loud), parameters).noise == loud.noise_bits(parameters) > max(one)
+
+
+@pytest.mark.parametrize("masks", ["uniform", "bounded"])
+@pytest.mark.parametrize("option", candidates(DEFAULT, WIDE), ids=lambda o: str(o.parameters))
+def test_more_security_never_needs_a_smaller_modulus(masks: str, option: Option) -> None:
+    needed = [wants(bits, masks).truncation_bits for bits in range(40)]
+    assert needed == sorted(needed)
+    assert needed[-1] > needed[0]
+    verdicts = [judge(wants(bits, masks), option) for bits in range(40)]
+    fitting = [v.fits for v in verdicts]
+    assert fitting == sorted(fitting, reverse=True), "what fits with more bits fits with fewer"
+    carried = [v.parameters.plain_modulus for v in verdicts if v.fits and v.parameters]
+    assert carried == sorted(carried)
+    refused = [v.parameters.plain_modulus for v in verdicts if not v.fits and v.parameters]
+    assert refused == sorted(refused)
+
+
+def test_needed_bits_are_the_least_that_do() -> None:
+    for masks in ("uniform", "bounded"):
+        for bits in (0, 7, 20.5, 39):
+            asked = wants(bits, masks)
+            assert (
+                asked.reached(2**asked.truncation_bits - 1)
+                >= bits
+                > asked.reached(2 ** (asked.truncation_bits - 1) - 1)
+            )
+    for value, needed in {4: 4, 7: 4, 8: 5}.items():
+        asked = wants(largest=value)
+        assert asked.value_bits == needed
+        assert 2 * value < 2**needed - 1
+        assert 2 * value >= 2 ** (needed - 1) - 1
+    assert wants(0, largest=1 << 50).needed_by == f"value bound of {wants().node}"
+    assert wants(30).needed_by == "truncation failure"
+    assert wants(30, "bounded").needed_by == "truncation hiding"
+
+
+def test_the_largest_bound_is_named() -> None:
+    asked = wants()
+    assert asked.largest == max(bounds.largest(i) for i in INTERVALS.values())
+    assert bounds.largest(INTERVALS[asked.node]) == asked.largest
+
+
+def test_without_truncation_only_values_count() -> None:
+    nodes = tuple(node for node in NETWORK.nodes[:2])
+    for masks in ("uniform", "bounded"):
+        asked = requirements(nodes, {n.name: INTERVALS[n.name] for n in nodes}, SIZES, masks, 1000)
+        assert asked.reached(2**40) == math.inf
+        assert asked.truncation_bits == 1
+        assert asked.satisfied(2 * asked.largest + 1)
+        assert not asked.satisfied(2 * asked.largest)

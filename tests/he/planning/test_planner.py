@@ -107,19 +107,6 @@ def test_nothing_that_the_planner_skips_is_cheaper(shape: LinearShape, b: int, p
     assert seconds(cheapest_layer(shape, b, prices, FREE), prices) <= least * (1 + 1e-9)
 
 
-def test_the_cheapest_plan_follows_the_price() -> None:
-    shape = LinearShape.gemm(4, 64, 64)
-    few_rotations = cheapest_layer(shape, 1, PROFILES["rotations"], FREE)
-    few_messages = cheapest_layer(shape, 1, PROFILES["messages"], FREE)
-    few_products = cheapest_layer(shape, 1, PROFILES["products"], FREE)
-    assert few_rotations.rotations == 0
-    assert few_messages.rotations > 0
-    assert few_rotations.ciphertexts_out > few_messages.ciphertexts_out
-    assert few_products.pmults < few_rotations.pmults or few_products.pmults == few_messages.pmults == 64
-    untiled = cheapest_layer(LinearShape(16, 16, 8, 8, 3, 1, 1), 1, pricing(transform=1.0, ring_degree=8192), FREE)
-    assert untiled.tile == (16, 16)
-
-
 @pytest.mark.parametrize("profile", PROFILES)
 @pytest.mark.parametrize(("shape", "b"), SHAPES, ids=lambda v: v.kind if isinstance(v, LinearShape) else "")
 def test_encrypted_sums_have_none_on_shares(shape: LinearShape, b: int, profile: str) -> None:

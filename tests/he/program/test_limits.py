@@ -187,22 +187,19 @@ def test_the_papers_networks_are_within_the_bounds(name: str) -> None:
         manifest.check(program(layer, choose(layer.transform_lengths, 46)))
 
 
-@pytest.mark.parametrize(
-    "shape",
-    [
-        LinearShape(224, 224, 3, 64, 7, 2, 3),
-        LinearShape(56, 56, 64, 64, 3, 1, 1),
-        LinearShape(7, 7, 512, 512, 3, 1, 1),
-        LinearShape.gemm(1, 2048, 1000),
-        LinearShape.gemm(197, 192, 768),
-        LinearShape(112, 112, 96, 96, 3, 2, 1, 96),
-        LinearShape(14, 14, 576, 576, 3, 1, 1, 576),
-        LinearShape(14, 14, 256, 256, 1, 2),
-    ],
-    ids=["stem", "map", "deep", "classifier", "tokens", "strided depthwise", "depthwise", "downsampling"],
-)
-def test_coefficient_layers_of_imagenet_are_within_the_bounds(shape: LinearShape) -> None:
-    manifest.check(program(CoefficientLayer(shape, 1, 4096, "cheetah"), NARROW))
+IMAGENET = {
+    "stem": LinearShape(224, 224, 3, 64, 7, 2, 3),
+    "deep": LinearShape(7, 7, 512, 512, 3, 1, 1),
+    "classifier": LinearShape.gemm(1, 2048, 1000),
+    "tokens": LinearShape.gemm(197, 192, 768),
+    "strided depthwise": LinearShape(112, 112, 96, 96, 3, 2, 1, 96),
+    "downsampling": LinearShape(14, 14, 256, 256, 1, 2),
+}
+
+
+@pytest.mark.parametrize("name", IMAGENET)
+def test_coefficient_layers_of_imagenet_are_within_the_bounds(name: str) -> None:
+    manifest.check(program(CoefficientLayer(IMAGENET[name], 1, 4096, "cheetah"), NARROW))
 
 
 def test_programs_do_without_the_longer_search() -> None:
@@ -271,3 +268,22 @@ def test_lists_are_short(path: tuple[str | int, ...], count: int) -> None:
     place[path[-1]] = place[path[-1]][:1] * count
     with pytest.raises(RuleError, match=rf"a list of at most (64|4096) here: got {count} items"):
         manifest.from_dict(data)
+
+
+def test_limits_are_inclusive() -> None:
+    assert column(size_limits.MAX_TILES, 1).size_excess == ""
+    assert column(4, 1, size_limits.MAX_PIECES).size_excess == ""
+    pairs = LinearShape.gemm(1, size_limits.MAX_CHANNELS, size_limits.MAX_CHANNEL_PAIRS // size_limits.MAX_CHANNELS)
+    for bits in (2, size_limits.MAX_WEIGHT_BITS):
+        assert coefficient(pairs, bits).size_excess == ""
+
+
+def test_products_are_at_most_counted() -> None:
+    """The count is without what a corner saves, and never too small."""
+    padded = gemm(4, 5, 3, Piece(1, 4, 8, 2))
+    assert padded.pmults <= padded.most_products == 4
+    both = (
+        paper_layer(LinearShape.gemm(65, 24, 12), 2, N),
+        CoefficientLayer(LinearShape.gemm(65, 24, 12), 2, N, "cheetah"),
+    )
+    assert [layer.most_products for layer in both] == [layer.pmults for layer in both]

@@ -12,7 +12,7 @@ import resource
 import sys
 import time
 from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from random import Random
 
@@ -38,8 +38,10 @@ from privcirnet.he.protocol import wire
 from privcirnet.he.protocol.answer import WrongResult
 from privcirnet.he.protocol.client import Client
 from privcirnet.he.protocol.server import Server, Session
+from privcirnet.he.protocol.session import run
 from privcirnet.he.protocol.wire import OUTPUT
 from tests.he.exchange import random_rows
+from tests.he.parties import rounds
 from tests.he.protocol import mutations
 from tests.he.protocol.mutations import HEADER, LENGTH, Honest, Residues
 
@@ -128,15 +130,12 @@ class Fuzz:
         return (self.requests, self.replies)[side], strangers[side]
 
     def record(self, client: Client, session: Session) -> tuple[list[bytes], list[bytes]]:
-        exchange, requests, replies = client.infer(self.image), [], []
-        message = next(exchange)
-        while True:
-            requests.append(message)
-            replies.append(session.handle(message))
-            try:
-                message = exchange.send(replies[-1])
-            except (StopIteration, WrongResult):  # of a stranger's image, whose session has other keys
-                return requests, replies
+        requests, replies = [], []
+        with suppress(WrongResult):  # of a stranger's image, whose session has other keys
+            for request, reply in rounds(session, client.infer(self.image)):
+                requests.append(request)
+                replies.append(reply)
+        return requests, replies
 
     def honest_keys(self, content: bytes, greeting: bytes) -> Honest:
         digits = len(self.program.column_steps) * len(self.modulus.primes)
@@ -235,14 +234,7 @@ class Fuzz:
 
     def good_image(self) -> None:
         """The same parties still do their work."""
-        exchange = self.client.infer(self.image)
-        message = next(exchange)
-        while True:
-            try:
-                message = exchange.send(self.session.handle(message))
-            except StopIteration as finished:
-                logits = finished.value
-                break
+        logits, _ = run(self.client, self.session, self.image)
         assert (logits == self.result).all()
 
 

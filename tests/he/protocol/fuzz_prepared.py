@@ -16,6 +16,7 @@ from privcirnet.he.protocol.exchanges import exchanges_of
 from privcirnet.he.protocol.session import prepare, run
 from privcirnet.he.protocol.store_files import SERIAL_BYTES
 from privcirnet.he.protocol.waves import bundles
+from tests.he.parties import rounds
 from tests.he.protocol import mutations
 from tests.he.protocol.fuzz import Fuzz, kept_of, main, proceed, refused
 from tests.he.protocol.mutations import Honest
@@ -41,11 +42,11 @@ class PreparedFuzz(Fuzz):
     def __init__(self, engine: str) -> None:
         super().__init__(engine)
         self.stores = self.client._prepared.store, self.session._prepared.store
-        self.ahead = self._recorded(self.client.prepare(1))
+        self.ahead = list(rounds(self.session, self.client.prepare(1)))
         (self.serial,) = self.stores[0].serials()
         self.halves = [store.take(self.serial) for store in self.stores]
         self._restore()
-        self.online = self._recorded(self.client.infer(self.image))
+        self.online = list(rounds(self.session, self.client.infer(self.image)))
         self.allowed: dict[str, Callable[[bytes], bool]] = {}
         for side, name in enumerate(SIDES):
             for phase, steps, found in (("ahead", AHEAD, self.ahead), ("online", ONLINE, self.online)):
@@ -69,15 +70,6 @@ class PreparedFuzz(Fuzz):
         nodes = next(b.nodes for b in bundles(self.program, exchanges, 1) if b.position == position)
         parts = [kept_of(node) or [whole] * exchanges[node.name].plan.ciphertexts_down for node in nodes]
         return [kept for part in parts for kept in part]
-
-    def _recorded(self, exchange) -> list[tuple[bytes, bytes]]:
-        found, message = list[tuple[bytes, bytes]](), next(exchange)
-        while True:
-            found.append((message, self.session.handle(message)))
-            try:
-                message = exchange.send(found[-1][1])
-            except StopIteration:
-                return found
 
     def _restore(self, back: bool = True) -> None:
         for store, half in zip(self.stores, self.halves, strict=True):

@@ -51,8 +51,7 @@ def test_the_stock_fills_up_between_images(watched):
         assert sum(one.count for one in keeper.done) == 8
         assert keeper.stopped == ""
     assert not [t for t in threading.enumerate() if t.name == "privcirnet keeper"]
-    check(PROGRAM, client, server.session, random_image(PROGRAM))
-    assert client.used == "prepared"
+    check(PROGRAM, client, server.session, random_image(PROGRAM), "prepared")
 
 
 def test_an_image_waits_for_one_exchange_at_most_and_the_preparation_goes_on(watched):
@@ -167,5 +166,4 @@ def test_closing_gives_up_what_is_not_whole(watched):
     keeper = Keeper(client, server, 1)
     keeper.fill()
     assert keeper.stock == 1
-    check(PROGRAM, client, server.session, random_image(PROGRAM))
-    assert client.used == "prepared"
+    check(PROGRAM, client, server.session, random_image(PROGRAM), "prepared")

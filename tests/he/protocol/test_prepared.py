@@ -36,7 +36,7 @@ from tests.he.networks import (
     revealing,
     with_weights,
 )
-from tests.he.parties import check, parties
+from tests.he.parties import check, parties, rounds
 from tests.he.protocol.uniformity import LIMIT, REPLIES, pairwise, worst_chi_square
 
 TOY = 128
@@ -93,8 +93,7 @@ def test_every_operation_and_encoding(engine: str, count: int, make: Any) -> Non
         assert max(t.down for t in traffic + ahead) <= most.reply
     assert session.meter.seconds.keys() >= session._server.rounds.keys()
     assert not session.meter.counts
-    check(program, client, session, random_image(program, 9))
-    assert client.used == "direct"
+    check(program, client, session, random_image(program, 9), "direct")
 
 
 class Forbidden:
@@ -110,8 +109,7 @@ def test_with_the_image_no_engine_is_called(make: Any) -> None:
     client, session = parties(program, "cleartext")
     prepare(client, session)
     client._engine = session._server.engine = Forbidden()  # type: ignore[assignment]
-    check(program, client, session, random_image(program))
-    assert client.used == "prepared"
+    check(program, client, session, random_image(program), "prepared")
     with pytest.raises(AssertionError, match="of an engine was called"):
         run(client, session, random_image(program))
 
@@ -123,8 +121,7 @@ def test_a_client_whose_material_is_all_it_has_makes_no_keys() -> None:
     first = Client(server.greeting(), "cleartext", store=stores[0])
     prepare(first, server.session(first.keys(), stores[1]))
     again, session = Client(server.greeting(), "kernel", store=stores[0]), server.session(None, stores[1])
-    check(program, again, session, random_image(program))
-    assert again.used == "prepared"
+    check(program, again, session, random_image(program), "prepared")
     assert again._engine is None
     with pytest.raises(RuleError, match="a client without keys must have material"):
         run(again, session, random_image(program))
@@ -158,22 +155,14 @@ def test_two_hundred_in_a_row(toy: Program) -> None:
         assert [len(store.serials()) for store in stores] == [8, 8]
         assert [store.size for store in stores] == [8 * p.form.length for p in (client._prepared, session._prepared)]
         for seed in range(first, first + 8):
-            check(toy, client, session, random_image(toy, seed))
-            assert client.used == "prepared"
+            check(toy, client, session, random_image(toy, seed), "prepared")
     assert [store.size for store in stores] == [0, 0]
 
 
 def messages(client: Client, session: Session, image: np.ndarray) -> list[np.ndarray]:
     """What the parties send for an image: m, d, e and o."""
-    exchange, t, found = client.infer(image), client.program.parameters.plain_modulus, list[bytes]()
-    request = next(exchange)
-    while True:
-        reply = session.handle(request)
-        found += [request, reply]
-        try:
-            request = exchange.send(reply)
-        except StopIteration:
-            break
+    t = client.program.parameters.plain_modulus
+    found = [message for pair in rounds(session, client.infer(image)) for message in pair]
     parts = [wire.unframe(message, wire.position_of(message))[-1] for message in found]
     return [*(unpack(part, (4,), t) for part in parts[:-1]), np.frombuffer(parts[-1], dtype="<u8")]
 
@@ -240,8 +229,7 @@ def test_bounded_masks_are_refused_by_both() -> None:
     for attempt in (lambda: prepare(client, session), lambda: session.handle(wire.frame(wire.PREPARE, [b"\1\0"]))):
         with pytest.raises(RuleError, match="prepared inference needs uniform masks: got masks=bounded"):
             attempt()
-    check(program, client, session, random_image(program))
-    assert client.used == "direct"
+    check(program, client, session, random_image(program), "direct")
 
 
 def test_masks_of_material_are_zeroed_once_they_are_used() -> None:

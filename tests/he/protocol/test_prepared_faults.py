@@ -105,12 +105,10 @@ def test_damaged_material_is_dropped_and_said(side: int, pair: tuple[Client, Ses
     kept = {serial: store.take(serial) for serial in store.serials()}
     for number, (serial, data) in enumerate(kept.items()):
         store.put(serial, data if number else data[:-1])
-    check(PROGRAM, client, session, random_image(PROGRAM))
-    assert client.used == "prepared"
+    check(PROGRAM, client, session, random_image(PROGRAM), "prepared")
     assert "have the program's length" in (client, session)[side].dropped[0]
     assert side == 0 or "the server has no material of number" in client.dropped[0]
-    check(PROGRAM, client, session, random_image(PROGRAM, 1))
-    assert client.used == "direct"
+    check(PROGRAM, client, session, random_image(PROGRAM, 1), "direct")
 
 
 def test_a_server_that_lost_its_halves(pair: tuple[Client, Session]) -> None:
@@ -120,8 +118,7 @@ def test_a_server_that_lost_its_halves(pair: tuple[Client, Session]) -> None:
     mine, theirs = stores(client, session)
     for serial in theirs.serials():
         theirs.drop(serial)
-    check(PROGRAM, client, session, random_image(PROGRAM))
-    assert client.used == "direct"
+    check(PROGRAM, client, session, random_image(PROGRAM), "direct")
     assert [line.startswith("the server has no material") for line in client.dropped] == [True, True]
     assert mine.serials() == []
 
@@ -139,8 +136,7 @@ def test_a_client_that_lost_its_halves(pair: tuple[Client, Session]) -> None:
     assert mine.serials()[0] == kept
     assert [line.startswith("the client has no material") for line in session.dropped] == [True, True]
     for seed in range(2):
-        check(PROGRAM, client, session, random_image(PROGRAM, seed))
-        assert client.used == "prepared"
+        check(PROGRAM, client, session, random_image(PROGRAM, seed), "prepared")
 
 
 def test_a_store_from_a_backup_is_not_used_again() -> None:
@@ -200,8 +196,7 @@ def test_requests_that_are_sent_again_are_refused(pair: tuple[Client, Session]) 
     session.handle(next(second))
     with pytest.raises(RuleError, match="must be about step"):
         session.handle(first[0])
-    check(PROGRAM, client, session, random_image(PROGRAM))
-    assert client.used == "direct"
+    check(PROGRAM, client, session, random_image(PROGRAM), "direct")
 
 
 @pytest.mark.parametrize("step", range(2))
@@ -242,8 +237,7 @@ def test_preparation_that_ends_anywhere(lost: str) -> None:
         assert mine.serials() == other.serials()
         assert len(mine.serials()) == 1 + sum(copy.values())
         for _ in range(len(mine.serials())):
-            check(PROGRAM, again, session, random_image(PROGRAM))
-            assert again.used == "prepared"
+            check(PROGRAM, again, session, random_image(PROGRAM), "prepared")
         step += 1
     assert step == 5
 
@@ -266,8 +260,7 @@ def test_what_a_client_refuses_of_a_preparation(pair: tuple[Client, Session]) ->
         exchange.send(session.handle(next(exchange)))
         with pytest.raises(RuleError, match=r"material must have a number of its own|serial numbers must have"):
             exchange.send(wire.frame(wire.PREPARE, [serials]))
-    check(PROGRAM, client, session, random_image(PROGRAM))
-    assert client.used == "prepared"
+    check(PROGRAM, client, session, random_image(PROGRAM), "prepared")
 
 
 @pytest.mark.parametrize("full", [0, 1], ids=["client", "server"])
@@ -283,8 +276,7 @@ def test_images_that_are_prepared_at_once_are_kept_all_or_none(full: int) -> Non
         prepare(client, session, 3)
     assert (ours.serials(), theirs.serials()) == ([], [])
     prepare(client, session)
-    check(PROGRAM, client, session, random_image(PROGRAM))
-    assert client.used == "prepared"
+    check(PROGRAM, client, session, random_image(PROGRAM), "prepared")
 
 
 def test_an_image_may_come_between_any_two_rounds_of_a_preparation() -> None:
@@ -321,8 +313,7 @@ def test_a_preparation_that_was_given_up_is_begun_anew(pair: tuple[Client, Sessi
         exchange.close()
     prepare(client, session)
     assert [len(store.serials()) for store in stores(client, session)] == [1, 1]
-    check(PROGRAM, client, session, random_image(PROGRAM))
-    assert client.used == "prepared"
+    check(PROGRAM, client, session, random_image(PROGRAM), "prepared")
 
 
 @pytest.mark.parametrize("about", ["the image", "the preparation"])
@@ -376,8 +367,7 @@ def test_another_clients_material_is_of_no_use() -> None:
         prepare(*pair)
     opening = next(clients[0].infer(random_image(PROGRAM)))
     assert wire.unframe(sessions[1].handle(opening), wire.ONLINE, 0) == []
-    check(PROGRAM, clients[1], sessions[1], random_image(PROGRAM))
-    assert clients[1].used == "prepared"
+    check(PROGRAM, clients[1], sessions[1], random_image(PROGRAM), "prepared")
 
 
 def test_an_image_that_does_not_fit_takes_no_material(pair: tuple[Client, Session]) -> None:

@@ -1,7 +1,8 @@
-"""The server: its masks, its weights, and what it refuses."""
+"""Server and client: masks, weights, and what each refuses."""
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 
 from privcirnet.errors import RuleError
@@ -17,7 +18,7 @@ from privcirnet.he.protocol.square import SquareExchange
 from privcirnet.he.ring import modular, sampling
 from privcirnet.pipeline import audit
 from tests.he.networks import attention, network, random_image, residual_of_the_image
-from tests.he.parties import check, parties, requests, strange
+from tests.he.parties import check, parties, rounds, strange
 
 TRUNCATED = {network: ("first", "square", "second"), attention: ("patches", "all", "scores", "square", "gathered")}
 
@@ -46,7 +47,7 @@ def test_requests_that_are_not_due_start_the_image_over(engine: str) -> None:
     program = network()
     client, session = parties(program, engine)
     image = random_image(program)
-    recorded = [message for message, _ in requests(client, session, image)]
+    recorded = [message for message, _ in rounds(session, client.infer(image))]
     for position, message in enumerate(recorded[:-1]):
         for foreign in (*strange(message), *(m for m in recorded if m is not message)):
             for due in recorded[:position]:
@@ -77,7 +78,7 @@ def test_two_clients_at_once() -> None:
     clients = [Client(server.greeting(), "cleartext") for _ in range(2)]
     sessions = [server.session(client.keys()) for client in clients]
     images = [random_image(program, seed) for seed in range(2)]
-    pairs = [requests(*case) for case in zip(clients, sessions, images, strict=True)]
+    pairs = [rounds(s, c.infer(x)) for c, s, x in zip(clients, sessions, images, strict=True)]
     list(zip(*pairs, strict=True))
     for client, session, image in zip(clients, sessions, images, strict=True):
         values = audit.reconstruct(program, client.shares, session.shares)
@@ -128,3 +129,49 @@ def test_exported_spectra_are_used() -> None:
     session = server.session(client.keys())
     run(client, session, random_image(program))
     assert audit.wrong_nodes(program, audit.reconstruct(program, client.shares, session.shares)) == ["second"]
+
+
+def test_replies_that_are_not_due_are_refused(cleartext: tuple[Program, Client, Session]) -> None:
+    program, client, session = cleartext
+    image = random_image(program)
+    count = len(list(rounds(session, client.infer(image))))
+    for position in range(count):
+        for kind in range(8):
+            exchange = client.infer(image)
+            message = next(exchange)
+            for _ in range(position):
+                message = exchange.send(session.handle(message))
+            reply = session.handle(message)
+            with pytest.raises(RuleError, match="must"):
+                exchange.send(strange(reply)[kind])
+            with pytest.raises(RuleError, match="must"):
+                session.handle(b"")
+    check(program, client, session, image)
+
+
+@pytest.mark.parametrize(
+    ("image", "match"),
+    [
+        (np.zeros((4, 8, 7), dtype=np.int64), r"input shape: got \(4, 8, 7\) for \(4, 8, 8\)"),
+        (np.zeros((256,), dtype=np.int64), "input shape"),
+        (np.full((4, 8, 8), 16), r"integers in \[-8, 15\]: got int64 in \[16, 16\]"),
+        (np.full((4, 8, 8), -9), "integers in"),
+        (np.full((4, 8, 8), 0.5), "integers in .*: got float64"),
+        (np.full((4, 8, 8), True), "integers in .*: got bool"),
+    ],
+)
+def test_images_are_checked(cleartext: tuple[Program, Client, Session], image: np.ndarray, match: str) -> None:
+    with pytest.raises(RuleError, match=match):
+        next(cleartext[1].infer(image))
+
+
+@pytest.mark.parametrize("greeting", [b"", b"\xff\xfe", b"{", b"[]", b"[" * 100000, b"9" * 10000])
+def test_greetings_are_checked(greeting: bytes) -> None:
+    with pytest.raises(RuleError, match="must be"):
+        Client(greeting, "cleartext")
+
+
+def test_an_insecure_greeting_is_refused() -> None:
+    text = Server(network(), "cleartext").greeting().replace(b'"ring_degree": 8192', b'"ring_degree": 256')
+    with pytest.raises(RuleError, match="128-bit table: got 256"):
+        Client(text, "cleartext")

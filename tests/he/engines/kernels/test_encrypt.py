@@ -62,14 +62,6 @@ def test_a_request_is_seal_s_formula(
     assert np.array_equal(found, wanted if kept is None else wanted[:, kept])
 
 
-def test_errors_are_zeroed_once_they_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    *_, form, key, _ = setting((54, 53, 53), 41)
-    drawn, original = [], secret_key.draw
-    monkeypatch.setattr(secret_key, "draw", lambda count: drawn.append(original(count)) or drawn[-1])
-    encrypt.encrypt(key, np.zeros(N, dtype=np.uint64), form)
-    assert [own.error.any() for own in drawn] == [False]
-
-
 def test_a_seed_whose_words_fall_short_gives_way_to_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing of the first attempt is used again, and its errors are zeroed."""
     modulus, t, form, key, secret = setting((54, 53, 53), 41)

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from privcirnet.errors import RuleError
-from privcirnet.he.leveled.ckks import slotwise
+from privcirnet.he.leveled.ckks import embedding, fourier, slotwise
 from privcirnet.he.leveled.ckks.cleartext import Cleartext
 from privcirnet.he.leveled.ckks.layout import Layout
 from privcirnet.he.leveled.ckks.network import IMAGE, Layer, Network, Node, Term
 from privcirnet.he.leveled.ckks.schedule import schedule
-from tests.he.leveled.ckks.toys import random
+from tests.he.leveled.ckks.toys import applied, in_slots, random
 
 
 def convolved(weights: np.ndarray, maps: np.ndarray, source: Layout, target: Layout) -> tuple[np.ndarray, Cleartext]:
@@ -96,3 +96,15 @@ def test_parts_that_are_too_long_and_strides_that_differ_are_refused():
         schedule(wrong, spare=5, floor=3)
     with pytest.raises(RuleError, match=r"1 x 1 or 3 x 3 and a stride of 1 or 2: got 5 x 5, stride 1 in layer 'x'"):
         Layer("x", np.ones((2, 2, 5, 5)), np.zeros(2))
+
+
+SLOTS = 64
+
+
+@pytest.mark.parametrize("levels", [1, 2, 3])
+def test_values_in_slots_become_coefficients_and_come_back(levels):
+    values = random(0, 1, 2 * SLOTS)
+    found = applied(fourier.to_cins(SLOTS, SLOTS, levels), in_slots(values))
+    np.testing.assert_allclose(found, embedding.to_slots(values[0]), atol=1e-12)
+    back = applied(fourier.from_cins(SLOTS, SLOTS, levels, 2j), found)
+    np.testing.assert_allclose(back, 2j * in_slots(values), atol=1e-12)

@@ -1,12 +1,17 @@
+"""Where maps sit among coefficients: how they are split, and the tiles that are cheapest."""
+
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privcirnet.he.encodings import cheetah
+from privcirnet.he.encodings import cheetah, depthwise, packing
 from privcirnet.he.encodings.coefficient_layer import CoefficientLayer
-from privcirnet.he.encodings.coefficient_layout import Grid, grids, weight_polynomial
+from privcirnet.he.encodings.coefficient_layout import Grid, balanced, grids, tile_sizes, weight_polynomial
+from privcirnet.he.encodings.depthwise import GroupTile
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.ring import batching
+from tests.he.exchange import Party, random_input, random_rows, slow_convolution
 from tests.he.insecure import INSECURE_RING_DEGREES, insecure_parameters
 from tests.he.layers import grouped_shapes
 
@@ -57,3 +62,54 @@ def test_no_tile_is_cheaper(shape: LinearShape, n: int) -> None:
 def test_the_tiles_of_a_wide_layer_are_found_at_once() -> None:
     layer = CoefficientLayer(LinearShape(224, 224, 3, 64, 7, 2, 3), 1, 4096, "cheetah")
     assert (layer.ciphertexts_in, layer.ciphertexts_out, layer.pmults) == (48, 256, 3072)
+
+
+@pytest.mark.parametrize(
+    ("shape", "tile", "pitch"),
+    [
+        (LinearShape(14, 14, 1, 1, 3, 1, 1), (14, 14), 15 * 15),
+        (LinearShape(14, 10, 1, 1, 5, 1, 2), (14, 10), 16 * 12),
+        (LinearShape(14, 14, 1, 1, 3, 2, 1), (7, 7), 8 * 8),
+        (LinearShape(14, 14, 1, 1, 3, 1, 1), (7, 14), 9 * 15),  # a tile brings its halo
+    ],
+)
+def test_one_zero_row_and_column_serve_both_borders(shape: LinearShape, tile: tuple[int, int], pitch: int) -> None:
+    assert Grid.of(shape, *tile).pitch == pitch
+
+
+def test_shares_and_sizes() -> None:
+    assert tile_sizes(12) == [12, 6, 4, 3, 2, 1]
+    assert balanced(576, 18) == sorted({-(-576 // c) for c in range(32, 577)}, reverse=True)
+
+
+@pytest.mark.parametrize("size", [1, 2, 4, 8])
+def test_bytes_do_not_grow_with_the_group_s_size(size: int) -> None:
+    """Table III: the paper's 72 ciphertexts up and 144 down for every size, or our 96 and 96, which are fewer bytes."""
+    layer = CoefficientLayer(LinearShape(14, 14, 576, 576, 3, 1, 1, 576 // size), 1, 4096, "falcon")
+    found = layer.ciphertexts_in, layer.ciphertexts_out, layer.pmults
+    assert found == ((96, 96, 96) if size == 1 else (72, 144, 144 * size // 2))
+
+
+@pytest.mark.parametrize(("planes", "outputs"), [(1, 1), (1, 2), (2, 3), (3, 1), (4, 2)])
+def test_groups_that_are_spread_over_ciphertexts(planes: int, outputs: int) -> None:
+    """Every split of four channels and three outputs a group; the last part of three and one is a short one."""
+    shape = LinearShape(4, 5, 20, 15, 3, 1, 1, 5)
+    grid = Grid.of(shape, *shape.output_shape[1:])
+    units = 2048 // (grid.pitch * planes * outputs)
+    packing_of = packing.side_by_side(2, units)
+    assert packing_of is not None
+    layer = CoefficientLayer(shape, 1, 2048, "falcon")
+    layer.__dict__["placement"] = depthwise.place_tile(shape, GroupTile(grid, planes, outputs, packing_of))
+    spread = -(-4 // planes)
+    assert (layer.ciphertexts_in, layer.pmults) == (3 * spread, layer.ciphertexts_out * spread)
+    weight, x = random_rows(shape, 1), random_input(shape)
+    assert (Party(layer, weight, None, insecure_parameters(2048)).run(x) == slow_convolution(shape, weight, x)).all()
+
+
+def test_a_dense_layer_is_what_cheetah_makes_of_it() -> None:
+    shape = LinearShape(4, 4, 300, 2, 3, 1, 1)
+    counts = {
+        (layer.ciphertexts_in, layer.ciphertexts_out, layer.pmults)
+        for layer in (CoefficientLayer(shape, 1, 256, name) for name in ("falcon", "cheetah"))
+    }
+    assert len(counts) == 1
