@@ -134,6 +134,8 @@ def test_noise_bound_is_the_formula() -> None:
     assert four.noise_bits(parameters) == 14, "the encryption of zero alone is under 2^13"
     one = CoefficientLayer(LinearShape.gemm(4096, 1, 1), 1, 4096, "cheetah")
     assert one.weights_per_sum == 1
+    uneven = CoefficientLayer(LinearShape(14, 14, 11, 11, 3, 1, 1, 11), 1, 4096, "falcon")
+    assert (uneven.ciphertexts_out, uneven.weights_per_sum) == (2, 6 * 9), "the most of any sum counts: six and five"
     assert one.noise_bits(parameters) == math.ceil(math.log2(22 * 2**7 + 2**13))
 
 
@@ -212,6 +214,11 @@ def test_zero_weights_are_skipped_and_dead_outputs_named() -> None:
     weight[1] = 0
     with pytest.raises(RuleError, match=r"not zero: got layer conv1, sums \[1\]"):
         Party(layer, weight, None, parameters)
+
+
+def test_unknown_encodings_are_refused() -> None:
+    with pytest.raises(RuleError, match="got 'iron'; use one of cheetah, falcon"):
+        CoefficientLayer(SMALL, 1, 128, "iron")
 
 
 def test_weights_beyond_the_bound_are_refused() -> None:

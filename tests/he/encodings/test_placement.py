@@ -23,6 +23,9 @@ def test_ciphertexts_of_a_gemm(d1: int, d2: int, d3: int, n: int) -> None:
     assert grid.pitch * tile.planes * tile.outputs <= n
     assert layer.ciphertexts_in == -(-d1 // grid.pitch) * -(-d2 // tile.planes)
     assert layer.ciphertexts_out == -(-d1 // grid.pitch) * -(-d3 // tile.outputs)
+    wide, tall = LinearShape(d1, 2, d2, d3), LinearShape.gemm(2 * d1, d2, d3)
+    sent = [CoefficientLayer(shape, 1, n, "cheetah").ciphertexts_in for shape in (wide, tall)]
+    assert sent[0] == sent[1], "positions are one axis"
 
 
 def test_polynomials_written_out() -> None:

@@ -151,3 +151,9 @@ def test_weights_beyond_the_limit_on_memory_are_encoded_when_they_are_needed(enc
     assert (kept - 1) * size < cache.taken <= kept * size
     for evaluator in server.engine.evaluators:
         assert evaluator.counts["pmult"] == circuit.counts["pmult"]
+
+
+def test_a_network_that_nothing_carries_is_refused():
+    made = network(2, 6, 3, 3, largest=1 << 40)
+    with pytest.raises(DoesNotFit, match="must fit n = 32768"):
+        plan_for(LeveledNetwork(made.layers, 0, 1 << 60), periodic_plan)

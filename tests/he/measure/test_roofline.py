@@ -48,3 +48,7 @@ def test_work_is_what_the_plans_say(layer: Layer) -> None:
 def test_work_of_a_coefficient_layer() -> None:
     layer = CoefficientLayer(LinearShape(6, 6, 8, 2, 3, 1, 1), 1, N, "cheetah")
     assert layer_work(layer, L) == counted(layer)
+
+
+def test_seconds() -> None:
+    assert Work(10, 30).seconds(5.0, 60.0) == (2.0, 0.5)

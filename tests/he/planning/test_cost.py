@@ -243,3 +243,7 @@ def test_every_operation_of_a_program_has_a_cost() -> None:
 def test_profiles_are_checked(seconds: dict[str, float]) -> None:
     with pytest.raises(RuleError, match="a cost profile must hold a time for every operation"):
         Profile("broken", N, DEFAULT_COEFFICIENT_BITS, seconds)
+
+
+def test_profile_is_plain_data() -> None:
+    assert Profile(**profile.COUNTED.to_dict()) == profile.COUNTED  # type: ignore[arg-type]
