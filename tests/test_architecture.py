@@ -111,13 +111,7 @@ NO_TORCH = {
 
 WITH_TORCH = {
     *("pipeline/doctor.py", "pipeline/export.py", "pipeline/ckks_export.py", "pipeline/leveled_export.py"),
-    *(
-        "pipeline/check.py",
-        "pipeline/forecast.py",
-        "pipeline/search.py",
-        "pipeline/train.py",
-        "commands/infer.py",
-    ),
+    *("pipeline/check.py", "pipeline/forecast.py", "pipeline/search.py", "pipeline/train.py", "commands/infer.py"),
 }
 
 

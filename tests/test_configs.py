@@ -75,7 +75,7 @@ def test_every_group_option_is_used_and_fits(option):
     assert users, f"no script has a group {group}"
     for script in users:
         if (script, group) == ("pareto", "recipe") and name != "finetune":
-            with pytest.raises(RuleError, match=r"every cell is fine-tuned: got \w+; use recipe=finetune"):
+            with pytest.raises(RuleError, match=r"every cell is fine-tuned: got \w+"):
                 composed(script, f"{group}={name}")
         else:
             assert composed(script, f"{group}={name}") is not None
@@ -108,34 +108,29 @@ def test_stages_chain_by_default():
 @pytest.mark.parametrize(
     ("make", "match"),
     [
-        (lambda: SearchConfig(block_sizes=[1, 3]), r"block_sizes must be powers of two: got \[1, 3\]; use"),
+        (lambda: SearchConfig(block_sizes=[1, 3]), r"block_sizes must be powers of two: got \[1, 3\]"),
         (lambda: SearchConfig(uniform=64), "uniform must be one of block_sizes: got 64"),
-        (lambda: SearchConfig(budget_on="both"), "budget_on must be a known one: got 'both'; use one of all, server"),
+        (lambda: SearchConfig(budget_on="both"), "budget_on must be a known one: got 'both'"),
         (lambda: SearchConfig(budget=-1.0), "budget must not be negative: got -1.0"),
-        (lambda: HEConfig(family="falcon"), "he.family must be a known one: got 'falcon'; use one of spectral, any"),
+        (lambda: HEConfig(family="falcon"), "he.family must be a known one: got 'falcon'"),
         (lambda: HEConfig(link="moon"), "he.link must be a known one: got moon; use one of local, lan, wan44, wan"),
-        (
-            lambda: HEConfig(coefficient_bits=[55, 55]),
-            r"he.coefficient_bits needs he.ring_degree: got \[55, 55\]; give",
-        ),
+        (lambda: HEConfig(coefficient_bits=[55, 55]), r"he.coefficient_bits needs he.ring_degree: got \[55, 55\]"),
         (lambda: HEConfig(ring_degree=4096), "that of a known set: got 4096; use 8192, 16384, or 0"),
-        (
-            lambda: BenchConfig(he=HEConfig()),
-            "bench.py needs one set of primes: got none; give he.coefficient_bits",
-        ),
+        (lambda: BenchConfig(he=HEConfig()), "bench.py needs one set of primes: got none"),
         (lambda: RecipeConfig(rand_magnitude=31), "recipe.rand_magnitude must be between 0 and 30: got 31; use 9"),
         (lambda: RecipeConfig(rand_augment=-1), r"cutmix must not be negative: got \(0, 0.0, 0, -1, 0.0, 0.0\)"),
         (lambda: RecipeConfig(rand_deviation=-1.0), "recipe.rand_deviation must not be negative: got -1.0"),
         (lambda: RecipeConfig(crop_scale=1.5), "recipe.crop_scale must be a share of the area: got 1.5; use 0.08"),
         (
             lambda: RecipeConfig(crop_scale=0.5, crop_padding=4),
-            "one kind of random crop: got crop_scale=0.5 crop_padding=4; leave one out",
+            "one kind of random crop: got crop_scale=0.5 crop_padding=4",
         ),
         (lambda: RecipeConfig(smallest_image=2.0), "recipe.smallest_image must be a share of the side: got 2.0"),
         (
             lambda: RecipeConfig(smallest_image=0.5, distillation=0.5),
-            "a teacher needs whole images: got smallest_image=0.5 distillation=0.5; leave one out",
+            "a teacher needs whole images: got smallest_image=0.5 distillation=0.5",
         ),
+        (lambda: RecipeConfig(teacher="outputs/train"), "recipe.teacher needs recipe.distillation: got 0.0"),
         (lambda: HEConfig(masks="none"), "he.masks must be a known kind: got none"),
         (lambda: HEConfig(guard_bits=99), r"he.guard_bits must be in \[0, 16\]: got 99"),
     ],
@@ -149,5 +144,5 @@ def test_defaults_that_no_command_has_filled_in_are_no_places(monkeypatch):
     """A user of the library may be in a folder where nothing can be written."""
     monkeypatch.setattr(os, "access", lambda *_: False)
     assert SearchConfig().out == "${root}/search"
-    with pytest.raises(RuleError, match="out must be a folder that can be written: got results; give another out="):
+    with pytest.raises(RuleError, match="out must be a folder that can be written: got results"):
         SearchConfig(out="results")

@@ -13,14 +13,14 @@ from privcirnet.errors import DoesNotFit, RuleError
 from privcirnet.functional.circulant import expand
 from privcirnet.he.encodings.integer import expand_rows
 from privcirnet.he.encodings.unplanned import UnplannedLayer
-from privcirnet.he.params.parameters import DEFAULT_COEFFICIENT_BITS, ParameterSet
+from privcirnet.he.params.parameters import ParameterSet
 from privcirnet.he.planning import fit
 from privcirnet.he.planning.chooser import SETS
 from privcirnet.he.planning.fit import Target
 from privcirnet.he.planning.profile import COUNTED, LINKS, Profile
 from privcirnet.he.program import bounds, truncation
 from privcirnet.he.program.interpreter import interpret
-from privcirnet.he.program.operations import Linear, Truncate
+from privcirnet.he.program.operations import Linear
 from privcirnet.he.program.program import Program
 from privcirnet.he.ring import modular
 from privcirnet.lower import Lowered, drafts, lower, refined
@@ -33,16 +33,9 @@ from privcirnet.nn.fuse import fuse
 from privcirnet.nn.quantize import quantize
 from privcirnet.nn.quantizers import quantizer_of
 from privcirnet.nn.steps import refine
-from tests.nn.networks import assert_unchanged, randomize_norms_, rows_of, snapshot
+from tests.nn.networks import Written, assert_unchanged, randomize_norms_, rows_of, snapshot
 
 LEVELS, STEP = 16, -4
-
-
-def lower_refined(graph, shape, levels, step, target, *guard_bits, **more) -> Lowered:
-    """With the most guard bits, from the network's integer forms."""
-    return refined(drafts(graph, shape, levels, step, target), target, *guard_bits, **more)
-
-
 SIZES = {
     "mixed": {"stem": 1, "down": 2, "conv1": 8, "conv2": 4, "classifier": 2},
     "dense": {},
@@ -139,6 +132,16 @@ def program_of(graph: fx.GraphModule, **changes: object) -> Program:
     return lower(graph, (1, 8, 8), LEVELS, STEP, target(**changes))
 
 
+def refined_of(graph: fx.GraphModule, asked: Target, *guard_bits: int) -> Lowered:
+    """With the most guard bits, from the network's integer forms."""
+    return refined(drafts(graph, (1, 8, 8), LEVELS, STEP, asked), asked, *guard_bits)
+
+
+def reached(program: Program) -> float:
+    """Bits of the probability that a truncation wraps."""
+    return -math.log2(truncation.wrap_probability(program, bounds.largest_sizes(bounds.prove(program))))
+
+
 @functools.cache
 def mixed() -> tuple[fx.GraphModule, Program]:
     graph = digits()
@@ -192,20 +195,11 @@ def test_every_node_is_the_fake_quantized_networks_bit_for_bit(build):
         assert len(np.unique(logits)) == logits.numel()
 
 
-def test_single_precision_evaluation_agrees_where_its_sums_are_exact():
-    """Products of 8-bit numbers summed 72 times stay under 2^24, so float32 makes no error in this network."""
-    graph, program = mixed()
-    for image in pixels():
-        logits = graph.eval()(image[None] * 2.0**STEP)[0].detach().double().numpy()
-        found = interpret(program, image.numpy().astype(np.int64))[program.output.name].ravel()
-        assert np.array_equal(found * 2.0**program.output.log_step, logits)
-
-
 def test_the_network_stays_as_it_was():
     graph = digits()
     before = snapshot(graph)
     program_of(graph)
-    lower_refined(graph, (1, 8, 8), LEVELS, STEP, target(), 2)
+    refined_of(graph, target(), 2)
     assert_unchanged(graph, before)
 
 
@@ -235,19 +229,6 @@ def test_weights_are_integers_of_their_bits(bits):
         assert 0 < np.abs(weights.rows).max() <= 2 ** (bits - 1) - 1
 
 
-def test_nodes_name_their_modules_and_truncations_what_is_left():
-    graph, program = mixed()
-    assert program.nodes[0].operation == program.nodes[0].operation.__class__(0, LEVELS)
-    assert program.nodes[0].log_step == STEP
-    assert all(
-        node.module in dict(graph.named_modules()) for node in program.nodes if node.module and "add" not in node.module
-    )
-    by_name = {node.name: node for node in program.nodes}
-    for node in program.nodes:
-        if isinstance(node.operation, Truncate):
-            assert node.operation.bits == node.log_step - by_name[node.inputs[0]].log_step > 0
-
-
 def test_the_modulus_is_the_largest_that_carries_every_transform():
     _, program = mixed()
     t = program.parameters.plain_modulus
@@ -258,33 +239,28 @@ def test_the_modulus_is_the_largest_that_carries_every_transform():
 
 
 def test_guard_bits_are_the_most_that_there_is_room_for():
-    graph, reached = mixed()[0], []
-    for bits in (0, 2):
-        program = program_of(refine(graph, bits))
-        reached.append(-math.log2(truncation.wrap_probability(program, bounds.largest_sizes(bounds.prove(program)))))
-    wanted = math.floor(reached[1])
-    assert wanted < math.floor(reached[0])
+    graph = mixed()[0]
+    most, wanted = (math.floor(reached(program_of(refine(graph, bits)))) for bits in (0, 2))
+    assert wanted < most
     for asked in (2, 9):
-        lowered = lower_refined(graph, (1, 8, 8), LEVELS, STEP, target(failure_bits=wanted), asked)
+        lowered = refined_of(graph, target(failure_bits=wanted), asked)
         assert lowered.guard_bits == 2
     program = lowered.program
     assert program.nodes == program_of(refine(graph, 2)).nodes
-    assert lower_refined(graph, (1, 8, 8), LEVELS, STEP, target(failure_bits=math.floor(reached[0])), 2).guard_bits == 0
+    assert refined_of(graph, target(failure_bits=most), 2).guard_bits == 0
     with pytest.raises(RuleError, match=r"must reach he.failure_bits = 60"):
-        lower_refined(graph, (1, 8, 8), LEVELS, STEP, target(failure_bits=60), 2)
+        refined_of(graph, target(failure_bits=60), 2)
 
 
 def test_least_guard_bits_are_what_parameters_are_chosen_for():
-    graph, room = mixed()[0], []
-    for bits in (0, 1, 2):
-        program = program_of(refine(graph, bits))
-        room.append(-math.log2(truncation.wrap_probability(program, bounds.largest_sizes(bounds.prove(program)))))
-    wanted = math.floor(room[1])
-    assert wanted > room[2]
+    graph = mixed()[0]
+    one, two = (reached(program_of(refine(graph, bits))) for bits in (1, 2))
+    wanted = math.floor(one)
+    assert wanted > two
     choose = target(failure_bits=wanted, sets=SETS, auto=True)
-    without = lower_refined(graph, (1, 8, 8), LEVELS, STEP, choose, 4)
+    without = refined_of(graph, choose, 4)
     assert without.guard_bits == 1
-    with_two = lower_refined(graph, (1, 8, 8), LEVELS, STEP, choose, 4, 2)
+    with_two = refined_of(graph, choose, 4, 2)
     assert with_two.guard_bits >= 2
     assert with_two.program.parameters.plain_bits > without.program.parameters.plain_bits
     with pytest.raises(RuleError, match=r"he.least_guard_bits must be in \[0, he.guard_bits\]: got 5; use 2 or"):
@@ -301,7 +277,7 @@ def test_guard_bits_change_bounds_and_no_plans(monkeypatch):
 
     monkeypatch.setattr(fit, "planned_layer", functools.lru_cache(planner))
     graph, program = mixed()
-    lowered = lower_refined(graph, (1, 8, 8), LEVELS, STEP, target(sets=SETS, auto=True), 3)
+    lowered = refined_of(graph, target(sets=SETS, auto=True), 3)
     assert lowered.guard_bits > 0
     layers = {(layer.shape, layer.block_size) for _, layer in program.linear_nodes}
     assert len(planned) == len(set(planned)) == len(layers) * len(SETS)
@@ -325,10 +301,8 @@ def test_parameters_are_chosen_again_without_lowering_again(monkeypatch):
 
 def test_guard_bits_do_not_change_the_choice_of_parameters():
     graph, program = mixed()
-    reached = math.floor(-math.log2(truncation.wrap_probability(program, bounds.largest_sizes(bounds.prove(program)))))
-    lowered = lower_refined(
-        graph, (1, 8, 8), LEVELS, STEP, target(failure_bits=reached, sets=SETS, auto=True), guard_bits=4
-    )
+    most = math.floor(reached(program))
+    lowered = refined_of(graph, target(failure_bits=most, sets=SETS, auto=True), 4)
     parameters = lowered.program.parameters
     assert lowered.choice.set == ParameterSet(parameters.ring_degree, parameters.coefficient_bits) == SETS[0]
     assert lowered.guard_bits == 0
@@ -340,27 +314,20 @@ def test_only_numbers_that_do_not_fit_cost_guard_bits(monkeypatch):
 
     monkeypatch.setattr("privcirnet.lower.refine", broken)
     with pytest.raises(RuleError, match="something else must hold"):
-        lower_refined(mixed()[0], (1, 8, 8), LEVELS, STEP, target(), 2)
+        refined_of(mixed()[0], target(), 2)
 
 
 def around(middle: nn.Module) -> nn.Module:
     return nn.Sequential(nn.Conv2d(1, 2, 3, padding=1), middle, nn.Conv2d(2, 2, 1))
 
 
-class Calls(nn.Module):
+def calls(function) -> nn.Module:
     """A function between two convolutions."""
-
-    def __init__(self, function) -> None:
-        super().__init__()
-        self.function, self.conv, self.last = function, nn.Conv2d(1, 2, 1), nn.Conv2d(2, 2, 1)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.last(self.function(self.conv(x)))
+    forward = lambda net, x: net.last(function(net.conv(x)))  # noqa: E731
+    return Written(forward, conv=nn.Conv2d(1, 2, 1), last=nn.Conv2d(2, 2, 1))
 
 
-CONVOLUTION = (
-    "a convolution must have one stride, zero padding, and lose as many rows as columns: got 1: Conv2d.*; use poly"
-)
+CONVOLUTION = "a convolution must have one stride, zero padding, and lose as many rows as columns: got 1: Conv2d"
 ENCRYPTED = "every operation must be one that runs encrypted: got"
 UNSUPPORTED = [
     (lambda: around(nn.ReLU()), rf"{ENCRYPTED} 1 \(ReLU\); use Square or AESPA .* instead of ReLU"),
@@ -368,31 +335,25 @@ UNSUPPORTED = [
     (lambda: around(nn.MaxPool2d(2)), rf"{ENCRYPTED} 1 \(MaxPool2d\)"),
     (lambda: around(nn.AdaptiveAvgPool2d(1)), rf"{ENCRYPTED} 1 \(AdaptiveAvgPool2d\); use Conv2d, Linear, BatchNorm2d"),
     (lambda: nn.Sequential(nn.Conv2d(1, 2, 1), nn.Flatten(2), nn.Linear(64, 2)), rf"{ENCRYPTED} 1 \(Flatten\)"),
-    (lambda: Calls(torch.relu), rf"{ENCRYPTED} relu \(<built-in method relu"),
-    (lambda: Calls(lambda x: x + 1.0), rf"{ENCRYPTED} add \(<built-in function add>\)"),
-    (lambda: Calls(lambda x: x * x), rf"{ENCRYPTED} mul "),
-    (lambda: Calls(lambda x: torch.add(x, x.clone(), alpha=2)), rf"{ENCRYPTED} clone"),
+    (lambda: calls(torch.relu), rf"{ENCRYPTED} relu \(<built-in method relu"),
+    (lambda: calls(lambda x: x + 1.0), rf"{ENCRYPTED} add \(<built-in function add>\)"),
+    (lambda: calls(lambda x: x * x), rf"{ENCRYPTED} mul "),
+    (lambda: calls(lambda x: torch.add(x, x.clone(), alpha=2)), rf"{ENCRYPTED} clone"),
+    (lambda: calls(lambda x: torch.add(x, x, alpha=2)), rf"{ENCRYPTED} add"),
+    (lambda: around(nn.Conv2d(2, 2, 2, padding="same")), CONVOLUTION),
     (lambda: around(nn.Conv2d(2, 2, 3, stride=(1, 2), padding=1)), CONVOLUTION),
     (lambda: around(nn.Conv2d(2, 2, 3, padding=(1, 0))), CONVOLUTION),
     (lambda: around(nn.Conv2d(2, 2, (1, 3))), CONVOLUTION),
     (lambda: around(nn.Conv2d(2, 2, 3, padding=1, padding_mode="reflect")), CONVOLUTION),
-    (
-        lambda: around(nn.Linear(8, 8)),
-        r"a linear layer must follow a flatten or tokens: got 1 on \(2, 8, 8\); flatten first",
-    ),
+    (lambda: around(nn.Linear(8, 8)), r"a linear layer must follow a flatten or tokens: got 1 on \(2, 8, 8\)"),
 ]
 
 
+@pytest.mark.filterwarnings("ignore:Using padding='same'")
 @pytest.mark.parametrize(("build", "message"), UNSUPPORTED)
 def test_operations_that_do_not_run_encrypted(build, message):
     with pytest.raises(RuleError, match=message):
         program_of(quantized(build()))
-
-
-@pytest.mark.filterwarnings("ignore:Using padding='same'")
-def test_an_even_kernel_padded_unevenly():
-    with pytest.raises(RuleError, match=CONVOLUTION):
-        program_of(quantized(around(nn.Conv2d(2, 2, 2, padding="same"))))
 
 
 def test_everything_that_does_not_run_encrypted_is_named_at_once_by_its_path(monkeypatch):
@@ -407,19 +368,6 @@ def test_everything_that_does_not_run_encrypted_is_named_at_once_by_its_path(mon
         program_of(quantized(around(many)))
 
 
-def test_a_scaled_sum_is_not_taken_for_a_sum():
-    class Scaled(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.left, self.right, self.last = nn.Conv2d(1, 2, 1), nn.Conv2d(1, 2, 1), nn.Conv2d(2, 2, 1)
-
-        def forward(self, x: Tensor) -> Tensor:
-            return self.last(torch.add(self.left(x), self.right(x), alpha=2))
-
-    with pytest.raises(RuleError, match=rf"{ENCRYPTED} add"):
-        program_of(quantized(Scaled()))
-
-
 def test_average_pooling_that_is_no_shift():
     graph = quantized(around(nn.AvgPool2d(2)))
     graph.set_submodule("1", nn.AvgPool2d(3))
@@ -430,16 +378,14 @@ def test_average_pooling_that_is_no_shift():
 
 
 def test_weights_that_are_not_quantized():
-    with pytest.raises(RuleError, match="weights must be quantized before lowering: got stem; run the qat stage"):
+    with pytest.raises(RuleError, match="weights must be quantized before lowering: got stem"):
         program_of(fuse(circulant_(DigitsResNet(width=8), SIZES["mixed"])))
 
 
 def test_a_quantizer_that_refines():
     graph = digits()
     graph.get_submodule("stem_quantizer").log_step.fill_(-30)
-    with pytest.raises(
-        RuleError, match=r"a quantizer can only coarsen: got stem_quantizer: step 2\^-30 after 2\^-\d+; cal"
-    ):
+    with pytest.raises(RuleError, match=r"a quantizer can only coarsen: got stem_quantizer: step 2\^-30 after 2\^-\d+"):
         program_of(graph)
 
 
@@ -452,58 +398,45 @@ def test_a_bias_on_a_layer_whose_weights_are_nearly_zero():
     model = nn.Sequential(nn.Conv2d(1, 2, 1), nn.Conv2d(2, 2, 1))
     nn.init.constant_(model[1].weight, 1e-15)
     nn.init.constant_(model[1].bias, 1e6)
-    with pytest.raises(
-        RuleError, match=r"a bias must be under 2\^59 steps: got 1e\+06 with a step of .*; train the layer"
-    ):
+    with pytest.raises(RuleError, match=r"a bias must be under 2\^59 steps: got 1e\+06 with a step of"):
         program_of(quantized(model))
-
-
-def test_failure_bits_out_of_reach():
-    with pytest.raises(
-        RuleError,
-        match=r"truncation with uniform masks must reach he.failure_bits = 60: got \d+\.\d with the largest plain "
-        r"modulus, 60 bits \(\d+ needed\); lower he.failure_bits or quant.activation_bits",
-    ):
-        program_of(mixed()[0], failure_bits=60)
 
 
 def test_a_link_where_bytes_count_takes_no_bits_that_are_not_needed():
     """Guard bits are as many as in one process, and t has room for them and no more."""
     graph = mixed()[0]
-    free, thrifty = (
-        lower_refined(graph, (1, 8, 8), LEVELS, STEP, target(link=LINKS[link]), 16) for link in ("local", "lan")
-    )
+    free, thrifty = (refined_of(graph, target(link=LINKS[link]), 16) for link in ("local", "lan"))
     parameters = [lowered.program.parameters for lowered in (free, thrifty)]
     assert free.guard_bits == thrifty.guard_bits > 0
     assert parameters[0].plain_bits >= parameters[1].plain_bits
-    wider = lower_refined(graph, (1, 8, 8), LEVELS, STEP, target(link=LINKS["lan"]), thrifty.guard_bits - 1)
+    wider = refined_of(graph, target(link=LINKS["lan"]), thrifty.guard_bits - 1)
     assert wider.program.parameters.plain_bits < parameters[1].plain_bits
 
 
 def test_failure_bits_bound_the_probability_of_a_wrong_image():
     graph, program = mixed()
-    reached = -math.log2(truncation.wrap_probability(program, bounds.largest_sizes(bounds.prove(program))))
-    assert program_of(graph, failure_bits=math.floor(reached)).masks == "uniform"
+    bits = reached(program)
+    assert program_of(graph, failure_bits=math.floor(bits)).masks == "uniform"
     message = (
         r"every layer must leave 2 bits of noise budget: got \d bits with n = 8192, q of 54\+54\+53\+53 bits and the "
         f"{program.parameters.plain_bits + 1}-bit plain modulus that the truncation failure needs; use fewer bits .*, "
         "lower he.failure_bits, or use another he.ring_degree"
     )
     with pytest.raises(DoesNotFit, match=message):
-        program_of(graph, failure_bits=math.ceil(reached))
+        program_of(graph, failure_bits=math.ceil(bits))
 
 
 def test_hiding_bits_out_of_reach():
     graph = mixed()[0]
     program = program_of(graph, masks="bounded")
-    reached = truncation.hiding_bits(program, bounds.prove(program))
+    bits = truncation.hiding_bits(program, bounds.prove(program))
     assert program.masks == "bounded"
-    assert program_of(graph, masks="bounded", hiding_bits=math.floor(reached)).masks == "bounded"
+    assert program_of(graph, masks="bounded", hiding_bits=math.floor(bits)).masks == "bounded"
     needed = program.parameters.plain_bits + 1
     with pytest.raises(
         DoesNotFit, match=rf"the {needed}-bit plain modulus that the truncation hiding needs; .* he\.hiding_bits"
     ):
-        program_of(graph, masks="bounded", hiding_bits=math.ceil(reached))
+        program_of(graph, masks="bounded", hiding_bits=math.ceil(bits))
 
 
 def test_masks_of_another_kind():
@@ -526,21 +459,3 @@ def test_a_value_bound_over_what_any_modulus_carries():
         RuleError, match=r"every value must stay under 2\^59, proved: got _\d may reach .*he.bounds=measured"
     ):
         program_of(quantize(fuse(model), [torch.zeros(1, 1, 8, 8)], STEP))
-
-
-@pytest.mark.parametrize(
-    ("bits", "ring_degree", "message"),
-    [
-        (
-            (60, 60, 60, 60),
-            8192,
-            "log2 q must be at most 214 at ring degree 8192 for 128-bit security: got 240 bits; use",
-        ),
-        (DEFAULT_COEFFICIENT_BITS, 4096, "log2 q must be at most 106 at ring degree 4096 for 128-bit security"),
-        ((60, 60, 60, 60), 131072, "the ring degree must be in the 128-bit table: got 131072; use 1024, 2048"),
-        ((30, 30), 8192, "every layer must leave 2 bits of noise budget"),
-    ],
-)
-def test_parameters_that_are_not_secure_or_too_small(bits, ring_degree, message):
-    with pytest.raises(RuleError, match=message):
-        program_of(perceptron(), profile=profile(bits, ring_degree))

@@ -82,7 +82,7 @@ def test_weights_beyond_the_memory_that_is_allowed_are_made_anew():
     sparing = NetworkCircuit(circuit.network, circuit.refresh, weights_gb=0)
     slots = circuit.encode(images[0])
     np.testing.assert_array_equal(sparing(Cleartext(), slots), circuit(Cleartext(), slots))
-    assert (len(sparing._maps), len(circuit._maps)) == (0, 15)
+    assert circuit.weight_bytes > sparing.weight_bytes == 0
 
 
 def test_an_encrypted_image_has_the_logits_of_the_network():
@@ -132,7 +132,7 @@ def test_classes_bear_the_errors_of_bootstrapping():
 def test_what_is_refused():
     circuit, images, _ = built(resnet20(), 8)
     network: Network = circuit.network
-    with pytest.raises(RuleError, match=r"at most 3 levels: got 6 up to .layer2.0.act2.; use more spare levels"):
+    with pytest.raises(RuleError, match=r"at most 3 levels: got 6 up to .layer2.0.act2."):
         _ = NetworkCircuit(network, Bootstrapping(toy(spare=3), to_coefficients=2, to_slots=2)).schedule
     simulator = Simulator(circuit.refresh.parameters)
     with pytest.raises(RuleError, match=r"above 0: got level 0 in layer 'layer1.0.act1"):

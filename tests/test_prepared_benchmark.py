@@ -7,9 +7,7 @@ import sys
 
 import pytest
 
-from privcirnet.artifact import write_program
 from tests.conftest import ROOT
-from tests.he.networks import network
 
 MODULES = ("prepared", "endurance", "phases", "untrained", "network_coverage")
 
@@ -23,22 +21,16 @@ def script(monkeypatch):
         sys.modules.pop(name, None)
 
 
-@pytest.fixture
-def folder(tmp_path):
-    write_program(tmp_path / "program", network(), {})
-    return tmp_path / "program"
-
-
 def run(module, monkeypatch, *words):
     monkeypatch.setattr(sys, "argv", ["script", *map(str, words), "--engine", "cleartext"])
     module.main()
 
 
 @pytest.mark.slow
-def test_phases_are_measured_in_turns_and_go_on(script, folder, tmp_path, monkeypatch, capsys):
+def test_phases_are_measured_in_turns_and_go_on(script, small_program, tmp_path, monkeypatch, capsys):
     module, out = script("prepared"), tmp_path / "out"
     monkeypatch.setattr(module, "_CONNECTIONS", 2)
-    words = "--programs", f"toy={folder}", "--out", out
+    words = "--programs", f"toy={small_program}", "--out", out
     run(module, monkeypatch, *words, "--turns", 1)
     first = json.loads((out / "toy.json").read_text())
     assert (first["wrong"], len(first["turns"]), len(first["connections"])) == ([], 1, 2)
@@ -77,9 +69,9 @@ def test_block_sizes_have_a_table_and_a_picture(script, tmp_path):
     assert (tmp_path / "block_sizes.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_the_verdict_on_many_in_a_row(script, folder, tmp_path, monkeypatch, capsys):
+def test_the_verdict_on_many_in_a_row(script, small_program, tmp_path, monkeypatch, capsys):
     module = script("endurance")
-    run(module, monkeypatch, folder, "--images", 5, "--count", 2, "--turns", 1, "--out", tmp_path)
+    run(module, monkeypatch, small_program, "--images", 5, "--count", 2, "--turns", 1, "--out", tmp_path)
     printed = capsys.readouterr().out
     found = json.loads(printed[printed.index("{\n") :])
     assert (found["prepared"], found["equal"], found["preparation"].keys()) == (5, 5, {"1", "2"})

@@ -128,7 +128,7 @@ def test_other_settings_do_not_overwrite_an_interrupted_run(tmp_path, monkeypatc
     state = tmp_path / "train" / "resume.pt"
     before = state.read_bytes()
     error = refused(monkeypatch, capsys, "train", *settings, "seed=1", "recipe.batch_size=32")
-    assert f"resumed with its settings: got recipe.batch_size=32 after 64, seed=1 after 0 for {state}; give" in error
+    assert f"resumed with its settings: got recipe.batch_size=32 after 64, seed=1 after 0 for {state}" in error
     assert state.read_bytes() == before
     call(monkeypatch, "train", *settings, "seed=1", "recipe.batch_size=32", "resume=false")
     assert [entry["epoch"] for entry in summary(tmp_path, "train")["history"]] == [1, 2]
@@ -236,7 +236,7 @@ def test_where_inferences_go(tmp_path):
 @pytest.mark.parametrize(
     ("block_sizes", "match"),
     [
-        ({"conv1": 3}, r"block size must divide both weight dimensions: got 3 for \(32, 32.*\) at 'conv1'; "),
+        ({"conv1": 3}, r"block size must divide both weight dimensions: got 3 for \(32, 32.*\) at 'conv1'"),
         ({"conv9": 2}, "a layer name must exist in the model: got 'conv9'; did you mean 'conv"),
         ({"square": 2}, "a layer must be Linear or Conv2d: got Square at 'square'"),
     ],
@@ -287,7 +287,7 @@ def test_wrong_image_size(root, monkeypatch, capsys, tmp_path):
     large = ImageData(images, labels, images, labels, -4, 16, tuple("0123456789"))
     monkeypatch.setattr(importlib.import_module("privcirnet.commands.infer"), "load_for", lambda *_: large)
     error = refused(monkeypatch, capsys, "infer", f"root={root}", f"out={tmp_path / 'out'}")
-    assert re.search(r"input shape: got \(1, 10, 10\) for \(1, 8, 8\); ", error)
+    assert re.search(r"input shape: got \(1, 10, 10\) for \(1, 8, 8\)", error)
     assert not (tmp_path / "out").exists()
 
 
@@ -305,10 +305,10 @@ def test_wrong_image_size(root, monkeypatch, capsys, tmp_path):
         ("search", ["he.ring_degree=5000"], "that of a known set: got 5000; use 8192, 16384, or 0"),
         ("search", ["he.coefficient_bits=[48,48]"], "he.coefficient_bits needs he.ring_degree"),
         ("export", ["he.ring_degree=8192", "he.failure_bits=21"], r"noise budget: got -?\d+ bits with n = 8192, "),
-        ("export", ["he.failure_bits=59"], r"must reach he.failure_bits = 59: got [\d.]+ .*; lower he.failure_bits"),
-        ("export", ["he.masks=bounded"], r"must reach he.hiding_bits = 40: got [\d.]+ .*; lower he.hiding_bits"),
+        ("export", ["he.failure_bits=59"], r"must reach he.failure_bits = 59: got [\d.]+"),
+        ("export", ["he.masks=bounded"], r"must reach he.hiding_bits = 40: got [\d.]+"),
         ("export", ["init=nowhere"], "train.py must exist: got nowhere/checkpoint.safetensors"),
-        ("export", ["init=${root}/train"], "must be quantized: got DigitsResNet; run train.py recipe=qat"),
+        ("export", ["init=${root}/train"], "must be quantized: got DigitsResNet"),
         ("export", ["init=${root}/qet/qat"], "train.py recipe=qat must exist: got "),
         ("export", ["plaintexts=some"], "plaintexts must be compact or full: got some"),
         ("train", ["device=tpu"], "device must be one of this machine: got tpu"),
@@ -318,7 +318,7 @@ def test_wrong_image_size(root, monkeypatch, capsys, tmp_path):
         ("train", ["epochs=3"], r"got Could not override 'epochs'; did you mean recipe.epochs=\.\.\."),
         ("train", ["--epochs", "3"], r"name=value: got --epochs 3; did you mean recipe\.epochs=3\?"),
         ("train", ["recipe.learning_rate=0"], "recipe.learning_rate must be positive: got 0"),
-        ("infer", ["engine=seal"], "engine must be a known one: got 'seal'; use one of kernel, tenseal, cleartext"),
+        ("infer", ["engine=seal"], "engine must be a known one: got 'seal'"),
         ("infer", ["imgaes=3"], "right type: got .*'imgaes'; did you mean images="),
         ("infer", ["--cfg=job", "imgaes=3"], "right type: got .*; did you mean images="),
         ("infer", ["--imgaes=3"], r"got --imgaes=3; did you mean images=3\?"),
@@ -361,7 +361,7 @@ def test_a_place_for_results_is_looked_at_before_anything_is_done(monkeypatch, c
     (tmp_path / "file").write_text("mine")
     for place in ("file", "file/below"):
         error = refused(monkeypatch, capsys, script, f"root={tmp_path}", f"out={tmp_path / place}")
-        assert f"error: out must be a folder that can be written: got {tmp_path / place}; give another out=" in error
+        assert f"error: out must be a folder that can be written: got {tmp_path / place}" in error
     assert (tmp_path / "file").read_text() == "mine"
 
 

@@ -126,10 +126,7 @@ def test_a_client_too_many_is_one_line(server, monkeypatch, capsys, tmp_path):
     host, port = server[1].split(":")
     with ServiceClient((host, int(port))), ServiceClient((host, int(port))):
         error = refused(monkeypatch, capsys, "infer", f"server={server[1]}", "reference=", f"out={tmp_path / 'out'}")
-    assert (
-        f"the server at {server[1]} refused: a server has at most 2 sessions at once: got one more; come again in "
-        in error
-    )
+    assert f"the server at {server[1]} refused: a server has at most 2 sessions at once: got one more" in error
     assert not (tmp_path / "out").exists()
 
 
@@ -161,7 +158,7 @@ def test_a_killed_server_is_one_line(root, monkeypatch, capsys, tmp_path):
             with pytest.raises(ValueError, match=r"a peer must stay until both are done: got .* connect again"):
                 infer(remote, load("digits").held_out(1)[0].numpy().astype(np.int64))
     error = refused(monkeypatch, capsys, "infer", f"server={address}", "reference=", f"out={tmp_path / 'out'}")
-    assert re.search(r"a server must listen at its address: got .*refused; start one with serve.py", error)
+    assert re.search(r"a server must listen at its address: got .*refused", error)
 
 
 @pytest.mark.parametrize(
@@ -176,7 +173,7 @@ def test_a_killed_server_is_one_line(root, monkeypatch, capsys, tmp_path):
         ("serve", ["age_s=0"], "age_s must be positive: got 0.0"),
         ("serve", ["grace_s=-1"], "grace_s must not be negative: got -1.0"),
         ("serve", ["metrics_port=-2"], r"metrics_port must be in \[-1, 65535\]: got -2"),
-        ("serve", ["log=xml"], "log must be a known one: got 'xml'; use one of text, json"),
+        ("serve", ["log=xml"], "log must be a known one: got 'xml'"),
         ("serve", ["quota.keys=0"], "a quota must have"),
         ("serve", ["keys.days=0"], "a store of keys must have"),
         ("serve", ["host=0.0.0.0"], "host beyond loopback needs tls=: got 0.0.0.0"),
@@ -193,7 +190,7 @@ def test_bad_settings(root, monkeypatch, capsys, script, overrides, match):
 @pytest.mark.parametrize("program", [[], ["program=nowhere"]])
 def test_a_port_that_is_taken_is_one_line_before_anything_is_read(root, server, monkeypatch, capsys, program):
     settings = f"root={root}", f"port={server[1].split(':')[1]}", "engine=cleartext", *program
-    words = f"able to listen at its address: got {server[1]}: Address already in use; choose"
+    words = f"able to listen at its address: got {server[1]}: Address already in use"
     assert words in refused(monkeypatch, capsys, "serve", *settings)
 
 
@@ -202,10 +199,5 @@ def test_a_program_that_serves_has_no_room_for_a_pipe(root):
     from privcirnet.config import ServeConfig
 
     names = {field.name for field in dataclasses.fields(ServeConfig)}
-    assert names == {
-        *("root", "program", "programs", "model_key", "host", "port", "tls", "state"),
-        *("sessions", "connections", "timeout_s", "age_s", "grace_s"),
-        *("quota", "quotas", "keys", "metrics_port", "metrics_host", "log", "rehearsal"),
-        *("engine", "weights_gb", "weights_folder", "threads", "prepared_gb", "prepared_folder"),
-    }
+    assert not [name for name in names if any(word in name for word in ("finished", "share", "pipe", "audit", "debug"))]
     assert "finished" not in (ROOT / "serve.py").read_text() + (ROOT / "privcirnet/commands/serve.py").read_text()

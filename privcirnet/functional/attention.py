@@ -34,20 +34,3 @@ def polynomial_scores(q: Tensor, k: Tensor, c: Tensor) -> Tensor:
         (N, heads, tokens, tokens).
     """
     return q @ k.transpose(-2, -1) * q.shape[-1] ** -0.5 + c
-
-
-def polynomial_attention(q: Tensor, k: Tensor, v: Tensor, c: Tensor) -> Tensor:
-    """Return ((q k^T / sqrt(d) + c)^2 / tokens) v: (N, heads, tokens, d).
-
-    Args:
-        q: queries, (N, heads, tokens, d).
-        k: keys, of the same shape.
-        v: values, of the same shape.
-        c: constant of each head, (heads, 1, 1).
-
-    >>> import torch
-    >>> q = k = torch.zeros(1, 1, 3, 2)
-    >>> polynomial_attention(q, k, torch.arange(6.0).reshape(1, 1, 3, 2), torch.ones(1, 1, 1))[0, 0, 0]
-    tensor([2., 3.])
-    """
-    return (polynomial_scores(q, k, c).square() / k.shape[-2]) @ v

@@ -20,9 +20,7 @@ _POLYNOMIAL = "Square or AESPA (model.arguments.activation=aespa)"
 _INSTEAD: dict[type[nn.Module], str] = {
     SoftmaxAttention: "PolynomialAttention (model.arguments.attention=polynomial)",
     nn.LayerNorm: "TokenBatchNorm (model.arguments.norm=batch)",
-    **dict.fromkeys(
-        (nn.GELU, nn.ReLU, nn.ReLU6, nn.SiLU, nn.Hardswish), "Square or AESPA (model.arguments.activation=aespa)"
-    ),
+    **dict.fromkeys((nn.GELU, nn.ReLU, nn.ReLU6, nn.SiLU, nn.Hardswish), _POLYNOMIAL),
 }
 _REVEALED = "or, weaker, he.nonlinear=client-aided: the client then sees the values that activations take"
 

@@ -70,7 +70,7 @@ def test_a_budget_is_given_once_and_out_of_reach_keeps_what_was_measured(monkeyp
     monkeypatch.setattr(profiles, "_measured", {})
     monkeypatch.setattr(profiles, "find_profile", lambda *_, **__: measured.append(1) or COUNTED)
     dense, settings = convolutional(), {"samples": 16, "progress": False}
-    with pytest.raises(pc.RuleError, match=r"a budget is given once: got budget=1\.0 uniform=4; leave all but one out"):
+    with pytest.raises(pc.RuleError, match=r"a budget is given once: got budget=1\.0 uniform=4"):
         pc.search(dense, (IMAGES, LABELS), uniform=4, budget=1.0)
     assert not measured
     with pytest.raises(pc.RuleError, match="latency budget must be at least the fastest assignment's"):
@@ -110,9 +110,7 @@ def test_memory_is_looked_at_before_an_image_runs_and_weights_may_stay_encoded_f
     assert torch.allclose(bare, pc.run(program, IMAGES[:1]), atol=0.1 * bare.abs().max().item())
     assert f"encoded weights of {memory.weight_bytes(program.integer) / 1e9:.2g} GB" in str(program)
     monkeypatch.setattr(memory, "machine_bytes", lambda: 10**8)
-    message = (
-        r"must fit the memory: got 0\.\d GB of 0\.1 GB; use a smaller weights_gb, larger block sizes, smaller images"
-    )
+    message = r"must fit the memory: got 0\.\d GB of 0\.1 GB"
     for check in (False, True):
         with pytest.raises(pc.RuleError, match=message):
             pc.run(program, IMAGES[:1], check=check)
@@ -186,7 +184,7 @@ def test_a_value_that_is_not_the_integer_networks_is_named(program, monkeypatch)
     from privcirnet.pipeline import audit
 
     monkeypatch.setattr(audit, "wrong_nodes", lambda program, values: ["conv"])
-    with pytest.raises(pc.RuleError, match="integer network's: got another from conv on for image 0; run it again"):
+    with pytest.raises(pc.RuleError, match="integer network's: got another from conv on for image 0"):
         pc.run(program, IMAGES[:1], check=True, engine="cleartext")
 
 
@@ -198,7 +196,7 @@ def test_a_result_that_is_too_wide_is_no_answer(program, monkeypatch, check):
         raise answer.WrongResult("values must be narrow", got="26 bits", remedy="do not use it", values=values)
 
     monkeypatch.setattr(answer, "check_width", refuse)
-    with pytest.raises(pc.RuleError, match="values must be narrow: got 26 bits; do not use it"):
+    with pytest.raises(pc.RuleError, match="values must be narrow: got 26 bits"):
         pc.run(program, IMAGES[:1], check=check, engine="cleartext")
 
 
@@ -235,12 +233,10 @@ def convolutional_with_squares() -> nn.Module:
 
 def test_images_that_do_not_fit_a_program(program):
     for images in (IMAGES[:, :, :4], IMAGES[:0], IMAGES[0]):
-        with pytest.raises(
-            pc.RuleError, match=r"images must be \(N, 3, 8, 8\), as compiled: got shape .*; resize them"
-        ):
+        with pytest.raises(pc.RuleError, match=r"images must be \(N, 3, 8, 8\), as compiled: got shape"):
             pc.run(program, images)
     for images in (10 * IMAGES, IMAGES / 0):
-        with pytest.raises(pc.RuleError, match=r"pixels must be in \[-.*\], as compiled: got \[.*; normalize them"):
+        with pytest.raises(pc.RuleError, match=r"pixels must be in \[-.*\], as compiled: got \["):
             pc.run(program, images)
 
 
@@ -248,12 +244,10 @@ def test_images_may_be_an_array_and_a_client_wants_integers(program):
     one = pc.run(program, IMAGES[:1], engine="cleartext")
     assert torch.allclose(pc.run(program, IMAGES[:1].double().numpy(), engine="cleartext"), one, atol=0.05)
     for images, message in (([["x"]], "could not convert"), (IMAGES.clone().requires_grad_(), "Can't call numpy")):
-        with pytest.raises(
-            pc.RuleError, match=rf"images must be real numbers \(N, C, H, W\): got {message}.*; give a N"
-        ):
+        with pytest.raises(pc.RuleError, match=rf"images must be real numbers \(N, C, H, W\): got {message}"):
             program.integers(images)
     client = pc.Client(pc.Server(program.integer, "cleartext", program.spectra).greeting(), "cleartext")
-    with pytest.raises(pc.RuleError, match="an image must be a NumPy array of integers: got Tensor; give one of what"):
+    with pytest.raises(pc.RuleError, match="an image must be a NumPy array of integers: got Tensor"):
         next(client.infer(IMAGES[0]))
 
 
@@ -274,42 +268,31 @@ def test_what_cannot_be_compiled(quantized, trained, plan):
             pc.compile(quantized, images, profile=plan.profile)
         with pytest.raises(pc.RuleError, match=message):
             pc.quantize(pc.fuse(trained), images)
-    with pytest.raises(pc.RuleError, match=r"a network must be quantized: got Sequential; give quantize\(fuse"):
+    with pytest.raises(pc.RuleError, match="a network must be quantized: got Sequential"):
         pc.compile(trained, IMAGES)
-    with pytest.raises(
-        pc.RuleError, match="a setting of compile must be a known one: got bits; use some of ring_degree"
-    ):
+    with pytest.raises(pc.RuleError, match="a setting of compile must be a known one: got bits"):
         pc.compile(quantized, IMAGES, bits=8)
-    with pytest.raises(pc.RuleError, match=r"^bounds must be a known one: got 'seen'; use one of proved, measured"):
+    with pytest.raises(pc.RuleError, match=r"^bounds must be a known one: got 'seen'"):
         pc.compile(quantized, IMAGES, bounds="seen")
 
 
 @pytest.mark.parametrize(
     ("verb", "message"),
     [
-        (lambda: pc.fit("net", (IMAGES, LABELS)), "a network must be a torch module: got str; give an nn.Module"),
+        (lambda: pc.fit("net", (IMAGES, LABELS)), "a network must be a torch module: got str"),
         (lambda: pc.search("net", (IMAGES, LABELS)), "a network must be a torch module: got str"),
         (lambda: pc.polynomial_("net", IMAGES), "a network must be a torch module: got str"),
         (lambda: pc.fuse("net"), "a network must be a torch module: got str"),
         (lambda: pc.polynomial_(nn.Identity(), [1]), r"images must be a tensor \(N, C, H, W\), N at least 1: got list"),
-        (
-            lambda: pc.circulant_(nn.Linear(8, 8), 4),
-            r"by the layers' names: got int; give {name: b, ...}, or block_sizes",
-        ),
-        (lambda: pc.search(nn.Linear(8, 8), (IMAGES, LABELS), uniform="4"), "type: got uniform='4'; give an integer"),
+        (lambda: pc.circulant_(nn.Linear(8, 8), 4), "by the layers' names: got int"),
+        (lambda: pc.search(nn.Linear(8, 8), (IMAGES, LABELS), uniform="4"), "type: got uniform='4'"),
         (lambda: pc.search(nn.Linear(8, 8), (IMAGES, LABELS), block_sizes=4), "got block_sizes=4; give a list"),
-        (
-            lambda: pc.fuse(nn.Linear(8, 8), "0"),
-            "composed layers must be given by their names: got str; give a list of",
-        ),
+        (lambda: pc.fuse(nn.Linear(8, 8), "0"), "composed layers must be given by their names: got str"),
         (
             lambda: pc.quantize(pc.fuse(nn.Sequential(nn.Conv2d(3, 8, 1))), ["x"]),
-            r"images must be a tensor .*: got str; give a batch",
+            r"images must be a tensor .*: got str",
         ),
-        (
-            lambda: pc.quantize(nn.Conv2d(3, 8, 1), IMAGES),
-            r"a network must be fused before: got Conv2d; give fuse\(model\)",
-        ),
+        (lambda: pc.quantize(nn.Conv2d(3, 8, 1), IMAGES), "a network must be fused before: got Conv2d"),
         (
             lambda: pc.quantize(pc.fuse(nn.Conv2d(3, 8, 1)), IMAGES, 1 / 16),
             "input_log_step must be an integer .*: got i",
@@ -319,11 +302,8 @@ def test_what_cannot_be_compiled(quantized, trained, plan):
             lambda: pc.quantize(pc.fuse(nn.Conv2d(3, 8, 1)), IMAGES, weight_bits=8.0),
             r"weight bits must be in .*: got 8.0",
         ),
-        (
-            lambda: pc.Server("program"),
-            "a server must have a program of integers: got str; of a compiled one give .int",
-        ),
-        (lambda: pc.run("program", IMAGES), r"a program must be a compiled one: got str; give compile\(network, ...\)"),
+        (lambda: pc.Server("program"), "a server must have a program of integers: got str"),
+        (lambda: pc.run("program", IMAGES), "a program must be a compiled one: got str"),
     ],
 )
 def test_an_argument_of_another_kind_is_one_line(verb, message):
@@ -344,7 +324,7 @@ def test_weights_must_be_finite(verb):
     network = pc.quantize(pc.fuse(model), IMAGES) if verb == "compile" else model
     with torch.no_grad():
         next(network.parameters()).view(-1)[0] = torch.nan
-    with pytest.raises(pc.RuleError, match=r"weights must be finite: got NaN or infinity in 0.*; load other weights"):
+    with pytest.raises(pc.RuleError, match="weights must be finite: got NaN or infinity in 0"):
         VERBS[verb](network)
 
 

@@ -1,14 +1,13 @@
 """A dry run of the chain: everything that verbs will refuse, what they change, what an image will take."""
 
 import pytest
-import torch
 from torch import nn
 
 import privcirnet as pc
 from privcirnet.pipeline.check import left_to_replace
 from privcirnet.pipeline.memory import needed_bytes
 from tests.api.samples import convolutional, images_and_labels
-from tests.nn.networks import assert_unchanged, snapshot
+from tests.nn.networks import Written, assert_unchanged, snapshot
 
 IMAGES, LABELS = images_and_labels(8)
 
@@ -48,21 +47,15 @@ def test_costs_are_those_of_the_program_that_is_compiled():
     assert dense.memory == needed_bytes(program)
 
 
-class Unfit(nn.Module):
+def unfit() -> nn.Module:
     """With kernels that fit no square one, a pool that divides nothing, and an operation without a polynomial."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first = nn.Conv2d(3, 4, (4, 3), padding=1)
-        self.second = nn.Conv2d(4, 4, (3, 4), padding=1)
-        self.pool, self.fc = nn.MaxPool2d(3), nn.Linear(4, 2)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.fc(self.pool(self.second(self.first(x))).softmax(1).mean((2, 3)))
+    layers = {"first": nn.Conv2d(3, 4, (4, 3), padding=1), "second": nn.Conv2d(4, 4, (3, 4), padding=1)}
+    forward = lambda net, x: net.fc(net.pool(net.second(net.first(x))).softmax(1).mean((2, 3)))  # noqa: E731
+    return Written(forward, **layers, pool=nn.MaxPool2d(3), fc=nn.Linear(4, 2))
 
 
 def test_everything_that_will_be_refused_is_said_at_once():
-    found = checked(Unfit())
+    found = checked(unfit())
     said = [(refusal.verb, refusal.error.got) for refusal in found.refusals]
     assert [verb for verb, _ in said] == ["polynomial_", "polynomial_", "search", "search"]
     assert said[0][1] == "pool (MaxPool2d)"
@@ -85,7 +78,7 @@ def test_norms_that_fold_into_nothing_are_all_named():
 
 def test_a_search_names_every_layer_without_an_encrypted_form():
     with pytest.raises(pc.RuleError, match="a convolution must have one stride") as refused:
-        pc.search(Unfit(), (IMAGES, LABELS), profile="counted", progress=False)
+        pc.search(unfit(), (IMAGES, LABELS), profile="counted", progress=False)
     assert [each.got.split(":")[0] for each in refused.value.each] == ["first", "second"]
 
 
@@ -119,8 +112,6 @@ def test_what_is_left_to_replace_is_one_line():
     polynomial = convolutional()
     pc.polynomial_(polynomial, image)
     assert left_to_replace(polynomial, image) == ""
-    unfit = left_to_replace(Unfit(), image)
-    assert unfit.startswith(
-        "no encrypted form, not even by recipe=replace: every operation must have a polynomial form"
-    )
-    assert "\n" not in unfit
+    said = left_to_replace(unfit(), image)
+    assert said.startswith("no encrypted form, not even by recipe=replace: every operation must have a polynomial form")
+    assert "\n" not in said

@@ -35,16 +35,12 @@ def test_a_network_learns(given):
     assert history[-1]["top1"] == pytest.approx(100 * right)
 
 
-def test_labels_may_be_integers_of_any_size():
-    losses = [pc.fit(convolutional(), (IMAGES, y), epochs=1, progress=False)[0]["loss"] for y in (LABELS, LABELS.int())]
-    assert losses[0] == losses[1]
-    pc.fit(convolutional(), DataLoader(TensorDataset(IMAGES, LABELS.to(torch.int16)), 16), epochs=1, progress=False)
-
-
 def test_labels_may_be_whole_numbers_of_any_type():
-    losses = [pc.fit(convolutional(), (IMAGES, y), epochs=1, progress=False)[0]["loss"] for y in (LABELS, 1.0 * LABELS)]
-    assert losses[0] == losses[1]
-    pc.fit(convolutional(), DataLoader(TensorDataset(IMAGES, LABELS.half()), 16), epochs=1, progress=False)
+    given = LABELS, LABELS.int(), 1.0 * LABELS
+    losses = [pc.fit(convolutional(), (IMAGES, y), epochs=1, progress=False)[0]["loss"] for y in given]
+    assert len({*losses}) == 1
+    for labels in (LABELS.to(torch.int16), LABELS.half()):
+        pc.fit(convolutional(), DataLoader(TensorDataset(IMAGES, labels), 16), epochs=1, progress=False)
 
 
 class Headed(nn.Module):
@@ -125,43 +121,28 @@ def test_a_quantized_network_learns_too():
 @pytest.mark.parametrize(
     ("images", "settings", "message"),
     [
-        ((IMAGES, LABELS + 1), {}, r"labels must be in \[0, 1\], as the network has logits: got 1 to 2; number the cl"),
+        ((IMAGES, LABELS + 1), {}, r"labels must be in \[0, 1\], as the network has logits: got 1 to 2"),
         ((IMAGES, LABELS - 1), {}, r"labels must be in \[0, 1\], as the network has logits: got -1 to 0"),
         ((IMAGES, LABELS[:3]), {}, r"each image must have one label: got labels \(3,\) for 96 images"),
-        (
-            (IMAGES, LABELS + 0.5),
-            {},
-            r"labels must be numbers of classes: got \d\.5; give the number of each image's cl",
-        ),
-        ((IMAGES[:0], LABELS[:0]), {}, "there must be images: got none; give at least one batch"),
-        ((IMAGES[0], LABELS), {}, r"images must be \(N, C, H, W\): got shape \(3, 8, 8\); reshape them"),
-        (IMAGES, {}, r"images must be tensors \(images, labels\) or a loader: got Tensor; give two tensors, or a D"),
+        ((IMAGES, LABELS + 0.5), {}, r"labels must be numbers of classes: got \d\.5"),
+        ((IMAGES[:0], LABELS[:0]), {}, "there must be images: got none"),
+        ((IMAGES[0], LABELS), {}, r"images must be \(N, C, H, W\): got shape \(3, 8, 8\)"),
+        (IMAGES, {}, r"images must be tensors \(images, labels\) or a loader: got Tensor"),
         (iter([PAIR]), {}, "or a loader: got list_iterator"),
-        (DataLoader(IMAGES, 8), {}, "a loader must give batches of images and labels: got Tensor; let its data set"),
-        (
-            (IMAGES[:, :2], LABELS),
-            {},
-            r"a network must take the images: got \(2, 8, 8\): Given groups=1, .*; give imag",
-        ),
-        (PAIR, {"epoch": 3}, "a setting of fit must be a known one: got epoch; use some of epochs, batch_size"),
+        (DataLoader(IMAGES, 8), {}, "a loader must give batches of images and labels: got Tensor"),
+        ((IMAGES[:, :2], LABELS), {}, r"a network must take the images: got \(2, 8, 8\): Given groups=1,"),
+        (PAIR, {"epoch": 3}, "a setting of fit must be a known one: got epoch"),
         (PAIR, {"stage": "qat"}, "a setting of fit must be a known one: got stage"),
         (PAIR, {"rand_augment": 2}, "a setting of fit must be a known one: got rand_augment"),
         (PAIR, {"distillation": 0.5}, "distillation needs a teacher: got none"),
-        (PAIR, {"epochs": "3"}, "a setting of fit must have its type: got epochs='3'; give an integer"),
-        (PAIR, {"epochs": 1.5}, "must have its type: got epochs=1.5; give an integer"),
-        (PAIR, {"learning_rate": True}, "must have its type: got learning_rate=True; give a number"),
-        (PAIR, {"flip": 1}, "must have its type: got flip=1; give True or False"),
+        (PAIR, {"epochs": "3"}, "a setting of fit must have its type: got epochs='3'"),
+        (PAIR, {"epochs": 1.5}, "must have its type: got epochs=1.5"),
+        (PAIR, {"learning_rate": True}, "must have its type: got learning_rate=True"),
+        (PAIR, {"flip": 1}, "must have its type: got flip=1"),
         (PAIR, {"learning_rate": 0}, "^learning_rate must be positive: got 0; use 3e-3"),
-        (
-            PAIR,
-            {"learning_rate": 1e30},
-            "^the training loss must stay finite: got .*; lower learning_rate or set clip_g",
-        ),
-        (
-            PAIR,
-            {"smallest_image": 0.5},
-            "^smallest_image needs a network that ends in one average: .* smallest_image=0",
-        ),
+        (PAIR, {"learning_rate": 1e30}, "^the training loss must stay finite: got"),
+        (PAIR, {"smallest_image": 0.5}, "^smallest_image needs a network that ends in one average: got"),
+        (DataLoader(TensorDataset(IMAGES, LABELS + 1), 8), {}, r"labels must be in \[0, 1\]"),
         (PAIR, {"patches": 0.5, "tails": 0.1}, "^patches needs a transformer: got .*; use patches=0"),
     ],
 )
@@ -181,7 +162,7 @@ def spoiled(values: torch.Tensor, place: int, value: float = torch.nan) -> torch
 
 SOFT = nn.functional.one_hot(LABELS, 2).float()
 BROKEN = {
-    "an image": (lambda: (spoiled(IMAGES, 5), LABELS), None, "images .*: got NaN or infinity in number 5 of 96; leave"),
+    "an image": (lambda: (spoiled(IMAGES, 5), LABELS), None, "images .*: got NaN or infinity in number 5 of 96"),
     "the first image": (lambda: (spoiled(IMAGES, 0, torch.inf), LABELS), None, "images must be finite"),
     "a soft label": (
         lambda: (IMAGES, spoiled(SOFT, 7)),
@@ -191,7 +172,7 @@ BROKEN = {
     "the last batch": (
         lambda: DataLoader(TensorDataset(spoiled(IMAGES, 95), LABELS), 32),
         None,
-        "images must be finite: got NaN or infinity in number 31 of 32; leave",
+        "images must be finite: got NaN or infinity in number 31 of 32",
     ),
     "validation": (lambda: PAIR, lambda: (spoiled(HELD_OUT[0], 3), HELD_OUT[1]), "validation images must be finite"),
     "a batch of the validation": (
@@ -240,9 +221,7 @@ def test_a_failed_training_leaves_no_hooks():
 def test_a_network_whose_statistics_are_not_finite_is_not_trained():
     model = squares()
     model[1].running_mean[3] = torch.nan
-    with pytest.raises(
-        pc.RuleError, match=r"weights must be finite: got NaN or infinity in 1.running_mean; load other"
-    ):
+    with pytest.raises(pc.RuleError, match=r"weights must be finite: got NaN or infinity in 1.running_mean"):
         pc.fit(model, PAIR, progress=False)
 
 
@@ -266,21 +245,14 @@ def test_numbers_of_numpy_and_a_boolean_amp_are_settings():
     assert len(pc.fit(convolutional(), PAIR, progress=False, **settings)) == 1
 
 
-def test_labels_of_a_loader_are_checked_as_they_come():
-    with pytest.raises(pc.RuleError, match=r"labels must be in \[0, 1\]"):
-        pc.fit(convolutional(), DataLoader(TensorDataset(IMAGES, LABELS + 1), 8), progress=False)
-
-
 def test_one_logit_is_no_class_to_choose():
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(144, 1))
-    with pytest.raises(pc.RuleError, match="a network must have two logits or more: got 1; give it a logit for each"):
+    with pytest.raises(pc.RuleError, match="a network must have two logits or more: got 1"):
         pc.fit(model, (IMAGES, torch.zeros_like(LABELS)), progress=False)
 
 
 def test_images_of_another_size_than_was_traced():
     model = convolutional()
     pc.polynomial_(model, IMAGES)
-    with pytest.raises(
-        pc.RuleError, match=r"size it was traced at: got \(3, 8, 4\) for \(3, 8, 8\); resize the images"
-    ):
+    with pytest.raises(pc.RuleError, match=r"size it was traced at: got \(3, 8, 4\) for \(3, 8, 8\)"):
         pc.fit(model, (IMAGES[..., :4], LABELS), progress=False)

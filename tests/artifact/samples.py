@@ -1,17 +1,28 @@
 """A checkpoint and programs to write, and comparisons of what was read."""
 
 import dataclasses
+from functools import cache
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from privcirnet.artifact import Bits, Checkpoint
 from privcirnet.he.encodings.shape import LinearShape
+from privcirnet.he.leveled.ckks.bootstrapping import Bootstrapping, parameters_for
+from privcirnet.he.leveled.ckks.program import CkksProgram
+from privcirnet.he.leveled.network import LeveledNetwork
+from privcirnet.he.leveled.parameters import plan_for
+from privcirnet.he.leveled.periodic import periodic_plan
+from privcirnet.he.leveled.program import LeveledProgram
 from privcirnet.he.params.parameters import choose
 from privcirnet.he.planning.planner import cheapest_layer
 from privcirnet.he.planning.profile import COUNTED, LINKS
 from privcirnet.he.program.operations import Input, Linear
 from privcirnet.he.program.program import Node, Program, Weights
+from privcirnet.lower.ckks import lower_ckks
+from tests.he.leveled.networks import network
+from tests.test_lower_ckks import images_of, resnet20, settled
 
 CHECKPOINT = Checkpoint(
     {
@@ -53,3 +64,23 @@ def assert_same_program(found: Program, expected: Program) -> None:
 
 def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@cache
+def leveled_program() -> LeveledProgram:
+    """With a bias of more than 64 bits, and one that is negative."""
+    made = network(2, 6, 6, 3, b=4, largest=1)
+    last = dataclasses.replace(made.layers[2], bias=np.array([1 << 70, -(1 << 69), 0], dtype=object))
+    made = LeveledNetwork((*made.layers[:2], last), made.low, made.high)
+    plan, parameters = plan_for(made, periodic_plan)
+    return LeveledProgram(made, "periodic", parameters, -7, 2, plan)
+
+
+@cache
+def ckks_program() -> CkksProgram:
+    """A small residual network at n = 65536."""
+    images = images_of(8)
+    model = settled(resnet20(), images)
+    with torch.no_grad():
+        made = lower_ckks(model, (3, 8, 8)).normalized(images.double().numpy())
+    return CkksProgram(made, Bootstrapping(parameters_for()), -8)

@@ -66,7 +66,7 @@ class TestAtomic:
         path = tmp_path / "file"
         write_text(path, "whole")
         file_limit(20_000)
-        with pytest.raises(RuleError, match=f"a disk must have room .*: got {path}: File too large; make room and .*"):
+        with pytest.raises(RuleError, match=f"a disk must have room .*: got {path}: File too large"):
             write(path)
         assert contents(tmp_path) == {"file": b"whole"}
 
@@ -77,14 +77,6 @@ class TestAtomic:
         with pytest.raises(RuleError, match=f"got {path}: {os.strerror(number)}; make room"), context(path):
             raise OSError(number, "in the way it is raised")
         assert not list(tmp_path.iterdir())
-
-    def test_a_folder_on_a_full_disk(self, folder, file_limit):
-        before = contents(folder.parent)
-        file_limit(500)
-        with pytest.raises(RuleError, match=r"a disk must have room .*: got .*: File too large"):
-            write_program(folder, layer_program(4), {})
-        assert contents(folder.parent) == before
-        assert [path.name for path in folder.parent.iterdir()] == [folder.name]
 
     def test_other_errors_pass(self, tmp_path):
         with pytest.raises(PermissionError, match="not yours"), room_for(tmp_path):
@@ -146,10 +138,7 @@ def _half_a_file(first: Path, *_: object, **__: object) -> None:
 def test_a_file_in_the_way_is_one_line(tmp_path, context):
     (tmp_path / "file").write_text("mine")
     place = tmp_path / "file" / "below" / "result"
-    with (
-        pytest.raises(RuleError, match=r"results must have a folder .*: got .*/file/below: .*; give another out= or"),
-        context(place),
-    ):
+    with pytest.raises(RuleError, match=r"results must have a folder .*: got .*/file/below:"), context(place):
         pytest.fail("it writes")
     assert (tmp_path / "file").read_text() == "mine"
 

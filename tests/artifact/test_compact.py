@@ -65,7 +65,7 @@ def test_settings_name_all_kinds():
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("number", [np.nan, np.inf])
 def test_numbers_that_are_none_are_refused(kind, number):
-    with pytest.raises(RuleError, match=r"must be finite and in its range: got w; keep the whole one"):
+    with pytest.raises(RuleError, match="must be finite and in its range: got w"):
         compacted({"w": np.full((2, 2), number, np.float32)}, kind)
 
 

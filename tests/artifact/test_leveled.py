@@ -6,6 +6,7 @@ import shutil
 
 import numpy as np
 import pytest
+import safetensors.numpy
 
 from privcirnet.artifact import (
     LEVELED,
@@ -15,43 +16,28 @@ from privcirnet.artifact import (
     folder,
     format_of,
     read_leveled,
-    read_program,
     write_leveled,
-    write_program,
 )
-from privcirnet.artifact.leveled import _tensors
 from privcirnet.artifact.records import write_tensors
 from privcirnet.errors import RuleError
 from privcirnet.he.leveled import description
 from privcirnet.he.leveled.network import LeveledNetwork
-from privcirnet.he.leveled.parameters import plan_for
-from privcirnet.he.leveled.periodic import periodic_plan
 from privcirnet.he.leveled.program import LeveledProgram
 from privcirnet.he.program.signature import make_keys, read_private, read_public
-from tests.artifact.samples import contents, layer_program
-from tests.he.leveled.networks import network
+from tests.artifact.samples import leveled_program
 
 
 @pytest.fixture(scope="module")
-def program() -> LeveledProgram:
-    """With a bias of more than 64 bits, and one that is negative."""
-    made = network(2, 6, 6, 3, b=4, largest=1)
-    last = dataclasses.replace(made.layers[2], bias=np.array([1 << 70, -(1 << 69), 0], dtype=object))
-    made = LeveledNetwork((*made.layers[:2], last), made.low, made.high)
-    plan, parameters = plan_for(made, periodic_plan)
-    return LeveledProgram(made, "periodic", parameters, -7, 2, plan)
+def program():
+    return leveled_program()
 
 
 @pytest.fixture(scope="module")
 def written(program, tmp_path_factory):
     path = tmp_path_factory.mktemp("leveled") / "program"
     key = path.parent / "key"
-    write_leveled(path, program, {"classes": ["a", "b", "c"]}, read_private(_made(key)))
-    return path
-
-
-def _made(path):
-    make_keys(path)
+    make_keys(key)
+    write_leveled(path, program, {"classes": ["a", "b", "c"]}, read_private(key))
     return path
 
 
@@ -81,21 +67,6 @@ def test_no_weight_is_in_the_manifest(written, program):
     assert description.to_dict(again.description) == json.loads((written / MANIFEST).read_text())["description"]
 
 
-def test_changed_folders_are_refused(copy):
-    weights, manifest = (copy / WEIGHTS).read_bytes(), json.loads((copy / MANIFEST).read_text())
-    (copy / WEIGHTS).write_bytes(weights[:-1] + bytes([weights[-1] ^ 1]))
-    with pytest.raises(RuleError, match="must match their checksums"):
-        read_leveled(copy)
-    (copy / WEIGHTS).unlink()
-    with pytest.raises(RuleError, match="must match their checksums"):
-        read_leveled(copy)
-    (copy / MANIFEST).write_text(json.dumps({**manifest, "version": 9}))
-    with pytest.raises(RuleError, match="must be a privcirnet-leveled-program of version 1"):
-        read_leveled(copy)
-    with pytest.raises(RuleError, match=r"reads programs of mode=interactive: got .* of mode=leveled; give mode=leve"):
-        read_program(copy)
-
-
 def _sealed(copy, **changes):
     """The folder with another manifest, whose checksums are right."""
     facts = json.loads((copy / MANIFEST).read_text())
@@ -104,19 +75,17 @@ def _sealed(copy, **changes):
     folder.seal(copy, {**facts, **changes}, [WEIGHTS], {})
 
 
-def test_weights_that_are_not_those_of_the_description_are_refused(copy, program):
-    first = program.network.layers[0]
-    larger = dataclasses.replace(first, rows=first.rows * 100_000)
-    other = LeveledNetwork((larger, *program.network.layers[1:]), program.network.low, program.network.high)
-    write_tensors(copy / WEIGHTS, _tensors(other))
+def test_weights_that_are_not_those_of_the_description_are_refused(copy):
+    tensors = safetensors.numpy.load_file(copy / WEIGHTS)
+    write_tensors(copy / WEIGHTS, {**tensors, "conv.rows": tensors["conv.rows"].astype(np.int32) * 100_000})
     _sealed(copy)
     with pytest.raises(RuleError, match=r"must follow from its weights|must be under the product"):
         read_leveled(copy)
 
 
-def test_rows_that_do_not_fill_padded_blocks_are_refused(copy, program):
+def test_rows_that_do_not_fill_padded_blocks_are_refused(copy):
     """Of a layer of 18 to 6 with blocks of 4: two rows of 20, as many as the layer's own size would need."""
-    tensors = _tensors(program.network)
+    tensors = safetensors.numpy.load_file(copy / WEIGHTS)
     assert tensors["fc1.rows"].shape == (2, 20, 1, 1)
     for rows in (tensors["fc1.rows"][:1], tensors["fc1.rows"][:, :18]):
         (copy / SIGNATURE).touch()
@@ -139,27 +108,3 @@ def test_a_plan_or_a_layer_that_is_unknown_is_refused(copy):
     _sealed(copy, layers=[layers[0]["shape"]])
     with pytest.raises(RuleError, match="a leveled program must be complete"):
         read_leveled(copy)
-
-
-def test_a_foreign_signature_is_refused(copy, tmp_path):
-    make_keys(tmp_path / "other")
-    with pytest.raises(RuleError, match="must be signed with the key"):
-        read_leveled(copy, read_public(tmp_path / "other.pub"))
-
-
-def test_what_cannot_be_written_leaves_the_old_program(copy, program, file_limit):
-    before = contents(copy)
-    file_limit(100)
-    with pytest.raises(RuleError, match="a disk must have room"):
-        write_leveled(copy, program, {})
-    assert contents(copy) == before
-
-
-def test_either_kind_replaces_the_other_but_nothing_else(copy, program, tmp_path):
-    write_program(copy, layer_program(4, 8), {})
-    write_leveled(copy, program, {})
-    assert read_leveled(copy).planner == "periodic"
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "text").touch()
-    with pytest.raises(RuleError, match="must be new or hold a program"):
-        write_leveled(tmp_path / "mine", program, {})

@@ -1,6 +1,7 @@
 """Program folders: round trips, the golden format, encoded plaintexts, and folders that are refused."""
 
 import dataclasses
+import hashlib
 import json
 import os
 import shutil
@@ -22,7 +23,6 @@ from privcirnet.artifact import (
     spectra,
     write_program,
 )
-from privcirnet.artifact import folder as folders
 from privcirnet.errors import RuleError
 from privcirnet.he.encodings import spectral
 from privcirnet.he.encodings.bsgs import Product
@@ -267,8 +267,7 @@ def _evaluate(coefficients: np.ndarray, t: int) -> list[int]:
 
 class TestForeignFoldersAreLeftAlone:
     @pytest.mark.parametrize(
-        "files",
-        [{}, {"thesis.tex": "x"}, {MANIFEST: '{"name": "app"}'}, {MANIFEST: "[]"}, {MANIFEST: "no json"}],
+        "files", [{}, {"thesis.tex": "x"}, {MANIFEST: '{"name": "app"}'}, {MANIFEST: "[]"}, {MANIFEST: "no json"}]
     )
     def test_it_is_not_overwritten(self, tmp_path, files):
         target = tmp_path / "mine"
@@ -276,7 +275,7 @@ class TestForeignFoldersAreLeftAlone:
         for name, text in files.items():
             (target / name).write_text(text)
         before = contents(tmp_path)
-        message = "the program's folder must be new or hold a program: got .*mine; choose another out= folder"
+        message = "the program's folder must be new or hold a program: got .*mine"
         with pytest.raises(RuleError, match=message):
             write_program(target, layer_program(4, 8), {})
         assert contents(tmp_path) == before
@@ -321,24 +320,19 @@ class TestDamagedPrograms:
         with pytest.raises(RuleError, match=DAMAGE):
             read_program(folder)
         path.unlink()
-        with pytest.raises(
-            RuleError, match=rf"{'must exist' if name == MANIFEST else 'checksums: got'}.*; export it again"
-        ):
+        with pytest.raises(RuleError, match=rf"{'must exist' if name == MANIFEST else 'checksums: got'}"):
             read_program(folder)
 
     @pytest.mark.parametrize(
         ("change", "message"),
         [
-            ({"format": "other"}, "must be a privcirnet-program of version 1 or 2 or 3: got .* other 3; make it again"),
-            (
-                {"version": 4},
-                "must be a privcirnet-program of version 1 or 2 or 3: got .* privcirnet-program 4; make it again",
-            ),
+            ({"format": "other"}, "must be a privcirnet-program of version 1 or 2 or 3: got .* other 3"),
+            ({"version": 4}, "must be a privcirnet-program of version 1 or 2 or 3: got .* privcirnet-program 4"),
             ({"version": None}, "must be a privcirnet-program of version 1"),
             ({"version": "one"}, "must be a privcirnet-program of version 1"),
             ({"checksums": None}, "must list its files' checksums"),
             ({"checksums": {}}, "must list its files' checksums"),
-            ({"masks": "bounded"}, "must match their checksums: got .*manifest.json; export it again"),
+            ({"masks": "bounded"}, "must match their checksums: got .*manifest.json"),
         ],
     )
     def test_a_foreign_manifest(self, folder, change, message):
@@ -355,11 +349,7 @@ class TestDamagedPrograms:
     @pytest.mark.parametrize(
         ("file", "tensors", "message"),
         [
-            (
-                WEIGHTS,
-                {"head.rows": None},
-                r"tensor head.rows must be integers \(5, 32, 1, 1\): got none; export it again",
-            ),
+            (WEIGHTS, {"head.rows": None}, r"tensor head.rows must be integers \(5, 32, 1, 1\): got none"),
             (WEIGHTS, {"head.rows": np.zeros((5, 32), np.int8)}, r"head.rows must be integers .*: got int8 \(5, 32\)"),
             (WEIGHTS, {"head.bias": np.zeros(10)}, r"head.bias must be integers \(10,\): got float64 \(10,\)"),
             (WEIGHTS, {"head.bias": np.full(10, 2**60)}, "a bias must be under the value bound: got head"),
@@ -402,20 +392,18 @@ class TestDamagedPrograms:
 
     def test_a_file_of_another_kind_under_the_right_checksum(self, folder):
         _rewrite(folder, WEIGHTS, b"not a safetensors file")
-        with pytest.raises(
-            RuleError, match=r"must be whole safetensors files: got .*weights.safetensors.*; export it again"
-        ):
+        with pytest.raises(RuleError, match=r"must be whole safetensors files: got .*weights.safetensors"):
             read_program(folder)
 
     def test_no_folder(self, tmp_path):
-        with pytest.raises(RuleError, match=r"a program's manifest must exist: got .*nowhere.*; export it again"):
+        with pytest.raises(RuleError, match=r"a program's manifest must exist: got .*nowhere"):
             read_program(tmp_path / "nowhere")
 
 
 def _rewrite(folder: Path, name: str, data: bytes) -> None:
     (folder / name).write_bytes(data)
     facts = json.loads((folder / MANIFEST).read_text())
-    facts["checksums"][name] = folders._sha256((folder / name).read_bytes())
+    facts["checksums"][name] = hashlib.sha256(data).hexdigest()
     (folder / MANIFEST).write_text(json.dumps(facts))
 
 

@@ -97,7 +97,7 @@ class TestCheckpointFormat:
 class TestDamagedCheckpoints:
     def test_missing(self, tmp_path):
         for path in (tmp_path / "nothing", tmp_path):
-            with pytest.raises(RuleError, match=r"a checkpoint must exist: got .*; train it with train.py, or give"):
+            with pytest.raises(RuleError, match="a checkpoint must exist: got"):
                 read_checkpoint(path)
 
     def test_truncated(self, tmp_path):
@@ -105,17 +105,17 @@ class TestDamagedCheckpoints:
         size = (tmp_path / "c").stat().st_size
         for length in (size - 1, size // 2, 8, 0):
             os.truncate(tmp_path / "c", length)
-            with pytest.raises(RuleError, match=r"a checkpoint must be a whole safetensors file: got .*; train it"):
+            with pytest.raises(RuleError, match="a checkpoint must be a whole safetensors file: got"):
                 read_checkpoint(tmp_path / "c")
 
     @pytest.mark.parametrize(
         ("change", "message"),
         [
-            ({"format": None}, "must be a privcirnet-checkpoint of version 1: got .*c: None 1; make it again"),
+            ({"format": None}, "must be a privcirnet-checkpoint of version 1: got .*c: None 1"),
             ({"format": "privcirnet-program"}, "must be a privcirnet-checkpoint of version 1"),
-            ({"version": "2"}, "must be a privcirnet-checkpoint of version 1: got .* 2; make it again"),
+            ({"version": "2"}, "must be a privcirnet-checkpoint of version 1: got .* 2"),
             ({"version": "x"}, "must be a privcirnet-checkpoint of version 1"),
-            ({"bits": None}, r"a checkpoint must say what it holds: got .*KeyError\('bits'\); train it"),
+            ({"bits": None}, r"a checkpoint must say what it holds: got .*KeyError\('bits'\)"),
             ({"bits": "8 8"}, "a checkpoint must say what it holds"),
             ({"bits": "8"}, "a checkpoint must say what it holds"),
             ({"bits": "[8]"}, "a checkpoint must say what it holds"),
@@ -139,9 +139,9 @@ PLAN = {"format": "privcirnet-plan", "version": 1, "block_sizes": {"a": 2}}
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (None, "a plan must exist: got .*plan.json; make one with search.py"),
+        (None, "a plan must exist: got .*plan.json"),
         ("[" * 200_000, "a plan must be readable JSON"),
-        ("{", "a plan must be readable JSON: got .*; make one with search.py"),
+        ("{", "a plan must be readable JSON: got"),
         ("\xff", "a plan must be readable JSON"),
         ("[1]", "a plan must be a JSON object"),
         (json.dumps(PLAN | {"format": "x"}), "must be a privcirnet-plan of version 1: got .* x 1"),
@@ -169,13 +169,10 @@ PROFILE = COUNTED.to_dict()
             {key: value for key, value in PROFILE.items() if key != "ring_degree"},
             "a cost profile must be complete: got .*'ring_",
         ),
-        (PROFILE | {"ring_degree": "many"}, "a cost profile must be complete: got .*; measure it again with search.py"),
+        (PROFILE | {"ring_degree": "many"}, "a cost profile must be complete: got"),
         (PROFILE | {"coefficient_bits": 5}, "a cost profile must be complete"),
         (PROFILE | {"seconds": [1]}, "a cost profile must be complete"),
-        (
-            PROFILE | {"seconds": {"rotate": 1}},
-            "must hold a time for every operation: got add_plain, .*; measure it",
-        ),
+        (PROFILE | {"seconds": {"rotate": 1}}, "must hold a time for every operation: got add_plain,"),
         (
             PROFILE | {"seconds": PROFILE["seconds"] | {"rotate": -1}},
             "must hold a time .*: got a time that is negative",
@@ -189,10 +186,10 @@ def test_unsuitable_profiles(tmp_path, data, message):
 
 
 def test_a_directory_is_no_json(tmp_path):
-    with pytest.raises(RuleError, match=r"a plan must be readable JSON: got .*; make one with search.py"):
+    with pytest.raises(RuleError, match="a plan must be readable JSON: got"):
         read_plan(tmp_path)
-    with pytest.raises(RuleError, match=r"a thing must exist: got .*; get one"):
+    with pytest.raises(RuleError, match="a thing must exist: got"):
         read_json(tmp_path / "x", "a thing", "get one")
     (tmp_path / "file").touch()
-    with pytest.raises(RuleError, match=r"a thing must exist: got .*file/x; get one"):
+    with pytest.raises(RuleError, match=r"a thing must exist: got .*file/x"):
         read_json(tmp_path / "file" / "x", "a thing", "get one")

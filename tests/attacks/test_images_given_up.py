@@ -156,13 +156,13 @@ service.run()
 @pytest.mark.parametrize("kind", ["prepare", "direct"])
 def test_a_killed_server_has_counted_and_audited(tmp_path, kind):
     """The client may be quick, and lucky: the server is gone as soon as the first reply has come."""
-    with started(SERVER, tmp_path) as (port, process):
+    with started(tmp_path, program=SERVER) as (port, process):
         with ServiceClient(("127.0.0.1", port), "cleartext") as remote:
             begun(remote, kind)
             os.kill(process.pid, signal.SIGKILL)
     lines = Lines((tmp_path / "audit.jsonl").read_text().splitlines())
     assert len(lines.of("preparation begun" if kind == "prepare" else "image begun")) == 1
-    with started(SERVER, tmp_path) as (port, _), ServiceClient(("127.0.0.1", port), "cleartext") as remote:
+    with started(tmp_path, program=SERVER) as (port, _), ServiceClient(("127.0.0.1", port), "cleartext") as remote:
         with pytest.raises(Refused, match=NO_MORE):
             begun(remote, "direct")
 

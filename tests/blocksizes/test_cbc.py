@@ -53,7 +53,7 @@ def test_any_folder_for_temporary_files(temporary):
 @pytest.mark.parametrize("script", ["echo no libz >&2; exit 3", "echo no libz >&2; kill -9 $$", "echo no libz >&2"])
 def test_a_solver_that_fails(temporary, program, script):
     program(f"#!/bin/sh\n{script}\n")
-    message = rf"must end with an answer: got CBC ended with status (3|-9|0) no libz; {INSTEAD}"
+    message = r"must end with an answer: got CBC ended with status (3|-9|0) no libz"
     with pytest.raises(RuleError, match=message):
         answer()
     assert not [*temporary.iterdir()]
@@ -71,7 +71,7 @@ def test_a_solver_that_fails(temporary, program, script):
 )
 def test_a_solver_that_cannot_run(temporary, program, text, mode, said):
     program(text, mode)
-    rule = rf"the solver must be a program of this machine: got /.*cbc: {said}; pip install --force-reinstall pulp, or "
+    rule = rf"the solver must be a program of this machine: got /.*cbc: {said}.*"
     with pytest.raises(RuleError, match=rule + INSTEAD):
         answer()
     assert not [*temporary.iterdir()]
@@ -83,7 +83,7 @@ def test_no_folder_for_temporary_files(monkeypatch):
 
     monkeypatch.setattr(tempfile, "_get_default_tempdir", full)
     monkeypatch.setattr(tempfile, "tempdir", None)
-    with pytest.raises(RuleError, match=r"files must have room: got .*No usable .*; set TMPDIR to a folder that can"):
+    with pytest.raises(RuleError, match=r"files must have room: got .*No usable"):
         answer()
 
 

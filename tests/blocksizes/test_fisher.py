@@ -157,9 +157,11 @@ def test_trap_5_it_is_measured_before_conversion():
 
 def test_chunks_fit_in_memory(monkeypatch):
     weight = small().fc.weight.nbytes
-    for memory, expected in ((2**40, 64), (9 * weight, 8), (1, 1)):
+    for memory, expected in ((2**40, [11]), (9 * weight, [8, 11]), (1, [*range(1, 12)])):
         monkeypatch.setattr(fisher_module, "MEMORY", memory)
-        assert fisher_module._chunk_for(weight) == expected
+        done = []
+        diagonal_fisher(small(), loader(batch=11), ("fc",), chunk=0, progress=done.append)
+        assert done == expected
     found, wanted = (diagonal_fisher(small(), loader(), NAMES, chunk=chunk) for chunk in (0, 32))
     for name in NAMES:
         assert_close(found[name], wanted[name], rtol=1e-12, atol=0)

@@ -79,10 +79,6 @@ def test_expand_matches_the_definition(shape, b):
     assert torch.equal(weight[::b], rows)
 
 
-def test_expand_golden():
-    assert expand(torch.tensor([[0, 3, 2, 1]]), 4).tolist() == [[0, 3, 2, 1], [1, 0, 3, 2], [2, 1, 0, 3], [3, 2, 1, 0]]
-
-
 @pytest.mark.parametrize(("shape", "b"), CASES)
 def test_project_matches_the_definition(shape, b):
     weight = random_weight(shape, dtype=torch.float64)
@@ -99,12 +95,6 @@ def test_project_rounds_only_once(dtype):
     exact = slow_project(weight.double(), 8, torch.ones(8, 8))
     bound = tolerances.unit_roundoff(dtype) + tolerances.dot_product(torch.float64, 30, 1)
     assert_close(project(weight, 8).double(), exact, rtol=bound, atol=1e-15)
-
-
-def test_project_takes_the_plain_mean_exactly_where_nothing_weighs():
-    weight = torch.tensor([[1.0, 10.0], [30.0, 3.0]])
-    importance = torch.tensor([[0.0, 1.0], [0.0, 0.0]])
-    assert project(weight, 2, importance).tolist() == [[2.0, 10.0]]
 
 
 @given(case=shapes(), seed=seeds, dtype=st.sampled_from(tolerances.FLOAT_DTYPES), weighted=st.booleans())
@@ -134,18 +124,6 @@ def test_projection_is_the_weighted_least_squares_optimum(case, seed):
     assert_close(
         residual, torch.zeros_like(residual), rtol=0, atol=tolerances.dot_product(torch.float64, 4 * b, 40 * b)
     )
-
-
-@given(b=st.sampled_from((1, 2, 4, 8, 16)), seed=seeds)
-def test_one_block_multiplies_by_circular_convolution(b, seed):
-    block = expand(random_weight((1, b), seed, torch.float64), b)
-    x = random_weight((b,), seed + 1, torch.float64)
-    w = block[:, 0]
-    convolution = torch.stack([sum(w[(i - j) % b] * x[j] for j in range(b)) for i in range(b)])
-    bound = tolerances.dot_product(torch.float64, b + 1, (w.abs().sum() * x.abs().max()).item())
-    assert_close(block @ x, convolution, rtol=0, atol=bound)
-    spectrum = torch.fft.ifft(torch.fft.fft(w) * torch.fft.fft(x)).real
-    assert_close(block @ x, spectrum, rtol=0, atol=10 * bound)  # three transforms of at most four stages
 
 
 @pytest.mark.parametrize(("shape", "b"), CASES)

@@ -4,15 +4,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor
 
 from privcirnet.errors import RuleError
 from privcirnet.functional.circulant import admissible_block_sizes, expand, is_circulant, pad_blocks, project
 from privcirnet.functional.sensitivity import squared_error
-
-
-def random_weight(shape: tuple[int, ...], seed: int) -> Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+from tests.functional.test_circulant import random_weight
 
 
 def slow_diagonals(shape: tuple[int, ...], b: int) -> dict[tuple[int, int, int], list[tuple[int, int]]]:
@@ -37,8 +33,8 @@ def test_the_projection_is_the_mean_of_each_diagonal_s_own_entries(
     found: tuple[tuple[int, ...], int], seed: int, weighted: bool
 ) -> None:
     shape, b = found
-    weight = random_weight(shape, seed)
-    importance = random_weight(shape, seed + 1).clamp_min(0) if weighted else None
+    weight = random_weight(shape, seed, dtype=torch.float64)
+    importance = random_weight(shape, seed + 1, dtype=torch.float64).clamp_min(0) if weighted else None
     rows = project(weight, b, importance, pad=True)
     nearest = expand(rows, b, shape[:2])
     assert rows.shape == (-(-shape[0] // b), -(-shape[1] // b) * b, *shape[2:])
@@ -56,8 +52,8 @@ def test_a_padded_product_is_that_of_the_larger_circulant_matrix_without_its_las
     found: tuple[tuple[int, ...], int], seed: int
 ) -> None:
     (out, into, *_), b = found
-    rows = project(random_weight((out, into), seed), b, pad=True).mul(1 << 20).round()
-    x = random_weight((into, 3), seed).mul(1 << 20).round()  # integers: sums are exact
+    rows = project(random_weight((out, into), seed, dtype=torch.float64), b, pad=True).mul(1 << 20).round()
+    x = random_weight((into, 3), seed, dtype=torch.float64).mul(1 << 20).round()  # integers: sums are exact
     whole = expand(rows, b) @ torch.cat([x, x.new_zeros(rows.shape[1] - into, 3)])
     assert torch.equal(expand(rows, b, (out, into)) @ x, whole[:out])
 
@@ -65,9 +61,9 @@ def test_a_padded_product_is_that_of_the_larger_circulant_matrix_without_its_las
 @given(padded_shapes(), st.integers(0, 99))
 def test_a_weight_that_is_circulant_already_keeps_every_bit(found: tuple[tuple[int, ...], int], seed: int) -> None:
     shape, b = found
-    weight = expand(project(random_weight(shape, seed), b, pad=True), b, shape[:2])
+    weight = expand(project(random_weight(shape, seed, dtype=torch.float64), b, pad=True), b, shape[:2])
     assert is_circulant(weight, b, pad=True)
-    assert not is_circulant(weight + random_weight(shape, seed + 2), b, pad=True)
+    assert not is_circulant(weight + random_weight(shape, seed + 2, dtype=torch.float64), b, pad=True)
     assert torch.equal(squared_error(weight, torch.ones_like(weight), b, pad=True), torch.zeros_like(weight))
 
 
@@ -80,7 +76,10 @@ def test_diagonals_without_an_entry_are_zero_and_change_nothing(shape: tuple[int
 
 
 def test_where_blocks_divide_padding_changes_nothing() -> None:
-    weight, importance = random_weight((8, 12, 3, 3), 0), random_weight((8, 12, 3, 3), 1).clamp_min(0)
+    weight, importance = (
+        random_weight((8, 12, 3, 3), 0, dtype=torch.float64),
+        random_weight((8, 12, 3, 3), 1, dtype=torch.float64).clamp_min(0),
+    )
     assert pad_blocks(weight, 4) is weight
     for given_importance in (None, importance):
         assert torch.equal(project(weight, 4, given_importance, pad=True), project(weight, 4, given_importance))

@@ -72,13 +72,15 @@ def test_a_backward_pass_finds_the_random_numbers_of_its_forward_pass():
 
 
 @pytest.mark.usefixtures("_threads")
-@pytest.mark.parametrize("share", [0.0, 0.125, 0.5, 0.9])
-def test_values_go_up_as_often_as_what_is_left_after_flooring(share):
-    count = 200_000
-    value = quantize_activation(torch.full((count,), 3 + share), 0, stochastic=True)
-    assert set(value.tolist()) <= {3.0, 4.0}
-    up = value - 3
-    assert up.mean().item() == pytest.approx(share, abs=5 * math.sqrt(0.25 / count))
+@pytest.mark.parametrize("log_step", [0, -1])
+@pytest.mark.parametrize("value", [3.0, 3.125, 3.5, 3.9, -0.3, -100.25])
+def test_values_go_up_as_often_as_what_is_left_after_flooring(value, log_step):
+    count, step = 200_000, 2.0**log_step
+    below = math.floor(value / step)
+    share = value / step - below
+    up = quantize_activation(torch.full((count,), value), log_step, stochastic=True) / step - below
+    assert set(up.tolist()) <= {0.0, 1.0}
+    assert up.mean().item() == pytest.approx(share, abs=5 * math.sqrt(0.25 / count) + 1e-5)
     beside = (up[1:] - share) * (up[:-1] - share)
     assert beside.mean().item() == pytest.approx(0, abs=5 * share * (1 - share) / math.sqrt(count) + 1e-9)
 

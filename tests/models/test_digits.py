@@ -2,7 +2,6 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from privcirnet.errors import RuleError
 from privcirnet.models import DigitsResNet, digits_resnet
 from privcirnet.nn.fuse import fuse
 from tests import tolerances
@@ -44,8 +43,3 @@ def test_it_traces_and_fuses_to_its_weighted_layers():
     names = {name for name, _ in fuse(DigitsResNet(width=4)).named_children()}
     layers = {"stem", "down", "conv1", "conv2", "classifier"}
     assert names == layers | {"stem_square", "square", "pool", "flatten"}
-
-
-def test_there_are_no_pretrained_weights():
-    with pytest.raises(RuleError, match="there are no pretrained weights"):
-        digits_resnet(pretrained=True)

@@ -7,12 +7,12 @@ from torch import nn
 from torch.testing import assert_close
 
 from privcirnet.errors import RuleError
-from privcirnet.functional.attention import polynomial_attention, softmax_attention
+from privcirnet.functional.attention import softmax_attention
 from privcirnet.models import vit_cifar
 from privcirnet.models.vit import Size
+from privcirnet.nn.attention import PolynomialAttention
 from privcirnet.nn.convert import circulant_
 from privcirnet.nn.graph import trace
-from privcirnet.nn.norm import TokenBatchNorm
 from tests import tolerances
 
 SMALL = {"image_size": 8, "depth": 2, "width": 16, "heads": 2}
@@ -36,18 +36,15 @@ def slow_polynomial_attention(q, k, v, c):
     return out
 
 
+@torch.no_grad()
 def test_polynomial_attention_is_its_formula():
-    q, k, v = tensors(2, 3, 4, 5)
-    c = torch.tensor([1.0, -0.5, 2.0], dtype=torch.float64).reshape(3, 1, 1)
-    expected = slow_polynomial_attention(q, k, v, c)
-    bound = tolerances.network(torch.float64, 2, 10, slow_polynomial_attention(*map(abs, (q, k, v, c))).max().item())
-    assert_close(polynomial_attention(q, k, v, c), expected, rtol=0, atol=bound)
-
-
-def test_polynomial_attention_has_a_gradient():
-    q, k, v = (x.requires_grad_() for x in tensors(1, 2, 3, 2))
-    c = torch.ones(2, 1, 1, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(polynomial_attention, (q, k, v, c))
+    parts = tensors(2, 3, 4, 5)
+    attention = PolynomialAttention(15, heads=3, tokens=4).double()
+    attention.shift.copy_(torch.tensor([1.0, -0.5, 2.0]).reshape(3, 1, 1))
+    found = attention(torch.cat([part.transpose(1, 2).flatten(2) for part in parts], 2)).unflatten(2, (3, 5))
+    largest = slow_polynomial_attention(*map(abs, (*parts, attention.shift))).max().item()
+    expected = slow_polynomial_attention(*parts, attention.shift).transpose(1, 2)
+    assert_close(found, expected, rtol=0, atol=tolerances.network(torch.float64, 2, 10, largest))
 
 
 def test_softmax_attention_is_torchs():
@@ -55,28 +52,6 @@ def test_softmax_attention_is_torchs():
     expected = nn.functional.scaled_dot_product_attention(q, k, v)
     bound = tolerances.network(torch.float64, 2, 10, v.abs().max().item())
     assert_close(softmax_attention(q, k, v), expected, rtol=0, atol=bound)
-
-
-@pytest.mark.parametrize("shape", [(3, 5, 4), (6, 4)])
-def test_token_batch_norm_normalizes_channels_and_is_affine_in_evaluation(shape):
-    torch.manual_seed(0)
-    norm, x = TokenBatchNorm(4).double(), 3 * torch.randn(shape, dtype=torch.float64) + 2
-    values = norm(x).flatten(0, -2)
-    assert_close(values.mean(0), torch.zeros(4, dtype=torch.float64), rtol=0, atol=1e-12)
-    assert_close(values.var(0, unbiased=False), torch.ones(4, dtype=torch.float64), rtol=0, atol=1e-4)
-    scale = (norm.eval().running_var + norm.eps).rsqrt()
-    assert_close(norm(x), scale * x - scale * norm.running_mean, rtol=0, atol=1e-12)
-
-
-def test_batch_norm_folds_into_the_layer_behind_it():
-    torch.manual_seed(0)
-    block = vit_cifar(norm="batch", **SMALL).double().blocks[0]
-    block(torch.randn(4, 5, 16, dtype=torch.float64))
-    norm, linear, x = block.norm1.eval(), block.qkv, torch.randn(2, 5, 16, dtype=torch.float64)
-    scale = norm.weight * (norm.running_var + norm.eps).rsqrt()
-    shift = norm.bias - scale * norm.running_mean
-    folded = nn.functional.linear(x, linear.weight * scale, linear.bias + linear.weight @ shift)
-    assert_close(linear(norm(x)), folded, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("attention", ["softmax", "polynomial"])
@@ -110,8 +85,8 @@ def test_tokens():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"norm": "group"}, "norm must be a known one: got 'group'; use layer or batch"),
-        ({"attention": "linear"}, "attention must be a known one: got 'linear'; use softmax or polynomial"),
+        ({"norm": "group"}, "norm must be a known one: got 'group'"),
+        ({"attention": "linear"}, "attention must be a known one: got 'linear'"),
         ({"heads": 3}, "the number of heads must divide the width: got 3 for 256"),
     ],
 )

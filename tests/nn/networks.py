@@ -22,6 +22,19 @@ class Round(nn.Module):
         return weight
 
 
+class Written(nn.Module):
+    """A network whose forward is given."""
+
+    def __init__(self, forward, **children: nn.Module | nn.Parameter) -> None:
+        super().__init__()
+        for name, child in children.items():
+            setattr(self, name, child)
+        self.written = forward
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.written(self, x)
+
+
 def rows_of(layer: nn.Module) -> nn.Parameter:
     return layer.parametrizations.weight.original
 

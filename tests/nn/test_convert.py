@@ -8,7 +8,7 @@ from torch.nn.utils import parametrize
 from torch.testing import assert_close
 
 from privcirnet.errors import RuleError
-from privcirnet.functional.circulant import expand, is_circulant, project
+from privcirnet.functional.circulant import is_circulant, project
 from privcirnet.nn.circulant import block_size_of
 from privcirnet.nn.convert import circulant_, dense_state_dict
 from privcirnet.nn.fuse import fuse
@@ -16,9 +16,9 @@ from privcirnet.nn.norm import BlockBatchNorm2d
 from tests import tolerances
 from tests.nn.networks import (
     SIZES,
-    Round,
     Twice,
     Untraceable,
+    Written,
     assert_same_outputs,
     assert_unchanged,
     images,
@@ -66,15 +66,8 @@ def test_norms_that_do_not_directly_follow_stay():
 
 
 def test_a_model_without_norms_need_not_be_traceable():
-    class Branching(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.fc = nn.Linear(4, 4)
-
-        def forward(self, x: Tensor) -> Tensor:
-            return self.fc(x) if x.sum() > 0 else x
-
-    assert block_size_of(circulant_(Branching(), {"fc": 2}).fc) == 2
+    branching = Written(lambda net, x: net.fc(x) if x.sum() > 0 else x, fc=nn.Linear(4, 4))
+    assert block_size_of(circulant_(branching, {"fc": 2}).fc) == 2
 
 
 class Tied(nn.Module):
@@ -127,13 +120,6 @@ def test_importance_that_does_not_fit_changes_nothing(importance, message):
     assert_unchanged(model, before)
 
 
-def test_trap_4_a_layer_under_two_names_is_tied():
-    layer = nn.Linear(4, 4)
-    with pytest.raises(RuleError, match=r"must not share its weight: got 0\.weight = 1\.weight"):
-        circulant_(nn.Sequential(layer, layer), {"1": 2})
-    assert layer.weight.shape == (4, 4)
-
-
 def test_dense_state_dict_loads_into_the_unconverted_architecture():
     model = circulant_(residual(), SIZES).train()
     before = snapshot(model)
@@ -144,13 +130,6 @@ def test_dense_state_dict_loads_into_the_unconverted_architecture():
     assert torch.equal(dense.left.weight, model.left.weight)
     assert_same_outputs(model, dense.eval())
     assert not {v.data_ptr() for v in state.values()} & {v.data_ptr() for v in model.state_dict().values()}
-
-
-def test_dense_state_dict_of_a_single_layer_and_of_a_stack():
-    layer = circulant_(nn.Linear(4, 4), {"": 2})
-    parametrize.register_parametrization(layer, "weight", Round())
-    assert dense_state_dict(layer).keys() == {"weight", "bias"}
-    assert torch.equal(dense_state_dict(layer)["weight"], expand(Round()(rows_of(layer)), 2))
 
 
 class Observe(nn.Module):

@@ -15,11 +15,6 @@ def test_find_layer_in_a_model_without_layers():
         find_layer(nn.ReLU(), "fc")
 
 
-def test_trap_5_a_converted_layer_is_not_found_as_a_dense_one():
-    with pytest.raises(RuleError, match="a layer must still have its plain dense weight: got 'left'"):
-        find_layer(circulant_(residual(), SIZES), "left")
-
-
 def test_trace_keeps_the_toolkits_modules_whole():
     model = circulant_(residual(), SIZES)
     graph = trace(model).graph

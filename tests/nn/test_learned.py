@@ -15,16 +15,7 @@ from privcirnet.nn.quantize import SUFFIX, quantize
 from privcirnet.nn.quantizers import FAR, ActivationQuantizer, Quantizer, quantizer_of
 from privcirnet.nn.steps import called_modules, incoming_steps
 from privcirnet.training.network import create
-from tests.nn.quantized import (
-    BLOCK_SIZES,
-    INPUT_STEP,
-    Skip,
-    incoming_by_name,
-    log_steps,
-    pixels,
-    quantized,
-    quantizers,
-)
+from tests.nn.quantized import BLOCK_SIZES, INPUT_STEP, Skip, incoming_by_name, log_steps, pixels, quantized, quantizers
 
 BITS = 4
 

@@ -26,62 +26,34 @@ VERBS = {
 }
 
 
-def on_layer(model):
-    model[3].register_forward_hook(lambda module, given, result: result + 0.5)
-
-
-def before_layer(model):
-    model[3].register_forward_pre_hook(lambda module, given: (given[0] * 0.5,))
-
-
-def adapter(model):
-    model[3].register_forward_hook(lambda module, given, result: result + F.conv2d(given[0], torch.ones(4, 4, 3, 3)))
-
-
-def with_keywords(model):
-    model[5].register_forward_hook(lambda module, given, named, result: result / 0.1, with_kwargs=True)
-
-
-def on_a_square(model):
-    model[2].register_forward_hook(lambda module, given, result: 2 * result)
-
-
-def on_the_root(model):
-    model.register_forward_pre_hook(lambda module, given: ((given[0] - 0.5) / 0.25,))
-
-
-def behind_the_root(model):
-    model.register_forward_hook(lambda module, given, result: result * 2)
-
-
-def written_to_a_result(model):
-    model[3].register_forward_hook(lambda module, given, result: nothing(result.add_(0.5)))
-
-
-def written_to_an_input(model):
-    model[3].register_forward_pre_hook(lambda module, given: nothing(given[0].mul_(0.5)))
-
-
 def nothing(_: Tensor) -> None:
     """What a hook returns that writes in place."""
 
 
-@pytest.mark.parametrize(
-    ("change", "where"),
-    [
-        (written_to_a_result, r"3 \(Conv2d\)"),
-        (written_to_an_input, r"3 \(Conv2d\)"),
-        (on_layer, r"3 \(Conv2d\)"),
-        (before_layer, r"3 \(Conv2d\)"),
-        (adapter, r"3 \(Conv2d\)"),
-        (with_keywords, r"5 \(Linear\)"),
-        (on_a_square, r"2 \(Square\)"),
-        (on_the_root, r"the network itself \(Sequential\)"),
-        (behind_the_root, r"the network itself \(Sequential\)"),
-    ],
-)
+def adapter(_: nn.Module, given: tuple[Tensor], result: Tensor) -> Tensor:
+    return result + F.conv2d(given[0], torch.ones(4, 4, 3, 3))
+
+
+CONV, ROOT = r"3 \(Conv2d\)", r"the network itself \(Sequential\)"
+HOOKS = {
+    "written to a result": (CONV, lambda net: net[3].register_forward_hook(lambda _, x, y: nothing(y.add_(0.5)))),
+    "written to an input": (CONV, lambda net: net[3].register_forward_pre_hook(lambda _, x: nothing(x[0].mul_(0.5)))),
+    "behind a layer": (CONV, lambda net: net[3].register_forward_hook(lambda _, x, y: y + 0.5)),
+    "before a layer": (CONV, lambda net: net[3].register_forward_pre_hook(lambda _, x: (x[0] * 0.5,))),
+    "an adapter": (CONV, lambda net: net[3].register_forward_hook(adapter)),
+    "with keywords": (
+        r"5 \(Linear\)",
+        lambda net: net[5].register_forward_hook(lambda _, x, named, y: y / 0.1, with_kwargs=True),
+    ),
+    "on a square": (r"2 \(Square\)", lambda net: net[2].register_forward_hook(lambda _, x, y: 2 * y)),
+    "before the network": (ROOT, lambda net: net.register_forward_pre_hook(lambda _, x: ((x[0] - 0.5) / 0.25,))),
+    "behind the network": (ROOT, lambda net: net.register_forward_hook(lambda _, x, y: y * 2)),
+}
+
+
+@pytest.mark.parametrize(("where", "change"), HOOKS.values(), ids=HOOKS)
 @pytest.mark.parametrize("verb", VERBS)
-def test_hooks_that_change_values_are_refused(change, where, verb):
+def test_hooks_that_change_values_are_refused(where, change, verb):
     model = network()
     change(model)
     with pytest.raises(
@@ -108,9 +80,7 @@ def test_hooks_that_look_stay(verb):
 def test_hooks_that_nothing_could_try_ask_for_images():
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(4 * 65 * 4, 2))
     model[0].register_forward_hook(lambda module, given, result: None)
-    rule = (
-        r"forward hooks must leave values as they are: got some at 0 \(Conv2d\), and no images to try them on; .* give"
-    )
+    rule = r"forward hooks must leave values as they are: got some at 0 \(Conv2d\), and no images to try them on"
     with pytest.raises(RuleError, match=rule):
         pc.fuse(model)
     pc.fuse(model, images=torch.rand(2, 3, 67, 6))
@@ -119,7 +89,7 @@ def test_hooks_that_nothing_could_try_ask_for_images():
 def test_a_compiled_layer_is_refused_with_what_to_give():
     model = network()
     model[3].compile(backend="eager")
-    with pytest.raises(RuleError, match=r"must not be compiled: got 3 \(Conv2d\); give copy\.deepcopy\(model\)"):
+    with pytest.raises(RuleError, match=r"must not be compiled: got 3 \(Conv2d\)"):
         pc.polynomial_(model, IMAGES)
     pc.polynomial_(copy.deepcopy(model), IMAGES)
 
@@ -136,31 +106,15 @@ class Shifted(nn.BatchNorm2d):
         return super().forward(input) + 0.5
 
 
-def replaced(model):
-    before = model[3].forward
-    model[3].forward = lambda x: before(x) + 0.5
-
-
-def replaced_inside(model):
-    before = model[3]._conv_forward
-    model[3]._conv_forward = lambda *given: before(*given) + 0.5
-
-
-def replaced_call(model):
-    before = model[3]._call_impl
-    model[3]._call_impl = lambda x: before(x) + 0.5
-
-
-def replaced_on_the_root(model):
-    before = model.forward
-    model.forward = lambda x: before(x) + 0.5
-
-
-@pytest.mark.parametrize("change", [replaced, replaced_inside, replaced_call, replaced_on_the_root])
+@pytest.mark.parametrize(
+    ("place", "name"), [(3, "forward"), (3, "_conv_forward"), (3, "_call_impl"), (None, "forward")]
+)
 @pytest.mark.parametrize("verb", VERBS)
-def test_a_forward_that_was_replaced_is_refused(change, verb):
+def test_a_forward_that_was_replaced_is_refused(place, name, verb):
     model = network()
-    change(model)
+    module = model if place is None else model[place]
+    before = getattr(module, name)
+    setattr(module, name, lambda *given: before(*given) + 0.5)
     with pytest.raises(RuleError, match=r"compute what its class says: got another forward at (3|the network itself)"):
         VERBS[verb](model)
 

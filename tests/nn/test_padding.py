@@ -76,8 +76,3 @@ def test_channels_that_a_norm_shares_are_not_padded_and_nothing_changes(shared):
     assert paddable(model) == {"2"}
     assert uniform_sizes(model, 4, pad=True) == {"0": 1, "2": 4}
     assert uniform_sizes(model, 4) == {"0": 1, "2": 1}
-
-
-def test_padding_must_be_asked_for():
-    with pytest.raises(RuleError, match=r"must divide both weight dimensions: got 8 for .* at 'fc1'"):
-        circulant_(lola(), {"fc1": 8})

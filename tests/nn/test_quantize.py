@@ -3,7 +3,7 @@ import math
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from privcirnet.errors import RuleError
 from privcirnet.functional.circulant import expand, project
@@ -14,7 +14,7 @@ from privcirnet.nn.graph import trace
 from privcirnet.nn.learned import follow_learned_steps_, learn_steps_
 from privcirnet.nn.quantize import SUFFIX, quantize
 from privcirnet.nn.quantizers import quantizer_of
-from tests.nn.networks import assert_unchanged, rows_of, snapshot
+from tests.nn.networks import Written, assert_unchanged, rows_of, snapshot
 from tests.nn.quantized import BLOCK_SIZES, INPUT_STEP, Skip, log_steps, network, pixels, quantized, quantizers
 
 
@@ -123,34 +123,18 @@ def test_without_images_only_the_structure_is_made():
     assert torch.equal(empty(pixels(seed=3)), graph(pixels(seed=3)))
 
 
-class Shared(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv = nn.Conv2d(1, 1, 1)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.conv(self.conv(x))
+def shared() -> nn.Module:
+    return Written(lambda net, x: net.conv(net.conv(x)), conv=nn.Conv2d(1, 1, 1))
 
 
-class Pooled(nn.Module):
-    """The sum of what `left` and `right` make of a convolution's output."""
-
-    def __init__(self, left: nn.Module, right: nn.Module) -> None:
-        super().__init__()
-        self.conv, self.left, self.right = nn.Conv2d(1, 1, 1), left, right
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = self.conv(x)
-        return self.left(x) + self.right(x)
+def pooled() -> nn.Module:
+    """The sum of what two pools make of a convolution's output."""
+    forward = lambda net, x: net.left(y := net.conv(x)) + net.right(y)  # noqa: E731
+    return Written(forward, conv=nn.Conv2d(1, 1, 1), left=nn.MaxPool2d(2), right=nn.MaxPool2d(2))
 
 
-class Offset(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv, self.offset = nn.Conv2d(1, 1, 1), nn.Parameter(torch.ones(8))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.conv(x) + self.offset
+def offset() -> nn.Module:
+    return Written(lambda net, x: net.conv(x) + net.offset, conv=nn.Conv2d(1, 1, 1), offset=nn.Parameter(torch.ones(8)))
 
 
 def pool(kernel: int | tuple[int, int], **options: int) -> nn.Module:
@@ -158,20 +142,11 @@ def pool(kernel: int | tuple[int, int], **options: int) -> nn.Module:
 
 
 UNQUANTIZABLE = [
-    (Shared, "a layer must run once an image: got conv; give each use its own layer"),
-    (
-        lambda: Pooled(nn.MaxPool2d(2), nn.MaxPool2d(2)),
-        r"summands .* quantized activation: got left \(MaxPool2d\); add",
-    ),
-    (Offset, r"summands .* quantized activation: got offset \(get_attr\)"),
-    (
-        lambda: Skip(1000),
-        r"branch must not be coarser .*: got steps over 2\^32 at conv_quantizer, .*; make the weights",
-    ),
-    (
-        lambda: Skip(50),
-        r"the image can't be rescaled to the step of a sum: got step 2\^-1 for 2\^-4 at x; put a convolution before",
-    ),
+    (shared, "a layer must run once an image: got conv"),
+    (pooled, r"summands .* quantized activation: got left \(MaxPool2d\)"),
+    (offset, r"summands .* quantized activation: got offset \(get_attr\)"),
+    (lambda: Skip(1000), r"branch must not be coarser .*: got steps over 2\^32 at conv_quantizer,"),
+    (lambda: Skip(50), r"the image can't be rescaled to the step of a sum: got step 2\^-1 for 2\^-4 at x"),
     (
         lambda: pool((2, 4)),
         r"average pooling must have square windows .*: got 1: AvgPool2d\(kernel_size=\(2, 4\).*use a kernel of 2",
@@ -207,7 +182,7 @@ def test_bits_out_of_range(options, message):
 
 
 def test_a_quantized_network_is_not_quantized_again():
-    with pytest.raises(RuleError, match="must be quantized once: got a quantizer at 'x_quantizer'; start from the"):
+    with pytest.raises(RuleError, match="must be quantized once: got a quantizer at 'x_quantizer'"):
         quantize(quantized(), [pixels()], INPUT_STEP)
     with pytest.raises(RuleError, match="must be quantized once"):
         quantize(trace(quantized()), [pixels()], INPUT_STEP)
@@ -216,5 +191,5 @@ def test_a_quantized_network_is_not_quantized_again():
 def test_values_that_are_not_finite():
     with pytest.raises(RuleError, match=r"values must be finite to be quantized: got (inf|nan)"):
         quantize(fuse(network()), [torch.full((1, 1, 8, 8), 3e38)], INPUT_STEP)
-    with pytest.raises(RuleError, match="images must be finite: got NaN or infinity; leave such images out"):
+    with pytest.raises(RuleError, match="images must be finite: got NaN or infinity"):
         quantize(fuse(network()), [torch.full((1, 1, 8, 8), math.inf)], INPUT_STEP)

@@ -6,9 +6,8 @@ from torch import nn
 from torch.testing import assert_close
 
 from privcirnet.errors import RuleError
-from privcirnet.models import mobilenetv2_cifar, resnet18_cifar
+from privcirnet.models import resnet18_cifar
 from privcirnet.nn.activations import Aespa2d, Square
-from privcirnet.nn.candidates import uniform_sizes
 from privcirnet.nn.circulant import block_size_of
 from privcirnet.nn.convert import circulant_
 from privcirnet.nn.fuse import fuse
@@ -98,21 +97,6 @@ def test_scales_move_into_depthwise_layers(plan):
     fused, x = fuse(model), 2 * torch.randn(8, 4, 5, 5, dtype=torch.float64)
     assert sum(isinstance(m, Square) for m in fused.modules()) == 3
     assert_close(fused(x), model(x), rtol=1e-9, atol=1e-9)
-
-
-def test_mobilenetv2_fuses_to_squares_with_depthwise_layers_as_they_are():
-    torch.manual_seed(0)
-    model = mobilenetv2_cifar(width=0.25, image_size=16, activation="aespa").double()
-    for _ in range(3):
-        model(torch.randn(8, 3, 16, 16, dtype=torch.float64))
-    sizes = uniform_sizes(model, 8)
-    blocks = {m.b for name, m in circulant_(model, sizes).eval().named_modules() if name.endswith("depthwise_act")}
-    assert {sizes[name] for name in sizes if name.endswith("depthwise")} == blocks == {1}
-    fused, x = fuse(model), torch.randn(2, 3, 16, 16, dtype=torch.float64)
-    assert sum(isinstance(m, Square) for m in fused.modules()) == 2 * 17 + 1
-    assert {name: block_size_of(fused.get_submodule(name)) for name in sizes} == sizes
-    expected = model(x)
-    assert_close(fused(x), expected, rtol=1e-7, atol=1e-7 * expected.abs().max().item())
 
 
 def test_a_square_that_is_added_and_read_by_something_else_is_refused():

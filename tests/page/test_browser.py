@@ -146,11 +146,9 @@ def test_errors_are_one_line_and_the_page_goes_on(shown):
     tab = shown.tab
     drop(tab, "notes.txt", b"no image")
     alert = tab.wait_for_selector("#error:not([hidden])").inner_text()
-    assert alert.startswith("notes.txt: an image file must be whole: got not an image; use a file of")
+    assert alert.startswith("notes.txt: an image file must be whole: got not an image")
     drop(tab, "large.png", (1 << 24) + 1)
-    tab.wait_for_selector(
-        "text=large.png: an image file must have at most 16 MiB: got 16.8 MB; make the picture smaller"
-    )
+    tab.wait_for_selector("text=large.png: an image file must have at most 16 MiB: got 16.8 MB")
 
     def leave(number):
         if number == 2:
@@ -158,7 +156,7 @@ def test_errors_are_one_line_and_the_page_goes_on(shown):
 
     shown.service.opened[-1].before = leave
     tab.locator("#tests button").first.click()
-    tab.wait_for_selector("text=a peer must stay: got a closed connection; connect again")
+    tab.wait_for_selector("text=a peer must stay: got a closed connection")
     assert tab.locator("[aria-current]").count() == 0
     tab.locator("#tests button").first.click()
     assert "The answer is" in done(tab)

@@ -22,20 +22,16 @@ def test_digits_are_inverted_and_photographs_are_not():
 
 
 def test_a_program_that_pictures_are_no_input_of_is_refused():
-    with pytest.raises(RuleError, match=r"a picture can become pixels from 0 up: got \[-8, 15\]; prepare images of"):
+    with pytest.raises(RuleError, match=r"a picture can become pixels from 0 up: got \[-8, 15\]"):
         preparation_for(subject_of(network()), "digits")
 
 
 def test_another_data_set_than_the_programs_is_refused():
     program = subject_of(samples.program())
-    with pytest.raises(
-        RuleError, match=r"there must be a class for each logit: got 3 for 10 logits; give the program's"
-    ):
+    with pytest.raises(RuleError, match="there must be a class for each logit: got 3 for 10 logits"):
         samples.content(classes=("a", "b", "c")).check(program)
     tests = TestImages(np.zeros((1, 3, 32, 32), np.uint8), [0])
-    with pytest.raises(
-        RuleError, match=r"size of the program's: got \(3, 32, 32\) for \(1, 8, 8\); .*data=, got data=d"
-    ):
+    with pytest.raises(RuleError, match=r"size of the program's: got \(3, 32, 32\) for \(1, 8, 8\)"):
         samples.content(tests=tests).check(program)
     samples.content(classes=(), tests=None).check(program)
     assert samples.content(classes=()).name(7) == "class 7"

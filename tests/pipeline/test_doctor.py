@@ -33,7 +33,7 @@ def test_missing_and_old_packages_are_told_with_a_remedy(required):
     assert found["nonesuch"].said == "missing, not >=1"
     assert found["nonesuch"].remedy == "pip install 'nonesuch>=1'"
     assert "highspy" not in found
-    with pytest.raises(RuleError, match=r"must work: got torch .* not >=900, nonesuch missing.*; pip install 'torch>="):
+    with pytest.raises(RuleError, match=r"must work: got torch .* not >=900, nonesuch missing"):
         command.check(found.values())
 
 
@@ -66,5 +66,5 @@ def test_without_an_installation(monkeypatch):
         raise metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(metadata, "requires", missing)
-    with pytest.raises(RuleError, match="says of itself: got no installation of privcirnet; pip install"):
+    with pytest.raises(RuleError, match="says of itself: got no installation of privcirnet"):
         list(doctor.packages())

@@ -19,57 +19,6 @@ from tests.he.networks import attention, bottleneck, network, random_image, reve
 
 IMAGES = np.stack([random_image(network(), seed) for seed in range(3)])
 LABELS = np.array([1, 2, 3])
-KEYS = {
-    "images",
-    "throttle",
-    "top1_float",
-    "top1_integer",
-    "top1_encrypted",
-    "logits_equal",
-    "argmax_equal",
-    "unit",
-    "wrong_nodes",
-    "logit_max_difference",
-    "logit_range",
-    "seconds_per_image",
-    "seconds_images",
-    "seconds_client",
-    "seconds_server",
-    "links",
-    "prepared",
-    "online",
-    "preparation",
-    "dropped",
-    "memory",
-    "revealed",
-    "refused",
-    "rounds",
-    "bytes_up",
-    "bytes_down",
-    "bytes_per_image",
-    "bytes_keys",
-    "seconds",
-    "seconds_setup",
-    "layers",
-    "predictions",
-}
-LAYER_KEYS = {
-    "name",
-    "kind",
-    "encoding",
-    "block_size",
-    "rotations",
-    "pmults",
-    "rotations_planned",
-    "pmults_planned",
-    "rounds",
-    "ciphertexts_up",
-    "ciphertexts_down",
-    "bytes_up",
-    "bytes_down",
-    "seconds_predicted",
-    "seconds",
-}
 
 
 def program() -> Program:
@@ -95,17 +44,11 @@ def test_integer_logits_are_the_interpreters():
 
 
 def test_every_step_of_the_protocol_is_right():
-    assert evaluation().wrong == [[], [], []]
-    assert summary()["logits_equal"] == 3
-    assert summary()["wrong_nodes"] == []
-
-
-def test_keys():
     found = summary()
-    assert found.keys() == KEYS
-    assert found["unit"] == UNIT
+    assert evaluation().wrong == [[], [], []]
+    assert (found["logits_equal"], found["wrong_nodes"], found["unit"]) == (3, [], UNIT)
+    assert (found["prepared"], found["online"], found["preparation"]) == (0, None, None)
     assert [layer["name"] for layer in found["layers"]] == ["features.0", "square", "second", "head"]
-    assert all(layer.keys() == LAYER_KEYS for layer in found["layers"])
 
 
 def test_without_a_profile_no_seconds_are_predicted():
@@ -132,10 +75,7 @@ def test_layers_are_described_by_their_plans():
             layer.block_size,
         )
         assert (found["rotations_planned"], found["pmults_planned"]) == (layer.rotations, layer.pmults)
-        assert (found["ciphertexts_up"], found["ciphertexts_down"]) == (
-            layer.ciphertexts_in,
-            layer.ciphertexts_out,
-        )
+        assert (found["ciphertexts_up"], found["ciphertexts_down"]) == (layer.ciphertexts_in, layer.ciphertexts_out)
         assert found["seconds_predicted"] == linear_cost(layer, COUNTED, LINKS["local"]).total
     square = layers[1]
     assert (square["kind"], square["encoding"], square["block_size"]) == ("square", "slots", 1)
@@ -161,11 +101,6 @@ def test_prepared_images_are_told_from_others(run):
     assert all(layer["rotations"] == layer["rotations_planned"] for layer in layers.values())
     assert all(layer["pmults"] == layer["pmults_planned"] for layer in layers.values())
     assert all(layer["bytes_up"] > 0 and layer["seconds"] > 0 for layer in layers.values())
-
-
-def test_an_image_without_preparation_says_so():
-    told = summary()
-    assert (told["prepared"], told["online"], told["preparation"]) == (0, None, None)
 
 
 def test_kinds_of_layers():
@@ -301,12 +236,6 @@ def test_a_tampered_weight_spectrum_is_found_where_it_is(name):
     assert order[min(order.index(wrong) for wrong in found["wrong_nodes"])] == name
 
 
-def test_right_spectra_change_nothing():
-    result = evaluate(program(), spectra(program()), IMAGES[:1], "cleartext")
-    assert result.wrong == [[]]
-    assert np.array_equal(result.integer, evaluation().integer[:1])
-
-
 def test_progress_is_called_for_each_exchange():
     steps = []
     found = evaluate(program(), {}, IMAGES[:2], "cleartext", steps.append)
@@ -325,7 +254,7 @@ def test_unsuitable_images():
         evaluate(program(), {}, IMAGES[:1, :, :4], "cleartext")
     with pytest.raises(RuleError, match="image"):
         evaluate(program(), {}, IMAGES[:1] + 100, "cleartext")
-    with pytest.raises(RuleError, match="there must be an image to evaluate: got 0; give one or more"):
+    with pytest.raises(RuleError, match="there must be an image to evaluate: got 0"):
         evaluate(program(), {}, IMAGES[:0], "cleartext")
 
 

@@ -153,19 +153,16 @@ def test_settings_are_checked_before_anything_runs(tmp_path):
         chain(tmp_path, "+stages.qat.recipe.epoch=3")
     with pytest.raises(RuleError, match="images must be at least 1: got 0"):
         chain(tmp_path, "stages.infer.images=0")
-    with pytest.raises(RuleError, match=r"stages must have known stages: got fintune; use some of train, search"):
+    with pytest.raises(RuleError, match="stages must have known stages: got fintune"):
         chain(tmp_path, "+stages.fintune.recipe.epochs=3")
-    with pytest.raises(RuleError, match=r"must have stages in order: got \['search', 'train'\]; use \['train', 'sea"):
+    with pytest.raises(RuleError, match=r"must have stages in order: got \['search', 'train'\]"):
         chain(tmp_path, "chain=[search,train]")
     with pytest.raises(RuleError, match=r"what is not there yet takes a plus: \+recipe.epochs=1"):
         chain(tmp_path, "recipe.epochs=1")
     for wrong, message in [
-        ("[train,train]", "stands in chain once: got train; give it a name of its own: train_more"),
+        ("[train,train]", "stands in chain once: got train"),
         ("[train,qat_more,replace]", "must have stages in order"),
-        (
-            "[train,more_qat]",
-            "chain must have known stages: got more_qat; use .*, or one more of a stage, as replace_m",
-        ),
+        ("[train,more_qat]", "chain must have known stages: got more_qat"),
         ("[]", "chain must have a stage"),
     ]:
         with pytest.raises(RuleError, match=message):
@@ -247,7 +244,7 @@ def test_a_root_is_for_one_ladder_and_the_scripts_it_started(tmp_path):
         script = subprocess.Popen(
             [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, pass_fds=(held,)
         )
-        with pytest.raises(RuleError, match=f"one ladder at a time: got {tmp_path}; wait"), ladder.alone(tmp_path):
+        with pytest.raises(RuleError, match=f"one ladder at a time: got {tmp_path}"), ladder.alone(tmp_path):
             pass
     script.stdout.readline()
     with pytest.raises(RuleError, match="one ladder at a time"), ladder.alone(tmp_path):

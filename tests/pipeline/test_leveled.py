@@ -13,12 +13,12 @@ from privcirnet.errors import RuleError
 from privcirnet.he.leveled.session import LeveledClient, LeveledServer
 from privcirnet.models import lola_digits
 from privcirnet.nn.activations import Square
-from privcirnet.nn.convert import circulant_
 from privcirnet.pipeline.leveled import evaluate_leveled, infer_leveled
 from privcirnet.pipeline.leveled_export import leveled_facts, leveled_program
 from privcirnet.report.reading import fit
 from privcirnet.report.records import Inference
 from privcirnet.service.client import ServiceClient
+from tests.page import samples
 from tests.service.running import catalogue, serving
 
 DATA = load("digits")
@@ -26,9 +26,7 @@ DATA = load("digits")
 
 @pytest.fixture(scope="module")
 def program():
-    torch.manual_seed(0)
-    network = circulant_(lola_digits(), {"fc1": 8}, pad=True)
-    return leveled_program(LeveledConfig(weight_bits=4, pixel_bits=3), network, DATA)
+    return samples.leveled()
 
 
 @pytest.fixture(scope="module")

@@ -1,17 +1,11 @@
 """Load on a server, by clients in processes of their own: what they see of an interactive program and of a leveled one."""
 
 import pytest
-import torch
 
 from privcirnet.artifact import write_leveled, write_program
-from privcirnet.config import LeveledConfig
-from privcirnet.data import load as load_data
 from privcirnet.errors import RuleError
 from privcirnet.he.leveled.session import LeveledServer
 from privcirnet.he.protocol.server import Server
-from privcirnet.models import lola_digits
-from privcirnet.nn.convert import circulant_
-from privcirnet.pipeline.leveled_export import leveled_program
 from privcirnet.pipeline.load import LoadTask, Sample, load, summary
 from tests.page import samples
 from tests.service.running import catalogue, serving
@@ -23,9 +17,7 @@ def asked(address, folder, leveled: bool) -> dict:
 
 def test_a_leveled_service_is_asked_by_its_own_clients(tmp_path):
     """Every class is the integer network's, exactly; a client of the other mode is refused in a line."""
-    torch.manual_seed(0)
-    network = circulant_(lola_digits(), {"fc1": 8}, pad=True)
-    program = leveled_program(LeveledConfig(weight_bits=4, pixel_bits=3), network, load_data("digits"))
+    program = samples.leveled()
     write_leveled(tmp_path / "program", program, {})
     with serving(catalogue(only=LeveledServer(program, "cleartext"))) as service:
         found = asked(service.address, tmp_path / "program", leveled=True)

@@ -123,7 +123,7 @@ def test_plans_are_for_this_network_alone(stored, found, run, tmp_path):
     torch.manual_seed(1)
     other = stages.begin(RecipeConfig(), QuantConfig(), ModelConfig(), DATA)
     write_checkpoint(tmp_path / "checkpoint.safetensors", checkpoint_of(other, "train"))
-    with pytest.raises(RuleError, match=r"a plan must be for this checkpoint: got .*; search again, or remove checkp"):
+    with pytest.raises(RuleError, match="a plan must be for this checkpoint: got"):
         stages.begin(dataclasses.replace(start, init=str(tmp_path)), QuantConfig(), ModelConfig(), DATA)
     with pytest.raises(
         RuleError, match=r"a plan must be for this model: got .*plan.json for model digits_resnet, used"
@@ -148,7 +148,7 @@ def test_rules_are_obeyed(found, run):
 @pytest.mark.parametrize("changes", [{"pinned": ["up:2"]}, {"equal": [["up*"]]}])
 def test_a_pattern_without_a_layer_is_refused_before_the_machine_is_measured(monkeypatch, run, changes):
     monkeypatch.setattr(search, "find_profile", lambda *_, **__: pytest.fail("measured"))
-    with pytest.raises(RuleError, match=r"a pattern must match a searched layer: got up.*; use some of "):
+    with pytest.raises(RuleError, match="a pattern must match a searched layer: got up"):
         search.search(config(run, **changes), DATA)
 
 
@@ -159,7 +159,7 @@ def test_a_network_that_explodes_is_refused_before_the_machine_is_measured(monke
         for parameter in start.model.parameters():
             parameter.mul_(1e20)
     write_checkpoint(tmp_path / "checkpoint.safetensors", checkpoint_of(start, "train"))
-    message = "trained before a search: got NaN or infinity for 128 of 128 training images, from .* on; train it longer"
+    message = "trained before a search: got NaN or infinity for 128 of 128 training images, from .* on"
     with pytest.raises(RuleError, match=message):
         search.search(config(tmp_path), DATA)
     search_weights = config(tmp_path, sensitivity="weights")
@@ -170,17 +170,14 @@ def test_a_network_that_explodes_is_refused_before_the_machine_is_measured(monke
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (
-            {"budget": 1.0, "fraction": 0.5},
-            "a budget is given once: got budget=1.0 fraction=0.5; leave all but one out",
-        ),
+        ({"budget": 1.0, "fraction": 0.5}, "a budget is given once: got budget=1.0 fraction=0.5"),
         ({"budget": 1.0, "uniform": 4}, "given once: got budget=1.0 uniform=4; leave all but one out, or at 0"),
         ({"fraction": 0.5, "uniform": 8}, "a budget is given once: got fraction=0.5 uniform=8"),
         ({"fraction": 1.5}, r"fraction must be in \[0, 1\]: got 1.5"),
-        ({"sensitivity": "hessian"}, "sensitivity must be a known one: got 'hessian'; use one of fisher, batch"),
+        ({"sensitivity": "hessian"}, "sensitivity must be a known one: got 'hessian'"),
         ({"solver": "gurobi"}, "solver must be a known one"),
         ({"traffic_mb": -1.0}, "must not be negative"),
-        ({"objective": "offline"}, "objective must be a known one: got 'offline'; use one of direct, online, prepared"),
+        ({"objective": "offline"}, "objective must be a known one: got 'offline'"),
         ({"online_s": -1.0}, "online_s and prepared_s must not be negative"),
     ],
 )
@@ -238,10 +235,13 @@ def test_composed_layers_are_in_the_plan(tmp_path, found):
     assert plan_composed(tmp_path / "plan.json") == ("conv2",)
 
 
-def test_plans_of_a_sweep_have_names_of_their_own():
-    assert search._in_ms([1.2, 0.45]) == ["1200", "450"]
-    assert search._in_ms([4.52e-4, 4.5e-4, 4.5e-4]) == ["0.452", "0.450", "0.450"]
-    assert search._in_ms([]) == []
+@pytest.mark.parametrize(
+    ("budgets", "names"), [([1.2, 0.45], ["1200", "450"]), ([4.52e-4, 4.5e-4], ["0.452", "0.450"]), ([], [])]
+)
+def test_plans_of_a_sweep_have_names_of_their_own(stored, tmp_path, budgets, names):
+    result = dataclasses.replace(stored.result, front=[(budget, stored.result.solution) for budget in budgets])
+    search.write(dataclasses.replace(stored, result=result), tmp_path)
+    assert {path.name for path in (tmp_path / "plans").glob("*")} == {f"{name}ms.json" for name in names}
 
 
 def test_every_plan_of_a_sweep_has_the_block_sizes_of_its_budget(stored, tmp_path) -> None:

@@ -3,7 +3,6 @@
 import io
 import sys
 
-import pytest
 from rich.console import Console
 
 from privcirnet.commands.report import main
@@ -28,18 +27,6 @@ def test_script_writes_the_page(root, monkeypatch, capsys):
     assert (root / "report.html").read_text(encoding="utf-8") == build_page(load_runs(root))
     assert capsys.readouterr().out.rstrip().endswith(str(root / "report.html"))
     assert sorted(p.name for p in root.iterdir()) == sorted([*RECORDS, "report.html"])
-
-
-def test_script_says_what_is_wrong_on_one_line(root, monkeypatch, capsys):
-    (root / "infer" / "summary.json").unlink()
-    monkeypatch.setattr(sys, "argv", ["report.py", str(root)])
-    with pytest.raises(SystemExit) as stopped:
-        main()
-    assert stopped.value.code == 2
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert captured.err.count("\n") == 1
-    assert "run `python infer.py root=" in captured.err
 
 
 def test_the_closing_line_says_what_a_prepared_image_took(tmp_path) -> None:

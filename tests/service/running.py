@@ -9,14 +9,19 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
+from privcirnet.he.encodings.integer import Values
 from privcirnet.he.protocol.server import Server
+from privcirnet.he.protocol.session import run
 from privcirnet.service.access import PLAIN_SERVER
 from privcirnet.service.books import Books
+from privcirnet.service.client import ServiceClient
 from privcirnet.service.limits import ServiceLimits
 from privcirnet.service.log import Log
 from privcirnet.service.programs import Catalogue, Offer
+from privcirnet.service.refusals import Lost
 from privcirnet.service.server import Service
 from tests.conftest import ROOT
+from tests.he.networks import network, random_image
 
 
 def until(condition, seconds=10.0):
@@ -27,6 +32,15 @@ def until(condition, seconds=10.0):
         time.sleep(0.01)
 
 
+def reopened(remote: ServiceClient) -> bool:
+    """Whether the server is there again."""
+    try:
+        remote.reopen()
+    except Lost:
+        return False
+    return True
+
+
 class Lines(list):
     """JSON lines of a log."""
 
@@ -34,14 +48,33 @@ class Lines(list):
         return [found for line in self if (found := json.loads(line))["event"] == event]
 
 
+STANDING = """
+import sys
+from pathlib import Path
+from privcirnet.he.protocol.materials import Materials
+from privcirnet.he.protocol.server import Server
+from privcirnet.service.books import Books
+from privcirnet.service.server import Service
+from privcirnet.service.store import KeyStore
+from tests.he.networks import network
+from tests.service.running import catalogue
+
+folder, port = Path(sys.argv[1]), int(sys.argv[2])
+books = Books(store=KeyStore(folder=folder / "keys"), materials=Materials(folder / "server"))
+service = Service(catalogue(only=Server(network(), "cleartext")), ("127.0.0.1", port), books=books)
+print(service.address[1], flush=True)
+service.run()
+"""
+
+
 @contextmanager
-def started(program: str, folder: Path, port: int = 0) -> Generator[tuple[int, subprocess.Popen[str]]]:
+def started(folder: Path, port: int = 0, program: str = STANDING) -> Generator[tuple[int, subprocess.Popen[str]]]:
     """A server in a process of its own, killed at the end: (the port that it prints, the process).
 
     Args:
-        program: Python, with the folder and the port as arguments.
         folder: of what it keeps.
         port: to listen at; 0: a free one.
+        program: Python, with the folder and the port as arguments.
     """
     command = [sys.executable, "-c", program, str(folder), str(port)]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
@@ -49,6 +82,18 @@ def started(program: str, folder: Path, port: int = 0) -> Generator[tuple[int, s
             yield int(process.stdout.readline()), process
         finally:
             process.kill()
+
+
+def ask(service: Service, image: Values | None = None, **given) -> Values:
+    """A client comes, asks for one image and goes; returns its logits.
+
+    Args:
+        service: of tests.he.networks.network, or of what the image is for.
+        image: None: a random one.
+        given: to the client besides.
+    """
+    with ServiceClient(service.address, "cleartext", **given) as remote:
+        return run(remote.client, remote, random_image(network()) if image is None else image)[0]
 
 
 def catalogue(**servers: Server) -> Catalogue:

@@ -10,14 +10,13 @@ import pytest
 
 from privcirnet.errors import RuleError
 from privcirnet.he.protocol.server import Server
-from privcirnet.he.protocol.session import run
 from privcirnet.service.access import ClientAccess, ServerAccess
 from privcirnet.service.certificates import make_trial
 from privcirnet.service.client import ServiceClient
 from privcirnet.service.refusals import Lost, Refused
 from privcirnet.service.server import Reloaded
 from tests.he.networks import network, random_image
-from tests.service.running import catalogue, serving, until
+from tests.service.running import ask, catalogue, serving, until
 
 IMAGE = random_image(network())
 
@@ -50,8 +49,7 @@ def tokens(trial, tmp_path_factory):
 def test_a_known_client_is_served_under_its_name(kind, name, request):
     server, client, _ = request.getfixturevalue(kind)
     with serving(Server(network(), "cleartext"), access=ServerAccess.of(server)) as service:
-        with ServiceClient(service.address, "cleartext", access=ClientAccess.of(client)) as remote:
-            run(remote.client, remote, IMAGE)
+        ask(service, access=ClientAccess.of(client))
     assert [line["client"] for line in service.audited.of("image")] == [name]
 
 
@@ -63,8 +61,7 @@ def test_certificates_are_renewed_without_a_restart(trial, tmp_path):
     offered = catalogue(only=Server(network(), "cleartext"))
 
     def connect(which):
-        with ServiceClient(service.address, "cleartext", access=access[which]) as remote:
-            run(remote.client, remote, IMAGE)
+        ask(service, access=access[which])
 
     reload = lambda before: Reloaded(before, ServerAccess.of(folder))  # noqa: E731
     with serving(offered, access=ServerAccess.of(folder), reload=reload) as service:
@@ -96,8 +93,7 @@ def test_a_certificate_of_another_authority_gets_nothing_but_an_end(trial):
         with pytest.raises(Lost):
             ServiceClient(service.address, "cleartext", access=ClientAccess.of(mixed))
         assert not service.lines
-        with ServiceClient(service.address, "cleartext", access=ClientAccess.of(client)) as remote:
-            run(remote.client, remote, IMAGE)
+        ask(service, access=ClientAccess.of(client))
 
 
 def test_a_server_of_another_authority_is_not_talked_to(trial):

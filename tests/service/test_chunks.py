@@ -53,7 +53,7 @@ def test_a_body_comes_back_whole(size):
 @pytest.mark.parametrize(
     ("chunks", "match"),
     [
-        ([(CHUNK, False), (1, True)], f"at most {CHUNK} bytes here: got {CHUNK + 1} bytes;"),
+        ([(CHUNK, False), (1, True)], f"at most {CHUNK} bytes here: got {CHUNK + 1} bytes"),
         ([(CHUNK, False), (CHUNK, False)], f"got {2 * CHUNK} bytes and more"),
         ([(1, False)], "a chunk must have 1048576 bytes, the last one fewer: got 1 bytes"),
         ([(0, False)], "got 0 bytes"),

@@ -14,7 +14,7 @@ from privcirnet.service.client import ServiceClient
 from privcirnet.service.limits import ServiceLimits
 from privcirnet.service.refusals import Refused
 from tests.he.networks import network, random_image
-from tests.service.running import serving, until
+from tests.service.running import ask, serving, until
 from tests.service.strangers import Stream, channel
 
 IMAGE = random_image(network())
@@ -27,16 +27,11 @@ def hasty(monkeypatch):
         monkeypatch.setattr(module, "HANDSHAKE_S", 0.3)
 
 
-def served(service):
-    with ServiceClient(service.address, "cleartext") as remote:
-        run(remote.client, remote, IMAGE)
-
-
 def test_a_connection_that_never_shakes_hands_is_closed(hasty):
     with serving(Server(network(), "cleartext")) as service:
         with socket.create_connection(service.address) as bare:
             bare.settimeout(10)
-            served(service)
+            ask(service)
             while bare.recv(1 << 16):  # the server's settings, then its end
                 pass
 
@@ -45,7 +40,7 @@ def test_a_connection_that_never_shakes_hands_is_closed(hasty):
 def test_a_call_that_says_nothing_takes_no_place_and_ends(hasty, name):
     with serving(Server(network(), "cleartext"), ServiceLimits(sessions=1)) as service, channel(service) as through:
         silent = [Stream(through, name) for _ in range(5)]
-        served(service)
+        ask(service)
         for stream in silent:
             with pytest.raises(grpc.RpcError) as ended:
                 stream.call.result() if name == "RegisterKeys" else next(stream.call)
@@ -60,7 +55,7 @@ def test_keys_that_are_announced_and_never_come(hasty):
             stream = Stream(through, "RegisterKeys")
             stream.send(messages.KeysUpload(program=messages.Program(), id=bytes(32)))
             until(lambda: service.books.store.size)
-            served(service)
+            ask(service)
             with pytest.raises(grpc.RpcError) as ended:
                 stream.call.result()
             assert ended.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
@@ -76,7 +71,7 @@ def test_a_client_that_goes_silent_in_an_image():
             until(lambda: not service.sessions)
             with pytest.raises(Refused, match=r"the next message must be in time: got none in 0\.3 s"):
                 remote.handle(b"")
-        served(service)
+        ask(service)
 
 
 def test_half_a_message_is_not_waited_for():
@@ -88,7 +83,7 @@ def test_half_a_message_is_not_waited_for():
             with pytest.raises(grpc.RpcError):
                 stream.call.result()
             stream.close()
-        served(service)
+        ask(service)
 
 
 def test_a_session_has_a_greatest_age():
@@ -98,7 +93,7 @@ def test_a_session_has_a_greatest_age():
             with pytest.raises(Refused, match=r"a session's end must be in time: got none in 0\.5 s"):
                 any(run(remote.client, remote, IMAGE)[0] is None for _ in range(1000))
         until(lambda: not service.sessions)
-        served(service)
+        ask(service)
 
 
 def test_a_client_that_takes_nothing(monkeypatch):

@@ -28,7 +28,7 @@ from privcirnet.service.refusals import Lost, Refused
 from privcirnet.service.store import KeyStore, StoreLimits
 from tests.conftest import ROOT
 from tests.he.networks import network, random_image, residual_of_the_image
-from tests.service.running import serving, started, until
+from tests.service.running import reopened, serving, started, until
 from tests.service.strangers import Stream, channel
 
 IMAGE, OTHER = random_image(network()), random_image(network(), 1)
@@ -102,17 +102,7 @@ def test_a_killed_client(monkeypatch):
 @pytest.mark.slow
 def test_a_killed_server(tmp_path):
     """A client notices at once; the keys are found after a restart, and the image begins again with fresh masks."""
-    program = (
-        "import sys; from pathlib import Path; from privcirnet.he.protocol.server import Server\n"
-        "from privcirnet.service.books import Books; from privcirnet.service.server import Service\n"
-        "from privcirnet.service.store import KeyStore; from tests.he.networks import network\n"
-        "from tests.service.running import catalogue\n"
-        "books = Books(store=KeyStore(folder=Path(sys.argv[1])))\n"
-        "service = Service(catalogue(only=Server(network(), 'cleartext')), ('127.0.0.1', int(sys.argv[2])), books=books)\n"
-        "print(service.address[1], flush=True); service.run()"
-    )
-
-    with started(program, tmp_path) as (port, _):
+    with started(tmp_path) as (port, _):
         remote = ServiceClient(("127.0.0.1", port), "cleartext")
         _, sent = begun(remote)
     with remote:
@@ -120,18 +110,10 @@ def test_a_killed_server(tmp_path):
         with pytest.raises(Lost):
             remote.handle(sent[-1])
         assert time.monotonic() - began < 5
-        with started(program, tmp_path, port):
+        with started(tmp_path, port):
             remote._upload = lambda: pytest.fail("the keys are there")
             until(lambda: reopened(remote), 20)
             assert right(run(remote.client, remote, OTHER)[0])
-
-
-def reopened(remote) -> bool:
-    try:
-        remote.reopen()
-    except Lost:
-        return False
-    return True
 
 
 def test_a_dropped_message(monkeypatch):

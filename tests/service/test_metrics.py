@@ -6,17 +6,14 @@ import pytest
 
 from privcirnet.errors import RuleError
 from privcirnet.he.protocol.server import Server
-from privcirnet.he.protocol.session import run
-from privcirnet.service.client import ServiceClient
 from tests.he.networks import network, random_image
-from tests.service.running import serving, until
+from tests.service.running import ask, serving, until
 
 
 def test_what_prometheus_reads():
     with serving(Server(network(), "cleartext")) as service:
         listening = service.books.metrics.listen("127.0.0.1", 0)
-        with ServiceClient(service.address, "cleartext") as remote:
-            run(remote.client, remote, random_image(network()))
+        ask(service, random_image(network()))
         until(lambda: not service.sessions)
         with urllib.request.urlopen(f"http://127.0.0.1:{listening.port}/metrics", timeout=5) as page:
             text = page.read().decode()

@@ -23,7 +23,7 @@ from privcirnet.service.refusals import Refused
 from privcirnet.service.server import Reloaded, Service
 from tests.he.networks import network, random_image, residual_of_the_image
 from tests.he.parties import seeded
-from tests.service.running import catalogue, serving, until
+from tests.service.running import ask, catalogue, serving, until
 
 IMAGE = random_image(network())
 
@@ -119,12 +119,7 @@ def test_sessions_take_turns(monkeypatch):
 
     monkeypatch.setattr(Session, "handle", watched)
     with serving(Server(network(), "cleartext")) as service:
-
-        def ask():
-            with ServiceClient(service.address, "cleartext") as remote:
-                run(remote.client, remote, IMAGE)
-
-        threads = [threading.Thread(target=ask) for _ in range(3)]
+        threads = [threading.Thread(target=ask, args=(service,)) for _ in range(3)]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -136,13 +131,12 @@ def test_sessions_take_turns(monkeypatch):
 def test_a_client_too_many_is_told_when_to_come_again():
     with serving(Server(network(), "cleartext"), ServiceLimits(sessions=1)) as service:
         with ServiceClient(service.address, "cleartext"):
-            rule = r"a server has at most 1 sessions at once: got one more; come again in \d+ s"
+            rule = "a server has at most 1 sessions at once: got one more"
             with pytest.raises(Refused, match=rule) as refused:
                 ServiceClient(service.address, "cleartext")
             assert refused.value.retry_after_s > 0
         until(lambda: not service.sessions)
-        with ServiceClient(service.address, "cleartext") as remote:
-            run(remote.client, remote, IMAGE)
+        ask(service)
 
 
 def test_the_servers_refusal_reaches_the_client():
@@ -169,27 +163,25 @@ def test_a_bug_says_nothing_of_itself_to_the_client(monkeypatch):
     with serving(Server(network(), "cleartext")) as service, ServiceClient(service.address, "cleartext") as remote:
         with monkeypatch.context() as patch:
             patch.setattr(Session, "handle", broken)
-            words = r"^the server at \S+ refused: a server must not fail: got it did; ask whoever"
+            words = r"^the server at \S+ refused: a server must not fail: got it did"
             with pytest.raises(Refused, match=words):
                 run(remote.client, remote, IMAGE)
         assert "secret weight 3" in service.lines.of("the server failed")[0]["why"]
-        with ServiceClient(service.address, "cleartext") as again:
-            run(again.client, again, IMAGE)
+        ask(service)
 
 
 def test_the_servers_shares_reach_only_a_function_of_its_own_process():
     seen = []
     with serving(Server(network(), "cleartext"), finished=seen.append) as service:
-        with ServiceClient(service.address, "cleartext") as remote:
-            run(remote.client, remote, IMAGE)
-            until(lambda: len(seen) == 1)
+        ask(service)
+        until(lambda: len(seen) == 1)
     assert isinstance(seen[0], Session)
 
 
 def test_several_programs_by_name_and_version():
     offered = catalogue(a=Server(network(), "cleartext"), b=Server(residual_of_the_image(), "cleartext"))
     with serving(offered) as service:
-        with pytest.raises(RuleError, match="a client must name a program of its server: got ''; it has 'a', 'b'"):
+        with pytest.raises(RuleError, match="a client must name a program of its server: got ''"):
             ServiceClient(service.address, "cleartext")
         for name, program in {"a": network(), "b": residual_of_the_image()}.items():
             with ServiceClient(service.address, "cleartext", program=name) as remote:
@@ -220,8 +212,7 @@ def test_a_reload_that_fails_changes_nothing():
     with serving(Server(network(), "cleartext"), reload=broken) as service:
         service.reload()
         until(lambda: service.lines.of("nothing is reloaded"))
-        with ServiceClient(service.address, "cleartext") as remote:
-            run(remote.client, remote, IMAGE)
+        ask(service)
 
 
 def test_who_is_idle_when_a_service_stops_is_told_to_come_again():
@@ -264,7 +255,7 @@ def test_a_service_is_made_where_a_loop_runs_already():
 
 def test_nobody_listens():
     with serving(Server(network(), "cleartext")) as service:
-        words = f"able to listen at its address: got 127.0.0.1:{service.address[1]}: Address already in use; choose"
+        words = f"able to listen at its address: got 127.0.0.1:{service.address[1]}: Address already in use"
         with pytest.raises(RuleError, match=words):
             Service(catalogue(only=Server(network(), "cleartext")), service.address)
     words = f"a server must listen at its address: got the server at 127.0.0.1:{service.address[1]}: .*refused"

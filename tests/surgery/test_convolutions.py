@@ -1,7 +1,6 @@
 """Convolutions that are not square, and padding with a map's own values: exact, trained, circulant, refused."""
 
 import copy
-import itertools
 
 import pytest
 import torch
@@ -14,7 +13,7 @@ from privcirnet.nn.convert import circulant_
 from privcirnet.nn.fuse import fuse
 from privcirnet.surgery import polynomial_
 from privcirnet.surgery.changes import ONE_MORE
-from privcirnet.surgery.pads import _runs
+from tests.nn.networks import Written
 
 
 def images() -> Tensor:
@@ -89,16 +88,9 @@ def test_nothing_changes_where_something_is_refused():
 
 @pytest.mark.parametrize("name", ["two strides", "reflected"])
 def test_one_convolution_in_two_places_is_refused(name):
-    class Twice(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.conv = nn.Conv2d(4, 4, 3, **OPTIONS[name])
-
-        def forward(self, x: Tensor) -> Tensor:
-            return self.conv(self.conv(x))
-
+    twice = Written(lambda net, x: net.conv(net.conv(x)), conv=nn.Conv2d(4, 4, 3, **OPTIONS[name]))
     with pytest.raises(RuleError, match=r"got conv \(Conv2d\), conv \(Conv2d\); give each use .* its own module"):
-        polynomial_(Twice().double(), images())
+        polynomial_(twice.double(), images())
 
 
 @pytest.mark.parametrize("pad", [nn.ZeroPad2d(1), nn.ConstantPad2d(1, 0.5)])
@@ -107,26 +99,10 @@ def test_pads_of_constants_are_refused(pad):
         polynomial_(nn.Sequential(nn.Conv2d(4, 4, 1), pad, nn.Conv2d(4, 4, 3)), images().float())
 
 
-@pytest.mark.parametrize("places", [[0], [0, 0, 1, 2, 2], [3, 0, 1, 2, 3, 0], [2, 1, 0, 1, 2, 1]])
-def test_runs_are_the_places(places):
-    runs = _runs(places)
-    assert [place for run in runs for place in run] == places
-    assert all(len({b - a for a, b in itertools.pairwise(run)}) < 2 for run in runs)
-
-
 def test_what_others_read_too_is_not_scaled():
-    class Read(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.conv, self.act = nn.Conv2d(4, 4, 3, **OPTIONS["two strides"]), nn.ReLU()
-            self.last = nn.Conv2d(4, 4, 1)
-
-        def forward(self, x: Tensor) -> Tensor:
-            x = self.conv(x)
-            return self.last(self.act(x)) + x
-
     torch.manual_seed(0)
-    model = Read().double()
+    layers = {"conv": nn.Conv2d(4, 4, 3, **OPTIONS["two strides"]), "act": nn.ReLU(), "last": nn.Conv2d(4, 4, 1)}
+    model = Written(lambda net, x: net.last(net.act(y := net.conv(x))) + y, **layers).double()
     changes = polynomial_(model, images())
     assert [change.path for change in changes if change.effect == ONE_MORE] == ["act"]
     model.train()(images())

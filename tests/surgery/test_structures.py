@@ -21,19 +21,7 @@ from privcirnet.nn.norm import TokenBatchNorm
 from privcirnet.nn.tokens import HeadProduct, Tokens
 from privcirnet.surgery import polynomial_
 from privcirnet.surgery.changes import ONE_MORE
-
-
-class Written(nn.Module):
-    """A network whose forward is given."""
-
-    def __init__(self, forward, **children: nn.Module | nn.Parameter) -> None:
-        super().__init__()
-        for name, child in children.items():
-            setattr(self, name, child)
-        self.written = forward
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.written(self, x)
+from tests.nn.networks import Written
 
 
 def tokens(net: Written, x: Tensor) -> Tensor:
