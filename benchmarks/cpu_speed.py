@@ -57,7 +57,7 @@ def images_per_second(name: str, activation: str, keep: bool, mixed: bool, repet
     slow = SlowConvolutions(model) if mixed else None
     trained = _BATCH / _seconds(step, repetitions)
     if slow:
-        slow.restore()
+        slow.detach()
     model.eval()
     return trained, _EVALUATED / _seconds(evaluate, repetitions)
 

@@ -9,6 +9,7 @@ from torch import nn
 from privcirnet.api.progress import bars
 from privcirnet.api.settings import arguments_named, known_settings
 from privcirnet.config import RecipeConfig
+from privcirnet.config.recipe import FIT
 from privcirnet.data.own import OwnImages, Pairs
 from privcirnet.errors import RuleError
 from privcirnet.nn.checks import check_finite, check_module, logits_of_one
@@ -17,14 +18,6 @@ from privcirnet.training import loop
 from privcirnet.training.restoring import restored_on_failure
 from privcirnet.training.taught import teaching
 
-DEFAULTS: dict[str, Any] = {
-    "epochs": 10,
-    "learning_rate": 1e-3,
-    "weight_decay": 0.01,
-    "clip_gradient": 1.0,
-    "label_smoothing": 0.0,
-}
-"""Settings that are not the default of :class:`~privcirnet.config.RecipeConfig`: weights are usually there already."""
 DISTILLATION = 0.5
 """Weight of a teacher's soft labels, where nothing else is asked for."""
 _OF_STAGES = (
@@ -39,7 +32,6 @@ _OF_STAGES = (
     "teacher",
     "teach_once",
     "imitate",
-    "imitation",
     "original",
 )
 """Settings of train.py alone."""
@@ -104,4 +96,4 @@ def _recipe(settings: dict[str, Any], teacher: nn.Module | None) -> RecipeConfig
     if teacher is None and settings.get("distillation"):
         raise RuleError("distillation needs a teacher", got="none", remedy="give teacher=, or leave distillation out")
     taught: dict[str, Any] = {"distillation": DISTILLATION} if teacher else {}
-    return RecipeConfig(**{**DEFAULTS, **taught, **own})
+    return RecipeConfig(**{**FIT, **taught, **own})

@@ -1,18 +1,29 @@
 """The schema of configs/recipe: how a stage trains."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from privcirnet.config.rules import check, check_name
 
 PROJECTIONS = ("fisher", "frobenius", "random")
 STAGES = ("train", "finetune", "replace", "qat")
 OPTIMIZERS = ("adamw", "sgd", "muon")
-COMPILE_BACKENDS = ("inductor", "cudagraphs", "aot_eager", "eager")
+FIT: dict[str, Any] = {
+    "epochs": 10,
+    "learning_rate": 1e-3,
+    "weight_decay": 0.01,
+    "clip_gradient": 1.0,
+    "label_smoothing": 0.0,
+}
+"""What :func:`privcirnet.fit` has instead of the defaults below, since weights are usually there already."""
 
 
 @dataclass
 class RecipeConfig:
-    """The training of one stage."""
+    """The training of one stage.
+
+    Every default stands here once: configs/recipe and configs/experiment name only what differs.
+    """
 
     stage: str = "train"
     """train (dense), finetune (circulant), replace (activations, norms: by model.arguments) or qat."""
@@ -62,8 +73,6 @@ class RecipeConfig:
     """mirror half of the images, drawn at random."""
     erase: float = 0.0
     """share of images with a random rectangle erased."""
-    smallest_image: float = 0.0
-    """share of the images' side in the first epoch, growing to 1; 0 for whole images. For convolutional networks."""
     patches: float = 0.0
     """share of an image's patches that a transformer sees in the first three quarters of the epochs; 0 for all."""
     rand_augment: int = 0
@@ -84,18 +93,12 @@ class RecipeConfig:
     """images with channels innermost: faster convolutions on many machines."""
     compile: bool = False
     """compile training steps (torch.compile): the first is slow, the others are faster; needs a C++ compiler."""
-    compile_backend: str = "inductor"
-    """of torch.compile; aot_eager and eager only trace, and need no compiler."""
     tails: float = 0.0
     """weight of the penalty on images whose values before a square are far above the usual; 0 for none."""
-    tail_limit: float = 6.0
-    """largest usual value, in root mean squares of the batch."""
     imitate: str = ""
     """blocks that imitate those of the original, as a pattern of module names: 'blocks.*'; empty for none."""
     original: str = ""
     """run directory of the network that is imitated; empty: recipe.init, which has the old operations."""
-    imitation: float = 1.0
-    """weight of their distance."""
     label_smoothing: float = 0.05
     """in [0, 1)."""
     distillation: float = 0.0
@@ -108,8 +111,6 @@ class RecipeConfig:
         check_name("recipe.projection", self.projection, PROJECTIONS)
         check(self.damping >= 0, "recipe.damping must not be negative", self.damping, "use 1")
         check(self.tails >= 0, "recipe.tails must not be negative", self.tails, "use 0.1")
-        check(self.tail_limit > 0, "recipe.tail_limit must be positive", self.tail_limit, "use 6")
-        check(self.imitation >= 0, "recipe.imitation must not be negative", self.imitation, "use 1")
         imitates, both = bool(self.imitate), f"imitate={self.imitate} compile={self.compile}"
         check(not (imitates and self.compile), "an imitation is not compiled", both, "leave one out")
         check(not imitates or bool(self.init), "recipe.imitate needs recipe.init", "none", "give a run directory")
@@ -119,7 +120,6 @@ class RecipeConfig:
         check(self.batch_size >= 2, "recipe.batch_size must be at least 2", self.batch_size, "use 64")
         check_name("recipe.optimizer", self.optimizer, OPTIMIZERS)
         check(self.learning_rate > 0, "recipe.learning_rate must be positive", self.learning_rate, "use 3e-3")
-        check_name("recipe.compile_backend", self.compile_backend, COMPILE_BACKENDS)
         self.amp = str(self.amp).lower()
         check(self.amp in ("true", "false", "auto"), "recipe.amp must be true, false or auto", self.amp, "use auto")
         in_range = 0 <= self.label_smoothing < 1 and 0 <= self.distillation <= 1
@@ -138,17 +138,12 @@ class RecipeConfig:
         check(0 <= smallest <= 1, "recipe.crop_scale must be a share of the area", smallest, "use 0.08, or 0 for none")
         both = f"crop_scale={smallest} crop_padding={padding}"
         check(not (smallest and padding), "a recipe has one kind of random crop", both, "leave one out")
-        share, taught = self.smallest_image, self.distillation
-        check(0 <= share <= 1, "recipe.smallest_image must be a share of the side", share, "use 0.5, or 0 for none")
-        both = f"smallest_image={share} distillation={taught}"
-        check(not (share and taught), "a teacher needs whole images", both, "leave one out")
-        patches, both = self.patches, f"patches={self.patches} smallest_image={share}"
+        patches = self.patches
         check(0 <= patches <= 1, "recipe.patches must be a share of the patches", patches, "use 0.5, or 0 for all")
-        check(not (patches and share), "a network is made quicker in one way", both, "leave one out")
         mixes, both = max(self.mixup, self.cutmix), f"teach_once=true mixup={self.mixup} cutmix={self.cutmix}"
         check(not (self.teach_once and mixes), "mixed images have no labels of their own", both, "leave one out")
-        useless = self.stage == "train" and self.teacher and not taught
-        check(not useless, "a recipe.teacher needs recipe.distillation", taught, "use 0.5, or leave the teacher out")
+        useless, remedy = self.stage == "train" and self.teacher, "use 0.5, or leave the teacher out"
+        check(not useless or self.distillation, "a recipe.teacher needs recipe.distillation", 0, remedy)
         check(not self.soup or self.stage == "replace", "recipe.soup is of recipe=replace", self.stage, "leave it out")
         started = self.stage == "train" or bool(self.init)
         check(started, "a later stage needs recipe.init", "none", "give a run directory")

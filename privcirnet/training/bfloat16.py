@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, autocast, nn
 
 from privcirnet.nn.plain import with_plain_weights
+from privcirnet.training.callbacks import Callback
 
 _STEPS = 3
 """Number of steps of each kind that are measured."""
@@ -41,15 +42,15 @@ def is_faster(model: nn.Module, loss: Callable[[nn.Module, bool], Tensor]) -> bo
                 times.append(time.perf_counter() - started)
             seconds[mixed] = min(times[1:])
             if slow:
-                slow.restore()
+                slow.detach()
     return seconds[True] < seconds[False]
 
 
-class SlowConvolutions:
+class SlowConvolutions(Callback):
     """The convolutions of a network that compute in float32 under automatic mixed precision; none but on a CPU.
 
     Args:
-        model: changed in place until :meth:`restore`; results outside of mixed precision are the same.
+        model: changed in place until :meth:`detach`; results outside of mixed precision are the same.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -60,7 +61,7 @@ class SlowConvolutions:
             # An instance attribute hides the class's method; nothing else of a Conv2d runs inside autocast.
             module.__dict__["_conv_forward"] = partial(_in_float32, module)
 
-    def restore(self) -> None:
+    def detach(self) -> None:
         """Give the convolutions their own method back."""
         for module in self._modules:
             module.__dict__.pop("_conv_forward", None)

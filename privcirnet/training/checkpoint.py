@@ -18,7 +18,13 @@ PLACES = frozenset({"root", "out", "device", "evaluate", "resume", "tensorboard"
 MAY_CHANGE = frozenset({"recipe.learning_rate", "recipe.min_learning_rate", "recipe.clip_gradient", "recipe.plan"})
 """Settings that may change when an interrupted run is resumed: those that rescue a run whose loss became NaN, and where
 its plan is, whose block sizes are compared instead."""
-
+FORMER = {
+    "recipe.tail_limit": 6.0,
+    "recipe.imitation": 1.0,
+    "recipe.smallest_image": 0.0,
+    "recipe.compile_backend": "inductor",
+}
+"""Settings that earlier versions recorded, with what is left of them: a constant, or nothing."""
 PREPARED = frozenset({"block_sizes"})
 """Settings that a run knows only once its network is prepared."""
 
@@ -121,7 +127,7 @@ def comparable(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {
         name: value.removeprefix(root) if isinstance(value, str) else value
         for name, value in settings.items()
-        if name not in PLACES
+        if name not in PLACES and (name not in FORMER or value != FORMER[name])
     }
 
 

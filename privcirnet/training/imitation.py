@@ -23,7 +23,7 @@ Departures: the logarithm, the peaks, and that far positions are put back.
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from fnmatch import fnmatchcase
 
 import torch
@@ -31,6 +31,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from privcirnet.errors import RuleError
+from privcirnet.training.callbacks import Callback
 
 PEAKS = 0.3
 """Weight of an image's farthest position."""
@@ -38,7 +39,7 @@ NEAR, FAR = 1.0, 10.0
 """Largest d with which a position goes on as it is, in the first and in the last epoch."""
 
 
-class Imitation:
+class Imitation(Callback):
     """An observer that compares the blocks of a network with those of the original.
 
     Args:
@@ -64,13 +65,14 @@ class Imitation:
         self._handles = [others[name].register_forward_hook(self._remembering(name)) for name in self._names]
         self._handles += self._compared(model)
 
-    def begin(self, epoch: int) -> None:
+    def epoch(self, number: int) -> AbstractContextManager[object]:
         """Set the limit of an epoch.
 
         Args:
-            epoch: from 0.
+            number: from 0.
         """
-        self.limit = NEAR * (FAR / NEAR) ** (epoch / max(self._epochs - 1, 1))
+        self.limit = NEAR * (FAR / NEAR) ** (number / max(self._epochs - 1, 1))
+        return nullcontext()
 
     def show(self, images: Tensor) -> None:
         """Run the original on the images that the network sees next.

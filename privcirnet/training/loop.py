@@ -5,8 +5,8 @@ Under torchrun every process runs it, with the same arguments (:mod:`privcirnet.
 
 import math
 import time
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -21,7 +21,7 @@ from privcirnet.nn.learned import fix_steps_, follow_learned_steps_
 from privcirnet.training.accuracy import accuracy
 from privcirnet.training.augmentation import augmented_epoch
 from privcirnet.training.bfloat16 import SlowConvolutions, is_faster
-from privcirnet.training.image_size import GrowingImages
+from privcirnet.training.callbacks import Callback
 from privcirnet.training.imitation import Imitation
 from privcirnet.training.losses import training_loss
 from privcirnet.training.mixing import Mixer
@@ -30,6 +30,9 @@ from privcirnet.training.patches import FewerPatches
 from privcirnet.training.recalibration import recalibrate_
 from privcirnet.training.settling import settle_
 from privcirnet.training.tails import Tails
+
+COMPILE_BACKEND = "inductor"
+"""torch.compile's own default; its others only trace, or are for GPUs."""
 
 
 @dataclass
@@ -112,10 +115,14 @@ def fit(  # noqa: PLR0913, PLR0917
     try:
         while progress.epoch < recipe.epochs:
             started = time.perf_counter()
-            with run.sizes.of_epoch(progress.epoch) if run.sizes else nullcontext():
+            with ExitStack() as stack:
+                for callback in run.callbacks:
+                    stack.enter_context(callback.epoch(progress.epoch))
                 measured = run.epoch(progress.epoch, after_step)
             if run.average:
-                with run.imitation.beside(run.trained) if run.imitation else nullcontext():
+                with ExitStack() as stack:
+                    for callback in run.callbacks:
+                        stack.enter_context(callback.beside(run.trained))
                     recalibrate_(run.trained, data, recipe.batch_size, shared=True)
             progress.epoch += 1
             if last := progress.epoch == recipe.epochs:
@@ -145,25 +152,18 @@ class _Run:
     """The mutable state of a training run."""
 
     def __init__(self, networks: _Networks, data: Examples, recipe: RecipeConfig, seed: int, mixed: bool) -> None:
-        model, self.teacher, original = networks
-        self.model, self.data, self.recipe = model, data, recipe
+        model, self.teacher, _ = networks
+        self.model, self.data, self.recipe, self.mixed = model, data, recipe, mixed
         distributed.prepare_(model)
         self.optimizer = optimizer_of(model, recipe)
         self.schedule = schedule_of(self.optimizer, recipe, data.steps(recipe.batch_size))
         self.average = average_of(model, recipe)
-        self.sizes = _sizes(model, data, recipe, original)
-        self.penalties: list[tuple[float, Tails | Imitation]] = []
-        self.imitation = Imitation(model, original, recipe.imitate, recipe.epochs) if original else None
-        if self.imitation:
-            self.penalties.append((recipe.imitation, self.imitation))
-        if recipe.tails:
-            self.penalties.append((recipe.tails, Tails(model, recipe.tail_limit)))
-        self.mixed, self.slow = mixed, SlowConvolutions(model) if mixed else None
-        self.step = torch.compile(_step, backend=recipe.compile_backend) if recipe.compile else _step
+        self.step = torch.compile(_step, backend=COMPILE_BACKEND) if recipe.compile else _step
         mixes = recipe.mixup > 0 or recipe.cutmix > 0
         self.mixer = Mixer(recipe.mixup, recipe.cutmix, len(data.classes)) if mixes else None
         self.generator = torch.Generator().manual_seed(seed)
         torch.manual_seed(seed + distributed.rank())
+        self.callbacks = list(_callbacks(networks, recipe, mixed))
 
     @property
     def trained(self) -> nn.Module:
@@ -178,8 +178,6 @@ class _Run:
     def epoch(self, number: int, after_step: Callable[[Step], None] | None = None) -> dict[str, float]:
         """Make one pass over the training images; return mean loss in nats, learning rate and images per second."""
         self.model.train()
-        if self.imitation:
-            self.imitation.begin(number)
         started, seen = time.perf_counter(), 0
         total, data, mix = 0.0, self.data, self.mixer and not 0 <= self.recipe.mix_epochs <= number
         for images, labels in augmented_epoch(data, self.recipe, self.generator):
@@ -213,14 +211,13 @@ class _Run:
         real, targets = _placed(self.data.real(images.to(device)), recipe, device), labels.to(device)
         if mixer:
             real, targets = mixer(real, targets, self.generator)
-        real = self.sizes(real) if self.sizes else real
         real, targets = distributed.share(real), distributed.share(targets)
         with torch.autocast(device.type, torch.bfloat16, enabled=self.mixed):
-            if self.imitation:
-                self.imitation.show(real)
+            for callback in self.callbacks:
+                callback.show(real)
             loss = self.step(self.model, real, targets, self.teacher, recipe)
-            for weight, part in self.penalties:
-                loss = loss + weight * part.penalty()
+            for callback in self.callbacks:
+                loss = loss + callback.penalty()
         return distributed.weighted(loss, len(targets), len(labels))
 
     def state(self) -> dict[str, Any]:
@@ -243,10 +240,8 @@ class _Run:
 
     def close(self) -> None:
         """Remove everything of the run from the model but the weights."""
-        for _, part in self.penalties:
-            part.detach()
-        if self.slow:
-            self.slow.restore()
+        for callback in self.callbacks:
+            callback.detach()
 
     def _parts(self) -> dict[str, Any]:
         parts: dict[str, Any] = {"model": self.model, "optimizer": self.optimizer, "schedule": self.schedule}
@@ -274,16 +269,17 @@ def _mixed(networks: _Networks, data: Examples, recipe: RecipeConfig, progress: 
     return distributed.from_first(lambda: is_faster(networks.model, loss))
 
 
-def _sizes(
-    model: nn.Module, data: Examples, recipe: RecipeConfig, original: nn.Module | None
-) -> GrowingImages | FewerPatches | None:
-    """Return what makes the first epochs quicker, if anything does."""
+def _callbacks(networks: _Networks, recipe: RecipeConfig, mixed: bool) -> Iterator[Callback]:
+    """Yield what a recipe adds to the steps: first what may refuse a network, before anything hooks into it."""
+    model, _, original = networks
     if recipe.patches:
-        return FewerPatches(model, recipe.patches, recipe.epochs, original)
-    if not recipe.smallest_image:
-        return None
-    image = _placed(next(data.sampled(1, 1))[0], recipe, next(model.parameters()).device)
-    return GrowingImages(model, image, recipe.smallest_image, recipe.epochs)
+        yield FewerPatches(model, recipe.patches, recipe.epochs, original)
+    if original:
+        yield Imitation(model, original, recipe.imitate, recipe.epochs)
+    if recipe.tails:
+        yield Tails(model, recipe.tails)
+    if mixed:
+        yield SlowConvolutions(model)
 
 
 def _placed(images: Tensor, recipe: RecipeConfig, device: torch.device) -> Tensor:

@@ -1,7 +1,7 @@
 """Fewer patches in the first epochs: a transformer learns as much from some of an image, in a fraction of the time.
 
 Source: Liu et al., "PatchDropout: economizing vision transformers using patch dropout" (WACV 2023), Section 3.
-Departure: the last quarter of the epochs has all patches, as in :mod:`.image_size`.
+Departure: the last quarter of the epochs has all patches, the last epoch at least.
 """
 
 from collections.abc import Iterator
@@ -12,14 +12,17 @@ from torch import Tensor, nn
 
 from privcirnet.errors import RuleError
 from privcirnet.nn.tokens import Tokens
-from privcirnet.training.image_size import smaller_epochs
+from privcirnet.training.callbacks import Callback
+
+FEWER = 0.75
+"""Share of the epochs in which patches are left out."""
 
 
-class FewerPatches:
+class FewerPatches(Callback):
     """The patches that a transformer sees from epoch to epoch, drawn anew for each image of a batch.
 
     Args:
-        model: has one :class:`~privcirnet.nn.tokens.Tokens`; changed only in :meth:`of_epoch`, and only in training.
+        model: has one :class:`~privcirnet.nn.tokens.Tokens`; changed only in :meth:`epoch`, and only in training.
         share: of the patches that are seen.
         epochs: of the whole run.
         leader: another transformer that sees each batch just before the model does; the model then sees its patches.
@@ -31,20 +34,20 @@ class FewerPatches:
     def __init__(self, model: nn.Module, share: float, epochs: int, leader: nn.Module | None = None) -> None:
         self._tokens = _tokens_of(model)
         self._first = _tokens_of(leader) if leader else self._tokens
-        self._share, self._fewer = share, smaller_epochs(epochs)
+        self._share, self._fewer = share, min(FEWER * epochs, epochs - 1)
         self._places = torch.empty(0)
 
     @contextmanager
-    def of_epoch(self, epoch: int) -> Iterator[None]:
+    def epoch(self, number: int) -> Iterator[None]:
         """Let the network see the patches of an epoch.
 
         Args:
-            epoch: from 0.
+            number: from 0.
 
         Yields:
             Nothing; the network sees all patches again afterwards.
         """
-        if epoch >= self._fewer:
+        if number >= self._fewer:
             yield
             return
         hooks = [tokens.register_forward_hook(self._seen) for tokens in {self._first, self._tokens}]
@@ -53,14 +56,6 @@ class FewerPatches:
         finally:
             for hook in hooks:
                 hook.remove()
-
-    def __call__(self, images: Tensor) -> Tensor:
-        """Return images as they are: what is left out are tokens.
-
-        Args:
-            images: real, (N, C, S, S).
-        """
-        return images
 
     def _seen(self, module: nn.Module, inputs: tuple[Tensor, ...], tokens: Tensor) -> Tensor:
         """Return the class token and some of the others: (N, 1 + P, C) to (N, 1 + share P, C)."""

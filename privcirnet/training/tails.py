@@ -4,7 +4,7 @@ A square amplifies large values. In a deep network an image whose values are a f
 a thousand times it some squares later, and no batch statistics can scale it back in evaluation. So in training such
 images cost::
 
-    penalty = mean over the images of  sum over the squares of  max(0, log(peak / (limit rms)))^2
+    penalty = weight x mean over the images of  sum over the squares of  max(0, log(peak / (LIMIT rms)))^2
 
 peak is the largest absolute input of a square on the image. rms is the root mean square of the square's inputs over the
 batch, taken as a constant. Because of the logarithm, extreme images do not dominate the gradient. The
@@ -24,18 +24,22 @@ from torch.utils.hooks import RemovableHandle
 
 from privcirnet import distributed
 from privcirnet.nn.activations import Aespa, Square
+from privcirnet.training.callbacks import Callback
+
+LIMIT = 6.0
+"""Largest usual value, in root mean squares of the batch: of normal values one in 5e8 is larger."""
 
 
-class Tails:
+class Tails(Callback):
     """An observer of the inputs of a network's squares while it trains.
 
     Args:
         model: with AESPA or square activations; others cost nothing.
-        limit: peaks up to this many root mean squares are free.
+        weight: of the penalty.
     """
 
-    def __init__(self, model: nn.Module, limit: float) -> None:
-        self.limit = limit
+    def __init__(self, model: nn.Module, weight: float) -> None:
+        self._weight = weight
         self._peaks: list[Tensor] = []
         self._squares: list[Tensor] = []
         squares = [module for module in model.modules() if isinstance(module, Square | Aespa)]
@@ -49,8 +53,8 @@ class Tails:
         self._peaks, self._squares = [], []
         sums = distributed.total(squares)
         rms = (sums[:, 0] / sums[:, 1]).sqrt().unsqueeze(1)
-        over = (peaks / (self.limit * rms)).clamp_min(1.0).log()
-        return over.square().sum(0).mean()
+        over = (peaks / (LIMIT * rms)).clamp_min(1.0).log()
+        return self._weight * over.square().sum(0).mean()
 
     def detach(self) -> None:
         """Stop observing."""

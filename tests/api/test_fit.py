@@ -141,7 +141,6 @@ def test_a_quantized_network_learns_too():
         (PAIR, {"flip": 1}, "must have its type: got flip=1"),
         (PAIR, {"learning_rate": 0}, "^learning_rate must be positive: got 0; use 3e-3"),
         (PAIR, {"learning_rate": 1e30}, "^the training loss must stay finite: got"),
-        (PAIR, {"smallest_image": 0.5}, "^smallest_image needs a network that ends in one average: got"),
         (DataLoader(TensorDataset(IMAGES, LABELS + 1), 8), {}, r"labels must be in \[0, 1\]"),
         (PAIR, {"patches": 0.5, "tails": 0.1}, "^patches needs a transformer: got .*; use patches=0"),
     ],
@@ -213,8 +212,8 @@ def squares() -> nn.Module:
 
 def test_a_failed_training_leaves_no_hooks():
     model = squares()
-    with pytest.raises(pc.RuleError, match="smallest_image needs a network that ends in one average"):
-        pc.fit(model, PAIR, tails=0.1, smallest_image=0.5, progress=False)
+    with pytest.raises(pc.RuleError, match="patches needs a transformer"):
+        pc.fit(model, PAIR, tails=0.1, patches=0.5, progress=False)
     assert not any(module._forward_pre_hooks for module in model.modules())
 
 

@@ -30,7 +30,7 @@ def test_only_strided_depthwise_convolutions_stay_in_float32():
     assert types(model, x) == [torch.float32, torch.bfloat16, torch.bfloat16]
     assert_close(model(x), expected, rtol=0, atol=0)
     assert list(model.state_dict()) == names
-    slow.restore()
+    slow.detach()
     assert types(model, x) == before == [torch.bfloat16] * 3
 
 
@@ -42,7 +42,7 @@ def test_a_copy_keeps_its_own_weights():
         other[0].weight.zero_()
     x = torch.randn(2, 4, 8, 8)
     assert_close(other[0](x), torch.zeros(2, 4, 4, 4) + other[0].bias[:, None, None])
-    slow.restore()
+    slow.detach()
 
 
 def test_the_faster_precision_is_found_and_nothing_is_changed(monkeypatch):

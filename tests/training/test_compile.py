@@ -7,33 +7,34 @@ import torch
 from torch import nn
 from torch._dynamo.utils import counters
 
-from privcirnet.config import RecipeConfig
-from privcirnet.errors import RuleError
 from privcirnet.training.loop import fit
 from tests.training.runs import DATA as SINGLE
 from tests.training.runs import quantized, without_times
 from tests.training.test_distributed import DATA, TAILS, TOLERANCE, UNEVEN, with_aespa, with_batch_norm
 
 
-@pytest.fixture(autouse=True)
-def _fresh():
+@pytest.fixture
+def trained(monkeypatch):
     torch.compiler.reset()
     counters.clear()
+    monkeypatch.setattr("privcirnet.training.tails.LIMIT", 2.0)
 
+    def run(build, data, backend="", **changes) -> tuple[nn.Module, list[dict[str, float]]]:
+        monkeypatch.setattr("privcirnet.training.loop.COMPILE_BACKEND", backend)
+        model = build()
+        return model, fit(model, data, dataclasses.replace(UNEVEN, compile=bool(backend), **changes), 3)
 
-def trained(build, data, **changes) -> tuple[nn.Module, list[dict[str, float]]]:
-    model = build()
-    return model, fit(model, data, dataclasses.replace(UNEVEN, **changes), 3)
+    return run
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 @pytest.mark.parametrize("build", [with_batch_norm, with_aespa])
-def test_circulant_weights_norms_and_aespa_compile_in_one_piece(build, backend):
+def test_circulant_weights_norms_and_aespa_compile_in_one_piece(build, backend, trained):
     """Also the last batch, which is smaller."""
     expected, history = trained(build, DATA, ema=0.9, **TAILS)
     assert not counters["stats"]
-    found, compiled_history = trained(build, DATA, ema=0.9, compile=True, compile_backend=backend, **TAILS)
+    found, compiled_history = trained(build, DATA, backend, ema=0.9, **TAILS)
     assert counters["stats"]["unique_graphs"] >= 1
     assert not counters["graph_break"]
     assert list(found.state_dict()) == list(expected.state_dict())
@@ -45,16 +46,11 @@ def test_circulant_weights_norms_and_aespa_compile_in_one_piece(build, backend):
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")
-def test_quantizers_are_left_out():
+def test_quantizers_are_left_out(trained):
     """Their steps are read as numbers, so the graph is cut there; chance is drawn alike."""
     expected, _ = trained(quantized, SINGLE)
-    found, _ = trained(quantized, SINGLE, compile=True, compile_backend="eager")
+    found, _ = trained(quantized, SINGLE, "eager")
     assert counters["stats"]["unique_graphs"] > 1
     assert list(found.state_dict()) == list(expected.state_dict())
     for name, value in expected.state_dict().items():
         assert torch.equal(found.state_dict()[name], value), name
-
-
-def test_backends_are_known():
-    with pytest.raises(RuleError, match=r"recipe.compile_backend must be a known one: got 'gcc'; use"):
-        RecipeConfig(compile_backend="gcc")
