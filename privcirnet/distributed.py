@@ -9,6 +9,9 @@ images, so these differ from those of one process.
 Cost of a step: one sum of all gradients over the processes, and for each batch norm or AESPA two small ones forward and
 one or two backward. Every process augments the whole batch.
 
+DistributedDataParallel gives the same gradients if each loss is weighted by processes x share, but puts them in another
+order after its first step: of three processes a resumed run then differs from the whole one in its last bits.
+
 Without torchrun there is one process, and every function returns its input.
 """
 

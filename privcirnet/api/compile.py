@@ -84,12 +84,16 @@ def compile(  # noqa: PLR0913
     with bar("checking bounds", 0):
         found = exceeding(lowered.program, network, images)
     if found and found["beyond"]:
-        remedy = "train longer, or with tails=0.1, which keeps values near each other"
-        many = f"{found['beyond']} of {found['images']} images go beyond the measured bounds"
-        warnings.warn(f"{many}: they would be answered wrongly; {remedy}", stacklevel=3)
+        warnings.warn(_answered_wrongly(found), stacklevel=3)
     made = CompiledProgram(lowered.program, profile=chosen_by)
     if not rehearsed_images:
         return made
     some = images[:rehearsed_images]
     integers, logits = made.integers(some.double()), logits_of(network, some)
     return replace(made, rehearsal=rehearsed(made.integer, integers, bar, quantized=logits))
+
+
+def _answered_wrongly(found: dict[str, Any]) -> str:
+    remedy = "train longer, or with tails=0.1, which keeps values near each other"
+    many = f"{found['beyond']} of {found['images']} images go beyond the measured bounds"
+    return f"{many}: they would be answered wrongly; {remedy}"

@@ -15,6 +15,7 @@ from privcirnet.errors import RuleError
 from privcirnet.nn.checks import check_finite, check_module, logits_of_one
 from privcirnet.nn.graph import evaluating
 from privcirnet.training import loop
+from privcirnet.training.progress import EpochProgress, Step
 from privcirnet.training.restoring import restored_on_failure
 from privcirnet.training.taught import teaching
 
@@ -81,11 +82,11 @@ def fit(
         taught_by = teaching(teacher) if teacher else None
         said = {"top1": ""}
 
-        def after_epoch(done: loop.EpochProgress) -> None:
+        def after_epoch(done: EpochProgress) -> None:
             if "top1" in (last := done.history[-1]):
                 said["top1"] = f", top-1 {last['top1']:.1f} %"
 
-        def after_step(step: loop.Step) -> None:
+        def after_step(step: Step) -> None:
             advance(f"loss {step.mean_loss:.3f}{said['top1']}", to=step.epochs)
 
         return loop.fit(model, data, recipe, seed, taught_by, after_epoch=after_epoch, after_step=after_step)

@@ -78,15 +78,7 @@ def quantize(  # noqa: PLR0913
     _check_layers(fused)
     check_weights(fused)
     graph = copy.deepcopy(with_plain_weights(fused))
-    for module in weighted_modules(graph):
-        give_own_class_(module)
-        quantizer = WeightQuantizer(weight_bits, outputs=len(module.weight))
-        parametrize.register_parametrization(module, "weight", quantizer, unsafe=True)
-        _quantize_bias_(module)
-    for _, module in called_modules(graph):
-        if isinstance(module, Tokens | HeadProduct):
-            give_own_class_(module)
-            _quantize_bias_(module)
+    _quantize_weights_(graph, weight_bits)
     _insert_quantizers(graph, activation_bits)
     for node in stream_summands(graph):
         activation_quantizer(graph, node).bits = max(stream_bits, activation_bits)
@@ -94,10 +86,7 @@ def quantize(  # noqa: PLR0913
         shown = images if isinstance(images, Tensor) else torch.cat([_images_of(batch) for batch in images])
         shown = shown.to(next(fused.parameters(), shown).device)
         value_of_one(fused, shown)
-        found = peaks(fused, shown)
-        kept = usual(found)
-        rank = math.ceil(quantile * int(kept.sum()))
-        held = {name: values[kept].kthvalue(rank).values.item() for name, values in found.items()}
+        held = _largest_values(fused, shown, quantile)
         calibrate(graph, held, input_step_for(shown) if input_log_step is None else input_log_step)
         graph.meta[IMAGE] = tuple(shown.shape[1:])
         if correct_biases:
@@ -139,6 +128,27 @@ def input_step(graph: fx.GraphModule) -> int:
             return int(module.log_step)
     got, remedy = type(graph).__name__, "give quantize(fuse(model), images)"
     raise RuleError("a network must be quantized", got=got, remedy=remedy)
+
+
+def _quantize_weights_(graph: fx.GraphModule, bits: int) -> None:
+    """Quantize weights and biases in place."""
+    for module in weighted_modules(graph):
+        give_own_class_(module)
+        quantizer = WeightQuantizer(bits, outputs=len(module.weight))
+        parametrize.register_parametrization(module, "weight", quantizer, unsafe=True)
+        _quantize_bias_(module)
+    for _, module in called_modules(graph):
+        if isinstance(module, Tokens | HeadProduct):
+            give_own_class_(module)
+            _quantize_bias_(module)
+
+
+def _largest_values(fused: fx.GraphModule, images: Tensor, quantile: float) -> dict[str, float]:
+    """Return the largest value of each node in a share of the images, without those that explode."""
+    found = peaks(fused, images)
+    kept = usual(found)
+    rank = math.ceil(quantile * int(kept.sum()))
+    return {name: values[kept].kthvalue(rank).values.item() for name, values in found.items()}
 
 
 def _images_of(batch: object) -> Tensor:

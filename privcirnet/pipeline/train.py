@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from privcirnet import distributed
 from privcirnet.artifact import Checkpoint, compacted, expanded, read_checkpoint, write_checkpoint, write_json
@@ -22,8 +23,9 @@ from privcirnet.pipeline.check import left_to_replace
 from privcirnet.pipeline.progress import Bar, silent
 from privcirnet.training import checkpoint, record, stages
 from privcirnet.training.accuracy import accuracy
-from privcirnet.training.loop import EpochProgress, Step, fit
+from privcirnet.training.loop import fit
 from privcirnet.training.network import BuiltNetwork, checkpoint_of
+from privcirnet.training.progress import EpochProgress, Step
 from privcirnet.training.taught import parts, taught, teaching
 
 
@@ -83,17 +85,9 @@ def train(
     out, recipe = Path(config.out), config.recipe
     device, settings = distributed.own_device(config.device), asdict(config) | (dict(change.facts) if change else {})
     distributed.from_first(lambda: checkpoint.check(out, settings) if config.resume else None)
-    torch.manual_seed(config.seed)
-    with bar(f"{recipe.stage} (preparation)", 1) as done:
-        start = stages.begin(recipe, config.quant, config.model, data, change=change)
-        done(f"new weights for {', '.join(start.fresh)}" if start.fresh else "")
-    logits_of_one(start.model, image := data.real(data.train_images[:1]))
-    if recipe.stage != "qat" and (left := left_to_replace(start.model, image)):
-        tell(left)
+    start = _prepared(config, data, bar, tell, change)
     model = start.model.to(device)
-    asked = recipe.teacher and recipe.distillation
-    teacher = teaching(stages.load_network(recipe.teacher, data)).to(device) if asked else None
-    original = stages.load_network(recipe.original or recipe.init, data).to(device) if recipe.imitate else None
+    teacher, original = _examples(config, data, device)
     settings["block_sizes"] = start.block_sizes
     resumed = distributed.from_first(lambda: _resumed(config, settings))
     seconds_before = sum(entry["seconds"] for entry in resumed.history) if resumed else 0.0
@@ -124,6 +118,34 @@ def train(
     top1 = history[-1]["top1"] if history else before
     mixed = progress.state.get("mixed", False)
     return Trained(config, start, top1, before, len(data.test_labels), history, seconds_before, mixed)
+
+
+def _prepared(
+    config: TrainConfig,
+    data: ImageData,
+    bar: Bar,
+    tell: Callable[[str], object],
+    change: stages.Change | None,
+) -> BuiltNetwork:
+    """Return the network that a stage starts from, once it has taken an image, and tell what is left to replace."""
+    recipe = config.recipe
+    torch.manual_seed(config.seed)
+    with bar(f"{recipe.stage} (preparation)", 1) as done:
+        start = stages.begin(recipe, config.quant, config.model, data, change=change)
+        done(f"new weights for {', '.join(start.fresh)}" if start.fresh else "")
+    logits_of_one(start.model, image := data.real(data.train_images[:1]))
+    if recipe.stage != "qat" and (left := left_to_replace(start.model, image)):
+        tell(left)
+    return start
+
+
+def _examples(config: TrainConfig, data: ImageData, device: str) -> tuple[nn.Module | None, nn.Module | None]:
+    """Return the networks that a recipe learns from, if any: one by its logits, one by its blocks."""
+    recipe = config.recipe
+    asked = recipe.teacher and recipe.distillation
+    teacher = teaching(stages.load_network(recipe.teacher, data)).to(device) if asked else None
+    original = stages.load_network(recipe.original or recipe.init, data).to(device) if recipe.imitate else None
+    return teacher, original
 
 
 def _resumed(config: TrainConfig, settings: dict[str, Any]) -> EpochProgress | None:

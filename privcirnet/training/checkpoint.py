@@ -10,7 +10,7 @@ import torch
 from privcirnet.artifact import forget_drafts, replacing
 from privcirnet.config import TrainConfig
 from privcirnet.errors import RuleError, first_line
-from privcirnet.training.loop import EpochProgress
+from privcirnet.training.progress import EpochProgress
 
 NAME = "resume.pt"
 PLACES = frozenset({"root", "out", "device", "evaluate", "resume", "tensorboard", "data.root", "data.cache"})

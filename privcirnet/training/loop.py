@@ -7,7 +7,6 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
@@ -27,52 +26,13 @@ from privcirnet.training.losses import training_loss
 from privcirnet.training.mixing import Mixer
 from privcirnet.training.optimization import average_of, optimizer_of, schedule_of
 from privcirnet.training.patches import FewerPatches
+from privcirnet.training.progress import EpochProgress, Step
 from privcirnet.training.recalibration import recalibrate_
 from privcirnet.training.settling import settle_
 from privcirnet.training.tails import Tails
 
 COMPILE_BACKEND = "inductor"
 """torch.compile's own default; its others only trace, or are for GPUs."""
-
-
-@dataclass
-class EpochProgress:
-    """The state of a run after an epoch, which a resumed run starts from.
-
-    Attributes:
-        epoch: number of epochs done.
-        history: per epoch, as :func:`fit` returns it.
-        state: model, optimizer, schedule and generator states, and the precision.
-        top1_before: accuracy before the first epoch, percent; None if it is not known.
-    """
-
-    epoch: int = 0
-    history: list[dict[str, float]] = field(default_factory=list)
-    state: dict[str, Any] = field(default_factory=dict)
-    top1_before: float | None = None
-
-
-@dataclass(frozen=True)
-class Step:
-    """The state of a run within an epoch, for display.
-
-    Attributes:
-        number: steps of the whole run so far.
-        epochs: passes over the training images so far, 2.5 in the middle of the third.
-        loss: of this step's batch, in nats.
-        mean_loss: of this epoch so far, in nats.
-        learning_rate: of this step.
-        images_per_second: in this epoch so far.
-        mixed: whether it was made in mixed precision.
-    """
-
-    number: int
-    epochs: float
-    loss: float
-    mean_loss: float
-    learning_rate: float
-    images_per_second: float
-    mixed: bool = False
 
 
 def fit(  # noqa: PLR0913, PLR0917
@@ -115,15 +75,7 @@ def fit(  # noqa: PLR0913, PLR0917
     try:
         while progress.epoch < recipe.epochs:
             started = time.perf_counter()
-            with ExitStack() as stack:
-                for callback in run.callbacks:
-                    stack.enter_context(callback.epoch(progress.epoch))
-                measured = run.epoch(progress.epoch, after_step)
-            if run.average:
-                with ExitStack() as stack:
-                    for callback in run.callbacks:
-                        stack.enter_context(callback.beside(run.trained))
-                    recalibrate_(run.trained, data, recipe.batch_size, shared=True)
+            measured = run.epoch(progress.epoch, after_step)
             progress.epoch += 1
             if last := progress.epoch == recipe.epochs:
                 settle_(run.trained, data, recipe.batch_size, run.schedule.last_epoch)
@@ -175,7 +127,20 @@ class _Run:
         with torch.autocast(next(self.model.parameters()).device.type, torch.bfloat16, enabled=self.mixed and not last):
             return accuracy(self.trained, self.data)
 
-    def epoch(self, number: int, after_step: Callable[[Step], None] | None = None) -> dict[str, float]:
+    def epoch(self, number: int, after_step: Callable[[Step], None] | None) -> dict[str, float]:
+        """Train for an epoch, and measure the statistics of averaged weights; return what :meth:`_pass` does."""
+        with ExitStack() as stack:
+            for callback in self.callbacks:
+                stack.enter_context(callback.epoch(number))
+            measured = self._pass(number, after_step)
+        if self.average:
+            with ExitStack() as stack:
+                for callback in self.callbacks:
+                    stack.enter_context(callback.beside(self.trained))
+                recalibrate_(self.trained, self.data, self.recipe.batch_size, shared=True)
+        return measured
+
+    def _pass(self, number: int, after_step: Callable[[Step], None] | None) -> dict[str, float]:
         """Make one pass over the training images; return mean loss in nats, learning rate and images per second."""
         self.model.train()
         started, seen = time.perf_counter(), 0

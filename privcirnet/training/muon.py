@@ -3,6 +3,9 @@
 timm runs the Newton-Schulz iteration in bfloat16, which suits GPUs and processors with instructions for it. On one that
 has AVX2 alone the products of a 256 x 1024 matrix took 30 times as long as in float32, and with them four fifths of
 each step of a dense vision transformer.
+
+Torch's own Muon (from 2.9 on) takes matrices alone, no convolutions, leaves all else to another optimizer, and computes
+in bfloat16 whatever the processor.
 """
 
 from functools import cache

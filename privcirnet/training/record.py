@@ -1,8 +1,9 @@
 """The record of a run: a table and TensorBoard events while it trains, a picture of its curves at the end.
 
 The table is history.csv, with one row for each epoch. It is rewritten from the run's history each time, so a run that
-was killed and resumed has every epoch once. Events are written here and not by torch's SummaryWriter, which writes in a
-thread of its own where no one can catch the error of a full disk.
+was killed and resumed has every epoch once. TensorBoard's own record writer writes the events. Torch's SummaryWriter
+runs it in a thread, which prints a traceback when the disk is full, and the run hears of it some 30 steps later; a step
+takes it five times as long (63 us instead of 13).
 """
 
 import time
@@ -12,7 +13,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from privcirnet.artifact import room_for, write_text
-from privcirnet.training.loop import EpochProgress, Step
+from privcirnet.training.progress import EpochProgress, Step
 
 TABLE = "history.csv"
 EVENTS = "tensorboard"

@@ -14,7 +14,8 @@ from privcirnet.nn.learned import learn_steps_
 from privcirnet.nn.quantize import quantize
 from privcirnet.nn.quantizers import Quantizer
 from privcirnet.training import checkpoint
-from privcirnet.training.loop import EpochProgress, fit
+from privcirnet.training.loop import fit
+from privcirnet.training.progress import EpochProgress
 
 RECIPE = RecipeConfig(epochs=4, batch_size=16, learning_rate=0.02, label_smoothing=0.0, weight_decay=0.01)
 

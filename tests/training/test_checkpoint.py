@@ -5,7 +5,7 @@ import torch
 
 from privcirnet.errors import RuleError
 from privcirnet.training import checkpoint
-from privcirnet.training.loop import EpochProgress
+from privcirnet.training.progress import EpochProgress
 from tests.training.runs import SETTINGS, saved
 
 

@@ -20,7 +20,8 @@ from privcirnet.nn.activations import Aespa1d, Aespa2d
 from privcirnet.nn.convert import circulant_
 from privcirnet.training import checkpoint
 from privcirnet.training.accuracy import accuracy
-from privcirnet.training.loop import EpochProgress, fit
+from privcirnet.training.loop import fit
+from privcirnet.training.progress import EpochProgress
 from tests.blocksizes.test_fisher import NAMES, loader, small
 from tests.training.runs import bars, without_times
 

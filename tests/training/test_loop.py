@@ -10,8 +10,9 @@ from privcirnet.errors import RuleError
 from privcirnet.nn.learned import learned_steps
 from privcirnet.training import checkpoint, loop
 from privcirnet.training.accuracy import accuracy, predict
-from privcirnet.training.loop import EpochProgress, Step, fit
+from privcirnet.training.loop import fit
 from privcirnet.training.optimization import rate
+from privcirnet.training.progress import EpochProgress, Step
 from tests.nn.networks import assert_unchanged, snapshot
 from tests.training.runs import (
     DATA,

@@ -9,7 +9,8 @@ from privcirnet import plots
 from privcirnet.config import TrainConfig
 from privcirnet.errors import RuleError
 from privcirnet.training import checkpoint, record
-from privcirnet.training.loop import EpochProgress, Step, fit
+from privcirnet.training.loop import fit
+from privcirnet.training.progress import EpochProgress, Step
 from tests.training.runs import DATA, RECIPE, SETTINGS, Interrupted, small
 
 STEPS = 7
