@@ -11,6 +11,7 @@ import argparse
 from pathlib import Path
 
 from common import add_data, load
+from loss_rises import loss_rises, rank_correlation
 
 from privcirnet import plots
 from privcirnet.artifact import write_json
@@ -19,7 +20,6 @@ from privcirnet.functional.circulant import admissible_block_sizes
 from privcirnet.functional.sensitivity import damped
 from privcirnet.training import sensitivities, stages
 from privcirnet.training.network import weighted_layers
-from privcirnet.training.prediction import loss_rises, rank_correlation
 
 KINDS = {
     "Fisher": ("fisher", 1.0),

@@ -142,8 +142,9 @@ class RecipeConfig:
         check(0 <= patches <= 1, "recipe.patches must be a share of the patches", patches, "use 0.5, or 0 for all")
         mixes, both = max(self.mixup, self.cutmix), f"teach_once=true mixup={self.mixup} cutmix={self.cutmix}"
         check(not (self.teach_once and mixes), "mixed images have no labels of their own", both, "leave one out")
-        useless, remedy = self.stage == "train" and self.teacher, "use 0.5, or leave the teacher out"
-        check(not useless or self.distillation, "a recipe.teacher needs recipe.distillation", 0, remedy)
+        taught = self.distillation
+        useless = self.stage == "train" and self.teacher and not taught
+        check(not useless, "a recipe.teacher needs recipe.distillation", taught, "use 0.5, or leave the teacher out")
         check(not self.soup or self.stage == "replace", "recipe.soup is of recipe=replace", self.stage, "leave it out")
         started = self.stage == "train" or bool(self.init)
         check(started, "a later stage needs recipe.init", "none", "give a run directory")

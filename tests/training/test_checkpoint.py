@@ -19,7 +19,7 @@ def test_other_settings_are_not_resumed(tmp_path):
         ({"new": 3}, "new=3 after None"),
     ]:
         with pytest.raises(
-            RuleError, match=f"an interrupted run must be resumed with its settings: got {text} for {tmp_path}.*; give"
+            RuleError, match=f"an interrupted run must be resumed with its settings: got {text} for {tmp_path}"
         ):
             checkpoint.load(tmp_path / "run", {**SETTINGS, **change})
     assert checkpoint.load(tmp_path / "run", SETTINGS).epoch == 1, "it is still there"
@@ -87,7 +87,7 @@ def test_a_state_on_a_full_disk_leaves_the_old_one(tmp_path, file_limit, numbers
     progress = saved(tmp_path)
     path = tmp_path / checkpoint.NAME
     file_limit(2 * numbers)
-    with pytest.raises(RuleError, match=f"a disk must have room .*: got {path}: File too large; make room and start"):
+    with pytest.raises(RuleError, match=f"a disk must have room .*: got {path}: File too large"):
         checkpoint.save(tmp_path, EpochProgress(9, [], {"model": torch.zeros(numbers)}), SETTINGS)
     assert list(tmp_path.iterdir()) == [path]
     assert checkpoint.load(tmp_path, SETTINGS).epoch == progress.epoch
@@ -106,5 +106,5 @@ def test_another_place_of_what_it_started_from_is_no_other_setting(tmp_path):
 @pytest.mark.parametrize("data", [b"", b"no state", b"PK\x03\x04 half of one"])
 def test_a_damaged_state_is_refused(tmp_path, data):
     (tmp_path / checkpoint.NAME).write_bytes(data)
-    with pytest.raises(RuleError, match=r"the state of an interrupted run must be whole: got .*; start over: resume"):
+    with pytest.raises(RuleError, match="the state of an interrupted run must be whole: got"):
         checkpoint.load(tmp_path, SETTINGS)

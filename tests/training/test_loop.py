@@ -25,6 +25,7 @@ from tests.training.runs import (
     small,
     without_times,
 )
+from tests.training.test_patches import FEWER, transformer
 
 
 def test_learns_what_can_be_learned():
@@ -124,6 +125,7 @@ def quick_steps(monkeypatch):
         (learning, AVERAGED),
         (small, EVERYTHING),
         (small, RESIZED),
+        (transformer, FEWER),
         pytest.param(small, COMPILED, marks=pytest.mark.slow),
     ],
 )
@@ -176,7 +178,7 @@ def test_a_run_whose_loss_breaks_goes_on_with_a_lower_learning_rate(tmp_path, mo
         return loss(*arguments) * (math.nan if len(calls) == 10 else 1)
 
     monkeypatch.setattr(loop, "training_loss", breaking)
-    with pytest.raises(RuleError, match=r"stay finite: got nan; lower recipe.learning_rate or set recipe.clip_gradi"):
+    with pytest.raises(RuleError, match="stay finite: got nan"):
         fit(small(), DATA, RECIPE, 0, after_epoch=lambda p: checkpoint.save(tmp_path, p, SETTINGS))
     lower = dataclasses.replace(RECIPE, learning_rate=RECIPE.learning_rate / 8)
     start = checkpoint.load(tmp_path, {**SETTINGS, "recipe": dataclasses.asdict(lower)})
@@ -190,11 +192,8 @@ def test_a_run_whose_loss_breaks_goes_on_with_a_lower_learning_rate(tmp_path, mo
 
 
 def test_a_loss_that_is_not_finite():
-    called = []
-    recipe = dataclasses.replace(RECIPE, learning_rate=1e30)
-    with pytest.raises(
-        RuleError, match=r"the training loss must stay finite: got (nan|inf); lower recipe.learning_rate"
-    ):
+    called, recipe = [], dataclasses.replace(RECIPE, learning_rate=1e30)
+    with pytest.raises(RuleError, match=r"the training loss must stay finite: got (nan|inf)"):
         fit(small(), DATA, recipe, 0, after_epoch=called.append)
     assert len(called) < RECIPE.epochs
     assert all(math.isfinite(entry["loss"]) for progress in called for entry in progress.history)
@@ -250,14 +249,8 @@ def test_epochs_are_evaluated_as_they_are_trained_but_for_the_last(monkeypatch):
 
 def test_quantized_networks_stay_in_float32_by_default(monkeypatch):
     monkeypatch.setattr(loop, "is_faster", lambda model, loss: True)
-    steps = []
-    fit(
-        quantized(),
-        DATA,
-        dataclasses.replace(RECIPE, epochs=1, stage="qat", init="x", amp="auto"),
-        0,
-        after_step=steps.append,
-    )
+    recipe, steps = dataclasses.replace(RECIPE, epochs=1, stage="qat", init="x", amp="auto"), []
+    fit(quantized(), DATA, recipe, 0, after_step=steps.append)
     assert not any(step.mixed for step in steps)
 
 

@@ -121,7 +121,7 @@ def test_wrong_facts():
 def test_an_unknown_model_name_suggests_one(name, suggested):
     with pytest.raises(
         RuleError,
-        match=f"the model must be one of privcirnet.models, torchvision or timm: got '{name}'; try one of .*{suggested}",
+        match=f"must be one of privcirnet.models, torchvision or timm: got '{name}'; .*{suggested}",
     ):
         create(name, 10, (1, 8, 8))
 

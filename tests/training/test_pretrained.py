@@ -19,7 +19,7 @@ from privcirnet.training import stages
 from privcirnet.training.accuracy import accuracy
 from privcirnet.training.loop import fit
 from privcirnet.training.network import checkpoint_of, create, create_from
-from privcirnet.training.pretrained import read_weights
+from privcirnet.training.pretrained import load_weights_, read_weights
 
 NAME, IMAGE = "test_resnet", (1, 8, 8)
 DATA = load("digits")
@@ -100,8 +100,6 @@ def test_a_state_dict_of_another_architecture_is_refused_by_its_first_tensors(tm
         path = written(tmp_path / "w.pt", given)
         with pytest.raises(RuleError, match=message):
             begin(weights=path)
-        from privcirnet.training.pretrained import load_weights_
-
         before = copy.deepcopy(model.state_dict())
         with pytest.raises(RuleError):
             load_weights_(model, read_weights(tmp_path / "w.pt"), 10, "it")
@@ -146,9 +144,7 @@ def test_timms_pretrained_weights_from_a_file(tmp_path):
     assert fresh == ()
     assert torch.equal(whole.fc.weight, given.fc.weight)
     (tmp_path / "w.safetensors").unlink()
-    with pytest.raises(
-        RuleError, match=r"pretrained weights must be there and fit: got test_resnet: .*; connect to the"
-    ):
+    with pytest.raises(RuleError, match="pretrained weights must be there and fit: got test_resnet:"):
         begin(arguments=arguments)
 
 
@@ -165,7 +161,7 @@ def test_torchvisions_networks_and_weights(tmp_path, monkeypatch):
     assert set(fresh) == {"classifier.1.weight", "classifier.1.bias"}
     assert torch.equal(model.state_dict()["features.0.weight"], given.features[0].weight)
     assert create(name, 10, (3, 32, 32))(torch.rand(1, 3, 64, 64)).shape == (1, 10)
-    with pytest.raises(RuleError, match=r"torchvision must have the network: got 'resnet'; try torchvision/resne"):
+    with pytest.raises(RuleError, match="torchvision must have the network: got 'resnet'; try torchvision/resne"):
         create("torchvision/resnet", 10, (3, 32, 32))
     with pytest.raises(RuleError, match="networks of torchvision read three channels: got 1"):
         create(name, 10, IMAGE)
@@ -173,9 +169,7 @@ def test_torchvisions_networks_and_weights(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("arguments", [{"act_layer": "square"}, {"colour": 1}])
 def test_arguments_that_a_network_of_timm_does_not_take(arguments):
-    with pytest.raises(
-        RuleError, match=rf"model.arguments must be the network's own: got {NAME}: (Key|Type)Error: .*; le"
-    ):
+    with pytest.raises(RuleError, match=rf"model.arguments must be the network's own: got {NAME}: (Key|Type)Error:"):
         create(NAME, 10, IMAGE, arguments)
 
 

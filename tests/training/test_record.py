@@ -117,9 +117,7 @@ def test_a_full_disk_stops_the_events(tmp_path, file_limit):
 def test_a_missing_tensorboard_is_one_line(monkeypatch):
     assert TrainConfig(tensorboard=True).tensorboard
     monkeypatch.setitem(sys.modules, "tensorboard", None)
-    with pytest.raises(
-        RuleError, match=r"needs the package tensorboard: got none installed; pip install privcirnet\[tensorboard\]"
-    ):
+    with pytest.raises(RuleError, match="needs the package tensorboard: got none installed"):
         TrainConfig(tensorboard=True)
     assert not TrainConfig().tensorboard
 

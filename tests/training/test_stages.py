@@ -76,7 +76,7 @@ def test_the_dense_stage_starts_from_the_weights_that_fit(root):
 def test_the_dense_stage_refuses_what_cannot_fit(root, init):
     other = stages.begin(RecipeConfig(), QuantConfig(), ModelConfig("lola_mnist"), load_mnist_like())
     save(root / "other", other, "train")
-    with pytest.raises(RuleError, match=r"from one whose weights fit: got .* of stage (train|finetune); give"):
+    with pytest.raises(RuleError, match=r"from one whose weights fit: got .* of stage (train|finetune)"):
         stages.begin(RecipeConfig(init=str(root / init)), QuantConfig(), ModelConfig(), DATA)
 
 
@@ -102,9 +102,7 @@ def test_a_plan_with_masks_is_refused(root, tmp_path):
     """They are for a pruned network, which would be trained as a dense one."""
     write_plan(tmp_path / "plan.json", dict.fromkeys(PLAN, 1), masks="masks.safetensors")
     settings = RecipeConfig(stage="finetune", init=str(root / "train"), plan=str(tmp_path / "plan.json"))
-    with pytest.raises(
-        RuleError, match=r"must be of block sizes alone: got .*plan\.json with masks; use papers\.pareto"
-    ):
+    with pytest.raises(RuleError, match=r"must be of block sizes alone: got .*plan\.json with masks"):
         stages.begin(settings, QuantConfig(), ModelConfig(), DATA)
 
 
@@ -215,7 +213,7 @@ def test_replacing_activations_keeps_the_weights_and_measures_statistics(tmp_pat
     save(tmp_path / "replace", replaced, "replace")
     loaded = stages.load_network(str(tmp_path / "replace"), DATA)
     assert torch.equal(predict(loaded, DATA, DATA.train_images), predict(replaced.model, DATA, DATA.train_images))
-    with pytest.raises(RuleError, match=r"must leave the layers as they are: got stem.weight, .*; train such"):
+    with pytest.raises(RuleError, match=r"must leave the layers as they are: got stem.weight,"):
         stages.begin(settings, QuantConfig(), ModelConfig(arguments={"width": 16}), DATA)
 
 
@@ -239,7 +237,7 @@ def test_a_soup_is_the_mean_of_the_weights_with_its_own_statistics(root, tmp_pat
     save(tmp_path / "2", dataclasses.replace(networks[1], composed=("classifier",)), "train")
     with pytest.raises(RuleError, match="differ in their weights alone"):
         stages.begin(settings, QuantConfig(), ModelConfig(), DATA)
-    with pytest.raises(RuleError, match=r"recipe.soup is of recipe=replace: got qat; leave it out"):
+    with pytest.raises(RuleError, match=r"recipe.soup is of recipe=replace: got qat"):
         dataclasses.replace(settings, stage="qat")
 
 
@@ -347,15 +345,11 @@ def test_unsuitable_inputs(root, tmp_path):
     def begin(config: RecipeConfig) -> BuiltNetwork:
         return stages.begin(config, QuantConfig(), ModelConfig(), DATA)
 
-    with pytest.raises(
-        RuleError, match=r"the result of the stage before must exist: got .*nothing.*; run the stage before"
-    ):
+    with pytest.raises(RuleError, match=r"the result of the stage before must exist: got .*nothing"):
         begin(recipe("qat", root, "nothing"))
-    with pytest.raises(RuleError, match=r"the result of search.py must exist: got .*missing.json; run search.py first"):
+    with pytest.raises(RuleError, match=r"the result of search.py must exist: got .*missing.json"):
         begin(RecipeConfig(stage="finetune", init=str(root / "train"), plan=str(root / "missing.json")))
-    with pytest.raises(
-        RuleError, match=r"a layer must still have its plain dense weight: got 'down'.*; start from the dense"
-    ):
+    with pytest.raises(RuleError, match="a layer must still have its plain dense weight: got 'down'"):
         begin(recipe("finetune", root, "finetune"))
     save(tmp_path, begin(recipe("qat", root, "finetune")), "qat")
     with pytest.raises(RuleError, match="a network must be quantized once"):
