@@ -66,7 +66,7 @@ class Imitation(Callback):
         self._handles += self._compared(model)
 
     def epoch(self, number: int) -> AbstractContextManager[object]:
-        """Set the limit of an epoch.
+        """Return a context that does nothing, with the limit of an epoch set.
 
         Args:
             number: from 0.
