@@ -202,5 +202,5 @@ def test_a_call_s_peer_is_the_connection_s(call, system):
 
 
 def test_connections_are_a_number():
-    with pytest.raises(RuleError, match="an address must have a number of connections: got connections=-1; use 0"):
+    with pytest.raises(RuleError, match="a number of connections: got connections=-1"):
         ServiceLimits(connections=-1)

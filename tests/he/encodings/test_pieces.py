@@ -77,7 +77,5 @@ def test_pieces_must_cover_the_grid_exactly_once(case: str) -> None:
     ],
 )
 def test_a_lane_must_fit(piece: Piece, values: int) -> None:
-    with pytest.raises(
-        RuleError, match=f"share of a ciphertext: got {values} values, {piece.lanes} lanes in 256 slots"
-    ):
+    with pytest.raises(RuleError, match=f"got {values} values, {piece.lanes} lanes in 256 slots"):
         place(LAYOUT, N, (piece,) * 18)

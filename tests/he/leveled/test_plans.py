@@ -74,14 +74,14 @@ def test_rotations_of_mnist_are_at_most_the_published_ones():
 @pytest.mark.parametrize("planner", [falcon_plan, periodic_plan, packed_plan])
 def test_networks_of_other_depths_are_refused(planner):
     made = network(2, 6, 4, 3)
-    with pytest.raises(RuleError, match="for a convolution and two layers behind it: got 2 layers; use LoLa's plan"):
+    with pytest.raises(RuleError, match="two layers behind it: got 2 layers"):
         planner(LeveledNetwork(made.layers[:2], 0, 4), N)
 
 
 def test_an_output_without_weights_is_refused():
     made = network(2, 6, 4, 3)
     made.layers[2].rows[1] = 0
-    with pytest.raises(RuleError, match="every sum must have a weight that is not zero: got none in layer fc2"):
+    with pytest.raises(RuleError, match="not zero: got none in layer fc2"):
         lola_plan(made, N)
 
 

@@ -81,7 +81,7 @@ def test_a_foreign_key_gives_no_result(encrypted, program):
 def test_programs_of_the_other_kind_are_named(greeting):
     from privcirnet.he.protocol.server import Server
 
-    with pytest.raises(RuleError, match="must be interactive: got 'privcirnet-leveled'; infer it with mode=leveled"):
+    with pytest.raises(RuleError, match=r"interactive: got 'privcirnet-leveled'; .*mode=leveled"):
         Client(greeting, "cleartext")
     with pytest.raises(RuleError, match="must be leveled for mode=leveled: got an interactive one"):
         LeveledClient(Server(interactive(), "cleartext").greeting(), "cleartext")
@@ -89,7 +89,7 @@ def test_programs_of_the_other_kind_are_named(greeting):
         LeveledClient(b"[" * 9, "cleartext")
     with pytest.raises(RuleError, match="engine of leveled inference must be a known one: got 'swift'"):
         LeveledClient(greeting, "swift")
-    with pytest.raises(RuleError, match="parameters must be for the engine: got parameters for kernel, engine tenseal"):
+    with pytest.raises(RuleError, match="got parameters for kernel, engine tenseal"):
         LeveledClient(greeting, "tenseal")
     with pytest.raises(RuleError, match="the plan must be a known one: got 'falcon2'"):
         planner_of("falcon2")

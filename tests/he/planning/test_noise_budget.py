@@ -110,7 +110,7 @@ def test_transform_lengths_that_no_modulus_carries() -> None:
     assert f"1 mod {2 * 16384 * 97 * 101 * 103 * 107 * 109 * 113 * 127}" in verdict.binding
     assert judge(wants(), options(nodes[:5], COUNTED, LOCAL, [WIDE])[0]).fits
     assert re.match(r"transform lengths: no t of at most 60 bits .* is 1 mod \d+", verdict.binding)
-    with pytest.raises(DoesNotFit, match="roots of unity for every transform length: got no t of at most 60 bits"):
+    with pytest.raises(DoesNotFit, match="every transform length: got no t of at most 60"):
         choose(wants(), options(nodes, COUNTED, LOCAL, [WIDE]))
 
 
@@ -154,9 +154,7 @@ def test_many_replies_want_more_flooding() -> None:
     refused = judge(most, many)
     assert (refused.stage, refused.fits) == ("noise budget", False)
     assert re.match(r"noise budget: an image is hidden to 2\^-2\d\.\d", refused.binding)
-    with pytest.raises(
-        DoesNotFit, match=r"must hide an image's noise to 2\^-30: got 2\^-2\d\.\d with n = 8192, .* lower"
-    ):
+    with pytest.raises(DoesNotFit, match=r"image's noise to 2\^-30: got 2\^-2\d\.\d with n = 8192"):
         choose(most, [many])
 
 

@@ -31,7 +31,7 @@ def test_a_description_is_signed_whatever_its_order(tmp_path: Path) -> None:
 def test_a_key_is_not_overwritten(tmp_path: Path) -> None:
     signature.make_keys(tmp_path / "key")
     before = (tmp_path / "key").read_bytes()
-    with pytest.raises(RuleError, match=r"a new signing key needs a file of its own: got .*key: File exists"):
+    with pytest.raises(RuleError, match=r"a file of its own: got .*key: File exists"):
         signature.make_keys(tmp_path / "key")
     assert (tmp_path / "key").read_bytes() == before
 
@@ -44,9 +44,7 @@ def test_files_that_are_no_keys(tmp_path: Path) -> None:
         (signature.read_public, (tmp_path / "none", tmp_path / "text", tmp_path / "key")),
     ):
         for path in wrong:
-            with pytest.raises(
-                RuleError, match=r"key must be Ed25519's, in a PEM file: got .*; export\.py signing_key="
-            ):
+            with pytest.raises(RuleError, match=r"key must be Ed25519's, in a PEM file: got"):
                 read(path)
     assert signature.pinned("") is None
 

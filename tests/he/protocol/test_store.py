@@ -49,7 +49,7 @@ def test_what_is_put_is_taken_once(materials):
     assert store.serials() == [first, second]
     assert store.size == materials.size == len(BODY)
     assert store.take(first) == BODY
-    with pytest.raises(Unusable, match=r"must be there and whole: got none of serial [0-9a-f]{32}; .*prepare again"):
+    with pytest.raises(Unusable, match=r"must be there and whole: got none of serial [0-9a-f]{32}"):
         store.take(first)
     assert store.take(second) == b""
     assert store.serials() == []
@@ -242,7 +242,7 @@ def test_the_limit_is_for_all_and_refuses(materials):
     known = serial()
     first.put(known, BODY)
     second.put(serial(), BODY)
-    with pytest.raises(RuleError, match=r"prepared material must fit into 8192 bytes: got 8192 bytes and 1 more"):
+    with pytest.raises(RuleError, match=r"must fit into 8192 bytes: got 8192 bytes and 1 more"):
         second.put(serial(), b"1")
     first.drop(known)
     second.put(serial(), b"1")

@@ -56,9 +56,7 @@ def test_layouts_that_are_refused():
     ):
         with pytest.raises(RuleError, match=match):
             Layout(channels, size, 512)
-    with pytest.raises(
-        RuleError, match="a map must fit a ciphertext: got 1024 values for 512 slots; use a larger ring"
-    ):
+    with pytest.raises(RuleError, match="must fit a ciphertext: got 1024 values for 512 slots"):
         Layout(2, 32, 512)
 
 
@@ -92,9 +90,9 @@ def test_parts_that_are_too_long_and_strides_that_differ_are_refused():
     network = residual([2])
     node = Node("1.2", (*network.nodes[2].terms[:1], Term(0)))
     wrong = Network(2, 64, (*network.nodes[:2], node), np.ones((2, 2)), np.zeros(2))
-    with pytest.raises(RuleError, match=r"the same stride: got \[1, 2\] after 'stem'; give the shortcut a convolution"):
+    with pytest.raises(RuleError, match=r"the same stride: got \[1, 2\] after 'stem'"):
         schedule(wrong, spare=5, floor=3)
-    with pytest.raises(RuleError, match=r"1 x 1 or 3 x 3 and a stride of 1 or 2: got 5 x 5, stride 1 in layer 'x'"):
+    with pytest.raises(RuleError, match=r"3 x 3 .*: got 5 x 5, stride 1 in layer 'x'"):
         Layer("x", np.ones((2, 2, 5, 5)), np.zeros(2))
 
 
