@@ -88,6 +88,7 @@ COMPOSED = replace(
     MOBILENETV2,
     name="mobilenetv2, composed",
     build=lambda images: MOBILENETV2.circulant,
+    blocks={name: b for name, b in BLOCKS.items() if not name.endswith(".project")},
     composed=("down.expand", "same.expand", "last"),
 )
 """Pairs of project and expand as one layer each: alone, with y1 kept for a residual, with a residual as a second input."""

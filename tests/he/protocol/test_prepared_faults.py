@@ -82,6 +82,10 @@ EDITS = {
     "a tail": (lambda data: data + b"\0", "have the program's length"),
     "a header alone": (lambda data: data[:HEADER], "have the program's length"),
     "nothing": (lambda data: b"", "have the program's length"),
+    "t itself": (
+        lambda data: data[:HEADER] + PROGRAM.parameters.plain_modulus.to_bytes(8, "little") + data[HEADER + 8 :],
+        "hold residues",
+    ),
     "no residues": (lambda data: data[:HEADER] + b"\xff" * (len(data) - HEADER), "hold residues"),
 }
 
