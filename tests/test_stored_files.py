@@ -14,6 +14,9 @@ import pytest
 import torch
 
 from privcirnet.artifact import (
+    MANIFEST,
+    PLAINTEXTS,
+    WEIGHTS,
     Bits,
     read_checkpoint,
     read_plan,
@@ -52,6 +55,19 @@ def test_a_program_s_logits_are_what_they_were(name):
     session = server.session(client.keys())
     run(client, session, image)
     assert audit.wrong_nodes(program, audit.reconstruct(program, client.shares, session.shares)) == []
+
+
+@pytest.mark.parametrize("name", [name for name in PROGRAMS if not name.startswith("version1")])
+def test_a_program_is_written_as_it_was(name, tmp_path):
+    """Byte for byte; version 2 has another number, and therefore another checksum of its manifest."""
+    folder, again = FIXTURES / name, tmp_path / "program"
+    write_program(again, read_program(folder)[0], {})
+    stored, written = (json.loads((each / MANIFEST).read_text()) for each in (folder, again))
+    assert list(stored) == list(written)
+    other = {key for key in stored if stored[key] != written[key]}
+    assert other == ({"version", "checksums"} if name.startswith("version2") else set())
+    for file in (WEIGHTS, PLAINTEXTS):
+        assert (folder / file).read_bytes() == (again / file).read_bytes()
 
 
 def test_a_signature_is_what_it_was():
