@@ -66,9 +66,16 @@ def test_an_item_s_error_reaches_the_caller(by_caller: bool) -> None:
         assert each(abs, [-1, 2]) == [1, 2], "the pool still works"
 
 
+def test_the_number_of_threads_is_afterwards_what_it_was() -> None:
+    before = threads.count()
+    with pytest.raises(ValueError, match="inside"), threads.using(before + 1):
+        raise ValueError("inside")
+    assert threads.count() == before
+
+
 def test_zero_threads_means_all_cores() -> None:
     threads.use(0)
-    assert threads._setting.count == threads.cores() >= 1
+    assert threads.count() == threads.cores() >= 1
 
 
 @given(st.integers(0, 300), st.integers(1, 40), st.integers(1, 5))
@@ -180,7 +187,7 @@ def test_work_beside_may_be_shared_out_too(count: int) -> None:
 
 def test_what_is_done_holds_nothing_while_helpers_are_busy() -> None:
     """A helper that was not needed stays in the pool's queue: what it would have worked on is not kept there."""
-    before, busy, begun = threads._setting.count, Event(), Event()
+    before, busy, begun = threads.count(), Event(), Event()
     threads.use(2)
     try:
         blocker = threads._pool(1).submit(lambda: (begun.set(), busy.wait(TIMEOUT_S)))
