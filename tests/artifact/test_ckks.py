@@ -158,3 +158,10 @@ def test_weights_that_are_none_are_refused(copy, name, change, match):
     _sealed(copy)
     with pytest.raises(RuleError, match="must be complete"):
         read_ckks(copy)
+
+
+def test_a_file_of_another_kind_under_the_right_checksum(copy):
+    (copy / WEIGHTS).write_bytes((copy / WEIGHTS).read_bytes()[:-1])
+    _sealed(copy)
+    with pytest.raises(RuleError, match="must be whole safetensors files"):
+        read_ckks(copy)

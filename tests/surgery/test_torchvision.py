@@ -42,3 +42,11 @@ def test_what_is_polynomial_already_computes_the_same(name):
         assert not [change for change in polynomial_(model, images) if change.effect == TRAIN]
         assert expected.abs().max() > 0
         assert_close(model.eval()(images), expected, rtol=1e-4, atol=1e-6 * expected.abs().max().item())
+
+
+@pytest.mark.parametrize("name", ["shufflenet_v2_x0_5", "efficientnet_b0", "convnext_tiny"])
+def test_networks_of_torchvision_become_polynomials(name):
+    torch.manual_seed(0)
+    model, images = torchvision.models.get_model(name, num_classes=4), torch.rand(2, 3, 64, 64)
+    assert {change.effect for change in polynomial_(model, images)} >= {TRAIN}
+    assert model.eval()(images).shape == (2, 4)
