@@ -27,9 +27,8 @@ from privcirnet.he.engines.kernel import Ciphertext
 from privcirnet.he.engines.kernel_client import KernelClient
 from privcirnet.he.engines.kernels import blake2xb, plaintexts, wire_bytes
 from privcirnet.he.engines.kernels.ring import ring
-from privcirnet.he.engines.wire_bytes import Modulus, check_length
+from privcirnet.he.engines.wire_bytes import SEED_BYTES, Modulus, check_length
 from privcirnet.he.params.parameters import Parameters, ordered_primes
-from privcirnet.he.params.sizes import SEED_BYTES
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.ring.threads import each
 from privcirnet.he.ring.wipe import wipe

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from privcirnet.he.params.sizes import residue_bytes
+from privcirnet.he.engines.wire_bytes import residue_bytes
 
 SIDE = 64
 """Pixels of a side of a ciphertext's picture, at most."""

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from privcirnet.he.encodings.integer import Values
 from privcirnet.he.program.program import Node, Program
+from privcirnet.he.program.wrong_result import WrongResult
 from privcirnet.he.protocol import wire
-from privcirnet.he.protocol.answer import WrongResult
 from privcirnet.he.protocol.client import Client
 from privcirnet.he.protocol.message_sizes import rounds, rounds_online
 from privcirnet.he.protocol.session import Handler, Traffic, run

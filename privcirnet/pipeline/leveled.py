@@ -12,7 +12,7 @@ from privcirnet.he.leveled.program import LeveledProgram
 from privcirnet.he.leveled.rehearsal import Rehearsal
 from privcirnet.he.leveled.session import LeveledClient, LeveledReport, LeveledServer
 from privcirnet.he.measure.memory import peak_bytes
-from privcirnet.he.protocol.answer import WrongResult
+from privcirnet.he.program.wrong_result import WrongResult
 from privcirnet.he.protocol.session import Handler, Traffic, run
 from privcirnet.he.ring import threads
 from privcirnet.pipeline.answers import Answer, Step, StepProgress, no_progress

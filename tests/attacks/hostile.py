@@ -14,9 +14,8 @@ import numpy as np
 
 from privcirnet.he.encodings.integer import Values
 from privcirnet.he.engines.rounding import Replies, lengthen
-from privcirnet.he.engines.wire_bytes import Modulus, pack
+from privcirnet.he.engines.wire_bytes import SEED_BYTES, Modulus, pack
 from privcirnet.he.params.parameters import Parameters, ordered_primes
-from privcirnet.he.params.sizes import SEED_BYTES
 from privcirnet.he.protocol import wire
 from privcirnet.he.protocol.answer import WrongResult
 from privcirnet.he.protocol.client import Client

@@ -26,10 +26,9 @@ from privcirnet.he.engines.reply_stock import ReplyStock
 from privcirnet.he.engines.rounding import Replies
 from privcirnet.he.engines.schedule import Block, Limits, Segment, schedule, shared_out
 from privcirnet.he.engines.weight_cache import CachedWeights, WeightCache
-from privcirnet.he.engines.wire_bytes import Modulus, check_keys_length, check_length
+from privcirnet.he.engines.wire_bytes import SEED_BYTES, Modulus, check_keys_length, check_length
 from privcirnet.he.params.noise import flood_bits
 from privcirnet.he.params.parameters import Parameters, ordered_primes
-from privcirnet.he.params.sizes import SEED_BYTES
 from privcirnet.he.ring.modular import Integers, Residues
 from privcirnet.he.ring.threads import count, each, ranges
 from privcirnet.he.ring.wipe import wipe
@@ -196,8 +195,9 @@ class KernelServer:
         roots = blake2xb.roots([message[-SEED_BYTES:] for message in messages], prod(shape))
 
         def one(index: int) -> None:
-            received = receive.Received(messages[index], places[index], None if addends is None else addends[index])
-            receive.receive(residues[index], received, roots[index], modulus, self._plain)
+            receive.receive(residues[index], messages[index], places[index], roots[index], modulus)
+            if addends is not None:
+                plaintexts.add(residues[index][0], addends[index], self._plain)
 
         each(one, range(len(messages)))
         return residues

@@ -18,8 +18,7 @@ import zstandard
 
 from privcirnet.he.engines import rounding, wire_bytes
 from privcirnet.he.engines.rounding import Replies
-from privcirnet.he.engines.wire_bytes import Modulus
-from privcirnet.he.params.sizes import SEED_BYTES
+from privcirnet.he.engines.wire_bytes import SEED_BYTES, Modulus
 from privcirnet.he.ring.modular import Integers, Residues
 
 _HEADER = struct.Struct("<HBBBBHQ")

@@ -10,10 +10,9 @@ from math import prod
 import numpy as np
 
 from privcirnet.he.engines.chain import Chain
-from privcirnet.he.engines.kernels import blake2xb, hybrid, operands, plaintexts, receive, secret_key, wire_bytes
+from privcirnet.he.engines.kernels import blake2xb, hybrid, operands, receive, secret_key, wire_bytes
 from privcirnet.he.engines.kernels.arithmetic import with_quotient
-from privcirnet.he.engines.wire_bytes import check_length
-from privcirnet.he.params.sizes import SEED_BYTES
+from privcirnet.he.engines.wire_bytes import SEED_BYTES, check_length
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.ring.threads import each
 from privcirnet.he.ring.wipe import wipe
@@ -59,11 +58,10 @@ def load(chain: Chain, level: int, message: bytes) -> Residues:
     parts = [message[first : first + size] for first in range(0, len(message), size)]
     inputs = np.empty((count * n // words, len(parts), 2, words), dtype=np.uint64)
     roots = blake2xb.roots([part[-SEED_BYTES:] for part in parts], count * n)
-    unused = plaintexts.plain(modulus.primes[0], modulus.primes[:1], n)
 
     def digit(d: int) -> None:
         residues = np.empty((2, count, n), dtype=np.uint64)
-        receive.receive(residues, receive.Received(parts[d], np.arange(n)), roots[d], modulus, unused)
+        receive.receive(residues, parts[d], np.arange(n), roots[d], modulus)
         chain.ring.place(inputs, d, residues)
 
     each(digit, range(len(parts)))

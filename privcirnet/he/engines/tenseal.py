@@ -27,9 +27,9 @@ from privcirnet.errors import RuleError
 from privcirnet.he.engines import sealfile, wire_bytes
 from privcirnet.he.engines.rounding import Replies
 from privcirnet.he.engines.sequential import Sequential, SequentialClient
+from privcirnet.he.engines.wire_bytes import SEED_BYTES
 from privcirnet.he.params.noise import flood_bits
 from privcirnet.he.params.parameters import Parameters
-from privcirnet.he.params.sizes import SEED_BYTES
 from privcirnet.he.ring import batching, modular, sampling
 from privcirnet.he.ring.modular import Integers, Residues
 from privcirnet.he.ring.stream import stream

@@ -19,10 +19,20 @@ from dataclasses import dataclass
 import numpy as np
 
 from privcirnet.errors import RuleError
-from privcirnet.he.params.sizes import residue_bytes
 from privcirnet.he.ring.modular import Residues
 
 Message = bytes | bytearray | memoryview
+SEED_BYTES = 64
+"""Bytes of the seed that stands for the uniform half of a fresh ciphertext or of a key's digit."""
+
+
+def residue_bytes(bits: int) -> int:
+    """Return the whole bytes that a residue takes.
+
+    Args:
+        bits: of its prime.
+    """
+    return -(-bits // 8)
 
 
 @dataclass(frozen=True)

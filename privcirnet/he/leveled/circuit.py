@@ -10,6 +10,7 @@ Slots are two rows of n / 2 columns. A rotation turns both rows left; a swap exc
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from privcirnet.he.ring.modular import Residues
 
@@ -26,6 +27,25 @@ def element_of(columns: int, ring_degree: int) -> int:
         columns: of the rotation, or :data:`SWAP`.
     """
     return 2 * ring_degree - 1 if columns == SWAP else pow(3, columns, 2 * ring_degree)
+
+
+class KeyPlan(Protocol):
+    """What engines need to know of how a network is computed: the keys, and at which level answers are."""
+
+    @property
+    def rotations(self) -> frozenset[int]:
+        """Column steps that the server needs keys for."""
+        ...
+
+    @property
+    def keys(self) -> tuple[tuple[int, int], ...]:
+        """Switch keys, :meth:`Circuit.keys`, and data primes of what they switch."""
+        ...
+
+    @property
+    def level(self) -> int:
+        """Data primes of an answer."""
+        ...
 
 
 Plaintext = Callable[[int], Residues]

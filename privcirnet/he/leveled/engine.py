@@ -15,10 +15,20 @@ from typing import Any, Protocol
 
 from privcirnet.errors import RuleError
 from privcirnet.he.engines.interface import Ciphertext
-from privcirnet.he.leveled.circuit import Add, AddPlain, Circuit, Combine, Reduce, Rotate, Square, Step, sources_of
+from privcirnet.he.leveled.circuit import (
+    Add,
+    AddPlain,
+    Circuit,
+    Combine,
+    KeyPlan,
+    Reduce,
+    Rotate,
+    Square,
+    Step,
+    sources_of,
+)
 from privcirnet.he.leveled.evaluator import Evaluator
 from privcirnet.he.leveled.moduli import LeveledParameters
-from privcirnet.he.leveled.plan import PublicPlan
 from privcirnet.he.ring.modular import Residues
 
 ENGINES = ("kernel", "tenseal", "cleartext")
@@ -99,7 +109,7 @@ class LeveledServer(Protocol):
         ...
 
 
-def leveled_client(name: str, parameters: LeveledParameters, plan: PublicPlan) -> LeveledClient:
+def leveled_client(name: str, parameters: LeveledParameters, plan: KeyPlan) -> LeveledClient:
     """Return a client's engine with fresh keys.
 
     Args:
@@ -118,7 +128,7 @@ def leveled_client(name: str, parameters: LeveledParameters, plan: PublicPlan) -
     return SeparateClient([_module(name).Client(each) for each in parameters.moduli], plan)
 
 
-def leveled_server(name: str, parameters: LeveledParameters, plan: PublicPlan) -> LeveledServer:
+def leveled_server(name: str, parameters: LeveledParameters, plan: KeyPlan) -> LeveledServer:
     """Return a server's engine.
 
     Args:

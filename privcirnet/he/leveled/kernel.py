@@ -22,13 +22,11 @@ from privcirnet.he.engines.kernels.arithmetic import with_quotient
 from privcirnet.he.engines.kernels.reply import PublicKey
 from privcirnet.he.engines.kernels.ring import Ring, ring
 from privcirnet.he.engines.rounding import Replies
-from privcirnet.he.engines.wire_bytes import Modulus, check_keys_length, check_length
-from privcirnet.he.leveled.circuit import RELINEARIZE, element_of
+from privcirnet.he.engines.wire_bytes import SEED_BYTES, Modulus, check_keys_length, check_length
+from privcirnet.he.leveled.circuit import RELINEARIZE, KeyPlan, element_of
 from privcirnet.he.leveled.kernel_client import key_bytes
 from privcirnet.he.leveled.moduli import LeveledParameters
-from privcirnet.he.leveled.plan import PublicPlan
 from privcirnet.he.params.noise import flood_bits
-from privcirnet.he.params.sizes import SEED_BYTES
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.ring.threads import each
 
@@ -178,10 +176,10 @@ class KernelServer:
         parameters: n, q, and all t.
     """
 
-    def __init__(self, parameters: LeveledParameters, plan: PublicPlan) -> None:
+    def __init__(self, parameters: LeveledParameters, plan: KeyPlan) -> None:
         self._parameters, self._plan, self._chain, self.rows = parameters, plan, parameters.chain, 1
         n, data = parameters.ring_degree, self._chain.data_primes
-        self._requests, self._unused = Modulus(data, n), plaintexts.plain(parameters.moduli[0].plain_modulus, data, n)
+        self._requests = Modulus(data, n)
         self._answers = ring((*data[: plan.level], self._chain.special_primes[0]), n)
         numbers = range(len(parameters.moduli))
         self.evaluators = [KernelEvaluator(parameters, number, plan.level, self._answers) for number in numbers]
@@ -216,6 +214,5 @@ class KernelServer:
         check_length(message, modulus.compact_size(1) + SEED_BYTES)
         residues = np.empty((2, len(modulus.primes), modulus.ring_degree), dtype=np.uint64)
         (roots,) = blake2xb.roots([message[-SEED_BYTES:]], residues[0].size)
-        whole = receive.Received(message, np.arange(modulus.ring_degree))
-        receive.receive(residues, whole, roots, modulus, self._unused)
+        receive.receive(residues, message, np.arange(modulus.ring_degree), roots, modulus)
         return residues

@@ -15,11 +15,9 @@ from privcirnet.he.engines import switch_keys
 from privcirnet.he.engines.kernels import decrypt, encrypt, hybrid, plaintexts, secret_key, wire_bytes
 from privcirnet.he.engines.kernels.ring import ring
 from privcirnet.he.engines.rounding import Replies
-from privcirnet.he.engines.wire_bytes import Modulus
-from privcirnet.he.leveled.circuit import RELINEARIZE, element_of
+from privcirnet.he.engines.wire_bytes import SEED_BYTES, Modulus
+from privcirnet.he.leveled.circuit import RELINEARIZE, KeyPlan, element_of
 from privcirnet.he.leveled.moduli import LeveledParameters
-from privcirnet.he.leveled.plan import PublicPlan
-from privcirnet.he.params.sizes import SEED_BYTES
 from privcirnet.he.ring import modular
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.ring.threads import each
@@ -33,7 +31,7 @@ class KernelClient:
         parameters: n, q, and all t.
     """
 
-    def __init__(self, parameters: LeveledParameters, plan: PublicPlan) -> None:
+    def __init__(self, parameters: LeveledParameters, plan: KeyPlan) -> None:
         self._parameters, self._plan, self._chain = parameters, plan, parameters.chain
         n, data = parameters.ring_degree, self._chain.data_primes
         self._requests = Modulus(data, n)
@@ -148,7 +146,7 @@ def _squared(secret: Residues, parameters: LeveledParameters) -> Residues:
     return found
 
 
-def key_bytes(parameters: LeveledParameters, plan: PublicPlan) -> int:
+def key_bytes(parameters: LeveledParameters, plan: KeyPlan) -> int:
     """Return the bytes of a client's keys.
 
     Args:

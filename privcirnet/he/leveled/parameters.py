@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 from privcirnet.errors import DoesNotFit, RuleError
+from privcirnet.he.engines.wire_bytes import residue_bytes
 from privcirnet.he.leveled.circuit import Circuit, Combine, Reduce, Rotate, Square, sources_of
 from privcirnet.he.leveled.levels import with_levels
 from privcirnet.he.leveled.moduli import LeveledParameters
@@ -20,7 +21,6 @@ from privcirnet.he.leveled.repetitions import without_repetitions
 from privcirnet.he.params import noise
 from privcirnet.he.params.parameters import MAX_PLAIN_BITS, Parameters, coefficient_primes
 from privcirnet.he.params.security import MAX_LOG_Q
-from privcirnet.he.params.sizes import residue_bytes
 from privcirnet.he.ring import modular
 from privcirnet.he.ring.sampling import FLOODING_BITS, IMAGE_DISTANCE_BITS, image_distance_bits
 

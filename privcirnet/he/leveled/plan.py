@@ -17,7 +17,7 @@ from privcirnet.errors import RuleError
 from privcirnet.he.encodings.shape import LinearShape
 from privcirnet.he.leveled.circuit import Circuit
 from privcirnet.he.leveled.network import LeveledNetwork, check_image, windows
-from privcirnet.he.protocol.answer import WrongResult
+from privcirnet.he.program.wrong_result import WrongResult
 from privcirnet.he.ring.modular import Residues
 
 Places = tuple[tuple[int, int], ...]

@@ -5,13 +5,13 @@ from functools import cached_property
 
 import numpy as np
 
-from privcirnet.he.engines.wire_bytes import Modulus
+from privcirnet.he.engines.wire_bytes import SEED_BYTES, Modulus
 from privcirnet.he.leveled.moduli import LeveledParameters
 from privcirnet.he.leveled.network import LeveledNetwork
 from privcirnet.he.leveled.parameters import check_parameters, plan_at
 from privcirnet.he.leveled.plan import Plan, PublicPlan
 from privcirnet.he.leveled.plans import planner_of
-from privcirnet.he.params.sizes import SEED_BYTES, key_bytes, message_bytes
+from privcirnet.he.params.sizes import key_bytes, message_bytes
 from privcirnet.he.protocol import wire
 from privcirnet.he.protocol.message_sizes import Sizes
 

@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any
 
 from privcirnet.he.engines.interface import Ciphertext
-from privcirnet.he.leveled.plan import PublicPlan
+from privcirnet.he.leveled.circuit import KeyPlan
 from privcirnet.he.ring.modular import Residues
 
 
@@ -16,7 +16,7 @@ class SeparateClient:
         clients: for each plain modulus.
     """
 
-    def __init__(self, clients: Sequence[Any], plan: PublicPlan) -> None:
+    def __init__(self, clients: Sequence[Any], plan: KeyPlan) -> None:
         self.clients, self._rotations = clients, plan.rotations
 
     def evaluation_keys(self) -> list[bytes]:
@@ -44,7 +44,7 @@ class SeparateServer:
         evaluators: for each plain modulus.
     """
 
-    def __init__(self, evaluators: Sequence[Any], plan: PublicPlan) -> None:
+    def __init__(self, evaluators: Sequence[Any], plan: KeyPlan) -> None:
         self.evaluators, self.rows, self._rotations = evaluators, len(evaluators), plan.rotations
 
     def load_evaluation_keys(self, messages: Sequence[bytes]) -> list[Any]:

@@ -18,8 +18,8 @@ import tenseal.sealapi as seal
 
 from privcirnet.he.engines import sealfile, wire_bytes
 from privcirnet.he.engines.tenseal import TensealClient, TensealKeys, TensealServer
+from privcirnet.he.engines.wire_bytes import SEED_BYTES
 from privcirnet.he.leveled.circuit import element_of
-from privcirnet.he.params.sizes import SEED_BYTES
 from privcirnet.he.ring.modular import Residues
 
 

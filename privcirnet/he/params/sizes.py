@@ -7,10 +7,8 @@ a seed, which stands for the other. A reply holds two polynomials, rounded to li
 
 from typing import NamedTuple
 
+from privcirnet.he.engines.wire_bytes import SEED_BYTES, residue_bytes
 from privcirnet.he.params.parameters import Parameters
-
-SEED_BYTES = 64
-"""Bytes of the seed that stands for the uniform half of a fresh ciphertext or of a key's digit."""
 
 FIRST_MARGIN, SECOND_MARGIN = 5, 10
 """Bits over those of t that the coefficients of a reply's two polynomials have.
@@ -96,15 +94,6 @@ def key_bytes(parameters: Parameters) -> int:
     """Return the bytes of one compact Galois key: for every data prime a polynomial mod every prime, and a seed."""
     widths = _widths(parameters.coefficient_bits)
     return (len(widths) - 1) * (parameters.ring_degree * sum(widths) + SEED_BYTES)
-
-
-def residue_bytes(bits: int) -> int:
-    """Return the whole bytes that a residue takes.
-
-    Args:
-        bits: of its prime.
-    """
-    return -(-bits // 8)
 
 
 def _widths(coefficient_bits: tuple[int, ...]) -> list[int]:

@@ -18,21 +18,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from privcirnet.errors import RuleError
 from privcirnet.he.encodings.integer import Values
 from privcirnet.he.params.sizes import SHARE_BYTES
 from privcirnet.he.program.program import Program
+from privcirnet.he.program.wrong_result import WrongResult
 from privcirnet.he.protocol import shares, wire
 from privcirnet.he.protocol.equality import POINT_BYTES, Question, answered
 from privcirnet.he.ring.modular import Residues
-
-
-class WrongResult(RuleError):
-    """A result, or a value on the way to it, that no right inference has."""
-
-    def __init__(self, rule: str, *, got: object, remedy: str, values: Values | None = None) -> None:
-        super().__init__(rule, got=got, remedy=remedy)
-        self.values: Values = np.zeros(0, dtype=np.int64) if values is None else values
 
 
 class Received(NamedTuple):

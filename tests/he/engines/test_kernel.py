@@ -17,6 +17,7 @@ from privcirnet.he.encodings.spectral_layer import SpectralLayer
 from privcirnet.he.engines import cleartext, kernel, sealfile, tenseal
 from privcirnet.he.engines.circuit import Circuit, Pair
 from privcirnet.he.engines.kernels import galois, reply
+from privcirnet.he.engines.wire_bytes import SEED_BYTES
 from privcirnet.he.params.noise import flood_bits, largest_plain_bits
 from privcirnet.he.params.parameters import (
     DEFAULT_COEFFICIENT_BITS,
@@ -25,7 +26,6 @@ from privcirnet.he.params.parameters import (
     Parameters,
     choose,
 )
-from privcirnet.he.params.sizes import SEED_BYTES
 from privcirnet.he.ring import batching, modular, sampling, threads
 from privcirnet.he.ring.modular import Integers, Residues
 from tests.he.circuits import circuits, inputs_of, random_weights

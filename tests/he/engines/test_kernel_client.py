@@ -12,7 +12,7 @@ import tenseal.sealapi as seal
 from privcirnet.he.engines import interface, kernel_client, tenseal
 from privcirnet.he.engines.kernels import blake2xb, wire_bytes
 from privcirnet.he.engines.kernels.ring import ring
-from privcirnet.he.engines.wire_bytes import Modulus
+from privcirnet.he.engines.wire_bytes import SEED_BYTES, Modulus
 from privcirnet.he.params.parameters import (
     NARROW_COEFFICIENT_BITS,
     NARROW_RING_DEGREE,
@@ -22,7 +22,7 @@ from privcirnet.he.params.parameters import (
     choose,
     ordered_primes,
 )
-from privcirnet.he.params.sizes import SEED_BYTES, key_bytes, message_bytes
+from privcirnet.he.params.sizes import key_bytes, message_bytes
 from privcirnet.he.ring import batching, modular, sampling
 from privcirnet.he.ring.modular import Integers, Residues
 from tests.he.engines.secrets import fresh, twin, values_of

@@ -5,8 +5,9 @@ import pytest
 from privcirnet.errors import RuleError
 from privcirnet.he.engines import sealfile, tenseal
 from privcirnet.he.engines.rounding import Replies
+from privcirnet.he.engines.wire_bytes import SEED_BYTES
 from privcirnet.he.params.parameters import choose
-from privcirnet.he.params.sizes import SEED_BYTES, ReplyBits
+from privcirnet.he.params.sizes import ReplyBits
 from privcirnet.he.ring import sampling
 
 PARAMETERS = choose({1}, 23, 4096, (36, 35, 35))

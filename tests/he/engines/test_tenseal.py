@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from privcirnet.he.engines import interface, tenseal
+from privcirnet.he.engines.wire_bytes import SEED_BYTES
 from privcirnet.he.params.parameters import choose
 from privcirnet.he.params.security import MAX_LOG_Q
-from privcirnet.he.params.sizes import SEED_BYTES
 from tests.he.engines.pairs import PARAMETERS, N, X, pair
 
 

@@ -16,8 +16,8 @@ from privcirnet.he.leveled.plans import fastest, planner_of
 from privcirnet.he.leveled.program import LeveledProgram
 from privcirnet.he.leveled.rehearsal import Rehearsal
 from privcirnet.he.leveled.session import LeveledClient, LeveledServer
+from privcirnet.he.program.wrong_result import WrongResult
 from privcirnet.he.protocol import wire
-from privcirnet.he.protocol.answer import WrongResult
 from privcirnet.he.protocol.client import Client
 from privcirnet.he.protocol.session import run
 from tests.he.leveled.networks import image_of

@@ -18,7 +18,7 @@ import numpy as np
 from privcirnet.compiled.jit import inline_late, jit
 from privcirnet.errors import RuleError
 from privcirnet.he.engines.kernels.arithmetic import Word, barrett_lazy, reduce_4p
-from privcirnet.he.params.sizes import SEED_BYTES
+from privcirnet.he.engines.wire_bytes import SEED_BYTES
 from privcirnet.he.ring.modular import Residues
 
 State = tuple[Word, ...]

@@ -1,52 +1,34 @@
-"""From a message to a ciphertext: its bytes, the polynomial that its seed stands for, the server's own share."""
-
-from typing import NamedTuple
+"""From a message to a ciphertext or a digit of a key: its bytes, and the polynomial that its seed stands for."""
 
 import numpy as np
 
 from privcirnet.compiled.jit import jit
-from privcirnet.he.engines.kernels import blake2xb, plaintexts, wire_bytes
+from privcirnet.he.engines.kernels import blake2xb, wire_bytes
 from privcirnet.he.engines.kernels.blake2xb import Bounds
-from privcirnet.he.engines.kernels.plaintexts import Plain
-from privcirnet.he.engines.wire_bytes import Modulus, not_under
-from privcirnet.he.params.sizes import SEED_BYTES
+from privcirnet.he.engines.wire_bytes import SEED_BYTES, Modulus, not_under
 from privcirnet.he.ring.modular import Integers, Residues
 
 _GOOD, _NOT_UNDER, _REJECTED = 0, 1, 2
-_NONE = np.empty(0, dtype=np.uint64)
 
 
-class Received(NamedTuple):
-    """A message, and what is done with it.
-
-    Attributes:
-        message: coefficients of the first polynomial in compact bytes, then the seed of the second.
-        kept: ascending places of these coefficients; the others are zero.
-        addend: slots of a plaintext to add, (n,), or None.
-    """
-
-    message: bytes
-    kept: Integers
-    addend: Residues | None = None
-
-
-def receive(target: Residues, received: Received, roots: Residues, modulus: Modulus, form: Plain) -> None:
-    """Read a seeded ciphertext, plus a plaintext, or a key digit.
+def receive(target: Residues, message: bytes, kept: Integers, roots: Residues, modulus: Modulus) -> None:
+    """Read a seeded ciphertext or a key digit.
 
     Args:
         target: written, residues, shape (2, L, n).
-        received: of the length that the modulus and the kept coefficients fix.
+        message: coefficients of the first polynomial in compact bytes, then the seed of the second, of the length that
+            the modulus and the kept coefficients fix.
+        kept: ascending places of these coefficients; the others are zero.
         roots: of the seed, for L n words (:func:`blake2xb.roots`).
         modulus: L primes.
 
     Raises:
         RuleError: a residue is not under its prime.
     """
-    message, size = received.message, len(received.message) - SEED_BYTES
+    size = len(message) - SEED_BYTES
     # One more word than the residues fill: unpacking reads two neighbours for each.
     packed, widths = np.frombuffer(message, dtype=np.uint64, count=-(-size // 8) + 1), np.array(modulus.widths)
-    addend = _NONE if received.addend is None else received.addend
-    result = _receive(target, packed, received.kept, roots, blake2xb.bounds(modulus.primes), 8 * widths, addend, form)
+    result = _receive(target, packed, kept, roots, blake2xb.bounds(modulus.primes), 8 * widths)
     if result == _NOT_UNDER:
         raise not_under()
     if result == _REJECTED:
@@ -54,21 +36,12 @@ def receive(target: Residues, received: Received, roots: Residues, modulus: Modu
 
 
 @jit
-def _receive(  # noqa: PLR0913, PLR0917
-    target: Residues,
-    packed: Residues,
-    kept: Integers,
-    roots: Residues,
-    bounds: Bounds,
-    bits: Integers,
-    addend: Residues,
-    form: Plain,
+def _receive(
+    target: Residues, packed: Residues, kept: Integers, roots: Residues, bounds: Bounds, bits: Integers
 ) -> int:
     """:func:`receive` but for the words that SEAL rejects."""
     if not unpack(target[0], packed, kept, bounds.primes, bits):
         return _NOT_UNDER
-    if addend.size:
-        plaintexts.add(target[0], addend, form)
     return _GOOD if uniform(target[1], roots, bounds) else _REJECTED
 
 

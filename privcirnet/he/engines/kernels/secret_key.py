@@ -18,7 +18,7 @@ from privcirnet.he.engines.kernels import blake2xb, keyswitch, ntt, sampling, wi
 from privcirnet.he.engines.kernels.arithmetic import mul_shoup_lazy, quotients, reduce_4p, sub_if_ge
 from privcirnet.he.engines.kernels.receive import uniform
 from privcirnet.he.engines.kernels.ring import Ring, to_values
-from privcirnet.he.params.sizes import SEED_BYTES
+from privcirnet.he.engines.wire_bytes import SEED_BYTES
 from privcirnet.he.ring.modular import Integers, Residues
 from privcirnet.he.ring.stream import stream
 from privcirnet.he.ring.wipe import wipe

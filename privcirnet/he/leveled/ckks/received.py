@@ -7,9 +7,8 @@ import numpy as np
 from privcirnet.errors import RuleError
 from privcirnet.he.engines import switch_keys
 from privcirnet.he.engines.kernels import blake2xb, wire_bytes
-from privcirnet.he.engines.wire_bytes import Message, check_length
+from privcirnet.he.engines.wire_bytes import SEED_BYTES, Message, check_length
 from privcirnet.he.leveled.ckks.context import Context, Names
-from privcirnet.he.params.sizes import SEED_BYTES
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.ring.threads import each
 

@@ -4,13 +4,11 @@ import numpy as np
 import pytest
 
 from privcirnet.errors import RuleError
-from privcirnet.he.engines.kernels import blake2xb, plaintexts, receive
+from privcirnet.he.engines.kernels import blake2xb, receive
 from privcirnet.he.engines.wire_bytes import Modulus, pack
 from privcirnet.he.ring.modular import Residues, is_prime
 
 N, SEED = 1024, bytes(range(64))
-T = 12289
-NONE = np.empty(0, dtype=np.uint64)
 
 
 def prime_under(bound: int) -> int:
@@ -26,26 +24,19 @@ REJECTING = Modulus((prime_under(int(2**64 / 17.9)), prime_under(int(2**64 / 17.
 """Their multiples leave out one word in 20: the buffers' rest does not suffice."""
 
 
-def received(modulus: Modulus, rows: Residues, addend: Residues) -> Residues:
+def received(modulus: Modulus, rows: Residues) -> Residues:
     message = pack(rows, modulus.widths) + SEED
     target, (root,) = np.empty((2, *rows.shape), dtype=np.uint64), blake2xb.roots([SEED], rows.size)
-    share = addend if addend.size else None
-    receive.receive(
-        target, receive.Received(message, np.arange(N), share), root, modulus, plaintexts.plain(T, modulus.primes, N)
-    )
+    receive.receive(target, message, np.arange(N), root, modulus)
     return target
 
 
 @pytest.mark.parametrize("modulus", [SEAL_S, REJECTING], ids=["seal", "rejecting"])
-@pytest.mark.parametrize("share", [False, True])
-def test_the_parts_together(modulus: Modulus, share: bool) -> None:
+def test_the_parts_together(modulus: Modulus) -> None:
     random = np.random.default_rng(0)
     rows = np.stack([random.integers(0, p, N, dtype=np.uint64) for p in modulus.primes])
-    addend = random.integers(0, T, N, dtype=np.uint64) if share else NONE
-    target, first = received(modulus, rows, addend), rows.copy()
-    if share:
-        plaintexts.add(first, addend, plaintexts.plain(T, modulus.primes, N))
-    assert np.array_equal(target[0], first)
+    target = received(modulus, rows)
+    assert np.array_equal(target[0], rows)
     assert np.array_equal(target[1], blake2xb.expand([SEED], modulus.primes, N)[0])
 
 
@@ -53,4 +44,4 @@ def test_a_residue_that_is_not_under_its_prime() -> None:
     rows = np.zeros((2, N), dtype=np.uint64)
     rows[1, -1] = SEAL_S.primes[1]
     with pytest.raises(RuleError, match="every residue must be under its prime"):
-        received(SEAL_S, rows, NONE)
+        received(SEAL_S, rows)
