@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 from packaging.requirements import Requirement
 
-from privcirnet import __version__
 from privcirnet.errors import RuleError
 from privcirnet.he.measure.memory import machine_bytes
 from privcirnet.he.ring import threads
@@ -47,7 +46,7 @@ def packages() -> Iterator[Finding]:
         RuleError: the package is not installed.
     """
     yield Finding("python", f"{platform.python_version()}, {sys.executable}")
-    yield Finding("privcirnet", f"{__version__}, {Path(__file__).parents[1]}")
+    yield Finding("privcirnet", f"{metadata.version('privcirnet')}, {Path(__file__).parents[1]}")
     for need in _needs(""):
         version = _version(need)
         if version is not None and need.specifier.contains(version, prereleases=True):
