@@ -29,11 +29,7 @@ R = TypeVar("R")
 
 
 def jit(function: Callable[P, R]) -> Callable[P, R]:
-    """Return a function that is compiled at its first call; the machine code is kept on disk.
-
-    Args:
-        function: a kernel.
-    """
+    """Return a function that is compiled at its first call; the machine code is kept on disk."""
     return _kept(numba.njit(nogil=True, error_model="numpy")(function))
 
 
@@ -41,19 +37,12 @@ def jit_of_floats(function: Callable[P, R]) -> Callable[P, R]:
     """Return a function compiled as by :func:`jit`, but for the order and the rounding of sums.
 
     A product and a sum may become one operation, and sums may be taken in another order.
-
-    Args:
-        function: a kernel of floating-point numbers.
     """
     return _kept(numba.njit(nogil=True, error_model="numpy", fastmath={"contract", "reassoc"})(function))
 
 
 def inline(function: Callable[P, R]) -> Callable[P, R]:
-    """Return a function that is compiled into the kernels that call it.
-
-    Args:
-        function: a part of a kernel.
-    """
+    """Return a function that is compiled into the kernels that call it."""
     return numba.njit(inline="always", error_model="numpy")(function)
 
 
@@ -62,9 +51,6 @@ def inline_late(function: Callable[P, R]) -> Callable[P, R]:
 
     Kernels that call it a hundred times compile in a second instead of fifteen. Loops around it may come out slower
     than with :func:`inline`: transforms took twice as long, hashing did not change.
-
-    Args:
-        function: a part of a kernel.
     """
     return numba.njit(forceinline=True, error_model="numpy")(function)
 

@@ -46,11 +46,8 @@ def round_all(  # noqa: PLR0913, PLR0917
     Args:
         x: values.
         step: a power of two.
-        lowest: limit, in steps; minus infinity for none.
-        highest: limit.
         seed: under 2^32; :data:`NEAREST` for none.
         out: changed in place.
-        first: place.
         last: place behind the last one.
     """
     scale, size, key = np.float32(1 / step), np.float32(step), np.uint32(seed)
@@ -81,13 +78,8 @@ def learned_gradients(  # noqa: PLR0913, PLR0917
     Args:
         x: values.
         step: as for :func:`round_all`, like the next three.
-        lowest: limit.
-        highest: limit.
-        seed: of the forward pass.
-        gradient: of the rounded values.
         out: gradient of x, changed in place.
         total: (1,), changed in place.
-        first: place.
         last: place behind the last one.
     """
     scale, key = np.float32(1 / step), np.uint32(seed)

@@ -25,7 +25,6 @@ def add_powers(x: Values, sums: NDArray[np.float64], first: int, last: int) -> N
     Args:
         x: (M, C).
         sums: (3, C), changed in place.
-        first: row.
         last: row behind the last one.
     """
     channels = x.shape[1]
@@ -51,7 +50,6 @@ def square(x: Values, scale: Channels, shift: Channels, out: Values, first: int,
         scale: (C,).
         shift: (C,).
         out: (M, C), changed in place.
-        first: row.
         last: row behind the last one.
     """
     for row in range(first, last):
@@ -78,7 +76,6 @@ def add_square_gradients(  # noqa: PLR0913, PLR0917
         scale: (C,).
         shift: (C,).
         sums: gradients of scale and shift, (2, C), changed in place.
-        first: row.
         last: row behind the last one.
     """
     channels = x.shape[1]
@@ -114,7 +111,6 @@ def square_gradient(  # noqa: PLR0913, PLR0917
         shift: (C,).
         of_sums: gradient of the sums of powers, (3, C).
         out: (M, C), changed in place.
-        first: row.
         last: row behind the last one.
     """
     for row in range(first, last):

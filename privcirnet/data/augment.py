@@ -23,7 +23,6 @@ def crop_and_flip(images: Tensor, padding: int, generator: torch.Generator, *, f
         images: uint8 (N, C, H, W).
         padding: pixels on every side; less than H and W.
         generator: N rows and N columns in [0, 2 padding] are drawn from it, then N flips.
-        flip: whether any image is mirrored.
 
     Returns:
         uint8 (N, C, H, W).

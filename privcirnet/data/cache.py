@@ -56,11 +56,7 @@ def default_folder() -> Path:
 
 
 def in_memory(decode: Decode) -> Stored:
-    """Return a data set, decoded without a cache.
-
-    Args:
-        decode: fills the arrays that it allocates.
-    """
+    """Return a data set, decoded without a cache."""
     made: list[Stored] = []
 
     def allocate(classes: tuple[str, ...], counts: tuple[int, int], shape: tuple[int, ...]) -> Arrays:
@@ -76,9 +72,7 @@ def mapped(path: Path, source: dict[str, Any], decode: Decode) -> Stored:
     """Return a data set from its file, which is written first if it is missing, broken or of another source.
 
     Args:
-        path: of the file.
         source: facts that change when the data set does, as JSON.
-        decode: fills the arrays that it allocates.
 
     Returns:
         The data set, memory-mapped; what is written to it stays in this process.

@@ -42,11 +42,7 @@ class Examples(Protocol):
         ...
 
     def steps(self, size: int) -> int:
-        """Return the number of batches in an epoch.
-
-        Args:
-            size: images in a batch.
-        """
+        """Return the number of batches in an epoch."""
         ...
 
     def epoch(self, size: int, generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
@@ -181,11 +177,7 @@ class ImageData:
         return replace(self, **{name: getattr(self, name).to(device) for name in held})
 
     def part(self, count: int) -> "ImageData":
-        """Return the same data with fewer training images, those of :meth:`sample`.
-
-        Args:
-            count: number of training images.
-        """
+        """Return the same data with fewer training images, those of :meth:`sample`."""
         images, labels = self.sample(count)
         return replace(self, train_images=images, train_labels=labels)
 
@@ -193,7 +185,7 @@ class ImageData:
 def batches(
     images: Tensor, labels: Tensor, size: int, generator: torch.Generator | None = None
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield batches in order, or shuffled by a generator.
+    """Yield batches in order, or shuffled by a generator: images (n, C, H, W) and labels (n,).
 
     An image that would be left alone joins the batch before: norms cannot train on one.
 
@@ -202,9 +194,6 @@ def batches(
         labels: (N,).
         size: images in a batch; the last one may have fewer, or one more.
         generator: a permutation is drawn from it; None keeps the order.
-
-    Yields:
-        Images (n, C, H, W) and labels (n,).
     """
     order = torch.arange(len(labels)) if generator is None else torch.randperm(len(labels), generator=generator)
     order = order.to(images.device)
@@ -216,7 +205,6 @@ def slices(count: int, size: int) -> list[slice]:
     """Return the slices of a data set's batches, of which none has one image unless all have.
 
     Args:
-        count: number of images.
         size: of a batch; the last one may be smaller, or one larger.
 
     >>> slices(9, 4)
@@ -228,10 +216,6 @@ def slices(count: int, size: int) -> list[slice]:
 
 def batch_count(count: int, size: int) -> int:
     """Return the number of batches of a data set.
-
-    Args:
-        count: number of images.
-        size: of a batch.
 
     >>> [batch_count(count, 4) for count in (0, 1, 8, 9, 10)]
     [0, 1, 2, 2, 3]

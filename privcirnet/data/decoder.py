@@ -33,7 +33,6 @@ class Decoded(NamedTuple):
 
     Attributes:
         picture: upright and opaque, of mode L or RGB.
-        steps: what was done, in words.
     """
 
     picture: Image.Image
@@ -42,9 +41,6 @@ class Decoded(NamedTuple):
 
 def decode(content: bytes) -> Decoded:
     """Decode the first image of a file.
-
-    Args:
-        content: of the file.
 
     Returns:
         the image as it is seen.
@@ -68,7 +64,6 @@ def check_size(width: int, height: int, words: str = "pixels") -> None:
     Args:
         width: in pixels.
         height: in pixels.
-        words: what they are.
 
     Raises:
         RuleError: there would be over :data:`MOST_PIXELS` pixels.
@@ -82,7 +77,6 @@ def square(picture: Image.Image, size: int) -> Image.Image:
     """Return the square in the middle, resized (bicubic).
 
     Args:
-        picture: of any size.
         size: pixels of both sides.
     """
     return ImageOps.fit(picture, (size, size), Image.Resampling.BICUBIC)

@@ -22,9 +22,7 @@ def decode_digits(seed: int, test_fraction: float, allocate: Allocate) -> None:
     """Write the digits into arrays, split by class proportions. Images are (N, 1, 8, 8).
 
     Args:
-        seed: of the split.
         test_fraction: share of the images that is held out, between 0 and 1.
-        allocate: makes the arrays.
     """
     from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split

@@ -29,11 +29,7 @@ LARGEST_COUNT = 5_000_000
 
 
 class Folder:
-    """A folder; links are followed.
-
-    Args:
-        path: of the folder.
-    """
+    """A folder; links are followed."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -66,11 +62,7 @@ class Folder:
 
 
 class Archive:
-    """A .tar, .tar.gz or .tgz file.
-
-    Args:
-        path: of the file.
-    """
+    """A .tar, .tar.gz or .tgz file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -135,7 +127,6 @@ def called_below(root: Path, name: str) -> list[Path]:
     """Return the entries of a folder that are called like a data set, sorted; nothing if there is no folder.
 
     Args:
-        root: folder.
         name: of the data set, with which an entry's begins but for case and punctuation, and then not another digit.
     """
     digits = r"(?!\d)" if name[-1:].isdigit() else ""
@@ -150,7 +141,6 @@ def locate(root: Path, name: str, fits: Callable[[Path], bool], wanted: str) -> 
     Args:
         root: an archive, the data set's folder, or a folder with one of them in it.
         name: that folders and archives below the root must begin with; empty for any.
-        fits: whether a folder has what is needed.
         wanted: the same in words.
 
     Raises:

@@ -44,7 +44,6 @@ def decode_mnist(tree: Tree, allocate: Allocate) -> None:
 
     Args:
         tree: that has the files, from :func:`find_mnist`.
-        allocate: makes the arrays.
 
     Raises:
         RuleError: a file is missing or broken, or there are not as many labels as images.

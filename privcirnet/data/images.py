@@ -27,8 +27,6 @@ def decode_image(content: bytes, name: str, size: int = 0) -> NDArray[np.uint8]:
     """Decode one image.
 
     Args:
-        content: of the file.
-        name: of the file, for errors.
         size: pixels; the shorter side is resized to it (bicubic) and the centre cropped; 0 leaves the image as it is.
 
     Returns:
@@ -52,10 +50,7 @@ def decode(
     """Decode files into arrays (N, 3, H, W), in the order of their names, and write their labels.
 
     Args:
-        tree: that has the files.
-        labelled: their names and labels.
         size: as in :func:`decode_image`.
-        allocate: makes the arrays.
         progress: called after every few images.
 
     Raises:

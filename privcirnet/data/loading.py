@@ -51,7 +51,6 @@ def load_for(settings: Settings, progress: Progress | None = None) -> ImageData:
     """Return the data set that a script's settings name; see :func:`load`.
 
     Args:
-        settings: the group data/.
         progress: called with the number of decoded images and of all images.
 
     Raises:
@@ -68,7 +67,7 @@ def load(
     files: Files = Files(),
     progress: Progress | None = None,
 ) -> ImageData:
-    """Return a data set by name.
+    """Return a data set by name: images and labels.
 
     Args:
         name: one of ``NAMES``. "imagefolder" is any folder or archive with train/ and test/ or val/ in it and a folder
@@ -77,9 +76,6 @@ def load(
         test_fraction: share that is held out, where the data set has no split of its own.
         files: where the other data sets are, and the cache.
         progress: called with the number of decoded images and of all images.
-
-    Returns:
-        Images and labels.
 
     Raises:
         RuleError: unknown name; missing, broken or unsuitable files; no room for the cache.

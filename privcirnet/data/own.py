@@ -20,7 +20,6 @@ class OwnImages:
     joins the batch before, as in :func:`~privcirnet.data.dataset.batches`.
 
     Args:
-        train: images and labels.
         tests: held-out ones; None for none.
         logits: of the network, by one image (1, C, H, W): they tell how many classes there are.
 

@@ -20,7 +20,6 @@ def find_batches(name: str, root: Path) -> Folder | None:
 
     Args:
         name: "cifar10" or "cifar100".
-        root: folder to look in.
     """
     wanted = FOLDERS[name]
     places = [root.parent, root] if root.name == wanted else [root]
@@ -33,7 +32,6 @@ def decode_batches(name: str, folder: Folder, allocate: Allocate) -> None:
     Args:
         name: "cifar10" or "cifar100".
         folder: of the batches, from :func:`find_batches`.
-        allocate: makes the arrays.
 
     Raises:
         RuleError: a file is missing or is not the published one.

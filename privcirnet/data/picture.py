@@ -24,7 +24,6 @@ class Prepared(NamedTuple):
 
     Attributes:
         pixels: int64 (C, H, W), in [0, levels].
-        steps: what was done, in words.
     """
 
     pixels: NDArray[np.int64]
@@ -57,9 +56,6 @@ class Preparation:
 
     def prepare(self, content: bytes) -> Prepared:
         """Return a picture as the network sees it.
-
-        Args:
-            content: of an image file, from anybody.
 
         Raises:
             RuleError: as for :func:`privcirnet.data.decoder.decode`.

@@ -34,16 +34,13 @@ def random_resized_crop(images: Tensor, smallest: float, generator: torch.Genera
 
 
 def random_boxes(count: int, size: tuple[int, ...], smallest: float, generator: torch.Generator) -> Tensor:
-    """Return random boxes inside an image.
+    """Return random boxes inside an image: int64 (N, 4): top, left, height and width in pixels.
 
     Args:
         count: N, number of boxes.
         size: height and width of the image in pixels.
         smallest: smallest share of the area.
         generator: :data:`ATTEMPTS` areas and aspect ratios are drawn from it for each box, then its two places.
-
-    Returns:
-        int64 (N, 4): top, left, height and width in pixels.
 
     >>> random_boxes(1, (8, 8), 1.0, torch.Generator().manual_seed(0)).tolist()
     [[0, 0, 8, 8]]
@@ -62,14 +59,11 @@ def random_boxes(count: int, size: tuple[int, ...], smallest: float, generator: 
 
 
 def resized(images: Tensor, boxes: Tensor) -> Tensor:
-    """Return a box of each image at the image's size, bilinear.
+    """Return a box of each image at the image's size, bilinear: uint8 (N, C, H, W).
 
     Args:
         images: uint8 (N, C, H, W).
         boxes: int64 (N, 4): top, left, height and width in pixels, inside the image.
-
-    Returns:
-        uint8 (N, C, H, W).
     """
     height, width = images.shape[2:]
     sides = torch.tensor([width, height], device=images.device)

@@ -13,15 +13,11 @@ _LAYOUT = torch.channels_last
 
 @torch.no_grad()
 def predict(model: nn.Module, data: ImageData, images: Tensor) -> Tensor:
-    """Return logits in evaluation mode, on the CPU.
+    """Return logits in evaluation mode, on the CPU: (N, classes).
 
     Args:
         model: on any device; left in the mode it was in.
-        data: knows the step of the images.
         images: uint8 (N, C, H, W).
-
-    Returns:
-        (N, classes).
     """
     device = next(model.parameters()).device
     with evaluating(model):
@@ -37,7 +33,6 @@ def accuracy(model: nn.Module, data: Examples) -> float:
 
     Args:
         model: on any device; left in the mode it was in.
-        data: with held-out images.
     """
     device = next(model.parameters()).device
     hits, count = torch.zeros((), dtype=torch.int64, device=device), 0

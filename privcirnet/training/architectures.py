@@ -25,9 +25,6 @@ def made(name: str, num_classes: int, channels: int, arguments: Mapping[str, Any
 
     Args:
         name: of :data:`privcirnet.models.ENTRY_POINTS`, of torchvision behind "torchvision/", or else of timm.
-        num_classes: number of logits.
-        channels: of an image.
-        arguments: further arguments of the network's own.
 
     Returns:
         The network, and of a pretrained one the names of tensors that have random values: those of a head with another

@@ -19,7 +19,6 @@ def augmented_epoch(
     """Yield the batches of an epoch, augmented one by one, or many together.
 
     Args:
-        data: with training images.
         recipe: batch size, and what is done to the images.
         generator: of the order and of all chances.
         together: images that are augmented together, about; 0: many where they are on a GPU, else a batch.

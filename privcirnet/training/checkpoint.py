@@ -32,11 +32,6 @@ PREPARED = frozenset({"block_sizes"})
 def save(folder: Path, progress: EpochProgress, settings: dict[str, Any]) -> None:
     """Write the state atomically.
 
-    Args:
-        folder: run directory.
-        progress: state after an epoch.
-        settings: of the run, as nested plain data.
-
     Raises:
         RuleError: the disk is full; the earlier state is kept.
     """
@@ -105,11 +100,7 @@ def _compare(folder: Path, saved: dict[str, Any], settings: dict[str, Any]) -> N
 
 
 def remove(folder: Path) -> None:
-    """Remove the state and the drafts of killed processes, once the run is complete.
-
-    Args:
-        folder: run directory.
-    """
+    """Remove the state and the drafts of killed processes, once the run is complete."""
     (folder / NAME).unlink(missing_ok=True)
     forget_drafts(folder)
 

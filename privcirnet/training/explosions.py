@@ -17,8 +17,6 @@ class Evaluation:
     """What a network in evaluation mode makes of training images.
 
     Attributes:
-        images: how many there are.
-        right: of how many the class is right.
         exploding: of how many the logits are not finite.
         layer: the first one whose values are not; "" if all are.
     """
@@ -40,7 +38,6 @@ def evaluated(model: nn.Module, data: Examples, count: int) -> Evaluation:
 
     Args:
         model: on any device; left in the mode it was in.
-        data: with training images.
         count: of images at most.
     """
     device, seen, right, exploding, layer = next(model.parameters()).device, 0, 0, 0, ""

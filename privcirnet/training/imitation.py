@@ -46,7 +46,6 @@ class Imitation(Callback):
         model: trains; changed only by hooks, and only where :meth:`show` is called before.
         original: has modules of the same names that return values of the same shapes; left as it was.
         pattern: names of the blocks as a shell pattern, "blocks.*"; a star does not match a dot.
-        epochs: of the whole run.
 
     Raises:
         RuleError: one of the two networks has no such module, or not the same.

@@ -8,7 +8,7 @@ from torch.nn import functional
 def training_loss(
     logits: Tensor, labels: Tensor, teacher_logits: Tensor | None, smoothing: float, distillation: float
 ) -> Tensor:
-    """Return (1 - distillation) x cross-entropy + distillation x soft-label cross-entropy.
+    """Return (1 - distillation) x cross-entropy + distillation x soft-label cross-entropy: Scalar, nats.
 
     Args:
         logits: (N, classes).
@@ -17,9 +17,6 @@ def training_loss(
             which an image explodes, teaches nothing.
         smoothing: of the labels, in [0, 1).
         distillation: weight of the teacher's part, in [0, 1].
-
-    Returns:
-        Scalar, nats.
     """
     hard = functional.cross_entropy(logits, labels, label_smoothing=smoothing)
     if teacher_logits is None or distillation == 0:

@@ -14,7 +14,6 @@ class Mixer:
     Args:
         mixup: alpha of mixup's beta distribution; 0 for none.
         cutmix: alpha of cutmix's; 0 for none.
-        classes: number of labels.
     """
 
     def __init__(self, mixup: float, cutmix: float, classes: int) -> None:

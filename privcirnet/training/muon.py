@@ -24,9 +24,6 @@ def orthogonal(matrix: Tensor, steps: int, coefficients: list[tuple[float, float
 
     Args:
         matrix: (m, n), or several of them, (batch, m, n).
-        steps: of the iteration.
-        coefficients: of its polynomials.
-        options: see timm's.
     """
     emulated = matrix.device.type == "cpu" and not has_bfloat16()
     return _orthogonal(matrix, steps, coefficients, dtype=torch.float32 if emulated else torch.bfloat16, **options)
@@ -34,11 +31,7 @@ def orthogonal(matrix: Tensor, steps: int, coefficients: list[tuple[float, float
 
 @cache
 def has_bfloat16(facts: Path = Path("/proc/cpuinfo")) -> bool:
-    """Return whether the processor has instructions for bfloat16; no where the system does not say.
-
-    Args:
-        facts: Linux's file of them.
-    """
+    """Return whether the processor has instructions for bfloat16; no where the system does not say."""
     try:
         words = facts.read_text().split()
     except OSError:

@@ -29,7 +29,6 @@ def create(
 
     Args:
         name: of :data:`privcirnet.models.ENTRY_POINTS`, of torchvision behind "torchvision/", or else of timm.
-        num_classes: number of logits.
         image: (C, H, W).
         arguments: further arguments of the network's own; of those that are None, as in timm, it takes the default. One
             of others with ``activation`` aespa or square gets polynomials in place of its own activations and pools
@@ -55,9 +54,6 @@ def create_from(
 
     Args:
         name: as for :func:`create`.
-        num_classes: likewise.
-        image: likewise.
-        arguments: likewise.
         weights: path of a file, see :func:`~privcirnet.training.pretrained.read_weights`, empty for none; or the whole
             state of such a network before surgery.
 
@@ -85,7 +81,6 @@ def goes_through_surgery(name: str, arguments: Mapping[str, Any]) -> bool:
 
     Args:
         name: as for :func:`create`.
-        arguments: likewise.
     """
     return name not in ENTRY_POINTS and arguments.get("activation") in ACTIVATIONS
 
@@ -94,8 +89,6 @@ def build(checkpoint: Checkpoint, num_classes: int, image: tuple[int, int, int])
     """Rebuild the network of a checkpoint.
 
     Args:
-        checkpoint: tensors and facts.
-        num_classes: number of logits.
         image: (C, H, W).
 
     Returns:
@@ -161,11 +154,9 @@ class BuiltNetwork:
     """A network and the facts that it can be rebuilt from.
 
     Attributes:
-        model: the network.
         name: as for :func:`create`.
         block_sizes: of its circulant layers, by module name.
         bits: if quantized.
-        arguments: that it was created with.
         fresh: tensors that have new values because the network it starts from has none that fit.
         composed: layers that are one with the layer before them, in a quantized network, or will be.
     """
@@ -183,7 +174,6 @@ def checkpoint_of(built: BuiltNetwork, stage: str) -> Checkpoint:
     """Return a network as a checkpoint.
 
     Args:
-        built: network and facts.
         stage: "train", "finetune", "replace" or "qat".
     """
     tensors = {key: value.detach().cpu().contiguous().numpy() for key, value in built.model.state_dict().items()}
@@ -191,9 +181,5 @@ def checkpoint_of(built: BuiltNetwork, stage: str) -> Checkpoint:
 
 
 def weighted_layers(model: nn.Module) -> dict[str, nn.Linear | nn.Conv2d]:
-    """Return linear layers and convolutions by module name, in order of definition.
-
-    Args:
-        model: any network.
-    """
+    """Return linear layers and convolutions by module name, in order of definition."""
     return {name: m for name, m in model.named_modules() if isinstance(m, nn.Linear | nn.Conv2d)}

@@ -34,10 +34,6 @@ def optimizer_of(model: nn.Module, recipe: RecipeConfig) -> Optimizer:
     Source of Muon: Jordan et al., "Muon: An optimizer for hidden layers in neural networks" (2024); of the scale:
     Liu et al., "Muon is scalable for LLM training" (arXiv 2502.16982), Section 2.2.
 
-    Args:
-        model: the network to train.
-        recipe: optimizer, learning rate, weight decay, momentum.
-
     Raises:
         RuleError: steps are learned with SGD: their gradients, sums over all values, have no common scale.
     """
@@ -80,13 +76,7 @@ def _scale_rates_(optimizer: Optimizer) -> None:
 
 
 def schedule_of(optimizer: Optimizer, recipe: RecipeConfig, steps_per_epoch: int) -> LambdaLR:
-    """Return the schedule that sets the learning rate to :func:`rate` at every step.
-
-    Args:
-        optimizer: whose rates are scheduled.
-        recipe: epochs, warm-up, highest and lowest rate.
-        steps_per_epoch: number of optimizer steps.
-    """
+    """Return the schedule that sets the learning rate to :func:`rate` at every step."""
     total, warm_up = recipe.epochs * steps_per_epoch, recipe.warmup_epochs * steps_per_epoch
     lowest = recipe.min_learning_rate / recipe.learning_rate
     return LambdaLR(optimizer, lambda step: rate(step, total, warm_up, lowest))
@@ -97,8 +87,6 @@ def rate(step: int, total: int, warm_up: int, lowest: float) -> float:
 
     Args:
         step: from 0.
-        total: steps of the whole run.
-        warm_up: steps of the warm-up.
         lowest: at the end, as a share of the highest.
 
     >>> [rate(step, total=10, warm_up=2, lowest=0.0) for step in (0, 1, 2, 6, 10)]
@@ -114,7 +102,6 @@ def average_of(model: nn.Module, recipe: RecipeConfig) -> "ModelEmaV3 | None":
     """Return the running average of the weights, if any; its decay grows from 0, so that short runs gain too.
 
     Args:
-        model: the network to train.
         recipe: its ``ema`` is the decay; 0 for no average.
     """
     if not recipe.ema:

@@ -23,8 +23,6 @@ class FewerPatches(Callback):
 
     Args:
         model: has one :class:`~privcirnet.nn.tokens.Tokens`; changed only in :meth:`epoch`, and only in training.
-        share: of the patches that are seen.
-        epochs: of the whole run.
         leader: another transformer that sees each batch just before the model does; the model then sees its patches.
 
     Raises:

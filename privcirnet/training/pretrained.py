@@ -57,7 +57,6 @@ def load_weights_(model: nn.Module, tensors: Mapping[str, Tensor], num_classes: 
         tensors: a state dict of the same architecture.
         num_classes: number of logits; the last layer that has so many is the head, which keeps its random weights if
             the state dict has none or those of other classes.
-        origin: of the tensors, for messages.
 
     Returns:
         Names of the tensors that were not loaded.

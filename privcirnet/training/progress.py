@@ -9,7 +9,6 @@ class EpochProgress:
     """The state of a run after an epoch, which a resumed run starts from.
 
     Attributes:
-        epoch: number of epochs done.
         history: per epoch, as :func:`privcirnet.training.loop.fit` returns it.
         state: model, optimizer, schedule and generator states, and the precision.
         top1_before: accuracy before the first epoch, percent; None if it is not known.
@@ -26,13 +25,7 @@ class Step:
     """The state of a run within an epoch, for display.
 
     Attributes:
-        number: steps of the whole run so far.
         epochs: passes over the training images so far, 2.5 in the middle of the third.
-        loss: of this step's batch, in nats.
-        mean_loss: of this epoch so far, in nats.
-        learning_rate: of this step.
-        images_per_second: in this epoch so far.
-        mixed: whether it was made in mixed precision.
     """
 
     number: int

@@ -30,8 +30,6 @@ def recalibrate_(model: nn.Module, data: Examples, batch_size: int = BATCH, *, s
 
     Args:
         model: on any device; left in evaluation mode. One without running statistics stays as it is.
-        data: with training images.
-        batch_size: of training.
         shared: each process that torchrun started takes its share of a batch; all of them must call this, and the
             model's norms must be those of :func:`privcirnet.distributed.prepare_`.
     """
@@ -54,10 +52,6 @@ def recalibrate_(model: nn.Module, data: Examples, batch_size: int = BATCH, *, s
 
 
 def norms_of(model: nn.Module) -> list[Any]:
-    """Return the modules of a network that have running statistics.
-
-    Args:
-        model: any network.
-    """
+    """Return the modules of a network that have running statistics."""
     norms = [module for module in model.modules() if isinstance(module, (_BatchNorm, Aespa))]
     return [norm for norm in norms if getattr(norm, "running_var", None) is not None]

@@ -25,8 +25,6 @@ class Record:
     """The table and the events of a run; a context manager that closes them.
 
     Args:
-        folder: run directory.
-        tensorboard: write events too.
         start: state that a resumed run starts from; its later events are hidden, because the run repeats them.
         top1: accuracy before the first epoch, percent.
     """
@@ -39,9 +37,6 @@ class Record:
 
     def step(self, step: Step) -> str:
         """Record a step.
-
-        Args:
-            step: that was just made.
 
         Returns:
             A line for people, with the accuracy after the epoch before.
@@ -90,7 +85,6 @@ class Events:
     """A file of TensorBoard scalars.
 
     Args:
-        folder: that TensorBoard is pointed at.
         first: next step; events of other files in the folder from there on are hidden.
 
     Raises:
@@ -114,7 +108,6 @@ class Events:
         """Write scalars.
 
         Args:
-            step: number of the step.
             values: by tag.
         """
         self._add(step=step, summary={"value": [{"tag": tag, "simple_value": v} for tag, v in values.items()]})
@@ -153,9 +146,7 @@ def picture(folder: Path, history: Sequence[Mapping[str, float]], title: str) ->
     """Draw the curves of a complete run; nothing for a run without epochs.
 
     Args:
-        folder: run directory.
         history: per epoch, see :func:`privcirnet.training.loop.fit`.
-        title: of the picture.
 
     Raises:
         RuleError: the disk is full.

@@ -30,7 +30,6 @@ class MeasuredSensitivities:
 
     Attributes:
         omegas: in units of the loss (of squared weights for plain errors).
-        samples: number of images used.
         stable: whether the last doubling left the decision unchanged; None where no two decisions were made.
     """
 
@@ -49,7 +48,6 @@ def check_trained(model: nn.Module, data: Examples, kind: str, samples: int) -> 
 
     Args:
         model: on any device; left as it was.
-        data: images.
         kind: as for :func:`measure`.
         samples: number of images at most.
 
@@ -74,7 +72,6 @@ def measure(  # noqa: PLR0913, PLR0917
 
     Args:
         model: trained and dense; left as it was.
-        data: images.
         block_sizes: to measure, by layer name.
         kind: "fisher", "batch_gradient" (the published shortcut) or "weights" (plain squared error, no images).
         samples: number of images at most.

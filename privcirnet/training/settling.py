@@ -55,12 +55,6 @@ def settle_(model: nn.Module, data: Examples, batch_size: int, steps: int) -> No
     if images explode with others, unless fewer images are right then; without headroom, which costs a network that has
     learned something more than it mends. Under torchrun all processes must call this.
 
-    Args:
-        model: on any device.
-        data: with training images.
-        batch_size: of training.
-        steps: that it was trained for.
-
     Warns:
         UserWarning: some training images have logits that are not finite; names the first layer that explodes.
     """
@@ -89,7 +83,6 @@ def fit_widest_(model: nn.Module, images: Tensor, headroom: float | None = None)
     in any layer. One that was would double its relative error in each square: in thirty, that of float32 becomes 100 %.
 
     Args:
-        model: on any device; left in evaluation mode.
         images: real, (N, C, H, W), on the same device.
         headroom: the multiple; None: the smallest with which statistics of each half of the images hold for the other.
     """
@@ -146,12 +139,9 @@ def _measure_widest(norm: Any, inputs: tuple[Tensor, ...], headroom: float) -> N
 
 
 def _widest(x: Tensor) -> Tensor:
-    """Return the largest mean square of an image's values.
+    """Return the largest mean square of an image's values: (blocks of channels,).
 
     Args:
         x: (N, blocks of channels, values).
-
-    Returns:
-        (blocks of channels,).
     """
     return x.square().mean(2).amax(0)

@@ -70,8 +70,6 @@ def begin(
 
     Args:
         recipe: names the stage and where its input is.
-        quant: formats for the qat stage.
-        wanted: network of the train stage.
         data: images for Fisher information (finetune) and calibration (qat).
         progress: called with the number of samples done while Fisher information is measured.
         change: of the finetune stage; None: what ``recipe`` says.
@@ -168,9 +166,7 @@ def start_circulant_(  # noqa: PLR0913
     """Make a dense network circulant in place, in evaluation mode, with its statistics measured anew.
 
     Args:
-        model: a trained network.
         block_sizes: by module name; 1 leaves a layer dense.
-        data: images for Fisher information and statistics.
         projection: initial circulant weights. "fisher": the nearest to the trained ones with each entry weighted by its
             Fisher information (PrivCirNet, Section 3.3). "frobenius": the nearest with equal weights. "random": new
             ones.
@@ -222,10 +218,6 @@ def _company(model: nn.Module, recipe: RecipeConfig, data: ImageData) -> Iterato
 def load_checkpoint(path: Path, data: ImageData) -> BuiltNetwork:
     """Return the network of a checkpoint file, in evaluation mode.
 
-    Args:
-        path: of the file.
-        data: gives the number of classes and channels.
-
     Raises:
         RuleError: the file is missing or damaged, or its tensors do not fit the architecture.
     """
@@ -234,10 +226,6 @@ def load_checkpoint(path: Path, data: ImageData) -> BuiltNetwork:
 
 def built(held: Checkpoint, data: ImageData) -> BuiltNetwork:
     """Return the network that a checkpoint holds, in evaluation mode.
-
-    Args:
-        held: tensors and facts.
-        data: gives the number of classes and channels.
 
     Raises:
         RuleError: the tensors do not fit the architecture.
@@ -251,7 +239,6 @@ def load_network(run: str, data: ImageData) -> nn.Module:
 
     Args:
         run: directory, or path of a checkpoint.
-        data: gives the number of classes and channels.
 
     Raises:
         RuleError: the checkpoint is missing or damaged, or its tensors do not fit the architecture.
@@ -270,8 +257,6 @@ def fisher_information(
 
     Args:
         model: left as it was.
-        data: training images.
-        names: of the layers.
         samples: number of images at most.
         progress: called with the number of samples done.
 

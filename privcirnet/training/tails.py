@@ -35,7 +35,6 @@ class Tails(Callback):
 
     Args:
         model: with AESPA or square activations; others cost nothing.
-        weight: of the penalty.
     """
 
     def __init__(self, model: nn.Module, weight: float) -> None:

@@ -31,8 +31,6 @@ def taught(
     """Return training images with mixed labels, and the recipe that learns them.
 
     Args:
-        data: images and labels.
-        recipe: its distillation, label smoothing and precision.
         teacher: on the device to run on; left as it was.
         progress: called after every part; there are :func:`parts` of them.
 
@@ -65,9 +63,5 @@ def teaching(network: nn.Module) -> nn.Module:
 
 
 def parts(data: ImageData) -> int:
-    """Return how often :func:`taught` reports.
-
-    Args:
-        data: as it gets it.
-    """
+    """Return how often :func:`taught` reports."""
     return -(-data.count // _IMAGES)
