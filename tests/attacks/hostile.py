@@ -16,8 +16,8 @@ from privcirnet.he.encodings.integer import Values
 from privcirnet.he.engines.rounding import Replies, lengthen
 from privcirnet.he.engines.wire_bytes import SEED_BYTES, Modulus, pack
 from privcirnet.he.params.parameters import Parameters, ordered_primes
+from privcirnet.he.program.wrong_result import WrongResult
 from privcirnet.he.protocol import wire
-from privcirnet.he.protocol.answer import WrongResult
 from privcirnet.he.protocol.client import Client
 from privcirnet.he.protocol.server import Session
 from privcirnet.he.protocol.session import run

@@ -17,8 +17,8 @@ from privcirnet.he.planning.rounding import published
 from privcirnet.he.program import bounds
 from privcirnet.he.program.operations import ClientAided
 from privcirnet.he.program.program import Program
+from privcirnet.he.program.wrong_result import WrongResult
 from privcirnet.he.protocol import shares, wire
-from privcirnet.he.protocol.answer import WrongResult
 from privcirnet.he.protocol.client import Client
 from privcirnet.he.protocol.server import Session
 from privcirnet.he.protocol.session import run

@@ -7,7 +7,8 @@ import pytest
 
 from privcirnet.he.encodings import subring
 from privcirnet.he.engines.interface import ENGINES
-from privcirnet.he.params.sizes import SEED_BYTES, message_bytes, reply_bits
+from privcirnet.he.engines.wire_bytes import SEED_BYTES
+from privcirnet.he.params.sizes import message_bytes, reply_bits
 from privcirnet.he.program.operations import Linear, Square
 from privcirnet.he.program.program import Program
 from privcirnet.he.protocol import wire

@@ -17,8 +17,8 @@ from privcirnet.he.planning.stacks import with_stacks
 from privcirnet.he.program.operations import Input, Linear, Square, Truncate
 from privcirnet.he.program.program import Node, Program
 from privcirnet.he.program.rearrangement import Channels
+from privcirnet.he.program.wrong_result import WrongResult
 from privcirnet.he.protocol import message_sizes, wire
-from privcirnet.he.protocol.answer import WrongResult
 from privcirnet.he.protocol.client import Client
 from privcirnet.he.protocol.materials import MemoryStore
 from privcirnet.he.protocol.online import SHARE
