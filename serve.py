@@ -1,6 +1,6 @@
 """Serve a program to clients on TCP. `python serve.py --help`."""
 
-from privcirnet.commands.serve import main
+from privcirnet.cli.serve import main
 
 if __name__ == "__main__":
     main()

@@ -15,17 +15,17 @@ from functools import reduce
 import numpy as np
 
 from papers.ckks import cins, circulant
-from privcirnet.he.leveled.ckks import slotwise
-from privcirnet.he.leveled.ckks.bootstrapping import parameters_for
-from privcirnet.he.leveled.ckks.cleartext import Cleartext
-from privcirnet.he.leveled.ckks.client import CkksClient
-from privcirnet.he.leveled.ckks.counting import Counting
-from privcirnet.he.leveled.ckks.embedding import Reals, Slots
-from privcirnet.he.leveled.ckks.layout import Layout
-from privcirnet.he.leveled.ckks.machine import Encrypted, Machine
-from privcirnet.he.leveled.ckks.parameters import CkksParameters
-from privcirnet.he.leveled.ckks.server import CkksServer
-from privcirnet.he.leveled.ckks.transform import LinearMap
+from privcirnet.he.circuits.ckks.bootstrapping import parameters_for
+from privcirnet.he.circuits.ckks.cleartext import Cleartext
+from privcirnet.he.circuits.ckks.counting import Counting
+from privcirnet.he.circuits.ckks.linear_map import LinearMap
+from privcirnet.he.circuits.ckks.machine import Encrypted, Machine
+from privcirnet.he.layers.ckks import slotwise
+from privcirnet.he.layers.ckks.layout import Layout
+from privcirnet.he.schemes.ckks.client import CkksClient
+from privcirnet.he.schemes.ckks.embedding import Reals, Slots
+from privcirnet.he.schemes.ckks.parameters import CkksParameters
+from privcirnet.he.schemes.ckks.server import CkksServer
 
 Circuit = Callable[[Machine, Sequence], list]
 LEVEL = 4

@@ -16,18 +16,18 @@ import numpy as np
 import torch
 from torch import nn
 
-from privcirnet.console import progress_bar
+from privcirnet.cli.console import progress_bar
 from privcirnet.data import Files, load
-from privcirnet.he.leveled.ckks.bootstrapping import Bootstrapping, parameters_for
-from privcirnet.he.leveled.ckks.costs import part_of, predicted
-from privcirnet.he.leveled.ckks.program import CkksProgram, Rehearsed
-from privcirnet.lower.ckks import lower_ckks
+from privcirnet.he.circuits.ckks.bootstrapping import Bootstrapping, parameters_for
+from privcirnet.he.planning.ckks.costs import part_of, predicted
+from privcirnet.he.planning.ckks.program import CkksProgram, Rehearsed
 from privcirnet.models import ENTRY_POINTS
-from privcirnet.nn.candidates import uniform_sizes
-from privcirnet.nn.convert import circulant_
-from privcirnet.pipeline.ckks import evaluate_ckks
-from privcirnet.pipeline.ckks_results import CkksEvaluation
-from privcirnet.training import stages
+from privcirnet.passes.candidates import uniform_sizes
+from privcirnet.passes.convert import circulant_
+from privcirnet.passes.lower.ckks import lower_ckks
+from privcirnet.runs.ckks import evaluate_ckks
+from privcirnet.runs.ckks_results import CkksEvaluation
+from privcirnet.train import stages
 
 EXAMPLES = 256
 """Training images whose largest values tell the bounds."""

@@ -29,24 +29,24 @@ from untrained import program_of
 from privcirnet.artifact import read_checkpoint, read_profile, read_program
 from privcirnet.blocksizes.composition import composed_shape
 from privcirnet.blocksizes.latency import Figures, figures_of_layer
-from privcirnet.he.encodings.layer import Layer
-from privcirnet.he.encodings.shape import LinearShape
-from privcirnet.he.params.noise import MIN_NOISE_BUDGET
-from privcirnet.he.params.parameters import MAX_PLAIN_BITS, ParameterSet, choose
-from privcirnet.he.params.security import MAX_LOG_Q
-from privcirnet.he.params.sizes import ciphertext_bytes
+from privcirnet.he.layers.layer import Layer
+from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.planning.chooser import SETS
 from privcirnet.he.planning.fit import planned_layer, scaled
 from privcirnet.he.planning.noise_budget import budget
 from privcirnet.he.planning.profile import LINKS, Link, Profile
-from privcirnet.he.protocol.client import Client
-from privcirnet.he.protocol.server import Server
-from privcirnet.he.protocol.session import Traffic, prepare, run
+from privcirnet.he.protocol.parties.client import Client
+from privcirnet.he.protocol.parties.server import Server
+from privcirnet.he.protocol.parties.session import Traffic, prepare, run
 from privcirnet.he.ring.sampling import FLOODING_BITS
+from privcirnet.he.rlwe.security import MAX_LOG_Q
+from privcirnet.he.schemes.bfv.noise import MIN_NOISE_BUDGET
+from privcirnet.he.schemes.bfv.parameters import MAX_PLAIN_BITS, ParameterSet, choose
+from privcirnet.he.schemes.bfv.sizes import ciphertext_bytes
 from privcirnet.models import mobilenetv2
-from privcirnet.nn.compose import Pair, pairs
-from privcirnet.nn.fuse import fuse
-from privcirnet.pipeline import audit
+from privcirnet.passes.compose import Pair, pairs
+from privcirnet.passes.fuse import fuse
+from privcirnet.runs import audit
 
 _NETWORK = "mobilenetv2_cifar"
 _PRIME_BITS, _TRUNCATED_BITS = 60, 8

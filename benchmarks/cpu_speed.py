@@ -15,9 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from privcirnet.pipeline.allocator import keep_freed_memory
-from privcirnet.training.bfloat16 import SlowConvolutions
-from privcirnet.training.network import create
+from privcirnet.runs.allocator import keep_freed_memory
+from privcirnet.train.bfloat16 import SlowConvolutions
+from privcirnet.train.network import create
 
 NETWORKS = ("mobilenetv2_cifar", "resnet18_cifar", "vit_cifar")
 _BATCH, _EVALUATED, _WARM_UP = 128, 256, 2

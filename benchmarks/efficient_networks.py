@@ -23,19 +23,19 @@ from torch import Tensor, nn
 
 from privcirnet.artifact import read_profile
 from privcirnet.blocksizes.latency import layer_shapes
-from privcirnet.he.encodings import subring
-from privcirnet.he.encodings.coefficient_layer import CoefficientLayer
-from privcirnet.he.encodings.layer import Layer, layer_bytes
-from privcirnet.he.encodings.shape import LinearShape
+from privcirnet.he.layers import subring
+from privcirnet.he.layers.coefficient_layer import CoefficientLayer
+from privcirnet.he.layers.layer import Layer, layer_bytes
+from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.measure.networks import allowed_block_size
-from privcirnet.he.params.noise import MIN_NOISE_BUDGET
-from privcirnet.he.params.parameters import MAX_PLAIN_BITS, ParameterSet, choose
-from privcirnet.he.params.sizes import ciphertext_bytes, reply_bits
 from privcirnet.he.planning.chooser import SETS
 from privcirnet.he.planning.cost import linear_cost, square_cost
 from privcirnet.he.planning.fit import planned_layer, scaled
 from privcirnet.he.planning.noise_budget import budget
 from privcirnet.he.planning.profile import LINKS, Link, Profile
+from privcirnet.he.schemes.bfv.noise import MIN_NOISE_BUDGET
+from privcirnet.he.schemes.bfv.parameters import MAX_PLAIN_BITS, ParameterSet, choose
+from privcirnet.he.schemes.bfv.sizes import ciphertext_bytes, reply_bits
 from privcirnet.models.registry import register_with_timm
 
 NETWORKS = {

@@ -17,14 +17,14 @@ from typing import Any
 from phases import audited, noise
 
 from privcirnet.artifact import read_program, write_json
-from privcirnet.console import progress_bar
-from privcirnet.he.encodings.integer import Values
-from privcirnet.he.measure.memory import peak_bytes
+from privcirnet.cli.console import progress_bar
+from privcirnet.he.layers.integer import Values
 from privcirnet.he.program.program import Program
-from privcirnet.he.protocol.materials import Materials
-from privcirnet.he.protocol.session import prepare
-from privcirnet.pipeline.answers import answers
-from privcirnet.pipeline.server_process import ServerProcess, ServerTask, start_server
+from privcirnet.he.protocol.offline.materials import Materials
+from privcirnet.he.protocol.parties.session import prepare
+from privcirnet.he.system.memory import peak_bytes
+from privcirnet.runs.answers import answers
+from privcirnet.runs.server_process import ServerProcess, ServerTask, start_server
 from privcirnet.service.client import ServiceClient
 
 _GROWTH = 0.05

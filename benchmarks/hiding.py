@@ -15,15 +15,16 @@ import numpy as np
 from phases import noise
 
 from privcirnet.artifact import read_program
-from privcirnet.console import show_rows
-from privcirnet.he.engines.kernel import KernelServer
-from privcirnet.he.engines.kernel_client import KernelClient
-from privcirnet.he.engines.kernels import reply
-from privcirnet.he.params.parameters import choose
-from privcirnet.he.protocol.client import Client
-from privcirnet.he.protocol.server import Server
-from privcirnet.he.protocol.session import run
-from privcirnet.he.ring import sampling, threads
+from privcirnet.cli.console import show_rows
+from privcirnet.he.circuits.bfv.interactive.kernel import KernelServer
+from privcirnet.he.protocol.parties.client import Client
+from privcirnet.he.protocol.parties.server import Server
+from privcirnet.he.protocol.parties.session import run
+from privcirnet.he.ring import sampling
+from privcirnet.he.schemes.bfv.client import KernelClient
+from privcirnet.he.schemes.bfv.kernels import reply
+from privcirnet.he.schemes.bfv.parameters import choose
+from privcirnet.he.system import threads
 
 
 def one_reply(runs: int, n: int = 8192) -> dict[str, str]:

@@ -18,12 +18,12 @@ from common import add_data, load, tuning
 from torch import nn
 
 from privcirnet.artifact import write_json
-from privcirnet.console import progress_bar, show_rows
+from privcirnet.cli.console import progress_bar, show_rows
 from privcirnet.data import ImageData
-from privcirnet.nn.candidates import uniform_sizes
-from privcirnet.training import stages
-from privcirnet.training.accuracy import predict
-from privcirnet.training.loop import fit
+from privcirnet.passes.candidates import uniform_sizes
+from privcirnet.train import stages
+from privcirnet.train.accuracy import predict
+from privcirnet.train.loop import fit
 
 STARTS = {
     "fisher": {"projection": "fisher", "damping": 0.0},

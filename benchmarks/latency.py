@@ -14,13 +14,13 @@ from common import add_data, load
 
 from privcirnet.artifact import read_plan, read_profile, write_json
 from privcirnet.blocksizes.latency import layer_shapes
-from privcirnet.console import progress_bar, show_rows
-from privcirnet.he.encodings.layer import Layer
+from privcirnet.cli.console import progress_bar, show_rows
+from privcirnet.he.layers.layer import Layer
 from privcirnet.he.measure.benchmark import LayerBenchmark, bench_layer
 from privcirnet.he.planning.cost import linear_cost
 from privcirnet.he.planning.planner import cheapest_layer
 from privcirnet.he.planning.profile import LINKS
-from privcirnet.training import stages
+from privcirnet.train import stages
 
 
 def chosen(folder: Path, count: int) -> list[Path]:

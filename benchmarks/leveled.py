@@ -21,21 +21,21 @@ from common import add_data, load
 
 from papers.reproduce.network_seconds import LeveledBenchmark
 from privcirnet.artifact import read_checkpoint, write_json
+from privcirnet.cli.console import show_rows
 from privcirnet.config import run_file
-from privcirnet.console import show_rows
-from privcirnet.he.leveled.engine import ENGINES
-from privcirnet.he.leveled.falcon import falcon_plan
-from privcirnet.he.leveled.lola import lola_plan
-from privcirnet.he.leveled.network import LeveledNetwork
-from privcirnet.he.leveled.packed import packed_plan
-from privcirnet.he.leveled.parameters import plan_for
-from privcirnet.he.leveled.periodic import periodic_plan
-from privcirnet.he.leveled.plan import Plan
+from privcirnet.he.circuits.bfv.noninteractive.interface import ENGINES
+from privcirnet.he.planning.noninteractive.falcon import falcon_plan
+from privcirnet.he.planning.noninteractive.lola import lola_plan
+from privcirnet.he.planning.noninteractive.packed import packed_plan
+from privcirnet.he.planning.noninteractive.parameters import plan_for
+from privcirnet.he.planning.noninteractive.periodic import periodic_plan
+from privcirnet.he.planning.noninteractive.plan import Plan
+from privcirnet.he.program.exact import LeveledNetwork
 from privcirnet.he.program.operations import Input
-from privcirnet.lower.leveled import lower_leveled
 from privcirnet.models import lola_mnist
-from privcirnet.nn.convert import circulant_
-from privcirnet.training import stages
+from privcirnet.passes.convert import circulant_
+from privcirnet.passes.lower.leveled import lower_leveled
+from privcirnet.train import stages
 
 PLANS: dict[str, Callable[[LeveledNetwork, int], Plan]] = {
     "lola": lola_plan,

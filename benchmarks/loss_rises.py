@@ -13,10 +13,10 @@ from torch import Tensor, nn
 
 from privcirnet.data.dataset import ImageData
 from privcirnet.functional.circulant import expand, project
-from privcirnet.nn.convert import circulant_
-from privcirnet.training.accuracy import predict
-from privcirnet.training.network import weighted_layers
-from privcirnet.training.recalibration import recalibrate_
+from privcirnet.passes.convert import circulant_
+from privcirnet.train.accuracy import predict
+from privcirnet.train.network import weighted_layers
+from privcirnet.train.recalibration import recalibrate_
 
 
 def loss(model: nn.Module, images: tuple[Tensor, Tensor], data: ImageData) -> float:

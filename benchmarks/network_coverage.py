@@ -34,14 +34,14 @@ from papers.reproduce.untrained import LEVELS, LOG_STEP, keep_last_statistics_, 
 from privcirnet.config import HEConfig
 from privcirnet.data.dataset import ImageData
 from privcirnet.errors import RuleError
-from privcirnet.nn.candidates import uniform_sizes
-from privcirnet.nn.convert import circulant_
-from privcirnet.nn.fuse import fuse
-from privcirnet.nn.quantize import quantize
-from privcirnet.pipeline.bench.results import markdown
-from privcirnet.pipeline.evaluation import evaluate
-from privcirnet.pipeline.export import lower_for
-from privcirnet.surgery import polynomial_
+from privcirnet.passes.candidates import uniform_sizes
+from privcirnet.passes.convert import circulant_
+from privcirnet.passes.fuse import fuse
+from privcirnet.passes.quantize import quantize
+from privcirnet.passes.surgery import polynomial_
+from privcirnet.runs.bench.results import markdown
+from privcirnet.runs.evaluation import evaluate
+from privcirnet.runs.export import lower_for
 
 T = TypeVar("T")
 

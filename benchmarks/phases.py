@@ -6,15 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from privcirnet.he.encodings.integer import Values
+from privcirnet.he.layers.integer import Values
 from privcirnet.he.program.operations import Input
 from privcirnet.he.program.program import Program
-from privcirnet.he.protocol.client import Client
-from privcirnet.he.protocol.session import Traffic, prepare
+from privcirnet.he.protocol.parties.client import Client
+from privcirnet.he.protocol.parties.session import Traffic, prepare
 from privcirnet.he.ring.modular import Residues
-from privcirnet.pipeline import audit
-from privcirnet.pipeline.answers import answers
-from privcirnet.pipeline.server_process import ServerProcess, ServerTask, start_server
+from privcirnet.runs import audit
+from privcirnet.runs.answers import answers
+from privcirnet.runs.server_process import ServerProcess, ServerTask, start_server
 from privcirnet.service.client import ServiceClient
 
 TOGETHER = 8

@@ -20,14 +20,14 @@ from privcirnet.artifact import read_profile, write_json
 from privcirnet.blocksizes.assignment import total, uniform_latency, uniform_sizes
 from privcirnet.blocksizes.latency import figure_table, layer_shapes, seconds_of
 from privcirnet.blocksizes.solve import solve
-from privcirnet.console import progress_bar, show_rows
+from privcirnet.cli.console import progress_bar, show_rows
 from privcirnet.data import ImageData
 from privcirnet.he.planning.goal import Goal
 from privcirnet.he.planning.profile import LINKS
-from privcirnet.training import sensitivities, stages
-from privcirnet.training.accuracy import accuracy
-from privcirnet.training.loop import fit
-from privcirnet.training.network import weighted_layers
+from privcirnet.train import sensitivities, stages
+from privcirnet.train.accuracy import accuracy
+from privcirnet.train.loop import fit
+from privcirnet.train.network import weighted_layers
 
 
 def tuned(dense: nn.Module, data: ImageData, sizes: dict[str, int], given: argparse.Namespace) -> dict[str, float]:

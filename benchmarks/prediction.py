@@ -13,13 +13,13 @@ from pathlib import Path
 from common import add_data, load
 from loss_rises import loss_rises, rank_correlation
 
-from privcirnet import plots
 from privcirnet.artifact import write_json
-from privcirnet.console import progress_bar, show_rows
+from privcirnet.cli.console import progress_bar, show_rows
 from privcirnet.functional.circulant import admissible_block_sizes
 from privcirnet.functional.sensitivity import damped
-from privcirnet.training import sensitivities, stages
-from privcirnet.training.network import weighted_layers
+from privcirnet.report import plots
+from privcirnet.train import sensitivities, stages
+from privcirnet.train.network import weighted_layers
 
 KINDS = {
     "Fisher": ("fisher", 1.0),

@@ -17,11 +17,11 @@ from privcirnet.blocksizes.assignment import uniform_latency
 from privcirnet.blocksizes.fisher import diagonal_fisher
 from privcirnet.blocksizes.latency import figure_table
 from privcirnet.blocksizes.solve import solve
-from privcirnet.console import progress_bar, show
+from privcirnet.cli.console import progress_bar, show
 from privcirnet.he.measure.networks import NETWORKS, network_shapes
 from privcirnet.he.planning.goal import Goal
 from privcirnet.he.planning.profile import COUNTED, LINKS
-from privcirnet.training.network import create, weighted_layers
+from privcirnet.train.network import create, weighted_layers
 
 SIZES = (1, 2, 4, 8, 16, 32)
 

@@ -11,11 +11,11 @@ import time
 import torch
 from torch import nn
 
-from privcirnet.he.measure.memory import peak_bytes
 from privcirnet.he.measure.networks import network_shapes
-from privcirnet.nn.candidates import candidates
-from privcirnet.nn.convert import circulant_
-from privcirnet.training.network import create
+from privcirnet.he.system.memory import peak_bytes
+from privcirnet.passes.candidates import candidates
+from privcirnet.passes.convert import circulant_
+from privcirnet.train.network import create
 
 
 class Contestant:

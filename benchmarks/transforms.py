@@ -10,13 +10,13 @@ is that of the estimate, which tests hold against measured noise.
 import numpy as np
 
 from papers.layouts.falcon_quantized import QuantizedLayer, exact_circuit
-from privcirnet.he.encodings.shape import LinearShape
-from privcirnet.he.leveled.circuit import Circuit
-from privcirnet.he.leveled.moduli import LeveledParameters
-from privcirnet.he.leveled.network import LeveledLayer
-from privcirnet.he.leveled.noise import noise_bits
-from privcirnet.he.params.parameters import Parameters
+from privcirnet.he.circuits.bfv.noninteractive.noise import noise_bits
+from privcirnet.he.circuits.network_circuit import Circuit
+from privcirnet.he.layers.shape import LinearShape
+from privcirnet.he.program.exact import LeveledLayer
 from privcirnet.he.ring import modular
+from privcirnet.he.schemes.bfv.parameters import Parameters
+from privcirnet.he.schemes.bfv.plain_moduli import LeveledParameters
 
 _N, _T_BITS, _INPUT_BITS, _DATA = 16384, 22, 34, (48,) * 7
 

@@ -24,11 +24,11 @@ from typing import NamedTuple
 from phases import noise
 
 from privcirnet.artifact import read_program
-from privcirnet.console import progress_bar, show_rows
-from privcirnet.he.protocol.client import Client
-from privcirnet.he.protocol.server import Server
-from privcirnet.he.protocol.session import Handler, prepare, run
-from privcirnet.he.ring import threads
+from privcirnet.cli.console import progress_bar, show_rows
+from privcirnet.he.protocol.parties.client import Client
+from privcirnet.he.protocol.parties.server import Server
+from privcirnet.he.protocol.parties.session import Handler, prepare, run
+from privcirnet.he.system import threads
 from privcirnet.service.access import ClientAccess, ServerAccess
 from privcirnet.service.books import Books
 from privcirnet.service.certificates import make_trial

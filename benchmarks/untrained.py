@@ -10,12 +10,12 @@ from torch import Tensor, nn
 from papers.reproduce.untrained import LOG_STEP, keep_last_statistics_, random_network
 from privcirnet.artifact import MANIFEST, read_profile, write_program
 from privcirnet.blocksizes.composition import paying
+from privcirnet.cli.console import progress_bar
 from privcirnet.config import HEConfig
-from privcirnet.console import progress_bar
 from privcirnet.he.planning.profile import LINKS
-from privcirnet.nn.fuse import fuse
-from privcirnet.nn.quantize import quantize
-from privcirnet.pipeline.export import lower_on
+from privcirnet.passes.fuse import fuse
+from privcirnet.passes.quantize import quantize
+from privcirnet.runs.export import lower_on
 
 
 @dataclass(frozen=True)

@@ -34,17 +34,17 @@ if TYPE_CHECKING:
     from privcirnet.blocksizes.solve import solve
     from privcirnet.errors import RuleError
     from privcirnet.functional.sensitivity import sensitivity
-    from privcirnet.he.protocol.client import Client
-    from privcirnet.he.protocol.keeper import Keeper
-    from privcirnet.he.protocol.server import Server
+    from privcirnet.he.protocol.parties.client import Client
+    from privcirnet.he.protocol.parties.idle_preparation import Keeper
+    from privcirnet.he.protocol.parties.server import Server
     from privcirnet.nn.activations import Aespa2d, Square
-    from privcirnet.nn.candidates import candidates
     from privcirnet.nn.circulant import BlockCirculantConv2d, BlockCirculantLinear
-    from privcirnet.nn.convert import circulant_, dense_state_dict
-    from privcirnet.nn.fuse import fuse
-    from privcirnet.nn.quantize import quantize
-    from privcirnet.pipeline.compiled import load
-    from privcirnet.surgery import polynomial_
+    from privcirnet.passes.candidates import candidates
+    from privcirnet.passes.convert import circulant_, dense_state_dict
+    from privcirnet.passes.fuse import fuse
+    from privcirnet.passes.quantize import quantize
+    from privcirnet.passes.surgery import polynomial_
+    from privcirnet.runs.compiled import load
 
 __version__ = "0.1.0"
 
@@ -52,22 +52,22 @@ _HOME = {
     "Aespa2d": "nn.activations",
     "BlockCirculantConv2d": "nn.circulant",
     "BlockCirculantLinear": "nn.circulant",
-    "Client": "he.protocol.client",
-    "Keeper": "he.protocol.keeper",
+    "Client": "he.protocol.parties.client",
+    "Keeper": "he.protocol.parties.idle_preparation",
     "RuleError": "errors",
-    "Server": "he.protocol.server",
+    "Server": "he.protocol.parties.server",
     "Square": "nn.activations",
-    "candidates": "nn.candidates",
+    "candidates": "passes.candidates",
     "check": "api.check",
-    "circulant_": "nn.convert",
+    "circulant_": "passes.convert",
     "compile": "api.compile",
-    "dense_state_dict": "nn.convert",
+    "dense_state_dict": "passes.convert",
     "diagonal_fisher": "blocksizes.fisher",
     "fit": "api.fit",
-    "fuse": "nn.fuse",
-    "load": "pipeline.compiled",
-    "polynomial_": "surgery",
-    "quantize": "nn.quantize",
+    "fuse": "passes.fuse",
+    "load": "runs.compiled",
+    "polynomial_": "passes.surgery",
+    "quantize": "passes.quantize",
     "run": "api.run",
     "search": "api.search",
     "sensitivity": "functional.sensitivity",

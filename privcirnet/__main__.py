@@ -7,7 +7,7 @@ import os
 import sys
 
 from privcirnet import __version__
-from privcirnet.commands import SUBCOMMANDS
+from privcirnet.cli import SUBCOMMANDS
 from privcirnet.errors import RuleError
 
 _EPILOG = "Each has a --help of its own. Settings are key=value; they are those of the scripts of the same names."
@@ -16,18 +16,18 @@ _EPILOG = "Each has a --help of its own. Settings are key=value; they are those 
 def main() -> None:
     """Run the subcommand that comes first, with all that follows as its arguments."""
     if "_ARGCOMPLETE" in os.environ:  # a shell asks what could come next
-        from privcirnet.commands.completion import complete
+        from privcirnet.cli.completion import complete
 
         complete(parser())
     name, *arguments = sys.argv[1:] or ["--help"]
     if name in ("-h", "--help", "--version"):
         parser().parse_args([name])
-    from privcirnet.console import readable_errors
+    from privcirnet.cli.console import readable_errors
 
     with readable_errors():
         check(name)
     sys.argv = [f"privcirnet {name}", *arguments]
-    importlib.import_module(f"privcirnet.commands.{name}").main()
+    importlib.import_module(f"privcirnet.cli.{name}").main()
 
 
 def parser() -> argparse.ArgumentParser:

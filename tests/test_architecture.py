@@ -16,23 +16,23 @@ SCRIPTS = {"train", "search", "export", "infer", "bench", "report", "reproduce",
 MAX_LINES, MAX_SCRIPT_LINES, MAX_BODY_LINES = 300, 10, 50
 
 ONLY_USER = {
-    "tenseal": {"he/engines/tenseal.py", "he/leveled/tenseal.py"},
+    "tenseal": {"he/circuits/bfv/interactive/seal.py", "he/circuits/bfv/noninteractive/seal.py"},
     "pulp": {"blocksizes/cbc.py", "blocksizes/solve.py"},
-    "zstandard": {"he/engines/sealfile.py"},
+    "zstandard": {"he/schemes/bfv/sealfile.py"},
     "sklearn": {"data/digits.py"},
     "timm": {
         "models/registry.py",
-        "training/architectures.py",
-        "training/mixing.py",
-        "training/muon.py",
-        "training/optimization.py",
+        "train/architectures.py",
+        "train/mixing.py",
+        "train/muon.py",
+        "train/optimization.py",
     },
-    "torchvision": {"data/pickles.py", "data/rand_augment.py", "training/architectures.py"},
-    "hydra": {"settings.py"},
-    "argcomplete": {"commands/completion.py"},
-    "matplotlib": {"plots.py"},
-    "tensorboard": {"training/record.py"},
-    "threadpoolctl": {"he/ring/threads.py"},
+    "torchvision": {"data/pickles.py", "data/rand_augment.py", "train/architectures.py"},
+    "hydra": {"cli/settings.py"},
+    "argcomplete": {"cli/completion.py"},
+    "matplotlib": {"report/plots.py"},
+    "tensorboard": {"train/record.py"},
+    "threadpoolctl": {"he/system/threads.py"},
     "starlette": {"page/access.py", "page/app.py"},
     "uvicorn": {"page/server.py", "page/connections.py"},
     "numba": {"compiled/jit.py", "compiled/bfloat16.py"},
@@ -40,7 +40,7 @@ ONLY_USER = {
     "grpc_health": {"service/health.py"},
     "cryptography": {
         "he/program/signature.py",
-        "he/protocol/equality.py",
+        "he/protocol/rounds/equality.py",
         "he/ring/stream.py",
         "service/certificates.py",
         "service/validity.py",
@@ -110,8 +110,8 @@ NO_TORCH = {
 """Parts that a client without torch can import, but for the files of :data:`WITH_TORCH`."""
 
 WITH_TORCH = {
-    *("pipeline/doctor.py", "pipeline/export.py", "pipeline/ckks_export.py", "pipeline/leveled_export.py"),
-    *("pipeline/check.py", "pipeline/forecast.py", "pipeline/search.py", "pipeline/train.py", "commands/infer.py"),
+    *("runs/doctor.py", "runs/export.py", "runs/ckks_export.py", "runs/leveled_export.py"),
+    *("runs/check.py", "runs/forecast.py", "runs/search.py", "runs/train.py", "cli/infer.py"),
 }
 
 
@@ -204,10 +204,10 @@ def test_the_package_does_not_know_research():
 def test_he_works_where_there_is_no_torch(subprocess_python):
     program = (
         "import sys; sys.modules['torch'] = sys.modules['timm'] = None\n"
-        "from privcirnet.he.protocol import client, server, session\n"
+        "from privcirnet.he.protocol.parties import client, server, session\n"
         "from privcirnet.he.measure import calibrate\n"
         "from privcirnet.he.program import manifest\n"
-        "import privcirnet, privcirnet.artifact, privcirnet.pipeline.evaluation\n"
+        "import privcirnet, privcirnet.artifact, privcirnet.runs.evaluation\n"
         "print(privcirnet.Client.__name__)"
     )
     assert subprocess_python(program) == "Client"
@@ -249,6 +249,6 @@ def test_the_library_does_not_print_or_drive_the_terminal():
         calls = [n for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Call)]
         printing = [n for n in calls if isinstance(n.func, ast.Name) and n.func.id == "print"]
         terminal = "rich" in {m.split(".")[0] for m in imports(path)} and name_of(path) != "report/terminal.py"
-        if (printing or terminal) and name_of(path) != "console.py":
+        if (printing or terminal) and name_of(path) != "cli/console.py":
             wrong.append(name_of(path))
     assert not wrong

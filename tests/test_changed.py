@@ -39,8 +39,8 @@ def test_what_the_table_names_is_there(rows):
     ("path", "test"),
     [
         ("privcirnet/he/ring/roots.py", "tests/he"),
-        ("tests/he/ring/test_batching.py", "tests/he/ring/test_batching.py"),
-        ("tests/he/layers.py", "tests/he"),
+        ("tests/he/schemes/bfv/test_batching.py", "tests/he/schemes/bfv/test_batching.py"),
+        ("tests/he/layer_examples.py", "tests/he"),
         ("pyproject.toml", "tests"),
     ],
 )

@@ -10,19 +10,19 @@ from privcirnet.artifact import read_checkpoint
 from privcirnet.config import HEConfig, LeveledConfig
 from privcirnet.data import Files, load
 from privcirnet.data.dataset import ImageData
-from privcirnet.he.leveled.ckks.bootstrapping import Bootstrapping, parameters_for
-from privcirnet.he.leveled.ckks.inference import NetworkCircuit
-from privcirnet.he.leveled.network import LeveledNetwork
+from privcirnet.he.circuits.ckks.bootstrapping import Bootstrapping, parameters_for
+from privcirnet.he.planning.ckks.network_circuit import NetworkCircuit
 from privcirnet.he.planning.noise_budget import budget
+from privcirnet.he.program.exact import LeveledNetwork
 from privcirnet.he.program.program import layers_of, squares_of
 from privcirnet.he.program.truncation import truncation_facts
-from privcirnet.lower.ckks import lower_ckks
-from privcirnet.pipeline.evaluation import evaluate
-from privcirnet.pipeline.export import lower_for
-from privcirnet.pipeline.leveled import evaluate_leveled
-from privcirnet.pipeline.leveled_export import leveled_program
-from privcirnet.training import stages
-from privcirnet.training.accuracy import predict
+from privcirnet.passes.lower.ckks import lower_ckks
+from privcirnet.runs.evaluation import evaluate
+from privcirnet.runs.export import lower_for
+from privcirnet.runs.leveled import evaluate_leveled
+from privcirnet.runs.leveled_export import leveled_program
+from privcirnet.train import stages
+from privcirnet.train.accuracy import predict
 from tests.data.test_real import ARCHIVES
 from tests.test_lower_ckks import Noisy
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from privcirnet import __main__ as command
-from privcirnet.commands import SUBCOMMANDS
-from privcirnet.console import as_started
+from privcirnet.cli import SUBCOMMANDS
+from privcirnet.cli.console import as_started
 from tests.conftest import ROOT
 
 
@@ -26,7 +26,7 @@ def test_every_subcommand_has_a_module_and_every_script_is_one():
     scripts = {path.stem for path in ROOT.glob("*.py")}
     assert scripts - {"reproduce"} == modules - {"demo", "load", "doctor", "completion"}
     for name in scripts - {"reproduce"}:  # of papers/, which no wheel has
-        assert f"from privcirnet.commands.{name} import main\n" in (ROOT / f"{name}.py").read_text()
+        assert f"from privcirnet.cli.{name} import main\n" in (ROOT / f"{name}.py").read_text()
 
 
 @pytest.mark.parametrize("words", [(), ("--help",), ("-h",)])
@@ -108,7 +108,7 @@ def test_completion_is_registered(monkeypatch, capsys, shell):
 
 @pytest.mark.parametrize(("error", "said"), [("KeyboardInterrupt", "KeyboardInterrupt"), ("ValueError", "Traceback")])
 def test_a_command_that_is_interrupted_while_it_starts_says_so_in_one_line(error, said):
-    words = [sys.executable, "-c", f"import privcirnet.commands; raise {error}"]
+    words = [sys.executable, "-c", f"import privcirnet.cli; raise {error}"]
     done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=ROOT)
     assert done.returncode != 0
     assert done.stderr.startswith(said)

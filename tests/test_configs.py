@@ -9,7 +9,7 @@ import hydra
 import pytest
 from omegaconf import OmegaConf
 
-from privcirnet.commands import SUBCOMMANDS
+from privcirnet.cli import SUBCOMMANDS
 from privcirnet.config import BenchConfig, DataConfig, HEConfig, ModelConfig, RecipeConfig, SearchConfig
 from privcirnet.errors import RuleError
 
@@ -21,7 +21,7 @@ SCRIPTS = sorted(FILES.keys() - {"quiet"})
 OPTIONS = sorted(
     str(path.relative_to(CONFIGS).with_suffix(""))
     for path in CONFIGS.glob("*/*.yaml")
-    if path.parent.name != "experiment"  # tests/pipeline/test_experiments.py
+    if path.parent.name != "experiment"  # tests/runs/test_experiments.py
 )
 SCHEMAS = {"recipe": RecipeConfig, "data": DataConfig, "model": ModelConfig}
 
@@ -29,7 +29,7 @@ SCHEMAS = {"recipe": RecipeConfig, "data": DataConfig, "model": ModelConfig}
 def schema_of(script):
     """Tell Hydra a script's schema, as it does itself when it is run; returns what has its main."""
     if script in SUBCOMMANDS:
-        return importlib.import_module(f"privcirnet.commands.{script}")
+        return importlib.import_module(f"privcirnet.cli.{script}")
     return importlib.import_module(f"papers.{script}.command")
 
 

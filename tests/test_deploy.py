@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from privcirnet.he.protocol.session import run
+from privcirnet.he.protocol.parties.session import run
 from privcirnet.service.access import ClientAccess
 from privcirnet.service.address import parse_address
 from privcirnet.service.certificates import CLIENT, make_trial
@@ -139,8 +139,8 @@ def test_the_systemd_unit(installed, small_program, tmp_path):
 
 
 def test_settings_of_both_name_only_what_exists():
+    from privcirnet.cli.settings import offers
     from privcirnet.config import ServeConfig
-    from privcirnet.settings import offers
 
     known = offers("serve", ServeConfig)
     for path in (DEPLOY / "site").glob("*.yaml"):

@@ -6,7 +6,7 @@ from privcirnet.data import load
 from privcirnet.functional.circulant import expand, project
 from privcirnet.functional.sensitivity import damped
 from privcirnet.models import DigitsResNet
-from privcirnet.training import stages
+from privcirnet.train import stages
 from tests.nn.networks import assert_unchanged, snapshot
 
 DATA = load("digits")

@@ -11,9 +11,8 @@ from torch import Tensor, fx, nn
 from privcirnet.config import HEConfig
 from privcirnet.errors import DoesNotFit, RuleError
 from privcirnet.functional.circulant import expand
-from privcirnet.he.encodings.integer import expand_rows
-from privcirnet.he.encodings.unplanned import UnplannedLayer
-from privcirnet.he.params.parameters import ParameterSet
+from privcirnet.he.layers.integer import expand_rows
+from privcirnet.he.layers.unplanned import UnplannedLayer
 from privcirnet.he.planning import fit
 from privcirnet.he.planning.chooser import SETS
 from privcirnet.he.planning.fit import Target
@@ -23,16 +22,17 @@ from privcirnet.he.program.interpreter import interpret
 from privcirnet.he.program.operations import Linear
 from privcirnet.he.program.program import Program
 from privcirnet.he.ring import modular
-from privcirnet.lower import Lowered, drafts, lower, refined
-from privcirnet.lower.builder import Builder
+from privcirnet.he.schemes.bfv.parameters import ParameterSet
 from privcirnet.models import DigitsResNet
 from privcirnet.nn.activations import Square
 from privcirnet.nn.circulant import BlockCirculantLinear
-from privcirnet.nn.convert import circulant_
-from privcirnet.nn.fuse import fuse
-from privcirnet.nn.quantize import quantize
 from privcirnet.nn.quantizers import quantizer_of
 from privcirnet.nn.steps import refine
+from privcirnet.passes.convert import circulant_
+from privcirnet.passes.fuse import fuse
+from privcirnet.passes.lower import Lowered, drafts, lower, refined
+from privcirnet.passes.lower.builder import Builder
+from privcirnet.passes.quantize import quantize
 from tests.nn.networks import Written, assert_unchanged, randomize_norms_, rows_of, snapshot
 
 LEVELS, STEP = 16, -4
@@ -312,7 +312,7 @@ def test_only_numbers_that_do_not_fit_cost_guard_bits(monkeypatch):
     def broken(*_):
         raise RuleError("something else must hold", got="nothing", remedy="mend it")
 
-    monkeypatch.setattr("privcirnet.lower.refine", broken)
+    monkeypatch.setattr("privcirnet.passes.lower.refine", broken)
     with pytest.raises(RuleError, match="something else must hold"):
         refined_of(mixed()[0], target(), 2)
 

@@ -6,7 +6,7 @@ from torch import nn
 
 import privcirnet as pc
 from privcirnet.errors import RuleError
-from privcirnet.lower import builder
+from privcirnet.passes.lower import builder
 
 IMAGES = torch.rand(16, 3, 8, 8, generator=torch.Generator().manual_seed(0))
 OPTIONS = {"profile": "counted", "progress": False}

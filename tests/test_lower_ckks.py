@@ -8,18 +8,18 @@ import torch
 from torch import nn
 
 from privcirnet.errors import RuleError
-from privcirnet.he.leveled.ckks.bootstrapping import Bootstrapping
-from privcirnet.he.leveled.ckks.cleartext import Cleartext
-from privcirnet.he.leveled.ckks.inference import NetworkCircuit
-from privcirnet.he.leveled.ckks.network import Network
-from privcirnet.he.leveled.ckks.simulator import Simulator
-from privcirnet.lower.ckks import lower_ckks
+from privcirnet.he.circuits.ckks.bootstrapping import Bootstrapping
+from privcirnet.he.circuits.ckks.cleartext import Cleartext
+from privcirnet.he.circuits.ckks.simulator import Simulator
+from privcirnet.he.planning.ckks.network_circuit import NetworkCircuit
+from privcirnet.he.program.real import Network
 from privcirnet.models import resnet18_cifar, resnet20_cifar
 from privcirnet.nn.activations import Square
-from privcirnet.nn.candidates import uniform_sizes
-from privcirnet.nn.convert import circulant_
-from tests.he.leveled.ckks.test_bootstrapping import toy, with_low
-from tests.he.leveled.ckks.toys import Pair
+from privcirnet.passes.candidates import uniform_sizes
+from privcirnet.passes.convert import circulant_
+from privcirnet.passes.lower.ckks import lower_ckks
+from tests.he.circuits.ckks.test_bootstrapping import toy, with_low
+from tests.he.ckks_toys import Pair
 
 
 def images_of(size: int, count: int = 32) -> torch.Tensor:

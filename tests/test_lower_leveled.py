@@ -6,13 +6,13 @@ import torch
 from torch import nn
 
 from privcirnet.errors import RuleError
-from privcirnet.he.leveled.inference import LeveledInferenceClient, LeveledInferenceServer
-from privcirnet.he.leveled.parameters import plan_for
-from privcirnet.he.leveled.periodic import periodic_plan
+from privcirnet.he.planning.noninteractive.parameters import plan_for
+from privcirnet.he.planning.noninteractive.periodic import periodic_plan
 from privcirnet.he.program.operations import Input
-from privcirnet.lower.leveled import lower_leveled
+from privcirnet.he.protocol.noninteractive.inference import LeveledInferenceClient, LeveledInferenceServer
 from privcirnet.nn.activations import Aespa1d, Square
-from privcirnet.nn.convert import circulant_
+from privcirnet.passes.convert import circulant_
+from privcirnet.passes.lower.leveled import lower_leveled
 
 
 def small(*behind_first: nn.Module) -> nn.Sequential:

@@ -12,7 +12,7 @@ import hydra
 import pytest
 from omegaconf import OmegaConf
 
-from privcirnet.commands import SUBCOMMANDS
+from privcirnet.cli import SUBCOMMANDS
 from tests.test_configs import FILES, schema_of
 
 pytestmark = pytest.mark.docs

@@ -14,13 +14,13 @@ import torch
 
 import privcirnet as pc
 from privcirnet.artifact import read_profile, read_program
+from privcirnet.cli.settings import composed
 from privcirnet.config import InferConfig
 from privcirnet.data.dataset import ImageData
-from privcirnet.he.encodings.shape import LinearShape
-from privcirnet.he.params.parameters import ParameterSet
+from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.planning.fit import scaled
-from privcirnet.settings import composed
-from privcirnet.training import record
+from privcirnet.he.schemes.bfv.parameters import ParameterSet
+from privcirnet.train import record
 from tests.scripts import FORMATS, STAGES, call, documented, refused, summary
 
 FIVE = [48, 48, 48, 48, 49]
@@ -177,7 +177,7 @@ def test_bench_runs_two_engines_in_turns(monkeypatch, tmp_path):
     assert other["speedup"] == 1
     assert result["max_abs_error"] == other["max_abs_error"] == 0
     layers = {"first": LinearShape.gemm(4, 16, 16), "second": LinearShape.gemm(4, 16, 32)}
-    monkeypatch.setattr(importlib.import_module("privcirnet.commands.bench"), "network_shapes", lambda _: layers)
+    monkeypatch.setattr(importlib.import_module("privcirnet.cli.bench"), "network_shapes", lambda _: layers)
     call(monkeypatch, "bench", "network=vit_cifar", "block_size=8", "weights_gb=1", *settings)
     result = summary(tmp_path)
     other = result["compared"]
@@ -285,7 +285,7 @@ def test_a_program_is_enough_for_infer(root, monkeypatch, tmp_path):
 def test_wrong_image_size(root, monkeypatch, capsys, tmp_path):
     images, labels = torch.zeros(4, 1, 10, 10, dtype=torch.uint8), torch.zeros(4, dtype=torch.int64)
     large = ImageData(images, labels, images, labels, -4, 16, tuple("0123456789"))
-    monkeypatch.setattr(importlib.import_module("privcirnet.commands.infer"), "load_for", lambda *_: large)
+    monkeypatch.setattr(importlib.import_module("privcirnet.cli.infer"), "load_for", lambda *_: large)
     error = refused(monkeypatch, capsys, "infer", f"root={root}", f"out={tmp_path / 'out'}")
     assert re.search(r"input shape: got \(1, 10, 10\) for \(1, 8, 8\)", error)
     assert not (tmp_path / "out").exists()
@@ -376,7 +376,7 @@ def test_a_client_needs_no_network(tmp_path):
 
 def exported(root, monkeypatch, tmp_path, *overrides):
     """Summary of an export, and the sets that were measured for it."""
-    measured, profiles = [], importlib.import_module("privcirnet.pipeline.profiles")
+    measured, profiles = [], importlib.import_module("privcirnet.runs.profiles")
 
     def calibrate(ring_degree, coefficient_bits, *_):
         measured.append((ring_degree, coefficient_bits))

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from privcirnet.data import load
-from privcirnet.pipeline.infer import infer
+from privcirnet.runs.infer import infer
 from privcirnet.service.client import ServiceClient
 from tests.conftest import ROOT
 from tests.scripts import call, documented, refused, summary
@@ -200,4 +200,4 @@ def test_a_program_that_serves_has_no_room_for_a_pipe(root):
 
     names = {field.name for field in dataclasses.fields(ServeConfig)}
     assert not [name for name in names if any(word in name for word in ("finished", "share", "pipe", "audit", "debug"))]
-    assert "finished" not in (ROOT / "serve.py").read_text() + (ROOT / "privcirnet/commands/serve.py").read_text()
+    assert "finished" not in (ROOT / "serve.py").read_text() + (ROOT / "privcirnet/cli/serve.py").read_text()

@@ -6,7 +6,7 @@ PROGRAM = """
 import sys
 import export, infer, search, train
 from privcirnet.data import Files, load
-from privcirnet.training.network import create
+from privcirnet.train.network import create
 load("digits", files=Files(cache={cache!r}))
 create("digits_resnet", 10, (1, 8, 8))
 print(*{{"timm", "torchvision", "sklearn", "torch._dynamo", "numba", "starlette", "uvicorn"}} & set(sys.modules))

@@ -28,11 +28,11 @@ from privcirnet.artifact import (
 from privcirnet.errors import RuleError
 from privcirnet.he.program import signature
 from privcirnet.he.program.interpreter import interpret
-from privcirnet.he.protocol.client import Client
-from privcirnet.he.protocol.server import Server
-from privcirnet.he.protocol.session import run
-from privcirnet.pipeline import audit
-from privcirnet.training.network import build
+from privcirnet.he.protocol.parties.client import Client
+from privcirnet.he.protocol.parties.server import Server
+from privcirnet.he.protocol.parties.session import run
+from privcirnet.runs import audit
+from privcirnet.train.network import build
 
 FIXTURES = Path(__file__).parent / "fixtures"
 FOLDER = FIXTURES / "version1"

@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 ROOT = Path(__file__).parents[1]
 TOLERANCE = 1e-3
 """Relative, in float32: a rounding is 6e-8, and some hundred steps of AdamW amplify it. Weaker than what
-tests/training/test_distributed.py shows in float64; here the scripts are tested."""
+tests/train/test_distributed.py shows in float64; here the scripts are tested."""
 SETTINGS = ["recipe.epochs=2", "recipe.batch_size=100", "recipe.optimizer=sgd", "recipe.mixup=0.2"]
 pytestmark = pytest.mark.slow
 

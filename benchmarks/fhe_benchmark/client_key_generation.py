@@ -2,7 +2,7 @@
 
 from files import given, timed, write_rows, write_secret
 
-from privcirnet.he.leveled.inference import LeveledInferenceClient
+from privcirnet.he.protocol.noninteractive.inference import LeveledInferenceClient
 
 
 def main() -> None:

@@ -24,7 +24,7 @@ import numpy as np
 from files import SIZES, Files, to_integers
 
 from privcirnet.artifact import read_leveled, write_json
-from privcirnet.console import show_rows
+from privcirnet.cli.console import show_rows
 from privcirnet.data import Files as Images
 from privcirnet.data import load
 

@@ -12,11 +12,11 @@ from pathlib import Path
 import numpy as np
 from peer import Result, add_out, peak_bytes, timed, write
 
-from privcirnet.he.encodings.shape import LinearShape
-from privcirnet.he.leveled.inference import LeveledInferenceClient, LeveledInferenceServer
-from privcirnet.he.leveled.network import LeveledLayer, LeveledNetwork
-from privcirnet.he.leveled.packed import packed_plan
-from privcirnet.he.leveled.parameters import plan_for
+from privcirnet.he.layers.shape import LinearShape
+from privcirnet.he.planning.noninteractive.packed import packed_plan
+from privcirnet.he.planning.noninteractive.parameters import plan_for
+from privcirnet.he.program.exact import LeveledLayer, LeveledNetwork
+from privcirnet.he.protocol.noninteractive.inference import LeveledInferenceClient, LeveledInferenceServer
 
 _SHAPES = {
     "conv": LinearShape(28, 28, 1, 4, 7, 3, 0),

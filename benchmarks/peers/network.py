@@ -11,7 +11,7 @@ import torch
 
 from privcirnet.config import DataConfig
 from privcirnet.data import load_for
-from privcirnet.training import stages
+from privcirnet.train import stages
 
 LAYERS = ("conv", "fc1", "fc2")
 

@@ -3,7 +3,7 @@
 import argparse
 
 from papers.ckks.fused_seconds import fused_facts, fused_runs, run_fused
-from privcirnet.console import progress_bar, readable_errors, show
+from privcirnet.cli.console import progress_bar, readable_errors, show
 
 parser = argparse.ArgumentParser("papers.ckks", description="A convolution fused with bootstrapping, n = 65536.")
 parser.add_argument("--repetitions", type=int, default=3, help="timed runs of each way")

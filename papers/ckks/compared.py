@@ -20,11 +20,11 @@ from typing import TypeVar
 import numpy as np
 
 from papers.ckks import cins, convolution
-from privcirnet.he.leveled.ckks import embedding
-from privcirnet.he.leveled.ckks.cleartext import Cleartext
-from privcirnet.he.leveled.ckks.embedding import Reals, Slots
-from privcirnet.he.leveled.ckks.machine import Machine
-from privcirnet.he.leveled.ckks.transform import LinearMap
+from privcirnet.he.circuits.ckks.cleartext import Cleartext
+from privcirnet.he.circuits.ckks.linear_map import LinearMap
+from privcirnet.he.circuits.ckks.machine import Machine
+from privcirnet.he.schemes.ckks import embedding
+from privcirnet.he.schemes.ckks.embedding import Reals, Slots
 
 V = TypeVar("V")
 

@@ -15,10 +15,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeVar
 
-from privcirnet.he.leveled.ckks import fourier
-from privcirnet.he.leveled.ckks.bootstrapping import ROOM, Bootstrapping, weighed
-from privcirnet.he.leveled.ckks.machine import Machine, mapped
-from privcirnet.he.leveled.ckks.transform import LinearMap
+from privcirnet.he.circuits.ckks import fourier
+from privcirnet.he.circuits.ckks.bootstrapping import ROOM, Bootstrapping, weighed
+from privcirnet.he.circuits.ckks.linear_map import LinearMap
+from privcirnet.he.circuits.ckks.machine import Machine, mapped
 
 V = TypeVar("V")
 

@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 from papers.ensei import moduli as ensei
 from papers.ensei.moduli import Moduli
-from privcirnet.he.encodings.integer import convolve, expand_rows
-from privcirnet.he.encodings.spectral_layer import SpectralLayer, encode_weights
-from privcirnet.he.engines.interface import Ciphertext, ClientEngine, EvaluationKeys, ServerEngine
+from privcirnet.he.circuits.bfv.interactive.interface import Ciphertext, ClientEngine, EvaluationKeys, ServerEngine
+from privcirnet.he.layers.integer import convolve, expand_rows
+from privcirnet.he.layers.spectral_layer import SpectralLayer, encode_weights
 from privcirnet.he.measure.benchmark import Timing
 from privcirnet.he.ring import modular, sampling
 from privcirnet.he.ring.modular import Integers, Residues

@@ -7,7 +7,7 @@ p_N = 2311, p_E = 12289 for binary weights (table 2).
 Departure from the paper, because that is not enough. Ciphertexts compute mod p_E, so a slot holds the wanted
 convolution's spectrum mod p_N only if either
 
-* all three moduli are equal (which is what :mod:`encodings.spectral` does), or
+* all three moduli are equal (which is what :mod:`layers.spectral` does), or
 * the *integers* under encryption never wrap mod p_E. Two shares' spectra add up to at most 2 (p_N - 1), times a
   weight's spectrum, over C channels: S <= B = 2 C (p_N - 1)^2. The mask is an integer r in [0, 2^kappa B), added
   without a wrap: B + 2^kappa B <= p_E. Client and server reduce S + r and -r mod p_N and transform those back.
@@ -34,11 +34,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from privcirnet.errors import RuleError
-from privcirnet.he.encodings import spectral
-from privcirnet.he.encodings.spectral_layer import SpectralLayer
-from privcirnet.he.params.parameters import MAX_PLAIN_BITS
+from privcirnet.he.layers import spectral
+from privcirnet.he.layers.spectral_layer import SpectralLayer
 from privcirnet.he.ring import modular
 from privcirnet.he.ring.modular import Integers, Residues
+from privcirnet.he.schemes.bfv.parameters import MAX_PLAIN_BITS
 
 
 @dataclass(frozen=True)
@@ -186,7 +186,7 @@ def request_slots(layer: SpectralLayer, share: Residues, moduli: Moduli) -> Resi
 
 
 def weight_spectrum(layer: SpectralLayer, rows: Integers, moduli: Moduli) -> Residues:
-    """Return the weights' spectra under p_N, for :func:`encodings.spectral_layer.encode_weights`; the server's part.
+    """Return the weights' spectra under p_N, for :func:`layers.spectral_layer.encode_weights`; the server's part.
 
     Args:
         rows: integer weights, the first row of each circulant block row, shape (K/b, C/groups, R, R).

@@ -23,15 +23,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from privcirnet.he.engines.kernel import Ciphertext
-from privcirnet.he.engines.kernel_client import KernelClient
-from privcirnet.he.engines.kernels import blake2xb, plaintexts, wire_bytes
-from privcirnet.he.engines.kernels.ring import ring
-from privcirnet.he.engines.wire_bytes import SEED_BYTES, Modulus, check_length
-from privcirnet.he.params.parameters import Parameters, ordered_primes
+from privcirnet.he.circuits.bfv.interactive.kernel import Ciphertext
 from privcirnet.he.ring.modular import Residues
-from privcirnet.he.ring.threads import each
 from privcirnet.he.ring.wipe import wipe
+from privcirnet.he.rlwe.kernels import blake2xb, wire_bytes
+from privcirnet.he.rlwe.kernels.modulus import ring
+from privcirnet.he.rlwe.wire_bytes import SEED_BYTES, Modulus, check_length
+from privcirnet.he.schemes.bfv.client import KernelClient
+from privcirnet.he.schemes.bfv.kernels import plaintexts
+from privcirnet.he.schemes.bfv.parameters import Parameters, ordered_primes
+from privcirnet.he.system.threads import each
 
 
 class _Form:

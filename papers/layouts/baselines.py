@@ -24,8 +24,8 @@ from math import isqrt
 from typing import NamedTuple
 
 from privcirnet.errors import RuleError
-from privcirnet.he.encodings.layout import next_power_of_two
-from privcirnet.he.encodings.shape import LinearShape
+from privcirnet.he.layers.shape import LinearShape
+from privcirnet.he.layers.spectral_layout import next_power_of_two
 
 
 class Counts(NamedTuple):

@@ -1,16 +1,16 @@
 """Falcon's spectral layer as the paper has it: complex transforms with quantised twiddles, real and imaginary parts.
 
-:mod:`leveled.falcon` computes the same layer with transforms that are exact mod t. This one is the comparison: no plan
-of a network uses it. Twiddles are integers of some bits, w^(f j) = (c + i s) / m with m = 2^(bits - 1) - 1, and so are
-the weights' spectra. The result is the layer's times a scale m^2 k w, up to roundings that no later step takes back.
-Blocks have four values or more: with two there are no imaginary parts.
+:mod:`planning.noninteractive.falcon` computes the same layer with transforms that are exact mod t. This one is the
+comparison: no plan of a network uses it. Twiddles are integers of some bits, w^(f j) = (c + i s) / m with m = 2^(bits -
+1) - 1, and so are the weights' spectra. The result is the layer's times a scale m^2 k w, up to roundings that no later
+step takes back. Blocks have four values or more: with two there are no imaginary parts.
 
 * DFT (algorithm 1): two products, 2 log2 k rotations.
 * Spectral products (algorithm 2): four products, 2 log2 p rotations.
 * Inverse DFT, of which the real part is wanted: 2 k - 1 diagonals for each part, baby steps and giant steps; sums of
   both parts share the giant steps.
 
-Layout and names are those of :mod:`leveled.falcon`.
+Layout and names are those of :mod:`planning.noninteractive.falcon`.
 Source: Lou et al., Falcon (NeurIPS 2020), Section 3, equation 5, Table 3.
 """
 
@@ -19,10 +19,10 @@ from functools import cached_property
 
 import numpy as np
 
-from privcirnet.he.leveled.builder import Builder
-from privcirnet.he.leveled.circuit import Circuit
-from privcirnet.he.leveled.falcon import Spectral, spectral_product
-from privcirnet.he.leveled.network import LeveledLayer
+from privcirnet.he.circuits.builder import Builder
+from privcirnet.he.circuits.network_circuit import Circuit
+from privcirnet.he.planning.noninteractive.falcon import Spectral, spectral_product
+from privcirnet.he.program.exact import LeveledLayer
 
 
 @dataclass(frozen=True)

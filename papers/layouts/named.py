@@ -19,12 +19,12 @@ from dataclasses import replace
 
 from papers.layouts.published import MAPS, PublishedLayer
 from privcirnet.errors import RuleError
-from privcirnet.he.encodings import bsgs as plans
-from privcirnet.he.encodings.layer import Layer
-from privcirnet.he.encodings.layout import SpectralLayout, next_power_of_two
-from privcirnet.he.encodings.pieces import Piece
-from privcirnet.he.encodings.shape import LinearShape
-from privcirnet.he.encodings.spectral_layer import SpectralLayer
+from privcirnet.he.layers import bsgs as plans
+from privcirnet.he.layers.layer import Layer
+from privcirnet.he.layers.shape import LinearShape
+from privcirnet.he.layers.spectral_layer import SpectralLayer
+from privcirnet.he.layers.spectral_layout import SpectralLayout, next_power_of_two
+from privcirnet.he.layers.spectral_pieces import Piece
 from privcirnet.he.planning.cost import linear_cost, plan_cost
 from privcirnet.he.planning.goal import Goal, LayerChoice
 from privcirnet.he.planning.profile import COUNTED, LINKS

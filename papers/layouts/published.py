@@ -6,8 +6,8 @@
 | Iron, channel by channel | one padded map | one output channel | Falcon 2023, III-B: C polynomials each way |
 
 Cheetah: Huang et al., USENIX Security 2022. Falcon 2023: Xu et al., ICCAD 2023. Both layouts pad a map with all of its
-borders, P = (H + 2 padding)(W + 2 padding), where :mod:`encodings.cheetah` shares them. The rest is
-:class:`encodings.coefficient_layer.CoefficientLayer`: a client pads, and then it is a convolution without padding.
+borders, P = (H + 2 padding)(W + 2 padding), where :mod:`layers.cheetah` shares them. The rest is
+:class:`layers.coefficient_layer.CoefficientLayer`: a client pads, and then it is a convolution without padding.
 Departure for Iron: the map's convolution itself instead of its im2col, which gives the same polynomials, products and
 outputs.
 """
@@ -18,11 +18,11 @@ from functools import cached_property
 import numpy as np
 
 from privcirnet.errors import RuleError
-from privcirnet.he.encodings import cheetah
-from privcirnet.he.encodings.cheetah import DenseTile
-from privcirnet.he.encodings.coefficient_layer import CoefficientLayer
-from privcirnet.he.encodings.coefficient_layout import Placement, grids
-from privcirnet.he.encodings.shape import LinearShape
+from privcirnet.he.layers import cheetah
+from privcirnet.he.layers.cheetah import DenseTile
+from privcirnet.he.layers.coefficient_layer import CoefficientLayer
+from privcirnet.he.layers.coefficient_layout import Placement, grids
+from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.ring.modular import Residues
 
 MAPS = {"cheetah": 0, "iron": 1}

@@ -3,7 +3,7 @@
 import sys
 
 from papers.pareto.command import expanded, main
-from privcirnet.console import readable_errors
+from privcirnet.cli.console import readable_errors
 
 with readable_errors():
     sys.argv[1:] = expanded(sys.argv[1:])

@@ -31,10 +31,10 @@ from privcirnet.config.search import BUDGETS
 from privcirnet.data.dataset import ImageData
 from privcirnet.errors import RuleError
 from privcirnet.nn.plain import make_plain_
-from privcirnet.pipeline import train
-from privcirnet.pipeline.progress import Bar, silent
-from privcirnet.training import stages
-from privcirnet.training.network import weighted_layers
+from privcirnet.runs import train
+from privcirnet.runs.progress import Bar, silent
+from privcirnet.train import stages
+from privcirnet.train.network import weighted_layers
 
 CELL, PLAN, MASKS, SUMMARY = "cell.json", "plan.json", "masks.safetensors", "summary.json"
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from privcirnet.plots import save
+from privcirnet.report.plots import save
 
 _DENSE, _MARKERS = "#9aa5b1", "osD^vP"
 _CURVES = ("#0b2447", "#7f8c8d", "#d35400", "#1a7f37", "#8e44ad")

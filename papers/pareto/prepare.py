@@ -17,11 +17,11 @@ from privcirnet.data.dataset import ImageData
 from privcirnet.errors import RuleError
 from privcirnet.he.planning.goal import Goal
 from privcirnet.he.planning.profile import LINKS, Link, Profile
-from privcirnet.pipeline.profiles import find_profile
-from privcirnet.pipeline.progress import Bar, silent
-from privcirnet.training import sensitivities, stages
-from privcirnet.training.checkpoint import flat
-from privcirnet.training.loop import accuracy
+from privcirnet.runs.profiles import find_profile
+from privcirnet.runs.progress import Bar, silent
+from privcirnet.train import sensitivities, stages
+from privcirnet.train.checkpoint import flat
+from privcirnet.train.loop import accuracy
 
 NAME = "prepared.json"
 _OF_A_JOB = ("root", "out", "method", "b", "budget_on", "budgets", "draw", "device")

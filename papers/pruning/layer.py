@@ -19,10 +19,10 @@ from functools import cached_property
 import numpy as np
 
 from privcirnet.errors import RuleError
-from privcirnet.he.encodings.bsgs import Booleans, BsgsPlan, Indices, Product
-from privcirnet.he.encodings.layout import SpectralLayout
-from privcirnet.he.encodings.pieces import Piece, PlacedPiece, place, plan_of
-from privcirnet.he.encodings.spectral_layer import SpectralLayer
+from privcirnet.he.layers.bsgs import Booleans, BsgsPlan, Indices, Product
+from privcirnet.he.layers.spectral_layer import SpectralLayer
+from privcirnet.he.layers.spectral_layout import SpectralLayout
+from privcirnet.he.layers.spectral_pieces import Piece, PlacedPiece, place, plan_of
 
 Diagonal = tuple[int, int, int]
 """(group of output blocks, diagonal k, input ciphertext) of a product, whatever the baby steps are."""

@@ -16,8 +16,8 @@ from torch.nn.utils import parametrize
 from privcirnet.data.dataset import ImageData
 from privcirnet.errors import RuleError
 from privcirnet.nn.graph import find_layer
-from privcirnet.training.recalibration import recalibrate_
-from privcirnet.training.stages import Change
+from privcirnet.train.recalibration import recalibrate_
+from privcirnet.train.stages import Change
 
 
 class Pruned(nn.Module):

@@ -9,8 +9,8 @@ from dataclasses import replace
 
 from papers.pruning.layer import DiagonalGroups, PrunedLayer, pruned_plan
 from privcirnet.errors import RuleError
-from privcirnet.he.encodings.bsgs import Booleans
-from privcirnet.he.encodings.pieces import Piece, plan_of
+from privcirnet.he.layers.bsgs import Booleans
+from privcirnet.he.layers.spectral_pieces import Piece, plan_of
 from privcirnet.he.planning.cost import plan_cost
 from privcirnet.he.planning.profile import Link, Profile
 

@@ -20,8 +20,8 @@ from papers.pruning.layer import DiagonalGroups, PrunedLayer
 from papers.pruning.plan import cheapest_pruned
 from privcirnet.blocksizes.latency import Figures, figures_of_layer
 from privcirnet.errors import RuleError
-from privcirnet.he.encodings.shape import LinearShape
-from privcirnet.he.encodings.spectral_layer import SpectralLayer
+from privcirnet.he.layers.shape import LinearShape
+from privcirnet.he.layers.spectral_layer import SpectralLayer
 from privcirnet.he.planning.planner import cheapest_layer
 from privcirnet.he.planning.profile import Link, Profile
 

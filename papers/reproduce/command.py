@@ -9,9 +9,9 @@ from papers.reproduce.cells import Table
 from papers.reproduce.rows import Row
 from papers.reproduce.settings import ReproduceConfig
 from privcirnet.artifact import write_json, write_text
-from privcirnet.console import progress_bar, show, show_rows, show_text
-from privcirnet.he.ring import threads
-from privcirnet.settings import script
+from privcirnet.cli.console import progress_bar, show, show_rows, show_text
+from privcirnet.cli.settings import script
+from privcirnet.he.system import threads
 
 
 @script(ReproduceConfig, "reproduce")

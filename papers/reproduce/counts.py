@@ -12,10 +12,10 @@ from papers.reproduce.cells import Values
 from papers.reproduce.layers import LayerCase
 from papers.reproduce.leveled import leveled_counts
 from privcirnet.he.measure.networks import allowed_block_size, network_shapes
-from privcirnet.he.params.security import MAX_LOG_Q
 from privcirnet.he.planning.named import plan_named
 from privcirnet.he.planning.planner import counted_goal
-from privcirnet.pipeline.bench.runs import SHAPES
+from privcirnet.he.rlwe.security import MAX_LOG_Q
+from privcirnet.runs.bench.runs import SHAPES
 
 _MB = 1e6
 _N = 8192
@@ -79,7 +79,7 @@ def network_counts(network: str, b: int) -> Values:
 def mean_reduction(b: int) -> Values:
     """Return how many times fewer operations block size b takes than Bolt's and NeuJeans' published plans, on average.
 
-    Over the layers of :data:`pipeline.bench.runs.SHAPES`; of rotations the layers that still have some.
+    Over the layers of :data:`runs.bench.runs.SHAPES`; of rotations the layers that still have some.
     """
     goal = counted_goal(_N)
     pairs = [

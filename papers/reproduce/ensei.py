@@ -12,15 +12,15 @@ from papers.ensei.moduli import Moduli, Sums
 from papers.ensei.ntt_requests import NttClient, NttServer
 from papers.reproduce.cells import Values
 from papers.reproduce.layers import LayerCase, without_rotations
-from privcirnet.he.encodings.spectral_layer import SpectralLayer
-from privcirnet.he.engines.interface import client_engine, server_engine
-from privcirnet.he.engines.kernel import KernelServer
-from privcirnet.he.engines.kernel_client import KernelClient
-from privcirnet.he.engines.kernels.ring import ring
-from privcirnet.he.params.parameters import DEFAULT_COEFFICIENT_BITS, Parameters, choose, ordered_primes
+from privcirnet.he.circuits.bfv.interactive.interface import client_engine, server_engine
+from privcirnet.he.circuits.bfv.interactive.kernel import KernelServer
+from privcirnet.he.layers.spectral_layer import SpectralLayer
 from privcirnet.he.ring import sampling
-from privcirnet.he.ring import threads as in_use
 from privcirnet.he.ring.modular import Integers
+from privcirnet.he.rlwe.kernels.modulus import ring
+from privcirnet.he.schemes.bfv.client import KernelClient
+from privcirnet.he.schemes.bfv.parameters import DEFAULT_COEFFICIENT_BITS, Parameters, choose, ordered_primes
+from privcirnet.he.system import threads as in_use
 
 SETS = {2048: (37, 16), 8192: DEFAULT_COEFFICIENT_BITS}
 """n -> bits of the primes of q, 128-bit secure. That of 2048 decrypts one product under t = 12289 and has no room for

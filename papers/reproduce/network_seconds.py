@@ -6,12 +6,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from privcirnet.he.leveled import engine
-from privcirnet.he.leveled.inference import LeveledInferenceClient, LeveledInferenceServer
-from privcirnet.he.leveled.parameters import LeveledParameters
-from privcirnet.he.leveled.plan import Plan
-from privcirnet.he.leveled.repetitions import without_repetitions
-from privcirnet.he.leveled.weights import encode
+from privcirnet.he.circuits.bfv.noninteractive import interface as engine
+from privcirnet.he.circuits.bfv.noninteractive.weights import encode
+from privcirnet.he.circuits.repetitions import without_repetitions
+from privcirnet.he.planning.noninteractive.parameters import LeveledParameters
+from privcirnet.he.planning.noninteractive.plan import Plan
+from privcirnet.he.protocol.noninteractive.inference import LeveledInferenceClient, LeveledInferenceServer
 
 _PASSES = 2
 """Runs of each step, of which the quickest counts: compiled kernels are loaded in the first."""
@@ -92,7 +92,7 @@ class _Looks:
 def seconds_by_steps(plan: Plan, parameters: LeveledParameters) -> dict[str, float]:
     """Return the processor seconds of an image on the kernels, extrapolated from steps that stand for many others.
 
-    Steps of one kind on values of one kind take as long (:mod:`leveled.repetitions`): one of them is timed, with real
+    Steps of one kind on values of one kind take as long (:mod:`circuits.repetitions`): one of them is timed, with real
     keys, ciphertexts and weights, and counted as often as it stands in the circuit, for each plain modulus. So is one
     ciphertext of an answer. Weights are encoded before, as they are where they stay in memory.
 

@@ -8,7 +8,7 @@ from matplotlib.ticker import LogLocator
 
 from papers.reproduce.cells import Table
 from papers.reproduce.rows import Row
-from privcirnet.plots import save
+from privcirnet.report.plots import save
 
 _PAPER, _OURS, _WIDTH = "#9aa5b1", "#1c4587", 0.38
 

@@ -11,8 +11,8 @@ from papers.reproduce.cells import Cell, Table, Values
 from papers.reproduce.counts import COUNTS
 from papers.reproduce.seconds import SCRIPTS, SECONDS
 from privcirnet.artifact import read_json, write_json
-from privcirnet.he.ring import threads
-from privcirnet.pipeline.progress import Bar, silent
+from privcirnet.he.system import threads
+from privcirnet.runs.progress import Bar, silent
 
 STORED = Path(__file__).parent / "measured.json"
 """What was measured before, with the machine: key of a cell -> :class:`Measured`."""

@@ -13,12 +13,12 @@ from privcirnet.data import Files, load
 from privcirnet.data.dataset import ImageData
 from privcirnet.errors import RuleError
 from privcirnet.he.planning.profile import LINKS
-from privcirnet.pipeline.ckks import evaluate_ckks
-from privcirnet.pipeline.ckks_export import ckks_program
-from privcirnet.pipeline.evaluation import Evaluation, evaluate
-from privcirnet.pipeline.export import lower_for, quantized
-from privcirnet.training import stages
-from privcirnet.training.accuracy import accuracy
+from privcirnet.runs.ckks import evaluate_ckks
+from privcirnet.runs.ckks_export import ckks_program
+from privcirnet.runs.evaluation import Evaluation, evaluate
+from privcirnet.runs.export import lower_for, quantized
+from privcirnet.train import stages
+from privcirnet.train.accuracy import accuracy
 
 CHECKPOINTS = Path(__file__).parents[2] / "checkpoints"
 """Folder of the committed networks; a wheel has none."""

@@ -13,13 +13,13 @@ from papers.reproduce.trained import over_link
 from privcirnet.config import HEConfig
 from privcirnet.he.program.operations import Input
 from privcirnet.nn.activations import Aespa2d
-from privcirnet.nn.candidates import uniform_sizes
-from privcirnet.nn.convert import circulant_
-from privcirnet.nn.fuse import fuse
-from privcirnet.nn.quantize import quantize
-from privcirnet.pipeline.evaluation import evaluate
-from privcirnet.pipeline.export import Pixels, lower_on
-from privcirnet.training.network import create
+from privcirnet.passes.candidates import uniform_sizes
+from privcirnet.passes.convert import circulant_
+from privcirnet.passes.fuse import fuse
+from privcirnet.passes.quantize import quantize
+from privcirnet.runs.evaluation import evaluate
+from privcirnet.runs.export import Pixels, lower_on
+from privcirnet.train.network import create
 
 LEVELS, LOG_STEP = 255, -8
 """Largest pixel, and log2 of the step of pixels."""

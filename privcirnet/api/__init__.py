@@ -1,5 +1,5 @@
 """The front for other programs: any nn.Module, any tensors or DataLoader, no files of settings.
 
-Each verb is a thin layer over what the scripts do: :mod:`.fit` over :mod:`privcirnet.training`, :mod:`.search` and
-:mod:`.compile` over :mod:`privcirnet.pipeline`.
+Each verb is a thin layer over what the scripts do: :mod:`.fit` over :mod:`privcirnet.train`, :mod:`.search` and
+:mod:`.compile` over :mod:`privcirnet.runs`.
 """

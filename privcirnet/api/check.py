@@ -11,8 +11,8 @@ from privcirnet.api.settings import known_settings
 from privcirnet.config import HEConfig
 from privcirnet.he.planning.profile import Profile
 from privcirnet.nn.checks import check_images, check_module
-from privcirnet.pipeline.check import Check
-from privcirnet.pipeline.check import check as check_network
+from privcirnet.runs.check import Check
+from privcirnet.runs.check import check as check_network
 
 _NOT_OWN = ("profile", "bounds", "link", "bound_images")
 """Settings that have an argument of their own."""

@@ -15,12 +15,12 @@ from privcirnet.config.rules import check
 from privcirnet.he.planning.profile import Profile
 from privcirnet.nn.checks import check_images, check_module, check_weights
 from privcirnet.nn.plain import with_plain_weights
-from privcirnet.nn.quantize import input_step
-from privcirnet.nn.reference import check_reference
-from privcirnet.pipeline.compiled import CompiledProgram
-from privcirnet.pipeline.export import exceeding, logits_of, lower_on, pixels_of
-from privcirnet.pipeline.profiles import find_profile
-from privcirnet.pipeline.rehearsal import rehearsed
+from privcirnet.passes.quantize import input_step
+from privcirnet.passes.reference import check_reference
+from privcirnet.runs.compiled import CompiledProgram
+from privcirnet.runs.export import exceeding, logits_of, lower_on, pixels_of
+from privcirnet.runs.profiles import find_profile
+from privcirnet.runs.rehearsal import rehearsed
 
 _NOT_OWN = ("profile", "bounds", "link", "bound_images")
 """Settings that have an argument of their own."""

@@ -14,10 +14,10 @@ from privcirnet.data.own import OwnImages, Pairs
 from privcirnet.errors import RuleError
 from privcirnet.nn.checks import check_finite, check_module, logits_of_one
 from privcirnet.nn.graph import evaluating
-from privcirnet.training import loop
-from privcirnet.training.progress import EpochProgress, Step
-from privcirnet.training.restoring import restored_on_failure
-from privcirnet.training.taught import teaching
+from privcirnet.train import loop
+from privcirnet.train.progress import EpochProgress, Step
+from privcirnet.train.restoring import restored_on_failure
+from privcirnet.train.taught import teaching
 
 DISTILLATION = 0.5
 """Weight of a teacher's soft labels, where nothing else is asked for."""

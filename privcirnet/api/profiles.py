@@ -4,9 +4,9 @@ from pathlib import Path
 
 from privcirnet.config import HEConfig
 from privcirnet.he.planning.profile import Profile
-from privcirnet.he.ring import threads
-from privcirnet.pipeline.profiles import find_profile
-from privcirnet.pipeline.progress import Bar
+from privcirnet.he.system import threads
+from privcirnet.runs.profiles import find_profile
+from privcirnet.runs.progress import Bar
 
 _measured: dict[tuple[int, ...], Profile] = {}
 """This machine's by the number of threads and the primes: a search that a rule stops need not measure again."""

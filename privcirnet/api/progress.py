@@ -1,7 +1,7 @@
 """Progress bars for programs of others, the same as those of the scripts."""
 
-from privcirnet.console import progress_bar
-from privcirnet.pipeline.progress import Bar, silent
+from privcirnet.cli.console import progress_bar
+from privcirnet.runs.progress import Bar, silent
 
 
 def bars(shown: bool) -> Bar:

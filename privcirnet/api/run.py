@@ -8,14 +8,14 @@ import torch
 from torch import Tensor
 
 from privcirnet.errors import RuleError, listed
-from privcirnet.he.engines.weight_cache import WeightCache
-from privcirnet.he.protocol.client import Client
-from privcirnet.he.protocol.server import Server
-from privcirnet.pipeline.answers import Answer, answers
-from privcirnet.pipeline.compiled import CompiledProgram
-from privcirnet.pipeline.evaluation import evaluate
-from privcirnet.pipeline.memory import WEIGHTS_GB, check_memory
-from privcirnet.pipeline.rehearsal import in_words
+from privcirnet.he.circuits.weight_cache import WeightCache
+from privcirnet.he.protocol.parties.client import Client
+from privcirnet.he.protocol.parties.server import Server
+from privcirnet.runs.answers import Answer, answers
+from privcirnet.runs.compiled import CompiledProgram
+from privcirnet.runs.evaluation import evaluate
+from privcirnet.runs.memory import WEIGHTS_GB, check_memory
+from privcirnet.runs.rehearsal import in_words
 
 
 def run(

@@ -14,8 +14,8 @@ from privcirnet.data.own import OwnImages, Pairs
 from privcirnet.he.planning.profile import Profile
 from privcirnet.nn.checks import check_weights, logits_of_one
 from privcirnet.nn.plain import with_plain_weights
-from privcirnet.pipeline.search import SearchResult, search_in
-from privcirnet.training.sensitivities import check_trained
+from privcirnet.runs.search import SearchResult, search_in
+from privcirnet.train.sensitivities import check_trained
 
 _NOT_OWN = ("root", "out", "init", "data", "he")
 """Settings of search.py alone."""

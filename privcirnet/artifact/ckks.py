@@ -15,12 +15,12 @@ from privcirnet.artifact.folder import CKKS, REMEDY, checked_files, read_manifes
 from privcirnet.artifact.program import WEIGHTS
 from privcirnet.artifact.records import write_tensors
 from privcirnet.errors import RuleError
-from privcirnet.he.leveled.ckks.bootstrapping import Bootstrapping
-from privcirnet.he.leveled.ckks.embedding import Reals
-from privcirnet.he.leveled.ckks.network import Layer, Network, Node, Term
-from privcirnet.he.leveled.ckks.parameters import CkksParameters
-from privcirnet.he.leveled.ckks.program import BOOTSTRAPPING, CkksProgram
+from privcirnet.he.circuits.ckks.bootstrapping import Bootstrapping
+from privcirnet.he.planning.ckks.program import BOOTSTRAPPING, CkksProgram
+from privcirnet.he.program.real import Layer, Network, Node, Term
 from privcirnet.he.program.signature import PrivateKey, PublicKey
+from privcirnet.he.schemes.ckks.embedding import Reals
+from privcirnet.he.schemes.ckks.parameters import CkksParameters
 
 VERSION = 1
 _MAX_NODES, _MAX_TERMS, _MAX_CHANNELS, _MAX_SIZE, _MAX_STEP = 256, 64, 4096, 1024, 1024

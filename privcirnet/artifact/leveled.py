@@ -16,11 +16,11 @@ from privcirnet.artifact.folder import LEVELED, REMEDY, checked_files, read_mani
 from privcirnet.artifact.program import WEIGHTS, checked_tensor
 from privcirnet.artifact.records import write_tensors
 from privcirnet.errors import RuleError
-from privcirnet.he.encodings.shape import LinearShape
-from privcirnet.he.leveled import description
-from privcirnet.he.leveled.network import LeveledLayer, LeveledNetwork
-from privcirnet.he.leveled.program import LeveledProgram
+from privcirnet.he.layers.shape import LinearShape
+from privcirnet.he.program.exact import LeveledLayer, LeveledNetwork
 from privcirnet.he.program.signature import PrivateKey, PublicKey
+from privcirnet.he.protocol.noninteractive import description
+from privcirnet.he.protocol.noninteractive.program import LeveledProgram
 
 VERSION = 1
 _MAX_LAYERS, _MAX_BIAS_BYTES = 16, 64

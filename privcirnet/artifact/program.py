@@ -25,16 +25,16 @@ from privcirnet.artifact.folder import (
 )
 from privcirnet.artifact.records import profile_from, write_tensors
 from privcirnet.errors import RuleError
-from privcirnet.he.encodings.coefficient_layer import CoefficientLayer
-from privcirnet.he.encodings.layer import Layer
+from privcirnet.he.layers.coefficient_layer import CoefficientLayer
+from privcirnet.he.layers.layer import Layer
 from privcirnet.he.planning.profile import Profile
 from privcirnet.he.program import bounds, manifest
 from privcirnet.he.program.operations import Linear, has_weights
 from privcirnet.he.program.program import NO_ROWS, Program, Weights
 from privcirnet.he.program.rearrangement import Tokens
 from privcirnet.he.program.signature import PrivateKey, PublicKey
-from privcirnet.he.ring import batching
 from privcirnet.he.ring.modular import Residues
+from privcirnet.he.schemes.bfv import batching
 
 VERSION = 3
 WEIGHTS, PLAINTEXTS, FULL_FOLDER = "weights.safetensors", "plaintexts.safetensors", "plaintexts_full"
@@ -113,7 +113,7 @@ def read_measured(folder: Path) -> tuple[Profile | None, dict[str, float]]:
 
     Returns:
         The profile that its plans were chosen by, and how far logits are from the quantized network's
-        (:mod:`privcirnet.pipeline.rehearsal`); None and nothing where it does not say.
+        (:mod:`privcirnet.runs.rehearsal`); None and nothing where it does not say.
 
     Raises:
         RuleError: missing, damaged or foreign.

@@ -62,7 +62,7 @@ def read_json(path: Path, what: str, remedy: str) -> dict[str, Any]:
 
 
 class Bits(NamedTuple):
-    """The numbers of bits of a quantized network, see :func:`privcirnet.nn.quantize.quantize`."""
+    """The numbers of bits of a quantized network, see :func:`privcirnet.passes.quantize.quantize`."""
 
     weight: int
     activation: int

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from privcirnet.blocksizes.latency import Figures
 from privcirnet.functional.circulant import admissible_block_sizes
-from privcirnet.he.leveled.ckks.costs import part_of, predicted
-from privcirnet.he.leveled.ckks.network import Network
-from privcirnet.he.leveled.ckks.program import CkksProgram, Rehearsed
+from privcirnet.he.planning.ckks.costs import part_of, predicted
+from privcirnet.he.planning.ckks.program import CkksProgram, Rehearsed
+from privcirnet.he.program.real import Network
 
 _BOOTSTRAPPING = " bootstrapping"
 

@@ -1,6 +1,6 @@
 """What composed layers would cost: an inverted residual's project and the next one's expand in one product.
 
-It saves a round and costs products (:mod:`privcirnet.nn.compose`); whether it pays depends on both sizes. The
+It saves a round and costs products (:mod:`privcirnet.passes.compose`); whether it pays depends on both sizes. The
 integer program decides it with the block sizes (:mod:`privcirnet.blocksizes.solve`).
 """
 
@@ -12,12 +12,12 @@ from torch import Tensor, nn
 from privcirnet.blocksizes.assignment import LATENCY, Composable
 from privcirnet.blocksizes.latency import Figures, FigureTable, amounts_of, figures_of_layer, layer_shapes
 from privcirnet.blocksizes.rules import CAPS
-from privcirnet.he.encodings.shape import LinearShape
+from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.planning.planner import cheapest_layer
 from privcirnet.he.planning.profile import Link, Profile
 from privcirnet.nn.circulant import block_size_of
-from privcirnet.nn.compose import Pair, pairs
-from privcirnet.nn.fuse import fuse
+from privcirnet.passes.compose import Pair, pairs
+from privcirnet.passes.fuse import fuse
 
 
 def composed_shape(pair: Pair, shapes: Mapping[str, LinearShape]) -> LinearShape:
@@ -81,7 +81,7 @@ def paying(
         what: the prediction that is compared, a name of :class:`Figures`.
 
     Returns:
-        Names, for :func:`privcirnet.nn.fuse.fuse`.
+        Names, for :func:`privcirnet.passes.fuse.fuse`.
     """
     found, shapes = pairs(fuse(model)), layer_shapes(model, image)
     table: dict[str, dict[int, Figures]] = {}

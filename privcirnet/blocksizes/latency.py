@@ -13,17 +13,17 @@ from torch import nn
 
 from privcirnet.errors import Errors, RuleError
 from privcirnet.functional.circulant import admissible_block_sizes
-from privcirnet.he.encodings.layer import Layer
-from privcirnet.he.encodings.shape import LinearShape
-from privcirnet.he.encodings.stacking import tall
+from privcirnet.he.layers.layer import Layer
+from privcirnet.he.layers.shape import LinearShape
+from privcirnet.he.layers.stacking import tall
 from privcirnet.he.planning.cost import linear_cost
 from privcirnet.he.planning.goal import Goal
 from privcirnet.he.planning.online import online_seconds
 from privcirnet.he.planning.planner import cheapest_layer
 from privcirnet.he.planning.profile import Link, Profile
 from privcirnet.he.planning.stacks import sizes
-from privcirnet.lower.layers import linear_shape
 from privcirnet.nn.graph import evaluating
+from privcirnet.passes.lower.layers import linear_shape
 
 _BYTES = Link(bandwidth=1.0, round_trip=0.0)
 """A link on which each byte takes one second, to count bytes with the cost model."""

@@ -4,11 +4,11 @@ from dataclasses import dataclass, field
 
 from privcirnet.config.encryption import HEConfig
 from privcirnet.config.rules import check, check_name
-from privcirnet.he.engines.interface import ENGINES
+from privcirnet.he.circuits.bfv.interactive.interface import ENGINES
 from privcirnet.he.measure.networks import NETWORKS
-from privcirnet.he.params.parameters import DEFAULT_COEFFICIENT_BITS
-from privcirnet.he.params.security import TABLE, TABLES
 from privcirnet.he.planning.named import ENCODINGS, LAYOUTS
+from privcirnet.he.rlwe.security import TABLE, TABLES
+from privcirnet.he.schemes.bfv.parameters import DEFAULT_COEFFICIENT_BITS
 
 
 @dataclass

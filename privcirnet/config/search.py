@@ -6,7 +6,7 @@ from privcirnet.config.data import DataConfig
 from privcirnet.config.encryption import HEConfig
 from privcirnet.config.leveled import MODES, LeveledConfig
 from privcirnet.config.rules import check, check_name, check_place
-from privcirnet.he.encodings.stacking import MOST_IMAGES
+from privcirnet.he.layers.stacking import MOST_IMAGES
 
 BUDGETS = {"all": "seconds", "server": "server"}
 """What a budget limits -> the prediction of that name: seconds in all, or those of the server, as the papers count."""

@@ -6,7 +6,7 @@ block of width C, both halves with a residual: x + proj(attention(qkv(norm1 x)))
 Two of the usual operations have no cheap encrypted form; each has a polynomial replacement:
 
 - norm="batch": batch norm over the channels of all tokens. In evaluation it is affine with constants, so it is folded
-  into the linear layer *behind* it (:mod:`privcirnet.nn.fuse`).
+  into the linear layer *behind* it (:mod:`privcirnet.passes.fuse`).
 - attention="polynomial": the weights (q k^T / sqrt(d) + c)^2 / tokens instead of softmax(q k^T / sqrt(d)), see
   :mod:`privcirnet.functional.attention`.
 

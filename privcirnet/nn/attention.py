@@ -81,7 +81,7 @@ class PolynomialAttention(nn.Module):
         return self.heads / (self.width * self.tokens)
 
     def pieces(self) -> nn.ModuleDict:
-        """Return the modules that :mod:`privcirnet.nn.fuse` puts in place of the attention.
+        """Return the modules that :mod:`privcirnet.passes.fuse` puts in place of the attention.
 
         Returns:
             The modules query, key, value, scores, square, turn and gather. The attention is

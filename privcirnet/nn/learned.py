@@ -28,7 +28,7 @@ def learn_steps_(graph: fx.GraphModule) -> fx.GraphModule:
     In training, activations are clipped to the range of their quantizer's bits; a square has no sign.
 
     Args:
-        graph: from :func:`privcirnet.nn.quantize.quantize`, calibrated.
+        graph: from :func:`privcirnet.passes.quantize.quantize`, calibrated.
 
     Returns:
         `graph` itself.

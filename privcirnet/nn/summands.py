@@ -2,7 +2,7 @@
 
 A scale in front of a square can be moved into what feeds it. Behind a layer it goes into the layer's weights. Behind a
 residual it goes into every summand: into layers directly, and into another square as its root, whose other readers then
-divide by it (:mod:`privcirnet.nn.fuse`). Average pools only pass values on.
+divide by it (:mod:`privcirnet.passes.fuse`). Average pools only pass values on.
 """
 
 from dataclasses import dataclass

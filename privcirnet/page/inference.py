@@ -1,7 +1,8 @@
 """Encrypted inference of one image at a time, told step by step: the client as the page uses it.
 
 Whatever goes wrong with an image ends that image alone. The connection is closed then, and opened again for the next.
-While no image runs, a thread prepares inferences over the same connection (:mod:`he.protocol.keeper`).
+While no image runs, a thread prepares inferences over the same connection
+(:mod:`he.protocol.parties.idle_preparation`).
 """
 
 import threading
@@ -14,17 +15,17 @@ from typing import Any, Protocol
 import numpy as np
 
 from privcirnet.errors import RuleError
-from privcirnet.he.encodings.integer import Values
-from privcirnet.he.leveled.session import LeveledClient
-from privcirnet.he.protocol import wire
-from privcirnet.he.protocol.client import Client
-from privcirnet.he.protocol.keeper import Keeper
+from privcirnet.he.layers.integer import Values
+from privcirnet.he.protocol.framing import wire
+from privcirnet.he.protocol.noninteractive.session import LeveledClient
+from privcirnet.he.protocol.parties.client import Client
+from privcirnet.he.protocol.parties.idle_preparation import Keeper
 from privcirnet.page.content import Content
 from privcirnet.page.events import Event, plain
 from privcirnet.page.pictures import ciphertext_picture, for_canvas
 from privcirnet.page.subject import Subject, subject_of
-from privcirnet.pipeline.answers import Answer, answers
-from privcirnet.pipeline.leveled import leveled_answers
+from privcirnet.runs.answers import Answer, answers
+from privcirnet.runs.leveled import leveled_answers
 
 MOST_LOGITS = 10
 """Logits that are shown, at most: the largest."""

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from privcirnet.he.engines.wire_bytes import residue_bytes
+from privcirnet.he.rlwe.wire_bytes import residue_bytes
 
 SIDE = 64
 """Pixels of a side of a ciphertext's picture, at most."""
@@ -20,7 +20,7 @@ def ciphertext_picture(ciphertext: bytes, bits: Sequence[int]) -> NDArray[np.uin
     """Return the first coefficients of a client's ciphertext as grey pixels: the highest 8 bits of each.
 
     Args:
-        ciphertext: as it is sent (:mod:`he.engines.wire_bytes`); its first polynomial modulo the first prime is drawn.
+        ciphertext: as it is sent (:mod:`he.rlwe.wire_bytes`); its first polynomial modulo the first prime is drawn.
         bits: of each prime of the data.
 
     Returns:

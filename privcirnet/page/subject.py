@@ -4,13 +4,13 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from privcirnet.he.leveled.program import Description
-from privcirnet.he.params.security import SECURITY_BITS
 from privcirnet.he.program.operations import Input
 from privcirnet.he.program.program import Program
-from privcirnet.he.protocol.exchange import RoundPlan
-from privcirnet.he.protocol.exchanges import exchanges_of
-from privcirnet.pipeline.answers import name_of
+from privcirnet.he.protocol.noninteractive.program import Description
+from privcirnet.he.protocol.rounds.exchange import RoundPlan
+from privcirnet.he.protocol.rounds.exchanges import exchanges_of
+from privcirnet.he.rlwe.security import SECURITY_BITS
+from privcirnet.runs.answers import name_of
 
 _KINDS = {"conv": "convolution", "gemm": "linear", "depthwise": "depthwise convolution", "square": "squares"}
 """What rounds are called; functions that the client computes are called by their own names."""

@@ -11,14 +11,14 @@ from typing import Any, cast
 import grpc
 
 from privcirnet.errors import RuleError
-from privcirnet.he.leveled.session import LeveledClient
 from privcirnet.he.program import limits
 from privcirnet.he.program.signature import PublicKey
-from privcirnet.he.protocol import wire
-from privcirnet.he.protocol.client import Client
-from privcirnet.he.protocol.materials import Materials
-from privcirnet.he.protocol.session import agree
-from privcirnet.he.protocol.store import Binding
+from privcirnet.he.protocol.framing import wire
+from privcirnet.he.protocol.noninteractive.session import LeveledClient
+from privcirnet.he.protocol.offline.materials import Materials
+from privcirnet.he.protocol.offline.store import Binding
+from privcirnet.he.protocol.parties.client import Client
+from privcirnet.he.protocol.parties.session import agree
 from privcirnet.service import messages
 from privcirnet.service.access import PLAIN_CLIENT, ClientAccess
 from privcirnet.service.address import is_loopback, show_address

@@ -12,11 +12,12 @@ from functools import partial
 from typing import Any
 
 from privcirnet.errors import RuleError
-from privcirnet.he.encodings.stacking import MOST_IMAGES
-from privcirnet.he.leveled.session import LeveledServer, LeveledSession
-from privcirnet.he.protocol import prepared, wire
-from privcirnet.he.protocol.server import Session
-from privcirnet.he.protocol.store import Binding
+from privcirnet.he.layers.stacking import MOST_IMAGES
+from privcirnet.he.protocol.framing import wire
+from privcirnet.he.protocol.noninteractive.session import LeveledServer, LeveledSession
+from privcirnet.he.protocol.offline import correlated
+from privcirnet.he.protocol.offline.store import Binding
+from privcirnet.he.protocol.parties.server import Session
 from privcirnet.service.books import Books
 from privcirnet.service.programs import Catalogue, Offer
 from privcirnet.service.refusals import busy, late, stopping
@@ -143,7 +144,7 @@ class Sessions:
         client, facts = with_client.client, with_client.offer.facts
         quotas, log, phase = self._books.quotas, self._books.log, wire.begins(request)
         if phase == wire.PREPARE:
-            count = prepared.read_count(request, MOST_IMAGES)
+            count = correlated.read_count(request, MOST_IMAGES)
             size = self._room(with_client, count)
             quotas.images(client, count)
             log.record("preparation begun", client, **facts, count=count)
@@ -166,7 +167,7 @@ class Sessions:
             raise RuleError(rule, got="a preparation", remedy=remedy)
         quotas.preparation(client, len(materials.of(binding).serials()) + same, count)
         materials.make_room(binding, quotas.of(client).prepared, count + same)
-        size = count * prepared.Form("server", offer.server.program, binding.owner).length
+        size = count * correlated.Form("server", offer.server.program, binding.owner).length
         if not materials.fits(size + sum(work.size for _, work in others)):
             rule = f"a server must have room for prepared material, of {materials.limit} bytes"
             raise busy(rule, f"{size} bytes more", _SOON_S)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from privcirnet.errors import RuleError
-from privcirnet.he.engines.private_folder import private_folder
+from privcirnet.he.system.private_folder import private_folder
 from privcirnet.service import chunks
 from privcirnet.service.messages import KEY_ID_BYTES
 from privcirnet.service.refusals import busy, unknown

@@ -16,8 +16,8 @@ from privcirnet.he.planning.profile import COUNTED
 from privcirnet.he.program.interpreter import interpret
 from privcirnet.he.program.operations import Input
 from privcirnet.nn.circulant import block_size_of
-from privcirnet.nn.quantize import input_step
-from privcirnet.pipeline import memory
+from privcirnet.passes.quantize import input_step
+from privcirnet.runs import memory
 from tests.api.samples import convolutional, images_and_labels
 
 IMAGES, LABELS = images_and_labels()
@@ -181,7 +181,7 @@ def test_the_two_parties_take_what_compile_returns(program):
 
 
 def test_a_value_that_is_not_the_integer_networks_is_named(program, monkeypatch):
-    from privcirnet.pipeline import audit
+    from privcirnet.runs import audit
 
     monkeypatch.setattr(audit, "wrong_nodes", lambda program, values: ["conv"])
     with pytest.raises(pc.RuleError, match="integer network's: got another from conv on for image 0"):
@@ -190,7 +190,7 @@ def test_a_value_that_is_not_the_integer_networks_is_named(program, monkeypatch)
 
 @pytest.mark.parametrize("check", [False, True])
 def test_a_result_that_is_too_wide_is_no_answer(program, monkeypatch, check):
-    from privcirnet.he.protocol import answer
+    from privcirnet.he.protocol.rounds import answer
 
     def refuse(_program: object, _seen: object, values: np.ndarray) -> None:
         raise answer.WrongResult("values must be narrow", got="26 bits", remedy="do not use it", values=values)

@@ -4,8 +4,8 @@ import pytest
 from torch import nn
 
 import privcirnet as pc
-from privcirnet.pipeline.check import left_to_replace
-from privcirnet.pipeline.memory import needed_bytes
+from privcirnet.runs.check import left_to_replace
+from privcirnet.runs.memory import needed_bytes
 from tests.api.samples import convolutional, images_and_labels
 from tests.nn.networks import Written, assert_unchanged, snapshot
 

@@ -103,7 +103,7 @@ def test_a_teacher_in_any_mode_teaches_and_stays_as_it_was():
 def test_a_teachers_batch_norms_are_folded(monkeypatch):
     asked = []
     monkeypatch.setattr(
-        "privcirnet.training.loop.fit", lambda model, data, recipe, seed, teacher, **_: asked.append(teacher)
+        "privcirnet.train.loop.fit", lambda model, data, recipe, seed, teacher, **_: asked.append(teacher)
     )
     pc.fit(convolutional(), PAIR, teacher=convolutional(5), progress=False)
     assert not any(isinstance(module, nn.BatchNorm2d) for module in asked[0].modules())

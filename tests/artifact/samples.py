@@ -8,20 +8,20 @@ import numpy as np
 import torch
 
 from privcirnet.artifact import Bits, Checkpoint
-from privcirnet.he.encodings.shape import LinearShape
-from privcirnet.he.leveled.ckks.bootstrapping import Bootstrapping, parameters_for
-from privcirnet.he.leveled.ckks.program import CkksProgram
-from privcirnet.he.leveled.network import LeveledNetwork
-from privcirnet.he.leveled.parameters import plan_for
-from privcirnet.he.leveled.periodic import periodic_plan
-from privcirnet.he.leveled.program import LeveledProgram
-from privcirnet.he.params.parameters import choose
+from privcirnet.he.circuits.ckks.bootstrapping import Bootstrapping, parameters_for
+from privcirnet.he.layers.shape import LinearShape
+from privcirnet.he.planning.ckks.program import CkksProgram
+from privcirnet.he.planning.noninteractive.parameters import plan_for
+from privcirnet.he.planning.noninteractive.periodic import periodic_plan
 from privcirnet.he.planning.planner import cheapest_layer
 from privcirnet.he.planning.profile import COUNTED, LINKS
+from privcirnet.he.program.exact import LeveledNetwork
 from privcirnet.he.program.operations import Input, Linear
 from privcirnet.he.program.program import Node, Program, Weights
-from privcirnet.lower.ckks import lower_ckks
-from tests.he.leveled.networks import network
+from privcirnet.he.protocol.noninteractive.program import LeveledProgram
+from privcirnet.he.schemes.bfv.parameters import choose
+from privcirnet.passes.lower.ckks import lower_ckks
+from tests.he.exact_networks import network
 from tests.test_lower_ckks import images_of, resnet20, settled
 
 CHECKPOINT = Checkpoint(

@@ -14,10 +14,10 @@ from privcirnet.artifact.compact import KINDS, STEPS
 from privcirnet.config.train import COMPACT
 from privcirnet.errors import RuleError
 from privcirnet.models import digits_resnet
-from privcirnet.nn.candidates import uniform_sizes
-from privcirnet.nn.convert import circulant_
-from privcirnet.nn.fuse import fuse
-from privcirnet.nn.quantize import quantize
+from privcirnet.passes.candidates import uniform_sizes
+from privcirnet.passes.convert import circulant_
+from privcirnet.passes.fuse import fuse
+from privcirnet.passes.quantize import quantize
 from tests.artifact.samples import CHECKPOINT
 
 SHAPES = st.lists(st.integers(1, 5), min_size=2, max_size=4).map(tuple)

@@ -20,10 +20,10 @@ from privcirnet.artifact import (
 )
 from privcirnet.artifact.records import write_tensors
 from privcirnet.errors import RuleError
-from privcirnet.he.leveled import description
-from privcirnet.he.leveled.network import LeveledNetwork
-from privcirnet.he.leveled.program import LeveledProgram
+from privcirnet.he.program.exact import LeveledNetwork
 from privcirnet.he.program.signature import make_keys, read_private, read_public
+from privcirnet.he.protocol.noninteractive import description
+from privcirnet.he.protocol.noninteractive.program import LeveledProgram
 from tests.artifact.samples import leveled_program
 
 

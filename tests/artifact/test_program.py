@@ -24,17 +24,17 @@ from privcirnet.artifact import (
     write_program,
 )
 from privcirnet.errors import RuleError
-from privcirnet.he.encodings import spectral
-from privcirnet.he.encodings.bsgs import Product
-from privcirnet.he.encodings.integer import expand_rows
-from privcirnet.he.encodings.shape import LinearShape
-from privcirnet.he.params.parameters import choose
+from privcirnet.he.layers import spectral
+from privcirnet.he.layers.bsgs import Product
+from privcirnet.he.layers.integer import expand_rows
+from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.planning.planner import cheapest_layer
 from privcirnet.he.planning.profile import COUNTED, LINKS
 from privcirnet.he.program import manifest
 from privcirnet.he.program.operations import Input, Linear
 from privcirnet.he.program.program import Node, Program, Weights
 from privcirnet.he.ring import modular, roots
+from privcirnet.he.schemes.bfv.parameters import choose
 from tests.artifact.samples import assert_same_program, contents, layer_program
 from tests.he.networks import attention, network
 

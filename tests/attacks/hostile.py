@@ -12,16 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from privcirnet.he.encodings.integer import Values
-from privcirnet.he.engines.rounding import Replies, lengthen
-from privcirnet.he.engines.wire_bytes import SEED_BYTES, Modulus, pack
-from privcirnet.he.params.parameters import Parameters, ordered_primes
+from privcirnet.he.layers.integer import Values
 from privcirnet.he.program.wrong_result import WrongResult
-from privcirnet.he.protocol import wire
-from privcirnet.he.protocol.client import Client
-from privcirnet.he.protocol.server import Session
-from privcirnet.he.protocol.session import run
+from privcirnet.he.protocol.framing import wire
+from privcirnet.he.protocol.parties.client import Client
+from privcirnet.he.protocol.parties.server import Session
+from privcirnet.he.protocol.parties.session import run
 from privcirnet.he.ring import modular
+from privcirnet.he.rlwe.wire_bytes import SEED_BYTES, Modulus, pack
+from privcirnet.he.schemes.bfv.parameters import Parameters, ordered_primes
+from privcirnet.he.schemes.bfv.rounding import Replies, lengthen
 
 SECURITY = (Path(__file__).parents[2] / "SECURITY.md").read_text()
 

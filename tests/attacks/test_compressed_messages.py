@@ -14,7 +14,7 @@ import pytest
 from grpc_health.v1 import health_pb2
 
 from privcirnet.errors import RuleError
-from privcirnet.he.protocol.server import Server
+from privcirnet.he.protocol.parties.server import Server
 from privcirnet.service import messages
 from privcirnet.service.client import ServiceClient
 from tests.he.networks import network

@@ -8,8 +8,8 @@ second polynomial of its key: it sends a seed, and the server makes a uniform po
 import numpy as np
 import pytest
 
-from privcirnet.he.engines import interface, kernel
-from tests.he.engines.test_circuit_privacy import LAYER, PARAMETERS, PRIMES, Game, KernelGame
+from privcirnet.he.circuits.bfv.interactive import interface, kernel
+from tests.he.schemes.bfv.test_circuit_privacy import LAYER, PARAMETERS, PRIMES, Game, KernelGame
 
 
 @pytest.mark.parametrize("engine", ["kernel", "tenseal"])

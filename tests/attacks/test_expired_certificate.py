@@ -11,8 +11,8 @@ from datetime import timedelta
 
 import pytest
 
-from privcirnet.he.protocol.server import Server
-from privcirnet.he.protocol.session import run
+from privcirnet.he.protocol.parties.server import Server
+from privcirnet.he.protocol.parties.session import run
 from privcirnet.service import validity
 from privcirnet.service.access import ClientAccess, ServerAccess
 from privcirnet.service.client import ServiceClient

@@ -10,15 +10,16 @@ from pathlib import Path
 
 import numpy as np
 
-from privcirnet.he.encodings.shape import LinearShape
-from privcirnet.he.params.parameters import Parameters, choose
+from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.planning.planner import cheapest_layer
 from privcirnet.he.planning.profile import COUNTED, LINKS
 from privcirnet.he.program.operations import Input, Linear
 from privcirnet.he.program.program import Node, Program, Weights
-from privcirnet.he.protocol.client import Client
-from privcirnet.he.protocol.server import Server
-from privcirnet.he.ring import batching, modular
+from privcirnet.he.protocol.parties.client import Client
+from privcirnet.he.protocol.parties.server import Server
+from privcirnet.he.ring import modular
+from privcirnet.he.schemes.bfv import batching
+from privcirnet.he.schemes.bfv.parameters import Parameters, choose
 from tests.attacks.hostile import constant, first_polynomial, first_reply, keys_of_zero, known_attacks, modulus_of
 from tests.he.exchange import random_rows
 

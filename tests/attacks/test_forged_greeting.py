@@ -14,8 +14,8 @@ import pytest
 from privcirnet.artifact import read_program, read_signature, write_program
 from privcirnet.errors import RuleError
 from privcirnet.he.program import signature
-from privcirnet.he.protocol.client import Client
-from privcirnet.he.protocol.server import Server
+from privcirnet.he.protocol.parties.client import Client
+from privcirnet.he.protocol.parties.server import Server
 from tests.he.networks import network, residual_of_the_image
 
 PROGRAM = replace(network(), output_bits=24)

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from privcirnet.errors import RuleError
-from privcirnet.he.protocol.client import Client
-from privcirnet.he.protocol.materials import Materials
-from privcirnet.he.protocol.server import Server
-from privcirnet.he.protocol.session import prepare, run
-from privcirnet.he.protocol.store import Binding
-from privcirnet.he.ring import threads
+from privcirnet.he.protocol.offline.materials import Materials
+from privcirnet.he.protocol.offline.store import Binding
+from privcirnet.he.protocol.parties.client import Client
+from privcirnet.he.protocol.parties.server import Server
+from privcirnet.he.protocol.parties.session import prepare, run
+from privcirnet.he.system import threads
 from tests.he.networks import network, random_image
 from tests.he.parties import check
 

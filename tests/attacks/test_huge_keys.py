@@ -9,15 +9,15 @@ import json
 import pytest
 
 from privcirnet.errors import RuleError
-from privcirnet.he.encodings.pieces import Piece
-from privcirnet.he.encodings.shape import LinearShape
-from privcirnet.he.encodings.spectral_layer import SpectralLayer
-from privcirnet.he.params.parameters import choose
-from privcirnet.he.params.sizes import key_bytes
+from privcirnet.he.layers.shape import LinearShape
+from privcirnet.he.layers.spectral_layer import SpectralLayer
+from privcirnet.he.layers.spectral_pieces import Piece
 from privcirnet.he.program import limits, manifest
 from privcirnet.he.program.operations import Input, Linear
 from privcirnet.he.program.program import Node, Program
-from privcirnet.he.protocol.client import Client
+from privcirnet.he.protocol.parties.client import Client
+from privcirnet.he.schemes.bfv.parameters import choose
+from privcirnet.he.schemes.bfv.sizes import key_bytes
 
 N, CHANNELS = 8192, 2048
 LANES = (256, 512, 1024, 2048)

@@ -12,11 +12,12 @@ from contextlib import ExitStack, closing, contextmanager
 
 import pytest
 
-from privcirnet.he.protocol import prepared, wire
-from privcirnet.he.protocol.materials import Materials
-from privcirnet.he.protocol.prepared import Form
-from privcirnet.he.protocol.server import Server, Session
-from privcirnet.he.protocol.session import prepare, run
+from privcirnet.he.protocol.framing import wire
+from privcirnet.he.protocol.offline import correlated
+from privcirnet.he.protocol.offline.correlated import Form
+from privcirnet.he.protocol.offline.materials import Materials
+from privcirnet.he.protocol.parties.server import Server, Session
+from privcirnet.he.protocol.parties.session import prepare, run
 from privcirnet.service.client import ServiceClient
 from privcirnet.service.quotas import Quota, Quotas
 from privcirnet.service.refusals import Lost, Refused
@@ -136,7 +137,7 @@ def test_it_is_counted_and_audited_before_the_engine_sees_it(tmp_path, monkeypat
 SERVER = """
 import sys
 from pathlib import Path
-from privcirnet.he.protocol.server import Server
+from privcirnet.he.protocol.parties.server import Server
 from privcirnet.service.books import Books
 from privcirnet.service.log import Log, appending
 from privcirnet.service.quotas import Quota, Quotas
@@ -193,4 +194,4 @@ def test_a_round_without_a_beginning_gets_nothing():
     with serving(Server(network(), "cleartext")) as service:
         for position in (wire.AHEAD + 1, wire.PREPARED, 2, wire.OUTPUT):
             with ServiceClient(service.address, "cleartext") as remote, pytest.raises((Refused, Lost), match="must be"):
-                remote.handle(wire.frame(position, [prepared.write_count(1)]))
+                remote.handle(wire.frame(position, [correlated.write_count(1)]))

@@ -11,8 +11,8 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from privcirnet.errors import RuleError
-from privcirnet.he.protocol.server import Server
-from privcirnet.he.protocol.session import run
+from privcirnet.he.protocol.parties.server import Server
+from privcirnet.he.protocol.parties.session import run
 from privcirnet.service import connections, messages
 from privcirnet.service.access import ClientAccess, ServerAccess
 from privcirnet.service.client import ServiceClient

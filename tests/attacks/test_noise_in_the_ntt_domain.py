@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from privcirnet.he.ring import batching, modular, sampling
+from privcirnet.he.ring import modular, sampling
+from privcirnet.he.schemes.bfv import batching
 
 N, P_E = 2048, 12289
 Q = modular.largest_prime(60, 2 * N)

@@ -9,8 +9,8 @@ import os
 import pytest
 
 from privcirnet.errors import RuleError
-from privcirnet.he.engines.private_folder import private_folder
-from privcirnet.he.protocol.materials import Materials
+from privcirnet.he.protocol.offline.materials import Materials
+from privcirnet.he.system.private_folder import private_folder
 from privcirnet.service.store import KeyStore
 
 USES = {

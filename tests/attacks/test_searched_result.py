@@ -9,9 +9,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from privcirnet.he.protocol import answer, equality, shares, wire
-from privcirnet.he.protocol.answer import Received
-from privcirnet.he.protocol.equality import Question
+from privcirnet.he.mpc.local import shares
+from privcirnet.he.protocol.framing import wire
+from privcirnet.he.protocol.rounds import answer, equality
+from privcirnet.he.protocol.rounds.answer import Received
+from privcirnet.he.protocol.rounds.equality import Question
 from privcirnet.he.ring import sampling
 
 T, BITS = (1 << 57) - 1, 7

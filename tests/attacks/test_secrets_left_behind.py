@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from privcirnet.he.protocol.client import Client
-from privcirnet.he.protocol.server import Server
-from privcirnet.he.protocol.session import run
+from privcirnet.he.protocol.parties.client import Client
+from privcirnet.he.protocol.parties.server import Server
+from privcirnet.he.protocol.parties.session import run
 from tests.he.networks import network, random_image
 
 

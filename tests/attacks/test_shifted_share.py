@@ -14,11 +14,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from privcirnet.he.encodings.integer import Values, expand_rows
+from privcirnet.he.layers.integer import Values, expand_rows
 from privcirnet.he.planning.rounding import rounded
 from privcirnet.he.program import bounds
 from privcirnet.he.program.program import Program
-from privcirnet.he.protocol.server import Server
+from privcirnet.he.protocol.parties.server import Server
 from tests.attacks.hostile import ShiftingClient, known_attacks
 from tests.he.networks import network, random_image
 from tests.he.parties import protocol

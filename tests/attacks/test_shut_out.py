@@ -4,8 +4,8 @@ from contextlib import ExitStack
 
 import pytest
 
-from privcirnet.he.protocol.server import Server
-from privcirnet.he.protocol.session import prepare, run
+from privcirnet.he.protocol.parties.server import Server
+from privcirnet.he.protocol.parties.session import prepare, run
 from privcirnet.service.access import PLAIN_SERVER, ClientAccess, ServerAccess
 from privcirnet.service.client import ServiceClient
 from privcirnet.service.limits import ServiceLimits

@@ -9,9 +9,9 @@ from contextlib import closing
 
 import pytest
 
-from privcirnet.he.protocol import wire
-from privcirnet.he.protocol.server import Server, Session
-from privcirnet.he.protocol.session import prepare, run
+from privcirnet.he.protocol.framing import wire
+from privcirnet.he.protocol.parties.server import Server, Session
+from privcirnet.he.protocol.parties.session import prepare, run
 from privcirnet.service.client import ServiceClient
 from privcirnet.service.log import Log, appending
 from privcirnet.service.quotas import Quota, Quotas

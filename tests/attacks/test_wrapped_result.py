@@ -13,16 +13,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from privcirnet.he.mpc.local import shares
 from privcirnet.he.planning.rounding import published
 from privcirnet.he.program import bounds
 from privcirnet.he.program.operations import ClientAided
 from privcirnet.he.program.program import Program
 from privcirnet.he.program.wrong_result import WrongResult
-from privcirnet.he.protocol import shares, wire
-from privcirnet.he.protocol.client import Client
-from privcirnet.he.protocol.server import Session
-from privcirnet.he.protocol.session import run
-from privcirnet.pipeline.answers import answers
+from privcirnet.he.protocol.framing import wire
+from privcirnet.he.protocol.parties.client import Client
+from privcirnet.he.protocol.parties.server import Session
+from privcirnet.he.protocol.parties.session import run
+from privcirnet.runs.answers import answers
 from tests.attacks.test_shifted_share import rounding_network
 from tests.he.networks import attention, network, random_image, revealing
 from tests.he.parties import parties

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from privcirnet.blocksizes.ckks import ckks_figures
-from privcirnet.he.leveled.ckks.costs import predicted
-from privcirnet.he.leveled.ckks.program import CkksProgram
+from privcirnet.he.planning.ckks.costs import predicted
+from privcirnet.he.planning.ckks.program import CkksProgram
 from tests.test_lower_ckks import built, resnet20
 
 

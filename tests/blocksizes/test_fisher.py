@@ -10,7 +10,7 @@ from privcirnet.blocksizes import fisher as fisher_module
 from privcirnet.blocksizes.fisher import diagonal_fisher, squared_batch_gradient
 from privcirnet.errors import RuleError
 from privcirnet.nn.activations import Aespa2d
-from privcirnet.nn.convert import circulant_
+from privcirnet.passes.convert import circulant_
 from tests import tolerances
 
 NAMES = ("conv", "fc")

@@ -8,14 +8,14 @@ from torch import nn
 
 from privcirnet.blocksizes.latency import Figures, figure_table, figures_of, layer_shapes, seconds_of
 from privcirnet.errors import RuleError
-from privcirnet.he.encodings.shape import LinearShape
-from privcirnet.he.encodings.stacking import tall
+from privcirnet.he.layers.shape import LinearShape
+from privcirnet.he.layers.stacking import tall
 from privcirnet.he.planning.cost import linear_cost
 from privcirnet.he.planning.goal import Goal
 from privcirnet.he.planning.planner import candidate_layers, plan_layer
 from privcirnet.he.planning.profile import COUNTED, LINKS, Profile
 from privcirnet.models import DigitsResNet
-from privcirnet.nn.convert import circulant_
+from privcirnet.passes.convert import circulant_
 from tests.nn.networks import Written, assert_unchanged, snapshot
 
 BLOCK_SIZES = (1, 2, 4, 8, 16)

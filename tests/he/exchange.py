@@ -6,16 +6,16 @@ from typing import Any
 
 import numpy as np
 
-from privcirnet.he.encodings.integer import Values
-from privcirnet.he.encodings.layer import Layer
-from privcirnet.he.encodings.shape import LinearShape
-from privcirnet.he.engines import cleartext
-from privcirnet.he.engines.interface import client_engine, server_engine
-from privcirnet.he.params.parameters import Parameters
-from privcirnet.he.protocol.exchange import Held
-from privcirnet.he.protocol.linear import LinearExchange
+from privcirnet.he.circuits.bfv.interactive import cleartext
+from privcirnet.he.circuits.bfv.interactive.interface import client_engine, server_engine
+from privcirnet.he.layers.integer import Values
+from privcirnet.he.layers.layer import Layer
+from privcirnet.he.layers.shape import LinearShape
+from privcirnet.he.protocol.rounds.exchange import Held
+from privcirnet.he.protocol.rounds.linear import LinearExchange
 from privcirnet.he.ring import modular, sampling
 from privcirnet.he.ring.modular import Residues
+from privcirnet.he.schemes.bfv.parameters import Parameters
 
 
 class Watched(cleartext.CleartextServer):

@@ -5,11 +5,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from privcirnet.he.encodings.integer import Values
-from privcirnet.he.encodings.pieces import Piece
-from privcirnet.he.encodings.shape import LinearShape
-from privcirnet.he.encodings.spectral_layer import SpectralLayer
-from privcirnet.he.params.parameters import choose
+from privcirnet.he.layers.integer import Values
+from privcirnet.he.layers.shape import LinearShape
+from privcirnet.he.layers.spectral_layer import SpectralLayer
+from privcirnet.he.layers.spectral_pieces import Piece
 from privcirnet.he.planning.goal import Goal
 from privcirnet.he.planning.planner import candidate_layers, plan_layer
 from privcirnet.he.planning.profile import COUNTED, LINKS
@@ -26,8 +25,9 @@ from privcirnet.he.program.operations import (
 )
 from privcirnet.he.program.program import NO_ROWS, Node, Program, Weights
 from privcirnet.he.program.rearrangement import Channels, Flatten, Gather, Take, Tokens, Transpose
+from privcirnet.he.schemes.bfv.parameters import choose
 from tests.he.exchange import random_rows
-from tests.he.layers import paper_layer
+from tests.he.layer_examples import paper_layer
 
 N = 8192
 SECOND = (Piece(1, 3, 8, 2, folds_on_shares=False), Piece(1, 1, 16, 1, copies=2, giants_on_shares=True))

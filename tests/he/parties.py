@@ -5,15 +5,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from privcirnet.he.encodings.integer import Values
+from privcirnet.he.layers.integer import Values
 from privcirnet.he.program.interpreter import interpret
 from privcirnet.he.program.program import Program
-from privcirnet.he.protocol import wire
-from privcirnet.he.protocol.client import Client
-from privcirnet.he.protocol.meter import Meter
-from privcirnet.he.protocol.server import Server, Session
-from privcirnet.he.protocol.session import Traffic, run
-from privcirnet.pipeline import audit
+from privcirnet.he.protocol.framing import wire
+from privcirnet.he.protocol.framing.meter import Meter
+from privcirnet.he.protocol.parties.client import Client
+from privcirnet.he.protocol.parties.server import Server, Session
+from privcirnet.he.protocol.parties.session import Traffic, run
+from privcirnet.runs import audit
 
 
 class Outcome(NamedTuple):

@@ -6,11 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privcirnet.he.engines.kernels import plaintexts, reply, sampling
-from privcirnet.he.engines.kernels.reply import Draws
-from privcirnet.he.engines.kernels.ring import Ring
+from privcirnet.he.ring.kernels import sampling
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.ring.stream import stream
+from privcirnet.he.rlwe.kernels.modulus import Ring
+from privcirnet.he.schemes.bfv.kernels import plaintexts, reply
+from privcirnet.he.schemes.bfv.kernels.reply import Draws
 
 NO_SECRET = 0x5555555555555555
 """Fields of 1, which stand for 0."""

@@ -9,17 +9,17 @@ import numpy as np
 import torch
 from torch import Tensor, fx, nn
 
-from privcirnet.he.params.parameters import WIDE_COEFFICIENT_BITS, WIDE_RING_DEGREE
 from privcirnet.he.planning.fit import Target
 from privcirnet.he.planning.profile import COUNTED, LINKS, Profile
 from privcirnet.he.program.interpreter import interpret
 from privcirnet.he.program.program import Program
-from privcirnet.lower import lower
+from privcirnet.he.schemes.bfv.parameters import WIDE_COEFFICIENT_BITS, WIDE_RING_DEGREE
 from privcirnet.nn.activations import Aespa
-from privcirnet.nn.fuse import fuse
-from privcirnet.nn.quantize import quantize
-from privcirnet.nn.ranges import ranges
-from privcirnet.pipeline.export import observed
+from privcirnet.passes.fuse import fuse
+from privcirnet.passes.lower import lower
+from privcirnet.passes.quantize import quantize
+from privcirnet.passes.ranges import ranges
+from privcirnet.runs.export import observed
 
 LEVELS, LOG_STEP = 16, -4
 WIDE = Profile("counted, wide", WIDE_RING_DEGREE, WIDE_COEFFICIENT_BITS, COUNTED.seconds)

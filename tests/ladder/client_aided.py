@@ -5,8 +5,8 @@ from torch import Tensor, nn
 
 from privcirnet.he.planning.fit import Target
 from privcirnet.he.planning.profile import COUNTED, LINKS
-from privcirnet.nn.candidates import uniform_sizes
-from privcirnet.nn.convert import circulant_
+from privcirnet.passes.candidates import uniform_sizes
+from privcirnet.passes.convert import circulant_
 from tests.ladder.case import Case, real
 
 AIDED = Target(COUNTED, LINKS["local"], nonlinear="client-aided")

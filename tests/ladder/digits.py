@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from privcirnet.he.planning.planner import candidate_layers
 from privcirnet.models import DigitsResNet
-from privcirnet.nn.convert import circulant_
+from privcirnet.passes.convert import circulant_
 from tests.ladder.case import Case, real
 
 BLOCKS = {"stem": 1, "down": 4, "conv1": 8, "conv2": 16, "classifier": 2}

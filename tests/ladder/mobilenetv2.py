@@ -8,15 +8,15 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from privcirnet.he.encodings.coefficient_layer import CoefficientLayer
-from privcirnet.he.encodings.layout import SpectralLayout
-from privcirnet.he.encodings.pieces import Piece
-from privcirnet.he.encodings.spectral_layer import SpectralLayer
+from privcirnet.he.layers.coefficient_layer import CoefficientLayer
+from privcirnet.he.layers.spectral_layer import SpectralLayer
+from privcirnet.he.layers.spectral_layout import SpectralLayout
+from privcirnet.he.layers.spectral_pieces import Piece
 from privcirnet.he.planning.planner import cheapest_layer
 from privcirnet.models.activation import activation
 from privcirnet.models.mobilenetv2 import InvertedResidual
-from privcirnet.nn.candidates import uniform_sizes
-from privcirnet.nn.convert import circulant_
+from privcirnet.passes.candidates import uniform_sizes
+from privcirnet.passes.convert import circulant_
 from tests.ladder.case import Case, measured, unsettle_
 
 DEPTHWISE = {"first.depthwise": (8, 1), "down.depthwise": (24, 2), "same.depthwise": (36, 1)}

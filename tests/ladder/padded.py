@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from privcirnet.nn.activations import Square
-from privcirnet.nn.convert import circulant_
+from privcirnet.passes.convert import circulant_
 from tests.ladder.case import Case, measured
 
 BLOCKS = {"0": 1, "2": 4, "6": 8, "8": 4}

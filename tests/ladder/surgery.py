@@ -14,9 +14,9 @@ from timm.models.resnet import BasicBlock, ResNet
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
-from privcirnet.nn.candidates import uniform_sizes
-from privcirnet.nn.convert import circulant_
-from privcirnet.surgery import polynomial_
+from privcirnet.passes.candidates import uniform_sizes
+from privcirnet.passes.convert import circulant_
+from privcirnet.passes.surgery import polynomial_
 from tests.ladder.case import Case, measured, real, unsettle_
 
 

@@ -8,13 +8,13 @@ import torch
 from privcirnet.functional.circulant import expand, project
 from privcirnet.he.planning.fit import Target
 from privcirnet.he.planning.profile import LINKS
-from privcirnet.lower import drafts, refined
 from privcirnet.models import DigitsResNet
 from privcirnet.nn.circulant import block_size_of
-from privcirnet.nn.convert import circulant_, dense_state_dict
 from privcirnet.nn.quantizers import quantizer_of
 from privcirnet.nn.steps import refine
-from privcirnet.pipeline import audit
+from privcirnet.passes.convert import circulant_, dense_state_dict
+from privcirnet.passes.lower import drafts, refined
+from privcirnet.runs import audit
 from tests.he.parties import protocol
 from tests.ladder import digits
 from tests.ladder.case import LEVELS, LOG_STEP, PROVED, WIDE, assert_bitwise, real

@@ -17,11 +17,11 @@ import torch
 from privcirnet.artifact import read_program, write_program
 from privcirnet.he.program import operations as op
 from privcirnet.he.program.interpreter import interpret
-from privcirnet.he.protocol import message_sizes
-from privcirnet.he.protocol.session import prepare
+from privcirnet.he.protocol.offline import message_sizes
+from privcirnet.he.protocol.parties.session import prepare
 from privcirnet.he.ring import sampling
 from privcirnet.nn.circulant import block_size_of
-from privcirnet.pipeline import audit
+from privcirnet.runs import audit
 from tests.he.parties import check, parties, protocol
 from tests.ladder.case import assert_bitwise, real
 from tests.ladder.client_aided import CLIENT_AIDED

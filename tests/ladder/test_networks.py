@@ -11,12 +11,12 @@ from privcirnet.errors import RuleError
 from privcirnet.he.planning.fit import Target
 from privcirnet.he.planning.profile import COUNTED, LINKS
 from privcirnet.he.program import operations as op
-from privcirnet.he.protocol import message_sizes
-from privcirnet.lower import lower
+from privcirnet.he.protocol.offline import message_sizes
 from privcirnet.nn.attention import PolynomialAttention
-from privcirnet.nn.fuse import fuse
 from privcirnet.nn.norm import TokenBatchNorm
-from privcirnet.nn.quantize import quantize
+from privcirnet.passes.fuse import fuse
+from privcirnet.passes.lower import lower
+from privcirnet.passes.quantize import quantize
 from tests.he.parties import protocol
 from tests.ladder.case import LEVELS, LOG_STEP, Case, real
 from tests.ladder.client_aided import AIDED, CLIENT_AIDED

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from privcirnet.nn.learned import learn_steps_
-from privcirnet.nn.quantize import quantize
+from privcirnet.passes.quantize import quantize
 from tests.ladder.case import LOG_STEP, Case, assert_bitwise, real
 from tests.ladder.digits import DIGITS
 from tests.ladder.mobilenetv2 import COMPOSED

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from privcirnet.models import vit_cifar
-from privcirnet.nn.convert import circulant_
+from privcirnet.passes.convert import circulant_
 from tests.ladder.case import Case, measured, real
 
 SIZE = {"image_size": 8, "patch": 4, "depth": 2, "width": 16, "heads": 2}

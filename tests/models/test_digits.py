@@ -3,7 +3,7 @@ import torch
 from torch.testing import assert_close
 
 from privcirnet.models import DigitsResNet, digits_resnet
-from privcirnet.nn.fuse import fuse
+from privcirnet.passes.fuse import fuse
 from tests import tolerances
 
 

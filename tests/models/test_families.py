@@ -8,9 +8,9 @@ import torch
 from torch import nn
 
 from privcirnet.errors import RuleError
-from privcirnet.nn.candidates import candidates
 from privcirnet.nn.circulant import block_size_of
-from privcirnet.nn.convert import circulant_
+from privcirnet.passes.candidates import candidates
+from privcirnet.passes.convert import circulant_
 
 FAMILIES = {
     "convnext_atto": (64, r"stem\.0|head\.fc"),

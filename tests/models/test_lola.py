@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from privcirnet.he.encodings.shape import LinearShape
+from privcirnet.he.layers.shape import LinearShape
 from privcirnet.models import ENTRY_POINTS, lola_mnist
 from privcirnet.nn.graph import trace
 from tests import tolerances

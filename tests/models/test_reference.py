@@ -7,15 +7,15 @@ from torch.testing import assert_close
 
 from privcirnet.errors import RuleError
 from privcirnet.functional.circulant import is_circulant
-from privcirnet.he.encodings.shape import LinearShape
+from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.measure.networks import NETWORKS, network_shapes
 from privcirnet.models import ENTRY_POINTS
 from privcirnet.models.activation import NAMES, activation
 from privcirnet.nn.activations import Aespa2d, Square
 from privcirnet.nn.circulant import block_size_of
-from privcirnet.nn.convert import circulant_
-from privcirnet.nn.fuse import fuse
 from privcirnet.nn.graph import trace
+from privcirnet.passes.convert import circulant_
+from privcirnet.passes.fuse import fuse
 from tests import tolerances
 
 IMAGES = {

@@ -7,7 +7,7 @@ from torch import nn
 from privcirnet.errors import RuleError
 from privcirnet.models import resnet20_cifar
 from privcirnet.nn.activations import Aespa2d
-from privcirnet.nn.fuse import fuse
+from privcirnet.passes.fuse import fuse
 
 
 def test_its_layers_are_those_of_the_paper():

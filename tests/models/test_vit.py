@@ -11,8 +11,8 @@ from privcirnet.functional.attention import softmax_attention
 from privcirnet.models import vit_cifar
 from privcirnet.models.vit import Size
 from privcirnet.nn.attention import PolynomialAttention
-from privcirnet.nn.convert import circulant_
 from privcirnet.nn.graph import trace
+from privcirnet.passes.convert import circulant_
 from tests import tolerances
 
 SMALL = {"image_size": 8, "depth": 2, "width": 16, "heads": 2}

@@ -8,7 +8,7 @@ from torch.testing import assert_close
 
 from privcirnet.models import vit_cifar
 from privcirnet.nn.activations import Aespa1d, Aespa2d, Square
-from privcirnet.nn.convert import circulant_
+from privcirnet.passes.convert import circulant_
 from tests import tolerances
 
 

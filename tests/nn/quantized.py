@@ -4,11 +4,11 @@ import torch
 from torch import Tensor, fx, nn
 
 from privcirnet.models import DigitsResNet
-from privcirnet.nn.convert import circulant_
-from privcirnet.nn.fuse import fuse
-from privcirnet.nn.quantize import quantize
 from privcirnet.nn.quantizers import ActivationQuantizer
 from privcirnet.nn.steps import incoming_steps
+from privcirnet.passes.convert import circulant_
+from privcirnet.passes.fuse import fuse
+from privcirnet.passes.quantize import quantize
 from tests.nn.networks import randomize_norms_
 
 BLOCK_SIZES = {"stem": 1, "down": 2, "conv1": 8, "conv2": 4, "classifier": 2}

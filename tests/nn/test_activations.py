@@ -5,7 +5,7 @@ from torch.testing import assert_close
 from privcirnet.errors import RuleError
 from privcirnet.functional.polynomial import aespa_square
 from privcirnet.nn.activations import Aespa1d, Aespa2d
-from privcirnet.nn.convert import circulant_, dense_state_dict
+from privcirnet.passes.convert import circulant_, dense_state_dict
 from tests.nn.networks import with_aespa
 
 

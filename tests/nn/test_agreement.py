@@ -9,10 +9,10 @@ from torch import Tensor, nn
 
 import privcirnet as pc
 from privcirnet.errors import RuleError
-from privcirnet.nn import fuse as fuse_module
 from privcirnet.nn.agreement import agree, check_traced
 from privcirnet.nn.graph import trace
-from privcirnet.surgery import sums
+from privcirnet.passes import fuse as fuse_module
+from privcirnet.passes.surgery import sums
 from tests.nn.networks import Written
 
 

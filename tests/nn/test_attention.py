@@ -7,7 +7,7 @@ from torch.testing import assert_close
 
 from privcirnet.errors import RuleError
 from privcirnet.nn.attention import PolynomialAttention
-from privcirnet.training.tails import Tails
+from privcirnet.train.tails import Tails
 from tests.nn.networks import DOUBLE, randn, vit
 
 

@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 from privcirnet.errors import RuleError
-from privcirnet.nn.convert import circulant_
 from privcirnet.nn.graph import evaluating, find_layer, trace
+from privcirnet.passes.convert import circulant_
 from tests.nn.networks import SIZES, images, residual
 
 

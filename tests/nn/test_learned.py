@@ -8,13 +8,13 @@ from torch import fx, nn
 from privcirnet.errors import RuleError
 from privcirnet.functional.circulant import is_circulant
 from privcirnet.nn.activations import Square
-from privcirnet.nn.convert import circulant_
-from privcirnet.nn.fuse import fuse
 from privcirnet.nn.learned import fix_steps_, follow_learned_steps_, learn_steps_, learned_steps
-from privcirnet.nn.quantize import SUFFIX, quantize
 from privcirnet.nn.quantizers import FAR, ActivationQuantizer, Quantizer, quantizer_of
 from privcirnet.nn.steps import called_modules, incoming_steps
-from privcirnet.training.network import create
+from privcirnet.passes.convert import circulant_
+from privcirnet.passes.fuse import fuse
+from privcirnet.passes.quantize import SUFFIX, quantize
+from privcirnet.train.network import create
 from tests.nn.quantized import BLOCK_SIZES, INPUT_STEP, Skip, incoming_by_name, log_steps, pixels, quantized, quantizers
 
 BITS = 4

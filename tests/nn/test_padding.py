@@ -10,11 +10,11 @@ from privcirnet.errors import RuleError
 from privcirnet.functional.circulant import is_circulant
 from privcirnet.models import lola_mnist
 from privcirnet.nn.activations import Aespa2d, Square
-from privcirnet.nn.candidates import uniform_sizes
 from privcirnet.nn.circulant import block_size_of, reset_circulant_
-from privcirnet.nn.convert import circulant_, dense_state_dict, paddable
-from privcirnet.nn.fuse import fuse
-from privcirnet.nn.quantize import quantize
+from privcirnet.passes.candidates import uniform_sizes
+from privcirnet.passes.convert import circulant_, dense_state_dict, paddable
+from privcirnet.passes.fuse import fuse
+from privcirnet.passes.quantize import quantize
 
 
 def lola() -> nn.Module:

@@ -11,9 +11,9 @@ from privcirnet.errors import RuleError
 from privcirnet.nn.activations import Aespa1d, Square
 from privcirnet.nn.affine import Affine
 from privcirnet.nn.circulant import block_size_of
-from privcirnet.nn.convert import circulant_, dense_state_dict
-from privcirnet.nn.fuse import fuse
 from privcirnet.nn.norm import TokenBatchNorm
+from privcirnet.passes.convert import circulant_, dense_state_dict
+from privcirnet.passes.fuse import fuse
 from tests.nn.networks import DOUBLE, Written, randn
 
 

@@ -14,9 +14,9 @@ from privcirnet.blocksizes.fisher import diagonal_fisher, squared_batch_gradient
 from privcirnet.errors import RuleError
 from privcirnet.functional.circulant import is_circulant, project
 from privcirnet.nn.activations import Square
-from privcirnet.nn.convert import circulant_
-from privcirnet.nn.fuse import fuse
 from privcirnet.nn.plain import has_plain_weights, make_plain_, with_plain_weights
+from privcirnet.passes.convert import circulant_
+from privcirnet.passes.fuse import fuse
 from tests.nn.networks import Round, rows_of
 
 

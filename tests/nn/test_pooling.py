@@ -5,10 +5,10 @@ import torch
 from torch import nn
 
 from privcirnet.nn.circulant import block_size_of
-from privcirnet.nn.convert import circulant_
-from privcirnet.nn.fuse import fuse
 from privcirnet.nn.pooling import divisor_of, layers_behind, power_beside
-from privcirnet.nn.quantize import quantize
+from privcirnet.passes.convert import circulant_
+from privcirnet.passes.fuse import fuse
+from privcirnet.passes.quantize import quantize
 
 
 def network(pool: nn.Module, *behind: nn.Module) -> nn.Sequential:

@@ -8,10 +8,10 @@ from torch import Tensor, fx, nn
 
 from privcirnet.functional.quantize import quantize_activation
 from privcirnet.nn.activations import Square
-from privcirnet.nn.fuse import fuse
-from privcirnet.nn.quantize import SUFFIX, quantize
 from privcirnet.nn.quantizers import quantizer_of
 from privcirnet.nn.steps import refine
+from privcirnet.passes.fuse import fuse
+from privcirnet.passes.quantize import SUFFIX, quantize
 from tests.nn.networks import assert_unchanged, snapshot
 from tests.nn.quantized import (
     BLOCK_SIZES,

@@ -9,8 +9,8 @@ from privcirnet.errors import RuleError
 from privcirnet.models import resnet18_cifar
 from privcirnet.nn.activations import Aespa2d, Square
 from privcirnet.nn.circulant import block_size_of
-from privcirnet.nn.convert import circulant_
-from privcirnet.nn.fuse import fuse
+from privcirnet.passes.convert import circulant_
+from privcirnet.passes.fuse import fuse
 
 
 class Chain(nn.Module):

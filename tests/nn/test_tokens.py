@@ -9,14 +9,14 @@ from privcirnet.errors import RuleError
 from privcirnet.he.planning.fit import Target
 from privcirnet.he.planning.profile import COUNTED, LINKS
 from privcirnet.he.program.interpreter import interpret
-from privcirnet.lower import lower
 from privcirnet.nn.circulant import block_size_of
-from privcirnet.nn.convert import circulant_, dense_state_dict
-from privcirnet.nn.fuse import fuse
 from privcirnet.nn.learned import learn_steps_
 from privcirnet.nn.norm import BlockBatchNorm2d, TokenBatchNorm
-from privcirnet.nn.quantize import quantize
 from privcirnet.nn.tokens import HeadProduct, HeadTranspose, Take, Tokens
+from privcirnet.passes.convert import circulant_, dense_state_dict
+from privcirnet.passes.fuse import fuse
+from privcirnet.passes.lower import lower
+from privcirnet.passes.quantize import quantize
 from tests.nn.networks import DOUBLE, Written, randn, vit
 
 TARGET = Target(COUNTED, LINKS["local"])

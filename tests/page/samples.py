@@ -13,22 +13,22 @@ from PIL import Image
 
 from privcirnet.config import LeveledConfig
 from privcirnet.data import load
-from privcirnet.he.encodings.shape import LinearShape
-from privcirnet.he.leveled.program import LeveledProgram
-from privcirnet.he.leveled.session import LeveledClient, LeveledServer
+from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.program.operations import Input, Linear, Square, Truncate
 from privcirnet.he.program.program import Node, Program
 from privcirnet.he.program.rearrangement import Flatten
-from privcirnet.he.protocol.client import Client
-from privcirnet.he.protocol.server import Server
+from privcirnet.he.protocol.noninteractive.program import LeveledProgram
+from privcirnet.he.protocol.noninteractive.session import LeveledClient, LeveledServer
+from privcirnet.he.protocol.parties.client import Client
+from privcirnet.he.protocol.parties.server import Server
 from privcirnet.models import lola_digits
-from privcirnet.nn.convert import circulant_
 from privcirnet.page.app import Page
 from privcirnet.page.content import Content, TestImages
 from privcirnet.page.inference import Classifier
 from privcirnet.page.server import listening, web_server
-from privcirnet.pipeline.leveled_export import leveled_program
-from tests.he.layers import paper_layer
+from privcirnet.passes.convert import circulant_
+from privcirnet.runs.leveled_export import leveled_program
+from tests.he.layer_examples import paper_layer
 from tests.he.networks import N, with_weights
 
 DIGITS = tuple("0123456789")

@@ -13,7 +13,7 @@ from urllib.error import HTTPError
 import pytest
 
 from privcirnet.artifact import write_leveled, write_program
-from privcirnet.he.protocol.server import Server
+from privcirnet.he.protocol.parties.server import Server
 from privcirnet.service.programs import Catalogue, Offer
 from privcirnet.service.server import Service
 from tests.conftest import ROOT

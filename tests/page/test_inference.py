@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from privcirnet.errors import RuleError
-from privcirnet.he.protocol import answer
+from privcirnet.he.protocol.rounds import answer
 from tests.page import samples
 from tests.service.running import until
 

@@ -5,7 +5,7 @@ import sys
 
 from rich.console import Console
 
-from privcirnet.commands.report import main
+from privcirnet.cli.report import main
 from privcirnet.report import build_page, load_runs, print_tables
 from privcirnet.report.runs import RECORDS
 from tests.report.samples import EVIL, summaries, write

@@ -16,8 +16,8 @@ from typing import Any
 import grpc
 
 from privcirnet.he.program.interpreter import interpret
-from privcirnet.he.protocol.server import Server
-from privcirnet.he.protocol.session import run
+from privcirnet.he.protocol.parties.server import Server
+from privcirnet.he.protocol.parties.session import run
 from privcirnet.service import messages
 from privcirnet.service.books import Books
 from privcirnet.service.chunks import split

@@ -9,9 +9,9 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from privcirnet.he.encodings.integer import Values
-from privcirnet.he.protocol.server import Server
-from privcirnet.he.protocol.session import run
+from privcirnet.he.layers.integer import Values
+from privcirnet.he.protocol.parties.server import Server
+from privcirnet.he.protocol.parties.session import run
 from privcirnet.service.access import PLAIN_SERVER
 from privcirnet.service.books import Books
 from privcirnet.service.client import ServiceClient
@@ -51,8 +51,8 @@ class Lines(list):
 STANDING = """
 import sys
 from pathlib import Path
-from privcirnet.he.protocol.materials import Materials
-from privcirnet.he.protocol.server import Server
+from privcirnet.he.protocol.offline.materials import Materials
+from privcirnet.he.protocol.parties.server import Server
 from privcirnet.service.books import Books
 from privcirnet.service.server import Service
 from privcirnet.service.store import KeyStore

@@ -8,7 +8,7 @@ from typing import Any
 
 import grpc
 
-from privcirnet.he.protocol.client import Client
+from privcirnet.he.protocol.parties.client import Client
 from privcirnet.service import messages
 
 

@@ -9,7 +9,7 @@ import ssl
 import pytest
 
 from privcirnet.errors import RuleError
-from privcirnet.he.protocol.server import Server
+from privcirnet.he.protocol.parties.server import Server
 from privcirnet.service.access import ClientAccess, ServerAccess
 from privcirnet.service.certificates import make_trial
 from privcirnet.service.client import ServiceClient

@@ -5,8 +5,8 @@ import socket
 import grpc
 import pytest
 
-from privcirnet.he.protocol.server import Server
-from privcirnet.he.protocol.session import run
+from privcirnet.he.protocol.parties.server import Server
+from privcirnet.he.protocol.parties.session import run
 from privcirnet.service import calls, connections, messages, sessions, streams
 from privcirnet.service import limits as limits_module
 from privcirnet.service.chunks import CHUNK
@@ -109,6 +109,6 @@ def test_a_client_that_takes_nothing(monkeypatch):
 
 
 def message_of(size):
-    from privcirnet.he.protocol import wire
+    from privcirnet.he.protocol.framing import wire
 
     return wire.frame(1, [bytes(size)])

@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 from privcirnet.he.program.interpreter import interpret
-from privcirnet.he.protocol import message_sizes
-from privcirnet.he.protocol.client import Client
-from privcirnet.he.protocol.server import Server
-from privcirnet.he.protocol.session import run
+from privcirnet.he.protocol.offline import message_sizes
+from privcirnet.he.protocol.parties.client import Client
+from privcirnet.he.protocol.parties.server import Server
+from privcirnet.he.protocol.parties.session import run
 from privcirnet.he.ring import sampling
 from privcirnet.service import messages
 from privcirnet.service.chunks import CHUNK
@@ -83,7 +83,7 @@ def begun(remote) -> tuple[object, list[bytes]]:
 def test_a_killed_client(monkeypatch):
     """By the system, in the middle of an image, with no chance to say so."""
     program = (
-        "import sys; from privcirnet.service.client import ServiceClient; from privcirnet.he.protocol.session import run\n"
+        "import sys; from privcirnet.service.client import ServiceClient; from privcirnet.he.protocol.parties.session import run\n"
         "from tests.he.networks import network, random_image\n"
         "remote = ServiceClient(('127.0.0.1', int(sys.argv[1])), 'cleartext')\n"
         "stop = lambda _: (print('asked', flush=True), sys.stdin.read())\n"

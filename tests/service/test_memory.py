@@ -5,10 +5,10 @@ import weakref
 
 import pytest
 
-from privcirnet.he.protocol import server as server_module
-from privcirnet.he.protocol.client import Client
-from privcirnet.he.protocol.server import Server, Session
-from privcirnet.he.protocol.session import run
+from privcirnet.he.protocol.parties import server as server_module
+from privcirnet.he.protocol.parties.client import Client
+from privcirnet.he.protocol.parties.server import Server, Session
+from privcirnet.he.protocol.parties.session import run
 from privcirnet.service.client import ServiceClient
 from tests.he.networks import network, random_image
 from tests.service.running import serving, until

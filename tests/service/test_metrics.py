@@ -5,7 +5,7 @@ import urllib.request
 import pytest
 
 from privcirnet.errors import RuleError
-from privcirnet.he.protocol.server import Server
+from privcirnet.he.protocol.parties.server import Server
 from tests.he.networks import network, random_image
 from tests.service.running import ask, serving, until
 

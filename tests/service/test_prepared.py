@@ -11,12 +11,12 @@ import pytest
 
 from privcirnet.errors import RuleError
 from privcirnet.he.program.interpreter import interpret
-from privcirnet.he.protocol import wire
-from privcirnet.he.protocol.materials import Materials
-from privcirnet.he.protocol.prepared import Form
-from privcirnet.he.protocol.server import Server
-from privcirnet.he.protocol.session import prepare, run
-from privcirnet.pipeline.infer import infer
+from privcirnet.he.protocol.framing import wire
+from privcirnet.he.protocol.offline.correlated import Form
+from privcirnet.he.protocol.offline.materials import Materials
+from privcirnet.he.protocol.parties.server import Server
+from privcirnet.he.protocol.parties.session import prepare, run
+from privcirnet.runs.infer import infer
 from privcirnet.service.client import ServiceClient
 from privcirnet.service.programs import Catalogue, Offer
 from privcirnet.service.quotas import Quota, Quotas
@@ -266,8 +266,8 @@ KILLED = """
 import os, signal, sys
 from contextlib import closing
 from pathlib import Path
-from privcirnet.he.protocol.materials import Materials
-from privcirnet.he.protocol.session import prepare, run
+from privcirnet.he.protocol.offline.materials import Materials
+from privcirnet.he.protocol.parties.session import prepare, run
 from privcirnet.service.client import ServiceClient
 from tests.he.networks import network, random_image
 

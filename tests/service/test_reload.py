@@ -4,8 +4,8 @@ import pytest
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption
 
 from privcirnet.errors import RuleError
-from privcirnet.he.protocol.server import Server
-from privcirnet.he.protocol.session import run
+from privcirnet.he.protocol.parties.server import Server
+from privcirnet.he.protocol.parties.session import run
 from privcirnet.service.access import ClientAccess, ServerAccess
 from privcirnet.service.client import ServiceClient
 from privcirnet.service.server import Reloaded

@@ -10,10 +10,11 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from privcirnet.errors import RuleError
-from privcirnet.he.protocol import message_sizes, wire
-from privcirnet.he.protocol.client import Client
-from privcirnet.he.protocol.server import Server, Session
-from privcirnet.he.protocol.session import run
+from privcirnet.he.protocol.framing import wire
+from privcirnet.he.protocol.offline import message_sizes
+from privcirnet.he.protocol.parties.client import Client
+from privcirnet.he.protocol.parties.server import Server, Session
+from privcirnet.he.protocol.parties.session import run
 from privcirnet.he.ring import sampling
 from privcirnet.service.client import ServiceClient
 from privcirnet.service.limits import ServiceLimits

@@ -11,16 +11,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from privcirnet.he.encodings.integer import convolve, dense_weight
-from privcirnet.he.encodings.layer import Layer
-from privcirnet.he.engines.interface import client_engine, server_engine
-from privcirnet.he.params.noise import check_noise
-from privcirnet.he.params.parameters import DEFAULT_COEFFICIENT_BITS, choose
-from privcirnet.he.params.security import TABLE
-from privcirnet.he.protocol.exchange import Held
-from privcirnet.he.protocol.linear import LinearExchange
-from privcirnet.he.ring import modular, sampling, threads
-from privcirnet.he.ring.threads import one_thread
+from privcirnet.he.circuits.bfv.interactive.interface import client_engine, server_engine
+from privcirnet.he.layers.integer import convolve, dense_weight
+from privcirnet.he.layers.layer import Layer
+from privcirnet.he.protocol.rounds.exchange import Held
+from privcirnet.he.protocol.rounds.linear import LinearExchange
+from privcirnet.he.ring import modular, sampling
+from privcirnet.he.rlwe.security import TABLE
+from privcirnet.he.schemes.bfv.noise import check_noise
+from privcirnet.he.schemes.bfv.parameters import DEFAULT_COEFFICIENT_BITS, choose
+from privcirnet.he.system import threads
+from privcirnet.he.system.threads import one_thread
 
 _LARGEST = 127
 """Weights and inputs are 8-bit."""

@@ -14,21 +14,23 @@ from typing import Any
 import numpy as np
 
 from privcirnet.errors import RuleError
-from privcirnet.he.encodings.layer import Layer
-from privcirnet.he.encodings.shape import LinearShape
-from privcirnet.he.engines import cyclic, interface
-from privcirnet.he.engines.circuit import Circuit, Pair
-from privcirnet.he.engines.interface import ClientEngine, EvaluationKeys, ServerEngine
+from privcirnet.he.circuits.bfv.interactive import interface
+from privcirnet.he.circuits.bfv.interactive.interface import ClientEngine, EvaluationKeys, ServerEngine
+from privcirnet.he.circuits.layer_circuit import Circuit, Pair
+from privcirnet.he.layers.layer import Layer
+from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.measure.online import clear_calls, clear_seconds
-from privcirnet.he.params.noise import fitting_plain_bits, largest_plain_bits
-from privcirnet.he.params.parameters import WIDE_COEFFICIENT_BITS, WIDE_RING_DEGREE, Parameters, choose
-from privcirnet.he.params.security import TABLE
 from privcirnet.he.planning.cost import linear_cost
 from privcirnet.he.planning.planner import cheapest_layer
 from privcirnet.he.planning.profile import COUNTED, LINKS, ONLINE, OPERATIONS, Profile
-from privcirnet.he.protocol.exchange import Held
-from privcirnet.he.protocol.linear import LinearExchange
-from privcirnet.he.ring import batching, sampling, threads
+from privcirnet.he.protocol.rounds.exchange import Held
+from privcirnet.he.protocol.rounds.linear import LinearExchange
+from privcirnet.he.ring import cyclic, sampling
+from privcirnet.he.rlwe.security import TABLE
+from privcirnet.he.schemes.bfv import batching
+from privcirnet.he.schemes.bfv.noise import fitting_plain_bits, largest_plain_bits
+from privcirnet.he.schemes.bfv.parameters import WIDE_COEFFICIENT_BITS, WIDE_RING_DEGREE, Parameters, choose
+from privcirnet.he.system import threads
 
 _INPUTS = 8
 """Ciphertexts of each circuit."""

@@ -9,7 +9,7 @@ and the head, which sees the class token only.
 from collections.abc import Callable
 
 from privcirnet.errors import RuleError
-from privcirnet.he.encodings.shape import LinearShape
+from privcirnet.he.layers.shape import LinearShape
 
 Shapes = dict[str, LinearShape]
 

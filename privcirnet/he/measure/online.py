@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from privcirnet.he.clear.linear import ClearLinear
-from privcirnet.he.encodings.shape import LinearShape
+from privcirnet.he.layers.shape import LinearShape
+from privcirnet.he.mpc.local.linear import ClearLinear
 from privcirnet.he.planning.online import clear_work
 from privcirnet.he.planning.profile import COUNTED, ONLINE, Profile
 from privcirnet.he.ring import sampling

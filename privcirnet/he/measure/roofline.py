@@ -19,9 +19,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from privcirnet.compiled.jit import jit
-from privcirnet.he.encodings.layer import Layer
+from privcirnet.he.layers.layer import Layer
 from privcirnet.he.ring.modular import Residues
-from privcirnet.he.ring.threads import each, ranges, using
+from privcirnet.he.system.threads import each, ranges, using
 
 BUTTERFLY = 9
 """32-bit products of a Shoup product: 3 for the estimate, 3 for each of two lower halves."""

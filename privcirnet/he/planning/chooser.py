@@ -10,16 +10,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from privcirnet.errors import RuleError
-from privcirnet.he.params.parameters import (
+from privcirnet.he.planning.noise_budget import STAGES, Option, Verdict, judge
+from privcirnet.he.planning.requirements import Requirements
+from privcirnet.he.rlwe.security import MAX_LOG_Q
+from privcirnet.he.schemes.bfv.parameters import (
     DEFAULT_COEFFICIENT_BITS,
     WIDE_COEFFICIENT_BITS,
     WIDE_RING_DEGREE,
     Parameters,
     ParameterSet,
 )
-from privcirnet.he.params.security import MAX_LOG_Q
-from privcirnet.he.planning.noise_budget import STAGES, Option, Verdict, judge
-from privcirnet.he.planning.requirements import Requirements
 
 WIDE = ParameterSet(WIDE_RING_DEGREE, WIDE_COEFFICIENT_BITS)
 SETS = (

@@ -11,15 +11,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import assert_never
 
-from privcirnet.he.encodings import subring
-from privcirnet.he.encodings.bsgs import BsgsPlan
-from privcirnet.he.encodings.coefficient_layer import CoefficientLayer
-from privcirnet.he.encodings.layer import Layer
-from privcirnet.he.encodings.layout import SpectralLayout
-from privcirnet.he.encodings.spectral_layer import SpectralLayer
-from privcirnet.he.params.sizes import SHARE_BYTES, ciphertext_bytes, reply_bits
+from privcirnet.he.layers import subring
+from privcirnet.he.layers.bsgs import BsgsPlan
+from privcirnet.he.layers.coefficient_layer import CoefficientLayer
+from privcirnet.he.layers.layer import Layer
+from privcirnet.he.layers.spectral_layer import SpectralLayer
+from privcirnet.he.layers.spectral_layout import SpectralLayout
 from privcirnet.he.planning.profile import Link, Profile
 from privcirnet.he.program import operations as op
+from privcirnet.he.schemes.bfv.sizes import SHARE_BYTES, ciphertext_bytes, reply_bits
 
 
 @dataclass(frozen=True)

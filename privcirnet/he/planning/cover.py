@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache, partial
 from typing import NamedTuple
 
-from privcirnet.he.encodings import bsgs
-from privcirnet.he.encodings.bsgs import BsgsPlan
-from privcirnet.he.encodings.layout import SpectralLayout
-from privcirnet.he.encodings.pieces import Piece
+from privcirnet.he.layers import bsgs
+from privcirnet.he.layers.bsgs import BsgsPlan
+from privcirnet.he.layers.spectral_layout import SpectralLayout
+from privcirnet.he.layers.spectral_pieces import Piece
 from privcirnet.he.planning.cost import Cost, plan_cost
 from privcirnet.he.planning.goal import Goal
 

@@ -19,9 +19,8 @@ from typing import assert_never
 import numpy as np
 
 from privcirnet.errors import RuleError
-from privcirnet.he.encodings.shape import LinearShape
-from privcirnet.he.encodings.spectral_layer import SpectralLayer
-from privcirnet.he.params.parameters import MAX_PLAIN_BITS, ParameterSet
+from privcirnet.he.layers.shape import LinearShape
+from privcirnet.he.layers.spectral_layer import SpectralLayer
 from privcirnet.he.planning import chooser
 from privcirnet.he.planning.chooser import ParameterChoice
 from privcirnet.he.planning.cost import for_one_use, operation_cost
@@ -35,6 +34,7 @@ from privcirnet.he.planning.target import Target, scaled
 from privcirnet.he.program import bounds, manifest
 from privcirnet.he.program import operations as op
 from privcirnet.he.program.program import Node, Program, Weights, layers_of, squares_of
+from privcirnet.he.schemes.bfv.parameters import MAX_PLAIN_BITS, ParameterSet
 
 
 @dataclass(frozen=True)

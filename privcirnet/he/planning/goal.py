@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from privcirnet.errors import RuleError
-from privcirnet.he.encodings.coefficient_layer import PLACEMENTS as COEFFICIENT_ENCODINGS
-from privcirnet.he.encodings.layer import Layer
+from privcirnet.he.layers.coefficient_layer import PLACEMENTS as COEFFICIENT_ENCODINGS
+from privcirnet.he.layers.layer import Layer
 from privcirnet.he.planning.cost import Cost
 from privcirnet.he.planning.profile import Link, Profile
 

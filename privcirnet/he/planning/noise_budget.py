@@ -14,15 +14,15 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from privcirnet.errors import DoesNotFit, RuleError
-from privcirnet.he.encodings import subring
-from privcirnet.he.encodings.layer import Layer
-from privcirnet.he.params.noise import MIN_NOISE_BUDGET, flood_bits, square_noise_bits
-from privcirnet.he.params.parameters import MAX_PLAIN_BITS, Parameters, ParameterSet, coefficient_primes
-from privcirnet.he.params.security import MAX_LOG_Q, check_security
-from privcirnet.he.params.sizes import reply_bits
+from privcirnet.he.layers import subring
+from privcirnet.he.layers.layer import Layer
 from privcirnet.he.planning.requirements import Requirements
 from privcirnet.he.ring import modular
 from privcirnet.he.ring.sampling import FLOODING_BITS, IMAGE_DISTANCE_BITS, image_distance_bits
+from privcirnet.he.rlwe.security import MAX_LOG_Q, check_security
+from privcirnet.he.schemes.bfv.noise import MIN_NOISE_BUDGET, flood_bits, square_noise_bits
+from privcirnet.he.schemes.bfv.parameters import MAX_PLAIN_BITS, Parameters, ParameterSet, coefficient_primes
+from privcirnet.he.schemes.bfv.sizes import reply_bits
 
 STAGES = ("layout", "security", "value bound", "truncation", "transform lengths", "noise budget")
 """What can bind, in the order of the checks."""

@@ -1,8 +1,8 @@
 """Seconds of a linear layer when the image comes, if everything encrypted was done before: the server's alone.
 
-The layer is computed in clear (:mod:`clear.matrix_products`): residues become limbs, limbs are multiplied with weights,
-and sums become residues again. A circulant block takes 1 + (b^2 - 1) / 3 products instead of b^2
-(:mod:`clear.circulant`). Nothing is sent for it, and the client does nothing: online bytes and rounds are those of
+The layer is computed in clear (:mod:`mpc.local.matrix_products`): residues become limbs, limbs are multiplied with
+weights, and sums become residues again. A circulant block takes 1 + (b^2 - 1) / 3 products instead of b^2
+(:mod:`mpc.local.circulant`). Nothing is sent for it, and the client does nothing: online bytes and rounds are those of
 squares and products, which do not depend on block sizes.
 """
 
@@ -10,7 +10,7 @@ from math import prod
 from typing import NamedTuple
 
 from privcirnet.errors import RuleError
-from privcirnet.he.encodings.shape import LinearShape
+from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.planning.profile import ONLINE, Profile
 
 _LIMBS = 2

@@ -16,14 +16,14 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from privcirnet.errors import RuleError
-from privcirnet.he.encodings import bsgs
-from privcirnet.he.encodings.coefficient_layer import PLACEMENTS as COEFFICIENT_ENCODINGS
-from privcirnet.he.encodings.coefficient_layer import CoefficientLayer
-from privcirnet.he.encodings.layer import Layer
-from privcirnet.he.encodings.layout import SpectralLayout
-from privcirnet.he.encodings.shape import LinearShape
-from privcirnet.he.encodings.size_limits import MAX_PIECES
-from privcirnet.he.encodings.spectral_layer import SpectralLayer
+from privcirnet.he.layers import bsgs
+from privcirnet.he.layers.coefficient_layer import PLACEMENTS as COEFFICIENT_ENCODINGS
+from privcirnet.he.layers.coefficient_layer import CoefficientLayer
+from privcirnet.he.layers.layer import Layer
+from privcirnet.he.layers.shape import LinearShape
+from privcirnet.he.layers.size_limits import MAX_PIECES
+from privcirnet.he.layers.spectral_layer import SpectralLayer
+from privcirnet.he.layers.spectral_layout import SpectralLayout
 from privcirnet.he.planning.cost import Cost, fixed_cost, linear_cost
 from privcirnet.he.planning.cover import (
     Cover,

@@ -1,4 +1,4 @@
-"""Which linear layers take several images together when work is done ahead, and how many (:mod:`encodings.stacking`).
+"""Which linear layers take several images together when work is done ahead, and how many (:mod:`layers.stacking`).
 
 A stack saves rotations and ciphertexts, and needs weights of its own. It is planned after the program, and keeps to
 what that has of parameters, keys and messages: no transform length that t does not carry, no rotation without a key,
@@ -11,9 +11,8 @@ from dataclasses import replace
 from math import ceil
 from typing import NamedTuple
 
-from privcirnet.he.encodings.layer import Layer
-from privcirnet.he.encodings.stacking import Stack, tall
-from privcirnet.he.params.noise import flood_bits
+from privcirnet.he.layers.layer import Layer
+from privcirnet.he.layers.stacking import Stack, tall
 from privcirnet.he.planning.cost import linear_cost
 from privcirnet.he.planning.goal import Goal
 from privcirnet.he.planning.noise_budget import layers_noise_bits, replies
@@ -22,6 +21,7 @@ from privcirnet.he.planning.profile import Link, Profile
 from privcirnet.he.program.operations import Linear
 from privcirnet.he.program.program import Node, Program, squares_of
 from privcirnet.he.ring.sampling import IMAGE_DISTANCE_BITS, image_distance_bits
+from privcirnet.he.schemes.bfv.noise import flood_bits
 
 _SIZES = (2, 4)
 _LOOKED_AT = 64

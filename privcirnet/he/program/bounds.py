@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from privcirnet.errors import DoesNotFit, RuleError
-from privcirnet.he.encodings.integer import Values, convolve, dense_weight, sum_pool
+from privcirnet.he.layers.integer import Values, convolve, dense_weight, sum_pool
 from privcirnet.he.program import nonpolynomial
 from privcirnet.he.program import operations as op
 from privcirnet.he.program.interpreter import spread

@@ -10,7 +10,7 @@ from typing import assert_never
 
 import numpy as np
 
-from privcirnet.he.encodings.integer import Values, convolve, dense_weight, round_shift, sum_pool, transpose
+from privcirnet.he.layers.integer import Values, convolve, dense_weight, round_shift, sum_pool, transpose
 from privcirnet.he.program import nonpolynomial
 from privcirnet.he.program import operations as op
 from privcirnet.he.program.program import Node, Program, Weights

@@ -3,15 +3,15 @@
 Everything here is arithmetic on the description. Nothing is allocated, no list is made that grows with a size in it.
 The bounds are many times what the papers' networks need (a layer of 147,456 products, maps of 10^6 values, 200 keys).
 What is left grows with honest sizes: a description within the bounds may still ask for minutes of work. The limits of
-each encoding's own sizes are in :mod:`encodings.size_limits`.
+each encoding's own sizes are in :mod:`layers.size_limits`.
 """
 
 from collections.abc import Set
 
 from privcirnet.errors import RuleError
-from privcirnet.he.encodings.layer import Layer
-from privcirnet.he.params.parameters import Parameters
-from privcirnet.he.params.sizes import key_bytes
+from privcirnet.he.layers.layer import Layer
+from privcirnet.he.schemes.bfv.parameters import Parameters
+from privcirnet.he.schemes.bfv.sizes import key_bytes
 
 MAX_BYTES = 1 << 22
 """Longest description that is parsed."""

@@ -18,15 +18,15 @@ from functools import lru_cache
 from typing import Any, assert_never, cast, get_args, get_origin, get_type_hints
 
 from privcirnet.errors import RuleError
-from privcirnet.he.encodings import size_limits
-from privcirnet.he.encodings.layer import ENCODINGS, Layer
-from privcirnet.he.encodings.spectral_layer import SpectralLayer
-from privcirnet.he.encodings.stacking import Stack
-from privcirnet.he.params.parameters import Parameters
+from privcirnet.he.layers import size_limits
+from privcirnet.he.layers.layer import ENCODINGS, Layer
+from privcirnet.he.layers.spectral_layer import SpectralLayer
+from privcirnet.he.layers.stacking import Stack
 from privcirnet.he.program import limits
 from privcirnet.he.program import operations as op
 from privcirnet.he.program.program import Node, Program
 from privcirnet.he.program.validate import REMEDY, check
+from privcirnet.he.schemes.bfv.parameters import Parameters
 
 _CLIENT_AIDED = "revealed"
 """What the format calls :class:`ClientAided`."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from privcirnet.he.encodings.integer import Values
+from privcirnet.he.layers.integer import Values
 
 Reals = npt.NDArray[np.float64]
 

@@ -16,9 +16,9 @@ ends in ``assert_never``, so that an operation that was forgotten is found by th
 from dataclasses import dataclass
 from typing import assert_never
 
-from privcirnet.he.encodings.layer import Layer
-from privcirnet.he.encodings.spectral_layer import SpectralLayer
-from privcirnet.he.encodings.stacking import Stack
+from privcirnet.he.layers.layer import Layer
+from privcirnet.he.layers.spectral_layer import SpectralLayer
+from privcirnet.he.layers.stacking import Stack
 from privcirnet.he.program.rearrangement import Channels, Flatten, Gather, Rearrangement, Take, Tokens, Transpose
 
 __all__ = [

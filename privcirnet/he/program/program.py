@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from privcirnet.he.encodings.integer import Values
-from privcirnet.he.encodings.layer import Layer
-from privcirnet.he.encodings.shape import LinearShape
-from privcirnet.he.encodings.stacking import Stack
-from privcirnet.he.params.parameters import Parameters
+from privcirnet.he.layers.integer import Values
+from privcirnet.he.layers.layer import Layer
+from privcirnet.he.layers.shape import LinearShape
+from privcirnet.he.layers.stacking import Stack
 from privcirnet.he.program.operations import Channels, ClientAided, Linear, Operation, Square, encrypted_layers
+from privcirnet.he.schemes.bfv.parameters import Parameters
 
 MASKS = ("uniform", "bounded")
 ANSWERS = ("logits", "rounded")
@@ -72,7 +72,7 @@ class Program:
             :func:`truncation.hiding_bits` bits.
         bounds: of the values. "proved" for every image, or "measured" on some, see :mod:`bounds`.
         answer: "logits", or "rounded": of the last node, a truncation, the client is given as many bits as it needs and
-            no more (:mod:`protocol.answer`).
+            no more (:mod:`protocol.rounds.answer`).
         output_bits: absolute values of the result stay under 2^output_bits, or it is wrong; 0: not known, of programs
             that were made before it was published.
     """

@@ -11,7 +11,7 @@ from typing import assert_never
 
 import numpy as np
 
-from privcirnet.he.encodings.integer import tokens, transpose
+from privcirnet.he.layers.integer import tokens, transpose
 
 Shape = tuple[int, int, int]
 

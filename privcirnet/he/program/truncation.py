@@ -16,7 +16,7 @@ from privcirnet.he.program.operations import Truncate
 from privcirnet.he.program.program import Node, Program, masked_node
 
 _CHECKED_BITS = 126
-"""Of the check of a rounded answer (:mod:`protocol.equality`)."""
+"""Of the check of a rounded answer (:mod:`protocol.rounds.equality`)."""
 
 
 def wrap_probability(program: Program, sizes: Sizes) -> float:

@@ -8,14 +8,14 @@ from math import prod
 from typing import assert_never
 
 from privcirnet.errors import RuleError
-from privcirnet.he.encodings.layer import Layer
-from privcirnet.he.encodings.shape import LinearShape
-from privcirnet.he.encodings.stacking import MOST_IMAGES, tall
-from privcirnet.he.params.parameters import Parameters
+from privcirnet.he.layers.layer import Layer
+from privcirnet.he.layers.shape import LinearShape
+from privcirnet.he.layers.stacking import MOST_IMAGES, tall
 from privcirnet.he.program import limits, nonpolynomial, rearrangement
 from privcirnet.he.program import operations as op
 from privcirnet.he.program.limits import MAX_KERNEL, MAX_LOG_STEP, MAX_PIXEL, MAX_PRODUCTS, MAX_VALUES
 from privcirnet.he.program.program import ANSWERS, BOUNDS, MASKS, Node, Program, masked_node
+from privcirnet.he.schemes.bfv.parameters import Parameters
 
 REMEDY = "export the program again with this version"
 """Of a program that does not follow the rules."""

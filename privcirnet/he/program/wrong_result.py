@@ -3,7 +3,7 @@
 import numpy as np
 
 from privcirnet.errors import RuleError
-from privcirnet.he.encodings.integer import Values
+from privcirnet.he.layers.integer import Values
 
 
 class WrongResult(RuleError):

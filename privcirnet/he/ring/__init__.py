@@ -1,1 +1,1 @@
-"""Residues modulo primes: arithmetic, roots of unity, batching, random numbers, threads."""
+"""Residues: arithmetic, roots of unity, random numbers, cyclic transforms."""

@@ -3,12 +3,12 @@
 A transform of length N needs a root w of order N. It exists if and only if N divides t - 1. Two transforms are made of
 these pieces:
 
-* the cyclic one of layers, y[k] = sum_j x[j] w^(j k), of any length (:mod:`engines.cyclic`): its matrix is
+* the cyclic one of layers, y[k] = sum_j x[j] w^(j k), of any length (:mod:`ring.cyclic`): its matrix is
   :func:`powers`, its root :func:`cyclic_root`;
 * the negacyclic one of length n, a power of two, that takes a polynomial modulo X^n + 1 to its values at the odd powers
-  of psi, a primitive 2n-th root (:mod:`ring.batching` modulo t, :mod:`engines.kernels.ntt` modulo the primes of q). psi
-  is the smallest such root (:func:`minimal_root`), because SEAL chooses that one. Butterflies leave values
-  in bit-reversed order, or take them in it (:func:`bit_reversed`).
+  of psi, a primitive 2n-th root (:mod:`schemes.bfv.batching` modulo t, :mod:`ring.kernels.ntt` modulo the primes of q).
+  psi is the smallest such root (:func:`minimal_root`), because SEAL chooses that one. Butterflies leave values in
+  bit-reversed order, or take them in it (:func:`bit_reversed`).
 """
 
 from functools import lru_cache
@@ -51,7 +51,7 @@ def powers(root: int, length: int, scale: int, t: int) -> Residues:
 
 
 def cyclic_root(length: int, t: int, inverse: bool) -> tuple[int, int]:
-    """Return (root, scale) of :func:`engines.cyclic.cyclic`, as :func:`powers` takes them.
+    """Return (root, scale) of :func:`ring.cyclic.cyclic`, as :func:`powers` takes them.
 
     Args:
         length: N.
@@ -66,7 +66,7 @@ def cyclic_root(length: int, t: int, inverse: bool) -> tuple[int, int]:
 
 
 def cyclic_matrix(length: int, t: int, inverse: bool = False) -> Residues:
-    """Return the matrix of :func:`engines.cyclic.cyclic`, shape (N, N).
+    """Return the matrix of :func:`ring.cyclic.cyclic`, shape (N, N).
 
     Args:
         length: N.

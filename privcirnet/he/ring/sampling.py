@@ -1,6 +1,6 @@
 """Random residues: masks of shares from the operating system's generator, and noise that hides a reply.
 
-:mod:`engines.kernels.sampling` makes residues of what hides a reply for the compiled engine. :func:`flood` is the
+:mod:`ring.kernels.sampling` makes residues of what hides a reply for the compiled engine. :func:`flood` is the
 oracle of its flooding noise.
 
 Circuit privacy: what a reply is added to so that its noise and its mask polynomial say nothing about the weights.
@@ -26,7 +26,7 @@ import numpy as np
 from privcirnet.he.ring import modular
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.ring.stream import Words
-from privcirnet.he.ring.threads import each, ranges
+from privcirnet.he.system.threads import each, ranges
 
 FLOODING_BITS = 40
 """Least ratio, in bits, of the width of each of the three parts of flooding noise to the bound on what it hides."""

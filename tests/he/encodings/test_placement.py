@@ -5,15 +5,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privcirnet.he.encodings import cheetah, depthwise, packing
-from privcirnet.he.encodings.coefficient_layer import CoefficientLayer
-from privcirnet.he.encodings.coefficient_layout import Grid, balanced, grids, tile_sizes, weight_polynomial
-from privcirnet.he.encodings.depthwise import GroupTile
-from privcirnet.he.encodings.shape import LinearShape
-from privcirnet.he.ring import batching
+from privcirnet.he.layers import cheetah, depthwise, depthwise_packing
+from privcirnet.he.layers.coefficient_layer import CoefficientLayer
+from privcirnet.he.layers.coefficient_layout import Grid, balanced, grids, tile_sizes, weight_polynomial
+from privcirnet.he.layers.depthwise import GroupTile
+from privcirnet.he.layers.shape import LinearShape
+from privcirnet.he.schemes.bfv import batching
 from tests.he.exchange import Party, random_input, random_rows, slow_convolution
 from tests.he.insecure import INSECURE_RING_DEGREES, insecure_parameters
-from tests.he.layers import grouped_shapes
+from tests.he.layer_examples import grouped_shapes
 
 
 @given(st.integers(1, 100), st.integers(1, 16), st.integers(1, 16), st.sampled_from(INSECURE_RING_DEGREES))
@@ -99,7 +99,7 @@ def test_groups_that_are_spread_over_ciphertexts(planes: int, outputs: int) -> N
     shape = LinearShape(4, 5, 20, 15, 3, 1, 1, 5)
     grid = Grid.of(shape, *shape.output_shape[1:])
     units = 2048 // (grid.pitch * planes * outputs)
-    packing_of = packing.side_by_side(2, units)
+    packing_of = depthwise_packing.side_by_side(2, units)
     assert packing_of is not None
     layer = CoefficientLayer(shape, 1, 2048, "falcon")
     layer.__dict__["placement"] = depthwise.place_tile(shape, GroupTile(grid, planes, outputs, packing_of))

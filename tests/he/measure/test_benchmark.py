@@ -1,12 +1,12 @@
 import pytest
 
 from privcirnet.errors import RuleError
-from privcirnet.he.encodings.shape import LinearShape
-from privcirnet.he.encodings.spectral_layer import SpectralLayer
+from privcirnet.he.layers.shape import LinearShape
+from privcirnet.he.layers.spectral_layer import SpectralLayer
 from privcirnet.he.measure.benchmark import Entry, bench_layer, bench_layers
-from privcirnet.he.params.parameters import choose
-from privcirnet.he.params.sizes import message_bytes
-from tests.he.layers import paper_layer
+from privcirnet.he.schemes.bfv.parameters import choose
+from privcirnet.he.schemes.bfv.sizes import message_bytes
+from tests.he.layer_examples import paper_layer
 
 CONV = paper_layer(LinearShape(16, 16, 64, 64, 3, 1, 1), 8, 8192)
 SMALL = paper_layer(LinearShape(8, 8, 64, 64, 3, 1, 1), 4, 8192)

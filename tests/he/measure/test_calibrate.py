@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from privcirnet.he.encodings.shape import LinearShape
+from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.measure.calibrate import _INPUTS, _seconds, calibrate, circuits
 from privcirnet.he.measure.online import LAYERS, clear_calls, clear_seconds
 from privcirnet.he.planning.cost import linear_cost

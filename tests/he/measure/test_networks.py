@@ -5,9 +5,9 @@ from functools import cache
 import pytest
 
 from privcirnet.errors import RuleError
-from privcirnet.he.encodings.shape import LinearShape
+from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.measure.networks import NETWORKS, allowed_block_size, network_shapes
-from tests.he.layers import paper_layer
+from tests.he.layer_examples import paper_layer
 
 PMULT = 0.135
 """A product in rotations."""

@@ -4,10 +4,10 @@ import math
 
 import pytest
 
-from privcirnet.he.encodings.coefficient_layer import CoefficientLayer
-from privcirnet.he.encodings.layer import Layer
-from privcirnet.he.encodings.shape import LinearShape
-from privcirnet.he.encodings.spectral_layer import SpectralLayer
+from privcirnet.he.layers.coefficient_layer import CoefficientLayer
+from privcirnet.he.layers.layer import Layer
+from privcirnet.he.layers.shape import LinearShape
+from privcirnet.he.layers.spectral_layer import SpectralLayer
 from privcirnet.he.measure.roofline import BUTTERFLY, Work, layer_work
 from privcirnet.he.planning import planner
 

@@ -7,24 +7,24 @@ import numpy as np
 import pytest
 
 from privcirnet.errors import RuleError
-from privcirnet.he.encodings.pieces import Piece
-from privcirnet.he.encodings.shape import LinearShape
-from privcirnet.he.encodings.spectral_layer import SpectralLayer
-from privcirnet.he.engines.interface import client_engine, server_engine
-from privcirnet.he.params.parameters import DEFAULT_COEFFICIENT_BITS, choose
-from privcirnet.he.params.sizes import message_bytes
+from privcirnet.he.circuits.bfv.interactive.interface import client_engine, server_engine
+from privcirnet.he.layers.shape import LinearShape
+from privcirnet.he.layers.spectral_layer import SpectralLayer
+from privcirnet.he.layers.spectral_pieces import Piece
 from privcirnet.he.planning import cost, planner, profile
 from privcirnet.he.planning.cost import Cost, linear_cost, operation_cost, square_cost
 from privcirnet.he.planning.goal import Goal
 from privcirnet.he.planning.planner import plan_layer
 from privcirnet.he.planning.profile import LINKS, OPERATIONS, Link, Profile
 from privcirnet.he.program import operations as op
-from privcirnet.he.protocol.exchange import Held
-from privcirnet.he.protocol.square import SquareExchange
+from privcirnet.he.protocol.rounds.exchange import Held
+from privcirnet.he.protocol.rounds.square import SquareExchange
 from privcirnet.he.ring import sampling
+from privcirnet.he.schemes.bfv.parameters import DEFAULT_COEFFICIENT_BITS, choose
+from privcirnet.he.schemes.bfv.sizes import message_bytes
 from tests.he.exchange import Party, random_input, random_rows
 from tests.he.insecure import insecure_parameters
-from tests.he.layers import paper_layer
+from tests.he.layer_examples import paper_layer
 
 N = 256
 TINY = 1e-12

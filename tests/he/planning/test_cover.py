@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from privcirnet.he.encodings import bsgs
-from privcirnet.he.encodings.bsgs import BsgsPlan
-from privcirnet.he.encodings.spectral_layer import SpectralLayer
+from privcirnet.he.layers import bsgs
+from privcirnet.he.layers.bsgs import BsgsPlan
+from privcirnet.he.layers.spectral_layer import SpectralLayer
 from privcirnet.he.measure.networks import NETWORKS, allowed_block_size, network_shapes
-from privcirnet.he.params.parameters import DEFAULT_COEFFICIENT_BITS
 from privcirnet.he.planning import cover
 from privcirnet.he.planning.cost import Cost, plan_cost
 from privcirnet.he.planning.cover import Contents, Grid, covers, lane_contents
 from privcirnet.he.planning.goal import Goal
 from privcirnet.he.planning.planner import plan_layer
 from privcirnet.he.planning.profile import COUNTED, LINKS, OPERATIONS, Link, Profile
+from privcirnet.he.schemes.bfv.parameters import DEFAULT_COEFFICIENT_BITS
 
 Slow = tuple[Cost, list[tuple[int, int, BsgsPlan]]]
 """Seconds, and (groups, tiles, plan) of each piece."""

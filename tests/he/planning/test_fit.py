@@ -7,11 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from privcirnet.he.encodings.coefficient_layer import CoefficientLayer
-from privcirnet.he.encodings.shape import LinearShape
-from privcirnet.he.params.noise import MIN_NOISE_BUDGET
-from privcirnet.he.params.parameters import Parameters
-from privcirnet.he.params.sizes import message_bytes
+from privcirnet.he.layers.coefficient_layer import CoefficientLayer
+from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.planning.chooser import SETS, WIDE, sets_for
 from privcirnet.he.planning.cost import for_one_use, operation_cost
 from privcirnet.he.planning.fit import (
@@ -28,6 +25,9 @@ from privcirnet.he.planning.planner import cheapest_layer
 from privcirnet.he.planning.profile import COUNTED, LINKS, ONLINE
 from privcirnet.he.program import truncation
 from privcirnet.he.program.program import Program, Weights, layers_of
+from privcirnet.he.schemes.bfv.noise import MIN_NOISE_BUDGET
+from privcirnet.he.schemes.bfv.parameters import Parameters
+from privcirnet.he.schemes.bfv.sizes import message_bytes
 from tests.he.networks import attention, random_image
 from tests.he.parties import check, parties
 from tests.he.planning.case import (

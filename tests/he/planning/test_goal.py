@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from privcirnet.he.encodings.layer import Layer
-from privcirnet.he.encodings.pieces import Piece
-from privcirnet.he.encodings.shape import LinearShape
-from privcirnet.he.encodings.spectral_layer import SpectralLayer
+from privcirnet.he.layers.layer import Layer
+from privcirnet.he.layers.shape import LinearShape
+from privcirnet.he.layers.spectral_layer import SpectralLayer
+from privcirnet.he.layers.spectral_pieces import Piece
 from privcirnet.he.planning.cost import Cost
 from privcirnet.he.planning.goal import Goal, LayerChoice, table
 from privcirnet.he.planning.planner import plan_layer

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from privcirnet.errors import RuleError
-from privcirnet.he.encodings.coefficient_layer import CoefficientLayer
-from privcirnet.he.encodings.shape import LinearShape
+from privcirnet.he.layers.coefficient_layer import CoefficientLayer
+from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.planning.goal import SUMS, Goal
 from privcirnet.he.planning.named import ENCODINGS, plan_named
 from privcirnet.he.planning.planner import plan_layer

@@ -8,10 +8,8 @@ import types
 import pytest
 
 from privcirnet.errors import DoesNotFit, RuleError
-from privcirnet.he.encodings.coefficient_layer import CoefficientLayer
-from privcirnet.he.encodings.shape import LinearShape
-from privcirnet.he.params.noise import MIN_NOISE_BUDGET, flood_bits, noise_bits, noise_budget, square_noise_bits
-from privcirnet.he.params.parameters import ParameterSet
+from privcirnet.he.layers.coefficient_layer import CoefficientLayer
+from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.planning.chooser import WIDE, choose
 from privcirnet.he.planning.fit import options
 from privcirnet.he.planning.noise_budget import Option, budget, judge
@@ -21,7 +19,9 @@ from privcirnet.he.program import bounds
 from privcirnet.he.program.operations import Linear
 from privcirnet.he.program.program import Node
 from privcirnet.he.ring.sampling import IMAGE_DISTANCE_BITS, image_distance_bits
-from tests.he.layers import paper_layer
+from privcirnet.he.schemes.bfv.noise import MIN_NOISE_BUDGET, flood_bits, noise_bits, noise_budget, square_noise_bits
+from privcirnet.he.schemes.bfv.parameters import ParameterSet
+from tests.he.layer_examples import paper_layer
 from tests.he.planning.case import (
     DEFAULT,
     INTERVALS,

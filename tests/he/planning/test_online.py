@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 
 from privcirnet.errors import RuleError
-from privcirnet.he.clear.circulant import matrices
-from privcirnet.he.clear.matrix_products import MatrixProducts
-from privcirnet.he.encodings.shape import LinearShape
-from privcirnet.he.params.parameters import ParameterSet
+from privcirnet.he.layers.shape import LinearShape
+from privcirnet.he.mpc.local.circulant import matrices
+from privcirnet.he.mpc.local.matrix_products import MatrixProducts
 from privcirnet.he.planning.fit import scaled
 from privcirnet.he.planning.online import block_products, clear_work, online_seconds
 from privcirnet.he.planning.profile import COUNTED, ONLINE, OPERATIONS, Profile
 from privcirnet.he.ring import modular
+from privcirnet.he.schemes.bfv.parameters import ParameterSet
 
 T = modular.largest_prime(54, 2)
 BEFORE = Profile("before", 8192, COUNTED.coefficient_bits, dict.fromkeys(OPERATIONS, 1.0))

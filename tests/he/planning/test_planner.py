@@ -4,17 +4,17 @@ from itertools import product
 import pytest
 
 from privcirnet.errors import RuleError
-from privcirnet.he.encodings import bsgs
-from privcirnet.he.encodings.pieces import Piece
-from privcirnet.he.encodings.shape import LinearShape
-from privcirnet.he.encodings.spectral_layer import SpectralLayer
-from privcirnet.he.params.parameters import DEFAULT_COEFFICIENT_BITS
+from privcirnet.he.layers import bsgs
+from privcirnet.he.layers.shape import LinearShape
+from privcirnet.he.layers.spectral_layer import SpectralLayer
+from privcirnet.he.layers.spectral_pieces import Piece
 from privcirnet.he.planning import cost, goal, planner
 from privcirnet.he.planning.cost import linear_cost
 from privcirnet.he.planning.goal import Goal
 from privcirnet.he.planning.planner import candidate_layers, cheapest_layer, counted_goal, plan_layer
 from privcirnet.he.planning.profile import COUNTED, LINKS, OPERATIONS, Profile
-from tests.he.layers import paper_layer
+from privcirnet.he.schemes.bfv.parameters import DEFAULT_COEFFICIENT_BITS
+from tests.he.layer_examples import paper_layer
 
 FREE = LINKS["local"]
 

@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privcirnet.he.encodings.layer import Layer
-from privcirnet.he.encodings.shape import LinearShape
-from privcirnet.he.encodings.stacking import tall
-from privcirnet.he.params.parameters import choose
+from privcirnet.he.layers.layer import Layer
+from privcirnet.he.layers.shape import LinearShape
+from privcirnet.he.layers.stacking import tall
 from privcirnet.he.planning import stacks
 from privcirnet.he.planning.cost import linear_cost
 from privcirnet.he.planning.noise_budget import layers_noise_bits
@@ -20,6 +19,7 @@ from privcirnet.he.planning.stacks import Option, best, with_stacks
 from privcirnet.he.program import manifest
 from privcirnet.he.program.operations import Input, Linear
 from privcirnet.he.program.program import Node, Program
+from privcirnet.he.schemes.bfv.parameters import choose
 from tests.he.networks import attention, bottleneck, network
 
 LOCAL, PLENTY = LINKS["local"], 1 << 40

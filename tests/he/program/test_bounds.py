@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privcirnet.errors import RuleError
-from privcirnet.he.encodings.integer import expand_rows
-from privcirnet.he.encodings.shape import LinearShape
+from privcirnet.he.layers.integer import expand_rows
+from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.program import bounds, truncation
 from privcirnet.he.program.interpreter import interpret
 from privcirnet.he.program.operations import Add, Input, Linear, Product, Scale, Square, SumPool, Truncate
@@ -20,7 +20,7 @@ from privcirnet.he.program.program import NO_ROWS, Node, Program, Weights
 from privcirnet.he.program.rearrangement import Flatten
 from tests.he.exchange import random_rows
 from tests.he.insecure import insecure_parameters
-from tests.he.layers import paper_layer
+from tests.he.layer_examples import paper_layer
 from tests.he.networks import attention, random_image, revealing
 
 N = 256

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from privcirnet.he.encodings.shape import LinearShape
+from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.program import interpreter
 from privcirnet.he.program.interpreter import apply
 from privcirnet.he.program.operations import Add, Input, Linear, Product, Square, SumPool, Truncate
@@ -23,7 +23,7 @@ from privcirnet.he.program.rearrangement import (
 )
 from tests.he.exchange import random_rows, slow_layer
 from tests.he.insecure import insecure_parameters
-from tests.he.layers import paper_layer
+from tests.he.layer_examples import paper_layer
 
 
 def residual_program() -> Program:

@@ -10,22 +10,22 @@ from collections.abc import Iterator
 import pytest
 
 from privcirnet.errors import RuleError
-from privcirnet.he.encodings import size_limits
-from privcirnet.he.encodings.coefficient_layer import CoefficientLayer
-from privcirnet.he.encodings.layer import Layer
-from privcirnet.he.encodings.pieces import Piece
-from privcirnet.he.encodings.shape import Axis, LinearShape
-from privcirnet.he.encodings.spectral_layer import SpectralLayer
-from privcirnet.he.encodings.tiling import CyclicTiles
-from privcirnet.he.engines.interface import client_engine
+from privcirnet.he.circuits.bfv.interactive.interface import client_engine
+from privcirnet.he.layers import size_limits
+from privcirnet.he.layers.coefficient_layer import CoefficientLayer
+from privcirnet.he.layers.layer import Layer
+from privcirnet.he.layers.shape import Axis, LinearShape
+from privcirnet.he.layers.spectral_layer import SpectralLayer
+from privcirnet.he.layers.spectral_pieces import Piece
+from privcirnet.he.layers.tiling import CyclicTiles
 from privcirnet.he.measure.networks import NETWORKS, network_shapes
-from privcirnet.he.params.parameters import DEFAULT_COEFFICIENT_BITS, NARROW_COEFFICIENT_BITS, Parameters, choose
-from privcirnet.he.params.sizes import key_bytes
 from privcirnet.he.program import limits, manifest
 from privcirnet.he.program.operations import Add, Input, Linear
 from privcirnet.he.program.program import Node, Program
 from privcirnet.he.ring import modular
-from tests.he.layers import paper_layer
+from privcirnet.he.schemes.bfv.parameters import DEFAULT_COEFFICIENT_BITS, NARROW_COEFFICIENT_BITS, Parameters, choose
+from privcirnet.he.schemes.bfv.sizes import key_bytes
+from tests.he.layer_examples import paper_layer
 
 N = 8192
 PLAIN = choose({5}, 46)

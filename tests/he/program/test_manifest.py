@@ -7,17 +7,17 @@ import numpy as np
 import pytest
 
 from privcirnet.errors import RuleError
-from privcirnet.he.encodings.coefficient_layer import CoefficientLayer
-from privcirnet.he.encodings.layer import Layer
-from privcirnet.he.encodings.pieces import Piece
-from privcirnet.he.encodings.shape import LinearShape
-from privcirnet.he.encodings.spectral_layer import SpectralLayer
-from privcirnet.he.params.parameters import choose
+from privcirnet.he.layers.coefficient_layer import CoefficientLayer
+from privcirnet.he.layers.layer import Layer
+from privcirnet.he.layers.shape import LinearShape
+from privcirnet.he.layers.spectral_layer import SpectralLayer
+from privcirnet.he.layers.spectral_pieces import Piece
 from privcirnet.he.program import manifest
 from privcirnet.he.program.operations import Add, Input, Linear, Square, SumPool, Truncate
 from privcirnet.he.program.program import Node, Program, Weights
 from privcirnet.he.program.rearrangement import Flatten
-from tests.he.layers import paper_layer
+from privcirnet.he.schemes.bfv.parameters import choose
+from tests.he.layer_examples import paper_layer
 from tests.he.networks import attention
 
 N = 8192

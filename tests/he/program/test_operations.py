@@ -8,12 +8,12 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 
-from privcirnet.he.encodings.shape import LinearShape
+from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.program import bounds, interpreter, manifest, rearrangement, validate
 from privcirnet.he.program import operations as op
 from privcirnet.he.program.program import Node, Program
 from tests.he.insecure import insecure_parameters
-from tests.he.layers import paper_layer
+from tests.he.layer_examples import paper_layer
 
 LAYER = paper_layer(LinearShape.gemm(2, 4, 4), 1, 64)
 EVERY: dict[op.Operation, tuple[int, int, bool]] = {

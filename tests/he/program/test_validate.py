@@ -6,15 +6,15 @@ import tracemalloc
 import pytest
 
 from privcirnet.errors import RuleError
-from privcirnet.he.encodings.pieces import Piece
-from privcirnet.he.encodings.shape import LinearShape
-from privcirnet.he.encodings.spectral_layer import SpectralLayer
-from privcirnet.he.encodings.stacking import Stack, tall
-from privcirnet.he.params.parameters import choose
+from privcirnet.he.layers.shape import LinearShape
+from privcirnet.he.layers.spectral_layer import SpectralLayer
+from privcirnet.he.layers.spectral_pieces import Piece
+from privcirnet.he.layers.stacking import Stack, tall
 from privcirnet.he.program import manifest
 from privcirnet.he.program.operations import Add, ClientAided, Input, Linear, Square, SumPool
 from privcirnet.he.program.program import Node, Program
-from tests.he.layers import paper_layer
+from privcirnet.he.schemes.bfv.parameters import choose
+from tests.he.layer_examples import paper_layer
 from tests.he.networks import revealing
 from tests.he.program.test_manifest import HUGE, N, around, valid
 

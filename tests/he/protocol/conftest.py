@@ -3,8 +3,8 @@
 import pytest
 
 from privcirnet.he.program.program import Program
-from privcirnet.he.protocol.client import Client
-from privcirnet.he.protocol.server import Session
+from privcirnet.he.protocol.parties.client import Client
+from privcirnet.he.protocol.parties.server import Session
 from tests.he.networks import network
 from tests.he.parties import parties
 

@@ -20,26 +20,26 @@ import numpy as np
 import tenseal.sealapi as seal
 
 from privcirnet.errors import RuleError
-from privcirnet.he.encodings.coefficient_layer import CoefficientLayer
-from privcirnet.he.encodings.integer import Values
-from privcirnet.he.encodings.layer import Layer
-from privcirnet.he.encodings.pieces import Piece
-from privcirnet.he.encodings.shape import LinearShape
-from privcirnet.he.encodings.spectral_layer import SpectralLayer
-from privcirnet.he.engines.wire_bytes import Modulus
-from privcirnet.he.params.parameters import choose, ordered_primes
-from privcirnet.he.params.security import MAX_LOG_Q
-from privcirnet.he.params.sizes import key_bytes, reply_bits
+from privcirnet.he.layers.coefficient_layer import CoefficientLayer
+from privcirnet.he.layers.integer import Values
+from privcirnet.he.layers.layer import Layer
+from privcirnet.he.layers.shape import LinearShape
+from privcirnet.he.layers.spectral_layer import SpectralLayer
+from privcirnet.he.layers.spectral_pieces import Piece
 from privcirnet.he.program.interpreter import interpret
 from privcirnet.he.program.operations import Add, Input, Linear, Product, Square
 from privcirnet.he.program.program import NO_ROWS, Node, Program, Weights
 from privcirnet.he.program.rearrangement import Flatten
 from privcirnet.he.program.wrong_result import WrongResult
-from privcirnet.he.protocol import wire
-from privcirnet.he.protocol.client import Client
-from privcirnet.he.protocol.server import Server, Session
-from privcirnet.he.protocol.session import run
-from privcirnet.he.protocol.wire import OUTPUT
+from privcirnet.he.protocol.framing import wire
+from privcirnet.he.protocol.framing.wire import OUTPUT
+from privcirnet.he.protocol.parties.client import Client
+from privcirnet.he.protocol.parties.server import Server, Session
+from privcirnet.he.protocol.parties.session import run
+from privcirnet.he.rlwe.security import MAX_LOG_Q
+from privcirnet.he.rlwe.wire_bytes import Modulus
+from privcirnet.he.schemes.bfv.parameters import choose, ordered_primes
+from privcirnet.he.schemes.bfv.sizes import key_bytes, reply_bits
 from tests.he.exchange import random_rows
 from tests.he.parties import rounds
 from tests.he.protocol import mutations

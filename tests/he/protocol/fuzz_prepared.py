@@ -10,12 +10,12 @@ from collections.abc import Callable
 from random import Random
 
 from privcirnet.errors import RuleError
-from privcirnet.he.clear.packing import packed_size
-from privcirnet.he.protocol import wire
-from privcirnet.he.protocol.exchanges import exchanges_of
-from privcirnet.he.protocol.session import prepare, run
-from privcirnet.he.protocol.store_files import SERIAL_BYTES
-from privcirnet.he.protocol.waves import bundles
+from privcirnet.he.mpc.local.packing import packed_size
+from privcirnet.he.protocol.framing import wire
+from privcirnet.he.protocol.offline.store_files import SERIAL_BYTES
+from privcirnet.he.protocol.parties.session import prepare, run
+from privcirnet.he.protocol.rounds.exchanges import exchanges_of
+from privcirnet.he.protocol.rounds.waves import bundles
 from tests.he.parties import rounds
 from tests.he.protocol import mutations
 from tests.he.protocol.fuzz import Fuzz, kept_of, main, proceed, refused

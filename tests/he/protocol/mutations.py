@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from privcirnet.he.encodings.shape import Axis
-from privcirnet.he.encodings.tiling import CyclicTiles
+from privcirnet.he.layers.shape import Axis
+from privcirnet.he.layers.tiling import CyclicTiles
 from privcirnet.he.ring import modular
 from tests.conftest import WHOLE
 

@@ -13,7 +13,7 @@ import pytest
 
 from privcirnet.errors import RuleError
 from privcirnet.he.program import limits
-from privcirnet.he.protocol.client import Client
+from privcirnet.he.protocol.parties.client import Client
 from tests.he.protocol import mutations
 from tests.he.protocol.fuzz import BYTES, HANG, MUTATIONS
 from tests.he.protocol.fuzz_prepared import MUTATIONS as PREPARED

@@ -5,15 +5,15 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from privcirnet.he.encodings import subring
-from privcirnet.he.engines.interface import ENGINES
-from privcirnet.he.engines.wire_bytes import SEED_BYTES
-from privcirnet.he.params.sizes import message_bytes, reply_bits
+from privcirnet.he.circuits.bfv.interactive.interface import ENGINES
+from privcirnet.he.layers import subring
 from privcirnet.he.program.operations import Linear, Square
 from privcirnet.he.program.program import Program
-from privcirnet.he.protocol import wire
-from privcirnet.he.protocol.session import Traffic
+from privcirnet.he.protocol.framing import wire
+from privcirnet.he.protocol.parties.session import Traffic
 from privcirnet.he.ring import sampling
+from privcirnet.he.rlwe.wire_bytes import SEED_BYTES
+from privcirnet.he.schemes.bfv.sizes import message_bytes, reply_bits
 from tests.he.networks import attention, network, random_image, residual_of_the_image
 from tests.he.parties import check, parties, seeded
 

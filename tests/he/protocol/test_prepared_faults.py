@@ -7,17 +7,18 @@ import numpy as np
 import pytest
 
 from privcirnet.errors import RuleError
-from privcirnet.he.encodings.integer import Values
-from privcirnet.he.encodings.stacking import MOST_IMAGES
+from privcirnet.he.layers.integer import Values
+from privcirnet.he.layers.stacking import MOST_IMAGES
 from privcirnet.he.program.program import Program
-from privcirnet.he.protocol import prepared, wire
-from privcirnet.he.protocol.client import Client
-from privcirnet.he.protocol.materials import Materials, MemoryStore
-from privcirnet.he.protocol.prepared import MAX_HELD, Form
-from privcirnet.he.protocol.server import Server, Session
-from privcirnet.he.protocol.session import prepare, run
-from privcirnet.he.protocol.store import Binding, MaterialStore
-from privcirnet.he.protocol.store_files import SERIAL_BYTES, Unusable
+from privcirnet.he.protocol.framing import wire
+from privcirnet.he.protocol.offline import correlated
+from privcirnet.he.protocol.offline.correlated import MAX_HELD, Form
+from privcirnet.he.protocol.offline.materials import Materials, MemoryStore
+from privcirnet.he.protocol.offline.store import Binding, MaterialStore
+from privcirnet.he.protocol.offline.store_files import SERIAL_BYTES, Unusable
+from privcirnet.he.protocol.parties.client import Client
+from privcirnet.he.protocol.parties.server import Server, Session
+from privcirnet.he.protocol.parties.session import prepare, run
 from tests.he.networks import network, random_image, residual_of_the_image
 from tests.he.parties import check, parties, requests_of, strange
 
@@ -347,8 +348,8 @@ def test_a_request_that_is_refused_ends_the_image_and_only_its_own_preparation(
         wire.frame(wire.AGREE, []),
         wire.frame(wire.PREPARE, []),
         wire.frame(wire.PREPARE, [b"x"]),
-        wire.frame(wire.PREPARE, [prepared.write_count(0)]),
-        wire.frame(wire.PREPARE, [prepared.write_count(MOST_IMAGES + 1)]),
+        wire.frame(wire.PREPARE, [correlated.write_count(0)]),
+        wire.frame(wire.PREPARE, [correlated.write_count(MOST_IMAGES + 1)]),
         wire.frame(wire.PREPARED, [bytes(SERIAL_BYTES)]),
         wire.frame(wire.AHEAD + 1, [b"x"]),
         wire.frame(wire.ONLINE, [b"x"]),

@@ -8,15 +8,17 @@ import numpy as np
 import pytest
 import tenseal.sealapi as seal
 
-from privcirnet.he.encodings import spectral
-from privcirnet.he.encodings.bsgs import BsgsPlan
-from privcirnet.he.encodings.integer import expand_rows
-from privcirnet.he.engines import cleartext, kernel, kernel_client, tenseal
-from privcirnet.he.engines.kernels.ntt import Tables
-from privcirnet.he.engines.kernels.ring import Ring
-from privcirnet.he.protocol.client import Client
-from privcirnet.he.protocol.server import Server
+from privcirnet.he.circuits.bfv.interactive import cleartext, kernel
+from privcirnet.he.circuits.bfv.interactive import seal as tenseal
+from privcirnet.he.layers import spectral
+from privcirnet.he.layers.bsgs import BsgsPlan
+from privcirnet.he.layers.integer import expand_rows
+from privcirnet.he.protocol.parties.client import Client
+from privcirnet.he.protocol.parties.server import Server
 from privcirnet.he.ring import modular
+from privcirnet.he.ring.kernels.ntt import Tables
+from privcirnet.he.rlwe.kernels.modulus import Ring
+from privcirnet.he.schemes.bfv import client as kernel_client
 from tests.he.networks import network, random_image
 
 

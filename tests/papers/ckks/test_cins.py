@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from papers.ckks import cins, convolution
 from privcirnet.errors import RuleError
-from privcirnet.he.leveled.ckks import embedding
-from privcirnet.he.leveled.ckks.cleartext import Cleartext
-from tests.he.leveled.ckks.toys import random
+from privcirnet.he.circuits.ckks.cleartext import Cleartext
+from privcirnet.he.schemes.ckks import embedding
+from tests.he.ckks_toys import random
 
 
 def convolved(images, weights, stride=1):

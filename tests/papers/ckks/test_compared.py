@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from papers.ckks import cins, compared
-from privcirnet.he.leveled.ckks import embedding
-from privcirnet.he.leveled.ckks.cleartext import Cleartext
-from tests.he.leveled.ckks.toys import random
+from privcirnet.he.circuits.ckks.cleartext import Cleartext
+from privcirnet.he.schemes.ckks import embedding
+from tests.he.ckks_toys import random
 from tests.papers.ckks.test_cins import convolved, unpadded
 
 TABLE = {  # at C = 8, f = 3, with what is written in the module

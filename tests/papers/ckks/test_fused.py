@@ -4,11 +4,11 @@ import numpy as np
 
 from papers.ckks import convolution
 from papers.ckks.fused import FusedConvolution
-from privcirnet.he.leveled.ckks.bootstrapping import Bootstrapping
-from privcirnet.he.leveled.ckks.cleartext import Cleartext
-from privcirnet.he.leveled.ckks.simulator import Simulator
-from tests.he.leveled.ckks.test_bootstrapping import toy
-from tests.he.leveled.ckks.toys import Pair, random
+from privcirnet.he.circuits.ckks.bootstrapping import Bootstrapping
+from privcirnet.he.circuits.ckks.cleartext import Cleartext
+from privcirnet.he.circuits.ckks.simulator import Simulator
+from tests.he.circuits.ckks.test_bootstrapping import toy
+from tests.he.ckks_toys import Pair, random
 
 
 def test_a_convolution_is_fused_with_bootstrapping():

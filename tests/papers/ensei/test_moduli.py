@@ -9,16 +9,17 @@ from papers.ensei import moduli as ensei
 from papers.ensei.exchange import Convolution, wrong_share
 from papers.ensei.moduli import Moduli, Sums
 from privcirnet.errors import RuleError
-from privcirnet.he.encodings.integer import Values, convolve, expand_rows
-from privcirnet.he.encodings.shape import LinearShape
-from privcirnet.he.encodings.spectral_layer import SpectralLayer, encode_weights
-from privcirnet.he.engines import cyclic, interface
-from privcirnet.he.params.parameters import DEFAULT_COEFFICIENT_BITS, Parameters, choose
+from privcirnet.he.circuits.bfv.interactive import interface
+from privcirnet.he.layers.integer import Values, convolve, expand_rows
+from privcirnet.he.layers.shape import LinearShape
+from privcirnet.he.layers.spectral_layer import SpectralLayer, encode_weights
 from privcirnet.he.planning.planner import candidate_layers
-from privcirnet.he.ring import batching, modular, sampling
+from privcirnet.he.ring import cyclic, modular, sampling
+from privcirnet.he.schemes.bfv import batching
+from privcirnet.he.schemes.bfv.parameters import DEFAULT_COEFFICIENT_BITS, Parameters, choose
 from tests.he.exchange import random_rows
 from tests.he.insecure import insecure_parameters
-from tests.he.layers import paper_layer
+from tests.he.layer_examples import paper_layer
 
 N = 256
 Array = np.ndarray

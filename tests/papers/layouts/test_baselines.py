@@ -4,7 +4,7 @@ import pytest
 
 from papers.layouts.baselines import FRAMEWORKS, counts_of
 from privcirnet.errors import RuleError
-from privcirnet.he.encodings.shape import LinearShape
+from privcirnet.he.layers.shape import LinearShape
 
 GEMM, CONV = LinearShape.gemm(512, 768, 3072), LinearShape(16, 16, 128, 128, 3, 1, 1)
 PRINTED = {

@@ -4,15 +4,15 @@ import pytest
 
 from papers.layouts import falcon_packing as falcon
 from privcirnet.errors import RuleError
-from privcirnet.he.encodings import depthwise, packing
-from privcirnet.he.encodings.coefficient_layer import CoefficientLayer
-from privcirnet.he.encodings.coefficient_layout import Grid
-from privcirnet.he.encodings.depthwise import GroupTile
-from privcirnet.he.encodings.packing import Packing
-from privcirnet.he.encodings.shape import LinearShape
-from tests.he.encodings.test_packing import is_exact, padded_filters_are_in, word
+from privcirnet.he.layers import depthwise, depthwise_packing
+from privcirnet.he.layers.coefficient_layer import CoefficientLayer
+from privcirnet.he.layers.coefficient_layout import Grid
+from privcirnet.he.layers.depthwise import GroupTile
+from privcirnet.he.layers.depthwise_packing import Packing
+from privcirnet.he.layers.shape import LinearShape
 from tests.he.exchange import Party, random_input, random_rows, slow_convolution
 from tests.he.insecure import insecure_parameters
+from tests.he.layers.test_depthwise_packing import is_exact, padded_filters_are_in, word
 
 EVEN = [2, 4, 6, 8, 10, 18, 32]
 
@@ -36,7 +36,7 @@ def test_closed_form_is_the_formula(c: int) -> None:
 def test_closed_form_and_superstring_are_right_and_as_long(c: int) -> None:
     members, length = list(range(c)), falcon.closed_form_length(c, c)
     offsets = falcon.closed_form(c, c)
-    placed, ring = packing.superstring(members, c)
+    placed, ring = depthwise_packing.superstring(members, c)
     assert ring == length
     for found in (sorted(enumerate(offsets), key=lambda pair: pair[1]), placed):
         assert padded_filters_are_in(word(found, length), members, c)
@@ -56,7 +56,7 @@ def test_divided_closed_form(channels: int, filters: int) -> None:
     assert is_exact(found, length, whole=False)
     for part in parts:
         assert padded_filters_are_in(word(part, length), [c for c, _ in part], channels)
-        assert packing.superstring([c for c, _ in part], channels)[1] == length
+        assert depthwise_packing.superstring([c for c, _ in part], channels)[1] == length
     assert length <= (channels + 2) * filters / 2 - 1, "the paper's constraint"
 
 
@@ -77,7 +77,7 @@ def test_the_paper_s_packing_and_the_superstring_compute_the_same(channels: int,
     shape = LinearShape(4, 5, groups, groups, 3, 1, padding, groups)
     grid = Grid.of(shape, *shape.output_shape[1:])
     parts = falcon.divided(channels, filters)
-    rings = [packing.superstring([c for c, _ in part], channels) for part in parts]
+    rings = [depthwise_packing.superstring([c for c, _ in part], channels) for part in parts]
     length = falcon.closed_form_length(channels, filters)
     assert {ring for _, ring in rings} == {length}
     assert length * grid.pitch <= n

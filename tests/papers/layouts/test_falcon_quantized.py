@@ -5,12 +5,12 @@ import pytest
 
 from papers.layouts.falcon_quantized import QuantizedLayer, exact_circuit
 from privcirnet.errors import DoesNotFit
-from privcirnet.he.encodings.shape import LinearShape
-from privcirnet.he.leveled import cleartext, engine
-from privcirnet.he.leveled.weights import encode
+from privcirnet.he.circuits.bfv.noninteractive import cleartext, interface
+from privcirnet.he.circuits.bfv.noninteractive.weights import encode
+from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.ring import modular
+from tests.he.exact_networks import layer
 from tests.he.insecure import insecure_parameters
-from tests.he.leveled.networks import layer
 
 N = 1024
 
@@ -22,7 +22,7 @@ def outputs(made: QuantizedLayer, circuit, x: np.ndarray) -> np.ndarray:
     keys = server.load_evaluation_keys(client.evaluation_keys(circuit.rotations), circuit.rotations)
     slots = modular.residues(np.where(values >= 0, x[values], 0), t)
     value = server.receive(client.encrypt(slots))
-    (found,) = engine.run(circuit, encode(circuit, server, 1), [value], server, keys)
+    (found,) = interface.run(circuit, encode(circuit, server, 1), [value], server, keys)
     decrypted = client.decrypt(server.answer(found, np.zeros_like(found.values), keys))
     at = [int(np.flatnonzero(places == output)[0]) for output in range(made.layer.shape.out_channels)]
     return modular.centered(decrypted, t)[at]

@@ -7,8 +7,8 @@ import pytest
 from papers.layouts.named import published_named
 from papers.layouts.published import PublishedLayer
 from privcirnet.errors import RuleError
-from privcirnet.he.encodings.layer import ENCODINGS
-from privcirnet.he.encodings.shape import LinearShape
+from privcirnet.he.layers.layer import ENCODINGS
+from privcirnet.he.layers.shape import LinearShape
 from tests.he.exchange import Party, random_input, random_rows, slow_convolution
 from tests.he.insecure import insecure_parameters
 

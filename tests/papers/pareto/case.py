@@ -8,8 +8,8 @@ from papers.pareto.config import ParetoConfig
 from privcirnet.artifact import write_checkpoint
 from privcirnet.config import HEConfig, ModelConfig, QuantConfig, RecipeConfig
 from privcirnet.data import load
-from privcirnet.training import stages
-from privcirnet.training.network import checkpoint_of
+from privcirnet.train import stages
+from privcirnet.train.network import checkpoint_of
 
 DATA = load("digits").part(256)
 

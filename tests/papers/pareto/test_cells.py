@@ -11,7 +11,7 @@ from papers.pruning.masks_file import read_masks
 from privcirnet.artifact import read_checkpoint, read_json, read_plan
 from privcirnet.blocksizes.assignment import uniform_latency
 from privcirnet.errors import RuleError
-from privcirnet.pipeline import train
+from privcirnet.runs import train
 from tests.papers.pareto.case import DATA, config, dense
 
 

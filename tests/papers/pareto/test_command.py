@@ -7,9 +7,9 @@ import pytest
 
 from papers.pareto import command
 from papers.pareto.config import ParetoConfig
+from privcirnet.cli.settings import CONFIGS, composed
 from privcirnet.config import TrainConfig
 from privcirnet.errors import RuleError
-from privcirnet.settings import CONFIGS, composed
 from tests.papers.pareto.case import dense
 
 

@@ -9,17 +9,17 @@ from hypothesis import strategies as st
 
 from papers.pruning.layer import DiagonalGroups, PrunedLayer, diagonal_of, pruned_plan
 from privcirnet.errors import RuleError
-from privcirnet.he.encodings.bsgs import Booleans, BsgsPlan
-from privcirnet.he.encodings.shape import LinearShape
-from privcirnet.he.encodings.spectral_layer import SpectralLayer
+from privcirnet.he.layers.bsgs import Booleans, BsgsPlan
+from privcirnet.he.layers.shape import LinearShape
+from privcirnet.he.layers.spectral_layer import SpectralLayer
 from privcirnet.he.measure.benchmark import bench_layer
-from privcirnet.he.params.parameters import choose
 from privcirnet.he.planning.goal import Goal
 from privcirnet.he.planning.planner import plan_layer
 from privcirnet.he.planning.profile import COUNTED, LINKS
+from privcirnet.he.schemes.bfv.parameters import choose
 from tests.he.exchange import Party, random_input, random_rows, slow_layer
 from tests.he.insecure import insecure_parameters
-from tests.he.layers import layers, paper_layer, plans
+from tests.he.layer_examples import layers, paper_layer, plans
 
 DENSE = layers().filter(lambda layer: layer.block_size == 1)
 MATRICES = st.tuples(st.sampled_from([1, 2, 8, 16]), st.integers(1, 40), st.integers(1, 40))

@@ -7,14 +7,14 @@ from privcirnet.artifact import write_checkpoint
 from privcirnet.config import ModelConfig, QuantConfig, RecipeConfig
 from privcirnet.errors import RuleError
 from privcirnet.nn.circulant import make_circulant_
-from privcirnet.nn.convert import dense_state_dict
 from privcirnet.nn.plain import has_plain_weights, make_plain_
-from privcirnet.training import stages
-from privcirnet.training.accuracy import predict
-from privcirnet.training.loop import fit
-from privcirnet.training.network import checkpoint_of
+from privcirnet.passes.convert import dense_state_dict
+from privcirnet.train import stages
+from privcirnet.train.accuracy import predict
+from privcirnet.train.loop import fit
+from privcirnet.train.network import checkpoint_of
 from tests.nn.networks import assert_unchanged, residual, snapshot
-from tests.training.test_stages import DATA
+from tests.train.test_stages import DATA
 
 
 def halves(weight: torch.Tensor) -> torch.Tensor:

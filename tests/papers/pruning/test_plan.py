@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from papers.pruning.layer import DiagonalGroups
 from papers.pruning.plan import cheapest_pruned
 from privcirnet.errors import RuleError
-from privcirnet.he.encodings.shape import LinearShape
+from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.planning.cost import linear_cost
 from privcirnet.he.planning.planner import cheapest_layer
 from privcirnet.he.planning.profile import LINKS

@@ -6,7 +6,7 @@ from papers.pruning.layer import DiagonalGroups
 from papers.pruning.search import PrunedNetwork, Pruning
 from privcirnet.blocksizes.latency import Figures, figure_table, figures_of_layer
 from privcirnet.errors import RuleError
-from privcirnet.he.encodings.shape import LinearShape
+from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.planning.goal import Goal
 from privcirnet.he.planning.planner import cheapest_layer
 from privcirnet.he.planning.profile import LINKS

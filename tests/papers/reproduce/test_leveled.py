@@ -5,8 +5,8 @@ import pytest
 
 from papers.reproduce import leveled
 from privcirnet.errors import RuleError
-from privcirnet.he.encodings.shape import LinearShape
-from privcirnet.he.leveled.network import LeveledNetwork
+from privcirnet.he.layers.shape import LinearShape
+from privcirnet.he.program.exact import LeveledNetwork
 
 SMALL = (LinearShape(8, 8, 1, 2, 3, 2, 1), LinearShape.gemm(1, 32, 6), LinearShape.gemm(1, 6, 3))
 

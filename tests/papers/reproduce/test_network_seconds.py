@@ -5,10 +5,10 @@ import pytest
 
 from papers.reproduce import network_seconds
 from papers.reproduce.network_seconds import CLIENT, MESSAGES, LeveledBenchmark, seconds_by_steps
-from privcirnet.he.leveled import engine
-from privcirnet.he.leveled.network import LeveledNetwork
-from tests.he.leveled.conftest import Encrypted, encrypted_by
-from tests.he.leveled.networks import image_of
+from privcirnet.he.circuits.bfv.noninteractive import interface
+from privcirnet.he.program.exact import LeveledNetwork
+from tests.he.conftest import Encrypted, encrypted_by
+from tests.he.exact_networks import image_of
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,7 @@ def test_images_are_timed_and_checked(encrypted, monkeypatch):
 def test_each_step_counts_as_often_as_it_stands_there(encrypted, monkeypatch):
     """With a clock that passes a second at each look; all of it for each plain modulus."""
     seconds = iter(range(10**6))
-    monkeypatch.setattr(engine, "process_time", lambda: next(seconds))
+    monkeypatch.setattr(interface, "process_time", lambda: next(seconds))
     monkeypatch.setattr(network_seconds, "process_time", lambda: next(seconds))
     found = seconds_by_steps(encrypted.plan, encrypted.parameters)
     circuit, moduli, public = encrypted.plan.circuit, len(encrypted.parameters.moduli), encrypted.plan.public

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.he.leveled.ckks.toys import Pair, insecure_ckks
+from tests.he.ckks_toys import Pair, insecure_ckks
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,45 @@
+"""What is installed, what works, what is missing. `privcirnet doctor`."""
+
+import argparse
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from privcirnet.cli.console import readable_errors, show
+from privcirnet.errors import RuleError
+from privcirnet.runs import doctor
+from privcirnet.runs.doctor import Finding
+
+
+def main() -> None:
+    """Show the diagnosis part by part; end with status 2 if something that is required does not work."""
+    argparse.ArgumentParser(Path(sys.argv[0]).name, description=__doc__).parse_args()
+    with readable_errors():
+        found = [
+            *_shown("packages", doctor.packages()),
+            *_shown("machine", doctor.machine()),
+            *_shown("trials", doctor.trials()),
+        ]
+        _shown("optional", doctor.extras())
+        check(found)
+
+
+def check(found: Iterable[Finding]) -> None:
+    """Check a diagnosis.
+
+    Args:
+        found: all of it.
+
+    Raises:
+        RuleError: something that is required does not work.
+    """
+    broken = [finding for finding in found if finding.remedy]
+    if broken:
+        got = ", ".join(f"{finding.name} {finding.said}" for finding in broken)
+        raise RuleError("what privcirnet requires must work", got=got, remedy="; ".join(f.remedy for f in broken))
+
+
+def _shown(title: str, findings: Iterable[Finding]) -> list[Finding]:
+    found = list(findings)
+    show(title, {finding.name: finding.said for finding in found})
+    return found

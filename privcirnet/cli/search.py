@@ -1,0 +1,71 @@
+"""Choose a block size for every layer under a latency budget. `privcirnet search --help`."""
+
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from privcirnet import distributed
+from privcirnet.artifact import write_json
+from privcirnet.cli.console import counting, progress_bar, show, show_text
+from privcirnet.cli.settings import script
+from privcirnet.config import SearchConfig
+from privcirnet.data import load_for
+from privcirnet.runs import search
+from privcirnet.runs.profiles import PROFILE
+
+_WHEN = {"direct": "", "online": ", with the image", "prepared": ", before the image", "total": ", before and with it"}
+
+
+@script(SearchConfig)
+@distributed.joined()
+def main(config: SearchConfig) -> None:
+    """Sensitivity and latency of every layer and block size, then the integer program."""
+    started, out = time.perf_counter(), Path(config.out)
+    with counting("Decoding images") as progress, distributed.first_goes_first():
+        data = load_for(config.data, progress)
+    stored = search.search(config, data, progress_bar, show_text)
+    if distributed.rank() > 0:
+        return
+    search.write(stored, out)
+    found = stored.result
+    files = {"plan": str(out / "plan.json"), "profile": str(out / PROFILE)}
+    seconds = {"seconds": time.perf_counter() - started, "config": asdict(config)}
+    write_json(out / "summary.json", {**search.summary(found), **files, **seconds})
+    show("search: block sizes", _in_words(found, config) | {"saved": files["plan"], "look at": out / "pareto.png"})
+
+
+def _in_words(found: search.SearchResult, config: SearchConfig) -> dict[str, object]:
+    solution, measured = found.solution, found.measured
+    predicted, budget = 1e3 * solution.latency, 1e3 * found.budget
+    steady = {None: "", True: "; more would not change the plan", False: "; the plan still changed at the end"}
+    return {
+        **solution.block_sizes,
+        "predicted": f"{predicted:.1f} ms of a budget of {budget:.1f} ms{_WHEN[config.objective]}",
+        "sensitivity": f"{solution.sensitivity:.4g} ({solution.status}, gap {solution.gap:g})",
+        "uniform": ", ".join(
+            f"b = {b}: {1e3 * p.latency:.1f} ms, {p.sensitivity:.4g}" for b, p in found.uniform.items()
+        ),
+        **(_leveled(found.leveled) if found.leveled else {}),
+        "measured": f"{config.sensitivity}, {measured.samples} images{steady[measured.stable]}",
+        "sweep": f"{len(found.front)} plans in {Path(config.out) / 'plans'}",
+    }
+
+
+def _leveled(facts: dict[str, Any]) -> dict[str, str]:
+    if facts.get("scheme") == "ckks":
+        depth = f"{facts['levels']} levels, {facts['depth_squares']} squares deep, {facts['bootstrappings']}"
+        counts = f"{facts['diagonals']} diagonals, {facts['rotations']} rotations"
+        took = f"{facts['seconds_layers']:.1f} of layers and {facts['seconds_bootstrapping']:.1f} of bootstrapping"
+        return {
+            "leveled": f"CKKS, n = {facts['ring_degree']}, {depth} bootstrappings; {counts}, "
+            f"{facts['bytes_keys_server'] / 1e9:.1f} GB of keys; results right to 2^-{facts['precision_bits']:.1f}",
+            "seconds": f"{took}, of a processor; circulant weights run as dense ones, so no block size is faster",
+        }
+    words = (
+        f"plan {facts['planner']}, n = {facts['ring_degree']}, log q = {facts['log_q']}, {facts['plain_moduli']} plain "
+    )
+    words += (
+        f"moduli, results of {facts['bits']} bits; {facts['depth_products']} products and {facts['depth_squares']} "
+    )
+    return {"leveled": f"{words}squares deep"}

@@ -1,0 +1,224 @@
+"""The settings of the commands: Hydra's YAML and a user's overrides become a checked dataclass."""
+
+import difflib
+import functools
+import inspect
+import itertools
+import shutil
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import hydra
+from hydra.core.config_store import ConfigStore
+from hydra.core.global_hydra import GlobalHydra
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from privcirnet.cli import explain
+from privcirnet.cli.console import as_started, readable_errors, show_text
+from privcirnet.errors import RuleError
+from privcirnet.runs.allocator import keep_freed_memory
+
+_PACKAGE = Path(__file__).resolve().parents[1]
+CONFIGS = next(folder for folder in (_PACKAGE / "configs", _PACKAGE.parent / "configs") if folder.is_dir())
+"""The YAML files: a wheel has them in the package, a checkout beside it."""
+_HYDRA = "1.3"
+_ALONE = ("-m", "--multirun", "-cd", "--config-dir")
+"""Options that only Hydra's own runner understands: it takes several values apart, and reads another folder too."""
+_OPTIONS = {
+    *("-h", "--help", "--hydra-help", "--version", "-c", "--cfg", "--resolve", "-p", "--package", "-r", "--run"),
+    *("-sc", "--shell-completion", "-cp", "--config-path", "-cn", "--config-name", "-i", "--info"),
+    *("--experimental-rerun", *_ALONE),
+}
+"""All options that Hydra knows."""
+_TIMEOUT = {"patience": "timeout_s"}
+_RENAMED = {"bench": {"plan": "layout"}, "infer": _TIMEOUT, "serve": _TIMEOUT | {"connections": "sessions"}}
+"""Command -> settings that had another name before -> their name."""
+OmegaConf.register_new_resolver("if", lambda this, then, other: then if this else other, replace=True)
+
+
+def script(schema: type, name: str = "") -> Callable[[Callable[[Any], None]], Callable[[], None]]:
+    """Turn ``main(config)`` into a Hydra program whose config has this schema.
+
+    configs/<name>.yaml gives the defaults and the help, or <name>.yaml beside main's file with the groups of configs/.
+    A :class:`RuleError` is printed as one line and ends the program with status 2; anything else is a bug and keeps its
+    traceback. The program keeps the memory that it frees (:mod:`.pipeline.allocator`).
+
+    Hydra's own runner composes the settings twice. It runs only for what it alone does: options, such as --multirun,
+    and settings of its own. --help is ours: it says what each setting means.
+
+    Args:
+        name: of the command; empty for that of main's file.
+
+    Returns:
+        The decorator.
+    """
+
+    def decorate(main: Callable[[Any], None]) -> Callable[[], None]:
+        file = Path(inspect.getfile(inspect.unwrap(main)))
+        command = name or file.stem
+        ConfigStore.instance().store(name=f"{command}_schema", node=schema)
+        if (own := file.with_name(f"{command}.yaml")).is_file():
+            ConfigStore.instance().store(name=command, node=OmegaConf.load(own))
+        compose = functools.partial(composed, command, schema)
+
+        @functools.wraps(main)
+        def task(config: DictConfig) -> None:
+            keep_freed_memory()  # a launcher may run it in a process of its own
+            with readable_errors():
+                main(OmegaConf.to_object(config))
+
+        run = hydra.main(version_base=_HYDRA, config_path=str(CONFIGS), config_name=command)(task)
+
+        def main_program() -> None:
+            keep_freed_memory()
+            arguments = sys.argv[1:]
+            with readable_errors():
+                if not {"-h", "--help"}.isdisjoint(arguments):
+                    show_text(explained(command, schema, _overrides()))
+                    return
+                _check_options(command, arguments)
+                if not any(argument.startswith("-") or "hydra" in argument for argument in arguments):
+                    main(compose(arguments))
+                    return
+                if not any(argument.split("=")[0] in _ALONE for argument in arguments):
+                    compose(_overrides())
+                run()
+
+        return main_program
+
+    return decorate
+
+
+def _check_options(name: str, arguments: list[str]) -> None:
+    """Raise where a setting was written as an option, as other programs have them."""
+    for argument, after in itertools.zip_longest(arguments, arguments[1:], fillvalue=""):
+        option, _, value = argument.partition("=")
+        if not option.startswith("-") or option in _OPTIONS:
+            continue
+        with _opened():
+            close = _nearest(option.strip("-").replace("-", "_"), _keys(OmegaConf.to_container(hydra.compose(name))))
+        apart = after if not value and "=" not in after and not after.startswith("-") else ""
+        got = f"{argument} {apart}".rstrip()
+        remedy = f"did you mean {close}={value or apart or '...'}?" if close else "--help lists the settings"
+        raise RuleError("settings must be given as name=value", got=got, remedy=remedy)
+
+
+def composed(name: str, schema: type, overrides: list[str]) -> Any:
+    """Return the settings that a command has under overrides, as an instance of their schema.
+
+    Args:
+        overrides: "setting=value" each.
+
+    Raises:
+        RuleError: a setting does not exist or has the wrong type; with its new name, or the nearest that exists. Or
+            its value breaks a rule.
+    """
+    rule = "settings must exist and have the right type"
+    for override in overrides:
+        renamed = _RENAMED.get(name, {}).get(override.split("=")[0].lstrip("+"))
+        if renamed:
+            raise RuleError(rule, got=override, remedy=f"it is called {renamed}= now")
+    ConfigStore.instance().store(name=f"{name}_schema", node=schema)
+    with _opened():
+        try:
+            return OmegaConf.to_object(hydra.compose(name, overrides=overrides))
+        except (HydraException, OmegaConfBaseException) as error:
+            got, hint = _explained(error, overrides, _keys(OmegaConf.to_container(hydra.compose(name))))
+            remedy = "--help lists the settings and groups"
+            remedy = f"{hint}; {remedy}" if hint else remedy
+            raise RuleError(rule, got=got, remedy=remedy) from None
+
+
+def _explained(error: Exception, overrides: list[str], known: list[str]) -> tuple[str, str]:
+    """Return what was wrong with the settings, and a hint at what was meant or "", from Hydra's error."""
+    got, cause = str(error).splitlines()[0].rstrip("."), str(error.__cause__ or "").splitlines()
+    listed = str(error).partition("Available options in '")[2].partition("Config search path")[0]
+    if listed:
+        group, *options = (line.strip("\t':") for line in listed.split("\n") if line.strip("\t':"))
+        name = got.rpartition("/")[2].rstrip("'")
+        close = [f"{group}={option}" for option in difflib.get_close_matches(name, options, n=1, cutoff=0.7)]
+        close += [f"model.name={name} of timm or torchvision"] if group == "model" else []
+        return f"{group}={name}", f"did you mean {' or '.join(close)}" if close else f"use one of {', '.join(options)}"
+    if got.startswith("Error merging override ") and cause:
+        return f"{got.removeprefix('Error merging override ')}: {cause[0].rstrip('.')}", "give a value of that type"
+    first = next((o for o in overrides if str(error).split("'")[1:2] == [o.split("=")[0]]), "")
+    if any("reference_type=Dict" in line for line in cause):
+        return got, f"what is not there yet takes a plus: +{first}"
+    close = _nearest(first.split("=")[0], known)
+    return got, f"did you mean {close}=..." if close else ""
+
+
+def _nearest(setting: str, known: list[str]) -> str:
+    """Return the setting that was meant, or ""."""
+    close = difflib.get_close_matches(setting, known, n=1, cutoff=0.7)
+    close = close or [key for key in known if setting and key.rpartition(".")[2] == setting]
+    return close[0] if close else ""
+
+
+def explained(name: str, schema: type, overrides: list[str]) -> str:
+    """Return the text of a command's --help: what it does, and all settings as they are under overrides.
+
+    Args:
+        overrides: "setting=value" each.
+
+    Raises:
+        RuleError: as for :func:`composed`.
+    """
+    composed(name, schema, overrides)
+    with _opened():
+        found = hydra.compose(name, overrides=overrides, return_hydra_config=True)
+        settings: Any = OmegaConf.to_container(hydra.compose(name, overrides=overrides))
+    header = as_started(found.hydra.help.header)
+    width = min(max(shutil.get_terminal_size().columns, 60), 120)
+    groups = {group: _stems(group) for group in _groups(found)}
+    kinds = "settings name=value" + (", whole groups of them group=option" if groups else "")
+    return f"{header}\nGive {kinds}:\n\n{explain.listing(schema, settings, groups, width)}"
+
+
+def again(name: str, schema: type) -> Any:
+    """Return the settings of the command that runs, read again: files may have changed since it began.
+
+    Raises:
+        RuleError: they break a rule now.
+    """
+    return composed(name, schema, _overrides())
+
+
+def _overrides() -> list[str]:
+    """The settings in the command line, without Hydra's options."""
+    return [argument for argument in sys.argv[1:] if "=" in argument and not argument.startswith("-")]
+
+
+def offers(name: str, schema: type) -> list[str]:
+    """Return what can be set in a command line: "setting=" each, and "group=option"."""
+    ConfigStore.instance().store(name=f"{name}_schema", node=schema)
+    with _opened():
+        found = hydra.compose(name, return_hydra_config=True)
+    options = [f"{group}={stem}" for group in _groups(found) for stem in _stems(group)]
+    keys = [key for key in _keys(OmegaConf.to_container(found)) if not key.startswith("hydra.")]
+    return [*(f"{key}=" for key in keys), *options]
+
+
+def _groups(config: DictConfig) -> list[str]:
+    return [group for group in config.hydra.runtime.choices if "/" not in group]
+
+
+def _stems(group: str) -> list[str]:
+    return sorted(path.stem for path in (CONFIGS / group).glob("*.yaml"))
+
+
+def _opened() -> AbstractContextManager[object]:
+    """Let Hydra read configs/; inside of a command it does already."""
+    running = GlobalHydra.instance().is_initialized()
+    return nullcontext() if running else hydra.initialize_config_dir(str(CONFIGS), version_base=_HYDRA)
+
+
+def _keys(config: Any, prefix: str = "") -> list[str]:
+    if not isinstance(config, dict):
+        return [prefix.rstrip(".")]
+    return [key for name, value in config.items() for key in _keys(value, f"{prefix}{name}.")]

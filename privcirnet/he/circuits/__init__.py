@@ -1,0 +1,1 @@
+"""Circuits as data, whatever computes them, and the cache of encoded weights."""

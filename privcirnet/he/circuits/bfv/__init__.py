@@ -1,0 +1,1 @@
+"""Circuits in BFV: of one layer between two messages, or of a whole network."""

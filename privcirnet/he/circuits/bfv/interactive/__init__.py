@@ -1,0 +1,1 @@
+"""One linear layer between two messages: one interface, three engines."""

@@ -1,0 +1,295 @@
+"""The server's engine on compiled kernels: encrypted linear layers at the speed of the memory, on all cores.
+
+Ciphertexts are arrays of residues from the first byte to the last. So a stranger's bytes never reach a native parser,
+and SEAL is not needed at all; :mod:`schemes.bfv.client` is the client's. Products, sums, plaintexts and modulus
+switches give SEAL's words bit for bit. Rotations give SEAL's values with other noise of the same size.
+
+Order of work for a circuit: the digits of each rotated input (hoisting); all its rotations; products and sums of a
+block of outputs at a time, straight from the weights; giant steps added under all primes and divided once (double
+hoisting). See docs/mathematics.md, "Engine order of work".
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from privcirnet.he.circuits.bfv.interactive.schedule import Block, Limits, Segment, schedule, shared_out
+from privcirnet.he.circuits.layer_circuit import Circuit, Pair, Slots, check_sums, fingerprint
+from privcirnet.he.circuits.weight_cache import CachedWeights, WeightCache
+from privcirnet.he.ring.kernels import inner_products
+from privcirnet.he.ring.kernels.inner_products import Terms
+from privcirnet.he.ring.modular import Integers, Residues
+from privcirnet.he.ring.wipe import wipe
+from privcirnet.he.rlwe.kernels import blake2xb, galois, receive
+from privcirnet.he.rlwe.kernels.galois import GaloisKeys
+from privcirnet.he.rlwe.kernels.modulus import add_scaled, ring
+from privcirnet.he.rlwe.wire_bytes import SEED_BYTES, Modulus, check_keys_length, check_length
+from privcirnet.he.schemes.bfv.kernels import plaintexts, reply
+from privcirnet.he.schemes.bfv.kernels.reply import PublicKey
+from privcirnet.he.schemes.bfv.noise import flood_bits
+from privcirnet.he.schemes.bfv.parameters import Parameters, ordered_primes
+from privcirnet.he.schemes.bfv.reply_stock import ReplyStock
+from privcirnet.he.schemes.bfv.rounding import Replies
+from privcirnet.he.system.threads import count, each, ranges
+
+LIMITS = Limits(rotated=64, sums=128, products=1024)
+"""Of a layer's work in pieces: 25 MB of rotated inputs, 50 MB of sums and 200 MB of weights at n = 8192."""
+_CHUNKS = 4
+"""Chunks of words in a task: long enough for a thread to be worth waking."""
+
+
+@dataclass(frozen=True)
+class KernelKeys:
+    """The client's Galois keys and its public key."""
+
+    galois: GaloisKeys
+    public: PublicKey
+    stock: ReplyStock
+
+
+@dataclass(frozen=True)
+class Ciphertext:
+    """Residues in coefficient form, or in the kernel's NTT order.
+
+    Attributes:
+        residues: shape (2, L, n) for L data primes. With L + 1 primes the ciphertext is extended: P times the
+            ciphertext, before the division by P that ends a sum of rotations.
+        ntt: whether it is in the NTT order.
+    """
+
+    residues: Residues
+    ntt: bool
+
+
+@dataclass(frozen=True)
+class KernelWeights:
+    """A layer's encoded weights and the work that its circuit comes to.
+
+    Attributes:
+        cached: plaintexts in the NTT domain, split, as far as the cache holds them.
+    """
+
+    cached: CachedWeights
+    segments: tuple[Segment, ...]
+
+
+class KernelServer:
+    """The server's side: evaluation only.
+
+    Args:
+        parameters: n, q, t.
+        cache: for encoded weights; None: one without a limit.
+    """
+
+    def __init__(self, parameters: Parameters, cache: WeightCache | None = None) -> None:
+        n, t = parameters.ring_degree, parameters.plain_modulus
+        primes = ordered_primes(n, parameters.coefficient_bits)
+        self.parameters, self._cache = parameters, cache or WeightCache()
+        self.counts: Counter[str] = Counter()
+        self._key_modulus, self._modulus = Modulus(primes, n), Modulus(primes[:-1], n)
+        self._extended, self._ring = ring(primes, n), ring(primes[:-1], n)
+        self._plain = plaintexts.plain(t, primes[:-1], n)
+        self._form = reply.form(self._extended, self._plain, Replies.of(parameters, primes), flood_bits(parameters))
+
+    def load_keys(self, message: bytes, steps: Collection[int]) -> KernelKeys:
+        """See :meth:`ServerEngine.load_keys`."""
+        modulus, digits = self._key_modulus, len(self._modulus.primes)
+        by_element = sorted(steps, key=lambda step: pow(3, step, 2 * modulus.ring_degree))
+        public_size, size = (m.compact_size(1) + SEED_BYTES for m in (self._modulus, modulus))
+        check_keys_length(message, public_size, size * digits * len(by_element))
+        public = self._ring.values(self._seeded([message[:public_size]], self._modulus)[0])
+        parts = [message[public_size + i * size :][:size] for i in range(digits * len(by_element))]
+        shape = len(by_element), digits, 2, len(modulus.primes), modulus.ring_degree
+        keys = list(self._seeded(parts, modulus).reshape(shape))
+        key, t = PublicKey.build(self._extended, public), self.parameters.plain_modulus
+        stock = ReplyStock(modulus.ring_degree, t, lambda: reply.hiding(key, self._form))
+        return KernelKeys(GaloisKeys.build(self._extended, by_element, keys), key, stock)
+
+    def receive_all(
+        self, messages: Sequence[bytes], addends: Residues | None, kept: Sequence[Integers] | None = None
+    ) -> list[Ciphertext]:
+        """See :meth:`ServerEngine.receive_all`; the ciphertexts are in coefficient form."""
+        return [Ciphertext(own, ntt=False) for own in self._seeded(messages, self._modulus, addends, kept)]
+
+    def encode_weights(self, circuit: Circuit, slots: Slots, name: str = "", *, keep: bool = True) -> KernelWeights:
+        """See :meth:`ServerEngine.encode_weights`; weights of one use are encoded where a circuit needs them."""
+        present = each(lambda weight: not keep or bool(slots[weight].any()), range(len(slots)))
+        check_sums(circuit, present, name)
+
+        def encode(target: Residues, numbers: Integers) -> None:
+            each(lambda pair: self._encode(target[pair[0]], slots[int(pair[1])]), enumerate(numbers))
+
+        shape = len(slots), len(self._modulus.primes), self._modulus.ring_degree
+        cache = self._cache if keep else WeightCache(limit=0)
+        cached = cache.layer(shape, encode, lambda: fingerprint(slots, self.parameters))
+        return KernelWeights(cached, schedule(circuit, present, LIMITS))
+
+    def _encode(self, target: Residues, slots: Residues) -> None:
+        plaintexts.factor(target, slots, self._plain, self._ring.tables)
+        self._ring.split(target[None])
+
+    def evaluate(
+        self, circuit: Circuit, weights: KernelWeights, inputs: Sequence[Ciphertext], keys: KernelKeys
+    ) -> list[Ciphertext]:
+        """See :meth:`ServerEngine.evaluate`, and the module's docstring for the order of work."""
+        found: list[Ciphertext] = []
+        for segment in weights.segments:
+            rotated = self._rotated(circuit.rotated[segment.rotated], inputs, keys.galois)
+            for block in segment.blocks:
+                found += self._outputs(circuit, block, self._sums(block, rotated, weights.cached), keys.galois)
+        weights.cached.release()
+        return found
+
+    def multiply_all(self, ciphertexts: Sequence[Ciphertext], factors: Residues) -> list[Ciphertext]:
+        """See :meth:`ServerEngine.multiply_all`."""
+        self.counts["pmult"] += len(ciphertexts)
+
+        def product(index: int) -> Ciphertext:
+            residues, inputs = ciphertexts[index].residues, self._ring.inputs(1)
+            weight = np.empty((1, *residues.shape[1:]), dtype=np.uint64)
+            self._encode(weight[0], factors[index])
+            self._ring.place(inputs, 0, self._ring.values(residues))
+            return Ciphertext(inner_products.inner_product(inputs, 0, weight, self._ring.moduli), ntt=True)
+
+        return each(product, range(len(ciphertexts)))
+
+    def reply_all(
+        self,
+        ciphertexts: Sequence[Ciphertext],
+        addends: Residues,
+        keys: KernelKeys,
+        kept: Sequence[Integers] | None = None,
+    ) -> list[bytes]:
+        """See :meth:`ServerEngine.reply_all`; the ciphertexts are overwritten."""
+
+        def finished(index: int) -> bytes:
+            found, places, hidden = ciphertexts[index], None if kept is None else kept[index], keys.stock.hiding()
+            values = found.residues if found.ntt else self._ring.values(found.residues)
+            message = reply.reply(values, keys.public, addends[index], self._form, places, hidden)
+            wipe([hidden])
+            return message
+
+        return each(finished, range(len(ciphertexts)))
+
+    def stock(self, keys: KernelKeys) -> ReplyStock:
+        """See :meth:`ServerEngine.stock`."""
+        return keys.stock
+
+    def _seeded(
+        self,
+        messages: Sequence[bytes],
+        modulus: Modulus,
+        addends: Residues | None = None,
+        kept: Sequence[Integers] | None = None,
+    ) -> Residues:
+        """Return seeded ciphertexts or key digits, (messages, 2, L, n), plus the plaintexts of addends (messages, n).
+
+        Without kept, all coefficients are there.
+        """
+        shape = len(modulus.primes), modulus.ring_degree
+        places = kept or [np.arange(modulus.ring_degree)] * len(messages)
+        for message, place in zip(messages, places, strict=True):
+            check_length(message, modulus.coefficients_size(len(place)) + SEED_BYTES)
+        residues = np.empty((len(messages), 2, *shape), dtype=np.uint64)
+        roots = blake2xb.roots([message[-SEED_BYTES:] for message in messages], prod(shape))
+
+        def one(index: int) -> None:
+            receive.receive(residues[index], messages[index], places[index], roots[index], modulus)
+            if addends is not None:
+                plaintexts.add(residues[index][0], addends[index], self._plain)
+
+        each(one, range(len(messages)))
+        return residues
+
+    def _rotated(self, rotated: Sequence[Pair], inputs: Sequence[Ciphertext], keys: GaloisKeys) -> Residues:
+        """Return the inputs of products: all (input, step) of a segment, (chunks, rotated, 2, CHUNK)."""
+        chunks, places = self._ring.inputs(len(rotated)), defaultdict[int, list[tuple[int, int]]](list)
+        for place, (source, step) in enumerate(rotated):
+            places[source].append((place, step))
+
+        def hoisted(source: int) -> tuple[Residues, Residues] | None:
+            """What the turns of an input share, if there are any; the input itself is placed if it is needed too."""
+            residues, steps = inputs[source].residues, [step for _, step in places[source]]
+            shared = keys.hoist(residues) if any(steps) else None
+            for place, step in places[source]:
+                if not step:
+                    own, ready = (shared[0], True) if shared else (residues, inputs[source].ntt)
+                    self._ring.place(chunks, place, own.copy() if ready else self._ring.values(own))
+            return shared
+
+        def rotate(task: tuple[tuple[Residues, Residues], int, int]) -> None:
+            shared, place, step = task
+            keys.rotate(chunks, place, shared, step)
+
+        found = zip(places.values(), each(hoisted, places), strict=True)
+        tasks = [(shared, place, step) for own, shared in found if shared for place, step in own if step]
+        each(rotate, tasks)
+        self.counts["rotate"] += len(tasks)
+        return chunks
+
+    def _sums(self, block: Block, rotated: Residues, cached: CachedWeights) -> Residues:
+        """Return the inner sums of a block, (sums, 2, L, n)."""
+        shape = block.sums.stop - block.sums.start, 2, len(self._modulus.primes), self._modulus.ring_degree
+        sums = np.empty(shape, dtype=np.uint64)
+        numbers = block.terms.pairs[:, 1]
+        weights, first = cached.fetch(int(numbers.min()), int(numbers.max()) + 1)
+        terms = Terms(block.terms.pairs - np.array([0, first]), block.terms.first)
+
+        def some(part: range) -> None:
+            inner_products.multiply_accumulate(
+                sums, rotated, weights, terms, self._ring.moduli, (part.start, part.stop)
+            )
+
+        each(some, ranges(rotated.shape[0], _CHUNKS))
+        self.counts["pmult"] += len(block.terms.pairs)
+        return sums
+
+    def _outputs(self, circuit: Circuit, block: Block, sums: Residues, keys: GaloisKeys) -> list[Ciphertext]:
+        """Return a block's outputs: giant steps, their terms shared out where threads outnumber outputs, and folds."""
+        start, numbers = block.sums.start, range(block.outputs.start, block.outputs.stop)
+        most = -(-count() // len(numbers))
+        shared = {index: shared_out(circuit.outputs[index], most) for index in numbers}
+
+        def added(terms: Sequence[Pair]) -> Residues:
+            return self._added([(sums[number - start], step) for number, step in terms], keys)
+
+        parts = iter(each(added, [terms for split in shared.values() for terms in split]))
+        totals = {index: self._together([next(parts) for _ in split]) for index, split in shared.items()}
+
+        def output(index: int) -> Ciphertext:
+            found = totals[index]
+            for step in circuit.folds[index]:
+                values = galois.divided(found, self._extended)
+                found = self._added([(values, 0), (values, step)], keys)
+            return Ciphertext(found, ntt=True)
+
+        folded = any(circuit.folds[index] for index in numbers)  # else there is nothing to share out
+        done = each(output, numbers) if folded else [*map(output, numbers)]
+        steps = [step for terms in circuit.outputs[block.outputs] for _, step in terms]
+        self.counts["rotate"] += sum(map(bool, steps)) + sum(map(len, circuit.folds[block.outputs]))
+        return done
+
+    def _added(self, terms: Sequence[tuple[Residues, int]], keys: GaloisKeys) -> Residues:
+        """Return the sum of values (2, L, n), each rotated by its step; it is extended if any is rotated."""
+        if len(terms) == 1 and not terms[0][1]:
+            return terms[0][0]
+        limbs, n = len(self._key_modulus.primes), self._modulus.ring_degree
+        total = np.zeros((2, limbs, n), dtype=np.uint64)
+        for values, step in terms:
+            if step:
+                keys.add_rotated(total, values, step)
+            else:
+                add_scaled(total, values, self._extended.division)
+        return total
+
+    def _together(self, parts: Sequence[Residues]) -> Residues:
+        """Return the sum of parts, all extended; a single one as it is."""
+        total = parts[0]
+        primes = np.array(self._key_modulus.primes, dtype=np.uint64)[:, None]
+        for part in parts[1:]:
+            total = total + part
+            total -= np.where(total >= primes, primes, np.uint64(0))
+        return total

@@ -1,0 +1,1 @@
+"""A whole network between two messages: interface, engines, modulus switching, noise."""

@@ -1,0 +1,156 @@
+"""A circuit while it is put together.
+
+Values are counted as in :mod:`circuits.network_circuit`; every method that computes returns the number of a new value.
+"""
+
+from collections.abc import Iterable, Sequence
+from functools import reduce
+
+import numpy as np
+
+from privcirnet.errors import RuleError
+from privcirnet.he.circuits.network_circuit import (
+    SWAP,
+    Add,
+    AddPlain,
+    Circuit,
+    Combine,
+    Plaintext,
+    Rotate,
+    Square,
+    Step,
+)
+
+
+class Builder:
+    """A circuit while it is put together. Every method returns the number of a value."""
+
+    def __init__(self, ring_degree: int, inputs: int) -> None:
+        self.ring_degree, self.inputs = ring_degree, inputs
+        self.layer = ""
+        self._steps: list[Step] = []
+        self._layers: list[str] = []
+        self._plaintexts: list[Plaintext] = []
+        self._rotated: dict[Rotate, int] = {}
+
+    @property
+    def row(self) -> int:
+        """Columns of a row."""
+        return self.ring_degree // 2
+
+    def built(self, outputs: Sequence[int]) -> Circuit:
+        """Return the circuit."""
+        steps, plaintexts, layers = tuple(self._steps), tuple(self._plaintexts), tuple(self._layers)
+        return Circuit(self.ring_degree, self.inputs, steps, plaintexts, tuple(outputs), layers)
+
+    def rotate(self, source: int, columns: int) -> int:
+        """Return a value with both rows turned left; the same rotation is made once, one by whole rows not at all.
+
+        Args:
+            columns: any number, also negative: to the right.
+        """
+        step = Rotate(source, columns % self.row)
+        if not step.columns:
+            return source
+        if step not in self._rotated:
+            self._rotated[step] = self._add(step)
+        return self._rotated[step]
+
+    def swap(self, source: int) -> int:
+        """Return a value with its rows exchanged."""
+        return self._add(Rotate(source, SWAP))
+
+    def add(self, first: int, second: int) -> int:
+        """Return the sum of two values."""
+        return self._add(Add(first, second))
+
+    def total(self, values: Iterable[int]) -> int:
+        """Return the sum of values, of equals first: few sums are open while values are made, and many are alike.
+
+        Args:
+            values: one or more.
+        """
+        found: list[tuple[int, int]] = []
+        for value in values:
+            own = (1, value)
+            while found and found[-1][0] == own[0]:
+                count, before = found.pop()
+                own = (2 * count, self.add(before, own[1]))
+            found.append(own)
+        return reduce(lambda later, earlier: self.add(earlier, later), [value for _, value in reversed(found)])
+
+    def square(self, source: int) -> int:
+        """Return the squares of every slot."""
+        return self._add(Square(source))
+
+    def products(self, terms: Sequence[tuple[int, Plaintext]]) -> int:
+        """Return the sum of plaintext products.
+
+        Args:
+            terms: (value, plaintext), no plaintext zero.
+        """
+        return self._add(Combine(tuple((value, self._plaintext(plaintext)) for value, plaintext in terms)))
+
+    def weighted(self, terms: Sequence[tuple[int, np.ndarray]]) -> int:
+        """Return the sum of products with integers in slots; those with zeros alone are left out.
+
+        Args:
+            terms: (value, integers of shape (n,)).
+
+        Raises:
+            RuleError: all are zero.
+        """
+        kept = [(value, integers(slots)) for value, slots in terms if slots.any()]
+        if not kept:
+            got, remedy = f"none in layer {self.layer}", "train it again: an output without weights says nothing"
+            raise RuleError("every sum must have a weight that is not zero", got=got, remedy=remedy)
+        return self.products(kept)
+
+    def add_integers(self, source: int, slots: np.ndarray) -> int:
+        """Return a value plus integers in slots; zeros are not added.
+
+        Args:
+            slots: integers of any size, shape (n,).
+        """
+        return self._add(AddPlain(source, self._plaintext(integers(slots)))) if slots.any() else source
+
+    def side_by_side(self, values: Sequence[int], columns: int) -> int:
+        """Return the sum of values, each some columns further to the right than the one before, by one rotation key.
+
+        Args:
+            values: one or more.
+            columns: positive.
+        """
+        found = values[-1]
+        for value in values[-2::-1]:
+            found = self.add(value, self.rotate(found, -columns))
+        return found
+
+    def sum_over(self, source: int, stride: int, count: int) -> int:
+        """Return sums of what stands 0, 1, ... count - 1 strides to the right of each slot, cyclically in its row.
+
+        Args:
+            count: a power of two.
+        """
+        while count > 1:
+            count //= 2
+            source = self.add(source, self.rotate(source, stride * count))
+        return source
+
+    def _add(self, step: Step) -> int:
+        self._steps.append(step)
+        self._layers.append(self.layer)
+        return self.inputs + len(self._steps) - 1
+
+    def _plaintext(self, plaintext: Plaintext) -> int:
+        self._plaintexts.append(plaintext)
+        return len(self._plaintexts) - 1
+
+
+def integers(slots: np.ndarray) -> Plaintext:
+    """Return integers as a plaintext.
+
+    Args:
+        slots: integers of any size, shape (n,).
+    """
+    return lambda t: (slots % t).astype(np.uint64)

@@ -1,0 +1,143 @@
+"""Linear maps of ciphertexts by their diagonals, row by row: rotated inputs times plaintexts, and rotated sums.
+
+A plaintext whose slots have a period of n / 32 or less is a polynomial of X^16. Its transform has the same word in all
+16 places of a group (:mod:`ring.kernels.ntt`), which in the kernel's order are 64 words apart: a tile of 1024 words
+is 64 words, 16 times. So a *short* plaintext is kept as n / 16 words, a sixteenth of the memory that others take.
+"""
+
+import numpy as np
+
+from privcirnet.compiled.jit import inline, jit
+from privcirnet.he.ring.kernels import operands
+from privcirnet.he.ring.kernels.arithmetic import Word, sub_if_ge
+from privcirnet.he.ring.kernels.inner_products import AT_ONCE, Moduli, Rows, Terms, add_products
+from privcirnet.he.ring.kernels.ntt import GROUP, TILE, WIDTH, Tables
+from privcirnet.he.ring.modular import Integers, Residues
+from privcirnet.he.rlwe.kernels import hybrid
+
+_HALF = np.uint64(32)
+
+
+@jit
+def rotated_input(target: Residues, switched: Residues, own: Residues, order: Integers, half: Word, p: Word) -> None:
+    """Compute a row of a rotated extended ciphertext, split for products.
+
+    Args:
+        target: written, shape (2, n).
+        switched: the row of what its second polynomial was switched to, shape (2, n).
+        own: of its first polynomial, times P, shape (n,).
+        order: of the automorphism, shape (n,).
+        half: bits of the lower half of a split word.
+        p: prime.
+    """
+    mask = (np.uint64(1) << half) - np.uint64(1)
+    for i in range(order.size):
+        x, y = sub_if_ge(switched[0, order[i]] + own[order[i]], p), switched[1, order[i]]
+        target[0, i] = (x >> half) << _HALF | (x & mask)
+        target[1, i] = (y >> half) << _HALF | (y & mask)
+
+
+@jit
+def add_rotated(total: Residues, switched: Residues, own: Residues, order: Integers, p: Word) -> None:
+    """Add a row of a rotated extended ciphertext to a total, in place.
+
+    Args:
+        total: reduced, shape (2, n).
+        switched: the row of what its second polynomial was switched to, shape (2, n).
+        own: of its first polynomial, shape (n,).
+        order: of the automorphism, shape (n,).
+        p: prime.
+    """
+    for i in range(order.size):
+        x = sub_if_ge(switched[0, order[i]] + own[order[i]], p)
+        total[0, i] = sub_if_ge(total[0, i] + x, p)
+        total[1, i] = sub_if_ge(total[1, i] + switched[1, order[i]], p)
+
+
+@jit
+def weights(target: Residues, integers: Integers, tables: Tables, half: Word, limb: int) -> None:
+    """Compute a row of plaintexts, split for products.
+
+    Args:
+        target: written, shape (plaintexts, n), or (plaintexts, n / 16) for short ones.
+        integers: coefficients, shape (plaintexts, n).
+        tables: of the primes.
+        half: bits of the lower half of a split word.
+        limb: which of the primes.
+    """
+    row, size = np.empty((1, integers.shape[1]), dtype=np.uint64), integers.shape[1]
+    for number in range(integers.shape[0]):
+        hybrid.transformed(row, integers[number], tables, limb)
+        operands.split_words(row[0], half)
+        if target.shape[1] == size:
+            target[number] = row[0]
+        else:
+            for tile in range(size // TILE):
+                target[number, WIDTH * tile : WIDTH * (tile + 1)] = row[0, TILE * tile : TILE * tile + WIDTH]
+
+
+@jit
+def multiply_accumulate(
+    sums: Residues, inputs: Residues, weights: Residues, terms: Terms, moduli: Moduli, limb: int
+) -> None:
+    """Compute a row of every sum of inputs times weights over its pairs (input, weight).
+
+    Args:
+        sums: [:, :, limb] is written, shape (sums, 2, R, n).
+        inputs: split, shape (inputs, 2, n).
+        weights: split, shape (weights, n), or (weights, n / 16) for short ones.
+        moduli: of all primes.
+    """
+    n, step = inputs.shape[2], min(moduli.terms[limb], AT_ONCE)
+    size = TILE if weights.shape[1] == n else WIDTH
+    none = np.zeros(size, dtype=np.uint64)
+    for tile in range(n // TILE):
+        start = tile * size
+        for number in range(terms.first.size - 1):
+            last = terms.first[number + 1]
+            for i in range(2):
+                sums[number, i, limb, tile * TILE : (tile + 1) * TILE] = 0
+            for first in range(terms.first[number], last, step):
+                pairs = terms.pairs[first : min(first + step, last)]
+                w = _weights(weights, pairs, start, none)
+                for i in range(2):
+                    for place in range(tile * TILE, (tile + 1) * TILE, size):
+                        x = _inputs(inputs, pairs, i, place, none)
+                        add_products(sums[number, i, limb, place : place + size], x, w, len(pairs), moduli, limb)
+
+
+@inline
+def _weights(weights: Residues, pairs: Integers, start: int, none: Residues) -> Rows:
+    """Parts of the weights of up to 8 products, filled up with zeros."""
+    end, count = start + none.size, pairs.shape[0]
+    return (
+        weights[pairs[0, 1], start:end],
+        weights[pairs[1, 1], start:end] if count > 1 else none,
+        weights[pairs[2, 1], start:end] if count > 2 else none,
+        weights[pairs[3, 1], start:end] if count > 3 else none,
+        weights[pairs[4, 1], start:end] if count > 4 else none,
+        weights[pairs[5, 1], start:end] if count > 5 else none,
+        weights[pairs[6, 1], start:end] if count > 6 else none,
+        weights[pairs[7, 1], start:end] if count > 7 else none,
+    )
+
+
+@inline
+def _inputs(x: Residues, pairs: Integers, i: int, start: int, none: Residues) -> Rows:
+    """Parts of the inputs of up to 8 products, filled up with zeros."""
+    end, count = start + none.size, pairs.shape[0]
+    return (
+        x[pairs[0, 0], i, start:end],
+        x[pairs[1, 0], i, start:end] if count > 1 else none,
+        x[pairs[2, 0], i, start:end] if count > 2 else none,
+        x[pairs[3, 0], i, start:end] if count > 3 else none,
+        x[pairs[4, 0], i, start:end] if count > 4 else none,
+        x[pairs[5, 0], i, start:end] if count > 5 else none,
+        x[pairs[6, 0], i, start:end] if count > 6 else none,
+        x[pairs[7, 0], i, start:end] if count > 7 else none,
+    )
+
+
+def shortest(n: int) -> int:
+    """Return the period in slots up to which plaintexts are short."""
+    return n // (2 * GROUP)

@@ -1,0 +1,268 @@
+"""Whether a circuit can run, before anything is encrypted: its levels, scales, keys, ranges and errors.
+
+The error of a slot is followed as a variance, E |error|^2 in units of the message, by the usual average-case analysis
+(Costache, Curtis, Hales, Murphy, Ogilvie and Player, 2022). A polynomial error with independent coefficients of
+variance c has n c / S^2 in every slot at scale S. With errors of variance 10.5, a ternary secret (2/3) and roundings
+(1/12):
+
+* fresh: c = 10.5 + 1/12;
+* a rescaling, or a division by P: c = (1 + 2 n / 3) / 12;
+* a key switch: c = 10.5 n sum over digits of Q_d^2 / 12 / P^2, and a division's;
+* a product: |x|^2 var(y) + |y|^2 var(x) + var(x) var(y), twice that of a square, whose errors are the same. |x| and |y|
+  are bounds of the slots, or their root mean square where a circuit knows it; then the variance is an average over
+  slots. Of a plaintext it is n / 12 / S^2, its rounding;
+* a smooth function of several products (EvalMod): slope^2 var(x), and what the circuit says of the products' errors.
+
+A slot's error is over six deviations with probability exp(-36) = 2^-52: that is what the precision in bits means.
+tests/he/circuits/ckks/test_simulator.py holds it against ciphertexts.
+"""
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from privcirnet.errors import RuleError
+from privcirnet.he.circuits.ckks.estimates import Estimate, Trace
+from privcirnet.he.circuits.ckks.linear_map import LinearMap
+from privcirnet.he.schemes.ckks.context import (
+    CONJUGATION,
+    FROM_EPHEMERAL,
+    RELINEARIZATION,
+    TO_EPHEMERAL,
+    Context,
+    Names,
+    stored_name,
+)
+from privcirnet.he.schemes.ckks.parameters import CkksParameters
+
+_ERROR, _ROUNDING, _SECRET = 10.5, 1 / 12, 2 / 3
+_DRIFT = 0.5
+
+
+class Simulator:
+    """See :class:`circuits.ckks.machine.Machine`.
+
+    Args:
+        names: of the keys that the server will have (:meth:`Context.named`); None: all that it takes, which ``keys``
+            collects with the highest level that each is used at.
+    """
+
+    def __init__(self, parameters: CkksParameters, names: Names | None = None) -> None:
+        self.layer, self.parameters = "", parameters
+        self.traces: dict[str, Trace] = {}
+        self.keys: dict[int, int] = {} if names is None else Context(parameters).named(names)
+        self._collects = names is None
+
+    @property
+    def steps(self) -> set[int]:
+        """Rotations among the keys, 0 for the conjugation."""
+        return {name for name in self.keys if CONJUGATION <= name < self.parameters.slots}
+
+    def fresh(self, bound: float = 1.0, level: int | None = None) -> Estimate:
+        """Return what is known of a fresh ciphertext.
+
+        Args:
+            level: that it is made for; None: the top level.
+
+        Raises:
+            RuleError: the values do not fit the modulus.
+        """
+        parameters = self.parameters
+        level = parameters.levels if level is None else level
+        scale = parameters.scales[level]
+        return self._checked(Estimate(level, scale, bound, self._slot(_ERROR + _ROUNDING, scale)))
+
+    def add(self, first: Estimate, second: Estimate) -> Estimate:
+        """See :meth:`Machine.add`."""
+        one, other = self._aligned(first, second)
+        bound, variance = one.bound + other.bound, one.variance + other.variance
+        return self._checked(replace(one, bound=bound, variance=variance, rms=math.inf))
+
+    def subtract(self, first: Estimate, second: Estimate) -> Estimate:
+        """See :meth:`Machine.subtract`."""
+        return self.add(first, second)
+
+    def add_plain(self, value: Estimate, slots: npt.ArrayLike) -> Estimate:
+        """See :meth:`Machine.add_plain`."""
+        bound, variance = value.bound + _largest(slots), value.variance + self._slot(_ROUNDING, value.scale)
+        return self._checked(replace(value, bound=bound, variance=variance, rms=math.inf))
+
+    def multiply_plain(self, value: Estimate, slots: npt.ArrayLike) -> Estimate:
+        """See :meth:`Machine.multiply_plain`."""
+        self._spend(value)
+        largest, own = _largest(slots), self._slot(_ROUNDING, self.parameters.factors[value.level])
+        variance = largest**2 * value.variance + (value.bound**2 + value.variance) * own
+        return self._rescaled(value, self.parameters.factors[value.level], value.bound * largest, variance)
+
+    def combine(self, values: Sequence[Estimate], factors: Sequence[float]) -> Estimate:
+        """See :meth:`Machine.combine`: numbers are rounded to the scale of a factor."""
+        lowest, parameters = min(values, key=lambda value: value.level), self.parameters
+        self._spend(lowest)
+        bound = sum(abs(factor) * value.bound for value, factor in zip(values, factors, strict=True))
+        variance = sum(factor**2 * value.variance for value, factor in zip(values, factors, strict=True))
+        variance += sum((value.bound / (2 * parameters.factors[lowest.level])) ** 2 for value in values)
+        return self._rescaled(lowest, parameters.factors[lowest.level], bound, variance)
+
+    def multiply(self, first: Estimate, second: Estimate, gain: float = 1.0) -> Estimate:
+        """See :meth:`Machine.multiply`."""
+        one, other = self._aligned(first, second)
+        self._spend(one)
+        self.parameters.check_gain(one.level, gain, f" in layer {self.layer!r}")
+        self._need({RELINEARIZATION}, one.level)
+        variance = one.usual**2 * other.variance + other.usual**2 * one.variance + one.variance * other.variance
+        variance *= 2 if first is second else 1  # both errors are the same
+        variance += self._switch(one.level, one.scale * other.scale)
+        return self._rescaled(one, other.scale / gain, one.bound * other.bound * gain, variance * gain**2)
+
+    def rotate(self, value: Estimate, step: int) -> Estimate:
+        """See :meth:`Machine.rotate`."""
+        self._need({step % self.parameters.slots}, value.level)
+        added = self._switch(value.level, value.scale) + self._division(value.scale)
+        return replace(value, variance=value.variance + added)
+
+    def conjugate(self, value: Estimate) -> Estimate:
+        """See :meth:`Machine.conjugate`."""
+        self._need({CONJUGATION}, value.level)
+        added = self._switch(value.level, value.scale) + self._division(value.scale)
+        return replace(value, variance=value.variance + added)
+
+    def times_i(self, value: Estimate) -> Estimate:
+        """See :meth:`Machine.times_i`."""
+        return value
+
+    def times(self, value: Estimate, factor: int) -> Estimate:
+        """See :meth:`Machine.times`."""
+        bound, variance, rms = value.bound * abs(factor), value.variance * factor**2, value.rms * abs(factor)
+        return self._checked(replace(value, bound=bound, variance=variance, rms=rms))
+
+    def raised(self, value: Estimate, multiples: float, ratio: float) -> Estimate:
+        """See :meth:`Machine.raised`; a slot adds up n coefficients."""
+        parameters, low = self.parameters, self._lowered(value, 0)
+        scale, n, q, top = parameters.scales[-1], parameters.ring_degree, parameters.data_primes[0], parameters.levels
+        variance = low.variance
+        if parameters.ephemeral_weight:
+            self._need({TO_EPHEMERAL}, 0)
+            self._need({FROM_EPHEMERAL}, top)
+            switched = _ERROR * n * (q / parameters.special_primes[0]) ** 2 * _ROUNDING
+            variance += self._slot(switched + _ROUNDING * (1 + parameters.ephemeral_weight), low.scale)
+        bound = low.bound * ratio + n * multiples * q / scale
+        variance = variance * ratio**2
+        if parameters.ephemeral_weight:
+            variance += self._switch(top, scale) + self._division(scale)
+        return self._checked(Estimate(top, scale, bound, variance))
+
+    def bounded(self, value: Estimate, bound: float, rms: float = math.inf) -> Estimate:
+        """See :meth:`Machine.bounded`."""
+        return replace(value, bound=min(bound, value.bound), rms=min(rms, value.rms))
+
+    def smooth(self, value: Estimate, source: Estimate, slope: float, growth: float, error: float) -> Estimate:
+        """See :meth:`Machine.smooth`."""
+        product = self._switch(source.level, source.scale**2) + self._division(source.scale)
+        own = self._division(value.scale) + error**2
+        return replace(value, variance=slope**2 * source.variance + growth**2 * product + own)
+
+    def lowered(self, value: Estimate, level: int) -> Estimate:
+        """See :meth:`Machine.lowered`.
+
+        Raises:
+            RuleError: the value has fewer levels.
+        """
+        if level > value.level:
+            got, remedy = f"{value.level} to {level} in layer {self.layer!r}", "use more spare levels"
+            raise RuleError("a value is lowered, not raised", got=got, remedy=remedy)
+        return self._lowered(value, level)
+
+    def map(self, value: Estimate, linear: LinearMap) -> Estimate:
+        """See :meth:`Machine.map`: rotations stay extended, so that only the sums are divided by P."""
+        self._spend(value)
+        self._need(linear.steps, value.level)
+        sizes = np.abs(np.stack([np.asarray(diagonal) for diagonal in linear.diagonals.values()]))
+        power, factor = float((sizes**2).sum(axis=0).max()), self.parameters.factors[value.level]
+        each = value.variance + self._switch(value.level, value.scale)
+        variance = power * each + len(sizes) * (value.usual**2 + each) * self._slot(_ROUNDING, factor)
+        giants, product = len(linear.groups), value.scale * factor
+        variance += giants * self._switch(value.level, product) + (giants - 1) * self._division(product)
+        return self._rescaled(
+            value, factor, value.bound * float(sizes.sum(axis=0).max()), variance, linear.coefficients
+        )
+
+    def reply(self, value: Estimate) -> Estimate:
+        """Return what is known of a value that is sent back, at level 0; its layer is called "reply".
+
+        Raises:
+            RuleError: it does not fit the first prime.
+        """
+        self.layer = "reply"
+        return self._checked(self._lowered(value, 0))
+
+    def _aligned(self, first: Estimate, second: Estimate) -> tuple[Estimate, Estimate]:
+        level = min(first.level, second.level)
+        return self._lowered(first, level), self._lowered(second, level)
+
+    def _lowered(self, value: Estimate, level: int) -> Estimate:
+        """A product with a constant near a prime, so that its rounding is 2^-s of the value."""
+        if value.level == level:
+            return value
+        scale = self.parameters.scales[level]
+        constant = scale / value.scale * self.parameters.data_primes[level + 1]
+        lost = (value.bound / (2 * constant)) ** 2
+        return replace(value, level=level, scale=scale, variance=value.variance + lost + self._division(scale))
+
+    def _rescaled(self, value: Estimate, scale: float, bound: float, variance: float, known: float = 0.0) -> Estimate:
+        """A product with something of a scale, divided by the level's prime."""
+        left = value.scale * scale / self.parameters.data_primes[value.level]
+        return self._checked(Estimate(value.level - 1, left, bound, variance + self._division(left)), known)
+
+    def _slot(self, coefficient: float, scale: float) -> float:
+        """The variance of a slot from that of coefficients."""
+        return self.parameters.ring_degree * coefficient / scale**2
+
+    def _division(self, scale: float) -> float:
+        return self._slot(_ROUNDING * (1 + _SECRET * self.parameters.ring_degree), scale)
+
+    def _switch(self, level: int, scale: float) -> float:
+        """What a key switch adds before its division."""
+        own = self.parameters.at(level)
+        p = math.prod(own.special_primes)
+        digits = sum((math.prod(digit) / p) ** 2 for digit in own.digits(level))
+        return self._slot(_ERROR * self.parameters.ring_degree * digits * _ROUNDING, scale)
+
+    def _spend(self, value: Estimate) -> None:
+        if value.level < 1:
+            rule, remedy = "a product must find a level above 0", "use parameters with more levels"
+            raise RuleError(rule, got=f"level 0 in layer {self.layer!r}", remedy=remedy)
+
+    def _need(self, names: Collection[int], level: int) -> None:
+        kept = {name: stored_name(self.parameters, name, level) for name in names}
+        if self._collects:
+            self.keys |= {own: max(level, self.keys.get(own, 0)) for own in kept.values()}
+        if missing := sorted(name for name, own in kept.items() if self.keys.get(own, -1) < level):
+            rule, remedy = "every rotation must have a key", "make keys for all of the circuit's steps"
+            got = f"none for steps {missing} in layer {self.layer!r} at level {level}"
+            raise RuleError(rule, got=got, remedy=remedy)
+
+    def _checked(self, value: Estimate, coefficients: float = 0.0) -> Estimate:
+        """Note a value, and refuse it if its scale has drifted or the modulus does not hold it.
+
+        Coefficients are averages of slots, so that the bound of the slots is theirs too, if none is known.
+        """
+        parameters, where = self.parameters, f"in layer {self.layer!r} at level {value.level}"
+        aim = parameters.aim(value.level)
+        if abs(math.log2(value.scale) - aim) > _DRIFT:
+            rule = f"a scale must stay within {_DRIFT} bits of 2^{aim}"
+            got, remedy = f"2^{math.log2(value.scale):.2f} {where}", "use primes nearer to the scale"
+            raise RuleError(rule, got=got, remedy=remedy)
+        room = sum(map(math.log2, parameters.data_primes[: value.level + 1])) - 1 - math.log2(value.scale)
+        largest = coefficients or value.bound
+        if largest > 0 and math.log2(largest) >= room:
+            rule, remedy = "a value must fit its modulus", "use a longer first prime, or smaller weights"
+            raise RuleError(rule, got=f"{largest:.4g} for {2**room:.4g} {where}", remedy=remedy)
+        self.traces[self.layer] = Trace(self.layer, value.level, value.precision_bits, value.bound)
+        return value
+
+
+def _largest(slots: npt.ArrayLike) -> float:
+    return float(np.abs(np.asarray(slots)).max())

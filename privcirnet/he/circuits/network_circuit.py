@@ -1,0 +1,230 @@
+"""A whole network on ciphertexts as data: a straight line of rotations, sums of plaintext products, and squares.
+
+Values are numbered: the client's ciphertexts first, then the result of each step. The circuit is the same for every
+plain modulus; its plaintexts are functions of it. Engines run it (:mod:`circuits.bfv.noninteractive.interface`), the
+noise estimate walks it (:mod:`circuits.bfv.noninteractive.noise`), and its counts are read off it.
+
+Slots are two rows of n / 2 columns. A rotation turns both rows left; a swap exchanges them.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from privcirnet.he.ring.modular import Residues
+
+SWAP = 0
+"""The column step that stands for an exchange of the rows."""
+RELINEARIZE = -1
+"""What stands for the relinearisation key among the keys that a circuit needs, where rotations have columns."""
+
+
+def element_of(columns: int, ring_degree: int) -> int:
+    """Return the Galois element of a rotation; -1, as 2n - 1, exchanges the rows.
+
+    Args:
+        columns: of the rotation, or :data:`SWAP`.
+    """
+    return 2 * ring_degree - 1 if columns == SWAP else pow(3, columns, 2 * ring_degree)
+
+
+class KeyPlan(Protocol):
+    """What engines need to know of how a network is computed: the keys, and at which level answers are."""
+
+    @property
+    def rotations(self) -> frozenset[int]:
+        """Column steps that the server needs keys for."""
+        ...
+
+    @property
+    def keys(self) -> tuple[tuple[int, int], ...]:
+        """Switch keys, :meth:`Circuit.keys`, and data primes of what they switch."""
+        ...
+
+    @property
+    def level(self) -> int:
+        """Data primes of an answer."""
+        ...
+
+
+Plaintext = Callable[[int], Residues]
+"""Plain modulus t -> slots, residues of shape (n,)."""
+
+Term = tuple[int, int]
+"""(value, plaintext), by their numbers."""
+
+
+@dataclass(frozen=True)
+class Rotate:
+    """A value with both rows turned left, or exchanged.
+
+    Attributes:
+        columns: 1 to n / 2 - 1, or :data:`SWAP`.
+    """
+
+    source: int
+    columns: int
+
+
+@dataclass(frozen=True)
+class Combine:
+    """A sum of plaintext products."""
+
+    terms: tuple[Term, ...]
+
+
+@dataclass(frozen=True)
+class Add:
+    """The sum of two values."""
+
+    first: int
+    second: int
+
+
+@dataclass(frozen=True)
+class AddPlain:
+    """A value plus a plaintext."""
+
+    source: int
+    plaintext: int
+
+
+@dataclass(frozen=True)
+class Square:
+    """A value times itself, relinearised."""
+
+    source: int
+
+
+@dataclass(frozen=True)
+class Reduce:
+    """A value under a shorter modulus; engines without levels leave it as it is.
+
+    Attributes:
+        level: data primes that are left.
+    """
+
+    source: int
+    level: int
+
+
+Step = Rotate | Combine | Add | AddPlain | Square | Reduce
+
+
+def sources_of(step: Step) -> tuple[int, ...]:
+    """Return the values that a step reads."""
+    match step:
+        case Combine(terms):
+            return tuple(value for value, _ in terms)
+        case Add(first, second):
+            return first, second
+        case Rotate(source) | AddPlain(source) | Square(source) | Reduce(source):
+            return (source,)
+
+
+def reading(step: Step, sources: Sequence[int]) -> Step:
+    """Return a step that reads other values."""
+    match step:
+        case Combine(terms):
+            return Combine(tuple((value, plaintext) for value, (_, plaintext) in zip(sources, terms, strict=True)))
+        case Add():
+            return Add(*sources)
+        case _:
+            return replace(step, source=sources[0])
+
+
+@dataclass(frozen=True)
+class Circuit:
+    """A network as steps.
+
+    Attributes:
+        steps: in order; each reads earlier values.
+        plaintexts: by number.
+        layers: name of the layer that each step belongs to.
+    """
+
+    ring_degree: int
+    inputs: int
+    steps: tuple[Step, ...]
+    plaintexts: tuple[Plaintext, ...] = field(repr=False)
+    outputs: tuple[int, ...]
+    layers: tuple[str, ...] = field(repr=False)
+
+    @property
+    def rotations(self) -> frozenset[int]:
+        """Column steps of all rotations: what the server needs keys for."""
+        return frozenset(step.columns for step in self.steps if isinstance(step, Rotate))
+
+    def levels_of(self, top: int) -> list[int]:
+        """Return how many data primes each value has."""
+        found = [top] * self.inputs
+        for step in self.steps:
+            found.append(step.level if isinstance(step, Reduce) else found[sources_of(step)[0]])
+        return found
+
+    def keys(self, top: int) -> dict[int, int]:
+        """Return the switch keys that the server needs: the most data primes of what each of them switches.
+
+        Args:
+            top: data primes of a request.
+
+        Returns:
+            by columns of a rotation, :data:`SWAP` or :data:`RELINEARIZE`, ascending.
+        """
+        levels, found = self.levels_of(top), dict[int, int]()
+        for step in self.steps:
+            if isinstance(step, Rotate | Square):
+                kind = step.columns if isinstance(step, Rotate) else RELINEARIZE
+                found[kind] = max(found.get(kind, 0), levels[step.source])
+        return dict(sorted(found.items()))
+
+    def at_one_level(self, level: int) -> "Circuit":
+        """Return the circuit as an engine without levels runs it: its switches drop nothing.
+
+        Args:
+            level: data primes of every value.
+        """
+        steps = tuple(replace(step, level=level) if isinstance(step, Reduce) else step for step in self.steps)
+        return replace(self, steps=steps)
+
+    @property
+    def squares(self) -> int:
+        """Products of ciphertexts."""
+        return sum(isinstance(step, Square) for step in self.steps)
+
+    @property
+    def counts(self) -> Counter[str]:
+        """Operations by name: "rotate", "pmult", "add", "add_plain", "square", "reduce"."""
+        return sum((_counts(step) for step in self.steps), Counter[str]())
+
+    def counts_of(self, layer: str) -> Counter[str]:
+        """Return the operations of one layer by name."""
+        own = (step for step, name in zip(self.steps, self.layers, strict=True) if name == layer)
+        return sum(map(_counts, own), Counter[str]())
+
+    @property
+    def levels(self) -> tuple[int, int]:
+        """The most plaintext products and the most squares on a way from an input to an output."""
+        deep = [(0, 0)] * self.inputs
+        for step in self.steps:
+            found = [deep[source] for source in sources_of(step)]
+            products, squares = (max(column) for column in zip(*found, strict=True))
+            deep.append((products + isinstance(step, Combine), squares + isinstance(step, Square)))
+        return max(deep[output][0] for output in self.outputs), max(deep[output][1] for output in self.outputs)
+
+
+def _counts(step: Step) -> Counter[str]:
+    match step:
+        case Rotate():
+            return Counter(rotate=1)
+        case Combine(terms):
+            return Counter(pmult=len(terms), add=len(terms) - 1)
+        case Add():
+            return Counter(add=1)
+        case AddPlain():
+            return Counter(add_plain=1)
+        case Square():
+            return Counter(square=1)
+        case Reduce():
+            return Counter(reduce=1)

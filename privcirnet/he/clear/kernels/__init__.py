@@ -1,1 +1,0 @@
-"""Compiled loops over shares, for their callers in :mod:`he.clear`."""

@@ -1,1 +1,0 @@
-"""How a layer's values become slots: one module per family of encodings."""

@@ -1,1 +1,0 @@
-"""What computes on ciphertexts: one interface, three engines."""

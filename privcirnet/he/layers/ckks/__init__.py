@@ -1,0 +1,1 @@
+"""How real maps lie in slots."""

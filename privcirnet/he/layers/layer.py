@@ -1,0 +1,228 @@
+"""The interface of every encrypted linear layer, and the table of encodings.
+
+A layer is public data: what both parties know of how one convolution or GEMM is computed under encryption. Its
+dataclass fields are its description, stored with a program and sent to clients. Everything else follows from them.
+
+A new encoding is one file with a frozen dataclass that has the members of :class:`Layer`, and one line in
+:data:`ENCODINGS`. Planner, protocol, limits and the manifest ask for nothing else.
+
+Letters: C input channels, K output channels, b block size, R kernel size, n ring degree, t plain modulus.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import Field
+from typing import Any, ClassVar, Protocol
+
+from privcirnet.he.circuits.bfv.interactive.interface import Ciphertext, EncodedWeights, EvaluationKeys, ServerEngine
+from privcirnet.he.circuits.layer_circuit import Circuit
+from privcirnet.he.layers.coefficient_layer import CoefficientLayer
+from privcirnet.he.layers.shape import LinearShape
+from privcirnet.he.layers.spectral_layer import SpectralLayer
+from privcirnet.he.ring.modular import Integers, Residues
+from privcirnet.he.schemes.bfv.parameters import Parameters
+from privcirnet.he.schemes.bfv.sizes import ciphertext_bytes, reply_bits
+
+
+class Layer(Protocol):
+    """An encrypted linear layer: what both parties know of it.
+
+    An exchange: the client sends ``encode_input`` of its share, encrypted. The server adds its own share in the same
+    encoding, calls ``evaluate`` with weights from ``encode_spectrum``, adds ``encode_mask`` and sends the results. The
+    client decrypts them and calls ``decode_output``.
+    """
+
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+
+    @property
+    def shape(self) -> LinearShape:
+        """Dimensions of the convolution or GEMM."""
+        ...
+
+    @property
+    def block_size(self) -> int:
+        """The size b of the weight's circulant blocks, 1 for a dense weight."""
+        ...
+
+    @property
+    def ring_degree(self) -> int:
+        """The ring degree n that the layer is laid out for."""
+        ...
+
+    @property
+    def encoding(self) -> str:
+        """Name in :data:`ENCODINGS`."""
+        ...
+
+    @property
+    def choices(self) -> Mapping[str, str]:
+        """What tells apart layers of the same shape and encoding, in words, by name of the choice."""
+        ...
+
+    @property
+    def rotations(self) -> int:
+        """Number of HE-Rot."""
+        ...
+
+    @property
+    def pmults(self) -> int:
+        """Number of HE-Pmult, if no plaintext is zero by chance."""
+        ...
+
+    @property
+    def most_products(self) -> int:
+        """Number of plaintext products at most, found before they are listed."""
+        ...
+
+    @property
+    def ciphertexts_in(self) -> int:
+        """Number of ciphertexts that the client sends."""
+        ...
+
+    @property
+    def ciphertexts_out(self) -> int:
+        """Number of ciphertexts that the server sends back."""
+        ...
+
+    @property
+    def column_steps(self) -> set[int]:
+        """Column steps of all rotations: what the server needs Galois keys for."""
+        ...
+
+    @property
+    def transform_lengths(self) -> set[int]:
+        """Lengths of transforms mod t, which must divide t - 1; 1 is always allowed."""
+        ...
+
+    @property
+    def transformed_values(self) -> int:
+        """The most values that either party transforms at a time; 0 without transforms."""
+        ...
+
+    @property
+    def size_excess(self) -> str:
+        """What is too much about the description itself, "" if nothing (:mod:`layers.size_limits`).
+
+        It is asked for before any member that lists tiles, pieces or polynomials.
+        """
+        ...
+
+    @property
+    def spectrum_shape(self) -> tuple[int, ...]:
+        """Shape of :meth:`spectrum`."""
+        ...
+
+    @property
+    def circuit(self) -> Circuit:
+        """The rotations, products and sums that an engine performs."""
+        ...
+
+    @property
+    def kept(self) -> tuple[Integers, ...] | None:
+        """Ascending coefficients of each reply's c0 that the client needs, (ciphertexts_out); None for all of them."""
+        ...
+
+    def noise_bits(self, parameters: Parameters) -> int:
+        """Return log2 of a bound on the noise of a result, from public data.
+
+        Args:
+            parameters: of the encryption, with the layer's ring degree.
+        """
+        ...
+
+    def encode_input(self, x: Residues, t: int) -> Residues:
+        """Return a share of the input as slots: shape (ciphertexts_in, n).
+
+        Args:
+            x: residues, shape (C, H, W).
+        """
+        ...
+
+    def spectrum(self, rows: Integers, t: int) -> Residues:
+        """Return what the server stores of the weights: each distinct value of the plaintexts, once.
+
+        Of a spectral layer these are values of slots, of a coefficient layer coefficients: the weights themselves.
+
+        Args:
+            rows: integer weights, the first row of each circulant block row, shape (K/b, C/groups, R, R).
+
+        Returns:
+            residues, shape :attr:`spectrum_shape`.
+
+        Raises:
+            RuleError: weights that the noise bound does not cover.
+        """
+        ...
+
+    def encode_spectrum(self, spectrum: Residues, engine: ServerEngine, name: str = "") -> EncodedWeights:
+        """Return all plaintexts, encoded once for many inferences.
+
+        Args:
+            spectrum: see :meth:`spectrum`.
+
+        Raises:
+            RuleError: a sum has no product left, because all of its weights are zero.
+        """
+        ...
+
+    def plaintexts(self, spectrum: Residues, t: int) -> Iterator[tuple[tuple[int, ...], Residues]]:
+        """Yield each product, as (piece, target, giant, baby, source), with its plaintext; zeros are left out.
+
+        Args:
+            spectrum: see :meth:`spectrum`.
+
+        Yields:
+            (five numbers, slots of shape (n,)).
+        """
+        ...
+
+    def evaluate(
+        self, weights: EncodedWeights, inputs: Sequence[Ciphertext], engine: ServerEngine, keys: EvaluationKeys
+    ) -> Sequence[Ciphertext]:
+        """Return the results of the layer's circuit: ciphertexts_out ciphertexts.
+
+        Args:
+            weights: from :meth:`encode_spectrum`.
+            keys: Galois keys for :attr:`column_steps`.
+        """
+        ...
+
+    def encode_mask(self, wanted: Residues, uniform: Residues, t: int) -> Residues:
+        """Return slots of a mask that decodes to wanted values and is uniform in all others.
+
+        Args:
+            wanted: residues, shape (K, H', W'). If they are uniform, so is every slot.
+            uniform: uniform residues, shape (ciphertexts_out, n).
+
+        Returns:
+            slots, shape (ciphertexts_out, n).
+        """
+        ...
+
+    def decode_output(self, slots: Residues, t: int) -> Residues:
+        """Return a share of the output from a share of the slots that were sent: residues, shape (K, H', W').
+
+        Args:
+            slots: residues, shape (ciphertexts_out, n).
+        """
+        ...
+
+
+ENCODINGS: dict[str, type[Layer]] = {
+    "cheetah": CoefficientLayer,
+    "falcon": CoefficientLayer,
+    "cirencode": SpectralLayer,
+}
+"""Encodings by the name that a program's manifest has: Cheetah, Falcon 2023, CirEncode with its special cases."""
+
+
+def layer_bytes(layer: Layer, coefficient_bits: tuple[int, ...], plain_bits: int) -> tuple[int, int]:
+    """Return the bytes that a layer sends, exactly: (client to server, server to client).
+
+    Args:
+        coefficient_bits: bits of each prime of q, the special prime last.
+        plain_bits: bits of t.
+    """
+    n, bits = layer.ring_degree, reply_bits(coefficient_bits, plain_bits)
+    up, down = ciphertext_bytes(n, coefficient_bits, plain_bits)
+    parts = [down] * layer.ciphertexts_out if layer.kept is None else [bits.octets(n, len(k)) for k in layer.kept]
+    return layer.ciphertexts_in * up, sum(parts)

@@ -1,0 +1,1 @@
+"""What two parties compute on shares."""

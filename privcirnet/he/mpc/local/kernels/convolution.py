@@ -1,0 +1,221 @@
+"""What surrounds the matrix products of a linear layer: residues to limbs, windows to columns, sums to residues.
+
+A task is a rectangle of outputs. Its rows are in the order of :mod:`mpc.local.circulant`: for each piece of a circulant
+block, for each block, the channels of the piece.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from privcirnet.compiled.jit import inline, jit
+from privcirnet.he.ring.kernels.arithmetic import Word, mul_shoup_lazy, reduce_4p, sub_if_ge
+from privcirnet.he.ring.modular import Residues
+
+Floats = npt.NDArray[np.float64]
+
+OFFSET_BITS = 53
+"""Sums of limbs are at most 2^53 in absolute value."""
+
+
+class Limbs(NamedTuple):
+    """How a residue in (-t/2, t/2] is split into signed limbs: x = sum of x_l 2^(width l).
+
+    Attributes:
+        width: bits of all limbs but the last.
+    """
+
+    t: Word
+    width: int
+    number: int
+
+
+class Block(NamedTuple):
+    """How circulant blocks are split, see :mod:`mpc.local.circulant`.
+
+    Attributes:
+        size: b.
+    """
+
+    size: int
+    least: int
+
+
+@inline
+def place(blocks: int, number: int, offset: int, least: int) -> int:
+    """Return the row of a channel."""
+    start, size = 0, least
+    while offset >= start + size:
+        start += size
+        size = start
+    return start * blocks + number * size + offset - start
+
+
+@inline
+def split_into(planes: Floats, column: int, word: Word, limbs: Limbs) -> None:
+    """Write the limbs of a residue.
+
+    Args:
+        planes: written in one column, shape (L, columns).
+    """
+    rest = np.int64(word)
+    if rest > np.int64(limbs.t) >> 1:
+        rest -= np.int64(limbs.t)
+    half = np.int64(1) << (limbs.width - 1)
+    for limb in range(limbs.number - 1):
+        low = ((rest + half) & (2 * half - 1)) - half
+        planes[limb, column] = low
+        rest = (rest - low) >> limbs.width
+    planes[limbs.number - 1, column] = rest
+
+
+@jit
+def spread(planes: Floats, x: Residues, block: Block, limbs: Limbs, corner: tuple[int, int], step: int) -> None:
+    """Write the limbs of a rectangle of the input, blocks split.
+
+    Args:
+        planes: zeros, written where the input is, shape (C, L, rows, columns).
+        x: residues, shape (C, H, W).
+        corner: the row and the column of the input that come first; under 0 in the padding.
+        step: distance of rows and columns that are taken.
+    """
+    top, left = corner
+    _, _, rows, columns = planes.shape
+    first = 0 if left >= 0 else (step - 1 - left) // step
+    last = min(columns, (x.shape[2] - left + step - 1) // step)
+    held = np.empty((block.size, columns), dtype=np.uint64)
+    for number in range(x.shape[0] // block.size):
+        for i in range(rows):
+            row = top + i * step
+            if row < 0 or row >= x.shape[1]:
+                continue
+            for k in range(block.size):
+                source = x[number * block.size + k, row]
+                for j in range(first, last):
+                    held[k, j] = source[left + j * step]
+            _divide(held, block, first, last, limbs.t)
+            for k in range(block.size):
+                target = planes[place(x.shape[0] // block.size, number, k, block.least), :, i]
+                for j in range(first, last):
+                    split_into(target, j, held[k, j], limbs)
+
+
+@inline
+def _divide(held: Residues, block: Block, first: int, last: int, t: Word) -> None:
+    """Split a block mod X^m - 1 into one mod X^(m/2) - 1, in front, and one mod X^(m/2) + 1, while m is not least."""
+    half = block.size
+    while half > block.least:
+        half //= 2
+        for k in range(half):
+            for j in range(first, last):
+                x, y = held[k, j], held[half + k, j]
+                held[k, j], held[half + k, j] = sub_if_ge(x + y, t), sub_if_ge(x + (t - y), t)
+
+
+@inline
+def _join(held: Residues, block: Block, t: Word) -> None:
+    """Undo :func:`_divide`, up to factors that the values have already."""
+    half = block.least
+    while half < block.size:
+        for k in range(half):
+            for j in range(held.shape[1]):
+                x, y = held[k, j], held[half + k, j]
+                held[k, j], held[half + k, j] = sub_if_ge(x + y, t), sub_if_ge(x + (t - y), t)
+        half *= 2
+
+
+@jit
+def windows(columns: Floats, planes: Floats, kernel: int, stride: int) -> None:
+    """Write what each output sees.
+
+    Args:
+        columns: written, shape (C R R, L, rows of outputs, columns of outputs).
+        planes: from :func:`spread` at step 1, shape (C, L, rows, columns).
+        kernel: R.
+    """
+    _, limbs, height, width = columns.shape
+    for number in range(columns.shape[0]):
+        channel, r, s = number // (kernel * kernel), number // kernel % kernel, number % kernel
+        for limb in range(limbs):
+            for i in range(height):
+                source, target = planes[channel, limb, i * stride + r, s:], columns[number, limb, i]
+                if stride == 1:
+                    for j in range(width):
+                        target[j] = source[j]
+                else:
+                    for j in range(width):
+                        target[j] = source[j * stride]
+
+
+@jit
+def depthwise(sums: Floats, planes: Floats, weight: Floats, kernel: int, stride: int) -> None:
+    """Write the sums of a layer in which every channel is a group, straight from the limbs.
+
+    Args:
+        sums: written, shape (C, L, rows of outputs, columns of outputs).
+        planes: from :func:`spread` at step 1, shape (C, L, rows, columns).
+        weight: shape (C, R R).
+        kernel: R.
+    """
+    channels, limbs, height, width = sums.shape
+    for channel in range(channels):
+        for limb in range(limbs):
+            for i in range(height):
+                target = sums[channel, limb, i]
+                target[:] = 0
+                for tap in range(kernel * kernel):
+                    factor = weight[channel, tap]
+                    source = planes[channel, limb, i * stride + tap // kernel, tap % kernel :]
+                    if stride == 1:
+                        for j in range(width):
+                            target[j] += factor * source[j]
+                    else:
+                        for j in range(width):
+                            target[j] += factor * source[j * stride]
+
+
+@jit
+def collect(result: Residues, sums: Floats, bias: Residues, block: Block, powers: Residues, t: Word) -> None:
+    """Write a rectangle of outputs from sums of limbs, blocks joined.
+
+    Args:
+        result: written, shape (K, rows, columns).
+        sums: integers of up to 2^53, shape (K, L, rows * columns).
+        bias: added, of the result's shape, or empty.
+        powers: for each piece that a block has, from the smallest, what limbs are multiplied by and its quotient, and
+            last what takes away 2^53 of each of them, shape (pieces, L + 1, 2).
+    """
+    maps, height, width = result.shape
+    blocks, offset = maps // block.size, np.int64(1) << OFFSET_BITS
+    held = np.empty((block.size, height * width), dtype=np.uint64)
+    for number in range(blocks):
+        for k in range(block.size):
+            piece, end = 0, block.least
+            while k >= end:
+                piece, end = piece + 1, 2 * end
+            row, target, factors = sums[place(blocks, number, k, block.least)], held[k], powers[piece]
+            constant = factors[-1, 0]
+            for j in range(target.size):
+                target[j] = constant
+            for limb in range(row.shape[0]):
+                power, quotient, limbs = factors[limb, 0], factors[limb, 1], row[limb]
+                for j in range(target.size):
+                    word = np.uint64(np.int64(limbs[j]) + offset)
+                    target[j] = sub_if_ge(target[j] + reduce_4p(mul_shoup_lazy(word, power, quotient, t), t), t)
+        _join(held, block, t)
+        for k in range(block.size):
+            _add(result[number * block.size + k], held[k], bias, number * block.size + k, t)
+
+
+@inline
+def _add(result: Residues, values: Residues, bias: Residues, channel: int, t: Word) -> None:
+    """Write values (rows * columns), plus the bias of a channel if there is one."""
+    height, width = result.shape
+    for i in range(height):
+        if bias.size:
+            for j in range(width):
+                result[i, j] = sub_if_ge(values[i * width + j] + bias[channel, i, j], t)
+        else:
+            for j in range(width):
+                result[i, j] = values[i * width + j]

@@ -1,0 +1,170 @@
+"""A linear layer mod t as products of float64 matrices that never round.
+
+Residues are split into limbs (:mod:`mpc.local.float_digits`), two for weights of 8 bits; circulant blocks into pieces
+(:mod:`mpc.local.circulant`). A task makes a rectangle of outputs, from residues to residues, so that what lies between
+stays in a core's cache. Tasks are shared out among threads; a matrix product runs on one.
+"""
+
+from dataclasses import dataclass, replace
+from itertools import pairwise, product
+
+import numpy as np
+import numpy.typing as npt
+
+from privcirnet.he.layers.integer import Values
+from privcirnet.he.layers.shape import LinearShape
+from privcirnet.he.mpc.local.circulant import matrices
+from privcirnet.he.mpc.local.float_digits import EXACT_BITS, Split, split
+from privcirnet.he.mpc.local.kernels import convolution
+from privcirnet.he.mpc.local.kernels.convolution import Block, Limbs
+from privcirnet.he.ring.modular import Residues
+from privcirnet.he.system import threads
+
+Floats = npt.NDArray[np.float64]
+
+_VALUES_AT_ONCE = 1 << 17
+"""Columns or results of a task at most, times positions and limbs: a megabyte, which a core's second cache holds."""
+_LEAST_POSITIONS = 64
+_NO_BIAS: Residues = np.empty((0, 0, 0), dtype=np.uint64)
+
+
+@dataclass(frozen=True)
+class _Task:
+    """Rows and columns of outputs, and the block rows of each group that they are made for."""
+
+    rows: range
+    columns: range
+    blocks: range
+
+
+class MatrixProducts:
+    """A layer's weights as float64 matrices, and how it is computed with them.
+
+    Args:
+        rows: the first row of each circulant block row, shape (K/b, C/groups, R, R).
+        t: prime modulus under 2^61.
+
+    Raises:
+        RuleError: weights so large that no sum of products is exact.
+    """
+
+    def __init__(self, shape: LinearShape, block_size: int, rows: Values, t: int) -> None:
+        least = block_size // (block_size & -block_size)
+        pieces = matrices(rows, block_size, least, shape.groups)
+        self._split = split(t, max(int(np.abs(piece).sum(axis=2).max()) for piece in pieces))
+        self._shape, self._block = _flat(shape.padded(block_size)), Block(block_size, least)
+        self._result_shape, self._weights = shape.output_shape, [piece.astype(np.float64) for piece in pieces]
+        self._limbs = Limbs(np.uint64(t), self._split.width, self._split.count)
+        self._powers = _powers(self._split, len(pieces))
+        self.bytes = sum(weight.nbytes for weight in self._weights)
+        self._depthwise = shape.kind == "depthwise" and shape.kernel > 1
+
+    def __call__(self, share: Residues, bias: Residues | None = None) -> Residues:
+        """Return the layer's result, see :meth:`ClearLinear.apply`.
+
+        Args:
+            share: residues, shape (C, H, W).
+            bias: residues of the result's shape.
+        """
+        x = _with_channels(share, self._shape.input_shape)
+        result = np.empty(self._shape.output_shape, dtype=np.uint64)
+        constants = _NO_BIAS if bias is None else _with_channels(bias, result.shape)
+        with threads.one_thread():
+            threads.each(lambda task: self._rectangle(result, x, constants, task), self._tasks())
+        return result[: self._result_shape[0]].reshape(self._result_shape)
+
+    def _tasks(self) -> list[_Task]:
+        """Rectangles of outputs; where they are too few for all threads, for a part of the maps each."""
+        shape, (_, height, width) = self._shape, self._shape.output_shape
+        seen = shape.in_channels * (1 if self._depthwise else shape.kernel**2)
+        depth = self._split.count * max(seen, shape.out_channels)
+        positions = max(_LEAST_POSITIONS, _VALUES_AT_ONCE // depth)
+        columns = _ranges(width, positions)
+        rows = _ranges(height, max(1, positions // len(columns[0])))
+        blocks = shape.out_channels // shape.groups // self._block.size
+        parts = -(-threads.count() // (len(rows) * len(columns))) if shape.groups == 1 else 1
+        return [_Task(*each) for each in product(rows, columns, _ranges(blocks, -(-blocks // parts)))]
+
+    def _rectangle(self, result: Residues, x: Residues, bias: Residues, task: _Task) -> None:
+        """Write one rectangle of the result (K, H', W')."""
+        sums = self._sums(self._planes(x, task), task)
+        first = task.blocks.start * self._block.size
+        where = slice(first, first + len(sums)), _slice(task.rows), _slice(task.columns)
+        constants = bias[where] if bias.size else bias
+        convolution.collect(result[where], sums, constants, self._block, self._powers, self._limbs.t)
+
+    def _planes(self, x: Residues, task: _Task) -> Floats:
+        """The limbs of all inputs that the outputs of a rectangle see, (C, L, rows, columns)."""
+        kernel, stride, padding = self._shape.kernel, self._shape.stride, self._shape.padding
+        step = stride if kernel == 1 else 1
+        corner = task.rows.start * stride - padding, task.columns.start * stride - padding
+        sizes = [(len(part) - 1) * stride // step + kernel for part in (task.rows, task.columns)]
+        planes = np.zeros((len(x), self._split.count, *sizes))
+        convolution.spread(planes, x, self._block, self._limbs, corner, step)
+        return planes
+
+    def _sums(self, planes: Floats, task: _Task) -> Floats:
+        """The sums of limbs' products, rows in the order of pieces, (maps of the task, L, rows columns)."""
+        shape, size = self._shape, self._block.size
+        maps, limbs = shape.groups * len(task.blocks) * size, self._split.count
+        sums = np.empty((maps, limbs, len(task.rows), len(task.columns)))
+        if self._depthwise:
+            convolution.depthwise(sums, planes, self._weights[0][:, 0], shape.kernel, shape.stride)
+            return sums.reshape(maps, limbs, -1)
+        columns, flat = self._columns(planes, task).reshape(-1, limbs * sums[0, 0].size), sums.reshape(maps, -1)
+        row = column = 0
+        for weight in self._weights:
+            piece = weight.shape[1] * size * shape.groups // shape.out_channels
+            part = weight[:, task.blocks.start * piece : task.blocks.stop * piece]
+            rows, terms = part.shape[0] * part.shape[1], part.shape[0] * part.shape[2]
+            seen = columns[column : column + terms].reshape(len(part), -1, columns.shape[1])
+            np.matmul(part, seen, out=flat[row : row + rows].reshape(*part.shape[:2], -1))
+            row, column = row + rows, column + terms
+        return sums.reshape(maps, limbs, -1)
+
+    def _columns(self, planes: Floats, task: _Task) -> Floats:
+        """What each output of a rectangle sees, (C R R, L, rows, columns)."""
+        kernel = self._shape.kernel
+        if kernel == 1:
+            return planes
+        shape = len(planes) * kernel**2, self._split.count, len(task.rows), len(task.columns)
+        columns = np.empty(shape)
+        convolution.windows(columns, planes, kernel, self._shape.stride)
+        return columns
+
+
+def _with_channels(values: Residues, shape: tuple[int, int, int]) -> Residues:
+    """Maps in another shape of their places, with zero channels for those of whole blocks that they lack."""
+    maps = np.ascontiguousarray(values).reshape(len(values), *shape[1:])
+    missing = shape[0] - len(maps)
+    return np.concatenate([maps, np.zeros((missing, *shape[1:]), dtype=np.uint64)]) if missing else maps
+
+
+def _flat(shape: LinearShape) -> LinearShape:
+    """The same layer with all positions in one row, where it computes each position by itself."""
+    if shape.kernel == shape.stride == 1:
+        return replace(shape, height=1, width=shape.height * shape.width)
+    return shape
+
+
+def _ranges(count: int, most: int) -> list[range]:
+    """The numbers under a count in the fewest ranges of like size."""
+    parts = -(-count // most)
+    edges = [count * part // parts for part in range(parts + 1)]
+    return [range(*edge) for edge in pairwise(edges)]
+
+
+def _slice(part: range) -> slice:
+    return slice(part.start, part.stop)
+
+
+def _powers(limbs: Split, pieces: int) -> Residues:
+    """Of :func:`mpc.local.kernels.convolution.collect`: a piece of level i is halved i times when blocks are joined."""
+    t = limbs.t
+    found: list[list[tuple[int, int]]] = []
+    for piece in range(pieces):
+        scale = pow(pow(2, -1, t), min(pieces - piece, pieces - 1), t)
+        factors = [scale * limbs.power(limb) % t for limb in range(limbs.count)]
+        constant = -(sum(factors) << EXACT_BITS) % t
+        found.append([*((factor, (factor << 64) // t) for factor in factors), (constant, 0)])
+    return np.array(found, dtype=np.uint64)

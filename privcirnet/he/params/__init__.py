@@ -1,1 +1,0 @@
-"""Checked parameters (n, q, t): how they are chosen, how secure they are, what noise and which bytes they allow."""

@@ -1,0 +1,1 @@
+"""Where a real network is refreshed, its circuit and what it costs."""

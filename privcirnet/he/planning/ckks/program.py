@@ -1,0 +1,124 @@
+"""A network with the bootstrapping that it is run with, and the rehearsal that tells what it takes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from privcirnet.errors import RuleError
+from privcirnet.he.circuits.ckks.bootstrapping import Bootstrapping
+from privcirnet.he.circuits.ckks.counting import Counting
+from privcirnet.he.circuits.ckks.estimates import Estimate
+from privcirnet.he.layers.integer import Values
+from privcirnet.he.planning.ckks.network_circuit import NetworkCircuit
+from privcirnet.he.program.real import IMAGE, Network
+from privcirnet.he.schemes.ckks.context import Context
+from privcirnet.he.schemes.ckks.embedding import Reals
+
+
+@dataclass(frozen=True, eq=False)
+class Rehearsed:
+    """A circuit that the simulator has run: it can run, and this is what it takes.
+
+    Attributes:
+        reply: what is known of the logits that are sent back, divided by ``network.answer``.
+    """
+
+    circuit: NetworkCircuit
+    counting: Counting
+    reply: Estimate
+
+    @property
+    def bootstrappings(self) -> int:
+        """How many there are for an image."""
+        return self.counting.total["raised"]
+
+    @cached_property
+    def key_bytes(self) -> int:
+        """Memory of the keys that the server keeps."""
+        return Context(self.circuit.refresh.parameters).key_bytes(self.counting.keys)
+
+    def check(self, keys_gb: float, memory: int, needed: int) -> None:
+        """Raise unless keys fit their budget, and all of it the memory.
+
+        Args:
+            memory: that this process may take, bytes.
+            needed: that client and server take (:func:`planning.ckks.costs.memory_bytes`), bytes.
+
+        Raises:
+            RuleError: they do not.
+        """
+        Context(self.circuit.refresh.parameters).check_keys_gb(self.counting.keys, keys_gb)
+        if needed > memory:
+            rule = "keys, encoded weights and what computes on them must fit the memory"
+            got = f"{needed / 1e9:.1f} GB for {memory / 1e9:.1f} GB"
+            raise RuleError(rule, got=got, remedy="give a smaller weights_gb, or use a machine with more memory")
+
+
+@dataclass(frozen=True, eq=False)
+class CkksProgram:
+    """A trained network that a server runs on encrypted images without asking its client.
+
+    Attributes:
+        log_step: real pixel = integer x 2^log_step.
+    """
+
+    network: Network
+    refresh: Bootstrapping
+    log_step: int
+
+    @cached_property
+    def description(self) -> dict[str, Any]:
+        """What is public of it, as plain data: parameters, layout of the image, levels; no weight."""
+        network, refresh = self.network, self.refresh
+        parameters, schedule = refresh.parameters, NetworkCircuit(network, refresh, 0).schedule
+        names = ("ring_degree", "levels", "scale_bits", "first_bits", "digit_primes", "upper_levels", "upper_bits")
+        more = ("ephemeral_weight", "low_levels", "low_digit_primes")
+        return {
+            "parameters": {name: getattr(parameters, name) for name in (*names, *more)},
+            "bootstrapping": {name: getattr(refresh, name) for name in BOOTSTRAPPING},
+            "image": [network.channels, network.size, network.size],
+            "classes": len(network.bias),
+            "log_step": self.log_step,
+            "bound": network.bound,
+            "answer": network.answer,
+            "level": schedule.image,
+            "refreshed": {network.nodes[place].name: level for place, level in schedule.refreshed.items()},
+        }
+
+    def real(self, images: Values | Sequence[Values]) -> Reals:
+        """Return images as the network takes them.
+
+        Args:
+            images: integers as the data set has them, (N, C, H, W).
+
+        Raises:
+            RuleError: there is none, or they are of another shape.
+        """
+        wanted = self.network.channels, self.network.size, self.network.size
+        if not len(images) or np.shape(images)[1:] != wanted:
+            rule, remedy = f"images must have the program's shape {wanted}", "use the data set of the program"
+            raise RuleError(rule, got=np.shape(images), remedy=remedy)
+        return np.asarray(images, dtype=np.float64) * 2.0**self.log_step
+
+    def rehearsed(self, weights_gb: float) -> Rehearsed:
+        """Return the circuit and what it takes: the simulator runs it, so that what cannot run is said at once.
+
+        Args:
+            weights_gb: of memory for encoded weights, which are kept.
+
+        Raises:
+            RuleError: a level is missing, a scale drifts, or a value is too large; with layer and level.
+        """
+        circuit = NetworkCircuit(self.network, self.refresh, weights_gb)
+        counting = Counting(self.refresh.parameters)
+        counting.layer = "image"
+        image = counting.fresh(level=circuit.schedule.image)
+        logits = circuit(counting, [image] * circuit.layouts[IMAGE].parts)
+        return Rehearsed(circuit, counting, counting.reply(logits))
+
+
+BOOTSTRAPPING = ("to_coefficients", "to_slots", "failure_bits", "degree")
+"""Numbers of a bootstrapping besides its parameters."""

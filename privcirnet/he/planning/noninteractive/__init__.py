@@ -1,0 +1,1 @@
+"""Plans and parameters of whole networks in BFV. See docs/leveled.md."""

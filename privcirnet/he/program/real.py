@@ -1,0 +1,243 @@
+"""A network of convolutions, residuals and squares, in real numbers: what CKKS circuits are made from.
+
+Node i is a sum of terms, u_i, each a convolution of an earlier node's square or that square as it is; x_i = u_i^2. The
+logits are a fully connected layer of the means of the last node's maps. Batch norms and AESPA are folded into the
+weights before (:func:`passes.lower.ckks.lower_ckks`).
+
+Scales: a bootstrapping takes values in [-1, 1]. :meth:`Network.normalized` divides every u_i by a bound B_i of what was
+seen, for nothing: weights from node j to node i become B_j^2 / B_i times as large, and so do squares that are added.
+"""
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from privcirnet.errors import RuleError
+from privcirnet.he.schemes.ckks.embedding import Reals
+
+IMAGE = -1
+"""The source of a term that reads the image, whose values are not squared."""
+_WHOLE = "lower a whole network with lower_ckks"
+
+
+@dataclass(frozen=True, eq=False)
+class Layer:
+    """A convolution with padding (f - 1) / 2.
+
+    Attributes:
+        weights: shape (K, C, f, f), f = 1 or 3.
+        bias: shape (K,).
+        stride: 1 or 2.
+
+    Raises:
+        RuleError: another kernel or stride.
+    """
+
+    name: str
+    weights: Reals
+    bias: Reals
+    stride: int = 1
+
+    def __post_init__(self) -> None:
+        got = f"{self.weights.shape[2]} x {self.weights.shape[3]}, stride {self.stride} in layer {self.name!r}"
+        if self.weights.shape[2:] not in {(1, 1), (3, 3)} or self.stride not in {1, 2}:
+            rule, remedy = "a convolution must have a kernel of 1 x 1 or 3 x 3 and a stride of 1 or 2", "change it"
+            raise RuleError(rule, got=got, remedy=remedy)
+
+    def __call__(self, maps: Reals) -> Reals:
+        """Return the convolution of maps: shape (N, K, H / stride, H / stride).
+
+        Args:
+            maps: shape (N, C, H, H).
+        """
+        f, step, size = self.weights.shape[2], self.stride, maps.shape[2]
+        padded = np.pad(maps, ((0, 0), (0, 0), (f // 2, f // 2), (f // 2, f // 2)))
+        parts = (
+            np.einsum("kc,nchw->nkhw", self.weights[:, :, u, v], padded[:, :, u : u + size : step, v : v + size : step])
+            for u, v in np.ndindex(f, f)
+        )
+        return sum(parts, self.bias[:, None, None])
+
+
+@dataclass(frozen=True, eq=False)
+class Term:
+    """A part of a sum.
+
+    Attributes:
+        source: node whose square is read, or :data:`IMAGE`.
+        layer: the convolution; None: the square itself, times a factor.
+        factor: of a square that is added as it is.
+    """
+
+    source: int
+    layer: Layer | None = None
+    factor: float = 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class Node:
+    """A sum of terms, which is squared.
+
+    Attributes:
+        terms: one at least.
+        rms: root mean square of the sum, as far as examples tell.
+    """
+
+    name: str
+    terms: tuple[Term, ...]
+    rms: float = math.inf
+
+
+@dataclass(frozen=True, eq=False)
+class Network:
+    """See the module.
+
+    Attributes:
+        size: of an image, H = W.
+        nodes: in the order in which they are computed.
+        weights: of the classifier, shape (classes, C).
+        bias: of the classifier, shape (classes,).
+        bound: of the image's absolute values, which are divided by it before they are encrypted.
+        pooled: bound of the means of the last squares.
+        answer: bound of the logits, which are multiplied by it after they are decrypted.
+    """
+
+    channels: int
+    size: int
+    nodes: tuple[Node, ...]
+    weights: Reals
+    bias: Reals
+    head: str = "classifier"
+    bound: float = 1.0
+    pooled: float = 1.0
+    answer: float = 1.0
+
+    def sums(self, images: Reals) -> list[Reals]:
+        """Return every u_i, shape (N, C, H, H) each.
+
+        Args:
+            images: shape (N, channels, size, size), real values.
+        """
+        squares, found = {IMAGE: images / self.bound}, list[Reals]()
+        for number, node in enumerate(self.nodes):
+            terms = (t.layer(squares[t.source]) if t.layer else t.factor * squares[t.source] for t in node.terms)
+            found.append(sum(terms, np.zeros(())))
+            squares[number] = found[-1] ** 2
+        return found
+
+    def __call__(self, images: Reals) -> Reals:
+        """Return the logits, shape (N, classes).
+
+        Args:
+            images: shape (N, channels, size, size), real values.
+        """
+        return self.answer * (self._means(self.sums(images)) @ self.weights.T + self.bias)
+
+    def within(self, images: Reals) -> bool:
+        """Return whether every sum and the logits keep their bounds.
+
+        Args:
+            images: shape (N, channels, size, size), real values.
+        """
+        values = [images / self.bound, *self.sums(images), self(images) / self.answer]
+        return all(bool((np.abs(each) <= 1).all()) for each in values)
+
+    def shapes(self) -> list[tuple[int, int]]:
+        """Return (channels, width of the map) of every node."""
+        found: list[tuple[int, int]] = []
+        for node in self.nodes:
+            term = node.terms[0]
+            channels, size = (self.channels, self.size) if term.source == IMAGE else found[term.source]
+            layer = term.layer
+            found.append((len(layer.weights), size // layer.stride) if layer else (channels, size))
+        return found
+
+    def check(self) -> None:
+        """Raise unless sums are of maps that there are, with the same shape, and every number is finite.
+
+        Raises:
+            RuleError: they are not; with the name of the sum.
+        """
+        if not self.nodes:
+            raise RuleError("a network must have a sum that is squared", got="none", remedy=_WHOLE)
+        shapes = {IMAGE: (self.channels, self.size)}
+        for number, node in enumerate(self.nodes):
+            known = all(IMAGE <= term.source < number for term in node.terms)
+            found = {_shape(term, shapes[term.source]) if known else None for term in node.terms}
+            if len(found) != 1 or None in found or not any(term.layer for term in node.terms):
+                rule = "a sum must have a convolution, and terms of one shape that earlier sums give"
+                raise RuleError(rule, got=f"{node.name!r}", remedy=_WHOLE)
+            shapes[number] = found.pop() or (0, 0)
+        channels, classes = shapes[len(self.nodes) - 1][0], len(self.bias)
+        if self.weights.shape != (classes, channels):
+            got = f"{self.weights.shape} for {channels} channels and {classes} classes"
+            raise RuleError("the classifier must take a mean of each channel", got=got, remedy=_WHOLE)
+        layers = [term.layer for node in self.nodes for term in node.terms if term.layer]
+        numbers = [self.bound, self.pooled, self.answer, *(t.factor for node in self.nodes for t in node.terms)]
+        arrays = [self.weights, self.bias, np.array(numbers), *(a for o in layers for a in (o.weights, o.bias))]
+        if not all(np.isfinite(each).all() for each in arrays) or min(numbers[:3]) <= 0:
+            rule = "weights must be finite, and bounds positive"
+            raise RuleError(rule, got="others", remedy="train the network again: its loss may have become NaN")
+
+    def strided(self, source: int) -> bool:
+        """Return whether what reads a node has a stride of 2.
+
+        Args:
+            source: the node, or :data:`IMAGE`.
+
+        Raises:
+            RuleError: some of it has, and some has not.
+        """
+        terms = [t for node in self.nodes for t in node.terms if t.source == source]
+        strides = {t.layer.stride if t.layer else 1 for t in terms}
+        if len(strides) > 1:
+            name = self.nodes[source].name if source != IMAGE else "the image"
+            rule, remedy = "all layers that read a sum must have the same stride", "give the shortcut a convolution"
+            raise RuleError(rule, got=f"{sorted(strides)} after {name!r}", remedy=remedy)
+        return strides == {2}
+
+    def normalized(self, images: Reals, margin: float = 2.0) -> "Network":
+        """Return the same network with images and sums in [-1, 1], as far as examples tell.
+
+        Args:
+            images: examples, shape (N, channels, size, size).
+            margin: how many times as large values may be as those that were seen.
+        """
+        sums, logits = self.sums(images), self(images)
+        bounds = [margin * float(np.abs(u).max()) for u in sums]
+        bound = margin * float(np.abs(images).max())
+        powers = {IMAGE: bound / self.bound} | {i: b**2 for i, b in enumerate(bounds)}
+        nodes = [
+            Node(
+                node.name,
+                tuple(_scaled(term, powers[term.source], own) for term in node.terms),
+                float(np.sqrt((u**2).mean())) / own,
+            )
+            for node, own, u in zip(self.nodes, bounds, sums, strict=True)
+        ]
+        last, answer = powers[len(nodes) - 1], margin * float(np.abs(logits).max())
+        weights, bias = self.weights * (last * self.answer / answer), self.bias * (self.answer / answer)
+        pooled = margin * float(self._means(sums).max()) / last
+        return replace(self, nodes=tuple(nodes), weights=weights, bias=bias, bound=bound, pooled=pooled, answer=answer)
+
+    @staticmethod
+    def _means(sums: list[Reals]) -> Reals:
+        return (sums[-1] ** 2).mean(axis=(2, 3))
+
+
+def _shape(term: Term, source: tuple[int, int]) -> tuple[int, int] | None:
+    """The channels and the width of a term; None if its layer is for something else."""
+    layer, (channels, size) = term.layer, source
+    if not layer:
+        return None if term.source == IMAGE else source
+    fits = layer.weights.shape[1] == channels and layer.bias.shape == layer.weights.shape[:1]
+    return (len(layer.weights), size // layer.stride) if fits and size % layer.stride == 0 else None
+
+
+def _scaled(term: Term, source: float, own: float) -> Term:
+    """A term whose input is divided by one number, and its result by another."""
+    if not term.layer:
+        return replace(term, factor=term.factor * source / own)
+    layer = term.layer
+    return replace(term, layer=replace(layer, weights=layer.weights * source / own, bias=layer.bias / own))

@@ -1,0 +1,1 @@
+"""Frames, the greeting, and the meter of what was sent."""

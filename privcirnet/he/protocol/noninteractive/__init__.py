@@ -1,0 +1,1 @@
+"""One message each way: session, description, program. See docs/leveled.md."""

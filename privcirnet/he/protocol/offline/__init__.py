@@ -1,0 +1,1 @@
+"""Correlated randomness: made ahead, kept, used once; sizes of messages."""

@@ -1,0 +1,206 @@
+"""Material: what one party keeps of the work that was done ahead for one image, and its bytes.
+
+Format, little-endian: magic "PCM2", a byte that says whose it is and three zeros, 16 bytes of serial number, the digest
+of the program (32 bytes) and the owner (32 bytes); then all values that the party keeps, in the order of the program, 8
+bytes each: the user waits while they are read, and words need no reading. The program alone says how many there are.
+Whether bytes are those that were written is for the store to say (:mod:`protocol.offline.store_files`).
+"""
+
+import hashlib
+import json
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from privcirnet.errors import RuleError
+from privcirnet.he.program import manifest
+from privcirnet.he.program.program import Program
+from privcirnet.he.protocol.framing import wire
+from privcirnet.he.protocol.offline.store_files import DIGEST_BYTES, SERIAL_BYTES, Unusable
+from privcirnet.he.protocol.rounds.exchanges import exchanges_of
+from privcirnet.he.protocol.rounds.online_phase import SHARE, Kept
+from privcirnet.he.ring.modular import Residues
+from privcirnet.he.ring.wipe import wipe
+from privcirnet.he.system import threads
+
+_MAGIC, _SIDES = b"PCM2", {"client": b"c\0\0\0", "server": b"s\0\0\0"}
+_COUNT = struct.Struct("<H")
+_HEADER_BYTES = len(_MAGIC) + 4 + SERIAL_BYTES + 2 * DIGEST_BYTES
+"""A multiple of 8: what follows are words."""
+_WORD = np.dtype("<u8")
+_AT_ONCE = 1 << 18
+"""Values that a thread checks at a time."""
+
+
+@dataclass
+class Material:
+    """One party's, for one image.
+
+    Attributes:
+        serial: its number, the same on both sides.
+        kept: by node, see :mod:`protocol.rounds.online_phase`. Of the client's input node, its share of the image.
+    """
+
+    serial: bytes
+    kept: Mapping[str, Kept]
+    _spent: set[str] = field(default_factory=set[str], repr=False)
+
+    def spend(self, node: str, but: str = "") -> None:
+        """Overwrite a node's with zeros while a cache still has it: it was used."""
+        wipe(values for name, values in self.kept[node].items() if name != but)
+        self._spent.add(node)
+
+    def wipe(self, but: str = "") -> None:
+        """Overwrite with zeros what was not spent."""
+        for node in self.kept.keys() - self._spent:
+            self.spend(node, but)
+
+
+@dataclass(frozen=True)
+class Form:
+    """What material of one party looks like, and what it belongs to.
+
+    Attributes:
+        side: "client" or "server".
+        program: the party's; the server's has weights, which its digest covers.
+        owner: 32 bytes that stand for the client that the material is shared with.
+    """
+
+    side: str
+    program: Program
+    owner: bytes = field(repr=False)
+
+    @cached_property
+    def sizes(self) -> dict[str, Mapping[str, int]]:
+        """How many values are kept, by node and name."""
+        online = {name: exchange.online for name, exchange in exchanges_of(self.program).items()}
+        if self.side == "server":
+            return {name: part.server for name, part in online.items()}
+        source = self.program.nodes[0]
+        return {source.name: {SHARE: int(np.prod(source.shape))}, **{n: part.client for n, part in online.items()}}
+
+    @property
+    def values(self) -> int:
+        """How many values are kept."""
+        return sum(sum(names.values()) for names in self.sizes.values())
+
+    @property
+    def length(self) -> int:
+        """Bytes of :meth:`write`'s result."""
+        return _HEADER_BYTES + _WORD.itemsize * self.values
+
+    def write(self, material: Material) -> bytearray:
+        """Return material as bytes."""
+        arrays = [material.kept[node][name] for node, names in self.sizes.items() for name in names]
+        data = bytearray(self.length)
+        data[:_HEADER_BYTES] = self._header(material.serial)
+        np.concatenate(arrays, out=np.frombuffer(data, _WORD, offset=_HEADER_BYTES))
+        return data
+
+    def read(self, serial: bytes, data: bytes | bytearray) -> Material:
+        """Return the material of :meth:`write`.
+
+        Args:
+            serial: under which it was kept.
+            data: from a store. The arrays of the result are parts of it where it can be written.
+
+        Raises:
+            Unusable: it was damaged, or belongs to another program, owner, party or number.
+        """
+        if len(data) != self.length:
+            raise _unfit("have the program's length", f"{len(data)} bytes where {self.length} are due")
+        if data[:_HEADER_BYTES] != self._header(serial):
+            raise _unfit("be of this program, client, party and number", "material of another")
+        writable = data if isinstance(data, bytearray) else bytearray(data)
+        flat = np.frombuffer(writable, _WORD, offset=_HEADER_BYTES)
+        largest = threads.each(lambda part: flat[part.start : part.stop].max(), threads.ranges(flat.size, _AT_ONCE))
+        if max(largest, default=0) >= self.program.parameters.plain_modulus:
+            raise _unfit("hold residues", "a value that is none")
+        kept, start = dict[str, Kept](), 0
+        for node, names in self.sizes.items():
+            arrays = dict[str, Residues]()
+            for name, size in names.items():
+                arrays[name], start = flat[start : start + size], start + size
+            kept[node] = arrays
+        return Material(serial, kept)
+
+    def _header(self, serial: bytes) -> bytes:
+        return _MAGIC + _SIDES[self.side] + serial + self.digest + self.owner
+
+    @cached_property
+    def digest(self) -> bytes:
+        """The digest of the program's description, and of its weights where it has some."""
+        digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
+        digest.update(json.dumps(manifest.to_dict(self.program), sort_keys=True).encode())
+        for name, weights in sorted(self.program.weights.items()):
+            digest.update(name.encode() + weights.rows.astype("<i8").tobytes() + weights.bias.astype("<i8").tobytes())
+        return digest.digest()
+
+
+def check_masks(program: Program) -> None:
+    """Raise unless a program's inferences can be prepared.
+
+    Args:
+        program: with or without weights.
+
+    Raises:
+        RuleError: its masks are bounded.
+    """
+    if program.masks != "uniform":
+        remedy = "export it with he.masks=uniform, or run it without preparation"
+        raise RuleError("prepared inference needs uniform masks", got=f"masks={program.masks}", remedy=remedy)
+
+
+def join(serials: list[bytes]) -> bytes:
+    """Return serial numbers as one part of a message.
+
+    Args:
+        serials: at most :data:`MAX_HELD`.
+    """
+    return b"".join(serials)
+
+
+def split(part: bytes) -> list[bytes]:
+    """Return the serial numbers of a part of a message.
+
+    Raises:
+        RuleError: it is not such a part.
+    """
+    if len(part) % SERIAL_BYTES or len(part) > MAX_HELD * SERIAL_BYTES:
+        rule = f"serial numbers must have {SERIAL_BYTES} bytes each, and be at most {MAX_HELD}"
+        raise RuleError(rule, got=f"{len(part)} bytes", remedy="use the same version on both sides")
+    return [part[start : start + SERIAL_BYTES] for start in range(0, len(part), SERIAL_BYTES)]
+
+
+def write_count(count: int) -> bytes:
+    """Return how many images are to be prepared at once, as a part of a message."""
+    return _COUNT.pack(count)
+
+
+def read_count(message: bytes, most: int) -> int:
+    """Return how many images a client asks to prepare at once.
+
+    Args:
+        message: its first request, from the other party.
+        most: that it may ask for.
+
+    Raises:
+        RuleError: it is not such a message, or asks for none or for more.
+    """
+    (part,) = wire.unframe(message, wire.PREPARE, 1)
+    count = _COUNT.unpack(part)[0] if len(part) == _COUNT.size else 0
+    if not 1 <= count <= most:
+        rule = f"a client must ask for 1 to {most} preparations at once"
+        raise RuleError(rule, got=f"{part[: _COUNT.size].hex()} in {len(part)} bytes", remedy="use the same version")
+    return count
+
+
+MAX_HELD = 1024
+"""Most inferences that a client prepares for."""
+
+
+def _unfit(rule: str, got: object) -> Unusable:
+    return Unusable(f"material must {rule}", got=got, remedy="it is dropped; prepare again")

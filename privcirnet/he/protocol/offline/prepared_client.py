@@ -1,0 +1,258 @@
+"""The client's side of prepared inference: its whole walk through the program ahead, and its answers with the image."""
+
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import TypeVar
+
+import numpy as np
+
+from privcirnet.errors import RuleError
+from privcirnet.he.circuits.bfv.interactive.interface import ClientEngine
+from privcirnet.he.layers.integer import Values
+from privcirnet.he.mpc.local import shares
+from privcirnet.he.mpc.local.packing import pack, unpack
+from privcirnet.he.program.operations import ClientAided
+from privcirnet.he.program.program import Node, Program
+from privcirnet.he.protocol.framing import wire
+from privcirnet.he.protocol.framing.meter import Meter
+from privcirnet.he.protocol.offline import correlated
+from privcirnet.he.protocol.offline.correlated import Form, Material
+from privcirnet.he.protocol.offline.store import MaterialStore
+from privcirnet.he.protocol.offline.store_files import Unusable
+from privcirnet.he.protocol.rounds import answer
+from privcirnet.he.protocol.rounds.answer import Received
+from privcirnet.he.protocol.rounds.exchange import Exchange
+from privcirnet.he.protocol.rounds.online_phase import SHARE, Kept
+from privcirnet.he.protocol.rounds.waves import Bundle, bundles
+from privcirnet.he.ring import modular, sampling
+from privcirnet.he.ring.modular import Residues
+from privcirnet.he.ring.wipe import wipe
+from privcirnet.he.system.threads import each
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class Walk(dict[str, Residues]):
+    """The client's share of every node; those that follow from others are computed when they are asked for.
+
+    Args:
+        program: with or without weights.
+    """
+
+    def __init__(self, program: Program, kept: Mapping[str, Kept]) -> None:
+        self._program = program
+        self._nodes = {node.name: node for node in program.nodes}
+        super().__init__({n: arrays[SHARE].reshape(self._nodes[n].shape) for n, arrays in kept.items()})
+
+    def __missing__(self, name: str) -> Residues:
+        node, t = self._nodes[name], self._program.parameters.plain_modulus
+        self[name] = shares.local_client(node.operation, self.of(node), t)
+        return self[name]
+
+    def of(self, node: Node) -> list[Residues]:
+        """Return the shares of a node's inputs."""
+        return [self[name] for name in node.inputs]
+
+
+@dataclass
+class PreparedClient:
+    """One client's.
+
+    Args:
+        program: with or without weights.
+        exchanges: by node.
+    """
+
+    program: Program
+    exchanges: Mapping[str, Exchange]
+    store: MaterialStore
+    form: Form
+    meter: Meter
+    preparation: Meter
+    dropped: list[str] = field(default_factory=list[str])
+    _agreed: set[bytes] = field(default_factory=set[bytes])
+    _unconfirmed: set[bytes] = field(default_factory=set[bytes])
+
+    @property
+    def _t(self) -> int:
+        return self.program.parameters.plain_modulus
+
+    def agree(self) -> Generator[bytes, bytes, None]:
+        """Drop what the server has no half of. No other material is used: a store from a backup has what was used.
+
+        Yields:
+            one request for the server; the generator is sent the reply.
+
+        Raises:
+            RuleError: the reply is not what the protocol expects.
+        """
+        mine = self.store.serials()
+        reply = yield wire.frame(wire.AGREE, [correlated.join(mine[: correlated.MAX_HELD])])
+        theirs = set(correlated.split(*wire.unframe(reply, wire.AGREE, 1)))
+        self._agreed = theirs.intersection(mine)
+        for serial in self.store.serials():  # an image may have taken one meanwhile
+            if serial in mine and serial not in theirs and serial not in self._unconfirmed:
+                self._drop(serial)
+
+    def prepare(self, engine: Callable[[], ClientEngine], count: int) -> Generator[bytes, bytes, None]:
+        """Prepare some images, all of them at once.
+
+        Args:
+            count: of images, at most what :func:`message_sizes.together` allows.
+
+        Yields:
+            requests for the server; the generator is sent the reply to each.
+
+        Raises:
+            RuleError: the program's masks are bounded, a reply is not what the protocol expects, or there is no room.
+        """
+        correlated.check_masks(self.program)
+        reply = yield wire.frame(wire.PREPARE, [correlated.write_count(count)])
+        serials = correlated.split(*wire.unframe(reply, wire.PREPARE, 1))
+        if len(serials) != count or len({*serials} - {*self.store.serials()}) != count:
+            got = f"{len(serials)} numbers for {count} images, not all of them new"
+            raise RuleError("material must have a number of its own", got=got, remedy="do not use this server")
+        kept: list[dict[str, Kept]] = [self._chosen() for _ in serials]
+        walks = [Walk(self.program, arrays) for arrays in kept]
+        try:
+            for bundle in bundles(self.program, self.exchanges, count):
+                yield from self._round(bundle, kept, walks, engine)
+            self._unconfirmed = {*serials}  # until the server has its halves
+            for serial, arrays in zip(serials, kept, strict=True):
+                self.store.put(serial, self.form.write(Material(serial, arrays)))
+            wire.unframe((yield wire.frame(wire.PREPARED, [correlated.join(serials)])), wire.PREPARED, 0)
+            self._agreed.update(serials)
+        except BaseException:
+            for serial in serials:
+                self.store.drop(serial)
+            raise
+        finally:
+            self._unconfirmed = set()
+            for serial, arrays, walk in zip(serials, kept, walks, strict=True):
+                wipe(walk.values())
+                Material(serial, arrays).wipe()
+
+    @property
+    def unknown(self) -> bool:
+        """Whether there is material, and none of which the server is known to have the other half."""
+        mine = set(self.store.serials()) - self._unconfirmed
+        return bool(mine) and self._agreed.isdisjoint(mine)
+
+    def take(self) -> Material | None:
+        """Return the oldest material that is whole, which is gone from the store; None if there is none."""
+        for serial in self.store.serials():
+            if serial not in self._agreed:
+                continue
+            self._agreed.discard(serial)
+            try:
+                return self.form.read(serial, self.store.take(serial))
+            except Unusable as error:
+                self.dropped.append(str(error))
+        return None
+
+    def infer(
+        self, material: Material, image: Values, held: Walk, seen: dict[str, tuple[int, int]]
+    ) -> Generator[bytes, bytes, Received | None]:
+        """Run the program on an image.
+
+        Args:
+            material: of :meth:`take`; its secrets are zeroed in the end, but for the shares in ``held``.
+            seen: is given (bits of the largest value that the client saw, bits that it has at most) by node.
+
+        Yields:
+            requests for the server; the generator is sent the reply to each.
+
+        Returns:
+            what the server hands out of the result; None if it has no such material, and saw nothing of the image.
+
+        Raises:
+            RuleError: a reply is not what the protocol expects.
+        """
+        source = self.program.nodes[0]
+        try:
+            with self.meter.time(source.name):
+                others = modular.subtract(modular.residues(image, self._t), held[source.name], self._t)
+                request = wire.frame(wire.ONLINE, [material.serial, pack(others, self._t)])
+            reply = yield request
+            if wire.begins(reply) == wire.ONLINE:
+                wire.unframe(reply, wire.ONLINE, 0)
+                self._drop(material.serial)
+                return None
+            for position, node in enumerate(self.program.nodes):
+                if node.name in self.exchanges and self.exchanges[node.name].online.asked:
+                    with self.meter.time(node.name):
+                        request = self._answer(position, node, material.kept[node.name], held, reply, seen)
+                        material.spend(node.name, SHARE)
+                    reply = yield request
+            return (yield from answer.receive(self.program, held[self.program.output.name], reply))
+        except BaseException:
+            wipe(held.values())
+            raise
+        finally:
+            material.wipe(SHARE)
+
+    def _chosen(self) -> dict[str, Kept]:
+        """The client's random shares for one image: of the input, and of every result that is its own choice."""
+        source, *others = self.program.nodes
+        chosen = [n for n in others if n.name in self.exchanges and self.exchanges[n.name].online.chosen]
+        return {node.name: {SHARE: sampling.uniform((prod(node.shape),), self._t)} for node in (source, *chosen)}
+
+    def _round(
+        self,
+        bundle: Bundle,
+        kept: Sequence[dict[str, Kept]],
+        walks: Sequence[Walk],
+        engine: Callable[[], ClientEngine],
+    ) -> Generator[bytes, bytes, None]:
+        """Yield the request ahead about some nodes, and keep what comes of it for each image."""
+        names, together, position = [node.name for node in bundle.nodes], bundle.together, wire.AHEAD + bundle.position
+        with self.preparation.time(*names):
+            own_engine = engine()
+            apply = each if own_engine.concurrent else _one_by_one
+            arguments = [
+                [np.stack(one) for one in zip(*(walk.of(node) for walk in walks), strict=True)] for node in bundle.nodes
+            ]
+            asked = [[*map(shares.present, own)] for own in together.shares(arguments)]
+            rounds = [*zip((part.exchange for part in together.parts), asked, strict=True)]
+            requests = apply(lambda one: one[0].request(one[1], own_engine), rounds)
+            request = wire.frame(position, [part for parts in requests for part in parts])
+        reply = yield request
+        with self.preparation.time(*names):
+            parts = iter(wire.unframe(reply, position, together.parts_down))
+            tasks = [(one, own, [next(parts) for _ in range(one.plan.parts_down)]) for one, own in rounds]
+            found = apply(lambda task: task[0].finish(task[1], task[2], own_engine), tasks)
+            for node, results in zip(bundle.nodes, together.results(found), strict=True):
+                for arrays, walk, result in zip(kept, walks, results, strict=True):
+                    self._keep(node, arrays, walk, result.reshape(-1))
+        wipe(share for one in [*arguments, *asked] for share in one)
+
+    def _keep(self, node: Node, arrays: dict[str, Kept], walk: Walk, result: Residues) -> None:
+        """Keep what comes of a node's round for an image."""
+        online = self.exchanges[node.name].online
+        share = arrays[node.name][SHARE] if online.chosen else result
+        arrays[node.name] = online.keep_client(share, result, self._t)
+        walk[node.name] = share.reshape(node.shape)
+
+    def _answer(
+        self, position: int, node: Node, kept: Kept, held: Walk, reply: bytes, seen: dict[str, tuple[int, int]]
+    ) -> bytes:
+        """The request that answers what the server asks of a node."""
+        online, arguments = self.exchanges[node.name].online, held.of(node)
+        part = wire.only(reply, position)
+        if isinstance(node.operation, ClientAided):
+            asked = unpack(part, arguments[0].shape, self._t)
+            values = modular.centered(modular.add(arguments[0], asked, self._t), self._t)
+            seen[node.inputs[0]] = answer.width(values), node.operation.value_bits
+        return wire.frame(position, [online.answer(kept, arguments, part, self._t)])
+
+    def _drop(self, serial: bytes) -> None:
+        self.store.drop(serial)
+        self._agreed.discard(serial)
+        self.dropped.append(f"the server has no material of number {serial.hex()}")
+
+
+def _one_by_one(function: Callable[[T], R], items: Iterable[T]) -> list[R]:
+    """:func:`system.threads.each` for an engine that one thread at a time may use."""
+    return [function(item) for item in items]

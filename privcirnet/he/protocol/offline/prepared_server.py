@@ -1,0 +1,225 @@
+"""The server's side of prepared inference: work ahead, and the image with what was kept of it."""
+
+import os
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from privcirnet.errors import RuleError
+from privcirnet.he.circuits.bfv.interactive.interface import EvaluationKeys, ServerEngine
+from privcirnet.he.mpc.local import shares
+from privcirnet.he.mpc.local.linear import ClearLinear
+from privcirnet.he.mpc.local.packing import unpack
+from privcirnet.he.program.program import Program
+from privcirnet.he.protocol.framing import wire
+from privcirnet.he.protocol.framing.meter import Meter
+from privcirnet.he.protocol.offline import correlated, message_sizes
+from privcirnet.he.protocol.offline.correlated import Form, Material
+from privcirnet.he.protocol.offline.store import MaterialStore
+from privcirnet.he.protocol.offline.store_files import SERIAL_BYTES, Unusable
+from privcirnet.he.protocol.rounds import answer, zeroing
+from privcirnet.he.protocol.rounds.exchange import Exchange, Held
+from privcirnet.he.protocol.rounds.online_phase import Kept
+from privcirnet.he.protocol.rounds.stacked import StackedExchange
+from privcirnet.he.protocol.rounds.waves import Bundle, bundles
+from privcirnet.he.ring.modular import Residues
+from privcirnet.he.ring.wipe import wipe
+
+Phase = Generator[bytes, bytes, bytes]
+"""Yields replies, is sent the requests after the first, returns the last reply."""
+
+
+@dataclass
+class PreparedServer:
+    """One session's.
+
+    Args:
+        rounds: by node, see :class:`protocol.parties.server.Server`.
+        layers: returns the linear layers in clear by node.
+        stacks: returns what the server holds for stacks of images by node.
+        last_uses: after which node which shares are zeroed, see :func:`protocol.rounds.zeroing.last_uses`.
+
+    Attributes:
+        dropped: why material could not be used, in words.
+    """
+
+    program: Program
+    rounds: Mapping[str, tuple[Exchange, Held]]
+    layers: Callable[[], Mapping[str, ClearLinear]]
+    stacks: Callable[[], Mapping[str, Held]]
+    store: MaterialStore
+    form: Form
+    meter: Meter
+    last_uses: Mapping[str, Sequence[str]]
+    preparation: Meter = field(default_factory=Meter)
+    dropped: list[str] = field(default_factory=list[str])
+
+    @property
+    def _t(self) -> int:
+        return self.program.parameters.plain_modulus
+
+    @cached_property
+    def most(self) -> int:
+        """Images that may be prepared at once."""
+        return message_sizes.together(self.program)
+
+    def agree(self, message: bytes) -> bytes:
+        """Drop what the client has no half of, and return the reply: what is left.
+
+        Args:
+            message: the request, with the serial numbers of the material that the client has.
+
+        Returns:
+            the serial numbers that are left.
+
+        Raises:
+            RuleError: the message is something else.
+        """
+        (part,) = wire.unframe(message, wire.AGREE, 1)
+        mine, theirs = self.store.serials(), set(correlated.split(part))
+        for serial in mine:
+            if serial not in theirs:
+                self.store.drop(serial)
+                self.dropped.append(f"the client has no material of number {serial.hex()}")
+        return wire.frame(wire.AGREE, [correlated.join([serial for serial in mine if serial in theirs])])
+
+    def ahead(self, message: bytes, engine: ServerEngine, keys: EvaluationKeys) -> Phase:
+        """Prepare some images, all of them at once.
+
+        Args:
+            message: the first request, with their number.
+
+        Yields:
+            replies; the generator is sent the request after each.
+
+        Returns:
+            the last reply.
+
+        Raises:
+            RuleError: the program's masks are bounded, a request is not the one that is due, or there is no room.
+        """
+        correlated.check_masks(self.program)
+        count = correlated.read_count(message, self.most)
+        self.layers()  # made now: nobody waits
+        if count > 1:
+            self.stacks()
+        serials, kept = [os.urandom(SERIAL_BYTES) for _ in range(count)], [dict[str, Kept]() for _ in range(count)]
+        try:
+            message = yield wire.frame(wire.PREPARE, [correlated.join(serials)])
+            exchanges = {name: exchange for name, (exchange, _) in self.rounds.items()}
+            for bundle in bundles(self.program, exchanges, count):
+                message = yield self._round(bundle, kept, message, engine, keys)
+            for arrays in kept:
+                arrays.update({name: {} for name in exchanges.keys() - arrays.keys()})  # those without a round
+            if wire.unframe(message, wire.PREPARED, 1) != [correlated.join(serials)]:
+                raise RuleError("material must keep its number", got="another", remedy="prepare again")
+            self._put(serials, kept)
+        finally:
+            for serial, arrays in zip(serials, kept, strict=True):
+                Material(serial, arrays).wipe()
+        return wire.frame(wire.PREPARED, [])
+
+    def _put(self, serials: Sequence[bytes], kept: Sequence[Mapping[str, Kept]]) -> None:
+        """Keep all of some material, or none."""
+        try:
+            for serial, arrays in zip(serials, kept, strict=True):
+                self.store.put(serial, self.form.write(Material(serial, arrays)))
+        except BaseException:
+            for serial in serials:
+                self.store.drop(serial)
+            raise
+
+    def online(self, message: bytes, held: dict[str, Residues | None]) -> Phase:
+        """Run the program on an image.
+
+        Args:
+            message: the first request, with the number of the material and the server's share of the image.
+            held: is given the server's share of every node.
+
+        Yields:
+            replies; the generator is sent the request after each.
+
+        Returns:
+            the last reply.
+
+        Raises:
+            RuleError: a request is not the one that is due.
+        """
+        serial, packed = wire.unframe(message, wire.ONLINE, 2)
+        material = self._taken(serial)
+        if material is None:
+            return wire.frame(wire.ONLINE, [])
+        try:
+            source, *others = self.program.nodes
+            held[source.name] = unpack(packed, source.shape, self._t)
+            for position, node in enumerate(others, start=1):
+                if node.name in self.rounds:
+                    arguments = [shares.present(held[name]) for name in node.inputs]
+                    kept = material.kept[node.name]
+                    held[node.name] = yield from self._step(position, node.name, kept, arguments)
+                    material.spend(node.name)
+                else:
+                    held[node.name] = shares.step_server(self.program, node, held)
+                zeroing.forget(held, self.last_uses.get(node.name, ()))
+            share = shares.present(held[self.program.output.name])
+        finally:
+            material.wipe()
+        return (yield from answer.hand_out(self.program, share))
+
+    def _round(
+        self,
+        bundle: Bundle,
+        kept: Sequence[dict[str, Kept]],
+        message: bytes,
+        engine: ServerEngine,
+        keys: EvaluationKeys,
+    ) -> bytes:
+        """The reply to a request ahead about some nodes, of which what comes is kept for each image."""
+        names, together, position = [node.name for node in bundle.nodes], bundle.together, wire.AHEAD + bundle.position
+        parts = iter(wire.unframe(message, position, together.ciphertexts_up))
+        replies, own = list[bytes](), list[Residues]()
+        onlines = [exchange.online for exchange in together.exchanges]
+        drawn = [[online.stand_ins(self._t) for _ in kept] for online in onlines]
+        stand_ins = together.shares([[_stacked(one) for one in zip(*images, strict=True)] for images in drawn])
+        for (exchange, members, _), inputs in zip(together.parts, stand_ins, strict=True):
+            who = [names[number] for number in members]
+            with self.preparation.time(*who), self.preparation.count(who[0], engine.counts):
+                asked = [next(parts) for _ in range(exchange.plan.ciphertexts_up)]
+                held = self.stacks()[who[0]] if isinstance(exchange, StackedExchange) else self.rounds[who[0]][1]
+                reply, share = exchange.reply(held, inputs, asked, engine, keys)
+            replies += reply
+            own.append(shares.present(share))
+        for name, online, images, results in zip(names, onlines, drawn, together.results(own), strict=True):
+            for arrays, one, result in zip(kept, images, results, strict=True):
+                arrays[name] = online.keep_server(one, result, self._t)
+        wipe(share for images in drawn for one in images for share in one)
+        wipe(share for one in stand_ins for share in one)
+        return wire.frame(position, replies)
+
+    def _step(
+        self, position: int, name: str, kept: Kept, arguments: list[Residues]
+    ) -> Generator[bytes, bytes, Residues]:
+        """Yield what the client is asked, if anything, and return the server's share of the result."""
+        online, t, found = self.rounds[name][0].online, self._t, None
+        if online.asked:
+            with self.meter.time(name):
+                question = wire.frame(position, [online.ask(kept, arguments, t)])
+            message = yield question
+            found = wire.only(message, position)
+        with self.meter.time(name):
+            return online.close(self.layers().get(name), kept, arguments, found, t)
+
+    def _taken(self, serial: bytes) -> Material | None:
+        try:
+            return self.form.read(serial, self.store.take(serial))
+        except Unusable as error:
+            self.dropped.append(str(error))
+            return None
+
+
+def _stacked(shares: Sequence[Residues | None]) -> Residues | None:
+    """Those of several images, (images, ...); None for zeros."""
+    found = [share for share in shares if share is not None]
+    return np.stack(found) if found else None

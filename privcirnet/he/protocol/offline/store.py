@@ -1,0 +1,83 @@
+"""What a store of prepared material must do, and whose material it is."""
+
+import hashlib
+from dataclasses import dataclass
+from typing import Protocol
+
+from privcirnet.errors import RuleError
+from privcirnet.he.protocol.offline.store_files import DIGEST_BYTES, SERIAL_BYTES, Label
+
+
+class MaterialStore(Protocol):
+    """One party's material of one client and one program."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of it."""
+        ...
+
+    def put(self, serial: bytes, data: bytes | bytearray) -> None:
+        """Keep material. It outlives this process, if the store does, when this returns.
+
+        Args:
+            serial: of the pair, 16 random bytes.
+
+        Raises:
+            RuleError: the serial is known, there is no room, or the disk is full; nothing is kept then.
+        """
+        ...
+
+    def take(self, serial: bytes) -> bytes | bytearray:
+        """Remove material and return it: nobody gets it a second time, whatever happens after this.
+
+        Returns:
+            this party's half.
+
+        Raises:
+            Unusable: there is none, or it is damaged; it is there no longer.
+        """
+        ...
+
+    def drop(self, serial: bytes) -> None:
+        """Remove material, if it is there."""
+        ...
+
+    def serials(self) -> list[bytes]:
+        """Return the serials of what is kept, oldest first."""
+        ...
+
+
+@dataclass(frozen=True)
+class Binding:
+    """Whose material it is. Material is found under the binding that it was kept under, and no other.
+
+    Attributes:
+        program: digest of the program, 32 bytes.
+        peer: name of the other party: for a server the client's, as it was authenticated.
+        owner: 32 bytes that the client chose at random, for all of its material.
+    """
+
+    program: bytes = bytes(DIGEST_BYTES)
+    peer: str = ""
+    owner: bytes = bytes(DIGEST_BYTES)
+
+    def __post_init__(self) -> None:
+        if {len(self.program), len(self.owner)} != {DIGEST_BYTES}:
+            rule, remedy = f"an owner of material must have {DIGEST_BYTES} bytes", "use the same release on both sides"
+            raise RuleError(rule, got=f"{len(self.owner)} bytes", remedy=remedy)
+
+    def label(self, serial: bytes) -> Label:
+        """Return what material of this binding is kept under.
+
+        Raises:
+            RuleError: it has not 16 bytes.
+        """
+        if len(serial) != SERIAL_BYTES:
+            rule, remedy = f"a serial must have {SERIAL_BYTES} bytes", "use the same release on both sides"
+            raise RuleError(rule, got=f"{len(serial)} bytes", remedy=remedy)
+        return Label(self.program, digest_of(self.peer), self.owner, serial)
+
+
+def digest_of(name: str) -> bytes:
+    """Return the digest that a peer's name is kept as."""
+    return hashlib.sha256(name.encode()).digest()

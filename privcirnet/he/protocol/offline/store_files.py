@@ -1,0 +1,237 @@
+"""A folder of prepared material, one file for each inference: whole or not there, and gone before it is used.
+
+A file is written as a draft, synced, renamed, and the folder is synced. It is taken by removing it: its bytes leave
+this module when the folder without it is on the disk. So whenever a process is killed, material is there unused, or it
+is gone.
+
+Format: magic, binding (program, peer and owner), serial, length of the body, SHA-256 of all the rest; then the body.
+"""
+
+import fcntl
+import hashlib
+import os
+import secrets
+import struct
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from privcirnet.errors import RuleError
+from privcirnet.he.system.private_folder import private_folder
+
+Note = Callable[[str], object]
+"""Is told in a line what was removed, and why."""
+
+DIGEST_BYTES, SERIAL_BYTES = 32, 16
+_MAGIC = b"PCNMAT01"
+_HEADER = struct.Struct(f"<8s{DIGEST_BYTES}s{DIGEST_BYTES}s{DIGEST_BYTES}s{SERIAL_BYTES}sQ")
+_SUFFIX, _DRAFT, _LOCK, _OWNER = ".prepared", ".draft", "lock", "owner"
+
+
+class Unusable(RuleError):
+    """Material that cannot be used and is there no longer: its other half must be dropped."""
+
+
+class InUse(RuleError):
+    """Another process has the folder."""
+
+
+class Label(NamedTuple):
+    """Whose material it is, and which.
+
+    Attributes:
+        owner: digest that the client chose for all of its material.
+        serial: random, of one pair of halves.
+    """
+
+    program: bytes
+    peer: bytes
+    owner: bytes
+    serial: bytes
+
+    @property
+    def file_name(self) -> str:
+        """Name of its file."""
+        binding = hashlib.sha256(self.program + self.peer + self.owner).hexdigest()[:SERIAL_BYTES]
+        return f"{binding}.{self.serial.hex()}{_SUFFIX}"
+
+
+class Found(NamedTuple):
+    """A file as it was found when the folder was opened.
+
+    Attributes:
+        size: bytes of the body.
+        since: when it was made, in seconds since 1970.
+    """
+
+    label: Label
+    size: int
+    since: float
+
+
+class MaterialFiles:
+    """The folder, which one process at a time can open.
+
+    Args:
+        folder: for the files; made if it is missing.
+
+    Raises:
+        InUse: another process has it.
+        RuleError: others can read the folder, or it cannot be written.
+    """
+
+    def __init__(self, folder: Path, note: Note) -> None:
+        self._folder, self._note = folder, note
+        with _saying(folder):
+            private_folder(folder)
+            self._lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(self._lock)
+            rule, remedy = "a folder of prepared material must have one process at a time", "wait, or name another"
+            raise InUse(rule, got=f"{folder}, which another one uses", remedy=remedy) from None
+        for draft in folder.glob(f"*{_DRAFT}"):
+            draft.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Let another process have the folder."""
+        os.close(self._lock)
+
+    def owner(self) -> bytes:
+        """Return the digest that this folder's client goes by, random and the same from now on.
+
+        Raises:
+            RuleError: it cannot be written.
+        """
+        path = self._folder / _OWNER
+        with _saying(path):
+            found = path.read_bytes() if path.is_file() else b""
+        if len(found) != DIGEST_BYTES:
+            if found:
+                self._note(f"{path} was damaged: earlier material is not used any more")
+            found = secrets.token_bytes(DIGEST_BYTES)
+            self._write(path, found)
+        return found
+
+    def found(self) -> Iterator[Found]:
+        """Yield what is there, and remove what is not whole."""
+        for path in sorted(self._folder.glob(f"*{_SUFFIX}")):
+            try:
+                status = path.stat()
+                with path.open("rb") as file:
+                    label, size = _read_header(file.read(_HEADER.size))
+                if path.name != label.file_name:
+                    raise ValueError("it belongs to another name")
+                if status.st_size != _HEADER.size + DIGEST_BYTES + size:
+                    raise ValueError(f"it has {status.st_size} bytes of {_HEADER.size + DIGEST_BYTES + size}")
+            except (OSError, ValueError) as problem:
+                self._note(f"prepared material {path.name} was removed unused: {problem}")
+                path.unlink(missing_ok=True)
+            else:
+                yield Found(label, size, status.st_mtime)
+
+    def put(self, label: Label, body: bytes | bytearray) -> None:
+        """Write a file. It is on the disk when this returns, and not there if it raises.
+
+        Args:
+            body: its bytes.
+
+        Raises:
+            RuleError: the disk is full, or cannot be written.
+        """
+        header = _HEADER.pack(_MAGIC, *label, len(body))
+        self._write(self._folder / label.file_name, header, _digest(header, body), body)
+
+    def take(self, label: Label) -> bytes:
+        """Remove a file, wait until the disk knows, and return what was in it.
+
+        Returns:
+            the body.
+
+        Raises:
+            Unusable: there is no such file, or it is damaged; it is not there any more.
+            RuleError: it cannot be removed.
+        """
+        path = self._folder / label.file_name
+        try:
+            with path.open("rb") as file:
+                header, digest, body = file.read(_HEADER.size), file.read(DIGEST_BYTES), file.read()
+        except OSError as problem:
+            header, digest, body, damage = b"", b"", b"", problem.strerror
+        else:
+            right = header == _HEADER.pack(_MAGIC, *label, len(body)) and digest == _digest(header, body)
+            damage = "" if right else "its checksum is wrong"
+        if not self.remove(label):
+            damage = "it was taken or removed before"
+        if damage:
+            rule, remedy = "prepared material must be there and whole", "go on without it: prepare again"
+            raise Unusable(rule, got=f"{path.name}: {damage}", remedy=remedy)
+        return body
+
+    def remove(self, label: Label) -> bool:
+        """Remove a file, and wait until the disk knows.
+
+        Returns:
+            whether it was there.
+
+        Raises:
+            RuleError: it cannot be removed.
+        """
+        path = self._folder / label.file_name
+        with _saying(path):
+            try:
+                path.unlink()
+            except FileNotFoundError:
+                return False
+            _sync(self._folder)
+        return True
+
+    def _write(self, path: Path, *parts: bytes | bytearray) -> None:
+        draft = path.with_name(f"{path.name}.{secrets.token_hex(8)}{_DRAFT}")
+        with _saying(path):
+            try:
+                with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+                    for part in parts:
+                        file.write(part)
+                    file.flush()
+                    os.fsync(file.fileno())
+                draft.replace(path)
+                _sync(self._folder)
+            except BaseException:
+                draft.unlink(missing_ok=True)
+                path.unlink(missing_ok=True)
+                raise
+
+
+@contextmanager
+def _saying(path: Path) -> Generator[None]:
+    """Turn the system's errors into one line."""
+    try:
+        yield
+    except OSError as problem:
+        rule, remedy = "prepared material must be kept on a disk", "make room, prepare less, or name another folder"
+        raise RuleError(rule, got=f"{path}: {problem.strerror}", remedy=remedy) from None
+
+
+def _digest(header: bytes, body: bytes | bytearray) -> bytes:
+    found = hashlib.sha256(header)
+    found.update(body)
+    return found.digest()
+
+
+def _read_header(header: bytes) -> tuple[Label, int]:
+    if len(header) < _HEADER.size or not header.startswith(_MAGIC):
+        raise ValueError("it does not begin as such a file")
+    _, *label, size = _HEADER.unpack(header)
+    return Label(*label), size
+
+
+def _sync(folder: Path) -> None:
+    """Wait until a folder's list of files is on the disk."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,1 @@
+"""Client, server and session of interactive inference."""

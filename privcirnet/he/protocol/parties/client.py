@@ -1,0 +1,269 @@
+"""The client: it has the image and the keys, and never sees a weight."""
+
+import reprlib
+from collections.abc import Callable, Generator
+from functools import cached_property, partial
+from types import TracebackType
+from typing import cast
+
+import numpy as np
+
+from privcirnet.errors import RuleError
+from privcirnet.he.circuits.bfv.interactive.interface import ClientEngine, check_engine, client_engine
+from privcirnet.he.layers.integer import Values
+from privcirnet.he.mpc.local import shares
+from privcirnet.he.program import manifest
+from privcirnet.he.program.operations import ClientAided, Input
+from privcirnet.he.program.program import Node
+from privcirnet.he.program.signature import PublicKey
+from privcirnet.he.protocol.framing import wire
+from privcirnet.he.protocol.framing.greeting import read_greeting
+from privcirnet.he.protocol.framing.meter import Meter
+from privcirnet.he.protocol.offline import message_sizes
+from privcirnet.he.protocol.offline.correlated import Form
+from privcirnet.he.protocol.offline.materials import MemoryStore
+from privcirnet.he.protocol.offline.message_sizes import Sizes
+from privcirnet.he.protocol.offline.prepared_client import PreparedClient, Walk
+from privcirnet.he.protocol.offline.store import MaterialStore
+from privcirnet.he.protocol.offline.store_files import DIGEST_BYTES
+from privcirnet.he.protocol.rounds import answer
+from privcirnet.he.protocol.rounds.answer import Received
+from privcirnet.he.protocol.rounds.exchange import Exchange
+from privcirnet.he.protocol.rounds.exchanges import exchanges_of
+from privcirnet.he.ring import modular
+from privcirnet.he.ring.modular import Residues
+from privcirnet.he.ring.wipe import wipe
+from privcirnet.he.system.process import in_one_process
+from privcirnet.he.system.threads import beside
+
+
+class Client:
+    """One client of one program; ``with`` closes it.
+
+    Args:
+        greeting: what :meth:`Server.greeting` returned: the program's public description.
+        engine: "kernel", "tenseal" (slower; the server need not have the same), or "cleartext" for a rehearsal that
+            hides nothing.
+        key: with which the description must be signed; None for any.
+        store: of what is prepared; None: memory, for as long as the client.
+        owner: 32 random bytes that all of the store's material is bound to; empty if the store ends with the client.
+
+    Attributes:
+        program: the public description, without weights.
+        meter: what was measured of images.
+        preparation: what was measured of work ahead.
+        used: "prepared" or "direct": how the last image was inferred; "" before the first.
+        shares: the client's own share of every node of the last inference.
+
+    Raises:
+        RuleError: the greeting is damaged, not signed with the key, or its parameters are not 128-bit secure; the
+            engine is unknown.
+    """
+
+    def __init__(
+        self,
+        greeting: bytes,
+        engine: str = "kernel",
+        key: PublicKey | None = None,
+        store: MaterialStore | None = None,
+        owner: bytes = b"",
+    ) -> None:
+        description = read_greeting(greeting, key)
+        if isinstance(description, dict) and "nodes" not in description and "format" in description:
+            rule, remedy = "the server's program must be interactive", "infer it with mode=leveled"
+            raise RuleError(rule, got=reprlib.repr(cast(dict[str, object], description)["format"]), remedy=remedy)
+        self.program = manifest.from_dict(description)
+        self.meter, self.preparation, self.used = Meter(), Meter(), ""
+        form = Form("client", self.program, owner or bytes(DIGEST_BYTES))
+        self.shares: dict[str, Residues] = {}
+        self._exchanges = exchanges_of(self.program)
+        self._prepared = PreparedClient(
+            self.program, self._exchanges, MemoryStore() if store is None else store, form, self.meter, self.preparation
+        )
+        check_engine(engine)
+        self._make: Callable[[], ClientEngine] | None = partial(client_engine, engine, self.program.parameters)
+        self._engine: ClientEngine | None = None
+        self._finished = False
+
+    def close(self) -> None:
+        """Forget the keys and the shares, whose memory is zeroed. No image can be inferred afterwards."""
+        if self._engine is not None:
+            self._engine.close()
+        self._engine = self._make = None
+        wipe(self.shares.values())
+        self.shares = {}
+
+    def __enter__(self) -> "Client":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def keys(self) -> bytes:
+        """A public key, and Galois keys for exactly the program's rotations; they are sent once."""
+        return self._open().public_keys(self.program.column_steps)
+
+    def _open(self) -> ClientEngine:
+        """The engine. Its secret key is made when it is first needed: images with material need none."""
+        assert self._make is not None, "a closed client has no keys"
+        if self._engine is None:
+            self._engine = self._make()
+        return self._engine
+
+    def infer(self, image: Values) -> Generator[bytes, bytes, Values]:
+        """Run the program on one image, with material if both parties have some.
+
+        Args:
+            image: integers in the input node's range, of its shape.
+
+        Yields:
+            requests for the server; the generator is sent the reply to each.
+
+        Returns:
+            the logits as integers in units of the output's step.
+
+        Raises:
+            RuleError: the image has the wrong shape or range, a reply is not what the protocol expects, or this is a
+                copy (fork) of the process that began the image.
+            WrongResult: the result, or a value that this client saw on the way to it, is wider than right ones are. The
+                server is not told: all of the image's requests were sent.
+        """
+        check_image(self.program.nodes[0], image)
+        before = [*self.shares.values()] if self._finished else []
+        wiped = beside(lambda: wipe(before))  # while the server works on its first reply
+        self._finished, seen = False, dict[str, tuple[int, int]]()
+        try:
+            received = yield from in_one_process(self._image(image, seen))
+        finally:
+            wiped()
+        self._finished = True
+        values = answer.result(self.program, self.shares[self.program.output.name], received)
+        seen[self.program.output.name] = answer.width(values), self.program.output_bits
+        answer.check_width(self.program, seen, values)
+        return values
+
+    def prepare(self, count: int) -> Generator[bytes, bytes, None]:
+        """Do all encrypted work for some images to come.
+
+        Args:
+            count: of images.
+
+        Yields:
+            requests for the server; the generator is sent the reply to each.
+
+        Raises:
+            RuleError: the program's masks are bounded, a reply is not what the protocol expects, there is no room, or
+                this is a copy (fork) of the process that began the work.
+        """
+        yield from self.agree()
+        for first in range(0, count, self.together):
+            yield from in_one_process(self._prepared.prepare(self._open, min(self.together, count - first)))
+
+    def agree(self) -> Generator[bytes, bytes, None]:
+        """Drop the material of which the server has no half, and the server's of which this client has none.
+
+        A connection begins with it; else an image with material that an earlier client left does.
+
+        Yields:
+            one request for the server; the generator is sent the reply.
+
+        Raises:
+            RuleError: the reply is not what the protocol expects.
+        """
+        yield from self._prepared.agree()
+
+    @cached_property
+    def together(self) -> int:
+        """Images that are prepared at once, at most: their random shares fill ciphertexts together."""
+        return message_sizes.together(self.program)
+
+    @property
+    def sizes(self) -> Sizes:
+        """The most bytes of the program's messages."""
+        return message_sizes.largest(self.program)
+
+    @property
+    def prepared(self) -> int:
+        """Images for which there is material."""
+        return len(self._prepared.store.serials())
+
+    @property
+    def dropped(self) -> list[str]:
+        """Why material was dropped, in words."""
+        return self._prepared.dropped
+
+    def _image(self, image: Values, seen: dict[str, tuple[int, int]]) -> Generator[bytes, bytes, Received]:
+        """What the server hands out of the result."""
+        received = yield from self._prepared_image(image, seen)
+        return (yield from self._direct(image, seen)) if received is None else received
+
+    def _prepared_image(
+        self, image: Values, seen: dict[str, tuple[int, int]]
+    ) -> Generator[bytes, bytes, Received | None]:
+        """What the server hands out of the result, if both parties have material; None otherwise."""
+        if self._prepared.unknown:
+            yield from self.agree()
+        while (material := self._prepared.take()) is not None:
+            self.used, held = "prepared", Walk(self.program, material.kept)
+            self.shares = held
+            received = yield from self._prepared.infer(material, image, held, seen)
+            if received is not None:
+                return received
+            wipe(held.values())
+        return None
+
+    def _direct(self, image: Values, seen: dict[str, tuple[int, int]]) -> Generator[bytes, bytes, Received]:
+        """What the server hands out of the result, by work on this image alone."""
+        source, *others = self.program.nodes
+        t, self.used = self.program.parameters.plain_modulus, "direct"
+        held = self.shares = {source.name: modular.residues(image.reshape(source.shape), t)}
+        for position, node in enumerate(others, start=1):
+            arguments = [held[name] for name in node.inputs]
+            if node.name in self._exchanges:
+                exchange = self._exchanges[node.name]
+                held[node.name], parts = yield from self._round(position, node.name, exchange, arguments)
+                if isinstance(node.operation, ClientAided):
+                    found = answer.width(shares.reveal(arguments[0], parts[0], t))
+                    seen[node.inputs[0]] = found, node.operation.value_bits
+            else:
+                held[node.name] = shares.local_client(node.operation, arguments, t)
+        reply = yield wire.frame(wire.OUTPUT, [])
+        return (yield from answer.receive(self.program, held[self.program.output.name], reply))
+
+    def _round(
+        self, position: int, name: str, exchange: Exchange, arguments: list[Residues]
+    ) -> Generator[bytes, bytes, tuple[Residues, list[bytes]]]:
+        """Yield the request, be sent the reply, return the share of the result and the reply's parts."""
+        with self.meter.time(name):
+            request = wire.frame(position, exchange.request(arguments, self._open()))
+        reply = yield request
+        with self.meter.time(name):
+            parts = wire.unframe(reply, position, exchange.plan.parts_down)
+            return exchange.finish(arguments, parts, self._open()), parts
+
+
+def check_image(node: Node, image: Values) -> None:
+    """Raise unless an image fits the program's input.
+
+    Raises:
+        RuleError: no array, wrong shape, not integers, or out of range.
+    """
+    assert isinstance(node.operation, Input)
+    low, high = node.operation.low, node.operation.high
+    if not isinstance(image, np.ndarray):  # pyright: ignore[reportUnnecessaryIsInstance]
+        got, remedy = type(image).__name__, "give one of what a compiled program's integers() returns"
+        raise RuleError("an image must be a NumPy array of integers", got=got, remedy=remedy)
+    if tuple(image.shape) != node.shape:
+        raise RuleError(
+            "an image must have the program's input shape",
+            got=f"{tuple(image.shape)} for {node.shape}",
+            remedy="resize the image or export a program for this size",
+        )
+    if image.dtype.kind not in "iu" or image.min() < low or image.max() > high:
+        raise RuleError(
+            f"pixels must be integers in [{low}, {high}]",
+            got=f"{image.dtype} in [{image.min()}, {image.max()}]",
+            remedy="scale the image as in training",
+        )

@@ -1,0 +1,295 @@
+"""The server: it has the weights, and never sees a key that decrypts, an image, or a value that is not masked."""
+
+import json
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from threading import Lock
+from types import TracebackType
+
+from privcirnet.errors import RuleError
+from privcirnet.he.circuits.bfv.interactive.interface import EvaluationKeys, server_engine
+from privcirnet.he.circuits.weight_cache import WeightCache
+from privcirnet.he.mpc.local import shares
+from privcirnet.he.mpc.local.linear import ClearLinear, clear_linear
+from privcirnet.he.program import bounds, manifest, truncation
+from privcirnet.he.program.program import Program
+from privcirnet.he.protocol.framing import wire
+from privcirnet.he.protocol.framing.meter import Meter
+from privcirnet.he.protocol.offline import message_sizes
+from privcirnet.he.protocol.offline.correlated import Form
+from privcirnet.he.protocol.offline.materials import MemoryStore
+from privcirnet.he.protocol.offline.message_sizes import Sizes
+from privcirnet.he.protocol.offline.prepared_server import Phase, PreparedServer
+from privcirnet.he.protocol.offline.store import MaterialStore
+from privcirnet.he.protocol.offline.store_files import DIGEST_BYTES
+from privcirnet.he.protocol.rounds import answer, zeroing
+from privcirnet.he.protocol.rounds.exchange import Exchange, Held
+from privcirnet.he.protocol.rounds.exchanges import exchanges_of
+from privcirnet.he.protocol.rounds.stacked import StackedExchange
+from privcirnet.he.ring.modular import Residues
+from privcirnet.he.ring.wipe import wipe
+from privcirnet.he.schemes.bfv.noise import check_noise
+from privcirnet.he.system.process import Process
+
+_STOCK_BYTES, _WORD = 1 << 26, 8
+"""Of what is made ahead for the replies to one client."""
+_LANES = False, True
+"""Images, and work ahead: a session goes on with either whenever a request of it comes."""
+
+
+class Server:
+    """One program, its weights encoded, ready for sessions.
+
+    Args:
+        program: with weights.
+        engine: "kernel", "tenseal" (slower), or "cleartext" for a rehearsal that hides nothing.
+        spectra: weight spectra by node, if they were exported; computed otherwise.
+        progress: called with each layer's name before its weights are encoded.
+        cache: for the encoded weights of engine "kernel": a cap on memory, a folder that keeps them.
+        signature: of the program's public description, for clients that pin a key; empty for none.
+        watched: whether sessions keep their shares of every node, for whoever audits both parties. Else, of an image
+            with material, each share is zeroed when nothing follows from it any more.
+
+    Attributes:
+        program: as given, with the width of its result if that is proved and was missing.
+        engine: the server's engine.
+        rounds: by name of the nodes that take one, in order: the exchange, and what the server holds for it.
+
+    Raises:
+        RuleError: no program, a value bound over t / 2, too little noise budget, a layer without a weight, or an
+            unknown engine.
+    """
+
+    def __init__(  # noqa: PLR0913
+        self,
+        program: Program,
+        engine: str = "kernel",
+        spectra: Mapping[str, Residues] | None = None,
+        progress: Callable[[str], None] | None = None,
+        cache: WeightCache | None = None,
+        signature: bytes = b"",
+        *,
+        watched: bool = True,
+    ) -> None:
+        if not isinstance(program, Program):  # pyright: ignore[reportUnnecessaryIsInstance]
+            got, remedy = type(program).__name__, "of a compiled one give .integer, and spectra=.spectra"
+            raise RuleError("a server must have a program of integers", got=got, remedy=remedy)
+        self._signature, self._watched, self._lock = signature, watched, Lock()
+        intervals = bounds.prove(program) if program.bounds == "proved" else {}
+        bounds.check_modulus(program, intervals)
+        if intervals and not program.output_bits:  # a program of version 1
+            program = replace(program, output_bits=bounds.value_bits(intervals[program.output.name]))
+        self.program, self.engine = program, server_engine(engine, program.parameters, cache)
+        mask_bounds = truncation.mask_bounds(program, intervals) if program.masks == "bounded" else {}
+        exchanges = exchanges_of(program)
+        for name, exchange in exchanges.items():
+            check_noise(program.parameters, exchange.noise_bits(program.parameters), name)
+        for node, _, stack in program.stacks:
+            check_noise(program.parameters, stack.layer.noise_bits(program.parameters), node.name)
+        self.rounds: dict[str, tuple[Exchange, Held]] = {}
+        for name, exchange in exchanges.items():
+            weights, spectrum = program.weights.get(name), (spectra or {}).get(name)
+            if progress and weights is not None and weights.rows.size:
+                progress(name)
+            held = exchange.prepare(weights, spectrum, mask_bounds.get(name), self.engine, name)
+            self.rounds[name] = exchange, held
+
+    @cached_property
+    def sizes(self) -> Sizes:
+        """The most bytes of its messages."""
+        return message_sizes.largest(self.program)
+
+    def greeting(self) -> bytes:
+        """The program's public description for a client: architecture, plans, parameters; no weight. Signed, or not."""
+        signed = {"signature": self._signature.hex()} if self._signature else {}
+        return json.dumps({**manifest.to_dict(self.program), **signed}).encode()
+
+    def session(self, keys: bytes | None, store: MaterialStore | None = None, owner: bytes = b"") -> "Session":
+        """Return a session with one client.
+
+        Args:
+            keys: what :meth:`Client.keys` returned; None: the session serves images with material only.
+            store: of what is prepared with this client; None: memory, for as long as the session.
+            owner: 32 random bytes that a client chose for all of its material; empty where the store ends here.
+
+        Raises:
+            RuleError: the keys are not what the program's rotations need.
+        """
+        form = Form("server", self.program, owner or bytes(DIGEST_BYTES))
+        loaded = None if keys is None else self.engine.load_keys(keys, self.program.column_steps)
+        return Session(self, loaded, form, MemoryStore() if store is None else store)
+
+    @cached_property
+    def replies(self) -> int:
+        """Ciphertexts that an image is sent, as far as what hides them has room in memory."""
+        size = 2 * len(self.program.parameters.coefficient_bits) * self.program.parameters.ring_degree * _WORD
+        return min(_STOCK_BYTES // size, sum(exchange.plan.ciphertexts_down for exchange, _ in self.rounds.values()))
+
+    @cached_property
+    def last_uses(self) -> Mapping[str, Sequence[str]]:
+        """After which node which shares are zeroed."""
+        return {} if self._watched else zeroing.last_uses(self.program)
+
+    @cached_property
+    def layers(self) -> dict[str, ClearLinear]:
+        """The linear layers in clear by node, for the online phase; made when they are first asked for."""
+        t, weights = self.program.parameters.plain_modulus, self.program.weights
+        return {node.name: clear_linear(layer, weights[node.name].rows, t) for node, layer in self.program.linear_nodes}
+
+    @property
+    def stacks(self) -> Mapping[str, Held]:
+        """What it holds for stacks of images by node; made when several are first prepared together."""
+        with self._lock:
+            return self._stacks
+
+    @cached_property
+    def _stacks(self) -> Mapping[str, Held]:
+        found = dict[str, Held]()
+        for node, shape, stack in self.program.stacks:
+            exchange, weights = StackedExchange(shape, stack, stack.images), self.program.weights[node.name]
+            found[node.name] = exchange.prepare(weights, None, None, self.engine, node.name)
+        return found
+
+
+class Session:
+    """One client's inferences, one image after the other. Messages in the wrong order are refused; ``with`` closes it.
+
+    Args:
+        keys: the client's, as the server's engine loaded them; None: it has sent none.
+
+    Attributes:
+        dropped: why material could not be used, in words.
+        shares: the server's own share of every node of the last inference, if it is watched; None for zero.
+    """
+
+    def __init__(self, server: Server, keys: EvaluationKeys | None, form: Form, store: MaterialStore) -> None:
+        self.meter, self.preparation, self._process = Meter(), Meter(), Process()
+        self.shares: dict[str, Residues | None] = {}
+        self._server, self._keys = server, keys
+        self._prepared = PreparedServer(
+            server.program,
+            server.rounds,
+            lambda: server.layers,
+            lambda: server.stacks,
+            store,
+            form,
+            self.meter,
+            server.last_uses,
+            self.preparation,
+        )
+        self.dropped = self._prepared.dropped
+        self._lanes: dict[bool, Generator[bytes, bytes, None]] | None = {ahead: self._start(ahead) for ahead in _LANES}
+
+    def close(self) -> None:
+        """Forget the client: its keys, and its shares, whose memory is zeroed. Nothing is handled afterwards.
+
+        Without it they stay in memory until Python collects a reference cycle.
+        """
+        for lane in (self._lanes or {}).values():
+            lane.close()
+        if self._keys is not None:
+            self._server.engine.stock(self._keys).close()
+        self._lanes = self._keys = None
+        wipe(self.shares.values())
+        self.shares = {}
+
+    def __enter__(self) -> "Session":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def handle(self, message: bytes) -> bytes:
+        """Return the reply to one request. A preparation goes on after an image that came between two of its rounds.
+
+        Raises:
+            RuleError: it is not the request that is due; the image's inference starts over, and the preparation too if
+                the request was about it.
+        """
+        assert self._lanes is not None, "a closed session handles nothing"
+        if self._process.changed():  # what images and work in progress have drawn is the other's
+            self._lanes = {lane: self._start(lane) for lane in _LANES}
+        ahead = wire.is_ahead(message)
+        if wire.begins(message) == wire.PREPARE:  # instead of one that the client gave up
+            self._lanes[ahead].close()
+            self._lanes[ahead] = self._start(ahead)
+        try:
+            return self._lanes[ahead].send(message)
+        except Exception:
+            self._lanes = {lane: self._start(lane) if ahead >= lane else old for lane, old in self._lanes.items()}
+            raise
+
+    @property
+    def stocked(self) -> bool:
+        """Whether :meth:`make_ahead` has nothing to do."""
+        return self._keys is None or self._server.engine.stock(self._keys).full(self._server.replies)
+
+    def make_ahead(self) -> bool:
+        """Make a little of what hides the replies to an image, for one image at most, while nobody waits.
+
+        Returns:
+            whether anything was made; False: there is enough.
+        """
+        return self._keys is not None and self._server.engine.stock(self._keys).make(self._server.replies)
+
+    def _start(self, ahead: bool) -> Generator[bytes, bytes, None]:
+        steps = self._preparations() if ahead else self._images()
+        next(steps)
+        return steps
+
+    def _preparations(self) -> Generator[bytes, bytes, None]:
+        """Is sent requests and yields the reply to each; what it yields before the first request is no reply."""
+        reply = b""
+        while True:
+            message = yield reply
+            self._check_keys()
+            reply = yield from self._prepared.ahead(message, self._server.engine, self._keys)
+
+    def _images(self) -> Generator[bytes, bytes, None]:
+        """The same for images."""
+        reply = b""
+        while True:
+            message = yield reply
+            if wire.begins(message) == wire.AGREE:
+                reply = self._prepared.agree(message)
+                continue
+            wipe(self.shares.values())  # those of the image before
+            self.shares = {}
+            if wire.begins(message) == wire.ONLINE:
+                reply = yield from self._prepared.online(message, self.shares)
+            else:
+                self._check_keys()
+                reply = yield from self._direct(message, self.shares)
+
+    def _check_keys(self) -> None:
+        if self._keys is None:
+            rule = "a client without keys must have material for its images"
+            raise RuleError(rule, got="a request that needs keys", remedy="register keys")
+
+    def _direct(self, message: bytes, held: dict[str, Residues | None]) -> Phase:
+        """Run the program on an image for which nothing was prepared."""
+        program = self._server.program
+        source, *others = program.nodes
+        held[source.name] = None
+        for position, node in enumerate(others, start=1):
+            if node.name in self._server.rounds:
+                arguments = [held[name] for name in node.inputs]
+                reply, held[node.name] = self._answer(position, node.name, arguments, message)
+                message = yield reply
+            else:
+                held[node.name] = shares.step_server(program, node, held)
+        wire.unframe(message, wire.OUTPUT, 0)
+        return (yield from answer.hand_out(program, shares.present(held[program.output.name])))
+
+    def _answer(
+        self, position: int, name: str, arguments: list[Residues | None], message: bytes
+    ) -> tuple[bytes, Residues | None]:
+        """The reply to a request, and the server's share of the result."""
+        engine, (exchange, held) = self._server.engine, self._server.rounds[name]
+        with self.meter.time(name), self.meter.count(name, engine.counts):
+            parts = wire.unframe(message, position, exchange.plan.ciphertexts_up)
+            replies, own = exchange.reply(held, arguments, parts, engine, self._keys)
+            return wire.frame(position, replies), own

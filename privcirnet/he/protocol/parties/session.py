@@ -1,0 +1,122 @@
+"""One inference from the client's side: its requests, and whoever replies to them, in this process or far away."""
+
+import time
+from collections.abc import Callable, Generator
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
+
+from privcirnet.he.layers.integer import Values
+from privcirnet.he.protocol.framing import wire
+from privcirnet.he.protocol.parties.client import Client
+
+T = TypeVar("T")
+
+
+class Handler(Protocol):
+    """Whoever replies to a client's requests: a server's session, or a connection to one."""
+
+    def handle(self, message: bytes) -> bytes:
+        """Return the reply to a request.
+
+        Raises:
+            RuleError: it is not the request that is due.
+        """
+        ...
+
+
+class Inferring(Protocol):
+    """Whoever infers an image by requests: a client of an interactive program, or of a leveled one."""
+
+    def infer(self, image: Values) -> Generator[bytes, bytes, Values]:
+        """Run the program on one image.
+
+        Yields:
+            requests; the generator is sent the reply to each.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """The messages of one round.
+
+    Attributes:
+        position: the node's position in the program; :data:`wire.OUTPUT` for the last one.
+        up: bytes from client to server.
+        down: bytes from server to client.
+        seconds: from the request to its reply, as the client sees it.
+    """
+
+    position: int
+    up: int
+    down: int
+    seconds: float = field(default=0.0, compare=False)
+
+
+ExchangeProgress = Callable[[Traffic], object]
+
+
+def run(
+    client: Inferring, session: Handler, image: Values, progress: ExchangeProgress = lambda exchange: None
+) -> tuple[Values, list[Traffic]]:
+    """Return the logits of one image and what was sent for them.
+
+    Args:
+        client: the client.
+        session: the server's session with it.
+        image: integers, the program's input shape.
+        progress: called after each round.
+
+    Returns:
+        (logits as integers in units of the output's step, traffic of each round).
+
+    Raises:
+        RuleError: the image does not fit the program, or either party refuses the other's message.
+    """
+    return _conversed(client.infer(image), session, progress)
+
+
+def prepare(
+    client: Client, session: Handler, count: int = 1, progress: ExchangeProgress = lambda exchange: None
+) -> list[Traffic]:
+    """Do all encrypted work for some images to come.
+
+    Args:
+        progress: called after each round.
+
+    Returns:
+        the traffic of each round.
+
+    Raises:
+        RuleError: the program's masks are bounded, there is no room, or either party refuses the other's message.
+    """
+    return _conversed(client.prepare(count), session, progress)[1]
+
+
+def agree(client: Client, session: Handler) -> None:
+    """Drop the material that only one party has.
+
+    Raises:
+        RuleError: either party refuses the other's message.
+    """
+    _conversed(client.agree(), session, lambda exchange: None)
+
+
+def _conversed(
+    exchange: Generator[bytes, bytes, T], session: Handler, progress: ExchangeProgress
+) -> tuple[T, list[Traffic]]:
+    """What a client's generator returns in the end, and the traffic of each round."""
+    traffic: list[Traffic] = []
+    with closing(exchange):  # what it has begun is undone now where it is left in the middle
+        message = next(exchange)
+        while True:
+            started = time.perf_counter()
+            reply = session.handle(message)
+            seconds = time.perf_counter() - started
+            traffic.append(Traffic(wire.position_of(message), len(message), len(reply), seconds))
+            progress(traffic[-1])
+            try:
+                message = exchange.send(reply)
+            except StopIteration as finished:
+                return finished.value, traffic

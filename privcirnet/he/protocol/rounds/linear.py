@@ -1,0 +1,164 @@
+"""An encrypted linear layer on shares.
+
+x = c + s, the client's share and the server's. The client sends Enc(c); the server adds s, evaluates the layer under
+encryption, subtracts a mask from every slot and keeps mask + bias as its share; the client decrypts its own.
+Both parties transform their shares of input and output in clear. Source: docs/mathematics.md, "The protocol".
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from privcirnet.he.circuits.bfv.interactive.interface import ClientEngine, EvaluationKeys, ServerEngine
+from privcirnet.he.layers.layer import Layer
+from privcirnet.he.layers.stacking import Stack
+from privcirnet.he.mpc.local.linear import ClearLinear
+from privcirnet.he.mpc.local.packing import Octets
+from privcirnet.he.program.interpreter import spread
+from privcirnet.he.program.program import Weights
+from privcirnet.he.protocol.rounds.exchange import ClientShares, Held, RoundPlan, ServerShares
+from privcirnet.he.protocol.rounds.online_phase import SHARE, Kept
+from privcirnet.he.ring import modular, sampling
+from privcirnet.he.ring.modular import Residues
+from privcirnet.he.schemes.bfv.parameters import Parameters
+from privcirnet.he.schemes.bfv.reply_stock import ReplyStock
+from privcirnet.he.system import threads
+
+
+@dataclass(frozen=True)
+class LinearOnline:
+    """A linear layer's: the server keeps its mask, with the bias."""
+
+    shape: tuple[int, int, int]
+    asked: int = 0
+    answered: int = 0
+
+    @property
+    def client(self) -> Mapping[str, int]:
+        """See :attr:`Online.client`."""
+        return {SHARE: prod(self.shape)}
+
+    @property
+    def server(self) -> Mapping[str, int]:
+        """See :attr:`Online.server`."""
+        return {"mask": prod(self.shape)}
+
+    @property
+    def chosen(self) -> bool:
+        """See :attr:`Online.chosen`."""
+        return False
+
+    def stand_ins(self, t: int) -> list[Residues | None]:
+        """See :meth:`Online.stand_ins`."""
+        return [None]
+
+    def keep_client(self, share: Residues, result: Residues | None, t: int) -> Kept:
+        """See :meth:`Online.keep_client`."""
+        return {SHARE: share}
+
+    def keep_server(self, stand_ins: Sequence[Residues | None], own: Residues | None, t: int) -> Kept:
+        """See :meth:`Online.keep_server`."""
+        assert own is not None
+        return {"mask": own.reshape(-1)}
+
+    def ask(self, kept: Kept, shares: Sequence[Residues], t: int) -> Octets:
+        """See :meth:`Online.ask`."""
+        raise AssertionError("a linear layer asks for nothing")
+
+    def answer(self, kept: Kept, shares: Sequence[Residues], asked: Octets, t: int) -> Octets:
+        """See :meth:`Online.answer`."""
+        raise AssertionError("a linear layer asks for nothing")
+
+    def close(
+        self, layer: ClearLinear | None, kept: Kept, shares: Sequence[Residues], answer: Octets | None, t: int
+    ) -> Residues:
+        """See :meth:`Online.close`."""
+        assert layer is not None
+        return layer.apply(shares[0], kept["mask"].reshape(self.shape))
+
+
+@dataclass(frozen=True)
+class LinearExchange:
+    """The round of a linear layer, from one share (C, H, W) to one (K, H', W').
+
+    Attributes:
+        layer: shape, block size and encoding.
+        stack: how work ahead takes several images together, if it does.
+    """
+
+    layer: Layer
+    stack: Stack | None = None
+
+    @property
+    def plan(self) -> RoundPlan:
+        """The counts of the layer's plan."""
+        layer = self.layer
+        return RoundPlan(
+            kind=layer.shape.kind,
+            encoding=layer.encoding,
+            block_size=layer.block_size,
+            ciphertexts_up=layer.ciphertexts_in,
+            ciphertexts_down=layer.ciphertexts_out,
+            rotations=layer.rotations,
+            pmults=layer.pmults,
+        )
+
+    @property
+    def online(self) -> LinearOnline:
+        """See :attr:`Exchange.online`."""
+        return LinearOnline(self.layer.shape.output_shape)
+
+    def noise_bits(self, parameters: Parameters) -> int:
+        """See :meth:`Exchange.noise_bits`."""
+        return self.layer.noise_bits(parameters)
+
+    def prepare(
+        self,
+        weights: Weights | None,
+        spectrum: Residues | None,
+        mask_bound: int | None,
+        engine: ServerEngine,
+        name: str,
+    ) -> Held:
+        """See :meth:`Exchange.prepare`."""
+        assert weights is not None
+        if spectrum is None:
+            spectrum = self.layer.spectrum(weights.rows, engine.parameters.plain_modulus)
+        return Held(self.layer.encode_spectrum(spectrum, engine, name), weights.bias, mask_bound)
+
+    def request(self, shares: ClientShares, engine: ClientEngine) -> list[bytes]:
+        """See :meth:`Exchange.request`."""
+        return engine.encrypt_all(self.layer.encode_input(shares[0], engine.parameters.plain_modulus))
+
+    def reply(
+        self, held: Held, shares: ServerShares, messages: list[bytes], engine: ServerEngine, keys: EvaluationKeys
+    ) -> tuple[list[bytes], Residues]:
+        """See :meth:`Exchange.reply`."""
+        layer, share, t = self.layer, shares[0], engine.parameters.plain_modulus
+        mask = threads.beside(lambda: self._mask(held, engine.stock(keys), t))
+        inputs = engine.receive_all(messages, None if share is None else layer.encode_input(share, t))
+        outputs = layer.evaluate(held.weights, inputs, engine, keys)
+        minus, own = mask()
+        return engine.reply_all(outputs, minus, keys, layer.kept), own
+
+    def finish(self, shares: ClientShares, messages: list[bytes], engine: ClientEngine) -> Residues:
+        """See :meth:`Exchange.finish`."""
+        slots = engine.decrypt_all(messages, self.layer.kept)
+        return self.layer.decode_output(slots, engine.parameters.plain_modulus)
+
+    def _mask(self, held: Held, stock: ReplyStock, t: int) -> tuple[Residues, Residues]:
+        """(minus a mask in slots (ciphertexts_out, n), the server's share (K, H', W') = the mask + bias).
+
+        Uniform slots are a mask as they are: what they decode to is uniform too. A bounded mask has to be put into
+        slots.
+        """
+        layer, shape = self.layer, self.layer.shape.output_shape
+        constants = np.zeros(1, dtype=np.int64) if held.bias is None else held.bias
+        bias = np.broadcast_to(modular.residues(spread(constants), t), shape)
+        minus = stock.masks(layer.ciphertexts_out)
+        if held.mask_bound is None:
+            return minus, modular.subtract(bias, layer.decode_output(minus, t), t)
+        own = sampling.bounded(shape, held.mask_bound, t)
+        return layer.encode_mask(modular.subtract(bias, own, t), minus, t), own

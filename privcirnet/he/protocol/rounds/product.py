@@ -1,0 +1,139 @@
+"""The product of two shared values in one round: two linear layers whose weights are shares.
+
+With a = a_c + a_s and b = b_c + b_s, both multiplied over the channels of each group as the program's product says,
+
+    a b = a b_s + a_s b_c + a_c b_c.
+
+The client sends Enc(a_c) and Enc(b_c). The first term is the layer of a with the server's share of b as weights, and
+the server adds its share of a as to any layer's input; the second is the layer of b_c with the server's share of a as
+weights. Each comes back under masks of its own. The client knows the third term.
+
+Cost: what both layers' plans say, with every plaintext encoded anew, because shares are fresh for every image.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from privcirnet.he.circuits.bfv.interactive.interface import ClientEngine, EncodedWeights, EvaluationKeys, ServerEngine
+from privcirnet.he.layers.integer import transpose
+from privcirnet.he.layers.spectral_layer import SpectralLayer, encode_weights
+from privcirnet.he.mpc.local import products
+from privcirnet.he.mpc.local.shares import present
+from privcirnet.he.program.interpreter import as_weights, spread
+from privcirnet.he.program.operations import Product
+from privcirnet.he.program.program import Weights
+from privcirnet.he.protocol.rounds.exchange import ClientShares, Held, RoundPlan, ServerShares
+from privcirnet.he.protocol.rounds.linear import LinearExchange
+from privcirnet.he.protocol.rounds.online_phase import CrossedOnline
+from privcirnet.he.ring import modular
+from privcirnet.he.ring.modular import Residues
+from privcirnet.he.schemes.bfv.parameters import Parameters
+
+
+@dataclass(frozen=True)
+class ProductExchange:
+    """The round of a product, from shares (g k, A, 1) of the left and (g k, B, 1) of the right value to (g B, A, 1).
+
+    Messages hold the left layer's ciphertexts, then the right one's.
+    """
+
+    product: Product
+
+    @property
+    def plan(self) -> RoundPlan:
+        """Both layers' counts, added up."""
+        left, right = self._left.plan, self._right.plan
+        return RoundPlan(
+            kind="product",
+            encoding=left.encoding,
+            ciphertexts_up=left.ciphertexts_up + right.ciphertexts_up,
+            ciphertexts_down=left.ciphertexts_down + right.ciphertexts_down,
+            rotations=left.rotations + right.rotations,
+            pmults=left.pmults + right.pmults,
+        )
+
+    @property
+    def online(self) -> CrossedOnline:
+        """See :attr:`Exchange.online`."""
+        left, right = self.product.left.shape, self.product.right.shape
+        return CrossedOnline((left.input_shape, right.input_shape), prod(left.output_shape), self._answer, self._finish)
+
+    @property
+    def _left(self) -> LinearExchange:
+        return LinearExchange(self.product.left)
+
+    @property
+    def _right(self) -> LinearExchange:
+        return LinearExchange(self.product.right)
+
+    def noise_bits(self, parameters: Parameters) -> int:
+        """See :meth:`Exchange.noise_bits`."""
+        return max(self._left.noise_bits(parameters), self._right.noise_bits(parameters))
+
+    def prepare(
+        self,
+        weights: Weights | None,
+        spectrum: Residues | None,
+        mask_bound: int | None,
+        engine: ServerEngine,
+        name: str,
+    ) -> Held:
+        """See :meth:`Exchange.prepare`."""
+        assert weights is not None
+        return Held(bias=weights.bias, mask_bound=mask_bound)
+
+    def request(self, shares: ClientShares, engine: ClientEngine) -> list[bytes]:
+        """See :meth:`Exchange.request`."""
+        left, right = shares
+        return [*self._left.request([left], engine), *self._right.request([right], engine)]
+
+    def reply(
+        self, held: Held, shares: ServerShares, messages: list[bytes], engine: ServerEngine, keys: EvaluationKeys
+    ) -> tuple[list[bytes], Residues]:
+        """See :meth:`Exchange.reply`.
+
+        The second term always has a uniform mask, which joins the bias of the first. The first has the result's mask.
+        """
+        left, right = map(present, shares)
+        count, t = self._left.plan.ciphertexts_up, engine.parameters.plain_modulus
+        weights = Held(_share_as_weights(self.product.right, left, engine))
+        second, own = self._right.reply(weights, [None], messages[count:], engine, keys)
+        bias = transpose(own, self.product.groups)
+        if held.bias is not None:
+            bias = modular.add(modular.residues(spread(held.bias), t), bias, t)
+        weights = Held(_share_as_weights(self.product.left, right, engine), bias.astype(np.int64), held.mask_bound)
+        first, own = self._left.reply(weights, [left], messages[:count], engine, keys)
+        return [*first, *second], own
+
+    def finish(self, shares: ClientShares, messages: list[bytes], engine: ClientEngine) -> Residues:
+        """See :meth:`Exchange.finish`."""
+        left, right = shares
+        count, t = self._left.plan.ciphertexts_down, engine.parameters.plain_modulus
+        first = self._left.finish([left], messages[:count], engine)
+        second = self._right.finish([right], messages[count:], engine)
+        sent = modular.add(first, transpose(second, self.product.groups), t)
+        return products.product(left, right, self.product.groups, t, sent)
+
+    def _answer(self, shares: Sequence[Residues], differences: Sequence[Residues], terms: Residues, t: int) -> Residues:
+        """a_c d_b + d_a b_c + terms, (g B, A, 1)."""
+        shape = self.product.left.shape.output_shape
+        return products.answer(
+            shares[0], shares[1], differences[0], differences[1], self.product.groups, t, terms.reshape(shape)
+        )
+
+    def _finish(self, shares: Sequence[Residues], answer: Residues, terms: Residues, t: int) -> Residues:
+        """The server's a_s b_s + answer + terms, (g B, A, 1)."""
+        shape = self.product.left.shape.output_shape
+        return products.finish(
+            shares[0], shares[1], answer.reshape(shape), self.product.groups, t, terms.reshape(shape)
+        )
+
+
+def _share_as_weights(layer: SpectralLayer, share: Residues, engine: ServerEngine) -> EncodedWeights:
+    """A share as encoded weights, of which nothing stays behind."""
+    rows = as_weights(share, layer.shape.groups).astype(np.int64)
+    spectrum = layer.spectrum(rows, engine.parameters.plain_modulus)
+    return encode_weights(layer, spectrum, engine, keep=False)

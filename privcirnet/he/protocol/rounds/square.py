@@ -1,0 +1,126 @@
+"""An encrypted square on shares, with homomorphic encryption alone.
+
+x = c + s. The client sends Enc(c); the server returns Enc(2 s c + s^2 - r) and keeps r; the client adds c^2.
+One product a ciphertext, no rotation, no oblivious transfer. Values that do not fill a ciphertext live in a subring,
+which shortens both messages (:mod:`layers.subring`). Source: docs/mathematics.md, "The protocol".
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from privcirnet.he.circuits.bfv.interactive.interface import ClientEngine, EvaluationKeys, ServerEngine
+from privcirnet.he.layers import subring
+from privcirnet.he.mpc.local import squares
+from privcirnet.he.mpc.local.linear import ClearLinear
+from privcirnet.he.mpc.local.packing import Octets
+from privcirnet.he.mpc.local.shares import present
+from privcirnet.he.program.program import Weights
+from privcirnet.he.protocol.rounds.exchange import ClientShares, Held, RoundPlan, ServerShares
+from privcirnet.he.protocol.rounds.online_phase import CrossedOnline, Kept
+from privcirnet.he.ring import modular, sampling
+from privcirnet.he.ring.modular import Residues
+from privcirnet.he.schemes.bfv.noise import square_noise_bits
+from privcirnet.he.schemes.bfv.parameters import Parameters
+from privcirnet.he.system import threads
+
+
+class SquareOnline(CrossedOnline):
+    """A square's: what either party makes of a message is packed again while it is near."""
+
+    def ask(self, kept: Kept, shares: Sequence[Residues], t: int) -> Octets:
+        """See :meth:`Online.ask`."""
+        return squares.ask_packed(_flat(shares), kept["stand_ins"], t)
+
+    def answer(self, kept: Kept, shares: Sequence[Residues], asked: Octets, t: int) -> Octets:
+        """See :meth:`Online.answer`."""
+        return squares.answer_packed(_flat(shares), asked, kept["terms"], t)
+
+    def close(
+        self, layer: ClearLinear | None, kept: Kept, shares: Sequence[Residues], answer: Octets | None, t: int
+    ) -> Residues:
+        """See :meth:`Online.close`."""
+        assert answer is not None
+        return squares.finish_packed(_flat(shares), answer, kept["terms"], t).reshape(shares[0].shape)
+
+
+@dataclass(frozen=True)
+class SquareExchange:
+    """The round of a square, from one share of any shape to one of the same shape."""
+
+    values: int
+    ring_degree: int
+
+    @property
+    def plan(self) -> RoundPlan:
+        """One product for each ciphertext."""
+        count = len(subring.sizes(self.values, self.ring_degree))
+        return RoundPlan("square", "slots", ciphertexts_up=count, ciphertexts_down=count, pmults=count)
+
+    @property
+    def online(self) -> SquareOnline:
+        """See :attr:`Exchange.online`."""
+        return SquareOnline(((self.values,),), self.values, _answer, _finish)
+
+    def noise_bits(self, parameters: Parameters) -> int:
+        """See :meth:`Exchange.noise_bits`."""
+        return square_noise_bits(parameters)
+
+    def prepare(
+        self,
+        weights: Weights | None,
+        spectrum: Residues | None,
+        mask_bound: int | None,
+        engine: ServerEngine,
+        name: str,
+    ) -> Held:
+        """See :meth:`Exchange.prepare`."""
+        return Held(mask_bound=mask_bound)
+
+    def request(self, shares: ClientShares, engine: ClientEngine) -> list[bytes]:
+        """See :meth:`Exchange.request`."""
+        (share,), n = shares, self.ring_degree
+        return engine.encrypt_all(subring.spread(share.reshape(-1), n), subring.kept(self.values, n))
+
+    def reply(
+        self, held: Held, shares: ServerShares, messages: list[bytes], engine: ServerEngine, keys: EvaluationKeys
+    ) -> tuple[list[bytes], Residues]:
+        """See :meth:`Exchange.reply`."""
+        share, t = present(shares[0]), engine.parameters.plain_modulus
+        polynomial = threads.beside(lambda: self._polynomial(share, t, held.mask_bound))
+        kept = subring.kept(self.values, self.ring_degree)
+        inputs = engine.receive_all(messages, None, kept)
+        doubled, constant, own = polynomial()
+        products = engine.multiply_all(inputs, doubled)
+        return engine.reply_all(products, constant, keys, kept), own
+
+    def finish(self, shares: ClientShares, messages: list[bytes], engine: ClientEngine) -> Residues:
+        """See :meth:`Exchange.finish`."""
+        (share,), t = shares, engine.parameters.plain_modulus
+        kept = subring.kept(self.values, self.ring_degree)
+        slots = engine.decrypt_all(messages, kept)
+        cross = subring.collect(slots, self.values, t)
+        return modular.add(cross.reshape(share.shape), modular.multiply(share, share, t), t)
+
+    def _polynomial(self, share: Residues, t: int, mask_bound: int | None) -> tuple[Residues, Residues, Residues]:
+        """Slots of 2 s and of s^2 - r, (ciphertexts, n), and the server's share r."""
+        n = self.ring_degree
+        own = sampling.uniform(share.shape, t) if mask_bound is None else sampling.bounded(share.shape, mask_bound, t)
+        fill = sampling.uniform((sum(subring.sizes(self.values, n)),), t)
+        mask = subring.spread(own.reshape(-1), n, fill)
+        rows = subring.spread(share.reshape(-1), n)
+        return modular.add(rows, rows, t), modular.subtract(modular.multiply(rows, rows, t), mask, t), own
+
+
+def _flat(shares: Sequence[Residues]) -> Residues:
+    return np.ascontiguousarray(shares[0]).reshape(-1)
+
+
+def _answer(shares: Sequence[Residues], differences: Sequence[Residues], terms: Residues, t: int) -> Residues:
+    return squares.answer(shares[0], differences[0], terms.reshape(shares[0].shape), t)
+
+
+def _finish(shares: Sequence[Residues], answer: Residues, terms: Residues, t: int) -> Residues:
+    shape = shares[0].shape
+    return squares.finish(shares[0], answer.reshape(shape), terms.reshape(shape), t)

@@ -1,0 +1,82 @@
+"""The round of a linear layer for several images, one below the other; only work ahead has it.
+
+Shares have a first axis for images. What stands between the results of a tall image is masked like every slot, and
+neither party keeps it. Maths: :mod:`layers.stacking`.
+"""
+
+from dataclasses import dataclass, replace
+
+from privcirnet.he.circuits.bfv.interactive.interface import ClientEngine, EvaluationKeys, ServerEngine
+from privcirnet.he.layers import stacking
+from privcirnet.he.layers.shape import LinearShape
+from privcirnet.he.layers.stacking import Stack
+from privcirnet.he.mpc.local.shares import present
+from privcirnet.he.program.program import Weights
+from privcirnet.he.protocol.rounds.exchange import ClientShares, Held, RoundPlan, ServerShares
+from privcirnet.he.protocol.rounds.linear import LinearExchange, LinearOnline
+from privcirnet.he.ring.modular import Residues
+from privcirnet.he.schemes.bfv.parameters import Parameters
+
+
+@dataclass(frozen=True)
+class StackedExchange:
+    """The round of some images, from one share (images, C, H, W) to one (images, K, H', W').
+
+    Attributes:
+        images: how many there are, at most those of the stack.
+    """
+
+    shape: LinearShape
+    stack: Stack
+    images: int
+
+    @property
+    def _tall(self) -> LinearExchange:
+        return LinearExchange(self.stack.layer)
+
+    @property
+    def plan(self) -> RoundPlan:
+        """The counts of the tall layer's plan."""
+        return self._tall.plan
+
+    @property
+    def online(self) -> LinearOnline:
+        """See :attr:`Exchange.online`: an image's."""
+        return LinearOnline(self.shape.output_shape)
+
+    def noise_bits(self, parameters: Parameters) -> int:
+        """See :meth:`Exchange.noise_bits`."""
+        return self._tall.noise_bits(parameters)
+
+    def prepare(
+        self,
+        weights: Weights | None,
+        spectrum: Residues | None,
+        mask_bound: int | None,
+        engine: ServerEngine,
+        name: str,
+    ) -> Held:
+        """See :meth:`Exchange.prepare`. A spectrum is that of a single image's layer, and is not used."""
+        held = self._tall.prepare(weights, None, mask_bound, engine, name)
+        if held.bias is None or held.bias.ndim == 1:
+            return held
+        return replace(held, bias=stacking.repeated(self.shape, self.stack.images, held.bias))
+
+    def request(self, shares: ClientShares, engine: ClientEngine) -> list[bytes]:
+        """See :meth:`Exchange.request`."""
+        return self._tall.request([self._joined(shares[0])], engine)
+
+    def reply(
+        self, held: Held, shares: ServerShares, messages: list[bytes], engine: ServerEngine, keys: EvaluationKeys
+    ) -> tuple[list[bytes], Residues]:
+        """See :meth:`Exchange.reply`."""
+        joined = None if shares[0] is None else self._joined(shares[0])
+        replies, own = self._tall.reply(held, [joined], messages, engine, keys)
+        return replies, stacking.split(self.shape, self.images, present(own))
+
+    def finish(self, shares: ClientShares, messages: list[bytes], engine: ClientEngine) -> Residues:
+        """See :meth:`Exchange.finish`."""
+        return stacking.split(self.shape, self.images, self._tall.finish(shares, messages, engine))
+
+    def _joined(self, share: Residues) -> Residues:
+        return stacking.join(self.shape, self.stack.images, [*share])

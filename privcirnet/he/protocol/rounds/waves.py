@@ -1,0 +1,91 @@
+"""Which rounds of a preparation share a message: as many as do not need each other's results.
+
+Ahead, the client's share of a square, of a product or of a client-aided function is random and its own choice, so it is
+there from the beginning. Its share of a linear layer's result is there after that layer's round. So rounds come in
+*waves*: first those whose inputs follow from random numbers alone, then those that need the result of one layer, and so
+on. A network that squares after every layer has two waves, however deep it is. One with linear bottlenecks has three.
+
+The nodes of a wave share messages up to a size. Both parties know all of this from the public description.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from privcirnet.he.program.program import Node, Program
+from privcirnet.he.protocol.rounds.exchange import Exchange
+from privcirnet.he.protocol.rounds.merged import Together
+from privcirnet.he.schemes.bfv.sizes import message_bytes
+
+MESSAGE_BYTES = 1 << 23
+"""Of a message that several nodes share: an image that comes waits for one, some 0.1 s."""
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """The nodes of a message.
+
+    Attributes:
+        nodes: in the program's order.
+        positions: theirs in the program; the message is about the first one.
+    """
+
+    nodes: tuple[Node, ...]
+    positions: tuple[int, ...]
+    together: Together
+
+    @property
+    def position(self) -> int:
+        """The first node's."""
+        return self.positions[0]
+
+    def part(self, position: int) -> tuple[float, float]:
+        """Return which part of the request and of the reply is a node's."""
+        up, down = self.together.ciphertexts(self.positions.index(position))
+        return up / self.together.ciphertexts_up, down / self.together.ciphertexts_down
+
+
+def waves(program: Program, exchanges: Mapping[str, Exchange]) -> list[list[Node]]:
+    """Return the nodes that take a round ahead, by wave.
+
+    Args:
+        program: with or without weights.
+        exchanges: by node.
+    """
+    found, known = list[list[Node]](), dict[str, int]()
+    for node in program.nodes:
+        wave = max((known[name] for name in node.inputs), default=0)
+        exchange = exchanges.get(node.name)
+        if exchange is not None and exchange.plan.ciphertexts_up:
+            found += [[] for _ in range(wave + 1 - len(found))]
+            found[wave].append(node)
+        if exchange is not None:
+            wave = 0 if exchange.online.chosen else wave + 1
+        known[node.name] = wave
+    return [wave for wave in found if wave]
+
+
+def bundles(program: Program, exchanges: Mapping[str, Exchange], count: int) -> list[Bundle]:
+    """Return the messages that prepare some images, in order.
+
+    Args:
+        program: with or without weights.
+        exchanges: by node.
+    """
+    positions = {node.name: position for position, node in enumerate(program.nodes)}
+    found, size = list[Bundle](), max(message_bytes(program.parameters))
+
+    def bundle(nodes: Sequence[Node]) -> Bundle:
+        together = Together(tuple(exchanges[node.name] for node in nodes), count)
+        return Bundle(tuple(nodes), tuple(positions[node.name] for node in nodes), together)
+
+    for wave in waves(program, exchanges):
+        now = bundle(wave[:1])
+        for node in wave[1:]:
+            more = bundle([*now.nodes, node])
+            if size * max(more.together.ciphertexts_up, more.together.ciphertexts_down) <= MESSAGE_BYTES:
+                now = more
+            else:
+                found.append(now)
+                now = bundle([node])
+        found.append(now)
+    return found

@@ -1,0 +1,1 @@
+"""Compiled loops over residues: negacyclic NTT, base conversion, products, sampling."""

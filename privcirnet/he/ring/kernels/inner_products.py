@@ -1,0 +1,267 @@
+"""Products and sums in the NTT domain: the bulk of the work of a layer, bound by how fast the weights can be read.
+
+Words of up to 61 bits are split in halves of s bits, x = x1 2^s + x0, so that products fit 64 bits:
+
+    sum of x w = sum of x0 w0 + 2^s sum of (x0 w1 + x1 w0) + 2^2s sum of x1 w1,
+
+three plain sums without any reduction for up to 2^(62 - 2 s) terms (:func:`terms_at_once`), of which up to
+:data:`AT_ONCE` are made in registers and reduced there (:func:`joined`). Both factors come split already
+(:mod:`ring.kernels.operands`), as x1 2^32 + x0: vector units multiply the lower halves of words.
+
+Blocking: a chunk of all inputs stays in a cache while the weights of all sums stream by once.
+
+Cost: a word of weight is read from memory once, for 8 multiplications of 32-bit halves and 8 sums.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from privcirnet.compiled.jit import inline, jit
+from privcirnet.he.ring.kernels.arithmetic import Word, barrett_lazy, mul_shoup_lazy, reduce_4p, sub_if_ge
+from privcirnet.he.ring.modular import Integers, Residues, constant_quotients
+
+AT_ONCE = 8
+"""Products of a pass over the words: their 16 rows and the sum stay in registers. More of them read as much."""
+
+Rows = tuple[Residues, ...]
+"""Rows of words, (words,) each."""
+
+_HALF, _LOW = np.uint64(32), np.uint64(0xFFFFFFFF)
+
+
+class Moduli(NamedTuple):
+    """Constants of the reduction for some primes.
+
+    Attributes:
+        primes: (L,).
+        powers: floor(2^64 / p), 2^2s mod p and its quotient, (L, 3).
+        half: s, (L,).
+        terms: products that may be added before a reduction, (L,).
+    """
+
+    primes: Residues
+    powers: Residues
+    half: Residues
+    terms: Integers
+
+
+class Terms(NamedTuple):
+    """Which products make which sum.
+
+    Attributes:
+        pairs: (input, weight) of each product, (products, 2).
+        first: the products of sum s are [first[s], first[s + 1]), (sums + 1,).
+    """
+
+    pairs: Integers
+    first: Integers
+
+
+def moduli(primes: Sequence[int]) -> Moduli:
+    """Return the constants of the reduction for some primes.
+
+    Args:
+        primes: under 2^61.
+    """
+    assert max(primes) < 1 << 61
+    halves = [-(-p.bit_length() // 2) for p in primes]
+    high = [np.array([pow(2, 2 * s, p)], dtype=np.uint64) for s, p in zip(halves, primes, strict=True)]
+    powers = [[(1 << 64) // p, int(x[0]), int(constant_quotients(x, p)[0])] for x, p in zip(high, primes, strict=True)]
+    terms = [terms_at_once(s) for s in halves]
+    return Moduli(
+        np.array(primes, dtype=np.uint64),
+        np.array(powers, dtype=np.uint64),
+        np.array(halves, dtype=np.uint64),
+        np.array(terms),
+    )
+
+
+def terms_at_once(half: int) -> int:
+    """Return how many products of split words can be added in 64 bits, with room for a carry.
+
+    A sum grows by under 2^(2 s + 1) with each product of words of 2 s bits.
+
+    Args:
+        half: s.
+
+    >>> terms_at_once(28), terms_at_once(30), terms_at_once(31)
+    (64, 4, 1)
+    """
+    return 1 << (62 - 2 * half)
+
+
+@jit
+def multiply_accumulate(
+    sums: Residues, inputs: Residues, weights: Residues, terms: Terms, moduli: Moduli, chunks: tuple[int, int]
+) -> None:
+    """Compute every sum's words in some chunks: the sum of inputs[i] * weights[w] mod p over its pairs (i, w), reduced.
+
+    Args:
+        sums: written, shape (sums, 2, L, n).
+        inputs: split, shape (chunks, inputs, 2, CHUNK).
+        weights: split, shape (weights, L, n).
+        moduli: of the L primes.
+        chunks: (first, end); those of prime 0 come first.
+    """
+    size, n = inputs.shape[3], weights.shape[2]
+    none = np.zeros(size, dtype=np.uint64)
+    for chunk in range(chunks[0], chunks[1]):
+        limb, start = chunk // (n // size), chunk % (n // size) * size
+        step = min(moduli.terms[limb], AT_ONCE)
+        for number in range(terms.first.size - 1):
+            last = terms.first[number + 1]
+            for i in range(2):
+                sums[number, i, limb, start : start + size] = 0
+            for first in range(terms.first[number], last, step):
+                pairs = terms.pairs[first : min(first + step, last)]
+                w = _weights(weights, pairs, limb, start, none)
+                for i in range(2):
+                    x = _inputs(inputs[chunk], pairs, i, none)
+                    add_products(sums[number, i, limb, start : start + size], x, w, len(pairs), moduli, limb)
+
+
+@inline
+def _weights(weights: Residues, pairs: Integers, limb: int, start: int, none: Residues) -> Rows:
+    """The weights' rows of up to 8 products, filled up with zeros."""
+    end, count = start + none.size, pairs.shape[0]
+    return (
+        weights[pairs[0, 1], limb, start:end],
+        weights[pairs[1, 1], limb, start:end] if count > 1 else none,
+        weights[pairs[2, 1], limb, start:end] if count > 2 else none,
+        weights[pairs[3, 1], limb, start:end] if count > 3 else none,
+        weights[pairs[4, 1], limb, start:end] if count > 4 else none,
+        weights[pairs[5, 1], limb, start:end] if count > 5 else none,
+        weights[pairs[6, 1], limb, start:end] if count > 6 else none,
+        weights[pairs[7, 1], limb, start:end] if count > 7 else none,
+    )
+
+
+@inline
+def _inputs(x: Residues, pairs: Integers, i: int, none: Residues) -> Rows:
+    """The inputs' rows of up to 8 products, filled up with zeros."""
+    count = pairs.shape[0]
+    return (
+        x[pairs[0, 0], i],
+        x[pairs[1, 0], i] if count > 1 else none,
+        x[pairs[2, 0], i] if count > 2 else none,
+        x[pairs[3, 0], i] if count > 3 else none,
+        x[pairs[4, 0], i] if count > 4 else none,
+        x[pairs[5, 0], i] if count > 5 else none,
+        x[pairs[6, 0], i] if count > 6 else none,
+        x[pairs[7, 0], i] if count > 7 else none,
+    )
+
+
+@inline
+def add_products(total: Residues, x: Rows, w: Rows, count: int, moduli: Moduli, limb: int) -> None:
+    """Add the first four or all eight products to the total, reduced.
+
+    Args:
+        total: reduced, shape (words,).
+        x: rows of inputs, split.
+        w: rows of weights, split.
+        moduli: of the primes.
+    """
+    (xa, xb, xc, xd, xe, xf, xg, xh), (wa, wb, wc, wd, we, wf, wg, wh) = x, w
+    powers, half, p = moduli.powers[limb], moduli.half[limb], moduli.primes[limb]
+    one, power, quotient = powers[0], powers[1], powers[2]
+    if count <= AT_ONCE // 2:
+        for j in range(total.size):
+            low, middle, high = four_products(xa[j], xb[j], xc[j], xd[j], wa[j], wb[j], wc[j], wd[j])
+            total[j] = sub_if_ge(total[j] + joined(low, middle, high, one, power, quotient, half, p), p)
+    else:
+        for j in range(total.size):
+            low, middle, high = four_products(xa[j], xb[j], xc[j], xd[j], wa[j], wb[j], wc[j], wd[j])
+            more = four_products(xe[j], xf[j], xg[j], xh[j], we[j], wf[j], wg[j], wh[j])
+            low, middle, high = low + more[0], middle + more[1], high + more[2]
+            total[j] = sub_if_ge(total[j] + joined(low, middle, high, one, power, quotient, half, p), p)
+
+
+@inline
+def four_products(  # noqa: PLR0913, PLR0917
+    xa: Word, xb: Word, xc: Word, xd: Word, wa: Word, wb: Word, wc: Word, wd: Word
+) -> tuple[Word, Word, Word]:
+    """Return the three sums (low, middle, high) of four products of split words.
+
+    Args:
+        xa: first input.
+        xb: second input.
+        wa: weight of ``xa``.
+        wb: weight of ``xb``.
+        wc: weight of ``xc``.
+        wd: weight of ``xd``.
+    """
+    a0, a1, b0, b1 = wa & _LOW, wa >> _HALF, wb & _LOW, wb >> _HALF
+    c0, c1, d0, d1 = wc & _LOW, wc >> _HALF, wd & _LOW, wd >> _HALF
+    p0, p1, q0, q1 = xa & _LOW, xa >> _HALF, xb & _LOW, xb >> _HALF
+    r0, r1, s0, s1 = xc & _LOW, xc >> _HALF, xd & _LOW, xd >> _HALF
+    low = p0 * a0 + q0 * b0 + r0 * c0 + s0 * d0
+    middle = p0 * a1 + p1 * a0 + q0 * b1 + q1 * b0 + r0 * c1 + r1 * c0 + s0 * d1 + s1 * d0
+    return low, middle, p1 * a1 + q1 * b1 + r1 * c1 + s1 * d1
+
+
+@inline
+def joined(  # noqa: PLR0913, PLR0917
+    low: Word, middle: Word, high: Word, one: Word, power: Word, quotient: Word, half: Word, p: Word
+) -> Word:
+    """Return low + 2^s middle + 2^2s high mod p, reduced.
+
+    The middle sum is split in two and added to its neighbours: low + 2^s (middle mod 2^s) + 2^2s (high + middle / 2^s),
+    where the first two are under 2^63 and the last, reduced, is under 4 p <= 2^63.
+
+    Args:
+        middle: sum of products of a lower and an upper half.
+        one: floor(2^64 / p).
+        power: 2^2s mod p.
+        quotient: floor(power 2^64 / p).
+        half: s.
+        p: prime.
+    """
+    mask = (np.uint64(1) << half) - np.uint64(1)
+    upper = mul_shoup_lazy(high + (middle >> half), power, quotient, p)
+    return reduce_4p(barrett_lazy(low + ((middle & mask) << half) + upper, one, p), p)
+
+
+@jit
+def add(total: Residues, terms: Residues, moduli: Moduli) -> None:
+    """Add terms to a total in place, reduced.
+
+    Args:
+        total: residues, shape (2, L, n).
+        terms: residues, shape (2, L, n).
+        moduli: of the L primes.
+    """
+    for i in range(total.shape[0]):
+        for limb in range(total.shape[1]):
+            for j in range(total.shape[2]):
+                total[i, limb, j] = sub_if_ge(total[i, limb, j] + terms[i, limb, j], moduli.primes[limb])
+
+
+@jit
+def inner_product(inputs: Residues, start: int, weights: Residues, moduli: Moduli) -> Residues:
+    """Return the sum of inputs[start + k] * weights[k] over all k, reduced, shape (2, L, n).
+
+    Args:
+        inputs: split, shape (chunks, inputs, 2, CHUNK).
+        start: the first input that is used.
+        weights: split, shape (K, L, n).
+        moduli: of the L primes.
+    """
+    sums = np.empty((1, 2, weights.shape[1], weights.shape[2]), dtype=np.uint64)
+    multiply_accumulate(sums, inputs, weights, successive(start, weights.shape[0]), moduli, (0, inputs.shape[0]))
+    return sums[0]
+
+
+@jit
+def successive(start: int, count: int) -> Terms:
+    """Return the terms of one sum: successive inputs times successive weights, from weight 0 on.
+
+    Args:
+        start: the first input.
+    """
+    pairs = np.empty((count, 2), dtype=np.int64)
+    for k in range(count):
+        pairs[k, 0], pairs[k, 1] = start + k, k
+    return Terms(pairs, np.array([0, count]))

@@ -1,0 +1,1 @@
+"""Compiled: gadget products, polynomials from seeds, secret keys, packed bytes."""

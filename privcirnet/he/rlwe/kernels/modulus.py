@@ -1,0 +1,129 @@
+"""Everything that the kernels need to know of one ciphertext modulus, and what is done to whole ciphertexts with it."""
+
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from privcirnet.compiled.jit import jit
+from privcirnet.he.ring.kernels import inner_products, ntt, operands
+from privcirnet.he.ring.modular import Residues
+from privcirnet.he.rlwe.kernels import keyswitch
+
+
+class Ring(NamedTuple):
+    """Tables for some primes; divisions are by the last.
+
+    No field's type depends on the number of primes, so kernels that take a ring are compiled once.
+
+    Attributes:
+        degree: n.
+        division: by the last prime.
+    """
+
+    degree: int
+    tables: ntt.Tables
+    moduli: inner_products.Moduli
+    division: keyswitch.Division
+
+    @property
+    def primes(self) -> tuple[int, ...]:
+        """The L primes."""
+        return tuple(self.tables.primes.tolist())
+
+    def values(self, residues: Residues) -> Residues:
+        """Return polynomials in the kernel's order, a copy.
+
+        Args:
+            residues: coefficients under the first L' primes, shape (polynomials, L', n).
+        """
+        found = residues.copy()
+        to_values(found, self.tables)
+        return found
+
+    def to_coefficients(self, values: Residues) -> None:
+        """Bring polynomials back to coefficient form, in place.
+
+        Args:
+            values: in the kernel's order, shape (polynomials, L', n).
+        """
+        to_coefficients(values, self.tables)
+
+    def split(self, residues: Residues) -> Residues:
+        """Make polynomials ready for products, in place.
+
+        Args:
+            residues: shape (count, L', n).
+
+        Returns:
+            the same array.
+        """
+        operands.split(residues, self.moduli)
+        return residues
+
+    def inputs(self, count: int) -> Residues:
+        """Return an array for inputs of products, not written yet, shape (chunks, count, 2, CHUNK).
+
+        A ring shorter than a chunk has one chunk for each prime.
+        """
+        words = min(operands.CHUNK, self.degree)
+        return np.empty((len(self.primes) * self.degree // words, count, 2, words), dtype=np.uint64)
+
+    def place(self, inputs: Residues, index: int, values: Residues) -> None:
+        """Make a ciphertext one of the inputs of products.
+
+        Args:
+            inputs: written, shape (chunks, inputs, 2, CHUNK).
+            values: in the kernel's order, shape (2, L, n); overwritten.
+        """
+        operands.place(inputs, index, self.split(values))
+
+
+@jit
+def to_values(polynomials: Residues, tables: ntt.Tables) -> None:
+    """Bring polynomials to the kernel's order, in place.
+
+    Args:
+        polynomials: coefficients, shape (polynomials, L', n).
+        tables: of the primes.
+    """
+    for index in range(polynomials.shape[0]):
+        for limb in range(polynomials.shape[1]):
+            ntt.forward(polynomials[index, limb : limb + 1], tables, limb)
+
+
+@jit
+def to_coefficients(polynomials: Residues, tables: ntt.Tables) -> None:
+    """Bring polynomials to coefficient form, in place.
+
+    Args:
+        polynomials: in the kernel's order, shape (polynomials, L', n).
+        tables: of the primes.
+    """
+    for index in range(polynomials.shape[0]):
+        for limb in range(polynomials.shape[1]):
+            ntt.inverse(polynomials[index, limb : limb + 1], tables, limb)
+
+
+@jit
+def add_scaled(total: Residues, values: Residues, division: keyswitch.Division) -> None:
+    """Add P times a ciphertext to a total, in place.
+
+    Args:
+        total: shape (2, L or L + 1, n).
+        values: the ciphertext in the same form, shape (2, L, n).
+        division: by P.
+    """
+    for half in range(2):
+        for limb in range(values.shape[1]):
+            keyswitch.add_scaled(total[half, limb], values[half, limb], division, limb)
+
+
+@lru_cache(maxsize=32)
+def ring(primes: tuple[int, ...], n: int) -> Ring:
+    """Return the tables for some primes.
+
+    Args:
+        primes: under 2^61, each 1 mod 2n.
+    """
+    return Ring(n, ntt.tables(primes, n), inner_products.moduli(primes), keyswitch.division(primes))

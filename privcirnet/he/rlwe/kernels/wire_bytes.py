@@ -1,0 +1,161 @@
+"""The compact bytes of :mod:`rlwe.wire_bytes`, compiled: whole words at a time. That module has the format.
+
+Read as one little-endian number, the compact bytes of a prime's residues are the residues as digits of 8 ``width``
+bits. So both directions shift 64-bit words instead of moving bytes.
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+from privcirnet.compiled.jit import inline, jit
+from privcirnet.he.ring.kernels.arithmetic import Word
+from privcirnet.he.ring.modular import Integers, Residues
+from privcirnet.he.rlwe import wire_bytes
+from privcirnet.he.rlwe.wire_bytes import Message
+
+_ZERO, _ONE, _TOP, _WORD = np.uint64(0), np.uint64(1), np.uint64(63), np.uint64(64)
+_THREE, _SEVEN = np.uint64(3), np.uint64(7)
+_NARROW = 57
+"""Bits of a residue that lies in eight bytes wherever it begins."""
+
+
+def packed(count: int, bits: Residues) -> Residues:
+    """Return an array of words for packed residues, not written yet.
+
+    Args:
+        count: residues of each prime.
+        bits: of a packed residue of each prime, 8 to 64.
+    """
+    return np.empty(-(-count * int(bits.sum()) // 64), dtype=np.uint64)
+
+
+def octets(made: Residues, count: int, bits: Residues) -> bytes:
+    """Return the bytes of packed residues.
+
+    Args:
+        made: words that :func:`pack_into` wrote.
+        count: residues of each prime.
+        bits: of a packed residue of each prime.
+    """
+    return made.view(np.uint8)[: -(-count * int(bits.sum()) // 8)].tobytes()
+
+
+def unpack(message: Message, primes: tuple[int, ...], widths: tuple[int, ...]) -> Residues:
+    """Read compact bytes and check every residue, as :func:`rlwe.wire_bytes.unpack` does.
+
+    Args:
+        message: compact bytes.
+        widths: bytes of a residue of each prime, 1 to 8.
+
+    Returns:
+        residues, shape (primes, m).
+
+    Raises:
+        RuleError: the length is no whole number of coefficients, or a residue is not under its prime.
+    """
+    assert len(widths) == len(primes)
+    count, octets = wire_bytes.coefficients(message, widths), np.frombuffer(message, dtype=np.uint8)
+    padded = np.zeros(octets.size // 8 + 2, dtype=np.uint64)
+    padded.view(np.uint8)[: octets.size] = octets
+    words = np.empty((len(primes), count), dtype=np.uint64)
+    if not unpack_into(words, padded, np.array(primes, dtype=np.uint64), 8 * np.array(widths)):
+        raise wire_bytes.not_under()
+    return words
+
+
+@jit
+def pack_into(made: Residues, words: Residues, bits: Residues) -> None:
+    """Write the lowest bits of every word, one after the other, into 64-bit words.
+
+    ``held`` has the ``filled`` < 64 bits that were not written yet. Of a word that fills it up the rest is kept.
+
+    Args:
+        made: written, what :func:`packed` returned.
+        words: shape (primes, m).
+        bits: of a packed residue of each prime, 8 to 64.
+    """
+    held, filled, place = _ZERO, _ZERO, 0
+    for j in range(words.shape[0]):
+        row, width = words[j], bits[j]
+        mask = ~_ZERO >> (_WORD - width)
+        for i in range(row.size):
+            word = row[i] & mask
+            held = held | (word << filled)
+            filled = filled + width
+            if filled >= _WORD:
+                made[place] = held
+                place += 1
+                filled = filled - _WORD
+                held = (word >> _ONE) >> (width - filled - _ONE)
+    if filled > _ZERO:
+        made[place] = held
+
+
+@jit
+def unpack_into(words: Residues, padded: Residues, primes: Residues, bits: Integers) -> bool:
+    """Undo :func:`pack_into`.
+
+    Two neighbouring words are read for each residue, so ``padded`` has one more than hold the message.
+
+    Args:
+        words: written, residues, shape (primes, m).
+        padded: the message in 64-bit words, and one word more.
+        primes: shape (primes,).
+        bits: of a packed residue of each prime, 8 to 64.
+
+    Returns:
+        False if a residue is not under its prime.
+    """
+    under, start = True, 0
+    for j in range(primes.size):
+        row, p, width = words[j], primes[j], int(bits[j])
+        mask = ~_ZERO >> np.uint64(64 - width)
+        if width <= _NARROW:
+            most, octets = _ZERO, padded.view(np.uint8)
+            for i in range(row.size):
+                position = np.uint64(start + i * width)
+                word = (_eight(octets, position >> _THREE) >> (position & _SEVEN)) & mask
+                row[i] = word
+                most = max(most, word)
+            under = under & (most < p)
+        else:
+            for i in range(row.size):
+                word = _word_at(padded, start + i * width, mask)
+                row[i] = word
+                under = under & (word < p)
+        start += row.size * width
+    return under
+
+
+@jit
+def unpack_any(words: Residues, padded: Residues, bits: Residues) -> None:
+    """Undo :func:`pack_into` where every pattern of bits is a value.
+
+    Args:
+        words: written, shape (rows, m).
+        padded: see :func:`unpack_into`.
+        bits: of a packed value of each row, 1 to 64.
+    """
+    start = 0
+    for j in range(bits.size):
+        row, width = words[j], int(bits[j])
+        mask = ~_ZERO >> np.uint64(64 - width)
+        for i in range(row.size):
+            row[i] = _word_at(padded, start + i * width, mask)
+        start += row.size * width
+
+
+@inline
+def _eight(octets: npt.NDArray[np.uint8], place: Word) -> Word:
+    """Eight bytes as a word, wherever they begin: one load."""
+    word = np.uint64(octets[place])
+    for i in range(1, 8):
+        word |= np.uint64(octets[place + np.uint64(i)]) << np.uint64(8 * i)
+    return word
+
+
+@inline
+def _word_at(padded: Residues, position: int, mask: Word) -> Word:
+    """Some bits from a position on."""
+    place, shift = position >> 6, np.uint64(position & 63)
+    return ((padded[place] >> shift) | ((padded[place + 1] << _ONE) << (_TOP - shift))) & mask

@@ -1,0 +1,162 @@
+"""The format of ciphertexts and keys on the wire: residues in whole bytes, and the lengths that follow from it.
+
+Format: polynomial by polynomial and prime by prime, the residues of all coefficients in ascending order, each in
+ceil(bits of its prime / 8) bytes, little-endian. Where the second polynomial is pseudorandom, the 64-byte seed that it
+comes from stands at the end in its place.
+
+Both parties know every length from the parameters, so nothing else is sent and any other length is refused. No residue
+is used before it was checked to be under its prime.
+
+Kept coefficients: a reply of a coefficient encoding leaves out the coefficients of its first polynomial c0 that no
+output needs. c0 + c1 s is taken coefficient by coefficient, so the others decrypt without them (Cheetah's "N + n" of
+2 N numbers). Both messages of values in a subring do the same (:mod:`layers.subring`).
+
+The functions here are numpy's and the oracle of the compiled ones in :mod:`rlwe.kernels.wire_bytes`.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from privcirnet.errors import RuleError
+from privcirnet.he.ring.modular import Residues
+
+Message = bytes | bytearray | memoryview
+SEED_BYTES = 64
+"""Bytes of the seed that stands for the uniform half of a fresh ciphertext or of a key's digit."""
+
+
+def residue_bytes(bits: int) -> int:
+    """Return the whole bytes that a residue takes.
+
+    Args:
+        bits: of its prime.
+    """
+    return -(-bits // 8)
+
+
+@dataclass(frozen=True)
+class Modulus:
+    """What decides how long a ciphertext's compact bytes are.
+
+    Attributes:
+        primes: of the modulus, in SEAL's order.
+    """
+
+    primes: tuple[int, ...]
+    ring_degree: int
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Bytes of a residue of each prime."""
+        return tuple(residue_bytes(prime.bit_length()) for prime in self.primes)
+
+    def compact_size(self, polynomials: int) -> int:
+        """Return the bytes of whole polynomials."""
+        return self.coefficients_size(polynomials * self.ring_degree)
+
+    def coefficients_size(self, coefficients: int) -> int:
+        """Return the bytes of some coefficients under all primes."""
+        return coefficients * sum(self.widths)
+
+
+def pack(words: Residues, widths: tuple[int, ...]) -> bytes:
+    """Return residues as compact bytes.
+
+    Args:
+        words: residues, shape (primes, m). Of each, only the lowest bytes count, as many as its prime's width.
+        widths: bytes of a residue of each prime, 1 to 8.
+    """
+    octets = np.ascontiguousarray(words).view(np.uint8).reshape(*words.shape, 8)
+    return b"".join(octets[j, :, :width].tobytes() for j, width in enumerate(widths))
+
+
+def unpack(message: Message, primes: tuple[int, ...], widths: tuple[int, ...]) -> Residues:
+    """Read compact bytes and check every residue.
+
+    Args:
+        message: what :func:`pack` returned.
+        widths: bytes of a residue of each prime, 1 to 8.
+
+    Returns:
+        residues, shape (primes, m).
+
+    Raises:
+        RuleError: the length is no whole number of coefficients, or a residue is not under its prime.
+    """
+    count, position = coefficients(message, widths), 0
+    octets = np.zeros((len(primes), count, 8), dtype=np.uint8)
+    for j, width in enumerate(widths):
+        part = np.frombuffer(message, dtype=np.uint8, count=width * count, offset=position)
+        octets[j, :, :width] = part.reshape(count, width)
+        position += width * count
+    words = octets.view("<u8")[..., 0]
+    if (words >= np.array(primes, dtype=np.uint64)[:, None]).any():
+        raise not_under()
+    return words
+
+
+def coefficients(message: Message, widths: tuple[int, ...]) -> int:
+    """Return how many coefficients are packed in a message.
+
+    Args:
+        message: what :func:`pack` returned.
+        widths: bytes of a residue of each prime.
+
+    Raises:
+        RuleError: the length is no whole number of coefficients.
+    """
+    count, rest = divmod(len(message), sum(widths))
+    if rest:
+        raise RuleError(
+            f"a message must hold {sum(widths)} bytes for each coefficient",
+            got=f"{len(message)} bytes",
+            remedy="use the same parameters on both sides",
+        )
+    return count
+
+
+def not_under() -> RuleError:
+    """Return the error for a message with a residue that is too large."""
+    return RuleError("every residue must be under its prime", got="one that is not", remedy="send it again")
+
+
+def check_length(message: Message, expected: int) -> None:
+    """Raise unless a ciphertext's message has the length that the parameters fix.
+
+    Args:
+        expected: bytes.
+
+    Raises:
+        RuleError: it has another length.
+    """
+    if len(message) != expected:
+        raise RuleError(
+            "a ciphertext must have the length that the parameters fix",
+            got=f"{len(message)} bytes where {expected} are due",
+            remedy="use the same version and parameters on both sides",
+        )
+
+
+def check_keys_length(message: Message, public: int, galois: int) -> None:
+    """Raise unless a client's keys are as long as its public key and its Galois keys together.
+
+    Args:
+        public: bytes of the public key.
+        galois: bytes of all Galois keys.
+
+    Raises:
+        RuleError: they have another length.
+    """
+    if len(message) < public:
+        raise RuleError(
+            "the client's keys must begin with its public key",
+            got=f"{len(message)} bytes",
+            remedy="send what Client.keys returns",
+        )
+    if len(message) != public + galois:
+        raise RuleError(
+            "Galois keys must have the length that the plan's rotations fix",
+            got=f"{len(message) - public} bytes where {galois} are due",
+            remedy="send keys for exactly the program's rotations",
+        )

@@ -1,0 +1,1 @@
+"""Two schemes over one core. Neither knows the other."""

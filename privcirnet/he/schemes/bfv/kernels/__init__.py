@@ -1,0 +1,1 @@
+"""Compiled: plaintexts, encryption, decryption, replies."""

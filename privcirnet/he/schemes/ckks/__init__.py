@@ -1,0 +1,1 @@
+"""CKKS: embedding, scales, client, server, ModRaise."""

@@ -1,0 +1,201 @@
+"""What client and server compute with for one set of parameters, beyond the chain of primes (:mod:`rlwe.chain`).
+
+Rows are those of :mod:`rlwe.kernels.hybrid`: special primes first. A polynomial is in the kernel's NTT order unless
+it is said otherwise.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import cast
+
+import numpy as np
+import numpy.typing as npt
+
+from privcirnet.errors import RuleError
+from privcirnet.he.ring.kernels import operands
+from privcirnet.he.ring.modular import Integers, Residues
+from privcirnet.he.rlwe.chain import Chain
+from privcirnet.he.rlwe.kernels import hybrid
+from privcirnet.he.rlwe.kernels.modulus import Ring
+from privcirnet.he.rlwe.wire_bytes import Modulus
+from privcirnet.he.schemes.ckks.embedding import to_coefficients
+from privcirnet.he.schemes.ckks.parameters import CkksParameters
+from privcirnet.he.system.threads import each
+
+_MOST = 62
+"""Bits of a plaintext's coefficients, at most."""
+CONJUGATION = 0
+"""Name of a key: the rotation step that stands for the conjugation of all slots."""
+RELINEARIZATION, FROM_EPHEMERAL, TO_EPHEMERAL = -1, -2, -3
+"""Names of keys that are for no rotation: for products of ciphertexts, from the sparse secret, and to it."""
+
+LOW = 1 << 20
+"""What the names of keys for the lower levels are larger by (:attr:`CkksParameters.low`)."""
+
+Names = Collection[int] | Mapping[int, int]
+"""Names of keys: with the highest level that each is used at, or rotations alone, which are for all levels then and
+have the key for products with them."""
+
+
+def stored_name(parameters: CkksParameters, name: int, level: int) -> int:
+    """Return the name of the key that serves a level.
+
+    Args:
+        name: of a rotation, or another key's.
+    """
+    return name if name < RELINEARIZATION or parameters.at(level) is parameters else name + LOW
+
+
+def is_low(name: int) -> bool:
+    """Return whether a key is one for the lower levels."""
+    return name > LOW // 2
+
+
+@dataclass(frozen=True)
+class Context:
+    """Tables for one set of parameters."""
+
+    parameters: CkksParameters
+
+    @cached_property
+    def chain(self) -> Chain:
+        """Of all primes. What is a level there is the number of its data primes, one more than here."""
+        own = self.parameters
+        return Chain(own.ring_degree, own.special_primes, own.data_primes, own.digit_primes)
+
+    @cached_property
+    def low(self) -> "Context | None":
+        """Of the parameters of the lower levels alone, if there are any."""
+        return Context(self.parameters.low) if self.parameters.low else None
+
+    @property
+    def low_rows(self) -> list[int]:
+        """The rows of :attr:`low` among these."""
+        assert self.low is not None, "there are no lower levels"
+        data = range(self.special, self.special + len(self.low.parameters.data_primes))
+        return [*range(self.low.special), *data]
+
+    @cached_property
+    def ephemeral(self) -> Chain:
+        """Of level 0 alone, with one special prime: what the key to the sparse secret is under."""
+        own = self.parameters
+        return Chain(own.ring_degree, own.special_primes[:1], own.data_primes[:1], 1)
+
+    def named(self, names: Names) -> dict[int, int]:
+        """Return names of keys, ascending, with the highest level that each is used at."""
+        if isinstance(names, Mapping):
+            levels = cast(Mapping[int, int], names)
+            return {name: levels[name] for name in sorted(levels)}
+        return dict.fromkeys([RELINEARIZATION, *sorted(names)], self.parameters.levels)
+
+    def key_chain(self, name: int, level: int) -> tuple[Chain, int]:
+        """Return the primes that a key is under, as a chain and the number of its data primes."""
+        if self.low and is_low(name):
+            return self.low.chain, level + 1
+        return (self.ephemeral, 1) if name == TO_EPHEMERAL else (self.chain, level + 1)
+
+    def key_bytes(self, names: Names) -> int:
+        """Return the bytes that a server keeps of keys."""
+        total = 0
+        for name, level in self.named(names).items():
+            chain, count = self.key_chain(name, level)
+            total += len(chain.digit_rows(count)) * 2 * (chain.special + count) * chain.ring_degree * 8
+        return total
+
+    def check_keys_gb(self, names: Names, keys_gb: float) -> None:
+        """Raise unless keys fit a budget, before they are made.
+
+        Args:
+            names: of keys, with the highest level that each is used at (``simulator.keys``).
+
+        Raises:
+            RuleError: they do not.
+        """
+        if (size := self.key_bytes(names)) > keys_gb * 1e9:
+            rule, remedy = f"keys must fit keys_gb = {keys_gb:g}", "raise it, or take fewer rotations or levels"
+            raise RuleError(rule, got=f"{size / 1e9:.2f} GB", remedy=remedy)
+
+    @property
+    def chunks(self) -> int:
+        """Of a row of a key."""
+        n = self.parameters.ring_degree
+        return n // min(operands.CHUNK, n)
+
+    @property
+    def ring(self) -> Ring:
+        """Of all primes, special ones first."""
+        return self.chain.ring
+
+    @property
+    def special(self) -> int:
+        """How many special primes there are, k."""
+        return self.chain.special
+
+    def modulus(self, level: int) -> Modulus:
+        """Return what decides the bytes of a polynomial of a level."""
+        return Modulus(self.parameters.data_primes[: level + 1], self.parameters.ring_degree)
+
+    def element(self, step: int) -> int:
+        """Return the Galois element of a rotation to the left, 5^step mod 2n, or of the conjugation.
+
+        Args:
+            step: slots, or :data:`CONJUGATION`.
+        """
+        n = self.parameters.ring_degree
+        return 2 * n - 1 if step == CONJUGATION else pow(5, step % (n // 2), 2 * n)
+
+    def order(self, step: int) -> Integers:
+        """Return where each value of a rotated polynomial comes from, shape (n,).
+
+        Args:
+            step: slots, or :data:`CONJUGATION`.
+        """
+        return self.chain.order(self.element(step))
+
+    def integers(self, slots: npt.ArrayLike, scale: float, period: int = 0) -> Integers:
+        """Return slots encoded: the rounded coefficients of scale times their polynomial, shape (n,).
+
+        Args:
+            slots: shape (n / 2,), real or complex, or one number for all.
+            period: of the slots; all but every (n / 2 / period)-th coefficient are zero. 0: none.
+
+        Raises:
+            RuleError: there are more or fewer slots, or the coefficients are over 62 bits or not finite.
+        """
+        values = np.asarray(slots, dtype=np.complex128)
+        if values.shape not in {(), (self.parameters.slots,)}:
+            rule = f"a plaintext must have {self.parameters.slots} slots"
+            raise RuleError(rule, got=f"shape {values.shape}", remedy="pad it with zeros")
+        period = 1 if values.shape == () else period or self.parameters.slots
+        scaled = to_coefficients(np.broadcast_to(values, (self.parameters.slots,))[:period]) * scale
+        if not np.abs(scaled).max(initial=0) < 2.0**_MOST:
+            rule = f"a plaintext's coefficients must be under 2^{_MOST}"
+            raise RuleError(rule, got=f"{np.abs(scaled).max():.3g}", remedy="use a smaller scale or smaller values")
+        found = np.zeros(self.parameters.ring_degree, dtype=np.int64)
+        found[:: self.parameters.slots // period] = np.rint(scaled)
+        return found
+
+    def polynomial(self, integers: Integers, level: int) -> Residues:
+        """Return a plaintext under the primes of a level, shape (level + 1, n).
+
+        Args:
+            integers: coefficients, shape (n,).
+        """
+        found = np.empty((level + 1, integers.size), dtype=np.uint64)
+
+        def row(i: int) -> None:
+            hybrid.transformed(found[i : i + 1], integers, self.ring.tables, self.special + i)
+
+        each(row, range(level + 1))
+        return found
+
+    def subtracted(self, first: Residues, second: Residues) -> Residues:
+        """Return the difference of polynomials under the same data primes.
+
+        Args:
+            first: shape (..., L', n).
+            second: shape (..., L', n).
+        """
+        primes = self.ring.tables.primes[self.special : self.special + second.shape[-2], None]
+        return self.chain.added(first, primes - second)

@@ -1,0 +1,242 @@
+"""The server: what it computes on ciphertexts with the client's keys.
+
+A rotation by g of (c0, c1) is g((c0, 0) + a / P), where a switches c1 from s to g^-1(s): digits belong to a ciphertext,
+not to a rotation, and are made once for all of its rotations (hoisting, Halevi and Shoup, 2018).
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from privcirnet.he.ring.kernels.arithmetic import with_quotient
+from privcirnet.he.rlwe.kernels import hybrid, wire_bytes
+from privcirnet.he.rlwe.wire_bytes import Message
+from privcirnet.he.schemes.ckks.ciphertext import Ciphertext, Hoisted, check_level
+from privcirnet.he.schemes.ckks.context import CONJUGATION, RELINEARIZATION, Context, Names
+from privcirnet.he.schemes.ckks.mod_raise import raised
+from privcirnet.he.schemes.ckks.parameters import CkksParameters
+from privcirnet.he.schemes.ckks.received import Keys, check_keys, load, load_keys
+from privcirnet.he.system.threads import each
+
+
+class CkksServer:
+    """Evaluation; ``counts`` adds up the operations by name."""
+
+    def __init__(self, parameters: CkksParameters, counts: Counter[str] | None = None) -> None:
+        self.context, self.counts = Context(parameters), Counter[str]() if counts is None else counts
+        self.low = CkksServer(parameters.low, self.counts) if parameters.low else None
+
+    def at(self, level: int) -> "CkksServer":
+        """Return the server of the keys that serve a level."""
+        return self.low if self.low and level <= self.low.context.parameters.levels else self
+
+    def load_keys(self, message: Message, names: Names) -> Keys:
+        """Return a client's keys, checked; see :func:`received.load_keys`.
+
+        Args:
+            message: what :meth:`CkksClient.evaluation_keys` returned.
+        """
+        return load_keys(self.context, message, names)
+
+    def receive(self, message: Message, level: int | None = None) -> Ciphertext:
+        """Return a ciphertext, checked; see :func:`received.load`.
+
+        Args:
+            message: what :meth:`CkksClient.encrypt` returned.
+            level: that it was made for; None: the top level.
+        """
+        level = self.context.parameters.levels if level is None else level
+        return Ciphertext(load(self.context, message, level))
+
+    def reply(self, ciphertext: Ciphertext) -> bytes:
+        """Return a result as bytes for :meth:`CkksClient.decrypt`, at level 0."""
+        modulus, found = self.context.modulus(0), self.lower(ciphertext, 0).residues
+        bits = 8 * np.array(modulus.widths, dtype=np.uint64)
+        made = [wire_bytes.packed(modulus.ring_degree, bits) for _ in range(2)]
+        for words, half in zip(made, found, strict=True):
+            wire_bytes.pack_into(words, half, bits)
+        return b"".join(wire_bytes.octets(words, modulus.ring_degree, bits) for words in made)
+
+    def add(self, first: Ciphertext, second: Ciphertext) -> Ciphertext:
+        """Return the sum, at the lower of the levels."""
+        self.counts["add"] += 1
+        one, other = self.aligned(first, second)
+        return Ciphertext(self.context.chain.added(one.residues, other.residues))
+
+    def subtract(self, first: Ciphertext, second: Ciphertext) -> Ciphertext:
+        """Return the difference, at the lower of the levels."""
+        self.counts["add"] += 1
+        one, other = self.aligned(first, second)
+        return Ciphertext(self.context.subtracted(one.residues, other.residues))
+
+    def add_plain(self, ciphertext: Ciphertext, slots: npt.ArrayLike) -> Ciphertext:
+        """Return ciphertext + plaintext.
+
+        Args:
+            slots: shape (n / 2,), or one number for all.
+
+        Raises:
+            RuleError: see :meth:`Context.integers`.
+        """
+        self.counts["add_plain"] += 1
+        level = ciphertext.level
+        integers = self.context.integers(slots, self.context.parameters.scales[level])
+        if integers[1:].any():
+            plain = self.context.polynomial(integers, level)
+        else:  # a constant's values are all the same
+            own = self.context.parameters.data_primes[: level + 1]
+            plain = np.array([[int(integers[0]) % prime] for prime in own], dtype=np.uint64)
+        residues = ciphertext.residues.copy()
+        residues[0] = self.context.chain.added(residues[0], plain)
+        return Ciphertext(residues)
+
+    def combine(self, values: Sequence[Ciphertext], factors: Sequence[float]) -> Ciphertext:
+        """Return the sum of numbers times ciphertexts, a level under the lowest of their levels, rescaled once.
+
+        Values of higher levels lose primes, and their scale is made up for in their factor.
+
+        Args:
+            factors: real, of each.
+
+        Raises:
+            RuleError: no level is left.
+        """
+        self.counts["pmult"] += len(values)
+        parameters, level = self.context.parameters, check_level(min(value.level for value in values))
+        unit = parameters.scales[level] * parameters.factors[level]
+        whole = [round(f * unit / parameters.scales[v.level]) for v, f in zip(values, factors, strict=True)]
+        total = np.zeros_like(values[0].residues[:, : level + 1])
+
+        def row(i: int) -> None:
+            prime = parameters.data_primes[i]
+            for value, number in zip(values, whole, strict=True):
+                constant, quotient = with_quotient(number % prime, prime)
+                hybrid.add_multiple(total[:, i], value.residues[:, i], constant, quotient, np.uint64(prime))
+
+        each(row, range(level + 1))
+        return Ciphertext(self.context.chain.reduced(total, level))
+
+    def multiply_plain(self, ciphertext: Ciphertext, slots: npt.ArrayLike) -> Ciphertext:
+        """Return ciphertext times plaintext, a level lower.
+
+        Args:
+            ciphertext: of level 1 or more.
+            slots: shape (n / 2,), or one number for all.
+
+        Raises:
+            RuleError: no level is left; or see :meth:`Context.integers`.
+        """
+        self.counts["pmult"] += 1
+        level = check_level(ciphertext.level)
+        plain = self.context.polynomial(self.context.integers(slots, self.context.parameters.factors[level]), level)
+        found, ring = np.empty_like(ciphertext.residues), self.context.ring
+
+        def row(i: int) -> None:
+            source, limb = ciphertext.residues[:, i], self.context.special + i
+            hybrid.multiply(found[:, i], source, plain[i], ring.moduli, limb)
+
+        each(row, range(level + 1))
+        return Ciphertext(self.context.chain.reduced(found, level))
+
+    def multiply(self, first: Ciphertext, second: Ciphertext, keys: Keys, gain: float = 1.0) -> Ciphertext:
+        """Return the product, relinearised, a level under the lower of the levels.
+
+        Args:
+            gain: what the slots are multiplied by: that of the level.
+
+        Raises:
+            RuleError: no level is left, there is no key, or the gain is not the level's.
+        """
+        self.counts["multiply"] += 1
+        one, other = self.aligned(first, second)
+        level, context, chain = check_level(one.level), self.context, self.context.chain
+        context.parameters.check_gain(level, gain)
+        check_keys(context, {RELINEARIZATION}, level, keys)
+        made = np.empty((3, *one.residues.shape[1:]), dtype=np.uint64)
+
+        def row(i: int) -> None:
+            a, b = one.residues[:, i], other.residues[:, i]
+            hybrid.tensor(made[:, i], a, b, context.ring.moduli, context.special + i)
+
+        each(row, range(level + 1))
+        return Ciphertext(chain.relinearized(made, keys[RELINEARIZATION]))
+
+    def hoist(self, ciphertext: Ciphertext) -> Hoisted:
+        """Return what all rotations of a ciphertext share, with it."""
+        return Hoisted(ciphertext, self.context.chain.digits(ciphertext.residues[1]))
+
+    def rotate(self, source: Ciphertext | Hoisted, step: int, keys: Keys) -> Ciphertext:
+        """Return slots rotated to the left.
+
+        Args:
+            step: slots, under n / 2, not 0.
+
+        Raises:
+            RuleError: there is no key for it.
+        """
+        self.counts["rotate"] += 1
+        return self._turned(source, step % self.context.parameters.slots, keys)
+
+    def conjugate(self, source: Ciphertext | Hoisted, keys: Keys) -> Ciphertext:
+        """Return the conjugates of all slots.
+
+        Raises:
+            RuleError: there is no key for it.
+        """
+        self.counts["conjugate"] += 1
+        return self._turned(source, CONJUGATION, keys)
+
+    def times_i(self, ciphertext: Ciphertext) -> Ciphertext:
+        """Return all slots times the imaginary unit: the polynomial times X^(n / 2), whose slots are all i, exactly."""
+        context, n = self.context, self.context.parameters.ring_degree
+        monomial = (np.arange(n) == n // 2).astype(np.int64)
+        plain, found = context.polynomial(monomial, ciphertext.level), np.empty_like(ciphertext.residues)
+        for i in range(ciphertext.level + 1):
+            source, limb = ciphertext.residues[:, i], context.special + i
+            hybrid.multiply(found[:, i], source, plain[i], context.ring.moduli, limb)
+        return Ciphertext(found)
+
+    def times(self, ciphertext: Ciphertext, factor: int) -> Ciphertext:
+        """Return all slots times an integer."""
+        found = ciphertext.residues.copy()
+        for i, prime in enumerate(self.context.parameters.data_primes[: ciphertext.level + 1]):
+            constant, quotient = with_quotient(factor % prime, prime)
+            hybrid.multiply_constant(found[:, i], constant, quotient, np.uint64(prime))
+        return Ciphertext(found)
+
+    def raised(self, ciphertext: Ciphertext, keys: Keys) -> Ciphertext:
+        """Return a ciphertext at the top level, whose polynomial is that of level 0 plus a multiple of q_0 (ModRaise).
+
+        With an ephemeral secret the ciphertext is under that one in between, so that the multiple is small.
+
+        Raises:
+            RuleError: there are no keys to the ephemeral secret and from it.
+        """
+        return Ciphertext(raised(self.context, self.lower(ciphertext, 0).residues, keys))
+
+    def lower(self, ciphertext: Ciphertext, level: int) -> Ciphertext:
+        """Return a ciphertext at a lower level, with that level's scale: times 1, as a constant, and rescaled once.
+
+        Args:
+            level: at most its own.
+        """
+        if level == ciphertext.level:
+            return ciphertext
+        parameters = self.context.parameters
+        ratio = parameters.scales[level] / parameters.scales[ciphertext.level]
+        constant = round(ratio * parameters.data_primes[level + 1])
+        product = self.times(Ciphertext(ciphertext.residues[:, : level + 2]), constant)
+        return Ciphertext(self.context.chain.reduced(product.residues, level + 1))
+
+    def aligned(self, first: Ciphertext, second: Ciphertext) -> tuple[Ciphertext, Ciphertext]:
+        """Return two ciphertexts at the lower of their levels."""
+        level = min(first.level, second.level)
+        return self.lower(first, level), self.lower(second, level)
+
+    def _turned(self, source: Ciphertext | Hoisted, step: int, keys: Keys) -> Ciphertext:
+        hoisted, chain = source if isinstance(source, Hoisted) else self.hoist(source), self.context.chain
+        residues, element = hoisted.ciphertext.residues, self.context.element(step)
+        check_keys(self.context, {step}, hoisted.ciphertext.level, keys)
+        return Ciphertext(chain.rotated(residues, hoisted.digits, keys[step], element))

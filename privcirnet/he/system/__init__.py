@@ -1,0 +1,1 @@
+"""Threads, memory limits, private folders: no mathematics."""

@@ -1,0 +1,70 @@
+"""Which layers of a network can become block circulant, and why the others cannot.
+
+Each layer is judged alone, by the rules of `privcirnet.passes.convert.circulant_`. That function has further conditions
+on the whole network: torch.fx must be able to trace it, and it must find the batch norms behind converted convolutions.
+
+Cost: reads shapes; computes nothing on tensors.
+"""
+
+from torch import nn
+
+from privcirnet.errors import RuleError
+from privcirnet.passes.convert import checked_layer, paddable
+
+
+def candidates(model: nn.Module, b: int) -> dict[str, str]:
+    """Say of every layer whether it can be converted at one block size.
+
+    Args:
+        model: A network; left as it was.
+        b: Block size.
+
+    Returns:
+        For each Linear and Conv2d by module name, in order of definition: an empty string where it can be converted,
+        else the rule that it breaks and its value.
+
+    >>> candidates(nn.Sequential(nn.Conv2d(3, 8, 3), nn.Conv2d(8, 8, 3, groups=2), nn.Conv2d(8, 4, 1)), 4)["2"]
+    ''
+    >>> candidates(nn.Sequential(nn.Linear(3, 8)), 4)["0"]
+    "block size must divide both weight dimensions: 4 for (8, 3) at '0'"
+    """
+    layers = [key for key, m in model.named_modules(remove_duplicate=False) if isinstance(m, nn.Linear | nn.Conv2d)]
+    return {name: _reason(model, name, b) for name in layers}
+
+
+def uniform_sizes(model: nn.Module, b: int, *, pad: bool = False) -> dict[str, int]:
+    """Return one block size everywhere: for every layer the largest power of two up to b that it can have.
+
+    Args:
+        model: A network; left as it was.
+        b: Block size, a power of two.
+        pad: Whether layers are padded where it does not divide, see :func:`privcirnet.passes.convert.paddable`.
+
+    Returns:
+        Block size for each Linear and Conv2d by module name; 1 where it stays dense.
+
+    Raises:
+        RuleError: b is not a power of two.
+
+    >>> uniform_sizes(nn.Sequential(nn.Conv2d(3, 8, 3), nn.Conv2d(8, 8, 3), nn.Conv2d(8, 10, 1)), 4)
+    {'0': 1, '1': 4, '2': 2}
+    >>> uniform_sizes(nn.Sequential(nn.Linear(845, 100), nn.Linear(100, 10)), 8, pad=True)
+    {'0': 8, '1': 8}
+    """
+    if b < 1 or b & (b - 1):
+        raise RuleError("a uniform block size must be a power of two", got=b, remedy="use 2, 4, 8 or 16")
+    sizes = dict.fromkeys(candidates(model, 1), 1)
+    padded, size = paddable(model) if pad else frozenset[str](), 2
+    while size <= b:
+        sizes |= {name: size for name in sizes if not _reason(model, name, size, pad=name in padded)}
+        size *= 2
+    return sizes
+
+
+def _reason(model: nn.Module, name: str, b: int, *, pad: bool = False) -> str:
+    """Return why a layer must stay dense; empty if it need not."""
+    try:
+        checked_layer(model, name, b, pad=pad)
+    except RuleError as error:
+        return f"{error.rule}: {error.got}"
+    return ""

@@ -1,0 +1,133 @@
+"""Cross-layer equalization of a fused network: channels are scaled so that one step per tensor suits all of them.
+
+A channel c that one layer makes and only one other reads may be made u_c times as large if the other's weights for it
+are made u_c times as small; behind a square, the first layer's weights take sqrt(u_c). The network computes what it
+did, but a tensor has one step: where one channel has thirty times the values of the others, its weights round to zero.
+With y_c the channel's largest value in the median image and w_c the largest weight that reads it, u_c = sqrt(w_c / y_c)
+makes both sqrt(w_c y_c), so neither the values nor the weights of a channel are smaller than it matters.
+
+Channels of a circulant block share a factor, so the layers on both sides stay circulant. A channel that nothing reads,
+or that is zero or exploded in the median image, keeps its size.
+
+Source: Data-Free Quantization through Weight Equalization and Bias Correction (Nagel et al., ICCV 2019, Section 4.1).
+Departures: squares are homogeneous of degree two, not one as ReLU; values are balanced with the weights that read them,
+not the weights of both layers with each other, because values have one step per tensor as well; whole blocks share a
+factor.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, fx, nn
+from torch.nn.utils import parametrize
+
+from privcirnet.functional.fusion import scale_inputs
+from privcirnet.nn.activations import Square
+from privcirnet.nn.circulant import block_size_of
+from privcirnet.nn.graph import module_of
+from privcirnet.passes.ranges import by_channel, show_values
+
+ROUNDS = 3
+"""A layer between two others is scaled from both sides, so factors settle in a few rounds."""
+
+
+class _Pair(NamedTuple):
+    """Two layers of which the second alone reads the first."""
+
+    first: nn.Conv2d | nn.Linear
+    second: nn.Conv2d | nn.Linear
+    squared: bool
+    value: str
+    """name of the node that the second reads."""
+
+    @property
+    def block(self) -> int:
+        return max(block_size_of(self.first), block_size_of(self.second))
+
+    @property
+    def groups(self) -> int:
+        """Of the second: 1, or as many as it has channels."""
+        return self.second.groups if isinstance(self.second, nn.Conv2d) else 1
+
+
+@torch.no_grad()
+def equalize_(graph: fx.GraphModule, images: Tensor) -> fx.GraphModule:
+    """Scale the channels between pairs of layers so that quantization costs less; outputs stay, up to rounding.
+
+    Args:
+        graph: from :func:`privcirnet.passes.fuse.fuse`, in evaluation mode; changed in place.
+        images: network inputs, (N, C, H, W), that say how large channels are.
+
+    Returns:
+        `graph` itself.
+    """
+    pairs = _pairs(graph)
+    peaks = _channel_peaks(graph, images, {pair.value for pair in pairs})
+    for _ in range(ROUNDS):
+        for pair in pairs:
+            peaks[pair.value] = peaks[pair.value] * _balance_(pair, peaks[pair.value])
+    return graph
+
+
+def _pairs(graph: fx.GraphModule) -> list[_Pair]:
+    found = []
+    for node in graph.graph.nodes:
+        first, value = module_of(graph, node), node
+        if not isinstance(first, nn.Conv2d | nn.Linear) or len(node.users) != 1:
+            continue
+        squared = isinstance(module_of(graph, next(iter(node.users))), Square)
+        if squared:
+            value = next(iter(node.users))
+        reader = next(iter(value.users)) if len(value.users) == 1 else None
+        second = module_of(graph, reader) if reader else None
+        if isinstance(second, nn.Conv2d | nn.Linear) and _fit(first, second):
+            found.append(_Pair(first, second, squared, value.name))
+    return found
+
+
+def _fit(first: nn.Conv2d | nn.Linear, second: nn.Conv2d | nn.Linear) -> bool:
+    """Return whether the second layer reads each channel of the first by itself or all of them at once."""
+    if isinstance(second, nn.Conv2d) and second.groups not in (1, len(second.weight)):
+        return False
+    return isinstance(first, nn.Conv2d) == isinstance(second, nn.Conv2d)
+
+
+def _balance_(pair: _Pair, peaks: Tensor) -> Tensor:
+    """Scale a pair's channels; return the factors of the values between, (C,)."""
+    weight = pair.second.weight if pair.groups > 1 else pair.second.weight.transpose(0, 1)
+    read = _by_block(weight.abs().flatten(1).amax(1), pair.block)
+    made = _by_block(peaks, pair.block)
+    usable = (read > 0) & (made > 0) & made.isfinite()
+    factors = torch.where(usable, read / made, 1.0).sqrt()
+    factors = torch.where(usable, factors / factors[usable].log().mean().exp(), 1.0)
+    factors = factors.repeat_interleave(pair.block)[: len(peaks)].to(pair.first.weight)
+    rows = factors.sqrt() if pair.squared else factors
+    _set_weight(pair.first, pair.first.weight * rows.view(-1, *[1] * (pair.first.weight.dim() - 1)))
+    if pair.first.bias is not None:
+        pair.first.bias.mul_(rows)
+    _set_weight(pair.second, scale_inputs(pair.second.weight, 1 / factors, pair.groups))
+    return factors
+
+
+def _by_block(values: Tensor, block: int) -> Tensor:
+    """Return the largest value of each block of channels, of which the last may be shorter."""
+    return torch.stack([part.amax() for part in values.split(block)])
+
+
+def _set_weight(layer: nn.Module, weight: Tensor) -> None:
+    if parametrize.is_parametrized(layer, "weight"):
+        layer.weight = weight  # type: ignore[assignment]
+    else:
+        layer.weight.copy_(weight)  # type: ignore[operator]
+
+
+def _channel_peaks(graph: fx.GraphModule, images: Tensor, names: set[str]) -> dict[str, Tensor]:
+    """Return each channel's largest absolute value in the median image, (C,), by node name."""
+    found: dict[str, list[Tensor]] = {}
+
+    def look(name: str, values: Tensor) -> None:
+        if name in names:
+            found.setdefault(name, []).append(by_channel(values.abs()).amax(2))
+
+    show_values(graph, images, look)
+    return {name: torch.cat(parts).nan_to_num(nan=torch.inf).median(0).values for name, parts in found.items()}

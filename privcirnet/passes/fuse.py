@@ -1,0 +1,300 @@
+"""Folding of batch norms and AESPA activations into the weights: the network that encrypted inference runs.
+
+A batch norm behind a convolution scales its rows. An AESPA activation is (scale (x + shift))^2; behind a layer it is
+folded in the same way. Behind a residual, x = f + g, the shift goes into one layer's bias and the scale into every
+summand. If a summand is itself a square, g = u^2, the square root of the scale goes into u, and the layers that read g
+divide by it::
+
+    scale (f + u^2) = (scale f) + (sqrt(scale) u)^2         W g = (W / scale) (sqrt(scale) u)^2
+
+Hence the activations are processed from the last to the first. A batch norm of tokens or vectors that follows no linear
+layer scales and shifts the columns of those behind it, W (s x + t) = (W s) x + W t. A polynomial attention becomes its
+pieces (:mod:`privcirnet.nn.attention`). All of this is exact. Circulant weights stay circulant as long as scales are
+shared by blocks, which :func:`privcirnet.passes.convert.circulant_` ensures. The divisor of an average pooling becomes
+a power of two (:mod:`privcirnet.nn.pooling`).
+
+Source: PrivCirNet (NeurIPS 2024), Section 3.4 for batch norms. Folding through residuals is ours. AESPA's own code
+keeps three coefficients for each channel, which costs another plaintext product.
+"""
+
+import copy
+from collections import Counter
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from privcirnet.errors import Errors, RuleError
+from privcirnet.nn.activations import Aespa, Square
+from privcirnet.nn.affine import Affine
+from privcirnet.nn.agreement import EXACT, agree, check_traced, exact_value, some_of
+from privcirnet.nn.attention import PolynomialAttention
+from privcirnet.nn.checks import check_module, value_of_one
+from privcirnet.nn.example import example_for
+from privcirnet.nn.graph import module_of, trace
+from privcirnet.nn.norm import TokenBatchNorm
+from privcirnet.nn.places import place_of
+from privcirnet.nn.plain import with_plain_weights
+from privcirnet.nn.pooling import divisor_of, layers_behind, power_beside
+from privcirnet.nn.summands import Summands, channel_readers, readers, summands, uses
+from privcirnet.passes.compose import compose_
+from privcirnet.passes.folding import fold_norm_, fold_norm_before_, scale_input_, scale_inputs_, scale_outputs_
+
+
+def fuse(model: nn.Module, composed: Collection[str] = (), images: Tensor | None = None) -> fx.GraphModule:
+    """Return the network for inference, with every batch norm and AESPA folded into the layers around it.
+
+    Circulant layers stay circulant, with their rows scaled. The convolutions get a bias, and the batch norms disappear.
+    AESPA activations become squares, and polynomial attentions become their pieces. All other modules keep their names.
+    An activation inside a batch norm (timm's BatchNormAct2d) stays in its place.
+
+    Args:
+        model: A network; left as it was.
+        composed: Names of layers that are made one with the layer before them (:mod:`privcirnet.passes.compose`).
+        images: Some, (N, C, H, W): on two of them the result is compared with the network, on random ones if None.
+
+    Returns:
+        A graph module in evaluation mode that shares nothing with `model`.
+
+    Raises:
+        RuleError: The network does not take the images, cannot be traced or computes what its modules do not say, a
+            batch norm does not directly follow a convolution or has no running statistics, one of tokens or an
+            attention feeds other than linear layers, an AESPA follows neither a layer nor a sum of layers and squares,
+            a convolution feeds more than what is folded into it, either is used twice, what is folded into a circulant
+            layer is not shared by its blocks, weights are quantized already, or a layer cannot be composed with the one
+            before it. Of several norms the first error, which stands for all.
+
+    >>> fuse(nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.ReLU()))
+    Sequential(
+      (0): Conv2d(1, 2, kernel_size=(3, 3), stride=(1, 1))
+      (2): ReLU()
+    )
+    """
+    check_module(model)
+    copied = copy.deepcopy(with_plain_weights(model)).eval()
+    if images is not None:
+        value_of_one(copied, images)
+    shown = example_for(copied) if images is None else some_of(images)
+    fused = trace(copied, shown)
+    kind = next(fused.parameters(), torch.empty(0)).dtype
+    if shown is None:
+        return _folded_(fused.double(), composed).to(kind)
+    check_traced(fused, copied, shown)
+    wanted = exact_value(copied, shown)
+    if not agree(exact_value(_folded_(fused.double(), composed), shown), wanted, EXACT):
+        rule, got = "a fused network must compute what the network does", f"other values of {type(model).__name__}"
+        raise RuleError(rule, got=got, remedy="report this network")
+    return fused.to(kind)
+
+
+def _folded_(fused: fx.GraphModule, composed: Collection[str]) -> fx.GraphModule:
+    """Fold what can be folded in a traced network, in place; in double precision the result is that of the network."""
+    calls = Counter(node.target for node in fused.graph.nodes if node.op == "call_module")
+    for node in list(fused.graph.nodes):
+        if isinstance(module_of(fused, node), nn.Identity):
+            _skip_(fused, node)
+    errors = Errors()
+    for node in list(fused.graph.nodes):
+        with errors.collected():
+            _fold_norm_(fused, node, calls)
+    errors.check()
+    _fold_squares_(fused, calls)
+    _fold_pools_(fused, calls)
+    fused.graph.lint()
+    fused.recompile()
+    return compose_(fused, composed) if composed else fused
+
+
+def _fold_norm_(fused: fx.GraphModule, node: fx.Node, calls: Mapping[Any, int]) -> None:
+    """Fold what a node calls, if it is a batch norm or an attention, into the layers beside it."""
+    if node.target in (nn.functional.batch_norm, torch.batch_norm):
+        raise _cannot_fold(node, "a batch norm must be a module", "use nn.BatchNorm2d")
+    match module := module_of(fused, node):
+        case TokenBatchNorm() | nn.BatchNorm1d():
+            _fold_channels_last_(fused, node, module, calls)
+            _drop_norm_(fused, node, module)
+        case Affine():
+            _fold_affine_(fused, node, module, calls)
+            _drop_norm_(fused, node, module)
+        case _BatchNorm():
+            fold_norm_(_conv_before(fused, node, calls), module, str(node.target))
+            _drop_norm_(fused, node, module)
+        case PolynomialAttention():
+            for name, layer in _layers_behind(fused, node, calls).items():
+                scale_input_(layer, module.scale, name)
+            _unfold_attention_(fused, node, module)
+        case _:
+            pass
+
+
+def _fold_channels_last_(fused: fx.GraphModule, node: fx.Node, norm: _BatchNorm, calls: Mapping[Any, int]) -> None:
+    """Fold a batch norm of tokens or vectors into the linear layer before it, or into those behind it."""
+    place = place_of(fused, node)
+    if place is None and isinstance(norm, nn.BatchNorm1d):
+        rule = "a BatchNorm1d must work on vectors (N, C), right behind or before linear layers"
+        raise _cannot_fold(node, rule, "flatten first, or use polynomial_, which knows the shapes")
+    if place and not place.behind:
+        _check_single_use(node, [*place.layers], "batch norm", calls)
+        fold_norm_(_layer_of(fused, place.layers[0]), norm, str(node.target))
+        return
+    for name, layer in _layers_behind(fused, node, calls).items():
+        fold_norm_before_(layer, norm, name)
+
+
+def _fold_affine_(fused: fx.GraphModule, node: fx.Node, affine: Affine, calls: Mapping[Any, int]) -> None:
+    place = place_of(fused, node)
+    if place is None:
+        rule = "values must be scaled and shifted right behind a layer"
+        raise _cannot_fold(node, rule, "use polynomial_, which puts a layer there")
+    if any(calls[each.target] > 1 for each in (node, *place.layers)):
+        rule, remedy = "a scale and the layers it is folded into must be used once", "give each use its own module"
+        raise _cannot_fold(node, rule, remedy)
+    for each in place.layers:
+        layer, name = _layer_of(fused, each), str(each.target)
+        if place.behind:
+            scale_input_(layer, affine.scale, name)
+        else:
+            ones = layer.weight.new_ones(layer.weight.shape[0])
+            scale_outputs_(layer, affine.scale * ones, affine.shift / affine.scale * ones, name)
+
+
+def _fold_squares_(fused: fx.GraphModule, calls: Mapping[Any, int]) -> None:
+    """Replace every AESPA by a plain square, from the last activation to the first."""
+    pending: dict[fx.Node, Tensor] = {}
+    for node in reversed(fused.graph.nodes):
+        module = module_of(fused, node)
+        if isinstance(module, Aespa):
+            coefficients = module.coefficients(module.running_var.double(), module.running_square_var.double())
+            scale, shift = (value.detach().repeat_interleave(module.b) for value in coefficients)
+        elif node in pending:
+            scale, shift = torch.ones_like(pending[node]), torch.zeros_like(pending[node])
+        else:
+            continue
+        terms = _checked_summands(fused, node, calls)
+        scale = scale * pending.pop(node, torch.ones_like(scale))
+        for index, layer in enumerate(terms.layers):
+            own_shift = shift if index == 0 else torch.zeros_like(shift)
+            scale_outputs_(_layer_of(fused, layer), scale, own_shift, str(layer.target))
+        for square in terms.squares:
+            _check_readers(fused, square, terms)
+            pending[square] = pending.get(square, torch.ones_like(scale)) * scale.sqrt()
+            for reader in readers(fused, square):
+                scale_inputs_(_layer_of(fused, reader), 1 / scale, str(reader.target))
+        if isinstance(module, Aespa):
+            fused.set_submodule(str(node.target), Square())
+
+
+def _fold_pools_(fused: fx.GraphModule, calls: Mapping[Any, int]) -> None:
+    """Make the divisors of average poolings powers of two where only linear layers read the result."""
+    for node in fused.graph.nodes:
+        pool = module_of(fused, node)
+        if not isinstance(pool, nn.AvgPool2d) or calls[node.target] > 1:
+            continue
+        divisor, layers = divisor_of(pool), layers_behind(fused, node)
+        if divisor is None or not layers or any(calls[layer.target] > 1 for layer in layers):
+            continue
+        power = power_beside(divisor)
+        if power == divisor:
+            continue
+        pool.divisor_override = power
+        for reader in layers:
+            scale_input_(_layer_of(fused, reader), power / divisor, str(reader.target))
+
+
+def _cannot_fold(node: fx.Node, rule: str, remedy: str) -> RuleError:
+    return RuleError(rule, got=f"{str(node.target)!r} after {str(node.all_input_nodes[0].target)!r}", remedy=remedy)
+
+
+def _layer_of(fused: fx.GraphModule, node: fx.Node) -> nn.Conv2d | nn.Linear:
+    layer = module_of(fused, node)
+    assert isinstance(layer, nn.Conv2d | nn.Linear)
+    return layer
+
+
+def _layers_behind(fused: fx.GraphModule, node: fx.Node, calls: Mapping[Any, int]) -> dict[str, nn.Linear]:
+    """Return the linear layers, by name, that read a node's channels; raise if anything else does."""
+    found = {str(user.target): module_of(fused, user) for user in channel_readers(fused, node)}
+    layers = {name: module for name, module in found.items() if isinstance(module, nn.Linear)}
+    if len(layers) != len(found):
+        others = ", ".join(name for name in found if name not in layers)
+        rule = "a batch norm of tokens and a polynomial attention must feed only linear layers"
+        raise RuleError(rule, got=f"{str(node.target)!r} before {others}", remedy="reorder the layers")
+    if any(calls[name] > 1 for name in (node.target, *layers)):
+        rule = "a batch norm or an attention and the layers behind it must be used once"
+        raise RuleError(rule, got=repr(str(node.target)), remedy="give each use its own module")
+    return layers
+
+
+def _unfold_attention_(fused: fx.GraphModule, node: fx.Node, attention: PolynomialAttention) -> None:
+    """Replace an attention by its pieces."""
+    name, source = str(node.target), node.all_input_nodes[0]
+    fused.set_submodule(name, attention.pieces().eval())
+
+    def call(piece: str, *inputs: fx.Node) -> fx.Node:
+        return fused.graph.call_module(f"{name}.{piece}", inputs)
+
+    with fused.graph.inserting_before(node):
+        query, key, value = (call(piece, source) for piece in ("query", "key", "value"))
+        weights = call("square", call("scores", query, key))
+        result = call("gather", weights, call("turn", value))
+    node.replace_all_uses_with(result)
+    fused.graph.erase_node(node)
+
+
+def _conv_before(fused: fx.GraphModule, node: fx.Node, calls: Mapping[Any, int]) -> nn.Conv2d:
+    """Return the convolution that a batch norm's node can be folded into."""
+    place = place_of(fused, node)
+    before = place.layers[0] if place else node.all_input_nodes[0]
+    layer = module_of(fused, before)
+    if not isinstance(layer, nn.Conv2d):
+        raise _cannot_fold(node, "a batch norm must directly follow a convolution", "reorder the layers")
+    _check_single_use(node, [before], "batch norm", calls)
+    return layer
+
+
+def _check_single_use(node: fx.Node, before: list[fx.Node], kind: str, calls: Mapping[Any, int]) -> None:
+    if any(len(source.users) > 1 for source in before):
+        raise _cannot_fold(node, f"a convolution must feed only its {kind}", f"use the output of its {kind}")
+    if any(calls[each.target] > 1 for each in [node, *before] if each.op == "call_module"):
+        rule = f"a convolution and its {kind} must be used once"
+        raise _cannot_fold(node, rule, "give each use its own module")
+
+
+def _checked_summands(fused: fx.GraphModule, node: fx.Node, calls: Mapping[Any, int]) -> Summands:
+    """Return what an activation's scale and shift can be folded into."""
+    terms = summands(fused, node)
+    if terms.others or not terms.layers:
+        rule = "AESPA must directly follow a convolution, or a sum of convolutions and squares"
+        raise _cannot_fold(node, rule, "reorder the layers")
+    _check_single_use(node, [*terms.layers, *terms.between], "AESPA", calls)
+    return terms
+
+
+def _check_readers(fused: fx.GraphModule, square: fx.Node, terms: Summands) -> None:
+    strangers = set(uses(fused, square)) - set(terms.between) - set(readers(fused, square))
+    if strangers:
+        rule = "a square that is added before an AESPA must feed only that sum and layers"
+        raise RuleError(
+            rule, got=f"{square.name!r} feeds {', '.join(map(str, strangers))}", remedy="reorder the layers"
+        )
+
+
+def _drop_norm_(fused: fx.GraphModule, node: fx.Node, norm: nn.Module) -> None:
+    """Remove a folded batch norm from the graph, but keep the modules that it ran afterwards."""
+    after = {name: child for name, child in norm.named_children() if not isinstance(child, nn.Identity)}
+    if after:
+        rest = nn.Sequential()
+        for name, child in after.items():
+            rest.add_module(name, child)
+        fused.set_submodule(str(node.target), rest.eval())
+        return
+    _skip_(fused, node)
+    fused.delete_submodule(str(node.target))
+
+
+def _skip_(fused: fx.GraphModule, node: fx.Node) -> None:
+    """Remove a node that does nothing from the graph."""
+    node.replace_all_uses_with(node.all_input_nodes[0])
+    fused.graph.erase_node(node)

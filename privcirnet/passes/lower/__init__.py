@@ -1,0 +1,154 @@
+"""The bridge: a fake-quantized network becomes an integer program with proved bounds.
+
+Every node of the network's graph becomes an integer operation (:mod:`privcirnet.passes.lower.builder`): convolutions,
+depthwise and grouped ones too, and linear layers with integer weights, activation quantizers as truncations, average
+pooling as a sum whose division goes into the step, attention as products of two values. The weights keep their
+circulant structure: only the first row of each block row is stored. What has no such operation is named before anything
+is lowered.
+
+The integer network does not depend on the encryption parameters. Lowering leaves its layers unplanned;
+:mod:`planning.fit` chooses the parameters from its bounds, and plans the layers for them.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+
+from torch import fx
+
+from privcirnet.errors import DoesNotFit
+from privcirnet.he.planning.chooser import ParameterChoice
+from privcirnet.he.planning.fit import Draft, Fitted, Target, draft, fit_draft
+from privcirnet.he.program.operations import Input
+from privcirnet.he.program.program import Node, Program, Weights
+from privcirnet.nn.steps import refine
+from privcirnet.passes.lower.builder import Builder
+from privcirnet.passes.lower.supported import check_operations
+
+Drafts = Callable[[int], Draft]
+"""Guard bits -> the integer network with that many, see :func:`drafts`."""
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A program and how it came about.
+
+    Attributes:
+        fitted: the program, its bounds, the choice of its encryption parameters.
+        guard_bits: see :func:`privcirnet.nn.steps.refine`.
+        choice: of n and q, made with the least guard bits: more only use the room that is left.
+    """
+
+    fitted: Fitted
+    guard_bits: int
+    choice: ParameterChoice
+
+    @property
+    def program(self) -> Program:
+        """With weights."""
+        return self.fitted.program
+
+
+def lower(
+    graph: fx.GraphModule, input_shape: tuple[int, int, int], levels: int | Input, input_log_step: int, target: Target
+) -> Program:
+    """Return the integer program of a fake-quantized network.
+
+    Args:
+        graph: from :func:`privcirnet.passes.quantize.quantize`, trained.
+        input_shape: (C, H, W) of an image.
+        levels: pixels are integers in [0, levels], or in the range of an Input.
+        input_log_step: real pixel = integer x 2^input_log_step.
+        target: profile, link, security of truncation, encryption parameters to choose from.
+
+    Returns:
+        program with weights, bounds proved, parameters chosen.
+
+    Raises:
+        DoesNotFit: a bound or a modulus out of reach, too little noise budget.
+        RuleError: an operation that is not supported, parameters that are not secure.
+    """
+    found = _draft(graph, _source(levels), input_shape, input_log_step, target)
+    return fit_draft(found, target).program
+
+
+def drafts(
+    graph: fx.GraphModule, input_shape: tuple[int, int, int], levels: int | Input, input_log_step: int, target: Target
+) -> Drafts:
+    """Return the network's integer forms by guard bits, each made when it is asked for first.
+
+    They depend on the target's bounds and on what may be revealed, not on its profile: parameters and plans can be
+    chosen again without lowering anything again.
+
+    Args:
+        graph: as for :func:`lower`.
+
+    Returns:
+        guard bits -> nodes, weights and bounds; raises as :func:`lower`.
+    """
+
+    @cache
+    def draft_with(guard_bits: int) -> Draft:
+        return _draft(refine(graph, guard_bits), _source(levels), input_shape, input_log_step, target)
+
+    return draft_with
+
+
+def refined(found: Drafts, target: Target, guard_bits: int, least_guard_bits: int = 0) -> Lowered:
+    """Return the program with the most guard bits that its modulus has room for.
+
+    Guard bits are fractional bits that activations keep beyond those of training, see
+    :func:`privcirnet.nn.steps.refine`.
+
+    Args:
+        found: the network's integer forms by guard bits, of :func:`drafts`.
+        target: profile, link, security of truncation, encryption parameters to choose from.
+        guard_bits: at most this many.
+        least_guard_bits: at least this many, which the parameters are chosen for.
+
+    Returns:
+        the program and how it came about.
+
+    Raises:
+        RuleError: see :func:`lower`; there is no room even with the least guard bits, or something else is wrong.
+    """
+    plain = fit_draft(found(least_guard_bits), target)
+    fixed = target.at(plain.choice.set)
+    for bits in range(guard_bits, least_guard_bits, -1):
+        try:
+            return Lowered(fit_draft(found(bits), fixed), bits, plain.choice)
+        except DoesNotFit:
+            continue
+    return Lowered(plain, least_guard_bits, plain.choice)
+
+
+def _source(levels: int | Input) -> Input:
+    return levels if isinstance(levels, Input) else Input(0, levels)
+
+
+def _draft(
+    graph: fx.GraphModule, source: Input, input_shape: tuple[int, int, int], input_log_step: int, target: Target
+) -> Draft:
+    return draft(*integer_nodes(graph, source, input_shape, input_log_step, target.nonlinear), target)
+
+
+def integer_nodes(
+    graph: fx.GraphModule, source: Input, input_shape: tuple[int, int, int], input_log_step: int, nonlinear: str
+) -> tuple[tuple[Node, ...], dict[str, Weights]]:
+    """Return the operations of an integer network and its weights, before bounds, parameters and plans.
+
+    Args:
+        graph: from :func:`privcirnet.passes.quantize.quantize`.
+        source: range of the pixels.
+        input_shape: (C, H, W) of an image.
+        input_log_step: real pixel = integer x 2^input_log_step.
+        nonlinear: as for :func:`~privcirnet.passes.lower.supported.check_operations`.
+
+    Raises:
+        RuleError: an operation that is not supported.
+    """
+    check_operations(graph, nonlinear)
+    builder = Builder(graph, source, input_shape, input_log_step)
+    for node in graph.graph.nodes:
+        builder.visit(node)
+    return tuple(builder.nodes), builder.weights

@@ -1,0 +1,220 @@
+"""Node by node: what each module of a fake-quantized graph is in an integer program.
+
+Layers are left unplanned: they have a shape and a block size, which is all that the network says of them.
+
+Values of a map (N, C, H, W) are (C, H, W) in a program, tokens (N, T, C) are (C, T, 1), vectors (N, C) are (C, 1, 1).
+"""
+
+from math import prod
+
+import torch
+from torch import fx, nn
+
+from privcirnet.errors import RuleError
+from privcirnet.functional.grids import grid_of
+from privcirnet.he.layers.shape import LinearShape
+from privcirnet.he.layers.unplanned import unplanned, unplanned_factor
+from privcirnet.he.program import operations as op
+from privcirnet.he.program.program import Node, Weights
+from privcirnet.he.program.rearrangement import shape_after
+from privcirnet.nn import tokens
+from privcirnet.nn.activations import Square
+from privcirnet.nn.circulant import block_size_of
+from privcirnet.nn.concat import Concat
+from privcirnet.nn.graph import module_of
+from privcirnet.nn.moves import Move
+from privcirnet.nn.nonpolynomial import function_name
+from privcirnet.nn.pooling import pool_window
+from privcirnet.nn.quantizers import ActivationQuantizer
+from privcirnet.nn.steps import factors
+from privcirnet.passes.lower.layers import Shape, constants, integer_weights, linear_shape, weight_log_step
+
+
+class Builder:
+    """Nodes and weights collected while walking a graph of supported operations.
+
+    Args:
+        input_shape: (C, H, W).
+        input_log_step: real pixel = integer x 2^input_log_step.
+    """
+
+    def __init__(self, graph: fx.GraphModule, source: op.Input, input_shape: Shape, input_log_step: int) -> None:
+        self.graph, self.source = graph, source
+        self.input_shape, self.input_log_step = input_shape, input_log_step
+        self.nodes: list[Node] = []
+        self.weights: dict[str, Weights] = {}
+        self._lowered: dict[fx.Node, Node] = {}
+        self._tokens: set[str] = set()
+
+    def visit(self, node: fx.Node) -> None:
+        """Lower one node; a node that does nothing stands for its input.
+
+        Args:
+            node: of the graph; its inputs have been visited.
+
+        Raises:
+            RuleError: a module that does not fit its input or has no integer form with these arguments.
+        """
+        if node.op == "placeholder":
+            made = Node(node.name, self.source, (), self.input_shape, self.input_log_step)
+            self._keep(node, made)
+        elif node.op != "output":
+            self._visit_operation(node, [self._lowered[source] for source in node.all_input_nodes])
+
+    def _visit_operation(self, node: fx.Node, inputs: list[Node]) -> None:
+        module = module_of(self.graph, node)
+        self._check_layout(node, module, inputs[0])
+        match module:
+            case nn.Conv2d() | nn.Linear():
+                self._keep(node, self._linear(node, module, inputs[0]))
+            case ActivationQuantizer():
+                self._truncate(node, module, inputs[0])
+            case Square():
+                self._keep(node, self._node(node, op.Square(), inputs, 2 * inputs[0].log_step))
+            case nn.AvgPool2d():
+                self._keep(node, self._pool(node, module, inputs[0]))
+            case _ if function := function_name(module):
+                self._keep(node, self._revealed(node, function, inputs))
+            case tokens.HeadProduct():
+                self._keep(node, self._product(node, module, [self._lowered[source] for source in factors(node)]))
+            case Concat():
+                parts = self._alike([self._lowered[source] for source in node.args if isinstance(source, fx.Node)])
+                self._keep(node, self._concat(node, parts))
+            case None:
+                self._keep(node, self._node(node, op.Add(), self._alike(inputs)))
+            case nn.Identity() | nn.Dropout():
+                self._lowered[node] = inputs[0]
+            case _:
+                self._keep(node, self._rearrangement(node, module, inputs[0]))
+
+    def _keep(self, node: fx.Node, made: Node) -> None:
+        self._lowered[node] = made
+        self.nodes.append(made)
+        match module_of(self.graph, node):
+            case tokens.Tokens():
+                are_tokens = True
+            case tokens.Take():
+                are_tokens = False
+            case Move(after=after):
+                are_tokens = len(after) == 2
+            case _:
+                are_tokens = not self._tokens.isdisjoint(made.inputs)
+        if are_tokens:
+            self._tokens.add(made.name)
+
+    def _check_layout(self, node: fx.Node, module: nn.Module | None, source: Node) -> None:
+        """Raise where torch would take the axes of tokens for those of a map, or the other way round."""
+        of_maps, of_tokens = (nn.Conv2d, nn.AvgPool2d, nn.Flatten), (tokens.Take,)
+        are_tokens = source.name in self._tokens
+        linear_on_map = isinstance(module, nn.Linear) and not are_tokens and source.shape[1:] != (1, 1)
+        if (isinstance(module, of_maps) and are_tokens) or (isinstance(module, of_tokens) and not are_tokens):
+            got = f"{node.target} on {'tokens' if are_tokens else 'a map'}"
+            remedy = "take a token first, or reorder the layers"
+            raise RuleError("maps and tokens must not be mixed", got=got, remedy=remedy)
+        if linear_on_map:
+            got = f"{node.target} on {source.shape}"
+            raise RuleError("a linear layer must follow a flatten or tokens", got=got, remedy="flatten first")
+
+    def _node(self, node: fx.Node, operation: op.Operation, inputs: list[Node], log_step: int | None = None) -> Node:
+        step = inputs[0].log_step if log_step is None else log_step
+        names = tuple(source.name for source in inputs)
+        return Node(node.name, operation, names, inputs[0].shape, step, str(node.target))
+
+    def _alike(self, inputs: list[Node]) -> list[Node]:
+        """Return summands with one step, the finest: one behind a pool has a finer step than its quantizer's."""
+        finest = min(source.log_step for source in inputs)
+        return [source if source.log_step == finest else self._scaled(source, finest) for source in inputs]
+
+    def _scaled(self, source: Node, log_step: int) -> Node:
+        name, operation = f"{source.name}_at_{-log_step}", op.Scale(source.log_step - log_step)
+        found = next((node for node in self.nodes if node.name == name), None)
+        made = found or Node(name, operation, (source.name,), source.shape, log_step, source.module)
+        if not found:
+            self.nodes.append(made)
+        return made
+
+    def _concat(self, node: fx.Node, parts: list[Node]) -> Node:
+        shape = (sum(part.shape[0] for part in parts), *parts[0].shape[1:])
+        names = tuple(part.name for part in parts)
+        return Node(node.name, op.Concat(len(parts)), names, shape, parts[0].log_step, str(node.target))
+
+    def _rearrangement(self, node: fx.Node, module: nn.Module, source: Node) -> Node:
+        operation = self._gather(node, module, source) if isinstance(module, Move) else _rearrangement_of(module)
+        if isinstance(module, tokens.Tokens):
+            self.weights[node.name] = constants(module.bias.T, source.log_step, str(node.target))
+        shape = shape_after(operation, source.shape)
+        return Node(node.name, operation, (source.name,), shape, source.log_step, str(node.target))
+
+    def _gather(self, node: fx.Node, module: Move, source: Node) -> op.Gather:
+        """The program counts places channels first, the network those of tokens channels last."""
+        numbers = torch.arange(prod(source.shape))
+        if source.name in self._tokens:
+            numbers = numbers.view(source.shape[0], -1).T
+        places = module(numbers.reshape(1, *module.before))[0]
+        if places.ndim < 3:
+            places = places.reshape(-1, module.after[-1]).T[..., None]
+        found = grid_of(places)
+        if found is None:
+            got, remedy = f"{node.target} ({module.extra_repr()})", "move whole axes"
+            raise RuleError("values must be moved along a grid of channels and places", got=got, remedy=remedy)
+        channels, height, width = places.shape
+        return op.Gather((channels, height, width), found.offset, found.sizes, found.strides)
+
+    def _truncate(self, node: fx.Node, module: ActivationQuantizer, source: Node) -> None:
+        bits = int(module.log_step) - source.log_step
+        if bits < 0:
+            raise RuleError(
+                "a quantizer can only coarsen",
+                got=f"{node.name}: step 2^{int(module.log_step)} after 2^{source.log_step}",
+                remedy="calibrate the network again",
+            )
+        if bits == 0:
+            self._lowered[node] = source
+        else:
+            self._keep(node, self._node(node, op.Truncate(bits), [source], int(module.log_step)))
+
+    def _revealed(self, node: fx.Node, function: str, inputs: list[Node]) -> Node:
+        """A function that the client computes, rounded to the step of the quantizer behind it, if there is one."""
+        behind, before = [module_of(self.graph, user) for user in node.users], inputs[0].log_step
+        steps = [int(module.log_step) for module in behind if isinstance(module, ActivationQuantizer)]
+        after = max(steps, default=before)
+        return self._node(node, op.ClientAided(function, before, after - before), inputs, after)
+
+    def _pool(self, node: fx.Node, module: nn.AvgPool2d, source: Node) -> Node:
+        (kernel, bits), (channels, height, width) = pool_window(module, str(node.target)), source.shape
+        shape = (channels, height // kernel, width // kernel)
+        log_step = source.log_step - bits
+        return Node(node.name, op.SumPool(kernel), (source.name,), shape, log_step, str(node.target))
+
+    def _linear(self, node: fx.Node, module: nn.Conv2d | nn.Linear, source: Node) -> Node:
+        name, b = str(node.target), block_size_of(module)
+        shape = linear_shape(module, source.shape, name)
+        log_step = source.log_step + weight_log_step(module, name)
+        self.weights[node.name] = integer_weights(module, b, log_step, name)
+        return Node(node.name, op.Linear(unplanned(shape, b)), (source.name,), shape.output_shape, log_step, name)
+
+    def _product(self, node: fx.Node, module: tokens.HeadProduct, inputs: list[Node]) -> Node:
+        left, right = (source.shape for source in inputs)
+        shapes = LinearShape.product(left, right, module.heads), LinearShape.product(right, left, module.heads)
+        operation = op.Product(*map(unplanned_factor, shapes))
+        log_step, names = sum(source.log_step for source in inputs), tuple(source.name for source in inputs)
+        bias = torch.zeros(module.heads) if module.bias is None else module.bias
+        spread = bias.repeat_interleave(shapes[0].out_channels // module.heads)
+        self.weights[node.name] = constants(spread, log_step, str(node.target))
+        return Node(node.name, operation, names, shapes[0].output_shape, log_step, str(node.target))
+
+
+def _rearrangement_of(module: nn.Module) -> op.Rearrangement:
+    match module:
+        case nn.Flatten():
+            return op.Flatten()
+        case tokens.Tokens():
+            return op.Tokens()
+        case tokens.Take():
+            return op.Take(module.place)
+        case tokens.Channels():
+            return op.Channels(module.first, module.count)
+        case tokens.HeadTranspose():
+            return op.Transpose(module.heads)
+        case _:
+            raise AssertionError(module)

@@ -1,0 +1,146 @@
+"""Single layers: their dimensions, and their weights and constants as integers."""
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from privcirnet.errors import DoesNotFit, RuleError
+from privcirnet.functional.circulant import project
+from privcirnet.he.layers.integer import Values
+from privcirnet.he.layers.shape import LinearShape
+from privcirnet.he.program import bounds
+from privcirnet.he.program.program import NO_ROWS, Weights
+from privcirnet.nn.quantizers import quantizer_of
+
+Shape = tuple[int, int, int]
+
+
+def linear_shape(module: nn.Conv2d | nn.Linear, input_shape: Shape, name: str) -> LinearShape:
+    """Return a layer's dimensions on an input (C, H, W); a linear layer's is (C, T, 1), of T tokens or one.
+
+    Args:
+        input_shape: (C, H, W).
+
+    Raises:
+        RuleError: a convolution that comes to no square one, or a linear layer on a map.
+    """
+    channels, height, width = input_shape
+    if isinstance(module, nn.Linear):
+        if (channels, width) != (module.in_features, 1):
+            got = f"{name} on {input_shape}"
+            raise RuleError("a linear layer must follow a flatten or tokens", got=got, remedy="flatten first")
+        return LinearShape.gemm(height, channels, module.out_features)
+    frame = _frame(module, name)
+    sizes = module.out_channels, frame.kernel, module.stride[0], frame.padding, module.groups
+    return LinearShape(height, width, channels, *sizes)
+
+
+class _Frame(NamedTuple):
+    """A square kernel that holds a convolution's own, with zeros around and between its weights.
+
+    Attributes:
+        first: row and column of the first weight.
+    """
+
+    kernel: int
+    padding: int
+    first: tuple[int, int]
+
+
+def _frame(module: nn.Conv2d, name: str) -> _Frame:
+    """Return the smallest square kernel that does the same; dilated and rectangular ones have zeros in theirs."""
+    reach = [dilation * (kernel - 1) + 1 for dilation, kernel in zip(module.dilation, module.kernel_size, strict=True)]
+    padding = module.padding
+    if isinstance(padding, str):
+        padding = tuple((size - 1) // 2 if padding == "same" else 0 for size in reach)
+        whole = module.padding == "valid" or all(size % 2 for size in reach)
+    else:
+        whole = True
+    lost = {size - 2 * pad for size, pad in zip(reach, padding, strict=True)}
+    if not whole or len(lost) > 1 or len(set(module.stride)) > 1 or module.padding_mode != "zeros":
+        raise RuleError(
+            "a convolution must have one stride, zero padding, and lose as many rows as columns",
+            got=f"{name}: Conv2d({module.extra_repr()})",
+            remedy="use polynomial_, which makes one of two strides and other padding, or another kernel",
+        )
+    around = max(padding)
+    return _Frame(lost.pop() + 2 * around, around, (around - padding[0], around - padding[1]))
+
+
+def weight_log_step(module: nn.Module, name: str) -> int:
+    """Return log2 of the step of a layer's weights.
+
+    Raises:
+        RuleError: they are not quantized.
+    """
+    quantizer = quantizer_of(module)
+    if quantizer is None:
+        raise RuleError("weights must be quantized before lowering", got=name, remedy="run the qat stage of train.py")
+    return int(quantizer.log_step)
+
+
+@torch.no_grad()
+def integer_weights(module: nn.Conv2d | nn.Linear, b: int, log_step: int, name: str) -> Weights:
+    """Return the stored rows of a circulant layer and its bias, both as integers.
+
+    Args:
+        log_step: log2 of the unit of the bias.
+    """
+    dense = module.weight.double() * 2.0 ** -weight_log_step(module, name)
+    none = torch.zeros(dense.shape[0])
+    bias = integer_bias(none if module.bias is None else module.bias, log_step, name)
+    return Weights(integer_rows(dense, module, b, name), bias)
+
+
+def integer_rows(weight: Tensor, module: nn.Conv2d | nn.Linear, b: int, name: str) -> Values:
+    """Return the stored rows of a circulant layer: the first row of each block row, ``shape.weight_shape(b)``.
+
+    Of a padded layer they are found in the weight, not in what the network stores, which no quantizer is behind.
+
+    Args:
+        weight: of the layer, in units of its step, (out, in, *kernel).
+    """
+    rows = project(weight.round(), b, pad=True).to(torch.int64)
+    rows = _framed(rows, module, name) if isinstance(module, nn.Conv2d) else rows[..., None, None]
+    return np.ascontiguousarray(rows.numpy())
+
+
+def _framed(rows: Tensor, module: nn.Conv2d, name: str) -> Tensor:
+    """Put the weights of a convolution where they are in its square kernel."""
+    frame = _frame(module, name)
+    framed = rows.new_zeros(*rows.shape[:2], frame.kernel, frame.kernel)
+    (top, left), (down, right) = frame.first, module.dilation
+    height, width = module.kernel_size
+    framed[:, :, top : top + down * height : down, left : left + right * width : right] = rows
+    return framed
+
+
+def constants(bias: Tensor, log_step: int, name: str) -> Weights:
+    """Return what a product or tokens add, as integers.
+
+    Args:
+        log_step: log2 of their unit.
+    """
+    return Weights(NO_ROWS, integer_bias(bias, log_step, name))
+
+
+@torch.no_grad()
+def integer_bias(bias: Tensor, log_step: int, name: str) -> Values:
+    """Return a bias as integers.
+
+    Args:
+        log_step: log2 of their unit.
+
+    Raises:
+        DoesNotFit: it is out of bounds.
+    """
+    exact = bias.double() * 2.0**-log_step
+    if exact.abs().max() >= 2.0**bounds.MAX_BOUND_BITS:
+        raise DoesNotFit(
+            f"a bias must be under 2^{bounds.MAX_BOUND_BITS} steps",
+            got=f"{bias.abs().max().item():g} with a step of 2^{log_step} at {name}",
+            remedy="train the layer further if its weights are nearly zero, or use fewer squares in a row",
+        )
+    return np.ascontiguousarray(exact.round().to(torch.int64).numpy())

@@ -1,0 +1,216 @@
+"""Quantization-aware training of a fused network: weights as parametrizations, activations as modules in the graph.
+
+Batch norms are folded before (nn.fuse), not after: in the integer network a batch norm's factor can only be part of the
+weights, because the server cannot apply its secret factor to the client's share. So the order is dense -> circulant ->
+fused -> fake-quantized -> integer program.
+
+Quantizers go where the protocol truncates shares: after every linear layer but the last, every square and every product
+of two values. If channels are taken from a linear layer, as queries, keys and values are, each part has a quantizer of
+its own. :mod:`privcirnet.nn.steps` sets their steps.
+"""
+
+import copy
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from numbers import Integral
+
+import torch
+from torch import Tensor, fx, nn
+from torch.nn.utils import parametrize
+
+from privcirnet.errors import RuleError
+from privcirnet.functional.quantize import log_step_for
+from privcirnet.nn.activations import Square
+from privcirnet.nn.checks import check_batch, check_weights, value_of_one
+from privcirnet.nn.example import IMAGE
+from privcirnet.nn.nonpolynomial import function_name
+from privcirnet.nn.plain import give_own_class_, with_plain_weights
+from privcirnet.nn.quantizers import ActivationQuantizer, BiasQuantizer, WeightQuantizer, quantizer_of
+from privcirnet.nn.steps import activation_quantizer, calibrate, called_modules, weighted_modules
+from privcirnet.nn.tokens import Channels, HeadProduct, Tokens
+from privcirnet.passes.bias_correction import correct_biases_
+from privcirnet.passes.ranges import peaks, usual
+from privcirnet.passes.streams import stream_summands
+
+SUFFIX = "_quantizer"
+INPUT_BITS = 9
+"""Of images whose step is chosen: enough for 8 bits over a range that is no power of two."""
+STREAM_BITS = 10
+"""Of residual streams, where nothing else is asked for."""
+_BITS = {"weight": (1, 8), "activation": (2, 16), "stream": (2, 20)}
+
+
+def quantize(  # noqa: PLR0913
+    fused: fx.GraphModule,
+    images: Tensor | Iterable[Tensor] = (),
+    input_log_step: int | None = None,
+    weight_bits: int = 8,
+    activation_bits: int = 8,
+    stream_bits: int = STREAM_BITS,
+    *,
+    quantile: float = 1.0,
+    correct_biases: bool = True,
+) -> fx.GraphModule:
+    """Return a fake-quantized copy of a fused network, its steps calibrated on images.
+
+    Args:
+        fused: from :func:`privcirnet.passes.fuse.fuse`; left as it was.
+        images: network inputs, (N, C, H, W), or batches of them, with labels or without; none to leave all steps at 0,
+            for a checkpoint to fill in. Images whose values explode in a row of squares are left out.
+        input_log_step: log2 of the images' step; None to choose it from the images (:func:`input_step_for`).
+        weight_bits: 1 to 8; 1: signs, times a power of two of each output.
+        activation_bits: 2 to 16, for the values seen on ``images``; larger values later on are kept, not clipped.
+        stream_bits: 2 to 20, likewise for what residual streams add up (:mod:`privcirnet.passes.streams`), which never
+        have
+            fewer bits than other activations.
+        quantile: in (0, 1], share of the images whose values these bits hold; with 1 the largest of all sets each step.
+        correct_biases: whether biases take back what rounded weights shift their channels by on the images
+            (:mod:`privcirnet.passes.bias_correction`).
+
+    Returns:
+        The quantized network, in the mode of ``fused``.
+
+    Raises:
+        RuleError: the network is not fused, bits or shares are out of range, weights are quantized already, shared or
+            not finite, a layer runs twice, summands cannot share a step, values are not finite, or the images are none
+            or of another size.
+    """
+    _check_settings(fused, (weight_bits, activation_bits, stream_bits), input_log_step, quantile)
+    _check_layers(fused)
+    check_weights(fused)
+    graph = copy.deepcopy(with_plain_weights(fused))
+    _quantize_weights_(graph, weight_bits)
+    _insert_quantizers(graph, activation_bits)
+    for node in stream_summands(graph):
+        activation_quantizer(graph, node).bits = max(stream_bits, activation_bits)
+    if isinstance(images, Tensor) or (images := list(images)):
+        shown = images if isinstance(images, Tensor) else torch.cat([_images_of(batch) for batch in images])
+        shown = shown.to(next(fused.parameters(), shown).device)
+        value_of_one(fused, shown)
+        held = _largest_values(fused, shown, quantile)
+        calibrate(graph, held, input_step_for(shown) if input_log_step is None else input_log_step)
+        graph.meta[IMAGE] = tuple(shown.shape[1:])
+        if correct_biases:
+            correct_biases_(graph.eval(), fused, shown)
+    graph.train(fused.training)
+    return graph
+
+
+def input_step_for(images: Tensor) -> int:
+    """Return log2 of the coarsest step that keeps images of 8 bits, however they are normalized.
+
+    It is the finest with which the images have :data:`INPUT_BITS` bits, or a coarser one of which they are multiples.
+
+    Args:
+        images: finite, of any shape.
+
+    >>> input_step_for(torch.arange(256) / 255), input_step_for(torch.tensor([0.0, 0.5, 0.75])), input_step_for(
+    ...     torch.tensor([-2.1, 2.6])
+    ... )
+    (-8, -2, -6)
+    """
+    step = log_step_for(images.abs().max().item(), INPUT_BITS, signed=bool((images < 0).any()))
+    while images.any() and not (images * 2.0 ** -(step + 1) % 1).any():
+        step += 1
+    return step
+
+
+def input_step(graph: fx.GraphModule) -> int:
+    """Return log2 of the step of a quantized network's images.
+
+    Args:
+        graph: from :func:`quantize`.
+
+    Raises:
+        RuleError: it is none.
+    """
+    for node, module in called_modules(graph) if isinstance(graph, fx.GraphModule) else ():
+        if isinstance(module, ActivationQuantizer) and node.all_input_nodes[0].op == "placeholder":
+            return int(module.log_step)
+    got, remedy = type(graph).__name__, "give quantize(fuse(model), images)"
+    raise RuleError("a network must be quantized", got=got, remedy=remedy)
+
+
+def _quantize_weights_(graph: fx.GraphModule, bits: int) -> None:
+    """Quantize weights and biases in place."""
+    for module in weighted_modules(graph):
+        give_own_class_(module)
+        quantizer = WeightQuantizer(bits, outputs=len(module.weight))
+        parametrize.register_parametrization(module, "weight", quantizer, unsafe=True)
+        _quantize_bias_(module)
+    for _, module in called_modules(graph):
+        if isinstance(module, Tokens | HeadProduct):
+            give_own_class_(module)
+            _quantize_bias_(module)
+
+
+def _largest_values(fused: fx.GraphModule, images: Tensor, quantile: float) -> dict[str, float]:
+    """Return the largest value of each node in a share of the images, without those that explode."""
+    found = peaks(fused, images)
+    kept = usual(found)
+    rank = math.ceil(quantile * int(kept.sum()))
+    return {name: values[kept].kthvalue(rank).values.item() for name, values in found.items()}
+
+
+def _images_of(batch: object) -> Tensor:
+    """Return the images of a batch, which may come with labels."""
+    images = batch[0] if isinstance(batch, tuple | list) and batch else batch
+    check_batch(images)
+    assert isinstance(images, Tensor)
+    return images
+
+
+def _check_settings(fused: object, widths: Sequence[int], input_log_step: int | None, quantile: float) -> None:
+    if not isinstance(fused, fx.GraphModule):
+        raise RuleError("a network must be fused before", got=type(fused).__name__, remedy="give fuse(model)")
+    if not isinstance(input_log_step, Integral | None) or not 0 < quantile <= 1:
+        got = f"input_log_step={input_log_step}, quantile={quantile}"
+        remedy = "give the integer log2 of the images' step, or None, and 1"
+        raise RuleError("input_log_step must be an integer and quantile in (0, 1]", got=got, remedy=remedy)
+    for (what, (least, most)), bits in zip(_BITS.items(), widths, strict=True):
+        if not isinstance(bits, Integral) or not least <= bits <= most:
+            raise RuleError(f"{what} bits must be in [{least}, {most}]", got=bits, remedy=f"use {min(most, 8)}")
+
+
+def _check_layers(fused: fx.GraphModule) -> None:
+    seen: set[nn.Module] = set()
+    for node, module in called_modules(fused):
+        if isinstance(module, ActivationQuantizer) or quantizer_of(module):
+            got, remedy = f"a quantizer at {str(node.target)!r}", "start from the network of the stage before"
+            raise RuleError("a network must be quantized once", got=got, remedy=remedy)
+        if isinstance(module, nn.Linear | nn.Conv2d) and module in seen:
+            raise RuleError("a layer must run once an image", got=node.target, remedy="give each use its own layer")
+        seen.add(module)
+
+
+def _quantize_bias_(module: nn.Module) -> None:
+    if module.bias is not None:
+        parametrize.register_parametrization(module, "bias", BiasQuantizer(), unsafe=True)
+
+
+def _insert_quantizers(graph: fx.GraphModule, bits: int) -> None:
+    last = next(node for node in graph.graph.nodes if node.op == "output").args[0]
+    modules = dict(called_modules(graph))
+    for node in list(graph.graph.nodes):
+        if node is not last and _is_rounded(node, modules):
+            name = f"{node.name}{SUFFIX}"
+            graph.add_submodule(name, ActivationQuantizer(bits))
+            with graph.graph.inserting_after(node):
+                inserted = graph.graph.call_module(name, (node,))
+            node.replace_all_uses_with(inserted, delete_user_cb=lambda user, new=inserted: user is not new)
+    graph.recompile()
+
+
+def _is_rounded(node: fx.Node, modules: Mapping[fx.Node, nn.Module]) -> bool:
+    """Return whether a quantizer goes behind a node."""
+    match modules.get(node):
+        case nn.Linear() | nn.Conv2d():
+            return not all(isinstance(modules.get(user), Channels) for user in node.users)
+        case Channels():
+            return isinstance(modules.get(node.all_input_nodes[0]), nn.Linear | nn.Conv2d)
+        case Square() | HeadProduct():
+            return True
+        case nn.ReLU():  # its values are among its inputs
+            return False
+        case module:
+            return node.op == "placeholder" or function_name(module) is not None

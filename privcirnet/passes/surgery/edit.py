@@ -1,0 +1,177 @@
+"""A traced network that is being changed node by node, with a report of what was done and of what could not be."""
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+from torch.fx.node import map_arg
+
+from privcirnet.errors import RuleError, listed
+from privcirnet.nn.agreement import returned
+from privcirnet.nn.graph import module_of
+from privcirnet.passes.surgery.changes import ONE_MORE, TRAIN, Change
+from privcirnet.passes.surgery.kinds import named
+
+
+class Edit:
+    """The graph under change.
+
+    Args:
+        graph: of :func:`privcirnet.passes.surgery.sizes.trace_at`; changed in place.
+        other_size: says which image size would do, as a remedy; asked at most once.
+
+    Attributes:
+        inexact: name of a node that computes other values than before -> that of the node whose value it approximates.
+        inside: name of a node that a module was taken apart into, the last one -> that of the module's node.
+        problems: what could not be, each with its remedy.
+        returned: name of the node whose value the network returned before it was changed.
+    """
+
+    def __init__(self, graph: fx.GraphModule, other_size: Callable[[], str]) -> None:
+        self.graph, self.other_size = graph, cache(other_size)
+        self.like = next((p.detach() for p in graph.parameters() if p.is_floating_point()), torch.empty(0))
+        self.changes: list[Change] = []
+        self.inexact: dict[str, str] = {}
+        self.inside: dict[str, str] = {}
+        self.returned = returned(graph).name
+        self.problems: list[tuple[str, str]] = []
+
+    def module(self, node: fx.Node) -> nn.Module | None:
+        """Return the module that a node calls, or None."""
+        return module_of(self.graph, node)
+
+    def replace(self, node: fx.Node, module: nn.Module, effect: str) -> fx.Node:
+        """Let a module of its own take a node's place; report it unless it does the same as before.
+
+        Args:
+            effect: what this costs, see :mod:`.changes`.
+
+        Returns:
+            The node that calls it.
+        """
+        path, before = path_of(node), named(self.graph, node)
+        taken = node.op != "call_module" or self._calls(node.target) > 1
+        made = self.insert(node, self.free(path) if taken else path, module, (node.all_input_nodes[0],))
+        self.put_for(node, made)
+        if effect == TRAIN:
+            self.inexact[made.name] = self.inside.get(node.name, node.name)
+        if effect or before != type(module).__name__:
+            self.changes.append(Change(path, before, _said(module), effect))
+        return made
+
+    def insert(self, after: fx.Node, name: str, module: nn.Module, inputs: tuple[fx.Node, ...]) -> fx.Node:
+        """Return a new call of a new module; its value has the shape of the node that it stands behind.
+
+        Args:
+            after: where it stands.
+        """
+        self.graph.add_submodule(name, module.to(self.like).train(self.graph.training))
+        with self.graph.graph.inserting_after(after):
+            made = self.graph.graph.call_module(name, inputs)
+        made.meta = {key: value for key, value in after.meta.items() if key != "constant"}
+        return made
+
+    def append(self, node: fx.Node, name: str, module: nn.Module) -> fx.Node:
+        """Let a module of its own read a node, and all that read the node read the module.
+
+        Returns:
+            The node that calls it.
+        """
+        made = self.insert(node, name, module, (node,))
+        node.replace_all_uses_with(made, delete_user_cb=lambda user: user is not made)
+        return made
+
+    def put_layer_before(self, node: fx.Node, source: fx.Node, what: str) -> fx.Node:
+        """Give a node a depthwise convolution that does nothing, which scales and shifts can be folded into.
+
+        Returns:
+            The convolution's node, now read instead of the map.
+        """
+        channels = shape_of(source)[1]
+        layer = nn.Conv2d(channels, channels, 1, groups=channels, bias=False)
+        nn.init.ones_(layer.weight)
+        made = self.insert(source, self.free(f"{path_of(node)}_layer"), layer, (source,))
+        node.replace_input_with(source, made)
+        self.changes.append(Change(path_of(node), what, f"depthwise Conv2d and {what}", ONE_MORE))
+        return made
+
+    def put_for(self, node: fx.Node, made: fx.Node) -> None:
+        """Let all that read a node read another, and remove it."""
+        node.replace_all_uses_with(made)
+        self.graph.graph.erase_node(node)
+
+    def skip(self, node: fx.Node) -> None:
+        """Remove a node that does nothing."""
+        self.put_for(node, node.all_input_nodes[0])
+
+    def compute(self, node: fx.Node, value: Any) -> Any:
+        """Return what a node with one input makes of a value."""
+        source = node.all_input_nodes[0]
+        given: Any = map_arg((node.args, node.kwargs), lambda each: value if each is source else each)
+        return getattr(fx.Interpreter(self.graph), node.op)(node.target, *given)
+
+    def cannot(self, node: fx.Node, remedy: str) -> None:
+        """Note that a node cannot be replaced."""
+        self.problems.append((f"{path_of(node)} ({named(self.graph, node)})", remedy))
+
+    def finish(self) -> None:
+        """Check and compile the graph.
+
+        Raises:
+            RuleError: something could not be replaced.
+        """
+        if self.problems:
+            names, remedies = zip(*self.problems, strict=True)
+            rule, remedy = "every operation must have a polynomial form", "; ".join(dict.fromkeys(remedies))
+            each = [RuleError(rule, got=name, remedy=remedy) for name, remedy in self.problems]
+            raise RuleError(rule, got=listed(list(names)), remedy=remedy).of(each)
+        self.graph.graph.eliminate_dead_code()
+        self.graph.delete_all_unused_submodules()
+        self._forget_parameters()
+        self.graph.graph.lint()
+        self.graph.recompile()
+
+    def free(self, name: str) -> str:
+        """Return a name that no module of the graph has."""
+        names = dict(self.graph.named_modules())
+        tried = (f"{name}_{number}" if number else name for number in range(len(names) + 2))
+        return next(each for each in tried if each not in names)
+
+    def _forget_parameters(self) -> None:
+        """Remove the parameters between the modules that nothing reads any more, such as a class token."""
+        called = tuple(f"{node.target}." for node in self.graph.graph.nodes if node.op == "call_module")
+        read = {str(node.target) for node in self.graph.graph.nodes if node.op == "get_attr"}
+        for name, _ in list(self.graph.named_parameters(remove_duplicate=False)):
+            if name not in read and not name.startswith(called):
+                owner, _, last = name.rpartition(".")
+                delattr(self.graph.get_submodule(owner), last)
+
+    def _calls(self, target: Any) -> int:
+        return sum(node.target == target for node in self.graph.graph.nodes if node.op == "call_module")
+
+
+def path_of(node: fx.Node) -> str:
+    """Return the name under which a node is reported."""
+    return str(node.target) if node.op == "call_module" else node.name
+
+
+def shape_of(node: fx.Node) -> tuple[int, ...]:
+    """Return the shape of a node's value as its writer knows it, () if it is no single tensor."""
+    return node.meta.get("shape") or ()
+
+
+def constant_of(node: fx.Node, rank: int) -> Tensor | None:
+    """Return the value of a node that depends on parameters alone, without the batch's axis; else None.
+
+    Args:
+        rank: axes of the value that it meets, the batch's included.
+    """
+    value = node.meta.get("constant")
+    return value[0] if isinstance(value, Tensor) and value.ndim == rank else value
+
+
+def _said(module: nn.Module) -> str:
+    name = type(module).__name__
+    return f"{name}({module.kernel_size})" if isinstance(module, nn.AvgPool2d) else name

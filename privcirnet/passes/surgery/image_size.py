@@ -1,0 +1,61 @@
+"""Which image size a network would take, where the given one does not fit its forward or its pools."""
+
+import copy
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, fx, nn
+
+from privcirnet.errors import RuleError
+from privcirnet.passes.surgery.kinds import kind_of
+from privcirnet.passes.surgery.pools import side_of
+from privcirnet.passes.surgery.sizes import trace_at
+
+_USUAL = (32, 48, 64, 96, 128, 160, 192, 224, 256, 288, 299, 320, 384)
+_NEAR = 16
+"""Sides above the given one that are tried, too: pools that round up want odd ones."""
+
+
+def other_size(model: nn.Module, images: Tensor) -> str:
+    """Return as a remedy which size would do, a larger one if there is one. Only shapes are computed.
+
+    Args:
+        model: a network; left as it was.
+        images: of a size that does not, (N, C, H, W).
+
+    Returns:
+        "" if the network runs at no other size.
+    """
+    try:
+        shapes = copy.deepcopy(model).to("meta")
+    except RuntimeError:  # something that torch cannot copy
+        return ""
+    remedy = ""
+    for side in _sides(images.shape[-1]):
+        fits = _fits(shapes, images.shape[1], side)
+        if fits:
+            return f"use images of {side} x {side}"
+        remedy = remedy if fits is None else "no usual image size would do, use pools without overlap"
+    return remedy
+
+
+def _sides(given: int) -> Iterator[int]:
+    yield from (side for side in _USUAL if given < side <= 2 * given)
+    yield from range(given + 1, given + 1 + _NEAR)
+    yield from (side for side in _USUAL if side > 2 * given)
+    yield from (side for side in reversed(_USUAL) if side < given)
+
+
+def _fits(model: nn.Module, channels: int, side: int) -> bool | None:
+    """Return whether all pools divide their maps; None if the forward fails."""
+    try:
+        graph = trace_at(model, torch.zeros(2, channels, side, side, device="meta"))
+    except RuleError:
+        return None
+    pools = (node for node in graph.graph.nodes if kind_of(graph, node) in ("average", "maximum"))
+    return all(map(_divides, pools))
+
+
+def _divides(node: fx.Node) -> bool:
+    before, after = (each.meta.get("shape") or () for each in (node.all_input_nodes[0], node))
+    return len(before) != 4 or len(after) not in (2, 4) or side_of(before, after) > 0

@@ -1,0 +1,56 @@
+"""Where a value's channels are: first, as in a map (N, C, H, W), or last, as in tokens (N, ..., C) and vectors (N, C).
+
+A layer says it of what it reads and gives; between layers it passes on through whatever works value by value.
+"""
+
+from torch import fx, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from privcirnet.nn.activations import Aespa1d, Aespa2d
+from privcirnet.nn.attention import PolynomialAttention
+from privcirnet.nn.moves import Move
+from privcirnet.nn.norm import TokenBatchNorm
+from privcirnet.nn.tokens import HeadProduct, Take, Tokens
+from privcirnet.passes.surgery.edit import Edit, shape_of
+from privcirnet.passes.surgery.kinds import kind_of
+
+_LAST = (nn.Linear, TokenBatchNorm, Aespa1d, PolynomialAttention, HeadProduct, Tokens, Take)
+_FIRST = (nn.Conv2d, nn.AvgPool2d, Aespa2d, nn.Flatten, _BatchNorm, nn.GroupNorm)
+
+
+def channels_last(edit: Edit, node: fx.Node) -> bool:
+    """Return whether the channels of a node's value are its last axis."""
+    if len(shape_of(node)) < 4:
+        return True
+    said = _said_by(edit, node)
+    if said is not None:
+        return said
+    for source in [] if kind_of(edit.graph, node) == "move" else node.all_input_nodes:
+        if kind_of(edit.graph, source) != "move" and "constant" not in source.meta:
+            return channels_last(edit, source)
+    return _read_as_last(edit, node)
+
+
+def _read_as_last(edit: Edit, node: fx.Node) -> bool:
+    """What those that read a value take it for."""
+    for user in node.users:
+        said = _said_by(edit, user)
+        if said is None and kind_of(edit.graph, user) != "move":
+            others = [s for s in user.all_input_nodes if s is not node and kind_of(edit.graph, s) not in ("move", "")]
+            said = channels_last(edit, others[0]) if others else _read_as_last(edit, user)
+        if said is not None:
+            return said
+    return False
+
+
+def _said_by(edit: Edit, node: fx.Node) -> bool | None:
+    """Whether an operation has its channels last, None if it works on any layout."""
+    module = edit.module(node)
+    if isinstance(module, nn.LayerNorm):
+        return not type(module).__name__.endswith("2d")
+    if isinstance(module, Move):
+        return len(module.after) < 3
+    if isinstance(module, _LAST):
+        return True
+    first = isinstance(module, _FIRST) or node.op == "placeholder"
+    return False if first or kind_of(edit.graph, node) in ("average", "maximum") else None

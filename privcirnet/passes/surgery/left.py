@@ -1,0 +1,34 @@
+"""What surgery would have replaced, named where a later step fails without it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from torch import fx
+
+from privcirnet.errors import RuleError, listed
+from privcirnet.passes.surgery.edit import path_of
+from privcirnet.passes.surgery.kinds import kind_of, named
+
+_KINDS = ("activation", "maximum", "gate", "layer norm")
+
+
+@contextmanager
+def blamed(graph: fx.GraphModule) -> Iterator[None]:
+    """Blame what is no polynomial in a network if a rule stops what is done with it.
+
+    Yields:
+        Nothing.
+
+    Raises:
+        RuleError: what is done raised it; it names what is left to replace, if there is something.
+    """
+    try:
+        yield
+    except RuleError as error:
+        nodes = (node for node in graph.graph.nodes if kind_of(graph, node) in _KINDS)
+        left = [f"{path_of(node)} ({named(graph, node)})" for node in nodes]
+        if not left:
+            raise
+        remedy = "run train.py recipe=replace +model.arguments.activation=aespa first, and give it as recipe.init"
+        rule = "a network must have polynomial operations before it is quantized"
+        raise RuleError(rule, got=f"{listed(left)}: {error.rule}", remedy=remedy) from error

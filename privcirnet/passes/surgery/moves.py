@@ -1,0 +1,72 @@
+"""Reshapes, permutations, slices: chains of them become one module that only moves values, or nothing."""
+
+from math import prod
+
+from torch import Tensor, fx, nn
+
+from privcirnet.errors import RuleError
+from privcirnet.nn.moves import Move
+from privcirnet.passes.surgery.edit import Edit, shape_of
+from privcirnet.passes.surgery.kinds import kind_of
+from privcirnet.passes.surgery.layout import channels_last
+
+
+def settle_moves(edit: Edit) -> None:
+    """Let whatever reads a chain of moves read one module instead, which takes the value before the chain.
+
+    Args:
+        edit: the network, all else replaced.
+    """
+    for node in list(edit.graph.graph.nodes):
+        if kind_of(edit.graph, node) != "move" or "constant" in node.meta:
+            continue
+        readers = [user for user in node.users if kind_of(edit.graph, user) != "move"]
+        if readers and shape_of(node):
+            made = _made(edit, node)
+            if made is None:
+                continue
+            for reader in readers:
+                reader.replace_input_with(node, made)
+    edit.graph.graph.eliminate_dead_code()
+
+
+def _made(edit: Edit, node: fx.Node) -> fx.Node | None:
+    """Return the node of a module that does what a chain of moves does, which ends here."""
+    chain = [node]
+    while kind_of(edit.graph, chain[0].all_input_nodes[0]) == "move":
+        chain.insert(0, chain[0].all_input_nodes[0])
+    source = chain[0].all_input_nodes[0]
+    if any(len(each.all_input_nodes) != 1 for each in chain):
+        edit.cannot(node, "move one value at a time")
+        return None
+
+    def moved(values: Tensor) -> Tensor:
+        for each in chain:  # a copy (`contiguous`) between two moves is gone, and a view needs it
+            values = edit.compute(each, values.contiguous() if isinstance(values, Tensor) else values)
+        return values
+
+    try:
+        move = Move.like(moved, shape_of(source)[1:], channels_last(edit, node))
+    except RuleError as error:
+        edit.cannot(node, error.remedy)
+        return None
+    except (RuntimeError, IndexError):
+        edit.cannot(node, "move the values of each image alone, without making parts of it images of their own")
+        return None
+    if len(move.after) > 3:
+        edit.cannot(node, "end in a map (N, C, H, W), tokens (N, T, C) or a vector (N, C)")
+        return None
+    before = _own_shape(edit, source)
+    if before == move.after and move.grid.offset == 0 and move.grid.strides in ((1,), ()):
+        return source
+    flat = len(before) == 3 and len(move.after) == 1 and move.grid.strides in ((1,), ())
+    module = nn.Flatten() if flat and move.grid.sizes in (move.after, ()) else move
+    made = edit.insert(node, edit.free(node.name), module, (source,))
+    made.meta["shape"] = shape_of(node)
+    return made
+
+
+def _own_shape(edit: Edit, node: fx.Node) -> tuple[int, ...]:
+    """A value's shape in the network as it is now, without the batch: a map's, or that of tokens or a vector."""
+    shape = shape_of(node)[1:]
+    return (prod(shape[:-1]), shape[-1]) if channels_last(edit, node) and len(shape) > 1 else shape

@@ -1,0 +1,141 @@
+"""Norms, gates and scales become batch norms, which are folded into the layers around them."""
+
+from math import prod
+
+import torch
+from torch import Tensor, fx, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from privcirnet.nn.affine import Affine
+from privcirnet.nn.moves import Move
+from privcirnet.nn.norm import TokenBatchNorm
+from privcirnet.nn.places import place_of
+from privcirnet.passes.surgery.changes import ONE_MORE, TRAIN, Change
+from privcirnet.passes.surgery.edit import Edit, path_of, shape_of
+from privcirnet.passes.surgery.kinds import named
+from privcirnet.passes.surgery.layout import channels_last
+
+GATES = {"sigmoid": (1 / 4, 1 / 2), "hardsigmoid": (1 / 6, 1 / 2)}
+"""Slope and value at 0 of what squeezes a value into [0, 1]; by name in lower case."""
+
+
+def split(edit: Edit, node: fx.Node) -> list[fx.Node]:
+    """Separate a batch norm from the drop and activation inside it (timm's BatchNormAct2d).
+
+    Returns:
+        The nodes of what was inside, in order.
+    """
+    norm = edit.module(node)
+    assert isinstance(norm, _BatchNorm)
+    inside = [child for child in norm.children() if not isinstance(child, nn.Identity)]
+    if not inside and type(norm).__module__.startswith(("torch.", "privcirnet.")):
+        return []
+    path = str(node.target)
+    edit.graph.add_submodule(path, _of_maps(norm))
+    last, appended = node, list[fx.Node]()
+    for name, child in norm.named_children():
+        if child in inside:
+            appended.append(last := edit.append(last, f"{path}_{name}", child))
+    edit.inside[last.name] = node.name
+    return appended
+
+
+def put_behind_layer(edit: Edit, node: fx.Node) -> None:
+    """Give a batch norm of maps that follows no convolution of its own one that does nothing."""
+    if isinstance(edit.module(node), nn.BatchNorm2d) and not place_of(edit.graph, node):
+        edit.put_layer_before(node, node.all_input_nodes[0], "BatchNorm2d")
+
+
+def layer_norm(edit: Edit, node: fx.Node) -> None:
+    """Replace a layer norm over channels by a batch norm with its scales and shifts.
+
+    Args:
+        node: an nn.LayerNorm, or an nn.GroupNorm with one group.
+    """
+    norm, last = edit.module(node), channels_last(edit, node)
+    channels = shape_of(node)[-1 if last else 1]
+    over = norm.normalized_shape if isinstance(norm, nn.LayerNorm) else (channels,)
+    if tuple(over) != (channels,) or (isinstance(norm, nn.GroupNorm) and norm.num_groups != 1):
+        edit.cannot(node, "normalize over the channels")
+        return
+    assert isinstance(norm, nn.LayerNorm | nn.GroupNorm)
+    batch = TokenBatchNorm(channels) if last else nn.BatchNorm2d(channels)
+    _set(batch, norm.weight, norm.bias)
+    made = edit.replace(node, batch, TRAIN)
+    if not last:
+        put_behind_layer(edit, made)
+
+
+def gate(edit: Edit, node: fx.Node) -> None:
+    """Replace a sigmoid by its tangent at 0, as a batch norm: its values stay around 1/2.
+
+    Args:
+        node: a sigmoid or hard sigmoid.
+    """
+    slope, middle = GATES[named(edit.graph, node).lower()]
+    if channels_last(edit, node):
+        edit.cannot(node, "let a convolution compute gates")
+        return
+    ones = torch.ones(shape_of(node)[1])
+    scale(edit, node, slope * ones, middle * ones, TRAIN)
+
+
+def scale(edit: Edit, node: fx.Node, factors: Tensor, shifts: Tensor, effect: str) -> None:
+    """Replace a node that scales the channels of a map by a batch norm that does, before it is trained.
+
+    Args:
+        node: its first input is the map.
+        factors: (C,).
+        shifts: (C,).
+        effect: see :mod:`.changes`.
+    """
+    batch = nn.BatchNorm2d(len(factors))
+    _set(batch, factors, shifts)
+    put_behind_layer(edit, edit.replace(node, batch, effect))
+
+
+def put_unfoldable_behind_layers(edit: Edit) -> None:
+    """Give what can be folded into no layer beside it a depthwise convolution of its own.
+
+    Batch norms of tokens and vectors work on a map of them then.
+    """
+    for node in list(edit.graph.graph.nodes):
+        module = edit.module(node)
+        if not isinstance(module, TokenBatchNorm | nn.BatchNorm1d | Affine) or place_of(edit.graph, node):
+            continue
+        if not channels_last(edit, node):
+            edit.put_layer_before(node, node.all_input_nodes[0], type(module).__name__)
+            continue
+        _put_on_a_map(edit, node)
+        if isinstance(module, _BatchNorm):
+            edit.graph.set_submodule(path_of(node), _of_maps(module))
+            edit.changes.append(Change(path_of(node), type(module).__name__, "BatchNorm2d of a map", ONE_MORE))
+
+
+def _of_maps(norm: _BatchNorm) -> nn.BatchNorm2d:
+    """Return a batch norm of maps with the parameters and statistics of another, whatever is inside of it."""
+    plain = nn.BatchNorm2d(norm.num_features, norm.eps, norm.momentum, norm.affine, norm.track_running_stats)
+    plain.weight, plain.bias = norm.weight, norm.bias
+    for name, buffer in norm.named_buffers(recurse=False):
+        plain.register_buffer(name, buffer)
+    return plain.train(norm.training)
+
+
+def _put_on_a_map(edit: Edit, node: fx.Node) -> None:
+    """Let a node that reads tokens or vectors read a map of them, behind a depthwise convolution."""
+    shape, path, source = shape_of(node), path_of(node), node.all_input_nodes[0]
+    count, channels = prod(shape[1:-1]), shape[-1]
+    first = edit.insert(source, edit.free(f"{path}_map"), Move.to_map(channels, count, 1), (source,))
+    first.meta["shape"] = node.meta["shape"] = (shape[0], channels, count, 1)
+    node.replace_input_with(source, first)
+    edit.put_layer_before(node, first, type(edit.module(node)).__name__)
+    back = Move.to_tokens(channels, count, 1) if len(shape) > 2 else nn.Flatten()
+    edit.append(node, edit.free(f"{path}_tokens"), back).meta["shape"] = shape
+
+
+def _set(batch: _BatchNorm, weight: Tensor | None, bias: Tensor | None) -> None:
+    """Give a new batch norm scales and shifts; without statistics yet, it divides by nothing but what it adds."""
+    with torch.no_grad():
+        for own, given in ((batch.weight, weight), (batch.bias, bias)):
+            if given is not None:
+                own.copy_(given)

@@ -1,0 +1,195 @@
+"""A network of torch's operations becomes one of layers, batch norms, squares, averages and sums, in place.
+
+The network is traced at one image size, and each operation is replaced by a module that encrypted inference knows.
+Layers and norms stay the same objects under their own names, so its state still loads.
+
+Average pools of a map take side x side values each, without overlap, so that their sums are sums of shares. A max pool
+becomes such an average. What depends on batch or image size in the forward is gone.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+from torch import Tensor, fx, nn
+
+from privcirnet.errors import RuleError
+from privcirnet.nn.activations import Aespa1d, Aespa2d, Square
+from privcirnet.nn.agreement import agree, check_traced, node_values, returned, some_of
+from privcirnet.nn.checks import check_batch, check_module
+from privcirnet.nn.example import IMAGE
+from privcirnet.nn.graph import evaluating, is_sum
+from privcirnet.nn.summands import readers, summands, uses
+from privcirnet.passes.surgery import norms, pads, strides, sums
+from privcirnet.passes.surgery.attention import attentions_replaced
+from privcirnet.passes.surgery.changes import TRAIN, Change
+from privcirnet.passes.surgery.edit import Edit, shape_of
+from privcirnet.passes.surgery.image_size import other_size
+from privcirnet.passes.surgery.kinds import kind_of
+from privcirnet.passes.surgery.layout import channels_last
+from privcirnet.passes.surgery.moves import settle_moves
+from privcirnet.passes.surgery.pools import pool
+from privcirnet.passes.surgery.sizes import trace_at
+
+ACTIVATIONS = ("aespa", "square")
+
+
+def polynomial_(model: nn.Module, images: Tensor, activation: str = "aespa") -> tuple[Change, ...]:
+    r"""Replace everything in a network that is no polynomial, in place; nothing changes if that is not possible.
+
+    Activations become AESPA or squares, softmax attention polynomial attention, layer norms batch norms, max pools
+    averages. What moves values only costs nothing. docs/networks.md has the whole list. The network becomes its own
+    torch.fx graph, for images of this size only; its layers stay the same objects under their names. Fine-tune it
+    afterwards (``recipe=replace`` does).
+
+    Args:
+        model: a network on images, with any weights.
+        images: some as the network reads them, (N, C, H, W). The network is made for their size, and what is said to
+            compute the same is compared on two of them.
+        activation: "aespa" or "square".
+
+    Returns:
+        What was replaced, in the order of the forward.
+
+    Raises:
+        RuleError: the network or the images are none, it cannot be traced, something has no replacement, the activation
+            is unknown, or the network computes something that its modules and operations do not say.
+
+    >>> import torch
+    >>> network = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 2))
+    >>> print(*polynomial_(network, torch.zeros(1, 3, 6, 6)), sep="\n")
+    1: ReLU -> Aespa2d (values differ: fine-tune, best with the original network as teacher)
+    2: AdaptiveAvgPool2d -> AvgPool2d(4)
+    """
+    check_activation(activation)
+    check_module(model)
+    check_batch(images)
+    shown = some_of(images)
+    with attentions_replaced(model, shown) as attentions, evaluating(model):
+        edit = Edit(_traced(model, shown), partial(other_size, model, shown))
+        values = check_traced(edit.graph, model, shown)
+        for node in list(edit.graph.graph.nodes):
+            _visit(edit, node, activation)
+        settle_moves(edit)
+        norms.put_unfoldable_behind_layers(edit)
+        _put_layers_before_activations(edit)
+        edit.finish()
+        _check_exact(edit, values, shown)
+    edit.graph.meta[IMAGE] = tuple(images.shape[1:])
+    _become_(model, edit.graph)
+    return (*attentions, *edit.changes)
+
+
+def _traced(model: nn.Module, images: Tensor) -> fx.GraphModule:
+    """Return the network as a graph; raise with the type or the size that would do if another one helps."""
+    try:
+        return trace_at(model, images)
+    except RuleError as error:
+        like = next(model.parameters(), images).dtype
+        remedy = other_size(model, images) if images.dtype == like else f"give images.to({like})"
+        if not remedy:
+            raise
+        raise RuleError(error.rule, got=error.got, remedy=remedy) from error
+
+
+def _check_exact(edit: Edit, before: dict[str, Tensor], images: Tensor) -> None:
+    """Raise unless the network computes what it did, but for the changes that say otherwise.
+
+    Those give the values that they gave before, so that what follows them is compared, too.
+    """
+    after = node_values(edit.graph, images, {made: before[name] for made, name in edit.inexact.items()})
+    last = returned(edit.graph)
+    if not agree(after[last.name], before[edit.returned]):
+        first = next((name for name in after if name in before and not agree(after[name], before[name])), last.name)
+        rule = "a change that is exact must leave the network's values as they were"
+        raise RuleError(rule, got=f"other values from {first!r} on", remedy="report this network")
+
+
+def check_activation(activation: str) -> None:
+    """Raise unless an activation is one that :func:`polynomial_` puts in place of others.
+
+    Raises:
+        RuleError: it is another.
+    """
+    if activation not in ACTIVATIONS:
+        known = ", ".join(ACTIVATIONS)
+        raise RuleError("the activation must be a polynomial", got=repr(activation), remedy=f"use one of {known}")
+
+
+def _visit(edit: Edit, node: fx.Node, activation: str) -> None:
+    """Replace one node, or note why it cannot be."""
+    kind = kind_of(edit.graph, node)
+    if isinstance(edit.module(node), nn.Conv2d) and kind == "layer":
+        pads.pad_before(edit, node)
+        strides.square(edit, node)
+    if kind in ("kept", "layer", "move") or "constant" in node.meta:
+        return
+    if kind in _REPLACED:
+        _REPLACED[kind](edit, node)
+    elif kind == "activation" and len(node.all_input_nodes) == 1:
+        edit.replace(node, _activation(edit, node, activation), TRAIN)
+    elif isinstance(edit.module(node), nn.BatchNorm1d) and len(shape_of(node)) != 2:
+        edit.cannot(node, "let a BatchNorm1d work on vectors (N, C)")
+    elif kind == "norm":
+        inside = norms.split(edit, node)
+        norms.put_behind_layer(edit, node)
+        for appended in inside:
+            _visit(edit, appended, activation)
+    else:
+        edit.cannot(node, "write it with layers, norms, sums, averages and activations")
+
+
+_REPLACED: dict[str, Callable[[Edit, fx.Node], None]] = {
+    "nothing": Edit.skip,
+    "layer norm": norms.layer_norm,
+    "gate": norms.gate,
+    "average": partial(pool, average=True),
+    "maximum": partial(pool, average=False),
+    "pad": pads.pad,
+    "sum": sums.add,
+    "difference": sums.subtract,
+    "product": sums.multiply,
+    "numbers": sums.with_numbers,
+    "square": sums.square,
+    "concat": sums.concat,
+}
+
+
+def _activation(edit: Edit, node: fx.Node, activation: str) -> nn.Module:
+    if activation == "square":
+        return Square()
+    last = channels_last(edit, node)
+    return Aespa1d(shape_of(node)[-1]) if last else Aespa2d(shape_of(node)[1])
+
+
+def _put_layers_before_activations(edit: Edit) -> None:
+    """Give what scales and shifts of activations cannot be folded into a convolution of its own."""
+    for node in reversed(edit.graph.graph.nodes):
+        if not isinstance(edit.module(node), Aespa2d):
+            continue
+        terms = summands(edit.graph, node)
+        alone = all(len(each.users) == 1 for each in (*terms.layers, *terms.between))
+        if terms.others or not terms.layers or not alone:
+            edit.put_layer_before(node, node.all_input_nodes[0], "Aespa2d")
+            continue
+        for total in filter(is_sum, terms.between):
+            for term in list(total.all_input_nodes):
+                square = _square_behind(edit, term)
+                known = {*terms.between, *readers(edit.graph, square)} if square else set[fx.Node]()
+                if square and not known.issuperset(uses(edit.graph, square)):
+                    edit.put_layer_before(total, term, "a summand")
+
+
+def _square_behind(edit: Edit, node: fx.Node) -> fx.Node | None:
+    """Return the activation that a summand is, at most pooled."""
+    while isinstance(edit.module(node), nn.AvgPool2d):
+        node = node.all_input_nodes[0]
+    return node if isinstance(edit.module(node), Aespa2d) else None
+
+
+def _become_(model: nn.Module, graph: fx.GraphModule) -> None:
+    """Make a network the graph of itself, with its modes."""
+    modes = {name: module.training for name, module in model.named_modules()}
+    for name, module in graph.named_modules():
+        module.training = modes.get(name, model.training)
+    model.__class__ = graph.__class__  # type: ignore[assignment]
+    model.__dict__ = graph.__dict__

@@ -1,0 +1,55 @@
+"""How much memory a server of a whole network takes: every layer's weights in one engine, one image through all."""
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from privcirnet.he.circuits.bfv.interactive.interface import client_engine, server_engine
+from privcirnet.he.circuits.weight_cache import WeightCache
+from privcirnet.he.layers.layer import Layer
+from privcirnet.he.protocol.rounds.exchange import Held
+from privcirnet.he.protocol.rounds.linear import LinearExchange
+from privcirnet.he.ring import sampling
+from privcirnet.he.schemes.bfv.parameters import choose
+from privcirnet.he.system.memory import peak_bytes
+from privcirnet.runs.bench.runs import BenchRun
+
+_LARGEST = 127
+"""Weights are 8-bit."""
+
+
+def network_memory(
+    layers: Mapping[str, Layer], engine: str, bench_run: BenchRun, cache: WeightCache, progress: Callable[[], object]
+) -> dict[str, float]:
+    """Serve all layers from one process, client included, and ask the system for the most memory that it ever had.
+
+    Args:
+        layers: of the network, each with random weights of its own.
+        progress: called after each layer, twice: encoded, run.
+
+    Returns:
+        "peak" and "weights_kept" in bytes, "weights" encoded in all, in bytes.
+    """
+    lengths = set[int]().union(*(layer.transform_lengths for layer in layers.values()))
+    degree = next(iter(layers.values())).ring_degree
+    parameters = choose(lengths, bench_run.plain_bits, degree, bench_run.coefficient_bits, bench_run.table)
+    steps = set[int]().union(*(layer.column_steps for layer in layers.values()))
+    client, server = client_engine(engine, parameters), server_engine(engine, parameters, cache)
+    keys = server.load_keys(client.public_keys(steps), steps)
+    t, random = parameters.plain_modulus, np.random.default_rng(0)
+    rounds: list[tuple[LinearExchange, Held]] = []
+    for name, layer in layers.items():
+        rows = random.integers(-_LARGEST, _LARGEST + 1, layer.shape.weight_shape(layer.block_size))
+        encoded = layer.encode_spectrum(layer.spectrum(rows, t), server, name)
+        rounds.append((LinearExchange(layer), Held(encoded)))
+        progress()
+    for exchange, held in rounds:
+        shares = [sampling.uniform(exchange.layer.shape.input_shape, t)]
+        replies, _ = exchange.reply(held, shares, exchange.request(shares, client), server, keys)
+        exchange.finish(shares, replies, client)
+        progress()
+    return {
+        "peak": peak_bytes(),
+        "weights_kept": cache.taken,
+        "weights": sum(x.circuit.weight_bytes(degree, bench_run.coefficient_bits) for x in layers.values()),
+    }

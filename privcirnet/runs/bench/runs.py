@@ -1,0 +1,205 @@
+"""Layers and networks side by side: layouts by name, and runs in turns.
+
+Layouts: "paper" is what the papers count (every sum under encryption, least HE-Rot + 0.135 HE-Pmult), "best" has the
+least predicted time. `python -m papers.bench` has what they publish, too.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from privcirnet.he.layers.layer import Layer
+from privcirnet.he.layers.shape import LinearShape
+from privcirnet.he.measure.benchmark import Entry, LayerBenchmark, bench_layers, speedup
+from privcirnet.he.measure.networks import allowed_block_size
+from privcirnet.he.planning.goal import Goal
+from privcirnet.he.planning.named import LAYOUTS, plan_named
+from privcirnet.he.planning.profile import Profile
+from privcirnet.he.rlwe.security import TABLE
+from privcirnet.he.schemes.bfv.parameters import DEFAULT_COEFFICIENT_BITS
+from privcirnet.runs.bench.results import LayerResults, described, measured
+
+SHAPES = {
+    "MobileNetV2 8x8 64-384": LinearShape(8, 8, 64, 384),
+    "MobileNetV2 4x4 960-160": LinearShape(4, 4, 960, 160),
+    "ViT 256 tokens 192-576": LinearShape.gemm(256, 192, 576),
+    "ViT 64 tokens 256-512": LinearShape.gemm(64, 256, 512),
+    "ResNet-18 16x16 128-128 3x3": LinearShape(16, 16, 128, 128, 3, 1, 1),
+    "ResNet-18 8x8 256-256 3x3": LinearShape(8, 8, 256, 256, 3, 1, 1),
+    "ResNet-18 4x4 512-512 3x3": LinearShape(4, 4, 512, 512, 3, 1, 1),
+}
+"""Layers of the kind that PrivCirNet's figure 7 and table 5 compare encodings on."""
+
+
+@dataclass(frozen=True)
+class BenchRun:
+    """How to run a comparison.
+
+    Attributes:
+        plain_bits: bits of t.
+        repetitions: timed runs of each layer.
+        coefficient_bits: bits of the primes of q.
+        table: that their security is judged by.
+    """
+
+    plain_bits: int
+    repetitions: int
+    coefficient_bits: tuple[int, ...] = DEFAULT_COEFFICIENT_BITS
+    table: str = TABLE
+
+
+@dataclass(frozen=True)
+class Competitor:
+    """A network in one layout on one engine.
+
+    Attributes:
+        layers: by name.
+    """
+
+    layers: Mapping[str, Layer]
+    engine: str
+    profile: Profile
+
+
+def plan_layer(layout: str, encoding: str, shape: LinearShape, block_size: int, goal: Goal) -> Layer:
+    """Return a layer by name of layout and encoding.
+
+    Args:
+        layout: of :data:`planning.named.LAYOUTS`.
+        encoding: see :data:`planning.named.ENCODINGS`.
+        goal: what "best" is chosen by; "paper" takes its ring degree only.
+
+    Raises:
+        RuleError: an unknown encoding, or no such layout of this layer.
+    """
+    return LAYOUTS[layout](encoding, shape, block_size, goal).layer
+
+
+def network_layers(
+    shapes: Mapping[str, LinearShape], layout: str, encoding: str, block_size: int, goal: Goal
+) -> dict[str, Layer]:
+    """Return the layers of a network at the largest block size that each allows.
+
+    Args:
+        shapes: by name.
+        layout: see :func:`plan_layer`.
+        encoding: see :func:`plan_layer`.
+        block_size: the largest b; layers that it does not divide take a half, a quarter ... of it.
+        goal: see :func:`plan_layer`.
+
+    Raises:
+        RuleError: see :func:`plan_layer`.
+    """
+    sizes = {name: allowed_block_size(shape, block_size) for name, shape in shapes.items()}
+    return {name: plan_layer(layout, encoding, shape, sizes[name], goal) for name, shape in shapes.items()}
+
+
+def run_networks(
+    competitors: Mapping[str, Competitor], bench_run: BenchRun, progress: Callable[[], object]
+) -> dict[str, LayerResults]:
+    """Run every different layer of all competitors, in turns; layers that are alike share the result.
+
+    Args:
+        competitors: by name, with the same names of layers.
+        progress: called after each run.
+
+    Returns:
+        the results of each one's layers; "speedup" is how many times as long the last competitor's server took.
+
+    Raises:
+        RuleError: parameters that do not exist, or too little noise budget.
+    """
+    alike = _alike(competitors)
+    results = {
+        group: _run(dict(zip(competitors, group, strict=True)), bench_run, progress)
+        for group in dict.fromkeys(alike.values())
+    }
+    return {
+        competitor: {
+            name: {**described(layer, entered.profile), **measured(results[alike[name]][competitor])}
+            | {"speedup": speedup(results[alike[name]][competitor], results[alike[name]][list(competitors)[-1]])}
+            for name, layer in entered.layers.items()
+        }
+        for competitor, entered in competitors.items()
+    }
+
+
+def network_runs(competitors: Mapping[str, Competitor], repetitions: int) -> int:
+    """Return the number of runs of :func:`run_networks`.
+
+    Args:
+        competitors: by name.
+        repetitions: timed runs of each layer.
+    """
+    return len(set(_alike(competitors).values())) * len(competitors) * (repetitions + int(repetitions > 1))
+
+
+def _alike(competitors: Mapping[str, Competitor]) -> dict[str, tuple[Entry, ...]]:
+    """For each name of a layer what the competitors run; the same for layers that are alike."""
+    names = next(iter(competitors.values())).layers
+    return {
+        name: tuple(Entry(competitor.layers[name], competitor.engine) for competitor in competitors.values())
+        for name in names
+    }
+
+
+def run_suite(
+    goal: Goal, engine: str, bench_run: BenchRun, block_sizes: tuple[int, ...], progress: Callable[[], object]
+) -> list[dict[str, Any]]:
+    """Run encodings side by side on :data:`SHAPES`, each at every block size in its best layout; runs take turns.
+
+    Args:
+        goal: what layouts are chosen by.
+        progress: called after each run.
+
+    Returns:
+        a row for each layer and encoding; "speedup" is over the first encoding of the layer, all parts together.
+
+    Raises:
+        RuleError: parameters that do not exist, or too little noise budget.
+    """
+    rows: list[dict[str, Any]] = []
+    for title, shape in SHAPES.items():
+        layers = {
+            name: plan_named(encoding, shape, b, goal).layer for name, encoding, b in contestants(shape, block_sizes)
+        }
+        results = _run({name: Entry(layer, engine) for name, layer in layers.items()}, bench_run, progress)
+        baseline = next(iter(results.values())).seconds
+        rows += [
+            {"layer": title, "name": name, **described(layer, goal.profile), **measured(results[name])}
+            | {"speedup": baseline / results[name].seconds}
+            for name, layer in layers.items()
+        ]
+    return rows
+
+
+def suite_runs(block_sizes: Sequence[int], repetitions: int) -> int:
+    """Return the number of runs of :func:`run_suite`.
+
+    Args:
+        repetitions: timed runs of each layer.
+    """
+    contests = sum(len(contestants(shape, tuple(block_sizes))) for shape in SHAPES.values())
+    return contests * (repetitions + int(repetitions > 1))
+
+
+def contestants(shape: LinearShape, block_sizes: tuple[int, ...]) -> list[tuple[str, str, int]]:
+    """Return what is compared on a layer: the other papers' encodings for b = 1, then CirEncode.
+
+    Args:
+        block_sizes: of CirEncode; 1 is left out.
+
+    Returns:
+        (label, encoding, block size) of each.
+    """
+    dense = "bolt" if shape.kernel == 1 else "neujeans"
+    others = [("Bolt, NeuJeans (b = 1)", dense, 1), ("Cheetah (b = 1)", "cheetah", 1)]
+    return others + [(f"PrivCirNet b = {b}", "cirencode", b) for b in block_sizes if b > 1]
+
+
+def _run(
+    entries: Mapping[str, Entry], bench_run: BenchRun, progress: Callable[[], object]
+) -> dict[str, LayerBenchmark]:
+    return bench_layers(
+        entries, bench_run.plain_bits, bench_run.coefficient_bits, bench_run.repetitions, progress, bench_run.table
+    )

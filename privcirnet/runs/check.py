@@ -1,0 +1,166 @@
+"""A dry run of the whole chain before anything is trained: what verbs change and refuse, what an image costs.
+
+Everything runs on copies. Costs are those of :mod:`.forecast`.
+"""
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from torch import Tensor, nn
+
+from privcirnet.blocksizes.latency import layer_shapes
+from privcirnet.config import HEConfig
+from privcirnet.errors import RuleError, listed
+from privcirnet.he.planning.profile import Profile
+from privcirnet.nn.checks import check_images, check_module, logits_of_one
+from privcirnet.nn.plain import with_plain_weights
+from privcirnet.passes.candidates import uniform_sizes
+from privcirnet.passes.convert import circulant_
+from privcirnet.passes.fuse import fuse
+from privcirnet.passes.lower.supported import check_operations
+from privcirnet.passes.surgery import polynomial_
+from privcirnet.passes.surgery.changes import TRAIN, Change
+from privcirnet.passes.surgery.polynomial import check_activation
+from privcirnet.runs.forecast import Forecast, forecast
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """What a verb will not do.
+
+    Attributes:
+        error: rule, value (with the layer) and remedy.
+    """
+
+    verb: str
+    error: RuleError
+
+    def __str__(self) -> str:
+        """Return it as one line."""
+        return f"{self.verb} refuses: {self.error}"
+
+
+@dataclass(frozen=True)
+class Check:
+    """What a dry run found; printed, a table.
+
+    Attributes:
+        changes: that ``polynomial_`` will make.
+        refusals: of all verbs, one for each layer.
+        forecasts: of an encrypted image, with dense weights and with circulant ones; none if a verb refuses.
+        profile: operation times behind the seconds.
+    """
+
+    changes: tuple[Change, ...]
+    refusals: tuple[Refusal, ...]
+    forecasts: tuple[Forecast, ...]
+    profile: Profile
+
+    def __str__(self) -> str:
+        """Return changes, refusals and predictions, a line each."""
+        changes = [f"  {change}" for change in self.changes] or ["  nothing: the network is polynomial"]
+        lines = ["polynomial_ replaces:", *changes] if not self._unchanged else []
+        lines += [str(refusal) for refusal in self.refusals] or ["no verb refuses the network"]
+        if self.forecasts:
+            unit = "units" if self.profile.name.startswith("counted") else "seconds"
+            rows = [("block size", unit, "MB sent", "rounds", "GB of weights", "GB of memory", "n", "log q")]
+            rows += [_row(forecast) for forecast in self.forecasts]
+            widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+            lines.append("an encrypted image, predicted (trained values are not known yet):")
+            lines += ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+        return "\n".join(lines)
+
+    @property
+    def _unchanged(self) -> bool:
+        return any(refusal.verb == "polynomial_" for refusal in self.refusals)
+
+
+def _row(of: Forecast) -> tuple[str, ...]:
+    gigabytes = (f"{size / 1e9:.2f}" for size in (of.weights, of.memory))
+    sent = f"{of.sent / 1e6:.1f}"
+    return str(of.block_size), f"{of.seconds:.3g}", sent, str(of.rounds), *gigabytes, str(of.ring_degree), str(of.log_q)
+
+
+def check(
+    model: nn.Module, images: Tensor, he: HEConfig, profile: Profile, activation: str = "aespa", uniform: int = 4
+) -> Check:
+    """Return what a dry run on copies of a network finds.
+
+    Args:
+        model: of any kind, trained or not; left as it was.
+        images: (N, C, H, W); only the first one is looked at.
+        he: settings of the encryption.
+        profile: operation times.
+        activation: for ``polynomial_``.
+        uniform: block size of the circulant network, a power of two.
+
+    Raises:
+        RuleError: the network or the images are none, or the activation is unknown.
+    """
+    check_module(model)
+    check_images(model, images)
+    check_activation(activation)
+    network, image = copy.deepcopy(with_plain_weights(model)).cpu().eval(), images[:1].cpu()
+    found = list[Refusal]()
+    changes = _tried(found, "polynomial_", lambda: polynomial_(network, image, activation))
+    _tried(found, "fit", lambda: logits_of_one(network, image))
+    _tried(found, "search", lambda: layer_shapes(network, image))
+    forecasts = list[Forecast]()
+    for b in dict.fromkeys((1, uniform)):
+        made = _forecast(found, network, image, he, profile, b) if changes is not None else None
+        forecasts += [made] if made else []
+    return Check(changes or (), tuple(found), () if found else tuple(forecasts), profile)
+
+
+def left_to_replace(model: nn.Module, image: Tensor) -> str:
+    """Return in one line what stands between a network and its encrypted form; "" if nothing does.
+
+    Args:
+        model: before it is quantized; left as it was.
+        image: (1, C, H, W).
+    """
+    network = copy.deepcopy(model).cpu().eval()
+    try:
+        changes = polynomial_(network, image.cpu())
+    except RuleError as error:
+        return "" if _runs_encrypted(model) else f"no encrypted form, not even by recipe=replace: {error}"
+    left = [f"{change.path} ({change.before})" for change in changes if change.effect == TRAIN]
+    missing = "train.py recipe=replace +model.arguments.activation=aespa is missing before recipe=qat"
+    return f"not encrypted as they are: {listed(left)}; {missing}" if left else ""
+
+
+def _runs_encrypted(model: nn.Module) -> bool:
+    try:
+        check_operations(fuse(model), "refused")
+    except RuleError:
+        return False
+    return True
+
+
+def _tried(found: list[Refusal], verb: str, run: Callable[[], _T]) -> _T | None:
+    """Return what a step gives; None if it refuses, which is noted unless another verb has said the same."""
+    try:
+        return run()
+    except RuleError as error:
+        known = {(str(refusal.error.rule), str(refusal.error.got)) for refusal in found}
+        found += [Refusal(verb, each) for each in error.each if (each.rule, str(each.got)) not in known]
+        return None
+
+
+def _forecast(
+    found: list[Refusal], network: nn.Module, image: Tensor, he: HEConfig, profile: Profile, b: int
+) -> Forecast | None:
+    """Return what an image takes with one block size wherever it fits; None if a verb refuses."""
+    blocks = copy.deepcopy(network)
+    sizes = {name: size for name, size in uniform_sizes(blocks, b).items() if size > 1}
+    if b > 1 and _tried(found, "circulant_", lambda: circulant_(blocks, sizes)) is None:
+        return None
+    fused = _tried(found, "fuse", lambda: fuse(blocks))
+    if fused is None:
+        return None
+    channels, height, width = image.shape[1:]
+    return _tried(found, "compile", lambda: forecast(fused, (channels, height, width), he, profile, b))

@@ -1,0 +1,158 @@
+"""A program together with what its integers mean: real images in, real logits out. No torch."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from privcirnet.artifact import read_measured, read_program, write_program
+from privcirnet.errors import RuleError, first_line
+from privcirnet.he.layers.integer import Values
+from privcirnet.he.planning.profile import Profile
+from privcirnet.he.program.operations import Input
+from privcirnet.he.program.program import Program
+from privcirnet.he.program.signature import PublicKey
+from privcirnet.he.ring.modular import Residues
+from privcirnet.he.schemes.bfv.parameters import Parameters
+from privcirnet.runs.memory import weight_bytes
+from privcirnet.runs.rehearsal import in_words
+
+
+@dataclass(frozen=True)
+class CompiledProgram:
+    """A network ready for encrypted inference, from :func:`privcirnet.compile` or :func:`privcirnet.load`.
+
+    Attributes:
+        integer: the integer program, which :class:`privcirnet.Server` takes.
+        spectra: its weight spectra by node, if they were read.
+        profile: operation times that its plans were chosen by, if they are known.
+        rehearsal: how far the logits of some images were from the quantized network's when it was made, see
+            :func:`privcirnet.runs.rehearsal.rehearsed`; empty if that is not known.
+    """
+
+    integer: Program
+    spectra: Mapping[str, Residues] = field(default_factory=dict[str, Residues], repr=False)
+    profile: Profile | None = field(default=None, repr=False)
+    rehearsal: Mapping[str, float] = field(default_factory=dict[str, float])
+
+    @property
+    def parameters(self) -> Parameters:
+        """Of the encryption."""
+        return self.integer.parameters
+
+    @property
+    def bounds(self) -> str:
+        """Of the values: "measured" on images, or "proved" for every image."""
+        return self.integer.bounds
+
+    @property
+    def image(self) -> tuple[int, int, int]:
+        """(C, H, W)."""
+        return self.integer.nodes[0].shape
+
+    @property
+    def pixel_range(self) -> tuple[float, float]:
+        """Least and largest value of a pixel."""
+        source = self.integer.nodes[0].operation
+        assert isinstance(source, Input)
+        return source.low * self._step, source.high * self._step
+
+    @property
+    def _step(self) -> float:
+        return 2.0 ** self.integer.nodes[0].log_step
+
+    def __str__(self) -> str:
+        """Return what it is in one line."""
+        of, (low, high) = self.parameters, self.pixel_range
+        layers, size = len(self.integer.layers), " x ".join(map(str, self.image))
+        return (
+            f"{len(self.integer.nodes)} nodes, {layers} encrypted layers, {self.bounds} bounds; "
+            f"n = {of.ring_degree}, log q = {of.log_q}, t of {of.plain_bits} bits; encoded weights of "
+            f"{weight_bytes(self.integer) / 1e9:.2g} GB; images {size} in [{low:g}, {high:g}]"
+            f"{f'; {in_words(self.rehearsal)}' if self.rehearsal else ''}"
+        )
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether more than a tenth of the images that were rehearsed had another class than the quantized network."""
+        return bool(self.rehearsal) and self.rehearsal["differ"] > self.rehearsal["images"] / 10
+
+    def measured(self) -> dict[str, object]:
+        """Return what the manifest says of how it was made, as :func:`load` reads it again."""
+        known = {"profile": self.profile and self.profile.to_dict(), "rehearsal": dict(self.rehearsal)}
+        return {name: value for name, value in known.items() if value}
+
+    def integers(self, images: Any) -> Values:
+        """Return images as :class:`privcirnet.Client` takes them: (N, C, H, W), int64.
+
+        Args:
+            images: real, (N, C, H, W): a NumPy array, or a tensor on the CPU.
+
+        Raises:
+            RuleError: no images, or of another size, range or kind.
+        """
+        try:
+            array = np.asarray(images, dtype=np.float64)
+        except (TypeError, ValueError, RuntimeError) as error:  # the last of tensors that training or a GPU holds
+            got, remedy = first_line(error), "give a NumPy array, or a tensor: images.detach().cpu()"
+            raise RuleError("images must be real numbers (N, C, H, W)", got=got, remedy=remedy) from None
+        if array.ndim != 4 or not len(array) or array.shape[1:] != self.image:
+            got, remedy = f"shape {array.shape}", "resize them, or compile with images of this size"
+            raise RuleError(
+                f"images must be (N, {', '.join(map(str, self.image))}), as compiled", got=got, remedy=remedy
+            )
+        (low, high), least, most = self.pixel_range, array.min(), array.max()
+        half = self._step / 2
+        if not (low - half <= least and most < high + half):
+            remedy = "normalize them as those that it was compiled with, or clamp them"
+            rule = f"pixels must be in [{low:g}, {high:g}], as compiled"
+            raise RuleError(rule, got=f"[{least:g}, {most:g}]", remedy=remedy)
+        return np.floor(array / self._step + 0.5).astype(np.int64)
+
+    def logits(self, values: Values) -> np.ndarray:
+        """Return a client's results as real numbers: of the same shape, float64.
+
+        Args:
+            values: integers, (N, classes) or (classes, 1, 1).
+        """
+        return values * 2.0**self.integer.output.log_step
+
+    def save(self, folder: str | Path, *, replace: bool = True, **about: Any) -> None:
+        """Write the program's folder, which export.py, infer.py and serve.py know too.
+
+        Args:
+            folder: where.
+            replace: whether an older program there may be replaced.
+            about: public facts for the manifest, as ``classes``, plain data.
+
+        Raises:
+            RuleError: the folder must not be replaced or holds something else, or the disk is full.
+        """
+        write_program(Path(folder), self.integer, {**self.measured(), **about}, replace=replace)
+
+
+def load(folder: str | Path) -> CompiledProgram:
+    """Return a program that :meth:`CompiledProgram.save` or export.py wrote.
+
+    Args:
+        folder: where it is.
+
+    Raises:
+        RuleError: missing, damaged or foreign.
+    """
+    return read_compiled(Path(folder))
+
+
+def read_compiled(folder: Path, key: PublicKey | None = None) -> CompiledProgram:
+    """Return a program of a folder, as :func:`load` does.
+
+    Args:
+        folder: where it is.
+        key: that must have signed it; None for any program.
+
+    Raises:
+        RuleError: missing, damaged, foreign, or not signed with the key.
+    """
+    return CompiledProgram(*read_program(folder, key), *read_measured(folder))

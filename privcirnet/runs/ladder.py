@@ -1,0 +1,241 @@
+"""A whole chain of stages, each a process of its own: what ladder.py does.
+
+There is no record of its own to keep. A stage is complete when its run directory has a summary that was made with the
+settings it has now, so a stage that was run by hand counts too. Before a stage starts, its summary and those of all
+stages behind it are removed, with the states of interrupted runs that would start from what is replaced. Whenever the
+ladder is killed, the next one therefore runs exactly what is missing, and training goes on from its last epoch.
+"""
+
+import fcntl
+import json
+import re
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from privcirnet.artifact import read_json
+from privcirnet.config import DataConfig, ExportConfig, InferConfig, LadderConfig, SearchConfig, TrainConfig
+from privcirnet.config.ladder import stage_of
+from privcirnet.errors import RuleError
+from privcirnet.train import checkpoint
+
+SCRIPTS: dict[str, tuple[str, type]] = {
+    "train": ("train", TrainConfig),
+    "search": ("search", SearchConfig),
+    "finetune": ("train", TrainConfig),
+    "replace": ("train", TrainConfig),
+    "qat": ("train", TrainConfig),
+    "export": ("export", ExportConfig),
+    "infer": ("infer", InferConfig),
+}
+"""Script and schema of each stage."""
+_STARTS = {"train": "recipe.init", "search": "init", "export": "init"}
+"""Setting that names the network a script starts from."""
+SUMMARY = "summary.json"
+_PLAIN = re.compile(r"(?!(?i:null|true|false|nan|[+-]?inf|[+-]?[0-9._]+(e[+-]?[0-9]+)?)$)[A-Za-z0-9_./:@%+-]+")
+"""Text that Hydra reads as text without quotes."""
+
+Compose = Callable[[str, type, list[str]], Any]
+"""From a script's name, its schema and overrides to its settings."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A stage and the command that makes it.
+
+    Attributes:
+        overrides: "setting=value" each.
+        settings: all settings of the script under them.
+    """
+
+    name: str
+    script: str
+    overrides: list[str]
+    settings: Any
+
+    @property
+    def summary(self) -> Path:
+        """The path of its summary."""
+        return Path(self.settings.out) / SUMMARY
+
+    def changes(self) -> list[str] | None:
+        """Return how the settings differ from those of the result that is there; None if there is no result.
+
+        Raises:
+            RuleError: the summary is damaged.
+        """
+        if not self.summary.is_file():
+            return None
+        held = read_json(self.summary, "a summary", f"remove it, and {self.name} is run again")
+        if held.get("stage") != stage_of(self.name):
+            return None
+        default = checkpoint.flat(asdict(type(self.settings)()))  # of settings that are newer than the result
+        before = checkpoint.comparable(default | checkpoint.flat(held.get("config", {})))
+        now = checkpoint.comparable(checkpoint.flat(json.loads(json.dumps(asdict(self.settings)))))
+        names = sorted((before.keys() | now.keys()) - _MACHINES)
+        return [f"{n}={now.get(n)} after {before.get(n)}" for n in names if not _alike(before.get(n), now.get(n))]
+
+
+def stages(config: LadderConfig, compose: Compose) -> list[Stage]:
+    """Return the stages of a chain with their commands, all settings checked.
+
+    Raises:
+        RuleError: a setting of a stage does not exist, or its value breaks a rule.
+    """
+    found = []
+    for name in config.chain:
+        script, schema = SCRIPTS[stage_of(name)]
+        given = overrides(config, name)
+        found.append(Stage(name, script, given, compose(script, schema, given)))
+    return found
+
+
+def overrides(config: LadderConfig, name: str) -> list[str]:
+    """Return what the command of a stage sets.
+
+    A stage starts from the last network that was trained before it. ``replace_more`` is one more ``replace``: it has
+    that one's settings and its own, and a run directory of its own.
+
+    >>> overrides(LadderConfig(root="here", recipe={"epochs": 2}, stages={"qat": {"quant": {"weight_bits": 4}}}), "qat")
+    ['root=here', 'recipe=qat', 'data=digits', 'recipe.init=here/replace', 'recipe.epochs=2', 'quant.weight_bits=4']
+    """
+    stage = stage_of(name)
+    script = SCRIPTS[stage][0]
+    data = {f.name: getattr(config.data, f.name) for f in fields(DataConfig) if f.name != "name"}
+    default = asdict(DataConfig())
+    settings = {f"data.{key}": value for key, value in data.items() if value != default[key]}
+    earlier = config.chain[: config.chain.index(name)]
+    before = [other for other in earlier if SCRIPTS[stage_of(other)][0] == "train"]
+    if before and script in _STARTS:
+        settings[_STARTS[script]] = f"{config.root}/{before[-1]}"
+    if name != stage:
+        settings["out"] = f"{config.root}/{name}"
+    if stage == "train":
+        settings |= checkpoint.flat({"model": asdict(config.model)})
+    if script == "train":
+        settings |= checkpoint.flat({"recipe": config.recipe})
+    for given in dict.fromkeys((stage, name)):
+        found = checkpoint.flat(config.stages.get(given) or {})
+        if given != name:
+            found.pop(_STARTS.get(script, ""), None)  # where a stage starts is its own
+        settings |= found
+    recipe = [f"recipe={stage}"] if script == "train" else []
+    words = [f"root={_literal(config.root)}", *recipe, f"data={config.data.name}"]
+    for key, value in settings.items():
+        words.append(f"{'++' if key.startswith('model.arguments.') else ''}{key}={_literal(value)}")
+    return words
+
+
+def climb(
+    chain: Sequence[Stage], until: str, run: Callable[[Stage], int], tell: Callable[[Stage, list[str] | None], object]
+) -> int:
+    """Run the stages that are not complete, and those behind them.
+
+    Args:
+        chain: all stages in order.
+        until: the last one that is run; empty for all.
+        tell: called before each stage with its changes: [] for one that is complete.
+
+    Returns:
+        0, or the status of the first stage that failed.
+
+    Raises:
+        RuleError: a summary is damaged.
+    """
+    renewed = False
+    for place, stage in enumerate(chain):
+        changes = stage.changes()
+        tell(stage, changes)
+        if renewed or changes != []:
+            if not renewed:
+                forget(chain[place:])
+            renewed = True
+            if status := run(stage):
+                return status
+        if stage.name == until:
+            break
+    return 0
+
+
+def forget(chain: Sequence[Stage]) -> None:
+    """Remove what says that stages are complete, and interrupted runs that started from what the first one replaces.
+
+    Args:
+        chain: the stage that is run next, whose own interrupted run is kept, and those behind it.
+    """
+    first, *others = chain
+    for stage in others:
+        checkpoint.remove(stage.summary.parent)
+        stage.summary.unlink(missing_ok=True)
+    if first.summary.is_file():
+        checkpoint.remove(first.summary.parent)
+        first.summary.unlink()
+
+
+@contextmanager
+def alone(root: Path) -> Iterator[int]:
+    """Hold a root directory for one ladder and the scripts it starts, which may outlive it.
+
+    Args:
+        root: folder of the run directories, which is created.
+
+    Yields:
+        A file descriptor; the root is held until all processes that have it have ended.
+
+    Raises:
+        RuleError: another one holds it.
+    """
+    root.mkdir(parents=True, exist_ok=True)
+    with (root / ".ladder.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            remedy = "wait for the other ladder or its last stage, end it, or use another root="
+            raise RuleError("a root is for one ladder at a time", got=root, remedy=remedy) from None
+        yield lock.fileno()
+
+
+def run(words: Sequence[str], held: int) -> int:
+    """Run a command in the terminal of this process, and end it when this process is interrupted.
+
+    Args:
+        words: of the command.
+        held: file descriptor that it inherits.
+
+    Returns:
+        Its status, 128 plus the signal's number if a signal ended it.
+    """
+    with subprocess.Popen(words, pass_fds=(held,)) as process:
+        try:
+            status = process.wait()
+        except BaseException:
+            process.terminate()
+            raise
+    return status if status >= 0 else 128 - status
+
+
+_MACHINES = frozenset({"recipe.amp"})
+"""Settings that are best chosen by the machine: a result with another value is complete all the same."""
+
+
+def _alike(before: object, now: object) -> bool:
+    """Whether two values mean the same; a switch that became a choice says true where it said True."""
+    switches = {"true", "false", "True", "False"}
+    return before == now or ({str(before), str(now)} <= switches and str(before).lower() == str(now).lower())
+
+
+def _literal(value: object) -> str:
+    """Return a value as Hydra reads it.
+
+    >>> _literal([1, "a b", None]), _literal(True), _literal("")
+    ("[1,'a b',null]", 'true', "''")
+    """
+    if isinstance(value, str):
+        escaped = value.replace("'", "\\'")
+        return value if _PLAIN.fullmatch(value) else f"'{escaped}'"
+    if isinstance(value, list):
+        return f"[{','.join(_literal(item) for item in value)}]"
+    return json.dumps(value)

@@ -1,0 +1,219 @@
+"""Load on a running server: many clients at once, each in a process of its own, and what they see."""
+
+import multiprocessing
+import time
+import urllib.error
+import urllib.request
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing.queues import Queue
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from privcirnet.artifact import read_leveled, read_program
+from privcirnet.errors import RuleError
+from privcirnet.he.program.interpreter import interpret
+from privcirnet.he.program.operations import Input
+from privcirnet.he.protocol.noninteractive.session import LeveledClient
+from privcirnet.he.protocol.parties.client import Client
+from privcirnet.he.protocol.parties.session import run
+from privcirnet.service.access import ClientAccess
+from privcirnet.service.client import ServiceClient
+
+_CONTRAST = 8
+"""Random images have this part of the range: noise at full contrast is beyond bounds that were measured on images."""
+_MEMORY = "process_resident_memory_bytes"
+PERCENTILES = (50, 90, 99)
+
+
+@dataclass(frozen=True)
+class LoadTask:
+    """What each client does.
+
+    Attributes:
+        tls: the client's folder; None for plain text.
+        served: name of the program; "" for the only one.
+        program: folder whose integer network the answers are compared with; None: they are not.
+        leveled: whether the server's program is a leveled one.
+    """
+
+    address: tuple[str, int]
+    tls: Path | None
+    served: str
+    engine: str
+    seconds: float
+    program: Path | None
+    leveled: bool = False
+
+    def connect(self) -> ServiceClient:
+        """Return a connection of a client of its own.
+
+        Raises:
+            RuleError: there is no server, or it refuses; its program is of the other mode.
+        """
+        party = LeveledClient if self.leveled else Client
+        return ServiceClient(
+            self.address, self.engine, access=ClientAccess.of(self.tls), program=self.served, party=party
+        )
+
+
+class Sample(NamedTuple):
+    """One image, or one error.
+
+    Attributes:
+        ended: seconds since the clients began.
+        error: the rule that was broken; "" for an answer.
+        same: whether the class is the integer network's; None: not compared.
+        off: greatest difference of a logit from the integer network's, as a part of their range; None: not compared.
+    """
+
+    client: int
+    ended: float
+    seconds: float
+    error: str = ""
+    same: bool | None = None
+    off: float | None = None
+
+
+def load(task: LoadTask, clients: int, metrics: str, progress: Callable[[Sample], object]) -> dict[str, Any]:
+    """Put load on a server.
+
+    Args:
+        task: of each client.
+        clients: at once.
+        metrics: URL of the server's metrics, for its memory; "" for none.
+        progress: called for each image and error.
+
+    Returns:
+        plain data for JSON.
+
+    Raises:
+        RuleError: the first client cannot connect, or the metrics cannot be read.
+    """
+    with task.connect():
+        pass  # a mistake is one line here
+    context = multiprocessing.get_context("spawn")
+    queue: Queue[Sample | None] = context.Queue()
+    processes = [context.Process(target=_client, args=(task, number, queue), daemon=True) for number in range(clients)]
+    for process in processes:
+        process.start()
+    samples, memory, left = list[Sample](), list[tuple[float, float]](), clients
+    while left:
+        sample = queue.get()
+        left -= sample is None
+        if sample is not None:
+            samples.append(sample)
+            progress(sample)
+            if metrics and (not memory or sample.ended - memory[-1][0] >= 1):
+                memory.append((sample.ended, _resident(metrics)))
+    for process in processes:
+        process.join()
+    return summary(samples, task.seconds, memory)
+
+
+def summary(samples: list[Sample], seconds: float, memory: list[tuple[float, float]]) -> dict[str, Any]:
+    """Return what the clients saw: plain data for JSON.
+
+    Args:
+        samples: of all clients.
+        memory: (seconds since the begin, bytes of the server) now and then.
+    """
+    answers = [sample for sample in samples if not sample.error]
+    times = np.array([sample.seconds for sample in answers] or [np.nan])
+    compared = [sample.same for sample in answers if sample.same is not None]
+    end = max((sample.ended for sample in samples), default=seconds)
+    late = [size for when, size in memory if when >= end / 5]
+    return {
+        "images": len(answers),
+        "images_of_clients": dict(sorted(Counter(sample.client for sample in answers).items())),
+        "images_per_second": len(answers) / end,
+        "seconds": {f"p{p}": float(np.percentile(times, p)) for p in PERCENTILES} | {"max": float(times.max())},
+        "errors": dict(Counter(sample.error for sample in samples if sample.error)),
+        "compared": len(compared),
+        "same_class": sum(map(bool, compared)),
+        "largest_difference": max((sample.off for sample in answers if sample.off is not None), default=None),
+        "server_bytes": [size for _, size in memory],
+        "server_growth": max(late) / late[0] - 1 if late else None,
+    }
+
+
+def _client(task: LoadTask, number: int, queue: "Queue[Sample | None]") -> None:
+    """One client's process."""
+    random, began, parent = np.random.default_rng(number), time.monotonic(), multiprocessing.parent_process()
+    try:
+        while time.monotonic() - began < task.seconds and parent is not None and parent.is_alive():
+            try:
+                with task.connect() as remote:
+                    _images(
+                        task, remote, random, lambda *facts: queue.put(Sample(number, time.monotonic() - began, *facts))
+                    )
+            except RuleError as error:
+                queue.put(Sample(number, time.monotonic() - began, 0.0, error.rule))
+                time.sleep(getattr(error, "retry_after_s", 0) or 1)
+    finally:
+        queue.put(None)
+
+
+def _images(task: LoadTask, remote: ServiceClient, random: Any, report: Callable[..., object]) -> None:
+    """Image after image until the time is over; those of a batch have its seconds."""
+    asked, end = (_leveled if task.leveled else _interactive)(task, remote), time.monotonic() + task.seconds
+    while time.monotonic() < end:
+        low, high = asked.low // _CONTRAST, max(asked.high // _CONTRAST, 1)
+        images = random.integers(low, high + 1, (asked.batch or 1, *asked.shape))
+        started = time.perf_counter()
+        logits, _ = run(asked.client, remote, images if asked.batch else images[0])
+        seconds = time.perf_counter() - started
+        for image, found in zip(images, logits.reshape(len(images), -1), strict=True):
+            if asked.exact is None:
+                report(seconds, "")
+                continue
+            exact = asked.exact(image).reshape(-1)
+            off = float(np.abs(found - exact).max() / max(np.ptp(exact), 1))
+            report(seconds, "", bool(exact.argmax() == found.argmax()), off)
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What random images are made for.
+
+    Attributes:
+        low: least value of a pixel.
+        high: largest value of a pixel.
+        exact: the integer network; None: answers are not compared.
+        batch: images of a request; 0: one, and no batch of it.
+    """
+
+    client: Client | LeveledClient
+    shape: tuple[int, ...]
+    low: int
+    high: int
+    exact: Callable[[np.ndarray], np.ndarray] | None
+    batch: int = 0
+
+
+def _interactive(task: LoadTask, remote: ServiceClient) -> _Asked:
+    program, source = read_program(task.program)[0] if task.program else None, remote.client.program.nodes[0]
+    assert isinstance(source.operation, Input)
+    low, high = source.operation.low, source.operation.high
+    exact = None if program is None else lambda image: interpret(program, image)[program.output.name]
+    return _Asked(remote.client, source.shape, low, high, exact)
+
+
+def _leveled(task: LoadTask, remote: ServiceClient) -> _Asked:
+    plan = remote.leveled.description.plan
+    exact = read_leveled(task.program).network.evaluate if task.program else None
+    return _Asked(remote.leveled, plan.image, plan.low, plan.high, exact, 0 if plan.lanes is None else plan.batch)
+
+
+def _resident(url: str) -> float:
+    """Bytes of the server's memory, from its metrics."""
+    try:
+        with urllib.request.urlopen(url, timeout=5) as page:
+            lines = page.read().decode().splitlines()
+        return next(float(line.split()[1]) for line in lines if line.startswith(_MEMORY))
+    except (OSError, ValueError, StopIteration) as problem:
+        got, remedy = f"{url}: {problem}", "start the server with metrics_port=9090"
+        raise RuleError("metrics= must be the URL of a server's metrics", got=got, remedy=remedy) from None

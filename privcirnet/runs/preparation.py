@@ -1,0 +1,84 @@
+"""Inferences that are prepared before their images: when, how many at a time, and what it took."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from privcirnet.he.protocol.offline.store import MaterialStore
+from privcirnet.he.protocol.parties.client import Client
+from privcirnet.he.protocol.parties.idle_preparation import PATIENCE_S, Keeper, Preparation
+from privcirnet.he.protocol.parties.session import ExchangeProgress, Handler, Traffic
+from privcirnet.runs.laps import typical
+from privcirnet.runs.links import over_links
+
+
+@dataclass
+class Ahead:
+    """Prepares inferences for images of which one comes after the other: in pauses, and whenever none is left.
+
+    Nobody waits for a single one of these images, so none is run without preparation while there can be some.
+
+    Attributes:
+        count: to keep prepared; 0: none.
+        keep: whether what is left over at the end is of use; otherwise there are no more than there are images.
+        again: makes a session that refused to prepare one that runs images.
+        pause_s: seconds between two images, in which nothing is asked for.
+    """
+
+    count: int
+    store: MaterialStore
+    keep: bool
+    again: Callable[[], object]
+    pause_s: float = 0.0
+    _keeper: Keeper | None = field(default=None)
+    _progress: ExchangeProgress = field(default=lambda exchange: None)
+
+    @property
+    def done(self) -> list[Preparation]:
+        """What was prepared, as many at once as each says."""
+        return self._keeper.done if self._keeper else []
+
+    @property
+    def images(self) -> int:
+        """For how many images."""
+        return sum(one.count for one in self.done)
+
+    @property
+    def stopped(self) -> str:
+        """Why no more is prepared, in words; "" if nothing is known against it."""
+        return self._keeper.stopped if self._keeper else ""
+
+    def before(self, client: Client, server: Handler, images: int, progress: ExchangeProgress) -> None:
+        """Prepare, in a pause and if there is nothing left. Where that fails, images are run without.
+
+        Args:
+            progress: called after each round.
+
+        Raises:
+            Lost: the server is gone.
+        """
+        if not self.count:
+            return
+        first, self._progress = self._keeper is None, progress
+        if self._keeper is None:
+            patience = PATIENCE_S if self.pause_s else math.inf
+            self._keeper = Keeper(client, server, self.count, self.again, patience_s=patience, progress=self._tell)
+        self._keeper.count = self.count if self.keep else min(self.count, images)
+        if self.pause_s and not first:
+            self._keeper.rest(self.pause_s)
+        if not self.store.serials():
+            self._keeper.fill()
+
+    def _tell(self, exchange: Traffic) -> None:
+        self._progress(exchange)
+
+    def summary(self) -> dict[str, Any] | None:
+        """The key ``preparation`` of infer's summary.json; None if nothing was prepared."""
+        if not self.done:
+            return None
+        done = [round for one in self.done for round in one.traffic]
+        seconds = typical([one.seconds / one.count for one in self.done])
+        size, rounds = sum(round.up + round.down for round in done) / self.images, len(done) / self.images
+        found = {"seconds_per_image": seconds, "bytes_per_image": size, "rounds_per_image": rounds}
+        return {**found, "links": over_links(seconds, size, rounds)}

@@ -1,0 +1,91 @@
+"""How often truncation on shares changes an answer: a program in clear, truncated at random as both parties would.
+
+Truncations are the one freedom that an encrypted inference has against the integer network (docs/mathematics.md,
+"Truncation"): each value is rounded up or down by its masks. Guard bits make that harmless. Too few of them let a close
+second win, and let an image explode now and then where squares follow one another. Here that is seen before anything
+is encrypted, with the shares of the protocol itself.
+"""
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from privcirnet.he.layers.integer import Values
+from privcirnet.he.mpc.local.elementwise import truncate_client, truncate_server
+from privcirnet.he.program.interpreter import interpret
+from privcirnet.he.program.operations import Truncate
+from privcirnet.he.program.program import Node, Program
+from privcirnet.he.protocol.rounds.answer import width
+from privcirnet.he.ring import modular, sampling
+from privcirnet.runs.progress import Bar, silent
+
+
+def rehearsed(
+    program: Program, images: Values, bar: Bar = silent, *, quantized: np.ndarray | None = None
+) -> dict[str, float]:
+    """Classify images with truncations to nearest and at random, once each.
+
+    Args:
+        images: integers, (N, C, H, W).
+        quantized: the quantized network's logits of them, (N, classes).
+
+    Returns:
+        {"images": N, "changed": of them whose class random truncations change, "refused": of the others whose logits
+        are then beyond the program's bound, so that a client refuses them}; with ``quantized`` also "differ": of the
+        images, those whose class is then not the quantized network's, and "difference": of the logits, the largest as a
+        share of the largest logit, in the median image.
+    """
+
+    def truncate(node: Node, values: Values) -> Values:
+        assert isinstance(node.operation, Truncate)
+        return on_shares(values, node.operation.bits, program.parameters.plain_modulus)
+
+    found: dict[str, float] = {"images": len(images), "changed": 0, "refused": 0}
+    logits: list[np.ndarray] = []
+    with bar("rehearsing truncations", len(images)) as advance:
+        for image in images:
+            want = interpret(program, image)[program.output.name]
+            got = interpret(program, image, truncate)[program.output.name]
+            changed = bool(got.argmax() != want.argmax())
+            found["changed"] += changed
+            found["refused"] += not changed and width(got) > program.output_bits > 0
+            logits.append(got.reshape(-1) * 2.0**program.output.log_step)
+            advance()
+    return found if quantized is None or not logits else {**found, **_apart(np.stack(logits), quantized)}
+
+
+def _apart(logits: np.ndarray, quantized: np.ndarray) -> dict[str, float]:
+    """How far logits are from the quantized network's, both (N, classes)."""
+    far, size = np.abs(logits - quantized).max(axis=1), np.abs(quantized).max(axis=1)
+    shares = far / np.where(size > 0, size, 1)
+    differ = int((logits.argmax(axis=1) != quantized.argmax(axis=1)).sum())
+    usual = shares[np.isfinite(shares)]  # an image beyond the bounds may have no logits at all
+    return {"differ": differ, "difference": float(np.median(usual)) if len(usual) else math.inf}
+
+
+def in_words(found: Mapping[str, float]) -> str:
+    """Return in a clause how far encrypted logits stand from the quantized network's.
+
+    Args:
+        found: of :func:`rehearsed`, with ``quantized``.
+    """
+    differ, images = f"{found['differ']:.0f}", f"{found['images']:.0f}"
+    return (
+        f"encrypted logits {found['difference']:.1%} off the quantized network's, {differ} of {images} classes differ"
+    )
+
+
+def on_shares(values: Values, bits: int, t: int) -> Values:
+    """Truncate values as two parties with uniform masks would.
+
+    Args:
+        values: integers in (-t/2, t/2).
+
+    Returns:
+        floor or ceiling of the exact quotients, the ceiling with the probability of the part that is cut off; anything
+        where shares wrap, with probability (|y| + 1) / t.
+    """
+    server = sampling.uniform(values.shape, t)
+    client = modular.subtract(modular.residues(values, t), server, t)
+    return modular.centered(modular.add(truncate_client(client, bits, t), truncate_server(server, bits), t), t)

@@ -1,0 +1,289 @@
+"""Block sizes for a trained network, under the settings of search.py: what search.py and privcirnet.search do."""
+
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torch import nn
+
+from privcirnet import distributed
+from privcirnet.artifact import read_checkpoint, write_json, write_plan
+from privcirnet.blocksizes.assignment import Composable, Rules, Solution, Table, uniform_latency
+from privcirnet.blocksizes.composition import composables, composed_figures
+from privcirnet.blocksizes.latency import Figures, FigureTable, amounts_of, figure_table, figures_of, layer_shapes
+from privcirnet.blocksizes.leveled import LeveledFigures, leveled_figures
+from privcirnet.blocksizes.rules import rules_for
+from privcirnet.blocksizes.solve import solve
+from privcirnet.blocksizes.sweep import Point, sweep, uniform_points
+from privcirnet.config import SearchConfig, run_file
+from privcirnet.data.dataset import Examples, ImageData
+from privcirnet.errors import RuleError
+from privcirnet.he.planning.goal import Goal
+from privcirnet.he.planning.online import check_online
+from privcirnet.he.planning.profile import LINKS, Profile
+from privcirnet.passes.compose import Pair, pairs
+from privcirnet.passes.convert import paddable
+from privcirnet.passes.fuse import fuse
+from privcirnet.report import plots
+from privcirnet.runs.check import left_to_replace
+from privcirnet.runs.leveled_export import lowered_for, planners_of
+from privcirnet.runs.profiles import PROFILE, find_profile, kept
+from privcirnet.runs.progress import Bar, silent
+from privcirnet.train import sensitivities, stages
+
+if TYPE_CHECKING:
+    from privcirnet.blocksizes.ckks import CkksFigures
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """What a search found; printed, a table of its layers.
+
+    Attributes:
+        profile: operation times behind the predictions.
+        figures: predictions by layer and block size.
+        latency: what the budget limits of them, seconds.
+        budget: seconds.
+        uniform: one block size everywhere, by block size.
+        front: (budget, best assignment) of the sweep.
+        pairs: layers that may be composed, if that was allowed.
+        together: predictions for composed layers, by the second layer's name and block size.
+        leveled: plan, parameters and depth of a leveled network, of CKKS also counts; None of an interactive one.
+    """
+
+    profile: Profile
+    figures: FigureTable
+    latency: Table
+    measured: sensitivities.MeasuredSensitivities
+    budget: float
+    solution: Solution
+    uniform: dict[int, Point]
+    front: list[tuple[float, Solution]]
+    seconds_fisher: float
+    pairs: Sequence[Pair] = ()
+    together: FigureTable = field(default_factory=dict[str, dict[int, Figures]])
+    leveled: dict[str, object] | None = None
+
+    @property
+    def block_sizes(self) -> dict[str, int]:
+        """Block size by layer name, for :func:`privcirnet.passes.convert.circulant_`."""
+        return self.solution.block_sizes
+
+    @property
+    def composed(self) -> tuple[str, ...]:
+        """Layers that become one with the layer before them, for :func:`privcirnet.passes.fuse.fuse`."""
+        return self.solution.composed
+
+    def predicted(self) -> Figures:
+        """Return the predictions of the best assignment."""
+        sizes, joined = self.block_sizes, [pair for pair in self.pairs if pair.second in self.composed]
+        alone = sizes.keys() - {layer for pair in joined for layer in (pair.first, pair.second)}
+        single = figures_of(self.figures, {name: b for name, b in sizes.items() if name in alone})
+        return single + figures_of(self.together, {pair.second: sizes[pair.second] for pair in joined})
+
+    def __str__(self) -> str:
+        """Return a line for each layer, and one for all."""
+        sizes, values = self.block_sizes, self.measured.values
+        rows = [("layer", "b", "ms", "sensitivity")]
+        rows += [(n, str(b), f"{1e3 * self.latency[n][b]:.2f}", f"{values[n][b]:.3g}") for n, b in sizes.items()]
+        rows += [(f"{name}, composed", "", "", "") for name in self.composed]
+        best = self.solution
+        rows.append((f"budget {1e3 * self.budget:.2f} ms", "", f"{1e3 * best.latency:.2f}", f"{best.sensitivity:.3g}"))
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = (zip(row, widths, strict=True) for row in rows)
+        return "\n".join("  ".join([n.ljust(w), *(c.rjust(v) for c, v in cells)]) for (n, w), *cells in lines)
+
+
+@dataclass(frozen=True)
+class StoredSearch:
+    """A search in a network of a run directory.
+
+    Attributes:
+        pad: whether layers may be padded.
+    """
+
+    model: str
+    checkpoint: str
+    result: SearchResult
+    pad: bool = False
+
+
+def search(
+    config: SearchConfig, data: ImageData, bar: Bar = silent, tell: Callable[[str], object] = lambda _: None
+) -> StoredSearch:
+    """Return what a search in the network of a run directory finds.
+
+    Args:
+        config: settings of search.py.
+        data: training images with labels.
+        bar: shows progress.
+        tell: called before anything is measured with what the chain will stop at later.
+    """
+    held = read_checkpoint(run_file(config.init, stages.CHECKPOINT, "train.py"))
+    model = stages.built(held, data).model
+    image, _ = next(data.sampled(1, 1))
+    if left := left_to_replace(model, image):
+        tell(left)
+    shapes = layer_shapes(model, image)
+    rules_for({name: {} for name in shapes}, config.pinned, config.equal)  # said before a minute of calibrating
+    sensitivities.check_trained(model, data, config.sensitivity, config.samples)
+    profile = distributed.from_first(lambda: find_profile(config.he, bar=bar))
+    with kept(profile, config.he, Path(config.out) / PROFILE):
+        found = search_in(model, data, config, profile, bar)
+    return StoredSearch(held.model, held.digest(), found, config.pad)
+
+
+def search_in(
+    model: nn.Module, data: Examples, config: SearchConfig, profile: Profile, bar: Bar = silent
+) -> SearchResult:
+    """Return what a search finds: latencies, sensitivities measured until they decide, the best assignment.
+
+    Under torchrun every process calls it, and all find the same.
+
+    Args:
+        model: trained and dense; left as it was.
+        config: settings of search.py; where things are does not matter.
+        profile: operation times behind the predictions.
+
+    Raises:
+        RuleError: the budget is out of reach, or a layer has no encrypted form.
+    """
+    if config.needs_online:
+        check_online(profile)
+    link, (image, _) = LINKS[config.he.link], next(data.sampled(1, 1))
+    image = image.to(next(model.parameters()).device)
+    padded = paddable(model) if config.pad else ()
+    leveled = _leveled(model, data, config, profile, padded) if config.mode == "leveled" else None
+    shapes = layer_shapes(model, image)
+    goal = Goal(profile, link, family=config.he.family)
+    figures = leveled.table if leveled else figure_table(shapes, config.block_sizes, goal, padded, config.together)
+    found = pairs(fuse(model)) if config.compose else []
+    together = composed_figures(found, shapes, figures, profile, link, config.he.family)
+    latency = amounts_of(figures, config.limited)
+    rules = _rules(config, figures, composables(found, together, config.limited))
+    budget = _budget(config, latency)
+
+    def decided(omega: Mapping[str, Mapping[int, float]]) -> Solution:
+        return solve(omega, latency, budget, rules, config.solver)
+
+    decided({name: dict.fromkeys(row, 0.0) for name, row in latency.items()})  # what cannot be met is said at once
+    started = time.perf_counter()
+    with bar("Sensitivity", min(config.samples, data.count)) as advance:
+        measured = sensitivities.measure(
+            model,
+            data,
+            {name: tuple(row) for name, row in latency.items()},
+            config.sensitivity,
+            config.samples,
+            config.damping,
+            (lambda omega: decided(omega).block_sizes) if config.until_stable else None,
+            lambda n: advance(to=n),
+        )
+        seconds = time.perf_counter() - started
+    omega = measured.values
+    front = sweep(omega, latency, config.sweep, rules, config.solver) if config.sweep else []
+    uniform, best = uniform_points(omega, latency), decided(omega)
+    made = profile, figures, latency, measured, budget, best, uniform, front, seconds
+    return SearchResult(*made, found, together, leveled.facts() if leveled else None)
+
+
+def write(stored: StoredSearch, out: Path) -> None:
+    """Write plans, profile and pictures.
+
+    Args:
+        stored: by :func:`search`.
+    """
+    found, model = stored.result, stored.model
+    about = {"model": model, "checkpoint": stored.checkpoint, "profile": found.profile.to_dict()}
+    about |= {"pad": True} if stored.pad else {}
+    for earlier in (out / "plans").glob("*ms.json"):
+        earlier.unlink()
+    plans = [(out / "plan.json", found.budget, found.solution)]
+    named = zip(_in_ms([budget for budget, _ in found.front]), found.front, strict=True)
+    plans += [(out / "plans" / f"{name}ms.json", budget, solution) for name, (budget, solution) in named]
+    for path, budget, solution in plans:
+        facts = {"budget_s": budget, "latency_predicted_s": solution.latency, "objective": solution.sensitivity}
+        joined = {"composed": list(solution.composed)} if solution.composed else {}
+        write_plan(path, solution.block_sizes, **joined, **facts, **about)
+    write_json(out / PROFILE, found.profile.to_dict())
+    front = [(solution.latency, solution.sensitivity) for _, solution in found.front]
+    uniform = {b: (point.latency, point.sensitivity) for b, point in found.uniform.items()}
+    chosen = found.solution.latency, found.solution.sensitivity
+    plots.pareto(out / "pareto.png", front, uniform, chosen, model)
+    plots.sensitivities(out / "sensitivity.png", found.measured.values, found.block_sizes, model)
+    plots.blocks(out / "blocks.png", found.block_sizes, model)
+
+
+def summary(found: SearchResult) -> dict[str, Any]:
+    """Return everything that was found, as plain data.
+
+    Args:
+        found: by :func:`search_in`.
+    """
+    solution, measured = found.solution, found.measured
+    return {
+        "stage": "search",
+        "status": solution.status,
+        "gap": solution.gap,
+        "objective": solution.sensitivity,
+        "budget_s": found.budget,
+        "latency_predicted_s": solution.latency,
+        "predicted": asdict(found.predicted()),
+        "uniform": {
+            b: {"latency_predicted_s": p.latency, "objective": p.sensitivity} for b, p in found.uniform.items()
+        },
+        "sweep": [
+            {"budget_s": budget, "latency_predicted_s": s.latency, "objective": s.sensitivity}
+            for budget, s in found.front
+        ],
+        "block_sizes": solution.block_sizes,
+        "composed": list(solution.composed),
+        "layers": {name: {b: asdict(figures) for b, figures in row.items()} for name, row in found.figures.items()},
+        "latency": found.latency,
+        "sensitivity": measured.values,
+        "sensitivity_error": {name: {b: e.error for b, e in row.items()} for name, row in measured.omegas.items()},
+        "samples": measured.samples,
+        "stable": measured.stable,
+        "seconds_fisher": found.seconds_fisher,
+        "seconds_solve": solution.seconds,
+        "leveled": found.leveled,
+    }
+
+
+def _leveled(
+    model: nn.Module, data: Examples, config: SearchConfig, profile: Profile, padded: Collection[str]
+) -> "LeveledFigures | CkksFigures":
+    if not isinstance(data, ImageData):
+        rule, remedy = "a leveled search needs images of integers", "use search.py, or mode=interactive"
+        raise RuleError(rule, got=type(data).__name__, remedy=remedy)
+    if config.leveled.scheme == "ckks":
+        from privcirnet.blocksizes.ckks import ckks_figures  # these load the kernels
+        from privcirnet.runs.ckks_export import ckks_program
+
+        return ckks_figures(ckks_program(config.leveled, model, data), config.block_sizes, padded)
+    network = lowered_for(config.leveled, model, data)[0].network
+    return leveled_figures(network, config.block_sizes, profile, padded, planners_of(config.leveled))
+
+
+def _rules(config: SearchConfig, figures: FigureTable, pairs: Sequence[Composable]) -> Rules:
+    limits = {"sent": 1e6 * config.traffic_mb, "memory": 1e6 * config.memory_mb}
+    limits |= {"online": config.online_s, "seconds": config.prepared_s}
+    return rules_for(figures, config.pinned, config.equal, limits, pairs)
+
+
+def _budget(config: SearchConfig, latency: Table) -> float:
+    if config.fraction:
+        return config.fraction * uniform_latency(latency, min(config.block_sizes))
+    return config.budget or uniform_latency(latency, config.reference)
+
+
+def _in_ms(budgets: Sequence[float]) -> list[str]:
+    """Return budgets in milliseconds, with as many decimals as tell them apart."""
+    names: list[str] = []
+    for decimals in range(9):
+        names = [f"{1e3 * budget:.{decimals}f}" for budget in budgets]
+        if len(set(names)) == len(set(budgets)):
+            break
+    return names

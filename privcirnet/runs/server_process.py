@@ -1,0 +1,164 @@
+"""A server in a process of its own that reports its shares to the harness that started it.
+
+The harness talks to the server as any client does, over gRPC on loopback. The server's shares, which only an audit of
+both parties may see, come through a pipe that the harness made and the server's process inherited. No message of the
+protocol asks for them, and serve.py has no such pipe.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import NamedTuple, cast
+
+from privcirnet.errors import RuleError
+from privcirnet.he.circuits.weight_cache import WeightCache
+from privcirnet.he.program.program import Program
+from privcirnet.he.protocol.framing.meter import Meter
+from privcirnet.he.protocol.noninteractive.program import LeveledProgram
+from privcirnet.he.protocol.noninteractive.session import LeveledReport, LeveledServer, LeveledSession
+from privcirnet.he.protocol.parties.server import Server, Session
+from privcirnet.he.ring.modular import Residues
+from privcirnet.he.system import threads
+from privcirnet.he.system.memory import peak_bytes
+from privcirnet.service.books import Books
+from privcirnet.service.limits import ServiceLimits
+from privcirnet.service.programs import Catalogue, Offer
+from privcirnet.service.quotas import Quota, Quotas
+from privcirnet.service.server import Service
+
+_AT_END = 10.0
+_HARNESS = ServiceLimits(sessions=1, timeout_s=1e6, age_s=1e7, grace_s=0.0)
+"""One client, which may take its time: between two images it audits."""
+_ANY = Quota(prepared=1 << 20)
+
+
+@dataclass(frozen=True)
+class ServerTask:
+    """What to serve, and how.
+
+    Attributes:
+        spectra: its weight spectra by node.
+        engine: "kernel", "tenseal" or "cleartext".
+        limit: of :class:`WeightCache`.
+        folder: of :class:`WeightCache`.
+        threads: number of threads; 0 for all cores.
+        audited: whether it reports its shares after each inference; the harness must then read each report.
+    """
+
+    program: Program | LeveledProgram
+    spectra: Mapping[str, Residues]
+    engine: str
+    limit: int | None = None
+    folder: Path | None = None
+    threads: int = 0
+    audited: bool = True
+
+
+class ServerReport(NamedTuple):
+    """What the server's process reports after an inference.
+
+    Attributes:
+        shares: the server's of every node; None for zero.
+        meter: of all inferences so far.
+        peak: the most memory that its process ever had, bytes.
+        preparation: of all work ahead so far.
+    """
+
+    shares: Mapping[str, Residues | None]
+    meter: Meter
+    peak: int
+    preparation: Meter
+
+
+class ServerProcess:
+    """A server's process as the harness sees it.
+
+    Args:
+        address: host and port at which the server listens.
+    """
+
+    def __init__(self, pipe: Connection, address: tuple[str, int], number: int) -> None:
+        self._pipe, self.address, self.number = pipe, address, number
+
+    def report(self) -> ServerReport:
+        """Return the report of the inference that has just ended; to be called once for each."""
+        return cast(ServerReport, self._pipe.recv())
+
+
+@contextmanager
+def start_server(task: ServerTask) -> Generator[ServerProcess]:
+    """Start a server in another process, which ends with the block.
+
+    Yields:
+        the process, ready for clients.
+
+    Raises:
+        RuleError: the server refuses the program, or its process ended.
+    """
+    here, there = Pipe()
+    command = [sys.executable, "-c", f"from {__name__} import serve; serve({there.fileno()})"]
+    paths = [str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
+    process = subprocess.Popen(command, pass_fds=[there.fileno()], env=environment)
+    there.close()
+    try:
+        here.send(task)
+        found = here.recv()
+        if isinstance(found, RuleError):
+            raise found
+        yield ServerProcess(here, found, process.pid)
+    except (EOFError, ConnectionError):
+        rule, remedy = "the server's process must not end by itself", "see above what it said"
+        raise RuleError(rule, got=f"status {process.wait()}", remedy=remedy) from None
+    finally:
+        here.close()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_AT_END)
+        process.kill()
+        process.wait()
+
+
+def _server(task: ServerTask) -> Server | LeveledServer:
+    cache = WeightCache(task.limit, task.folder)
+    if isinstance(task.program, LeveledProgram):
+        return LeveledServer(task.program, task.engine, watched=task.audited, cache=cache)
+    return Server(task.program, task.engine, task.spectra, cache=cache, watched=task.audited)
+
+
+def serve(inherited: int) -> None:
+    """Run the server's process until the harness closes the pipe."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupted harness closes the pipe
+    pipe = Connection(inherited)
+    task = cast(ServerTask, pipe.recv())
+    threads.use(task.threads)
+
+    def report(session: Session | LeveledSession) -> None:
+        if task.audited and isinstance(session, LeveledSession):
+            pipe.send(LeveledReport(session.reveal(), session.meter, peak_bytes()))
+        elif task.audited and isinstance(session, Session):
+            pipe.send(ServerReport(session.shares, session.meter, peak_bytes(), session.preparation))
+
+    try:
+        server = _server(task)
+        offers = Catalogue({task.engine: Offer.of(task.engine, server)})
+        service = Service(offers, books=Books(limits=_HARNESS, quotas=Quotas(_ANY)), finished=report)
+    except RuleError as error:
+        pipe.send(error)
+        return
+
+    def watch() -> None:
+        with suppress(EOFError, OSError):
+            pipe.recv()
+        service.stop()
+
+    threading.Thread(target=watch, daemon=True).start()
+    pipe.send(service.address)
+    service.run()

@@ -1,0 +1,46 @@
+"""A slow network in software: messages are held up for as long as a link would take, whatever is between the parties.
+
+The machine's network settings are not touched. Falcon 2023 (table II) limits bandwidths the same way to compare
+encodings: 384, 44 and 9 MB/s.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from privcirnet.he.planning.profile import LINKS, Link
+from privcirnet.he.protocol.parties.session import Handler
+
+
+@dataclass(frozen=True)
+class Throttled:
+    """Replies as a server's session does, later.
+
+    Attributes:
+        link: whose bandwidth and round trip each message and its reply take.
+        wait: sleeps for some seconds.
+    """
+
+    session: Handler
+    link: Link
+    wait: Callable[[float], object] = time.sleep
+
+    def handle(self, message: bytes) -> bytes:
+        """Return the reply to a request.
+
+        Raises:
+            RuleError: as the session does.
+        """
+        self.wait(self.link.round_trip / 2 + len(message) / self.link.bandwidth)
+        reply = self.session.handle(message)
+        self.wait(self.link.round_trip / 2 + len(reply) / self.link.bandwidth)
+        return reply
+
+
+def throttled(session: Handler, name: str) -> Handler:
+    """Return a session behind a link.
+
+    Args:
+        name: of the link in :data:`LINKS`; "" for the session as it is.
+    """
+    return Throttled(session, LINKS[name]) if name else session

@@ -1,0 +1,239 @@
+"""One stage of training, or one measurement of a checkpoint, under the settings of train.py: what train.py does.
+
+Under torchrun every process calls these functions with the same arguments (:mod:`privcirnet.distributed`), except
+:func:`write`, which the first process calls alone.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from privcirnet import distributed
+from privcirnet.artifact import Checkpoint, compacted, expanded, read_checkpoint, write_checkpoint, write_json
+from privcirnet.config import TrainConfig
+from privcirnet.data.dataset import ImageData
+from privcirnet.errors import RuleError
+from privcirnet.nn.checks import logits_of_one
+from privcirnet.runs.check import left_to_replace
+from privcirnet.runs.progress import Bar, silent
+from privcirnet.train import checkpoint, record, stages
+from privcirnet.train.accuracy import accuracy
+from privcirnet.train.loop import fit
+from privcirnet.train.network import BuiltNetwork, checkpoint_of
+from privcirnet.train.progress import EpochProgress, Step
+from privcirnet.train.taught import parts, taught, teaching
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A network after one stage of training.
+
+    Attributes:
+        network: trained, with the facts it can be rebuilt from.
+        top1_before: before the first epoch.
+        history: per epoch, see :func:`privcirnet.train.loop.fit`.
+        seconds_before: of the epochs of an interrupted run that it continued.
+    """
+
+    config: TrainConfig
+    network: BuiltNetwork
+    top1: float
+    top1_before: float
+    test_images: int
+    history: list[dict[str, float]]
+    seconds_before: float = 0.0
+    mixed: bool = False
+
+    @property
+    def title(self) -> str:
+        """Stage, network and data set, in words."""
+        return f"{self.config.recipe.stage}: {self.network.name} on {self.config.data.name}"
+
+    @property
+    def parameters(self) -> int:
+        """Number of trained parameters."""
+        return sum(p.numel() for p in self.network.model.parameters())
+
+
+def train(
+    config: TrainConfig,
+    data: ImageData,
+    bar: Bar = silent,
+    tell: Callable[[str], object] = lambda _: None,
+    change: stages.Change | None = None,
+) -> Trained:
+    """Run one stage, from the result of the stage before or from the last epoch of an interrupted run.
+
+    The run directory gets its history and, after every epoch, the state that a resumed run needs.
+
+    Args:
+        tell: called before training with what the chain will stop at later, a line each.
+        change: of the network that is fine-tuned; None: what the recipe says.
+
+    Returns:
+        The trained network; nothing of it is written yet.
+
+    Raises:
+        RuleError: a missing or unsuitable input, images that the network cannot take, an interrupted run with other
+            settings, a loss that is not finite, or a full disk.
+    """
+    out, recipe = Path(config.out), config.recipe
+    device, settings = distributed.own_device(config.device), asdict(config) | (dict(change.facts) if change else {})
+    distributed.from_first(lambda: checkpoint.check(out, settings) if config.resume else None)
+    start = _prepared(config, data, bar, tell, change)
+    model = start.model.to(device)
+    teacher, original = _examples(config, data, device)
+    settings["block_sizes"] = start.block_sizes
+    resumed = distributed.from_first(lambda: _resumed(config, settings))
+    seconds_before = sum(entry["seconds"] for entry in resumed.history) if resumed else 0.0
+    progress = resumed or EpochProgress()
+    before = progress.top1_before
+    if before is None:
+        before = progress.top1_before = accuracy(model, data)
+    if teacher and recipe.teach_once:
+        with bar(f"{recipe.stage} (teacher)", parts(data)) as done:
+            (data, recipe), teacher = taught(data, recipe, teacher, lambda: done("")), None
+    data = data.near(torch.device(device))
+    torch.backends.cudnn.benchmark = True  # of 1,000 images the kernels it guesses took MobileNetV2 five times as long
+    epochs = bar(f"{recipe.stage} (epochs)", recipe.epochs)
+    events = config.tensorboard and distributed.rank() == 0
+    with record.Record(out, events, resumed, before) as book, epochs as advance:
+        if resumed:
+            advance("resumed", to=resumed.epoch)
+
+        def after_step(step: Step) -> None:
+            advance(book.step(step), to=step.epochs)
+
+        def after_epoch(progress: EpochProgress) -> None:
+            line = book.epoch(progress.history)
+            checkpoint.save(out, progress, settings)
+            advance(line, to=progress.epoch)
+
+        history = fit(model, data, recipe, config.seed, teacher, progress, after_epoch, after_step, original)
+    top1 = history[-1]["top1"] if history else before
+    mixed = progress.state.get("mixed", False)
+    return Trained(config, start, top1, before, len(data.test_labels), history, seconds_before, mixed)
+
+
+def _prepared(
+    config: TrainConfig,
+    data: ImageData,
+    bar: Bar,
+    tell: Callable[[str], object],
+    change: stages.Change | None,
+) -> BuiltNetwork:
+    """Return the network that a stage starts from, once it has taken an image, and tell what is left to replace."""
+    recipe = config.recipe
+    torch.manual_seed(config.seed)
+    with bar(f"{recipe.stage} (preparation)", 1) as done:
+        start = stages.begin(recipe, config.quant, config.model, data, change=change)
+        done(f"new weights for {', '.join(start.fresh)}" if start.fresh else "")
+    logits_of_one(start.model, image := data.real(data.train_images[:1]))
+    if recipe.stage != "qat" and (left := left_to_replace(start.model, image)):
+        tell(left)
+    return start
+
+
+def _examples(config: TrainConfig, data: ImageData, device: str) -> tuple[nn.Module | None, nn.Module | None]:
+    """Return the networks that a recipe learns from, if any: one by its logits, one by its blocks."""
+    recipe = config.recipe
+    asked = recipe.teacher and recipe.distillation
+    teacher = teaching(stages.load_network(recipe.teacher, data)).to(device) if asked else None
+    original = stages.load_network(recipe.original or recipe.init, data).to(device) if recipe.imitate else None
+    return teacher, original
+
+
+def _resumed(config: TrainConfig, settings: dict[str, Any]) -> EpochProgress | None:
+    """Return the state to continue from; one that is not wanted is removed at once, or a kill would leave it."""
+    if config.resume:
+        return checkpoint.load(Path(config.out), settings)
+    checkpoint.remove(Path(config.out))
+    return None
+
+
+def write(trained: Trained, seconds: float) -> Path:
+    """Write checkpoint, summary and curves into the run directory, then remove the state of an interrupted run.
+
+    Args:
+        trained: from :func:`train`.
+        seconds: that the run took since it was started, or resumed.
+
+    Returns:
+        The checkpoint's path.
+
+    Raises:
+        RuleError: the disk is full.
+    """
+    out = Path(trained.config.out)
+    path = out / stages.CHECKPOINT
+    write_checkpoint(path, checkpoint_of(trained.network, trained.config.recipe.stage))
+    write_json(out / "summary.json", summary(trained, seconds, path))
+    record.picture(out, trained.history, trained.title)
+    checkpoint.remove(out)
+    return path
+
+
+def summary(trained: Trained, seconds: float, path: Path) -> dict[str, Any]:
+    """Return the facts of a run as plain data, for summary.json.
+
+    Args:
+        trained: from :func:`train`.
+        seconds: that the run took since it was started, or resumed.
+    """
+    config, network = trained.config, trained.network
+    return {
+        "stage": config.recipe.stage,
+        "model": network.name,
+        "data": config.data.name,
+        "top1": trained.top1,
+        "top1_before": trained.top1_before,
+        "test_images": trained.test_images,
+        "parameters": trained.parameters,
+        "block_sizes": network.block_sizes,
+        "bits": network.bits,
+        "fresh": list(network.fresh),
+        "epochs": config.recipe.epochs,
+        "precision": "bfloat16" if trained.mixed else "float32",
+        "seconds": trained.seconds_before + seconds,
+        "checkpoint": str(path),
+        "history": trained.history,
+        "config": asdict(config),
+    }
+
+
+def evaluate(config: TrainConfig, data: ImageData) -> dict[str, Any]:
+    """Measure the accuracy of the checkpoint that ``config.evaluate`` names, or write a smaller copy and measure that.
+
+    Returns:
+        The facts as plain data, for summary.json.
+
+    Raises:
+        RuleError: the checkpoint is missing, damaged, does not fit the data, cannot be made smaller, or its smaller
+            copy would replace it.
+    """
+    started, path = time.perf_counter(), Path(config.evaluate)
+    stored = read_checkpoint(path)
+    if config.compact:
+        path = Path(config.out) / stages.CHECKPOINT
+        if path.resolve() == Path(config.evaluate).resolve():
+            raise RuleError("a smaller copy must not replace the network", got=path, remedy="give another out=")
+        stored = _compact(stored, config.compact, path)
+    held = stages.built(stored, data)
+    top1 = accuracy(held.model.to(distributed.own_device(config.device)), data)
+    about = {"stage": "evaluate", "checkpoint": str(path), "data": config.data.name}
+    facts = {"model": held.name, "block_sizes": held.block_sizes, "bits": held.bits}
+    measured = {"top1": top1, "images": len(data.test_labels), "seconds": time.perf_counter() - started}
+    return {**about, **facts, **measured, "config": asdict(config)}
+
+
+def _compact(stored: Checkpoint, kind: str, path: Path) -> Checkpoint:
+    """Write a smaller copy of a checkpoint; return what it stands for."""
+    small = compacted(stored.tensors, kind, stored.bits.weight if stored.bits else 0)
+    if distributed.rank() == 0:
+        write_checkpoint(path, replace(stored, tensors=small))
+    return replace(stored, tensors=expanded(small))

@@ -1,0 +1,261 @@
+"""The one training loop: dense training, circulant fine-tuning and QAT differ only in its arguments.
+
+Under torchrun every process runs it, with the same arguments (:mod:`privcirnet.distributed`).
+"""
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from privcirnet import distributed
+from privcirnet.config import RecipeConfig
+from privcirnet.data.dataset import Examples
+from privcirnet.errors import RuleError
+from privcirnet.nn.learned import fix_steps_, follow_learned_steps_
+from privcirnet.train.accuracy import accuracy
+from privcirnet.train.augmentation import augmented_epoch
+from privcirnet.train.bfloat16 import SlowConvolutions, is_faster
+from privcirnet.train.callbacks import Callback
+from privcirnet.train.imitation import Imitation
+from privcirnet.train.losses import training_loss
+from privcirnet.train.mixing import Mixer
+from privcirnet.train.optimization import average_of, optimizer_of, schedule_of
+from privcirnet.train.patches import FewerPatches
+from privcirnet.train.progress import EpochProgress, Step
+from privcirnet.train.recalibration import recalibrate_
+from privcirnet.train.settling import settle_
+from privcirnet.train.tails import Tails
+
+COMPILE_BACKEND = "inductor"
+"""torch.compile's own default; its others only trace, or are for GPUs."""
+
+
+def fit(  # noqa: PLR0913, PLR0917
+    model: nn.Module,
+    data: Examples,
+    recipe: RecipeConfig,
+    seed: int,
+    teacher: nn.Module | None = None,
+    start: EpochProgress | None = None,
+    after_epoch: Callable[[EpochProgress], None] | None = None,
+    after_step: Callable[[Step], None] | None = None,
+    original: nn.Module | None = None,
+) -> list[dict[str, float]]:
+    """Train a model in place.
+
+    Args:
+        model: on the device to train on; left in evaluation mode, with averaged weights if the recipe says so and with
+            learned steps fixed.
+        data: images and labels; it sets its own batches if it is a loader.
+        recipe: epochs, batch size, learning rates, losses.
+        seed: of the order of batches and of augmentation.
+        teacher: dense network whose logits are soft labels; left as it was.
+        start: state to continue from.
+        after_epoch: called after every epoch, by the first process only, with what a resumed run needs.
+        after_step: called after every step, by the first process only; must be quick.
+        original: network whose blocks are imitated as ``recipe.imitate`` says, on the same device; its weights stay.
+
+    Returns:
+        Per epoch {"epoch", "loss" in nats, "top1" in percent on the held-out images if there are any (see
+        :meth:`_Run.top1`), "learning_rate" at its end, "images_per_second" in training, "seconds" with evaluation}.
+
+    Raises:
+        RuleError: the loss is not finite, steps are learned without AdamW, or they cannot obey the rules of nn.steps.
+    """
+    progress = start or EpochProgress()
+    networks = _Networks(model, teacher, original)
+    run = _Run(networks, data, recipe, seed, _mixed(networks, data, recipe, progress))
+    if progress.state:
+        run.restore(progress.state)
+    try:
+        while progress.epoch < recipe.epochs:
+            started = time.perf_counter()
+            measured = run.epoch(progress.epoch, after_step)
+            progress.epoch += 1
+            if last := progress.epoch == recipe.epochs:
+                settle_(run.trained, data, recipe.batch_size, run.schedule.last_epoch)
+            if data.has_tests:
+                measured["top1"] = run.top1(last)
+            progress.history.append({"epoch": progress.epoch, **measured, "seconds": time.perf_counter() - started})
+            progress.state = run.state()
+            if after_epoch and distributed.rank() == 0:
+                after_epoch(progress)
+    finally:
+        run.close()
+    model.load_state_dict(run.trained.state_dict())
+    fix_steps_(model.eval())
+    return progress.history
+
+
+class _Networks(NamedTuple):
+    """The network that trains, and those it learns from, if any."""
+
+    model: nn.Module
+    teacher: nn.Module | None
+    original: nn.Module | None
+
+
+class _Run:
+    """The mutable state of a training run."""
+
+    def __init__(self, networks: _Networks, data: Examples, recipe: RecipeConfig, seed: int, mixed: bool) -> None:
+        model, self.teacher, _ = networks
+        self.model, self.data, self.recipe, self.mixed = model, data, recipe, mixed
+        distributed.prepare_(model)
+        self.optimizer = optimizer_of(model, recipe)
+        self.schedule = schedule_of(self.optimizer, recipe, data.steps(recipe.batch_size))
+        self.average = average_of(model, recipe)
+        self.step = torch.compile(_step, backend=COMPILE_BACKEND) if recipe.compile else _step
+        mixes = recipe.mixup > 0 or recipe.cutmix > 0
+        self.mixer = Mixer(recipe.mixup, recipe.cutmix, len(data.classes)) if mixes else None
+        self.generator = torch.Generator().manual_seed(seed)
+        torch.manual_seed(seed + distributed.rank())
+        self.callbacks = list(_callbacks(networks, recipe, mixed))
+
+    @property
+    def trained(self) -> nn.Module:
+        """The network that is measured and saved."""
+        return self.average.module if self.average else self.model
+
+    def top1(self, last: bool) -> float:
+        """Return accuracy on the held-out images, percent: in bfloat16 if it trains in it, but for the last epoch."""
+        with torch.autocast(next(self.model.parameters()).device.type, torch.bfloat16, enabled=self.mixed and not last):
+            return accuracy(self.trained, self.data)
+
+    def epoch(self, number: int, after_step: Callable[[Step], None] | None) -> dict[str, float]:
+        """Train for an epoch, and measure the statistics of averaged weights; return what :meth:`_pass` does."""
+        with ExitStack() as stack:
+            for callback in self.callbacks:
+                stack.enter_context(callback.epoch(number))
+            measured = self._pass(number, after_step)
+        if self.average:
+            with ExitStack() as stack:
+                for callback in self.callbacks:
+                    stack.enter_context(callback.beside(self.trained))
+                recalibrate_(self.trained, self.data, self.recipe.batch_size, shared=True)
+        return measured
+
+    def _pass(self, number: int, after_step: Callable[[Step], None] | None) -> dict[str, float]:
+        """Make one pass over the training images; return mean loss in nats, learning rate and images per second."""
+        self.model.train()
+        started, seen = time.perf_counter(), 0
+        total, data, mix = 0.0, self.data, self.mixer and not 0 <= self.recipe.mix_epochs <= number
+        for images, labels in augmented_epoch(data, self.recipe, self.generator):
+            loss = self._loss(images, labels, self.mixer if mix else None)
+            if not math.isfinite(here := distributed.total(loss.detach()).item()):
+                remedy = "lower recipe.learning_rate or set recipe.clip_gradient=1"
+                raise RuleError("the training loss must stay finite", got=here, remedy=remedy)
+            self.optimizer.zero_grad(set_to_none=True)
+            loss.backward()
+            distributed.sum_gradients_(self.model)
+            if self.recipe.clip_gradient:
+                nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.clip_gradient)
+            self.optimizer.step()
+            follow_learned_steps_(self.model)
+            rate = self.recipe.learning_rate * self.schedule.lr_lambdas[0](self.schedule.last_epoch)
+            self.schedule.step()
+            if self.average:
+                self.average.update(self.model, self.schedule.last_epoch)
+            total, seen = total + here * len(labels), seen + len(labels)
+            if after_step and distributed.rank() == 0:
+                speed = seen / (time.perf_counter() - started)
+                epochs = number + seen / data.count
+                after_step(Step(self.schedule.last_epoch, epochs, here, total / seen, rate, speed, self.mixed))
+        speed = seen / (time.perf_counter() - started)
+        rate = self.recipe.learning_rate * self.schedule.lr_lambdas[0](self.schedule.last_epoch)
+        return {"loss": total / seen, "learning_rate": rate, "images_per_second": speed}
+
+    def _loss(self, images: Tensor, labels: Tensor, mixer: Mixer | None) -> Tensor:
+        """Return this process's part of a batch's mean loss."""
+        recipe, device = self.recipe, next(self.model.parameters()).device
+        real, targets = _placed(self.data.real(images.to(device)), recipe, device), labels.to(device)
+        if mixer:
+            real, targets = mixer(real, targets, self.generator)
+        real, targets = distributed.share(real), distributed.share(targets)
+        with torch.autocast(device.type, torch.bfloat16, enabled=self.mixed):
+            for callback in self.callbacks:
+                callback.show(real)
+            loss = self.step(self.model, real, targets, self.teacher, recipe)
+            for callback in self.callbacks:
+                loss = loss + callback.penalty()
+        return distributed.weighted(loss, len(targets), len(labels))
+
+    def state(self) -> dict[str, Any]:
+        """Return the state that :meth:`restore` needs."""
+        parts = {name: part.state_dict() for name, part in self._parts().items()}
+        chance = {"generator": self.generator.get_state(), "torch": distributed.rows(torch.get_rng_state())}
+        return parts | chance | {"mixed": self.mixed}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Continue where a run stopped, with this recipe's learning rate."""
+        rates = self.schedule.base_lrs
+        for name, part in self._parts().items():
+            part.load_state_dict(state[name])
+        self.schedule.base_lrs = rates
+        share = self.schedule.lr_lambdas[0](self.schedule.last_epoch)
+        for group, rate in zip(self.optimizer.param_groups, rates, strict=True):
+            group["lr"] = rate * share
+        self.generator.set_state(state["generator"])
+        torch.set_rng_state(distributed.own_row(state["torch"]))
+
+    def close(self) -> None:
+        """Remove everything of the run from the model but the weights."""
+        for callback in self.callbacks:
+            callback.detach()
+
+    def _parts(self) -> dict[str, Any]:
+        parts: dict[str, Any] = {"model": self.model, "optimizer": self.optimizer, "schedule": self.schedule}
+        return parts | ({"average": self.average} if self.average else {})
+
+
+def _mixed(networks: _Networks, data: Examples, recipe: RecipeConfig, progress: EpochProgress) -> bool:
+    """Return whether a run is in mixed precision: as it began, as the recipe says, or as the first process measures.
+
+    Networks that are quantized stay in float32 unless the recipe says otherwise: 8 bits of mantissa would round the
+    sums that their quantizers round.
+    """
+    if recipe.amp != "auto" or recipe.stage == "qat" or not recipe.epochs:
+        return recipe.amp == "true"
+    if "mixed" in progress.state:
+        return progress.state["mixed"]
+    real, targets = next(data.sampled(recipe.batch_size, recipe.batch_size))
+    device = next(networks.model.parameters()).device
+    real, targets = _placed(real, recipe, device), targets.to(device)
+
+    def loss(tried: nn.Module, mixed: bool) -> Tensor:
+        with torch.autocast(device.type, torch.bfloat16, enabled=mixed):
+            return _step(tried.train(), real, targets, networks.teacher, recipe)
+
+    return distributed.from_first(lambda: is_faster(networks.model, loss))
+
+
+def _callbacks(networks: _Networks, recipe: RecipeConfig, mixed: bool) -> Iterator[Callback]:
+    """Yield what a recipe adds to the steps: first what may refuse a network, before anything hooks into it."""
+    model, _, original = networks
+    if recipe.patches:
+        yield FewerPatches(model, recipe.patches, recipe.epochs, original)
+    if original:
+        yield Imitation(model, original, recipe.imitate, recipe.epochs)
+    if recipe.tails:
+        yield Tails(model, recipe.tails)
+    if mixed:
+        yield SlowConvolutions(model)
+
+
+def _placed(images: Tensor, recipe: RecipeConfig, device: torch.device) -> Tensor:
+    """Return images on the network's device and in the recipe's layout."""
+    layout = torch.channels_last if recipe.channels_last else torch.contiguous_format
+    return images.to(device).contiguous(memory_format=layout)
+
+
+def _step(model: nn.Module, images: Tensor, labels: Tensor, teacher: nn.Module | None, recipe: RecipeConfig) -> Tensor:
+    teacher_logits = None
+    if teacher is not None:
+        with torch.no_grad():
+            teacher_logits = teacher(images)
+    return training_loss(model(images), labels, teacher_logits, recipe.label_smoothing, recipe.distillation)

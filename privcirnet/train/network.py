@@ -1,0 +1,185 @@
+"""Networks to and from checkpoints: the architecture is rebuilt from the facts, then the tensors are loaded."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from privcirnet.artifact import Bits, Checkpoint
+from privcirnet.errors import RuleError
+from privcirnet.functional.fusion import block_mean
+from privcirnet.models import ENTRY_POINTS
+from privcirnet.nn.norm import BlockBatchNorm2d
+from privcirnet.passes.convert import circulant_
+from privcirnet.passes.fuse import fuse
+from privcirnet.passes.quantize import quantize
+from privcirnet.passes.surgery import polynomial_
+from privcirnet.passes.surgery.polynomial import ACTIVATIONS
+from privcirnet.train.architectures import made
+from privcirnet.train.pretrained import load_weights_, read_weights
+
+
+def create(
+    name: str, num_classes: int, image: tuple[int, int, int], arguments: Mapping[str, Any] | None = None
+) -> nn.Module:
+    """Create a network by its name.
+
+    Args:
+        name: of :data:`privcirnet.models.ENTRY_POINTS`, of torchvision behind "torchvision/", or else of timm.
+        image: (C, H, W).
+        arguments: further arguments of the network's own; of those that are None, as in timm, it takes the default. One
+            of others with ``activation`` aespa or square gets polynomials in place of its own activations and pools
+            (:func:`privcirnet.passes.surgery.polynomial_`).
+
+    Returns:
+        The network, with random weights unless ``arguments`` has ``pretrained``.
+
+    Raises:
+        RuleError: unknown name or argument, or a network that has no polynomial form.
+    """
+    return create_from(name, num_classes, image, arguments)[0]
+
+
+def create_from(
+    name: str,
+    num_classes: int,
+    image: tuple[int, int, int],
+    arguments: Mapping[str, Any] | None = None,
+    weights: str | Mapping[str, Tensor] = "",
+) -> tuple[nn.Module, tuple[str, ...]]:
+    """Create a network with weights that it is given, which are loaded before activations are replaced.
+
+    Args:
+        name: as for :func:`create`.
+        weights: path of a file, see :func:`~privcirnet.train.pretrained.read_weights`, empty for none; or the whole
+            state of such a network before surgery.
+
+    Returns:
+        The network, and the names of tensors with random values where it has pretrained ones.
+
+    Raises:
+        RuleError: as for :func:`create`, or weights that do not fit.
+    """
+    # None: the default, as in timm
+    given = {key: value for key, value in (arguments or {}).items() if value is not None}
+    polynomial = given.pop("activation") if goes_through_surgery(name, given) else ""
+    model, fresh = made(name, num_classes, image[0], given)
+    if weights and isinstance(weights, str):
+        fresh = load_weights_(model, read_weights(Path(weights)), num_classes, weights)
+    elif weights:
+        model.load_state_dict(weights)  # type: ignore[arg-type]
+    if polynomial:
+        polynomial_(model, torch.zeros(2, *image), polynomial)
+    return model, fresh
+
+
+def goes_through_surgery(name: str, arguments: Mapping[str, Any]) -> bool:
+    """Return whether a network is another's, made with polynomials in place of its own operations.
+
+    Args:
+        name: as for :func:`create`.
+    """
+    return name not in ENTRY_POINTS and arguments.get("activation") in ACTIVATIONS
+
+
+def build(checkpoint: Checkpoint, num_classes: int, image: tuple[int, int, int]) -> nn.Module:
+    """Rebuild the network of a checkpoint.
+
+    Args:
+        image: (C, H, W).
+
+    Returns:
+        The network, in evaluation mode.
+
+    Raises:
+        RuleError: the network is unknown, or the tensors do not fit the architecture.
+    """
+    model = create(checkpoint.model, num_classes, image, checkpoint.arguments)
+    circulant_(model, {name: b for name, b in checkpoint.block_sizes.items() if b > 1}, pad=True)
+    if checkpoint.bits:
+        weight, activation, stream = checkpoint.bits
+        model = quantize(
+            fuse(model, checkpoint.composed), weight_bits=weight, activation_bits=activation, stream_bits=stream
+        )
+    tensors = {name: torch.from_numpy(array.copy()) for name, array in checkpoint.tensors.items()}
+    try:
+        model.load_state_dict(tensors)
+    except RuntimeError as error:
+        other = "size mismatch" in str(error)  # of a stem or a classifier: images or classes are others
+        remedy = "give the data= that it was trained on, or train it again" if other else "train it again"
+        got, remedy = str(error).splitlines()[1].strip(), f"{remedy} with this version"
+        raise RuleError("a checkpoint's tensors must fit its architecture", got=got, remedy=remedy) from None
+    return model.eval()
+
+
+def load_shared(model: nn.Module, source: nn.Module) -> list[str]:
+    """Load the tensors that a network has in common with another; the rest stays as it is.
+
+    A batch norm that is shared by blocks of channels takes the means of what another norm has for each channel.
+
+    Args:
+        model: changed in place.
+        source: left as it was.
+
+    Returns:
+        Names of the tensors that only `model` has.
+
+    Raises:
+        RuleError: a tensor has another shape, or the layers differ.
+    """
+    wanted, given = model.state_dict(), source.state_dict()
+    common = {name: _by_blocks(model, name, value) for name, value in given.items() if name in wanted}
+    other = [name for name, value in common.items() if value.shape != wanted[name].shape]
+    lost = [name for name in weighted_layers(model) if name not in weighted_layers(source)]
+    if other or lost:
+        rule = "replacing activations and norms must leave the layers as they are"
+        raise RuleError(rule, got=", ".join((other or lost)[:3]), remedy="train such a network from the start")
+    model.load_state_dict(common, strict=False)
+    return [name for name in wanted if name not in common]
+
+
+def _by_blocks(model: nn.Module, name: str, value: torch.Tensor) -> torch.Tensor:
+    """A tensor as the norm of that name has it, if that has one number for each block of channels."""
+    norm = model.get_submodule(name.rpartition(".")[0])
+    if isinstance(norm, BlockBatchNorm2d) and norm.b > 1 and value.shape == (norm.b * norm.num_features,):
+        return block_mean(value, norm.b)
+    return value
+
+
+@dataclass
+class BuiltNetwork:
+    """A network and the facts that it can be rebuilt from.
+
+    Attributes:
+        name: as for :func:`create`.
+        block_sizes: of its circulant layers, by module name.
+        bits: if quantized.
+        fresh: tensors that have new values because the network it starts from has none that fit.
+        composed: layers that are one with the layer before them, in a quantized network, or will be.
+    """
+
+    model: nn.Module
+    name: str
+    block_sizes: dict[str, int]
+    bits: Bits | None = None
+    arguments: dict[str, Any] = field(default_factory=dict[str, Any])
+    fresh: tuple[str, ...] = ()
+    composed: tuple[str, ...] = ()
+
+
+def checkpoint_of(built: BuiltNetwork, stage: str) -> Checkpoint:
+    """Return a network as a checkpoint.
+
+    Args:
+        stage: "train", "finetune", "replace" or "qat".
+    """
+    tensors = {key: value.detach().cpu().contiguous().numpy() for key, value in built.model.state_dict().items()}
+    return Checkpoint(tensors, built.name, stage, built.block_sizes, built.bits, built.arguments, built.composed)
+
+
+def weighted_layers(model: nn.Module) -> dict[str, nn.Linear | nn.Conv2d]:
+    """Return linear layers and convolutions by module name, in order of definition."""
+    return {name: m for name, m in model.named_modules() if isinstance(m, nn.Linear | nn.Conv2d)}

@@ -1,0 +1,124 @@
+"""Sensitivities of a trained network's layers on its training images, measured until the decision is stable.
+
+Information is measured group by group. Whenever the number of images has doubled, the caller makes its decision by the
+sensitivities so far. Two equal decisions in a row end the measurement.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from privcirnet.blocksizes.fisher import diagonal_fisher, squared_batch_gradient
+from privcirnet.blocksizes.information import Estimate, Information, plain_errors
+from privcirnet.data.dataset import Examples
+from privcirnet.errors import RuleError, listed
+from privcirnet.train.explosions import REMEDY, evaluated
+from privcirnet.train.network import weighted_layers
+
+GROUP = 64
+"""Number of images in a group, and in a batch of the published shortcut."""
+_FIRST = 4
+
+Omegas = dict[str, dict[int, Estimate]]
+"""Omega with its error, by layer name and block size."""
+
+
+@dataclass(frozen=True)
+class MeasuredSensitivities:
+    """Sensitivities, and how well they were measured.
+
+    Attributes:
+        omegas: in units of the loss (of squared weights for plain errors).
+        stable: whether the last doubling left the decision unchanged; None where no two decisions were made.
+    """
+
+    omegas: Omegas
+    samples: int
+    stable: bool | None
+
+    @property
+    def values(self) -> dict[str, dict[int, float]]:
+        """The sensitivities without their errors."""
+        return {name: {b: found.value for b, found in row.items()} for name, row in self.omegas.items()}
+
+
+def check_trained(model: nn.Module, data: Examples, kind: str, samples: int) -> None:
+    """Raise unless a network has finite logits for all images that its sensitivities may be measured on.
+
+    Args:
+        model: on any device; left as it was.
+        kind: as for :func:`measure`.
+        samples: number of images at most.
+
+    Raises:
+        RuleError: it has others; the first layer that explodes is named.
+    """
+    if kind != "weights" and (found := evaluated(model, data, samples)).exploding:
+        raise RuleError("a network must be trained before a search", got=found, remedy=REMEDY)
+
+
+def measure(  # noqa: PLR0913, PLR0917
+    model: nn.Module,
+    data: Examples,
+    block_sizes: Mapping[str, Sequence[int]],
+    kind: str,
+    samples: int,
+    damping: float,
+    decide: Callable[[dict[str, dict[int, float]]], object] | None = None,
+    progress: Callable[[int], object] | None = None,
+) -> MeasuredSensitivities:
+    """Measure the sensitivities of layers at their block sizes.
+
+    Args:
+        model: trained and dense; left as it was.
+        block_sizes: to measure, by layer name.
+        kind: "fisher", "batch_gradient" (the published shortcut) or "weights" (plain squared error, no images).
+        samples: number of images at most.
+        damping: of the projections, see :func:`privcirnet.functional.sensitivity.damped`.
+        decide: makes a decision by sensitivities; None uses all samples.
+        progress: called with the number of images done.
+
+    Returns:
+        The sensitivities.
+
+    Raises:
+        RuleError: a layer is not a plain linear or convolutional one, gradients are not finite, or ``decide`` raises
+            it.
+    """
+    layers = weighted_layers(model)
+    weights = {name: layers[name].weight.detach() for name in block_sizes}
+    if kind == "weights":
+        found = plain_errors(weights, block_sizes)
+        return MeasuredSensitivities(
+            {n: {b: Estimate(v, 0.0) for b, v in row.items()} for n, row in found.items()}, 0, None
+        )
+    information, names, done, check, before = Information(), list(block_sizes), 0, _FIRST, None
+    stable, group = None, 0
+    for images, labels in data.sampled(samples, GROUP):
+        batch, group = [(images, labels)], group or len(labels)
+        shortcut = kind == "batch_gradient"
+        found = squared_batch_gradient(model, batch, names) if shortcut else diagonal_fisher(model, batch, names)
+        if broken := [name for name, values in found.items() if not values.isfinite().all()]:
+            raise RuleError("squared gradients must be finite", got=f"others in {listed(broken)}", remedy=REMEDY)
+        information.add(found, len(labels) / group)
+        done += len(labels)
+        if progress:
+            progress(done)
+        if decide is None or information.groups < check:
+            continue
+        measured = MeasuredSensitivities(_omegas(information, weights, block_sizes, damping), done, stable)
+        decision, check = decide(measured.values), 2 * check
+        if decision == before:
+            return MeasuredSensitivities(measured.omegas, done, stable=True)
+        before, stable = decision, None if before is None else False
+    return MeasuredSensitivities(_omegas(information, weights, block_sizes, damping), done, stable)
+
+
+def _omegas(
+    information: Information,
+    weights: Mapping[str, Tensor],
+    block_sizes: Mapping[str, Sequence[int]],
+    damping: float,
+) -> Omegas:
+    return {name: information.omegas(name, weights[name], sizes, damping) for name, sizes in block_sizes.items()}

@@ -1,0 +1,269 @@
+"""The network that each stage of train.py starts from.
+
+train: random or pretrained weights, or those of another dense network where they fit. finetune: a dense network made
+circulant, or changed in another way. replace: the same weights in a network with other activations. qat: batch
+norms and AESPA folded, weights and activations quantized.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from privcirnet.artifact import Bits, Checkpoint, plan_composed, plan_pads, read_checkpoint, read_plan
+from privcirnet.blocksizes.fisher import diagonal_fisher
+from privcirnet.config import ModelConfig, QuantConfig, RecipeConfig, run_file
+from privcirnet.data.dataset import ImageData
+from privcirnet.errors import RuleError
+from privcirnet.functional.sensitivity import damped
+from privcirnet.nn.circulant import reset_circulant_
+from privcirnet.nn.learned import learn_steps_
+from privcirnet.passes.candidates import uniform_sizes
+from privcirnet.passes.convert import circulant_, dense_state_dict
+from privcirnet.passes.equalize import equalize_
+from privcirnet.passes.fuse import fuse
+from privcirnet.passes.quantize import quantize
+from privcirnet.passes.surgery.left import blamed
+from privcirnet.train.architectures import LOADING
+from privcirnet.train.imitation import Imitation
+from privcirnet.train.network import (
+    BuiltNetwork,
+    build,
+    create_from,
+    goes_through_surgery,
+    load_shared,
+    weighted_layers,
+)
+from privcirnet.train.recalibration import recalibrate_
+from privcirnet.train.soup import mean_of
+
+CHECKPOINT = "checkpoint.safetensors"
+_FISHER_SAMPLES = 512
+
+
+@dataclass(frozen=True)
+class Change:
+    """What fine-tuning makes of the dense network in place of circulant layers.
+
+    Attributes:
+        apply_: called with the network, in evaluation mode, and images; works in place.
+        facts: plain data that tells it from others, which a resumed run must have in common.
+    """
+
+    apply_: Callable[[nn.Module, ImageData], object]
+    facts: Mapping[str, Any]
+
+
+def begin(
+    recipe: RecipeConfig,
+    quant: QuantConfig,
+    wanted: ModelConfig,
+    data: ImageData,
+    progress: Callable[[int], object] | None = None,
+    change: Change | None = None,
+) -> BuiltNetwork:
+    """Return the network that a stage starts from.
+
+    Args:
+        recipe: names the stage and where its input is.
+        data: images for Fisher information (finetune) and calibration (qat).
+        progress: called with the number of samples done while Fisher information is measured.
+        change: of the finetune stage; None: what ``recipe`` says.
+
+    Raises:
+        RuleError: a missing or unsuitable input.
+    """
+    if recipe.stage == "train":
+        return _first(recipe, wanted, data)
+    runs = [run_file(run, CHECKPOINT, "the stage before") for run in (recipe.init, *recipe.soup)]
+    held = mean_of([read_checkpoint(run) for run in runs])
+    before = built(held, data)
+    model = before.model
+    if recipe.stage == "replace":
+        return _replaced(before, _lasting(wanted.arguments), data, recipe)
+    if recipe.stage == "finetune" and change:
+        change.apply_(model, data)
+        return before
+    if recipe.stage == "finetune":
+        uniform = uniform_sizes(model, recipe.uniform, pad=recipe.pad) if recipe.uniform else None
+        made_for = {"model": held.model, "checkpoint": held.digest()}
+        block_sizes = uniform or read_plan(run_file(recipe.plan, "", "search.py"), **made_for)
+        pad = recipe.pad if uniform else plan_pads(run_file(recipe.plan, "", "search.py"))
+        start_circulant_(model, block_sizes, data, recipe.projection, recipe.damping, progress, pad=pad)
+        composed = () if uniform else plan_composed(run_file(recipe.plan, "", "search.py"))
+        return BuiltNetwork(model, before.name, block_sizes, None, before.arguments, composed=composed)
+    images = data.real(data.sample(quant.calibration_images)[0])
+    bits = Bits(quant.weight_bits, quant.activation_bits, quant.stream_bits)
+    composed = tuple(quant.composed) or before.composed
+    fused = fuse(model, composed)
+    if quant.equalize:
+        equalize_(fused, images)
+    with blamed(fused):
+        options = {"quantile": quant.calibration_quantile, "correct_biases": quant.correct_biases}
+        quantized = quantize(fused, [images], data.log_step, *bits, **options)
+    if quant.learned_steps:
+        learn_steps_(quantized)
+    return BuiltNetwork(quantized, before.name, before.block_sizes, bits, before.arguments, composed=composed)
+
+
+def _first(recipe: RecipeConfig, wanted: ModelConfig, data: ImageData) -> BuiltNetwork:
+    """Return the network of the train stage: random, pretrained, or with what fits of another run's."""
+    if wanted.weights and recipe.init:
+        got, remedy = f"recipe.init={recipe.init} and model.weights={wanted.weights}", "leave one out"
+        raise RuleError("a network begins with one set of weights", got=got, remedy=remedy)
+    model, fresh = create_from(wanted.name, len(data.classes), data.shape, wanted.arguments, wanted.weights)
+    if recipe.init:
+        fresh = load_fitting_(model, read_checkpoint(run_file(recipe.init, CHECKPOINT, "train.py")))
+    return BuiltNetwork(model, wanted.name, {}, arguments=_lasting(wanted.arguments), fresh=fresh)
+
+
+def _lasting(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments that a checkpoint needs, which has the weights itself."""
+    return {name: value for name, value in arguments.items() if name not in LOADING}
+
+
+def load_fitting_(model: nn.Module, given: Checkpoint) -> tuple[str, ...]:
+    """Load the tensors of a dense network that fit another one in name and shape; the rest stays as it is.
+
+    Args:
+        model: changed in place.
+        given: of a network with, for example, other classes or another stride of the stem.
+
+    Returns:
+        Names of the model's tensors that were not loaded.
+
+    Raises:
+        RuleError: the checkpoint is circulant or quantized, or none of its weights fits.
+    """
+    dense = given.bits is None and all(b == 1 for b in given.block_sizes.values())
+    tensors = {name: torch.from_numpy(array.copy()) for name, array in given.tensors.items()}
+    wanted = model.state_dict()
+    fitting = {
+        name: tensor for name, tensor in tensors.items() if name in wanted and tensor.shape == wanted[name].shape
+    }
+    if not dense or not fitting.keys() & {name for name, _ in model.named_parameters()}:
+        got = f"{given.model} of stage {given.stage}"
+        remedy = "give the run directory of a dense network of the same family, or leave recipe.init out"
+        raise RuleError("a dense network must start from one whose weights fit", got=got, remedy=remedy)
+    model.load_state_dict(fitting, strict=False)
+    return tuple(name for name in wanted if name not in fitting)
+
+
+def start_circulant_(  # noqa: PLR0913
+    model: nn.Module,
+    block_sizes: Mapping[str, int],
+    data: ImageData,
+    projection: str = "fisher",
+    damping: float = 1.0,
+    progress: Callable[[int], object] | None = None,
+    *,
+    pad: bool = False,
+) -> None:
+    """Make a dense network circulant in place, in evaluation mode, with its statistics measured anew.
+
+    Args:
+        block_sizes: by module name; 1 leaves a layer dense.
+        projection: initial circulant weights. "fisher": the nearest to the trained ones with each entry weighted by its
+            Fisher information (PrivCirNet, Section 3.3). "frobenius": the nearest with equal weights. "random": new
+            ones.
+        damping: of the Fisher information, see :func:`~privcirnet.functional.sensitivity.damped`.
+        progress: called with the number of samples done while it is measured.
+        pad: whether layers are padded where their block size does not divide.
+
+    Raises:
+        RuleError: the block sizes do not fit the network, see :func:`privcirnet.passes.convert.circulant_`.
+    """
+    sizes = {name: b for name, b in block_sizes.items() if b > 1}
+    fisher = fisher_information(model, data, list(sizes), progress=progress) if projection == "fisher" else {}
+    circulant_(model, sizes, {name: damped(values, damping) for name, values in fisher.items()}, pad=pad)
+    if projection == "random":
+        for layer in weighted_layers(model).values():
+            reset_circulant_(layer)
+    recalibrate_(model, data)
+
+
+def _replaced(before: BuiltNetwork, arguments: dict[str, Any], data: ImageData, recipe: RecipeConfig) -> BuiltNetwork:
+    """Return the network with other arguments, the tensors that both have, and measured statistics.
+
+    Surgery takes what it puts in place of positions and gates from the weights, so another's network has them before.
+    """
+    merged = before.arguments | arguments
+    operated = goes_through_surgery(before.name, merged) and not goes_through_surgery(before.name, before.arguments)
+    state = dense_state_dict(before.model) if operated else ""
+    model, _ = create_from(before.name, len(data.classes), data.shape, merged, state)
+    circulant_(model, {name: b for name, b in before.block_sizes.items() if b > 1}, pad=True)
+    if not operated:
+        load_shared(model, before.model)
+    with _company(model, recipe, data):
+        recalibrate_(model, data)
+    return BuiltNetwork(model, before.name, before.block_sizes, None, merged, composed=before.composed)
+
+
+@contextmanager
+def _company(model: nn.Module, recipe: RecipeConfig, data: ImageData) -> Iterator[None]:
+    """Keep a network that imitates another near it: statistics with an exploded batch in them would spoil it."""
+    if not recipe.imitate:
+        yield
+        return
+    imitation = Imitation(model, load_network(recipe.original or recipe.init, data), recipe.imitate, epochs=1)
+    with imitation.beside(model):
+        yield
+    imitation.detach()
+
+
+def load_checkpoint(path: Path, data: ImageData) -> BuiltNetwork:
+    """Return the network of a checkpoint file, in evaluation mode.
+
+    Raises:
+        RuleError: the file is missing or damaged, or its tensors do not fit the architecture.
+    """
+    return built(read_checkpoint(path), data)
+
+
+def built(held: Checkpoint, data: ImageData) -> BuiltNetwork:
+    """Return the network that a checkpoint holds, in evaluation mode.
+
+    Raises:
+        RuleError: the tensors do not fit the architecture.
+    """
+    model = build(held, len(data.classes), data.shape)
+    return BuiltNetwork(model, held.model, held.block_sizes, held.bits, held.arguments, composed=held.composed)
+
+
+def load_network(run: str, data: ImageData) -> nn.Module:
+    """Return the trained network of a run directory, in evaluation mode.
+
+    Args:
+        run: directory, or path of a checkpoint.
+
+    Raises:
+        RuleError: the checkpoint is missing or damaged, or its tensors do not fit the architecture.
+    """
+    return load_checkpoint(run_file(run, CHECKPOINT, "train.py"), data).model
+
+
+def fisher_information(
+    model: nn.Module,
+    data: ImageData,
+    names: list[str],
+    samples: int = _FISHER_SAMPLES,
+    progress: Callable[[int], object] | None = None,
+) -> dict[str, Tensor]:
+    """Return the diagonal Fisher information of layers' weights on training images.
+
+    Args:
+        model: left as it was.
+        samples: number of images at most.
+        progress: called with the number of samples done.
+
+    Returns:
+        Of each weight's shape, float64, by layer name.
+
+    Raises:
+        RuleError: a layer is not a plain linear or convolutional one.
+    """
+    return diagonal_fisher(model, data.sampled(samples, 64), names, samples, progress=progress)

@@ -1,0 +1,133 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from privcirnet.errors import RuleError
+from privcirnet.he.mpc.local import shares
+from privcirnet.he.program.operations import Add, Concat, Scale, SumPool, Truncate
+from privcirnet.he.program.rearrangement import Flatten, Tokens
+from privcirnet.he.ring import modular, sampling
+
+T = modular.largest_prime(41, 16384)
+
+
+def truncate(y: int, r: int, bits: int, t: int = T) -> int:
+    """Both parties' truncations of y shared as (y - r, r), put together."""
+    server = np.array([r], dtype=np.uint64)
+    client = modular.residues([y - r], t)
+    parts = shares.truncate_client(client, bits, t), shares.truncate_server(server, bits)
+    return int(modular.centered(modular.add(*parts, t), t)[0])
+
+
+def wraps(y: int, r: int, t: int = T) -> bool:
+    return not 0 <= y - r + t < t
+
+
+@given(st.integers(-(2**36), 2**36), st.integers(0, T - 1), st.integers(1, 36))
+def test_truncation_formula(y: int, r: int, bits: int) -> None:
+    """floor(y / 2^f), plus 1 exactly where y mod 2^f > r mod 2^f plus t's own part; never anything else.
+
+    With y = y_c - t + r over the integers the sum is floor(r / 2^f) - floor((t - y_c) / 2^f), t - y_c = r - y.
+    """
+    if wraps(y, r):
+        return
+    found = truncate(y, r, bits)
+    assert found == (r >> bits) - (r - y >> bits)
+    assert found == (y >> bits) + (y % (1 << bits) > r % (1 << bits))
+    assert found in (y >> bits, -(-y >> bits))
+
+
+@pytest.mark.parametrize("bits", [1, 4])
+def test_every_value_and_mask_of_a_small_modulus(bits: int) -> None:
+    """Exhaustive: right within one unit if and only if the shares do not wrap, and wraps are (|y| + 1) / t rare."""
+    t, bound = 257, 60
+    masks = np.arange(t, dtype=np.uint64)
+    server = shares.truncate_server(masks, bits)
+    for y in range(-bound, bound + 1):
+        client = shares.truncate_client(modular.residues(y - masks.astype(np.int64), t), bits, t)
+        found = modular.centered(modular.add(client, server, t), t)
+        wrong = (found != y >> bits) & (found != -(-y >> bits))
+        wrapped = np.array([wraps(y, r, t) for r in range(t)])
+        assert not (wrong & ~wrapped).any()
+        assert wrong.sum() <= wrapped.sum() <= abs(y) + 1
+        assert not wrapped[bound + 1 : t - bound + 1].any()
+    assert wraps(bound, bound, t)
+    assert wraps(-bound, t - bound + 1, t)
+
+
+@pytest.mark.parametrize("y", ["bound", "-bound", 0])
+@pytest.mark.parametrize(("t", "bound"), [(257, 20), (257, 127), (97, 48), (T, 2**38)])
+def test_bounded_masks_never_wrap(t: int, bound: int, y: int | str) -> None:
+    """At the extremes, over masks that meet both their own ends."""
+    value = {"bound": bound, "-bound": -bound}.get(y, 0)
+    masks = sampling.bounded((20000,), bound, t)
+    assert masks.min() >= bound + 1
+    assert masks.max() <= t - bound
+    if t < 300:
+        assert (masks.min(), masks.max()) == (bound + 1, t - bound)
+    client = modular.subtract(modular.residues(np.full(20000, value), t), masks, t)
+    for bits in (1, 3, 5):
+        parts = shares.truncate_client(client, bits, t), shares.truncate_server(masks, bits)
+        found = modular.centered(modular.add(*parts, t), t)
+        assert set(found.tolist()) <= {value >> bits, -(-value >> bits)}
+
+
+OPERATIONS = {
+    "add": (Add(), 2, lambda x, y: x + y),
+    "pool": (SumPool(2), 1, lambda x: x[:, :4, :4].reshape(3, 2, 2, 2, 2).sum(axis=(2, 4))),
+    "concat": (Concat(2), 2, lambda x, y: np.concatenate([x, y])),
+    "scale": (Scale(3), 1, lambda x: 8 * x),
+    "flatten": (Flatten(), 1, lambda x: x.reshape(-1, 1, 1)),
+}
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_local_operations_commute_with_sharing(name: str) -> None:
+    operation, arity, clear = OPERATIONS[name]
+    random = np.random.default_rng(0)
+    values = [random.integers(-1000, 1000, (3, 5, 4)) for _ in range(arity)]
+    masks = [sampling.uniform((3, 5, 4), T) for _ in range(arity)]
+    others = [modular.subtract(modular.residues(v, T), r, T) for v, r in zip(values, masks, strict=True)]
+    parts = [shares.local(operation, part, T) for part in (masks, others)]
+    assert (modular.centered(modular.add(*parts, T), T) == clear(*values)).all()
+
+
+def test_what_the_server_has_no_share_of_is_zero() -> None:
+    image, own = None, sampling.uniform((3, 5, 4), T)
+    assert shares.local_server(Add(), [image, image], None, T) is None
+    assert shares.local_server(Flatten(), [image], None, T) is None
+    for pair in ([image, own], [own, image]):
+        found = shares.local_server(Add(), pair, None, T)
+        assert found is not None
+        assert (found == own).all()
+    with pytest.raises(AssertionError, match=r"share of the bare image"):
+        shares.local_server(Truncate(3), [image], None, T)
+    with pytest.raises(AssertionError, match="constants are added to a share"):
+        shares.local_server(Tokens(), [image], np.ones((3, 21), dtype=np.int64), T)
+
+
+def test_constants_are_added_by_the_server_alone() -> None:
+    values, constants = np.arange(60).reshape(3, 5, 4), -np.arange(63).reshape(3, 21)
+    own = sampling.uniform(values.shape, T)
+    other = modular.subtract(modular.residues(values, T), own, T)
+    parts = shares.local_client(Tokens(), [other], T), shares.local_server(Tokens(), [own], constants, T)
+    expected = np.concatenate([np.zeros((3, 1)), values.reshape(3, 20)], axis=1) + constants
+    assert (modular.centered(modular.add(*parts, T), T)[..., 0] == expected).all()
+
+
+def test_each_party_truncates_its_way() -> None:
+    share = sampling.uniform((3, 5, 4), T)
+    assert (shares.local_client(Truncate(4), [share], T) == shares.truncate_client(share, 4, T)).all()
+    assert (shares.local_server(Truncate(4), [share], None, T) == shares.truncate_server(share, 4)).all()
+
+
+def test_a_share_on_the_wire() -> None:
+    share, other = (sampling.uniform((2, 3, 4), T) for _ in range(2))
+    message = shares.to_bytes(other)
+    assert message == other.astype("<u8").tobytes()
+    assert (shares.reveal(share, message, T) == modular.centered(modular.add(share, other, T), T)).all()
+    with pytest.raises(RuleError, match="a share must hold one word a value: got 184 bytes"):
+        shares.reveal(share, message[:-8], T)
+    with pytest.raises(RuleError, match=f"a share must be under its modulus: got {T}"):
+        shares.reveal(share, message[:-8] + T.to_bytes(8, "little"), T)

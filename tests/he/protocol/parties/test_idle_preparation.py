@@ -1,0 +1,169 @@
+"""The stock of prepared inferences: it fills up while nobody waits, and an image goes first."""
+
+import threading
+import time
+
+import pytest
+
+from privcirnet.errors import RuleError
+from privcirnet.he.protocol.framing import wire
+from privcirnet.he.protocol.parties.client import Client
+from privcirnet.he.protocol.parties.idle_preparation import Keeper
+from privcirnet.he.protocol.parties.server import Session
+from tests.he.networks import network, random_image
+from tests.he.parties import check, parties
+from tests.service.running import until
+
+PROGRAM = network()
+
+
+class Watched:
+    """A session that tells what is asked of it, and can be held up or made to refuse."""
+
+    def __init__(self, session: Session) -> None:
+        self.session, self.asked = session, list[bool]()
+        self.gate, self.inside = threading.Event(), threading.Event()
+        self.refuse = lambda message: None
+        self.gate.set()
+
+    def handle(self, message: bytes) -> bytes:
+        self.asked.append(wire.is_ahead(message))
+        self.inside.set()
+        assert self.gate.wait(10)
+        self.refuse(message)
+        return self.session.handle(message)
+
+
+@pytest.fixture
+def watched() -> tuple[Client, Watched]:
+    client, session = parties(PROGRAM, "cleartext")
+    return client, Watched(session)
+
+
+def test_the_stock_fills_up_between_images(watched):
+    client, server = watched
+    with Keeper(client, server, 3) as keeper:
+        for seed in range(5):
+            until(lambda: keeper.stock == 3)
+            keeper.run(random_image(PROGRAM, seed))
+            assert client.used == "prepared"
+        until(lambda: keeper.stock == 3)
+        assert sum(one.count for one in keeper.done) == 8
+        assert keeper.stopped == ""
+    assert not [t for t in threading.enumerate() if t.name == "privcirnet keeper"]
+    check(PROGRAM, client, server.session, random_image(PROGRAM), "prepared")
+
+
+def test_an_image_waits_for_one_exchange_at_most_and_the_preparation_goes_on(watched):
+    """Held up in the middle of the first preparation, when an image comes: it is next, and runs without material."""
+    client, server = watched
+    server.gate.clear()
+    with Keeper(client, server, 1) as keeper:
+        server.inside.wait(10)
+        image = threading.Thread(target=keeper.run, args=(random_image(PROGRAM),))
+        image.start()
+        until(lambda: keeper._images == 1)
+        begun = len(server.asked)
+        server.gate.set()
+        image.join(10)
+        assert client.used == "direct"
+        until(lambda: keeper.stock == 1)
+    assert begun == 1
+    first = server.asked.index(True)
+    assert server.asked[begun:first] == [False] * (first - begun), "an image's rounds, and nothing between them"
+    assert len(keeper.done) == 1
+    assert server.asked.count(True) == len(keeper.done[0].traffic) - 1, "none was done twice; the first one is AGREE"
+
+
+def test_many_threads_bring_images(watched):
+    client, server = watched
+    right = []
+    with Keeper(client, server, 2) as keeper:
+
+        def bring(seed: int) -> None:
+            with keeper.image():
+                check(PROGRAM, client, server.session, random_image(PROGRAM, seed))
+                right.append(client.used)
+
+        threads = [threading.Thread(target=bring, args=(seed,)) for seed in range(6)]
+        for thread in threads:
+            thread.start()
+            time.sleep(0.01)
+        for thread in threads:
+            thread.join(20)
+    assert len(right) == 6
+
+
+def test_without_a_thread_it_works_when_it_is_told_to(watched):
+    client, server = watched
+    keeper = Keeper(client, server, 3, patience_s=float("inf"))
+    assert keeper.stock == 0
+    keeper.fill()
+    assert keeper.stock == 3
+    assert [one.count for one in keeper.done] == [3], "all at once: nobody waits"
+    keeper.run(random_image(PROGRAM))
+    assert keeper.stock == 2
+    keeper.rest(0.0)
+    assert keeper.stock == 2
+    keeper.rest(0.2)
+    assert keeper.stock == 3
+
+
+def test_several_are_prepared_at_once_where_that_is_quick(watched):
+    client, server = watched
+    for patience, counts in ((1e-9, [1] * 5), (100.0, [1, 4])):
+        keeper = Keeper(client, server, client.prepared + 5, patience_s=patience)
+        keeper.fill()
+        assert [one.count for one in keeper.done] == counts
+
+
+def test_a_refusal_leaves_what_there_is(watched):
+    """A server with room for two: they are prepared one by one, then it is asked no more until one is used."""
+    client, server = watched
+    calls = []
+
+    def refuse(message: bytes) -> None:
+        count = int.from_bytes(message[-2:], "little") if wire.begins(message) == wire.PREPARE else 0
+        if client.prepared + count > 2:
+            raise RuleError("a server must have room", got=count, remedy="wait")
+
+    server.refuse = refuse
+    keeper = Keeper(client, server, 5, lambda: calls.append(0), patience_s=float("inf"))
+    keeper.fill()
+    assert (keeper.stock, keeper.stopped, len(calls)) == (2, "a server must have room: got 1; wait", 2)
+    keeper.fill()
+    assert len(calls) == 2
+    keeper.run(random_image(PROGRAM))
+    assert client.used == "prepared"
+    keeper.fill()
+    assert (keeper.stock, len(calls)) == (2, 2)
+
+
+def test_what_the_thread_could_not_mend_reaches_the_next_image(watched):
+    client, server = watched
+
+    def lost() -> None:
+        raise RuleError("a peer must stay", got="its end", remedy="connect again")
+
+    def refuse(message: bytes) -> None:
+        if wire.is_ahead(message):
+            lost()
+
+    server.refuse = refuse
+    with Keeper(client, server, 5, lost) as keeper:
+        until(lambda: keeper._failure is not None)
+        with pytest.raises(RuleError, match="a peer must stay"):
+            keeper.run(random_image(PROGRAM))
+
+
+def test_closing_gives_up_what_is_not_whole(watched):
+    client, server = watched
+    server.gate.clear()
+    with Keeper(client, server, 1):
+        server.inside.wait(10)
+        threading.Timer(0.05, server.gate.set).start()
+    assert client.prepared == 0
+    keeper = Keeper(client, server, 1)
+    keeper.fill()
+    assert keeper.stock == 1
+    check(PROGRAM, client, server.session, random_image(PROGRAM), "prepared")

@@ -1,0 +1,143 @@
+"""The table of rounds: it is complete, a new operation is one line, an unknown one is an error everywhere."""
+
+import json
+from dataclasses import dataclass
+from math import prod
+from typing import get_args
+
+import numpy as np
+import pytest
+
+from privcirnet.he.circuits.bfv.interactive.interface import ClientEngine, EvaluationKeys, ServerEngine
+from privcirnet.he.mpc.local import shares
+from privcirnet.he.program import manifest
+from privcirnet.he.program import operations as op
+from privcirnet.he.program.program import Node, Program, Weights
+from privcirnet.he.protocol.offline import message_sizes
+from privcirnet.he.protocol.parties.client import Client
+from privcirnet.he.protocol.parties.server import Server
+from privcirnet.he.protocol.parties.session import prepare
+from privcirnet.he.protocol.rounds import exchanges
+from privcirnet.he.protocol.rounds.exchange import ClientShares, Held, RoundPlan, ServerShares
+from privcirnet.he.protocol.rounds.exchanges import EXCHANGES, LOCAL, exchange_of, exchanges_of
+from privcirnet.he.protocol.rounds.online_phase import Online
+from privcirnet.he.protocol.rounds.square import SquareExchange
+from privcirnet.he.ring import modular, sampling
+from privcirnet.he.ring.modular import Residues
+from privcirnet.he.schemes.bfv.parameters import Parameters
+from privcirnet.runs.evaluation import evaluate
+from tests.he.networks import attention, network, random_image, revealing
+from tests.he.parties import check, parties
+
+
+@dataclass(frozen=True)
+class Toy(op.Square):
+    """A square for the program, with a round of its own."""
+
+
+@dataclass(frozen=True)
+class ToyExchange:
+    """A square that hides nothing: the client sends its share in clear, the server a share of the result."""
+
+    values: int
+
+    @property
+    def plan(self) -> RoundPlan:
+        return RoundPlan("toy", "in clear", ciphertexts_up=1, shares_down=self.values)
+
+    @property
+    def online(self) -> Online:
+        return SquareExchange(self.values, 8192).online
+
+    def noise_bits(self, parameters: Parameters) -> int:
+        return 0
+
+    def prepare(
+        self,
+        weights: Weights | None,
+        spectrum: Residues | None,
+        mask_bound: int | None,
+        engine: ServerEngine,
+        name: str,
+    ) -> Held:
+        return Held(mask_bound=mask_bound)
+
+    def request(self, shares: ClientShares, engine: ClientEngine) -> list[bytes]:
+        return [shares[0].tobytes()]
+
+    def reply(
+        self, held: Held, shares: ServerShares, messages: list[bytes], engine: ServerEngine, keys: EvaluationKeys
+    ) -> tuple[list[bytes], Residues]:
+        (share,), t = shares, engine.parameters.plain_modulus
+        x = modular.add(share, np.frombuffer(messages[0], dtype=np.uint64).reshape(share.shape), t)
+        own = sampling.uniform(share.shape, t)
+        return [modular.subtract(modular.multiply(x, x, t), own, t).tobytes()], own
+
+    def finish(self, shares: ClientShares, messages: list[bytes], engine: ClientEngine) -> Residues:
+        return np.frombuffer(messages[0], dtype=np.uint64).reshape(shares[0].shape)
+
+
+def with_toy() -> Program:
+    """A network whose square is a toy."""
+    program = network()
+    nodes = [Node(n.name, Toy(), n.inputs, n.shape, n.log_step) if n.name == "square" else n for n in program.nodes]
+    return Program(tuple(nodes), program.parameters, program.weights, program.masks)
+
+
+def test_every_operation_takes_a_round_or_is_local() -> None:
+    kinds = [kind for part in get_args(op.Operation) for kind in (get_args(part) or (part,))]
+    assert len(kinds) == len(set(kinds)) > 10
+    assert sorted(kinds, key=repr) == sorted([*EXCHANGES, *LOCAL], key=repr)
+
+
+@pytest.mark.parametrize("program", [network(), attention(), revealing()], ids=["network", "attention", "revealing"])
+def test_exchanges_are_those_of_the_nodes_that_are_not_local(program: Program) -> None:
+    found = exchanges_of(program)
+    assert list(found) == [node.name for node in program.nodes if type(node.operation) in EXCHANGES]
+    for node in program.nodes:
+        assert exchange_of(node, program.parameters) == found.get(node.name)
+        plan = found[node.name].plan if node.name in found else None
+        assert plan is None or plan.parts_down == plan.ciphertexts_down + (plan.shares_down > 0) > 0
+        assert plan is None or plan.shares_down in (0, prod(node.shape))
+
+
+def test_a_new_operation_with_a_round_is_one_line_in_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Client, server, sizes and reports learn of it from there; its name on the wire is the program's business."""
+    program = with_toy()
+    monkeypatch.setitem(exchanges.EXCHANGES, Toy, lambda operation, shape, parameters: ToyExchange(prod(shape)))
+    monkeypatch.setitem(manifest._OPERATIONS, "toy", Toy)
+    client, session = parties(program, "cleartext")
+    traffic = check(program, client, session, random_image(program))
+    prepare(client, session)
+    assert len(check(program, client, session, random_image(program))) == message_sizes.rounds_online(program)
+    assert len(traffic) == message_sizes.rounds(program) == message_sizes.rounds(network())
+    found = next(t for t in traffic if program.nodes[t.position].name == "square")
+    assert found.up == found.down == 8 + 4 + 8 * 8 * 4 * 4
+    assert found.down <= message_sizes.largest(program).reply
+    evaluation = evaluate(program, {}, random_image(program)[None], "cleartext")
+    assert evaluation.wrong == [[]]
+    assert "square" in evaluation.inference.client.meter.seconds
+
+
+def test_an_operation_that_is_in_neither_table_is_an_error_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    program, rule = with_toy(), "must be in EXCHANGES or LOCAL of .*: got Toy"
+    monkeypatch.setitem(manifest._OPERATIONS, "toy", Toy)
+    toy = next(node for node in program.nodes if node.name == "square")
+    share = np.zeros(toy.shape, dtype=np.uint64)
+    for unknown in (
+        lambda: exchange_of(toy, program.parameters),
+        lambda: message_sizes.rounds(program),
+        lambda: message_sizes.largest(program),
+        lambda: Server(program, "cleartext"),
+    ):
+        with pytest.raises(TypeError, match=rule):
+            unknown()
+    with pytest.raises(TypeError, match=rule):
+        Client(json.dumps(manifest.to_dict(program)).encode(), "cleartext")
+    for party in (
+        lambda: shares.local(toy.operation, [share], 257),
+        lambda: shares.local_client(toy.operation, [share], 257),
+        lambda: shares.local_server(toy.operation, [share], None, 257),
+    ):
+        with pytest.raises(AssertionError, match="not local"):
+            party()

@@ -1,0 +1,69 @@
+"""Products of two values on shares."""
+
+import numpy as np
+import pytest
+
+from privcirnet.he.circuits.bfv.interactive import interface
+from privcirnet.he.circuits.bfv.interactive.interface import ENGINES
+from privcirnet.he.layers.shape import LinearShape
+from privcirnet.he.layers.spectral_layer import SpectralLayer
+from privcirnet.he.layers.spectral_pieces import Piece
+from privcirnet.he.program.operations import Product
+from privcirnet.he.protocol.rounds.exchange import Held
+from privcirnet.he.protocol.rounds.product import ProductExchange
+from tests.he.insecure import insecure_parameters
+from tests.he.networks import attention, random_image
+from tests.he.parties import check, parties
+from tests.he.protocol.uniformity import LIMIT, REPLIES, pairwise, worst_chi_square
+
+
+@pytest.mark.parametrize("bound", [None, 100], ids=["uniform", "bounded"])
+def test_every_slot_of_a_product_is_uniform(bound: int | None) -> None:
+    """Of both terms' replies together: with a bounded mask of the sum, neither term nor slot tells anything."""
+    left, right, n = (4, 3, 1), (4, 2, 1), 64
+    shapes = LinearShape.product(left, right, 2), LinearShape.product(right, left, 2)
+    factors = Product(*(SpectralLayer(shape, 1, n, (1, 1), (Piece(2, shape.height, 4, 2),)) for shape in shapes))
+    parameters = insecure_parameters(n, None, 20)
+    client, server = interface.client_engine("cleartext", parameters), interface.server_engine("cleartext", parameters)
+    t = parameters.plain_modulus
+    steps = factors.left.column_steps | factors.right.column_steps
+    keys = server.load_keys(client.public_keys(steps), steps)
+    pair = np.arange(1, 13, dtype=np.uint64).reshape(left), np.arange(1, 9, dtype=np.uint64).reshape(right)
+    exchange, held = ProductExchange(factors), Held(bias=np.arange(4), mask_bound=bound)
+    request, found = exchange.request(pair, client), []
+    for _ in range(REPLIES):
+        messages, _ = exchange.reply(held, pair, request, server, keys)
+        found.append(np.concatenate([client.decrypt(m) for m in messages]))
+    samples = np.stack(found)
+    assert samples.shape[1] == 2 * n
+    assert worst_chi_square(samples, t) < LIMIT
+    assert worst_chi_square(pairwise(samples, t), t) < LIMIT
+
+
+@pytest.mark.parametrize("masks", ["uniform", "bounded"])
+@pytest.mark.parametrize("engine", ENGINES)
+def test_attention_is_right_and_does_what_was_planned(engine: str, masks: str) -> None:
+    program = attention(masks)
+    client, session = parties(program, engine)
+    traffic = check(program, client, session, random_image(program))
+    position = {node.name: index for index, node in enumerate(program.nodes)}
+    products = [node for node in program.nodes if isinstance(node.operation, Product)]
+    assert len(products) == 2
+    for node in products:
+        assert isinstance(node.operation, Product)
+        layers, done = (node.operation.left, node.operation.right), session.meter.counts[node.name]
+        assert done["rotate"] == sum(layer.rotations for layer in layers) > 0
+        assert done["pmult"] == sum(layer.pmults for layer in layers)
+        assert [t.position for t in traffic].count(position[node.name]) == 1, "one round"
+
+
+def test_the_plan_is_that_of_both_layers() -> None:
+    for node in attention().nodes:
+        if isinstance(node.operation, Product):
+            plan, both = ProductExchange(node.operation).plan, (node.operation.left, node.operation.right)
+            assert (plan.kind, plan.encoding, plan.block_size, plan.shares_down) == ("product", "cirencode", 1, 0)
+            assert plan.ciphertexts_up == sum(layer.ciphertexts_in for layer in both)
+            assert plan.ciphertexts_down == sum(layer.ciphertexts_out for layer in both)
+            assert (plan.rotations, plan.pmults) == tuple(
+                sum(getattr(layer, name) for layer in both) for name in ("rotations", "pmults")
+            )

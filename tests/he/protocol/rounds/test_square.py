@@ -1,0 +1,51 @@
+"""Squares on shares."""
+
+import numpy as np
+import pytest
+
+from privcirnet.he.circuits.bfv.interactive import interface
+from privcirnet.he.layers import subring
+from privcirnet.he.protocol.rounds.exchange import Held
+from privcirnet.he.protocol.rounds.square import SquareExchange
+from privcirnet.he.ring import modular, sampling
+from privcirnet.he.schemes.bfv import batching
+from tests.he.insecure import insecure_parameters
+from tests.he.protocol.uniformity import LIMIT, REPLIES, pairwise, worst_chi_square
+
+N = 64
+
+
+def test_every_slot_of_a_square_is_uniform() -> None:
+    parameters = insecure_parameters(N, None, 20)
+    client, server = interface.client_engine("cleartext", parameters), interface.server_engine("cleartext", parameters)
+    t, share = parameters.plain_modulus, np.arange(1, N + 6, dtype=np.uint64)
+    exchange = SquareExchange(N + 5, N)
+    request, kept, found = exchange.request([share], client), subring.kept(N + 5, N), []
+    for _ in range(REPLIES):
+        messages, _ = exchange.reply(Held(), [share], request, server, frozenset())
+        slots = [client.decrypt(m, places) for m, places in zip(messages, kept, strict=True)]
+        sent = [batching.slots_to_coefficients(row, t)[places] for row, places in zip(slots, kept, strict=True)]
+        found.append(np.concatenate(sent))
+    samples = np.stack(found)
+    assert samples.shape[1] == N + 8
+    assert worst_chi_square(samples, t) < LIMIT
+    assert worst_chi_square(pairwise(samples, t), t) < LIMIT
+
+
+@pytest.mark.parametrize("bound", [None, 100], ids=["uniform", "bounded"])
+@pytest.mark.parametrize("shape", [(1,), (3, 4, 5), (N,), (2, N, 1), (N + 5,)])
+def test_values_are_squared(shape: tuple[int, ...], bound: int | None) -> None:
+    """In as many ciphertexts as planned, one product each."""
+    parameters = insecure_parameters(N, None, 20)
+    client, server = interface.client_engine("cleartext", parameters), interface.server_engine("cleartext", parameters)
+    t, x = parameters.plain_modulus, np.arange(np.prod(shape)).reshape(shape) - 2
+    theirs = sampling.uniform(shape, t)
+    ours, exchange = modular.subtract(modular.residues(x, t), theirs, t), SquareExchange(x.size, N)
+    request = exchange.request([ours], client)
+    replies, own = exchange.reply(Held(mask_bound=bound), [theirs], request, server, frozenset())
+    found = modular.add(exchange.finish([ours], replies, client), own, t)
+    assert (modular.centered(found, t) == x * x).all()
+    counts = exchange.plan.ciphertexts_up, exchange.plan.ciphertexts_down, exchange.plan.pmults
+    assert counts == (len(request), len(replies), server.counts["pmult"])
+    assert exchange.plan.rotations == server.counts["rotate"] == 0
+    assert bound is None or ((own > bound) & (own <= t - bound)).all()

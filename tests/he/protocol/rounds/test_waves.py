@@ -1,0 +1,67 @@
+"""Rounds of a preparation share messages: every node once, after what it needs, no longer than they may be."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from privcirnet.he.protocol.rounds import waves
+from privcirnet.he.protocol.rounds.exchanges import exchanges_of
+from privcirnet.he.protocol.rounds.linear import LinearExchange
+from privcirnet.he.protocol.rounds.merged import Together
+from privcirnet.he.protocol.rounds.square import SquareExchange
+from privcirnet.he.protocol.rounds.waves import bundles
+from privcirnet.he.schemes.bfv.sizes import message_bytes
+from tests.he.networks import attention, bottleneck, network, residual_of_the_image, revealing
+
+NETWORKS = [network, bottleneck, residual_of_the_image, attention, revealing]
+
+
+@pytest.mark.parametrize("make", NETWORKS)
+@pytest.mark.parametrize(("count", "ciphertexts"), [(1, 1), (3, 2), (1, 1 << 20)])
+def test_every_round_comes_once_and_after_the_layers_that_it_follows_from(
+    make: Any, count: int, ciphertexts: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = make()
+    exchanges, size = exchanges_of(program), max(message_bytes(program.parameters))
+    monkeypatch.setattr(waves, "MESSAGE_BYTES", ciphertexts * size)
+    found, done = bundles(program, exchanges, count), set[str]()
+    for bundle in found:
+        for node in bundle.nodes:
+            assert needed(program, exchanges, node) <= done
+        done |= {node.name for node in bundle.nodes}
+        together = bundle.together
+        assert len(bundle.nodes) == 1 or max(together.ciphertexts_up, together.ciphertexts_down) <= ciphertexts
+        parts = [bundle.part(position) for position in bundle.positions]
+        assert np.allclose(np.sum(parts, axis=0), 1)
+    rounds = [name for name, exchange in exchanges.items() if exchange.plan.ciphertexts_up]
+    assert sorted(node.name for bundle in found for node in bundle.nodes) == sorted(rounds)
+    if ciphertexts > len(rounds):
+        assert len(found) == len(waves.waves(program, exchanges)) <= 3
+
+
+def needed(program: Any, exchanges: Any, node: Any) -> set[str]:
+    """The layers whose results a node's round needs: those on the way to it that are not cut by a choice."""
+    nodes, found = {each.name: each for each in program.nodes}, set[str]()
+    for name in node.inputs:
+        exchange = exchanges.get(name)
+        if exchange is None:
+            found |= needed(program, exchanges, nodes[name])
+        elif not exchange.online.chosen:
+            found |= {name}
+    return found
+
+
+def test_results_come_back_to_whoever_gave_the_shares() -> None:
+    """Squares among other operations, of several images."""
+    program, count, rng = network(), 3, np.random.default_rng(0)
+    linear = next(e for e in exchanges_of(program).values() if isinstance(e, LinearExchange))
+    together = Together((SquareExchange(5, 64), linear, SquareExchange(70, 64)), count)
+    shapes = [(count, 5), (count, *linear.layer.shape.input_shape), (count, 7, 10)]
+    given = [rng.integers(0, 100, shape, dtype=np.uint64) for shape in shapes]
+    parts = together.shares([[share] for share in given])
+    assert len(parts) == count + 1
+    assert together.ciphertexts_up == count * linear.plan.ciphertexts_up + 4
+    results = together.results([share for (share,) in parts if share is not None])
+    for share, result in zip(given, results, strict=True):
+        assert np.array_equal(result.reshape(share.shape), share)

@@ -1,0 +1,47 @@
+"""Messages to ciphertexts in one compiled call, against their parts one by one."""
+
+import numpy as np
+import pytest
+
+from privcirnet.errors import RuleError
+from privcirnet.he.ring.modular import Residues, is_prime
+from privcirnet.he.rlwe.kernels import blake2xb, receive
+from privcirnet.he.rlwe.wire_bytes import Modulus, pack
+
+N, SEED = 1024, bytes(range(64))
+
+
+def prime_under(bound: int) -> int:
+    """The largest prime under a bound that is 1 mod 2n."""
+    candidate = (bound - 2) // (2 * N) * 2 * N + 1
+    while not is_prime(candidate):
+        candidate -= 2 * N
+    return candidate
+
+
+SEAL_S = Modulus((prime_under(2**50), prime_under(2**36)), N)
+REJECTING = Modulus((prime_under(int(2**64 / 17.9)), prime_under(int(2**64 / 17.7))), N)
+"""Their multiples leave out one word in 20: the buffers' rest does not suffice."""
+
+
+def received(modulus: Modulus, rows: Residues) -> Residues:
+    message = pack(rows, modulus.widths) + SEED
+    target, (root,) = np.empty((2, *rows.shape), dtype=np.uint64), blake2xb.roots([SEED], rows.size)
+    receive.receive(target, message, np.arange(N), root, modulus)
+    return target
+
+
+@pytest.mark.parametrize("modulus", [SEAL_S, REJECTING], ids=["seal", "rejecting"])
+def test_the_parts_together(modulus: Modulus) -> None:
+    random = np.random.default_rng(0)
+    rows = np.stack([random.integers(0, p, N, dtype=np.uint64) for p in modulus.primes])
+    target = received(modulus, rows)
+    assert np.array_equal(target[0], rows)
+    assert np.array_equal(target[1], blake2xb.expand([SEED], modulus.primes, N)[0])
+
+
+def test_a_residue_that_is_not_under_its_prime() -> None:
+    rows = np.zeros((2, N), dtype=np.uint64)
+    rows[1, -1] = SEAL_S.primes[1]
+    with pytest.raises(RuleError, match="every residue must be under its prime"):
+        received(SEAL_S, rows)

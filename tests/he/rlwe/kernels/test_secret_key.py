@@ -1,0 +1,83 @@
+"""The secret key and Galois keys' digits against their definitions in Python's integers."""
+
+import numpy as np
+import pytest
+
+from privcirnet.he.ring.kernels import ntt
+from privcirnet.he.ring.modular import Residues
+from privcirnet.he.ring.stream import Words
+from privcirnet.he.rlwe.kernels import blake2xb, secret_key, wire_bytes
+from privcirnet.he.rlwe.kernels.modulus import ring
+from privcirnet.he.rlwe.wire_bytes import Modulus
+from tests.he.kernel_oracles import automorphism, errors, integers, inverse, negacyclic, primes_of
+
+N, SEED = 1024, bytes(range(2, 66))
+PRIMES = primes_of((54, 53, 53), N)
+MODULUS, RING = Modulus(PRIMES, N), ring(PRIMES, N)
+BITS = 8 * np.array(MODULUS.widths, dtype=np.uint64)
+
+
+def coefficients(key: Residues) -> list[int]:
+    return integers(inverse(key[0], PRIMES), PRIMES)
+
+
+def test_a_secret_is_ternary_and_uniform_and_another_one_each_time() -> None:
+    """Under all primes the same. Of 30 keys each value has a third, +- eight deviations."""
+    keys = [coefficients(secret_key.generate(RING)) for _ in range(30)]
+    values, counts = np.unique(keys, return_counts=True)
+    assert values.tolist() == [-1, 0, 1]
+    assert abs(counts - 10 * N).max() < 8 * np.sqrt(30 * N * 2 / 9)
+    assert len({tuple(key) for key in keys}) == 30
+
+
+def test_words_have_their_quotients() -> None:
+    key = secret_key.generate(RING)
+    for words, quotients, p in zip(*key.tolist(), PRIMES, strict=True):
+        assert quotients == [(word << 64) // p for word in words]
+
+
+def test_a_secret_is_drawn_until_it_suffices_and_its_words_are_zeroed(monkeypatch: pytest.MonkeyPatch) -> None:
+    random = np.random.default_rng(0).integers(0, 2**64, N, dtype=np.uint64)
+    given = [np.full(64, 2**64 - 1, dtype=np.uint64), random[:64].copy()]
+    waiting = iter(given)
+
+    def stream() -> Words:
+        return lambda count: next(waiting)
+
+    monkeypatch.setattr(secret_key, "stream", stream)
+    found = coefficients(secret_key.generate(RING))
+    fields = [word >> shift & 3 for word in random[:64].tolist() for shift in range(0, 64, 2)]
+    assert found == [field - 1 for field in fields if field < 3][:N]
+    assert not any(words.any() for words in given)
+
+
+@pytest.mark.parametrize("step", [1, 5, 300])
+@pytest.mark.parametrize("digit", [0, 1])
+def test_a_digit_is_its_definition(step: int, digit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    key = secret_key.generate(RING)
+    secret, error = coefficients(key), np.random.default_rng(7).integers(0, 2**64, N, dtype=np.uint64)
+    noise = errors(error)
+    monkeypatch.setattr(secret_key, "draw", lambda count: secret_key.Draws(SEED, error))
+    message = secret_key.galois_digit(key, step, digit, RING, BITS)
+    assert message[-64:] == SEED
+    assert not error.any(), "zeroed"
+    found = wire_bytes.unpack(message[:-64], PRIMES, MODULUS.widths)
+    uniform = blake2xb.expand([SEED], PRIMES, N)[0]
+    to_kernel = ntt.kernel_order(N)  # both are in SEAL's order
+    found, uniform = (inverse(np.ascontiguousarray(own[:, to_kernel]), PRIMES).tolist() for own in (found, uniform))
+    rotated = automorphism(secret, pow(3, step, 2 * N))
+    for limb, p in enumerate(PRIMES):
+        factor = PRIMES[-1] if limb == digit else 0
+        terms = zip(negacyclic(uniform[limb], secret, p), noise, rotated, strict=True)
+        assert found[limb] == [(-(x + e) + factor * r) % p for x, e, r in terms]
+
+
+def test_a_digit_s_seed_whose_words_fall_short_gives_way_to_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    key, drawn, original = secret_key.generate(RING), [], secret_key.draw
+    monkeypatch.setattr(secret_key, "draw", lambda count: drawn.append(original(count)) or drawn[-1])
+    inner = secret_key.uniform
+    monkeypatch.setattr(secret_key, "uniform", lambda *arguments: inner(*arguments) and len(drawn) > 1)
+    message = secret_key.galois_digit(key, 1, 0, RING, BITS)
+    assert len(drawn) == 2
+    assert message[-64:] == drawn[1].seed
+    assert not any(own.error.any() for own in drawn)

@@ -1,0 +1,227 @@
+"""The compiled client beside SEAL's with the same secret key: each understands the other, and their noise is alike."""
+
+import functools
+import math
+import os
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+import tenseal.sealapi as seal
+
+from privcirnet.he.circuits.bfv.interactive import interface
+from privcirnet.he.circuits.bfv.interactive import seal as tenseal
+from privcirnet.he.ring import modular, sampling
+from privcirnet.he.ring.modular import Integers, Residues
+from privcirnet.he.rlwe.kernels import blake2xb, wire_bytes
+from privcirnet.he.rlwe.kernels.modulus import ring
+from privcirnet.he.rlwe.wire_bytes import SEED_BYTES, Modulus
+from privcirnet.he.schemes.bfv import batching
+from privcirnet.he.schemes.bfv import client as kernel_client
+from privcirnet.he.schemes.bfv.parameters import (
+    NARROW_COEFFICIENT_BITS,
+    NARROW_RING_DEGREE,
+    WIDE_COEFFICIENT_BITS,
+    WIDE_RING_DEGREE,
+    Parameters,
+    choose,
+    ordered_primes,
+)
+from privcirnet.he.schemes.bfv.sizes import key_bytes, message_bytes
+from tests.he.secrets import fresh, twin, values_of
+
+DEFAULT = choose({1}, 46)
+STEPS = (1, 2000)
+
+
+@dataclass
+class Clients:
+    """Both clients with one secret key."""
+
+    parameters: Parameters
+    ours: kernel_client.KernelClient = field(init=False)
+    seals: tenseal.TensealClient = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.ours = kernel_client.KernelClient(self.parameters)
+        self.seals = twin(self.ours)
+        primes = ordered_primes(self.parameters.ring_degree, self.parameters.coefficient_bits)
+        self.extended, self.modulus = Modulus(primes, self.n), Modulus(primes[:-1], self.n)
+
+    @property
+    def n(self) -> int:
+        return self.parameters.ring_degree
+
+    def client(self, name: str) -> interface.ClientEngine:
+        return {"kernel": self.ours, "tenseal": self.seals}[name]
+
+    def slots(self, count: int) -> Residues:
+        return sampling.uniform((count, self.n), self.parameters.plain_modulus)
+
+    def words(self, message: bytes) -> Residues:
+        """Both polynomials of a whole request, (2, L, n)."""
+        first = wire_bytes.unpack(message[:-SEED_BYTES], self.modulus.primes, self.modulus.widths)
+        return np.stack([first, blake2xb.expand([message[-SEED_BYTES:]], self.modulus.primes, self.n)[0]])
+
+    def errors(self, name: str) -> list[int]:
+        """-(c0 + c1 s) of a fresh encryption of zero, under the first prime."""
+        message = self.client(name).encrypt(np.zeros(self.n, dtype=np.uint64))
+        (p, *_), own = self.modulus.primes, ring(self.modulus.primes, self.n)
+        values = own.values(self.words(message))[:, 0].astype(object)
+        phase = (values[0] + values[1] * values_of(self.ours)[0].astype(object)) % p
+        polynomial = np.zeros((1, len(self.modulus.primes), self.n), dtype=np.uint64)
+        polynomial[0, 0] = phase.astype(np.uint64)
+        own.to_coefficients(polynomial)
+        return (-modular.centered(polynomial[0, 0], p)).tolist()
+
+
+@functools.cache
+def clients(parameters: Parameters = DEFAULT) -> Clients:
+    return Clients(parameters)
+
+
+ALL = {
+    "default": DEFAULT,
+    "wide": choose({1}, 60, WIDE_RING_DEGREE, WIDE_COEFFICIENT_BITS),
+    "narrow": choose({1}, 28, NARROW_RING_DEGREE, NARROW_COEFFICIENT_BITS),
+    "unswitched": choose({1}, 28, 4096, (36, 35, 35)),
+    "short": choose({1}, 30),
+}
+SETS = pytest.mark.parametrize("parameters", ALL.values(), ids=ALL)
+CLIENTS = pytest.mark.parametrize("name", ["kernel", "tenseal"])
+
+
+def places(n: int, count: int) -> list[Integers]:
+    random = np.random.default_rng(9)
+    return [np.unique(np.append(random.integers(0, n, 40 * (i + 1)), [0, n - 1])) for i in range(count)]
+
+
+@functools.cache
+def server(name: str, parameters: Parameters) -> interface.ServerEngine:
+    return interface.server_engine(name, parameters)
+
+
+@SETS
+@CLIENTS
+@pytest.mark.parametrize("some", [False, True], ids=["whole", "kept"])
+def test_either_server_takes_either_client_s_requests_and_keys(parameters: Parameters, name: str, some: bool) -> None:
+    """Both clients decrypt every reply to the same words, and to what was encrypted where it was kept."""
+    both, t = clients(parameters), parameters.plain_modulus
+    slots, addends = both.slots(3), both.slots(3)
+    kept = places(both.n, 3) if some else None
+    messages, keys = both.client(name).encrypt_all(slots), both.client(name).public_keys([])
+    wanted = modular.add(slots, addends, t)
+    for own in ("kernel", "tenseal"):
+        engine = server(own, parameters)
+        found = engine.receive_all(messages, None)
+        replies = engine.reply_all(found, addends, engine.load_keys(keys, []), kept)
+        decrypted = [client.decrypt_all(replies, kept) for client in (both.ours, both.seals)]
+        assert np.array_equal(*decrypted)
+        for place, pair in zip(kept or [slice(None)] * 3, zip(decrypted[0], wanted, strict=True), strict=True):
+            first, second = (batching.slots_to_coefficients(one, t)[place] for one in pair)
+            assert np.array_equal(first, second)
+
+
+@pytest.mark.slow
+@CLIENTS
+def test_requests_hold_what_is_kept(name: str) -> None:
+    """Of a plaintext in a subring: the coefficients that are not sent are zero but for noise."""
+    both, n, t = clients(), DEFAULT.ring_degree, DEFAULT.plain_modulus
+    kept = [np.arange(0, n, step) for step in (2, 8)]
+    polynomials = np.zeros((2, n), dtype=np.uint64)
+    for row, place in zip(polynomials, kept, strict=True):
+        row[place] = sampling.uniform((place.size,), t)
+    slots = batching.coefficients_to_slots(polynomials, t)
+    messages, keys = both.client(name).encrypt_all(slots, kept), both.client(name).public_keys([])
+    for own in ("kernel", "tenseal"):
+        engine = server(own, DEFAULT)
+        received = engine.receive_all(messages, None, kept)
+        replies = engine.reply_all(received, np.zeros_like(slots), engine.load_keys(keys, []), kept)
+        found = batching.slots_to_coefficients(both.ours.decrypt_all(replies, kept), t)
+        for row, other, place in zip(found, polynomials, kept, strict=True):
+            assert np.array_equal(row[place], other[place])
+
+
+@SETS
+@CLIENTS
+def test_either_server_rotates_with_either_client_s_galois_keys(parameters: Parameters, name: str) -> None:
+    if parameters.coefficient_bits == NARROW_COEFFICIENT_BITS:
+        pytest.skip("nothing is rotated under a special prime of 16 bits")
+    both, other = clients(parameters), {"kernel": "tenseal", "tenseal": "kernel"}[name]
+    keys = both.client(name).public_keys(STEPS)
+    slots, zeros = both.slots(1), np.zeros((1, both.n), dtype=np.uint64)
+    messages = both.client(other).encrypt_all(slots)
+    theirs = server("tenseal", parameters)
+    assert isinstance(theirs, tenseal.TensealServer)
+    loaded, rows = theirs.load_keys(keys, STEPS), slots.reshape(2, -1)
+    budgets = {}
+    for step in STEPS:
+        turned = theirs.rotate(theirs.receive(messages[0]), step, loaded)
+        budgets[step] = both.seals._decryptor.invariant_noise_budget(turned)
+        assert np.array_equal(
+            both.ours.decrypt(theirs.reply(turned, loaded)).reshape(2, -1), np.roll(rows, -step, axis=1)
+        )
+    seal_keys = theirs.load_keys(both.seals.public_keys(STEPS), STEPS)
+    usual = theirs.rotate(theirs.receive(messages[0]), STEPS[0], seal_keys)
+    assert abs(budgets[STEPS[0]] - both.seals._decryptor.invariant_noise_budget(usual)) <= 1
+    ours = server("kernel", parameters)
+    replies = ours.reply_all(ours.receive_all(messages, zeros), zeros, ours.load_keys(keys, STEPS))
+    assert np.array_equal(both.seals.decrypt_all(replies), slots)
+
+
+@SETS
+def test_seal_decrypts_fresh_ciphertexts_and_finds_as_much_noise_as_in_its_own(parameters: Parameters) -> None:
+    both, budgets = clients(parameters), dict[str, list[int]]()
+    for name in ("kernel", "tenseal"):
+        slots = both.slots(5)
+        for own, message in zip(slots, both.client(name).encrypt_all(slots), strict=True):
+            ciphertext, plaintext = fresh(both.seals, both.words(message)), seal.Plaintext()
+            both.seals._decryptor.decrypt(ciphertext, plaintext)
+            assert np.array_equal(np.array(both.seals._context.encoder.decode_uint64(plaintext), np.uint64), own)
+            budgets.setdefault(name, []).append(both.seals._decryptor.invariant_noise_budget(ciphertext))
+    assert abs(np.median(budgets["kernel"]) - np.median(budgets["tenseal"])) <= 1
+
+
+@CLIENTS
+def test_errors_of_fresh_ciphertexts_are_binomial(name: str) -> None:
+    """Of 42 bits. Mean, variance, kurtosis and chi-square, each within six deviations or more; none over 21."""
+    values = np.array([clients().errors(name) for _ in range(8)]).ravel()
+    count, deviation = values.size, math.sqrt(10.5)
+    assert abs(values).max() <= 21
+    assert abs(values.mean()) < 6 * deviation / math.sqrt(count)
+    assert abs(values.var() / 10.5 - 1) < 6 * math.sqrt(2 / count)
+    kurtosis = ((values - values.mean()) ** 4).mean() / values.var() ** 2
+    assert abs(kurtosis - (3 - 2 / 42)) < 6 * math.sqrt(24 / count)
+    expected = {v: count * math.comb(42, 21 + v) / 2**42 for v in range(-11, 12)}
+    found = {v: int((values == v).sum()) for v in expected}
+    assert sum((found[v] - mean) ** 2 / mean for v, mean in expected.items()) < 23 + 10 * math.sqrt(46)
+
+
+@CLIENTS
+def test_both_polynomials_look_uniform(name: str) -> None:
+    """256 intervals under each prime, of 16 ciphertexts of one plaintext: ten deviations of chi-square."""
+    both, slots = clients(), np.zeros((16, DEFAULT.ring_degree), dtype=np.uint64)
+    words = np.stack([both.words(message) for message in both.client(name).encrypt_all(slots)])
+    for polynomial in range(2):
+        for limb, p in enumerate(both.modulus.primes):
+            parts = words[:, polynomial, limb].astype(np.float64).ravel() / p * 256
+            counts = np.bincount(parts.astype(np.int64), minlength=256)
+            mean = parts.size / 256
+            assert ((counts - mean) ** 2 / mean).sum() < 255 + 10 * math.sqrt(510)
+
+
+def test_nothing_random_is_used_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every ciphertext and every digit asks the operating system for a seed and a stream's key; the key is not sent."""
+    asked, original = [], os.urandom
+    monkeypatch.setattr(os, "urandom", lambda size: asked.append(original(size)) or asked[-1])
+    client = kernel_client.KernelClient(DEFAULT)
+    keys = client.public_keys(STEPS)
+    messages = client.encrypt_all(np.zeros((4, DEFAULT.ring_degree), dtype=np.uint64))
+    size, start = key_bytes(DEFAULT) // 3, message_bytes(DEFAULT)[0]
+    digits = [keys[start + i * size :][:size] for i in range(3 * len(STEPS))]
+    sent = [message[-SEED_BYTES:] for message in (keys[:start], *digits, *messages)]
+    assert len(sent) == 11
+    assert sorted(own for own in asked if len(own) == SEED_BYTES) == sorted(sent)
+    assert sorted(map(len, asked)) == 12 * [32] + 11 * [SEED_BYTES]
+    assert len(set(asked)) == len(asked)
+    assert not any(own in keys or any(own in message for message in messages) for own in asked if len(own) == 32)

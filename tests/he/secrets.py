@@ -1,0 +1,38 @@
+"""SEAL with a secret key of ours: only tests move a secret key from one engine to another."""
+
+from typing import Any
+
+import numpy as np
+import tenseal.sealapi as seal
+
+from privcirnet.he.circuits.bfv.interactive import seal as tenseal
+from privcirnet.he.ring.kernels import ntt
+from privcirnet.he.ring.modular import Residues
+from privcirnet.he.schemes.bfv import client as kernel_client
+from privcirnet.he.schemes.bfv import sealfile
+
+
+def values_of(client: kernel_client.KernelClient) -> Residues:
+    """The secret key in the kernel's order, (L + 1, n)."""
+    return client._key()[0]
+
+
+def twin(client: kernel_client.KernelClient) -> tenseal.TensealClient:
+    """SEAL's client with the same secret key."""
+    found = tenseal.TensealClient(client.parameters)
+    context, values = found._context, values_of(client)
+    words = np.empty_like(values)
+    words[:, ntt.kernel_order(values.shape[1])] = values
+    payload = context.save(found._keys.secret_key())[: -words.nbytes] + words.astype("<u8").tobytes()
+    secret = context.load(seal.SecretKey(), payload)
+    found._keys = seal.KeyGenerator(context.seal, secret)
+    found._encryptor = seal.Encryptor(context.seal, secret)
+    found._decryptor = seal.Decryptor(context.seal, secret)
+    return found
+
+
+def fresh(client: tenseal.TensealClient, words: Residues) -> Any:
+    """A ciphertext under the data primes, in coefficient form (2, L, n), as SEAL's."""
+    context = client._context
+    payload = sealfile._payload(words, context.data_level, b"", ntt=False)
+    return context.load(seal.Ciphertext(context.seal), payload)

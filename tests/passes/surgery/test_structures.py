@@ -1,0 +1,233 @@
+"""Moves, constants, gates and norms: what surgery leaves computes the same wherever it says so."""
+
+import copy
+
+import pytest
+import timm
+import torch
+import torchvision
+from timm.layers import Conv2dSame, LayerScale2d
+from torch import Tensor, nn
+from torch.testing import assert_close
+
+from privcirnet.errors import RuleError
+from privcirnet.nn.activations import Aespa1d, Aespa2d
+from privcirnet.nn.attention import PolynomialAttention
+from privcirnet.nn.graph import trace
+from privcirnet.nn.moves import Move
+from privcirnet.nn.norm import TokenBatchNorm
+from privcirnet.nn.tokens import HeadProduct, Tokens
+from privcirnet.passes.fuse import fuse
+from privcirnet.passes.lower.supported import check_operations
+from privcirnet.passes.surgery import polynomial_
+from privcirnet.passes.surgery.changes import ONE_MORE
+from tests.nn.networks import Written
+
+
+def tokens(net: Written, x: Tensor) -> Tensor:
+    x = net.patch(x).flatten(2).transpose(1, 2)
+    x = torch.cat([net.token.expand(len(x), -1, -1), x], dim=1) + net.places
+    return net.head(x[:, 0] + net.mix(x.transpose(1, 2))[..., 0])
+
+
+def places_alone(net: Written, x: Tensor) -> Tensor:
+    return net.head((net.patch(x).flatten(2).mT + net.places[:, 1:]).mean(1))
+
+
+def joined(net: Written, x: Tensor) -> Tensor:
+    x = net.patch(x) + net.places
+    y = x.flatten(2).mT
+    y = torch.cat((net.mix(y[:, :1]), y, y[:, 2:]), dim=1)
+    return net.head(y[:, 4])
+
+
+def moved(net: Written, x: Tensor) -> Tensor:
+    n, c, h, w = (y := net.conv(x)).shape
+    y = y.view(n, 2, c // 2, h, w).transpose(1, 2).reshape(n, c, h, w)
+    first, second = y.chunk(2, 1)
+    y = net.conv(torch.cat([second, first], 1)) + x
+    return net.fc(y.permute(0, 2, 3, 1)).permute(0, 3, 1, 2).flatten(1)
+
+
+def parameter(*shape: int) -> nn.Parameter:
+    return nn.Parameter(torch.randn(shape))
+
+
+EXACT = {
+    "class token and positions": lambda: Written(
+        tokens, patch=nn.Conv2d(4, 8, 2, 2), token=parameter(1, 1, 8), places=parameter(1, 5, 8), mix=nn.Linear(5, 3),
+        head=nn.Linear(8, 3),
+    ),
+    "positions without a class token": lambda: Written(
+        places_alone, patch=nn.Conv2d(4, 8, 2, 2), places=parameter(1, 5, 8), head=nn.Linear(8, 3)
+    ),
+    "positions on a map, tokens joined": lambda: Written(
+        joined, patch=nn.Conv2d(4, 8, 2, 2), places=parameter(1, 8, 2, 2), mix=nn.Linear(8, 8), head=nn.Linear(8, 3)
+    ),
+    "shuffles, chunks, channels last": lambda: Written(moved, conv=nn.Conv2d(4, 4, 3, padding=1), fc=nn.Linear(4, 6)),
+    "channels scaled": lambda: nn.Sequential(nn.Conv2d(4, 6, 1), LayerScale2d(6, 0.3), nn.Flatten(), nn.Linear(96, 2)),
+    "squares": lambda: Written(
+        lambda net, x: torch.square((net.conv(x) ** 2).pow(2.0)) * 0.5, conv=nn.Conv2d(4, 6, 1, groups=2)
+    ),
+    "products with themselves": lambda: Written(lambda net, x: (y := net.conv(x)) * y, conv=nn.Conv2d(4, 6, 1)),
+    "channels shifted": lambda: Written(
+        lambda net, x: net.conv(x) + net.shifts, conv=nn.Conv2d(4, 6, 1), shifts=parameter(6, 1, 1)
+    ),
+    "columns shifted, as many as channels": lambda: Written(
+        lambda net, x: net.conv(x) + net.shifts, conv=nn.Conv2d(4, 4, 1), shifts=parameter(4)
+    ),
+    "scaled by a number": lambda: Written(lambda net, x: net.conv(x) * 0.7, conv=nn.Conv2d(4, 6, 1)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", EXACT)
+@pytest.mark.parametrize("batch", [1, 3])
+def test_the_network_computes_what_it_did(name, batch):
+    torch.manual_seed(0)
+    model, images = EXACT[name]().double(), torch.rand(3, 4, 4, 4).double()
+    before = copy.deepcopy(model).eval()(images)
+    polynomial_(model, images[:batch])
+    assert_close(model.eval()(images), before, rtol=1e-4, atol=1e-5)  # a batch norm adds 1e-5 to its variance
+    assert_close(fuse(model)(images), model(images))
+
+
+def test_tokens_hold_the_constants():
+    model = EXACT["class token and positions"]()
+    token, places = model.token.detach()[0, 0], model.places.detach()[0]
+    polynomial_(model, torch.rand(2, 4, 4, 4))
+    (found,) = (module for module in model.modules() if isinstance(module, Tokens))
+    assert_close(found.bias.detach(), places + torch.cat([token[None], torch.zeros(4, 8)]))
+    assert not {"token", "places"} & {name for name, _ in model.named_parameters()}
+
+
+@pytest.mark.parametrize("gate", [torch.sigmoid, lambda x: x.sigmoid_(), nn.functional.hardsigmoid])
+def test_gates_are_known_however_they_are_written(gate):
+    model = Written(lambda net, x: x * gate(net.conv(x.mean((2, 3), keepdim=True))), conv=nn.Conv2d(4, 4, 1))
+    changes = polynomial_(model, torch.rand(2, 4, 4, 4))
+    assert [change.after for change in changes] == ["AvgPool2d(4)", "BatchNorm2d", "HeadProduct"]
+
+
+def test_a_gate_is_a_product_of_two_values():
+    torch.manual_seed(0)
+    model, images = timm.create_model("mobilenetv3_small_050", num_classes=4), torch.rand(3, 3, 32, 32)
+    changes = polynomial_(model, images)
+    products = [module for module in model.modules() if isinstance(module, HeadProduct)]
+    assert len(products) == sum(change.before == "product with a gate" for change in changes) == 9
+    gate = model.get_submodule("blocks.0.0.se.gate").eval()
+    x = 0.1 * torch.randn(2, gate.num_features, 1, 1)
+    assert_close(gate(x), nn.functional.hardsigmoid(x), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "network",
+    [
+        lambda: timm.models.VisionTransformer(8, 4, num_classes=4, embed_dim=8, depth=2, num_heads=2),
+        lambda: torchvision.models.VisionTransformer(8, 4, 2, 2, 8, 16, num_classes=4),
+    ],
+    ids=["timm", "torchvision"],
+)
+def test_transformers_become_polynomials(network):
+    torch.manual_seed(0)
+    model = network()
+    weights = {id(p) for m in model.modules() for p in m._parameters.values() if p is not None and p.ndim == 2}
+    changes = polynomial_(model, torch.rand(1, 3, 8, 8))
+    found = [type(module) for module in model.modules()]
+    assert [found.count(kind) for kind in (PolynomialAttention, TokenBatchNorm, Aespa1d)] == [2, 5, 2]
+    assert not {nn.LayerNorm, nn.MultiheadAttention, nn.GELU} & set(found)
+    assert ONE_MORE not in {change.effect for change in changes}
+    kept = {id(p) for m in model.modules() for p in m._parameters.values() if p is not None and p.ndim == 2}
+    assert weights <= kept
+    assert model(torch.rand(5, 3, 8, 8)).shape == (5, 4)
+
+
+def test_a_norm_that_feeds_no_linear_layer_gets_a_convolution_of_its_own():
+    torch.manual_seed(0)
+    model, images = timm.models.MlpMixer(4, 16, 3, 8, 1, 8).double(), torch.rand(3, 3, 16, 16).double()
+    changes = polynomial_(model, images)
+    assert [change.path for change in changes if change.after == "BatchNorm2d of a map"] == ["blocks.0.norm1", "norm"]
+    for _ in range(40):
+        model.train()(images)
+    assert_close(fuse(model)(images), model.eval()(images))
+
+
+def test_a_square_that_is_added_and_read_elsewhere_gets_a_convolution_for_the_sum():
+    torch.manual_seed(0)
+    convs = {f"conv{i}": nn.Conv2d(4 if i < 3 else 8, 4, 1) for i in range(1, 4)}
+
+    def forward(net: Written, x: Tensor) -> Tensor:
+        x = net.conv1(x).relu()
+        y = (net.conv2(x) + x).relu()
+        return net.conv3(torch.cat([x, y], 1))
+
+    model, images = Written(forward, **convs).double(), torch.rand(3, 4, 4, 4).double()
+    changes = polynomial_(model, images)
+    assert [change.path for change in changes if change.effect == ONE_MORE] == ["add"]
+    model.train()(images)
+    assert sum(isinstance(module, Aespa2d) for module in model.modules()) == 2
+    assert_close(fuse(model)(images), model.eval()(images))
+
+
+def test_an_option_of_the_forward_keeps_its_default():
+    class Optional(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(4, 4, 1)
+
+        def forward(self, x: Tensor, mask: Tensor | None = None, times: int = 1) -> Tensor:
+            return self.conv(x) if mask is None and times == 1 else mask
+
+    model = Optional()
+    polynomial_(model, torch.rand(2, 4, 4, 4))
+    assert [node.name for node in model.graph.nodes] == ["x", "conv", "output"]
+
+
+@pytest.mark.parametrize(
+    ("forward", "got"),
+    [
+        (lambda net, x: net.conv(x).roll(1, 2), r"roll \(roll\); write it"),
+        (lambda net, x: net.conv(x).unsqueeze(1), r"unsqueeze \(unsqueeze\); end in a map"),
+        (lambda net, x: net.conv(x) * net.conv(x), r"mul \(mul\); multiply a map by a value for each channel"),
+        (lambda net, x: net.conv(x) ** 3, r"pow_1 \(pow\); use squares|pow \(pow\); use squares"),
+        (lambda net, x: net.conv(x).mean((1, 2, 3)) + net.bias[0, 0, 0, 0], r"mean \(mean\)"),
+        (lambda net, x: torch.cat([net.conv(x), net.bias.expand(2, 4, 4, 4)], 1), r"cat \(cat\); concatenate channels"),
+        (lambda net, x: torch.sigmoid(net.conv(x).mean((2, 3))), r"sigmoid \(sigmoid\); let a convolution compute"),
+        (lambda net, x: net.conv(net.conv(x).view(-1, 1, 4, 4).expand(-1, 4, 4, 4)), r"expand"),
+        (lambda net, x: net.conv(x).flatten(2).mean(2), r"mean \(mean\); average over"),
+    ],
+)
+def test_what_has_no_form_is_named_with_its_remedy(forward, got):
+    model = Written(forward, conv=nn.Conv2d(4, 4, 1), bias=parameter(1, 4, 4, 4))
+    with pytest.raises(RuleError, match=rf"every operation must have a polynomial form: got {got}"):
+        polynomial_(model, torch.rand(2, 4, 4, 4))
+    assert isinstance(model, Written)
+
+
+def test_a_layer_with_a_forward_of_its_own_is_refused():
+    model = nn.Sequential(Conv2dSame(3, 4, 3, stride=2), nn.ReLU())
+    with pytest.raises(RuleError, match=r"got 0 \(Conv2dSame\); write it with layers"):
+        polynomial_(model, torch.rand(2, 3, 8, 8))
+    with pytest.raises(RuleError, match=r"got _0 \(Conv2dSame\)|got 0 \(Conv2dSame\)"):
+        check_operations(trace(model[:1]), "none")
+
+
+def test_images_of_a_size_that_an_attention_is_not_made_for():
+    model = timm.models.VisionTransformer(8, 4, num_classes=4, embed_dim=8, depth=1, num_heads=2)
+    with pytest.raises(
+        RuleError, match=r"must be traceable .* got VisionTransformer on \(2, 3, 16, 16\): AssertionError"
+    ):
+        polynomial_(model, torch.rand(2, 3, 16, 16))
+
+
+def test_attentions_come_back_where_something_else_fails():
+    model = timm.models.VisionTransformer(8, 4, num_classes=4, embed_dim=8, depth=1, num_heads=2)
+    model.head = nn.Softmax(1)
+    before = model.blocks[0].attn
+    with pytest.raises(RuleError, match="Softmax"):
+        polynomial_(model, torch.rand(2, 3, 8, 8))
+    assert model.blocks[0].attn is before
+
+
+def test_moves_end_in_what_reads_them():
+    model = EXACT["shuffles, chunks, channels last"]()
+    polynomial_(model, torch.rand(2, 4, 4, 4))
+    assert sum(isinstance(module, Move) for module in model.modules()) == 4

@@ -1,0 +1,192 @@
+import copy
+
+import pytest
+import timm
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
+from torch.testing import assert_close
+
+from privcirnet.errors import RuleError
+from privcirnet.functional.circulant import is_circulant, project
+from privcirnet.nn.circulant import block_size_of
+from privcirnet.nn.norm import BlockBatchNorm2d
+from privcirnet.passes.convert import circulant_, dense_state_dict
+from privcirnet.passes.fuse import fuse
+from tests import tolerances
+from tests.nn.networks import (
+    SIZES,
+    Twice,
+    Untraceable,
+    Written,
+    assert_same_outputs,
+    assert_unchanged,
+    images,
+    randomize_norms_,
+    residual,
+    rows_of,
+    snapshot,
+)
+
+
+def test_circulant_converts_layers_and_the_norms_that_consume_them():
+    dense = residual()
+    model = copy.deepcopy(dense).train()
+    assert circulant_(model, SIZES) is model
+    for name, b in SIZES.items():
+        layer = model.get_submodule(name)
+        assert block_size_of(layer) == b
+        assert torch.equal(rows_of(layer), project(dense.get_submodule(name).weight, b))
+    assert {name: getattr(model, name).b for name in ("gamma", "alpha", "beta")} == {"gamma": 2, "alpha": 4, "beta": 8}
+    assert torch.equal(model.alpha.weight, dense.alpha.weight.reshape(4, 4).mean(1))
+    assert type(model.depthwise) is nn.Conv2d
+    assert model.training
+    assert model(images()).shape == (3, 4)
+
+
+def test_importance_weighs_the_layers_it_names():
+    dense = residual()
+    model, importance = copy.deepcopy(dense), {"left": torch.rand(16, 16, 3, 3), "depthwise": torch.ones(16, 1, 3, 3)}
+    circulant_(model, SIZES, importance)
+    assert torch.equal(rows_of(model.left), project(dense.left.weight, 4, importance["left"]))
+    assert torch.equal(rows_of(model.right), project(dense.right.weight, 8))
+
+
+def test_block_size_one_changes_nothing():
+    model = residual()
+    before = snapshot(model)
+    circulant_(model, dict.fromkeys([*SIZES, "depthwise"], 1))
+    assert_unchanged(model, before)
+
+
+def test_norms_that_do_not_directly_follow_stay():
+    model = nn.Sequential(nn.Conv2d(2, 4, 1), nn.ReLU(), nn.BatchNorm2d(4))
+    circulant_(model, {"0": 2})
+    assert type(model[2]) is nn.BatchNorm2d
+
+
+def test_a_model_without_norms_need_not_be_traceable():
+    branching = Written(lambda net, x: net.fc(x) if x.sum() > 0 else x, fc=nn.Linear(4, 4))
+    assert block_size_of(circulant_(branching, {"fc": 2}).fc) == 2
+
+
+class Tied(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.other = nn.Linear(4, 4), nn.Linear(4, 4)
+        self.other.weight = self.one.weight
+
+
+def sync_norm() -> nn.Module:
+    return nn.SyncBatchNorm.convert_sync_batchnorm(nn.Sequential(nn.Conv2d(2, 4, 1), nn.BatchNorm2d(4)))
+
+
+REFUSED = [
+    (residual, {"stem": 2, "rigth": 2}, r"must exist in the model: got 'rigth'; did you mean 'right'\?"),
+    (residual, {"stem": 2, "square": 2}, "must be Linear or Conv2d: got Square at 'square'"),
+    (residual, {"stem": 2, "gamma": 2}, "must be Linear or Conv2d: got BatchNorm2d at 'gamma'"),
+    (residual, {"left": 2, "depthwise": 2}, "must have one group: got groups=16 at 'depthwise'"),
+    (residual, {"left": 2, "stem": 4}, r"divide both weight dimensions: got 4 for \(16, 2, 3, 3\) at 'stem'; .* 1, 2$"),
+    (lambda: circulant_(residual(), {"left": 4}), {"stem": 2, "left": 4}, "plain dense weight: got 'left' .* size 4"),
+    (Tied, {"other": 2}, "must not share its weight: got one.weight = other.weight"),
+    (Untraceable, {"conv": 2}, "traceable by torch.fx.*: got Untraceable: symbolically traced variables cannot be"),
+    (Twice, {"one": 2, "other": 4}, "needs one block size: got 2 and 4 before 'norm'"),
+    (sync_norm, {"0": 2}, "must be a BatchNorm1d, BatchNorm2d or timm's BatchNormAct2d: got SyncBatchNorm"),
+]
+
+
+@pytest.mark.parametrize(("build", "sizes", "message"), REFUSED)
+def test_refusals_change_nothing(build, sizes, message):
+    model = build()
+    before = snapshot(model)
+    with pytest.raises(RuleError, match=message):
+        circulant_(model, sizes)
+    assert_unchanged(model, before)
+
+
+@pytest.mark.parametrize(
+    ("importance", "message"),
+    [
+        ({"left": torch.ones(4, 16, 3, 3)}, "must have the shape of the weight"),
+        ({"left": -torch.ones(16, 16, 3, 3)}, "must be finite and non-negative"),
+        ({"lefft": torch.ones(16, 16, 3, 3)}, "did you mean 'left'"),
+    ],
+)
+def test_importance_that_does_not_fit_changes_nothing(importance, message):
+    model = residual()
+    before = snapshot(model)
+    with pytest.raises(RuleError, match=message):
+        circulant_(model, SIZES, importance)
+    assert_unchanged(model, before)
+
+
+def test_dense_state_dict_loads_into_the_unconverted_architecture():
+    model = circulant_(residual(), SIZES).train()
+    before = snapshot(model)
+    state = dense_state_dict(model)
+    assert_unchanged(model, before)
+    dense = residual()
+    dense.load_state_dict(state, strict=True)
+    assert torch.equal(dense.left.weight, model.left.weight)
+    assert_same_outputs(model, dense.eval())
+    assert not {v.data_ptr() for v in state.values()} & {v.data_ptr() for v in model.state_dict().values()}
+
+
+class Observe(nn.Module):
+    """A toy quantizer that counts its uses in training."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("uses", torch.zeros(()))
+
+    def forward(self, weight: Tensor) -> Tensor:
+        self.uses += self.training
+        return weight
+
+    def right_inverse(self, weight: Tensor) -> Tensor:
+        return weight
+
+
+def test_dense_state_dict_is_not_observed():
+    layer = circulant_(nn.Linear(4, 4), {"": 2})
+    parametrize.register_parametrization(layer, "weight", Observe())
+    before = snapshot(layer.train())
+    assert dense_state_dict(layer).keys() == {"weight", "bias"}
+    assert_unchanged(layer, before)
+
+
+def test_trap_1_exporting_a_deep_copy_leaves_the_original_whole():
+    model = circulant_(residual(), SIZES)
+    twin = copy.deepcopy(model)
+    state = dense_state_dict(twin)
+    fuse(twin)
+    expected = dense_state_dict(model)
+    assert all(torch.equal(value, expected[key]) for key, value in state.items())
+    assert all(block_size_of(m.get_submodule(name)) == b for m in (model, twin) for name, b in SIZES.items())
+    assert torch.equal(model.eval()(images()), twin.eval()(images()))
+
+
+@pytest.mark.parametrize("name", ["mobilenetv2_050", "resnet18"])
+def test_timm_models_convert_fuse_and_come_back(name):
+    torch.manual_seed(0)
+    model = timm.create_model(name, num_classes=8).double()
+    randomize_norms_(model)
+    layers = {
+        key: 4
+        for key, module in model.named_modules()
+        if isinstance(module, nn.Conv2d) and module.groups == 1 and min(module.weight.shape[:2]) % 4 == 0
+    }
+    convs = sum(isinstance(module, nn.Conv2d) for module in model.modules())
+    circulant_(model, layers).eval()
+    assert sum(isinstance(module, BlockBatchNorm2d) for module in model.modules()) == len(layers) > 15
+    x = torch.randn(2, 3, 32, 32, dtype=torch.float64)
+    fused = fuse(model)
+    dense = timm.create_model(name, num_classes=8).double().eval()
+    dense.load_state_dict(dense_state_dict(model), strict=True)
+    with torch.no_grad():
+        expected = model(x)
+        bound = tolerances.network(torch.float64, convs, 9 * 512, expected.abs().max().item())
+        assert_close(fused(x), expected, rtol=0, atol=bound)
+        assert_close(dense(x), expected, rtol=0, atol=bound)
+    assert not any(isinstance(module, nn.BatchNorm2d) for module in fused.modules())
+    assert all(is_circulant(fused.get_submodule(key).weight, b) for key, b in layers.items())

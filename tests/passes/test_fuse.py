@@ -1,0 +1,153 @@
+"""Whole networks fused: outputs, structure and names are kept; what cannot be folded is refused."""
+
+import copy
+
+import pytest
+import torch
+from torch import Tensor, fx, nn
+from torch.nn.utils import parametrize
+from torch.testing import assert_close
+
+from privcirnet.errors import RuleError
+from privcirnet.functional.circulant import is_circulant
+from privcirnet.nn.activations import Aespa1d, Aespa2d, Square
+from privcirnet.nn.circulant import BlockCirculantConv2d, block_size_of
+from privcirnet.nn.norm import BlockBatchNorm2d
+from privcirnet.passes.convert import circulant_
+from privcirnet.passes.fuse import fuse
+from tests.nn.networks import (
+    Round,
+    Twice,
+    Untraceable,
+    Written,
+    assert_same_outputs,
+    assert_unchanged,
+    converted,
+    randomize_norms_,
+    snapshot,
+    vit,
+    with_aespa,
+)
+
+
+def test_fuse_keeps_outputs_structure_and_names():
+    model = converted().train()
+    before = snapshot(model)
+    fused = fuse(model)
+    assert_unchanged(model, before)
+    assert isinstance(fused, fx.GraphModule)
+    assert not fused.training
+    assert not any(isinstance(module, nn.BatchNorm2d) for module in fused.modules())
+    assert set(dict(fused.named_children())) == set(dict(model.named_children())) - {"alpha", "beta", "gamma"}
+    for name, b in {"stem": 2, "right": 8, "head": 4, "left": 1}.items():
+        assert block_size_of(fused.get_submodule(name)) == b
+        assert is_circulant(fused.get_submodule(name).weight, b)
+    assert fused.right.bias.shape == (16,)
+    assert fused.right.bias.unique().numel() == 2
+    assert_same_outputs(model, fused)
+    assert_same_outputs(fused, fuse(fused))
+
+
+class Functional(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(2, 4, 1)
+        self.register_buffer("one", torch.ones(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.batch_norm(self.conv(x), self.one, self.one)
+
+
+def branch() -> nn.Module:
+    forward = lambda net, x: (y := net.conv(x)) + net.norm(y)  # noqa: E731
+    return Written(forward, conv=nn.Conv2d(2, 4, 1), norm=nn.BatchNorm2d(4))
+
+
+def quantized_already() -> nn.Module:
+    model = nn.Sequential(BlockCirculantConv2d(2, 4, 1, b=2), BlockBatchNorm2d(4, 2))
+    parametrize.register_parametrization(model[0], "weight", Round())
+    return model
+
+
+def unshared() -> nn.Module:
+    model = nn.Sequential(BlockCirculantConv2d(2, 4, 1, b=2), nn.BatchNorm2d(4))
+    randomize_norms_(model)
+    return model
+
+
+def unshared_square() -> nn.Module:
+    model = circulant_(nn.Sequential(nn.Conv2d(4, 4, 1), Aespa2d(4)), {"0": 2})
+    model[1] = Aespa2d(4)
+    model[1].running_var[0] = 2.0
+    return model
+
+
+UNFUSABLE = [
+    (
+        lambda: nn.Sequential(nn.BatchNorm2d(2), nn.Conv2d(2, 4, 1)),
+        "must directly follow a convolution: got '0' after 'in",
+    ),
+    (
+        lambda: nn.Sequential(nn.Linear(2, 4), nn.BatchNorm1d(4)),  # its input may be tokens: then it works on those
+        r"must work on vectors \(N, C\), right behind or before linear layers: got '1' after '0'",
+    ),
+    (branch, "a convolution must feed only its batch norm: got 'norm' after 'conv'"),
+    (Twice, "must be used once: got 'norm' after 'one'"),
+    (Functional, "a batch norm must be a module"),
+    (Untraceable, "traceable by torch.fx"),
+    (quantized_already, "must be folded before weights are quantized: got BlockCirculant, Round before '1'"),
+    (unshared_square, "must be shared by its blocks: got values that differ .* at '0' for block size 2"),
+    (
+        lambda: nn.Sequential(nn.Conv2d(4, 4, 1), nn.MaxPool2d(2), Aespa2d(4)),
+        "AESPA must directly follow a convolution",
+    ),
+    (unshared, "must be shared by its blocks: got values that differ within a block at '1' for block size 2"),
+    (
+        lambda: nn.Sequential(nn.Conv2d(2, 4, 1), nn.BatchNorm2d(4, track_running_stats=False)),
+        "must have running statistics to be folded: got '1'",
+    ),
+]
+
+
+@pytest.mark.parametrize(("build", "message"), UNFUSABLE)
+def test_what_cannot_be_fused(build, message):
+    with pytest.raises(RuleError, match=message):
+        fuse(build())
+
+
+def test_fused_network_shares_nothing_with_the_model():
+    model = vit()
+    before = copy.deepcopy(model.state_dict())
+    fused = fuse(model)
+    with torch.no_grad():
+        for parameter in fused.parameters():
+            parameter.add_(1)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+@pytest.mark.parametrize("plan", [{}, {"0": 4, "3": 2, "6": 8}], ids=["dense", "circulant"])
+def test_fusing_leaves_squares(plan):
+    torch.manual_seed(0)
+    model, x = with_aespa(), torch.randn(8, 4, 4, 4)
+    circulant_(model, plan)
+    assert [model[i].b for i in (2, 4, 7)] == [plan.get(name, 1) for name in ("0", "3", "6")]
+    fused = fuse(model)
+    kinds = [type(m) for m in fused.modules() if not list(m.children())]
+    assert kinds.count(Square) == 3
+    assert not {Aespa2d, Aespa1d, nn.BatchNorm2d} & set(kinds)
+    assert {name: block_size_of(fused.get_submodule(name)) for name in plan} == plan
+    assert_close(fused(x), model(x), rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("images", "message"),
+    [
+        (torch.zeros(2, 1, 8, 8, dtype=torch.uint8), "a network must take the images: got .* give images of the size"),
+        (torch.zeros(2, 3, 8, 8), "a network must take the images: got"),
+        (torch.zeros(0, 1, 8, 8), "images must be a tensor .* N at least 1: got shape"),
+        (torch.full((2, 1, 8, 8), torch.nan), "images must be finite"),
+    ],
+)
+def test_images_that_the_network_does_not_take_are_refused(images, message):
+    with pytest.raises(RuleError, match=message):
+        fuse(nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2)), images=images)

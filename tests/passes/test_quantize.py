@@ -1,0 +1,195 @@
+import copy
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from privcirnet.errors import RuleError
+from privcirnet.functional.circulant import expand, project
+from privcirnet.models import DigitsResNet
+from privcirnet.nn.graph import trace
+from privcirnet.nn.learned import follow_learned_steps_, learn_steps_
+from privcirnet.nn.quantizers import quantizer_of
+from privcirnet.passes.convert import circulant_
+from privcirnet.passes.fuse import fuse
+from privcirnet.passes.quantize import SUFFIX, quantize
+from tests.nn.networks import Written, assert_unchanged, rows_of, snapshot
+from tests.nn.quantized import BLOCK_SIZES, INPUT_STEP, Skip, log_steps, network, pixels, quantized, quantizers
+
+
+def test_where_quantizers_go():
+    after = ["x", "stem", "stem_square", "down", "conv1", "square", "conv2"]
+    graph = quantized()
+    assert set(quantizers(graph)) == {name + SUFFIX for name in after}
+    for node in graph.graph.nodes:
+        if node.name in after:
+            assert [user.target for user in node.users] == [node.name + SUFFIX]
+
+
+def test_outputs_are_close_to_the_fused_networks():
+    fused, images = fuse(network()), pixels(32, seed=1)
+    expected = fused(images)
+    graph = quantize(fused, [images], INPUT_STEP, weight_bits=8, activation_bits=16)
+    assert (graph(images) - expected).abs().max() < 0.05 * (expected.max() - expected.min())
+    coarse = quantize(fused, [images], INPUT_STEP, weight_bits=2, activation_bits=2)
+    assert (coarse(images) - expected).abs().max() > (graph(images) - expected).abs().max()
+
+
+def test_a_quantile_of_the_images_sets_steps():
+    """One of ten images has four times the values of the others; with 0.9 its values are carried, with 1 they count."""
+    model = nn.Sequential(nn.Conv2d(1, 4, 3, padding=1, bias=False), nn.Flatten(), nn.Linear(256, 3, bias=False))
+    images = pixels(10) / 4
+    images[3] = 4 * images[4]
+    fine, coarse = (quantize(fuse(model), images, INPUT_STEP, quantile=q) for q in (0.9, 1.0))
+    others = images[[n for n in range(10) if n != 3]]
+    assert log_steps(fine) == log_steps(quantize(fuse(model), others, INPUT_STEP))
+    largest = model[0](images).abs().amax((1, 2, 3)).sort().values
+    for graph, held, carried in ((fine, largest[8], largest[9]), (coarse, largest[9], math.inf)):
+        assert held <= 127 * 2.0 ** log_steps(graph)["_0" + SUFFIX] < carried
+
+
+def test_weights_of_one_bit_are_signs_times_a_power_of_two_of_each_block_row():
+    """As near to the fused weights as a power of two goes; still circulant; found again in a checkpoint."""
+    graph = quantized(weight_bits=1)
+    for name, b in BLOCK_SIZES.items():
+        layer = graph.get_submodule(name)
+        quantizer, fused = quantizer_of(layer), fuse(network()).get_submodule(name).weight
+        scale = torch.exp2(quantizer.exponents.float() + quantizer.log_step).view(-1, *[1] * (fused.dim() - 1))
+        assert torch.equal(layer.weight, fused.sign() * scale)
+        assert torch.equal(layer.weight, expand(project(layer.weight, b), b))
+        ratio = fused.abs().flatten(1).mean(1) / scale.flatten()
+        usual = quantizer.exponents > 0
+        assert ((ratio > 0.7) & (ratio < 1.42))[usual].all()
+    twin = quantize(fuse(network()), weight_bits=1)
+    twin.load_state_dict(graph.state_dict())
+    assert torch.equal(twin(pixels()), graph(pixels()))
+
+
+def test_signs_are_trained():
+    graph = learn_steps_(quantized(weight_bits=1)).train()
+    optimizer = torch.optim.Adam(graph.parameters(), 0.05)
+    before = graph.conv1.weight.sign()
+    for _ in range(10):
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(graph(pixels()), torch.arange(8)).backward()
+        optimizer.step()
+        follow_learned_steps_(graph)
+    changed = (graph.conv1.weight.sign() != before).float().mean()
+    assert 0 < changed < 0.5
+
+
+def test_the_fused_graph_and_its_model_stay_as_they_were():
+    """Deep copies share torch's generated class, so a property added for one is missed by the others."""
+    model, images = network(), pixels()
+    fused = fuse(model)
+    before = [(m, snapshot(m), m(images)) for m in (model, fused)]
+    classes = [(type(layer), dict(vars(type(layer)))) for layer in fused.modules()]
+    graph = quantize(fused, [images], INPUT_STEP)
+    twin = quantize(fused, [images], INPUT_STEP)
+    for network_before, state, output in before:
+        assert_unchanged(network_before, state)
+        assert torch.equal(network_before(images), output)
+    assert [(type(layer), dict(vars(type(layer)))) for layer in fused.modules()] == classes
+    assert type(graph.conv1) is not type(fused.conv1)
+    assert torch.equal(graph(images), twin(images))
+    owned = {value.data_ptr() for value in graph.state_dict().values()}
+    assert not owned & {value.data_ptr() for value in fused.state_dict().values()}
+
+
+def test_a_deep_copy_of_a_quantized_graph_runs_and_learns_alone():
+    graph, images = quantized(), pixels()
+    twin, expected = copy.deepcopy(graph), graph(images)
+    assert torch.equal(twin(images), expected)
+    with torch.no_grad():
+        rows_of(twin.conv1).mul_(2)
+    assert torch.equal(graph(images), expected)
+    assert not torch.equal(twin(images), expected)
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_every_module_is_in_the_fused_graphs_mode(training):
+    graph = quantize(fuse(network()).train(training), [pixels()], INPUT_STEP)
+    assert {module.training for module in graph.modules()} == {training}
+
+
+def test_without_images_only_the_structure_is_made():
+    graph = quantized(weight_bits=6)
+    empty = quantize(fuse(circulant_(DigitsResNet(width=8), BLOCK_SIZES)), weight_bits=6)
+    assert set(log_steps(empty).values()) == {0}
+    assert not torch.equal(empty(pixels()), graph(pixels()))
+    assert empty.load_state_dict(graph.state_dict(), strict=True)
+    assert log_steps(empty) == log_steps(graph)
+    assert torch.equal(empty(pixels(seed=3)), graph(pixels(seed=3)))
+
+
+def shared() -> nn.Module:
+    return Written(lambda net, x: net.conv(net.conv(x)), conv=nn.Conv2d(1, 1, 1))
+
+
+def pooled() -> nn.Module:
+    """The sum of what two pools make of a convolution's output."""
+    forward = lambda net, x: net.left(y := net.conv(x)) + net.right(y)  # noqa: E731
+    return Written(forward, conv=nn.Conv2d(1, 1, 1), left=nn.MaxPool2d(2), right=nn.MaxPool2d(2))
+
+
+def offset() -> nn.Module:
+    return Written(lambda net, x: net.conv(x) + net.offset, conv=nn.Conv2d(1, 1, 1), offset=nn.Parameter(torch.ones(8)))
+
+
+def pool(kernel: int | tuple[int, int], **options: int) -> nn.Module:
+    return nn.Sequential(nn.Conv2d(1, 1, 1), nn.AvgPool2d(kernel, **options), nn.Conv2d(1, 1, 1))
+
+
+UNQUANTIZABLE = [
+    (shared, "a layer must run once an image: got conv"),
+    (pooled, r"summands .* quantized activation: got left \(MaxPool2d\)"),
+    (offset, r"summands .* quantized activation: got offset \(get_attr\)"),
+    (lambda: Skip(1000), r"branch must not be coarser .*: got steps over 2\^32 at conv_quantizer,"),
+    (lambda: Skip(50), r"the image can't be rescaled to the step of a sum: got step 2\^-1 for 2\^-4 at x"),
+    (
+        lambda: pool((2, 4)),
+        r"average pooling must have square windows .*: got 1: AvgPool2d\(kernel_size=\(2, 4\).*use a kernel of 2",
+    ),
+    (lambda: pool(3, padding=1), "average pooling must have square windows side by side"),
+    (lambda: pool(2, stride=1), "average pooling must have square windows side by side"),
+    (lambda: pool(2, padding=1), "average pooling must have square windows side by side"),
+    (lambda: pool(2, ceil_mode=True), "average pooling must have square windows side by side"),
+]
+
+
+@pytest.mark.parametrize(("build", "message"), UNQUANTIZABLE)
+def test_networks_that_cannot_be_quantized(build, message):
+    fused = fuse(build())
+    before = snapshot(fused)
+    with pytest.raises(RuleError, match=message):
+        quantize(fused, [pixels()], INPUT_STEP)
+    assert_unchanged(fused, before)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"weight_bits": 9}, r"weight bits must be in \[1, 8\]: got 9; use 8"),
+        ({"weight_bits": 0}, r"weight bits must be in \[1, 8\]: got 0; use 8"),
+        ({"activation_bits": 17}, r"activation bits must be in \[2, 16\]: got 17; use 8"),
+        ({"activation_bits": 1}, r"activation bits must be in \[2, 16\]: got 1; use 8"),
+    ],
+)
+def test_bits_out_of_range(options, message):
+    with pytest.raises(RuleError, match=message):
+        quantized(**options)
+
+
+def test_a_quantized_network_is_not_quantized_again():
+    with pytest.raises(RuleError, match="must be quantized once: got a quantizer at 'x_quantizer'"):
+        quantize(quantized(), [pixels()], INPUT_STEP)
+    with pytest.raises(RuleError, match="must be quantized once"):
+        quantize(trace(quantized()), [pixels()], INPUT_STEP)
+
+
+def test_values_that_are_not_finite():
+    with pytest.raises(RuleError, match=r"values must be finite to be quantized: got (inf|nan)"):
+        quantize(fuse(network()), [torch.full((1, 1, 8, 8), 3e38)], INPUT_STEP)
+    with pytest.raises(RuleError, match="images must be finite: got NaN or infinity"):
+        quantize(fuse(network()), [torch.full((1, 1, 8, 8), math.inf)], INPUT_STEP)

@@ -1,0 +1,182 @@
+"""A residual network on bootstrapped CKKS, from a network to a summary; encrypted at a toy ring degree."""
+
+import json
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+import torch
+
+from privcirnet.config import LeveledConfig
+from privcirnet.data import load
+from privcirnet.errors import RuleError
+from privcirnet.he.circuits.ckks import hoisting
+from privcirnet.he.circuits.ckks.bootstrapping import Bootstrapping
+from privcirnet.he.planning.ckks import costs
+from privcirnet.he.planning.ckks.program import CkksProgram
+from privcirnet.he.schemes.ckks.client import CkksClient
+from privcirnet.models import lola_digits, resnet20_cifar
+from privcirnet.runs import ckks
+from privcirnet.runs.ckks import evaluate_ckks
+from privcirnet.runs.ckks_export import ckks_facts, ckks_program
+from tests.he.circuits.ckks.test_bootstrapping import toy
+from tests.test_lower_ckks import built, resnet20
+
+LABELS = np.array([0, 1])
+LOG_STEP = -16
+
+
+@pytest.fixture(scope="module")
+def program():
+    """INSECURE: n = 1024. Images are those of the test of lowering, in steps of 2^-16."""
+    circuit, images, _ = built(resnet20(), 8)
+    return CkksProgram(circuit.network, circuit.refresh, LOG_STEP), np.rint(images[:2] / 2.0**LOG_STEP).astype(int)
+
+
+class Bars:
+    """What bars were shown, and how far they went."""
+
+    def __init__(self) -> None:
+        self.seen = []
+
+    @contextmanager
+    def __call__(self, description, total):
+        done = []
+
+        def advance(note="", by=1, to=None):
+            done.append(to if to is not None else (done[-1] if done else 0) + by)
+
+        yield advance
+        assert done == sorted(done)
+        self.seen.append((description, total, done[-1] if done else 0))
+
+
+def test_an_encrypted_run_says_how_right_it_is_and_what_it_took(program):
+    bars, (known, images) = Bars(), program
+    found = evaluate_ckks(known, images, bar=bars)
+    summary = json.loads(json.dumps(found.summary(LABELS, LABELS)))
+    assert (summary["argmax_equal"], summary["beyond"], summary["revealed"], summary["rounds"]) == (2, [], 0, 1)
+    assert 19 < summary["logits_bits"] == min(summary["logits_bits_images"]) < 40
+    assert "logits_equal" not in summary
+    assert summary["logit_max_difference"] <= 2 ** -summary["precision_bits"] * known.network.answer
+    assert (summary["bootstrappings"], summary["levels"]) == (5, known.refresh.parameters.levels)
+    names = "bytes_up", "bytes_down", "bytes_keys", "peak_bytes", "seconds_setup", "processor_seconds_predicted"
+    assert min(summary[name] for name in names) > 0
+    assert 1.5 < summary["bytes_keys_server"] / summary["bytes_keys"] < 3, "seeds travel instead of half of a key"
+    rows = summary["layers"]
+    assert sum(row["rotations"] for row in rows) == summary["rotations"] > 0
+    assert sum(row["seconds"] for row in rows) == pytest.approx(summary["seconds_server"], rel=0.2)
+    assert [row["name"] for row in rows if row["kind"] == "bootstrapping"] == [
+        f"{known.network.nodes[place].name} bootstrapping" for place in found.rehearsed.circuit.schedule.refreshed
+    ]
+    assert [bar[1:] for bar in bars.seen] == [(0, 0), *((n, n) for n in (summary["rotation_keys"], 40, 2))]
+
+
+def test_the_twin_in_clear_counts_what_the_server_does(program, monkeypatch):
+    known, images = program
+    servers = []
+    made = ckks.CkksServer
+    monkeypatch.setattr(ckks, "CkksServer", lambda *given: servers.append(made(*given)) or servers[0])
+    sparing = evaluate_ckks(known, images[:1], weights_gb=0)
+    encrypted = sparing.summary(LABELS[:1], LABELS[:1])
+    assert (encrypted["bytes_weights"], encrypted["argmax_equal"]) == (0, 1), "weights are encoded for every image"
+    clear = evaluate_ckks(known, images[:1], "cleartext").summary(LABELS[:1], LABELS[:1])
+    assert clear["operations"] == encrypted["operations"]
+    for name in ("rotate", "multiply", "conjugate"):
+        assert servers[0].counts[name] == encrypted["operations"][name]
+    assert (clear["bytes_keys"], clear["bytes_up"], clear["argmax_equal"]) == (0, 0, 1)
+    sent = known.network.answer * np.array(clear["predictions"][0]["logits_clear"])
+    assert sent.shape == (4,)
+
+
+def test_a_weight_that_changed_is_noticed(program, monkeypatch):
+    known, images = program
+    honest = hoisting.EncodedMap.weights
+    monkeypatch.setattr(hoisting.EncodedMap, "weights", lambda *given: honest(*given)[::-1].copy())
+    summary = evaluate_ckks(known, images[:1]).summary(LABELS[:1], LABELS[:1])
+    assert summary["logits_bits"] < 5
+
+
+def test_an_image_beyond_the_bounds_is_named(program):
+    known, images = program
+    for factor in (4, 100):
+        found = evaluate_ckks(known, np.stack([images[0], factor * images[1]]), "cleartext")
+        summary = json.loads(json.dumps(found.summary(LABELS, LABELS)))
+        assert summary["beyond"] == [1]
+        assert summary["logits_bits_images"][0] > 19 > summary["logits_bits_images"][1]
+
+
+def test_what_cannot_run_is_refused_before_anything_is_encrypted(program, monkeypatch):
+    known, images = program
+
+    def never(*given):
+        raise AssertionError("a key was made")
+
+    monkeypatch.setattr(CkksClient, "evaluation_keys", never)
+    with pytest.raises(RuleError, match=r"keys must fit keys_gb = 0.01: got 0.0\d GB"):
+        evaluate_ckks(known, images, keys_gb=0.01)
+    monkeypatch.setattr(ckks, "machine_bytes", lambda: 10_000_000)
+    with pytest.raises(RuleError, match=r"must fit the memory: got 0.1 GB for 0.0 GB"):
+        evaluate_ckks(known, images)
+    short = CkksProgram(known.network, Bootstrapping(toy(spare=3), to_coefficients=2, to_slots=2), LOG_STEP)
+    with pytest.raises(RuleError, match=r"must take at most 3 levels: got 6 up to 'layer2.0.act2'"):
+        evaluate_ckks(short, images)
+    with pytest.raises(RuleError, match=r"must have the program's shape \(3, 8, 8\): got \(2, 3, 8, 4\)"):
+        evaluate_ckks(known, images[..., :4])
+    with pytest.raises(RuleError, match=r"must have the program's shape"):
+        evaluate_ckks(known, images[:0])
+
+
+def test_the_secret_key_is_forgotten_whatever_happens(program, monkeypatch):
+    known, images = program
+    closed, close = [], CkksClient.close
+
+    def noted(self):
+        close(self)
+        closed.append(self)
+
+    monkeypatch.setattr(CkksClient, "close", noted)
+    monkeypatch.setattr(hoisting, "encode", lambda *given: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        evaluate_ckks(known, images)
+    assert len(closed) == 1
+
+
+def test_weights_that_are_not_kept_are_not_counted(program):
+    known, _ = program
+    kept, none = known.rehearsed(1.0), known.rehearsed(0)
+    assert kept.circuit.weight_bytes > none.circuit.weight_bytes == 0
+    assert costs.encoded_bytes(none.counting) == costs.encoded_bytes(kept.counting) > kept.circuit.weight_bytes
+    expected = costs.predicted(none.circuit, none.counting)
+    assert expected.keys() >= {"stem", "layer3.0.downsample", "layer1.0.act2 bootstrapping"}
+
+
+def test_what_is_exported_is_secure_and_says_what_it_takes():
+    """At n = 65536, in clear; nothing is said of weight and pixel bits, which are BFV's."""
+    data = load("digits")
+    torch.manual_seed(0)
+    small = {"in_chans": 1, "width": 4, "blocks": 1, "image_size": 8}
+    model = resnet20_cifar(activation="aespa", **small).train()
+    for _ in range(20):
+        model(data.real(data.train_images[:64]))
+    program = ckks_program(LeveledConfig(scheme="ckks", examples=64), model, data)
+    assert model.training, "the network is left as it was"
+    facts = ckks_facts(program, program.rehearsed(0))
+    assert (facts["ring_degree"], facts["log_q"], facts["security_bits"]) == (65536, 1736, 128)
+    assert (facts["bootstrappings"], facts["levels"], facts["bounds"]) == (3, 20, "measured")
+    assert facts["precision_bits"] > 15
+    assert 10 < facts["processor_seconds_predicted"]["bootstrapping"] < 20
+
+
+def test_what_is_no_residual_network_of_squares_is_refused():
+    data = load("digits")
+    with pytest.raises(RuleError, match=r"a network in CKKS must have sums of convolutions of squares"):
+        ckks_program(LeveledConfig(scheme="ckks"), lola_digits(), data)
+    with pytest.raises(RuleError, match=r"a network in CKKS must have"):
+        ckks_program(LeveledConfig(scheme="ckks"), resnet20_cifar(in_chans=1, image_size=8), data)
+    with pytest.raises(RuleError, match="made of a network before the qat stage"):
+        ckks_program(LeveledConfig(scheme="ckks"), torch.fx.symbolic_trace(lola_digits()), data)
+    with pytest.raises(RuleError, match=r"leveled.plan is for leveled.scheme=bfv: got maps"):
+        LeveledConfig(scheme="ckks", plan="maps")
+    with pytest.raises(RuleError, match=r"leveled.scheme must be a known one"):
+        LeveledConfig(scheme="bgv")

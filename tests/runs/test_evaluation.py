@@ -1,0 +1,313 @@
+import dataclasses
+import functools
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+
+import privcirnet.runs.answers as answers_module
+from privcirnet.artifact import spectra
+from privcirnet.errors import RuleError
+from privcirnet.he.planning.cost import linear_cost, product_cost, square_cost
+from privcirnet.he.planning.profile import COUNTED, LINKS
+from privcirnet.he.program.interpreter import interpret
+from privcirnet.he.program.program import Program
+from privcirnet.he.protocol.framing.meter import Meter
+from privcirnet.he.ring import modular
+from privcirnet.runs.evaluation import UNIT, Evaluation, evaluate, evaluate_apart
+from tests.he.networks import attention, bottleneck, network, random_image, revealing
+
+IMAGES = np.stack([random_image(network(), seed) for seed in range(3)])
+LABELS = np.array([1, 2, 3])
+
+
+def program() -> Program:
+    """Its first layer comes from a module, as a lowered network's would."""
+    made = network()
+    named = [dataclasses.replace(n, module="features.0") if n.name == "first" else n for n in made.nodes]
+    return dataclasses.replace(made, nodes=tuple(named))
+
+
+@functools.cache
+def evaluation() -> Evaluation:
+    return evaluate(program(), {}, IMAGES, "cleartext")
+
+
+def summary(clear: np.ndarray = LABELS, labels: np.ndarray = LABELS) -> dict:
+    return evaluation().summary(clear, labels, COUNTED, LINKS["local"])
+
+
+def test_integer_logits_are_the_interpreters():
+    expected = [interpret(program(), image)["head"].ravel() for image in IMAGES]
+    assert np.array_equal(evaluation().integer, np.stack(expected))
+    assert evaluation().encrypted.shape == (3, 10)
+
+
+def test_every_step_of_the_protocol_is_right():
+    found = summary()
+    assert evaluation().wrong == [[], [], []]
+    assert (found["logits_equal"], found["wrong_nodes"], found["unit"]) == (3, [], UNIT)
+    assert (found["prepared"], found["online"], found["preparation"]) == (0, None, None)
+    assert [layer["name"] for layer in found["layers"]] == ["features.0", "square", "second", "head"]
+
+
+def test_without_a_profile_no_seconds_are_predicted():
+    """A program that an older version made, or another party, has none."""
+    found = evaluation().summary(LABELS, LABELS, None, LINKS["local"])
+    assert [layer["seconds_predicted"] for layer in found["layers"]] == [None] * 4
+
+
+def test_counts_done_are_counts_planned():
+    for layer in summary()["layers"]:
+        assert layer["rotations"] == layer["rotations_planned"]
+        assert layer["pmults"] == layer["pmults_planned"] > 0
+    assert sum(layer["rotations"] for layer in summary()["layers"]) > 0
+
+
+def test_layers_are_described_by_their_plans():
+    layers = summary()["layers"]
+    linear = dict(zip((0, 2, 3), program().linear_nodes, strict=True))
+    for place, (_, layer) in linear.items():
+        found = layers[place]
+        assert (found["kind"], found["encoding"], found["block_size"]) == (
+            layer.shape.kind,
+            "cirencode",
+            layer.block_size,
+        )
+        assert (found["rotations_planned"], found["pmults_planned"]) == (layer.rotations, layer.pmults)
+        assert (found["ciphertexts_up"], found["ciphertexts_down"]) == (layer.ciphertexts_in, layer.ciphertexts_out)
+        assert found["seconds_predicted"] == linear_cost(layer, COUNTED, LINKS["local"]).total
+    square = layers[1]
+    assert (square["kind"], square["encoding"], square["block_size"]) == ("square", "slots", 1)
+    assert square["rotations_planned"] == 0
+    assert square["ciphertexts_up"] == square["ciphertexts_down"] == square["pmults"] == 1
+    assert square["seconds_predicted"] == square_cost(8 * 4 * 4, COUNTED, LINKS["local"]).total
+    assert all(layer["seconds"] > 0 for layer in layers)
+
+
+@pytest.mark.parametrize("run", [evaluate, evaluate_apart])
+def test_prepared_images_are_told_from_others(run):
+    """Two at a time of three images: the third's preparation is one, for none would be used after it."""
+    found = run(program(), {}, IMAGES, "cleartext", prepare=2)
+    assert found.wrong == [[], [], []]
+    told = found.summary(LABELS, LABELS, COUNTED, LINKS["local"])
+    assert (told["prepared"], told["dropped"], [one.count for one in found.inference.ahead.done]) == (3, [], [2, 1])
+    assert told["online"].keys() == {"seconds_per_image", "bytes_per_image", "rounds", "links"}
+    assert told["online"]["rounds"] == 2  # the image, with which the square's difference comes, and its answer
+    assert told["online"]["bytes_per_image"] == told["bytes_per_image"] < told["preparation"]["bytes_per_image"]
+    assert told["online"]["links"]["wan"]["round_trips"] == 2 * LINKS["wan"].round_trip
+    layers = {layer["name"]: layer for layer in told["layers"]}
+    assert [layers[name]["rounds"] for name in layers] == [0, 1, 0, 0]
+    assert all(layer["rotations"] == layer["rotations_planned"] for layer in layers.values())
+    assert all(layer["pmults"] == layer["pmults_planned"] for layer in layers.values())
+    assert all(layer["bytes_up"] > 0 and layer["seconds"] > 0 for layer in layers.values())
+
+
+def test_kinds_of_layers():
+    program = bottleneck()
+    found = evaluate(program, {}, random_image(program)[None], "cleartext")
+    one = np.zeros(1, dtype=np.int64)
+    layers = {layer["name"]: layer for layer in found.summary(one, one, COUNTED, LINKS["local"])["layers"]}
+    assert {name: layer["kind"] for name, layer in layers.items()} == {
+        **{"side": "conv", "expand": "gemm", "square": "square", "depth": "depthwise", "project": "gemm"},
+        "again": "gemm",
+    }
+    assert layers["depth"]["rotations"] == 0
+    assert layers["depth"]["pmults"] == layers["depth"]["pmults_planned"] == layers["depth"]["ciphertexts_up"]
+    assert found.wrong == [[]]
+
+
+def test_products_are_described_by_their_plans():
+    program = attention()
+    found = evaluate(program, {}, random_image(program)[None], "cleartext")
+    one = np.zeros(1, dtype=np.int64)
+    layers = {layer["name"]: layer for layer in found.summary(one, one, COUNTED, LINKS["local"])["layers"]}
+    assert list(layers) == ["patches", "all", "scores", "square", "gathered", "head"]
+    for name in ("scores", "gathered"):
+        operation, layer = next(node.operation for node in program.nodes if node.name == name), layers[name]
+        both = operation.left, operation.right
+        assert (layer["kind"], layer["encoding"], layer["block_size"]) == ("product", "cirencode", 1)
+        assert layer["rotations"] == layer["rotations_planned"] == sum(factor.rotations for factor in both) > 0
+        assert layer["pmults"] == layer["pmults_planned"] == sum(factor.pmults for factor in both)
+        assert layer["ciphertexts_up"] == sum(factor.ciphertexts_in for factor in both)
+        assert layer["ciphertexts_down"] == sum(factor.ciphertexts_out for factor in both)
+        assert layer["seconds_predicted"] == product_cost(*both, COUNTED, LINKS["local"]).total
+    assert found.wrong == [[]]
+
+
+def test_bytes_are_those_of_the_messages():
+    """In clear a ciphertext is n words of 8 bytes, a small square's those of its subring; a frame adds little."""
+    found = summary()
+    for layer in found["layers"]:
+        for way in ("up", "down"):
+            bare = layer[f"ciphertexts_{way}"] * 8 * (8 * 4 * 4 if layer["kind"] == "square" else 8192)
+            assert bare < layer[f"bytes_{way}"] < bare + 100
+    exchanged = sum(layer["bytes_up"] + layer["bytes_down"] for layer in found["layers"])
+    assert exchanged < found["bytes_per_image"] < exchanged + 300
+    assert found["bytes_keys"] == 8 * len(program().column_steps)
+
+
+def test_predictions_and_accuracy():
+    integer, encrypted = evaluation().integer.argmax(1), evaluation().encrypted.argmax(1)
+    labels = np.array([integer[0], integer[1], (integer[2] + 1) % 10])
+    clear = np.array([labels[0], (labels[1] + 1) % 10, (labels[2] + 1) % 10])
+    found = summary(clear, labels)
+    assert found["images"] == 3
+    assert found["top1_float"] == pytest.approx(100 / 3)
+    assert found["top1_integer"] == pytest.approx(200 / 3)
+    assert found["top1_encrypted"] == pytest.approx(100 * (encrypted == labels).mean())
+    assert found["argmax_equal"] == (integer == encrypted).sum()
+    assert found["predictions"] == [
+        {
+            **{"index": i, "label": labels[i], "float": clear[i], "integer": integer[i], "encrypted": encrypted[i]},
+            "logits": (2.0**-8 * evaluation().encrypted[i]).tolist(),
+            "logits_integer": (2.0**-8 * evaluation().integer[i]).tolist(),
+        }
+        for i in range(3)
+    ]
+
+
+def test_logits_are_compared_in_real_units():
+    found, result = summary(), evaluation()
+    step = 2.0**result.program.output.log_step
+    assert found["logit_max_difference"] == step * np.abs(result.integer - result.encrypted).max()
+    assert found["logit_range"] == step * np.abs(result.integer).max() > 10 * found["logit_max_difference"]
+
+
+def test_seconds_are_a_typical_image_s():
+    """Those of the whole are of all images, those of one the median without the first."""
+    found, result = summary(), evaluation()
+    assert found["seconds"] == result.inference.seconds == sum(found["seconds_images"]) > 0
+    assert len(found["seconds_images"]) == 3
+    assert found["seconds_per_image"] == pytest.approx(sum(found["seconds_images"][1:]) / 2)
+    assert found["seconds_setup"] == result.inference.seconds_setup > 0
+    for laps, measured in ((result.inference.laps, result.inference.client.meter), (result.laps, result.server)):
+        assert len(laps.images.each) == 3
+        for name, seconds in measured.seconds.items():
+            assert sum(lap[name] for lap in laps.images.each) == pytest.approx(seconds)
+
+
+def test_what_the_first_image_compiles_is_in_no_mean(monkeypatch):
+    """Neither in an image's seconds, nor in a layer's, nor in their links, nor in a preparation's."""
+    slow, first = 3600.0, []
+    timed = Meter.time
+
+    @contextmanager
+    def time(meter, *nodes):
+        with timed(meter, *nodes):
+            yield
+        if id(meter) not in first:  # as if this meter's first work had compiled its kernels
+            first.append(id(meter))
+            meter.seconds[nodes[0]] += slow
+
+    monkeypatch.setattr(Meter, "time", time)
+    for prepare in (0, 1):
+        first.clear()
+        found = evaluate(program(), spectra(program()), IMAGES, prepare=prepare)
+        told = found.summary(LABELS, LABELS, COUNTED, LINKS["local"])
+        assert sum(found.server.seconds.values()) + sum(found.preparation.seconds.values()) > slow
+        assert max(told["seconds_client"], told["seconds_server"]) < slow / 10
+        assert max(layer["seconds"] for layer in told["layers"]) < slow / 10
+
+
+def test_links_are_predicted_from_what_was_measured():
+    found = summary()
+    assert found["links"].keys() == LINKS.keys() - {"local"}
+    assert found["bytes_up"] + found["bytes_down"] == found["bytes_per_image"]
+    assert found["rounds"] == 5
+    for name, parts in found["links"].items():
+        assert parts["compute"] == found["seconds_per_image"]
+        assert parts["transfer"] == found["bytes_per_image"] / LINKS[name].bandwidth
+        assert parts["round_trips"] == 5 * LINKS[name].round_trip
+        assert parts["seconds"] == sum(parts[part] for part in ("compute", "transfer", "round_trips"))
+
+
+@pytest.mark.parametrize("name", ["first", "second", "head"])
+def test_a_tampered_weight_spectrum_is_found_where_it_is(name):
+    """What follows may be wrong too: a residue that is no small number wraps in a truncation."""
+    tampered, t = dict(spectra(program())), program().parameters.plain_modulus
+    tampered[name] = tampered[name].copy()
+    value = tampered[name].reshape(-1)[:1]
+    value[:] = modular.add(value, np.uint64([1]), t)
+    result = evaluate(program(), tampered, IMAGES, "cleartext")
+    found = result.summary(LABELS, LABELS, COUNTED, LINKS["local"])
+    assert found["logits_equal"] == 0
+    order = [node.name for node in program().nodes]
+    assert order[min(order.index(wrong) for wrong in found["wrong_nodes"])] == name
+
+
+def test_progress_is_called_for_each_exchange():
+    steps = []
+    found = evaluate(program(), {}, IMAGES[:2], "cleartext", steps.append)
+    names = ["features.0", "square", "second", "head", "result"]
+    assert [(step.image, step.name) for step in steps] == [(i, name) for i in range(2) for name in names]
+    assert (
+        steps[4].bytes
+        == steps[9].bytes
+        == found.summary(*(LABELS[:2],) * 2, COUNTED, LINKS["local"])["bytes_per_image"]
+    )
+    assert steps[0].bytes < steps[1].bytes < steps[4].bytes
+
+
+def test_unsuitable_images():
+    with pytest.raises(RuleError, match="image"):
+        evaluate(program(), {}, IMAGES[:1, :, :4], "cleartext")
+    with pytest.raises(RuleError, match="image"):
+        evaluate(program(), {}, IMAGES[:1] + 100, "cleartext")
+    with pytest.raises(RuleError, match="there must be an image to evaluate: got 0"):
+        evaluate(program(), {}, IMAGES[:0], "cleartext")
+
+
+@pytest.mark.parametrize("end", ["image", "logits"])
+def test_the_ends_of_an_inference_are_checked_too(end, monkeypatch):
+    """Steps that follow from one another are not enough: they must start from the image and end in the logits."""
+    original = answers_module.run
+
+    def altered(client, session, image, progress):
+        logits, traffic = original(client, session, image[:, ::-1].copy() if end == "image" else image, progress)
+        return logits + (end == "logits"), traffic
+
+    monkeypatch.setattr(answers_module, "run", altered)
+    nodes = program().nodes
+    result = evaluate(program(), spectra(program()), IMAGES[:1], "cleartext")
+    assert result.wrong == [[nodes[0].name if end == "image" else nodes[-1].name]]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ["cleartext", "kernel"])
+def test_two_processes_are_audited_like_one(engine):
+    """The same exchanges and counts; what is measured beside them is there."""
+    found = evaluate_apart(program(), spectra(program()), IMAGES, engine)
+    assert found.wrong == [[], [], []]
+    assert np.array_equal(found.integer, evaluation().integer)
+    apart, together = (
+        result.summary(LABELS, LABELS, COUNTED, LINKS["local"])
+        for result in (found, evaluate(program(), {}, IMAGES, engine))
+    )
+    assert apart.keys() == together.keys()
+    same = {name: apart[name] == together[name] for name in ("rounds", "bytes_up", "bytes_down", "bytes_keys", "unit")}
+    assert all(same.values()), same
+    for mine, other in zip(apart["layers"], together["layers"], strict=True):
+        assert {n: v for n, v in mine.items() if n != "seconds"} == {n: v for n, v in other.items() if n != "seconds"}
+    assert together["memory"] is None
+    assert min(apart["memory"].values()) > 1e6
+
+
+def test_a_tampered_spectrum_in_the_other_process_is_found():
+    tampered = dict(spectra(program()))
+    tampered["second"] = tampered["second"] ^ np.uint64(1)
+    assert "second" in evaluate_apart(program(), tampered, IMAGES[:1], "cleartext").wrong[0]
+
+
+def test_what_the_client_sees_in_clear_is_counted_and_has_its_own_rows():
+    program = revealing()
+    images = np.stack([random_image(program, seed) for seed in range(2)])
+    found = evaluate(program, {}, images, "cleartext").summary(np.zeros(2), np.zeros(2), COUNTED, LINKS["wan"])
+    assert found["revealed"] == 2 * 8 * 4 * 4
+    rows = [row for row in found["layers"] if row["encoding"] == "in clear"]
+    assert [row["kind"] for row in rows] == ["gelu", "relu"]
+    for row in rows:
+        assert (row["ciphertexts_up"], row["ciphertexts_down"], row["rotations"], row["pmults"]) == (0, 0, 0, 0)
+        assert row["bytes_down"] >= 8 * 8 * 4 * 4 > row["bytes_up"]
+        assert row["seconds_predicted"] > LINKS["wan"].round_trip
+    assert found["logits_equal"] == 2

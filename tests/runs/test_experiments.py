@@ -1,0 +1,132 @@
+"""Every experiment of configs/experiment: its chain composes, and the settings of each stage obey the rules."""
+
+import functools
+import itertools
+from pathlib import Path
+
+import pytest
+
+from privcirnet.cli.settings import composed
+from privcirnet.config import LadderConfig
+from privcirnet.config.ladder import stage_of
+from privcirnet.runs import ladder
+from privcirnet.train.network import create
+
+pytestmark = pytest.mark.docs
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+EXPERIMENTS = sorted(path.stem for path in (CONFIGS / "experiment").glob("*.yaml"))
+NETWORKS = {
+    ("mobilenetv2", "cifar10"): "mobilenetv2_cifar",
+    ("mobilenetv2", "cifar100"): "mobilenetv2_cifar",
+    ("mobilenetv2", "tiny_imagenet"): "mobilenetv2_tiny",
+    ("resnet18", "cifar10"): "resnet18_cifar",
+    ("resnet18", "cifar100"): "resnet18_cifar",
+    ("resnet18", "tiny_imagenet"): "resnet18_tiny",
+    ("resnet18_narrow", "cifar10"): "resnet18_tiny",
+    ("vit", "cifar10"): "vit_cifar",
+    ("vit", "cifar100"): "vit_cifar",
+    ("vit", "tiny_imagenet"): "vit_tiny_imagenet",
+}
+ALONE = {"mobilenetv2_cifar10_gpu", "vit_cifar10_gpu", "resnet18_narrow_cifar10_short"}
+"""With no paper's recipe beside them."""
+LEVELED = {
+    "lola_cifar_leveled": ("cifar10", "lola_cifar", {"conv2"}, 16),
+    "lola_digits_leveled": ("digits", "lola_digits", set(), 8),
+    "lola_mnist_leveled": ("mnist", "lola_mnist", {"fc1"}, 8),
+}
+"""Data set, network, layers whose block size is Falcon's, and this one."""
+CLASSES = {"digits": 10, "cifar10": 10, "cifar100": 100, "tiny_imagenet": 200}
+
+
+TRAINED = ("train", "finetune", "replace", "qat")
+BRANCHING = {"mobilenetv2_cifar100_short"}
+"""With stages that start from an earlier network than the one before them, as all that a mean is of."""
+
+
+@functools.cache
+def stages(experiment):
+    config = composed("ladder", LadderConfig, [f"experiment={experiment}", "data.root=/images"])
+    return config, {stage.name: stage.settings for stage in ladder.stages(config, composed)}
+
+
+def test_every_network_has_both_recipes():
+    named = [f"{family}_{data}" for family, data in NETWORKS if family != "resnet18_narrow"]
+    wanted = {f"{name}_{recipe}" for name in named for recipe in ("short", "paper")}
+    assert set(EXPERIMENTS) == wanted | ALONE | {"digits"} | LEVELED.keys()
+
+
+@pytest.mark.parametrize("experiment", EXPERIMENTS)
+def test_each_stage_starts_from_the_one_before(experiment):
+    config, found = stages(experiment)
+    assert (config.name, config.root) == (experiment, f"outputs/{experiment}")
+    assert list(found) == config.chain
+    trained = [name for name in config.chain if stage_of(name) in TRAINED]
+    assert [found[name].recipe.stage for name in trained] == [stage_of(name) for name in trained]
+    for before, name in itertools.pairwise(trained):
+        outs, recipe = [found[earlier].out for earlier in trained[: trained.index(name)]], found[name].recipe
+        assert recipe.init == found[before].out or (recipe.init in outs and experiment in BRANCHING)
+        assert set(recipe.soup) <= set(outs)
+        assert not recipe.original or recipe.original in outs
+    assert found["search"].init == found["train"].out
+    assert found["finetune"].recipe.plan == f"{found['search'].out}/plan.json"
+    assert found["export"].init == found[trained[-1]].out
+    assert {(settings.data.name, settings.data.root) for settings in found.values()} == {(config.data.name, "/images")}
+
+
+@pytest.mark.parametrize("experiment", [name for name in EXPERIMENTS if name != "digits" and name not in LEVELED])
+def test_its_network_is_the_one_of_its_name_and_may_run_encrypted(experiment):
+    config, found = stages(experiment)
+    recipe = experiment.split("_")[-1]
+    family, data = next(pair for pair in NETWORKS if experiment == "_".join((*pair, recipe)))
+    assert config.data.name == data
+    assert found["train"].model.name == NETWORKS[family, data]
+    replaced = {"activation": "aespa"} | ({"norm": "batch", "attention": "polynomial"} if family == "vit" else {})
+    assert found["replace"].model.arguments == replaced
+    create(found["train"].model.name, CLASSES[data], (3, 32, 32), replaced)
+    assert found["infer"].images == 100
+    epochs = {name: found[name].recipe.epochs for name in config.chain if stage_of(name) in TRAINED}
+    assert recipe != "short" or max(epochs.values()) <= 20
+    assert recipe != "paper" or epochs["train"] == epochs["finetune"] == 300
+
+
+def test_a_stage_that_comes_again_does_not_start_where_the_first_did():
+    _, found = stages("mobilenetv2_cifar100_short")
+    assert found["replace"].recipe.init == found["finetune"].out
+    assert found["replace_on"].recipe.init == found["replace"].out
+
+
+@pytest.mark.parametrize("experiment", LEVELED)
+def test_a_leveled_chain_has_no_quantized_stage(experiment):
+    config, found = stages(experiment)
+    data, network, circulant, b = LEVELED[experiment]
+    assert (config.data.name, found["train"].model.name) == (data, network)
+    assert list(found) == ["train", "search", "finetune", "export", "infer"]
+    assert {found[name].mode for name in ("search", "export", "infer")} == {"leveled"}
+    assert found["infer"].reference == found["finetune"].out
+    pinned = dict(pair.split(":") for pair in found["search"].pinned)
+    assert {name for name, size in pinned.items() if size == str(b)} == circulant
+    assert (found["search"].pad, found["search"].uniform) == (True, b)
+
+
+def test_the_papers_recipe():
+    """As facts of the authors' scripts say: batch 256, of vision transformers and Tiny ImageNet 128."""
+    for experiment in (name for name in EXPERIMENTS if name.endswith("paper")):
+        _, found = stages(experiment)
+        small = "vit" in experiment or "tiny" in experiment
+        for recipe in (found["train"].recipe, found["finetune"].recipe):
+            assert (recipe.optimizer, recipe.learning_rate, recipe.min_learning_rate) == ("adamw", 5.5e-4, 1e-5)
+            assert (recipe.batch_size, recipe.warmup_epochs) == ((128, 10) if small else (256, 0))
+            assert (recipe.mixup, recipe.cutmix, recipe.mix_epochs, recipe.erase) == (0.8, 1.0, 175, 0.25)
+            assert (recipe.weight_decay, recipe.crop_scale) == (0.06, 0.08 if "tiny" in experiment else 0)
+
+
+def test_weights_and_teachers_of_short_recipes_are_committed():
+    named = set()
+    for experiment in (name for name in EXPERIMENTS if name.endswith("short")):
+        _, found = stages(experiment)
+        recipes = (getattr(each, "recipe", None) for each in found.values())
+        named |= {file for recipe in recipes if recipe for file in (recipe.init, recipe.teacher)}
+    files = {Path(file) for file in named if file.endswith(".safetensors")}
+    assert len(files) >= 2
+    assert all((Path(__file__).parents[2] / file).is_file() for file in files)

@@ -1,0 +1,145 @@
+import copy
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from privcirnet.config import HEConfig
+from privcirnet.data import ImageData, load
+from privcirnet.errors import DoesNotFit, RuleError
+from privcirnet.he.program import bounds, manifest, truncation
+from privcirnet.he.program.interpreter import interpret
+from privcirnet.he.program.operations import Scale, Truncate
+from privcirnet.nn.activations import Aespa2d
+from privcirnet.passes.fuse import fuse
+from privcirnet.passes.quantize import quantize
+from privcirnet.passes.ranges import ranges
+from privcirnet.runs.evaluation import evaluate
+from privcirnet.runs.export import exceeding, lower_for
+from tests.ladder.surgery import RESNET
+
+DATA = load("digits")
+HELD_OUT = DATA.real(DATA.held_out(512)[0])
+SETTINGS = {"profile": "counted", "guard_bits": 1, "failure_bits": 0}
+
+
+class Deep(nn.Module):
+    """Eight squares in a row on residuals: more than bounds can be proved for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(1, 4, 3, 2, padding=1)
+        self.layers = nn.ModuleList(nn.Conv2d(4, 4, 3, padding=1) for _ in range(8))
+        self.activations = nn.ModuleList(Aespa2d(4) for _ in range(8))
+        self.head = nn.Sequential(nn.AvgPool2d(4), nn.Flatten(), nn.Linear(4, 10))
+
+    def forward(self, x):
+        x = self.stem(x)
+        for layer, activation in zip(self.layers, self.activations, strict=True):
+            x = activation(x + layer(x)) if layer is not self.layers[0] else activation(layer(x))
+        return self.head(x)
+
+
+@pytest.fixture(scope="module")
+def network():
+    torch.manual_seed(0)
+    model = Deep()
+    for _ in range(30):
+        model(DATA.real(DATA.train_images[:256]))
+    return quantize(fuse(model.eval()), [DATA.real(DATA.sample(256)[0])], DATA.log_step)
+
+
+@pytest.fixture(scope="module")
+def program(network):
+    lowered, _ = lower_for(HEConfig(bounds="measured", **SETTINGS), network, DATA)
+    return lowered.program
+
+
+def test_bounds_of_many_squares_cannot_be_proved(network):
+    with pytest.raises(DoesNotFit, match=r"every value must stay under 2\^59, proved: .*; .*he.bounds=measured"):
+        lower_for(HEConfig(**SETTINGS), network, DATA)
+
+
+@pytest.mark.slow
+def test_measured_bounds_are_what_was_seen_and_a_margin(network, program):
+    seen = ranges(network, DATA.real(DATA.sample(256)[0]))
+    as_arrays = {name: bounds.ObservedRange(*(part.numpy() for part in found)) for name, found in seen.items()}
+    for margin in (0, 3):
+        found = bounds.measured(program.nodes, as_arrays, margin)
+        for node in program.nodes:
+            ends = as_arrays[node.name].low, as_arrays[node.name].high
+            low, high = (end.reshape(node.shape) * 2.0 ** (margin - node.log_step) for end in ends)
+            assert ((found[node.name][0] <= low) & (low <= 0) | (found[node.name][0] == -1)).all()
+            assert (found[node.name][1] >= high).all()
+            assert bounds.largest(found[node.name]) <= max(-low.min(), high.max(), 0) + 2
+    images = DATA.sample(256)[0].numpy().astype(np.int64)
+    carried = bounds.measured(program.nodes, as_arrays, 2)
+    several = [interpret(program, image) for image in images]
+    mean = bounds.mean_sizes(program.nodes, as_arrays)
+    for node in program.nodes:
+        sizes = np.abs([values[node.name] for values in several])
+        assert sizes.max() <= bounds.largest(carried[node.name])
+        assert abs(sizes.mean(0) - mean[node.name]).max() <= 0.02 * mean[node.name].max() + 2
+
+
+@pytest.mark.slow
+def test_the_failure_probability_is_the_mean_over_the_images(network):
+    """Wrapping masks, by hand from the integer network's values."""
+    fitted = lower_for(HEConfig(bounds="measured", **SETTINGS), network, DATA)[0].fitted
+    program, counted = fitted.program, 0.0
+    images = DATA.sample(256)[0].numpy().astype(np.int64)
+    truncated = [node.inputs[0] for node in program.nodes if isinstance(node.operation, Truncate)]
+    for image in images:
+        values = interpret(program, image)
+        counted += sum(float((abs(values[name]) + 1).sum()) for name in truncated) / len(images)
+    expected = counted / program.parameters.plain_modulus
+    assert truncation.wrap_probability(program, fitted.sizes) == pytest.approx(expected, rel=0.02)
+    assert fitted.choice.wants.reached(program.parameters.plain_modulus) == pytest.approx(
+        -math.log2(expected), abs=0.03
+    )
+    assert truncation.wrap_probability(program, bounds.largest_sizes(fitted.intervals)) > 4 * expected
+
+
+def test_the_program_says_that_its_bounds_were_measured_and_runs(program):
+    assert program.bounds == "measured"
+    assert manifest.from_dict(manifest.to_dict(program)).bounds == "measured"
+    images = DATA.test_images[:2].numpy().astype(np.int64)
+    found = evaluate(program, {}, images, engine="cleartext")
+    assert found.wrong == [[], []]
+
+
+def test_held_out_images_are_checked_against_the_modulus(network, program):
+    found = exceeding(program, network, HELD_OUT)
+    assert found is not None
+    assert found["images"] == 360
+    assert found["beyond"] == 0
+    assert found["spare_bits"] >= 1
+    tight = dataclasses.replace(program.parameters, plain_modulus=65537)
+    beyond = exceeding(dataclasses.replace(program, parameters=tight), network, HELD_OUT)
+    assert beyond is not None
+    assert beyond["beyond"] >= 1
+    assert beyond["spare_bits"] >= 0
+    assert exceeding(dataclasses.replace(program, bounds="proved"), network, HELD_OUT) is None
+
+
+def test_bounded_masks_need_proved_bounds(program):
+    with pytest.raises(RuleError, match="bounded masks hide only within proved bounds: got measured bounds"):
+        manifest.check(dataclasses.replace(program, masks="bounded"))
+    with pytest.raises(RuleError, match=r"he.masks=bounded needs he.bounds=proved: got measured"):
+        HEConfig(masks="bounded", bounds="measured")
+    with pytest.raises(RuleError, match="bounds must be a known kind: got 'guessed'"):
+        manifest.check(dataclasses.replace(program, bounds="guessed"))
+
+
+def test_a_summand_behind_a_pool_is_checked_like_any_other():
+    """It is brought to a finer step in the program, which is no node of the network."""
+    images = torch.randint(0, 17, (48, *RESNET.shape), dtype=torch.uint8)
+    labels = torch.arange(48) % 4
+    data = ImageData(images, labels, images, labels, -4, 16, tuple("abcd"))
+    assert any(isinstance(node.operation, Scale) for node in RESNET.program.nodes)
+    found = exceeding(RESNET.program, copy.deepcopy(RESNET.quantized).float(), data.real(images))
+    assert found
+    assert found["images"] == 48

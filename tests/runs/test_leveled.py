@@ -1,0 +1,120 @@
+"""Leveled inference from a network to a summary, in clear: both parties here, and through a service."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from privcirnet.config import LeveledConfig
+from privcirnet.data import load
+from privcirnet.errors import RuleError
+from privcirnet.he.protocol.noninteractive.session import LeveledClient, LeveledServer
+from privcirnet.models import lola_digits
+from privcirnet.nn.activations import Square
+from privcirnet.report.reading import fit
+from privcirnet.report.records import Inference
+from privcirnet.runs.leveled import evaluate_leveled, infer_leveled
+from privcirnet.runs.leveled_export import leveled_facts, leveled_program
+from privcirnet.service.client import ServiceClient
+from tests.page import samples
+from tests.service.running import catalogue, serving
+
+DATA = load("digits")
+
+
+@pytest.fixture(scope="module")
+def program():
+    return samples.leveled()
+
+
+@pytest.fixture(scope="module")
+def images():
+    return DATA.test_images[:2].numpy().astype(np.int64)
+
+
+def test_the_program_says_what_it_takes(program):
+    facts = leveled_facts(program)
+    assert (facts["planner"], facts["depth_products"], facts["depth_squares"]) == ("packed", 3, 2)
+    assert (facts["block_sizes"], facts["security_bits"]) == ({"conv": 1, "fc1": 8, "fc2": 1}, 128)
+    assert (program.network.high, program.shift) == (4, 2), "digits are in [0, 16]"
+
+
+def test_the_summary_has_the_keys_of_the_interactive_one(program, images):
+    steps = []
+    found = evaluate_leveled(program, images, "cleartext", steps.append)
+    labels = np.array([0, 1])
+    summary = json.loads(json.dumps(found.summary(labels, labels)))
+    assert found.wrong == [[], []]
+    assert (summary["logits_equal"], summary["argmax_equal"], summary["logit_max_difference"]) == (2, 2, 0.0)
+    assert summary["rotations"] == program.plan.circuit.counts["rotate"] > 0
+    assert summary["rounds"] == 1
+    assert min(summary[name] for name in ("seconds_per_image", "bytes_per_image", "bytes_keys")) > 0
+    assert [step.images for step in steps] == [1, 2]
+    record = fit(Inference, summary, "")
+    assert [row.name for row in record.layers] == ["conv", "square behind conv", "fc1", "square behind fc1", "fc2"]
+    assert sum(row.rotations for row in record.layers) == summary["rotations"]
+
+
+def test_an_audit_finds_a_layer_that_went_wrong(program, images, monkeypatch):
+    """Weights that changed places in the server's memory alone."""
+    honest = LeveledServer.session
+
+    def tampering(self, *arguments):
+        factor = self.inference._plaintexts[0][0].encoded[0].values
+        factor[:] = np.roll(factor, 20)
+        return honest(self, *arguments)
+
+    monkeypatch.setattr(LeveledServer, "session", tampering)
+    found = evaluate_leveled(program, images[:1], "cleartext")
+    assert found.wrong[0][0] == "conv"
+    labels = np.array([0])
+    assert found.summary(labels, labels)["logits_equal"] == 0
+
+
+def test_through_a_service(program, images):
+    """One request, one answer; the second client's keys are its own; what is not for such a program is refused."""
+    with serving(catalogue(only=LeveledServer(program, "cleartext"))) as service:
+        with ServiceClient(service.address, "cleartext", party=LeveledClient) as remote:
+            found = infer_leveled(remote, images)
+            assert [list(row) for row in found.logits] == [
+                list(program.network.evaluate(image)) for image in images >> program.shift
+            ]
+            summary = found.summary(None, np.array([0, 1]))
+            assert (summary["images"], summary["rounds"], summary["bytes_keys"]) == (2, 1, remote.bytes_keys)
+        with pytest.raises(RuleError, match="must be interactive"):
+            ServiceClient(service.address, "cleartext")
+        with (
+            ServiceClient(service.address, "cleartext", party=LeveledClient) as remote,
+            pytest.raises(RuleError, match=r"pixels must be integers in \[0, 4\]"),
+        ):
+            infer_leveled(remote, images + 64)
+
+
+def test_a_batch_shares_one_request(images):
+    torch.manual_seed(0)
+    layers = nn.Flatten(), nn.Linear(64, 8), Square(), nn.Linear(8, 4), Square(), nn.Linear(4, 3)
+    config = LeveledConfig(weight_bits=3, pixel_bits=2, plan="batch")
+    program = leveled_program(config, nn.Sequential(*layers), DATA)
+    assert program.plan.public.batch > 2
+    found, labels = evaluate_leveled(program, images, "cleartext"), np.array([0, 1])
+    assert found.wrong == [[], []]
+    assert found.summary(labels, labels)["logits_equal"] == 2
+    assert found.inference.answers[0].bytes == found.inference.answers[1].bytes
+
+
+def test_a_network_deeper_than_any_parameters_carry_is_refused():
+    torch.manual_seed(0)
+    behind = [each for _ in range(6) for each in (Square(), nn.Linear(8, 8))]
+    network = nn.Sequential(nn.Flatten(), nn.Linear(64, 8), *behind)
+    with pytest.raises(RuleError, match=r"must fit n = 32768 with 128-bit security: .* got \d+ bits"):
+        leveled_program(LeveledConfig(), network, DATA)
+
+
+def test_what_is_no_leveled_network_is_refused():
+    quantized = torch.fx.symbolic_trace(lola_digits())
+    with pytest.raises(RuleError, match="made of a network before the qat stage: got a quantized network"):
+        leveled_program(LeveledConfig(), quantized, DATA)
+    with pytest.raises(RuleError, match="for three layers on a vector: got 3 layers, 2 of them"):
+        leveled_program(LeveledConfig(plan="batch"), lola_digits(), DATA)

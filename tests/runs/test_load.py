@@ -1,0 +1,44 @@
+"""Load on a server, by clients in processes of their own: what they see of an interactive program and of a leveled one."""
+
+import pytest
+
+from privcirnet.artifact import write_leveled, write_program
+from privcirnet.errors import RuleError
+from privcirnet.he.protocol.noninteractive.session import LeveledServer
+from privcirnet.he.protocol.parties.server import Server
+from privcirnet.runs.load import LoadTask, Sample, load, summary
+from tests.page import samples
+from tests.service.running import catalogue, serving
+
+
+def asked(address, folder, leveled: bool) -> dict:
+    return load(LoadTask(address, None, "", "cleartext", 0.2, folder, leveled), 1, "", lambda sample: None)
+
+
+def test_a_leveled_service_is_asked_by_its_own_clients(tmp_path):
+    """Every class is the integer network's, exactly; a client of the other mode is refused in a line."""
+    program = samples.leveled()
+    write_leveled(tmp_path / "program", program, {})
+    with serving(catalogue(only=LeveledServer(program, "cleartext"))) as service:
+        found = asked(service.address, tmp_path / "program", leveled=True)
+        with pytest.raises(RuleError, match="must be interactive"):
+            asked(service.address, tmp_path / "program", leveled=False)
+    assert found["images"] == found["compared"] == found["same_class"] >= 1
+    assert (found["errors"], found["largest_difference"]) == ({}, 0.0)
+
+
+def test_an_interactive_service(tmp_path):
+    write_program(tmp_path / "program", samples.program(), {})
+    with serving(catalogue(only=Server(samples.program(), "cleartext"))) as service:
+        found = asked(service.address, tmp_path / "program", leveled=False)
+    assert found["images"] == found["compared"] >= 1
+    assert found["errors"] == {}
+
+
+def test_a_summary_of_what_clients_saw():
+    made = [Sample(0, 1.0, 0.5, "", True, 0.0), Sample(1, 2.0, 1.5, "", False, 0.25), Sample(0, 4.0, 0.0, "a rule")]
+    found = summary(made, 4.0, [(0.5, 100.0), (2.0, 100.0), (3.0, 110.0)])
+    assert (found["images"], found["images_per_second"], found["errors"]) == (2, 0.5, {"a rule": 1})
+    assert (found["same_class"], found["largest_difference"]) == (1, 0.25)
+    assert found["seconds"]["max"] == 1.5
+    assert found["server_growth"] == pytest.approx(0.1)

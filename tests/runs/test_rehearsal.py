@@ -1,0 +1,73 @@
+import dataclasses
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+
+from privcirnet.runs import rehearsal
+from tests.ladder.surgery import RESNET
+
+PROGRAM = RESNET.program
+IMAGES = np.random.default_rng(0).integers(0, 17, (6, *RESNET.shape))
+
+
+def test_truncations_are_floor_or_ceiling_each_as_often_as_the_part_that_is_cut_off_says():
+    values = np.repeat(np.array([[-21], [-16], [0], [5], [100]]), 40_000, axis=1)
+    found = rehearsal.on_shares(values, 3, PROGRAM.parameters.plain_modulus)
+    assert ((found == values >> 3) | (found == -(-values >> 3))).all()
+    np.testing.assert_allclose(found.mean(axis=1), values[:, 0] / 8, atol=0.02)  # eight standard deviations
+
+
+def test_truncations_at_random_leave_clear_classes():
+    found = rehearsal.rehearsed(PROGRAM, IMAGES)
+    assert found["images"] == 6
+    assert 0 <= found["changed"] <= 6
+    assert found["refused"] == 0
+
+
+def test_changed_classes_are_counted(monkeypatch):
+    output = PROGRAM.output
+
+    def opposite(program, image, truncate=None):
+        return {output.name: np.array([1, 2, 3]) if truncate is None else np.array([3, 2, 1])}
+
+    monkeypatch.setattr(rehearsal, "interpret", opposite)
+    assert rehearsal.rehearsed(PROGRAM, IMAGES) == {"images": 6, "changed": 6, "refused": 0}
+
+
+def test_how_far_logits_are_from_the_quantized_networks_is_measured(monkeypatch):
+    """Of the largest logit of an image, in the median of all; classes are counted."""
+    output, logits = PROGRAM.output, np.array([[-4.0, 8.0, 2.0], [0.0, 2.0, 8.0], [0.0, 7.0, 8.0]])
+    integers = iter(np.repeat(np.round(logits * 2.0**-output.log_step), 2, axis=0))
+    monkeypatch.setattr(rehearsal, "interpret", lambda *_: {output.name: next(integers)})
+    quantized = np.array([[-4.0, 8.0, 2.0], [0.0, 2.0, 10.0], [0.0, 10.0, 9.0]])
+    unbounded = dataclasses.replace(PROGRAM, output_bits=0)
+    found = rehearsal.rehearsed(unbounded, IMAGES[:3], quantized=quantized)
+    exact = {"images": 3, "changed": 0, "refused": 0, "differ": 1}
+    assert found == {**exact, "difference": pytest.approx(0.2, abs=2.0**output.log_step)}
+    said = "encrypted logits 20.0% off the quantized network's, 1 of 3 classes differ"
+    assert rehearsal.in_words({**found, "difference": 0.2}) == said
+
+
+def test_logits_beyond_the_bound_are_refused(monkeypatch):
+    monkeypatch.setattr(rehearsal, "on_shares", lambda values, bits, t: -(-values >> bits))
+    bits = dataclasses.replace(PROGRAM, output_bits=1)
+    found = rehearsal.rehearsed(bits, IMAGES)
+    assert found["changed"] + found["refused"] == 6
+
+
+@pytest.mark.parametrize("count", [0, 2])
+def test_a_bar_advances_once_for_each_image(count):
+    steps = []
+
+    @contextmanager
+    def bar(description, total):
+        assert total == count
+
+        def advance(note: object = "", by: int = 1, to: float | None = None) -> None:
+            steps.append(by)
+
+        yield advance
+
+    rehearsal.rehearsed(PROGRAM, IMAGES[:count], bar)
+    assert steps == [1] * count

@@ -1,0 +1,252 @@
+"""The search as a whole, on an untrained network: rules are obeyed, what is written can be read, pictures appear."""
+
+import dataclasses
+import json
+
+import pytest
+import torch
+from torch import nn
+
+from privcirnet.artifact import plan_composed, read_plan, read_profile, write_checkpoint
+from privcirnet.blocksizes.assignment import reach
+from privcirnet.blocksizes.composition import paying
+from privcirnet.config import HEConfig, ModelConfig, QuantConfig, RecipeConfig, SearchConfig
+from privcirnet.data import load
+from privcirnet.errors import RuleError
+from privcirnet.he.planning.profile import COUNTED, LINKS, OPERATIONS
+from privcirnet.models import DigitsResNet
+from privcirnet.models.mobilenetv2 import InvertedResidual
+from privcirnet.passes.convert import circulant_
+from privcirnet.passes.fuse import fuse
+from privcirnet.runs import search
+from privcirnet.train import stages
+from privcirnet.train.network import checkpoint_of
+
+DATA = load("digits")
+
+
+@pytest.fixture(scope="module")
+def run(digits_chain):
+    return digits_chain / "train"
+
+
+def config(run, **changes) -> SearchConfig:
+    he = HEConfig(profile="counted", ring_degree=8192)
+    return SearchConfig(**({"init": str(run), "samples": 128, "sweep": 5, "he": he} | changes))
+
+
+@pytest.fixture(scope="module")
+def stored(run):
+    return search.search(config(run), DATA)
+
+
+@pytest.fixture
+def found(stored):
+    return stored.result
+
+
+def test_the_plan_is_within_its_budget_and_better_than_uniform(found):
+    assert found.solution.latency <= found.budget == found.uniform[4].latency
+    assert found.solution.sensitivity <= found.uniform[4].sensitivity
+    assert found.measured.samples == 128
+    assert len(found.front) >= 2
+    assert search.summary(found)["predicted"]["rounds"] == len(found.figures)
+
+
+def test_a_result_prints_as_a_table_of_its_layers(found):
+    head, *rows, last = str(found).splitlines()
+    assert head.split() == ["layer", "b", "ms", "sensitivity"]
+    assert {row.split()[0]: int(row.split()[1]) for row in rows} == found.block_sizes
+    assert last.split()[:2] == ["budget", f"{1e3 * found.budget:.2f}"]
+    assert len({len(line) for line in str(found).splitlines()}) == 1
+
+
+def test_a_budget_may_be_on_the_seconds_of_the_server(found, run):
+    """Over a slow link hardly any of the others depend on block sizes, so both kinds of budgets differ."""
+    he = HEConfig(profile="counted", ring_degree=8192, link="wan")
+    on_all, on_server = (search.search(config(run, he=he, budget_on=kind), DATA).result for kind in ("all", "server"))
+    sizes = on_server.uniform[4].block_sizes
+    assert on_server.budget == pytest.approx(sum(on_server.figures[name][b].server for name, b in sizes.items()))
+    assert on_all.budget == pytest.approx(sum(on_all.figures[name][b].seconds for name, b in sizes.items()))
+    assert on_server.solution.latency <= on_server.budget < on_all.budget
+    assert search.summary(on_server)["latency"] == on_server.latency != on_all.latency
+    assert found.latency == search.summary(found)["latency"]
+
+
+def test_a_search_may_be_for_what_is_left_when_the_image_comes(run):
+    """Each objective's budget is on its own seconds, of which a linear layer's with the image are the server's alone."""
+    online, prepared, total = (
+        search.search(config(run, objective=kind, sensitivity="weights"), DATA).result
+        for kind in ("online", "prepared", "total")
+    )
+    sizes = online.uniform[4].block_sizes
+    rows = [online.figures[name][b] for name, b in sizes.items()]
+    assert online.budget == pytest.approx(sum(one.online for one in rows))
+    assert prepared.budget == pytest.approx(sum(one.seconds for one in rows))
+    assert total.budget == pytest.approx(online.budget + prepared.budget)
+    assert online.solution.latency <= online.budget
+    assert search.summary(online)["predicted"]["online"] == pytest.approx(online.solution.latency)
+
+
+def test_the_other_phase_may_be_capped(found, run):
+    cap = 0.7 * search.figures_of(found.figures, found.uniform[1].block_sizes).online
+    capped = search.search(config(run, budget=1e9, online_s=cap, sensitivity="weights"), DATA).result
+    assert search.figures_of(capped.figures, capped.solution.block_sizes).online <= cap
+    assert capped.solution.sensitivity > 0
+    with pytest.raises(RuleError, match="the cap on online seconds must be at least the least assignment's"):
+        search.search(config(run, budget=1e9, online_s=1e-12), DATA)
+    with pytest.raises(RuleError, match="the cap on seconds of preparation must be at least"):
+        search.search(config(run, objective="online", prepared_s=1e-12), DATA)
+
+
+def test_a_profile_of_an_earlier_version_knows_only_todays_protocol(run):
+    profile = search.find_profile(config(run).he)
+    earlier = dataclasses.replace(profile, seconds={name: profile.seconds[name] for name in OPERATIONS})
+    model = DigitsResNet()
+    wanted = config(run, sensitivity="weights")
+    assert search.search_in(model, DATA, wanted, earlier).solution.latency > 0
+    for changes in ({"objective": "online"}, {"objective": "total"}, {"online_s": 1.0}):
+        with pytest.raises(RuleError, match="a profile must know the online phase"):
+            search.search_in(model, DATA, dataclasses.replace(wanted, **changes), earlier)
+
+
+def test_plans_are_for_this_network_alone(stored, found, run, tmp_path):
+    search.write(stored, tmp_path)
+    plan = tmp_path / "plan.json"
+    assert read_plan(plan, model="digits_resnet", checkpoint=stored.checkpoint) == found.solution.block_sizes
+    assert len(list((tmp_path / "plans").glob("*ms.json"))) == len(found.front)
+    assert json.loads(plan.read_text())["latency_predicted_s"] == found.solution.latency
+    for name in ("pareto.png", "sensitivity.png", "blocks.png"):
+        assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
+    start = RecipeConfig(stage="finetune", init=str(run), plan=str(plan))
+    assert stages.begin(start, QuantConfig(), ModelConfig(), DATA).block_sizes == found.solution.block_sizes
+    torch.manual_seed(1)
+    other = stages.begin(RecipeConfig(), QuantConfig(), ModelConfig(), DATA)
+    write_checkpoint(tmp_path / "checkpoint.safetensors", checkpoint_of(other, "train"))
+    with pytest.raises(RuleError, match="a plan must be for this checkpoint: got"):
+        stages.begin(dataclasses.replace(start, init=str(tmp_path)), QuantConfig(), ModelConfig(), DATA)
+    with pytest.raises(
+        RuleError, match=r"a plan must be for this model: got .*plan.json for model digits_resnet, used"
+    ):
+        read_plan(plan, model="lola_mnist")
+
+
+def test_rules_are_obeyed(found, run):
+    settings = {"pinned": ["down:2"], "equal": [["conv*"]], "fraction": 0.6, "sensitivity": "weights"}
+    ruled = search.search(config(run, **settings), DATA).result
+    sizes = ruled.solution.block_sizes
+    assert sizes["down"] == 2
+    assert sizes["conv1"] == sizes["conv2"]
+    assert ruled.budget == pytest.approx(0.6 * found.uniform[1].latency)
+    assert (ruled.measured.samples, ruled.measured.stable) == (0, None)
+    most = 1e-6 * search.figures_of(found.figures, found.uniform[1].block_sizes).memory
+    capped = search.search(config(run, memory_mb=0.5 * most, budget=1e9, sensitivity="weights"), DATA).result
+    assert search.figures_of(capped.figures, capped.solution.block_sizes).memory <= 0.5e6 * most
+    assert capped.solution.sensitivity > 0
+
+
+@pytest.mark.parametrize("changes", [{"pinned": ["up:2"]}, {"equal": [["up*"]]}])
+def test_a_pattern_without_a_layer_is_refused_before_the_machine_is_measured(monkeypatch, run, changes):
+    monkeypatch.setattr(search, "find_profile", lambda *_, **__: pytest.fail("measured"))
+    with pytest.raises(RuleError, match="a pattern must match a searched layer: got up"):
+        search.search(config(run, **changes), DATA)
+
+
+def test_a_network_that_explodes_is_refused_before_the_machine_is_measured(monkeypatch, tmp_path):
+    monkeypatch.setattr(search, "find_profile", lambda *_, **__: pytest.fail("measured"))
+    start = stages.begin(RecipeConfig(), QuantConfig(), ModelConfig(), DATA)
+    with torch.no_grad():
+        for parameter in start.model.parameters():
+            parameter.mul_(1e20)
+    write_checkpoint(tmp_path / "checkpoint.safetensors", checkpoint_of(start, "train"))
+    message = "trained before a search: got NaN or infinity for 128 of 128 training images, from .* on"
+    with pytest.raises(RuleError, match=message):
+        search.search(config(tmp_path), DATA)
+    search_weights = config(tmp_path, sensitivity="weights")
+    with pytest.raises(pytest.fail.Exception, match="measured"):
+        search.search(search_weights, DATA)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"budget": 1.0, "fraction": 0.5}, "a budget is given once: got budget=1.0 fraction=0.5"),
+        ({"budget": 1.0, "uniform": 4}, "given once: got budget=1.0 uniform=4; leave all but one out, or at 0"),
+        ({"fraction": 0.5, "uniform": 8}, "a budget is given once: got fraction=0.5 uniform=8"),
+        ({"fraction": 1.5}, r"fraction must be in \[0, 1\]: got 1.5"),
+        ({"sensitivity": "hessian"}, "sensitivity must be a known one: got 'hessian'"),
+        ({"solver": "gurobi"}, "solver must be a known one"),
+        ({"traffic_mb": -1.0}, "must not be negative"),
+        ({"objective": "offline"}, "objective must be a known one: got 'offline'"),
+        ({"online_s": -1.0}, "online_s and prepared_s must not be negative"),
+    ],
+)
+def test_settings_are_checked(run, changes, message):
+    with pytest.raises(RuleError, match=message):
+        config(run, **changes)
+
+
+def test_a_budget_out_of_reach_is_said_before_anything_is_measured(run):
+    with pytest.raises(RuleError, match="latency budget must be at least the fastest assignment's"):
+        search.search(config(run, budget=1e-12), DATA)
+
+
+def test_what_was_measured_is_kept_if_the_budget_is_out_of_reach(run, tmp_path, monkeypatch):
+    monkeypatch.setattr(search, "find_profile", lambda *_, **__: COUNTED)
+    asked = config(run, budget=1e-12, he=HEConfig(profile="calibrate"), out=str(tmp_path / "found"))
+    kept = tmp_path / "found" / "profile.json"
+    with pytest.raises(RuleError, match=rf"; allow at least .* s; he\.profile={kept} is what was measured now$"):
+        search.search(asked, DATA)
+    assert read_profile(kept) == COUNTED
+
+
+def test_a_search_may_compose_layers():
+    """Over a slow link a round saved makes a budget possible that no block sizes alone can meet."""
+    torch.manual_seed(0)
+    blocks = InvertedResidual(8, 8, 1, 2, "square"), InvertedResidual(8, 8, 1, 2, "square")
+    ends = nn.Conv2d(1, 8, 3, padding=1), nn.AvgPool2d(8), nn.Flatten(), nn.Linear(8, 10)
+    model = nn.Sequential(ends[0], *blocks, *ends[1:]).eval()
+    he = HEConfig(profile="counted", link="wan")
+    apart = search.search_in(model, DATA, SearchConfig(sensitivity="weights", sweep=0, he=he), COUNTED)
+    fastest, _ = reach(apart.latency)
+    settings = {"budget": fastest - LINKS["wan"].round_trip, "sensitivity": "weights", "sweep": 4, "he": he}
+    with pytest.raises(RuleError, match="at least the fastest assignment's"):
+        search.search_in(model, DATA, SearchConfig(**settings), COUNTED)
+    together = search.search_in(model, DATA, SearchConfig(compose=True, **settings), COUNTED)
+    assert (apart.composed, together.composed) == ((), ("2.expand",))
+    assert together.solution.latency <= together.budget
+    assert together.block_sizes["1.project"] == together.block_sizes["2.expand"]
+    predicted = together.predicted()
+    assert predicted.seconds == pytest.approx(together.solution.latency)
+    assert predicted.rounds == len(together.figures) - 1
+    assert search.summary(together)["composed"] == ["2.expand"]
+    assert "2.expand, composed" in str(together)
+    sizes = {name: b for name, b in together.block_sizes.items() if b > 1}
+    fused = fuse(circulant_(model, sizes), together.composed)
+    assert fused.get_submodule("2.expand").in_channels == 16 + 8
+    again = paying(model, torch.zeros(1, 1, 8, 8), COUNTED, LINKS["wan"])
+    assert again == ["2.expand"]
+
+
+def test_composed_layers_are_in_the_plan(tmp_path, found):
+    solution = dataclasses.replace(found.solution, composed=("conv2",))
+    stored = search.StoredSearch("digits_resnet", "", dataclasses.replace(found, solution=solution))
+    search.write(stored, tmp_path)
+    assert plan_composed(tmp_path / "plan.json") == ("conv2",)
+
+
+@pytest.mark.parametrize(
+    ("budgets", "names"), [([1.2, 0.45], ["1200", "450"]), ([4.52e-4, 4.5e-4], ["0.452", "0.450"]), ([], [])]
+)
+def test_plans_of_a_sweep_have_names_of_their_own(stored, tmp_path, budgets, names):
+    result = dataclasses.replace(stored.result, front=[(budget, stored.result.solution) for budget in budgets])
+    search.write(dataclasses.replace(stored, result=result), tmp_path)
+    assert {path.name for path in (tmp_path / "plans").glob("*")} == {f"{name}ms.json" for name in names}
+
+
+def test_every_plan_of_a_sweep_has_the_block_sizes_of_its_budget(stored, tmp_path) -> None:
+    search.write(stored, tmp_path)
+    plans = sorted((tmp_path / "plans").glob("*ms.json"), key=lambda path: float(path.name.removesuffix("ms.json")))
+    wanted = [solution.block_sizes for _, solution in sorted(stored.result.front, key=lambda each: each[0])]
+    assert [read_plan(path) for path in plans] == wanted
+    assert any(sizes != stored.result.block_sizes for sizes in wanted)
