@@ -15,16 +15,24 @@ from typing import NamedTuple
 PACKAGE = Path(__file__).parents[2] / "privcirnet"
 BLANK = "…"
 SUBJECTS = {
-    "Settings": ("__main__", "config", "console", "settings", "commands", "api"),
+    "Settings": ("__main__", "config", "cli", "api"),
     "Images": ("data",),
-    "Networks": ("models", "surgery", "nn", "functional"),
-    "Training": ("training", "distributed"),
+    "Networks": ("models", "passes.surgery", "passes", "nn", "functional"),
+    "Training": ("train", "distributed"),
     "Block sizes": ("blocksizes",),
-    "From a network to an encrypted program": ("lower", "he.program"),
-    "Plans, encodings and encryption parameters": ("he.planning", "he.encodings", "he.params", "he.ring", "he.engines"),
-    "Client and server": ("he.protocol", "he.clear", "he.leveled", "service"),
+    "From a network to an encrypted program": ("passes.lower", "he.program"),
+    "Plans, encodings and encryption parameters": (
+        "he.planning",
+        "he.layers",
+        "he.circuits",
+        "he.schemes",
+        "he.rlwe",
+        "he.ring",
+        "he.system",
+    ),
+    "Client and server": ("he.protocol", "he.mpc", "service"),
     "Files": ("artifact",),
-    "Benchmarks, comparisons and reports": ("he.measure", "pipeline", "report"),
+    "Benchmarks, comparisons and reports": ("he.measure", "runs", "report"),
     "The page of infer.py": ("page",),
 }
 """Heading of the page of errors -> packages whose errors stand there."""
