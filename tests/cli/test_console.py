@@ -54,7 +54,7 @@ def test_an_interrupted_command_says_what_goes_on(monkeypatch, capsys, command, 
 
 def test_help_that_nobody_reads_to_its_end():
     """`--help | head -1`."""
-    root = Path(__file__).parents[1]
+    root = Path(__file__).parents[2]
     read, write = os.pipe()
     os.close(read)
     done = subprocess.run(

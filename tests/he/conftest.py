@@ -11,6 +11,7 @@ from privcirnet.he.planning.noninteractive.parameters import LeveledParameters, 
 from privcirnet.he.planning.noninteractive.plan import Plan
 from privcirnet.he.program.exact import LeveledNetwork
 from privcirnet.he.protocol.noninteractive.inference import LeveledInferenceClient, LeveledInferenceServer, Message
+from tests.he.ckks_toys import Pair, insecure_ckks
 from tests.he.exact_networks import image_of, network
 
 
@@ -51,3 +52,9 @@ def encrypted() -> Encrypted:
 def by_seal() -> Encrypted:
     """The oracle."""
     return encrypted_by("tenseal")
+
+
+@pytest.fixture(scope="session")
+def pair() -> Pair:
+    """A CKKS client and server; keys are made anew where a test needs other rotations."""
+    return Pair.of(insecure_ckks(5))

@@ -51,7 +51,7 @@ def test_a_server_that_nobody_watches_zeroes_what_it_has_used(make: Callable[[],
     server = Server(program, "cleartext", watched=False)
     client = Client(server.greeting(), "cleartext")
     forgetting = SimpleNamespace(forget=forget)
-    with server.session(client.keys()) as session, patch.object(prepared_server, "spent", forgetting):
+    with server.session(client.keys()) as session, patch.object(prepared_server, "zeroing", forgetting):
         prepare(client, session)
         run(client, session, random_image(program))
         assert client.used == "prepared"
