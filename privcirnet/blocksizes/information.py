@@ -50,12 +50,13 @@ class Information:
     def __init__(self) -> None:
         self._sums: list[_Sum] = []
         self._per_sum = 1
-        self._open: list[_Sum] = []
+        self._open: _Sum | None = None
+        self._in_open = 0
 
     @property
     def groups(self) -> int:
         """Number of groups so far."""
-        return len(self._sums) * self._per_sum + len(self._open)
+        return len(self._sums) * self._per_sum + self._in_open
 
     def add(self, group: Mapping[str, Tensor], size: float = 1.0) -> None:
         """Add one more group of samples.
@@ -64,18 +65,19 @@ class Information:
             group: mean over its samples, of each weight's shape, by layer name.
             size: its number of samples over that of the other groups.
         """
-        self._open.append(_Sum(size, {name: values * size for name, values in group.items()}))
-        if len(self._open) < self._per_sum:
+        part = _Sum(size, {name: values * size for name, values in group.items()})
+        self._open, self._in_open = _added([self._open, part]) if self._open else part, self._in_open + 1
+        if self._in_open < self._per_sum:
             return
-        self._sums.append(_added(self._open))
-        self._open = []
+        self._sums.append(self._open)
+        self._open, self._in_open = None, 0
         if len(self._sums) == MOST:
             self._sums = [_added(self._sums[i : i + 2]) for i in range(0, MOST, 2)]
             self._per_sum *= 2
 
     def mean(self, name: str) -> Tensor:
         """Return the information of all samples in one layer's weight."""
-        whole = _added([*self._sums, *self._open], name)
+        whole = _added([*self._sums, self._open] if self._open else self._sums, name)
         return whole.of[name] / whole.size
 
     def omegas(self, name: str, weight: Tensor, block_sizes: Sequence[int], damping: float) -> dict[int, Estimate]:
