@@ -46,7 +46,7 @@ def script(schema: type, name: str = "") -> Callable[[Callable[[Any], None]], Ca
 
     configs/<name>.yaml gives the defaults and the help, or <name>.yaml beside main's file with the groups of configs/.
     A :class:`RuleError` is printed as one line and ends the program with status 2; anything else is a bug and keeps its
-    traceback. The program keeps the memory that it frees (:mod:`.pipeline.allocator`).
+    traceback. The program keeps the memory that it frees (:mod:`runs.allocator`).
 
     Hydra's own runner composes the settings twice. It runs only for what it alone does: options, such as --multirun,
     and settings of its own. --help is ours: it says what each setting means.

@@ -56,7 +56,7 @@ def inline_late(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def source_files() -> list[Path]:
-    """Return the files that hold kernels which others are made of: in this folder, and in those named after them."""
+    """Return the files that hold kernels which others are made of: in this folder and in every ``kernels`` of he."""
     package = Path(__file__).parents[1]
     return sorted([*package.glob("compiled/*.py"), *package.glob("he/**/kernels/*.py")])
 

@@ -1,1 +1,1 @@
-"""Encrypted inference: the mathematics, the encodings, the engines and the two-party protocol. No torch in here."""
+"""Encrypted inference: rings, schemes, circuits, encodings, plans and the two-party protocol. No torch in here."""

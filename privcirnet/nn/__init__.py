@@ -1,1 +1,1 @@
-"""State: parametrizations and modules, and the verbs that convert whole networks."""
+"""State: parametrizations and modules, and how a network's graph is read; :mod:`privcirnet.passes` changes networks."""

@@ -1,1 +1,1 @@
-"""Verbs on whole networks: circulant, fused, quantized."""
+"""Verbs on whole networks: made polynomial, circulant, fused, quantized, and lowered to integers."""

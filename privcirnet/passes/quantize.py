@@ -1,8 +1,8 @@
 """Quantization-aware training of a fused network: weights as parametrizations, activations as modules in the graph.
 
-Batch norms are folded before (nn.fuse), not after: in the integer network a batch norm's factor can only be part of the
-weights, because the server cannot apply its secret factor to the client's share. So the order is dense -> circulant ->
-fused -> fake-quantized -> integer program.
+Batch norms are folded before (:mod:`privcirnet.passes.fuse`), not after: in the integer network a batch norm's factor
+can only be part of the weights, because the server cannot apply its secret factor to the client's share. So the order
+is dense -> circulant -> fused -> fake-quantized -> integer program.
 
 Quantizers go where the protocol truncates shares: after every linear layer but the last, every square and every product
 of two values. If channels are taken from a linear layer, as queries, keys and values are, each part has a quantizer of

@@ -1,4 +1,4 @@
-"""Small networks, encrypted once for all tests: two layers on the kernels and on SEAL, which fit n = 8192."""
+"""Once for all tests: a network of two layers, encrypted on the kernels and on SEAL at n = 8192; a pair in CKKS."""
 
 from dataclasses import dataclass
 from typing import Any

@@ -18,7 +18,7 @@ NO_SECRET = 0x5555555555555555
 
 
 def nothing(flood_bits: int, extended: Ring) -> Draws:
-    """Draws in place of :func:`hiding.draw`: all randomness of a reply is zero."""
+    """Draws in place of :func:`schemes.bfv.kernels.reply.draw`: all randomness of a reply is zero."""
     n = extended.degree
     secret = np.full(sampling.ternary_words(n), NO_SECRET, dtype=np.uint64)
     return Draws(secret, np.zeros(n, dtype=np.uint64), no_flood(flood_bits, extended.primes[:-1], n))

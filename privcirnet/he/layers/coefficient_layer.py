@@ -5,12 +5,12 @@ any layer) and "falcon" (:mod:`layers.depthwise`, depthwise and group convolutio
 polynomial mod (X^n + 1, t) and its n batched slots are the same thing through an NTT mod t in clear, and the engines
 need no other kind of plaintext. What they save is in the reply: of c0 only the coefficients that hold outputs are sent.
 
-Noise (:func:`noise.fresh_noise_bits`; docs/mathematics.md, "Noise"). A fresh ciphertext has noise e, at most 21 and
-with deviation 3.24 a coefficient (SEAL's centered binomial), and rounding errors under 1/2 from both parties' shares
-each. A product with a weight polynomial w adds up at most one e for each weight, times |w|, and BFV's scaling
-t-multiples cancel: nothing grows with t or n. For m weights under 2^a the sum is under 2^a (10 deviations sqrt(m) + m)
-except with probability 2^-70, and under 22 m 2^a always. m and a are public, so the flooding that rests on this bound
-says nothing of the weights.
+Noise (:func:`schemes.bfv.noise.fresh_noise_bits`; docs/mathematics.md, "Noise"). A fresh ciphertext has noise e, at
+most 21 and with deviation 3.24 a coefficient (SEAL's centered binomial), and rounding errors under 1/2 from both
+parties' shares each. A product with a weight polynomial w adds up at most one e for each weight, times |w|, and BFV's
+scaling t-multiples cancel: nothing grows with t or n. For m weights under 2^a the sum is under 2^a (10 deviations
+sqrt(m) + m) except with probability 2^-70, and under 22 m 2^a always. m and a are public, so the flooding that rests on
+this bound says nothing of the weights.
 
 Measured with the secret key at n = 4096 and all weights +-127 (tests/he/layers/test_coefficient_layer.py):
 

@@ -62,7 +62,7 @@ class LinearShape:
 
     @classmethod
     def product(cls, left: tuple[int, int, int], right: tuple[int, int, int], groups: int) -> "LinearShape":
-        """Return the shape of a product of two values (:class:`operations.Product`), the right one as weights.
+        """Return the shape of a product of two values (:class:`program.operations.Product`), the right one as weights.
 
         Args:
             left: shape (g k, A, 1) of what is the layer's input.

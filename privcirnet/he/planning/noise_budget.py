@@ -1,12 +1,11 @@
 """Whether a set (n, q) carries a program, with which t, and if not, what binds.
 
 The noise budget falls with t: of the data primes' bits, t itself, the noise of the products (t times a constant,
-:func:`noise_bits`), the flooding and its range are spent. So a set carries t up to some size, the program needs t
-from some size on (:mod:`requirements`), and the set fits if there is a prime in between that is 1 modulo
-2n and every transform length. The chosen t is the largest such: that makes
-truncation safer still. Where bytes cost time, it is the largest with which replies are as short as with the smallest.
-What bits are to spare then go into the flooding, which must hide the noise of a whole image
-(:func:`sampling.image_distance_bits`).
+:func:`schemes.bfv.noise.noise_bits`), the flooding and its range are spent. So a set carries t up to some size, the
+program needs t from some size on (:mod:`planning.requirements`), and the set fits if there is a prime in between that
+is 1 modulo 2n and every transform length. The chosen t is the largest such: that makes truncation safer still. Where
+bytes cost time, it is the largest with which replies are as short as with the smallest. What bits are to spare then go
+into the flooding, which must hide the noise of a whole image (:func:`ring.sampling.image_distance_bits`).
 """
 
 import math

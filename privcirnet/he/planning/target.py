@@ -29,7 +29,7 @@ class Target:
         auto: take the fastest of ``sets`` that fits.
         seen: each node's real values on images, for measured bounds; None for proved ones.
         margin_bits: measured bounds: values of other images may exceed these 2^margin_bits times.
-        nonlinear: of activations that are no polynomials: "refused", or "client-aided" (:mod:`revealed`).
+        nonlinear: of activations that are no polynomials: "refused", or "client-aided" (:mod:`program.nonpolynomial`).
         answer_bits: of each logit, its sign included, that the client is given; 0: all.
         largest_logit: the largest absolute one that a rounded answer can have, real.
         family: encodings that layers may have: "spectral" or "any", see :class:`goal.Goal`.

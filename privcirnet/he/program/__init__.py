@@ -1,1 +1,1 @@
-"""The integer network as data: operations, bounds, checks, description."""
+"""Networks as data. The integer network: operations, bounds, checks, description; those of one round: exact, real."""

@@ -194,7 +194,7 @@ def suite_table(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
     """Return rows in words, a column for each heading.
 
     Args:
-        rows: from :func:`runs.run_suite`.
+        rows: from :func:`runs.bench.runs.run_suite`.
     """
     return [
         {

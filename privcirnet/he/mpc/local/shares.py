@@ -138,7 +138,7 @@ def local(operation: op.Operation, shares: Sequence[Residues], t: int) -> Residu
 
 
 def _sum_pool(share: Residues, kernel: int, t: int) -> Residues:
-    """Sums over windows mod t: :func:`integer.sum_pool` would overflow, as residues have up to 60 of 64 bits."""
+    """Sums over windows mod t: :func:`layers.integer.sum_pool` would overflow, as residues have up to 60 of 64 bits."""
     height, width = share.shape[1] // kernel * kernel, share.shape[2] // kernel * kernel
     total = np.zeros((share.shape[0], height // kernel, width // kernel), dtype=np.uint64)
     for i in range(kernel):

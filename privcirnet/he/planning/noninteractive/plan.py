@@ -39,7 +39,7 @@ class PublicPlan:
         kernels: for each slot of every message which weight of a kernel it meets, -1 for none, (inputs, n); None: a
             message for each weight.
         summed: columns to the right of a result's place, 0 first, whose values the client adds up to the result.
-        keys: switch keys, :meth:`circuit.Circuit.keys`, and data primes of what they switch.
+        keys: switch keys, :meth:`circuits.network_circuit.Circuit.keys`, and data primes of what they switch.
         level: data primes of an answer.
         lanes: for each slot which image of a batch it is for: (n,); None: a request has one image.
     """

@@ -18,7 +18,7 @@ from privcirnet.he.ring.stream import Words
 
 BINOMIAL = 21
 """Random bits on each side of an error: :data:`ring.sampling.ERROR_BITS`, as a number in this file because compiled
-code is only dropped when a file of this folder changes."""
+code is only dropped when a file of a folder named kernels changes."""
 
 _FIELDS = 32
 _TWO, _THREE = np.uint64(2), np.uint64(3)

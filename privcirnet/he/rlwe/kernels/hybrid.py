@@ -136,7 +136,7 @@ def digit_row(  # noqa: PLR0913, PLR0917
 
     Args:
         target: written, shape (1, n).
-        scaled: of the digit (:func:`conversion.scale`), shape (S, n).
+        scaled: of the digit (:func:`ring.kernels.conversion.scale`), shape (S, n).
         multiples: of the digit, shape (n,).
         constants: of the conversion to all primes.
         tables: of all primes.
@@ -178,7 +178,7 @@ def lower_row(  # noqa: PLR0913, PLR0917
 
     Args:
         target: shape (n,).
-        scaled: of the special rows (:func:`conversion.scale`), shape (k, n).
+        scaled: of the special rows (:func:`ring.kernels.conversion.scale`), shape (k, n).
         multiples: of the special rows, shape (n,).
         constants: of the conversion from the special primes to all.
         division: 1 / P mod the prime and its quotient, shape (2,).

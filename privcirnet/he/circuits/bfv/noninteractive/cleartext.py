@@ -18,7 +18,7 @@ class Client(CleartextClient):
         """Return the steps as bytes.
 
         Args:
-            rotations: column steps, :data:`circuit.SWAP` among them.
+            rotations: column steps, :data:`circuits.network_circuit.SWAP` among them.
         """
         return self.public_keys(rotations)
 

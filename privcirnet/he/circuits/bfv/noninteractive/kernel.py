@@ -40,7 +40,7 @@ class KernelKeys:
     """A client's keys.
 
     Attributes:
-        switches: by columns of a rotation or :data:`circuit.RELINEARIZE`, as inputs of products.
+        switches: by columns of a rotation or :data:`circuits.network_circuit.RELINEARIZE`, as inputs of products.
     """
 
     switches: dict[int, Residues]

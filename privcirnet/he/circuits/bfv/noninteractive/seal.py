@@ -38,7 +38,7 @@ class Client(TensealClient):
         """Return the public key and evaluation keys as bytes.
 
         Args:
-            rotations: column steps, :data:`circuit.SWAP` among them.
+            rotations: column steps, :data:`circuits.network_circuit.SWAP` among them.
         """
         context, digits = self._context, len(self._context.data_level.primes)
         made = [self._keys.create_relin_keys()]

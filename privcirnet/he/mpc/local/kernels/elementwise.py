@@ -84,7 +84,7 @@ def scale(result: Residues, share: Residues, factor: Residues, t: Word) -> None:
 
     Args:
         result: written.
-        factor: the constant and its quotient, see :func:`arithmetic.with_quotient`.
+        factor: the constant and its quotient, see :func:`ring.kernels.arithmetic.with_quotient`.
     """
     constant, quotient = factor[0], factor[1]
     for i in range(result.size):

@@ -80,7 +80,7 @@ def decrypt(key: Residues, message: Message, form: Form, replies: Replies, kept:
     """Decrypt a reply.
 
     Args:
-        key: secret, shape (2, L', n) for L' >= k primes (:func:`secret_key.generate`).
+        key: secret, shape (2, L', n) for L' >= k primes (:func:`rlwe.kernels.secret_key.generate`).
         kept: ascending coefficients of the first polynomial that the reply holds; the others count as zero. None: all
             of them.
 

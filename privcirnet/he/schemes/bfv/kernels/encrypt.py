@@ -48,7 +48,7 @@ def encrypt(key: Residues, slots: Residues, form: Form, kept: Integers | None = 
     """Encrypt a plaintext.
 
     Args:
-        key: secret, shape (2, L', n) for L' >= L primes (:func:`secret_key.generate`).
+        key: secret, shape (2, L', n) for L' >= L primes (:func:`rlwe.kernels.secret_key.generate`).
         slots: residues mod t, shape (n,).
         kept: coefficients of the first polynomial that are sent; None: all of them.
 

@@ -75,7 +75,7 @@ def shorten(made: Residues, words: Residues, form: Form) -> None:
     """Write rounded coefficients.
 
     Args:
-        made: written, words of :func:`wire_bytes.packed` for these coefficients.
+        made: written, words of :func:`rlwe.kernels.wire_bytes.packed` for these coefficients.
         words: residues of the coefficients, shape (l, m).
     """
     count = words.shape[1]
