@@ -11,7 +11,6 @@ import argparse
 from pathlib import Path
 
 from common import add_data, load
-from loss_rises import loss_rises, rank_correlation
 
 from privcirnet.artifact import write_json
 from privcirnet.cli.console import progress_bar, show_rows
@@ -19,6 +18,7 @@ from privcirnet.functional.circulant import admissible_block_sizes
 from privcirnet.functional.sensitivity import damped
 from privcirnet.report import plots
 from privcirnet.train import sensitivities, stages
+from privcirnet.train.loss_rises import loss_rises, rank_correlation
 from privcirnet.train.network import weighted_layers
 
 KINDS = {

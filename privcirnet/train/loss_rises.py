@@ -25,7 +25,6 @@ def loss(model: nn.Module, images: tuple[Tensor, Tensor], data: ImageData) -> fl
     Args:
         model: left as it was.
         images: uint8 (N, C, H, W) and labels (N,).
-        data: knows the step of the images.
     """
     return nn.functional.cross_entropy(predict(model, data, images[0]), images[1]).item()
 
@@ -42,10 +41,8 @@ def loss_rises(
 
     Args:
         dense: trained; left as it was.
-        data: images.
         block_sizes: to try, by layer name.
         importance: of each entry of those layers' weights in the projection, such as damped Fisher information.
-        images: number of held-out images to measure on.
         progress: called after each layer and block size.
 
     Returns:
@@ -70,10 +67,6 @@ def loss_rises(
 
 def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float:
     """Return Spearman's rank correlation: 1 for the same order, -1 for the opposite one.
-
-    Args:
-        first: values.
-        second: as many values.
 
     >>> rank_correlation([0.1, 2.0, 30.0], [-5.0, 0.0, 0.1])
     1.0

@@ -1,12 +1,12 @@
 import pytest
 import torch
 
-from benchmarks.loss_rises import loss, loss_rises, rank_correlation
 from privcirnet.data import load
 from privcirnet.functional.circulant import expand, project
 from privcirnet.functional.sensitivity import damped
 from privcirnet.models import DigitsResNet
 from privcirnet.train import stages
+from privcirnet.train.loss_rises import loss, loss_rises, rank_correlation
 from tests.nn.networks import assert_unchanged, snapshot
 
 DATA = load("digits")
