@@ -36,7 +36,7 @@ def kinds_of(module: str, engine: str, due: Mapping[str, int], folder: Path) -> 
     assert done.returncode == 0, f"exit {done.returncode} (over {HANG} s: a hang) at mutation {last}\n{done.stderr}"
     found = json.loads(done.stdout)
     assert {name: kind["tried"] for name, kind in found["kinds"].items()} == due
-    assert found["peak MiB"] < BYTES >> 20
+    assert found["grown MiB"] < BYTES >> 20
     return found["kinds"]
 
 

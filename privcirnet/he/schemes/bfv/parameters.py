@@ -77,7 +77,7 @@ class Parameters:
             raise RuleError(
                 "the plain modulus must not be a prime of q",
                 got=self.plain_modulus,
-                remedy="let params.choose find another",
+                remedy="let parameters.choose find another",
             )
 
     @property
@@ -159,5 +159,5 @@ def _check_plain_modulus(t: int, ring_degree: int) -> None:
         raise RuleError(
             f"the plain modulus must be a prime of at most {MAX_PLAIN_BITS} bits that is 1 mod 2n",
             got=f"t = {t}, n = {ring_degree}",
-            remedy="let params.choose find one",
+            remedy="let parameters.choose find one",
         )

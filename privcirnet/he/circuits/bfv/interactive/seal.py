@@ -50,7 +50,7 @@ class _Context:
             raise RuleError(
                 "SEAL must accept the parameters",
                 got=f"{parameters}: {self.seal.parameters_error_message()}",
-                remedy="let params.choose pick them",
+                remedy="let parameters.choose pick them",
             )
         shm = Path("/dev/shm")
         folder = tempfile.mkdtemp(prefix="privcirnet-", dir=shm if shm.is_dir() else None)
