@@ -32,7 +32,7 @@ def affected(paths: list[str], rows: list[tuple[list[str], list[str]]]) -> set[s
 def changed() -> list[str] | None:
     """Return the paths that changed since .ci/passed; None if nobody can tell."""
     since = (ROOT / ".ci" / "passed").read_text().strip()
-    command = ["git", "diff", "--name-only", "--no-renames", since, "HEAD"]
+    command = ["git", "diff", "--name-only", "--no-renames", since, "HEAD", "--", ":!.ci/passed"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     return done.stdout.splitlines() if done.returncode == 0 else None
 
