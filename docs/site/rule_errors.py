@@ -17,7 +17,7 @@ BLANK = "…"
 SUBJECTS = {
     "Settings": ("__main__", "config", "cli", "api"),
     "Images": ("data",),
-    "Networks": ("models", "passes.surgery", "passes", "nn", "functional"),
+    "Networks": ("models", "passes", "nn", "functional"),
     "Training": ("train", "distributed"),
     "Block sizes": ("blocksizes",),
     "From a network to an encrypted program": ("passes.lower", "he.program"),

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from privcirnet.errors import RuleError
+from privcirnet.he.system.disk import to_disk
 
 _DRAFT = ".draft"
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -64,7 +65,7 @@ def replacing(path: Path) -> Iterator[Path]:
         draft = Path(name)
         try:
             yield draft
-            _to_disk(draft)
+            to_disk(draft)
             draft.chmod(0o644)
             draft.replace(path)
         finally:
@@ -86,15 +87,6 @@ def _make(folder: Path) -> None:
             raise
         rule, remedy = "results must have a folder that can be written", "give another out= or root="
         raise RuleError(rule, got=f"{folder}: {error.strerror}", remedy=remedy) from None
-
-
-def _to_disk(path: Path) -> None:
-    """Wait until a file, or a folder's names, are on the disk: only then may it take the place of another."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 @contextmanager
@@ -119,12 +111,12 @@ def replacing_folder(folder: Path) -> Iterator[Path]:
         try:
             yield draft
             for path in (*draft.rglob("*"), draft):
-                _to_disk(path)
+                to_disk(path)
             draft.chmod(0o755)
             if folder.exists():
                 folder.replace(old)
             draft.replace(folder)
-            _to_disk(folder.parent)
+            to_disk(folder.parent)
         finally:
             if old.exists() and not folder.exists():
                 old.replace(folder)

@@ -1,1 +1,1 @@
-"""Threads, memory limits, private folders: no mathematics."""
+"""Threads, memory limits, folders and the disk: no mathematics."""

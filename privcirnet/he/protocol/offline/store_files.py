@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from privcirnet.errors import RuleError
+from privcirnet.he.system.disk import to_disk
 from privcirnet.he.system.private_folder import private_folder
 
 Note = Callable[[str], object]
@@ -185,7 +186,7 @@ class MaterialFiles:
                 path.unlink()
             except FileNotFoundError:
                 return False
-            _sync(self._folder)
+            to_disk(self._folder)
         return True
 
     def _write(self, path: Path, *parts: bytes | bytearray) -> None:
@@ -198,7 +199,7 @@ class MaterialFiles:
                     file.flush()
                     os.fsync(file.fileno())
                 draft.replace(path)
-                _sync(self._folder)
+                to_disk(self._folder)
             except BaseException:
                 draft.unlink(missing_ok=True)
                 path.unlink(missing_ok=True)
@@ -226,12 +227,3 @@ def _read_header(header: bytes) -> tuple[Label, int]:
         raise ValueError("it does not begin as such a file")
     _, *label, size = _HEADER.unpack(header)
     return Label(*label), size
-
-
-def _sync(folder: Path) -> None:
-    """Wait until a folder's list of files is on the disk."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
