@@ -26,6 +26,8 @@ MOST_BYTES = 1 << 24
 """Of an image file."""
 _LONGEST_ROUND = 60.0
 """Seconds that an image waits for the last round of one that was stopped."""
+_STOP_HEARD = 1.0
+"""Seconds that an image waits to hear that the one that runs was stopped; the two come on different connections."""
 _FILES = {
     "": ("page", "static/page.html", "text/html"),
     "page.css": ("page", "static/page.css", "text/css"),
@@ -135,7 +137,8 @@ class Page:
 
     async def _stopped_one_ended(self) -> bool:
         """Whether the inference that runs was stopped, and makes room now that its round is done."""
-        return self._stop.is_set() and await run_in_threadpool(self._busy.acquire, timeout=_LONGEST_ROUND)
+        heard = await run_in_threadpool(self._stop.wait, _STOP_HEARD)
+        return heard and await run_in_threadpool(self._busy.acquire, timeout=_LONGEST_ROUND)
 
     def _start(self, prepared: Prepared) -> tuple[threading.Event, Events]:
         """Begin the inference in a thread of its own, which ends, and makes room, even if nobody listens."""

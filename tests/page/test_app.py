@@ -154,6 +154,35 @@ def test_a_second_image_while_one_runs_is_refused(service):
     assert events(first[0])[-1][0] == "answer"
 
 
+def test_an_image_right_after_a_stop_waits_until_the_stop_is_heard(service):
+    """The stop is the end of another connection: it may be heard after the next image has come."""
+    arrived, go = threading.Event(), threading.Event()
+
+    def wait(number):
+        if not arrived.is_set():
+            arrived.set()
+            assert go.wait(30)
+
+    service.before = wait
+    page = samples.page(service).page
+    with TestClient(page.app("token", 5055), base_url=HOST) as client:
+        first, second = [], []
+        one, two = (
+            threading.Thread(target=lambda found=found: found.append(upload(client, samples.picture())))
+            for found in (first, second)
+        )
+        one.start()
+        assert arrived.wait(30)
+        two.start()
+        two.join(0.2)
+        assert two.is_alive(), "it waits"
+        page._stop.set()
+        go.set()
+        one.join(30)
+        two.join(30)
+    assert events(second[0])[-1][0] == "answer"
+
+
 def test_a_server_that_goes_in_between_is_one_line_and_comes_again(client, service):
     gone = RuleError("a peer must stay until both are done", got="a closed connection", remedy="connect again")
 
