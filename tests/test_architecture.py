@@ -13,7 +13,7 @@ PACKAGE, PAPERS = ROOT / "privcirnet", ROOT / "papers"
 FILES, RESEARCH = sorted(PACKAGE.rglob("*.py")), sorted(PAPERS.rglob("*.py"))
 HE = [path for path in FILES if path.is_relative_to(PACKAGE / "he")]
 SCRIPTS = {"train", "search", "export", "infer", "bench", "report", "reproduce", "serve", "ladder"}
-MAX_LINES, MAX_SCRIPT_LINES, MAX_BODY_LINES = 300, 10, 50
+MAX_LINES, MAX_SCRIPT_LINES, MAX_BODY_LINES = 600, 10, 60
 
 ONLY_USER = {
     "tenseal": {"he/circuits/bfv/interactive/seal.py", "he/circuits/bfv/noninteractive/seal.py"},
