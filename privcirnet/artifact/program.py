@@ -25,22 +25,17 @@ from privcirnet.artifact.folder import (
 )
 from privcirnet.artifact.records import profile_from, write_tensors
 from privcirnet.errors import RuleError
-from privcirnet.he.layers.coefficient_layer import CoefficientLayer
 from privcirnet.he.layers.layer import Layer
 from privcirnet.he.planning.profile import Profile
 from privcirnet.he.program import bounds, manifest
-from privcirnet.he.program.operations import Linear, has_weights
-from privcirnet.he.program.program import NO_ROWS, Program, Weights
-from privcirnet.he.program.rearrangement import Tokens
+from privcirnet.he.program.operation import NO_ROWS, Weights
+from privcirnet.he.program.program import Program
 from privcirnet.he.program.signature import PrivateKey, PublicKey
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.schemes.bfv import batching
 
 VERSION = 3
 WEIGHTS, PLAINTEXTS, FULL_FOLDER = "weights.safetensors", "plaintexts.safetensors", "plaintexts_full"
-_WEIGHTS_AS_SPECTRA = 3
-"""The first version whose coefficient layers store their weights for their spectra."""
-"""Of the format; version 1, which says less of the result (:mod:`program.manifest`), is read too."""
 _REHEARSAL = ("images", "changed", "refused", "differ", "difference")
 _FULL = re.compile(rf"{FULL_FOLDER}/[^/\\]+\.safetensors")
 """Names that checksums may have beside the three files that are always there: all of them lie in the folder."""
@@ -93,7 +88,7 @@ def read_program(folder: Path, key: PublicKey | None = None) -> tuple[Program, d
     Raises:
         RuleError: missing, damaged, foreign, inconsistent, or not signed with the key.
     """
-    data = read_manifest(folder, key, INTERACTIVE, range(1, VERSION + 1))
+    data = read_manifest(folder, key, INTERACTIVE, (VERSION,))
     files = checked_files(folder, data, (WEIGHTS, PLAINTEXTS), _FULL)
     public = manifest.from_dict(data)
     try:
@@ -102,7 +97,7 @@ def read_program(folder: Path, key: PublicKey | None = None) -> tuple[Program, d
         got = f"{Path(folder) / WEIGHTS} or {PLAINTEXTS}: {error}"
         raise RuleError("a program's tensors must be whole safetensors files", got=got, remedy=REMEDY) from None
     program = replace(public, weights=_checked_weights(public, weights))
-    return program, _checked_spectra(program, plaintexts, int(data["version"]))
+    return program, _checked_spectra(program, plaintexts)
 
 
 def read_measured(folder: Path) -> tuple[Profile | None, dict[str, float]]:
@@ -118,7 +113,7 @@ def read_measured(folder: Path) -> tuple[Profile | None, dict[str, float]]:
     Raises:
         RuleError: missing, damaged or foreign.
     """
-    data, where = read_manifest(folder, None, INTERACTIVE, range(1, VERSION + 1)), Path(folder) / MANIFEST
+    data, where = read_manifest(folder, None, INTERACTIVE, (VERSION,)), Path(folder) / MANIFEST
     profile = data.get("profile")
     try:
         stored = data.get("rehearsal")
@@ -182,26 +177,21 @@ def _write_full(draft: Path, program: Program, found: Mapping[str, Residues]) ->
 def _checked_weights(public: Program, tensors: Mapping[str, np.ndarray]) -> dict[str, Weights]:
     weights: dict[str, Weights] = {}
     for node in public.nodes:
-        if not has_weights(node.operation):
+        shapes = node.operation.tensors(node.shape)
+        found = {name: checked_tensor(tensors, f"{node.name}.{name}", shape) for name, shape in shapes.items()}
+        if not found:
             continue
-        rows = NO_ROWS
-        if isinstance(node.operation, Linear):
-            layer = node.operation.layer
-            rows = checked_tensor(tensors, f"{node.name}.rows", layer.shape.weight_shape(layer.block_size))
-        size = node.shape[:2] if isinstance(node.operation, Tokens) else node.shape[:1]
-        bias = checked_tensor(tensors, f"{node.name}.bias", size)
+        rows, bias = found.get("rows", NO_ROWS), found["bias"]
         if np.abs(bias.astype(np.float64)).max(initial=0) >= 2.0**bounds.MAX_BOUND_BITS:
             raise RuleError("a bias must be under the value bound", got=node.name, remedy="export it again")
         weights[node.name] = Weights(rows.astype(np.int64), bias.astype(np.int64))
     return weights
 
 
-def _checked_spectra(program: Program, tensors: Mapping[str, np.ndarray], version: int) -> dict[str, Residues]:
-    """The spectra of the weights, which the stored ones must be; earlier ones of coefficient layers are left alone."""
+def _checked_spectra(program: Program, tensors: Mapping[str, np.ndarray]) -> dict[str, Residues]:
+    """The spectra of the weights, which the stored ones must be."""
     found = spectra(program)
     for node, layer in program.linear_nodes:
-        if version < _WEIGHTS_AS_SPECTRA and isinstance(layer, CoefficientLayer):
-            continue
         stored = checked_tensor(tensors, node.name, layer.spectrum_shape).astype(np.uint64)
         if not np.array_equal(stored, found[node.name]):
             rule, remedy = "a program's plaintexts must be those of its weights", "export it again"

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from privcirnet.he.layers.integer import Values
-from privcirnet.he.program.program import Node, Program
+from privcirnet.he.program.operation import Node
+from privcirnet.he.program.program import Program
 from privcirnet.he.program.wrong_result import WrongResult
 from privcirnet.he.protocol.framing import wire
 from privcirnet.he.protocol.offline.message_sizes import rounds, rounds_online

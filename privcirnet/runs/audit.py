@@ -9,8 +9,9 @@ from collections.abc import Mapping
 
 from privcirnet.he.layers.integer import Values
 from privcirnet.he.program.interpreter import apply
+from privcirnet.he.program.operation import Node
 from privcirnet.he.program.operations import Truncate
-from privcirnet.he.program.program import Node, Program
+from privcirnet.he.program.program import Program
 from privcirnet.he.ring import modular
 from privcirnet.he.ring.modular import Residues
 

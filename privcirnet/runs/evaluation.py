@@ -12,7 +12,8 @@ from privcirnet.he.layers.integer import Values
 from privcirnet.he.planning.cost import operation_cost
 from privcirnet.he.planning.profile import Link, Profile
 from privcirnet.he.program.interpreter import interpret
-from privcirnet.he.program.program import Node, Program
+from privcirnet.he.program.operation import Node
+from privcirnet.he.program.program import Program
 from privcirnet.he.protocol.framing.meter import Meter
 from privcirnet.he.protocol.offline.materials import MemoryStore
 from privcirnet.he.protocol.parties.client import Client

@@ -9,7 +9,8 @@ import numpy as np
 
 from privcirnet.errors import RuleError
 from privcirnet.he.layers.integer import Values
-from privcirnet.he.program.program import Node, Program
+from privcirnet.he.program.operation import Node
+from privcirnet.he.program.program import Program
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.session import Traffic
 from privcirnet.he.protocol.rounds.exchange import RoundPlan

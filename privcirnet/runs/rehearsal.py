@@ -14,8 +14,9 @@ import numpy as np
 from privcirnet.he.layers.integer import Values
 from privcirnet.he.mpc.local.elementwise import truncate_client, truncate_server
 from privcirnet.he.program.interpreter import interpret
+from privcirnet.he.program.operation import Node
 from privcirnet.he.program.operations import Truncate
-from privcirnet.he.program.program import Node, Program
+from privcirnet.he.program.program import Program
 from privcirnet.he.protocol.rounds.answer import width
 from privcirnet.he.ring import modular, sampling
 from privcirnet.runs.progress import Bar, silent

@@ -16,8 +16,9 @@ from privcirnet.he.planning.noninteractive.periodic import periodic_plan
 from privcirnet.he.planning.planner import cheapest_layer
 from privcirnet.he.planning.profile import COUNTED, LINKS
 from privcirnet.he.program.exact import LeveledNetwork
+from privcirnet.he.program.operation import Node, Weights
 from privcirnet.he.program.operations import Input, Linear
-from privcirnet.he.program.program import Node, Program, Weights
+from privcirnet.he.program.program import Program
 from privcirnet.he.protocol.noninteractive.program import LeveledProgram
 from privcirnet.he.schemes.bfv.parameters import choose
 from privcirnet.passes.lower.ckks import lower_ckks

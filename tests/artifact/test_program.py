@@ -31,8 +31,9 @@ from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.planning.planner import cheapest_layer
 from privcirnet.he.planning.profile import COUNTED, LINKS
 from privcirnet.he.program import manifest
+from privcirnet.he.program.operation import Node, Weights
 from privcirnet.he.program.operations import Input, Linear
-from privcirnet.he.program.program import Node, Program, Weights
+from privcirnet.he.program.program import Program
 from privcirnet.he.ring import modular, roots
 from privcirnet.he.schemes.bfv.parameters import choose
 from tests.artifact.samples import assert_same_program, contents, layer_program
@@ -219,7 +220,7 @@ class TestForeignFoldersAreLeftAlone:
 
 
 DAMAGE = (
-    "manifest must be readable JSON|must be a privcirnet-program of version 1|must match their checksums"
+    "manifest must be readable JSON|must be a privcirnet-program of version 3|must match their checksums"
     "|must list its files' checksums"
 )
 
@@ -250,10 +251,10 @@ class TestDamagedPrograms:
     @pytest.mark.parametrize(
         ("change", "message"),
         [
-            ({"format": "other"}, "must be a privcirnet-program of version 1 or 2 or 3: got .* other 3"),
-            ({"version": 4}, "must be a privcirnet-program of version 1 or 2 or 3: got .* privcirnet-program 4"),
-            ({"version": None}, "must be a privcirnet-program of version 1"),
-            ({"version": "one"}, "must be a privcirnet-program of version 1"),
+            ({"format": "other"}, "must be a privcirnet-program of version 3: got .* other 3"),
+            ({"version": 4}, "must be a privcirnet-program of version 3: got .* privcirnet-program 4"),
+            ({"version": None}, "must be a privcirnet-program of version 3"),
+            ({"version": "one"}, "must be a privcirnet-program of version 3"),
             ({"checksums": None}, "must list its files' checksums"),
             ({"checksums": {}}, "must list its files' checksums"),
             ({"masks": "bounded"}, "must match their checksums: got .*manifest.json"),

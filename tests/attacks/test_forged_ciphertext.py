@@ -13,8 +13,9 @@ import numpy as np
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.planning.planner import cheapest_layer
 from privcirnet.he.planning.profile import COUNTED, LINKS
+from privcirnet.he.program.operation import Node, Weights
 from privcirnet.he.program.operations import Input, Linear
-from privcirnet.he.program.program import Node, Program, Weights
+from privcirnet.he.program.program import Program
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.server import Server
 from privcirnet.he.ring import modular

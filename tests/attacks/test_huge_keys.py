@@ -13,8 +13,9 @@ from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.spectral_layer import SpectralLayer
 from privcirnet.he.layers.spectral_pieces import Piece
 from privcirnet.he.program import limits, manifest
+from privcirnet.he.program.operation import Node
 from privcirnet.he.program.operations import Input, Linear
-from privcirnet.he.program.program import Node, Program
+from privcirnet.he.program.program import Program
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.schemes.bfv.parameters import choose
 from privcirnet.he.schemes.bfv.sizes import key_bytes

@@ -12,6 +12,7 @@ from privcirnet.he.layers.spectral_pieces import Piece
 from privcirnet.he.planning.goal import Goal
 from privcirnet.he.planning.planner import candidate_layers, plan_layer
 from privcirnet.he.planning.profile import COUNTED, LINKS
+from privcirnet.he.program.operation import NO_ROWS, Node, Weights
 from privcirnet.he.program.operations import (
     Add,
     ClientAided,
@@ -21,9 +22,8 @@ from privcirnet.he.program.operations import (
     Square,
     SumPool,
     Truncate,
-    encrypted_layers,
 )
-from privcirnet.he.program.program import NO_ROWS, Node, Program, Weights
+from privcirnet.he.program.program import Program
 from privcirnet.he.program.rearrangement import Channels, Flatten, Gather, Take, Tokens, Transpose
 from privcirnet.he.schemes.bfv.parameters import choose
 from tests.he.exchange import random_rows
@@ -166,9 +166,8 @@ def with_weights(nodes: Iterable[Node], masks: str, plain_bits: int, seed: int) 
             layer = node.operation.layer
             rows = random_rows(layer.shape, layer.block_size, int(random.integers(1000)), 15)
             weights[node.name] = Weights(rows, random.integers(-50, 50, layer.shape.out_channels))
-        elif isinstance(node.operation, Product | Tokens):
-            size = node.shape[: 2 if isinstance(node.operation, Tokens) else 1]
-            weights[node.name] = Weights(NO_ROWS, random.integers(-9, 10, size))
-        for layer in encrypted_layers(node.operation):
+        elif shapes := node.operation.tensors(node.shape):
+            weights[node.name] = Weights(NO_ROWS, random.integers(-9, 10, shapes["bias"]))
+        for layer in node.operation.layers:
             lengths |= layer.transform_lengths
     return Program(nodes, choose(lengths, plain_bits), weights, masks)

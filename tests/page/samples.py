@@ -14,8 +14,9 @@ from PIL import Image
 from privcirnet.config import LeveledConfig
 from privcirnet.data import load
 from privcirnet.he.layers.shape import LinearShape
+from privcirnet.he.program.operation import Node
 from privcirnet.he.program.operations import Input, Linear, Square, Truncate
-from privcirnet.he.program.program import Node, Program
+from privcirnet.he.program.program import Program
 from privcirnet.he.program.rearrangement import Flatten
 from privcirnet.he.protocol.noninteractive.program import LeveledProgram
 from privcirnet.he.protocol.noninteractive.session import LeveledClient, LeveledServer

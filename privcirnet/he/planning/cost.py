@@ -5,11 +5,9 @@ trips. The prediction is a plain sum over what the plan says will be done, so a 
 a wrong profile, never a hidden factor.
 """
 
-import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import assert_never
 
 from privcirnet.he.layers import subring
 from privcirnet.he.layers.bsgs import BsgsPlan
@@ -18,8 +16,8 @@ from privcirnet.he.layers.layer import Layer
 from privcirnet.he.layers.spectral_layer import SpectralLayer
 from privcirnet.he.layers.spectral_layout import SpectralLayout
 from privcirnet.he.planning.profile import Link, Profile
-from privcirnet.he.program import operations as op
-from privcirnet.he.schemes.bfv.sizes import SHARE_BYTES, ciphertext_bytes, reply_bits
+from privcirnet.he.program.operation import Operation
+from privcirnet.he.schemes.bfv.sizes import ciphertext_bytes, reply_bits
 
 
 @dataclass(frozen=True)
@@ -48,7 +46,7 @@ class Cost:
         return self.client_encrypt + self.server + self.client_decrypt + self.network
 
 
-def operation_cost(operation: op.Operation, shape: tuple[int, int, int], profile: Profile, link: Link) -> Cost:
+def operation_cost(operation: Operation, shape: tuple[int, int, int], profile: Profile, link: Link) -> Cost:
     """Return the predicted seconds of one operation of a program, for one image.
 
     Args:
@@ -56,21 +54,30 @@ def operation_cost(operation: op.Operation, shape: tuple[int, int, int], profile
         shape: (C, H, W) of its result.
         profile: Seconds of operations at the program's (n, q).
     """
-    match operation:
-        case op.Linear(layer):
-            return linear_cost(layer, profile, link)
-        case op.Product(left, right):
-            return product_cost(left, right, profile, link)
-        case op.Square():
-            return square_cost(math.prod(shape), profile, link)
-        case op.ClientAided():
-            return client_aided_cost(math.prod(shape), link)
-        case op.Input() | op.Truncate() | op.Scale() | op.Add() | op.Concat() | op.SumPool():
-            return Cost()
-        case op.Flatten() | op.Tokens() | op.Take() | op.Channels() | op.Transpose() | op.Gather():
-            return Cost()
-        case _:
-            assert_never(operation)
+    return operation.cost(_Prices(profile, link), shape)
+
+
+@dataclass(frozen=True)
+class _Prices:
+    """See :class:`program.operation.Prices`."""
+
+    profile: Profile
+    link: Link
+
+    def linear(self, layer: Layer) -> Cost:
+        return linear_cost(layer, self.profile, self.link)
+
+    def product(self, left: Layer, right: Layer) -> Cost:
+        return product_cost(left, right, self.profile, self.link)
+
+    def square(self, values: int) -> Cost:
+        return square_cost(values, self.profile, self.link)
+
+    def message(self, byte_count: int) -> Cost:
+        return Cost(network=byte_count / self.link.bandwidth + self.link.round_trip)
+
+    def local(self) -> Cost:
+        return Cost()
 
 
 def linear_cost(layer: Layer, profile: Profile, link: Link) -> Cost:
@@ -201,15 +208,6 @@ def square_cost(values: int, profile: Profile, link: Link) -> Cost:
     server = (count + -count % profile.threads) * (s["receive"] + s["pmult_plain"] + s["reply"])
     network = _transfer(kept, kept, count, profile, link) + link.round_trip
     return Cost(count * s["encrypt"], server, count * s["decrypt"], network)
-
-
-def client_aided_cost(values: int, link: Link) -> Cost:
-    """Return the cost of handing out the server's shares, in seconds; the function itself is free.
-
-    Args:
-        link: the network between the parties.
-    """
-    return Cost(network=values * SHARE_BYTES / link.bandwidth + link.round_trip)
 
 
 def _transfer(up: float, first: float, second: float, profile: Profile, link: Link) -> float:

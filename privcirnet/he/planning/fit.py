@@ -14,11 +14,11 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import assert_never
 
 import numpy as np
 
 from privcirnet.errors import RuleError
+from privcirnet.he.layers.layer import Layer
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.spectral_layer import SpectralLayer
 from privcirnet.he.planning import chooser
@@ -32,8 +32,8 @@ from privcirnet.he.planning.requirements import requirements
 from privcirnet.he.planning.rounding import published, rounded
 from privcirnet.he.planning.target import Target, scaled
 from privcirnet.he.program import bounds, manifest
-from privcirnet.he.program import operations as op
-from privcirnet.he.program.program import Node, Program, Weights, layers_of, squares_of
+from privcirnet.he.program.operation import Node, Weights
+from privcirnet.he.program.program import Program, layers_of, squares_of
 from privcirnet.he.schemes.bfv.parameters import MAX_PLAIN_BITS, ParameterSet
 
 
@@ -138,19 +138,24 @@ planned_layer = lru_cache(maxsize=4096)(cheapest_layer)
 """:func:`planner.cheapest_layer`, which depends on a layer's size alone and is asked for again with other weights."""
 
 
-def planned_product(left: LinearShape, right: LinearShape, profile: Profile, link: Link) -> op.Product:
-    """Return a product whose two layers are the fastest with weights that are encoded for every image.
+@dataclass(frozen=True)
+class Planned:
+    """See :class:`program.operation.Planner`: the fastest layers under a profile."""
 
-    Args:
-        left: dimensions of the layer from the left value.
-        right: dimensions of the layer from the right value.
-        profile: seconds of operations at one (n, q).
-        link: the network between the parties.
-    """
-    fresh = for_one_use(profile)
-    layers = [planned_layer(shape, 1, fresh, link) for shape in (left, right)]
-    assert all(isinstance(layer, SpectralLayer) for layer in layers), "the planner's family is spectral by default"
-    return op.Product(*layers)  # type: ignore[arg-type]
+    profile: Profile
+    link: Link
+    allowed: Allowed = SPECTRAL
+
+    def layer(self, shape: LinearShape, block_size: int) -> Layer:
+        """See :meth:`Planner.layer`."""
+        return planned_layer(shape, block_size, self.profile, self.link, *self.allowed)
+
+    def factor(self, shape: LinearShape) -> SpectralLayer:
+        """See :meth:`Planner.factor`. Its weights are encoded for every image."""
+        found = planned_layer(shape, 1, for_one_use(self.profile), self.link)
+        if not isinstance(found, SpectralLayer):
+            raise RuleError("a factor's layer must be spectral", got=found.encoding, remedy="plan it with SPECTRAL")
+        return found
 
 
 def replan(nodes: Sequence[Node], profile: Profile, link: Link, allowed: Allowed = SPECTRAL) -> tuple[Node, ...]:
@@ -165,24 +170,8 @@ def replan(nodes: Sequence[Node], profile: Profile, link: Link, allowed: Allowed
     Raises:
         RuleError: A layer has no layout at the profile's ring degree.
     """
-
-    def replanned(node: Node) -> Node:
-        match node.operation:
-            case op.Linear(layer):
-                planned = planned_layer(layer.shape, layer.block_size, profile, link, *allowed)
-                return replace(node, operation=op.Linear(planned))
-            case op.Product(left, right):
-                return replace(node, operation=planned_product(left.shape, right.shape, profile, link))
-            case op.Input() | op.Truncate() | op.Scale() | op.Square() | op.ClientAided() | op.Add():
-                return node
-            case op.Concat() | op.SumPool():
-                return node
-            case op.Flatten() | op.Tokens() | op.Take() | op.Channels() | op.Transpose() | op.Gather():
-                return node
-            case _:
-                assert_never(node.operation)
-
-    return tuple(map(replanned, nodes))
+    planner = Planned(profile, link, allowed)
+    return tuple(replace(node, operation=node.operation.planned(planner)) for node in nodes)
 
 
 def predicted_seconds(nodes: Sequence[Node], profile: Profile, link: Link) -> float:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from privcirnet.he.program import bounds, truncation
-from privcirnet.he.program.program import Node
+from privcirnet.he.program.operation import Node
 
 
 @dataclass(frozen=True)

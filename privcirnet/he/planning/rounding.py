@@ -7,7 +7,8 @@ from dataclasses import replace
 from privcirnet.errors import RuleError
 from privcirnet.he.program import bounds
 from privcirnet.he.program import operations as op
-from privcirnet.he.program.program import Node, masked_node
+from privcirnet.he.program.operation import Node
+from privcirnet.he.program.program import masked_node
 
 
 def rounded(
@@ -25,9 +26,9 @@ def rounded(
         RuleError: the logits are not masked by an operation of their own, or are so coarse already.
     """
     output, known = nodes[-1], {node.name: node for node in nodes}
-    if not isinstance(masked_node(known, output.name).operation, op.Linear | op.Square | op.Product):
+    if not masked_node(known, output.name).operation.masks:
         rule, remedy = "a rounded answer needs a last layer that masks it", "use he.answer=logits"
-        raise RuleError(rule, got=f"{type(output.operation).__name__.lower()} {output.name}", remedy=remedy)
+        raise RuleError(rule, got=f"{output.operation.kind()} {output.name}", remedy=remedy)
     step = math.ceil(math.log2(max(largest, 2.0**-64))) + 1 - bits
     if (dropped := step - output.log_step) < 1:
         rule, remedy = (

@@ -18,8 +18,9 @@ from privcirnet.he.planning.goal import Goal
 from privcirnet.he.planning.noise_budget import layers_noise_bits, replies
 from privcirnet.he.planning.planner import layers_by_time
 from privcirnet.he.planning.profile import Link, Profile
+from privcirnet.he.program.operation import Node
 from privcirnet.he.program.operations import Linear
-from privcirnet.he.program.program import Node, Program, squares_of
+from privcirnet.he.program.program import Program, squares_of
 from privcirnet.he.ring.sampling import IMAGE_DISTANCE_BITS, image_distance_bits
 from privcirnet.he.schemes.bfv.noise import flood_bits
 

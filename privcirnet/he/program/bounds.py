@@ -13,28 +13,25 @@ What bounds mean for truncation on shares is said by :mod:`program.truncation`.
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, assert_never
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from privcirnet.errors import DoesNotFit, RuleError
 from privcirnet.he.layers.integer import Values, convolve, dense_weight, sum_pool
-from privcirnet.he.program import nonpolynomial
-from privcirnet.he.program import operations as op
-from privcirnet.he.program.interpreter import spread
-from privcirnet.he.program.program import Node, Program, Weights
-from privcirnet.he.program.rearrangement import rearrange
+from privcirnet.he.layers.layer import Layer
+from privcirnet.he.program.local import Scale
+from privcirnet.he.program.operation import Domain, Function, Interval, Node, Weights, spread
+from privcirnet.he.program.program import Program
+from privcirnet.he.program.rounds import Product
 
-Interval = tuple[Values, Values]
 Reals = npt.NDArray[np.floating[Any]]
 Sizes = Mapping[str, Values | Reals]
 """Of each node's values: how large |y| is, at most or in the mean."""
 
-_Rearrangement = op.Flatten | op.Take | op.Channels | op.Transpose | op.Gather
-_Increasing = op.Truncate | op.Scale | op.Add | op.Concat | op.SumPool | _Rearrangement
 MAX_BOUND_BITS = 59
 """Bounds over this are refused: no plain modulus of 60 bits carries them."""
 
@@ -64,12 +61,7 @@ def prove_nodes(nodes: Iterable[Node], weights: Mapping[str, Weights]) -> dict[s
     Raises:
         DoesNotFit: a bound is over 2^:data:`MAX_BOUND_BITS`.
     """
-    intervals: dict[str, Interval] = {}
-    for node in nodes:
-        arguments = [intervals[name] for name in node.inputs]
-        _check_growth(node, arguments, weights.get(node.name))
-        intervals[node.name] = _propagate(node, arguments, weights.get(node.name))
-    return intervals
+    return Intervals().values(tuple(nodes), weights)
 
 
 @dataclass(frozen=True)
@@ -126,7 +118,7 @@ def mean_sizes(nodes: Iterable[Node], seen: Mapping[str, ObservedRange]) -> dict
 
 def real_name(node: Node) -> str:
     """Return the name under which a network has a node's real values: there a power of two is no node."""
-    return node.inputs[0] if isinstance(node.operation, op.Scale) else node.name
+    return node.inputs[0] if isinstance(node.operation, Scale) else node.name
 
 
 def _seen(node: Node, seen: Mapping[str, ObservedRange]) -> ObservedRange:
@@ -171,63 +163,85 @@ def check_modulus(program: Program, intervals: dict[str, Interval]) -> None:
             )
 
 
-def _propagate(node: Node, arguments: list[Interval], weights: Weights | None) -> Interval:
-    match node.operation:
-        case op.Input(low, high):
-            return np.full(node.shape, low, dtype=np.int64), np.full(node.shape, high, dtype=np.int64)
-        case op.Linear() | op.Product() | op.Tokens():
-            assert weights is not None
-            low, high = _propagate_weights(node.operation, arguments, weights)
-            return low + spread(weights.bias), high + spread(weights.bias)
-        case op.Square():
-            low, high = arguments[0]
-            ends = low * low, high * high
-            crosses_zero = (low < 0) & (high > 0)
-            return np.where(crosses_zero, 0, np.minimum(*ends)), np.maximum(*ends)
-        case op.ClientAided(function, log_step, bits):
-            return nonpolynomial.ends(function, *arguments[0], log_step, log_step + bits)
-        case _:
-            lows, highs = ([interval[end] for interval in arguments] for end in (0, 1))
-            return _increasing(node.operation, lows, up=False), _increasing(node.operation, highs, up=True)
+class Intervals(Domain[Interval]):
+    """Bounds on every value, (low, high) of the node's shape; refused before int64 arithmetic could overflow."""
+
+    name, remedy = "a program with proved bounds", "define what the operation does with intervals"
+
+    def image(self, low: int, high: int) -> Interval:
+        """See :meth:`Domain.image`."""
+        shape = self.node.shape if self.node else ()
+        return np.full(shape, low, dtype=np.int64), np.full(shape, high, dtype=np.int64)
+
+    def move(self, places: Callable[..., np.ndarray], *values: Interval) -> Interval:
+        """See :meth:`Domain.move`."""
+        return places(*(low for low, _ in values)), places(*(high for _, high in values))
+
+    def add(self, x: Interval, y: Interval) -> Interval:
+        """See :meth:`Domain.add`."""
+        self._check(2.0 * max(largest(x), largest(y)))
+        return x[0] + y[0], x[1] + y[1]
+
+    def times(self, x: Interval, factor: int) -> Interval:
+        """See :meth:`Domain.times`."""
+        self._check(abs(float(factor)) * largest(x))
+        low, high = x if factor >= 0 else x[::-1]
+        return low * factor, high * factor
+
+    def pool(self, x: Interval, kernel: int) -> Interval:
+        """See :meth:`Domain.pool`."""
+        self._check(float(largest(x)) * kernel**2)
+        return sum_pool(x[0], kernel), sum_pool(x[1], kernel)
+
+    def plus(self, x: Interval, constants: np.ndarray) -> Interval:
+        """See :meth:`Domain.plus`."""
+        self._check(largest(x) + _most(constants))
+        return x[0] + constants, x[1] + constants
+
+    def truncate(self, x: Interval, bits: int) -> Interval:
+        """See :meth:`Domain.truncate`: the protocol rounds up or down."""
+        return x[0] >> bits, -(-x[1] >> bits)
+
+    def linear(self, layer: Layer, x: Interval, weights: Weights) -> Interval:
+        """See :meth:`Domain.linear`."""
+        norms = np.abs(weights.rows).sum(axis=(1, 2, 3), dtype=np.float64)
+        self._check(largest(x) * float(norms.max()) + _most(weights.bias))
+        (low, high), shape = x, layer.shape
+        dense = dense_weight(weights.rows, shape, layer.block_size)
+        positive, negative, bias = np.maximum(dense, 0), np.minimum(dense, 0), spread(weights.bias)
+        lower = convolve(low, positive, shape) + convolve(high, negative, shape)
+        return lower + bias, convolve(high, positive, shape) + convolve(low, negative, shape) + bias
+
+    def square(self, x: Interval) -> Interval:
+        """See :meth:`Domain.square`."""
+        self._check(float(largest(x)) ** 2)
+        low, high = x
+        ends = low * low, high * high
+        return np.where((low < 0) & (high > 0), 0, np.minimum(*ends)), np.maximum(*ends)
+
+    def product(self, operation: Product, x: Interval, y: Interval, weights: Weights) -> Interval:
+        """See :meth:`Domain.product`."""
+        shape = operation.left.shape
+        terms = shape.in_channels // shape.groups
+        self._check(terms * float(largest(x)) * float(largest(y)) + _most(weights.bias))
+        (low, high), bias = _product(operation, x, y), spread(weights.bias)
+        return low + bias, high + bias
+
+    def function(self, operation: Function, x: Interval) -> Interval:
+        """See :meth:`Domain.function`."""
+        return operation.interval(*x)
+
+    def _check(self, after: float) -> None:
+        """Raise if what comes next could overflow."""
+        if self.node is not None:
+            _check_bits(self.node, after, "proved")
 
 
-def _increasing(operation: _Increasing, arguments: list[Values], *, up: bool) -> Values:
-    """Operations that map ends to ends; a truncation may round ``up`` or down."""
-    match operation:
-        case op.Truncate(bits):
-            return -(-arguments[0] >> bits) if up else arguments[0] >> bits
-        case op.Scale(bits):
-            return arguments[0] << bits
-        case op.Add():
-            return arguments[0] + arguments[1]
-        case op.Concat():
-            return np.concatenate(arguments)
-        case op.SumPool(kernel):
-            return sum_pool(arguments[0], kernel)
-        case op.Flatten() | op.Take() | op.Channels() | op.Transpose() | op.Gather():
-            return rearrange(operation, arguments[0])
-        case _:
-            assert_never(operation)
+def _most(constants: np.ndarray) -> float:
+    return float(np.abs(constants).max(initial=0))
 
 
-def _propagate_weights(
-    operation: op.Linear | op.Product | op.Tokens, arguments: list[Interval], weights: Weights
-) -> Interval:
-    """Before the bias."""
-    low, high = arguments[0]
-    match operation:
-        case op.Linear(layer):
-            dense, shape = dense_weight(weights.rows, layer.shape, layer.block_size), layer.shape
-            positive, negative = np.maximum(dense, 0), np.minimum(dense, 0)
-            lower = convolve(low, positive, shape) + convolve(high, negative, shape)
-            return lower, convolve(high, positive, shape) + convolve(low, negative, shape)
-        case op.Product():
-            return _product(operation, arguments[0], arguments[1])
-        case op.Tokens():
-            return rearrange(operation, low), rearrange(operation, high)
-
-
-def _product(product: op.Product, left: Interval, right: Interval) -> Interval:
+def _product(product: Product, left: Interval, right: Interval) -> Interval:
     """Each term's range is that of the four products of ends; terms are added one after the other."""
     shape, groups = product.left.shape.output_shape, product.groups
     # A left end has the shape (groups, 1, k, A), a right one (groups, B, k, 1).
@@ -238,39 +252,6 @@ def _product(product: op.Product, left: Interval, right: Interval) -> Interval:
         ends = [one[:, :, term] * other[:, :, term] for one in ones for other in others]
         low, high = low + np.minimum.reduce(ends), high + np.maximum.reduce(ends)
     return low.reshape(shape), high.reshape(shape)
-
-
-def _check_growth(node: Node, arguments: list[Interval], weights: Weights | None) -> None:
-    """Raise before int64 arithmetic could overflow."""
-    if not arguments:
-        return
-    before = max(largest(interval) for interval in arguments)
-    match node.operation:
-        case op.Linear():
-            assert weights is not None
-            norms = np.abs(weights.rows).sum(axis=(1, 2, 3), dtype=np.float64)
-            after = before * float(norms.max()) + float(np.abs(weights.bias).max(initial=0))
-        case op.Square():
-            after = float(before) ** 2
-        case op.Scale() | op.Add():
-            after = before * 2.0 ** (node.operation.bits if isinstance(node.operation, op.Scale) else 1)
-        case op.SumPool(kernel):
-            after = float(before) * kernel**2
-        case op.Product(layer):
-            assert weights is not None
-            sizes = [float(largest(interval)) for interval in arguments]
-            terms = layer.shape.in_channels // layer.shape.groups
-            after = terms * sizes[0] * sizes[1] + float(np.abs(weights.bias).max(initial=0))
-        case op.Tokens():
-            assert weights is not None
-            after = before + float(np.abs(weights.bias).max(initial=0))
-        case op.Input() | op.Truncate() | op.ClientAided() | op.Concat():
-            after = float(before)
-        case op.Flatten() | op.Take() | op.Channels() | op.Transpose() | op.Gather():
-            after = float(before)
-        case _:
-            assert_never(node.operation)
-    _check_bits(node, after, "proved")
 
 
 def _check_bits(node: Node, value: float, how: str) -> None:

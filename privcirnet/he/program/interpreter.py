@@ -1,20 +1,87 @@
-"""The plaintext interpreter of a program: exact integer arithmetic, the oracle for everything encrypted.
+"""The plaintext interpreter of a program: exact arithmetic, the oracle for everything encrypted.
 
 It follows the same list of nodes as the two parties and applies the same operations to whole values instead of shares.
 The only difference is truncation: here it rounds to nearest, while the protocol rounds up or down at random
 (docs/mathematics.md, "Truncation"). A caller that knows the masks passes what the parties did.
+
+Values are int64; with an image of Python integers or of real numbers they are that.
 """
 
-from collections.abc import Callable
-from typing import assert_never
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 from privcirnet.he.layers.integer import Values, convolve, dense_weight, round_shift, sum_pool, transpose
-from privcirnet.he.program import nonpolynomial
-from privcirnet.he.program import operations as op
-from privcirnet.he.program.program import Node, Program, Weights
-from privcirnet.he.program.rearrangement import rearrange
+from privcirnet.he.layers.layer import Layer
+from privcirnet.he.program.operation import Domain, Function, Node, Operation, Weights, spread
+from privcirnet.he.program.program import Program
+
+
+class Integers(Domain[np.ndarray]):
+    """Whole values, (C, H, W).
+
+    Args:
+        pixels: the image; None where no node is an input.
+        truncation: see :func:`interpret`.
+    """
+
+    name, remedy = "a program in clear", "define what the operation does with integers"
+
+    def __init__(
+        self, pixels: np.ndarray | None = None, truncation: Callable[[Node, Values], Values] | None = None
+    ) -> None:
+        self._pixels, self._truncation = pixels, truncation
+
+    def image(self, low: int, high: int) -> np.ndarray:
+        """See :meth:`Domain.image`."""
+        if self._pixels is None or self.node is None:
+            self.refuse("an image")
+        return self._pixels.reshape(self.node.shape)
+
+    def move(self, places: Callable[..., np.ndarray], *values: np.ndarray) -> np.ndarray:
+        """See :meth:`Domain.move`."""
+        return places(*values)
+
+    def add(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """See :meth:`Domain.add`."""
+        return x + y
+
+    def times(self, x: np.ndarray, factor: int) -> np.ndarray:
+        """See :meth:`Domain.times`."""
+        return x * factor
+
+    def pool(self, x: np.ndarray, kernel: int) -> np.ndarray:
+        """See :meth:`Domain.pool`."""
+        return sum_pool(x, kernel)
+
+    def plus(self, x: np.ndarray, constants: np.ndarray) -> np.ndarray:
+        """See :meth:`Domain.plus`."""
+        return x + constants
+
+    def truncate(self, x: np.ndarray, bits: int) -> np.ndarray:
+        """See :meth:`Domain.truncate`."""
+        if self._truncation is not None and self.node is not None:
+            return self._truncation(self.node, x)
+        return round_shift(x, bits)
+
+    def linear(self, layer: Layer, x: np.ndarray, weights: Weights) -> np.ndarray:
+        """See :meth:`Domain.linear`."""
+        dense = dense_weight(weights.rows, layer.shape, layer.block_size)
+        return convolve(x, dense, layer.shape) + spread(weights.bias)
+
+    def square(self, x: np.ndarray) -> np.ndarray:
+        """See :meth:`Domain.square`."""
+        return x * x
+
+    def product(self, operation: Any, x: np.ndarray, y: np.ndarray, weights: Weights) -> np.ndarray:
+        """See :meth:`Domain.product`."""
+        shape = operation.left.shape
+        return convolve(x, as_weights(y, shape.groups), shape) + spread(weights.bias)
+
+    def function(self, operation: Function, x: np.ndarray) -> np.ndarray:
+        """See :meth:`Domain.function`."""
+        return operation.values(x)
 
 
 def interpret(
@@ -32,73 +99,18 @@ def interpret(
     Returns:
         integer values of every node by name.
     """
-    values: dict[str, Values] = {}
-    for node in program.nodes:
-        arguments = [values[name] for name in node.inputs]
-        if isinstance(node.operation, op.Input):
-            result = image.astype(np.int64).reshape(node.shape)
-        elif isinstance(node.operation, op.Truncate) and truncate is not None:
-            result = truncate(node, arguments[0])
-        else:
-            result = apply(node.operation, arguments, program.weights.get(node.name))
-        values[node.name] = result
-    return values
+    return Integers(image.astype(np.int64), truncate).values(program.nodes, program.weights)
 
 
-def apply(  # noqa: C901, PLR0911
-    operation: op.Operation, arguments: list[Values], weights: Weights | None = None
-) -> Values:
+def apply(operation: Operation, arguments: Sequence[np.ndarray], weights: Weights | None = None) -> np.ndarray:
     """Return the result of one operation on integers.
 
     Args:
         operation: any but an input, which has no arguments.
         arguments: int64 values of the node's inputs, each (C, H, W).
-        weights: of the node; only for operations that :func:`operations.has_weights`.
+        weights: of the node, if it has some.
     """
-    match operation:
-        case op.Linear() | op.Product() | op.Tokens():
-            assert weights is not None
-            return _apply_weights(operation, arguments, weights)
-        case op.Truncate(bits):
-            return round_shift(arguments[0], bits)
-        case op.Scale(bits):
-            return arguments[0] << bits
-        case op.Square():
-            return arguments[0] * arguments[0]
-        case op.ClientAided(function, log_step, bits):
-            return nonpolynomial.apply(function, arguments[0], log_step, log_step + bits)
-        case op.Add():
-            return arguments[0] + arguments[1]
-        case op.Concat():
-            return np.concatenate(arguments)
-        case op.SumPool(kernel):
-            return sum_pool(arguments[0], kernel)
-        case op.Flatten() | op.Take() | op.Channels() | op.Transpose() | op.Gather():
-            return rearrange(operation, arguments[0])
-        case op.Input():
-            raise AssertionError("an input has no arguments")
-        case _:
-            assert_never(operation)
-
-
-def _apply_weights(operation: op.Linear | op.Product | op.Tokens, arguments: list[Values], weights: Weights) -> Values:
-    match operation:
-        case op.Linear(layer):
-            result = convolve(arguments[0], dense_weight(weights.rows, layer.shape, layer.block_size), layer.shape)
-        case op.Product(layer):
-            result = convolve(arguments[0], as_weights(arguments[1], layer.shape.groups), layer.shape)
-        case op.Tokens():
-            result = rearrange(operation, arguments[0])
-    return result + spread(weights.bias)
-
-
-def spread(bias: Values) -> Values:
-    """Return a bias in the shape in which it is added to (K, H, W): the same numbers, (K, 1, 1) or (K, H, 1).
-
-    Args:
-        bias: of channels, (K,), or of channels and places, (K, H).
-    """
-    return bias.reshape(bias.shape + (1,) * (3 - bias.ndim))
+    return operation.apply(Integers(), arguments, weights)
 
 
 def as_weights(x: np.ndarray, groups: int) -> np.ndarray:

@@ -4,43 +4,30 @@ It has the architecture, the plans and the parameters, never a weight, and of bo
 that the client sees. Whatever is read is checked: unknown operations, wrong types, dangling inputs and shapes that do
 not follow are refused.
 
-Format: an operation is stored by its class's name in lower case, but for :class:`ClientAided`, which is "revealed". Its
-fields follow under their own names. A layer is stored by the name of its encoding and its fields. Fields are read by
-their declared types: integers of 62 bits, flags, short printable names, short lists.
-Descriptions of version 1 have no ``answer``, ``output_bits`` and ``value_bits``. A linear layer has a ``stack`` where
-work ahead takes several images together.
+Format: an operation is stored by its kind (:data:`program.operation.KINDS`) and its fields under their own names, but
+for those that are None. A layer is stored by the name of its encoding and its fields. Fields are read by their declared
+types: integers of 62 bits, flags, short printable names, short lists, layers.
 """
 
 import reprlib
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, is_dataclass
+from dataclasses import fields, is_dataclass
 from functools import lru_cache
-from typing import Any, assert_never, cast, get_args, get_origin, get_type_hints
+from types import NoneType, UnionType
+from typing import Any, cast, get_args, get_origin, get_type_hints
 
 from privcirnet.errors import RuleError
 from privcirnet.he.layers import size_limits
 from privcirnet.he.layers.layer import ENCODINGS, Layer
 from privcirnet.he.layers.spectral_layer import SpectralLayer
-from privcirnet.he.layers.stacking import Stack
-from privcirnet.he.program import limits
-from privcirnet.he.program import operations as op
-from privcirnet.he.program.program import Node, Program
+from privcirnet.he.program import limits, operations
+from privcirnet.he.program.operation import KINDS, Node, Operation
+from privcirnet.he.program.program import Program
 from privcirnet.he.program.validate import REMEDY, check
 from privcirnet.he.schemes.bfv.parameters import Parameters
 
-_CLIENT_AIDED = "revealed"
-"""What the format calls :class:`ClientAided`."""
-_WITHOUT_LAYERS = (
-    *(op.Input, op.Truncate, op.Scale, op.Square, op.Add, op.Concat, op.SumPool),
-    *(op.Flatten, op.Tokens, op.Take, op.Channels, op.Transpose, op.Gather),
-)
-_OPERATIONS: dict[str, Callable[..., op.Operation]] = {
-    **{cls.__name__.lower(): cls for cls in _WITHOUT_LAYERS},
-    _CLIENT_AIDED: op.ClientAided,
-}
-_ADDED = ("answer", "output_bits", "value_bits")
-"""What descriptions of version 1 do not have."""
-_COUNTS = {2: "two"}
+_COUNTS = {2: "two", 3: "three"}
+assert operations.__all__, "importing them registers them"
 
 
 def to_dict(program: Program) -> dict[str, Any]:
@@ -68,8 +55,8 @@ def from_dict(data: Any) -> Program:
         bits = tuple(_integer(b) for b in _few(literal["coefficient_bits"]))
         parameters = Parameters(_integer(literal["ring_degree"]), bits, _integer(literal["plain_modulus"]))
         nodes = tuple(_node_from_dict(item) for item in _few(data["nodes"], limits.MAX_NODES))
-        masks, bounds, answer = _string(data["masks"]), _string(data["bounds"]), _string(data.get("answer", "logits"))
-        output_bits = _integer(data.get("output_bits", 0))
+        masks, bounds, answer = (_string(data[name]) for name in ("masks", "bounds", "answer"))
+        output_bits = _integer(data["output_bits"])
     except (KeyError, TypeError, AttributeError, IndexError) as error:
         raise RuleError("a program's description must be complete", got=reprlib.repr(error), remedy=REMEDY) from None
     program = Program(nodes, parameters, {}, masks, bounds, answer, output_bits)
@@ -78,29 +65,28 @@ def from_dict(data: Any) -> Program:
 
 
 def _node_to_dict(node: Node) -> dict[str, Any]:
-    operation = node.operation
-    match operation:
-        case op.Linear(layer, stack):
-            fields = {"layer": _layer_to_dict(layer)} | ({"stack": _stack_to_dict(stack)} if stack else {})
-        case op.Product(left, right):
-            fields = {"left": _layer_to_dict(left), "right": _layer_to_dict(right)}
-        case op.Input() | op.Truncate() | op.Scale() | op.Square() | op.ClientAided() | op.Add():
-            fields = asdict(operation)
-        case op.Concat() | op.SumPool():
-            fields = asdict(operation)
-        case op.Flatten() | op.Tokens() | op.Take() | op.Channels() | op.Transpose() | op.Gather():
-            fields = asdict(operation)
-        case _:
-            assert_never(operation)
     return {
         "name": node.name,
-        "operation": _CLIENT_AIDED if isinstance(operation, op.ClientAided) else type(operation).__name__.lower(),
-        **fields,
+        "operation": node.operation.kind(),
+        **_plain_fields(node.operation),
         "inputs": list(node.inputs),
         "shape": list(node.shape),
         "log_step": node.log_step,
         "module": node.module,
     }
+
+
+def _plain_fields(value: Any) -> dict[str, Any]:
+    """The fields of a dataclass as plain data, without those that are None; layers begin with their encoding."""
+    encoding = {"encoding": value.encoding} if hasattr(value, "encoding") else {}
+    found = {each.name: getattr(value, each.name) for each in fields(value)}
+    return encoding | {name: _plain(each) for name, each in found.items() if each is not None}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_plain(each) for each in cast(tuple[object, ...], value)]
+    return _plain_fields(value) if is_dataclass(value) else value
 
 
 def _node_from_dict(item: dict[str, Any]) -> Node:
@@ -112,28 +98,12 @@ def _node_from_dict(item: dict[str, Any]) -> Node:
     return Node(_string(item["name"]), _operation(item), inputs, shape, log_step, module)
 
 
-def _operation(item: dict[str, Any]) -> op.Operation:
+def _operation(item: dict[str, Any]) -> Operation:
     name = item["operation"]
-    if name == "linear":
-        return op.Linear(_layer_from_dict(item["layer"]), _stack_from_dict(item["stack"]) if "stack" in item else None)
-    if name == "product":
-        return op.Product(_factor_from_dict(item["left"]), _factor_from_dict(item["right"]))
-    cls = _OPERATIONS.get(name)
-    if cls is None:
+    kind = KINDS.get(name) if isinstance(name, str) else None
+    if kind is None:
         raise RuleError("an operation must be a known one", got=reprlib.repr(name), remedy=REMEDY)
-    return cls(**_fields(cls, item))
-
-
-def _stack_to_dict(stack: Stack) -> dict[str, Any]:
-    return {"images": stack.images, "least": stack.least, "layer": _layer_to_dict(stack.layer)}
-
-
-def _stack_from_dict(item: dict[str, Any]) -> Stack:
-    return Stack(_integer(item["images"]), _integer(item["least"]), _layer_from_dict(item["layer"]))
-
-
-def _layer_to_dict(layer: Layer) -> dict[str, Any]:
-    return {"encoding": layer.encoding, **asdict(layer)}
+    return kind(**_fields(kind, item))
 
 
 def _layer_from_dict(item: dict[str, Any]) -> Layer:
@@ -145,7 +115,7 @@ def _layer_from_dict(item: dict[str, Any]) -> Layer:
     return make(**_fields(make, item))
 
 
-def _factor_from_dict(item: dict[str, Any]) -> SpectralLayer:
+def _spectral_from_dict(item: dict[str, Any]) -> SpectralLayer:
     """A layer of a product: its weights are as large as t, which a coefficient encoding's noise bound is not for."""
     layer = _layer_from_dict(item)
     if not isinstance(layer, SpectralLayer):
@@ -154,8 +124,8 @@ def _factor_from_dict(item: dict[str, Any]) -> SpectralLayer:
 
 
 def _fields(cls: Any, item: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a dataclass, each checked by its type."""
-    return {n: _value(kind, item[n], n) for n, kind in _kinds(cls).items() if n in item or n not in _ADDED}
+    """The fields of a dataclass, each checked by its type; those that may be None may be left out."""
+    return {n: _value(kind, item[n], n) for n, kind in _kinds(cls).items() if n in item or not _optional(kind)}
 
 
 @lru_cache(maxsize=64)
@@ -164,12 +134,18 @@ def _kinds(cls: Any) -> dict[str, Any]:
     return {name: hints[name] for name in cls.__dataclass_fields__}
 
 
+def _optional(kind: Any) -> bool:
+    return get_origin(kind) is UnionType and NoneType in get_args(kind)
+
+
 def _value(kind: Any, value: Any, name: str) -> Any:
-    if is_dataclass(kind):
-        return cast(Any, kind)(**_fields(kind, value))
+    if _optional(kind):
+        (kind,) = set(get_args(kind)) - {NoneType}
+    if kind in _CHECKS:
+        return _CHECKS[kind](value)
     if get_origin(kind) is tuple:
         return _tuple(get_args(kind), value, name)
-    return _CHECKS[kind](value)
+    return kind(**_fields(kind, value))
 
 
 def _tuple(kinds: tuple[Any, ...], value: Any, name: str) -> tuple[Any, ...]:
@@ -212,5 +188,11 @@ def _string(value: Any) -> str:
     return value
 
 
-_CHECKS: dict[Any, Callable[[Any], Any]] = {int: _integer, bool: _boolean, str: _string}
+_CHECKS: dict[Any, Callable[[Any], Any]] = {
+    int: _integer,
+    bool: _boolean,
+    str: _string,
+    Layer: _layer_from_dict,
+    SpectralLayer: _spectral_from_dict,
+}
 """Type of a field -> what checks its value."""

@@ -9,13 +9,16 @@ All functions here fall to one lowest point and rise from there, so that an inte
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 import numpy.typing as npt
 
 from privcirnet.he.layers.integer import Values
+from privcirnet.he.program.operation import C_co, Domain, Node, Operation, Prices, Shape, V, Weights
+from privcirnet.he.schemes.bfv.sizes import SHARE_BYTES
 
 Reals = npt.NDArray[np.float64]
 
@@ -84,3 +87,51 @@ def ends(name: str, low: Values, high: Values, log_step: int, log_step_out: int)
         crossed = (low * 2.0**log_step < lowest) & (lowest < high * 2.0**log_step)
         least = np.where(crossed, turn, least)
     return least, np.maximum(first, last)
+
+
+@dataclass(frozen=True)
+class ClientAided(Operation):
+    """One of these functions, computed by the client, which sees the values.
+
+    Attributes:
+        function: name of one of :data:`FUNCTIONS`.
+        log_step_in: real value = integer x 2^log_step_in of what goes in.
+        bits: the result's step is 2^(log_step_in + bits).
+        value_bits: absolute values that go in stay under 2^value_bits, or they are wrong; 0: not known.
+    """
+
+    local = False
+    needs_share = True
+    reveals = True
+
+    function: str
+    log_step_in: int
+    bits: int
+    value_bits: int = 0
+
+    @classmethod
+    def kind(cls) -> str:
+        """See :meth:`Operation.kind`."""
+        return "revealed"
+
+    def apply(self, on: Domain[V], arguments: Sequence[V], weights: Weights | None) -> V:
+        """See :meth:`Operation.apply`."""
+        return on.function(self, arguments[0])
+
+    def values(self, x: Values) -> Values:
+        """See :meth:`program.operation.Function.values`."""
+        return apply(self.function, x, self.log_step_in, self.log_step_in + self.bits)
+
+    def interval(self, low: Values, high: Values) -> tuple[Values, Values]:
+        """See :meth:`program.operation.Function.interval`."""
+        return ends(self.function, low, high, self.log_step_in, self.log_step_in + self.bits)
+
+    def problem(self, node: Node, sources: Sequence[Node]) -> str:
+        """See :meth:`Operation.problem`."""
+        steps = (self.log_step_in, self.log_step_in + self.bits) == (sources[0].log_step, node.log_step)
+        good = self.function in FUNCTIONS and steps and self.bits >= 0
+        return "" if good else f"{self.function} at step 2^{self.log_step_in}, {self.bits} bits coarser"
+
+    def cost(self, prices: Prices[C_co], shape: Shape) -> C_co:
+        """See :meth:`Operation.cost`. The function itself is free."""
+        return prices.message(prod(shape) * SHARE_BYTES)

@@ -11,53 +11,17 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-
-from privcirnet.he.layers.integer import Values
 from privcirnet.he.layers.layer import Layer
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.stacking import Stack
-from privcirnet.he.program.operations import Channels, ClientAided, Linear, Operation, Square, encrypted_layers
+from privcirnet.he.program.operation import Node, Weights
+from privcirnet.he.program.rearrangement import Channels
+from privcirnet.he.program.rounds import Linear, Square
 from privcirnet.he.schemes.bfv.parameters import Parameters
 
 MASKS = ("uniform", "bounded")
 ANSWERS = ("logits", "rounded")
 BOUNDS = ("proved", "measured")
-
-
-@dataclass(frozen=True)
-class Node:
-    """One step of a program.
-
-    Attributes:
-        name: unique.
-        shape: (C, H, W) of the result.
-        log_step: real value = integer x 2^log_step.
-        module: name of the module in the trained model that it comes from ("" if none).
-    """
-
-    name: str
-    operation: Operation
-    inputs: tuple[str, ...]
-    shape: tuple[int, int, int]
-    log_step: int
-    module: str = ""
-
-
-@dataclass(frozen=True)
-class Weights:
-    """Integer weights of a linear node, or the constants of a product or of tokens.
-
-    Attributes:
-        rows: int64, (K/b, C, R, R): the first row of each circulant block row; :data:`NO_ROWS` where there are none.
-        bias: int64, (K,), of tokens (C, T), in units of the node's step.
-    """
-
-    rows: Values
-    bias: Values
-
-
-NO_ROWS: Values = np.zeros((0, 0, 1, 1), dtype=np.int64)
 
 
 @dataclass(frozen=True)
@@ -104,12 +68,12 @@ class Program:
     @property
     def layers(self) -> list[tuple[Node, Layer]]:
         """Every encrypted layer, both of each product too, in order."""
-        return [(node, layer) for node in self.nodes for layer in encrypted_layers(node.operation)]
+        return [(node, layer) for node in self.nodes for layer in node.operation.layers]
 
     @property
     def revealed_nodes(self) -> list[Node]:
         """Nodes whose input the client sees in clear, in order."""
-        return [n for n in self.nodes if isinstance(n.operation, ClientAided)]
+        return [n for n in self.nodes if n.operation.reveals]
 
     @property
     def revealed(self) -> int:
@@ -140,7 +104,7 @@ def layers_of(nodes: Sequence[Node]) -> tuple[Layer, ...]:
     Args:
         nodes: of a program, in order.
     """
-    return tuple(layer for node in nodes for layer in encrypted_layers(node.operation))
+    return tuple(layer for node in nodes for layer in node.operation.layers)
 
 
 def squares_of(nodes: Sequence[Node]) -> tuple[int, ...]:

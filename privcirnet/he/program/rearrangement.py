@@ -2,32 +2,83 @@
 
 Tokens are the places of a value (C, T, 1). Channels are split into groups where several heads lie side by side.
 :class:`Gather` is every other rearrangement whose places follow from strides: windows, shuffled channels, patches, one
-value at many places. The operations here are part of the namespace :mod:`program.operations`.
+value at many places.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import assert_never
 
 import numpy as np
 
 from privcirnet.he.layers.integer import tokens, transpose
+from privcirnet.he.program.operation import Domain, Node, Operation, Shape, V, Weights
+from privcirnet.he.program.rounds import given
 
-Shape = tuple[int, int, int]
+
+class Rearrangement(Operation):
+    """An operation on one value that gives it new places."""
+
+    def places(self, x: np.ndarray) -> np.ndarray:
+        """Return numbers in their new places.
+
+        Args:
+            x: of any type, shape (C, H, W).
+        """
+        raise NotImplementedError
+
+    def apply(self, on: Domain[V], arguments: Sequence[V], weights: Weights | None) -> V:
+        """See :meth:`Operation.apply`."""
+        return on.move(self.places, arguments[0])
+
+    def problem(self, node: Node, sources: Sequence[Node]) -> str:
+        """See :meth:`Operation.problem`."""
+        return self.unfit(sources[0].shape)
+
+    def unfit(self, shape: Shape) -> str:
+        """Return why values of a shape (C, H, W) cannot be rearranged, "" if they can."""
+        return ""
 
 
 @dataclass(frozen=True)
-class Flatten:
+class Flatten(Rearrangement):
     """(C, H, W) to (C H W, 1, 1)."""
 
+    def places(self, x: np.ndarray) -> np.ndarray:
+        """See :meth:`Rearrangement.places`."""
+        return x.reshape(-1, 1, 1)
+
+    def shape_after(self, shapes: Sequence[Shape]) -> Shape:
+        """See :meth:`Operation.shape_after`."""
+        return prod(shapes[0]), 1, 1
+
 
 @dataclass(frozen=True)
-class Tokens:
+class Tokens(Rearrangement):
     """(C, H, W) to (C, 1 + H W, 1): a class token in front of the places. Constants are added to all of them."""
 
+    needs_share = True
+
+    def places(self, x: np.ndarray) -> np.ndarray:
+        """See :meth:`Rearrangement.places`. A class token is zero: whoever knows its value adds it."""
+        return tokens(x)
+
+    def apply(self, on: Domain[V], arguments: Sequence[V], weights: Weights | None) -> V:
+        """See :meth:`Operation.apply`."""
+        return on.plus(on.move(self.places, arguments[0]), given(weights).bias[..., None])
+
+    def shape_after(self, shapes: Sequence[Shape]) -> Shape:
+        """See :meth:`Operation.shape_after`."""
+        channels, height, width = shapes[0]
+        return channels, height * width + 1, 1
+
+    def tensors(self, shape: Shape) -> Mapping[str, tuple[int, ...]]:
+        """See :meth:`Operation.tensors`."""
+        return {"bias": shape[:2]}
+
 
 @dataclass(frozen=True)
-class Take:
+class Take(Rearrangement):
     """One token: (C, T, 1) to (C, 1, 1).
 
     Attributes:
@@ -36,9 +87,23 @@ class Take:
 
     place: int
 
+    def places(self, x: np.ndarray) -> np.ndarray:
+        """See :meth:`Rearrangement.places`."""
+        return x[:, self.place : self.place + 1]
+
+    def shape_after(self, shapes: Sequence[Shape]) -> Shape:
+        """See :meth:`Operation.shape_after`."""
+        return shapes[0][0], 1, 1
+
+    def unfit(self, shape: Shape) -> str:
+        """See :meth:`Rearrangement.unfit`."""
+        if shape[2] != 1:
+            return f"tokens of shape {shape}"
+        return "" if 0 <= self.place < shape[1] else f"token {self.place} of {shape[1]}"
+
 
 @dataclass(frozen=True)
-class Channels:
+class Channels(Rearrangement):
     """Channels [first, first + count) of (C, H, W).
 
     Attributes:
@@ -48,16 +113,45 @@ class Channels:
     first: int
     count: int
 
+    def places(self, x: np.ndarray) -> np.ndarray:
+        """See :meth:`Rearrangement.places`."""
+        return x[self.first : self.first + self.count]
+
+    def shape_after(self, shapes: Sequence[Shape]) -> Shape:
+        """See :meth:`Operation.shape_after`."""
+        return self.count, *shapes[0][1:]
+
+    def unfit(self, shape: Shape) -> str:
+        """See :meth:`Rearrangement.unfit`."""
+        last = self.first + self.count
+        return "" if 0 <= self.first < last <= shape[0] else f"channels {self.first} to {last} of {shape[0]}"
+
 
 @dataclass(frozen=True)
-class Transpose:
+class Transpose(Rearrangement):
     """Channels and places of each channel group change places: (g a, b, 1) to (g b, a, 1)."""
 
     groups: int
 
+    def places(self, x: np.ndarray) -> np.ndarray:
+        """See :meth:`Rearrangement.places`."""
+        return transpose(x, self.groups)
+
+    def shape_after(self, shapes: Sequence[Shape]) -> Shape:
+        """See :meth:`Operation.shape_after`."""
+        channels, height, _ = shapes[0]
+        return self.groups * height, channels // self.groups, 1
+
+    def unfit(self, shape: Shape) -> str:
+        """See :meth:`Rearrangement.unfit`."""
+        if shape[2] != 1:
+            return f"tokens of shape {shape}"
+        split = self.groups >= 1 and shape[0] % self.groups == 0
+        return "" if split else f"{self.groups} groups of {shape[0]} channels"
+
 
 @dataclass(frozen=True)
-class Gather:
+class Gather(Rearrangement):
     """Values along a grid: y[i, j, ...] = x[offset + i strides[0] + j strides[1] + ...], x flat, y flat in this order.
 
     Attributes:
@@ -72,85 +166,27 @@ class Gather:
     sizes: tuple[int, ...]
     strides: tuple[int, ...]
 
+    def places(self, x: np.ndarray) -> np.ndarray:
+        """See :meth:`Rearrangement.places`."""
+        return x.reshape(-1)[grid(self.offset, self.sizes, self.strides)].reshape(self.shape)
+
+    def shape_after(self, shapes: Sequence[Shape]) -> Shape:
+        """See :meth:`Operation.shape_after`."""
+        return self.shape
+
+    def unfit(self, shape: Shape) -> str:
+        """See :meth:`Rearrangement.unfit`. Nothing is computed that grows with the grid's numbers."""
+        sizes, strides, count = self.sizes, self.strides, prod(shape)
+        if not len(sizes) == len(strides) <= MAX_AXES or len(self.shape) != 3 or min(sizes, default=1) < 1:
+            return f"a grid of sizes {sizes} and strides {strides}"
+        reach = [stride * (size - 1) for size, stride in zip(sizes, strides, strict=True)]
+        first, last = (self.offset + sum(end(0, r) for r in reach) for end in (min, max))
+        if prod(sizes) != prod(self.shape) or not 0 <= first <= last < count:
+            return f"a grid of {sizes} over places {first} to {last} of {count} for shape {self.shape}"
+        return ""
+
 
 MAX_AXES = 8
-Rearrangement = Flatten | Tokens | Take | Channels | Transpose | Gather
-
-
-def rearrange(operation: Rearrangement, x: np.ndarray) -> np.ndarray:
-    """Return values or shares in their new places.
-
-    Args:
-        x: numbers of any type, shape (C, H, W).
-
-    Returns:
-        the same numbers, of the shape that :func:`shape_after` gives. A class token is zero: whoever knows its value
-        adds it.
-    """
-    match operation:
-        case Flatten():
-            return x.reshape(-1, 1, 1)
-        case Tokens():
-            return tokens(x)
-        case Take(place):
-            return x[:, place : place + 1]
-        case Channels(first, count):
-            return x[first : first + count]
-        case Transpose(groups):
-            return transpose(x, groups)
-        case Gather(shape, offset, sizes, strides):
-            return x.reshape(-1)[grid(offset, sizes, strides)].reshape(shape)
-        case _:
-            assert_never(operation)
-
-
-def shape_after(operation: Rearrangement, shape: Shape) -> Shape:
-    """Return the shape of what :func:`rearrange` gives.
-
-    Args:
-        shape: (C, H, W) of the values before.
-    """
-    channels, height, width = shape
-    match operation:
-        case Flatten():
-            return channels * height * width, 1, 1
-        case Tokens():
-            return channels, height * width + 1, 1
-        case Take():
-            return channels, 1, 1
-        case Channels(_, count):
-            return count, height, width
-        case Transpose(groups):
-            return groups * height, channels // groups, 1
-        case Gather(after):
-            return after
-        case _:
-            assert_never(operation)
-
-
-def unfit(operation: Rearrangement, shape: Shape) -> str:
-    """Return why values of a shape cannot be rearranged, "" if they can.
-
-    Args:
-        shape: (C, H, W) of the values.
-    """
-    channels, height, width = shape
-    match operation:
-        case Flatten() | Tokens():
-            return ""
-        case Take() | Transpose() if width != 1:
-            return f"tokens of shape {shape}"
-        case Take(place):
-            return "" if 0 <= place < height else f"token {place} of {height}"
-        case Channels(first, count):
-            fits = 0 <= first < first + count <= channels
-            return "" if fits else f"channels {first} to {first + count} of {channels}"
-        case Transpose(groups):
-            return f"{groups} groups of {channels} channels" if groups < 1 or channels % groups else ""
-        case Gather():
-            return _unfit_grid(operation, channels * height * width)
-        case _:
-            assert_never(operation)
 
 
 def grid(offset: int, sizes: tuple[int, ...], strides: tuple[int, ...]) -> np.ndarray:
@@ -167,15 +203,3 @@ def grid(offset: int, sizes: tuple[int, ...], strides: tuple[int, ...]) -> np.nd
     for size, stride in zip(sizes, strides, strict=True):
         places = (places[:, None] + stride * np.arange(size)).reshape(-1)
     return places
-
-
-def _unfit_grid(gather: Gather, count: int) -> str:
-    """What is wrong with a grid over so many values; nothing is computed that grows with its numbers."""
-    sizes, strides = gather.sizes, gather.strides
-    if not len(sizes) == len(strides) <= MAX_AXES or len(gather.shape) != 3 or min(sizes, default=1) < 1:
-        return f"a grid of sizes {sizes} and strides {strides}"
-    reach = [stride * (size - 1) for size, stride in zip(sizes, strides, strict=True)]
-    first, last = (gather.offset + sum(end(0, r) for r in reach) for end in (min, max))
-    if prod(sizes) != prod(gather.shape) or not 0 <= first <= last < count:
-        return f"a grid of {sizes} over places {first} to {last} of {count} for shape {gather.shape}"
-    return ""

@@ -12,8 +12,9 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from privcirnet.he.program.bounds import Interval, Sizes, largest
-from privcirnet.he.program.operations import Truncate
-from privcirnet.he.program.program import Node, Program, masked_node
+from privcirnet.he.program.local import Truncate
+from privcirnet.he.program.operation import Node
+from privcirnet.he.program.program import Program, masked_node
 
 _CHECKED_BITS = 126
 """Of the check of a rounded answer (:mod:`protocol.rounds.equality`)."""

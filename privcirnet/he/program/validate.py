@@ -5,22 +5,19 @@ Both parties rely on it for everything they compute, so it is asked of whatever 
 
 from collections.abc import Mapping, Set
 from math import prod
-from typing import assert_never
 
 from privcirnet.errors import RuleError
 from privcirnet.he.layers.layer import Layer
-from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.stacking import MOST_IMAGES, tall
-from privcirnet.he.program import limits, nonpolynomial, rearrangement
+from privcirnet.he.program import limits
 from privcirnet.he.program import operations as op
-from privcirnet.he.program.limits import MAX_KERNEL, MAX_LOG_STEP, MAX_PIXEL, MAX_PRODUCTS, MAX_VALUES
-from privcirnet.he.program.program import ANSWERS, BOUNDS, MASKS, Node, Program, masked_node
+from privcirnet.he.program.limits import MAX_KERNEL, MAX_LOG_STEP, MAX_PRODUCTS, MAX_VALUES
+from privcirnet.he.program.operation import Node
+from privcirnet.he.program.program import ANSWERS, BOUNDS, MASKS, Program, masked_node
 from privcirnet.he.schemes.bfv.parameters import Parameters
 
 REMEDY = "export the program again with this version"
 """Of a program that does not follow the rules."""
-
-Shape = tuple[int, int, int]
 
 
 def check(program: Program) -> None:
@@ -49,12 +46,12 @@ def check(program: Program) -> None:
     for node in program.nodes:
         problem = _misplaced(node, known, of_client)
         sources = [known[name] for name in node.inputs if name in known]
-        problem = problem or _out_of_range(node, sources) or _unfit(node, sources, program.parameters)
+        problem = problem or node.operation.problem(node, sources) or _unfit(node, sources, program.parameters)
         if problem:
             raise RuleError("a program's nodes must fit together", got=f"node {node.name}: {problem}", remedy=REMEDY)
         known[node.name] = node
-        alone = isinstance(node.operation, op.ClientAided) or of_client.issuperset(node.inputs)
-        if alone and not isinstance(node.operation, op.Linear):
+        alone = node.operation.reveals or of_client.issuperset(node.inputs)
+        if alone and not node.operation.masks:
             of_client.add(node.name)
     if not known or program.output.name in of_client:
         raise RuleError("a program must have an input and a linear layer", got=f"{len(known)} nodes", remedy=REMEDY)
@@ -75,7 +72,7 @@ def _check_answer(program: Program) -> None:
     """A rounded answer is cut out of a truncation's shares; a width that is not under t's would let any value pass."""
     rounded, bits = program.answer == "rounded", program.output_bits
     if rounded and (not isinstance(program.output.operation, op.Truncate) or not bits):
-        got = f"{type(program.output.operation).__name__.lower()} of {bits} bits"
+        got = f"{program.output.operation.kind()} of {bits} bits"
         raise RuleError("a rounded answer must be a truncation of known width", got=got, remedy=REMEDY)
     if not 0 <= bits < program.parameters.plain_bits:
         rule = "a result's width must leave room in the plain modulus, to tell wrong results"
@@ -99,79 +96,23 @@ def _misplaced(node: Node, known: Mapping[str, Node], of_client: Set[str]) -> st
         return "its name is taken"
     if isinstance(operation, op.Input) == bool(known):
         return "a program has one input, its first node"
-    if len(node.inputs) != op.arity(operation) or not known.keys() >= set(node.inputs):
+    if len(node.inputs) != operation.arity or not known.keys() >= set(node.inputs):
         return f"inputs {node.inputs}"
-    needs_shares = isinstance(operation, op.Square | op.Product | op.Tokens | op.ClientAided | op.Concat)
-    if needs_shares and not of_client.isdisjoint(node.inputs):
-        return (
-            f"a {type(operation).__name__.lower()} of the input itself or of a revealed value has no share to work on"
-        )
+    if operation.needs_share and not of_client.isdisjoint(node.inputs):
+        return f"a {operation.kind()} of the input itself or of a revealed value has no share to work on"
     if isinstance(operation, op.Truncate):
-        masked = masked_node(known, node.inputs[0]).operation
-        if not isinstance(masked, op.Linear | op.Square | op.Product):
+        if not masked_node(known, node.inputs[0]).operation.masks:
             return "a truncation must follow a linear layer, a square or a product"
-    return ""
-
-
-def _out_of_range(node: Node, sources: list[Node]) -> str:  # noqa: PLR0911
-    """What is wrong with an operation's numbers, or with the values that it is given."""
-    match node.operation:
-        case op.Input(low, high):
-            return "" if -MAX_PIXEL <= low <= high <= MAX_PIXEL else f"pixels in [{low}, {high}]"
-        case op.Truncate(bits):
-            return "" if 1 <= bits < 60 else f"a truncation by {bits} bits, not 1 to 59"
-        case op.Scale(bits):
-            fits = 1 <= bits < 60 and node.log_step == sources[0].log_step - bits
-            return "" if fits else f"a factor of 2^{bits} from step 2^{sources[0].log_step} to 2^{node.log_step}"
-        case op.ClientAided(function, log_step, bits):
-            steps = (log_step, log_step + bits) == (sources[0].log_step, node.log_step)
-            good = function in nonpolynomial.FUNCTIONS and steps and bits >= 0
-            return "" if good else f"{function} at step 2^{log_step}, {bits} bits coarser"
-        case op.SumPool(kernel):
-            return "" if kernel >= 1 else f"a window of {kernel}"
-        case op.Concat(count):
-            alike = len({(source.shape[1:], source.log_step) for source in sources}) == 1
-            return "" if alike and count >= 2 else "parts differ in size or step"
-        case op.Add():
-            alike = len({(source.shape, source.log_step) for source in sources}) == 1
-            return "" if alike else "summands differ in shape or step"
-        case _:
-            return _misfit(node.operation, [source.shape for source in sources])
-
-
-def _misfit(operation: op.Linear | op.Product | op.Square | op.Rearrangement, shapes: list[Shape]) -> str:
-    """What is wrong with the shapes that an operation is given."""
-    match operation:
-        case op.Linear(layer):
-            expected = layer.shape.input_shape
-            return "" if expected == shapes[0] else f"takes {expected}, gets {shapes[0]}"
-        case op.Product():
-            return _misfit_product(operation, *shapes)
-        case op.Square():
-            return ""
-        case op.Flatten() | op.Tokens() | op.Take() | op.Channels() | op.Transpose() | op.Gather():
-            return rearrangement.unfit(operation, shapes[0])
-        case _:
-            assert_never(operation)
-
-
-def _misfit_product(product: op.Product, left: Shape, right: Shape) -> str:
-    groups, layers = product.groups, (product.left, product.right)
-    if left[0] != right[0] or left[0] % groups or (left[2], right[2]) != (1, 1):
-        return f"a product of {left} and {right} in {groups} groups"
-    expected = LinearShape.product(left, right, groups), LinearShape.product(right, left, groups)
-    if tuple(layer.shape for layer in layers) != expected or any(layer.block_size != 1 for layer in layers):
-        return f"layers that do not multiply {left} and {right}"
     return ""
 
 
 def _unfit(node: Node, sources: list[Node], parameters: Parameters) -> str:
     """What is wrong with a node's sizes."""
-    expected = _shape_after(node.operation, [source.shape for source in sources]) or node.shape
+    expected = node.operation.shape_after([source.shape for source in sources]) if sources else node.shape
     size = node.shape[0] * node.shape[1] * node.shape[2]
     if node.shape != expected or min(node.shape) < 1 or size > MAX_VALUES or abs(node.log_step) > MAX_LOG_STEP:
         return f"shape {node.shape}, step 2^{node.log_step} where {expected} follows"
-    problems = (_unfit_layer(layer, parameters) for layer in op.encrypted_layers(node.operation))
+    problems = (_unfit_layer(layer, parameters) for layer in node.operation.layers)
     problem = next(filter(None, problems), "")
     return problem or (_unfit_stack(node.operation, parameters) if isinstance(node.operation, op.Linear) else "")
 
@@ -202,22 +143,3 @@ def _unfit_layer(layer: Layer, parameters: Parameters) -> str:
     if any((parameters.plain_modulus - 1) % length for length in layer.transform_lengths):
         return f"transforms of lengths {sorted(layer.transform_lengths)} that t is not made for"
     return limits.excess(layer, parameters)
-
-
-def _shape_after(operation: op.Operation, shapes: list[Shape]) -> Shape | None:
-    match operation:
-        case op.Input():
-            return None
-        case op.Linear(layer) | op.Product(layer):
-            return layer.shape.output_shape
-        case op.Concat():
-            return sum(shape[0] for shape in shapes), *shapes[0][1:]
-        case op.SumPool(kernel):
-            channels, height, width = shapes[0]
-            return channels, height // kernel, width // kernel
-        case op.Truncate() | op.Scale() | op.Square() | op.ClientAided() | op.Add():
-            return shapes[0]
-        case op.Flatten() | op.Tokens() | op.Take() | op.Channels() | op.Transpose() | op.Gather():
-            return rearrangement.shape_after(operation, shapes[0])
-        case _:
-            assert_never(operation)

@@ -19,8 +19,9 @@ from torch import fx
 from privcirnet.errors import DoesNotFit
 from privcirnet.he.planning.chooser import ParameterChoice
 from privcirnet.he.planning.fit import Draft, Fitted, Target, draft, fit_draft
+from privcirnet.he.program.operation import Node, Weights
 from privcirnet.he.program.operations import Input
-from privcirnet.he.program.program import Node, Program, Weights
+from privcirnet.he.program.program import Program
 from privcirnet.nn.steps import refine
 from privcirnet.passes.lower.builder import Builder
 from privcirnet.passes.lower.supported import check_operations

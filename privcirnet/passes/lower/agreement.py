@@ -9,7 +9,7 @@ from privcirnet.errors import RuleError
 from privcirnet.he.layers.integer import Values
 from privcirnet.he.program.bounds import real_name
 from privcirnet.he.program.interpreter import interpret
-from privcirnet.he.program.program import Node
+from privcirnet.he.program.operation import Node
 from privcirnet.nn.agreement import agree, node_values, returned
 from privcirnet.nn.steps import refine
 from privcirnet.passes.lower import Lowered

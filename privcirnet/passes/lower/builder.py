@@ -15,8 +15,8 @@ from privcirnet.functional.grids import grid_of
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.unplanned import unplanned, unplanned_factor
 from privcirnet.he.program import operations as op
-from privcirnet.he.program.program import Node, Weights
-from privcirnet.he.program.rearrangement import shape_after
+from privcirnet.he.program.operation import Node, Weights
+from privcirnet.he.program.rearrangement import Rearrangement
 from privcirnet.nn import tokens
 from privcirnet.nn.activations import Square
 from privcirnet.nn.circulant import block_size_of
@@ -142,7 +142,7 @@ class Builder:
         operation = self._gather(node, module, source) if isinstance(module, Move) else _rearrangement_of(module)
         if isinstance(module, tokens.Tokens):
             self.weights[node.name] = constants(module.bias.T, source.log_step, str(node.target))
-        shape = shape_after(operation, source.shape)
+        shape = operation.shape_after([source.shape])
         return Node(node.name, operation, (source.name,), shape, source.log_step, str(node.target))
 
     def _gather(self, node: fx.Node, module: Move, source: Node) -> op.Gather:
@@ -204,7 +204,7 @@ class Builder:
         return Node(node.name, operation, names, shapes[0].output_shape, log_step, str(node.target))
 
 
-def _rearrangement_of(module: nn.Module) -> op.Rearrangement:
+def _rearrangement_of(module: nn.Module) -> Rearrangement:
     match module:
         case nn.Flatten():
             return op.Flatten()

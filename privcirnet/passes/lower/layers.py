@@ -11,7 +11,7 @@ from privcirnet.functional.circulant import project
 from privcirnet.he.layers.integer import Values
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.program import bounds
-from privcirnet.he.program.program import NO_ROWS, Weights
+from privcirnet.he.program.operation import NO_ROWS, Weights
 from privcirnet.nn.quantizers import quantizer_of
 
 Shape = tuple[int, int, int]

@@ -9,13 +9,14 @@ import pytest
 
 from privcirnet.he.layers.coefficient_layer import CoefficientLayer
 from privcirnet.he.layers.shape import LinearShape
+from privcirnet.he.layers.unplanned import unplanned_factor
 from privcirnet.he.planning.chooser import SETS, WIDE, sets_for
 from privcirnet.he.planning.cost import for_one_use, operation_cost
 from privcirnet.he.planning.fit import (
+    Planned,
     Target,
     fit,
     planned_layer,
-    planned_product,
     predicted_seconds,
     replan,
     scaled,
@@ -24,7 +25,9 @@ from privcirnet.he.planning.goal import Allowed
 from privcirnet.he.planning.planner import cheapest_layer
 from privcirnet.he.planning.profile import COUNTED, LINKS, ONLINE
 from privcirnet.he.program import truncation
-from privcirnet.he.program.program import Program, Weights, layers_of
+from privcirnet.he.program.operation import Weights
+from privcirnet.he.program.operations import Product
+from privcirnet.he.program.program import Program, layers_of
 from privcirnet.he.schemes.bfv.noise import MIN_NOISE_BUDGET
 from privcirnet.he.schemes.bfv.parameters import Parameters
 from privcirnet.he.schemes.bfv.sizes import message_bytes
@@ -53,7 +56,10 @@ def test_products_are_planned_by_the_price_of_encoding_too() -> None:
     seconds = dict.fromkeys(COUNTED.seconds, 0.0) | {"encrypt": 1.0, "decrypt": 1.0, "pmult": 1.0}
     profile = dataclasses.replace(COUNTED, seconds=seconds)
     shape = LinearShape.product((256, 65, 1), (256, 65, 1), 4)
-    product, kept = planned_product(shape, shape, profile, LOCAL), planned_layer(shape, 1, profile, LOCAL)
+    product, kept = (
+        Product(*[unplanned_factor(shape)] * 2).planned(Planned(profile, LOCAL)),
+        planned_layer(shape, 1, profile, LOCAL),
+    )
     assert product.left == product.right == planned_layer(shape, 1, for_one_use(profile), LOCAL)
     assert product.left.pmults > kept.pmults
 

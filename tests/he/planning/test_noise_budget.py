@@ -16,8 +16,8 @@ from privcirnet.he.planning.noise_budget import Option, budget, judge
 from privcirnet.he.planning.profile import COUNTED
 from privcirnet.he.planning.requirements import Requirements, requirements
 from privcirnet.he.program import bounds
+from privcirnet.he.program.operation import Node
 from privcirnet.he.program.operations import Linear
-from privcirnet.he.program.program import Node
 from privcirnet.he.ring.sampling import IMAGE_DISTANCE_BITS, image_distance_bits
 from privcirnet.he.schemes.bfv.noise import MIN_NOISE_BUDGET, flood_bits, noise_bits, noise_budget, square_noise_bits
 from privcirnet.he.schemes.bfv.parameters import ParameterSet

@@ -10,8 +10,8 @@ from privcirnet.he.planning.fit import Target, fit
 from privcirnet.he.planning.profile import COUNTED
 from privcirnet.he.planning.rounding import published, rounded
 from privcirnet.he.program import bounds, manifest
+from privcirnet.he.program.operation import Node
 from privcirnet.he.program.operations import Add, ClientAided, Truncate
-from privcirnet.he.program.program import Node
 from tests.he.networks import network, revealing
 from tests.he.planning.case import LOCAL, NETWORK
 

@@ -17,8 +17,9 @@ from privcirnet.he.planning.planner import cheapest_layer
 from privcirnet.he.planning.profile import COUNTED, LINKS, Profile
 from privcirnet.he.planning.stacks import Option, best, with_stacks
 from privcirnet.he.program import manifest
+from privcirnet.he.program.operation import Node
 from privcirnet.he.program.operations import Input, Linear
-from privcirnet.he.program.program import Node, Program
+from privcirnet.he.program.program import Program
 from privcirnet.he.schemes.bfv.parameters import choose
 from tests.he.networks import attention, bottleneck, network
 

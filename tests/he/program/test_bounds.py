@@ -15,8 +15,9 @@ from privcirnet.he.layers.integer import expand_rows
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.program import bounds, truncation
 from privcirnet.he.program.interpreter import interpret
+from privcirnet.he.program.operation import NO_ROWS, Node, Weights
 from privcirnet.he.program.operations import Add, Input, Linear, Product, Scale, Square, SumPool, Truncate
-from privcirnet.he.program.program import NO_ROWS, Node, Program, Weights
+from privcirnet.he.program.program import Program
 from privcirnet.he.program.rearrangement import Flatten
 from tests.he.exchange import random_rows
 from tests.he.insecure import insecure_parameters
@@ -107,7 +108,7 @@ def test_interval_of_a_product_is_attained(seed: int) -> None:
     random = np.random.default_rng(seed)
     ends = [np.sort(random.integers(-9, 10, (2, *shape)), axis=0) for shape in (left, right)]
     bias = random.integers(-9, 10, groups * b)
-    low, high = bounds._propagate(node, [tuple(end) for end in ends], Weights(NO_ROWS, bias))
+    low, high = bounds.Intervals().visit(node, [tuple(end) for end in ends], Weights(NO_ROWS, bias))
     for h, j, i in itertools.product(range(groups), range(b), range(a)):
         terms = [[x * y for x in ends[0][:, h * k + e, i, 0] for y in ends[1][:, h * k + e, j, 0]] for e in range(k)]
         assert low[h * b + j, i, 0] == sum(map(min, terms)) + bias[h * b + j]

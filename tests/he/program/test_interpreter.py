@@ -8,8 +8,9 @@ import pytest
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.program import interpreter
 from privcirnet.he.program.interpreter import apply
+from privcirnet.he.program.operation import NO_ROWS, Node, Weights
 from privcirnet.he.program.operations import Add, Input, Linear, Product, Square, SumPool, Truncate
-from privcirnet.he.program.program import NO_ROWS, Node, Program, Weights
+from privcirnet.he.program.program import Program
 from privcirnet.he.program.rearrangement import (
     Channels,
     Flatten,
@@ -18,8 +19,6 @@ from privcirnet.he.program.rearrangement import (
     Take,
     Tokens,
     Transpose,
-    rearrange,
-    shape_after,
 )
 from tests.he.exchange import random_rows, slow_layer
 from tests.he.insecure import insecure_parameters
@@ -103,6 +102,6 @@ REARRANGED = {
 @pytest.mark.parametrize("operation", REARRANGED, ids=lambda operation: type(operation).__name__)
 def test_values_go_to_their_places(operation: Rearrangement) -> None:
     x = np.arange(1, 25).reshape(6, 4, 1)
-    found = rearrange(operation, x)
-    assert found.shape == shape_after(operation, x.shape)
+    found = operation.places(x)
+    assert found.shape == operation.shape_after([x.shape])
     assert found.reshape(-1).tolist() == REARRANGED[operation](x).reshape(-1).tolist()

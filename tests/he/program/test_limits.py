@@ -20,8 +20,9 @@ from privcirnet.he.layers.spectral_pieces import Piece
 from privcirnet.he.layers.tiling import CyclicTiles
 from privcirnet.he.measure.networks import NETWORKS, network_shapes
 from privcirnet.he.program import limits, manifest
+from privcirnet.he.program.operation import Node
 from privcirnet.he.program.operations import Add, Input, Linear
-from privcirnet.he.program.program import Node, Program
+from privcirnet.he.program.program import Program
 from privcirnet.he.ring import modular
 from privcirnet.he.schemes.bfv.parameters import DEFAULT_COEFFICIENT_BITS, NARROW_COEFFICIENT_BITS, Parameters, choose
 from privcirnet.he.schemes.bfv.sizes import key_bytes

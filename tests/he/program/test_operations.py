@@ -1,18 +1,15 @@
-"""What holds for every operation, and that one which is none of them is an error wherever it is met."""
+"""What holds for every operation."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from types import UnionType
-from typing import Any, get_args
 
-import numpy as np
 import pytest
 
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.program import bounds, interpreter, manifest, rearrangement, validate
+from privcirnet.he.planning.cost import operation_cost
+from privcirnet.he.planning.profile import COUNTED, LINKS
+from privcirnet.he.program import bounds
 from privcirnet.he.program import operations as op
-from privcirnet.he.program.program import Node, Program
-from tests.he.insecure import insecure_parameters
+from privcirnet.he.program.operation import KINDS, Node
 from tests.he.layer_examples import paper_layer
 
 LAYER = paper_layer(LinearShape.gemm(2, 4, 4), 1, 64)
@@ -38,40 +35,25 @@ EVERY: dict[op.Operation, tuple[int, int, bool]] = {
 
 
 def test_one_namespace_has_every_operation() -> None:
-    assert {type(operation) for operation in EVERY} == set(get_args(op.Operation))
-    classes = {name for name in op.__all__ if isinstance(getattr(op, name), type)}
-    assert classes == {cls.__name__ for cls in get_args(op.Operation)}
-    assert isinstance(op.Operation, UnionType)
+    kinds = {type(operation) for operation in EVERY}
+    assert kinds == {getattr(op, name) for name in op.__all__} - {op.Operation} == set(KINDS.values())
+    assert all(name == kind.kind() for name, kind in KINDS.items())
 
 
 def test_facts_of_every_operation() -> None:
-    found = {o: (op.arity(o), len(op.encrypted_layers(o)), op.has_weights(o)) for o in EVERY}
-    assert found == EVERY
+    assert {o: (o.arity, len(o.layers), bool(o.tensors((4, 2, 1)))) for o in EVERY} == EVERY
 
 
 @dataclass(frozen=True)
-class Doubled:
-    """An operation that no part of the package knows."""
+class Forgotten(op.Operation):
+    """An operation that takes a round and says nothing of it."""
+
+    local = False
 
 
-DOUBLED: Any = Doubled()
-X, Y = Node("x", op.Input(0, 1), (), (1, 2, 2), 0), Node("y", DOUBLED, ("x",), (1, 2, 2), 0)
-PARAMETERS = insecure_parameters(64)
-UNKNOWN: dict[str, Callable[[], object]] = {
-    "arity": lambda: op.arity(DOUBLED),
-    "encrypted layers": lambda: op.encrypted_layers(DOUBLED),
-    "has weights": lambda: op.has_weights(DOUBLED),
-    "rearrange": lambda: rearrangement.rearrange(DOUBLED, np.zeros((1, 2, 2))),
-    "shape after": lambda: rearrangement.shape_after(DOUBLED, (1, 2, 2)),
-    "unfit": lambda: rearrangement.unfit(DOUBLED, (1, 2, 2)),
-    "interpreter": lambda: interpreter.apply(DOUBLED, [np.zeros((1, 2, 2), dtype=np.int64)]),
-    "bounds": lambda: bounds.prove_nodes((X, Y), {}),
-    "check": lambda: validate.check(Program((X, Y), PARAMETERS)),
-    "description": lambda: manifest.to_dict(Program((X, Y), PARAMETERS)),
-}
-
-
-@pytest.mark.parametrize("case", UNKNOWN)
-def test_an_unknown_operation_is_an_error_everywhere(case: str) -> None:
-    with pytest.raises(AssertionError, match="unreachable"):
-        UNKNOWN[case]()
+def test_what_an_operation_does_not_say_is_an_error() -> None:
+    x, y = Node("x", op.Input(0, 1), (), (1, 2, 2), 0), Node("y", Forgotten(), ("x",), (1, 2, 2), 0)
+    with pytest.raises(NotImplementedError):
+        bounds.prove_nodes((x, y), {})
+    with pytest.raises(NotImplementedError, match="what forgotten costs"):
+        operation_cost(y.operation, y.shape, COUNTED, LINKS["local"])

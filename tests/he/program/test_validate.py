@@ -11,8 +11,9 @@ from privcirnet.he.layers.spectral_layer import SpectralLayer
 from privcirnet.he.layers.spectral_pieces import Piece
 from privcirnet.he.layers.stacking import Stack, tall
 from privcirnet.he.program import manifest
+from privcirnet.he.program.operation import Node
 from privcirnet.he.program.operations import Add, ClientAided, Input, Linear, Square, SumPool
-from privcirnet.he.program.program import Node, Program
+from privcirnet.he.program.program import Program
 from privcirnet.he.schemes.bfv.parameters import choose
 from tests.he.layer_examples import paper_layer
 from tests.he.networks import revealing

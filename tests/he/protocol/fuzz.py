@@ -27,8 +27,9 @@ from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.spectral_layer import SpectralLayer
 from privcirnet.he.layers.spectral_pieces import Piece
 from privcirnet.he.program.interpreter import interpret
+from privcirnet.he.program.operation import NO_ROWS, Node, Weights
 from privcirnet.he.program.operations import Add, Input, Linear, Product, Square
-from privcirnet.he.program.program import NO_ROWS, Node, Program, Weights
+from privcirnet.he.program.program import Program
 from privcirnet.he.program.rearrangement import Flatten
 from privcirnet.he.program.wrong_result import WrongResult
 from privcirnet.he.protocol.framing import wire

@@ -29,16 +29,15 @@ def subtract(x: Residues, y: Residues, t: int) -> Residues:
     return passes.elementwise(passes.compiled().subtract, (x, y), np.uint64(t))
 
 
-def scale(share: Residues, bits: int, t: int) -> Residues:
-    """Return a share times 2^bits, mod t.
+def times(share: Residues, factor: int, t: int) -> Residues:
+    """Return a share times an integer, mod t.
 
     Args:
         share: residues of any shape.
-        bits: how many, 0 or more.
         t: modulus under 2^61.
     """
-    factor = np.array([pow(2, bits, t)], dtype=np.uint64)
-    both = np.concatenate([factor, modular.constant_quotients(factor, t)])
+    residue = np.array([factor % t], dtype=np.uint64)
+    both = np.concatenate([residue, modular.constant_quotients(residue, t)])
     return passes.elementwise(passes.compiled().scale, (share,), both, np.uint64(t))
 
 

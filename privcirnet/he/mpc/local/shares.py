@@ -11,19 +11,17 @@ most (|y| + 1) / t.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from privcirnet.errors import RuleError
 from privcirnet.he.layers.integer import Values
-from privcirnet.he.mpc.local.elementwise import add, scale, truncate_client, truncate_server
-from privcirnet.he.program import operations as op
-from privcirnet.he.program.interpreter import spread
-from privcirnet.he.program.program import Node, Program
-from privcirnet.he.program.rearrangement import rearrange
+from privcirnet.he.mpc.local.elementwise import add, times, truncate_client, truncate_server
+from privcirnet.he.program.operation import NO_ROWS, Domain, Node, Weights
+from privcirnet.he.program.program import Program
 from privcirnet.he.ring import modular
-from privcirnet.he.ring.modular import Integers, Residues
+from privcirnet.he.ring.modular import Residues
 from privcirnet.he.schemes.bfv.sizes import SHARE_BYTES
 
 
@@ -32,8 +30,13 @@ def present(share: Residues | None) -> Residues:
 
     Args:
         share: residues, or None.
+
+    Raises:
+        RuleError: it is None.
     """
-    assert share is not None, "validate.check lets no other operation work on a share of the bare image"
+    if share is None:
+        rule, remedy = "an operation must have a share to work on", "export the program again with this version"
+        raise RuleError(rule, got="the bare image", remedy=remedy)
     return share
 
 
@@ -79,62 +82,98 @@ def from_bytes(message: bytes, shape: tuple[int, ...], limit: int) -> Residues:
     return share
 
 
-def local_client(operation: op.Operation, shares: Sequence[Residues], t: int) -> Residues:
-    """Return the client's share of a local operation's result."""
-    if isinstance(operation, op.Truncate):
-        return truncate_client(shares[0], operation.bits, t)
-    return local(operation, shares, t)
+class ClientShares(Domain[Residues]):
+    """What the client makes of its shares, residues (C, H, W)."""
+
+    name, remedy = "a party's share", "give the operation an exchange (protocol.rounds.exchanges)"
+
+    def __init__(self, t: int) -> None:
+        self.t = t
+
+    def move(self, places: Callable[..., np.ndarray], *values: Residues) -> Residues:
+        """See :meth:`Domain.move`."""
+        return places(*values)
+
+    def add(self, x: Residues, y: Residues) -> Residues:
+        """See :meth:`Domain.add`."""
+        return add(x, y, self.t)
+
+    def times(self, x: Residues, factor: int) -> Residues:
+        """See :meth:`Domain.times`."""
+        return times(x, factor, self.t)
+
+    def pool(self, x: Residues, kernel: int) -> Residues:
+        """See :meth:`Domain.pool`."""
+        return _sum_pool(x, kernel, self.t)
+
+    def plus(self, x: Residues, constants: np.ndarray) -> Residues:
+        """See :meth:`Domain.plus`: the server alone adds them."""
+        return x
+
+    def truncate(self, x: Residues, bits: int) -> Residues:
+        """See :meth:`Domain.truncate`."""
+        return truncate_client(x, bits, self.t)
 
 
-def local_server(
-    operation: op.Operation, shares: Sequence[Residues | None], constants: Integers | None, t: int
-) -> Residues | None:
-    """Return the server's share of a local operation's result.
+class ServerShares(Domain[Residues | None]):
+    """What the server makes of its shares; None for zero, which is none at all."""
+
+    name, remedy = ClientShares.name, ClientShares.remedy
+
+    def __init__(self, t: int) -> None:
+        self._own = ClientShares(t)
+
+    def move(self, places: Callable[..., np.ndarray], *values: Residues | None) -> Residues | None:
+        """See :meth:`Domain.move`."""
+        return places(*map(present, values)) if any(value is not None for value in values) else None
+
+    def add(self, x: Residues | None, y: Residues | None) -> Residues | None:
+        """See :meth:`Domain.add`."""
+        if x is None or y is None:
+            return y if x is None else x
+        return self._own.add(x, y)
+
+    def times(self, x: Residues | None, factor: int) -> Residues | None:
+        """See :meth:`Domain.times`."""
+        return None if x is None else self._own.times(x, factor)
+
+    def pool(self, x: Residues | None, kernel: int) -> Residues | None:
+        """See :meth:`Domain.pool`."""
+        return None if x is None else self._own.pool(x, kernel)
+
+    def plus(self, x: Residues | None, constants: np.ndarray) -> Residues | None:
+        """See :meth:`Domain.plus`."""
+        share, t = present(x), self._own.t
+        return modular.add(share, modular.residues(np.broadcast_to(constants, share.shape), t), t)
+
+    def truncate(self, x: Residues | None, bits: int) -> Residues | None:
+        """See :meth:`Domain.truncate`."""
+        return truncate_server(present(x), bits)
+
+
+def local_client(program: Program, node: Node, shares: Sequence[Residues]) -> Residues:
+    """Return the client's share of a local node.
 
     Args:
-        constants: int64, (C,) or (C, T), added to the result by the server alone; None without.
+        program: with or without weights.
+        shares: the client's, of the node's inputs.
     """
-    if isinstance(operation, op.Truncate):
-        return truncate_server(present(shares[0]), operation.bits)
-    known = [share for share in shares if share is not None]
-    if not known:
-        assert constants is None, "constants are added to a share"
-        return None
-    zero = np.zeros_like(known[0])
-    result = local(operation, [zero if share is None else share for share in shares], t)
-    return result if constants is None else modular.add(result, modular.residues(spread(constants), t), t)
+    return ClientShares(program.parameters.plain_modulus).visit(node, shares, _UNKNOWN)
 
 
-def step_server(program: Program, node: Node, held: Mapping[str, Residues | None]) -> Residues | None:
+def local_server(program: Program, node: Node, held: Mapping[str, Residues | None]) -> Residues | None:
     """Return the server's share of a local node.
 
     Args:
-        node: one of its nodes that takes no round.
+        program: with weights.
+        held: the server's shares by node.
     """
-    constants = program.weights[node.name].bias if op.has_weights(node.operation) else None
-    arguments = [held[name] for name in node.inputs]
-    return local_server(node.operation, arguments, constants, program.parameters.plain_modulus)
+    shares, weights = [held[name] for name in node.inputs], program.weights.get(node.name)
+    return ServerShares(program.parameters.plain_modulus).visit(node, shares, weights)
 
 
-def local(operation: op.Operation, shares: Sequence[Residues], t: int) -> Residues:
-    """Return a share of a sum, a power of two or a rearrangement, which both parties compute alike.
-
-    Args:
-        shares: of the inputs, residues (C, H, W) each.
-    """
-    match operation:
-        case op.Add():
-            return add(shares[0], shares[1], t)
-        case op.Scale(bits):
-            return scale(shares[0], bits, t)
-        case op.Concat():
-            return np.concatenate(shares)
-        case op.SumPool(kernel):
-            return _sum_pool(shares[0], kernel, t)
-        case op.Flatten() | op.Tokens() | op.Take() | op.Channels() | op.Transpose() | op.Gather():
-            return rearrange(operation, shares[0])
-        case _:
-            raise AssertionError(f"{operation} is not local")
+_UNKNOWN = Weights(NO_ROWS, np.zeros(1, dtype=np.int64))
+"""The weights of any node, to the client."""
 
 
 def _sum_pool(share: Residues, kernel: int, t: int) -> Residues:

@@ -12,8 +12,9 @@ from privcirnet.he.circuits.bfv.interactive.interface import ClientEngine
 from privcirnet.he.layers.integer import Values
 from privcirnet.he.mpc.local import shares
 from privcirnet.he.mpc.local.packing import pack, unpack
+from privcirnet.he.program.operation import Node
 from privcirnet.he.program.operations import ClientAided
-from privcirnet.he.program.program import Node, Program
+from privcirnet.he.program.program import Program
 from privcirnet.he.protocol.framing import wire
 from privcirnet.he.protocol.framing.meter import Meter
 from privcirnet.he.protocol.offline import correlated
@@ -47,8 +48,8 @@ class Walk(dict[str, Residues]):
         super().__init__({n: arrays[SHARE].reshape(self._nodes[n].shape) for n, arrays in kept.items()})
 
     def __missing__(self, name: str) -> Residues:
-        node, t = self._nodes[name], self._program.parameters.plain_modulus
-        self[name] = shares.local_client(node.operation, self.of(node), t)
+        node = self._nodes[name]
+        self[name] = shares.local_client(self._program, node, self.of(node))
         return self[name]
 
     def of(self, node: Node) -> list[Residues]:

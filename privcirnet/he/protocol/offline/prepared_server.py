@@ -161,7 +161,7 @@ class PreparedServer:
                     held[node.name] = yield from self._step(position, node.name, kept, arguments)
                     material.spend(node.name)
                 else:
-                    held[node.name] = shares.step_server(self.program, node, held)
+                    held[node.name] = shares.local_server(self.program, node, held)
                 zeroing.forget(held, self.last_uses.get(node.name, ()))
             share = shares.present(held[self.program.output.name])
         finally:

@@ -13,8 +13,8 @@ from privcirnet.he.circuits.bfv.interactive.interface import ClientEngine, check
 from privcirnet.he.layers.integer import Values
 from privcirnet.he.mpc.local import shares
 from privcirnet.he.program import manifest
+from privcirnet.he.program.operation import Node
 from privcirnet.he.program.operations import ClientAided, Input
-from privcirnet.he.program.program import Node
 from privcirnet.he.program.signature import PublicKey
 from privcirnet.he.protocol.framing import wire
 from privcirnet.he.protocol.framing.greeting import read_greeting
@@ -228,7 +228,7 @@ class Client:
                     found = answer.width(shares.reveal(arguments[0], parts[0], t))
                     seen[node.inputs[0]] = found, node.operation.value_bits
             else:
-                held[node.name] = shares.local_client(node.operation, arguments, t)
+                held[node.name] = shares.local_client(self.program, node, arguments)
         reply = yield wire.frame(wire.OUTPUT, [])
         return (yield from answer.receive(self.program, held[self.program.output.name], reply))
 

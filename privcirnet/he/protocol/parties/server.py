@@ -280,7 +280,7 @@ class Session:
                 reply, held[node.name] = self._answer(position, node.name, arguments, message)
                 message = yield reply
             else:
-                held[node.name] = shares.step_server(program, node, held)
+                held[node.name] = shares.local_server(program, node, held)
         wire.unframe(message, wire.OUTPUT, 0)
         return (yield from answer.hand_out(program, shares.present(held[program.output.name])))
 

@@ -12,8 +12,8 @@ from privcirnet.he.mpc.local.linear import ClearLinear
 from privcirnet.he.mpc.local.packing import Octets, pack, unpack
 from privcirnet.he.mpc.local.shares import from_bytes, present, to_bytes
 from privcirnet.he.program.interpreter import apply
+from privcirnet.he.program.operation import Weights
 from privcirnet.he.program.operations import ClientAided
-from privcirnet.he.program.program import Weights
 from privcirnet.he.protocol.rounds.exchange import ClientShares, Held, RoundPlan, ServerShares
 from privcirnet.he.protocol.rounds.online_phase import SHARE, Kept, flat
 from privcirnet.he.ring import modular

@@ -4,8 +4,10 @@ from collections.abc import Callable
 from math import prod
 from typing import Any
 
+from privcirnet.errors import RuleError
 from privcirnet.he.program import operations as op
-from privcirnet.he.program.program import Node, Program
+from privcirnet.he.program.operation import Node
+from privcirnet.he.program.program import Program
 from privcirnet.he.protocol.rounds.client_aided import ClientAidedExchange
 from privcirnet.he.protocol.rounds.exchange import Exchange
 from privcirnet.he.protocol.rounds.linear import LinearExchange
@@ -24,25 +26,20 @@ EXCHANGES: dict[type, Constructor] = {
 }
 """Operations that take a round."""
 
-LOCAL: tuple[type, ...] = (
-    *(op.Input, op.Truncate, op.Scale, op.Add, op.Concat, op.SumPool),
-    *(op.Flatten, op.Tokens, op.Take, op.Channels, op.Transpose, op.Gather),
-)
-"""Operations that each party does alone (:mod:`mpc.local.shares`)."""
-
 
 def exchange_of(node: Node, parameters: Parameters) -> Exchange | None:
-    """Return the exchange of a node; None if its operation is local.
+    """Return the exchange of a node; None if its operation is local (:mod:`mpc.local.shares`).
 
     Raises:
-        TypeError: the operation is in neither table.
+        RuleError: the operation takes a round, but has no exchange.
     """
     kind = type(node.operation)
-    if kind in EXCHANGES:
-        return EXCHANGES[kind](node.operation, node.shape, parameters)
-    if kind in LOCAL:
+    if node.operation.local:
         return None
-    raise TypeError(f"node {node.name}: an operation must be in EXCHANGES or LOCAL of {__name__}: got {kind.__name__}")
+    if kind not in EXCHANGES:
+        rule, remedy = "an operation that is not local must have an exchange", f"give it a line in {__name__}.EXCHANGES"
+        raise RuleError(rule, got=f"{kind.__name__} at node {node.name}", remedy=remedy)
+    return EXCHANGES[kind](node.operation, node.shape, parameters)
 
 
 def exchanges_of(program: Program) -> dict[str, Exchange]:
@@ -52,7 +49,7 @@ def exchanges_of(program: Program) -> dict[str, Exchange]:
         program: with or without weights.
 
     Raises:
-        TypeError: an operation is in neither table.
+        RuleError: an operation takes a round, but has no exchange.
     """
     found = ((node.name, exchange_of(node, program.parameters)) for node in program.nodes)
     return {name: exchange for name, exchange in found if exchange is not None}

@@ -16,8 +16,7 @@ from privcirnet.he.layers.layer import Layer
 from privcirnet.he.layers.stacking import Stack
 from privcirnet.he.mpc.local.linear import ClearLinear
 from privcirnet.he.mpc.local.packing import Octets
-from privcirnet.he.program.interpreter import spread
-from privcirnet.he.program.program import Weights
+from privcirnet.he.program.operation import Weights, spread
 from privcirnet.he.protocol.rounds.exchange import ClientShares, Held, RoundPlan, ServerShares
 from privcirnet.he.protocol.rounds.online_phase import SHARE, Kept
 from privcirnet.he.ring import modular, sampling

@@ -22,9 +22,9 @@ from privcirnet.he.layers.integer import transpose
 from privcirnet.he.layers.spectral_layer import SpectralLayer, encode_weights
 from privcirnet.he.mpc.local import products
 from privcirnet.he.mpc.local.shares import present
-from privcirnet.he.program.interpreter import as_weights, spread
+from privcirnet.he.program.interpreter import as_weights
+from privcirnet.he.program.operation import Weights, spread
 from privcirnet.he.program.operations import Product
-from privcirnet.he.program.program import Weights
 from privcirnet.he.protocol.rounds.exchange import ClientShares, Held, RoundPlan, ServerShares
 from privcirnet.he.protocol.rounds.linear import LinearExchange
 from privcirnet.he.protocol.rounds.online_phase import CrossedOnline

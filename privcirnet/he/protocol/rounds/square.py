@@ -16,7 +16,7 @@ from privcirnet.he.mpc.local import squares
 from privcirnet.he.mpc.local.linear import ClearLinear
 from privcirnet.he.mpc.local.packing import Octets
 from privcirnet.he.mpc.local.shares import present
-from privcirnet.he.program.program import Weights
+from privcirnet.he.program.operation import Weights
 from privcirnet.he.protocol.rounds.exchange import ClientShares, Held, RoundPlan, ServerShares
 from privcirnet.he.protocol.rounds.online_phase import CrossedOnline, Kept
 from privcirnet.he.ring import modular, sampling

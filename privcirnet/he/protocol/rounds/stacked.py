@@ -11,7 +11,7 @@ from privcirnet.he.layers import stacking
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.stacking import Stack
 from privcirnet.he.mpc.local.shares import present
-from privcirnet.he.program.program import Weights
+from privcirnet.he.program.operation import Weights
 from privcirnet.he.protocol.rounds.exchange import ClientShares, Held, RoundPlan, ServerShares
 from privcirnet.he.protocol.rounds.linear import LinearExchange, LinearOnline
 from privcirnet.he.ring.modular import Residues

@@ -11,7 +11,8 @@ The nodes of a wave share messages up to a size. Both parties know all of this f
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from privcirnet.he.program.program import Node, Program
+from privcirnet.he.program.operation import Node
+from privcirnet.he.program.program import Program
 from privcirnet.he.protocol.rounds.exchange import Exchange
 from privcirnet.he.protocol.rounds.merged import Together
 from privcirnet.he.schemes.bfv.sizes import message_bytes

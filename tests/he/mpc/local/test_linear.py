@@ -13,7 +13,7 @@ from privcirnet.he.mpc.local.float_digits import EXACT_BITS, split
 from privcirnet.he.mpc.local.linear import ClearLinear, clear_linear
 from privcirnet.he.program import operations as op
 from privcirnet.he.program.interpreter import apply
-from privcirnet.he.program.program import Weights
+from privcirnet.he.program.operation import Weights
 from privcirnet.he.ring import modular
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.system import threads

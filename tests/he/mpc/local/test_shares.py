@@ -5,11 +5,16 @@ from hypothesis import strategies as st
 
 from privcirnet.errors import RuleError
 from privcirnet.he.mpc.local import shares
+from privcirnet.he.program.operation import NO_ROWS, Node, Operation, Weights
 from privcirnet.he.program.operations import Add, Concat, Scale, SumPool, Truncate
+from privcirnet.he.program.program import Program
 from privcirnet.he.program.rearrangement import Flatten, Tokens
 from privcirnet.he.ring import modular, sampling
+from privcirnet.he.ring.modular import Residues
+from privcirnet.he.schemes.bfv.parameters import DEFAULT_COEFFICIENT_BITS, Parameters
 
 T = modular.largest_prime(41, 16384)
+PARAMETERS = Parameters(8192, DEFAULT_COEFFICIENT_BITS, T)
 
 
 def truncate(y: int, r: int, bits: int, t: int = T) -> int:
@@ -82,6 +87,17 @@ OPERATIONS = {
 }
 
 
+def alone(operation: Operation, arity: int = 1, weights: Weights | None = None) -> tuple[Program, Node]:
+    """A program that is one node."""
+    node = Node("y", operation, tuple(f"x{i}" for i in range(arity)), (1, 1, 1), 0)
+    return Program((node,), PARAMETERS, {"y": weights} if weights else {}), node
+
+
+def server(operation: Operation, *held: Residues | None, weights: Weights | None = None) -> Residues | None:
+    program, node = alone(operation, len(held), weights)
+    return shares.local_server(program, node, dict(zip(node.inputs, held, strict=True)))
+
+
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_local_operations_commute_with_sharing(name: str) -> None:
     operation, arity, clear = OPERATIONS[name]
@@ -89,37 +105,38 @@ def test_local_operations_commute_with_sharing(name: str) -> None:
     values = [random.integers(-1000, 1000, (3, 5, 4)) for _ in range(arity)]
     masks = [sampling.uniform((3, 5, 4), T) for _ in range(arity)]
     others = [modular.subtract(modular.residues(v, T), r, T) for v, r in zip(values, masks, strict=True)]
-    parts = [shares.local(operation, part, T) for part in (masks, others)]
+    program, node = alone(operation, arity)
+    own = shares.local_server(program, node, dict(zip(node.inputs, masks, strict=True)))
+    parts = own, shares.local_client(program, node, others)
     assert (modular.centered(modular.add(*parts, T), T) == clear(*values)).all()
 
 
 def test_what_the_server_has_no_share_of_is_zero() -> None:
     image, own = None, sampling.uniform((3, 5, 4), T)
-    assert shares.local_server(Add(), [image, image], None, T) is None
-    assert shares.local_server(Flatten(), [image], None, T) is None
+    assert server(Add(), image, image) is None
+    assert server(Flatten(), image) is None
     for pair in ([image, own], [own, image]):
-        found = shares.local_server(Add(), pair, None, T)
+        found = server(Add(), *pair)
         assert found is not None
         assert (found == own).all()
-    with pytest.raises(AssertionError, match=r"share of the bare image"):
-        shares.local_server(Truncate(3), [image], None, T)
-    with pytest.raises(AssertionError, match="constants are added to a share"):
-        shares.local_server(Tokens(), [image], np.ones((3, 21), dtype=np.int64), T)
+    for operation, weights in ((Truncate(3), None), (Tokens(), Weights(NO_ROWS, np.ones((3, 21), dtype=np.int64)))):
+        with pytest.raises(RuleError, match="must have a share to work on: got the bare image"):
+            server(operation, image, weights=weights)
 
 
 def test_constants_are_added_by_the_server_alone() -> None:
     values, constants = np.arange(60).reshape(3, 5, 4), -np.arange(63).reshape(3, 21)
     own = sampling.uniform(values.shape, T)
     other = modular.subtract(modular.residues(values, T), own, T)
-    parts = shares.local_client(Tokens(), [other], T), shares.local_server(Tokens(), [own], constants, T)
+    parts = shares.local_client(*alone(Tokens()), [other]), server(Tokens(), own, weights=Weights(NO_ROWS, constants))
     expected = np.concatenate([np.zeros((3, 1)), values.reshape(3, 20)], axis=1) + constants
     assert (modular.centered(modular.add(*parts, T), T)[..., 0] == expected).all()
 
 
 def test_each_party_truncates_its_way() -> None:
     share = sampling.uniform((3, 5, 4), T)
-    assert (shares.local_client(Truncate(4), [share], T) == shares.truncate_client(share, 4, T)).all()
-    assert (shares.local_server(Truncate(4), [share], None, T) == shares.truncate_server(share, 4)).all()
+    assert (shares.local_client(*alone(Truncate(4)), [share]) == shares.truncate_client(share, 4, T)).all()
+    assert (server(Truncate(4), share) == shares.truncate_server(share, 4)).all()
 
 
 def test_a_share_on_the_wire() -> None:

@@ -13,8 +13,9 @@ from privcirnet.he.layers.stacking import MOST_IMAGES
 from privcirnet.he.mpc.local.packing import unpack
 from privcirnet.he.planning.profile import COUNTED, LINKS
 from privcirnet.he.planning.stacks import with_stacks
+from privcirnet.he.program.operation import Node
 from privcirnet.he.program.operations import Input, Linear, Square, Truncate
-from privcirnet.he.program.program import Node, Program
+from privcirnet.he.program.program import Program
 from privcirnet.he.program.rearrangement import Channels
 from privcirnet.he.program.wrong_result import WrongResult
 from privcirnet.he.protocol.framing import wire

@@ -3,23 +3,24 @@
 import json
 from dataclasses import dataclass
 from math import prod
-from typing import get_args
 
 import numpy as np
 import pytest
 
+from privcirnet.errors import RuleError
 from privcirnet.he.circuits.bfv.interactive.interface import ClientEngine, EvaluationKeys, ServerEngine
 from privcirnet.he.mpc.local import shares
 from privcirnet.he.program import manifest
 from privcirnet.he.program import operations as op
-from privcirnet.he.program.program import Node, Program, Weights
+from privcirnet.he.program.operation import KINDS, Node, Weights
+from privcirnet.he.program.program import Program
 from privcirnet.he.protocol.offline import message_sizes
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.server import Server
 from privcirnet.he.protocol.parties.session import prepare
 from privcirnet.he.protocol.rounds import exchanges
 from privcirnet.he.protocol.rounds.exchange import ClientShares, Held, RoundPlan, ServerShares
-from privcirnet.he.protocol.rounds.exchanges import EXCHANGES, LOCAL, exchange_of, exchanges_of
+from privcirnet.he.protocol.rounds.exchanges import EXCHANGES, exchange_of, exchanges_of
 from privcirnet.he.protocol.rounds.online_phase import Online
 from privcirnet.he.protocol.rounds.square import SquareExchange
 from privcirnet.he.ring import modular, sampling
@@ -85,9 +86,7 @@ def with_toy() -> Program:
 
 
 def test_every_operation_takes_a_round_or_is_local() -> None:
-    kinds = [kind for part in get_args(op.Operation) for kind in (get_args(part) or (part,))]
-    assert len(kinds) == len(set(kinds)) > 10
-    assert sorted(kinds, key=repr) == sorted([*EXCHANGES, *LOCAL], key=repr)
+    assert {kind for kind in KINDS.values() if not kind.local} == set(EXCHANGES)
 
 
 @pytest.mark.parametrize("program", [network(), attention(), revealing()], ids=["network", "attention", "revealing"])
@@ -105,7 +104,7 @@ def test_a_new_operation_with_a_round_is_one_line_in_the_table(monkeypatch: pyte
     """Client, server, sizes and reports learn of it from there; its name on the wire is the program's business."""
     program = with_toy()
     monkeypatch.setitem(exchanges.EXCHANGES, Toy, lambda operation, shape, parameters: ToyExchange(prod(shape)))
-    monkeypatch.setitem(manifest._OPERATIONS, "toy", Toy)
+    monkeypatch.setitem(KINDS, "toy", Toy)
     client, session = parties(program, "cleartext")
     traffic = check(program, client, session, random_image(program))
     prepare(client, session)
@@ -119,9 +118,9 @@ def test_a_new_operation_with_a_round_is_one_line_in_the_table(monkeypatch: pyte
     assert "square" in evaluation.inference.client.meter.seconds
 
 
-def test_an_operation_that_is_in_neither_table_is_an_error_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    program, rule = with_toy(), "must be in EXCHANGES or LOCAL of .*: got Toy"
-    monkeypatch.setitem(manifest._OPERATIONS, "toy", Toy)
+def test_an_operation_without_an_exchange_is_refused_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    program, rule = with_toy(), "operation that is not local must have an exchange: got Toy at node square"
+    monkeypatch.setitem(KINDS, "toy", Toy)
     toy = next(node for node in program.nodes if node.name == "square")
     share = np.zeros(toy.shape, dtype=np.uint64)
     for unknown in (
@@ -129,15 +128,13 @@ def test_an_operation_that_is_in_neither_table_is_an_error_everywhere(monkeypatc
         lambda: message_sizes.rounds(program),
         lambda: message_sizes.largest(program),
         lambda: Server(program, "cleartext"),
+        lambda: Client(json.dumps(manifest.to_dict(program)).encode(), "cleartext"),
     ):
-        with pytest.raises(TypeError, match=rule):
+        with pytest.raises(RuleError, match=rule):
             unknown()
-    with pytest.raises(TypeError, match=rule):
-        Client(json.dumps(manifest.to_dict(program)).encode(), "cleartext")
     for party in (
-        lambda: shares.local(toy.operation, [share], 257),
-        lambda: shares.local_client(toy.operation, [share], 257),
-        lambda: shares.local_server(toy.operation, [share], None, 257),
+        lambda: shares.local_client(program, toy, [share]),
+        lambda: shares.local_server(program, toy, {toy.inputs[0]: share}),
     ):
-        with pytest.raises(AssertionError, match="not local"):
+        with pytest.raises(RuleError, match="a party's share cannot have squares here: got toy 'square'"):
             party()

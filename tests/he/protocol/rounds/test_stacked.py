@@ -8,8 +8,8 @@ import pytest
 from privcirnet.he.circuits.bfv.interactive.interface import client_engine, server_engine
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.stacking import Stack, tall
+from privcirnet.he.program.operation import Node, Weights
 from privcirnet.he.program.operations import Linear
-from privcirnet.he.program.program import Node, Weights
 from privcirnet.he.protocol.offline import message_sizes
 from privcirnet.he.protocol.rounds.exchanges import exchanges_of
 from privcirnet.he.protocol.rounds.linear import LinearExchange

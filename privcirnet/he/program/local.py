@@ -1,0 +1,150 @@
+"""Operations that each party applies to its share: sums, powers of two, pools, truncations; and the image."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from privcirnet.he.program.limits import MAX_PIXEL
+from privcirnet.he.program.operation import Domain, Node, Operation, Shape, V, Weights
+
+MAX_SHIFT = 60
+"""Bits of a truncation or of a factor are fewer."""
+
+
+@dataclass(frozen=True)
+class Input(Operation):
+    """The image as integers in [low, high].
+
+    Attributes:
+        low: the least value of a pixel.
+        high: the largest value of a pixel.
+    """
+
+    low: int
+    high: int
+
+    @property
+    def arity(self) -> int:
+        """None: it begins a program."""
+        return 0
+
+    def apply(self, on: Domain[V], arguments: Sequence[V], weights: Weights | None) -> V:
+        """See :meth:`Operation.apply`."""
+        return on.image(self.low, self.high)
+
+    def problem(self, node: Node, sources: Sequence[Node]) -> str:
+        """See :meth:`Operation.problem`."""
+        return "" if -MAX_PIXEL <= self.low <= self.high <= MAX_PIXEL else f"pixels in [{self.low}, {self.high}]"
+
+
+@dataclass(frozen=True)
+class Truncate(Operation):
+    """Division by 2^bits, rounded: the fixed-point rescale.
+
+    Attributes:
+        bits: how many, 1 to 59.
+    """
+
+    bits: int
+
+    def apply(self, on: Domain[V], arguments: Sequence[V], weights: Weights | None) -> V:
+        """See :meth:`Operation.apply`."""
+        return on.truncate(arguments[0], self.bits)
+
+    def problem(self, node: Node, sources: Sequence[Node]) -> str:
+        """See :meth:`Operation.problem`."""
+        return "" if 1 <= self.bits < MAX_SHIFT else f"a truncation by {self.bits} bits, not 1 to 59"
+
+
+@dataclass(frozen=True)
+class Scale(Operation):
+    """x * 2^bits, which brings a summand to the finer step of another.
+
+    Attributes:
+        bits: how many, 1 to 59.
+    """
+
+    bits: int
+
+    def apply(self, on: Domain[V], arguments: Sequence[V], weights: Weights | None) -> V:
+        """See :meth:`Operation.apply`."""
+        return on.times(arguments[0], 1 << self.bits)
+
+    def problem(self, node: Node, sources: Sequence[Node]) -> str:
+        """See :meth:`Operation.problem`."""
+        fits = 1 <= self.bits < MAX_SHIFT and node.log_step == sources[0].log_step - self.bits
+        return "" if fits else f"a factor of 2^{self.bits} from step 2^{sources[0].log_step} to 2^{node.log_step}"
+
+
+@dataclass(frozen=True)
+class Add(Operation):
+    """Sum of two nodes with the same step."""
+
+    @property
+    def arity(self) -> int:
+        """Two summands."""
+        return 2
+
+    def apply(self, on: Domain[V], arguments: Sequence[V], weights: Weights | None) -> V:
+        """See :meth:`Operation.apply`."""
+        return on.add(*arguments)
+
+    def problem(self, node: Node, sources: Sequence[Node]) -> str:
+        """See :meth:`Operation.problem`."""
+        alike = len({(source.shape, source.log_step) for source in sources}) == 1
+        return "" if alike else "summands differ in shape or step"
+
+
+@dataclass(frozen=True)
+class Concat(Operation):
+    """Channels of several values with the same step, one after the other: (C_i, H, W) to (sum of C_i, H, W).
+
+    Attributes:
+        count: how many values, 2 or more.
+    """
+
+    needs_share = True
+
+    count: int
+
+    @property
+    def arity(self) -> int:
+        """As many as are joined."""
+        return self.count
+
+    def apply(self, on: Domain[V], arguments: Sequence[V], weights: Weights | None) -> V:
+        """See :meth:`Operation.apply`."""
+        return on.move(lambda *values: np.concatenate(values), *arguments)
+
+    def shape_after(self, shapes: Sequence[Shape]) -> Shape:
+        """See :meth:`Operation.shape_after`."""
+        return sum(shape[0] for shape in shapes), *shapes[0][1:]
+
+    def problem(self, node: Node, sources: Sequence[Node]) -> str:
+        """See :meth:`Operation.problem`."""
+        alike = len({(source.shape[1:], source.log_step) for source in sources}) == 1
+        return "" if alike and self.count >= 2 else "parts differ in size or step"
+
+
+@dataclass(frozen=True)
+class SumPool(Operation):
+    """Sum over non-overlapping windows (average pooling whose division went into ``log_step``).
+
+    What is left over at the right and below is dropped.
+    """
+
+    kernel: int
+
+    def apply(self, on: Domain[V], arguments: Sequence[V], weights: Weights | None) -> V:
+        """See :meth:`Operation.apply`."""
+        return on.pool(arguments[0], self.kernel)
+
+    def shape_after(self, shapes: Sequence[Shape]) -> Shape:
+        """See :meth:`Operation.shape_after`."""
+        channels, height, width = shapes[0]
+        return channels, height // self.kernel, width // self.kernel
+
+    def problem(self, node: Node, sources: Sequence[Node]) -> str:
+        """See :meth:`Operation.problem`."""
+        return "" if self.kernel >= 1 else f"a window of {self.kernel}"

@@ -1,0 +1,300 @@
+"""What every operation of a program knows, and the domains in which it is applied.
+
+An operation is a frozen dataclass without weights. It says once, in :meth:`Operation.apply`, how its result follows
+from its inputs, in the few primitives of a :class:`Domain`: moves, sums, multiples, constants, truncations, linear
+layers, squares, products and functions. Each domain gives them its own meaning:
+
+* integers in clear, :class:`program.interpreter.Integers`;
+* bounds on them, :class:`program.bounds.Intervals`;
+* a party's share, :mod:`mpc.local.shares`;
+* the layers that a leveled BFV circuit is planned from, :class:`planning.noninteractive.chain.Chains`;
+* the sums that a CKKS circuit is planned from, :class:`planning.ckks.sums.Sums`.
+
+So a new operation that these primitives express is a dataclass in one file and one line in
+:mod:`program.operations`. A domain that lacks a primitive refuses it, with the operation's name.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, NoReturn, Protocol, TypeVar
+
+import numpy as np
+
+from privcirnet.errors import RuleError
+from privcirnet.he.layers.layer import Layer
+from privcirnet.he.layers.shape import LinearShape
+from privcirnet.he.layers.spectral_layer import SpectralLayer
+
+Shape = tuple[int, int, int]
+Interval = tuple[np.ndarray, np.ndarray]
+V = TypeVar("V")
+C_co = TypeVar("C_co", covariant=True)
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Weights of a linear node, or the constants of a product or of tokens.
+
+    Integers are int64; exact programs have biases of Python integers, real ones float64.
+
+    Attributes:
+        rows: (K/b, C, R, R): the first row of each circulant block row; :data:`NO_ROWS` where there are none.
+        bias: (K,), of tokens (C, T), in units of the node's step.
+    """
+
+    rows: np.ndarray
+    bias: np.ndarray
+
+
+NO_ROWS: np.ndarray = np.zeros((0, 0, 1, 1), dtype=np.int64)
+
+
+class Prices(Protocol[C_co]):
+    """What a round costs."""
+
+    def linear(self, layer: Layer) -> C_co:
+        """Return that of a linear layer."""
+        ...
+
+    def product(self, left: Layer, right: Layer) -> C_co:
+        """Return that of a product of two values."""
+        ...
+
+    def square(self, values: int) -> C_co:
+        """Return that of so many squares."""
+        ...
+
+    def message(self, byte_count: int) -> C_co:
+        """Return that of so many bytes in one round trip, nothing encrypted."""
+        ...
+
+    def local(self) -> C_co:
+        """Return that of what each party does alone."""
+        ...
+
+
+class Planner(Protocol):
+    """Who plans layers."""
+
+    def layer(self, shape: LinearShape, block_size: int) -> Layer:
+        """Return the fastest layer."""
+        ...
+
+    def factor(self, shape: LinearShape) -> SpectralLayer:
+        """Return the fastest layer whose weights are the other factor of a product."""
+        ...
+
+
+class Operation:
+    """A step of a program. Whoever adds one overrides what differs from these defaults.
+
+    Attributes:
+        local: each party applies it to its share, without a message. Others have a line in
+            :data:`protocol.rounds.exchanges.EXCHANGES`.
+        masks: its result is shared anew, with a mask that a truncation can rest on.
+        needs_share: it cannot be applied to a value that the client knows alone, of which the server has no share.
+        reveals: the client sees the values that go in.
+    """
+
+    local: ClassVar[bool] = True
+    masks: ClassVar[bool] = False
+    needs_share: ClassVar[bool] = False
+    reveals: ClassVar[bool] = False
+
+    @classmethod
+    def kind(cls) -> str:
+        """Its name in manifests and messages."""
+        return cls.__name__.lower()
+
+    @property
+    def arity(self) -> int:
+        """How many values it takes."""
+        return 1
+
+    @property
+    def layers(self) -> tuple[Layer, ...]:
+        """Its encrypted layers."""
+        return ()
+
+    def apply(self, on: "Domain[V]", arguments: Sequence[V], weights: Weights | None) -> V:
+        """Return its result.
+
+        Args:
+            weights: the node's; None where :meth:`tensors` names none.
+        """
+        raise NotImplementedError
+
+    def shape_after(self, shapes: Sequence[Shape]) -> Shape:
+        """Return the shape of its result.
+
+        Args:
+            shapes: of its inputs, which :meth:`problem` has no objection to.
+        """
+        return shapes[0]
+
+    def problem(self, node: "Node", sources: Sequence["Node"]) -> str:
+        """Return what is wrong with its numbers or with the values that it is given, "" if nothing."""
+        return ""
+
+    def tensors(self, shape: Shape) -> Mapping[str, tuple[int, ...]]:
+        """Return the shapes of "rows" and "bias" of its weights, as far as it has them.
+
+        Args:
+            shape: of its result.
+        """
+        return {}
+
+    def cost(self, prices: Prices[C_co], shape: Shape) -> C_co:
+        """Return what it costs.
+
+        Args:
+            shape: of its result.
+        """
+        if not self.local:
+            raise NotImplementedError(f"what {self.kind()} costs")
+        return prices.local()
+
+    def planned(self, planner: Planner) -> "Operation":
+        """Return it with planned layers."""
+        return self
+
+
+@dataclass(frozen=True)
+class Node:
+    """One step of a program.
+
+    Attributes:
+        name: unique.
+        shape: (C, H, W) of the result.
+        log_step: real value = integer x 2^log_step.
+        module: name of the module in the trained model that it comes from ("" if none).
+    """
+
+    name: str
+    operation: Operation
+    inputs: tuple[str, ...]
+    shape: Shape
+    log_step: int
+    module: str = ""
+
+
+class Domain(Generic[V]):
+    """Values of one kind, and what the primitives of operations make of them. What is not overridden is refused.
+
+    Attributes:
+        name: "X" in "X cannot do this".
+        remedy: what else to do with such a network.
+        node: that is visited.
+    """
+
+    name: ClassVar[str] = "a program"
+    remedy: ClassVar[str] = "infer it with the interactive protocol"
+    node: Node | None = None
+
+    def visit(self, node: Node, arguments: Sequence[V], weights: Weights | None) -> V:
+        """Return a node's value from those of its inputs."""
+        self.node = node
+        return node.operation.apply(self, arguments, weights)
+
+    def values(self, nodes: Sequence[Node], weights: Mapping[str, Weights]) -> dict[str, V]:
+        """Return the value of every node by name.
+
+        Args:
+            nodes: of a program, in order.
+            weights: by name of the nodes that have some.
+        """
+        found: dict[str, V] = {}
+        for node in nodes:
+            found[node.name] = self.visit(node, [found[name] for name in node.inputs], weights.get(node.name))
+        return found
+
+    def image(self, low: int, high: int) -> V:
+        """Return the image, whose pixels lie in [low, high]."""
+        self.refuse("an image")
+
+    def move(self, places: Callable[..., np.ndarray], *values: V) -> V:
+        """Return values in new places.
+
+        Args:
+            places: of arrays of any type, which it rearranges and joins.
+        """
+        self.refuse("moved values")
+
+    def add(self, x: V, y: V) -> V:
+        """Return x + y."""
+        self.refuse("sums")
+
+    def times(self, x: V, factor: int) -> V:
+        """Return x * factor."""
+        self.refuse("multiples")
+
+    def pool(self, x: V, kernel: int) -> V:
+        """Return the sums over windows of kernel x kernel values, without what is left over at the right and below."""
+        self.refuse("pools")
+
+    def plus(self, x: V, constants: np.ndarray) -> V:
+        """Return x + constants, which broadcast to its shape."""
+        self.refuse("constants")
+
+    def truncate(self, x: V, bits: int) -> V:
+        """Return x / 2^bits, rounded."""
+        self.refuse("truncations")
+
+    def linear(self, layer: Layer, x: V, weights: Weights) -> V:
+        """Return a linear layer's result, its bias added."""
+        self.refuse("linear layers")
+
+    def square(self, x: V) -> V:
+        """Return x * x."""
+        self.refuse("squares")
+
+    def product(self, operation: Any, x: V, y: V, weights: Weights) -> V:
+        """Return a product's result, its bias added.
+
+        Args:
+            operation: the :class:`program.rounds.Product`.
+        """
+        self.refuse("products of two values")
+
+    def function(self, operation: "Function", x: V) -> V:
+        """Return a function of x, element by element."""
+        self.refuse("functions that are no polynomials")
+
+    def refuse(self, what: str) -> NoReturn:
+        """Raise for the node that is visited; it returns nothing.
+
+        Raises:
+            RuleError: always.
+        """
+        got = f"{self.node.operation.kind()} {self.node.module or self.node.name!r}" if self.node else "none"
+        raise RuleError(f"{self.name} cannot have {what} here", got=got, remedy=self.remedy)
+
+
+class Function(Protocol):
+    """An operation that is a function of single integers."""
+
+    def values(self, x: np.ndarray) -> np.ndarray:
+        """Return its values."""
+        ...
+
+    def interval(self, low: np.ndarray, high: np.ndarray) -> Interval:
+        """Return the least and the largest value on [low, high], position by position."""
+        ...
+
+
+KINDS: dict[str, type[Operation]] = {}
+"""Operations by their names in manifests."""
+
+
+def register(*kinds: type[Operation]) -> None:
+    """Let manifests have operations."""
+    KINDS.update({kind.kind(): kind for kind in kinds})
+
+
+def spread(bias: np.ndarray) -> np.ndarray:
+    """Return a bias in the shape in which it is added to (K, H, W): the same numbers, (K, 1, 1) or (K, H, 1).
+
+    Args:
+        bias: of channels, (K,), or of channels and places, (K, H).
+    """
+    return bias.reshape(bias.shape + (1,) * (3 - bias.ndim))
