@@ -2,7 +2,7 @@
 
 Args has what types and names don't say, and nothing that is no argument; the package's public functions list all. What
 comes back is said under Returns or Yields or by a summary that begins with the verb, and errors that the function raises
-itself stand under Raises. A method that implements a documented interface may say ``See :meth:`...``` instead.
+itself stand under Raises. A method of a class with bases may leave its docstring to them.
 """
 
 import ast
@@ -26,7 +26,9 @@ def public_functions(tree: ast.Module) -> Iterator[tuple[str, Function]]:
             yield node.name, node
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
             for method in node.body:
-                if isinstance(method, Function) and not method.name.startswith("_"):
+                if not isinstance(method, Function) or (node.bases and not ast.get_docstring(method)):
+                    continue
+                if not method.name.startswith("_"):
                     yield f"{node.name}.{method.name}", method
 
 
@@ -58,7 +60,9 @@ def _missing(function: Function, public: bool) -> list[str]:
     if public:
         missing += [f"argument {name}" for name in names if name not in described]
     returns = function.returns
-    silent = returns is None or (isinstance(returns, ast.Constant) and returns.value is None)
+    silent = (
+        returns is None or _name(returns) == "NoReturn" or (isinstance(returns, ast.Constant) and returns.value is None)
+    )
     if not (silent or re.match(r"(Return|Yield)", text) or _section(text, "Returns") or _section(text, "Yields")):
         missing.append("what it returns")
     stated = _section(text, "Raises")

@@ -32,7 +32,7 @@ from privcirnet.he.planning.requirements import requirements
 from privcirnet.he.planning.rounding import published, rounded
 from privcirnet.he.planning.target import Target, scaled
 from privcirnet.he.program import bounds, manifest
-from privcirnet.he.program.operation import Node, Weights
+from privcirnet.he.program.operation import Node, Planner, Weights
 from privcirnet.he.program.program import Program, layers_of, squares_of
 from privcirnet.he.schemes.bfv.parameters import MAX_PLAIN_BITS, ParameterSet
 
@@ -139,7 +139,7 @@ planned_layer = lru_cache(maxsize=4096)(cheapest_layer)
 
 
 @dataclass(frozen=True)
-class Planned:
+class Planned(Planner):
     """See :class:`program.operation.Planner`: the fastest layers under a profile."""
 
     profile: Profile
@@ -147,7 +147,6 @@ class Planned:
     allowed: Allowed = SPECTRAL
 
     def layer(self, shape: LinearShape, block_size: int) -> Layer:
-        """See :meth:`Planner.layer`."""
         return planned_layer(shape, block_size, self.profile, self.link, *self.allowed)
 
     def factor(self, shape: LinearShape) -> SpectralLayer:

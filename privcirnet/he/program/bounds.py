@@ -169,32 +169,26 @@ class Intervals(Domain[Interval]):
     name, remedy = "a program with proved bounds", "define what the operation does with intervals"
 
     def image(self, low: int, high: int) -> Interval:
-        """See :meth:`Domain.image`."""
         shape = self.node.shape if self.node else ()
         return np.full(shape, low, dtype=np.int64), np.full(shape, high, dtype=np.int64)
 
     def move(self, places: Callable[..., np.ndarray], *values: Interval) -> Interval:
-        """See :meth:`Domain.move`."""
         return places(*(low for low, _ in values)), places(*(high for _, high in values))
 
     def add(self, x: Interval, y: Interval) -> Interval:
-        """See :meth:`Domain.add`."""
         self._check(2.0 * max(largest(x), largest(y)))
         return x[0] + y[0], x[1] + y[1]
 
     def times(self, x: Interval, factor: int) -> Interval:
-        """See :meth:`Domain.times`."""
         self._check(abs(float(factor)) * largest(x))
         low, high = x if factor >= 0 else x[::-1]
         return low * factor, high * factor
 
     def pool(self, x: Interval, kernel: int) -> Interval:
-        """See :meth:`Domain.pool`."""
         self._check(float(largest(x)) * kernel**2)
         return sum_pool(x[0], kernel), sum_pool(x[1], kernel)
 
     def plus(self, x: Interval, constants: np.ndarray) -> Interval:
-        """See :meth:`Domain.plus`."""
         self._check(largest(x) + _most(constants))
         return x[0] + constants, x[1] + constants
 
@@ -203,7 +197,6 @@ class Intervals(Domain[Interval]):
         return x[0] >> bits, -(-x[1] >> bits)
 
     def linear(self, layer: Layer, x: Interval, weights: Weights) -> Interval:
-        """See :meth:`Domain.linear`."""
         norms = np.abs(weights.rows).sum(axis=(1, 2, 3), dtype=np.float64)
         self._check(largest(x) * float(norms.max()) + _most(weights.bias))
         (low, high), shape = x, layer.shape
@@ -213,14 +206,12 @@ class Intervals(Domain[Interval]):
         return lower + bias, convolve(high, positive, shape) + convolve(low, negative, shape) + bias
 
     def square(self, x: Interval) -> Interval:
-        """See :meth:`Domain.square`."""
         self._check(float(largest(x)) ** 2)
         low, high = x
         ends = low * low, high * high
         return np.where((low < 0) & (high > 0), 0, np.minimum(*ends)), np.maximum(*ends)
 
     def product(self, operation: Product, x: Interval, y: Interval, weights: Weights) -> Interval:
-        """See :meth:`Domain.product`."""
         shape = operation.left.shape
         terms = shape.in_channels // shape.groups
         self._check(terms * float(largest(x)) * float(largest(y)) + _most(weights.bias))
@@ -228,7 +219,6 @@ class Intervals(Domain[Interval]):
         return low + bias, high + bias
 
     def function(self, operation: Function, x: Interval) -> Interval:
-        """See :meth:`Domain.function`."""
         return operation.interval(*x)
 
     def _check(self, after: float) -> None:

@@ -34,53 +34,42 @@ class Integers(Domain[np.ndarray]):
         self._pixels, self._truncation = pixels, truncation
 
     def image(self, low: int, high: int) -> np.ndarray:
-        """See :meth:`Domain.image`."""
         if self._pixels is None or self.node is None:
             self.refuse("an image")
         return self._pixels.reshape(self.node.shape)
 
     def move(self, places: Callable[..., np.ndarray], *values: np.ndarray) -> np.ndarray:
-        """See :meth:`Domain.move`."""
         return places(*values)
 
     def add(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-        """See :meth:`Domain.add`."""
         return x + y
 
     def times(self, x: np.ndarray, factor: int) -> np.ndarray:
-        """See :meth:`Domain.times`."""
         return x * factor
 
     def pool(self, x: np.ndarray, kernel: int) -> np.ndarray:
-        """See :meth:`Domain.pool`."""
         return sum_pool(x, kernel)
 
     def plus(self, x: np.ndarray, constants: np.ndarray) -> np.ndarray:
-        """See :meth:`Domain.plus`."""
         return x + constants
 
     def truncate(self, x: np.ndarray, bits: int) -> np.ndarray:
-        """See :meth:`Domain.truncate`."""
         if self._truncation is not None and self.node is not None:
             return self._truncation(self.node, x)
         return round_shift(x, bits)
 
     def linear(self, layer: Layer, x: np.ndarray, weights: Weights) -> np.ndarray:
-        """See :meth:`Domain.linear`."""
         dense = dense_weight(weights.rows, layer.shape, layer.block_size)
         return convolve(x, dense, layer.shape) + spread(weights.bias)
 
     def square(self, x: np.ndarray) -> np.ndarray:
-        """See :meth:`Domain.square`."""
         return x * x
 
     def product(self, operation: Any, x: np.ndarray, y: np.ndarray, weights: Weights) -> np.ndarray:
-        """See :meth:`Domain.product`."""
         shape = operation.left.shape
         return convolve(x, as_weights(y, shape.groups), shape) + spread(weights.bias)
 
     def function(self, operation: Function, x: np.ndarray) -> np.ndarray:
-        """See :meth:`Domain.function`."""
         return operation.values(x)
 
 

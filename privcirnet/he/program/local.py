@@ -30,11 +30,9 @@ class Input(Operation):
         return 0
 
     def apply(self, on: Domain[V], arguments: Sequence[V], weights: Weights | None) -> V:
-        """See :meth:`Operation.apply`."""
         return on.image(self.low, self.high)
 
     def problem(self, node: Node, sources: Sequence[Node]) -> str:
-        """See :meth:`Operation.problem`."""
         return "" if -MAX_PIXEL <= self.low <= self.high <= MAX_PIXEL else f"pixels in [{self.low}, {self.high}]"
 
 
@@ -49,11 +47,9 @@ class Truncate(Operation):
     bits: int
 
     def apply(self, on: Domain[V], arguments: Sequence[V], weights: Weights | None) -> V:
-        """See :meth:`Operation.apply`."""
         return on.truncate(arguments[0], self.bits)
 
     def problem(self, node: Node, sources: Sequence[Node]) -> str:
-        """See :meth:`Operation.problem`."""
         return "" if 1 <= self.bits < MAX_SHIFT else f"a truncation by {self.bits} bits, not 1 to 59"
 
 
@@ -68,11 +64,9 @@ class Scale(Operation):
     bits: int
 
     def apply(self, on: Domain[V], arguments: Sequence[V], weights: Weights | None) -> V:
-        """See :meth:`Operation.apply`."""
         return on.times(arguments[0], 1 << self.bits)
 
     def problem(self, node: Node, sources: Sequence[Node]) -> str:
-        """See :meth:`Operation.problem`."""
         fits = 1 <= self.bits < MAX_SHIFT and node.log_step == sources[0].log_step - self.bits
         return "" if fits else f"a factor of 2^{self.bits} from step 2^{sources[0].log_step} to 2^{node.log_step}"
 
@@ -87,11 +81,9 @@ class Add(Operation):
         return 2
 
     def apply(self, on: Domain[V], arguments: Sequence[V], weights: Weights | None) -> V:
-        """See :meth:`Operation.apply`."""
         return on.add(*arguments)
 
     def problem(self, node: Node, sources: Sequence[Node]) -> str:
-        """See :meth:`Operation.problem`."""
         alike = len({(source.shape, source.log_step) for source in sources}) == 1
         return "" if alike else "summands differ in shape or step"
 
@@ -114,15 +106,12 @@ class Concat(Operation):
         return self.count
 
     def apply(self, on: Domain[V], arguments: Sequence[V], weights: Weights | None) -> V:
-        """See :meth:`Operation.apply`."""
         return on.move(lambda *values: np.concatenate(values), *arguments)
 
     def shape_after(self, shapes: Sequence[Shape]) -> Shape:
-        """See :meth:`Operation.shape_after`."""
         return sum(shape[0] for shape in shapes), *shapes[0][1:]
 
     def problem(self, node: Node, sources: Sequence[Node]) -> str:
-        """See :meth:`Operation.problem`."""
         alike = len({(source.shape[1:], source.log_step) for source in sources}) == 1
         return "" if alike and self.count >= 2 else "parts differ in size or step"
 
@@ -137,14 +126,11 @@ class SumPool(Operation):
     kernel: int
 
     def apply(self, on: Domain[V], arguments: Sequence[V], weights: Weights | None) -> V:
-        """See :meth:`Operation.apply`."""
         return on.pool(arguments[0], self.kernel)
 
     def shape_after(self, shapes: Sequence[Shape]) -> Shape:
-        """See :meth:`Operation.shape_after`."""
         channels, height, width = shapes[0]
         return channels, height // self.kernel, width // self.kernel
 
     def problem(self, node: Node, sources: Sequence[Node]) -> str:
-        """See :meth:`Operation.problem`."""
         return "" if self.kernel >= 1 else f"a window of {self.kernel}"

@@ -111,23 +111,18 @@ class ClientAided(Operation):
 
     @classmethod
     def kind(cls) -> str:
-        """See :meth:`Operation.kind`."""
         return "revealed"
 
     def apply(self, on: Domain[V], arguments: Sequence[V], weights: Weights | None) -> V:
-        """See :meth:`Operation.apply`."""
         return on.function(self, arguments[0])
 
     def values(self, x: Values) -> Values:
-        """See :meth:`program.operation.Function.values`."""
         return apply(self.function, x, self.log_step_in, self.log_step_in + self.bits)
 
     def interval(self, low: Values, high: Values) -> tuple[Values, Values]:
-        """See :meth:`program.operation.Function.interval`."""
         return ends(self.function, low, high, self.log_step_in, self.log_step_in + self.bits)
 
     def problem(self, node: Node, sources: Sequence[Node]) -> str:
-        """See :meth:`Operation.problem`."""
         steps = (self.log_step_in, self.log_step_in + self.bits) == (sources[0].log_step, node.log_step)
         good = self.function in FUNCTIONS and steps and self.bits >= 0
         return "" if good else f"{self.function} at step 2^{self.log_step_in}, {self.bits} bits coarser"

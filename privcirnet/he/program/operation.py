@@ -261,7 +261,7 @@ class Domain(Generic[V]):
         self.refuse("functions that are no polynomials")
 
     def refuse(self, what: str) -> NoReturn:
-        """Raise for the node that is visited; it returns nothing.
+        """Raise for the node that is visited.
 
         Raises:
             RuleError: always.

@@ -28,11 +28,9 @@ class Rearrangement(Operation):
         raise NotImplementedError
 
     def apply(self, on: Domain[V], arguments: Sequence[V], weights: Weights | None) -> V:
-        """See :meth:`Operation.apply`."""
         return on.move(self.places, arguments[0])
 
     def problem(self, node: Node, sources: Sequence[Node]) -> str:
-        """See :meth:`Operation.problem`."""
         return self.unfit(sources[0].shape)
 
     def unfit(self, shape: Shape) -> str:
@@ -45,11 +43,9 @@ class Flatten(Rearrangement):
     """(C, H, W) to (C H W, 1, 1)."""
 
     def places(self, x: np.ndarray) -> np.ndarray:
-        """See :meth:`Rearrangement.places`."""
         return x.reshape(-1, 1, 1)
 
     def shape_after(self, shapes: Sequence[Shape]) -> Shape:
-        """See :meth:`Operation.shape_after`."""
         return prod(shapes[0]), 1, 1
 
 
@@ -64,16 +60,13 @@ class Tokens(Rearrangement):
         return tokens(x)
 
     def apply(self, on: Domain[V], arguments: Sequence[V], weights: Weights | None) -> V:
-        """See :meth:`Operation.apply`."""
         return on.plus(on.move(self.places, arguments[0]), given(weights).bias[..., None])
 
     def shape_after(self, shapes: Sequence[Shape]) -> Shape:
-        """See :meth:`Operation.shape_after`."""
         channels, height, width = shapes[0]
         return channels, height * width + 1, 1
 
     def tensors(self, shape: Shape) -> Mapping[str, tuple[int, ...]]:
-        """See :meth:`Operation.tensors`."""
         return {"bias": shape[:2]}
 
 
@@ -88,15 +81,12 @@ class Take(Rearrangement):
     place: int
 
     def places(self, x: np.ndarray) -> np.ndarray:
-        """See :meth:`Rearrangement.places`."""
         return x[:, self.place : self.place + 1]
 
     def shape_after(self, shapes: Sequence[Shape]) -> Shape:
-        """See :meth:`Operation.shape_after`."""
         return shapes[0][0], 1, 1
 
     def unfit(self, shape: Shape) -> str:
-        """See :meth:`Rearrangement.unfit`."""
         if shape[2] != 1:
             return f"tokens of shape {shape}"
         return "" if 0 <= self.place < shape[1] else f"token {self.place} of {shape[1]}"
@@ -114,15 +104,12 @@ class Channels(Rearrangement):
     count: int
 
     def places(self, x: np.ndarray) -> np.ndarray:
-        """See :meth:`Rearrangement.places`."""
         return x[self.first : self.first + self.count]
 
     def shape_after(self, shapes: Sequence[Shape]) -> Shape:
-        """See :meth:`Operation.shape_after`."""
         return self.count, *shapes[0][1:]
 
     def unfit(self, shape: Shape) -> str:
-        """See :meth:`Rearrangement.unfit`."""
         last = self.first + self.count
         return "" if 0 <= self.first < last <= shape[0] else f"channels {self.first} to {last} of {shape[0]}"
 
@@ -134,16 +121,13 @@ class Transpose(Rearrangement):
     groups: int
 
     def places(self, x: np.ndarray) -> np.ndarray:
-        """See :meth:`Rearrangement.places`."""
         return transpose(x, self.groups)
 
     def shape_after(self, shapes: Sequence[Shape]) -> Shape:
-        """See :meth:`Operation.shape_after`."""
         channels, height, _ = shapes[0]
         return self.groups * height, channels // self.groups, 1
 
     def unfit(self, shape: Shape) -> str:
-        """See :meth:`Rearrangement.unfit`."""
         if shape[2] != 1:
             return f"tokens of shape {shape}"
         split = self.groups >= 1 and shape[0] % self.groups == 0
@@ -167,11 +151,9 @@ class Gather(Rearrangement):
     strides: tuple[int, ...]
 
     def places(self, x: np.ndarray) -> np.ndarray:
-        """See :meth:`Rearrangement.places`."""
         return x.reshape(-1)[grid(self.offset, self.sizes, self.strides)].reshape(self.shape)
 
     def shape_after(self, shapes: Sequence[Shape]) -> Shape:
-        """See :meth:`Operation.shape_after`."""
         return self.shape
 
     def unfit(self, shape: Shape) -> str:

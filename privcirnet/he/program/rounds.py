@@ -32,28 +32,22 @@ class Linear(Operation):
         return (self.layer,)
 
     def apply(self, on: Domain[V], arguments: Sequence[V], weights: Weights | None) -> V:
-        """See :meth:`Operation.apply`."""
         return on.linear(self.layer, arguments[0], given(weights))
 
     def shape_after(self, shapes: Sequence[Shape]) -> Shape:
-        """See :meth:`Operation.shape_after`."""
         return self.layer.shape.output_shape
 
     def problem(self, node: Node, sources: Sequence[Node]) -> str:
-        """See :meth:`Operation.problem`."""
         expected = self.layer.shape.input_shape
         return "" if expected == sources[0].shape else f"takes {expected}, gets {sources[0].shape}"
 
     def tensors(self, shape: Shape) -> Mapping[str, tuple[int, ...]]:
-        """See :meth:`Operation.tensors`."""
         return {"rows": self.layer.shape.weight_shape(self.layer.block_size), "bias": shape[:1]}
 
     def cost(self, prices: Prices[C_co], shape: Shape) -> C_co:
-        """See :meth:`Operation.cost`."""
         return prices.linear(self.layer)
 
     def planned(self, planner: Planner) -> "Linear":
-        """See :meth:`Operation.planned`."""
         return Linear(planner.layer(self.layer.shape, self.layer.block_size))
 
 
@@ -66,11 +60,9 @@ class Square(Operation):
     needs_share = True
 
     def apply(self, on: Domain[V], arguments: Sequence[V], weights: Weights | None) -> V:
-        """See :meth:`Operation.apply`."""
         return on.square(arguments[0])
 
     def cost(self, prices: Prices[C_co], shape: Shape) -> C_co:
-        """See :meth:`Operation.cost`."""
         return prices.square(prod(shape))
 
 
@@ -109,16 +101,13 @@ class Product(Operation):
         return self.left.shape.groups
 
     def apply(self, on: Domain[V], arguments: Sequence[V], weights: Weights | None) -> V:
-        """See :meth:`Operation.apply`."""
         left, right = arguments
         return on.product(self, left, right, given(weights))
 
     def shape_after(self, shapes: Sequence[Shape]) -> Shape:
-        """See :meth:`Operation.shape_after`."""
         return self.left.shape.output_shape
 
     def problem(self, node: Node, sources: Sequence[Node]) -> str:
-        """See :meth:`Operation.problem`."""
         left, right = (source.shape for source in sources)
         if left[0] != right[0] or left[0] % self.groups or (left[2], right[2]) != (1, 1):
             return f"a product of {left} and {right} in {self.groups} groups"
@@ -130,15 +119,12 @@ class Product(Operation):
         return ""
 
     def tensors(self, shape: Shape) -> Mapping[str, tuple[int, ...]]:
-        """See :meth:`Operation.tensors`."""
         return {"bias": shape[:1]}
 
     def cost(self, prices: Prices[C_co], shape: Shape) -> C_co:
-        """See :meth:`Operation.cost`."""
         return prices.product(self.left, self.right)
 
     def planned(self, planner: Planner) -> "Product":
-        """See :meth:`Operation.planned`."""
         return Product(planner.factor(self.left.shape), planner.factor(self.right.shape))
 
 

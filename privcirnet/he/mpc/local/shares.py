@@ -91,19 +91,15 @@ class ClientShares(Domain[Residues]):
         self.t = t
 
     def move(self, places: Callable[..., np.ndarray], *values: Residues) -> Residues:
-        """See :meth:`Domain.move`."""
         return places(*values)
 
     def add(self, x: Residues, y: Residues) -> Residues:
-        """See :meth:`Domain.add`."""
         return add(x, y, self.t)
 
     def times(self, x: Residues, factor: int) -> Residues:
-        """See :meth:`Domain.times`."""
         return times(x, factor, self.t)
 
     def pool(self, x: Residues, kernel: int) -> Residues:
-        """See :meth:`Domain.pool`."""
         return _sum_pool(x, kernel, self.t)
 
     def plus(self, x: Residues, constants: np.ndarray) -> Residues:
@@ -111,7 +107,6 @@ class ClientShares(Domain[Residues]):
         return x
 
     def truncate(self, x: Residues, bits: int) -> Residues:
-        """See :meth:`Domain.truncate`."""
         return truncate_client(x, bits, self.t)
 
 
@@ -124,30 +119,24 @@ class ServerShares(Domain[Residues | None]):
         self._own = ClientShares(t)
 
     def move(self, places: Callable[..., np.ndarray], *values: Residues | None) -> Residues | None:
-        """See :meth:`Domain.move`."""
         return places(*map(present, values)) if any(value is not None for value in values) else None
 
     def add(self, x: Residues | None, y: Residues | None) -> Residues | None:
-        """See :meth:`Domain.add`."""
         if x is None or y is None:
             return y if x is None else x
         return self._own.add(x, y)
 
     def times(self, x: Residues | None, factor: int) -> Residues | None:
-        """See :meth:`Domain.times`."""
         return None if x is None else self._own.times(x, factor)
 
     def pool(self, x: Residues | None, kernel: int) -> Residues | None:
-        """See :meth:`Domain.pool`."""
         return None if x is None else self._own.pool(x, kernel)
 
     def plus(self, x: Residues | None, constants: np.ndarray) -> Residues | None:
-        """See :meth:`Domain.plus`."""
         share, t = present(x), self._own.t
         return modular.add(share, modular.residues(np.broadcast_to(constants, share.shape), t), t)
 
     def truncate(self, x: Residues | None, bits: int) -> Residues | None:
-        """See :meth:`Domain.truncate`."""
         return truncate_server(present(x), bits)
 
 
