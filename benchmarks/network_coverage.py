@@ -190,13 +190,13 @@ def _follow_readme(model: nn.Module, found: Found, engine: str) -> None:
 
     step("polynomial", pc.polynomial_(model, images))
     step("fit", pc.fit(model, pair, epochs=2, progress=False))
-    plan = step("search", pc.search(model, pair, uniform=_BLOCK, profile="counted", progress=False))
+    plan = step("search", pc.search(model, pair, budget=pc.uniform(_BLOCK), profile="counted", progress=False))
     pc.circulant_(model, plan.block_sizes)
     step("circulant", pc.fit(model, pair, epochs=2, progress=False))
     quantized = step("quantize", pc.quantize(pc.fuse(model), images))
     program = step("compile", pc.compile(quantized, images, profile=plan.profile, failure_bits=12, progress=False))
     started = time.perf_counter()
-    step("run", pc.run(program, images[:1], check=True, engine=engine))
+    step("run", program(images[:1], check=True, engine=engine))
     found.seconds = time.perf_counter() - started
 
 
@@ -209,7 +209,7 @@ def _examine(model: nn.Module, found: Found, engine: str) -> None:
     found.steps.append("circulant")
     _train_(model, images, data.train_labels)
     found.steps.append("trained")
-    network = quantize(fuse(model), [images], data.log_step)
+    network = quantize(fuse(model), images, data.log_step)
     lowered, _ = lower_for(HEConfig(profile="counted", bounds="measured", failure_bits=8), network, data)
     found.steps.append("exported")
     started = time.perf_counter()

@@ -6,17 +6,17 @@ A network of a user's own, from training to encrypted answers::
 
     print(pc.check(model, images))                    # before training: what verbs change, refuse and cost
     pc.polynomial_(model, images)                     # in place: activations and pools become polynomials
-    pc.fit(model, loader, epochs=20)                  # or a training loop of your own
-    plan = pc.search(model, loader, uniform=4)        # block sizes with the least loss within a latency budget
+    pc.fit(model, data, epochs=20)                    # or a training loop of your own
+    plan = pc.search(model, data, budget=pc.uniform(4))  # block sizes with the least loss within a latency budget
     pc.circulant_(model, plan.block_sizes)            # in place; then train it again
     quantized = pc.quantize(pc.fuse(model), images)   # batch norms folded, 8 bits; train it further
     program = pc.compile(quantized, images)           # integers, bounds, encryption parameters
-    logits = pc.run(program, images)                  # encrypted, with both parties in this process
+    logits = program(images)                          # encrypted, with both parties in this process
     program.save(folder)                              # pc.load(folder) reads it
 
 :class:`Server` and :class:`Client` are the two parties on their own, :class:`Keeper` prepares inferences. What
 :func:`search` does step by step: :func:`candidates`, :func:`diagonal_fisher`, :func:`sensitivity`, :func:`solve`. A
-user's mistake raises a :class:`RuleError`.
+user's mistake raises a :class:`RuleError`. ``images`` is a tensor; ``data`` a pair with labels or a loader.
 
 Public names are loaded on first use, so that a client, which needs only ``privcirnet.he``, imports no torch.
 """
@@ -28,10 +28,11 @@ if TYPE_CHECKING:
     from privcirnet.api.check import check
     from privcirnet.api.compile import compile
     from privcirnet.api.fit import fit
-    from privcirnet.api.run import run
     from privcirnet.api.search import search
     from privcirnet.blocksizes.fisher import diagonal_fisher
     from privcirnet.blocksizes.solve import solve
+    from privcirnet.config import CompileConfig, FitConfig, SearchConfig
+    from privcirnet.config.search import fraction, uniform
     from privcirnet.errors import RuleError
     from privcirnet.functional.sensitivity import sensitivity
     from privcirnet.he.protocol.parties.client import Client
@@ -53,8 +54,11 @@ _HOME = {
     "BlockCirculantConv2d": "nn.circulant",
     "BlockCirculantLinear": "nn.circulant",
     "Client": "he.protocol.parties.client",
+    "CompileConfig": "config",
+    "FitConfig": "config",
     "Keeper": "he.protocol.parties.idle_preparation",
     "RuleError": "errors",
+    "SearchConfig": "config",
     "Server": "he.protocol.parties.server",
     "Square": "nn.activations",
     "candidates": "passes.candidates",
@@ -64,23 +68,29 @@ _HOME = {
     "dense_state_dict": "passes.convert",
     "diagonal_fisher": "blocksizes.fisher",
     "fit": "api.fit",
+    "fraction": "config.search",
     "fuse": "passes.fuse",
     "load": "runs.compiled",
     "polynomial_": "passes.surgery",
     "quantize": "passes.quantize",
-    "run": "api.run",
     "search": "api.search",
     "sensitivity": "functional.sensitivity",
     "solve": "blocksizes.solve",
+    "uniform": "config.search",
 }
+_RENAMED = {"run": "program(images)"}
+"""Names of before -> what to write now."""
 
 __all__ = [
     "Aespa2d",
     "BlockCirculantConv2d",
     "BlockCirculantLinear",
     "Client",
+    "CompileConfig",
+    "FitConfig",
     "Keeper",
     "RuleError",
+    "SearchConfig",
     "Server",
     "Square",
     "candidates",
@@ -90,19 +100,25 @@ __all__ = [
     "dense_state_dict",
     "diagonal_fisher",
     "fit",
+    "fraction",
     "fuse",
     "load",
     "polynomial_",
     "quantize",
-    "run",
     "search",
     "sensitivity",
     "solve",
+    "uniform",
 ]
 
 
 def __getattr__(name: str) -> Any:
     """Load a public name on first use (PEP 562)."""
     if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        now = f"; write {_RENAMED[name]}" if name in _RENAMED else ""
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{now}")
     return getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -10,7 +10,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from privcirnet.cli import SUBCOMMANDS
-from privcirnet.config import BenchConfig, DataConfig, HEConfig, ModelConfig, RecipeConfig, SearchConfig
+from privcirnet.config import BenchConfig, DataConfig, HEConfig, ModelConfig, RecipeConfig, SearchRunConfig
 from privcirnet.errors import RuleError
 
 pytestmark = pytest.mark.docs
@@ -59,7 +59,7 @@ def test_there_are_configs():
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_defaults_fit_the_schema(script):
     config = composed(script)
-    assert type(config).__name__ == f"{script.capitalize()}Config"
+    assert type(config).__name__ == {"search": "SearchRunConfig"}.get(script, f"{script.capitalize()}Config")
     assert "${" not in str(config)
 
 
@@ -118,10 +118,10 @@ def test_stages_chain_by_default():
 @pytest.mark.parametrize(
     ("make", "match"),
     [
-        (lambda: SearchConfig(block_sizes=[1, 3]), r"block_sizes must be powers of two: got \[1, 3\]"),
-        (lambda: SearchConfig(uniform=64), "uniform must be one of block_sizes: got 64"),
-        (lambda: SearchConfig(budget_on="both"), "budget_on must be a known one: got 'both'"),
-        (lambda: SearchConfig(budget=-1.0), "budget must not be negative: got -1.0"),
+        (lambda: SearchRunConfig(block_sizes=[1, 3]), r"block_sizes must be powers of two: got \[1, 3\]"),
+        (lambda: SearchRunConfig(uniform=64), "uniform must be one of block_sizes: got 64"),
+        (lambda: SearchRunConfig(budget_on="both"), "budget_on must be a known one: got 'both'"),
+        (lambda: SearchRunConfig(budget=-1.0), "budget must not be negative: got -1.0"),
         (lambda: HEConfig(family="falcon"), "he.family must be a known one: got 'falcon'"),
         (lambda: HEConfig(link="moon"), "he.link must be a known one: got moon; use one of local, lan, wan44, wan"),
         (lambda: HEConfig(coefficient_bits=[55, 55]), r"he.coefficient_bits needs he.ring_degree: got \[55, 55\]"),
@@ -148,6 +148,6 @@ def test_values_are_validated(make, match):
 def test_defaults_that_no_command_has_filled_in_are_no_places(monkeypatch):
     """A user of the library may be in a folder where nothing can be written."""
     monkeypatch.setattr(os, "access", lambda *_: False)
-    assert SearchConfig().out == "${root}/search"
+    assert SearchRunConfig().out == "${root}/search"
     with pytest.raises(RuleError, match="out must be a folder that can be written: got results"):
-        SearchConfig(out="results")
+        SearchRunConfig(out="results")

@@ -41,7 +41,7 @@ def test_no_public_function_of_the_package_has_a_gap():
     ],
 )
 def test_the_checker_finds_what_is_missing(tmp_path, before, after, gap):
-    path = tmp_path / "module.py"
+    path = tmp_path / "passes.fuse.py"
     path.write_text(COMPLETE.replace(before, after, 1))
     found = gaps(path)
     assert (found == []) if gap is None else (len(found) == 1 and gap in found[0])

@@ -58,8 +58,8 @@ class Perceptron(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.flatten, self.first = nn.Flatten(), nn.Linear(64, 16)
-        self.branch, self.square = BlockCirculantLinear(16, 16, b=4, bias=False), Square()
-        self.drop, self.last = nn.Dropout(), BlockCirculantLinear(16, 4, b=2)
+        self.branch, self.square = BlockCirculantLinear(16, 16, block_size=4, bias=False), Square()
+        self.drop, self.last = nn.Dropout(), BlockCirculantLinear(16, 4, block_size=2)
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.first(self.flatten(x))
@@ -113,7 +113,7 @@ def pixels(count: int = 4, seed: int = 0) -> Tensor:
 
 
 def quantized(model: nn.Module, **options: int) -> fx.GraphModule:
-    return quantize(fuse(model), [pixels(8, seed=1) * 2.0**STEP], STEP, **options)
+    return quantize(fuse(model), pixels(8, seed=1) * 2.0**STEP, STEP, **options)
 
 
 def digits(sizes: str = "mixed", seed: int = 0, **options: int) -> fx.GraphModule:
@@ -458,4 +458,4 @@ def test_a_value_bound_over_what_any_modulus_carries():
     with pytest.raises(
         RuleError, match=r"every value must stay under 2\^59, proved: got _\d may reach .*he.bounds=measured"
     ):
-        program_of(quantize(fuse(model), [torch.zeros(1, 1, 8, 8)], STEP))
+        program_of(quantize(fuse(model), torch.zeros(1, 1, 8, 8), STEP))

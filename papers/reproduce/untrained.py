@@ -109,7 +109,7 @@ def untrained(
     made = random_network(network, side, classes, b, arguments)
     _settle(made.model, made.images)
     he = HEConfig(profile="counted", bounds="measured", failure_bits=_FAILURE_BITS)
-    quantized = quantize(fuse(made.model), [made.images], LOG_STEP)
+    quantized = quantize(fuse(made.model), made.images, LOG_STEP)
     lowered, _ = lower_on(he, quantized, made.described, made.images)
     return over_link(evaluate(lowered.program, {}, made.pixels[:_RUN].numpy().astype(np.int64)), link)
 

@@ -1,31 +1,30 @@
 """What the verbs will change, refuse and cost, before anything is trained."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
 
-from privcirnet.api.profiles import profile_for
+from privcirnet.api.profiles import named, profile_for
 from privcirnet.api.progress import bars
-from privcirnet.api.settings import known_settings
-from privcirnet.config import HEConfig
+from privcirnet.api.settings import configured, verb
+from privcirnet.config import CompileConfig, HEConfig
 from privcirnet.he.planning.profile import Profile
 from privcirnet.nn.checks import check_images, check_module
 from privcirnet.runs.check import Check
 from privcirnet.runs.check import check as check_network
 
-_NOT_OWN = ("profile", "bounds", "link", "bound_images")
-"""Settings that have an argument of their own."""
 
-
+@verb(uniform="block_size=")
 def check(  # noqa: PLR0913
     model: nn.Module,
     images: Tensor,
+    config: CompileConfig = CompileConfig(),
     *,
     activation: str = "aespa",
-    uniform: int = 4,
+    block_size: int = 4,
     profile: Profile | str | Path = "calibrate",
-    link: str = "local",
     progress: bool = True,
     **settings: Any,
 ) -> Check:
@@ -37,12 +36,12 @@ def check(  # noqa: PLR0913
     Args:
         model: any network, trained or not; left as it was.
         images: some as the network reads them, (N, C, H, W); only their size matters.
+        config: how it is going to be compiled.
         activation: for :func:`privcirnet.polynomial_`.
-        uniform: block size of the circulant network whose costs are shown beside the dense one's.
+        block_size: of the circulant network whose costs are shown beside the dense one's.
         profile: operation times, as for :func:`privcirnet.search`.
-        link: "local", "lan", "wan44" or "wan": the network between client and server.
         progress: whether bars are shown.
-        settings: further ones of :class:`privcirnet.config.HEConfig`, as for :func:`privcirnet.compile`.
+        settings: fields of ``config`` by name, as ``link="lan"``.
 
     Returns:
         ``changes``, ``refusals`` and ``forecasts``: seconds, bytes and memory. Printed, a table.
@@ -52,9 +51,10 @@ def check(  # noqa: PLR0913
     """
     check_module(model)
     check_images(model, images)
-    own, bar = known_settings("check", settings, HEConfig, _NOT_OWN), bars(progress)
-    named = "calibrate" if isinstance(profile, Profile) else str(profile)
-    he = HEConfig(profile=named, bounds="measured", link=link, **own)
+    he, bar = (
+        HEConfig(**asdict(configured("check", CompileConfig, config, settings)), profile=named(profile)),
+        bars(progress),
+    )
     times = profile_for(profile, he, bar)
     with bar("checking the network", 0):
-        return check_network(model, images, he, times, activation, uniform)
+        return check_network(model, images, he, times, activation, block_size)

@@ -2,17 +2,19 @@
 
 import copy
 import warnings
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor, fx, nn
 
+from privcirnet.api.profiles import named
 from privcirnet.api.progress import bars
-from privcirnet.api.settings import arguments_named, known_settings
-from privcirnet.config import HEConfig
+from privcirnet.api.settings import configured, verb
+from privcirnet.config import CompileConfig, HEConfig
 from privcirnet.config.rules import check
 from privcirnet.he.planning.profile import Profile
+from privcirnet.he.program.program import Program
 from privcirnet.nn.checks import check_images, check_module, check_weights
 from privcirnet.nn.plain import with_plain_weights
 from privcirnet.passes.quantize import input_step
@@ -20,20 +22,17 @@ from privcirnet.passes.reference import check_reference
 from privcirnet.runs.compiled import CompiledProgram
 from privcirnet.runs.export import exceeding, logits_of, lower_on, pixels_of
 from privcirnet.runs.profiles import find_profile
+from privcirnet.runs.progress import Bar
 from privcirnet.runs.rehearsal import rehearsed
 
-_NOT_OWN = ("profile", "bounds", "link", "bound_images")
-"""Settings that have an argument of their own."""
 
-
-@arguments_named()
+@verb()
 def compile(  # noqa: PLR0913
     network: fx.GraphModule,
     images: Tensor,
+    config: CompileConfig = CompileConfig(),
     *,
-    bounds: str = "measured",
     profile: Profile | str | Path = "calibrate",
-    link: str = "local",
     reference: nn.Module | None = None,
     tolerance: float = 0.25,
     rehearsed_images: int = 16,
@@ -46,18 +45,16 @@ def compile(  # noqa: PLR0913
         network: of :func:`privcirnet.quantize`, trained or not; left as it was.
         images: some as the network reads them, (N, C, H, W). They give the size and the range of all images: the
             smallest of whole bits that holds them.
-        bounds: of all values: "measured" on these images (give a hundred or more: an image that exceeds them
-            2^``margin_bits`` times gets a wrong answer), or "proved" for every image, which few squares in a row allow.
+        config: bounds and encryption. Measured ``bounds`` are those of these images: give a hundred or more, because
+            an image that exceeds them 2^``margin_bits`` times gets a wrong answer.
         profile: operation times that plans are chosen by, as for :func:`privcirnet.search`.
-        link: "local", "lan", "wan44" or "wan": the network between client and server.
         reference: the network that you began with, before fuse and quantize: its logits on some of the images must be
             those of the program but for quantization.
         tolerance: largest difference from the reference's logits, as a share of their size.
         rehearsed_images: images that are classified in clear as encrypted ones are, with truncations at random;
             printed, the program says how far their logits are from the quantized network's. 0: none.
         progress: whether bars are shown.
-        settings: further ones of :class:`privcirnet.config.HEConfig`, as ``failure_bits``, ``margin_bits``,
-            ``guard_bits``, ``ring_degree``, ``family``.
+        settings: fields of ``config`` by name, as ``failure_bits=12`` or ``bounds="proved"``.
 
     Warns:
         UserWarning: some of the images go beyond the measured bounds: their values are far above the others'.
@@ -71,20 +68,20 @@ def compile(  # noqa: PLR0913
     input_step(network)
     check_weights(network)
     check_images(network, images)
-    own, bar = known_settings("compile", settings, HEConfig, _NOT_OWN), bars(progress)
     check(rehearsed_images >= 0, "rehearsed_images must be at least 0", rehearsed_images, "use 16")
-    named = "calibrate" if isinstance(profile, Profile) else str(profile)
-    he = HEConfig(profile=named, bounds=bounds, link=link, **own)
-    given = profile if isinstance(profile, Profile) else None if named == "calibrate" else find_profile(he, bar=bar)
+    he, bar = (
+        HEConfig(**asdict(configured("compile", CompileConfig, config, settings)), profile=named(profile)),
+        bars(progress),
+    )
     network, images = copy.deepcopy(network).cpu(), images.cpu()
     if reference is not None:
         check_module(reference)
         check_reference(network, copy.deepcopy(with_plain_weights(reference)).cpu(), images, tolerance)
+    given = (
+        profile if isinstance(profile, Profile) else None if he.profile == "calibrate" else find_profile(he, bar=bar)
+    )
     lowered, chosen_by = lower_on(he, network, pixels_of(network, images), images, bar, given)
-    with bar("checking bounds", 0):
-        found = exceeding(lowered.program, network, images)
-    if found and found["beyond"]:
-        warnings.warn(_answered_wrongly(found), stacklevel=3)
+    _warn_of_large_values(lowered.program, network, images, bar)
     made = CompiledProgram(lowered.program, profile=chosen_by)
     if not rehearsed_images:
         return made
@@ -93,7 +90,10 @@ def compile(  # noqa: PLR0913
     return replace(made, rehearsal=rehearsed(made.integer, integers, bar, quantized=logits))
 
 
-def _answered_wrongly(found: dict[str, Any]) -> str:
-    remedy = "train longer, or with tails=0.1, which keeps values near each other"
-    many = f"{found['beyond']} of {found['images']} images go beyond the measured bounds"
-    return f"{many}: they would be answered wrongly; {remedy}"
+def _warn_of_large_values(program: Program, network: fx.GraphModule, images: Tensor, bar: Bar) -> None:
+    with bar("checking bounds", 0):
+        found = exceeding(program, network, images)
+    if found and found["beyond"]:
+        remedy = "train longer, or with tails=0.1, which keeps values near each other"
+        many = f"{found['beyond']} of {found['images']} images go beyond the measured bounds"
+        warnings.warn(f"{many}: they would be answered wrongly; {remedy}", stacklevel=4)

@@ -12,6 +12,11 @@ _measured: dict[tuple[int, ...], Profile] = {}
 """This machine's by the number of threads and the primes: a search that a rule stops need not measure again."""
 
 
+def named(profile: Profile | str | Path) -> str:
+    """Return what settings say of a profile that a verb was given."""
+    return "calibrate" if isinstance(profile, Profile) else str(profile) or "calibrate"
+
+
 def profile_for(profile: Profile | str | Path, he: HEConfig, bar: Bar) -> Profile:
     """Return the profile that a verb was given, or this machine's.
 

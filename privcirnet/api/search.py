@@ -6,10 +6,11 @@ from typing import Any
 
 from torch import nn
 
-from privcirnet.api.profiles import profile_for
+from privcirnet.api.profiles import named, profile_for
 from privcirnet.api.progress import bars
-from privcirnet.api.settings import arguments_named, known_settings
-from privcirnet.config import HEConfig, SearchConfig
+from privcirnet.api.settings import configured, verb
+from privcirnet.config import Budget, HEConfig, SearchConfig, SearchRunConfig
+from privcirnet.config.rules import check
 from privcirnet.data.own import OwnImages, Pairs
 from privcirnet.he.planning.profile import Profile
 from privcirnet.nn.checks import check_weights, logits_of_one
@@ -17,17 +18,13 @@ from privcirnet.nn.plain import with_plain_weights
 from privcirnet.runs.search import SearchResult, search_in
 from privcirnet.train.sensitivities import check_trained
 
-_NOT_OWN = ("root", "out", "init", "data", "he")
-"""Settings of search.py alone."""
 
-
-@arguments_named()
+@verb(images="data=", uniform="budget=pc.uniform(4)", fraction="budget=pc.fraction(0.5)")
 def search(  # noqa: PLR0913
     model: nn.Module,
-    images: Pairs,
+    data: Pairs,
+    config: SearchConfig = SearchConfig(),
     *,
-    budget: float = 0.0,
-    uniform: int = 0,
     profile: Profile | str | Path = "calibrate",
     link: str = "local",
     family: str = "spectral",
@@ -38,16 +35,14 @@ def search(  # noqa: PLR0913
 
     Args:
         model: trained and dense; left as it was.
-        images: what it was trained on: (images (N, C, H, W), labels (N,)), or a DataLoader.
-        budget: seconds for an image; 0 for the latency of ``uniform``.
-        uniform: block size whose latency everywhere is the budget; 0 for 4 unless ``budget`` is given.
+        data: what it was trained on: (images (N, C, H, W), labels (N,)), or a DataLoader.
+        config: the budget and what to choose from.
         profile: operation times: measured once a process ("calibrate", some seconds), a file's, "counted" for the
             papers' units, or that of an earlier search.
         link: "local", "lan", "wan44" or "wan": the network between client and server.
         family: encodings that layers may have: "spectral", or "any" with coefficient encodings besides.
         progress: whether bars are shown.
-        settings: further ones of :class:`privcirnet.config.SearchConfig`, as ``block_sizes``, ``samples``, ``pinned``,
-            ``equal``, ``fraction``, ``traffic_mb``, ``objective``.
+        settings: fields of ``config`` by name, as ``budget=0.02`` in seconds or ``budget=pc.uniform(4)``.
 
     Returns:
         The plan: ``block_sizes`` for :func:`privcirnet.circulant_`, the ``profile`` for :func:`privcirnet.compile`.
@@ -59,10 +54,17 @@ def search(  # noqa: PLR0913
     """
     check_weights(model)
     model = with_plain_weights(model)
-    named = "" if isinstance(profile, Profile) else str(profile)
-    he = HEConfig(profile=named or "calibrate", link=link, family=family)
-    given = {"sweep": 0, "uniform": uniform, "budget": budget, **settings}
-    config = SearchConfig(he=he, **known_settings("search", given, SearchConfig, _NOT_OWN))
-    data, bar = OwnImages(images, None, partial(logits_of_one, model)), bars(progress)
-    check_trained(model, data, config.sensitivity, config.samples)
-    return search_in(model, data, config, profile_for(profile, he, bar), bar)
+    he = HEConfig(profile=named(profile), link=link, family=family)
+    config = configured("search", SearchConfig, config, settings)
+    run = SearchRunConfig(**{**vars(config), **_given(config.budget)}, he=he)
+    images, bar = OwnImages(data, None, partial(logits_of_one, model)), bars(progress)
+    check_trained(model, images, run.sensitivity, run.samples)
+    return search_in(model, images, run, profile_for(profile, he, bar), bar)
+
+
+def _given(budget: float | Budget) -> dict[str, float]:
+    """What search.py is told of a budget."""
+    if isinstance(budget, Budget):
+        return {"budget": 0.0, "uniform": budget.uniform, "fraction": budget.fraction}
+    check(budget > 0, "budget must be positive", budget, "give seconds, or pc.uniform(4)")
+    return {"budget": budget}

@@ -1,15 +1,22 @@
-"""Settings of a verb: those of a schema of configs/ that mean something outside of the scripts."""
+"""Settings of a verb: a typed config, and keywords of the same names."""
 
+import difflib
+import functools
 import re
-from collections.abc import Collection, Generator, Mapping
-from contextlib import contextmanager
-from dataclasses import fields
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from numbers import Integral, Real
-from typing import Any, get_origin, get_type_hints
+from types import UnionType
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, get_args, get_origin, get_type_hints
 
 from privcirnet.errors import RuleError
 
-_NUMBERS = (int, float)
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+P = ParamSpec("P")
+R = TypeVar("R")
+C = TypeVar("C", bound="DataclassInstance")
 _TAKEN: dict[type, Any] = {int: Integral, float: Real, list: (list, tuple), str: (str, bool)}
 """Type of a field -> what is taken for it; amp may be True."""
 _GROUP = re.compile(r"\b(?:recipe|he|quant)\.(?=\w)")
@@ -17,41 +24,71 @@ _GROUP = re.compile(r"\b(?:recipe|he|quant)\.(?=\w)")
 _WORDS = {int: "an integer", float: "a number", bool: "True or False", str: "a text", list: "a list"}
 
 
-def known_settings(verb: str, given: Mapping[str, Any], schema: type, others: Collection[str]) -> dict[str, Any]:
-    """Return the settings, all of which a verb knows.
+def configured(verb: str, schema: type[C], config: C, given: Mapping[str, Any]) -> C:
+    """Return a config with keywords in place of some of its fields.
 
     Args:
         verb: that they were given to.
-        given: settings by name.
-        schema: dataclass with them as fields.
-        others: fields that are none of the verb's settings.
+        schema: dataclass of the verb's settings.
+        config: one of them.
+        given: values by field.
 
     Raises:
-        RuleError: a setting is unknown, or has a value of another type.
+        RuleError: the config is none, a keyword is no field, or a value has another type.
     """
-    known = [field.name for field in fields(schema) if field.name not in others]
-    if unknown := [name for name in given if name not in known]:
-        got, remedy = ", ".join(unknown), f"use some of {', '.join(known)}"
-        raise RuleError(f"a setting of {verb} must be a known one", got=got, remedy=remedy)
+    if not isinstance(config, schema):  # pyright: ignore[reportUnnecessaryIsInstance]
+        got, remedy = type(config).__name__, f"give {schema.__name__}(...), or its fields by name"
+        raise RuleError(f"a config of {verb} must be a {schema.__name__}", got=got, remedy=remedy)
     types = get_type_hints(schema)
-    for name, value in given.items():
-        kind = get_origin(types[name]) or types[name]
-        if (isinstance(value, bool) and kind in _NUMBERS) or not isinstance(value, _TAKEN.get(kind, kind)):
-            remedy = f"give {_WORDS.get(kind, kind.__name__)}"
+    for name in given:
+        if name not in types:
+            close = difflib.get_close_matches(name, types, n=1)
+            remedy = f"did you mean {close[0]}=?" if close else f"use some of {', '.join(types)}"
+            raise RuleError(f"a setting of {verb} must be a known one", got=name, remedy=remedy)
+    made = replace(config, **given)
+    for name, value in vars(made).items():
+        kinds = _kinds(types[name])
+        if not any(_is(value, kind) for kind in kinds):
+            remedy = f"give {' or '.join(str(_WORDS.get(kind, kind.__name__)) for kind in kinds)}"
             raise RuleError(f"a setting of {verb} must have its type", got=f"{name}={value!r}", remedy=remedy)
-    return dict(given)
+    return made
 
 
-@contextmanager
-def arguments_named() -> Generator[None]:
-    """Name settings as a verb's arguments in the mistakes that are found: learning_rate, not recipe.learning_rate.
+def _kinds(of: Any) -> tuple[type, ...]:
+    """Return the classes that a type stands for."""
+    return get_args(of) if isinstance(of, UnionType) else (get_origin(of) or of,)
 
-    Yields:
-        Nothing; also a decorator.
+
+def _is(value: object, kind: type) -> bool:
+    return isinstance(value, _TAKEN.get(kind, kind)) and not (isinstance(value, bool) and kind in (int, float))
+
+
+def verb(**renamed: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Decorate a verb: mistakes name settings as its arguments, learning_rate and not recipe.learning_rate.
+
+    Args:
+        renamed: arguments that had another name before -> what to write now.
+
+    Returns:
+        The decorator.
+
+    Raises:
+        RuleError: from the verb: an argument has a name of before.
     """
-    try:
-        yield
-    except RuleError as error:
-        error.rule, error.remedy = _GROUP.sub("", error.rule), _GROUP.sub("", error.remedy)
-        error.args = (f"{error.rule}: got {error.got}; {error.remedy}",)
-        raise
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        @functools.wraps(function)
+        def call(*arguments: P.args, **settings: P.kwargs) -> R:
+            for name in renamed.keys() & settings.keys():
+                rule = f"a setting of {function.__name__} must have its present name"
+                raise RuleError(rule, got=f"{name}=", remedy=f"write {renamed[name]}")
+            try:
+                return function(*arguments, **settings)
+            except RuleError as error:
+                error.rule, error.remedy = _GROUP.sub("", error.rule), _GROUP.sub("", error.remedy)
+                error.args = (f"{error.rule}: got {error.got}; {error.remedy}",)
+                raise
+
+        return call
+
+    return decorate

@@ -94,33 +94,33 @@ FREE = Rules()
 """No rules besides the budget."""
 
 
-def uniform_sizes(latency: Table, b: int) -> dict[str, int]:
+def uniform_sizes(latency: Table, block_size: int) -> dict[str, int]:
     """Return one block size everywhere, the usual reference of a search: block size by layer name.
 
     Args:
         latency: Anything by layer name and block size.
-        b: Block size; a layer that does not admit it takes its largest admissible one below.
+        block_size: Block size b; a layer that does not admit it takes its largest admissible one below.
 
     Raises:
         RuleError: A layer has no block size up to b.
 
-    >>> uniform_sizes({"a": {1: 8.0, 2: 4.0, 4: 2.0}, "b": {1: 1.0, 2: 0.5}}, b=4)
+    >>> uniform_sizes({"a": {1: 8.0, 2: 4.0, 4: 2.0}, "b": {1: 1.0, 2: 0.5}}, block_size=4)
     {'a': 4, 'b': 2}
     """
     sizes: dict[str, int] = {}
     for name, times in latency.items():
-        admissible = [size for size in times if size <= b]
+        admissible = [size for size in times if size <= block_size]
         if not admissible:
             raise RuleError(
                 "a layer must admit a block size up to the uniform one",
-                got=f"{b} for {name!r} with {sorted(times)}",
+                got=f"{block_size} for {name!r} with {sorted(times)}",
                 remedy=f"use at least {min(times, default=1)}",
             )
         sizes[name] = max(admissible)
     return sizes
 
 
-def uniform_latency(latency: Table, b: int) -> float:
+def uniform_latency(latency: Table, block_size: int) -> float:
     """Return the latency of :func:`uniform_sizes`, the usual budget of a search, in seconds.
 
     Args:
@@ -129,10 +129,10 @@ def uniform_latency(latency: Table, b: int) -> float:
     Raises:
         RuleError: A layer has no block size up to b.
 
-    >>> uniform_latency({"a": {1: 8.0, 2: 4.0, 4: 2.0}, "b": {1: 1.0, 2: 0.5}}, b=4)
+    >>> uniform_latency({"a": {1: 8.0, 2: 4.0, 4: 2.0}, "b": {1: 1.0, 2: 0.5}}, block_size=4)
     2.5
     """
-    return total(latency, uniform_sizes(latency, b))
+    return total(latency, uniform_sizes(latency, block_size))
 
 
 def reach(latency: Table, rules: Rules = FREE) -> tuple[float, float]:

@@ -8,7 +8,7 @@ This is the empirical Fisher information: the labels are those of the data. It m
 gradients. The code published with the paper squares the gradient of whole batches instead, which tends to zero at a
 minimum and is not the Fisher information. :func:`squared_batch_gradient` computes that for comparison.
 
-Under torchrun every process calls it with the same loader and measures its share of each chunk
+Under torchrun every process calls it with the same data and measures its share of each chunk
 (:mod:`privcirnet.distributed`); all get the same result.
 
 Cost: one backward pass for each sample, vectorised over chunks; memory for `chunk` gradients of the measured weights.
@@ -28,13 +28,15 @@ from privcirnet import distributed
 from privcirnet.errors import RuleError
 from privcirnet.nn.graph import evaluating, find_layer
 
+Batches = tuple[Tensor, Tensor] | Iterable[tuple[Tensor, Tensor]]
+"""Images (N, ...) and classes (N,), or probabilities (N, classes), as a pair or in batches."""
 MEMORY = 2**30
 """Bytes that per-sample gradients of the measured weights may take at a time."""
 
 
 def diagonal_fisher(
     model: nn.Module,
-    loader: Iterable[tuple[Tensor, Tensor]],
+    data: Batches,
     names: Sequence[str],
     max_samples: int = 512,
     chunk: int = 0,
@@ -44,7 +46,7 @@ def diagonal_fisher(
 
     Args:
         model: A network with plain weights, on any device; images are moved to its parameters' device.
-        loader: Yields images, (batch, ...), and class indices, (batch,), or probabilities, (batch, classes).
+        data: Images, (N, ...), and class indices, (N,), or probabilities, (N, classes); or a loader of such batches.
         names: Module names of the linear and convolutional layers to measure.
         max_samples: Number of samples after which to stop.
         chunk: Number of per-sample gradients held at a time, by each process; 0 for as many as :data:`MEMORY` holds.
@@ -56,7 +58,7 @@ def diagonal_fisher(
 
     Raises:
         RuleError: A name is not that of a plain linear or convolutional layer, `max_samples` or `chunk` is not
-            positive, or the loader is empty.
+            positive, or there is no image.
     """
     if max_samples < 1 or chunk < 0:
         raise RuleError(
@@ -78,7 +80,7 @@ def diagonal_fisher(
     total = {key: torch.zeros_like(value, dtype=torch.float64) for key, value in weights.items()}
     done = 0
     with evaluating(model), sdpa_kernel(SDPBackend.MATH):  # the attention that vmap can batch
-        for images, labels in _chunks(loader, max_samples, chunk * distributed.processes()):
+        for images, labels in _chunks(data, max_samples, chunk * distributed.processes()):
             own = distributed.share(images).to(device), distributed.share(labels).to(device)
             if len(own[0]):
                 for key, gradient in gradients(weights, *own).items():
@@ -87,20 +89,18 @@ def diagonal_fisher(
             if progress is not None:
                 progress(done)
     if not done:
-        raise RuleError("the Fisher information needs at least one sample", got="an empty loader", remedy="add data")
+        raise RuleError("the Fisher information needs at least one sample", got="none", remedy="add data")
     return {name: distributed.total(total[key]) / done for name, key in keys.items()}
 
 
-def squared_batch_gradient(
-    model: nn.Module, loader: Iterable[tuple[Tensor, Tensor]], names: Sequence[str]
-) -> dict[str, Tensor]:
+def squared_batch_gradient(model: nn.Module, data: Batches, names: Sequence[str]) -> dict[str, Tensor]:
     """Measure the mean over batches of the squared gradient of a batch's mean loss, in evaluation mode.
 
     The code published with PrivCirNet uses this instead of the Fisher information.
 
     Args:
         model: As for :func:`diagonal_fisher`; left as it was.
-        loader: As for :func:`diagonal_fisher`; each of its batches gives one gradient.
+        data: As for :func:`diagonal_fisher`; each of its batches gives one gradient.
         names: As for :func:`diagonal_fisher`.
 
     Returns:
@@ -113,7 +113,7 @@ def squared_batch_gradient(
     total, batches = [torch.zeros_like(weight, dtype=torch.float64) for weight in weights], 0
     device = next(model.parameters()).device
     with evaluating(model), torch.enable_grad():
-        for images, labels in loader:
+        for images, labels in _batches(data):
             loss = cross_entropy(model(images.to(device)), labels.to(device))
             found = torch.autograd.grad(loss, weights)
             total = [sums + gradient.double().square() for sums, gradient in zip(total, found, strict=True)]
@@ -129,10 +129,15 @@ def _chunk_for(weight_bytes: int) -> int:
     return chunk
 
 
-def _chunks(loader: Iterable[tuple[Tensor, Tensor]], max_samples: int, chunk: int) -> Generator[tuple[Tensor, Tensor]]:
-    """Cut the loader's batches into chunks, and stop after `max_samples`."""
+def _batches(data: Batches) -> Iterable[tuple[Tensor, Tensor]]:
+    pair = isinstance(data, tuple) and isinstance(data[0], Tensor)
+    return [data] if pair else data  # type: ignore[return-value]
+
+
+def _chunks(data: Batches, max_samples: int, chunk: int) -> Generator[tuple[Tensor, Tensor]]:
+    """Cut batches into chunks, and stop after `max_samples`."""
     left = max_samples
-    for images, labels in loader:
+    for images, labels in _batches(data):
         yield from zip(images[:left].split(chunk), labels[:left].split(chunk), strict=True)
         left -= min(left, len(images))
         if not left:

@@ -9,7 +9,7 @@ from privcirnet import distributed
 from privcirnet.artifact import write_json
 from privcirnet.cli.console import counting, progress_bar, show, show_text
 from privcirnet.cli.settings import script
-from privcirnet.config import SearchConfig
+from privcirnet.config import SearchRunConfig
 from privcirnet.data import load_for
 from privcirnet.runs import search
 from privcirnet.runs.profiles import PROFILE
@@ -17,9 +17,9 @@ from privcirnet.runs.profiles import PROFILE
 _WHEN = {"direct": "", "online": ", with the image", "prepared": ", before the image", "total": ", before and with it"}
 
 
-@script(SearchConfig)
+@script(SearchRunConfig)
 @distributed.joined()
-def main(config: SearchConfig) -> None:
+def main(config: SearchRunConfig) -> None:
     """Sensitivity and latency of every layer and block size, then the integer program."""
     started, out = time.perf_counter(), Path(config.out)
     with counting("Decoding images") as progress, distributed.first_goes_first():
@@ -35,7 +35,7 @@ def main(config: SearchConfig) -> None:
     show("search: block sizes", _in_words(found, config) | {"saved": files["plan"], "look at": out / "pareto.png"})
 
 
-def _in_words(found: search.SearchResult, config: SearchConfig) -> dict[str, object]:
+def _in_words(found: search.SearchResult, config: SearchRunConfig) -> dict[str, object]:
     solution, measured = found.solution, found.measured
     predicted, budget = 1e3 * solution.latency, 1e3 * found.budget
     steady = {None: "", True: "; more would not change the plan", False: "; the plan still changed at the end"}

@@ -61,7 +61,7 @@ def script(schema: type, name: str = "") -> Callable[[Callable[[Any], None]], Ca
     def decorate(main: Callable[[Any], None]) -> Callable[[], None]:
         file = Path(inspect.getfile(inspect.unwrap(main)))
         command = name or file.stem
-        ConfigStore.instance().store(name=f"{command}_schema", node=schema)
+        _tell(command, schema)
         if (own := file.with_name(f"{command}.yaml")).is_file():
             ConfigStore.instance().store(name=command, node=OmegaConf.load(own))
         compose = functools.partial(composed, command, schema)
@@ -94,6 +94,20 @@ def script(schema: type, name: str = "") -> Callable[[Callable[[Any], None]], Ca
     return decorate
 
 
+def _tell(command: str, schema: type) -> None:
+    """Let Hydra know a command's schema. Overrides may change what its frozen dataclasses say."""
+    node = OmegaConf.structured(schema)
+    _thaw(node)
+    ConfigStore.instance().store(name=f"{command}_schema", node=node)
+
+
+def _thaw(node: DictConfig) -> None:
+    OmegaConf.set_readonly(node, None)
+    for name in node:
+        if isinstance(part := node._get_node(name), DictConfig):
+            _thaw(part)
+
+
 def _check_options(name: str, arguments: list[str]) -> None:
     """Raise where a setting was written as an option, as other programs have them."""
     for argument, after in itertools.zip_longest(arguments, arguments[1:], fillvalue=""):
@@ -123,7 +137,7 @@ def composed(name: str, schema: type, overrides: list[str]) -> Any:
         renamed = _RENAMED.get(name, {}).get(override.split("=")[0].lstrip("+"))
         if renamed:
             raise RuleError(rule, got=override, remedy=f"it is called {renamed}= now")
-    ConfigStore.instance().store(name=f"{name}_schema", node=schema)
+    _tell(name, schema)
     with _opened():
         try:
             return OmegaConf.to_object(hydra.compose(name, overrides=overrides))
@@ -196,7 +210,7 @@ def _overrides() -> list[str]:
 
 def offers(name: str, schema: type) -> list[str]:
     """Return what can be set in a command line: "setting=" each, and "group=option"."""
-    ConfigStore.instance().store(name=f"{name}_schema", node=schema)
+    _tell(name, schema)
     with _opened():
         found = hydra.compose(name, return_hydra_config=True)
     options = [f"{group}={stem}" for group in _groups(found) for stem in _stems(group)]

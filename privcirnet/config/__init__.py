@@ -4,23 +4,26 @@ from pathlib import Path
 
 from privcirnet.config.bench import BenchConfig
 from privcirnet.config.data import DataConfig
-from privcirnet.config.encryption import HEConfig
+from privcirnet.config.encryption import CompileConfig, HEConfig
 from privcirnet.config.export import ExportConfig
 from privcirnet.config.inference import InferConfig, LoadConfig, ServeConfig
 from privcirnet.config.ladder import DemoConfig, LadderConfig
 from privcirnet.config.leveled import LeveledConfig
 from privcirnet.config.model import ModelConfig
 from privcirnet.config.quant import QuantConfig
-from privcirnet.config.recipe import RecipeConfig
+from privcirnet.config.recipe import FitConfig, RecipeConfig
 from privcirnet.config.rules import check
-from privcirnet.config.search import SearchConfig
+from privcirnet.config.search import Budget, SearchConfig, SearchRunConfig
 from privcirnet.config.train import TrainConfig
 
 __all__ = [
     "BenchConfig",
+    "Budget",
+    "CompileConfig",
     "DataConfig",
     "DemoConfig",
     "ExportConfig",
+    "FitConfig",
     "HEConfig",
     "InferConfig",
     "LadderConfig",
@@ -30,6 +33,7 @@ __all__ = [
     "QuantConfig",
     "RecipeConfig",
     "SearchConfig",
+    "SearchRunConfig",
     "ServeConfig",
     "TrainConfig",
     "run_file",

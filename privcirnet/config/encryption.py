@@ -1,4 +1,4 @@
-"""The group he/: encryption, cost model and truncation."""
+"""Encryption, cost model and truncation: the settings of privcirnet.compile, and the group he/ of the scripts."""
 
 from dataclasses import dataclass, field
 
@@ -11,16 +11,14 @@ MOST_GUARD_BITS = 16
 """Of what he.guard_bits may be."""
 
 
-@dataclass
-class HEConfig:
-    """Encryption, cost model and truncation."""
+@dataclass(frozen=True)
+class CompileConfig:
+    """How :func:`privcirnet.compile` encrypts, bounds and truncates."""
 
     ring_degree: int = 0
     """n, slots of a ciphertext; 0: the fastest that the program's bounds allow."""
     coefficient_bits: list[int] = field(default_factory=list[int])
     """bits of the primes of q, the special prime last; empty: a known set for n. Needs ring_degree."""
-    profile: str = "calibrate"
-    """a profile.json, "calibrate" to measure this machine, or "counted" for the papers' units."""
     engine: str = "kernel"
     """of the server that is measured: kernel (compiled, all cores) or tenseal."""
     link: str = "local"
@@ -37,12 +35,10 @@ class HEConfig:
     """uniform masks: a wrong image with probability at most 2^-failure_bits."""
     hiding_bits: int = 40
     """bounded masks: statistical distance at most 2^-hiding_bits."""
-    bounds: str = "proved"
-    """of values: proved for every image, or measured on training images for networks with many squares in a row."""
+    bounds: str = "measured"
+    """of values: proved for every image, or measured on images, for networks with many squares in a row."""
     margin_bits: int = 2
     """measured bounds: factor 2^margin_bits over the values seen; an image that exceeds it gets a wrong answer."""
-    bound_images: int = 256
-    """measured bounds: number of training images on which they are measured."""
     answer: str = "logits"
     """what a client is given: logits, or rounded: answer_bits of each, whatever the client asks for."""
     answer_bits: int = 8
@@ -51,6 +47,17 @@ class HEConfig:
     """10^9 bytes that a server may spend on weights with which layers prepare several images together; 0: none."""
     nonlinear: str = "refused"
     """non-polynomial activations: refused, or client-aided: the client computes them and sees their inputs."""
+
+
+@dataclass(frozen=True)
+class HEConfig(CompileConfig):
+    """Encryption, cost model and truncation."""
+
+    bounds: str = "proved"
+    profile: str = "calibrate"
+    """a profile.json, "calibrate" to measure this machine, or "counted" for the papers' units."""
+    bound_images: int = 256
+    """measured bounds: number of training images on which they are measured."""
 
     def __post_init__(self) -> None:
         check_name("he.engine", self.engine, ("kernel", "tenseal"))

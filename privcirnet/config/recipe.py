@@ -1,30 +1,79 @@
-"""The schema of configs/recipe: how a stage trains."""
+"""How networks are trained: the settings of privcirnet.fit, and the schema of configs/recipe that extends them."""
 
 from dataclasses import dataclass, field
-from typing import Any
 
 from privcirnet.config.rules import check, check_name
 
 PROJECTIONS = ("fisher", "frobenius", "random")
 STAGES = ("train", "finetune", "replace", "qat")
 OPTIMIZERS = ("adamw", "sgd", "muon")
-FIT: dict[str, Any] = {
-    "epochs": 10,
-    "learning_rate": 1e-3,
-    "weight_decay": 0.01,
-    "clip_gradient": 1.0,
-    "label_smoothing": 0.0,
-}
-"""What :func:`privcirnet.fit` has instead of the defaults below, since weights are usually there already."""
 
 
-@dataclass
-class RecipeConfig:
-    """The training of one stage.
+@dataclass(frozen=True)
+class FitConfig:
+    """How :func:`privcirnet.fit` trains; weights are usually there already."""
+
+    epochs: int = 10
+    """passes over the training images."""
+    batch_size: int = 64
+    """images in a batch."""
+    optimizer: str = "adamw"
+    """adamw, sgd, or muon: orthogonal updates of matrices, which learn most per epoch; AdamW's of all else."""
+    momentum: float = 0.9
+    """of sgd and muon."""
+    learning_rate: float = 1e-3
+    """at the start of a cosine."""
+    relative: bool = False
+    """learning rates are shares of each tensor's root mean square: for 8 bits, where tensors may be of any size."""
+    min_learning_rate: float = 1e-5
+    """at its end."""
+    warmup_epochs: int = 0
+    """epochs of a linear rise before the cosine."""
+    weight_decay: float = 0.01
+    """of weights; biases and norms have none."""
+    clip_gradient: float = 1.0
+    """largest norm of all gradients together; 0 for none."""
+    ema: float = 0.0
+    """decay of the running average of the weights, which is saved in their place; 0 for none."""
+    crop_padding: int = 0
+    """pixels of padding on each side before a random crop; 0 for no such crops."""
+    flip: bool = False
+    """mirror half of the images, drawn at random."""
+    patches: float = 0.0
+    """share of an image's patches that a transformer sees in the first three quarters of the epochs; 0 for all."""
+    mixup: float = 0.0
+    """alpha of mixup; 0 for none."""
+    cutmix: float = 0.0
+    """alpha of cutmix; 0 for none."""
+    mix_epochs: int = -1
+    """epochs with mixup and cutmix; -1 for all."""
+    amp: str = "false"
+    """automatic mixed precision, bfloat16 where torch considers it safe: true, false, or auto: if it is faster here."""
+    channels_last: bool = False
+    """images with channels innermost: faster convolutions on many machines."""
+    compile: bool = False
+    """compile training steps (torch.compile): the first is slow, the others are faster; needs a C++ compiler."""
+    tails: float = 0.0
+    """weight of the penalty on images whose values before a square are far above the usual; 0 for none."""
+    label_smoothing: float = 0.0
+    """in [0, 1)."""
+    distillation: float = 0.5
+    """weight of the teacher's soft labels, in [0, 1]."""
+
+
+@dataclass(frozen=True)
+class RecipeConfig(FitConfig):
+    """The training of one stage of train.py, from random weights unless it is told otherwise.
 
     Every default stands here once: configs/recipe and configs/experiment name only what differs.
     """
 
+    epochs: int = 40
+    learning_rate: float = 3e-3
+    weight_decay: float = 0.05
+    clip_gradient: float = 0.0
+    label_smoothing: float = 0.05
+    distillation: float = 0.0
     stage: str = "train"
     """train (dense), finetune (circulant), replace (activations, norms: by model.arguments) or qat."""
     init: str = ""
@@ -43,68 +92,22 @@ class RecipeConfig:
     """of replace: run directories whose weights are averaged with those of init; statistics are measured anew."""
     teacher: str = ""
     """run directory of the network whose soft labels are learned; empty for none."""
-    epochs: int = 40
-    """passes over the training images."""
-    batch_size: int = 64
-    """images in a batch."""
-    optimizer: str = "adamw"
-    """adamw, sgd, or muon: orthogonal updates of matrices, which learn most per epoch; AdamW's of all else."""
-    momentum: float = 0.9
-    """of sgd and muon."""
-    learning_rate: float = 3e-3
-    """at the start of a cosine."""
-    relative: bool = False
-    """learning rates are shares of each tensor's root mean square: for 8 bits, where tensors may be of any size."""
-    min_learning_rate: float = 1e-5
-    """at its end."""
-    warmup_epochs: int = 0
-    """epochs of a linear rise before the cosine."""
-    weight_decay: float = 0.05
-    """of weights; biases and norms have none."""
-    clip_gradient: float = 0.0
-    """largest norm of all gradients together; 0 for none."""
-    ema: float = 0.0
-    """decay of the running average of the weights, which is saved in their place; 0 for none."""
-    crop_padding: int = 0
-    """pixels of padding on each side before a random crop; 0 for no such crops."""
+    teach_once: bool = False
+    """ask the teacher once, of each training image as it is, not of every batch as it is augmented: much faster."""
+    imitate: str = ""
+    """blocks that imitate those of the original, as a pattern of module names: 'blocks.*'; empty for none."""
+    original: str = ""
+    """run directory of the network that is imitated; empty: recipe.init, which has the old operations."""
     crop_scale: float = 0.0
     """smallest share of the area of a random crop that is resized to the image, the largest is 1; 0 for none."""
-    flip: bool = False
-    """mirror half of the images, drawn at random."""
     erase: float = 0.0
     """share of images with a random rectangle erased."""
-    patches: float = 0.0
-    """share of an image's patches that a transformer sees in the first three quarters of the epochs; 0 for all."""
     rand_augment: int = 0
     """random operations (RandAugment) on each image, one after another; 0 for none."""
     rand_magnitude: int = 9
     """their strength, 0 to 30."""
     rand_deviation: float = 0.0
     """standard deviation of the strength of each operation on each image."""
-    mixup: float = 0.0
-    """alpha of mixup; 0 for none."""
-    cutmix: float = 0.0
-    """alpha of cutmix; 0 for none."""
-    mix_epochs: int = -1
-    """epochs with mixup and cutmix; -1 for all."""
-    amp: str = "false"
-    """automatic mixed precision, bfloat16 where torch considers it safe: true, false, or auto: if it is faster here."""
-    channels_last: bool = False
-    """images with channels innermost: faster convolutions on many machines."""
-    compile: bool = False
-    """compile training steps (torch.compile): the first is slow, the others are faster; needs a C++ compiler."""
-    tails: float = 0.0
-    """weight of the penalty on images whose values before a square are far above the usual; 0 for none."""
-    imitate: str = ""
-    """blocks that imitate those of the original, as a pattern of module names: 'blocks.*'; empty for none."""
-    original: str = ""
-    """run directory of the network that is imitated; empty: recipe.init, which has the old operations."""
-    label_smoothing: float = 0.05
-    """in [0, 1)."""
-    distillation: float = 0.0
-    """weight of the teacher's soft labels, in [0, 1]."""
-    teach_once: bool = False
-    """ask the teacher once, of each training image as it is, not of every batch as it is augmented: much faster."""
 
     def __post_init__(self) -> None:
         check_name("recipe.stage", self.stage, STAGES)
@@ -120,7 +123,7 @@ class RecipeConfig:
         check(self.batch_size >= 2, "recipe.batch_size must be at least 2", self.batch_size, "use 64")
         check_name("recipe.optimizer", self.optimizer, OPTIMIZERS)
         check(self.learning_rate > 0, "recipe.learning_rate must be positive", self.learning_rate, "use 3e-3")
-        self.amp = str(self.amp).lower()
+        object.__setattr__(self, "amp", str(self.amp).lower())
         check(self.amp in ("true", "false", "auto"), "recipe.amp must be true, false or auto", self.amp, "use auto")
         in_range = 0 <= self.label_smoothing < 1 and 0 <= self.distillation <= 1
         got = f"{self.label_smoothing}, {self.distillation}"

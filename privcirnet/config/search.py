@@ -1,6 +1,7 @@
-"""The schema of search.py."""
+"""How block sizes are chosen: the settings of privcirnet.search, and the schema of search.py."""
 
 from dataclasses import dataclass, field
+from numbers import Integral, Real
 
 from privcirnet.config.data import DataConfig
 from privcirnet.config.encryption import HEConfig
@@ -22,28 +23,52 @@ _UNIFORM = 4
 SENSITIVITIES = ("fisher", "batch_gradient", "weights")
 
 
-@dataclass
-class SearchConfig:
-    """Settings of search.py: choose a block size for every layer under a latency budget."""
+@dataclass(frozen=True)
+class Budget:
+    """A latency that needs no seconds: see :func:`uniform` and :func:`fraction`."""
 
-    root: str = "outputs"
-    """folder that holds the run directories."""
-    out: str = "${root}/search"
-    """this run's directory."""
-    init: str = "${root}/train"
-    """run directory of the dense network, or its checkpoint."""
-    mode: str = "interactive"
-    """interactive, or leveled: costs and depth of a network of squares that runs in one round (leveled.*)."""
+    uniform: int = 0
+    fraction: float = 0.0
+
+
+def uniform(block_size: int) -> Budget:
+    """Return the budget of :func:`privcirnet.search` that is the latency of one block size everywhere.
+
+    Args:
+        block_size: one of those to choose from.
+
+    Raises:
+        RuleError: it is no such size.
+    """
+    good = isinstance(block_size, Integral) and block_size >= 1
+    check(good, "block_size must be a positive integer", repr(block_size), "use 4")
+    return Budget(uniform=block_size)
+
+
+def fraction(share: float) -> Budget:
+    """Return the budget of :func:`privcirnet.search` that is a share of the dense network's latency.
+
+    Args:
+        share: above 0, at most 1.
+
+    Raises:
+        RuleError: it is no such share.
+    """
+    good = isinstance(share, Real) and 0 < share <= 1
+    check(good, "a share of the latency must be in (0, 1]", repr(share), "use 0.5")
+    return Budget(fraction=share)
+
+
+@dataclass(frozen=True)
+class SearchConfig:
+    """How :func:`privcirnet.search` chooses block sizes."""
+
+    budget: float | Budget = Budget(uniform=_UNIFORM)
+    """seconds for an image, or :func:`privcirnet.uniform` or :func:`privcirnet.fraction`."""
     block_sizes: list[int] = field(default_factory=lambda: [1, 2, 4, 8, 16, 32])
     """sizes to choose from."""
     pad: bool = False
     """whether layers may be padded to whole blocks, those without batch norm or AESPA; false: blocks must divide."""
-    uniform: int = 0
-    """block size whose latency everywhere is the budget; 0 for 4, where budget and fraction give none."""
-    budget: float = 0.0
-    """budget in seconds instead, if positive."""
-    fraction: float = 0.0
-    """budget as a share of the dense network's latency instead, if positive."""
     budget_on: str = "all"
     """seconds that the budget limits: all (server, client and network) or server, as the papers count."""
     objective: str = "direct"
@@ -55,8 +80,6 @@ class SearchConfig:
     """cap on the seconds of preparation besides the budget; 0 for none."""
     together: int = 1
     """images that are prepared at once, 1 to 8: layers that then take several together are priced so."""
-    sweep: int = 12
-    """number of budgets between the fastest and the slowest latency, with a plan for each in plans/; 0 for none."""
     sensitivity: str = "fisher"
     """fisher (per-sample gradients), batch_gradient (the published shortcut) or weights (plain squared error)."""
     damping: float = 1.0
@@ -78,6 +101,29 @@ class SearchConfig:
     where both have one block size and it is predicted to pay."""
     solver: str = "cbc"
     """cbc, which comes with PuLP, or highs, which needs privcirnet[highs]."""
+    sweep: int = 0
+    """number of budgets between the fastest and the slowest latency, with a plan for each; 0 for none."""
+
+
+@dataclass(frozen=True)
+class SearchRunConfig(SearchConfig):
+    """Settings of search.py: choose a block size for every layer under a latency budget."""
+
+    root: str = "outputs"
+    """folder that holds the run directories."""
+    out: str = "${root}/search"
+    """this run's directory."""
+    init: str = "${root}/train"
+    """run directory of the dense network, or its checkpoint."""
+    mode: str = "interactive"
+    """interactive, or leveled: costs and depth of a network of squares that runs in one round (leveled.*)."""
+    uniform: int = 0
+    """block size whose latency everywhere is the budget; 0 for 4, where budget and fraction give none."""
+    budget: float = 0.0
+    """budget in seconds instead, if positive."""
+    fraction: float = 0.0
+    """budget as a share of the dense network's latency instead, if positive."""
+    sweep: int = 12
     data: DataConfig = field(default_factory=DataConfig)
     he: HEConfig = field(default_factory=HEConfig)
     leveled: LeveledConfig = field(default_factory=LeveledConfig)
@@ -87,9 +133,9 @@ class SearchConfig:
         good = bool(self.block_sizes) and all(b >= 1 and b & (b - 1) == 0 for b in self.block_sizes)
         check(good, "block_sizes must be powers of two", self.block_sizes, "use [1,2,4,8,16,32]")
         known = self.uniform in (0, *self.block_sizes)
-        check(known, "uniform must be one of block_sizes", self.uniform, "use 4, or 0 with budget= or fraction=")
-        check(self.budget >= 0, "budget must not be negative", self.budget, "give seconds, or 0 for uniform=")
-        check(0 <= self.fraction <= 1, "fraction must be in [0, 1]", self.fraction, "use 0.5, or 0 for uniform=")
+        check(known, "uniform must be one of block_sizes", self.uniform, "use 4, or another of them")
+        check(self.budget >= 0, "budget must not be negative", self.budget, "give seconds")
+        check(0 <= self.fraction <= 1, "fraction must be in [0, 1]", self.fraction, "use 0.5")
         given = {"budget": self.budget, "fraction": self.fraction, "uniform": self.uniform}
         named = " ".join(f"{name}={value}" for name, value in given.items() if value)
         once = sum(map(bool, given.values())) <= 1

@@ -32,14 +32,14 @@ _EPS = 2.0**-20
 class _BlockNorm(torch.autograd.Function):
     @staticmethod
     def forward(  # noqa: PLR0913, PLR0917
-        ctx: Any, x: Tensor, gamma: Tensor, beta: Tensor, b: int, eps: float, total: Total | None
+        ctx: Any, x: Tensor, gamma: Tensor, beta: Tensor, block_size: int, eps: float, total: Total | None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        mean, var, count = _statistics(x, b)
+        mean, var, count = _statistics(x, block_size)
         if total:
             mean, var, count = pooled(mean, var, count, total)
-        full = [value.repeat_interleave(b) for value in (mean, var, gamma, beta)]
+        full = [value.repeat_interleave(block_size) for value in (mean, var, gamma, beta)]
         ctx.save_for_backward(x, *full[:3])
-        ctx.b, ctx.eps, ctx.total, ctx.count = b, eps, total, count
+        ctx.block_size, ctx.eps, ctx.total, ctx.count = block_size, eps, total, count
         unbiased = var * (count / (count - 1))
         ctx.mark_non_differentiable(mean, unbiased)
         return batch_norm(x, *full, training=False, eps=eps), mean, unbiased
@@ -49,12 +49,12 @@ class _BlockNorm(torch.autograd.Function):
         x, mean, var, gamma = ctx.saved_tensors
         dy = gradients[0].contiguous(memory_format=_format(x))
         sums = _sums(dy, x, gamma, mean, var, ctx.eps)
-        dgamma, dbeta = (value.reshape(-1, ctx.b).sum(1) for value in sums)
+        dgamma, dbeta = (value.reshape(-1, ctx.block_size).sum(1) for value in sums)
         both = torch.stack([dgamma, dbeta])
         of_gamma, of_beta = (ctx.total(both) if ctx.total else both) / ctx.count
         factor = (var + ctx.eps).rsqrt()
-        slope = gamma * factor.square() * of_gamma.repeat_interleave(ctx.b)
-        offset = slope * mean - gamma * factor * of_beta.repeat_interleave(ctx.b)
+        slope = gamma * factor.square() * of_gamma.repeat_interleave(ctx.block_size)
+        offset = slope * mean - gamma * factor * of_beta.repeat_interleave(ctx.block_size)
         dx = _scaled(dy, gamma * factor, offset)
         if x.dtype == slope.dtype:
             dx.addcmul_(x, slope.reshape(1, -1, 1, 1), value=-1)
@@ -64,7 +64,7 @@ class _BlockNorm(torch.autograd.Function):
 
 
 def block_norm(
-    x: Tensor, gamma: Tensor, beta: Tensor, b: int, eps: float, total: Total | None = None
+    x: Tensor, gamma: Tensor, beta: Tensor, block_size: int, eps: float, total: Total | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Normalize a batch by its own statistics over blocks of b channels.
 
@@ -77,11 +77,11 @@ def block_norm(
     Returns:
         y of the shape of x, and the mean and the unbiased variance of each block, (C / b,), which carry no gradient.
 
-    >>> y, mean, var = block_norm(torch.randn(4, 8, 2, 2), torch.ones(2), torch.zeros(2), b=4, eps=0.0)
+    >>> y, mean, var = block_norm(torch.randn(4, 8, 2, 2), torch.ones(2), torch.zeros(2), block_size=4, eps=0.0)
     >>> y.shape, mean.shape, var.shape
     (torch.Size([4, 8, 2, 2]), torch.Size([2]), torch.Size([2]))
     """
-    return _BlockNorm.apply(x, gamma, beta, b, eps, total)  # type: ignore[return-value]
+    return _BlockNorm.apply(x, gamma, beta, block_size, eps, total)  # type: ignore[return-value]
 
 
 def _sums(dy: Tensor, x: Tensor, gamma: Tensor, mean: Tensor, var: Tensor, eps: float) -> list[Tensor]:
@@ -99,9 +99,9 @@ def _scaled(x: Tensor, scale: Tensor, offset: Tensor) -> Tensor:
     return batch_norm(x, torch.zeros_like(scale), var, scale, offset, training=False, eps=_EPS)
 
 
-def _statistics(x: Tensor, b: int) -> tuple[Tensor, Tensor, int]:
+def _statistics(x: Tensor, block_size: int) -> tuple[Tensor, Tensor, int]:
     """Return the mean, the biased variance and the number of values of each block; zeros if there are none."""
-    blocks, count = x.shape[1] // b, b * x.shape[0] * x.shape[2] * x.shape[3]
+    blocks, count = x.shape[1] // block_size, block_size * x.shape[0] * x.shape[2] * x.shape[3]
     wide = torch.promote_types(x.dtype, torch.float32)
     if not count:
         return x.new_zeros(blocks, dtype=wide), x.new_zeros(blocks, dtype=wide), 0
@@ -110,7 +110,7 @@ def _statistics(x: Tensor, b: int) -> tuple[Tensor, Tensor, int]:
     else:
         unused = x.new_zeros(x.shape[1], dtype=wide)  # running statistics, whose type the new ones take
         means, variances = torch.ops.aten.batch_norm_update_stats(x, unused, unused.clone(), 0.0)
-    return block_mean(means, b), block_variance(means, variances, b), count
+    return block_mean(means, block_size), block_variance(means, variances, block_size), count
 
 
 def _format(x: Tensor) -> torch.memory_format:

@@ -35,7 +35,7 @@ from privcirnet.errors import RuleError
 BLOCK_SIZES = (1, 2, 4, 8, 16)
 
 
-def padded_size(size: int, b: int) -> int:
+def padded_size(size: int, block_size: int) -> int:
     """Return the smallest multiple of b that is at least a size.
 
     Args:
@@ -44,7 +44,7 @@ def padded_size(size: int, b: int) -> int:
     >>> padded_size(845, 8)
     848
     """
-    return -(-size // b) * b
+    return -(-size // block_size) * block_size
 
 
 def admissible_block_sizes(
@@ -68,11 +68,11 @@ def admissible_block_sizes(
     return tuple(b for b in candidates if _fits(shape, b, pad))
 
 
-def _fits(shape: Sequence[int], b: int, pad: bool) -> bool:
-    return b <= min(shape[:2]) if pad else not (shape[0] % b or shape[1] % b)
+def _fits(shape: Sequence[int], block_size: int, pad: bool) -> bool:
+    return block_size <= min(shape[:2]) if pad else not (shape[0] % block_size or shape[1] % block_size)
 
 
-def check_block_size(shape: Sequence[int], b: int, *, pad: bool = False) -> None:
+def check_block_size(shape: Sequence[int], block_size: int, *, pad: bool = False) -> None:
     """Raise unless block size b fits a dense weight of this shape.
 
     Args:
@@ -89,13 +89,13 @@ def check_block_size(shape: Sequence[int], b: int, *, pad: bool = False) -> None
             got=f"shape {tuple(shape)}",
             remedy="give the weight of a linear or convolutional layer",
         )
-    if b >= 1 and _fits(shape, b, pad):
+    if block_size >= 1 and _fits(shape, block_size, pad):
         return
-    sizes, got = ", ".join(map(str, admissible_block_sizes(shape, pad=pad))), f"{b} for {tuple(shape)}"
+    sizes, got = ", ".join(map(str, admissible_block_sizes(shape, pad=pad))), f"{block_size} for {tuple(shape)}"
     if pad:
         rule = "block size must be at most both weight dimensions"
         raise RuleError(rule, got=got, remedy=f"choose one of {sizes}")
-    padding = ", or pad the layer (pad=true)" if 1 <= b <= min(shape[:2]) else ""
+    padding = ", or pad the layer (pad=true)" if 1 <= block_size <= min(shape[:2]) else ""
     raise RuleError("block size must divide both weight dimensions", got=got, remedy=f"choose one of {sizes}{padding}")
 
 
@@ -122,7 +122,7 @@ def check_importance(weight: Tensor, importance: Tensor) -> None:
         )
 
 
-def expand(rows: Tensor, b: int, size: tuple[int, int] | None = None) -> Tensor:
+def expand(rows: Tensor, block_size: int, size: tuple[int, int] | None = None) -> Tensor:
     """Write out the block-circulant weight whose first rows are `rows`.
 
     Differentiable; traceable by torch.compile (full graph), torch.export and torch.fx, which is why it leaves the check
@@ -130,7 +130,7 @@ def expand(rows: Tensor, b: int, size: tuple[int, int] | None = None) -> Tensor:
 
     Args:
         rows: First row of every block row, (out / b, in, *kernel).
-        b: Block size; divides `in`.
+        block_size: Block size b; divides `in`.
         size: (out, in) of a weight that was padded: the upper left part of what the rows say.
 
     Returns:
@@ -139,21 +139,21 @@ def expand(rows: Tensor, b: int, size: tuple[int, int] | None = None) -> Tensor:
     Raises:
         RuntimeError: b does not divide the rows' length.
 
-    >>> expand(torch.tensor([[1, 2, 3, 4]]), b=4).tolist()
+    >>> expand(torch.tensor([[1, 2, 3, 4]]), block_size=4).tolist()
     [[1, 2, 3, 4], [4, 1, 2, 3], [3, 4, 1, 2], [2, 3, 4, 1]]
-    >>> expand(torch.tensor([[1, 2, 3, 4]]), b=2).tolist()
+    >>> expand(torch.tensor([[1, 2, 3, 4]]), block_size=2).tolist()
     [[1, 2, 3, 4], [2, 1, 4, 3]]
     """
-    if b == 1:
+    if block_size == 1:
         return rows
-    first = torch.unflatten(rows, 1, (-1, b))  # (out/b, in/b, b, *kernel)
+    first = torch.unflatten(rows, 1, (-1, block_size))  # (out/b, in/b, b, *kernel)
     twice = torch.cat([first[:, :, 1:], first], dim=2)  # its windows of length b are the block's rows, last row first
-    windows = twice.unfold(2, b, 1).movedim(-1, 3)  # (out/b, in/b, row, column, *kernel)
+    windows = twice.unfold(2, block_size, 1).movedim(-1, 3)  # (out/b, in/b, row, column, *kernel)
     whole = windows.transpose(1, 2).flip(1).flatten(2, 3).flatten(0, 1)
     return whole if size is None else whole[: size[0], : size[1]]
 
 
-def pad_blocks(weight: Tensor, b: int) -> Tensor:
+def pad_blocks(weight: Tensor, block_size: int) -> Tensor:
     """Return a weight with zero rows and columns up to the next multiples of b.
 
     Args:
@@ -162,7 +162,7 @@ def pad_blocks(weight: Tensor, b: int) -> Tensor:
     Returns:
         (b ceil(out / b), b ceil(in / b), *kernel); the weight itself where b divides.
     """
-    out, into = (padded_size(size, b) for size in weight.shape[:2])
+    out, into = (padded_size(size, block_size) for size in weight.shape[:2])
     if (out, into) == tuple(weight.shape[:2]):
         return weight
     padded = weight.new_zeros(out, into, *weight.shape[2:])
@@ -170,25 +170,26 @@ def pad_blocks(weight: Tensor, b: int) -> Tensor:
     return padded
 
 
-def diagonals(weight: Tensor, b: int) -> Tensor:
+def diagonals(weight: Tensor, block_size: int) -> Tensor:
     """Line up the entries of each circulant diagonal.
 
     Args:
         weight: Dense weight, (out, in, *kernel).
-        b: Block size; divides `out` and `in`.
+        block_size: Block size b; divides `out` and `in`.
 
     Returns:
         (b, out / b, in, *kernel): entry [i, p, m] is what row i of the blocks of block row p holds on the circulant
         diagonal that `rows[p, m]` stands for. All b slices are equal exactly when the weight is block circulant.
 
-    >>> diagonals(torch.tensor([[1, 2], [3, 4]]), b=2).tolist()
+    >>> diagonals(torch.tensor([[1, 2], [3, 4]]), block_size=2).tolist()
     [[[1, 2]], [[4, 3]]]
     """
-    blocks = torch.unflatten(torch.unflatten(weight, 1, (-1, b)), 0, (-1, b))  # (out/b, b, in/b, b, *kernel)
-    return torch.stack([blocks[:, i].roll(-i, dims=2) for i in range(b)]).flatten(2, 3)
+    rows = torch.unflatten(weight, 1, (-1, block_size))
+    blocks = torch.unflatten(rows, 0, (-1, block_size))  # (out/b, b, in/b, b, *kernel)
+    return torch.stack([blocks[:, i].roll(-i, dims=2) for i in range(block_size)]).flatten(2, 3)
 
 
-def project(weight: Tensor, b: int, importance: Tensor | None = None, *, pad: bool = False) -> Tensor:
+def project(weight: Tensor, block_size: int, importance: Tensor | None = None, *, pad: bool = False) -> Tensor:
     """Return the rows of the block-circulant weight nearest to `weight`.
 
     Nearest in sum(F (W - W')^2), whose minimum is the F-weighted mean sum(F w) / sum(F) of each circulant diagonal
@@ -209,33 +210,33 @@ def project(weight: Tensor, b: int, importance: Tensor | None = None, *, pad: bo
             importance does not fit the weight.
 
     >>> weight = torch.tensor([[1.0, 2.0], [4.0, 3.0]])
-    >>> project(weight, b=2)
+    >>> project(weight, block_size=2)
     tensor([[2., 3.]])
-    >>> project(weight, b=2, importance=torch.tensor([[3.0, 1.0], [1.0, 1.0]]))
+    >>> project(weight, block_size=2, importance=torch.tensor([[3.0, 1.0], [1.0, 1.0]]))
     tensor([[1.5000, 3.0000]])
     """
-    check_block_size(weight.shape, b, pad=pad)
+    check_block_size(weight.shape, block_size, pad=pad)
     if importance is not None:
         check_importance(weight, importance)
-    entries, own = diagonals(pad_blocks(weight, b), b).double(), _own_entries(weight, b)
+    entries, own = diagonals(pad_blocks(weight, block_size), block_size).double(), _own_entries(weight, block_size)
     anchor = entries.gather(0, own.int().argmax(0, keepdim=True).expand(1, *entries.shape[1:]))[0]
     offsets = (entries - anchor) * own
     shift = offsets.sum(0) / own.sum(0).clamp(min=1)
     if importance is not None:
-        mass = diagonals(pad_blocks(importance, b), b).double()
+        mass = diagonals(pad_blocks(importance, block_size), block_size).double()
         total = mass.sum(0)
         shift = torch.where(total > 0, (mass * offsets).sum(0) / total, shift)
     return (anchor + shift).to(weight.dtype)
 
 
-def _own_entries(weight: Tensor, b: int) -> Tensor:
+def _own_entries(weight: Tensor, block_size: int) -> Tensor:
     """Say of each entry of :func:`diagonals` of the padded weight whether the weight has it; bool, (b, ..., 1, ...)."""
     ones = torch.ones(weight.shape[:2], dtype=torch.bool, device=weight.device)
-    own = diagonals(pad_blocks(ones, b), b)
+    own = diagonals(pad_blocks(ones, block_size), block_size)
     return own.reshape(*own.shape, *[1] * (weight.ndim - 2))
 
 
-def is_circulant(weight: Tensor, b: int, *, pad: bool = False) -> bool:
+def is_circulant(weight: Tensor, block_size: int, *, pad: bool = False) -> bool:
     """Say whether every b x b block is circulant, bit for bit.
 
     Args:
@@ -248,7 +249,8 @@ def is_circulant(weight: Tensor, b: int, *, pad: bool = False) -> bool:
     Raises:
         RuleError: b does not divide the weight's dimensions, or is larger than one of a padded weight's.
 
-    >>> is_circulant(torch.tensor([[1, 2], [2, 1]]), b=2)
+    >>> is_circulant(torch.tensor([[1, 2], [2, 1]]), block_size=2)
     True
     """
-    return torch.equal(expand(project(weight, b, pad=pad), b, (weight.shape[0], weight.shape[1])), weight)
+    rows = project(weight, block_size, pad=pad)
+    return torch.equal(expand(rows, block_size, (weight.shape[0], weight.shape[1])), weight)

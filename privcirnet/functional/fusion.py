@@ -86,21 +86,21 @@ def scale_inputs(weight: Tensor, scale: Tensor, groups: int = 1) -> Tensor:
     return wide.to(weight.dtype)
 
 
-def check_channels(channels: int, b: int) -> None:
+def check_channels(channels: int, block_size: int) -> None:
     """Raise unless channels can be cut into blocks of b.
 
     Raises:
         RuleError: b is not positive or does not divide `channels`.
     """
-    if b < 1 or channels % b:
+    if block_size < 1 or channels % block_size:
         raise RuleError(
             "block size must divide the number of channels",
-            got=f"{b} for {channels}",
+            got=f"{block_size} for {channels}",
             remedy="use the block size of the layer before",
         )
 
 
-def block_mean(values: Tensor, b: int) -> Tensor:
+def block_mean(values: Tensor, block_size: int) -> Tensor:
     """Average each run of b channels (PrivCirNet, Section 3.4).
 
     Args:
@@ -112,14 +112,14 @@ def block_mean(values: Tensor, b: int) -> Tensor:
     Raises:
         RuleError: b does not divide C.
 
-    >>> block_mean(torch.tensor([1.0, 3.0, 5.0, 7.0]), b=2)
+    >>> block_mean(torch.tensor([1.0, 3.0, 5.0, 7.0]), block_size=2)
     tensor([2., 6.])
     """
-    check_channels(values.shape[0], b)
-    return values.reshape(-1, b).mean(1)
+    check_channels(values.shape[0], block_size)
+    return values.reshape(-1, block_size).mean(1)
 
 
-def block_variance(mean: Tensor, var: Tensor, b: int) -> Tensor:
+def block_variance(mean: Tensor, var: Tensor, block_size: int) -> Tensor:
     """Return the variance of each block of b channels taken together: (C / b,).
 
     By the law of total variance it is the mean of the variances plus the variance of the means. The paper takes the
@@ -133,8 +133,8 @@ def block_variance(mean: Tensor, var: Tensor, b: int) -> Tensor:
     Raises:
         RuleError: b does not divide C.
 
-    >>> block_variance(torch.tensor([1.0, 3.0]), torch.tensor([2.0, 4.0]), b=2)
+    >>> block_variance(torch.tensor([1.0, 3.0]), torch.tensor([2.0, 4.0]), block_size=2)
     tensor([4.])
     """
-    centre = block_mean(mean, b).repeat_interleave(b)
-    return block_mean(var + (mean - centre).square(), b)
+    centre = block_mean(mean, block_size).repeat_interleave(block_size)
+    return block_mean(var + (mean - centre).square(), block_size)

@@ -17,7 +17,9 @@ from torch import Tensor
 from privcirnet.functional.circulant import expand, project
 
 
-def squared_error(weight: Tensor, fisher: Tensor, b: int, damping: float = 0.0, *, pad: bool = False) -> Tensor:
+def squared_error(
+    weight: Tensor, fisher: Tensor, block_size: int, damping: float = 0.0, *, pad: bool = False
+) -> Tensor:
     """Return (W - W')^2 of one layer at block size b, entry by entry: of the weight's shape, float64.
 
     Args:
@@ -30,17 +32,17 @@ def squared_error(weight: Tensor, fisher: Tensor, b: int, damping: float = 0.0, 
         RuleError: b does not divide the weight's dimensions, or `fisher` does not fit the weight.
     """
     weight, importance = weight.double(), damped(fisher.double(), damping)
-    nearest = expand(project(weight, b, importance, pad=pad), b, (weight.shape[0], weight.shape[1]))
+    nearest = expand(project(weight, block_size, importance, pad=pad), block_size, (weight.shape[0], weight.shape[1]))
     return (weight - nearest).square()
 
 
-def sensitivity(weight: Tensor, fisher: Tensor, b: int, damping: float = 0.0) -> Tensor:
+def sensitivity(weight: Tensor, fisher: Tensor, block_size: int, damping: float = 0.0) -> Tensor:
     """Return Omega of one layer at block size b (PrivCirNet, Equation 2).
 
     Args:
         weight: Dense weight W, (out, in, *kernel).
         fisher: Diagonal Fisher information F of the loss in W, of the same shape.
-        b: Block size.
+        block_size: Block size b.
         damping: As for :func:`squared_error`; the paper's is 0.
 
     Returns:
@@ -50,10 +52,10 @@ def sensitivity(weight: Tensor, fisher: Tensor, b: int, damping: float = 0.0) ->
         RuleError: As for :func:`squared_error`.
 
     >>> import torch
-    >>> sensitivity(torch.tensor([[1.0, 0.0], [0.0, 3.0]]), torch.ones(2, 2), b=2)
+    >>> sensitivity(torch.tensor([[1.0, 0.0], [0.0, 3.0]]), torch.ones(2, 2), block_size=2)
     tensor(2., dtype=torch.float64)
     """
-    return (fisher.double() * squared_error(weight, fisher, b, damping)).sum()
+    return (fisher.double() * squared_error(weight, fisher, block_size, damping)).sum()
 
 
 def damped(fisher: Tensor, damping: float) -> Tensor:

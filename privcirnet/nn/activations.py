@@ -38,7 +38,7 @@ class Aespa(nn.Module):
     :class:`Aespa2d` or :class:`Aespa1d`.
 
     Args:
-        b: block size; statistics and gamma are shared by each block of b channels, so that a circulant layer into which
+        block_size: b; statistics and gamma are shared by each block of b channels, so that a circulant layer into which
             they are folded stays circulant.
 
     Raises:
@@ -50,15 +50,15 @@ class Aespa(nn.Module):
     total: Total | None = None
     """sums over the processes that hold images of the batch; None: this one holds them all."""
 
-    def __init__(self, num_features: int, b: int = 1, eps: float = 1e-5, momentum: float = 0.1) -> None:
+    def __init__(self, num_features: int, block_size: int = 1, eps: float = 1e-5, momentum: float = 0.1) -> None:
         super().__init__()
-        check_channels(num_features, b)
-        self.num_features, self.b, self.eps, self.momentum = num_features, b, eps, momentum
-        self.log_gamma = nn.Parameter(torch.zeros(num_features // b))
+        check_channels(num_features, block_size)
+        self.num_features, self.block_size, self.eps, self.momentum = num_features, block_size, eps, momentum
+        self.log_gamma = nn.Parameter(torch.zeros(num_features // block_size))
         self.running_var: Tensor
         self.running_square_var: Tensor
-        self.register_buffer("running_var", torch.ones(num_features // b))
-        self.register_buffer("running_square_var", 2 * torch.ones(num_features // b))
+        self.register_buffer("running_var", torch.ones(num_features // block_size))
+        self.register_buffer("running_square_var", 2 * torch.ones(num_features // block_size))
 
     def forward(self, x: Tensor) -> Tensor:
         """Return (scale (x + shift))^2: values of the shape of x.
@@ -84,19 +84,21 @@ class Aespa(nn.Module):
         """
         return aespa_square(self.log_gamma.exp(), var, square_var, self.eps)
 
-    def shared_by(self, b: int) -> Self:
+    def shared_by(self, block_size: int) -> Self:
         """Return the same activation with its values averaged over each block of b channels.
 
         Args:
-            b: block size; divides C.
+            block_size: b; divides C.
 
         Raises:
             RuleError: b does not divide C.
         """
-        shared = type(self)(self.num_features, b, self.eps, self.momentum).to(self.log_gamma).train(self.training)
+        shared = type(self)(self.num_features, block_size, self.eps, self.momentum)
+        shared = shared.to(self.log_gamma).train(self.training)
         with torch.no_grad():
             for name in AESPA_SHARED:
-                getattr(shared, name).copy_(block_mean(getattr(self, name).repeat_interleave(self.b), b))
+                full = getattr(self, name).repeat_interleave(self.block_size)
+                getattr(shared, name).copy_(block_mean(full, block_size))
         return shared
 
     def _running(self) -> tuple[Tensor, Tensor]:
@@ -104,9 +106,9 @@ class Aespa(nn.Module):
 
     def _spread(self, scale: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
         """Return the factor and summand of the values of each channel, (C,) each."""
-        if self.b == 1:
+        if self.block_size == 1:
             return scale, scale * shift
-        return scale.repeat_interleave(self.b), (scale * shift).repeat_interleave(self.b)
+        return scale.repeat_interleave(self.block_size), (scale * shift).repeat_interleave(self.block_size)
 
     def _measured(self, means: Tensor, count: int) -> tuple[Tensor, Tensor]:
         """Return the variances of x and x^2 over the batch, by block, and move the running averages towards them.
@@ -115,7 +117,7 @@ class Aespa(nn.Module):
             means: of x, x^2 and x^4 over this process's values, (3, C).
             count: of its values in each channel.
         """
-        powers = means if self.b == 1 else means.reshape(3, -1, self.b).mean(2)
+        powers = means if self.block_size == 1 else means.reshape(3, -1, self.block_size).mean(2)
         if self.total:
             powers = pooled_means(powers, count, self.total)
         mean, second, fourth = powers.unbind()
@@ -127,13 +129,13 @@ class Aespa(nn.Module):
 
     def extra_repr(self) -> str:
         """Return the options as text."""
-        return f"{self.num_features}, b={self.b}, eps={self.eps}"
+        return f"{self.num_features}, block_size={self.block_size}, eps={self.eps}"
 
 
 class Aespa2d(Aespa):
     """:class:`Aespa` of maps (N, C, H, W).
 
-    >>> Aespa2d(8, b=4)(torch.randn(2, 8, 5, 5)).shape
+    >>> Aespa2d(8, block_size=4)(torch.randn(2, 8, 5, 5)).shape
     torch.Size([2, 8, 5, 5])
     """
 

@@ -25,7 +25,7 @@ class BlockCirculant(nn.Module):
     """Parametrization of a weight by the first rows of its circulant blocks.
 
     Args:
-        b: Block size; divides both weight dimensions unless the weight is padded.
+        block_size: Block size b; divides both weight dimensions unless the weight is padded.
         size: (out, in) of a padded weight; None where b divides.
 
     >>> layer = parametrize.register_parametrization(nn.Linear(8, 4), "weight", BlockCirculant(4))
@@ -33,9 +33,9 @@ class BlockCirculant(nn.Module):
     (torch.Size([4, 8]), torch.Size([1, 8]))
     """
 
-    def __init__(self, b: int, size: tuple[int, int] | None = None) -> None:
+    def __init__(self, block_size: int, size: tuple[int, int] | None = None) -> None:
         super().__init__()
-        self.b, self.size = b, size
+        self.block_size, self.size = block_size, size
 
     def forward(self, rows: Tensor) -> Tensor:
         """Return the weight whose first rows are `rows`: the dense weight, (out, in, *kernel).
@@ -43,7 +43,7 @@ class BlockCirculant(nn.Module):
         Args:
             rows: First row of every block row, (out / b, in, *kernel).
         """
-        return expand(rows, self.b, self.size)
+        return expand(rows, self.block_size, self.size)
 
     def right_inverse(self, weight: Tensor) -> Tensor:
         """Return the rows of the nearest block-circulant weight: Rows, (out / b, in, *kernel).
@@ -54,27 +54,27 @@ class BlockCirculant(nn.Module):
         Raises:
             RuleError: b does not divide the weight's dimensions.
         """
-        return project(weight, self.b, pad=self.size is not None)
+        return project(weight, self.block_size, pad=self.size is not None)
 
     def extra_repr(self) -> str:
         """Return the block size as text."""
-        return f"b={self.b}" + (f", size={self.size}" if self.size else "")
+        return f"block_size={self.block_size}" + (f", size={self.size}" if self.size else "")
 
 
 def block_size_of(module: nn.Module) -> int:
     """Return the block size of a layer's weight: b, or 1 if the module has no block-circulant weight.
 
-    >>> block_size_of(nn.Linear(8, 4)), block_size_of(BlockCirculantLinear(8, 4, b=2))
+    >>> block_size_of(nn.Linear(8, 4)), block_size_of(BlockCirculantLinear(8, 4, block_size=2))
     (1, 2)
     """
     if not parametrize.is_parametrized(module, "weight"):
         return 1
     structures = module.parametrizations["weight"]  # type: ignore[index]
-    return next((structure.b for structure in structures if isinstance(structure, BlockCirculant)), 1)
+    return next((structure.block_size for structure in structures if isinstance(structure, BlockCirculant)), 1)
 
 
 def make_circulant_(
-    layer: nn.Linear | nn.Conv2d, b: int, importance: Tensor | None = None, *, pad: bool = False
+    layer: nn.Linear | nn.Conv2d, block_size: int, importance: Tensor | None = None, *, pad: bool = False
 ) -> None:
     """Give one layer a block-circulant weight, the nearest to the one it has.
 
@@ -89,15 +89,15 @@ def make_circulant_(
     Raises:
         RuleError: The block size or the importance does not fit the weight.
     """
-    check_block_size(layer.weight.shape, b, pad=pad)
-    if b == 1:
+    check_block_size(layer.weight.shape, block_size, pad=pad)
+    if block_size == 1:
         return
     size = layer.weight.shape[0], layer.weight.shape[1]
     with torch.no_grad():
-        layer.weight.copy_(expand(project(layer.weight, b, importance, pad=pad), b, size))
+        layer.weight.copy_(expand(project(layer.weight, block_size, importance, pad=pad), block_size, size))
     layer.weight.grad = None
-    padded = any(length % b for length in size)
-    parametrize.register_parametrization(layer, "weight", BlockCirculant(b, size if padded else None))
+    padded = any(length % block_size for length in size)
+    parametrize.register_parametrization(layer, "weight", BlockCirculant(block_size, size if padded else None))
 
 
 def reset_circulant_(layer: nn.Linear | nn.Conv2d) -> None:
@@ -115,11 +115,11 @@ def reset_circulant_(layer: nn.Linear | nn.Conv2d) -> None:
             layer.weight = expand(rows, b, (out, into))
 
 
-def _repeat_first_rows_(layer: nn.Linear | nn.Conv2d, b: int) -> None:
+def _repeat_first_rows_(layer: nn.Linear | nn.Conv2d, block_size: int) -> None:
     """Make a fresh weight block circulant without averaging it, which would shrink its initial variance b-fold."""
-    check_block_size(layer.weight.shape, b)
+    check_block_size(layer.weight.shape, block_size)
     with torch.no_grad():
-        layer.weight.copy_(expand(layer.weight[::b], b))
+        layer.weight.copy_(expand(layer.weight[::block_size], block_size))
 
 
 class BlockCirculantLinear(nn.Linear):
@@ -128,20 +128,20 @@ class BlockCirculantLinear(nn.Linear):
     Args:
         in_features: Input width.
         out_features: Output width.
-        b: Block size; divides both widths.
+        block_size: Block size b; divides both widths.
         options: Keyword arguments of nn.Linear.
 
     Raises:
         RuleError: b does not divide both widths.
 
-    >>> BlockCirculantLinear(8, 4, b=2)(torch.ones(3, 8)).shape
+    >>> BlockCirculantLinear(8, 4, block_size=2)(torch.ones(3, 8)).shape
     torch.Size([3, 4])
     """
 
-    def __init__(self, in_features: int, out_features: int, b: int, **options: Any) -> None:
+    def __init__(self, in_features: int, out_features: int, block_size: int, **options: Any) -> None:
         super().__init__(in_features, out_features, **options)
-        _repeat_first_rows_(self, b)
-        make_circulant_(self, b)
+        _repeat_first_rows_(self, block_size)
+        make_circulant_(self, block_size)
 
 
 class BlockCirculantConv2d(nn.Conv2d):
@@ -151,23 +151,23 @@ class BlockCirculantConv2d(nn.Conv2d):
         in_channels: Input channels.
         out_channels: Output channels.
         kernel_size: As in nn.Conv2d.
-        b: Block size; divides both channel counts.
+        block_size: Block size b; divides both channel counts.
         options: Keyword arguments of nn.Conv2d.
 
     Raises:
         RuleError: b does not divide both channel counts, or the convolution is grouped.
 
-    >>> BlockCirculantConv2d(4, 8, 3, b=4, padding=1)(torch.ones(1, 4, 5, 5)).shape
+    >>> BlockCirculantConv2d(4, 8, 3, block_size=4, padding=1)(torch.ones(1, 4, 5, 5)).shape
     torch.Size([1, 8, 5, 5])
     """
 
     def __init__(
-        self, in_channels: int, out_channels: int, kernel_size: int | tuple[int, int], b: int, **options: Any
+        self, in_channels: int, out_channels: int, kernel_size: int | tuple[int, int], block_size: int, **options: Any
     ) -> None:
         super().__init__(in_channels, out_channels, kernel_size, **options)
         check_groups(self)
-        _repeat_first_rows_(self, b)
-        make_circulant_(self, b)
+        _repeat_first_rows_(self, block_size)
+        make_circulant_(self, block_size)
 
 
 def check_groups(layer: nn.Linear | nn.Conv2d) -> None:

@@ -33,13 +33,13 @@ class BlockBatchNorm2d(nn.BatchNorm2d):
     if any, run after the normalization, in order: they come from batch norms with a built-in activation.
 
     Args:
-        b: Block size; divides C.
+        block_size: Block size b; divides C.
         options: Keyword arguments of nn.BatchNorm2d.
 
     Raises:
         RuleError: b does not divide C.
 
-    >>> norm = BlockBatchNorm2d(8, b=4)
+    >>> norm = BlockBatchNorm2d(8, block_size=4)
     >>> norm(torch.randn(2, 8, 5, 5)).shape, norm.weight.shape
     (torch.Size([2, 8, 5, 5]), torch.Size([2]))
     """
@@ -47,10 +47,10 @@ class BlockBatchNorm2d(nn.BatchNorm2d):
     total: Total | None = None
     """sums over the processes that hold images of the batch; None: this one holds them all."""
 
-    def __init__(self, num_features: int, b: int, **options: Any) -> None:
-        check_channels(num_features, b)
-        super().__init__(num_features // b, **options)
-        self.b = b
+    def __init__(self, num_features: int, block_size: int, **options: Any) -> None:
+        check_channels(num_features, block_size)
+        super().__init__(num_features // block_size, **options)
+        self.block_size = block_size
 
     def forward(self, input: Tensor) -> Tensor:
         """Return the input normalized by blocks of channels: values of the shape of the input.
@@ -66,12 +66,12 @@ class BlockBatchNorm2d(nn.BatchNorm2d):
     def _batch_normalized(self, x: Tensor) -> Tensor:
         n, c, h, w = x.shape
         if not self.total and x.is_contiguous():
-            return super().forward(x.reshape(n, c // self.b, self.b * h, w)).reshape(n, c, h, w)
+            return super().forward(x.reshape(n, c // self.block_size, self.block_size * h, w)).reshape(n, c, h, w)
         self._check_input_dim(x)
         wide = torch.promote_types(x.dtype, torch.float32)
         ones, zeros = x.new_ones(self.num_features, dtype=wide), x.new_zeros(self.num_features, dtype=wide)
         gamma, beta = ones if self.weight is None else self.weight, zeros if self.bias is None else self.bias
-        y, mean, var = block_norm(x, gamma, beta, self.b, self.eps, self.total)
+        y, mean, var = block_norm(x, gamma, beta, self.block_size, self.eps, self.total)
         if self.training and self.track_running_stats and self.num_batches_tracked is not None:
             self.num_batches_tracked.add_(1)
             factor = 1 / self.num_batches_tracked.item() if self.momentum is None else self.momentum
@@ -82,15 +82,15 @@ class BlockBatchNorm2d(nn.BatchNorm2d):
 
     def _normalized(self, x: Tensor) -> Tensor:
         constants = (self.running_mean, self.running_var, self.weight, self.bias)
-        full = (None if value is None else value.repeat_interleave(self.b) for value in constants)
+        full = (None if value is None else value.repeat_interleave(self.block_size) for value in constants)
         return nn.functional.batch_norm(x, *full, training=False, eps=self.eps)
 
     def extra_repr(self) -> str:
         """Return the block size and batch norm's options as text."""
-        return f"b={self.b}, {super().extra_repr()}"
+        return f"block_size={self.block_size}, {super().extra_repr()}"
 
     @classmethod
-    def from_batch_norm(cls, norm: nn.BatchNorm1d | nn.BatchNorm2d, b: int) -> Self:
+    def from_batch_norm(cls, norm: nn.BatchNorm1d | nn.BatchNorm2d, block_size: int) -> Self:
         """Return a batch norm shared by blocks of b channels: gamma, beta and mean averaged, variance of the block.
 
         Options, training mode, device, dtype and `requires_grad` are kept. Child modules are shared, not copied.
@@ -106,22 +106,22 @@ class BlockBatchNorm2d(nn.BatchNorm2d):
 
         >>> norm = nn.BatchNorm2d(2)
         >>> _ = norm.running_mean.copy_(torch.tensor([1.0, 3.0]))
-        >>> shared = BlockBatchNorm2d.from_batch_norm(norm, b=2)
+        >>> shared = BlockBatchNorm2d.from_batch_norm(norm, block_size=2)
         >>> shared.running_mean, shared.running_var
         (tensor([2.]), tensor([2.]))
         """
         check_can_share(norm)
         options = {name: getattr(norm, name) for name in _OPTIONS}
-        shared = cls(norm.num_features, b, **options)
+        shared = cls(norm.num_features, block_size, **options)
         sample = next((value for value in norm.state_dict().values() if value.is_floating_point()), torch.empty(0))
         shared.to(device=sample.device, dtype=sample.dtype).train(norm.training)
         with torch.no_grad():
             for name in ("weight", "bias", "running_mean"):
                 value: Tensor | None = getattr(norm, name)
                 if value is not None:
-                    getattr(shared, name).copy_(block_mean(value, b)).requires_grad_(value.requires_grad)
+                    getattr(shared, name).copy_(block_mean(value, block_size)).requires_grad_(value.requires_grad)
             if norm.running_mean is not None and norm.running_var is not None:
-                shared.running_var.copy_(block_variance(norm.running_mean, norm.running_var, b))  # type: ignore[union-attr]
+                shared.running_var.copy_(block_variance(norm.running_mean, norm.running_var, block_size))  # type: ignore[union-attr]
                 shared.num_batches_tracked.copy_(norm.num_batches_tracked)  # type: ignore[union-attr]
         for name, child in norm.named_children():
             shared.add_module(name, child)
@@ -135,7 +135,7 @@ class TokenBatchNorm(BlockBatchNorm2d):
     ones stay circulant if its blocks are theirs.
 
     Args:
-        b: Block size; divides C.
+        block_size: Block size b; divides C.
         options: Keyword arguments of nn.BatchNorm2d.
 
     Raises:
@@ -145,8 +145,8 @@ class TokenBatchNorm(BlockBatchNorm2d):
     torch.Size([2, 5, 4])
     """
 
-    def __init__(self, num_features: int, b: int = 1, **options: Any) -> None:
-        super().__init__(num_features, b, **options)
+    def __init__(self, num_features: int, block_size: int = 1, **options: Any) -> None:
+        super().__init__(num_features, block_size, **options)
 
     def forward(self, input: Tensor) -> Tensor:
         """Return the input normalized by blocks of channels: values of the shape of the input.
@@ -157,21 +157,21 @@ class TokenBatchNorm(BlockBatchNorm2d):
         maps = input.reshape(len(input), -1, 1, input.shape[-1]).movedim(-1, 1)
         return super().forward(maps).movedim(1, -1).reshape(input.shape)
 
-    def shared_by(self, b: int) -> Self:
+    def shared_by(self, block_size: int) -> Self:
         """Return the same norm shared by blocks of b channels, as :meth:`from_batch_norm` shares.
 
         Args:
-            b: Block size; divides C.
+            block_size: Block size b; divides C.
 
         Raises:
             RuleError: b does not divide C.
         """
         options = {name: getattr(self, name) for name in _OPTIONS}
-        shared = type(self)(self.num_features * self.b, b, **options).train(self.training)
-        full = {name: v.repeat_interleave(self.b) if v.ndim else v for name, v in self.state_dict().items()}
-        state = {name: block_mean(v, b) if v.ndim else v for name, v in full.items()}
+        shared = type(self)(self.num_features * self.block_size, block_size, **options).train(self.training)
+        full = {name: v.repeat_interleave(self.block_size) if v.ndim else v for name, v in self.state_dict().items()}
+        state = {name: block_mean(v, block_size) if v.ndim else v for name, v in full.items()}
         if "running_var" in full:
-            state["running_var"] = block_variance(full["running_mean"], full["running_var"], b)
+            state["running_var"] = block_variance(full["running_mean"], full["running_var"], block_size)
         sample = next((value for value in state.values() if value.is_floating_point()), torch.empty(0))
         shared.to(device=sample.device, dtype=sample.dtype).load_state_dict(state)
         return shared

@@ -12,12 +12,12 @@ from privcirnet.errors import RuleError
 from privcirnet.passes.convert import checked_layer, paddable
 
 
-def candidates(model: nn.Module, b: int) -> dict[str, str]:
+def candidates(model: nn.Module, block_size: int) -> dict[str, str]:
     """Say of every layer whether it can be converted at one block size.
 
     Args:
         model: A network; left as it was.
-        b: Block size.
+        block_size: Block size b.
 
     Returns:
         For each Linear and Conv2d by module name, in order of definition: an empty string where it can be converted,
@@ -29,15 +29,15 @@ def candidates(model: nn.Module, b: int) -> dict[str, str]:
     "block size must divide both weight dimensions: 4 for (8, 3) at '0'"
     """
     layers = [key for key, m in model.named_modules(remove_duplicate=False) if isinstance(m, nn.Linear | nn.Conv2d)]
-    return {name: _reason(model, name, b) for name in layers}
+    return {name: _reason(model, name, block_size) for name in layers}
 
 
-def uniform_sizes(model: nn.Module, b: int, *, pad: bool = False) -> dict[str, int]:
+def uniform_sizes(model: nn.Module, block_size: int, *, pad: bool = False) -> dict[str, int]:
     """Return one block size everywhere: for every layer the largest power of two up to b that it can have.
 
     Args:
         model: A network; left as it was.
-        b: Block size, a power of two.
+        block_size: Block size b, a power of two.
         pad: Whether layers are padded where it does not divide, see :func:`privcirnet.passes.convert.paddable`.
 
     Returns:
@@ -51,20 +51,20 @@ def uniform_sizes(model: nn.Module, b: int, *, pad: bool = False) -> dict[str, i
     >>> uniform_sizes(nn.Sequential(nn.Linear(845, 100), nn.Linear(100, 10)), 8, pad=True)
     {'0': 8, '1': 8}
     """
-    if b < 1 or b & (b - 1):
-        raise RuleError("a uniform block size must be a power of two", got=b, remedy="use 2, 4, 8 or 16")
+    if block_size < 1 or block_size & (block_size - 1):
+        raise RuleError("a uniform block size must be a power of two", got=block_size, remedy="use 2, 4, 8 or 16")
     sizes = dict.fromkeys(candidates(model, 1), 1)
     padded, size = paddable(model) if pad else frozenset[str](), 2
-    while size <= b:
+    while size <= block_size:
         sizes |= {name: size for name in sizes if not _reason(model, name, size, pad=name in padded)}
         size *= 2
     return sizes
 
 
-def _reason(model: nn.Module, name: str, b: int, *, pad: bool = False) -> str:
+def _reason(model: nn.Module, name: str, block_size: int, *, pad: bool = False) -> str:
     """Return why a layer must stay dense; empty if it need not."""
     try:
-        checked_layer(model, name, b, pad=pad)
+        checked_layer(model, name, block_size, pad=pad)
     except RuleError as error:
         return f"{error.rule}: {error.got}"
     return ""

@@ -85,15 +85,15 @@ def circulant_(
     return model
 
 
-def _shared_by(module: nn.Module, b: int) -> nn.Module:
+def _shared_by(module: nn.Module, block_size: int) -> nn.Module:
     if isinstance(module, Aespa | TokenBatchNorm):
-        return module.shared_by(b)
+        return module.shared_by(block_size)
     assert isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d)
     kind = TokenBatchNorm if isinstance(module, nn.BatchNorm1d) else BlockBatchNorm2d
-    return kind.from_batch_norm(module, b)
+    return kind.from_batch_norm(module, block_size)
 
 
-def checked_layer(model: nn.Module, name: str, b: int, *, pad: bool = False) -> nn.Linear | nn.Conv2d:
+def checked_layer(model: nn.Module, name: str, block_size: int, *, pad: bool = False) -> nn.Linear | nn.Conv2d:
     """Return the layer of this name if it can become circulant: the layer, unchanged.
 
     Args:
@@ -112,9 +112,9 @@ def checked_layer(model: nn.Module, name: str, b: int, *, pad: bool = False) -> 
             remedy="untie the weights or leave them dense",
         )
     try:
-        if b > 1:
+        if block_size > 1:
             check_groups(layer)
-        check_block_size(layer.weight.shape, b, pad=pad)
+        check_block_size(layer.weight.shape, block_size, pad=pad)
     except RuleError as error:
         raise RuleError(error.rule, got=f"{error.got} at {name!r}", remedy=error.remedy) from None
     return layer
@@ -182,22 +182,22 @@ def paddable(model: nn.Module) -> frozenset[str]:
     return frozenset(name for name in layers if name not in shared)
 
 
-def _check_shared(module: nn.Module, b: int, name: str) -> None:
+def _check_shared(module: nn.Module, block_size: int, name: str) -> None:
     channels = int(module.num_features) * getattr(module, "b", 1) if isinstance(module, _BatchNorm) else 0
     channels = module.num_features if isinstance(module, Aespa) else channels
-    if channels % b:
+    if channels % block_size:
         raise RuleError(
             "channels that a batch norm or AESPA shares by blocks must be whole blocks",
-            got=f"{channels} at {name!r} for block size {b}",
+            got=f"{channels} at {name!r} for block size {block_size}",
             remedy="give the layer a block size that divides them",
         )
 
 
-def _agree(found: dict[str, int], name: str, b: int) -> None:
-    if found.setdefault(name, b) != b:
+def _agree(found: dict[str, int], name: str, block_size: int) -> None:
+    if found.setdefault(name, block_size) != block_size:
         raise RuleError(
             "a batch norm or AESPA shared by layers needs one block size",
-            got=f"{found[name]} and {b} before {name!r}",
+            got=f"{found[name]} and {block_size} before {name!r}",
             remedy="give these layers the same block size",
         )
 
@@ -231,5 +231,5 @@ def dense_state_dict(model: nn.Module) -> dict[str, Tensor]:
         if isinstance(module, BlockBatchNorm2d | Aespa):
             names = _SHARED_BY_BLOCK if isinstance(module, BlockBatchNorm2d) else AESPA_SHARED
             keys = [prefix + key for key in names if prefix + key in state]
-            state |= {key: state[key].repeat_interleave(module.b) for key in keys}
+            state |= {key: state[key].repeat_interleave(module.block_size) for key in keys}
     return state

@@ -100,7 +100,7 @@ def scale_input_(layer: FoldableLayer, factor: float, name: str) -> None:
 
 def _statistics(norm: _BatchNorm, name: str) -> tuple[Tensor, ...]:
     """Return gamma, beta, mean and variance of a batch norm for each channel."""
-    shared = norm.b if isinstance(norm, BlockBatchNorm2d) else 1
+    shared = norm.block_size if isinstance(norm, BlockBatchNorm2d) else 1
     if norm.running_mean is None or norm.running_var is None:
         raise RuleError(
             "a batch norm must have running statistics to be folded", got=repr(name), remedy="set track_running_stats"
@@ -121,13 +121,13 @@ def _fold_values_(layer: FoldableLayer, values: tuple[Tensor, ...], eps: float, 
     layer.bias = nn.Parameter(bias)
 
 
-def _by_block(values: Tensor, b: int, name: str) -> Tensor:
+def _by_block(values: Tensor, block_size: int, name: str) -> Tensor:
     """Return one of every b values, (ceil(C / b),), which must be equal."""
-    blocks = torch.cat([values, values[-1:].expand(-len(values) % b)]).reshape(-1, b)
+    blocks = torch.cat([values, values[-1:].expand(-len(values) % block_size)]).reshape(-1, block_size)
     if not torch.equal(blocks, blocks[:, :1].expand_as(blocks)):
         raise RuleError(
             "what is folded into a circulant layer must be shared by its blocks",
-            got=f"values that differ within a block at {name!r} for block size {b}",
+            got=f"values that differ within a block at {name!r} for block size {block_size}",
             remedy="convert the network with circulant_, or build it with blocks",
         )
     return blocks[:, 0]

@@ -167,7 +167,7 @@ def _fold_squares_(fused: fx.GraphModule, calls: Mapping[Any, int]) -> None:
         module = module_of(fused, node)
         if isinstance(module, Aespa):
             coefficients = module.coefficients(module.running_var.double(), module.running_square_var.double())
-            scale, shift = (value.detach().repeat_interleave(module.b) for value in coefficients)
+            scale, shift = (value.detach().repeat_interleave(module.block_size) for value in coefficients)
         elif node in pending:
             scale, shift = torch.ones_like(pending[node]), torch.zeros_like(pending[node])
         else:

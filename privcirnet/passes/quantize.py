@@ -11,10 +11,9 @@ its own. :mod:`privcirnet.nn.steps` sets their steps.
 
 import copy
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from numbers import Integral
 
-import torch
 from torch import Tensor, fx, nn
 from torch.nn.utils import parametrize
 
@@ -42,7 +41,7 @@ _BITS = {"weight": (1, 8), "activation": (2, 16), "stream": (2, 20)}
 
 def quantize(  # noqa: PLR0913
     fused: fx.GraphModule,
-    images: Tensor | Iterable[Tensor] = (),
+    images: Tensor | None = None,
     input_log_step: int | None = None,
     weight_bits: int = 8,
     activation_bits: int = 8,
@@ -55,8 +54,8 @@ def quantize(  # noqa: PLR0913
 
     Args:
         fused: from :func:`privcirnet.passes.fuse.fuse`; left as it was.
-        images: network inputs, (N, C, H, W), or batches of them, with labels or without; none to leave all steps at 0,
-            for a checkpoint to fill in. Images whose values explode in a row of squares are left out.
+        images: network inputs, (N, C, H, W); None to leave all steps at 0, for a checkpoint to fill in. Images whose
+            values explode in a row of squares are left out.
         input_log_step: log2 of the images' step; None to choose it from the images (:func:`input_step_for`).
         weight_bits: 1 to 8; 1: signs, times a power of two of each output.
         activation_bits: 2 to 16, for the values seen on ``images``; larger values later on are kept, not clipped.
@@ -83,9 +82,9 @@ def quantize(  # noqa: PLR0913
     _insert_quantizers(graph, activation_bits)
     for node in stream_summands(graph):
         activation_quantizer(graph, node).bits = max(stream_bits, activation_bits)
-    if isinstance(images, Tensor) or (images := list(images)):
-        shown = images if isinstance(images, Tensor) else torch.cat([_images_of(batch) for batch in images])
-        shown = shown.to(next(fused.parameters(), shown).device)
+    if images is not None:
+        check_batch(images)
+        shown = images.to(next(fused.parameters(), images).device)
         value_of_one(fused, shown)
         held = _largest_values(fused, shown, quantile)
         calibrate(graph, held, input_step_for(shown) if input_log_step is None else input_log_step)
@@ -104,6 +103,7 @@ def input_step_for(images: Tensor) -> int:
     Args:
         images: finite, of any shape.
 
+    >>> import torch
     >>> input_step_for(torch.arange(256) / 255), input_step_for(torch.tensor([0.0, 0.5, 0.75])), input_step_for(
     ...     torch.tensor([-2.1, 2.6])
     ... )
@@ -150,14 +150,6 @@ def _largest_values(fused: fx.GraphModule, images: Tensor, quantile: float) -> d
     kept = usual(found)
     rank = math.ceil(quantile * int(kept.sum()))
     return {name: values[kept].kthvalue(rank).values.item() for name, values in found.items()}
-
-
-def _images_of(batch: object) -> Tensor:
-    """Return the images of a batch, which may come with labels."""
-    images = batch[0] if isinstance(batch, tuple | list) and batch else batch
-    check_batch(images)
-    assert isinstance(images, Tensor)
-    return images
 
 
 def _check_settings(fused: object, widths: Sequence[int], input_log_step: int | None, quantile: float) -> None:

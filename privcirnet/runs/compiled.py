@@ -1,9 +1,10 @@
-"""A program together with what its integers mean: real images in, real logits out. No torch."""
+"""A program together with what its integers mean: real images in, real logits out."""
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -16,13 +17,19 @@ from privcirnet.he.program.program import Program
 from privcirnet.he.program.signature import PublicKey
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.schemes.bfv.parameters import Parameters
-from privcirnet.runs.memory import weight_bytes
+from privcirnet.runs.memory import WEIGHTS_GB, check_memory, weight_bytes
 from privcirnet.runs.rehearsal import in_words
+from privcirnet.runs.two_parties import run
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_Images = TypeVar("_Images", "Tensor", np.ndarray)
 
 
 @dataclass(frozen=True)
 class CompiledProgram:
-    """A network ready for encrypted inference, from :func:`privcirnet.compile` or :func:`privcirnet.load`.
+    """A network ready for encrypted inference, from :func:`privcirnet.compile` or :func:`privcirnet.load`. Call it.
 
     Attributes:
         integer: the integer program, which :class:`privcirnet.Server` takes.
@@ -84,19 +91,54 @@ class CompiledProgram:
         known = {"profile": self.profile and self.profile.to_dict(), "rehearsal": dict(self.rehearsal)}
         return {name: value for name, value in known.items() if value}
 
+    def __call__(
+        self, images: _Images, *, check: bool = False, engine: str = "kernel", weights_gb: float = WEIGHTS_GB
+    ) -> _Images:
+        """Encrypt images, compute on them, decrypt: client and server exchange bytes within this process.
+
+        Args:
+            images: real, (N, C, H, W), in the program's range: a tensor or a NumPy array.
+            check: whether every value of every image is compared with the integer network's.
+            engine: of both parties: "kernel", "tenseal" (slower), or "cleartext" for a rehearsal that hides nothing.
+            weights_gb: of encoded weights that the server keeps, in 10^9 bytes; others are encoded for every image.
+
+        Returns:
+            logits, float32 (N, classes): a tensor on the CPU for a tensor, an array for an array.
+
+        Warns:
+            UserWarning: of the images that it was compiled with, more than a tenth had another class than the quantized
+                network gave them.
+
+        Raises:
+            RuleError: no images, or of another size or range, too little memory (:func:`privcirnet.check` predicts it),
+                or a value that is not the integer network's.
+            WrongResult: a result is wider than right ones are, and not to be used.
+        """
+        integers = self.integers(images)
+        check_memory(self.integer, weights_gb, engine)
+        if self.doubtful:
+            warnings.warn(f"{in_words(self.rehearsal)}; compile with guard_bits=, or train longer", stacklevel=2)
+        values = run(self.integer, self.spectra, integers, engine, weights_gb, check=check)
+        logits = self.logits(values).astype(np.float32)
+        if isinstance(images, np.ndarray):
+            return logits
+        from torch import from_numpy  # a client with arrays needs none
+
+        return from_numpy(logits)
+
     def integers(self, images: Any) -> Values:
         """Return images as :class:`privcirnet.Client` takes them: (N, C, H, W), int64.
 
         Args:
-            images: real, (N, C, H, W): a NumPy array, or a tensor on the CPU.
+            images: real, (N, C, H, W): a NumPy array or a tensor.
 
         Raises:
             RuleError: no images, or of another size, range or kind.
         """
         try:
-            array = np.asarray(images, dtype=np.float64)
-        except (TypeError, ValueError, RuntimeError) as error:  # the last of tensors that training or a GPU holds
-            got, remedy = first_line(error), "give a NumPy array, or a tensor: images.detach().cpu()"
+            array = np.asarray(images.detach().cpu() if hasattr(images, "detach") else images, dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            got, remedy = first_line(error), "give a NumPy array or a tensor"
             raise RuleError("images must be real numbers (N, C, H, W)", got=got, remedy=remedy) from None
         if array.ndim != 4 or not len(array) or array.shape[1:] != self.image:
             got, remedy = f"shape {array.shape}", "resize them, or compile with images of this size"

@@ -17,14 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from privcirnet.artifact import read_json
-from privcirnet.config import DataConfig, ExportConfig, InferConfig, LadderConfig, SearchConfig, TrainConfig
+from privcirnet.config import DataConfig, ExportConfig, InferConfig, LadderConfig, SearchRunConfig, TrainConfig
 from privcirnet.config.ladder import stage_of
 from privcirnet.errors import RuleError
 from privcirnet.train import checkpoint
 
 SCRIPTS: dict[str, tuple[str, type]] = {
     "train": ("train", TrainConfig),
-    "search": ("search", SearchConfig),
+    "search": ("search", SearchRunConfig),
     "finetune": ("train", TrainConfig),
     "replace": ("train", TrainConfig),
     "qat": ("train", TrainConfig),

@@ -17,7 +17,7 @@ from privcirnet.blocksizes.leveled import LeveledFigures, leveled_figures
 from privcirnet.blocksizes.rules import rules_for
 from privcirnet.blocksizes.solve import solve
 from privcirnet.blocksizes.sweep import Point, sweep, uniform_points
-from privcirnet.config import SearchConfig, run_file
+from privcirnet.config import SearchRunConfig, run_file
 from privcirnet.data.dataset import Examples, ImageData
 from privcirnet.errors import RuleError
 from privcirnet.he.planning.goal import Goal
@@ -111,7 +111,7 @@ class StoredSearch:
 
 
 def search(
-    config: SearchConfig, data: ImageData, bar: Bar = silent, tell: Callable[[str], object] = lambda _: None
+    config: SearchRunConfig, data: ImageData, bar: Bar = silent, tell: Callable[[str], object] = lambda _: None
 ) -> StoredSearch:
     """Return what a search in the network of a run directory finds.
 
@@ -136,7 +136,7 @@ def search(
 
 
 def search_in(
-    model: nn.Module, data: Examples, config: SearchConfig, profile: Profile, bar: Bar = silent
+    model: nn.Module, data: Examples, config: SearchRunConfig, profile: Profile, bar: Bar = silent
 ) -> SearchResult:
     """Return what a search finds: latencies, sensitivities measured until they decide, the best assignment.
 
@@ -253,7 +253,7 @@ def summary(found: SearchResult) -> dict[str, Any]:
 
 
 def _leveled(
-    model: nn.Module, data: Examples, config: SearchConfig, profile: Profile, padded: Collection[str]
+    model: nn.Module, data: Examples, config: SearchRunConfig, profile: Profile, padded: Collection[str]
 ) -> "LeveledFigures | CkksFigures":
     if not isinstance(data, ImageData):
         rule, remedy = "a leveled search needs images of integers", "use search.py, or mode=interactive"
@@ -267,13 +267,13 @@ def _leveled(
     return leveled_figures(network, config.block_sizes, profile, padded, planners_of(config.leveled))
 
 
-def _rules(config: SearchConfig, figures: FigureTable, pairs: Sequence[Composable]) -> Rules:
+def _rules(config: SearchRunConfig, figures: FigureTable, pairs: Sequence[Composable]) -> Rules:
     limits = {"sent": 1e6 * config.traffic_mb, "memory": 1e6 * config.memory_mb}
     limits |= {"online": config.online_s, "seconds": config.prepared_s}
     return rules_for(figures, config.pinned, config.equal, limits, pairs)
 
 
-def _budget(config: SearchConfig, latency: Table) -> float:
+def _budget(config: SearchRunConfig, latency: Table) -> float:
     if config.fraction:
         return config.fraction * uniform_latency(latency, min(config.block_sizes))
     return config.budget or uniform_latency(latency, config.reference)

@@ -144,8 +144,12 @@ def load_shared(model: nn.Module, source: nn.Module) -> list[str]:
 def _by_blocks(model: nn.Module, name: str, value: torch.Tensor) -> torch.Tensor:
     """A tensor as the norm of that name has it, if that has one number for each block of channels."""
     norm = model.get_submodule(name.rpartition(".")[0])
-    if isinstance(norm, BlockBatchNorm2d) and norm.b > 1 and value.shape == (norm.b * norm.num_features,):
-        return block_mean(value, norm.b)
+    if (
+        isinstance(norm, BlockBatchNorm2d)
+        and norm.block_size > 1
+        and value.shape == (norm.block_size * norm.num_features,)
+    ):
+        return block_mean(value, norm.block_size)
     return value
 
 

@@ -33,7 +33,7 @@ def trained():
 
 @pytest.fixture(scope="module")
 def plan(trained):
-    return pc.search(trained, (IMAGES, LABELS), uniform=4, profile="counted", samples=64, progress=False)
+    return pc.search(trained, (IMAGES, LABELS), budget=pc.uniform(4), profile="counted", samples=64, progress=False)
 
 
 @pytest.fixture(scope="module")
@@ -65,14 +65,11 @@ def test_a_budget_is_in_seconds(plan):
     assert loose.solution.latency <= loose.budget
 
 
-def test_a_budget_is_given_once_and_out_of_reach_keeps_what_was_measured(monkeypatch):
+def test_a_budget_out_of_reach_keeps_what_was_measured(monkeypatch):
     measured = []
     monkeypatch.setattr(profiles, "_measured", {})
     monkeypatch.setattr(profiles, "find_profile", lambda *_, **__: measured.append(1) or COUNTED)
     dense, settings = convolutional(), {"samples": 16, "progress": False}
-    with pytest.raises(pc.RuleError, match=r"a budget is given once: got budget=1\.0 uniform=4"):
-        pc.search(dense, (IMAGES, LABELS), uniform=4, budget=1.0)
-    assert not measured
     with pytest.raises(pc.RuleError, match="latency budget must be at least the fastest assignment's"):
         pc.search(dense, (IMAGES, LABELS), budget=1e-9, **settings)
     assert pc.search(dense, (IMAGES, LABELS), **settings).budget > 1e-9
@@ -80,7 +77,7 @@ def test_a_budget_is_given_once_and_out_of_reach_keeps_what_was_measured(monkeyp
 
 
 def test_encrypted_answers_are_the_integer_networks_and_near_the_quantized_ones(program, quantized):
-    logits = pc.run(program, IMAGES[:3], check=True)
+    logits = program(IMAGES[:3], check=True)
     assert logits.shape == (3, 2)
     with torch.no_grad():
         expected = quantized.eval()(IMAGES[:3])
@@ -106,17 +103,17 @@ def test_a_program_knows_its_images_and_parameters(program, quantized):
 
 
 def test_memory_is_looked_at_before_an_image_runs_and_weights_may_stay_encoded_for_none(program, monkeypatch):
-    bare = pc.run(program, IMAGES[:1], weights_gb=0)
-    assert torch.allclose(bare, pc.run(program, IMAGES[:1]), atol=0.1 * bare.abs().max().item())
+    bare = program(IMAGES[:1], weights_gb=0)
+    assert torch.allclose(bare, program(IMAGES[:1]), atol=0.1 * bare.abs().max().item())
     assert f"encoded weights of {memory.weight_bytes(program.integer) / 1e9:.2g} GB" in str(program)
     monkeypatch.setattr(memory, "machine_bytes", lambda: 10**8)
     message = r"must fit the memory: got 0\.\d GB of 0\.1 GB"
     for check in (False, True):
         with pytest.raises(pc.RuleError, match=message):
-            pc.run(program, IMAGES[:1], check=check)
-    pc.run(program, IMAGES[:1], engine="cleartext")
+            program(IMAGES[:1], check=check)
+    program(IMAGES[:1], engine="cleartext")
     with pytest.raises(pc.RuleError, match="weights_gb must be 0 or more: got -1"):
-        pc.run(program, IMAGES[:1], weights_gb=-1)
+        program(IMAGES[:1], weights_gb=-1)
 
 
 def test_a_saved_program_gives_the_same_answers(program, tmp_path):
@@ -124,7 +121,7 @@ def test_a_saved_program_gives_the_same_answers(program, tmp_path):
     loaded = pc.load(tmp_path / "program")
     assert set(loaded.spectra) == {node.name for node, _ in loaded.integer.linear_nodes}
     assert loaded.pixel_range == program.pixel_range
-    assert torch.allclose(pc.run(loaded, IMAGES[:1]), pc.run(program, IMAGES[:1]), atol=0.05)
+    assert torch.allclose(loaded(IMAGES[:1]), program(IMAGES[:1]), atol=0.05)
     with pytest.raises(pc.RuleError, match="folder must be new or hold a program"):
         program.save(tmp_path / "program", replace=False)
 
@@ -137,7 +134,7 @@ def test_a_program_says_how_far_encrypted_logits_are_from_the_quantized_network(
     few = IMAGES[:8]
     with torch.no_grad():
         want = quantized(few)
-    far = (pc.run(program, few, engine="cleartext") - want).abs().amax(1) / want.abs().amax(1)
+    far = (program(few, engine="cleartext") - want).abs().amax(1) / want.abs().amax(1)
     assert found["difference"] / 3 < far.median() < 3 * found["difference"]
     program.save(tmp_path / "program")
     again = pc.load(tmp_path / "program")
@@ -155,7 +152,7 @@ def test_a_run_warns_of_classes_that_are_not_the_quantized_networks(program, dif
     doubted = dataclasses.replace(program, rehearsal={**program.rehearsal, "differ": differ})
     said = pytest.warns(UserWarning, match=r"of 16 classes differ; .*guard_bits") if warned else nullcontext()
     with said:
-        pc.run(doubted, IMAGES[:1], engine="cleartext")
+        doubted(IMAGES[:1], engine="cleartext")
 
 
 def test_a_rehearsal_that_is_none_is_refused(program, tmp_path):
@@ -177,7 +174,7 @@ def test_the_two_parties_take_what_compile_returns(program):
         except StopIteration as finished:
             answer = finished.value
     logits = torch.tensor(program.logits(answer).reshape(1, 2)).float()
-    assert torch.allclose(logits, pc.run(program, IMAGES[:1], engine="cleartext"), atol=0.05)
+    assert torch.allclose(logits, program(IMAGES[:1], engine="cleartext"), atol=0.05)
 
 
 def test_a_value_that_is_not_the_integer_networks_is_named(program, monkeypatch):
@@ -185,7 +182,7 @@ def test_a_value_that_is_not_the_integer_networks_is_named(program, monkeypatch)
 
     monkeypatch.setattr(audit, "wrong_nodes", lambda program, values: ["conv"])
     with pytest.raises(pc.RuleError, match="integer network's: got another from conv on for image 0"):
-        pc.run(program, IMAGES[:1], check=True, engine="cleartext")
+        program(IMAGES[:1], check=True, engine="cleartext")
 
 
 @pytest.mark.parametrize("check", [False, True])
@@ -197,7 +194,7 @@ def test_a_result_that_is_too_wide_is_no_answer(program, monkeypatch, check):
 
     monkeypatch.setattr(answer, "check_width", refuse)
     with pytest.raises(pc.RuleError, match="values must be narrow: got 26 bits"):
-        pc.run(program, IMAGES[:1], check=check, engine="cleartext")
+        program(IMAGES[:1], check=check, engine="cleartext")
 
 
 def test_images_beyond_measured_bounds_are_counted_and_found(plan):
@@ -207,7 +204,7 @@ def test_images_beyond_measured_bounds_are_counted_and_found(plan):
     with pytest.warns(UserWarning, match=f"1 of {len(images)} images go beyond the measured bounds: they would be"):
         program = pc.compile(quantized, images, profile=plan.profile, progress=False)
     with pytest.raises(pc.RuleError, match=r"for image 1; run it again: .*; an image is beyond the measured bounds if"):
-        pc.run(program, images[-2:], check=True, engine="cleartext")
+        program(images[-2:], check=True, engine="cleartext")
 
 
 def test_bounds_can_be_proved_and_pixels_without_sign(plan):
@@ -222,9 +219,9 @@ def test_bounds_can_be_proved_and_pixels_without_sign(plan):
     assert np.array_equal(program.integers(images), np.floor(images.double().numpy() * 256 + 0.5))
 
 
-def test_a_given_step_is_kept_and_batches_are_one():
+def test_a_given_step_is_kept():
     assert input_step(pc.quantize(pc.fuse(convolutional_with_squares()), IMAGES, -3)) == -3
-    assert input_step(pc.quantize(pc.fuse(convolutional_with_squares()), [IMAGES[:50], IMAGES[50:]])) == -6
+    assert input_step(pc.quantize(pc.fuse(convolutional_with_squares()), IMAGES)) == -6
 
 
 def convolutional_with_squares() -> nn.Module:
@@ -234,28 +231,23 @@ def convolutional_with_squares() -> nn.Module:
 def test_images_that_do_not_fit_a_program(program):
     for images in (IMAGES[:, :, :4], IMAGES[:0], IMAGES[0]):
         with pytest.raises(pc.RuleError, match=r"images must be \(N, 3, 8, 8\), as compiled: got shape"):
-            pc.run(program, images)
+            program(images)
     for images in (10 * IMAGES, IMAGES / 0):
         with pytest.raises(pc.RuleError, match=r"pixels must be in \[-.*\], as compiled: got \["):
-            pc.run(program, images)
+            program(images)
 
 
 def test_images_may_be_an_array_and_a_client_wants_integers(program):
-    one = pc.run(program, IMAGES[:1], engine="cleartext")
-    assert torch.allclose(pc.run(program, IMAGES[:1].double().numpy(), engine="cleartext"), one, atol=0.05)
-    for images, message in (([["x"]], "could not convert"), (IMAGES.clone().requires_grad_(), "Can't call numpy")):
-        with pytest.raises(pc.RuleError, match=rf"images must be real numbers \(N, C, H, W\): got {message}"):
-            program.integers(images)
+    one = program(IMAGES[:1], engine="cleartext")
+    array = program(IMAGES[:1].double().numpy(), engine="cleartext")
+    assert isinstance(array, np.ndarray)
+    assert np.allclose(array, one, atol=0.05)
+    with pytest.raises(pc.RuleError, match=r"images must be real numbers \(N, C, H, W\): got could not convert"):
+        program.integers([["x"]])
+    assert np.array_equal(program.integers(IMAGES.clone().requires_grad_()), program.integers(IMAGES.numpy()))
     client = pc.Client(pc.Server(program.integer, "cleartext", program.spectra).greeting(), "cleartext")
     with pytest.raises(pc.RuleError, match="an image must be a NumPy array of integers: got Tensor"):
         next(client.infer(IMAGES[0]))
-
-
-def test_batches_with_labels_calibrate_as_their_images_do(trained):
-    fused = pc.fuse(trained)
-    batches = [(IMAGES[:40], LABELS[:40]), [IMAGES[40:], LABELS[40:]]]
-    first, second = (pc.quantize(fused, images)(IMAGES[:4]) for images in (batches, IMAGES))
-    assert torch.equal(first, second)
 
 
 def test_what_cannot_be_compiled(quantized, trained, plan):
@@ -270,8 +262,10 @@ def test_what_cannot_be_compiled(quantized, trained, plan):
             pc.quantize(pc.fuse(trained), images)
     with pytest.raises(pc.RuleError, match="a network must be quantized: got Sequential"):
         pc.compile(trained, IMAGES)
-    with pytest.raises(pc.RuleError, match="a setting of compile must be a known one: got bits"):
-        pc.compile(quantized, IMAGES, bits=8)
+    with pytest.raises(
+        pc.RuleError, match=r"a setting of compile must be a known one: got masq; did you mean masks=\?"
+    ):
+        pc.compile(quantized, IMAGES, masq="bounded")
     with pytest.raises(pc.RuleError, match=r"^bounds must be a known one: got 'seen'"):
         pc.compile(quantized, IMAGES, bounds="seen")
 
@@ -285,12 +279,18 @@ def test_what_cannot_be_compiled(quantized, trained, plan):
         (lambda: pc.fuse("net"), "a network must be a torch module: got str"),
         (lambda: pc.polynomial_(nn.Identity(), [1]), r"images must be a tensor \(N, C, H, W\), N at least 1: got list"),
         (lambda: pc.circulant_(nn.Linear(8, 8), 4), "by the layers' names: got int"),
-        (lambda: pc.search(nn.Linear(8, 8), (IMAGES, LABELS), uniform="4"), "type: got uniform='4'"),
+        (lambda: pc.search(nn.Linear(8, 8), (IMAGES, LABELS), budget="4"), "got budget='4'; give a number or Budget"),
+        (
+            lambda: pc.search(nn.Linear(8, 8), (IMAGES, LABELS), budget=0),
+            "budget must be positive: got 0; give seconds",
+        ),
+        (lambda: pc.uniform("4"), "block_size must be a positive integer: got '4'; use 4"),
+        (lambda: pc.fraction(2), r"a share of the latency must be in \(0, 1\]: got 2; use 0.5"),
         (lambda: pc.search(nn.Linear(8, 8), (IMAGES, LABELS), block_sizes=4), "got block_sizes=4; give a list"),
         (lambda: pc.fuse(nn.Linear(8, 8), "0"), "composed layers must be given by their names: got str"),
         (
             lambda: pc.quantize(pc.fuse(nn.Sequential(nn.Conv2d(3, 8, 1))), ["x"]),
-            r"images must be a tensor .*: got str",
+            r"images must be a tensor .*: got list",
         ),
         (lambda: pc.quantize(nn.Conv2d(3, 8, 1), IMAGES), "a network must be fused before: got Conv2d"),
         (
@@ -303,7 +303,6 @@ def test_what_cannot_be_compiled(quantized, trained, plan):
             r"weight bits must be in .*: got 8.0",
         ),
         (lambda: pc.Server("program"), "a server must have a program of integers: got str"),
-        (lambda: pc.run("program", IMAGES), "a program must be a compiled one: got str"),
     ],
 )
 def test_an_argument_of_another_kind_is_one_line(verb, message):
@@ -363,3 +362,42 @@ def test_a_search_looks_at_all_its_images_before_it_measures(given, monkeypatch)
     message = "got NaN or infinity for 1 of 96 training images, from 2 on; train it longer, or with tails=0.1"
     with pytest.raises(pc.RuleError, match=message):
         pc.search(convolutional_with_squares(), given(images, LABELS), progress=False)
+
+
+def test_a_config_and_keywords_say_the_same(plan, quantized):
+    """Keywords stand for fields of the config that is given, and win over it."""
+    config = pc.SearchConfig(budget=pc.uniform(8), block_sizes=[1, 4, 8], samples=16)
+    found = pc.search(
+        convolutional(), (IMAGES, LABELS), config, budget=pc.uniform(4), profile="counted", progress=False
+    )
+    assert found.budget == found.uniform[4].latency
+    assert set(found.uniform) == {1, 4, 8}
+    most = pc.search(
+        convolutional(), (IMAGES, LABELS), config, budget=pc.fraction(0.6), profile="counted", progress=False
+    )
+    assert most.budget == 0.6 * found.uniform[1].latency
+    rounded = pc.CompileConfig(answer="rounded", answer_bits=4)
+    for given in ({"config": rounded}, {"answer": "rounded", "config": pc.CompileConfig(answer_bits=4)}):
+        program = pc.compile(quantized, IMAGES, **given, profile=plan.profile, progress=False)
+        assert (program.integer.answer, program.integer.output.name) == ("rounded", "answer")
+
+
+@pytest.mark.parametrize(
+    ("verb", "message"),
+    [
+        (lambda: pc.fit(nn.Linear(2, 2), images=IMAGES), "fit must have its present name: got images=; write data="),
+        (lambda: pc.search(nn.Linear(2, 2), (IMAGES, LABELS), uniform=4), r"write budget=pc.uniform\(4\)"),
+        (lambda: pc.search(nn.Linear(2, 2), (IMAGES, LABELS), fraction=0.5), r"write budget=pc.fraction\(0.5\)"),
+        (lambda: pc.check(nn.Linear(2, 2), IMAGES, uniform=4), "got uniform=; write block_size="),
+    ],
+)
+def test_a_name_of_before_is_refused_with_the_present_one(verb, message):
+    with pytest.raises(pc.RuleError, match=message):
+        verb()
+
+
+def test_the_module_lists_its_verbs():
+    assert {"fit", "search", "compile", "uniform", "__version__"} <= set(dir(pc))
+    assert "importlib" not in dir(pc)
+    with pytest.raises(AttributeError, match=r"no attribute 'run'; write program\(images\)"):
+        _ = pc.run

@@ -37,7 +37,7 @@ def test_a_network_that_runs_has_its_changes_and_costs_and_stays_as_it_was():
 def test_costs_are_those_of_the_program_that_is_compiled():
     """Where the values ask for the same parameters as usual ones, everything predicted is what it will be."""
     model, settings = convolutional(), {"failure_bits": 12, "ring_degree": 8192}
-    (dense,) = checked(model, uniform=1, **settings).forecasts
+    (dense,) = checked(model, block_size=1, **settings).forecasts
     pc.polynomial_(model, IMAGES)
     for _ in range(20):
         model.train()(IMAGES)
@@ -86,7 +86,7 @@ def test_a_search_names_every_layer_without_an_encrypted_form():
     ("settings", "message"),
     [
         ({"failure": 12}, "a setting of check must be a known one: got failure"),
-        ({"uniform": 3}, "a uniform block size must be a power of two: got 3"),
+        ({"block_size": 3}, "a uniform block size must be a power of two: got 3"),
         ({"activation": "relu"}, "the activation must be a polynomial: got 'relu'"),
         ({"profile": "nowhere.json"}, "nowhere.json"),
     ],

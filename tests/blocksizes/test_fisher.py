@@ -125,7 +125,7 @@ def test_stops_reading_once_it_has_enough():
 def test_soft_labels():
     images, labels = next(iter(loader()))
     soft = nn.functional.one_hot(labels, 3).double()
-    hard = diagonal_fisher(small(), [(images, labels)], NAMES)["conv"]
+    hard = diagonal_fisher(small(), (images, labels), NAMES)["conv"]
     bound = tolerances.network(torch.float64, 5, 100, hard.max().item(), growth=100)
     assert_close(diagonal_fisher(small(), [(images, soft)], NAMES)["conv"], hard, rtol=0, atol=bound)
 
@@ -145,7 +145,7 @@ def test_what_cannot_be_measured(names, options, message):
 
 
 def test_an_empty_loader():
-    with pytest.raises(RuleError, match="at least one sample: got an empty loader"):
+    with pytest.raises(RuleError, match="at least one sample: got none"):
         diagonal_fisher(small(), [], NAMES)
 
 

@@ -103,7 +103,7 @@ class Case:
     @cached_property
     def quantized(self) -> fx.GraphModule:
         """Fake-quantized, 8 bits."""
-        return quantize(self.fused, [real(self.images)], LOG_STEP).eval()
+        return quantize(self.fused, real(self.images), LOG_STEP).eval()
 
     @cached_property
     def program(self) -> Program:

@@ -123,6 +123,6 @@ def test_every_activation_is_revealed_once_to_who_asked():
 
 def test_an_approximation_is_named():
     model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.GELU(approximate="tanh"), nn.Flatten(), nn.Linear(144, 4)).double()
-    network = quantize(fuse(model.eval()), [real(CLIENT_AIDED.images)], LOG_STEP)
+    network = quantize(fuse(model.eval()), real(CLIENT_AIDED.images), LOG_STEP)
     with pytest.raises(RuleError, match=r"1 \(GELU\)"):
         lower(network, CLIENT_AIDED.shape, LEVELS, LOG_STEP, AIDED)

@@ -25,7 +25,7 @@ WIDTHS = [
 @pytest.mark.parametrize(("case", "widths"), WIDTHS, ids=lambda value: value.name if isinstance(value, Case) else None)
 def test_trained_networks_are_the_integer_programs_bitwise(case, widths, learned):
     """Random rounding and clipping in training differ from evaluation."""
-    network = quantize(case.fused, [real(case.images)], LOG_STEP, **widths)
+    network = quantize(case.fused, real(case.images), LOG_STEP, **widths)
     calibrated = copy.deepcopy(network.state_dict())
     if learned:
         learn_steps_(network)

@@ -29,7 +29,7 @@ def pixels(count: int = 8, seed: int = 0) -> Tensor:
 
 
 def quantized(**options: int) -> fx.GraphModule:
-    return quantize(fuse(network()), [pixels()], INPUT_STEP, **options)
+    return quantize(fuse(network()), pixels(), INPUT_STEP, **options)
 
 
 def quantizers(graph: fx.GraphModule) -> dict[str, ActivationQuantizer]:

@@ -52,7 +52,7 @@ def test_sharing_keeps_the_mode_and_the_means():
     shared = module.shared_by(2)
     assert shared.running_var.tolist() == [2.0, 6.0]
     assert not shared.training
-    assert (shared.num_features, shared.b) == (4, 2)
+    assert (shared.num_features, shared.block_size) == (4, 2)
 
 
 def test_a_dense_copy_has_every_channel_s_values():

@@ -129,7 +129,7 @@ def test_the_output_is_the_one_that_is_returned():
     program = pc.compile(
         pc.quantize(pc.fuse(model), IMAGES, activation_bits=12), IMAGES, profile="counted", progress=False
     )
-    torch.testing.assert_close(pc.run(program, IMAGES[:2], check=True), wanted[:2], atol=0.02, rtol=0)
+    torch.testing.assert_close(program(IMAGES[:2], check=True), wanted[:2], atol=0.02, rtol=0)
     pc.polynomial_(model, IMAGES)
     torch.testing.assert_close(model.eval()(IMAGES), wanted)
 

@@ -37,7 +37,7 @@ def test_layer_computes_with_the_projected_weight(build, x, b):
     assert torch.equal(layer(x), dense(x))
     assert rows_of(layer).shape == (dense.weight.shape[0] // b, *dense.weight.shape[1:])
     assert block_size_of(layer) == b
-    assert f"BlockCirculant(b={b})" in repr(layer)
+    assert f"BlockCirculant(block_size={b})" in repr(layer)
 
 
 def test_block_size_one_registers_nothing():
@@ -46,7 +46,7 @@ def test_block_size_one_registers_nothing():
     make_circulant_(layer, 1)
     assert layer.weight is weight
     assert not parametrize.is_parametrized(layer)
-    assert not parametrize.is_parametrized(BlockCirculantLinear(6, 3, b=1))
+    assert not parametrize.is_parametrized(BlockCirculantLinear(6, 3, block_size=1))
     assert block_size_of(layer) == block_size_of(nn.ReLU()) == 1
 
 
@@ -57,7 +57,7 @@ def test_block_size_of_a_weight_parametrized_otherwise():
 
 
 def test_state_dict_holds_the_rows_only_and_round_trips():
-    layer, other = BlockCirculantLinear(512, 512, b=16), BlockCirculantLinear(512, 512, b=16)
+    layer, other = BlockCirculantLinear(512, 512, block_size=16), BlockCirculantLinear(512, 512, block_size=16)
     state = layer.state_dict()
     assert sum(value.numel() for value in state.values()) == 512 * 512 // 16 + 512
     other.load_state_dict(state, strict=True)
@@ -79,20 +79,20 @@ def test_constructors_pass_their_options_on(options):
 def test_constructors_keep_the_spread_of_initial_values():
     """nn.Linear draws from U(-1/sqrt(in), 1/sqrt(in)), of variance 1 / (3 in); the mean of 16 would have 1/16 of it."""
     torch.manual_seed(0)
-    variance = BlockCirculantLinear(256, 256, b=16).weight.var().item() * 3 * 256
+    variance = BlockCirculantLinear(256, 256, block_size=16).weight.var().item() * 3 * 256
     # relative standard error of the variance of 4096 uniform numbers: sqrt(0.8 / 4096) = 1.4 %; five of them
     assert abs(variance - 1) < 0.07
 
 
 def test_compiles_and_exports_whole():
-    layer, x = BlockCirculantConv2d(8, 8, 3, b=4), torch.randn(2, 8, 5, 5)
+    layer, x = BlockCirculantConv2d(8, 8, 3, block_size=4), torch.randn(2, 8, 5, 5)
     torch.compiler.reset()
     assert torch.equal(torch.compile(layer, fullgraph=True, backend="eager")(x), layer(x))
     assert torch.equal(torch.export.export(layer, (x,)).module()(x), layer(x))
 
 
 def test_runs_channels_last():
-    layer, x = BlockCirculantConv2d(8, 8, 3, b=4), torch.randint(-3, 4, (2, 8, 5, 5)).float()
+    layer, x = BlockCirculantConv2d(8, 8, 3, block_size=4), torch.randint(-3, 4, (2, 8, 5, 5)).float()
     layer.weight = layer.weight.mul(8).round()  # whole numbers: sums are exact in any order
     layer.bias.data.zero_()
     expected = layer(x)
@@ -130,7 +130,7 @@ def test_trap_3_a_gradient_from_before_is_dropped_and_training_goes_on():
 
 
 def test_trap_5_the_weight_itself_is_computed():
-    layer = BlockCirculantLinear(8, 8, b=4)
+    layer = BlockCirculantLinear(8, 8, block_size=4)
     layer(torch.ones(1, 8)).sum().backward()
     nn.init.zeros_(layer.weight)
     assert not layer.weight.is_leaf
@@ -139,7 +139,7 @@ def test_trap_5_the_weight_itself_is_computed():
 
 
 def test_trap_6_a_quantizer_on_top_leaves_the_weight_circulant():
-    layer = BlockCirculantLinear(16, 16, b=8)
+    layer = BlockCirculantLinear(16, 16, block_size=8)
     rows = rows_of(layer).detach().clone()
     parametrize.register_parametrization(layer, "weight", Round())
     assert torch.equal(rows_of(layer), rows)
@@ -153,8 +153,8 @@ def test_trap_6_a_quantizer_on_top_leaves_the_weight_circulant():
 @pytest.mark.parametrize(
     "build",
     [
-        lambda: BlockCirculantLinear(10, 8, b=4),
-        lambda: BlockCirculantConv2d(10, 8, 3, b=4),
+        lambda: BlockCirculantLinear(10, 8, block_size=4),
+        lambda: BlockCirculantConv2d(10, 8, 3, block_size=4),
         lambda: make_circulant_(nn.Linear(10, 8), 4),
         lambda: parametrize.register_parametrization(nn.Linear(10, 8), "weight", BlockCirculant(4)),
     ],

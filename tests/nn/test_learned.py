@@ -147,12 +147,12 @@ def test_a_step_that_was_raised_does_not_wander_on_below():
 
 
 def test_the_inputs_own_residual_is_not_learned():
-    graph = learn_steps_(quantize(fuse(Skip(1 / 16)), [pixels()], INPUT_STEP))
+    graph = learn_steps_(quantize(fuse(Skip(1 / 16)), pixels(), INPUT_STEP))
     assert len(learned_steps(graph)) == 1, "that of the weight"
 
 
 def test_a_branch_that_becomes_too_coarse_is_refused():
-    graph = learn_steps_(quantize(fuse(Skip(1 / 16)), [pixels()], INPUT_STEP))
+    graph = learn_steps_(quantize(fuse(Skip(1 / 16)), pixels(), INPUT_STEP))
     with torch.no_grad():
         learned_steps(graph)[0].fill_(3.0)
     with pytest.raises(RuleError, match="branch must not be coarser than what it is added to"):
@@ -196,7 +196,7 @@ def test_squares_that_aespa_became_have_no_sign():
     arguments, sizes = {"activation": "aespa", "width": 0.25}, {"blocks.1.0.expand": 8, "blocks.1.0.project": 4}
     model = circulant_(create("mobilenetv2_cifar", 10, (3, 32, 32), arguments), sizes).eval()
     images = torch.randint(16, (2, 3, 32, 32)) / 16
-    graph = learn_steps_(quantize(fuse(model), [images], INPUT_STEP)).train()
+    graph = learn_steps_(quantize(fuse(model), images, INPUT_STEP)).train()
     squares = {node for node, module in called_modules(graph) if isinstance(module, Square)}
     limits = {user.target: graph.get_submodule(user.target).limits for node in squares for user in node.users}
     assert squares

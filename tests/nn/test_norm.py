@@ -62,7 +62,10 @@ def test_evaluation_is_one_affine_map_for_each_block():
 
 
 def test_bfloat16_keeps_channels_innermost():
-    norm, x = BlockBatchNorm2d(8, b=4), torch.randn(4, 8, 3, 3).to(torch.bfloat16, memory_format=torch.channels_last)
+    norm, x = (
+        BlockBatchNorm2d(8, block_size=4),
+        torch.randn(4, 8, 3, 3).to(torch.bfloat16, memory_format=torch.channels_last),
+    )
     y = norm(x)
     assert y.dtype == torch.bfloat16
     assert y.is_contiguous(memory_format=torch.channels_last)
@@ -83,7 +86,7 @@ def test_from_batch_norm(b):
     means = norm.running_mean.reshape(-1, b)
     total = norm.running_var.reshape(-1, b).mean(1) + means.var(1, unbiased=False)
     assert_close(shared.running_var, total, rtol=0, atol=tolerances.dot_product(torch.float64, 3 * b, 4))
-    assert (shared.eps, shared.momentum, shared.training, shared.b) == (1e-2, 0.3, False, b)
+    assert (shared.eps, shared.momentum, shared.training, shared.block_size) == (1e-2, 0.3, False, b)
     assert shared.weight.dtype == torch.float64
     assert (shared.weight.requires_grad, shared.bias.requires_grad) == (False, True)
     assert shared.num_batches_tracked == 7

@@ -53,7 +53,7 @@ def test_state_dicts_load_and_training_keeps_the_structure():
 
 def test_quantized_weights_stay_circulant():
     model = circulant_(lola(), {"fc1": 8, "fc2": 4}, pad=True)
-    quantized = quantize(fuse(model), [torch.rand(4, 1, 28, 28)], -4)
+    quantized = quantize(fuse(model), torch.rand(4, 1, 28, 28), -4)
     assert is_circulant(quantized.get_submodule("fc1").weight, 8, pad=True)
 
 

@@ -118,13 +118,13 @@ def test_the_verbs_train_through_them(name):
     layer = model[3]
     before = [value.clone() for value in layer.parameters()]
     pc.polynomial_(model, data[0])
-    assert not pc.check(model, data[0], uniform=2, profile="counted").refusals
+    assert not pc.check(model, data[0], block_size=2, profile="counted").refusals
     pc.fit(model, data, epochs=2, progress=False, amp="auto")
     assert not has_plain_weights(model)
     assert not all(torch.equal(old, new) for old, new in zip(before, layer.parameters(), strict=True))
     if name == "pruning":
         assert (layer.weight == 0).float().mean() >= 0.3
-    plan = pc.search(model, data, uniform=2, profile="counted", progress=False, samples=8)
+    plan = pc.search(model, data, budget=pc.uniform(2), profile="counted", progress=False, samples=8)
     pc.circulant_(model, plan.block_sizes)
     expected = model.eval()(data[0])
     quantized = pc.quantize(pc.fuse(model), data[0], activation_bits=14, stream_bits=16)

@@ -28,7 +28,7 @@ def test_layers_behind_take_the_rest(pool, divisor):
     torch.testing.assert_close(fused(images), expected, rtol=1e-12, atol=1e-12)
     assert divisor_of(fused.get_submodule("1")) == divisor
     assert pool.divisor_override in (None, 3), "the network itself is left as it was"
-    quantize(fused, [images])
+    quantize(fused, images)
 
 
 def test_a_circulant_layer_behind_stays_so():

@@ -28,7 +28,7 @@ from tests.nn.quantized import (
 @pytest.mark.parametrize("bits", [2, 4, 8, 16])
 def test_calibrated_values_fit_the_bits_with_the_finest_step(bits):
     fused, images = fuse(network()), pixels()
-    graph = quantize(fused, [images[:3], images[3:]], INPUT_STEP, activation_bits=bits)
+    graph = quantize(fused, images, INPUT_STEP, activation_bits=bits)
     seen = {}
     for name, module in fused.named_modules():
         module.register_forward_hook(
@@ -78,7 +78,7 @@ class Cancelling(nn.Module):
 
 def test_a_step_finer_than_the_sum_is_raised_to_it():
     x = torch.full((2, 1, 2, 2), 0.5)
-    graph = quantize(fuse(Cancelling()), [x], INPUT_STEP)
+    graph = quantize(fuse(Cancelling()), x, INPUT_STEP)
     weight_step = int(quantizer_of(graph.conv).log_step)
     assert weight_step == 0
     assert log_steps(graph) == {
@@ -104,7 +104,7 @@ class Chain(nn.Module):
 
 
 def test_chained_sums_share_one_step():
-    steps = log_steps(quantize(fuse(Chain()), [pixels()], INPUT_STEP))
+    steps = log_steps(quantize(fuse(Chain()), pixels(), INPUT_STEP))
     assert len({steps[name + SUFFIX] for name in "abcd"}) == 1
     assert steps[f"d{SUFFIX}"] >= math.ceil(math.log2(1000 / 127))
 

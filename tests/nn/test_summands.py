@@ -60,7 +60,7 @@ def test_an_activation_behind_a_residual_folds_into_every_summand(plan):
 
 def test_activations_in_a_chain_are_shared_by_the_largest_block_they_reach():
     model = circulant_(chain(), PLAN)
-    blocks = {name: module.b for name, module in model.named_modules() if isinstance(module, Aespa2d)}
+    blocks = {name: module.block_size for name, module in model.named_modules() if isinstance(module, Aespa2d)}
     assert blocks == {"stem_act": 2, "act1": 4, "inner": 8, "act2": 8, "act3": 8}
 
 
@@ -92,7 +92,7 @@ def test_scales_move_into_depthwise_layers(plan):
             nn.init.normal_(module.log_gamma, std=0.3)
     model = circulant_(model.eval(), plan)
     shared = plan.get("stem", 1)
-    assert [model.act1.b, model.act2.b, model.act3.b] == [shared, shared, 1]
+    assert [model.act1.block_size, model.act2.block_size, model.act3.block_size] == [shared, shared, 1]
     assert type(model.norm) is nn.BatchNorm2d
     fused, x = fuse(model), 2 * torch.randn(8, 4, 5, 5, dtype=torch.float64)
     assert sum(isinstance(m, Square) for m in fused.modules()) == 3

@@ -80,7 +80,7 @@ def test_sharing_a_token_norm_is_what_the_shared_norm_measures():
 def test_norms_follow_the_blocks_of_the_layers_that_read_them():
     sizes = {"blocks.0.qkv": 4, "blocks.0.fc1": 8, "blocks.1.fc1": 16, "head": 2}
     model = circulant_(vit(), sizes)
-    norms = {name: module.b for name, module in model.named_modules() if isinstance(module, TokenBatchNorm)}
+    norms = {name: module.block_size for name, module in model.named_modules() if isinstance(module, TokenBatchNorm)}
     assert norms == {"blocks.0.norm1": 4, "blocks.0.norm2": 8, "blocks.1.norm1": 1, "blocks.1.norm2": 16, "norm": 2}
     dense = vit()
     dense.load_state_dict(dense_state_dict(model))
@@ -106,7 +106,7 @@ def test_a_norm_of_several_layers_serves_all_of_them():
     for parameter in model.parameters():
         nn.init.normal_(parameter)
     circulant_(model, {"one": 2, "other": 4})
-    assert model.norm.b == 4
+    assert model.norm.block_size == 4
     model(x)
     fused = fuse(model.eval())
     assert_close(fused(x), model(x), rtol=1e-10, atol=1e-10)
@@ -148,7 +148,7 @@ def quantized(model):
     x = randn(8, 3, 8, 8).abs().mul(16).round() / 16
     for _ in range(20):
         model(x)
-    return quantize(fuse(model.eval()), [x], -4)
+    return quantize(fuse(model.eval()), x, -4)
 
 
 def test_every_value_of_attention_has_its_own_quantizer():
@@ -179,7 +179,7 @@ def test_a_value_may_be_multiplied_by_itself():
     torch.manual_seed(0)
     model, images = gram().double(), torch.randint(0, 17, (8, 1, 4, 4))
     nn.init.normal_(model.tokens.bias)
-    graph = quantize(fuse(model), [images.double() / 16], -4).eval()
+    graph = quantize(fuse(model), images.double() / 16, -4).eval()
     program = lower(graph, (1, 4, 4), 16, -4, Target(COUNTED, LINKS["local"], failure_bits=1))
     for image, wanted in zip(images.numpy(), graph(images.double() / 16), strict=True):
         logits = interpret(program, image)[program.output.name].reshape(-1)

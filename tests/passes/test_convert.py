@@ -37,7 +37,11 @@ def test_circulant_converts_layers_and_the_norms_that_consume_them():
         layer = model.get_submodule(name)
         assert block_size_of(layer) == b
         assert torch.equal(rows_of(layer), project(dense.get_submodule(name).weight, b))
-    assert {name: getattr(model, name).b for name in ("gamma", "alpha", "beta")} == {"gamma": 2, "alpha": 4, "beta": 8}
+    assert {name: getattr(model, name).block_size for name in ("gamma", "alpha", "beta")} == {
+        "gamma": 2,
+        "alpha": 4,
+        "beta": 8,
+    }
     assert torch.equal(model.alpha.weight, dense.alpha.weight.reshape(4, 4).mean(1))
     assert type(model.depthwise) is nn.Conv2d
     assert model.training

@@ -26,7 +26,7 @@ def test_fuse_of_one_layer_in_single_precision():
 
 
 def test_fuse_of_a_norm_shared_more_widely_than_the_blocks():
-    model = nn.Sequential(BlockCirculantConv2d(2, 8, 1, b=2), BlockBatchNorm2d(8, 4)).double()
+    model = nn.Sequential(BlockCirculantConv2d(2, 8, 1, block_size=2), BlockBatchNorm2d(8, 4)).double()
     randomize_norms_(model)
     fused = fuse(model)
     assert block_size_of(fused.get_submodule("0")) == 2

@@ -64,13 +64,13 @@ def branch() -> nn.Module:
 
 
 def quantized_already() -> nn.Module:
-    model = nn.Sequential(BlockCirculantConv2d(2, 4, 1, b=2), BlockBatchNorm2d(4, 2))
+    model = nn.Sequential(BlockCirculantConv2d(2, 4, 1, block_size=2), BlockBatchNorm2d(4, 2))
     parametrize.register_parametrization(model[0], "weight", Round())
     return model
 
 
 def unshared() -> nn.Module:
-    model = nn.Sequential(BlockCirculantConv2d(2, 4, 1, b=2), nn.BatchNorm2d(4))
+    model = nn.Sequential(BlockCirculantConv2d(2, 4, 1, block_size=2), nn.BatchNorm2d(4))
     randomize_norms_(model)
     return model
 
@@ -130,7 +130,7 @@ def test_fusing_leaves_squares(plan):
     torch.manual_seed(0)
     model, x = with_aespa(), torch.randn(8, 4, 4, 4)
     circulant_(model, plan)
-    assert [model[i].b for i in (2, 4, 7)] == [plan.get(name, 1) for name in ("0", "3", "6")]
+    assert [model[i].block_size for i in (2, 4, 7)] == [plan.get(name, 1) for name in ("0", "3", "6")]
     fused = fuse(model)
     kinds = [type(m) for m in fused.modules() if not list(m.children())]
     assert kinds.count(Square) == 3

@@ -30,9 +30,9 @@ def test_where_quantizers_go():
 def test_outputs_are_close_to_the_fused_networks():
     fused, images = fuse(network()), pixels(32, seed=1)
     expected = fused(images)
-    graph = quantize(fused, [images], INPUT_STEP, weight_bits=8, activation_bits=16)
+    graph = quantize(fused, images, INPUT_STEP, weight_bits=8, activation_bits=16)
     assert (graph(images) - expected).abs().max() < 0.05 * (expected.max() - expected.min())
-    coarse = quantize(fused, [images], INPUT_STEP, weight_bits=2, activation_bits=2)
+    coarse = quantize(fused, images, INPUT_STEP, weight_bits=2, activation_bits=2)
     assert (coarse(images) - expected).abs().max() > (graph(images) - expected).abs().max()
 
 
@@ -85,8 +85,8 @@ def test_the_fused_graph_and_its_model_stay_as_they_were():
     fused = fuse(model)
     before = [(m, snapshot(m), m(images)) for m in (model, fused)]
     classes = [(type(layer), dict(vars(type(layer)))) for layer in fused.modules()]
-    graph = quantize(fused, [images], INPUT_STEP)
-    twin = quantize(fused, [images], INPUT_STEP)
+    graph = quantize(fused, images, INPUT_STEP)
+    twin = quantize(fused, images, INPUT_STEP)
     for network_before, state, output in before:
         assert_unchanged(network_before, state)
         assert torch.equal(network_before(images), output)
@@ -109,7 +109,7 @@ def test_a_deep_copy_of_a_quantized_graph_runs_and_learns_alone():
 
 @pytest.mark.parametrize("training", [False, True])
 def test_every_module_is_in_the_fused_graphs_mode(training):
-    graph = quantize(fuse(network()).train(training), [pixels()], INPUT_STEP)
+    graph = quantize(fuse(network()).train(training), pixels(), INPUT_STEP)
     assert {module.training for module in graph.modules()} == {training}
 
 
@@ -163,7 +163,7 @@ def test_networks_that_cannot_be_quantized(build, message):
     fused = fuse(build())
     before = snapshot(fused)
     with pytest.raises(RuleError, match=message):
-        quantize(fused, [pixels()], INPUT_STEP)
+        quantize(fused, pixels(), INPUT_STEP)
     assert_unchanged(fused, before)
 
 
@@ -183,13 +183,13 @@ def test_bits_out_of_range(options, message):
 
 def test_a_quantized_network_is_not_quantized_again():
     with pytest.raises(RuleError, match="must be quantized once: got a quantizer at 'x_quantizer'"):
-        quantize(quantized(), [pixels()], INPUT_STEP)
+        quantize(quantized(), pixels(), INPUT_STEP)
     with pytest.raises(RuleError, match="must be quantized once"):
-        quantize(trace(quantized()), [pixels()], INPUT_STEP)
+        quantize(trace(quantized()), pixels(), INPUT_STEP)
 
 
 def test_values_that_are_not_finite():
     with pytest.raises(RuleError, match=r"values must be finite to be quantized: got (inf|nan)"):
-        quantize(fuse(network()), [torch.full((1, 1, 8, 8), 3e38)], INPUT_STEP)
+        quantize(fuse(network()), torch.full((1, 1, 8, 8), 3e38), INPUT_STEP)
     with pytest.raises(RuleError, match="images must be finite: got NaN or infinity"):
-        quantize(fuse(network()), [torch.full((1, 1, 8, 8), math.inf)], INPUT_STEP)
+        quantize(fuse(network()), torch.full((1, 1, 8, 8), math.inf), INPUT_STEP)

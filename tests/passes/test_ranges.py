@@ -75,7 +75,7 @@ def test_an_image_whose_values_explode_does_not_set_the_steps():
     usual = pixels(64)
     exploding = torch.cat([usual, 30 * usual[:1]])
     steps = [
-        [int(m.log_step) for m in quantize(fuse(model), [images], INPUT_STEP).modules() if hasattr(m, "log_step")]
+        [int(m.log_step) for m in quantize(fuse(model), images, INPUT_STEP).modules() if hasattr(m, "log_step")]
         for images in (usual, exploding)
     ]
     assert steps[0] == steps[1]

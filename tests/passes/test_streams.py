@@ -37,7 +37,7 @@ def fused() -> fx.GraphModule:
 
 
 def transformer(fused: fx.GraphModule, **options: int) -> fx.GraphModule:
-    return quantize(fused, [images()], INPUT_STEP, **options)
+    return quantize(fused, images(), INPUT_STEP, **options)
 
 
 def bits_of(graph: fx.GraphModule) -> dict[str, int]:
@@ -115,7 +115,7 @@ class Chain(nn.Module):
 @pytest.mark.parametrize(("between", "chained"), [(nn.Dropout(0.5), "abc"), (nn.ReLU(), ""), (Square(), "")])
 def test_a_sum_behind_an_activation_begins_anew(between, chained):
     torch.manual_seed(0)
-    bits = bits_of(quantize(fuse(Chain(between)), [pixels()], INPUT_STEP))
+    bits = bits_of(quantize(fuse(Chain(between)), pixels(), INPUT_STEP))
     assert {name for name, wide in bits.items() if wide == 10} == {f"{name}{SUFFIX}" for name in chained}
     assert set(bits.values()) <= {8, 10}
 
@@ -125,6 +125,6 @@ def test_convolutional_networks_are_as_they_were(name):
     options = {"width": 8, "image_size": 8} if name == "resnet18_cifar" else {"width": 0.25}
     model = create(name, 10, (3, 32, 32), {"activation": "aespa", **options}).eval()
     side = 8 if name == "resnet18_cifar" else 32
-    graph = quantize(fuse(model), [torch.rand(2, 3, side, side)], INPUT_STEP)
+    graph = quantize(fuse(model), torch.rand(2, 3, side, side), INPUT_STEP)
     assert max(map(len, groups_of(graph))) > 1
     assert set(bits_of(graph).values()) == {8}

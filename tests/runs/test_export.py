@@ -49,7 +49,7 @@ def network():
     model = Deep()
     for _ in range(30):
         model(DATA.real(DATA.train_images[:256]))
-    return quantize(fuse(model.eval()), [DATA.real(DATA.sample(256)[0])], DATA.log_step)
+    return quantize(fuse(model.eval()), DATA.real(DATA.sample(256)[0]), DATA.log_step)
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from torch import nn
 from privcirnet.artifact import plan_composed, read_plan, read_profile, write_checkpoint
 from privcirnet.blocksizes.assignment import reach
 from privcirnet.blocksizes.composition import paying
-from privcirnet.config import HEConfig, ModelConfig, QuantConfig, RecipeConfig, SearchConfig
+from privcirnet.config import HEConfig, ModelConfig, QuantConfig, RecipeConfig, SearchRunConfig
 from privcirnet.data import load
 from privcirnet.errors import RuleError
 from privcirnet.he.planning.profile import COUNTED, LINKS, OPERATIONS
@@ -30,9 +30,9 @@ def run(digits_chain):
     return digits_chain / "train"
 
 
-def config(run, **changes) -> SearchConfig:
+def config(run, **changes) -> SearchRunConfig:
     he = HEConfig(profile="counted", ring_degree=8192)
-    return SearchConfig(**({"init": str(run), "samples": 128, "sweep": 5, "he": he} | changes))
+    return SearchRunConfig(**({"init": str(run), "samples": 128, "sweep": 5, "he": he} | changes))
 
 
 @pytest.fixture(scope="module")
@@ -207,12 +207,12 @@ def test_a_search_may_compose_layers():
     ends = nn.Conv2d(1, 8, 3, padding=1), nn.AvgPool2d(8), nn.Flatten(), nn.Linear(8, 10)
     model = nn.Sequential(ends[0], *blocks, *ends[1:]).eval()
     he = HEConfig(profile="counted", link="wan")
-    apart = search.search_in(model, DATA, SearchConfig(sensitivity="weights", sweep=0, he=he), COUNTED)
+    apart = search.search_in(model, DATA, SearchRunConfig(sensitivity="weights", sweep=0, he=he), COUNTED)
     fastest, _ = reach(apart.latency)
     settings = {"budget": fastest - LINKS["wan"].round_trip, "sensitivity": "weights", "sweep": 4, "he": he}
     with pytest.raises(RuleError, match="at least the fastest assignment's"):
-        search.search_in(model, DATA, SearchConfig(**settings), COUNTED)
-    together = search.search_in(model, DATA, SearchConfig(compose=True, **settings), COUNTED)
+        search.search_in(model, DATA, SearchRunConfig(**settings), COUNTED)
+    together = search.search_in(model, DATA, SearchRunConfig(compose=True, **settings), COUNTED)
     assert (apart.composed, together.composed) == ((), ("2.expand",))
     assert together.solution.latency <= together.budget
     assert together.block_sizes["1.project"] == together.block_sizes["2.expand"]

@@ -48,7 +48,7 @@ def quantized(seed: int = 0) -> nn.Module:
     torch.manual_seed(seed)
     model = nn.Sequential(nn.Conv2d(1, 8, 3), nn.BatchNorm2d(8), nn.Flatten(), nn.Linear(128, 2))
     circulant_(model, {"3": 2})
-    return quantize(fuse(model), [DATA.real(DATA.train_images)], DATA.log_step)
+    return quantize(fuse(model), DATA.real(DATA.train_images), DATA.log_step)
 
 
 def learning(seed: int = 0) -> nn.Module:

@@ -26,7 +26,7 @@ def network(kind: str) -> tuple[nn.Module, Checkpoint]:
     circulant_(model, {name: b for name, b in SIZES.items() if b > 1})
     if kind == "circulant":
         return model.eval(), checkpoint_of(BuiltNetwork(model, "digits_resnet", SIZES), "finetune")
-    model = quantize(fuse(model), [pixels()], INPUT_STEP, weight_bits=6, activation_bits=7, stream_bits=9)
+    model = quantize(fuse(model), pixels(), INPUT_STEP, weight_bits=6, activation_bits=7, stream_bits=9)
     return model, checkpoint_of(BuiltNetwork(model, "digits_resnet", SIZES, Bits(6, 7, 9)), "qat")
 
 
@@ -53,7 +53,7 @@ def test_a_model_s_arguments_travel_with_it(quantized, tmp_path):
     images = torch.randint(16, (4, 3, 32, 32)) / 16
     model.eval()(images)
     if quantized:
-        model = quantize(fuse(model), [images], INPUT_STEP, stream_bits=11)
+        model = quantize(fuse(model), images, INPUT_STEP, stream_bits=11)
     built = BuiltNetwork(model, "mobilenetv2_cifar", sizes, Bits(8, 8, 11) if quantized else None, arguments)
     write_checkpoint(tmp_path / "c", checkpoint_of(built, "train"))
     assert torch.equal(build(read_checkpoint(tmp_path / "c"), 10, (3, 32, 32))(images), model.eval()(images))

@@ -51,7 +51,7 @@ def test_muon_moves_matrices_orthogonally_and_all_else_at_the_scheduled_rate():
 
 def learning() -> nn.Module:
     layers = nn.Sequential(nn.Conv2d(1, 4, 3), nn.Flatten(), nn.Linear(4, 2))
-    return learn_steps_(quantize(fuse(layers), [torch.rand(2, 1, 3, 3)]))
+    return learn_steps_(quantize(fuse(layers), torch.rand(2, 1, 3, 3)))
 
 
 def test_learned_steps_have_their_own_rate_and_no_decay():

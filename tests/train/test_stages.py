@@ -45,7 +45,7 @@ def save(folder, start: BuiltNetwork, stage: str) -> None:
     write_checkpoint(folder / stages.CHECKPOINT, checkpoint)
 
 
-def recipe(stage: str, root, init: str, **changes: str) -> RecipeConfig:
+def recipe(stage: str, root, init: str, **changes: object) -> RecipeConfig:
     return RecipeConfig(stage=stage, init=str(root / init), plan=str(root / "plan.json"), **changes)
 
 
@@ -95,7 +95,7 @@ def test_fine_tuning_starts_from_the_projection_weighed_by_fisher_information(ro
         assert torch.equal(rows_of(layer), project(weight, PLAN[name], damped(fisher[name], 1.0)))
         assert not torch.equal(rows_of(layer), project(weight, PLAN[name]))
     assert torch.equal(start.model.stem.weight, dense.stem.weight)
-    assert start.model.norm1.b == 8
+    assert start.model.norm1.block_size == 8
 
 
 def test_a_plan_with_masks_is_refused(root, tmp_path):
@@ -206,7 +206,7 @@ def test_replacing_activations_keeps_the_weights_and_measures_statistics(tmp_pat
     assert replaced.block_sizes == circulant.block_sizes
     activations = {name: m for name, m in replaced.model.named_modules() if isinstance(m, Aespa)}
     assert len(activations) == 17
-    assert {name: m.b for name, m in activations.items() if m.b > 1} == shared
+    assert {name: m.block_size for name, m in activations.items() if m.block_size > 1} == shared
     assert all((m.running_var != 1).all() for m in activations.values())
     new, old = (rows_of(built.model.get_submodule("layer2.0.conv1")) for built in (replaced, circulant))
     assert torch.equal(new, old)
@@ -258,7 +258,7 @@ def test_replacing_norms_of_a_circulant_transformer_keeps_what_they_scale_by(tmp
     settings = RecipeConfig(stage="replace", init=str(tmp_path / "finetune"))
     replaced = stages.begin(settings, QuantConfig(), polynomial, DATA)
     after = replaced.model.blocks[0]
-    assert (after.norm1.b, after.norm2.b) == (4, 1)
+    assert (after.norm1.block_size, after.norm2.block_size) == (4, 1)
     assert torch.allclose(after.norm1.weight, before.weight.reshape(-1, 4).mean(1))
     assert torch.equal(rows_of(after.qkv), rows_of(circulant.model.blocks[0].qkv))
 
@@ -316,8 +316,7 @@ def test_surgery_takes_positions_and_tokens_from_the_trained_weights(tmp_path):
 
 def test_a_stage_with_learned_steps_is_saved_as_any_other(root, tmp_path, monkeypatch):
     monkeypatch.setattr("privcirnet.train.optimization.STEPS_LEARNING_RATE", 0.3)
-    config = recipe("qat", root, "finetune")
-    config.epochs = 2
+    config = recipe("qat", root, "finetune", epochs=2)
     start = stages.begin(config, QuantConfig(4, 5, 5, learned_steps=True), ModelConfig(), DATA)
     plain = stages.begin(config, QuantConfig(4, 5, 5, learned_steps=False), ModelConfig(), DATA)
     assert learned_steps(start.model)

@@ -82,7 +82,7 @@ def weight_log_step(module: nn.Module, name: str) -> int:
 
 
 @torch.no_grad()
-def integer_weights(module: nn.Conv2d | nn.Linear, b: int, log_step: int, name: str) -> Weights:
+def integer_weights(module: nn.Conv2d | nn.Linear, block_size: int, log_step: int, name: str) -> Weights:
     """Return the stored rows of a circulant layer and its bias, both as integers.
 
     Args:
@@ -91,10 +91,10 @@ def integer_weights(module: nn.Conv2d | nn.Linear, b: int, log_step: int, name: 
     dense = module.weight.double() * 2.0 ** -weight_log_step(module, name)
     none = torch.zeros(dense.shape[0])
     bias = integer_bias(none if module.bias is None else module.bias, log_step, name)
-    return Weights(integer_rows(dense, module, b, name), bias)
+    return Weights(integer_rows(dense, module, block_size, name), bias)
 
 
-def integer_rows(weight: Tensor, module: nn.Conv2d | nn.Linear, b: int, name: str) -> Values:
+def integer_rows(weight: Tensor, module: nn.Conv2d | nn.Linear, block_size: int, name: str) -> Values:
     """Return the stored rows of a circulant layer: the first row of each block row, ``shape.weight_shape(b)``.
 
     Of a padded layer they are found in the weight, not in what the network stores, which no quantizer is behind.
@@ -102,7 +102,7 @@ def integer_rows(weight: Tensor, module: nn.Conv2d | nn.Linear, b: int, name: st
     Args:
         weight: of the layer, in units of its step, (out, in, *kernel).
     """
-    rows = project(weight.round(), b, pad=True).to(torch.int64)
+    rows = project(weight.round(), block_size, pad=True).to(torch.int64)
     rows = _framed(rows, module, name) if isinstance(module, nn.Conv2d) else rows[..., None, None]
     return np.ascontiguousarray(rows.numpy())
 

@@ -1,5 +1,6 @@
 """A comparison from end to end: every cell has a plan within its budget, a run, and a place in the table."""
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -88,7 +89,7 @@ def test_nothing_complete_is_made_again(done, monkeypatch):
 
 def test_other_settings_are_refused(done):
     changed = config(done.parent / "train", done, samples=65, scores="relative")
-    changed.recipe.epochs = 2
+    changed.recipe = dataclasses.replace(changed.recipe, epochs=2)
     got = "samples=65, scores=relative, recipe.epochs=2"
     with pytest.raises(RuleError, match=f"continued with its settings: got {got}; give the"):
         cells.run(changed, DATA)

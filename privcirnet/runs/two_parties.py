@@ -1,0 +1,65 @@
+"""Encrypted inference with both parties in this process."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from privcirnet.errors import RuleError, listed
+from privcirnet.he.circuits.weight_cache import WeightCache
+from privcirnet.he.layers.integer import Values
+from privcirnet.he.program.program import Program
+from privcirnet.he.protocol.parties.client import Client
+from privcirnet.he.protocol.parties.server import Server
+from privcirnet.he.ring.modular import Residues
+from privcirnet.runs.answers import Answer, answers
+from privcirnet.runs.evaluation import evaluate
+
+
+def run(
+    program: Program,
+    spectra: Mapping[str, Residues],
+    images: Values,
+    engine: str,
+    weights_gb: float,
+    *,
+    check: bool,
+) -> Values:
+    """Return the results of images: integers, (N, classes).
+
+    Args:
+        spectra: weight spectra by node, if they were read.
+        images: (N, C, H, W).
+        weights_gb: of encoded weights that the server keeps, in 10^9 bytes.
+        check: whether every value is compared with the integer network's.
+
+    Raises:
+        RuleError: a value is not the integer network's.
+        WrongResult: a result is wider than right ones are.
+    """
+    cache = WeightCache.of(weights_gb)
+    if check:
+        found = evaluate(program, spectra, images, engine, cache=cache)
+        if wrong := {i: nodes[0] for i, nodes in enumerate(found.wrong) if nodes}:
+            raise _wrong(program, wrong)
+        _check_refused(found.inference.answers)
+        return found.encrypted
+    server = Server(program, engine, spectra, cache=cache)
+    client = Client(server.greeting(), engine)
+    found = [*answers(client, server.session(client.keys()), images)]
+    _check_refused(found)
+    return np.stack([answer.logits for answer in found])
+
+
+def _check_refused(found: Sequence[Answer]) -> None:
+    """Raise if a result is wider than right ones are."""
+    if refused := next((answer.refused for answer in found if answer.refused), None):
+        raise refused
+
+
+def _wrong(program: Program, first: Mapping[int, str]) -> RuleError:
+    """The first wrong node by image."""
+    again = "run it again: masks wrap with the probability that failure_bits allows"
+    beyond = "an image is beyond the measured bounds if it fails again: compile with images like it, or train longer"
+    remedy = f"{again}; {beyond if program.bounds == 'measured' else 'report it if it fails again'}"
+    got = listed([f"another from {name} on for image {i}" for i, name in first.items()])
+    return RuleError("every value must be the integer network's", got=got, remedy=remedy)
