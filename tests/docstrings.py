@@ -2,13 +2,14 @@
 
 Args has what types and names don't say, and nothing that is no argument; the package's public functions list all. What
 comes back is said under Returns or Yields or by a summary that begins with the verb, and errors that the function raises
-itself stand under Raises. A method of a class with bases may leave its docstring to them.
+itself stand under Raises. What a base class or a protocol of the package says of a method is not said again.
 """
 
 import ast
 import re
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import privcirnet
@@ -19,17 +20,32 @@ _IGNORED = {"self", "cls", "_"}
 _PROPERTIES = {"property", "cached_property", "overload"}
 
 
+@cache
+def declared() -> set[str]:
+    """Names of methods that protocols of the package document."""
+    trees = [ast.parse(path.read_text()) for path in Path(privcirnet.__file__).parent.rglob("*.py")]
+    classes = [node for tree in trees for node in tree.body if isinstance(node, ast.ClassDef)]
+    return {
+        method.name for node in filter(_is_protocol, classes) for method in node.body if isinstance(method, Function)
+    }
+
+
 def public_functions(tree: ast.Module) -> Iterator[tuple[str, Function]]:
-    """Functions, and methods of classes, whose names are public."""
+    """Functions, and methods of classes, whose names are public; without methods that are documented elsewhere."""
     for node in tree.body:
         if isinstance(node, Function) and not node.name.startswith("_"):
             yield node.name, node
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
             for method in node.body:
-                if not isinstance(method, Function) or (node.bases and not ast.get_docstring(method)):
+                if not isinstance(method, Function) or method.name.startswith("_"):
                     continue
-                if not method.name.startswith("_"):
+                inherited = node.bases and not ast.get_docstring(method)
+                if not inherited and (method.name not in declared() or _is_protocol(node)):
                     yield f"{node.name}.{method.name}", method
+
+
+def _is_protocol(node: ast.ClassDef) -> bool:
+    return "Protocol" in {_name(base) for base in node.bases}
 
 
 def gaps(path: Path) -> list[str]:
@@ -52,6 +68,8 @@ def arguments(function: Function) -> list[str]:
 
 def _missing(function: Function, public: bool) -> list[str]:
     text, names = ast.get_docstring(function) or "", arguments(function)
+    if not text:
+        return ["a docstring"]
     if not names or {_name(d) for d in function.decorator_list} & _PROPERTIES or text.startswith("See :meth:"):
         return []
     listed = _section(text, "Args")

@@ -1,6 +1,7 @@
 """The import law and the habits that keep the house in order, read from the source."""
 
 import ast
+import re
 import sys
 from pathlib import Path
 
@@ -48,6 +49,15 @@ ONLY_USER = {
     "prometheus_client": {"service/metrics.py"},
 }
 """Library -> the only files that may import it."""
+
+STILL_ASSERTING = {
+    *("he/circuits/bfv/noninteractive/kernel_client.py", "he/planning/ckks/network_circuit.py"),
+    *("he/planning/noninteractive/falcon_maps.py", "he/planning/noninteractive/spread.py"),
+    *("he/protocol/noninteractive/session.py", "he/ring/kernels/inner_products.py", "he/ring/kernels/ntt.py"),
+    *("he/rlwe/kernels/wire_bytes.py", "he/schemes/bfv/client.py", "he/schemes/ckks/client.py"),
+    *("he/schemes/ckks/context.py", "he/schemes/ckks/parameters.py"),
+}
+"""Files whose asserts guard invariants. Make them raise, and the set empty."""
 
 RANKS = (
     {"errors", "compiled"},
@@ -223,6 +233,16 @@ def body_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     """Lines of a function without signature and docstring."""
     body = function.body[1:] if ast.get_docstring(function) is not None else function.body
     return function.end_lineno - body[0].lineno + 1 if body else 0
+
+
+def test_asserts_only_narrow_types():
+    """python -O removes them: what guards an invariant raises."""
+    asserts = [
+        (p, n) for p in [*FILES, *RESEARCH] for n in ast.walk(ast.parse(p.read_text())) if isinstance(n, ast.Assert)
+    ]
+    narrows = re.compile(r"isinstance\(.*\)|[^ ]+ is not None")
+    wrong = [(name_of(p), n.lineno) for p, n in asserts if n.msg or not narrows.fullmatch(ast.unparse(n.test))]
+    assert not {name for name, _ in wrong} - STILL_ASSERTING
 
 
 def test_the_library_does_not_print_or_drive_the_terminal():

@@ -36,6 +36,7 @@ def test_no_public_function_of_the_package_has_a_gap():
         ("Return the area", "The area", "area: what it returns"),
         ("        RuleError: it is empty.\n", "        ValueError: it is empty.\n", "area: raises RuleError"),
         ('    """Return', '    """See :meth:`other`. Return', None),
+        ('    """Return', '    f"""Return', "area: a docstring"),
         ("def area", "def _area", None),
         ("def area(", "def fuse(depth: int, ", "fuse: argument depth"),
     ],

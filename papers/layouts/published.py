@@ -71,12 +71,11 @@ class PublishedLayer(CoefficientLayer):
 
     @property
     def ciphertexts_in(self) -> int:
-        """See :meth:`Layer.ciphertexts_in`; counted without a placement."""
+        """Counted without a placement."""
         return -(-self.shape.in_channels // self.tile.planes) * self.tile.grid.tiles
 
     @property
     def ciphertexts_out(self) -> int:
-        """See :meth:`Layer.ciphertexts_out`."""
         return self.shape.out_channels * self.tile.grid.tiles
 
     @property
@@ -88,10 +87,9 @@ class PublishedLayer(CoefficientLayer):
 
     @property
     def most_products(self) -> int:
-        """See :meth:`Layer.most_products`."""
         return self.pmults
 
     def encode_input(self, x: Residues, t: int) -> Residues:
-        """See :meth:`Layer.encode_input`; the map is padded first."""
+        """The map is padded first."""
         border = (self.shape.padding, self.shape.padding)
         return super().encode_input(np.pad(x, ((0, 0), border, border)), t)

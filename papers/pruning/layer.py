@@ -167,7 +167,8 @@ class DiagonalGroups:
             placed = self.leaders[first]
             _, out_block, in_block = _blocks(placed.plan, product)
             found[placed.groups, out_block, in_block] = number
-        assert (found >= 0).all()
+        if (found < 0).any():
+            raise ValueError("every block must have a product")
         return found
 
     @cached_property

@@ -106,34 +106,30 @@ class ImageData:
 
     @property
     def count(self) -> int:
-        """See :meth:`Examples.count`."""
         return len(self.train_labels)
 
     @property
     def has_tests(self) -> bool:
-        """See :meth:`Examples.has_tests`."""
         return len(self.test_labels) > 0
 
     def steps(self, size: int) -> int:
-        """See :meth:`Examples.steps`."""
         return batch_count(self.count, size)
 
     def epoch(self, size: int, generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
-        """See :meth:`Examples.epoch`. Images are integers."""
+        """Images are integers."""
         return batches(self.train_images, self.train_labels, size, generator)
 
     def sampled(self, count: int, size: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """See :meth:`Examples.sampled`. The images are those of :meth:`sample`."""
+        """The images are those of :meth:`sample`."""
         return ((self.real(images), labels) for images, labels in batches(*self.sample(count), size))
 
     def tests(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """See :meth:`Examples.tests`."""
         size = _GPU_TEST_BATCH if self.test_images.is_cuda else TEST_BATCH
         pairs = batches(self.test_images, self.test_labels, size)
         return ((self.real(images), labels) for images, labels in pairs)
 
     def real(self, images: Tensor) -> Tensor:
-        """See :meth:`Examples.real`. Takes uint8 and returns float32 (N, C, H, W)."""
+        """Takes uint8 and returns float32 (N, C, H, W)."""
         return images.float() * 2.0**self.log_step
 
     def sample(self, count: int) -> tuple[Tensor, Tensor]:

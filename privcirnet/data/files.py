@@ -82,7 +82,7 @@ class Archive:
         return repr(_facts(self.path))
 
     def read(self, names: Collection[str]) -> Iterator[tuple[str, Callable[[], bytes]]]:
-        """See :meth:`Folder.read`. They come in the archive's order, and reading stops after the last of them."""
+        """Yield them in the archive's order; reading stops after the last of them."""
         left = set(names)
         for name, content in self._members(left):
             if name in left:

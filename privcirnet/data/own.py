@@ -53,7 +53,6 @@ class OwnImages:
 
     @property
     def has_tests(self) -> bool:
-        """See :meth:`Examples.has_tests`."""
         return self._tests is not None
 
     def steps(self, size: int) -> int:
@@ -74,15 +73,15 @@ class OwnImages:
             raise RuleError("a loader must know its number of batches", got=got, remedy=remedy) from None
 
     def epoch(self, size: int, generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
-        """See :meth:`Examples.epoch`. Size and order of a loader's batches are the loader's."""
+        """Size and order of a loader's batches are the loader's."""
         return self._batches(self._train, size, generator)
 
     def real(self, images: Tensor) -> Tensor:
-        """See :meth:`Examples.real`. These are the images themselves."""
+        """These are the images themselves."""
         return images
 
     def sampled(self, count: int, size: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """See :meth:`Examples.sampled`. Of a loader these are the first ones."""
+        """Of a loader these are the first ones."""
         generator = torch.Generator().manual_seed(0)
         for images, labels in self._batches(self._train, size, generator):
             kept = min(count, len(images))
@@ -92,7 +91,6 @@ class OwnImages:
                 return
 
     def tests(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """See :meth:`Examples.tests`."""
         return iter(()) if self._tests is None else self._batches(self._tests, TEST_BATCH)
 
     def _batches(

@@ -172,7 +172,7 @@ def _step_after(graph: fx.GraphModule, node: fx.Node, step: int) -> int:
             return int(module.log_step)
         case nn.Linear() | nn.Conv2d():
             quantizer = quantizer_of(module)
-            assert quantizer
+            assert quantizer is not None
             return step + int(quantizer.log_step)
         case Square():
             return 2 * step

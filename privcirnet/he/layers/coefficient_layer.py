@@ -154,12 +154,12 @@ class CoefficientLayer:
         return max(counts)
 
     def noise_bits(self, parameters: Parameters) -> int:
-        """See :meth:`Layer.noise_bits`; the module's header derives it."""
-        assert parameters.ring_degree == self.ring_degree
+        """The module's header derives it."""
+        if parameters.ring_degree != self.ring_degree:
+            raise ValueError(f"the layer is laid out for n = {self.ring_degree}, not {parameters.ring_degree}")
         return fresh_noise_bits(self.weight_bits - 1, self.weights_per_sum)
 
     def encode_input(self, x: Residues, t: int) -> Residues:
-        """See :meth:`Layer.encode_input`."""
         grid, planes = self.placement.grid, x.reshape(self._flat.input_shape)
         polynomials = np.zeros((grid.tiles, len(self.placement.inputs), self.ring_degree), dtype=np.uint64)
         for tile in range(grid.tiles):
@@ -195,7 +195,6 @@ class CoefficientLayer:
         return modular.residues(rows, t)
 
     def encode_spectrum(self, spectrum: Residues, engine: ServerEngine, name: str = "") -> EncodedWeights:
-        """See :meth:`Layer.encode_spectrum`."""
         slots = _WeightSlots(self, dense_weight(spectrum, self.shape, self.block_size), engine.parameters.plain_modulus)
         return engine.encode_weights(self.circuit, slots, name)
 
@@ -216,7 +215,7 @@ class CoefficientLayer:
         return Circuit(rotated, tuple(map(tuple, sums)), each, ((),) * len(sums), len(self.placement.factors))
 
     def plaintexts(self, spectrum: Residues, t: int) -> Iterator[tuple[tuple[int, ...], Residues]]:
-        """See :meth:`Layer.plaintexts`. Only ``target`` and ``source`` are not 0; one tile stands for all."""
+        """Only ``target`` and ``source`` are not 0; one tile stands for all."""
         found = _WeightSlots(self, dense_weight(spectrum, self.shape, self.block_size), t)
         for index, factor in enumerate(self.placement.factors):
             slots = found[index]
@@ -226,7 +225,6 @@ class CoefficientLayer:
     def evaluate(
         self, weights: EncodedWeights, inputs: Sequence[Ciphertext], engine: ServerEngine, keys: EvaluationKeys
     ) -> Sequence[Ciphertext]:
-        """See :meth:`Layer.evaluate`."""
         return engine.evaluate(self.circuit, weights, inputs, keys)
 
     def encode_mask(self, wanted: Residues, uniform: Residues, t: int) -> Residues:
@@ -245,7 +243,6 @@ class CoefficientLayer:
         return batching.coefficients_to_slots(polynomials, t)
 
     def decode_output(self, slots: Residues, t: int) -> Residues:
-        """See :meth:`Layer.decode_output`."""
         polynomials = batching.slots_to_coefficients(slots, t)
         maps = np.zeros(self._flat.output_shape, dtype=np.uint64)
         for polynomial, (channels, place, exponents) in zip(polynomials, self._places(), strict=True):

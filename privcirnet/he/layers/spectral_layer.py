@@ -122,7 +122,6 @@ class SpectralLayer:
         return {step * placed.lane_slots // 2 for placed in self.placed for step in placed.plan.rotation_steps}
 
     def encode_input(self, x: Residues, t: int) -> Residues:
-        """See :meth:`Layer.encode_input`."""
         return spectral.encode_input(self.layout, self.places, x, t)
 
     @property
@@ -131,7 +130,6 @@ class SpectralLayer:
         return None
 
     def noise_bits(self, parameters: Parameters) -> int:
-        """See :meth:`Layer.noise_bits`."""
         lack = special_prime_lack(parameters.coefficient_bits) if self.rotations else 0
         return noise_bits(self.ring_degree, parameters.plain_bits, self.products_per_sum, lack)
 
@@ -141,15 +139,12 @@ class SpectralLayer:
         return self.layout.spectrum_shape
 
     def spectrum(self, rows: Integers, t: int) -> Residues:
-        """See :meth:`Layer.spectrum`."""
         return spectral.weight_spectrum(self.layout, rows, t)
 
     def encode_spectrum(self, spectrum: Residues, engine: ServerEngine, name: str = "") -> EncodedWeights:
-        """See :meth:`Layer.encode_spectrum`."""
         return encode_weights(self, spectrum, engine, name)
 
     def plaintexts(self, spectrum: Residues, t: int) -> Iterator[tuple[tuple[int, ...], Residues]]:
-        """See :meth:`Layer.plaintexts`."""
         for index, placed in enumerate(self.placed):
             for p in placed.plan.products:
                 slots = spectral.diagonal_slots(self.layout, placed, spectrum, p)
@@ -175,15 +170,13 @@ class SpectralLayer:
     def evaluate(
         self, weights: EncodedWeights, inputs: Sequence[Ciphertext], engine: ServerEngine, keys: EvaluationKeys
     ) -> Sequence[Ciphertext]:
-        """See :meth:`Layer.evaluate`. Results come piece by piece, in the order of ``plan.outputs``."""
+        """Results come piece by piece, in the order of ``plan.outputs``."""
         return engine.evaluate(self.circuit, weights, inputs, keys)
 
     def encode_mask(self, wanted: Residues, uniform: Residues, t: int) -> Residues:
-        """See :meth:`Layer.encode_mask`."""
         return spectral.encode_mask(self.layout, self.places, wanted, uniform, t)
 
     def decode_output(self, slots: Residues, t: int) -> Residues:
-        """See :meth:`Layer.decode_output`."""
         return spectral.decode_output(self.layout, self.places, slots, t)
 
 

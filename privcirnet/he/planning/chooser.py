@@ -54,7 +54,7 @@ class ParameterChoice:
     @property
     def parameters(self) -> Parameters:
         """The chosen n, q and t."""
-        assert self.chosen.parameters is not None, "what is chosen fits"
+        assert self.chosen.parameters is not None
         return self.chosen.parameters
 
     @property

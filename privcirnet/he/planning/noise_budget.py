@@ -251,8 +251,8 @@ def _refused_lengths(option: Option) -> Verdict:
 
 
 def _refused_noise(wants: Requirements, verdict: Verdict) -> Verdict:
-    assert verdict.parameters
-    assert verdict.budget
+    assert verdict.parameters is not None
+    assert verdict.budget is not None
     t, left, distance = verdict.parameters.plain_bits, verdict.budget.left, verdict.budget.distance
     rule, got = f"every layer must leave {MIN_NOISE_BUDGET} bits of noise budget", f"{left} bits"
     binding = f"noise budget: {left} bits after {FLOODING_BITS}-bit flooding"

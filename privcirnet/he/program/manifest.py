@@ -27,7 +27,8 @@ from privcirnet.he.program.validate import REMEDY, check
 from privcirnet.he.schemes.bfv.parameters import Parameters
 
 _COUNTS = {2: "two", 3: "three"}
-assert operations.__all__, "importing them registers them"
+_REGISTERED = operations.__all__
+"""Importing them registers them."""
 
 
 def to_dict(program: Program) -> dict[str, Any]:

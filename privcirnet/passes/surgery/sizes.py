@@ -91,12 +91,10 @@ class _SizedTracer(Tracer):
                 case "get_attr":
                     return _attribute(self.root, str(target))
                 case "call_module":
-                    assert self._forward
                     return self._forward(*given, **named)  # type: ignore[misc]
                 case "call_method":
                     return getattr(given[0], str(target))(*given[1:], **named)  # type: ignore[index,misc]
                 case _:
-                    assert callable(target)
                     return target(*given, **named)  # type: ignore[misc]
         finally:
             self._computing = False

@@ -71,7 +71,8 @@ def split_both(t: int, terms: int) -> Split:
     Split(t=1152921504606846883, width=20, count=3)
     """
     found = _fewest(t, lambda limb, count: count * terms * limb**2)
-    assert found, "no memory holds so many products"
+    if found is None:
+        raise ValueError("sums of so many products are exact with no number of digits")
     return found
 
 

@@ -34,7 +34,7 @@ class ClearLinear:
     """
 
     def __init__(self, shape: LinearShape, block_size: int, rows: Values, t: int) -> None:
-        assert rows.shape == shape.weight_shape(block_size)
+        _check_shape("weights", rows, shape.weight_shape(block_size))
         self.shape = shape
         self._evaluate = _evaluation(shape, block_size, rows, t)
 
@@ -50,8 +50,9 @@ class ClearLinear:
             share: residues, shape (C, H, W).
             bias: added to the result, residues of its shape.
         """
-        assert share.shape == self.shape.input_shape
-        assert bias is None or bias.shape == self.shape.output_shape
+        _check_shape("a share", share, self.shape.input_shape)
+        if bias is not None:
+            _check_shape("a bias", bias, self.shape.output_shape)
         return self._evaluate(share, bias)
 
 
@@ -68,3 +69,8 @@ def _evaluation(shape: LinearShape, block_size: int, rows: Values, t: int) -> _E
     from privcirnet.he.mpc.local.matrix_products import MatrixProducts
 
     return MatrixProducts(shape, block_size, rows, t)
+
+
+def _check_shape(what: str, values: Values | Residues, wanted: tuple[int, ...]) -> None:
+    if values.shape != wanted:
+        raise ValueError(f"{what} of shape {values.shape} where the layer takes {wanted}")

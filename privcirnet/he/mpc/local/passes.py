@@ -57,6 +57,7 @@ def elementwise(kernel: Callable[..., None], shares: Sequence[Residues], *consta
     """
     found = np.empty(shares[0].shape, dtype=np.uint64)
     flat = [np.ascontiguousarray(share).reshape(-1) for share in (found, *shares)]
-    assert all(share.size == found.size for share in flat)
+    if any(share.size != found.size for share in flat):
+        raise ValueError(f"shares must have one shape: got {[share.shape for share in shares]}")
     in_parts(lambda first, end: kernel(*(share[first:end] for share in flat), *constants), found.size)
     return found

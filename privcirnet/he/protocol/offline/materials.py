@@ -230,23 +230,18 @@ class BoundStore:
 
     @property
     def size(self) -> int:
-        """See :attr:`MaterialStore.size`."""
         return sum(self._materials.whole(self._binding).values())
 
     def put(self, serial: bytes, data: bytes | bytearray) -> None:
-        """See :meth:`MaterialStore.put`."""
         self._materials.put(self._binding.label(serial), data)
 
     def take(self, serial: bytes) -> bytes | bytearray:
-        """See :meth:`MaterialStore.take`."""
         return self._materials.take(self._binding.label(serial))
 
     def drop(self, serial: bytes) -> None:
-        """See :meth:`MaterialStore.drop`."""
         self._materials.drop(self._binding.label(serial))
 
     def serials(self) -> list[bytes]:
-        """See :meth:`MaterialStore.serials`."""
         return [*self._materials.whole(self._binding)]
 
 

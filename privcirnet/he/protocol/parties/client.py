@@ -107,7 +107,8 @@ class Client:
 
     def _open(self) -> ClientEngine:
         """The engine. Its secret key is made when it is first needed: images with material need none."""
-        assert self._make is not None, "a closed client has no keys"
+        if self._make is None:
+            raise RuntimeError("a closed client has no keys")
         if self._engine is None:
             self._engine = self._make()
         return self._engine

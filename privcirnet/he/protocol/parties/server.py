@@ -209,7 +209,8 @@ class Session:
             RuleError: it is not the request that is due; the image's inference starts over, and the preparation too if
                 the request was about it.
         """
-        assert self._lanes is not None, "a closed session handles nothing"
+        if self._lanes is None:
+            raise RuntimeError("a closed session handles nothing")
         if self._process.changed():  # what images and work in progress have drawn is the other's
             self._lanes = {lane: self._start(lane) for lane in _LANES}
         ahead = wire.is_ahead(message)

@@ -35,54 +35,43 @@ class RevealedOnline:
 
     @property
     def client(self) -> Mapping[str, int]:
-        """See :attr:`Online.client`."""
         return {SHARE: self.values}
 
     @property
     def server(self) -> Mapping[str, int]:
-        """See :attr:`Online.server`."""
         return {}
 
     @property
     def asked(self) -> int:
-        """See :attr:`Online.asked`."""
         return self.values
 
     @property
     def answered(self) -> int:
-        """See :attr:`Online.answered`."""
         return self.values
 
     @property
     def chosen(self) -> bool:
-        """See :attr:`Online.chosen`."""
         return True
 
     def stand_ins(self, t: int) -> list[Residues | None]:
-        """See :meth:`Online.stand_ins`."""
         return []
 
     def keep_client(self, share: Residues, result: Residues | None, t: int) -> Kept:
-        """See :meth:`Online.keep_client`."""
         return {SHARE: share}
 
     def keep_server(self, stand_ins: Sequence[Residues | None], own: Residues | None, t: int) -> Kept:
-        """See :meth:`Online.keep_server`."""
         return {}
 
     def ask(self, kept: Kept, shares: Sequence[Residues], t: int) -> Octets:
-        """See :meth:`Online.ask`."""
         return pack(flat(shares), t)
 
     def answer(self, kept: Kept, shares: Sequence[Residues], asked: Octets, t: int) -> Octets:
-        """See :meth:`Online.answer`."""
         found = self.function(shares[0], unpack(asked, shares[0].shape, t), t)
         return pack(modular.subtract(found.reshape(-1), kept[SHARE], t), t)
 
     def close(
         self, layer: ClearLinear | None, kept: Kept, shares: Sequence[Residues], answer: Octets | None, t: int
     ) -> Residues:
-        """See :meth:`Online.close`."""
         assert answer is not None
         return unpack(answer, shares[0].shape, t)
 
@@ -101,11 +90,10 @@ class ClientAidedExchange:
 
     @property
     def online(self) -> RevealedOnline:
-        """See :attr:`Exchange.online`."""
         return RevealedOnline(self.values, self._apply)
 
     def noise_bits(self, parameters: Parameters) -> int:
-        """See :meth:`Exchange.noise_bits`. Without ciphertexts there is no noise."""
+        """Without ciphertexts there is no noise."""
         return 0
 
     def prepare(
@@ -116,21 +104,17 @@ class ClientAidedExchange:
         engine: ServerEngine,
         name: str,
     ) -> Held:
-        """See :meth:`Exchange.prepare`."""
         return Held()
 
     def request(self, shares: ClientShares, engine: ClientEngine) -> list[bytes]:
-        """See :meth:`Exchange.request`."""
         return []
 
     def reply(
         self, held: Held, shares: ServerShares, messages: list[bytes], engine: ServerEngine, keys: EvaluationKeys
     ) -> tuple[list[bytes], None]:
-        """See :meth:`Exchange.reply`."""
         return [to_bytes(present(shares[0]))], None
 
     def finish(self, shares: ClientShares, messages: list[bytes], engine: ClientEngine) -> Residues:
-        """See :meth:`Exchange.finish`."""
         (share,), (message,), t = shares, messages, engine.parameters.plain_modulus
         return self._apply(share, from_bytes(message, share.shape, t), t)
 

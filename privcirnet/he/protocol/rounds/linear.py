@@ -36,44 +36,35 @@ class LinearOnline:
 
     @property
     def client(self) -> Mapping[str, int]:
-        """See :attr:`Online.client`."""
         return {SHARE: prod(self.shape)}
 
     @property
     def server(self) -> Mapping[str, int]:
-        """See :attr:`Online.server`."""
         return {"mask": prod(self.shape)}
 
     @property
     def chosen(self) -> bool:
-        """See :attr:`Online.chosen`."""
         return False
 
     def stand_ins(self, t: int) -> list[Residues | None]:
-        """See :meth:`Online.stand_ins`."""
         return [None]
 
     def keep_client(self, share: Residues, result: Residues | None, t: int) -> Kept:
-        """See :meth:`Online.keep_client`."""
         return {SHARE: share}
 
     def keep_server(self, stand_ins: Sequence[Residues | None], own: Residues | None, t: int) -> Kept:
-        """See :meth:`Online.keep_server`."""
         assert own is not None
         return {"mask": own.reshape(-1)}
 
     def ask(self, kept: Kept, shares: Sequence[Residues], t: int) -> Octets:
-        """See :meth:`Online.ask`."""
         raise AssertionError("a linear layer asks for nothing")
 
     def answer(self, kept: Kept, shares: Sequence[Residues], asked: Octets, t: int) -> Octets:
-        """See :meth:`Online.answer`."""
         raise AssertionError("a linear layer asks for nothing")
 
     def close(
         self, layer: ClearLinear | None, kept: Kept, shares: Sequence[Residues], answer: Octets | None, t: int
     ) -> Residues:
-        """See :meth:`Online.close`."""
         assert layer is not None
         return layer.apply(shares[0], kept["mask"].reshape(self.shape))
 
@@ -106,11 +97,9 @@ class LinearExchange:
 
     @property
     def online(self) -> LinearOnline:
-        """See :attr:`Exchange.online`."""
         return LinearOnline(self.layer.shape.output_shape)
 
     def noise_bits(self, parameters: Parameters) -> int:
-        """See :meth:`Exchange.noise_bits`."""
         return self.layer.noise_bits(parameters)
 
     def prepare(
@@ -121,20 +110,17 @@ class LinearExchange:
         engine: ServerEngine,
         name: str,
     ) -> Held:
-        """See :meth:`Exchange.prepare`."""
         assert weights is not None
         if spectrum is None:
             spectrum = self.layer.spectrum(weights.rows, engine.parameters.plain_modulus)
         return Held(self.layer.encode_spectrum(spectrum, engine, name), weights.bias, mask_bound)
 
     def request(self, shares: ClientShares, engine: ClientEngine) -> list[bytes]:
-        """See :meth:`Exchange.request`."""
         return engine.encrypt_all(self.layer.encode_input(shares[0], engine.parameters.plain_modulus))
 
     def reply(
         self, held: Held, shares: ServerShares, messages: list[bytes], engine: ServerEngine, keys: EvaluationKeys
     ) -> tuple[list[bytes], Residues]:
-        """See :meth:`Exchange.reply`."""
         layer, share, t = self.layer, shares[0], engine.parameters.plain_modulus
         mask = threads.beside(lambda: self._mask(held, engine.stock(keys), t))
         inputs = engine.receive_all(messages, None if share is None else layer.encode_input(share, t))
@@ -143,7 +129,6 @@ class LinearExchange:
         return engine.reply_all(outputs, minus, keys, layer.kept), own
 
     def finish(self, shares: ClientShares, messages: list[bytes], engine: ClientEngine) -> Residues:
-        """See :meth:`Exchange.finish`."""
         slots = engine.decrypt_all(messages, self.layer.kept)
         return self.layer.decode_output(slots, engine.parameters.plain_modulus)
 

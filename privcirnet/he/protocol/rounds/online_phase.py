@@ -134,40 +134,32 @@ class CrossedOnline:
 
     @property
     def client(self) -> Mapping[str, int]:
-        """See :attr:`Online.client`."""
         return {SHARE: self.values, "terms": self.values}
 
     @property
     def server(self) -> Mapping[str, int]:
-        """See :attr:`Online.server`."""
         return {"stand_ins": self.asked, "terms": self.values}
 
     @property
     def asked(self) -> int:
-        """See :attr:`Online.asked`."""
         return sum(map(prod, self.inputs))
 
     @property
     def answered(self) -> int:
-        """See :attr:`Online.answered`."""
         return self.values
 
     @property
     def chosen(self) -> bool:
-        """See :attr:`Online.chosen`."""
         return True
 
     def stand_ins(self, t: int) -> list[Residues | None]:
-        """See :meth:`Online.stand_ins`."""
         return [sampling.uniform(shape, t) for shape in self.inputs]
 
     def keep_client(self, share: Residues, result: Residues | None, t: int) -> Kept:
-        """See :meth:`Online.keep_client`."""
         assert result is not None
         return {SHARE: share, "terms": subtract(result.reshape(-1), share, t)}
 
     def keep_server(self, stand_ins: Sequence[Residues | None], own: Residues | None, t: int) -> Kept:
-        """See :meth:`Online.keep_server`."""
         known = [share for share in stand_ins if share is not None]
         assert own is not None
         zero = np.zeros(self.values, dtype=np.uint64)
@@ -175,11 +167,9 @@ class CrossedOnline:
         return {"stand_ins": flat(known), "terms": terms}
 
     def ask(self, kept: Kept, shares: Sequence[Residues], t: int) -> Octets:
-        """See :meth:`Online.ask`."""
         return pack(subtract(flat(shares), kept["stand_ins"], t), t)
 
     def answer(self, kept: Kept, shares: Sequence[Residues], asked: Octets, t: int) -> Octets:
-        """See :meth:`Online.answer`."""
         cuts = np.cumsum([share.size for share in shares])[:-1]
         pairs = zip(np.split(unpack(asked, (self.asked,), t), cuts), shares, strict=True)
         differences = [part.reshape(share.shape) for part, share in pairs]
@@ -188,7 +178,6 @@ class CrossedOnline:
     def close(
         self, layer: ClearLinear | None, kept: Kept, shares: Sequence[Residues], answer: Octets | None, t: int
     ) -> Residues:
-        """See :meth:`Online.close`."""
         assert answer is not None
         return self.finished_by(shares, unpack(answer, (self.answered,), t), kept["terms"], t)
 

@@ -57,7 +57,6 @@ class ProductExchange:
 
     @property
     def online(self) -> CrossedOnline:
-        """See :attr:`Exchange.online`."""
         left, right = self.product.left.shape, self.product.right.shape
         return CrossedOnline((left.input_shape, right.input_shape), prod(left.output_shape), self._answer, self._finish)
 
@@ -70,7 +69,6 @@ class ProductExchange:
         return LinearExchange(self.product.right)
 
     def noise_bits(self, parameters: Parameters) -> int:
-        """See :meth:`Exchange.noise_bits`."""
         return max(self._left.noise_bits(parameters), self._right.noise_bits(parameters))
 
     def prepare(
@@ -81,22 +79,17 @@ class ProductExchange:
         engine: ServerEngine,
         name: str,
     ) -> Held:
-        """See :meth:`Exchange.prepare`."""
         assert weights is not None
         return Held(bias=weights.bias, mask_bound=mask_bound)
 
     def request(self, shares: ClientShares, engine: ClientEngine) -> list[bytes]:
-        """See :meth:`Exchange.request`."""
         left, right = shares
         return [*self._left.request([left], engine), *self._right.request([right], engine)]
 
     def reply(
         self, held: Held, shares: ServerShares, messages: list[bytes], engine: ServerEngine, keys: EvaluationKeys
     ) -> tuple[list[bytes], Residues]:
-        """See :meth:`Exchange.reply`.
-
-        The second term always has a uniform mask, which joins the bias of the first. The first has the result's mask.
-        """
+        """The second term has a uniform mask, which joins the bias of the first; the first has the result's mask."""
         left, right = map(present, shares)
         count, t = self._left.plan.ciphertexts_up, engine.parameters.plain_modulus
         weights = Held(_share_as_weights(self.product.right, left, engine))
@@ -109,7 +102,6 @@ class ProductExchange:
         return [*first, *second], own
 
     def finish(self, shares: ClientShares, messages: list[bytes], engine: ClientEngine) -> Residues:
-        """See :meth:`Exchange.finish`."""
         left, right = shares
         count, t = self._left.plan.ciphertexts_down, engine.parameters.plain_modulus
         first = self._left.finish([left], messages[:count], engine)

@@ -30,17 +30,14 @@ class SquareOnline(CrossedOnline):
     """A square's: what either party makes of a message is packed again while it is near."""
 
     def ask(self, kept: Kept, shares: Sequence[Residues], t: int) -> Octets:
-        """See :meth:`Online.ask`."""
         return squares.ask_packed(_flat(shares), kept["stand_ins"], t)
 
     def answer(self, kept: Kept, shares: Sequence[Residues], asked: Octets, t: int) -> Octets:
-        """See :meth:`Online.answer`."""
         return squares.answer_packed(_flat(shares), asked, kept["terms"], t)
 
     def close(
         self, layer: ClearLinear | None, kept: Kept, shares: Sequence[Residues], answer: Octets | None, t: int
     ) -> Residues:
-        """See :meth:`Online.close`."""
         assert answer is not None
         return squares.finish_packed(_flat(shares), answer, kept["terms"], t).reshape(shares[0].shape)
 
@@ -60,11 +57,9 @@ class SquareExchange:
 
     @property
     def online(self) -> SquareOnline:
-        """See :attr:`Exchange.online`."""
         return SquareOnline(((self.values,),), self.values, _answer, _finish)
 
     def noise_bits(self, parameters: Parameters) -> int:
-        """See :meth:`Exchange.noise_bits`."""
         return square_noise_bits(parameters)
 
     def prepare(
@@ -75,18 +70,15 @@ class SquareExchange:
         engine: ServerEngine,
         name: str,
     ) -> Held:
-        """See :meth:`Exchange.prepare`."""
         return Held(mask_bound=mask_bound)
 
     def request(self, shares: ClientShares, engine: ClientEngine) -> list[bytes]:
-        """See :meth:`Exchange.request`."""
         (share,), n = shares, self.ring_degree
         return engine.encrypt_all(subring.spread(share.reshape(-1), n), subring.kept(self.values, n))
 
     def reply(
         self, held: Held, shares: ServerShares, messages: list[bytes], engine: ServerEngine, keys: EvaluationKeys
     ) -> tuple[list[bytes], Residues]:
-        """See :meth:`Exchange.reply`."""
         share, t = present(shares[0]), engine.parameters.plain_modulus
         polynomial = threads.beside(lambda: self._polynomial(share, t, held.mask_bound))
         kept = subring.kept(self.values, self.ring_degree)
@@ -96,7 +88,6 @@ class SquareExchange:
         return engine.reply_all(products, constant, keys, kept), own
 
     def finish(self, shares: ClientShares, messages: list[bytes], engine: ClientEngine) -> Residues:
-        """See :meth:`Exchange.finish`."""
         (share,), t = shares, engine.parameters.plain_modulus
         kept = subring.kept(self.values, self.ring_degree)
         slots = engine.decrypt_all(messages, kept)

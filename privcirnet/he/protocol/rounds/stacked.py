@@ -41,11 +41,10 @@ class StackedExchange:
 
     @property
     def online(self) -> LinearOnline:
-        """See :attr:`Exchange.online`: an image's."""
+        """An image's."""
         return LinearOnline(self.shape.output_shape)
 
     def noise_bits(self, parameters: Parameters) -> int:
-        """See :meth:`Exchange.noise_bits`."""
         return self._tall.noise_bits(parameters)
 
     def prepare(
@@ -56,26 +55,23 @@ class StackedExchange:
         engine: ServerEngine,
         name: str,
     ) -> Held:
-        """See :meth:`Exchange.prepare`. A spectrum is that of a single image's layer, and is not used."""
+        """A spectrum is that of a single image's layer, and is not used."""
         held = self._tall.prepare(weights, None, mask_bound, engine, name)
         if held.bias is None or held.bias.ndim == 1:
             return held
         return replace(held, bias=stacking.repeated(self.shape, self.stack.images, held.bias))
 
     def request(self, shares: ClientShares, engine: ClientEngine) -> list[bytes]:
-        """See :meth:`Exchange.request`."""
         return self._tall.request([self._joined(shares[0])], engine)
 
     def reply(
         self, held: Held, shares: ServerShares, messages: list[bytes], engine: ServerEngine, keys: EvaluationKeys
     ) -> tuple[list[bytes], Residues]:
-        """See :meth:`Exchange.reply`."""
         joined = None if shares[0] is None else self._joined(shares[0])
         replies, own = self._tall.reply(held, [joined], messages, engine, keys)
         return replies, stacking.split(self.shape, self.images, present(own))
 
     def finish(self, shares: ClientShares, messages: list[bytes], engine: ClientEngine) -> Residues:
-        """See :meth:`Exchange.finish`."""
         return stacking.split(self.shape, self.images, self._tall.finish(shares, messages, engine))
 
     def _joined(self, share: Residues) -> Residues:

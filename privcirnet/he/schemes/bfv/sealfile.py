@@ -173,7 +173,8 @@ def compact_keys(payload: bytes, level: Level, digits: int) -> bytes:
     while position < len(payload):
         (count,) = _WORD.unpack_from(payload, position)
         position += 8
-        assert count in (0, digits)
+        if count not in (0, digits):
+            raise ValueError(f"a Galois key must have {digits} digits, or none: got {count}")
         for _ in range(count):
             size = _HEADER.unpack_from(payload, position)[6]
             pieces.append(compact(payload[position + _HEADER_SIZE : position + size], level))

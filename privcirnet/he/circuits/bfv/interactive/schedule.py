@@ -104,7 +104,8 @@ def _blocks(circuit: Circuit, outputs: slice, limits: Limits) -> Iterator[slice]
 def _block(circuit: Circuit, outputs: slice, flat: Integers, ends: Integers, first_rotated: int) -> Block:
     numbers = [number for terms in circuit.outputs[outputs] for number, _ in terms]
     sums = slice(numbers[0], numbers[-1] + 1)
-    assert numbers == list(range(sums.start, sums.stop))
+    if numbers != list(range(sums.start, sums.stop)):
+        raise ValueError("sums of a block of outputs must follow each other")
     pairs = flat[ends[sums.start] : ends[sums.stop]] - np.array([first_rotated, 0])
     return Block(outputs, sums, Terms(pairs, ends[sums.start : sums.stop + 1] - ends[sums.start]))
 
