@@ -22,7 +22,7 @@ from privcirnet.he.circuits.ckks.bootstrapping import Bootstrapping, parameters_
 from privcirnet.he.planning.ckks.costs import part_of, predicted
 from privcirnet.he.planning.ckks.program import CkksProgram, Rehearsed
 from privcirnet.models import ENTRY_POINTS
-from privcirnet.passes.candidates import uniform_sizes
+from privcirnet.passes.block_sizes import uniform_sizes
 from privcirnet.passes.convert import circulant_
 from privcirnet.passes.lower.ckks import lower_ckks
 from privcirnet.runs.ckks import evaluate_ckks

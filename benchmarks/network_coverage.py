@@ -34,7 +34,7 @@ from papers.reproduce.untrained import LEVELS, LOG_STEP, keep_last_statistics_, 
 from privcirnet.config import HEConfig
 from privcirnet.data.dataset import ImageData
 from privcirnet.errors import RuleError
-from privcirnet.passes.candidates import uniform_sizes
+from privcirnet.passes.block_sizes import uniform_sizes
 from privcirnet.passes.convert import circulant_
 from privcirnet.passes.fuse import fuse
 from privcirnet.passes.quantize import quantize

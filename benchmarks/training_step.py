@@ -13,7 +13,7 @@ from torch import nn
 
 from privcirnet.he.measure.networks import network_shapes
 from privcirnet.he.system.memory import peak_bytes
-from privcirnet.passes.candidates import candidates
+from privcirnet.passes.block_sizes import candidates
 from privcirnet.passes.convert import circulant_
 from privcirnet.train.network import create
 

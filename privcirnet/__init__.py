@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from privcirnet.he.protocol.parties.server import Server
     from privcirnet.nn.activations import Aespa2d, Square
     from privcirnet.nn.circulant import BlockCirculantConv2d, BlockCirculantLinear
-    from privcirnet.passes.candidates import candidates
+    from privcirnet.passes.block_sizes import candidates
     from privcirnet.passes.convert import circulant_, dense_state_dict
     from privcirnet.passes.fuse import fuse
     from privcirnet.passes.quantize import quantize
@@ -61,7 +61,7 @@ _HOME = {
     "SearchConfig": "config",
     "Server": "he.protocol.parties.server",
     "Square": "nn.activations",
-    "candidates": "passes.candidates",
+    "candidates": "passes.block_sizes",
     "check": "api.check",
     "circulant_": "passes.convert",
     "compile": "api.compile",

@@ -80,7 +80,7 @@ def test_a_leveled_chain_from_training_to_encrypted_answers(tmp_path):
 @pytest.mark.slow
 def test_a_mean_of_networks_as_stages_of_a_chain(tmp_path):
     more = ["chain=[train,replace,replace_more,replace_mean]", "+stages.replace.recipe={epochs: 1}"]
-    mean = "{epochs: 0, init: '${root}/replace', soup: ['${root}/replace_more']}"
+    mean = "{epochs: 0, init: '${root}/replace', average_with: ['${root}/replace_more']}"
     said = run(tmp_path, *more, "stages.train.recipe.epochs=1", f"+stages.replace_mean.recipe={mean}")
     assert f"recipe=replace data=digits recipe.init={tmp_path}/replace out={tmp_path}/replace_more" in said
     files = [tmp_path / name / "checkpoint.safetensors" for name in ("replace", "replace_more", "replace_mean")]

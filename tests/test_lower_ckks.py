@@ -15,7 +15,7 @@ from privcirnet.he.planning.ckks.network_circuit import NetworkCircuit
 from privcirnet.he.program.real import Network
 from privcirnet.models import resnet18_cifar, resnet20_cifar
 from privcirnet.nn.activations import Square
-from privcirnet.passes.candidates import uniform_sizes
+from privcirnet.passes.block_sizes import uniform_sizes
 from privcirnet.passes.convert import circulant_
 from privcirnet.passes.lower.ckks import lower_ckks
 from tests.he.circuits.ckks.test_bootstrapping import toy, with_low

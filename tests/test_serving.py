@@ -169,7 +169,6 @@ def test_a_killed_server_is_one_line(root, monkeypatch, capsys, tmp_path):
         ("infer", ["timeout_s=0"], "timeout_s must be positive: got 0.0; use 600"),
         ("serve", ["port=70000"], r"port must be in \[0, 65535\]: got 70000"),
         ("serve", ["sessions=0"], "sessions must be at least 1: got 0"),
-        ("serve", ["connections=0"], "it is called sessions= now"),
         ("serve", ["age_s=0"], "age_s must be positive: got 0.0"),
         ("serve", ["grace_s=-1"], "grace_s must not be negative: got -1.0"),
         ("serve", ["metrics_port=-2"], r"metrics_port must be in \[-1, 65535\]: got -2"),

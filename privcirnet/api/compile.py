@@ -94,6 +94,6 @@ def _warn_of_large_values(program: Program, network: fx.GraphModule, images: Ten
     with bar("checking bounds", 0):
         found = exceeding(program, network, images)
     if found and found["beyond"]:
-        remedy = "train longer, or with tails=0.1, which keeps values near each other"
+        remedy = "train longer, or with outlier_penalty=0.1, which keeps values near each other"
         many = f"{found['beyond']} of {found['images']} images go beyond the measured bounds"
         warnings.warn(f"{many}: they would be answered wrongly; {remedy}", stacklevel=4)

@@ -75,7 +75,7 @@ class Composable:
 
 
 @dataclass(frozen=True)
-class Rules:
+class Constraints:
     """The rules that an assignment must obey besides the budget.
 
     Attributes:
@@ -90,7 +90,7 @@ class Rules:
     pairs: Sequence[Composable] = ()
 
 
-FREE = Rules()
+FREE = Constraints()
 """No rules besides the budget."""
 
 
@@ -135,21 +135,21 @@ def uniform_latency(latency: Table, block_size: int) -> float:
     return total(latency, uniform_sizes(latency, block_size))
 
 
-def reach(latency: Table, rules: Rules = FREE) -> tuple[float, float]:
+def reach(latency: Table, constraints: Constraints = FREE) -> tuple[float, float]:
     """Return the latencies of the fastest and the slowest assignment that obey pins and equalities, in seconds.
 
     Where composed layers are in equal groups, the first is a lower bound (:func:`least`).
 
     Args:
         latency: Seconds by layer name and block size.
-        rules: Pins, equal groups and pairs; its caps are not considered.
+        constraints: Pins, equal groups and pairs; its caps are not considered.
 
     Raises:
         RuleError: The rules contradict the table.
     """
-    groups = groups_of(latency, rules)
+    groups = groups_of(latency, constraints)
     rows = joined(latency, groups).values()
-    return least(LATENCY, latency, groups, rules.pairs), math.fsum(max(row.values()) for row in rows)
+    return least(LATENCY, latency, groups, constraints.pairs), math.fsum(max(row.values()) for row in rows)
 
 
 def least(name: str, table: Table, groups: Groups, pairs: Sequence[Composable] = ()) -> float:
@@ -212,7 +212,7 @@ def check_tables(first_title: str, first: Table, title: str, table: Table) -> No
                 )
 
 
-def groups_of(latency: Table, rules: Rules) -> Groups:
+def groups_of(latency: Table, constraints: Constraints) -> Groups:
     """Return the layers that are decided together, with the block sizes they have in common.
 
     Args:
@@ -225,8 +225,8 @@ def groups_of(latency: Table, rules: Rules) -> Groups:
     Raises:
         RuleError: A pinned or equal layer is not in the table or in two groups, or a group has no block size in common.
     """
-    wanted = [name for group in rules.equal for name in group]
-    unknown = [name for name in (*wanted, *rules.pinned) if name not in latency]
+    wanted = [name for group in constraints.equal for name in group]
+    unknown = [name for name in (*wanted, *constraints.pinned) if name not in latency]
     if unknown or len(set(wanted)) < len(wanted):
         raise RuleError(
             "equal and pinned layers must be searched ones, each in at most one group",
@@ -234,11 +234,13 @@ def groups_of(latency: Table, rules: Rules) -> Groups:
             remedy=f"use some of {', '.join(latency)}",
         )
     groups: dict[str, tuple[tuple[str, ...], tuple[int, ...]]] = {}
-    for names in [tuple(group) for group in rules.equal if group] + [(n,) for n in latency if n not in wanted]:
-        allowed = [{rules.pinned[n]} & set(latency[n]) if n in rules.pinned else set(latency[n]) for n in names]
+    for names in [tuple(group) for group in constraints.equal if group] + [(n,) for n in latency if n not in wanted]:
+        allowed = [
+            {constraints.pinned[n]} & set(latency[n]) if n in constraints.pinned else set(latency[n]) for n in names
+        ]
         sizes = sorted(set.intersection(*allowed))
         if not sizes:
-            asked = [f"{n}: {rules.pinned.get(n) or sorted(latency[n])}" for n in names]
+            asked = [f"{n}: {constraints.pinned.get(n) or sorted(latency[n])}" for n in names]
             remedy = "pin to a block size that each of them admits"
             raise RuleError("layers must have a block size in common", got="; ".join(asked), remedy=remedy)
         groups[names[0]] = names, tuple(sizes)

@@ -10,8 +10,8 @@ from dataclasses import replace
 from torch import Tensor, nn
 
 from privcirnet.blocksizes.assignment import LATENCY, Composable
+from privcirnet.blocksizes.constraints import CAPS
 from privcirnet.blocksizes.latency import Figures, FigureTable, amounts_of, figures_of_layer, layer_shapes
-from privcirnet.blocksizes.rules import CAPS
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.planning.planner import cheapest_layer
 from privcirnet.he.planning.profile import Link, Profile

@@ -34,8 +34,8 @@ from privcirnet.blocksizes.assignment import (
     LATENCY,
     Cap,
     Composable,
+    Constraints,
     Groups,
-    Rules,
     Solution,
     Table,
     check_tables,
@@ -63,14 +63,16 @@ _HIGHS_OPTIONS: dict[str, Any] = {
 it, budgets that an assignment misses by 1e-7 were answered with "infeasible" or with a worse assignment."""
 
 
-def solve(sensitivity: Table, latency: Table, budget: float, rules: Rules = FREE, solver: str = "cbc") -> Solution:
+def solve(
+    sensitivity: Table, latency: Table, budget: float, constraints: Constraints = FREE, solver: str = "cbc"
+) -> Solution:
     """Choose block sizes of least total sensitivity within a latency budget (PrivCirNet, Equation 3).
 
     Args:
         sensitivity: Omega by layer name and block size.
         latency: Seconds by layer name and block size, for the same layers and block sizes.
         budget: Seconds for the whole network.
-        rules: Further rules that the assignment must obey.
+        constraints: Further rules that the assignment must obey.
         solver: "cbc", which comes with PuLP, or "highs", if highspy is installed.
 
     Returns:
@@ -78,26 +80,26 @@ def solve(sensitivity: Table, latency: Table, budget: float, rules: Rules = FREE
 
     Raises:
         RuleError: The tables are empty, differ in their keys or hold numbers that are not finite and non-negative, the
-            rules contradict them, no assignment obeys the budget and the rules, or the solver cannot run or fails.
+            constraints contradict them, no assignment obeys them and the budget, or the solver cannot run or fails.
         RuntimeError: The solver's answer is not the optimum, or exceeds a limit.
 
     >>> omega = {"a": {1: 0.0, 2: 3.0}, "b": {1: 0.0, 2: 1.0}}
     >>> seconds = {"a": {1: 2.0, 2: 1.0}, "b": {1: 2.0, 2: 1.0}}
     >>> solve(omega, seconds, budget=3.0)
     Solution(block_sizes={'a': 1, 'b': 2}, sensitivity=1.0, latency=3.0, status='Optimal')
-    >>> solve(omega, seconds, budget=3.0, rules=Rules(equal=[("a", "b")])).block_sizes
+    >>> solve(omega, seconds, budget=3.0, constraints=Constraints(equal=[("a", "b")])).block_sizes
     {'a': 2, 'b': 2}
     """
     started = time.perf_counter()
     check_tables("sensitivity", sensitivity, "latency", latency)
-    for cap in rules.caps:
+    for cap in constraints.caps:
         check_tables("latency", latency, cap.name, cap.table)
-    groups = groups_of(latency, rules)
-    limits = [Cap(LATENCY, latency, budget), *rules.caps]
+    groups = groups_of(latency, constraints)
+    limits = [Cap(LATENCY, latency, budget), *constraints.caps]
     for cap in limits:
-        _check_reachable(cap, least(cap.name, cap.table, groups, rules.pairs))
+        _check_reachable(cap, least(cap.name, cap.table, groups, constraints.pairs))
     joint = [Cap(cap.name, joined(cap.table, groups), cap.limit) for cap in limits]
-    links = _links(rules.pairs, limits, groups)
+    links = _links(constraints.pairs, limits, groups)
     omegas = joined(sensitivity, groups)
     excess = {name: _useful(row, _at_best(name, joint, links)) for name, row in omegas.items()}
     unit = max(max(options.values()) for options in excess.values())

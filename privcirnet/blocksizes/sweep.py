@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from privcirnet.blocksizes.assignment import FREE, Rules, Solution, Table, reach, total, uniform_sizes
+from privcirnet.blocksizes.assignment import FREE, Constraints, Solution, Table, reach, total, uniform_sizes
 from privcirnet.blocksizes.solve import solve
 from privcirnet.errors import RuleError
 
@@ -44,7 +44,7 @@ def uniform_points(sensitivity: Table, latency: Table) -> dict[int, Point]:
 
 
 def sweep(
-    sensitivity: Table, latency: Table, count: int, rules: Rules = FREE, solver: str = "cbc"
+    sensitivity: Table, latency: Table, count: int, constraints: Constraints = FREE, solver: str = "cbc"
 ) -> list[tuple[float, Solution]]:
     """Solve for budgets from the fastest assignment's latency to the slowest's.
 
@@ -52,7 +52,7 @@ def sweep(
         sensitivity: Omega by layer name and block size.
         latency: seconds by layer name and block size.
         count: number of budgets, in equal ratios; equal assignments appear once, with their least budget.
-        rules: further rules; budgets that no assignment meets under the caps are left out.
+        constraints: further rules; budgets that no assignment meets under the caps are left out.
         solver: see :func:`privcirnet.blocksizes.solve.solve`.
 
     Returns:
@@ -61,14 +61,14 @@ def sweep(
     Raises:
         RuleError: the tables or rules are unsuitable, see :func:`privcirnet.blocksizes.solve.solve`.
     """
-    fastest, slowest = reach(latency, rules)
+    fastest, slowest = reach(latency, constraints)
     budgets = np.geomspace(fastest, slowest, count) if fastest > 0 else np.linspace(fastest, slowest, count)
     found: list[tuple[float, Solution]] = []
     for budget in budgets.tolist():
         try:
-            solution = solve(sensitivity, latency, budget, rules, solver)
+            solution = solve(sensitivity, latency, budget, constraints, solver)
         except RuleError:
-            if rules.caps or rules.pairs:
+            if constraints.caps or constraints.pairs:
                 continue
             raise
         last = found[-1][1] if found else None

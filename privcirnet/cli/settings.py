@@ -35,9 +35,6 @@ _OPTIONS = {
     *("--experimental-rerun", *_ALONE),
 }
 """All options that Hydra knows."""
-_TIMEOUT = {"patience": "timeout_s"}
-_RENAMED = {"bench": {"plan": "layout"}, "infer": _TIMEOUT, "serve": _TIMEOUT | {"connections": "sessions"}}
-"""Command -> settings that had another name before -> their name."""
 OmegaConf.register_new_resolver("if", lambda this, then, other: then if this else other, replace=True)
 
 
@@ -129,14 +126,9 @@ def composed(name: str, schema: type, overrides: list[str]) -> Any:
         overrides: "setting=value" each.
 
     Raises:
-        RuleError: a setting does not exist or has the wrong type; with its new name, or the nearest that exists. Or
-            its value breaks a rule.
+        RuleError: a setting does not exist or has the wrong type; with the nearest that exists. Or its value
+            breaks a rule.
     """
-    rule = "settings must exist and have the right type"
-    for override in overrides:
-        renamed = _RENAMED.get(name, {}).get(override.split("=")[0].lstrip("+"))
-        if renamed:
-            raise RuleError(rule, got=override, remedy=f"it is called {renamed}= now")
     _tell(name, schema)
     with _opened():
         try:
@@ -145,7 +137,7 @@ def composed(name: str, schema: type, overrides: list[str]) -> Any:
             got, hint = _explained(error, overrides, _keys(OmegaConf.to_container(hydra.compose(name))))
             remedy = "--help lists the settings and groups"
             remedy = f"{hint}; {remedy}" if hint else remedy
-            raise RuleError(rule, got=got, remedy=remedy) from None
+            raise RuleError("settings must exist and have the right type", got=got, remedy=remedy) from None
 
 
 def _explained(error: Exception, overrides: list[str], known: list[str]) -> tuple[str, str]:

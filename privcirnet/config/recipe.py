@@ -53,7 +53,7 @@ class FitConfig:
     """images with channels innermost: faster convolutions on many machines."""
     compile: bool = False
     """compile training steps (torch.compile): the first is slow, the others are faster; needs a C++ compiler."""
-    tails: float = 0.0
+    outlier_penalty: float = 0.0
     """weight of the penalty on images whose values before a square are far above the usual; 0 for none."""
     label_smoothing: float = 0.0
     """in [0, 1)."""
@@ -88,7 +88,7 @@ class RecipeConfig(FitConfig):
     """whether uniform pads layers to whole blocks, those without batch norm or AESPA; false: blocks must divide."""
     damping: float = 1.0
     """of fisher: importance of a weight = its Fisher information + damping x its layer's mean."""
-    soup: list[str] = field(default_factory=list[str])
+    average_with: list[str] = field(default_factory=list[str])
     """of replace: run directories whose weights are averaged with those of init; statistics are measured anew."""
     teacher: str = ""
     """run directory of the network whose soft labels are learned; empty for none."""
@@ -113,7 +113,7 @@ class RecipeConfig(FitConfig):
         check_name("recipe.stage", self.stage, STAGES)
         check_name("recipe.projection", self.projection, PROJECTIONS)
         check(self.damping >= 0, "recipe.damping must not be negative", self.damping, "use 1")
-        check(self.tails >= 0, "recipe.tails must not be negative", self.tails, "use 0.1")
+        check(self.outlier_penalty >= 0, "recipe.outlier_penalty must not be negative", self.outlier_penalty, "use 0.1")
         imitates, both = bool(self.imitate), f"imitate={self.imitate} compile={self.compile}"
         check(not (imitates and self.compile), "an imitation is not compiled", both, "leave one out")
         check(not imitates or bool(self.init), "recipe.imitate needs recipe.init", "none", "give a run directory")
@@ -148,6 +148,11 @@ class RecipeConfig(FitConfig):
         taught = self.distillation
         useless = self.stage == "train" and self.teacher and not taught
         check(not useless, "a recipe.teacher needs recipe.distillation", taught, "use 0.5, or leave the teacher out")
-        check(not self.soup or self.stage == "replace", "recipe.soup is of recipe=replace", self.stage, "leave it out")
+        check(
+            not self.average_with or self.stage == "replace",
+            "recipe.average_with is of recipe=replace",
+            self.stage,
+            "leave it out",
+        )
         started = self.stage == "train" or bool(self.init)
         check(started, "a later stage needs recipe.init", "none", "give a run directory")

@@ -70,7 +70,7 @@ def usual_ranges(graph: fx.GraphModule, images: Tensor) -> dict[str, Range]:
     found = [_seen(graph, group) for group in groups]
     kept = usual({name: torch.cat([seen[name].peaks for seen in found]) for name in found[0]})
     if not kept.any():
-        remedy = "train with tails=0.1, or give more images"
+        remedy = "train with outlier_penalty=0.1, or give more images"
         raise RuleError(
             "some images must have no value far above the usual", got=f"none of {len(images)}", remedy=remedy
         )

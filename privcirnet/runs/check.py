@@ -16,7 +16,7 @@ from privcirnet.errors import RuleError, listed
 from privcirnet.he.planning.profile import Profile
 from privcirnet.nn.checks import check_images, check_module, logits_of_one
 from privcirnet.nn.plain import with_plain_weights
-from privcirnet.passes.candidates import uniform_sizes
+from privcirnet.passes.block_sizes import uniform_sizes
 from privcirnet.passes.convert import circulant_
 from privcirnet.passes.fuse import fuse
 from privcirnet.passes.lower.supported import check_operations

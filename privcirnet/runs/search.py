@@ -10,11 +10,11 @@ from torch import nn
 
 from privcirnet import distributed
 from privcirnet.artifact import read_checkpoint, write_json, write_plan
-from privcirnet.blocksizes.assignment import Composable, Rules, Solution, Table, uniform_latency
+from privcirnet.blocksizes.assignment import Composable, Constraints, Solution, Table, uniform_latency
 from privcirnet.blocksizes.composition import composables, composed_figures
+from privcirnet.blocksizes.constraints import constraints_for
 from privcirnet.blocksizes.latency import Figures, FigureTable, amounts_of, figure_table, figures_of, layer_shapes
 from privcirnet.blocksizes.leveled import LeveledFigures, leveled_figures
-from privcirnet.blocksizes.rules import rules_for
 from privcirnet.blocksizes.solve import solve
 from privcirnet.blocksizes.sweep import Point, sweep, uniform_points
 from privcirnet.config import SearchRunConfig, run_file
@@ -127,7 +127,7 @@ def search(
     if left := left_to_replace(model, image):
         tell(left)
     shapes = layer_shapes(model, image)
-    rules_for({name: {} for name in shapes}, config.pinned, config.equal)  # said before a minute of calibrating
+    constraints_for({name: {} for name in shapes}, config.pinned, config.equal)  # said before a minute of calibrating
     sensitivities.check_trained(model, data, config.sensitivity, config.samples)
     profile = distributed.from_first(lambda: find_profile(config.he, bar=bar))
     with kept(profile, config.he, Path(config.out) / PROFILE):
@@ -162,11 +162,11 @@ def search_in(
     found = pairs(fuse(model)) if config.compose else []
     together = composed_figures(found, shapes, figures, profile, link, config.he.family)
     latency = amounts_of(figures, config.limited)
-    rules = _rules(config, figures, composables(found, together, config.limited))
+    constraints = _constraints(config, figures, composables(found, together, config.limited))
     budget = _budget(config, latency)
 
     def decided(omega: Mapping[str, Mapping[int, float]]) -> Solution:
-        return solve(omega, latency, budget, rules, config.solver)
+        return solve(omega, latency, budget, constraints, config.solver)
 
     decided({name: dict.fromkeys(row, 0.0) for name, row in latency.items()})  # what cannot be met is said at once
     started = time.perf_counter()
@@ -183,7 +183,7 @@ def search_in(
         )
         seconds = time.perf_counter() - started
     omega = measured.values
-    front = sweep(omega, latency, config.sweep, rules, config.solver) if config.sweep else []
+    front = sweep(omega, latency, config.sweep, constraints, config.solver) if config.sweep else []
     uniform, best = uniform_points(omega, latency), decided(omega)
     made = profile, figures, latency, measured, budget, best, uniform, front, seconds
     return SearchResult(*made, found, together, leveled.facts() if leveled else None)
@@ -267,10 +267,10 @@ def _leveled(
     return leveled_figures(network, config.block_sizes, profile, padded, planners_of(config.leveled))
 
 
-def _rules(config: SearchRunConfig, figures: FigureTable, pairs: Sequence[Composable]) -> Rules:
+def _constraints(config: SearchRunConfig, figures: FigureTable, pairs: Sequence[Composable]) -> Constraints:
     limits = {"sent": 1e6 * config.traffic_mb, "memory": 1e6 * config.memory_mb}
     limits |= {"online": config.online_s, "seconds": config.prepared_s}
-    return rules_for(figures, config.pinned, config.equal, limits, pairs)
+    return constraints_for(figures, config.pinned, config.equal, limits, pairs)
 
 
 def _budget(config: SearchRunConfig, latency: Table) -> float:

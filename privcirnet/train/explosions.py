@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from privcirnet.data.dataset import Examples
 from privcirnet.nn.graph import evaluating
 
-REMEDY = "train it longer, or with tails=0.1"
+REMEDY = "train it longer, or with outlier_penalty=0.1"
 _BATCH = 64
 
 

@@ -25,11 +25,11 @@ from privcirnet.train.imitation import Imitation
 from privcirnet.train.losses import training_loss
 from privcirnet.train.mixing import Mixer
 from privcirnet.train.optimization import average_of, optimizer_of, schedule_of
+from privcirnet.train.outliers import OutlierPenalty
 from privcirnet.train.patches import FewerPatches
 from privcirnet.train.progress import EpochProgress, Step
 from privcirnet.train.recalibration import recalibrate_
 from privcirnet.train.settling import settle_
-from privcirnet.train.tails import Tails
 
 COMPILE_BACKEND = "inductor"
 """torch.compile's own default; its others only trace, or are for GPUs."""
@@ -241,8 +241,8 @@ def _callbacks(networks: _Networks, recipe: RecipeConfig, mixed: bool) -> Iterat
         yield FewerPatches(model, recipe.patches, recipe.epochs, original)
     if original:
         yield Imitation(model, original, recipe.imitate, recipe.epochs)
-    if recipe.tails:
-        yield Tails(model, recipe.tails)
+    if recipe.outlier_penalty:
+        yield OutlierPenalty(model, recipe.outlier_penalty)
     if mixed:
         yield SlowConvolutions(model)
 

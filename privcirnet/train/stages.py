@@ -22,13 +22,14 @@ from privcirnet.errors import RuleError
 from privcirnet.functional.sensitivity import damped
 from privcirnet.nn.circulant import reset_circulant_
 from privcirnet.nn.learned import learn_steps_
-from privcirnet.passes.candidates import uniform_sizes
+from privcirnet.passes.block_sizes import uniform_sizes
 from privcirnet.passes.convert import circulant_, dense_state_dict
 from privcirnet.passes.equalize import equalize_
 from privcirnet.passes.fuse import fuse
 from privcirnet.passes.quantize import quantize
 from privcirnet.passes.surgery.left import blamed
 from privcirnet.train.architectures import LOADING
+from privcirnet.train.averaging import mean_of
 from privcirnet.train.imitation import Imitation
 from privcirnet.train.network import (
     BuiltNetwork,
@@ -39,7 +40,6 @@ from privcirnet.train.network import (
     weighted_layers,
 )
 from privcirnet.train.recalibration import recalibrate_
-from privcirnet.train.soup import mean_of
 
 CHECKPOINT = "checkpoint.safetensors"
 _FISHER_SAMPLES = 512
@@ -79,7 +79,7 @@ def begin(
     """
     if recipe.stage == "train":
         return _first(recipe, wanted, data)
-    runs = [run_file(run, CHECKPOINT, "the stage before") for run in (recipe.init, *recipe.soup)]
+    runs = [run_file(run, CHECKPOINT, "the stage before") for run in (recipe.init, *recipe.average_with)]
     held = mean_of([read_checkpoint(run) for run in runs])
     before = built(held, data)
     model = before.model

@@ -359,7 +359,7 @@ def test_a_search_looks_at_all_its_images_before_it_measures(given, monkeypatch)
     monkeypatch.setattr("privcirnet.api.search.profile_for", lambda *_, **__: pytest.fail("it measures the machine"))
     images = IMAGES.clone()
     images[91] *= 1e20
-    message = "got NaN or infinity for 1 of 96 training images, from 2 on; train it longer, or with tails=0.1"
+    message = "got NaN or infinity for 1 of 96 training images, from 2 on; train it longer, or with outlier_penalty=0.1"
     with pytest.raises(pc.RuleError, match=message):
         pc.search(convolutional_with_squares(), given(images, LABELS), progress=False)
 

@@ -14,7 +14,7 @@ from privcirnet.artifact.compact import KINDS, STEPS
 from privcirnet.config.train import COMPACT
 from privcirnet.errors import RuleError
 from privcirnet.models import digits_resnet
-from privcirnet.passes.candidates import uniform_sizes
+from privcirnet.passes.block_sizes import uniform_sizes
 from privcirnet.passes.convert import circulant_
 from privcirnet.passes.fuse import fuse
 from privcirnet.passes.quantize import quantize

@@ -7,7 +7,7 @@ import sys
 import pulp
 import pytest
 
-from privcirnet.blocksizes.assignment import Cap, Composable, Rules, Table, reach, uniform_latency
+from privcirnet.blocksizes.assignment import Cap, Composable, Constraints, Table, reach, uniform_latency
 from privcirnet.blocksizes.solve import BUDGET_SLACK, SOLVERS, solve
 from privcirnet.errors import RuleError
 from tests.blocksizes.instances import SIZES
@@ -172,7 +172,7 @@ def test_solving_needs_no_torch():
 ALL_SIZES = (1, 2, 4, 8, 16, 32)
 
 
-def ruled(seed: int) -> tuple[Table, Table, float, Rules]:
+def ruled(seed: int) -> tuple[Table, Table, float, Constraints]:
     """Up to six layers with all block sizes, and pins, equal layers and a cap at random; something obeys them."""
     chance = random.Random(seed)
     names = [f"l{i}" for i in range(chance.randint(2, 6))]
@@ -183,24 +183,24 @@ def ruled(seed: int) -> tuple[Table, Table, float, Rules]:
     shuffled = chance.sample(names, len(names))
     equal = [tuple(shuffled[:2])] if chance.random() < 0.6 else []
     pinned = {shuffled[-1]: chance.choice((2, 4))} if chance.random() < 0.5 else {}
-    free = [s for s in assignments(omegas, Rules(pinned, equal))]
+    free = [s for s in assignments(omegas, Constraints(pinned, equal))]
     some = chance.choice(free)
     cap = math.fsum(amounts[n][b] for n, b in some.items())
     caps = [Cap("bytes", amounts, cap)] if chance.random() < 0.6 else []
-    return omegas, seconds, math.fsum(seconds[n][b] for n, b in some.items()), Rules(pinned, equal, caps)
+    return omegas, seconds, math.fsum(seconds[n][b] for n, b in some.items()), Constraints(pinned, equal, caps)
 
 
-def assignments(table: Table, rules: Rules):
+def assignments(table: Table, constraints: Constraints):
     for sizes in itertools.product(*table.values()):
         found = dict(zip(table, sizes, strict=True))
-        if all(found[n] == b for n, b in rules.pinned.items()) and all(
-            len({found[n] for n in group}) == 1 for group in rules.equal
+        if all(found[n] == b for n, b in constraints.pinned.items()) and all(
+            len({found[n] for n in group}) == 1 for group in constraints.equal
         ):
             yield found
 
 
-def obeys(sizes: dict[str, int], seconds: Table, budget: float, rules: Rules) -> bool:
-    limits = [(seconds, budget), *((cap.table, cap.limit) for cap in rules.caps)]
+def obeys(sizes: dict[str, int], seconds: Table, budget: float, constraints: Constraints) -> bool:
+    limits = [(seconds, budget), *((cap.table, cap.limit) for cap in constraints.caps)]
     return all(math.fsum(t[n][b] for n, b in sizes.items()) <= limit * (1 + BUDGET_SLACK) for t, limit in limits)
 
 
@@ -209,10 +209,10 @@ def obeys(sizes: dict[str, int], seconds: Table, budget: float, rules: Rules) ->
 def test_rules_match_exhaustive_search(seed, solver):
     if solver == "highs":
         pytest.importorskip("highspy")
-    omegas, seconds, budget, rules = ruled(seed)
-    found = [a for a in assignments(omegas, rules) if obeys(a, seconds, budget, rules)]
+    omegas, seconds, budget, constraints = ruled(seed)
+    found = [a for a in assignments(omegas, constraints) if obeys(a, seconds, budget, constraints)]
     best = min(math.fsum(omegas[n][b] for n, b in a.items()) for a in found)
-    solution = solve(omegas, seconds, budget, rules, solver)
+    solution = solve(omegas, seconds, budget, constraints, solver)
     assert solution.block_sizes in found
     assert solution.sensitivity == pytest.approx(best, rel=1e-12, abs=0)
     assert solution.sensitivity == math.fsum(omegas[n][b] for n, b in solution.block_sizes.items())
@@ -226,19 +226,22 @@ TWO = {"a": {1: 0.0, 2: 1.0}, "b": {1: 0.0, 2: 1.0, 4: 2.0}}
 
 
 @pytest.mark.parametrize(
-    ("rules", "message"),
+    ("constraints", "message"),
     [
-        (Rules(pinned={"c": 2}), "equal and pinned layers must be searched ones.*: got c"),
-        (Rules(equal=[("a", "b"), ("b",)]), "each in at most one group: got a layer in two groups"),
-        (Rules(pinned={"a": 4}), "must have a block size in common: got a: 4"),
-        (Rules(pinned={"a": 1, "b": 2}, equal=[("a", "b")]), r"in common: got a: 1; b: 2; pin to"),
-        (Rules(caps=[Cap("bytes", TWO, -1.0)]), "the cap on bytes must be at least .*: got -1; allow at least 0.0"),
-        (Rules(caps=[Cap("bytes", {"a": {1: 1.0}}, 1.0)]), r"latency and bytes must list the same layers"),
+        (Constraints(pinned={"c": 2}), "equal and pinned layers must be searched ones.*: got c"),
+        (Constraints(equal=[("a", "b"), ("b",)]), "each in at most one group: got a layer in two groups"),
+        (Constraints(pinned={"a": 4}), "must have a block size in common: got a: 4"),
+        (Constraints(pinned={"a": 1, "b": 2}, equal=[("a", "b")]), r"in common: got a: 1; b: 2; pin to"),
+        (
+            Constraints(caps=[Cap("bytes", TWO, -1.0)]),
+            "the cap on bytes must be at least .*: got -1; allow at least 0.0",
+        ),
+        (Constraints(caps=[Cap("bytes", {"a": {1: 1.0}}, 1.0)]), r"latency and bytes must list the same layers"),
     ],
 )
-def test_rules_that_cannot_be_obeyed(rules, message):
+def test_rules_that_cannot_be_obeyed(constraints, message):
     with pytest.raises(RuleError, match=message):
-        solve(TWO, TWO, 10.0, rules)
+        solve(TWO, TWO, 10.0, constraints)
 
 
 def test_a_budget_and_a_cap_that_exclude_each_other():
@@ -246,7 +249,7 @@ def test_a_budget_and_a_cap_that_exclude_each_other():
     falling = {"a": {1: 2.0, 2: 1.0}}
     message = "obey the budget and all caps together: got latency 1.5, bytes 1.5"
     with pytest.raises(RuleError, match=message):
-        solve(rising, falling, 1.5, Rules(caps=[Cap("bytes", rising, 1.5)]))
+        solve(rising, falling, 1.5, Constraints(caps=[Cap("bytes", rising, 1.5)]))
 
 
 def test_unknown_solvers():
@@ -254,15 +257,15 @@ def test_unknown_solvers():
         solve(TWO, TWO, 10.0, solver="gurobi")
 
 
-def best_with_pairs(omegas: Table, seconds: Table, budget: float, rules: Rules) -> float:
+def best_with_pairs(omegas: Table, seconds: Table, budget: float, constraints: Constraints) -> float:
     """Least total sensitivity over all assignments, each with everything composed that saves seconds."""
     found = math.inf
     for choice in itertools.product(*omegas.values()):
         sizes = dict(zip(omegas, choice, strict=True))
-        if any(len({sizes[name] for name in group}) > 1 for group in rules.equal):
+        if any(len({sizes[name] for name in group}) > 1 for group in constraints.equal):
             continue
         taken = math.fsum(seconds[name][b] for name, b in sizes.items())
-        for pair in rules.pairs:
+        for pair in constraints.pairs:
             b = sizes[pair.first]
             if b == sizes[pair.second] and b in pair.amounts["latency"]:
                 taken += min(0.0, pair.gain("latency", seconds, b))
@@ -280,10 +283,10 @@ def test_composed_layers_match_exhaustive_search(seed, solver):
     seconds = {n: {b: chance.uniform(0.5, 1.5) / b for b in SIZES} for n in names}
     amounts = [{b: chance.uniform(0.3, 2.2) / b for b in SIZES[: chance.randint(1, 4)]} for _ in range(2)]
     pairs = [Composable(*ab, {"latency": row}) for ab, row in zip((("a", "b"), ("d", "e")), amounts, strict=True)]
-    rules = Rules(pairs=pairs, equal=[("b", "c")] if seed % 3 == 0 else ())
+    constraints = Constraints(pairs=pairs, equal=[("b", "c")] if seed % 3 == 0 else ())
     for budget in (1.2, 2.0, 50.0):
-        solution = solve(omegas, seconds, budget, rules, solver)
-        expected = best_with_pairs(omegas, seconds, budget, rules)
+        solution = solve(omegas, seconds, budget, constraints, solver)
+        expected = best_with_pairs(omegas, seconds, budget, constraints)
         assert solution.sensitivity == pytest.approx(expected, rel=1e-12, abs=0)
         sizes = solution.block_sizes
         paying = [p for p in pairs if sizes[p.first] == sizes[p.second] and sizes[p.first] in p.amounts["latency"]]
@@ -299,14 +302,14 @@ def test_the_fastest_assignment_may_be_a_composed_one():
     omegas = {name: {1: 0.0, 2: 1.0} for name in "ab"}
     seconds = {name: {1: 4.0, 2: 3.0} for name in "ab"}
     pair = Composable("a", "b", {"latency": {1: 5.0, 2: 7.0}, "traffic": {1: 9.0, 2: 9.0}})
-    rules = Rules(pairs=[pair])
-    assert reach(seconds, rules) == (5.0, 8.0)
-    found = solve(omegas, seconds, 5.0, rules)
+    constraints = Constraints(pairs=[pair])
+    assert reach(seconds, constraints) == (5.0, 8.0)
+    found = solve(omegas, seconds, 5.0, constraints)
     assert (found.block_sizes, found.composed, found.latency) == ({"a": 1, "b": 1}, ("b",), 5.0)
     with pytest.raises(RuleError, match=r"the fastest assignment's: got 4\.9 s; allow at least 5\.0 s"):
-        solve(omegas, seconds, 4.9, rules)
+        solve(omegas, seconds, 4.9, constraints)
     traffic = {name: {1: 4.0, 2: 2.0} for name in "ab"}
-    capped = Rules(pairs=[pair], caps=[Cap("traffic", traffic, 8.0)])
+    capped = Constraints(pairs=[pair], caps=[Cap("traffic", traffic, 8.0)])
     assert solve(omegas, seconds, 8.0, capped).composed == ()
     with pytest.raises(RuleError, match="budget and all caps together"):
         solve(omegas, seconds, 5.5, capped)

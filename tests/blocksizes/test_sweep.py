@@ -1,6 +1,6 @@
 import pytest
 
-from privcirnet.blocksizes.assignment import Cap, Rules
+from privcirnet.blocksizes.assignment import Cap, Constraints
 from privcirnet.blocksizes.solve import solve
 from privcirnet.blocksizes.sweep import sweep, uniform_points
 from tests.blocksizes.instances import instance
@@ -24,9 +24,9 @@ def test_a_front_falls_and_every_point_is_the_optimum_of_its_budget(seed):
 def test_pins_move_the_ends_and_caps_leave_budgets_out():
     omegas = {"a": {1: 0.0, 2: 1.0}, "b": {1: 0.0, 2: 1.0}}
     seconds = {"a": {1: 2.0, 2: 1.0}, "b": {1: 2.0, 2: 1.0}}
-    assert [b for b, _ in sweep(omegas, seconds, 3, Rules(pinned={"a": 1}))] == pytest.approx([3.0, 4.0])
+    assert [b for b, _ in sweep(omegas, seconds, 3, Constraints(pinned={"a": 1}))] == pytest.approx([3.0, 4.0])
     growing = {name: {1: 1.0, 2: 2.0} for name in "ab"}
-    capped = sweep(omegas, seconds, 3, Rules(caps=[Cap("traffic", growing, 2.0)]))
+    capped = sweep(omegas, seconds, 3, Constraints(caps=[Cap("traffic", growing, 2.0)]))
     assert [s.block_sizes for _, s in capped] == [{"a": 1, "b": 1}]
 
 

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from privcirnet.he.planning.fit import Target
 from privcirnet.he.planning.profile import COUNTED, LINKS
-from privcirnet.passes.candidates import uniform_sizes
+from privcirnet.passes.block_sizes import uniform_sizes
 from privcirnet.passes.convert import circulant_
 from tests.ladder.case import Case, real
 

@@ -9,7 +9,7 @@ from torch import nn
 
 from privcirnet.errors import RuleError
 from privcirnet.nn.circulant import block_size_of
-from privcirnet.passes.candidates import candidates
+from privcirnet.passes.block_sizes import candidates
 from privcirnet.passes.convert import circulant_
 
 FAMILIES = {

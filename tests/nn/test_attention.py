@@ -7,7 +7,7 @@ from torch.testing import assert_close
 
 from privcirnet.errors import RuleError
 from privcirnet.nn.attention import PolynomialAttention
-from privcirnet.train.tails import Tails
+from privcirnet.train.outliers import OutlierPenalty
 from tests.nn.networks import DOUBLE, randn, vit
 
 
@@ -33,6 +33,6 @@ def test_attention_of_other_tokens():
 
 def test_scores_are_among_the_squares_whose_tails_are_penalized():
     model = vit()
-    tails = Tails(model, 1.0)
+    observer = OutlierPenalty(model, 1.0)
     model(1e3 * torch.rand(4, 3, 8, 8).double())
-    assert len(tails._peaks) == 4, "two attentions and two activations"
+    assert len(observer._peaks) == 4, "two attentions and two activations"

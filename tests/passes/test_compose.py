@@ -12,7 +12,7 @@ from privcirnet.functional.circulant import is_circulant
 from privcirnet.functional.quantize import log_step_for
 from privcirnet.models.mobilenetv2 import InvertedResidual
 from privcirnet.nn.circulant import block_size_of
-from privcirnet.passes.candidates import uniform_sizes
+from privcirnet.passes.block_sizes import uniform_sizes
 from privcirnet.passes.compose import compose_, pairs
 from privcirnet.passes.convert import circulant_
 from privcirnet.passes.fuse import fuse

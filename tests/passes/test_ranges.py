@@ -96,5 +96,5 @@ class Three(nn.Module):
 
 def test_images_of_which_none_is_usual_are_refused():
     far = torch.tensor([[9.0, 0.1, 0.1], [9.0, 0.1, 0.1], [0.1, 9.0, 0.1], [0.1, 9.0, 0.1], [0.1, 0.1, 9.0]])
-    with pytest.raises(RuleError, match=r"no value far above the usual: got none of 5; train with tails=0.1"):
+    with pytest.raises(RuleError, match=r"no value far above the usual: got none of 5; train with outlier_penalty=0.1"):
         usual_ranges(trace(Three()), far)

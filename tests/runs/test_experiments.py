@@ -66,7 +66,7 @@ def test_each_stage_starts_from_the_one_before(experiment):
     for before, name in itertools.pairwise(trained):
         outs, recipe = [found[earlier].out for earlier in trained[: trained.index(name)]], found[name].recipe
         assert recipe.init == found[before].out or (recipe.init in outs and experiment in BRANCHING)
-        assert set(recipe.soup) <= set(outs)
+        assert set(recipe.average_with) <= set(outs)
         assert not recipe.original or recipe.original in outs
     assert found["search"].init == found["train"].out
     assert found["finetune"].recipe.plan == f"{found['search'].out}/plan.json"

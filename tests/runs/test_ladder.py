@@ -177,9 +177,9 @@ def test_a_stage_may_come_again_under_a_name_of_its_own(tmp_path):
     stages = chain(
         tmp_path,
         "chain=[train,finetune,replace,replace_more,replace_mean,qat,export]",
-        "+stages.replace.recipe={epochs: 3, tails: 0.1}",
+        "+stages.replace.recipe={epochs: 3, outlier_penalty: 0.1}",
         "+stages.replace_more.recipe={epochs: 2, optimizer: muon}",
-        "+stages.replace_mean.recipe={epochs: 0, init: '${root}/replace', soup: ['${root}/replace_more']}",
+        "+stages.replace_mean.recipe={epochs: 0, init: '${root}/replace', average_with: ['${root}/replace_more']}",
     )
     _, _, first, more, mean, qat, export = (stage.settings for stage in stages)
     assert [stage.script for stage in stages] == ["train"] * 6 + ["export"]
@@ -192,11 +192,11 @@ def test_a_stage_may_come_again_under_a_name_of_its_own(tmp_path):
     inits = [each.recipe.init for each in (first, more, mean, qat)]
     assert [Path(path).name for path in inits] == ["finetune", "replace", "replace", "replace_mean"]
     assert Path(export.init).name == "qat"
-    assert [(r.epochs, r.tails, r.optimizer) for r in (first.recipe, more.recipe)] == [
+    assert [(r.epochs, r.outlier_penalty, r.optimizer) for r in (first.recipe, more.recipe)] == [
         (3, 0.1, "adamw"),
         (2, 0.1, "muon"),
     ]
-    assert mean.recipe.soup == [f"{tmp_path}/replace_more"]
+    assert mean.recipe.average_with == [f"{tmp_path}/replace_more"]
     for stage in stages:
         write(stage)
     assert climbed(stages) == []

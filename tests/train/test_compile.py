@@ -10,14 +10,14 @@ from torch._dynamo.utils import counters
 from privcirnet.train.loop import fit
 from tests.train.runs import DATA as SINGLE
 from tests.train.runs import quantized, without_times
-from tests.train.test_distributed import DATA, TAILS, TOLERANCE, UNEVEN, with_aespa, with_batch_norm
+from tests.train.test_distributed import DATA, OUTLIERS, TOLERANCE, UNEVEN, with_aespa, with_batch_norm
 
 
 @pytest.fixture
 def trained(monkeypatch):
     torch.compiler.reset()
     counters.clear()
-    monkeypatch.setattr("privcirnet.train.tails.LIMIT", 2.0)
+    monkeypatch.setattr("privcirnet.train.outliers.LIMIT", 2.0)
 
     def run(build, data, backend="", **changes) -> tuple[nn.Module, list[dict[str, float]]]:
         monkeypatch.setattr("privcirnet.train.loop.COMPILE_BACKEND", backend)
@@ -32,9 +32,9 @@ def trained(monkeypatch):
 @pytest.mark.parametrize("build", [with_batch_norm, with_aespa])
 def test_circulant_weights_norms_and_aespa_compile_in_one_piece(build, backend, trained):
     """Also the last batch, which is smaller."""
-    expected, history = trained(build, DATA, ema=0.9, **TAILS)
+    expected, history = trained(build, DATA, ema=0.9, **OUTLIERS)
     assert not counters["stats"]
-    found, compiled_history = trained(build, DATA, backend, ema=0.9, **TAILS)
+    found, compiled_history = trained(build, DATA, backend, ema=0.9, **OUTLIERS)
     assert counters["stats"]["unique_graphs"] >= 1
     assert not counters["graph_break"]
     assert list(found.state_dict()) == list(expected.state_dict())

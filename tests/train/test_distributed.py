@@ -59,7 +59,7 @@ CHANGED = dataclasses.replace(
     ema=0.9,
     channels_last=True,
 )
-TAILS = {"tails": 0.5}
+OUTLIERS = {"outlier_penalty": 0.5}
 COMPILED = {"compile": True}
 SETTINGS = {"settings": "of a run"}
 
@@ -90,10 +90,10 @@ CASES = {
     "batch norm, distilled": (with_batch_norm, dataclasses.replace(EMPTY, distillation=0.5)),
     "aespa, uneven": (with_aespa, UNEVEN),
     "aespa, changed images": (with_aespa, CHANGED),
-    "aespa, tails": (with_aespa, dataclasses.replace(CHANGED, **TAILS)),
-    "aespa, tails, an empty share": (with_aespa, dataclasses.replace(EMPTY, clip_gradient=1.0, **TAILS)),
+    "aespa, observer": (with_aespa, dataclasses.replace(CHANGED, **OUTLIERS)),
+    "aespa, observer, an empty share": (with_aespa, dataclasses.replace(EMPTY, clip_gradient=1.0, **OUTLIERS)),
     "batch norm, an empty share, compiled": (with_batch_norm, dataclasses.replace(EMPTY, **COMPILED)),
-    "aespa, uneven, compiled": (with_aespa, dataclasses.replace(UNEVEN, **COMPILED, **TAILS)),
+    "aespa, uneven, compiled": (with_aespa, dataclasses.replace(UNEVEN, **COMPILED, **OUTLIERS)),
 }
 
 
@@ -101,7 +101,7 @@ def trained(build, recipe: RecipeConfig, data: ImageData = DATA, **options) -> d
     model, teacher = build(), with_batch_norm().eval() if recipe.distillation else None
     before = accuracy(model, data)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("privcirnet.train.tails.LIMIT", 2.0)  # or nothing of these images costs anything
+        patch.setattr("privcirnet.train.outliers.LIMIT", 2.0)  # or nothing of these images costs anything
         patch.setattr("privcirnet.train.loop.COMPILE_BACKEND", "aot_eager")  # no compiler
         history = without_times(fit(model, data, recipe, 3, teacher, **options))
     return {"history": history, "state": model.state_dict(), "before": before}

@@ -247,7 +247,9 @@ def _product(product: Product, left: Interval, right: Interval) -> Interval:
 def _check_bits(node: Node, value: float, how: str) -> None:
     if value >= 2.0**MAX_BOUND_BITS:
         proved = "use fewer bits or fewer squares in a row; he.bounds=measured takes the ranges seen on images"
-        measured = "use fewer bits, or train with recipe.tails; he.margin_bits=0 leaves no room beyond what was seen"
+        measured = (
+            "use fewer bits, or train with recipe.outlier_penalty; he.margin_bits=0 leaves no room beyond what was seen"
+        )
         raise DoesNotFit(
             f"every value must stay under 2^{MAX_BOUND_BITS}, {how}",
             got=f"{node.name} may reach 2^{math.log2(value):.1f}",

@@ -188,7 +188,7 @@ def test_measured_values_out_of_reach_say_what_helps() -> None:
     huge = np.full((2, 4, 4), 2.0**60)
     made = chain(conv("a", "x"))
     seen = {node.name: bounds.ObservedRange(-huge, huge, huge) for node in made.nodes}
-    with pytest.raises(RuleError, match=r"under 2\^59, seen on images: got .*; .*train with recipe.tails"):
+    with pytest.raises(RuleError, match=r"under 2\^59, seen on images: got .*; .*train with recipe.outlier_penalty"):
         bounds.measured(made.nodes, seen, 0)
 
 

@@ -1,9 +1,9 @@
-"""The rules of a search as a user writes them: patterns of layer names, caps in bytes and seconds."""
+"""The constraints of a search as a user writes them: patterns of layer names, caps in bytes and seconds."""
 
 from collections.abc import Collection, Mapping, Sequence
 from fnmatch import fnmatchcase
 
-from privcirnet.blocksizes.assignment import Cap, Composable, Rules
+from privcirnet.blocksizes.assignment import Cap, Composable, Constraints
 from privcirnet.blocksizes.latency import FigureTable, amounts_of
 from privcirnet.errors import RuleError
 
@@ -12,14 +12,14 @@ CAPS = {"sent": "traffic", "memory": "memory", "online": "online seconds", "seco
 NO_LIMITS: Mapping[str, float] = {}
 
 
-def rules_for(
+def constraints_for(
     table: FigureTable,
     pinned: Sequence[str] = (),
     equal: Sequence[Sequence[str]] = (),
     limits: Mapping[str, float] = NO_LIMITS,
     pairs: Sequence[Composable] = (),
-) -> Rules:
-    """Return the rules for the layers of a table.
+) -> Constraints:
+    """Return the constraints on the layers of a table.
 
     Args:
         table: predictions by layer name and block size.
@@ -38,7 +38,7 @@ def rules_for(
         pins |= dict.fromkeys(_matching(pattern, table), int(size))
     groups = [list(dict.fromkeys(n for pattern in group for n in _matching(pattern, table))) for group in equal]
     caps = [Cap(CAPS[what], amounts_of(table, what), limit) for what, limit in limits.items() if limit]
-    return Rules(pins, groups, caps, pairs)
+    return Constraints(pins, groups, caps, pairs)
 
 
 def _matching(pattern: str, names: Collection[str]) -> list[str]:

@@ -1,20 +1,20 @@
 import pytest
 
+from privcirnet.blocksizes.constraints import constraints_for
 from privcirnet.blocksizes.latency import Figures
-from privcirnet.blocksizes.rules import rules_for
 from privcirnet.errors import RuleError
 
 TABLE = {name: {b: Figures(1.0 / b, sent=8.0 / b, memory=4) for b in (1, 2)} for name in ("stem", "a.conv1", "a.conv2")}
 
 
 def test_patterns_become_names():
-    rules = rules_for(TABLE, ["a.*:2", "a.conv2:1"], [["a.*"]], {"sent": 9.0})
-    assert rules.pinned == {"a.conv1": 2, "a.conv2": 1}
-    assert rules.equal == [["a.conv1", "a.conv2"]]
-    (cap,) = rules.caps
+    constraints = constraints_for(TABLE, ["a.*:2", "a.conv2:1"], [["a.*"]], {"sent": 9.0})
+    assert constraints.pinned == {"a.conv1": 2, "a.conv2": 1}
+    assert constraints.equal == [["a.conv1", "a.conv2"]]
+    (cap,) = constraints.caps
     assert (cap.name, cap.limit) == ("traffic", 9.0)
     assert cap.table["stem"] == {1: 8.0, 2: 4.0}
-    assert [cap.name for cap in rules_for(TABLE, limits={"sent": 2.0, "memory": 1.0, "online": 0.0}).caps] == [
+    assert [cap.name for cap in constraints_for(TABLE, limits={"sent": 2.0, "memory": 1.0, "online": 0.0}).caps] == [
         "traffic",
         "memory",
     ]
@@ -31,4 +31,4 @@ def test_patterns_become_names():
 )
 def test_patterns_that_say_nothing(pinned, equal, message):
     with pytest.raises(RuleError, match=message):
-        rules_for(TABLE, pinned, equal)
+        constraints_for(TABLE, pinned, equal)

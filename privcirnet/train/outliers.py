@@ -30,7 +30,7 @@ LIMIT = 6.0
 """Largest usual value, in root mean squares of the batch: of normal values one in 5e8 is larger."""
 
 
-class Tails(Callback):
+class OutlierPenalty(Callback):
     """An observer of the inputs of a network's squares while it trains.
 
     Args:

@@ -9,10 +9,10 @@ from privcirnet.config import RecipeConfig
 from privcirnet.errors import RuleError
 from privcirnet.nn.activations import Aespa2d, Square
 from privcirnet.train.loop import fit
-from privcirnet.train.tails import Tails
-from tests.train.test_distributed import DATA, TAILS, UNEVEN, with_aespa
+from privcirnet.train.outliers import OutlierPenalty
+from tests.train.test_distributed import DATA, OUTLIERS, UNEVEN, with_aespa
 
-LIMIT = "privcirnet.train.tails.LIMIT"
+LIMIT = "privcirnet.train.outliers.LIMIT"
 X = torch.randn(5, 3, 4, 4, generator=torch.Generator().manual_seed(0)).double()
 
 
@@ -29,18 +29,18 @@ def by_hand(inputs: list[torch.Tensor], limit: float) -> float:
 @pytest.mark.parametrize("limit", [0.5, 2.0, 2.5])
 def test_is_the_formula(limit, monkeypatch):
     monkeypatch.setattr(LIMIT, limit)
-    tails = Tails(model := nn.Sequential(Square(), Square()), 0.5)
+    observer = OutlierPenalty(model := nn.Sequential(Square(), Square()), 0.5)
     model(X)
-    assert tails.penalty().item() == pytest.approx(0.5 * by_hand([X, X**2], limit), rel=1e-12)
-    assert tails.penalty() == 0
+    assert observer.penalty().item() == pytest.approx(0.5 * by_hand([X, X**2], limit), rel=1e-12)
+    assert observer.penalty() == 0
 
 
 def test_negative_peaks_count_and_rms_is_a_constant(monkeypatch):
     monkeypatch.setattr(LIMIT, 1.0)
     x = torch.tensor([[1.0], [-5.0]], requires_grad=True)
-    tails = Tails(model := nn.Sequential(Square()), 1.0)
+    observer = OutlierPenalty(model := nn.Sequential(Square()), 1.0)
     model(x)
-    penalty = tails.penalty()
+    penalty = observer.penalty()
     penalty.backward()
     ratio = 5 / math.sqrt(13)
     assert penalty.item() == pytest.approx(math.log(ratio) ** 2 / 2)
@@ -53,8 +53,8 @@ def test_the_gradient_is_that_of_torchs_own_operations(limit, monkeypatch):
     gradients = []
     for layout in (torch.contiguous_format, torch.channels_last):
         x = X.clone().to(memory_format=layout).requires_grad_()
-        tails = Tails(model := nn.Sequential(Square(), Square()), 3.0)
-        loss = model(x).sum() + tails.penalty()
+        observer = OutlierPenalty(model := nn.Sequential(Square(), Square()), 3.0)
+        loss = model(x).sum() + observer.penalty()
         loss.backward()
         gradients.append(x.grad)
     expected = X.clone().requires_grad_()
@@ -68,17 +68,17 @@ def test_the_gradient_is_that_of_torchs_own_operations(limit, monkeypatch):
 
 
 def test_evaluation_and_networks_without_squares_cost_nothing():
-    tails = Tails(model := nn.Sequential(Aespa2d(3)), 1.0)
+    observer = OutlierPenalty(model := nn.Sequential(Aespa2d(3)), 1.0)
     model.eval()(X)
-    assert tails.penalty() == 0
-    assert Tails(nn.Sequential(nn.ReLU()), 1.0).penalty() == 0
+    assert observer.penalty() == 0
+    assert OutlierPenalty(nn.Sequential(nn.ReLU()), 1.0).penalty() == 0
 
 
 def test_nothing_is_left_in_the_network():
-    tails = Tails(model := nn.Sequential(Square()), 1.0)
-    tails.detach()
+    observer = OutlierPenalty(model := nn.Sequential(Square()), 1.0)
+    observer.detach()
     model(X)
-    assert tails.penalty() == 0
+    assert observer.penalty() == 0
 
 
 def largest(**changes) -> float:
@@ -101,9 +101,9 @@ def largest(**changes) -> float:
 
 def test_training_with_it_shortens_them(monkeypatch):
     monkeypatch.setattr(LIMIT, 1.0)
-    assert largest(**TAILS) < 0.9 * largest()
+    assert largest(**OUTLIERS) < 0.9 * largest()
 
 
 def test_the_weight_is_checked():
-    with pytest.raises(RuleError, match=r"recipe.tails must .*: got -1.0"):
-        RecipeConfig(tails=-1.0)
+    with pytest.raises(RuleError, match=r"recipe.outlier_penalty must .*: got -1.0"):
+        RecipeConfig(outlier_penalty=-1.0)
