@@ -21,10 +21,11 @@ from privcirnet.data import Files, load
 from privcirnet.he.circuits.ckks.bootstrapping import Bootstrapping, parameters_for
 from privcirnet.he.planning.ckks.costs import part_of, predicted
 from privcirnet.he.planning.ckks.program import CkksProgram, Rehearsed
+from privcirnet.he.planning.ckks.sums import sums_of
 from privcirnet.models import ENTRY_POINTS
 from privcirnet.passes.block_sizes import uniform_sizes
 from privcirnet.passes.convert import circulant_
-from privcirnet.passes.lower.ckks import lower_ckks
+from privcirnet.passes.lower import lower_real
 from privcirnet.runs.ckks import evaluate_ckks
 from privcirnet.runs.ckks_results import CkksEvaluation
 from privcirnet.train import stages
@@ -48,7 +49,7 @@ def main() -> None:
     parser.add_argument("--keys-gb", type=float, default=16.0, help="of memory for keys")
     given = parser.parse_args()
     model, images, examples, log_step = network_of(given)
-    network = lower_ckks(model.double(), (3, *images.shape[2:])).normalized(examples * 2.0**log_step)
+    network = sums_of(lower_real(model.double(), (3, *images.shape[2:]))).normalized(examples * 2.0**log_step)
     program = CkksProgram(network, Bootstrapping(parameters_for()), log_step)
     if given.counts:
         show_counts(program.rehearsed(0))

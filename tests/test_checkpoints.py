@@ -12,11 +12,12 @@ from privcirnet.data import Files, load
 from privcirnet.data.dataset import ImageData
 from privcirnet.he.circuits.ckks.bootstrapping import Bootstrapping, parameters_for
 from privcirnet.he.planning.ckks.network_circuit import NetworkCircuit
+from privcirnet.he.planning.ckks.sums import sums_of
 from privcirnet.he.planning.noise_budget import budget
-from privcirnet.he.program.exact import LeveledNetwork
+from privcirnet.he.planning.noninteractive.chain import Chain
 from privcirnet.he.program.program import layers_of, squares_of
 from privcirnet.he.program.truncation import truncation_facts
-from privcirnet.passes.lower.ckks import lower_ckks
+from privcirnet.passes.lower import lower_real
 from privcirnet.runs.evaluation import evaluate
 from privcirnet.runs.export import lower_for
 from privcirnet.runs.leveled import evaluate_leveled
@@ -101,7 +102,7 @@ def test_classes_of_resnet20_bear_the_errors_of_bootstrapping(image_cache):
     data = load("cifar10", files=Files(str(ARCHIVES), cache=str(image_cache)))
     model = stages.load_checkpoint(FOLDER / "leveled" / "resnet20_cifar10.safetensors", data).model
     images = data.real(data.test_images[:10]).double()
-    network = lower_ckks(model, (3, 32, 32)).normalized(data.real(data.sample(64)[0]).double().numpy())
+    network = sums_of(lower_real(model, (3, 32, 32))).normalized(data.real(data.sample(64)[0]).double().numpy())
     circuit, want = NetworkCircuit(network, Bootstrapping(parameters_for())), model.double()(images)
     for image, logits in zip(images.numpy(), want.detach().numpy(), strict=True):
         found = circuit.logits(circuit(Noisy(2**-21), circuit.encode(image)))
@@ -115,7 +116,7 @@ def few(data: ImageData) -> tuple[torch.Tensor, torch.Tensor]:
     return data.test_images[::step], data.test_labels[::step]
 
 
-def in_floats(network: LeveledNetwork, images: np.ndarray, labels: torch.Tensor) -> int:
+def in_floats(network: Chain, images: np.ndarray, labels: torch.Tensor) -> int:
     """How many images are right, with integers as floats of 53 bits."""
     x = torch.from_numpy(images).double()
     for number, layer in enumerate(network.layers):

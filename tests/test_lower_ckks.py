@@ -12,12 +12,12 @@ from privcirnet.he.circuits.ckks.bootstrapping import Bootstrapping
 from privcirnet.he.circuits.ckks.cleartext import Cleartext
 from privcirnet.he.circuits.ckks.simulator import Simulator
 from privcirnet.he.planning.ckks.network_circuit import NetworkCircuit
-from privcirnet.he.program.real import Network
+from privcirnet.he.planning.ckks.sums import Sums, sums_of
 from privcirnet.models import resnet18_cifar, resnet20_cifar
 from privcirnet.nn.activations import Square
 from privcirnet.passes.block_sizes import uniform_sizes
 from privcirnet.passes.convert import circulant_
-from privcirnet.passes.lower.ckks import lower_ckks
+from privcirnet.passes.lower import lower_real
 from tests.he.circuits.ckks.test_bootstrapping import toy, with_low
 from tests.he.ckks_toys import Pair
 
@@ -44,7 +44,7 @@ def built(model: nn.Module, size: int) -> tuple[NetworkCircuit, np.ndarray, np.n
     with torch.no_grad():
         logits = model.double()(images.double()).numpy()
     real = images.double().numpy()
-    network = lower_ckks(model, (3, size, size)).normalized(real)
+    network = sums_of(lower_real(model, (3, size, size))).normalized(real)
     return NetworkCircuit(network, Bootstrapping(with_low(toy(spare=5)), to_coefficients=2, to_slots=2)), real, logits
 
 
@@ -131,7 +131,7 @@ def test_classes_bear_the_errors_of_bootstrapping():
 
 def test_what_is_refused():
     circuit, images, _ = built(resnet20(), 8)
-    network: Network = circuit.network
+    network: Sums = circuit.network
     with pytest.raises(RuleError, match=r"at most 3 levels: got 6 up to .layer2.0.act2."):
         _ = NetworkCircuit(network, Bootstrapping(toy(spare=3), to_coefficients=2, to_slots=2)).schedule
     simulator = Simulator(circuit.refresh.parameters)
@@ -141,24 +141,47 @@ def test_what_is_refused():
         circuit(Cleartext(), circuit.encode(100 * images[0]))
     with pytest.raises(RuleError, match=r"one ciphertext and have a channel for each class: got 16 channels .* 20"):
         built(resnet20(num_classes=20), 8)
-    with pytest.raises(RuleError, match=r"must have sums of convolutions of squares"):
-        lower_ckks(nn.Sequential(nn.Conv2d(3, 2, 3, padding=1), nn.ReLU(), nn.Conv2d(2, 2, 1), Square()), (3, 8, 8))
-    with pytest.raises(RuleError, match=r"must have sums of convolutions of squares, and of squares: got '2'"):
-        lower_ckks(nn.Sequential(nn.Conv2d(3, 2, 3, padding=1), Square(), Square()), (3, 8, 8))
-    with pytest.raises(RuleError, match=r"must have an average pool of whole maps"):
-        lower_ckks(nn.Sequential(nn.Conv2d(3, 2, 3, padding=1), Square(), nn.Flatten(), nn.Linear(128, 4)), (3, 8, 8))
+    with pytest.raises(RuleError, match=r"must be one that runs encrypted: got 1 \(ReLU\)"):
+        lower_real(nn.Sequential(nn.Conv2d(3, 2, 3, padding=1), nn.ReLU(), nn.Conv2d(2, 2, 1), Square()), (3, 8, 8))
+
+
+CONV = nn.Conv2d(3, 2, 3, padding=1)
+OTHERS = {
+    "squares but those of sums of convolutions of squares, and of squares here: got square '2'": [Square()],
+    "moved values but for means of whole maps, and one linear layer behind": [nn.Flatten(), nn.Linear(128, 4)],
+    "pools but for windows as large as the maps here: got sumpool '2'": [nn.AvgPool2d(4)],
+    "layers of anything but squares here: got linear '3'": [nn.Conv2d(2, 2, 1), nn.Conv2d(2, 2, 1)],
+    "grouped layers": [nn.Conv2d(2, 2, 1, groups=2)],
+    "a padding other than half the kernel": [nn.Conv2d(2, 2, 3)],
+    "must have squares, then an average pool of whole maps, and one linear layer: got 1": [nn.Conv2d(2, 2, 1)],
+}
+
+
+@pytest.mark.parametrize("rule", OTHERS)
+def test_what_is_no_sum_of_convolutions_and_squares_is_refused(rule):
+    with pytest.raises(RuleError, match=rule):
+        sums_of(lower_real(nn.Sequential(CONV, Square(), *OTHERS[rule]), (3, 8, 8)))
+
+
+def test_rectangular_convolutions_lie_in_square_ones():
+    torch.manual_seed(0)
+    conv, head = nn.Conv2d(3, 2, (3, 1), padding=(1, 0)), nn.Linear(2, 3)
+    model = nn.Sequential(conv, Square(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), head).double().eval()
+    images = images_of(8, 2).double()
+    with torch.no_grad():
+        found = sums_of(lower_real(model, (3, 8, 8)))(images.numpy())
+        np.testing.assert_allclose(found, model(images).numpy(), atol=1e-12)
 
 
 @pytest.mark.parametrize(
     "options",
     [
         {"kernel_size": 3, "padding": 1, "padding_mode": "reflect"},
-        {"kernel_size": (3, 1), "padding": (1, 0)},
         {"kernel_size": 3, "padding": (1, 0)},
         {"kernel_size": 3, "padding": 1, "stride": (2, 1)},
     ],
     ids=str,
 )
 def test_convolutions_that_are_no_square_ones_with_zeros_are_refused(options):
-    with pytest.raises(RuleError, match=r"a padding of half the kernel with zeros, and rows like columns: got '0'"):
-        lower_ckks(nn.Sequential(nn.Conv2d(3, 2, **options), Square(), nn.Conv2d(2, 2, 1)), (3, 8, 8))
+    with pytest.raises(RuleError, match=r"one stride, zero padding, and lose as many rows as columns: got 0"):
+        lower_real(nn.Sequential(nn.Conv2d(3, 2, **options), Square(), nn.Conv2d(2, 2, 1)), (3, 8, 8))

@@ -13,9 +13,9 @@ import numpy as np
 from peer import Result, add_out, peak_bytes, timed, write
 
 from privcirnet.he.layers.shape import LinearShape
+from privcirnet.he.planning.noninteractive.chain import Chain, ChainLayer
 from privcirnet.he.planning.noninteractive.packed import packed_plan
 from privcirnet.he.planning.noninteractive.parameters import plan_for
-from privcirnet.he.program.exact import LeveledLayer, LeveledNetwork
 from privcirnet.he.protocol.noninteractive.inference import LeveledInferenceClient, LeveledInferenceServer
 
 _SHAPES = {
@@ -25,18 +25,18 @@ _SHAPES = {
 }
 
 
-def integer_network(arrays: dict[str, np.ndarray], pixel_bits: int) -> tuple[LeveledNetwork, int]:
+def integer_network(arrays: dict[str, np.ndarray], pixel_bits: int) -> tuple[Chain, int]:
     """Return the network in integers, and log2 of the step of its results."""
-    layers: list[LeveledLayer] = []
+    layers: list[ChainLayer] = []
     step = -pixel_bits
     for name, shape in _SHAPES.items():
         weight = arrays[f"{name}.weight"].astype(np.float64)
         own = _log_step(weight)
         rows, step = np.rint(weight * 2.0**-own).astype(np.int64), step + own
         bias = np.array([round(float(b) * 2.0**-step) for b in arrays[f"{name}.bias"]], dtype=object)
-        layers.append(LeveledLayer(name, shape, 1, rows.reshape(shape.weight_shape(1)), bias))
+        layers.append(ChainLayer(name, shape, 1, rows.reshape(shape.weight_shape(1)), bias))
         step *= 2
-    return LeveledNetwork(tuple(layers), 0, 2**pixel_bits - 1), step // 2
+    return Chain(tuple(layers), 0, 2**pixel_bits - 1), step // 2
 
 
 def _log_step(weight: np.ndarray) -> int:

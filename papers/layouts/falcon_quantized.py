@@ -21,8 +21,8 @@ import numpy as np
 
 from privcirnet.he.circuits.builder import Builder
 from privcirnet.he.circuits.network_circuit import Circuit
+from privcirnet.he.planning.noninteractive.chain import ChainLayer
 from privcirnet.he.planning.noninteractive.falcon import Spectral, spectral_product
-from privcirnet.he.program.exact import LeveledLayer
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class QuantizedLayer:
         DoesNotFit: the layer has too many blocks, when the layout is asked for.
     """
 
-    layer: LeveledLayer
+    layer: ChainLayer
     ring_degree: int
     bits: int = 8
 
@@ -139,7 +139,7 @@ class QuantizedLayer:
         return builder.total(found)
 
 
-def exact_circuit(layer: LeveledLayer, ring_degree: int) -> Circuit:
+def exact_circuit(layer: ChainLayer, ring_degree: int) -> Circuit:
     """Return the same layer with transforms that are exact mod t, from one ciphertext to one.
 
     Args:

@@ -10,10 +10,10 @@ import numpy as np
 from papers.reproduce.network_seconds import LeveledBenchmark, seconds_by_steps
 from privcirnet.errors import RuleError
 from privcirnet.he.layers.shape import LinearShape
+from privcirnet.he.planning.noninteractive.chain import Chain, ChainLayer
 from privcirnet.he.planning.noninteractive.parameters import LeveledParameters, plan_for
 from privcirnet.he.planning.noninteractive.plan import Plan
 from privcirnet.he.planning.noninteractive.plans import planner_of
-from privcirnet.he.program.exact import LeveledLayer, LeveledNetwork
 from privcirnet.he.schemes.bfv.sizes import ciphertext_bytes, message_bytes
 from privcirnet.he.system import threads
 
@@ -108,11 +108,11 @@ def _planned(network: str, plan: str, b: int) -> tuple[Plan, LeveledParameters]:
 
 
 @cache
-def _network(network: str, b: int) -> LeveledNetwork:
-    random, layers = np.random.default_rng(0), list[LeveledLayer]()
+def _network(network: str, b: int) -> Chain:
+    random, layers = np.random.default_rng(0), list[ChainLayer]()
     for number, shape in enumerate(SHAPES[network]):
         own = b if number == 1 else 1
         rows = random.integers(-_LARGEST, _LARGEST + 1, shape.weight_shape(own))
         bias = random.integers(-_LARGEST, _LARGEST + 1, shape.out_channels).astype(object)
-        layers.append(LeveledLayer(f"layer{number}", shape, own, rows, bias))
-    return LeveledNetwork(tuple(layers), 0, _PIXELS)
+        layers.append(ChainLayer(f"layer{number}", shape, own, rows, bias))
+    return Chain(tuple(layers), 0, _PIXELS)

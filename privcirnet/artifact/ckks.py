@@ -17,7 +17,7 @@ from privcirnet.artifact.records import write_tensors
 from privcirnet.errors import RuleError
 from privcirnet.he.circuits.ckks.bootstrapping import Bootstrapping
 from privcirnet.he.planning.ckks.program import BOOTSTRAPPING, CkksProgram
-from privcirnet.he.program.real import Layer, Network, Node, Term
+from privcirnet.he.planning.ckks.sums import Convolution, Sum, Sums, Term
 from privcirnet.he.program.signature import PrivateKey, PublicKey
 from privcirnet.he.schemes.ckks.embedding import Reals
 from privcirnet.he.schemes.ckks.parameters import CkksParameters
@@ -85,7 +85,7 @@ def _literal(term: Term) -> dict[str, Any]:
     return {"source": term.source} | ({"layer": layer.name, "stride": layer.stride} if layer else {})
 
 
-def _tensors(network: Network) -> dict[str, Reals]:
+def _tensors(network: Sums) -> dict[str, Reals]:
     terms = [term for node in network.nodes for term in node.terms]
     found = {
         _FACTORS: np.array([term.factor for term in terms]),
@@ -106,7 +106,7 @@ def _refresh(known: Any) -> Bootstrapping:
     return Bootstrapping(CkksParameters(**numbers), **others)
 
 
-def _network(data: Mapping[str, Any], known: Any, tensors: Mapping[str, np.ndarray]) -> Network:
+def _network(data: Mapping[str, Any], known: Any, tensors: Mapping[str, np.ndarray]) -> Sums:
     """The network of a manifest, from anybody."""
     channels, size, _ = (_integer(value, 1, _MAX_SIZE) for value in known["image"])
     literals, head = list(data["nodes"]), str(data["head"])
@@ -117,7 +117,7 @@ def _network(data: Mapping[str, Any], known: Any, tensors: Mapping[str, np.ndarr
     factors = iter(_numbers(tensors, _FACTORS, 1, sum(map(len, terms))).tolist())
     rms = _numbers(tensors, _RMS, 1, len(literals)).tolist()
     nodes = tuple(
-        Node(str(each["name"]), tuple(_term(term, next(factors), tensors) for term in some), size_of_sum)
+        Sum(str(each["name"]), tuple(_term(term, next(factors), tensors) for term in some), size_of_sum)
         for each, some, size_of_sum in zip(literals, terms, rms, strict=True)
     )
     names = [node.name for node in nodes] + [t.layer.name for node in nodes for t in node.terms if t.layer] + [head]
@@ -125,7 +125,7 @@ def _network(data: Mapping[str, Any], known: Any, tensors: Mapping[str, np.ndarr
         raise RuleError("a CKKS program's layers must have different names", got=f"{len(names)} names", remedy=REMEDY)
     bounds = float(known["bound"]), float(_numbers(tensors, _POOLED, 1, 1)[0]), float(known["answer"])
     weights, bias = _numbers(tensors, f"{head}.weights", 2), _numbers(tensors, f"{head}.bias", 1)
-    network = Network(channels, size, nodes, weights, bias, head, *bounds)
+    network = Sums(channels, size, nodes, weights, bias, head, *bounds)
     network.check()
     return network
 
@@ -136,7 +136,7 @@ def _term(literal: Any, factor: float, tensors: Mapping[str, np.ndarray]) -> Ter
         return Term(source, factor=factor)
     name = str(literal["layer"])
     weights, bias = _numbers(tensors, f"{name}.weights", 4), _numbers(tensors, f"{name}.bias", 1)
-    return Term(source, Layer(name, weights, bias, _integer(literal["stride"], 1, 2)), factor)
+    return Term(source, Convolution(name, weights, bias, _integer(literal["stride"], 1, 2)), factor)
 
 
 def _numbers(tensors: Mapping[str, np.ndarray], name: str, dimensions: int, count: int = 0) -> Reals:

@@ -17,7 +17,7 @@ from privcirnet.artifact.program import WEIGHTS, checked_tensor
 from privcirnet.artifact.records import write_tensors
 from privcirnet.errors import RuleError
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.program.exact import LeveledLayer, LeveledNetwork
+from privcirnet.he.planning.noninteractive.chain import Chain, ChainLayer
 from privcirnet.he.program.signature import PrivateKey, PublicKey
 from privcirnet.he.protocol.noninteractive import description
 from privcirnet.he.protocol.noninteractive.program import LeveledProgram
@@ -70,7 +70,7 @@ def read_leveled(folder: Path, key: PublicKey | None = None) -> LeveledProgram:
             raise RuleError(rule, got=f"{len(literals)}", remedy=REMEDY)
         layers = tuple(_layer(literal, tensors) for literal in literals)
         image = None if known.plan.image == layers[0].shape.input_shape else known.plan.image
-        network = LeveledNetwork(layers, known.plan.low, known.plan.high, image)
+        network = Chain(layers, known.plan.low, known.plan.high, image)
         program = LeveledProgram(network, str(data["planner"]), known.parameters, known.log_step, known.shift)
     except SafetensorError as error:
         got = f"{Path(folder) / WEIGHTS}: {error}"
@@ -85,7 +85,7 @@ def read_leveled(folder: Path, key: PublicKey | None = None) -> LeveledProgram:
     return program
 
 
-def _tensors(network: LeveledNetwork) -> dict[str, np.ndarray]:
+def _tensors(network: Chain) -> dict[str, np.ndarray]:
     found: dict[str, np.ndarray] = {}
     for layer in network.layers:
         narrow = np.int8 if np.abs(layer.rows).max(initial=0) < 128 else np.int32
@@ -96,7 +96,7 @@ def _tensors(network: LeveledNetwork) -> dict[str, np.ndarray]:
     return found
 
 
-def _layer(literal: Any, tensors: Mapping[str, np.ndarray]) -> LeveledLayer:
+def _layer(literal: Any, tensors: Mapping[str, np.ndarray]) -> ChainLayer:
     name, b = str(literal["name"]), int(literal["block_size"])
     shape = LinearShape(**{key: int(value) for key, value in literal["shape"].items()})
     shape.check_block_size(b)
@@ -106,4 +106,4 @@ def _layer(literal: Any, tensors: Mapping[str, np.ndarray]) -> LeveledLayer:
         raise RuleError(f"a bias must have at most {_MAX_BIAS_BYTES} bytes", got=f"{width} in {name}", remedy=REMEDY)
     stored = checked_tensor(tensors, f"{name}.bias", (shape.out_channels, width)).astype(np.uint8)
     bias = np.array([int.from_bytes(row.tobytes(), "little", signed=True) for row in stored], dtype=object)
-    return LeveledLayer(name, shape, b, rows, bias)
+    return ChainLayer(name, shape, b, rows, bias)

@@ -12,7 +12,7 @@ from privcirnet.blocksizes.latency import Figures
 from privcirnet.functional.circulant import admissible_block_sizes
 from privcirnet.he.planning.ckks.costs import part_of, predicted
 from privcirnet.he.planning.ckks.program import CkksProgram, Rehearsed
-from privcirnet.he.program.real import Network
+from privcirnet.he.planning.ckks.sums import Sums
 
 _BOOTSTRAPPING = " bootstrapping"
 
@@ -82,7 +82,7 @@ def ckks_figures(program: CkksProgram, block_sizes: Sequence[int], padded: Colle
     return CkksFigures(table, rehearsed)
 
 
-def _shapes(network: Network) -> dict[str, tuple[int, int]]:
+def _shapes(network: Sums) -> dict[str, tuple[int, int]]:
     """Outputs and inputs of every layer."""
     layers = [term.layer for node in network.nodes for term in node.terms if term.layer]
     convolutions = {layer.name: layer.weights.shape[:2] for layer in layers}

@@ -16,9 +16,9 @@ from privcirnet.errors import DoesNotFit
 from privcirnet.functional.circulant import admissible_block_sizes, project
 from privcirnet.he.circuits.network_circuit import Circuit
 from privcirnet.he.planning.fit import scaled
+from privcirnet.he.planning.noninteractive.chain import Chain, ChainLayer
 from privcirnet.he.planning.noninteractive.plans import OWN, SQUARE, fastest, planner_of
 from privcirnet.he.planning.profile import Profile
-from privcirnet.he.program.exact import LeveledLayer, LeveledNetwork
 from privcirnet.he.schemes.bfv.parameters import ParameterSet
 from privcirnet.he.schemes.bfv.plain_moduli import LeveledParameters
 
@@ -47,7 +47,7 @@ class LeveledFigures:
 
 
 def leveled_figures(
-    network: LeveledNetwork,
+    network: Chain,
     block_sizes: Sequence[int],
     profile: Profile,
     padded: Collection[str] = (),
@@ -97,7 +97,7 @@ def seconds_of(circuit: Circuit, layer: str, profile: Profile, parameters: Level
     return len(parameters.moduli) * each
 
 
-def with_blocks(network: LeveledNetwork, block_sizes: Mapping[str, int]) -> LeveledNetwork:
+def with_blocks(network: Chain, block_sizes: Mapping[str, int]) -> Chain:
     """Return a network with some of its layers made circulant: their nearest ones, rounded.
 
     Args:
@@ -107,7 +107,7 @@ def with_blocks(network: LeveledNetwork, block_sizes: Mapping[str, int]) -> Leve
     return replace(network, layers=layers)
 
 
-def _circulant(layer: LeveledLayer, b: int) -> LeveledLayer:
+def _circulant(layer: ChainLayer, b: int) -> ChainLayer:
     if b == layer.block_size:
         return layer
     rows = project(torch.from_numpy(layer.weight).double(), b, pad=True).round().to(torch.int64)

@@ -10,8 +10,9 @@ from privcirnet.data.dataset import ImageData
 from privcirnet.he.circuits.ckks.bootstrapping import Bootstrapping, parameters_for
 from privcirnet.he.planning.ckks.costs import encoded_bytes, predicted
 from privcirnet.he.planning.ckks.program import CkksProgram, Rehearsed
+from privcirnet.he.planning.ckks.sums import sums_of
 from privcirnet.he.rlwe.security import SECURITY_BITS
-from privcirnet.passes.lower.ckks import lower_ckks
+from privcirnet.passes.lower import lower_real
 from privcirnet.runs.leveled_export import check_float
 
 
@@ -28,8 +29,7 @@ def ckks_program(config: LeveledConfig, network: nn.Module, data: ImageData) -> 
     """
     check_float(network)
     examples: Tensor = data.real(data.sample(config.examples)[0])
-    lowered = lower_ckks(deepcopy(network).eval(), data.shape)
-    lowered.check()
+    lowered = sums_of(lower_real(deepcopy(network).eval(), data.shape))
     program = CkksProgram(lowered.normalized(examples.double().numpy()), Bootstrapping(parameters_for()), data.log_step)
     program.network.check()
     return program

@@ -17,7 +17,7 @@ from privcirnet.he.program.bounds import ObservedRange, real_name
 from privcirnet.he.program.operations import Input
 from privcirnet.he.protocol.offline.message_sizes import rounds
 from privcirnet.nn.quantizers import ActivationQuantizer, WeightQuantizer
-from privcirnet.passes.lower import integer_nodes
+from privcirnet.passes.lower import integer_network
 from privcirnet.passes.quantize import quantize
 from privcirnet.runs.export import target_of
 from privcirnet.runs.memory import needed_bytes, weight_bytes
@@ -72,13 +72,13 @@ def forecast(
     for module in quantized.modules():
         if isinstance(module, ActivationQuantizer | WeightQuantizer):
             module.log_step.fill_(_LOG_STEP)
-    nodes, weights = integer_nodes(quantized, _PIXELS, image, _LOG_STEP, he.nonlinear)
+    network = integer_network(quantized, _PIXELS, image, _LOG_STEP, he.nonlinear)
     seen = dict[str, ObservedRange]()
-    for node in nodes:
+    for node in network.nodes:
         ends = (np.full(node.shape, value) for value in (-1.0, 1.0, _MEAN))
         seen.setdefault(real_name(node), ObservedRange(*ends))
     target = replace(target_of(he, profile), seen=seen, margin_bits=he.margin_bits)
-    fitted = fit_draft(draft(nodes, weights, target), target)
+    fitted = fit_draft(draft(network, target), target)
     program, of = fitted.program, fitted.program.parameters
     there = replace(scaled(profile, fitted.choice.set), plain_bits=of.plain_bits)
     seconds, local, link = (predicted_seconds(program.nodes, there, to) for to in (LINKS[he.link], *_LINKS))

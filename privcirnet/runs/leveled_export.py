@@ -9,13 +9,15 @@ from privcirnet.config import LeveledConfig
 from privcirnet.data.dataset import ImageData
 from privcirnet.errors import RuleError
 from privcirnet.he.circuits.bfv.noninteractive.noise import noise_bits
+from privcirnet.he.planning.noninteractive.chain import chain_of
 from privcirnet.he.planning.noninteractive.parameters import distance_bits
 from privcirnet.he.planning.noninteractive.plans import OWN, fastest
 from privcirnet.he.program.operations import Input
+from privcirnet.he.program.program import Network
 from privcirnet.he.protocol.noninteractive.program import LeveledProgram
 from privcirnet.he.rlwe.security import SECURITY_BITS
 from privcirnet.he.schemes.bfv.noise import flood_bits
-from privcirnet.passes.lower.leveled import LoweredLeveled, lower_leveled
+from privcirnet.passes.lower import lower_exact
 
 
 def leveled_program(
@@ -32,8 +34,9 @@ def leveled_program(
         DoesNotFit: it is deeper, or its values are larger, than any parameters carry.
     """
     lowered, shift = lowered_for(config, network, data)
-    name, plan, parameters = fastest(lowered.network, planners_of(config), engine)
-    return LeveledProgram(lowered.network, name, parameters, lowered.log_step, shift, plan)
+    chain, log_step = chain_of(lowered), lowered.output.log_step
+    name, plan, parameters = fastest(chain, planners_of(config), engine)
+    return LeveledProgram(chain, name, parameters, log_step, shift, plan)
 
 
 def planners_of(config: LeveledConfig) -> tuple[str, ...]:
@@ -41,7 +44,7 @@ def planners_of(config: LeveledConfig) -> tuple[str, ...]:
     return OWN if config.plan == "auto" else (config.plan,)
 
 
-def lowered_for(config: LeveledConfig, network: nn.Module, data: ImageData) -> tuple[LoweredLeveled, int]:
+def lowered_for(config: LeveledConfig, network: nn.Module, data: ImageData) -> tuple[Network, int]:
     """Return the integers of a trained network, and how many bits of a stored pixel are dropped.
 
     Args:
@@ -53,7 +56,7 @@ def lowered_for(config: LeveledConfig, network: nn.Module, data: ImageData) -> t
     check_float(network)
     shift = max(data.levels.bit_length() - config.pixel_bits, 0)
     source, exact = Input(0, data.levels >> shift), deepcopy(network).double()
-    return lower_leveled(exact, data.shape, source, data.log_step + shift, config.weight_bits), shift
+    return lower_exact(exact, data.shape, source, data.log_step + shift, config.weight_bits), shift
 
 
 def leveled_facts(program: LeveledProgram) -> dict[str, Any]:

@@ -11,17 +11,18 @@ from privcirnet.artifact import Bits, Checkpoint
 from privcirnet.he.circuits.ckks.bootstrapping import Bootstrapping, parameters_for
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.planning.ckks.program import CkksProgram
+from privcirnet.he.planning.ckks.sums import sums_of
+from privcirnet.he.planning.noninteractive.chain import Chain
 from privcirnet.he.planning.noninteractive.parameters import plan_for
 from privcirnet.he.planning.noninteractive.periodic import periodic_plan
 from privcirnet.he.planning.planner import cheapest_layer
 from privcirnet.he.planning.profile import COUNTED, LINKS
-from privcirnet.he.program.exact import LeveledNetwork
 from privcirnet.he.program.operation import Node, Weights
 from privcirnet.he.program.operations import Input, Linear
 from privcirnet.he.program.program import Program
 from privcirnet.he.protocol.noninteractive.program import LeveledProgram
 from privcirnet.he.schemes.bfv.parameters import choose
-from privcirnet.passes.lower.ckks import lower_ckks
+from privcirnet.passes.lower import lower_real
 from tests.he.exact_networks import network
 from tests.test_lower_ckks import images_of, resnet20, settled
 
@@ -72,7 +73,7 @@ def leveled_program() -> LeveledProgram:
     """With a bias of more than 64 bits, and one that is negative."""
     made = network(2, 6, 6, 3, b=4, largest=1)
     last = dataclasses.replace(made.layers[2], bias=np.array([1 << 70, -(1 << 69), 0], dtype=object))
-    made = LeveledNetwork((*made.layers[:2], last), made.low, made.high)
+    made = Chain((*made.layers[:2], last), made.low, made.high)
     plan, parameters = plan_for(made, periodic_plan)
     return LeveledProgram(made, "periodic", parameters, -7, 2, plan)
 
@@ -83,5 +84,5 @@ def ckks_program() -> CkksProgram:
     images = images_of(8)
     model = settled(resnet20(), images)
     with torch.no_grad():
-        made = lower_ckks(model, (3, 8, 8)).normalized(images.double().numpy())
+        made = sums_of(lower_real(model, (3, 8, 8))).normalized(images.double().numpy())
     return CkksProgram(made, Bootstrapping(parameters_for()), -8)

@@ -20,7 +20,7 @@ from privcirnet.artifact import (
 )
 from privcirnet.artifact.records import write_tensors
 from privcirnet.errors import RuleError
-from privcirnet.he.program.exact import LeveledNetwork
+from privcirnet.he.planning.noninteractive.chain import Chain
 from privcirnet.he.program.signature import make_keys, read_private, read_public
 from privcirnet.he.protocol.noninteractive import description
 from privcirnet.he.protocol.noninteractive.program import LeveledProgram
@@ -61,7 +61,7 @@ def test_no_weight_is_in_the_manifest(written, program):
     """Two programs that differ in weights alone, and not in the bits of their results, have the same description."""
     first = program.network.layers[0]
     turned = dataclasses.replace(first, rows=-first.rows)
-    other = LeveledNetwork((turned, *program.network.layers[1:]), program.network.low, program.network.high)
+    other = Chain((turned, *program.network.layers[1:]), program.network.low, program.network.high)
     assert other.bits == program.network.bits
     again = LeveledProgram(other, "periodic", program.parameters, -7, 2)
     assert description.to_dict(again.description) == json.loads((written / MANIFEST).read_text())["description"]

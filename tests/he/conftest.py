@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from privcirnet.he.planning.noninteractive.chain import Chain
 from privcirnet.he.planning.noninteractive.lola import lola_plan
 from privcirnet.he.planning.noninteractive.parameters import LeveledParameters, plan_for
 from privcirnet.he.planning.noninteractive.plan import Plan
-from privcirnet.he.program.exact import LeveledNetwork
 from privcirnet.he.protocol.noninteractive.inference import LeveledInferenceClient, LeveledInferenceServer, Message
 from tests.he.ckks_toys import Pair, insecure_ckks
 from tests.he.exact_networks import image_of, network
@@ -19,7 +19,7 @@ from tests.he.exact_networks import image_of, network
 class Encrypted:
     """Both parties, and one image's messages."""
 
-    network: LeveledNetwork
+    network: Chain
     plan: Plan
     parameters: LeveledParameters
     client: LeveledInferenceClient
@@ -33,7 +33,7 @@ class Encrypted:
 def encrypted_by(engine: str) -> Encrypted:
     """The parties after the keys."""
     made = network(2, 6, 3, 3)
-    made = LeveledNetwork((made.layers[0], made.layers[1]), made.low, made.high)
+    made = Chain((made.layers[0], made.layers[1]), made.low, made.high)
     plan, parameters = plan_for(made, lola_plan, engine)
     client = LeveledInferenceClient(plan.public, parameters, engine)
     server = LeveledInferenceServer(plan, parameters, engine)

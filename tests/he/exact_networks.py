@@ -3,18 +3,18 @@
 import numpy as np
 
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.program.exact import LeveledLayer, LeveledNetwork
+from privcirnet.he.planning.noninteractive.chain import Chain, ChainLayer
 
 
-def layer(name: str, shape: LinearShape, b: int = 1, largest: int = 3, seed: int = 0) -> LeveledLayer:
+def layer(name: str, shape: LinearShape, b: int = 1, largest: int = 3, seed: int = 0) -> ChainLayer:
     """A layer with circulant weights of which few are zero, and biases."""
     random = np.random.default_rng(seed)
     rows = random.integers(-largest, largest + 1, shape.weight_shape(b))
     bias = random.integers(-50, 51, shape.out_channels).astype(object)
-    return LeveledLayer(name, shape, b, rows, bias)
+    return ChainLayer(name, shape, b, rows, bias)
 
 
-def network(maps: int, side: int, hidden: int, classes: int, b: int = 1, largest: int = 3) -> LeveledNetwork:
+def network(maps: int, side: int, hidden: int, classes: int, b: int = 1, largest: int = 3) -> Chain:
     """A convolution, a square, a layer of blocks b, a square, a layer."""
     conv = LinearShape(side, side, 1, maps, 3, 2, 1)
     values = maps * conv.rows.outputs**2
@@ -23,10 +23,10 @@ def network(maps: int, side: int, hidden: int, classes: int, b: int = 1, largest
         layer("fc1", LinearShape.gemm(1, values, hidden), b, largest, 2),
         layer("fc2", LinearShape.gemm(1, hidden, classes), 1, largest, 3),
     )
-    return LeveledNetwork(layers, 0, 4)
+    return Chain(layers, 0, 4)
 
 
-def mnist(b: int, largest: int = 127) -> LeveledNetwork:
+def mnist(b: int, largest: int = 127) -> Chain:
     """LoLa's MNIST network."""
     conv = LinearShape(28, 28, 1, 5, 5, 2, 1)
     layers = (
@@ -34,8 +34,8 @@ def mnist(b: int, largest: int = 127) -> LeveledNetwork:
         layer("fc1", LinearShape.gemm(1, 845, 100), b, largest, 2),
         layer("fc2", LinearShape.gemm(1, 100, 10), 1, largest, 3),
     )
-    return LeveledNetwork(layers, 0, 16)
+    return Chain(layers, 0, 16)
 
 
-def image_of(made: LeveledNetwork, seed: int = 0) -> np.ndarray:
+def image_of(made: Chain, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).integers(made.low, made.high + 1, made.layers[0].shape.input_shape)

@@ -79,24 +79,41 @@ def tokens(x: np.ndarray) -> np.ndarray:
     return np.concatenate([np.zeros_like(places[:, :1]), places], axis=1)
 
 
-def convolve(x: Values, weight: Values, shape: LinearShape) -> Values:
-    """Return the exact integer convolution (correlation, as in deep learning).
+def windows(shape: LinearShape, x: np.ndarray) -> np.ndarray:
+    """Return what the outputs of each place of a layer see.
 
     Args:
-        x: shape (C, H, W).
+        x: (C, H, W).
+
+    Returns:
+        (C R R, H' W'), of x's dtype: Python integers stay what they are, where np.pad would add NumPy's.
+    """
+    padding = shape.padding
+    padded = np.zeros((len(x), shape.height + 2 * padding, shape.width + 2 * padding), dtype=x.dtype)
+    padded[:, padding : padding + shape.height, padding : padding + shape.width] = x
+    seen = np.lib.stride_tricks.sliding_window_view(padded, (shape.kernel, shape.kernel), axis=(1, 2))
+    every = seen[:, :: shape.stride, :: shape.stride].transpose(0, 3, 4, 1, 2)
+    return every.reshape(len(x) * shape.kernel**2, -1)
+
+
+def convolve(x: np.ndarray, weight: np.ndarray, shape: LinearShape) -> np.ndarray:
+    """Return the exact convolution (correlation, as in deep learning).
+
+    Args:
+        x: integers, Python integers or real numbers, shape (C, H, W).
         weight: shape (K, C/groups, R, R).
 
     Returns:
-        int64, shape (K, H', W'), computed in float64 where that is exact.
+        shape (K, H', W'): int64, computed in float64 where that is exact; of Python integers or real numbers those.
     """
-    padded = np.pad(x, ((0, 0), (shape.padding, shape.padding), (shape.padding, shape.padding)))
-    every = np.lib.stride_tricks.sliding_window_view(padded, (shape.kernel, shape.kernel), axis=(1, 2))
-    windows = every[:, :: shape.stride, :: shape.stride]
+    # (groups, K/groups, C/groups R R) @ (groups, C/groups R R, H' W')
+    columns = windows(shape, x)
+    columns = columns.reshape(shape.groups, -1, columns.shape[1])
+    rows = weight.reshape(shape.groups, shape.out_channels // shape.groups, -1)
+    if x.dtype.kind in "Of":
+        return (rows.astype(x.dtype) @ columns).reshape(shape.output_shape)
     largest = float(np.abs(x).max(initial=0)) * float(np.abs(weight).sum(axis=(1, 2, 3)).max(initial=0))
     dtype = np.float64 if largest < _EXACT_IN_FLOAT64 else np.int64
-    # (groups, K/groups, C/groups R R) @ (groups, C/groups R R, H' W')
-    columns = windows.transpose(0, 3, 4, 1, 2).reshape(shape.groups, -1, windows.shape[1] * windows.shape[2])
-    rows = weight.reshape(shape.groups, shape.out_channels // shape.groups, -1)
     return (rows.astype(dtype) @ columns.astype(dtype)).astype(np.int64).reshape(shape.output_shape)
 
 

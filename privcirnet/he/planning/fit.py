@@ -33,7 +33,7 @@ from privcirnet.he.planning.rounding import published, rounded
 from privcirnet.he.planning.target import Target, scaled
 from privcirnet.he.program import bounds, manifest
 from privcirnet.he.program.operation import Node, Planner, Weights
-from privcirnet.he.program.program import Program, layers_of, squares_of
+from privcirnet.he.program.program import Network, Program, layers_of, squares_of
 from privcirnet.he.schemes.bfv.parameters import MAX_PLAIN_BITS, ParameterSet
 
 
@@ -74,18 +74,19 @@ class Draft:
     allowed: Allowed = SPECTRAL
 
 
-def draft(nodes: Sequence[Node], weights: Mapping[str, Weights], target: Target) -> Draft:
+def draft(network: Network, target: Target) -> Draft:
     """Return an integer network with its bounds, which do not depend on the target's profile.
 
     Args:
-        nodes: In order of evaluation; their layers need not be planned.
+        network: Its layers need not be planned.
         target: Says whether bounds are proved, or measured and with which margin.
 
     Raises:
         DoesNotFit: A bound is out of reach.
     """
+    nodes, weights = network.nodes, network.weights
     if target.seen is None:
-        intervals, kind = bounds.prove_nodes(nodes, weights), "proved"
+        intervals, kind = bounds.prove(network), "proved"
         sizes: bounds.Sizes = bounds.largest_sizes(intervals)
     else:
         intervals, kind = bounds.measured(nodes, target.seen, target.margin_bits), "measured"
@@ -95,19 +96,18 @@ def draft(nodes: Sequence[Node], weights: Mapping[str, Weights], target: Target)
     return Draft(tuple(nodes), weights, intervals, sizes, kind, Allowed(target.family, _weight_bits(weights)))
 
 
-def fit(nodes: Sequence[Node], weights: Mapping[str, Weights], target: Target) -> Fitted:
+def fit(network: Network, target: Target) -> Fitted:
     """Return the program of an integer network, with bounds, parameters (n, q, t) and planned layers.
 
     Args:
-        nodes: In order of evaluation; their layers need not be planned.
-        weights: By node name.
+        network: Its layers need not be planned.
         target: What the program is made for.
 
     Raises:
         DoesNotFit: A bound or a modulus out of reach, too little noise budget; names what binds.
         RuleError: No parameters are secure, or the nodes do not form a program.
     """
-    return fit_draft(draft(nodes, weights, target), target)
+    return fit_draft(draft(network, target), target)
 
 
 def fit_draft(found: Draft, target: Target) -> Fitted:

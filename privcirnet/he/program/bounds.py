@@ -25,7 +25,7 @@ from privcirnet.he.layers.integer import Values, convolve, dense_weight, sum_poo
 from privcirnet.he.layers.layer import Layer
 from privcirnet.he.program.local import Scale
 from privcirnet.he.program.operation import Domain, Function, Interval, Node, Weights, spread
-from privcirnet.he.program.program import Program
+from privcirnet.he.program.program import Network, Program
 from privcirnet.he.program.rounds import Product
 
 Reals = npt.NDArray[np.floating[Any]]
@@ -36,7 +36,7 @@ MAX_BOUND_BITS = 59
 """Bounds over this are refused: no plain modulus of 60 bits carries them."""
 
 
-def prove(program: Program) -> dict[str, Interval]:
+def prove(network: Network | Program) -> dict[str, Interval]:
     """Return intervals that hold for every image in the declared range.
 
     Returns:
@@ -45,23 +45,7 @@ def prove(program: Program) -> dict[str, Interval]:
     Raises:
         DoesNotFit: a bound is over 2^:data:`MAX_BOUND_BITS`.
     """
-    return prove_nodes(program.nodes, program.weights)
-
-
-def prove_nodes(nodes: Iterable[Node], weights: Mapping[str, Weights]) -> dict[str, Interval]:
-    """Do what :func:`prove` does before there are parameters: bounds do not depend on them.
-
-    Args:
-        nodes: of the program, in order.
-        weights: by name of the nodes that have some.
-
-    Returns:
-        for each node by name (low, high), int64 of the node's shape.
-
-    Raises:
-        DoesNotFit: a bound is over 2^:data:`MAX_BOUND_BITS`.
-    """
-    return Intervals().values(tuple(nodes), weights)
+    return Intervals().values(network.nodes, network.weights)
 
 
 @dataclass(frozen=True)

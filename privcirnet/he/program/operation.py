@@ -16,6 +16,7 @@ So a new operation that these primitives express is a dataclass in one file and 
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any, ClassVar, Generic, NoReturn, Protocol, TypeVar
 
 import numpy as np
@@ -185,11 +186,13 @@ class Domain(Generic[V]):
         name: "X" in "X cannot do this".
         remedy: what else to do with such a network.
         node: that is visited.
+        sources: its inputs.
     """
 
     name: ClassVar[str] = "a program"
     remedy: ClassVar[str] = "infer it with the interactive protocol"
     node: Node | None = None
+    sources: Sequence[Node] = ()
 
     def visit(self, node: Node, arguments: Sequence[V], weights: Weights | None) -> V:
         """Return a node's value from those of its inputs."""
@@ -203,8 +206,9 @@ class Domain(Generic[V]):
             nodes: of a program, in order.
             weights: by name of the nodes that have some.
         """
-        found: dict[str, V] = {}
+        found, known = dict[str, V](), dict[str, Node]()
         for node in nodes:
+            known[node.name], self.sources = node, [known[name] for name in node.inputs]
             found[node.name] = self.visit(node, [found[name] for name in node.inputs], weights.get(node.name))
         return found
 
@@ -260,13 +264,37 @@ class Domain(Generic[V]):
         """Return a function of x, element by element."""
         self.refuse("functions that are no polynomials")
 
+    @property
+    def title(self) -> str:
+        """The name of the node that is visited, or of its module."""
+        return (self.node.module or self.node.name) if self.node else ""
+
+    def keeps_order(self, places: Callable[..., np.ndarray]) -> bool:
+        """Return whether a move leaves all values of the node's input where they were, in whatever shape."""
+        if len(self.sources) != 1:
+            return False
+        numbers = np.arange(prod(self.sources[0].shape))
+        return np.array_equal(places(numbers.reshape(self.sources[0].shape)).reshape(-1), numbers)
+
+    def of_channels(self, constants: np.ndarray) -> np.ndarray:
+        """Return constants that are added to a value of the node's shape as one for each channel, (C,).
+
+        Raises:
+            RuleError: they differ within a channel.
+        """
+        found = np.broadcast_to(constants, self.node.shape if self.node else ())
+        found = found.reshape(len(found), -1)
+        if (found != found[:, :1]).any():
+            self.refuse("constants that differ within a channel")
+        return found[:, 0]
+
     def refuse(self, what: str) -> NoReturn:
         """Raise for the node that is visited.
 
         Raises:
             RuleError: always.
         """
-        got = f"{self.node.operation.kind()} {self.node.module or self.node.name!r}" if self.node else "none"
+        got = f"{self.node.operation.kind()} {self.title!r}" if self.node else "none"
         raise RuleError(f"{self.name} cannot have {what} here", got=got, remedy=self.remedy)
 
 

@@ -11,9 +11,11 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from privcirnet.errors import RuleError
 from privcirnet.he.layers.layer import Layer
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.stacking import Stack
+from privcirnet.he.program.local import Input
 from privcirnet.he.program.operation import Node, Weights
 from privcirnet.he.program.rearrangement import Channels
 from privcirnet.he.program.rounds import Linear, Square
@@ -22,6 +24,36 @@ from privcirnet.he.schemes.bfv.parameters import Parameters
 MASKS = ("uniform", "bounded")
 ANSWERS = ("logits", "rounded")
 BOUNDS = ("proved", "measured")
+
+
+@dataclass(frozen=True)
+class Network:
+    """What is computed, before it is chosen how: interactively, in leveled BFV or in CKKS.
+
+    Attributes:
+        nodes: in order of evaluation; the first is the image, the last has the logits.
+        weights: by name of the nodes that have some.
+    """
+
+    nodes: tuple[Node, ...]
+    weights: Mapping[str, Weights]
+
+    @property
+    def source(self) -> Input:
+        """The range of the pixels.
+
+        Raises:
+            RuleError: the first node is no image.
+        """
+        found = self.nodes[0].operation
+        if not isinstance(found, Input):
+            raise RuleError("a network must begin with an image", got=found.kind(), remedy="begin it with an Input")
+        return found
+
+    @property
+    def output(self) -> Node:
+        """The logits."""
+        return self.nodes[-1]
 
 
 @dataclass(frozen=True)

@@ -12,18 +12,19 @@ The integer network does not depend on the encryption parameters. Lowering leave
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 
-from torch import fx
+from torch import fx, nn
 
 from privcirnet.errors import DoesNotFit
 from privcirnet.he.planning.chooser import ParameterChoice
 from privcirnet.he.planning.fit import Draft, Fitted, Target, draft, fit_draft
-from privcirnet.he.program.operation import Node, Weights
 from privcirnet.he.program.operations import Input
-from privcirnet.he.program.program import Program
+from privcirnet.he.program.program import Network, Program
 from privcirnet.nn.steps import refine
+from privcirnet.passes.fuse import fuse
 from privcirnet.passes.lower.builder import Builder
+from privcirnet.passes.lower.layers import Numbers, Shape, quantized, real, rounded
 from privcirnet.passes.lower.supported import check_operations
 
 Drafts = Callable[[int], Draft]
@@ -51,7 +52,7 @@ class Lowered:
 
 
 def lower(
-    graph: fx.GraphModule, input_shape: tuple[int, int, int], levels: int | Input, input_log_step: int, target: Target
+    graph: fx.GraphModule, input_shape: Shape, levels: int | Input, input_log_step: int, target: Target
 ) -> Program:
     """Return the integer program of a fake-quantized network.
 
@@ -74,7 +75,7 @@ def lower(
 
 
 def drafts(
-    graph: fx.GraphModule, input_shape: tuple[int, int, int], levels: int | Input, input_log_step: int, target: Target
+    graph: fx.GraphModule, input_shape: Shape, levels: int | Input, input_log_step: int, target: Target
 ) -> Drafts:
     """Return the network's integer forms by guard bits, each made when it is asked for first.
 
@@ -127,16 +128,14 @@ def _source(levels: int | Input) -> Input:
     return levels if isinstance(levels, Input) else Input(0, levels)
 
 
-def _draft(
-    graph: fx.GraphModule, source: Input, input_shape: tuple[int, int, int], input_log_step: int, target: Target
-) -> Draft:
-    return draft(*integer_nodes(graph, source, input_shape, input_log_step, target.nonlinear), target)
+def _draft(graph: fx.GraphModule, source: Input, input_shape: Shape, input_log_step: int, target: Target) -> Draft:
+    return draft(integer_network(graph, source, input_shape, input_log_step, target.nonlinear), target)
 
 
-def integer_nodes(
-    graph: fx.GraphModule, source: Input, input_shape: tuple[int, int, int], input_log_step: int, nonlinear: str
-) -> tuple[tuple[Node, ...], dict[str, Weights]]:
-    """Return the operations of an integer network and its weights, before bounds, parameters and plans.
+def integer_network(
+    graph: fx.GraphModule, source: Input, input_shape: Shape, input_log_step: int, nonlinear: str
+) -> Network:
+    """Return an integer network, before bounds, parameters and plans.
 
     Args:
         graph: from :func:`privcirnet.passes.quantize.quantize`.
@@ -148,8 +147,44 @@ def integer_nodes(
     Raises:
         RuleError: an operation that is not supported.
     """
+    return _network(graph, source, input_shape, input_log_step, quantized, nonlinear)
+
+
+def lower_exact(
+    model: nn.Module, input_shape: Shape, source: Input, input_log_step: int, weight_bits: int = 8
+) -> Network:
+    """Return the integer network of a trained one that is not quantized, for leveled BFV: nothing is rounded in it.
+
+    Args:
+        model: with squares or AESPA; left as it was.
+        input_shape: (C, H, W) of an image.
+        source: range of a pixel as an integer.
+        input_log_step: real pixel = integer x 2^input_log_step.
+
+    Raises:
+        RuleError: the network has something else, or is quantized already.
+    """
+    return _network(fuse(model), source, input_shape, input_log_step, partial(rounded, weight_bits))
+
+
+def lower_real(model: nn.Module, input_shape: Shape) -> Network:
+    """Return the network of a trained one in real numbers, for CKKS: batch norms and AESPA are folded away.
+
+    Args:
+        model: with squares or AESPA, circulant or not; left as it was.
+        input_shape: (C, H, H) of an image.
+
+    Raises:
+        RuleError: the network has something else.
+    """
+    return _network(fuse(model).double(), Input(0, 0), input_shape, 0, real, "real")
+
+
+def _network(
+    graph: fx.GraphModule, source: Input, shape: Shape, log_step: int, numbers: Numbers, nonlinear: str = ""
+) -> Network:
     check_operations(graph, nonlinear)
-    builder = Builder(graph, source, input_shape, input_log_step)
+    builder = Builder(graph, source, shape, log_step, numbers)
     for node in graph.graph.nodes:
         builder.visit(node)
-    return tuple(builder.nodes), builder.weights
+    return Network(tuple(builder.nodes), builder.weights)

@@ -19,7 +19,6 @@ from privcirnet.he.program.operation import Node, Weights
 from privcirnet.he.program.rearrangement import Rearrangement
 from privcirnet.nn import tokens
 from privcirnet.nn.activations import Square
-from privcirnet.nn.circulant import block_size_of
 from privcirnet.nn.concat import Concat
 from privcirnet.nn.graph import module_of
 from privcirnet.nn.moves import Move
@@ -27,7 +26,7 @@ from privcirnet.nn.nonpolynomial import function_name
 from privcirnet.nn.pooling import pool_window
 from privcirnet.nn.quantizers import ActivationQuantizer
 from privcirnet.nn.steps import factors
-from privcirnet.passes.lower.layers import Shape, constants, integer_weights, linear_shape, weight_log_step
+from privcirnet.passes.lower.layers import Numbers, Shape, constants, linear_shape, quantized
 
 
 class Builder:
@@ -36,10 +35,18 @@ class Builder:
     Args:
         input_shape: (C, H, W).
         input_log_step: real pixel = integer x 2^input_log_step.
+        numbers: what weights become.
     """
 
-    def __init__(self, graph: fx.GraphModule, source: op.Input, input_shape: Shape, input_log_step: int) -> None:
-        self.graph, self.source = graph, source
+    def __init__(
+        self,
+        graph: fx.GraphModule,
+        source: op.Input,
+        input_shape: Shape,
+        input_log_step: int,
+        numbers: Numbers = quantized,
+    ) -> None:
+        self.graph, self.source, self._numbers = graph, source, numbers
         self.input_shape, self.input_log_step = input_shape, input_log_step
         self.nodes: list[Node] = []
         self.weights: dict[str, Weights] = {}
@@ -71,8 +78,9 @@ class Builder:
                 self._truncate(node, module, inputs[0])
             case Square():
                 self._keep(node, self._node(node, op.Square(), inputs, 2 * inputs[0].log_step))
-            case nn.AvgPool2d():
-                self._keep(node, self._pool(node, module, inputs[0]))
+            case nn.AvgPool2d() | nn.AdaptiveAvgPool2d():
+                pool = module if isinstance(module, nn.AvgPool2d) else nn.AvgPool2d(inputs[0].shape[2])
+                self._keep(node, self._pool(node, pool, inputs[0]))
             case _ if function := function_name(module):
                 self._keep(node, self._revealed(node, function, inputs))
             case tokens.HeadProduct():
@@ -187,10 +195,9 @@ class Builder:
         return Node(node.name, op.SumPool(kernel), (source.name,), shape, log_step, str(node.target))
 
     def _linear(self, node: fx.Node, module: nn.Conv2d | nn.Linear, source: Node) -> Node:
-        name, b = str(node.target), block_size_of(module)
+        name = str(node.target)
         shape = linear_shape(module, source.shape, name)
-        log_step = source.log_step + weight_log_step(module, name)
-        self.weights[node.name] = integer_weights(module, b, log_step, name)
+        b, self.weights[node.name], log_step = self._numbers(module, source.log_step, name)
         return Node(node.name, op.Linear(unplanned(shape, b)), (source.name,), shape.output_shape, log_step, name)
 
     def _product(self, node: fx.Node, module: tokens.HeadProduct, inputs: list[Node]) -> Node:

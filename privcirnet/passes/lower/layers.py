@@ -1,5 +1,7 @@
 """Single layers: their dimensions, and their weights and constants as integers."""
 
+from collections.abc import Callable
+from fractions import Fraction
 from typing import NamedTuple
 
 import numpy as np
@@ -8,10 +10,12 @@ from torch import Tensor, nn
 
 from privcirnet.errors import DoesNotFit, RuleError
 from privcirnet.functional.circulant import project
+from privcirnet.functional.quantize import log_step_for
 from privcirnet.he.layers.integer import Values
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.program import bounds
 from privcirnet.he.program.operation import NO_ROWS, Weights
+from privcirnet.nn.circulant import block_size_of
 from privcirnet.nn.quantizers import quantizer_of
 
 Shape = tuple[int, int, int]
@@ -81,17 +85,49 @@ def weight_log_step(module: nn.Module, name: str) -> int:
     return int(quantizer.log_step)
 
 
+Numbers = Callable[[nn.Conv2d | nn.Linear, int, str], tuple[int, Weights, int]]
+"""(layer, log2 of its input's step, name) -> the weights' block size, the weights, log2 of the result's step."""
+
+
 @torch.no_grad()
-def integer_weights(module: nn.Conv2d | nn.Linear, block_size: int, log_step: int, name: str) -> Weights:
-    """Return the stored rows of a circulant layer and its bias, both as integers.
+def quantized(module: nn.Conv2d | nn.Linear, log_step: int, name: str) -> tuple[int, Weights, int]:
+    """Return integers in units of the quantizer's step, see :data:`Numbers`.
+
+    Raises:
+        DoesNotFit: the bias is out of bounds.
+        RuleError: the weights are not quantized.
+    """
+    b, own = block_size_of(module), weight_log_step(module, name)
+    none = torch.zeros(module.weight.shape[0])
+    bias = integer_bias(none if module.bias is None else module.bias, log_step + own, name)
+    return b, Weights(integer_rows(module.weight.double() * 2.0**-own, module, b, name), bias), log_step + own
+
+
+@torch.no_grad()
+def rounded(bits: int, module: nn.Conv2d | nn.Linear, log_step: int, name: str) -> tuple[int, Weights, int]:
+    """Return weights rounded to a power-of-two step of the layer's own, see :data:`Numbers`.
+
+    A network of squares does not feel 8 bits. Circulant weights stay circulant. Biases are Python integers in units of
+    the result's step, which is so fine that nothing is lost.
 
     Args:
-        log_step: log2 of the unit of the bias.
+        bits: of a weight.
     """
-    dense = module.weight.double() * 2.0 ** -weight_log_step(module, name)
-    none = torch.zeros(dense.shape[0])
-    bias = integer_bias(none if module.bias is None else module.bias, log_step, name)
-    return Weights(integer_rows(dense, module, block_size, name), bias)
+    b, weight = block_size_of(module), module.weight.double()
+    own = log_step_for(weight.abs().max().item(), bits)
+    bias = np.zeros(len(weight), dtype=object)
+    if module.bias is not None:
+        bias[:] = [round(Fraction(value) * Fraction(2) ** -(log_step + own)) for value in module.bias.double().tolist()]
+    return b, Weights(integer_rows(weight * 2.0**-own, module, b, name), bias), log_step + own
+
+
+@torch.no_grad()
+def real(module: nn.Conv2d | nn.Linear, log_step: int, name: str) -> tuple[int, Weights, int]:
+    """Return real weights, see :data:`Numbers`; circulant ones are dense here."""
+    weight = module.weight.double()
+    rows = _framed(weight, module, name) if isinstance(module, nn.Conv2d) else weight[..., None, None]
+    bias = torch.zeros(len(weight)) if module.bias is None else module.bias
+    return 1, Weights(rows.numpy(), bias.double().numpy() * 2.0**-log_step), log_step
 
 
 def integer_rows(weight: Tensor, module: nn.Conv2d | nn.Linear, block_size: int, name: str) -> Values:

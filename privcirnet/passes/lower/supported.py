@@ -29,7 +29,7 @@ def check_operations(graph: fx.GraphModule, nonlinear: str) -> None:
     """Name everything that does not run encrypted, modules by their paths.
 
     Args:
-        nonlinear: "client-aided" if the client may see what activations that are no polynomials take.
+        nonlinear: "client-aided" if the client may see what activations that are no polynomials take; "real" in CKKS.
 
     Raises:
         RuleError: there is something.
@@ -51,7 +51,7 @@ def check_operations(graph: fx.GraphModule, nonlinear: str) -> None:
         raise RuleError(rule, got=listed(wrong), remedy=remedy).of(each)
 
 
-def _runs_encrypted(module: nn.Module | None, nonlinear: str) -> bool:
+def _runs_encrypted(module: nn.Module | None, nonlinear: str) -> bool:  # noqa: PLR0911
     match module:
         case _ if function_name(module):
             return nonlinear == "client-aided"
@@ -61,6 +61,8 @@ def _runs_encrypted(module: nn.Module | None, nonlinear: str) -> bool:
             return True
         case Tokens() | Take() | Channels() | HeadTranspose() | HeadProduct() | Concat() | Move():
             return True
+        case nn.AdaptiveAvgPool2d(output_size=1 | (1, 1)):
+            return nonlinear == "real"
         case nn.Flatten(start_dim=1, end_dim=-1) | nn.Identity() | nn.Dropout():
             return True
         case _:

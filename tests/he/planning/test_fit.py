@@ -77,17 +77,17 @@ def target(**changes: object) -> Target:
 
 
 def test_a_set_that_is_only_compared_with_is_not_taken() -> None:
-    fixed = fit(NETWORK.nodes, NETWORK.weights, target(profile=scaled(COUNTED, WIDE), auto=False, failure_bits=0))
+    fixed = fit(NETWORK, target(profile=scaled(COUNTED, WIDE), auto=False, failure_bits=0))
     assert scaled(COUNTED, WIDE).parameter_set == fixed.choice.set == WIDE
     assert fixed.choice.cheapest.option.parameters == DEFAULT
     assert fixed.program.parameters.ring_degree == 16384
     narrow = target(sets=SETS[3:], failure_bits=0)
-    assert fit(NETWORK.nodes, NETWORK.weights, narrow).program.parameters.ring_degree == 16384
+    assert fit(NETWORK, narrow).program.parameters.ring_degree == 16384
 
 
 @pytest.mark.parametrize(("failure_bits", "expected"), [(20, 8192), (34, 16384)])
 def test_encrypted_inference_at_the_chosen_parameters(failure_bits: int, expected: int) -> None:
-    fitted = fit(NETWORK.nodes, NETWORK.weights, target(failure_bits=failure_bits))
+    fitted = fit(NETWORK, target(failure_bits=failure_bits))
     program, verdict = fitted.program, fitted.choice.chosen
     assert program.parameters == fitted.choice.parameters == Parameters(*dataclasses.astuple(program.parameters))
     assert program.parameters.ring_degree == expected
@@ -109,9 +109,9 @@ def families(nodes) -> set[str]:
 def test_coefficient_encodings_where_they_are_cheapest(engine: str) -> None:
     """Small layers take one product each, without rotations; programs that mix families are on the ladder."""
     target = Target(COUNTED, WAN, failure_bits=4, family="any")
-    program = fit(NETWORK.nodes, NETWORK.weights, target).program
+    program = fit(NETWORK, target).program
     assert families(program.nodes) == {"cheetah"}
-    spectral = fit(NETWORK.nodes, NETWORK.weights, replace(target, family="spectral")).program
+    spectral = fit(NETWORK, replace(target, family="spectral")).program
     assert families(spectral.nodes) == {"cirencode"}
     check(program, *parties(program, engine), random_image(program))
 
@@ -122,7 +122,7 @@ def test_wider_weights_have_a_wider_noise_bound() -> None:
     wide = Weights(NETWORK.weights[name].rows * 0 + 129, NETWORK.weights[name].bias)
     target = Target(COUNTED, WAN, failure_bits=0, family="any")
     for weights, bits in ((NETWORK.weights, 8), (NETWORK.weights | {name: wide}, 9)):
-        layers = layers_of(fit(NETWORK.nodes, weights, target).program.nodes)
+        layers = layers_of(fit(replace(NETWORK, weights=weights), target).program.nodes)
         assert {layer.weight_bits for layer in layers if layer.encoding == "cheetah"} == {bits}  # type: ignore[attr-defined]
 
 
@@ -147,6 +147,6 @@ def test_where_bytes_cost_time_t_is_no_longer_than_it_must_be() -> None:
     made = {}
     for name in ("local", "wan"):
         target = Target(COUNTED, LINKS[name], failure_bits=20, sets=sets_for(8192), auto=True)
-        made[name] = fit(NETWORK.nodes, NETWORK.weights, target).program.parameters
+        made[name] = fit(NETWORK, target).program.parameters
     assert made["wan"].plain_bits < made["local"].plain_bits
     assert message_bytes(made["wan"])[1] < message_bytes(made["local"])[1]

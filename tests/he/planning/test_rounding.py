@@ -52,12 +52,12 @@ def test_a_client_is_told_the_widths_of_what_it_sees() -> None:
 
 
 def test_a_fitted_program_says_how_wide_its_result_is() -> None:
-    whole = fit(NETWORK.nodes, NETWORK.weights, TARGET)
+    whole = fit(NETWORK, TARGET)
     assert (whole.program.answer, whole.program.output_bits) == (
         "logits",
         bounds.value_bits(whole.intervals[whole.program.output.name]),
     )
     target = dataclasses.replace(TARGET, answer_bits=6, largest_logit=2.0**6)
-    found = fit(NETWORK.nodes, NETWORK.weights, target).program
+    found = fit(NETWORK, target).program
     assert (found.answer, found.output_bits, type(found.output.operation)) == ("rounded", 5, Truncate)
     assert manifest.from_dict(manifest.to_dict(found)) == dataclasses.replace(found, weights={})

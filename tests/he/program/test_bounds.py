@@ -17,7 +17,7 @@ from privcirnet.he.program import bounds, truncation
 from privcirnet.he.program.interpreter import interpret
 from privcirnet.he.program.operation import NO_ROWS, Node, Weights
 from privcirnet.he.program.operations import Add, Input, Linear, Product, Scale, Square, SumPool, Truncate
-from privcirnet.he.program.program import Program
+from privcirnet.he.program.program import Network, Program
 from privcirnet.he.program.rearrangement import Flatten
 from tests.he.exchange import random_rows
 from tests.he.insecure import insecure_parameters
@@ -153,7 +153,7 @@ def test_growth_of_a_product_is_refused_before_it_happens() -> None:
     made = attention()
     nodes = [replace(n, operation=Input(0, 1 << 31)) if n.name == "x" else n for n in made.nodes]
     with pytest.raises(RuleError, match=r"under 2\^59, proved: got scores may reach 2\^\d+"):
-        bounds.prove_nodes(nodes, made.weights)
+        bounds.prove(Network(nodes, made.weights))
 
 
 @pytest.mark.parametrize("make", [attention, revealing])

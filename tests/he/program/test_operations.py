@@ -10,6 +10,7 @@ from privcirnet.he.planning.profile import COUNTED, LINKS
 from privcirnet.he.program import bounds
 from privcirnet.he.program import operations as op
 from privcirnet.he.program.operation import KINDS, Node
+from privcirnet.he.program.program import Network
 from tests.he.layer_examples import paper_layer
 
 LAYER = paper_layer(LinearShape.gemm(2, 4, 4), 1, 64)
@@ -54,6 +55,6 @@ class Forgotten(op.Operation):
 def test_what_an_operation_does_not_say_is_an_error() -> None:
     x, y = Node("x", op.Input(0, 1), (), (1, 2, 2), 0), Node("y", Forgotten(), ("x",), (1, 2, 2), 0)
     with pytest.raises(NotImplementedError):
-        bounds.prove_nodes((x, y), {})
+        bounds.prove(Network((x, y), {}))
     with pytest.raises(NotImplementedError, match="what forgotten costs"):
         operation_cost(y.operation, y.shape, COUNTED, LINKS["local"])

@@ -19,7 +19,7 @@ from privcirnet.he.circuits.ckks.machine import Machine
 from privcirnet.he.layers.ckks import slotwise
 from privcirnet.he.layers.ckks.layout import Layout
 from privcirnet.he.planning.ckks.refreshes import Schedule, schedule
-from privcirnet.he.program.real import IMAGE, Network
+from privcirnet.he.planning.ckks.sums import IMAGE, Sums
 from privcirnet.he.schemes.ckks.embedding import Reals, Slots
 
 V = TypeVar("V")
@@ -35,7 +35,7 @@ class NetworkCircuit:
         RuleError: the network does not fit the levels, or its maps do not fit the slots.
     """
 
-    def __init__(self, network: Network, refresh: Bootstrapping, weights_gb: float = 8.0) -> None:
+    def __init__(self, network: Sums, refresh: Bootstrapping, weights_gb: float = 8.0) -> None:
         self.network, self.refresh, slots = network, refresh, refresh.parameters.slots
         self._room = weights_gb * 1e9 / (32 * slots)
         shapes = {IMAGE: (network.channels, network.size)} | dict(enumerate(network.shapes()))

@@ -13,7 +13,7 @@ from privcirnet.he.circuits.ckks.counting import Counting
 from privcirnet.he.circuits.ckks.estimates import Estimate
 from privcirnet.he.layers.integer import Values
 from privcirnet.he.planning.ckks.network_circuit import NetworkCircuit
-from privcirnet.he.program.real import IMAGE, Network
+from privcirnet.he.planning.ckks.sums import IMAGE, Sums
 from privcirnet.he.schemes.ckks.context import Context
 from privcirnet.he.schemes.ckks.embedding import Reals
 
@@ -65,7 +65,7 @@ class CkksProgram:
         log_step: real pixel = integer x 2^log_step.
     """
 
-    network: Network
+    network: Sums
     refresh: Bootstrapping
     log_step: int
 

@@ -10,7 +10,7 @@ Each part begins at the lowest level that is enough, because all costs less ther
 from dataclasses import dataclass
 
 from privcirnet.errors import RuleError
-from privcirnet.he.program.real import IMAGE, Network
+from privcirnet.he.planning.ckks.sums import IMAGE, Sums
 
 _PHASES, _CLASSIFIER = 2, 2
 
@@ -28,7 +28,7 @@ class Schedule:
     early: frozenset[int]
 
 
-def schedule(network: Network, spare: int, floor: int) -> Schedule:
+def schedule(network: Sums, spare: int, floor: int) -> Schedule:
     """Return where a network is refreshed, as seldom and as late as can be.
 
     Args:
@@ -55,7 +55,7 @@ _Part = tuple[int, int, bool]
 class _Parts:
     """The parts that a network can be cut into."""
 
-    def __init__(self, network: Network, spare: int, floor: int) -> None:
+    def __init__(self, network: Sums, spare: int, floor: int) -> None:
         self._network, self._spare, self._floor = network, spare, floor
         self._cuts = [IMAGE, *(i for i in range(len(network.nodes)) if _is_cut(network, i))]
         self._known: dict[tuple[int, bool], list[_Part] | None] = {}
@@ -89,12 +89,12 @@ def _count(named: tuple[str, int]) -> int:
     return named[1]
 
 
-def _is_cut(network: Network, place: int) -> bool:
+def _is_cut(network: Sums, place: int) -> bool:
     behind = network.nodes[place + 1 :]
     return all(term.source >= place for node in behind for term in node.terms)
 
 
-def _levels(network: Network, start: int, end: int, early: bool) -> int:
+def _levels(network: Sums, start: int, end: int, early: bool) -> int:
     """Levels from one sum, or the image, to another."""
     sums, squares = {start: 0}, dict[int, int]()
     for place in range(start, end + 1):

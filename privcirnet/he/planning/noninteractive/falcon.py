@@ -27,10 +27,10 @@ from privcirnet.errors import DoesNotFit
 from privcirnet.he.circuits.builder import Builder
 from privcirnet.he.circuits.network_circuit import Plaintext
 from privcirnet.he.layers.spectral_layout import next_power_of_two
+from privcirnet.he.planning.noninteractive.chain import Chain, ChainLayer
 from privcirnet.he.planning.noninteractive.plan import Plan, plan_of
 from privcirnet.he.planning.noninteractive.spread import convolution, three_layers
 from privcirnet.he.planning.noninteractive.transforms import block_spectra
-from privcirnet.he.program.exact import LeveledLayer, LeveledNetwork
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.ring.roots import cyclic_matrix
 
@@ -42,7 +42,7 @@ class Spectral:
         DoesNotFit: k x k x p values do not fit a row, or the output blocks two rows.
     """
 
-    def __init__(self, layer: LeveledLayer, ring_degree: int) -> None:
+    def __init__(self, layer: ChainLayer, ring_degree: int) -> None:
         self.layer, self.k = layer, layer.block_size
         padded = layer.shape.padded(self.k)
         self.blocks_in, self.blocks_out = (c // self.k for c in (padded.in_channels, padded.out_channels))
@@ -94,7 +94,7 @@ class Spectral:
         return np.roll(slots.reshape(2, -1), turn, axis=1).reshape(-1)
 
 
-def falcon_plan(network: LeveledNetwork, ring_degree: int) -> Plan:
+def falcon_plan(network: Chain, ring_degree: int) -> Plan:
     """Return Falcon's plan.
 
     Args:
@@ -146,7 +146,7 @@ def _inverse(builder: Builder, spectral: Spectral, value: int) -> int:
     return builder.total(found)
 
 
-def _row_major(builder: Builder, layer: LeveledLayer, spectral: Spectral, value: int) -> list[int]:
+def _row_major(builder: Builder, layer: ChainLayer, spectral: Spectral, value: int) -> list[int]:
     """A ciphertext for each output, the output in its first slot."""
     builder.layer = layer.name
     held = spectral.outputs >= 0

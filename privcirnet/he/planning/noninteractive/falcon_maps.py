@@ -25,10 +25,10 @@ import numpy as np
 from privcirnet.errors import DoesNotFit
 from privcirnet.he.circuits.builder import Builder
 from privcirnet.he.layers.spectral_layout import next_power_of_two
+from privcirnet.he.planning.noninteractive.chain import Chain, ChainLayer
 from privcirnet.he.planning.noninteractive.plan import Plan, plan_of
 from privcirnet.he.planning.noninteractive.spread import convolution, three_layers
 from privcirnet.he.planning.noninteractive.transforms import layer_spectra, transformed
-from privcirnet.he.program.exact import LeveledLayer, LeveledNetwork
 from privcirnet.he.ring.modular import Residues
 
 
@@ -39,7 +39,7 @@ class _SpectralMaps:
         DoesNotFit: k columns of a row have no room for half of the inputs, or for the outputs.
     """
 
-    def __init__(self, layer: LeveledLayer, ring_degree: int) -> None:
+    def __init__(self, layer: ChainLayer, ring_degree: int) -> None:
         self.layer, self.k, self.row = layer, layer.block_size, ring_degree // 2
         shape, padded = layer.shape, layer.shape.padded(layer.block_size)
         self.blocks_in, self.area = padded.in_channels // self.k, shape.height * shape.width
@@ -94,7 +94,7 @@ class _SpectralMaps:
         return np.where(found >= 0, values[found], 0)
 
 
-def falcon_maps_plan(network: LeveledNetwork, ring_degree: int) -> Plan:
+def falcon_maps_plan(network: Chain, ring_degree: int) -> Plan:
     """Return Falcon's plan.
 
     Args:
@@ -129,7 +129,7 @@ def _spectral(builder: Builder, maps: _SpectralMaps, value: int) -> int:
     return found
 
 
-def _row_major(builder: Builder, layer: LeveledLayer, maps: _SpectralMaps, value: int) -> list[int]:
+def _row_major(builder: Builder, layer: ChainLayer, maps: _SpectralMaps, value: int) -> list[int]:
     """A ciphertext for each output of the last layer, the output in its first slot."""
     builder.layer = layer.name
     first, found = np.arange(builder.ring_degree) < builder.row, list[int]()

@@ -28,10 +28,10 @@ import numpy as np
 from privcirnet.errors import DoesNotFit, RuleError
 from privcirnet.he.circuits.builder import Builder
 from privcirnet.he.circuits.network_circuit import Plaintext
+from privcirnet.he.planning.noninteractive.chain import Chain, ChainLayer
 from privcirnet.he.planning.noninteractive.plan import Plan, plan_of
 from privcirnet.he.planning.noninteractive.spread import messages, shared_convolution, three_layers
 from privcirnet.he.planning.noninteractive.transforms import layer_spectra, transformed
-from privcirnet.he.program.exact import LeveledLayer, LeveledNetwork
 from privcirnet.he.ring.modular import Residues
 
 SIDE = 8
@@ -47,7 +47,7 @@ class _Frames:
         RuleError: the convolution is padded or grouped.
     """
 
-    def __init__(self, layer: LeveledLayer, ring_degree: int) -> None:
+    def __init__(self, layer: ChainLayer, ring_degree: int) -> None:
         self.layer, self.n, self.k, self.row = layer, ring_degree, layer.block_size, ring_degree // 2
         shape, self.phases = layer.shape, layer.shape.stride
         if shape.padding or shape.groups > 1:
@@ -146,7 +146,7 @@ class _Frames:
         return self._spectra[t]
 
 
-def maps_plan(network: LeveledNetwork, ring_degree: int, side: int = SIDE) -> Plan:
+def maps_plan(network: Chain, ring_degree: int, side: int = SIDE) -> Plan:
     """Return the plan.
 
     Args:

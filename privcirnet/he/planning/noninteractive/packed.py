@@ -23,9 +23,9 @@ import numpy as np
 from privcirnet.errors import DoesNotFit
 from privcirnet.he.circuits.builder import Builder
 from privcirnet.he.layers.spectral_layout import next_power_of_two
+from privcirnet.he.planning.noninteractive.chain import Chain, ChainLayer
 from privcirnet.he.planning.noninteractive.plan import Plan, plan_of
 from privcirnet.he.planning.noninteractive.spread import three_layers
-from privcirnet.he.program.exact import LeveledLayer, LeveledNetwork
 
 _HOISTED = 0.6
 """A rotation whose digits are there already, in others; each layer further on has about as much less to do."""
@@ -38,7 +38,7 @@ class _Packed:
         DoesNotFit: the slots have no room for the first layer's outputs twice, or for the middle layer's.
     """
 
-    def __init__(self, network: LeveledNetwork, ring_degree: int) -> None:
+    def __init__(self, network: Chain, ring_degree: int) -> None:
         self.first, self.middle, self.last = three_layers(network)
         self.n, self.values = ring_degree, math.prod(self.first.shape.output_shape)
         self.width = next_power_of_two(self.values)
@@ -97,7 +97,7 @@ class _Packed:
         return self.stride * np.arange(len(self.middle.bias))
 
 
-def packed_plan(network: LeveledNetwork, ring_degree: int) -> Plan:
+def packed_plan(network: Chain, ring_degree: int) -> Plan:
     """Return our plan with few messages.
 
     Args:
@@ -133,7 +133,7 @@ def _first(builder: Builder, layout: _Packed) -> int:
 
 
 def _middle(builder: Builder, layout: _Packed, value: int) -> int:
-    layer: LeveledLayer = layout.middle
+    layer: ChainLayer = layout.middle
     builder.layer = layer.name
     terms = [(builder.rotate(value, step * layout.stride), layout.weights(step)) for step in range(layout.baby)]
     made = builder.sum_over(builder.weighted(terms), 1, layout.stride)

@@ -14,8 +14,8 @@ from privcirnet.he.circuits.bfv.noninteractive.modulus_switching import with_lev
 from privcirnet.he.circuits.bfv.noninteractive.noise import noise_bits
 from privcirnet.he.circuits.network_circuit import Circuit, Combine, Reduce, Rotate, Square, sources_of
 from privcirnet.he.circuits.repetitions import without_repetitions
+from privcirnet.he.planning.noninteractive.chain import Chain
 from privcirnet.he.planning.noninteractive.plan import Plan
-from privcirnet.he.program.exact import LeveledNetwork
 from privcirnet.he.ring import modular
 from privcirnet.he.ring.sampling import FLOODING_BITS, IMAGE_DISTANCE_BITS, image_distance_bits
 from privcirnet.he.rlwe.security import MAX_LOG_Q
@@ -39,7 +39,7 @@ _SPARE_BITS = 8
 
 
 def plan_for(
-    network: LeveledNetwork, planner: Callable[[LeveledNetwork, int], Plan], engine: str = "kernel"
+    network: Chain, planner: Callable[[Chain, int], Plan], engine: str = "kernel"
 ) -> tuple[Plan, LeveledParameters]:
     """Return a network's plan for the cheapest parameters that its results fit, with its modulus switches.
 
@@ -70,9 +70,7 @@ def plan_for(
     raise DoesNotFit(rule, got=refused, remedy="use the interactive protocol, or quantise to fewer bits")
 
 
-def plan_at(
-    network: LeveledNetwork, planner: Callable[[LeveledNetwork, int], Plan], parameters: LeveledParameters
-) -> Plan:
+def plan_at(network: Chain, planner: Callable[[Chain, int], Plan], parameters: LeveledParameters) -> Plan:
     """Return a network's plan for parameters that :func:`plan_for` found, with its modulus switches.
 
     Raises:

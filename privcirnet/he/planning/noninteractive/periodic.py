@@ -17,9 +17,9 @@ import numpy as np
 from privcirnet.errors import DoesNotFit
 from privcirnet.he.circuits.builder import Builder
 from privcirnet.he.layers.spectral_layout import next_power_of_two
+from privcirnet.he.planning.noninteractive.chain import Chain, ChainLayer
 from privcirnet.he.planning.noninteractive.plan import Plan, plan_of
 from privcirnet.he.planning.noninteractive.spread import convolution, three_layers
-from privcirnet.he.program.exact import LeveledLayer, LeveledNetwork
 
 
 class _Periodic:
@@ -29,7 +29,7 @@ class _Periodic:
         DoesNotFit: not even one output block has room.
     """
 
-    def __init__(self, layer: LeveledLayer, ring_degree: int) -> None:
+    def __init__(self, layer: ChainLayer, ring_degree: int) -> None:
         self.layer, self.k = layer, layer.block_size
         padded = layer.shape.padded(self.k)
         self.blocks_in, self.blocks_out = (c // self.k for c in (padded.in_channels, padded.out_channels))
@@ -74,7 +74,7 @@ class _Periodic:
         return np.roll(slots.reshape(2, -1), turn, axis=1).reshape(-1)
 
 
-def periodic_plan(network: LeveledNetwork, ring_degree: int) -> Plan:
+def periodic_plan(network: Chain, ring_degree: int) -> Plan:
     """Return our plan.
 
     Args:
@@ -116,7 +116,7 @@ def _steps(k: int, ciphertexts: int) -> int:
     return min((1 << i for i in range(k.bit_length())), key=lambda b: b - 1 + ciphertexts * (-(-k // b) - 1))
 
 
-def _outputs(builder: Builder, layout: _Periodic, layer: LeveledLayer, hidden: list[int], some: range) -> int:
+def _outputs(builder: Builder, layout: _Periodic, layer: ChainLayer, hidden: list[int], some: range) -> int:
     """A ciphertext of the last layer's outputs: number c of them at the first column of p = c."""
     builder.layer = layer.name
     terms: list[tuple[int, np.ndarray]] = []

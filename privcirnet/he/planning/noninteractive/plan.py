@@ -15,8 +15,9 @@ import numpy as np
 
 from privcirnet.errors import RuleError
 from privcirnet.he.circuits.network_circuit import Circuit
+from privcirnet.he.layers.integer import windows
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.program.exact import LeveledNetwork, check_image, windows
+from privcirnet.he.planning.noninteractive.chain import Chain, check_image
 from privcirnet.he.program.wrong_result import WrongResult
 from privcirnet.he.ring.modular import Residues
 
@@ -131,7 +132,7 @@ class PublicPlan:
 class Plan:
     """How the server computes a network."""
 
-    network: LeveledNetwork
+    network: Chain
     circuit: Circuit
     public: PublicPlan
 
@@ -153,7 +154,7 @@ class Plan:
 
 
 def plan_of(
-    network: LeveledNetwork,
+    network: Chain,
     circuit: Circuit,
     columns: np.ndarray,
     results: Sequence[tuple[int, int]],

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from privcirnet.errors import DoesNotFit, RuleError
 from privcirnet.he.planning.noninteractive.batch import batch_plan
+from privcirnet.he.planning.noninteractive.chain import Chain
 from privcirnet.he.planning.noninteractive.falcon import falcon_plan
 from privcirnet.he.planning.noninteractive.falcon_maps import falcon_maps_plan
 from privcirnet.he.planning.noninteractive.lola import lola_plan
@@ -13,10 +14,9 @@ from privcirnet.he.planning.noninteractive.packed import packed_plan
 from privcirnet.he.planning.noninteractive.parameters import plan_for
 from privcirnet.he.planning.noninteractive.periodic import periodic_plan
 from privcirnet.he.planning.noninteractive.plan import Plan
-from privcirnet.he.program.exact import LeveledNetwork
 from privcirnet.he.schemes.bfv.plain_moduli import LeveledParameters
 
-Planner = Callable[[LeveledNetwork, int], Plan]
+Planner = Callable[[Chain, int], Plan]
 PLANS: dict[str, Planner] = {
     "periodic": periodic_plan,
     "packed": packed_plan,
@@ -49,7 +49,7 @@ def planner_of(name: str) -> Planner:
 
 
 def fastest(
-    network: LeveledNetwork, names: tuple[str, ...] = OWN, engine: str = "kernel"
+    network: Chain, names: tuple[str, ...] = OWN, engine: str = "kernel"
 ) -> tuple[str, Plan, LeveledParameters]:
     """Return the first plan that is for a network: its name, the plan and its parameters.
 

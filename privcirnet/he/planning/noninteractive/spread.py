@@ -13,10 +13,10 @@ import numpy as np
 
 from privcirnet.errors import RuleError
 from privcirnet.he.circuits.builder import Builder
-from privcirnet.he.program.exact import LeveledLayer, LeveledNetwork
+from privcirnet.he.planning.noninteractive.chain import Chain, ChainLayer
 
 
-def three_layers(network: LeveledNetwork) -> tuple[LeveledLayer, LeveledLayer, LeveledLayer]:
+def three_layers(network: Chain) -> tuple[ChainLayer, ChainLayer, ChainLayer]:
     """Return a network's layers.
 
     Raises:
@@ -29,7 +29,7 @@ def three_layers(network: LeveledNetwork) -> tuple[LeveledLayer, LeveledLayer, L
     return first, second, third
 
 
-def convolution(builder: Builder, layer: LeveledLayer, values: np.ndarray) -> tuple[int, np.ndarray]:
+def convolution(builder: Builder, layer: ChainLayer, values: np.ndarray) -> tuple[int, np.ndarray]:
     """Return the first layer's outputs in given slots, without rotations, squared.
 
     Args:
@@ -43,7 +43,7 @@ def convolution(builder: Builder, layer: LeveledLayer, values: np.ndarray) -> tu
 
 
 def shared_convolution(
-    builder: Builder, layer: LeveledLayer, values: np.ndarray, count: int, side: int
+    builder: Builder, layer: ChainLayer, values: np.ndarray, count: int, side: int
 ) -> tuple[int, np.ndarray, np.ndarray]:
     """Return the first layer's outputs in given slots, squared, from messages of several windows.
 
@@ -86,7 +86,7 @@ def shared_convolution(
     return builder.square(made), columns, kernels
 
 
-def messages(layer: LeveledLayer, side: int) -> int:
+def messages(layer: ChainLayer, side: int) -> int:
     """Return how many messages hold an image.
 
     Args:

@@ -5,10 +5,10 @@ from functools import cached_property
 
 import numpy as np
 
+from privcirnet.he.planning.noninteractive.chain import Chain
 from privcirnet.he.planning.noninteractive.parameters import check_parameters, plan_at
 from privcirnet.he.planning.noninteractive.plan import Plan, PublicPlan
 from privcirnet.he.planning.noninteractive.plans import planner_of
-from privcirnet.he.program.exact import LeveledNetwork
 from privcirnet.he.protocol.framing import wire
 from privcirnet.he.protocol.offline.message_sizes import Sizes
 from privcirnet.he.rlwe.wire_bytes import SEED_BYTES, Modulus
@@ -84,7 +84,7 @@ class LeveledProgram:
         DoesNotFit: the network is deeper, or its values are larger, than the parameters carry.
     """
 
-    network: LeveledNetwork
+    network: Chain
     planner: str
     parameters: LeveledParameters
     log_step: int

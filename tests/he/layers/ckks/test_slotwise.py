@@ -9,7 +9,7 @@ from privcirnet.he.circuits.ckks.cleartext import Cleartext
 from privcirnet.he.layers.ckks import slotwise
 from privcirnet.he.layers.ckks.layout import Layout
 from privcirnet.he.planning.ckks.refreshes import schedule
-from privcirnet.he.program.real import IMAGE, Layer, Network, Node, Term
+from privcirnet.he.planning.ckks.sums import IMAGE, Convolution, Sum, Sums, Term
 from privcirnet.he.schemes.ckks import embedding
 from tests.he.ckks_toys import applied, in_slots, random
 
@@ -32,7 +32,7 @@ def test_it_convolves(channels, outputs, size, kernel):
     maps, weights = random(0, channels, size, size), random(1, outputs, channels, kernel, kernel)
     source, target = (Layout(max(2, 1 << (c - 1).bit_length()), size, 512) for c in (channels, outputs))
     found, machine = convolved(weights, maps, source, target)
-    np.testing.assert_allclose(found, Layer("", weights, np.zeros(outputs))(maps[None])[0], atol=1e-12)
+    np.testing.assert_allclose(found, Convolution("", weights, np.zeros(outputs))(maps[None])[0], atol=1e-12)
     assert machine.counts["pmult"] <= kernel**2 * source.channels // 2 * target.parts
     assert machine.counts["conjugate"] == target.parts
 
@@ -48,7 +48,7 @@ def test_strides_go_through_phases(channels, kernel):
         assert linear.products == 7
     phased = Layout(4 * channels, 4, 512)
     found, _ = convolved(slotwise.over_phases(weights), phased.decode(values), phased, Layout(8, 4, 512))
-    np.testing.assert_allclose(found, Layer("", weights, np.zeros(8), 2)(maps[None])[0], atol=1e-12)
+    np.testing.assert_allclose(found, Convolution("", weights, np.zeros(8), 2)(maps[None])[0], atol=1e-12)
 
 
 def test_layouts_that_are_refused():
@@ -62,18 +62,18 @@ def test_layouts_that_are_refused():
         Layout(2, 32, 512)
 
 
-def layer(name: str, stride: int = 1) -> Layer:
-    return Layer(name, np.ones((2, 2, 3, 3)), np.zeros(2), stride)
+def layer(name: str, stride: int = 1) -> Convolution:
+    return Convolution(name, np.ones((2, 2, 3, 3)), np.zeros(2), stride)
 
 
-def residual(strides: list[int]) -> Network:
+def residual(strides: list[int]) -> Sums:
     """A stem and blocks of two convolutions."""
-    nodes = [Node("stem", (Term(IMAGE, layer("stem")),))]
+    nodes = [Sum("stem", (Term(IMAGE, layer("stem")),))]
     for number, stride in enumerate(strides):
         before, shortcut = len(nodes) - 1, layer("shortcut", 2) if stride == 2 else None
-        nodes.append(Node(f"{number}.1", (Term(before, layer("conv1", stride)),)))
-        nodes.append(Node(f"{number}.2", (Term(before + 1, layer("conv2")), Term(before, shortcut))))
-    return Network(2, 64, tuple(nodes), np.ones((2, 2)), np.zeros(2))
+        nodes.append(Sum(f"{number}.1", (Term(before, layer("conv1", stride)),)))
+        nodes.append(Sum(f"{number}.2", (Term(before + 1, layer("conv2")), Term(before, shortcut))))
+    return Sums(2, 64, tuple(nodes), np.ones((2, 2)), np.zeros(2))
 
 
 def test_every_block_of_resnet_20_is_refreshed_once():
@@ -90,12 +90,12 @@ def test_parts_that_are_too_long_and_strides_that_differ_are_refused():
     with pytest.raises(RuleError, match=r"at most 5 levels: got 6 up to '1.2'; use more spare levels"):
         schedule(residual([1, 2, 2, 1]), spare=5, floor=3)
     network = residual([2])
-    node = Node("1.2", (*network.nodes[2].terms[:1], Term(0)))
-    wrong = Network(2, 64, (*network.nodes[:2], node), np.ones((2, 2)), np.zeros(2))
+    node = Sum("1.2", (*network.nodes[2].terms[:1], Term(0)))
+    wrong = Sums(2, 64, (*network.nodes[:2], node), np.ones((2, 2)), np.zeros(2))
     with pytest.raises(RuleError, match=r"the same stride: got \[1, 2\] after 'stem'"):
         schedule(wrong, spare=5, floor=3)
     with pytest.raises(RuleError, match=r"3 x 3 .*: got 5 x 5, stride 1 in layer 'x'"):
-        Layer("x", np.ones((2, 2, 5, 5)), np.zeros(2))
+        Convolution("x", np.ones((2, 2, 5, 5)), np.zeros(2))
 
 
 SLOTS = 64

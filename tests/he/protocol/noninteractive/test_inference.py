@@ -9,12 +9,12 @@ from privcirnet.errors import DoesNotFit, RuleError
 from privcirnet.he.circuits.bfv.noninteractive.kernel_client import key_bytes
 from privcirnet.he.circuits.bfv.noninteractive.modulus_switching import with_levels
 from privcirnet.he.circuits.weight_cache import WeightCache
+from privcirnet.he.planning.noninteractive.chain import Chain
 from privcirnet.he.planning.noninteractive.lola import lola_plan
 from privcirnet.he.planning.noninteractive.packed import packed_plan
 from privcirnet.he.planning.noninteractive.parameters import plan_for
 from privcirnet.he.planning.noninteractive.periodic import periodic_plan
 from privcirnet.he.planning.noninteractive.plan import PublicPlan
-from privcirnet.he.program.exact import LeveledNetwork
 from privcirnet.he.protocol.noninteractive.inference import LeveledInferenceClient, LeveledInferenceServer
 from tests.he.exact_networks import image_of, network
 
@@ -110,7 +110,7 @@ def test_what_decrypts_to_no_result_is_refused(encrypted):
 def test_the_client_s_half_of_a_plan_has_no_weights(encrypted):
     """Another network of the same architecture has the same one, but for the bits of its results."""
     made = encrypted.network
-    other = LeveledNetwork(tuple(replace(one, rows=-one.rows[::-1]) for one in made.layers), made.low, made.high)
+    other = Chain(tuple(replace(one, rows=-one.rows[::-1]) for one in made.layers), made.low, made.high)
     first, second = (lola_plan(each, encrypted.parameters.ring_degree).public for each in (made, other))
     for each in fields(PublicPlan):
         assert np.array_equal(getattr(first, each.name), getattr(second, each.name)) or each.name == "bits"
@@ -156,4 +156,4 @@ def test_weights_beyond_the_limit_on_memory_are_encoded_when_they_are_needed(enc
 def test_a_network_that_nothing_carries_is_refused():
     made = network(2, 6, 3, 3, largest=1 << 40)
     with pytest.raises(DoesNotFit, match="must fit n = 32768"):
-        plan_for(LeveledNetwork(made.layers, 0, 1 << 60), periodic_plan)
+        plan_for(Chain(made.layers, 0, 1 << 60), periodic_plan)

@@ -9,9 +9,9 @@ import pytest
 
 from privcirnet.errors import RuleError
 from privcirnet.he.circuits.bfv.noninteractive import interface as engine
+from privcirnet.he.planning.noninteractive.chain import Chain
 from privcirnet.he.planning.noninteractive.lola import lola_plan
 from privcirnet.he.planning.noninteractive.plans import fastest, planner_of
-from privcirnet.he.program.exact import LeveledNetwork
 from privcirnet.he.program.wrong_result import WrongResult
 from privcirnet.he.protocol.framing import wire
 from privcirnet.he.protocol.noninteractive import description
@@ -97,7 +97,7 @@ def test_programs_of_the_other_kind_are_named(greeting):
 
 
 def test_a_program_that_its_parameters_do_not_carry_is_refused(program):
-    larger = LeveledNetwork(tuple(replace(o, rows=o.rows << 30) for o in program.network.layers), 0, 4)
+    larger = Chain(tuple(replace(o, rows=o.rows << 30) for o in program.network.layers), 0, 4)
     with pytest.raises(RuleError, match="results must be under the product of its plain moduli"):
         replace(program, network=larger, made=None)
 

@@ -1,28 +1,33 @@
-"""A network of convolutions, residuals and squares, in real numbers: what CKKS circuits are made from.
+"""A network as CKKS plans it: convolutions, residuals and squares in turn, in real numbers.
 
-Node i is a sum of terms, u_i, each a convolution of an earlier node's square or that square as it is; x_i = u_i^2. The
-logits are a fully connected layer of the means of the last node's maps. Batch norms and AESPA are folded into the
-weights before (:func:`passes.lower.ckks.lower_ckks`).
+Sum i has terms, u_i, each a convolution of an earlier sum's square or that square as it is; x_i = u_i^2. The logits are
+a fully connected layer of the means of the last sum's maps. :func:`sums_of` finds them in a program of any operations
+that come to that: multiples and constants join the terms beside them.
 
-Scales: a bootstrapping takes values in [-1, 1]. :meth:`Network.normalized` divides every u_i by a bound B_i of what was
+Scales: a bootstrapping takes values in [-1, 1]. :meth:`Sums.normalized` divides every u_i by a bound B_i of what was
 seen, for nothing: weights from node j to node i become B_j^2 / B_i times as large, and so do squares that are added.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from privcirnet.errors import RuleError
+from privcirnet.he.layers.integer import dense_weight
+from privcirnet.he.layers.layer import Layer
+from privcirnet.he.program.operation import Domain, Weights
+from privcirnet.he.program.program import Network
 from privcirnet.he.schemes.ckks.embedding import Reals
 
 IMAGE = -1
 """The source of a term that reads the image, whose values are not squared."""
-_WHOLE = "lower a whole network with lower_ckks"
+_WHOLE = "lower a whole network with lower_real"
 
 
 @dataclass(frozen=True, eq=False)
-class Layer:
+class Convolution:
     """A convolution with padding (f - 1) / 2.
 
     Attributes:
@@ -71,12 +76,12 @@ class Term:
     """
 
     source: int
-    layer: Layer | None = None
+    layer: Convolution | None = None
     factor: float = 1.0
 
 
 @dataclass(frozen=True, eq=False)
-class Node:
+class Sum:
     """A sum of terms, which is squared.
 
     Attributes:
@@ -90,7 +95,7 @@ class Node:
 
 
 @dataclass(frozen=True, eq=False)
-class Network:
+class Sums:
     """See the module.
 
     Attributes:
@@ -105,7 +110,7 @@ class Network:
 
     channels: int
     size: int
-    nodes: tuple[Node, ...]
+    nodes: tuple[Sum, ...]
     weights: Reals
     bias: Reals
     head: str = "classifier"
@@ -197,7 +202,7 @@ class Network:
             raise RuleError(rule, got=f"{sorted(strides)} after {name!r}", remedy=remedy)
         return strides == {2}
 
-    def normalized(self, images: Reals, margin: float = 2.0) -> "Network":
+    def normalized(self, images: Reals, margin: float = 2.0) -> "Sums":
         """Return the same network with images and sums in [-1, 1], as far as examples tell.
 
         Args:
@@ -209,7 +214,7 @@ class Network:
         bound = margin * float(np.abs(images).max())
         powers = {IMAGE: bound / self.bound} | {i: b**2 for i, b in enumerate(bounds)}
         nodes = [
-            Node(
+            Sum(
                 node.name,
                 tuple(_scaled(term, powers[term.source], own) for term in node.terms),
                 float(np.sqrt((u**2).mean())) / own,
@@ -241,3 +246,115 @@ def _scaled(term: Term, source: float, own: float) -> Term:
         return replace(term, factor=term.factor * source / own)
     layer = term.layer
     return replace(term, layer=replace(layer, weights=layer.weights * source / own, bias=layer.bias / own))
+
+
+@dataclass(frozen=True)
+class _Value:
+    """A sum; a square times a factor, which is a sum of that term alone; the sum over its maps; or the logits."""
+
+    terms: tuple[Term, ...]
+    pooled: bool = False
+    logits: tuple[Reals, Reals] | None = None
+
+    @property
+    def bare(self) -> bool:
+        """Whether it is a square, or the image."""
+        return len(self.terms) == 1 and self.terms[0].layer is None and not self.logits
+
+
+class _Walk(Domain[_Value]):
+    """All values are real: integers count in units of their steps."""
+
+    name, remedy = "a network in CKKS", "infer it with the interactive protocol"
+
+    def __init__(self) -> None:
+        self.sums: list[Sum] = []
+        self.head = ""
+
+    def image(self, low: int, high: int) -> _Value:
+        return _Value((Term(IMAGE),))
+
+    def move(self, places: Callable[..., np.ndarray], *values: _Value) -> _Value:
+        if not (values[0].pooled and self.keeps_order(places)):
+            self.refuse("moved values but for means of whole maps, and one linear layer behind")
+        return values[0]
+
+    def add(self, x: _Value, y: _Value) -> _Value:
+        if x.pooled or y.pooled or x.logits or y.logits:
+            self.refuse("sums of anything but convolutions and squares")
+        return _Value((*x.terms, *y.terms))
+
+    def times(self, x: _Value, factor: int) -> _Value:
+        real = factor * self._unit
+        if x.logits:
+            return replace(x, logits=(x.logits[0] * real, x.logits[1] * real))
+        return replace(x, terms=tuple(_times(term, real) for term in x.terms))
+
+    def pool(self, x: _Value, kernel: int) -> _Value:
+        if not x.bare or x.pooled or self.sources[0].shape[1:] != (kernel, kernel):
+            self.refuse("pools but for windows as large as the maps")
+        return _Value((_times(x.terms[0], kernel**2 * self._unit),), pooled=True)
+
+    def plus(self, x: _Value, constants: np.ndarray) -> _Value:
+        real = self.of_channels(constants) * self._step
+        if x.logits:
+            return replace(x, logits=(x.logits[0], x.logits[1] + real))
+        first = next((i for i, term in enumerate(x.terms) if term.layer), None)
+        if first is None:
+            self.refuse("constants behind a square")
+        terms = [*x.terms]
+        if layer := terms[first].layer:
+            terms[first] = replace(terms[first], layer=replace(layer, bias=layer.bias + real))
+        return replace(x, terms=tuple(terms))
+
+    def linear(self, layer: Layer, x: _Value, weights: Weights) -> _Value:
+        shape = layer.shape
+        if not x.bare or shape.groups != 1:
+            self.refuse("grouped layers, or layers of anything but squares")
+        real = dense_weight(weights.rows, shape, layer.block_size) * (self._unit * x.terms[0].factor)
+        bias = weights.bias * self._step
+        if x.pooled:
+            self.head = self.title
+            return _Value((), logits=(real[:, :, 0, 0], bias))
+        if shape.padding != shape.kernel // 2 or shape.height != shape.width:
+            self.refuse("a padding other than half the kernel, or maps that are no squares")
+        return _Value((Term(x.terms[0].source, Convolution(self.title, real, bias, shape.stride)),))
+
+    def square(self, x: _Value) -> _Value:
+        if x.bare or x.pooled or x.logits:
+            self.refuse("squares but those of sums of convolutions of squares, and of squares")
+        self.sums.append(Sum(self.title, x.terms))
+        return _Value((Term(len(self.sums) - 1),))
+
+    @property
+    def _step(self) -> float:
+        """Of the node that is visited."""
+        return 2.0**self.node.log_step if self.node else 1.0
+
+    @property
+    def _unit(self) -> float:
+        """What a factor of 1 stands for, from the node's input to its result."""
+        return self._step * 2.0 ** -self.sources[0].log_step
+
+
+def sums_of(network: Network) -> Sums:
+    """Return the sums of convolutions and squares of a network, in real numbers, not normalized yet.
+
+    Raises:
+        RuleError: it has something else; with the operation's name.
+    """
+    walk, (channels, size, _) = _Walk(), network.nodes[0].shape
+    found = walk.values(network.nodes, network.weights)[network.output.name].logits
+    if not walk.sums or found is None:
+        rule = "a network in CKKS must have squares, then an average pool of whole maps, and one linear layer"
+        raise RuleError(rule, got=f"{len(walk.sums)} squares", remedy="train it with +model.arguments.activation=aespa")
+    made = Sums(channels, size, tuple(walk.sums), *found, walk.head)
+    made.check()
+    return made
+
+
+def _times(term: Term, factor: float) -> Term:
+    layer = term.layer
+    if layer is None:
+        return replace(term, factor=term.factor * factor)
+    return replace(term, layer=replace(layer, weights=layer.weights * factor, bias=layer.bias * factor))

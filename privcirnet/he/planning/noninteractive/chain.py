@@ -1,21 +1,26 @@
-"""The integer network of leveled inference: linear layers and squares in turn, exact, without rounding between them.
+"""A network as leveled BFV plans it: linear layers and squares in turn, exact, without rounding between them.
 
-There is no truncation under encryption, so values grow: LoLa's MNIST network ends at some 90 bits. They are Python
-integers here, and residues for several plain moduli under encryption.
+:func:`chain_of` finds them in a program of any operations that come to that: multiples and constants join the layer
+beside them. There is no truncation under encryption, so values grow: LoLa's MNIST network ends at some 90 bits. They
+are Python integers here, and residues for several plain moduli under encryption.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
 from privcirnet.errors import RuleError
-from privcirnet.he.layers.integer import Values, dense_weight
+from privcirnet.he.layers.integer import Values, convolve, dense_weight
+from privcirnet.he.layers.layer import Layer
 from privcirnet.he.layers.shape import LinearShape
+from privcirnet.he.program.operation import Domain, Weights, spread
+from privcirnet.he.program.program import Network
 
 
 @dataclass(frozen=True)
-class LeveledLayer:
+class ChainLayer:
     """A linear layer.
 
     Attributes:
@@ -45,6 +50,16 @@ class LeveledLayer:
         """The dense weight, (K, C, R, R)."""
         return dense_weight(self.rows, self.shape, self.block_size)
 
+    def apply(self, values: np.ndarray, of: Callable[[np.ndarray], np.ndarray] = np.asarray) -> np.ndarray:
+        """Return the layer's result: Python integers, (K, H', W').
+
+        Args:
+            values: Python integers, as many as it takes.
+            of: what is applied to weights and bias before.
+        """
+        found = convolve(values.reshape(self.shape.input_shape), of(self.weight), self.shape)
+        return found + spread(of(self.bias))
+
     @property
     def matrix(self) -> np.ndarray:
         """The weights of a layer on a vector, (K, C).
@@ -59,7 +74,7 @@ class LeveledLayer:
 
 
 @dataclass(frozen=True)
-class LeveledNetwork:
+class Chain:
     """Linear layers with a square between each two.
 
     Attributes:
@@ -69,7 +84,7 @@ class LeveledNetwork:
         image: (C, H, W) of an image that the first layer flattens; None: it is on the image itself.
     """
 
-    layers: tuple[LeveledLayer, ...]
+    layers: tuple[ChainLayer, ...]
     low: int
     high: int
     image: tuple[int, int, int] | None = None
@@ -84,7 +99,7 @@ class LeveledNetwork:
         """Bits of the results, sign included, proved from the weights: |value| < 2^(bits - 1)."""
         bound = np.full(self.layers[0].shape.input_shape, max(abs(self.low), abs(self.high)), dtype=object)
         for number, layer in enumerate(self.layers):
-            bound = _linear(layer, np.abs(layer.weight), np.abs(layer.bias), bound**2 if number else bound)
+            bound = layer.apply(bound**2 if number else bound, np.abs)
         return int(bound.max()).bit_length() + 1
 
     def evaluate(self, image: np.ndarray) -> np.ndarray:
@@ -99,7 +114,7 @@ class LeveledNetwork:
         check_image(image, self.input_shape, self.low, self.high)
         values = image.astype(object)
         for number, layer in enumerate(self.layers):
-            values = _linear(layer, layer.weight, layer.bias, values**2 if number else values)
+            values = layer.apply(values**2 if number else values)
         return values.reshape(-1)
 
 
@@ -121,24 +136,66 @@ def check_image(image: np.ndarray, shape: tuple[int, int, int], low: int, high: 
         raise RuleError(f"pixels must be integers in [{low}, {high}]", got=got, remedy=remedy)
 
 
-def windows(shape: LinearShape, x: np.ndarray) -> np.ndarray:
-    """Return what the outputs of each place of a layer see.
+@dataclass(frozen=True)
+class _Value:
+    """A value of a chain.
 
-    Args:
-        x: (C, H, W).
-
-    Returns:
-        (C R R, H' W'), of x's dtype: Python integers stay what they are, where np.pad would add NumPy's.
+    Attributes:
+        layers: up to here.
+        open: it is the last one's result; else that result's square, or the image, times a factor.
     """
-    padding = shape.padding
-    padded = np.zeros((len(x), shape.height + 2 * padding, shape.width + 2 * padding), dtype=x.dtype)
-    padded[:, padding : padding + shape.height, padding : padding + shape.width] = x
-    seen = np.lib.stride_tricks.sliding_window_view(padded, (shape.kernel, shape.kernel), axis=(1, 2))
-    every = seen[:, :: shape.stride, :: shape.stride].transpose(0, 3, 4, 1, 2)
-    return every.reshape(len(x) * shape.kernel**2, -1)
+
+    layers: tuple[ChainLayer, ...]
+    open: bool = False
+    factor: int = 1
 
 
-def _linear(layer: LeveledLayer, weight: np.ndarray, bias: np.ndarray, values: np.ndarray) -> np.ndarray:
-    columns = windows(layer.shape, values.reshape(layer.shape.input_shape))
-    rows = weight.reshape(len(weight), -1).astype(object)
-    return (rows @ columns + bias[:, None]).reshape(layer.shape.output_shape)
+class _Chains(Domain[_Value]):
+    name, remedy = "a leveled network", "infer it with the interactive protocol"
+
+    def image(self, low: int, high: int) -> _Value:
+        return _Value(())
+
+    def move(self, places: Callable[..., np.ndarray], *values: _Value) -> _Value:
+        if not self.keeps_order(places):
+            self.refuse("moved values")
+        return values[0]
+
+    def times(self, x: _Value, factor: int) -> _Value:
+        if not x.open:
+            return replace(x, factor=x.factor * factor)
+        last = x.layers[-1]
+        return replace(x, layers=(*x.layers[:-1], replace(last, rows=last.rows * factor, bias=last.bias * factor)))
+
+    def plus(self, x: _Value, constants: np.ndarray) -> _Value:
+        if not x.open:
+            self.refuse("constants behind a square")
+        last = x.layers[-1]
+        return replace(x, layers=(*x.layers[:-1], replace(last, bias=last.bias + self.of_channels(constants))))
+
+    def linear(self, layer: Layer, x: _Value, weights: Weights) -> _Value:
+        if x.open:
+            self.refuse("two linear layers without a square between them")
+        bias = np.array([int(value) for value in weights.bias], dtype=object)
+        made = ChainLayer(self.title, layer.shape, layer.block_size, weights.rows * x.factor, bias)
+        return _Value((*x.layers, made), open=True)
+
+    def square(self, x: _Value) -> _Value:
+        if not x.open:
+            self.refuse("two squares without a linear layer between them")
+        return replace(x, open=False)
+
+
+def chain_of(network: Network) -> Chain:
+    """Return the linear layers of a network with a square between each two.
+
+    Raises:
+        RuleError: it has something else; with the operation's name.
+    """
+    source, found = network.source, _Chains().values(network.nodes, network.weights)[network.output.name]
+    if not found.open:
+        rule, remedy = "a leveled network must end in a linear layer", "add one"
+        raise RuleError(rule, got=f"{len(found.layers)} layers", remedy=remedy)
+    shape = network.nodes[0].shape
+    image = None if found.layers[0].shape.input_shape == shape else shape
+    return Chain(found.layers, source.low, source.high, image)
