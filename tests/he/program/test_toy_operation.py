@@ -1,0 +1,139 @@
+"""A new operation is one dataclass and its registration: it runs in clear, interactively, in leveled BFV and in CKKS."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+
+from privcirnet.errors import RuleError
+from privcirnet.he.circuits.ckks.bootstrapping import Bootstrapping
+from privcirnet.he.circuits.ckks.simulator import Simulator
+from privcirnet.he.layers.shape import LinearShape
+from privcirnet.he.layers.unplanned import unplanned
+from privcirnet.he.planning.ckks.network_circuit import NetworkCircuit
+from privcirnet.he.planning.ckks.sums import sums_of
+from privcirnet.he.planning.fit import fit
+from privcirnet.he.planning.noninteractive.chain import chain_of
+from privcirnet.he.planning.noninteractive.lola import lola_plan
+from privcirnet.he.planning.noninteractive.parameters import plan_for
+from privcirnet.he.planning.profile import COUNTED, LINKS
+from privcirnet.he.planning.target import Target
+from privcirnet.he.program import bounds, manifest
+from privcirnet.he.program import operations as op
+from privcirnet.he.program.interpreter import Integers, interpret
+from privcirnet.he.program.operation import KINDS, Domain, Node, V, Weights
+from privcirnet.he.program.program import Network
+from privcirnet.he.protocol.noninteractive.inference import LeveledInferenceClient, LeveledInferenceServer
+from tests.he.circuits.ckks.test_bootstrapping import toy, with_low
+from tests.he.ckks_toys import Pair
+from tests.he.parties import check, parties
+
+MAPS, SIDE, CLASSES = 2, 4, 2
+
+
+@dataclass(frozen=True)
+class Affine(op.Operation):
+    """y = factor x + offset, in units of x's step."""
+
+    needs_share = True
+
+    factor: int
+    offset: int
+
+    def apply(self, on: Domain[V], arguments: Sequence[V], weights: Weights | None) -> V:
+        return on.plus(on.times(arguments[0], self.factor), np.array(self.offset))
+
+
+@pytest.fixture(autouse=True)
+def _registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a line of program.operations does, for the time of a test."""
+    monkeypatch.setitem(KINDS, Affine.kind(), Affine)
+
+
+def network(*, pool: bool = False, affine: op.Operation = Affine(-3, 5)) -> Network:
+    """A convolution, the toy, a square; flattened or pooled, and a layer with a toy behind it."""
+    random = np.random.default_rng(0)
+    conv = LinearShape(SIDE, SIDE, 1, MAPS, 3, 1, 1)
+    head = LinearShape.gemm(1, MAPS if pool else MAPS * SIDE * SIDE, CLASSES)
+    maps = MAPS, SIDE, SIDE
+    nodes = [
+        Node("x", op.Input(0, 4), (), (1, SIDE, SIDE), -2),
+        Node("conv", op.Linear(unplanned(conv, 1)), ("x",), maps, -4),
+        Node("toy", affine, ("conv",), maps, -4),
+        Node("square", op.Square(), ("toy",), maps, -8),
+        Node("pool", op.SumPool(SIDE), ("square",), (MAPS, 1, 1), -12),
+        Node("flat", op.Flatten(), ("pool",), (MAPS, 1, 1), -12),
+        Node("head", op.Linear(unplanned(head, 1)), ("flat",), head.output_shape, -14),
+        Node("again", affine, ("head",), head.output_shape, -14),
+    ]
+    if not pool:
+        del nodes[4]
+        nodes[4] = Node("flat", op.Flatten(), ("square",), head.input_shape, -8)
+    shapes = {"conv": conv, "head": head}
+    weights = {
+        name: Weights(random.integers(-3, 4, shape.weight_shape(1)), random.integers(-9, 10, shape.out_channels))
+        for name, shape in shapes.items()
+    }
+    return Network(tuple(nodes), weights)
+
+
+def images(count: int) -> np.ndarray:
+    return np.random.default_rng(1).integers(0, 5, (count, 1, SIDE, SIDE))
+
+
+def logits(made: Network, image: np.ndarray) -> np.ndarray:
+    return Integers(image).values(made.nodes, made.weights)["again"].reshape(-1)
+
+
+def test_in_clear_and_its_bounds() -> None:
+    made, image = network(), images(1)[0]
+    found, intervals = Integers(image).values(made.nodes, made.weights), bounds.prove(made)
+    assert (found["toy"] == -3 * found["conv"] + 5).all()
+    for name, values in found.items():
+        assert (intervals[name][0] <= values).all()
+        assert (values <= intervals[name][1]).all()
+
+
+def test_interactively() -> None:
+    program = fit(network(), Target(COUNTED, LINKS["local"], failure_bits=0)).program
+    described = json.loads(json.dumps(manifest.to_dict(program)))
+    assert manifest.from_dict(described) == replace(program, weights={})
+    image = images(1)[0]
+    check(program, *parties(program, "kernel"), image)
+    assert (interpret(program, image)["again"].reshape(-1) == logits(network(), image)).all()
+
+
+def test_in_leveled_bfv() -> None:
+    made, image = network(), images(1)[0]
+    plan, parameters = plan_for(chain_of(made), lola_plan)
+    client, server = LeveledInferenceClient(plan.public, parameters), LeveledInferenceServer(plan, parameters)
+    answer = server.answer(client.request(image), server.load_keys(client.keys()))
+    assert list(client.results(answer)) == logits(made, image).tolist()
+    client.close()
+
+
+def test_in_ckks() -> None:
+    made, some = network(pool=True), images(8)
+    expected = np.array([logits(made, image) for image in some]) * 2.0**made.output.log_step
+    real = some * 2.0**-2
+    sums = sums_of(made)
+    np.testing.assert_allclose(sums(real), expected, rtol=1e-12)
+    circuit = NetworkCircuit(
+        sums.normalized(real), Bootstrapping(with_low(toy(spare=5)), to_coefficients=2, to_slots=2)
+    )
+    parameters, level = circuit.refresh.parameters, circuit.schedule.image
+    simulator = Simulator(parameters)
+    circuit(simulator, [simulator.fresh(level=level)])
+    pair = Pair.of(parameters)
+    (slots,) = circuit.encode(real[0])
+    reply = circuit(pair.machine(simulator.keys), [pair.server.receive(pair.client.encrypt(slots, level), level)])
+    np.testing.assert_allclose(circuit.logits(pair.slots(reply)), expected[0], atol=2**-20 * np.abs(expected).max())
+
+
+def test_a_mode_that_cannot_do_it_says_so() -> None:
+    for name, find in (("a leveled network", chain_of), ("a network in CKKS", sums_of)):
+        rule = f"{name} cannot have truncations here: got truncate 'toy'; infer it with the interactive protocol"
+        with pytest.raises(RuleError, match=rule):
+            find(network(affine=op.Truncate(1)))
