@@ -158,16 +158,16 @@ class ServiceClient:
         Raises:
             RuleError: the server refused, hung up, or sent something else.
         """
-        ahead = wire.is_ahead(message)
+        offline = wire.is_offline(message)
         self._online = self._online or wire.begins(message) == wire.ONLINE
-        if self._keys is None and (ahead or not (self._online or wire.begins(message) == wire.AGREE)):
+        if self._keys is None and (offline or not (self._online or wire.begins(message) == wire.AGREE)):
             self._make_keys()
             self.reopen()
         assert self._stream is not None
         for piece in split(message):
             self._stream.send(piece)
         reply = self._stream.receive(self._most, self._timeout_s)
-        self._online = self._online and (ahead or not wire.ends(reply))
+        self._online = self._online and (offline or not wire.ends(reply))
         return reply
 
     def _make_keys(self) -> None:

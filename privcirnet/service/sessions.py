@@ -118,17 +118,17 @@ class Sessions:
                 self._turns.spare(session.make_ahead)
             request = await self._request(offer, context, between=not running)
             with_client.admit()
-            ahead = wire.is_ahead(request)
-            if ahead not in running or wire.begins(request) == wire.PREPARE:
-                running[ahead] = self._begun(with_client, request)
-            work = running[ahead]
-            here = self.open == 1 and not ahead and offer.took.get(work.step, _QUICK_S) < _QUICK_S
+            offline = wire.is_offline(request)
+            if offline not in running or wire.begins(request) == wire.PREPARE:
+                running[offline] = self._begun(with_client, request)
+            work = running[offline]
+            here = self.open == 1 and not offline and offer.took.get(work.step, _QUICK_S) < _QUICK_S
             seconds, reply = await self._turns.run(client, partial(_timed, session, request), here=here)
             offer.took[work.step] = seconds
             work.add(seconds, request, reply)
             if wire.ends(reply):  # the client may leave as soon as it has the reply
                 self._note(with_client, work, reply)
-                del running[ahead]
+                del running[offline]
             await write_body(context, reply, self._books.limits)
             self._measured(offer, seconds, request, reply)
             if wire.position_of(reply) == wire.OUTPUT:
@@ -163,7 +163,7 @@ class Sessions:
         others = [(of.client, of.running[True]) for of in self._open if of is not with_client and True in of.running]
         same = sum(work.count for of, work in others if of == client)
         if isinstance(offer.server, LeveledServer):
-            rule, remedy = "work can be done ahead of images of interactive programs alone", "send the image"
+            rule, remedy = "only interactive programs have an offline phase", "send the image"
             raise RuleError(rule, got="a preparation", remedy=remedy)
         quotas.preparation(client, len(materials.of(binding).serials()) + same, count)
         materials.make_room(binding, quotas.of(client).prepared, count + same)
@@ -256,7 +256,7 @@ class Conversation:
         client: what it is called.
         binding: of the material that is prepared in it.
         admit: raises if the client is not let in any more.
-        running: what goes on: an image, and by True work ahead, between two rounds of which the image may come.
+        running: what goes on: an image, and by True offline work, between two rounds of which the image may come.
     """
 
     client: str

@@ -192,6 +192,6 @@ def test_preparations_in_several_sessions_share_the_room():
 def test_a_round_without_a_beginning_gets_nothing():
     """A request about a layer, ahead or not, that is not the first of anything."""
     with serving(Server(network(), "cleartext")) as service:
-        for position in (wire.AHEAD + 1, wire.PREPARED, 2, wire.OUTPUT):
+        for position in (wire.OFFLINE + 1, wire.PREPARED, 2, wire.OUTPUT):
             with ServiceClient(service.address, "cleartext") as remote, pytest.raises((Refused, Lost), match="must be"):
                 remote.handle(wire.frame(position, [correlated.write_count(1)]))

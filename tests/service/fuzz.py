@@ -163,7 +163,7 @@ class ServiceFuzz:
         return processed
 
     def _allows(self, kind: str, message: bytes) -> bool:
-        """The oracle: work ahead, and in these sessions an agreement or an image, may be begun at any time."""
+        """The oracle: offline work, and in these sessions an agreement or an image, may be begun at any time."""
         if kind not in PREPARED:
             return self.honest[kind].allows(message)
         return self._parties.allowed[f"request {kind}"](message) or self._parties.begins(message, idle=True)

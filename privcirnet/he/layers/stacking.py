@@ -5,8 +5,8 @@ for. The same weights on this tall image give every image's result, and a few ro
 lane holds the maps of several images, fewer channels share a ciphertext, and fewer rotations bring them together: of
 layers that fill an eighth of a ciphertext, eight images cost little more than one.
 
-That needs plaintexts of its own, and their number grows as rotations fall. Only work ahead is shared like this: images
-themselves come one at a time.
+That needs plaintexts of its own, and their number grows as rotations fall. Only offline work is shared like this:
+images themselves come one at a time.
 """
 
 from collections.abc import Sequence

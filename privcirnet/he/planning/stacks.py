@@ -1,4 +1,4 @@
-"""Which linear layers take several images together when work is done ahead, and how many (:mod:`layers.stacking`).
+"""Which linear layers take several images together when work is done offline, and how many (:mod:`layers.stacking`).
 
 A stack saves rotations and ciphertexts, and needs weights of its own. It is planned after the program, and keeps to
 what that has of parameters, keys and messages: no transform length that t does not carry, no rotation without a key,

@@ -17,7 +17,7 @@ class Linear(Operation):
 
     Attributes:
         layer: its shape and how it is computed under encryption.
-        stack: how work ahead takes several images together; None: one after the other.
+        stack: how offline work takes several images together; None: one after the other.
     """
 
     local = False

@@ -25,7 +25,7 @@ AHEAD = ("agree", "prepare", "1", "2", "prepared")
 ONLINE = ("image", "square", "product")
 SIDES = ("request", "reply")
 NEVER_DUE = wire.frame(wire.PREPARED, [])
-"""The end of work ahead for no image."""
+"""The end of offline work for no image."""
 MUTATIONS = {
     engine: {
         **{f"{side} ahead {step}": 140 for side in SIDES for step in AHEAD},
@@ -64,7 +64,7 @@ class PreparedFuzz(Fuzz):
 
     def kept_at(self, position: int, content: bytes) -> list[int]:
         """Ahead, of all nodes whose rounds share the message."""
-        if wire.frame(wire.AHEAD + position, [])[:6] != content[:6]:
+        if wire.frame(wire.OFFLINE + position, [])[:6] != content[:6]:
             return super().kept_at(position, content)
         exchanges, whole = exchanges_of(self.program), self.program.parameters.ring_degree
         nodes = next(b.nodes for b in bundles(self.program, exchanges, 1) if b.position == position)
@@ -95,14 +95,14 @@ class PreparedFuzz(Fuzz):
         else:
             message, allowed = self._mutated(honest, random), self.allowed[kind]
             done = getattr(self, f"_{side}")(message, phase, position)
-        assert refused(lambda: self.session.handle(NEVER_DUE))  # what was begun starts over, the image and work ahead
+        assert refused(lambda: self.session.handle(NEVER_DUE))  # what was begun starts over, the image and offline work
         idle = phase == "ahead" or position == 0
         due = allowed(message) or (side == "request" and self.begins(message, idle))
         assert done == due, f"processed: {done}"
         return done
 
     def begins(self, message: bytes, idle: bool) -> bool:
-        """Whether a request may come at any time: work ahead, and where no image runs, an image or an agreement."""
+        """Whether a request may come at any time: offline work, and where no image runs, an image or an agreement."""
         first = (self._request_ahead_agree, self._request_online_image, self.honest["request 1"].allows)
         return self._request_ahead_prepare(message) or (idle and any(allows(message) for allows in first))
 

@@ -351,7 +351,7 @@ def test_a_request_that_is_refused_ends_the_image_and_only_its_own_preparation(
         wire.frame(wire.PREPARE, [correlated.write_count(0)]),
         wire.frame(wire.PREPARE, [correlated.write_count(MOST_IMAGES + 1)]),
         wire.frame(wire.PREPARED, [bytes(SERIAL_BYTES)]),
-        wire.frame(wire.AHEAD + 1, [b"x"]),
+        wire.frame(wire.OFFLINE + 1, [b"x"]),
         wire.frame(wire.ONLINE, [b"x"]),
         wire.frame(wire.ONLINE, [b"x", b"y"]),
     ],

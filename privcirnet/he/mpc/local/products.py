@@ -1,7 +1,7 @@
-"""Products of two values mod t, group by group, once their encrypted part was done ahead.
+"""Products of two values mod t, group by group, once their encrypted part was done offline.
 
 y[h B + j, i] = sum over e of left[h k + e, i] right[h k + e, j], as :class:`program.operations.Product` says. With
-stand-ins for the server's shares, each party's part is a product of its own, as in :mod:`mpc.local.squares`.
+offline shares in place of the server's, each party's part is a product of its own, as in :mod:`mpc.local.squares`.
 
 Both factors are split into signed limbs, three of 20 bits each for t of 60 bits. All products of a limb and a limb are
 one product of float64 matrices.
@@ -45,8 +45,8 @@ def answer(  # noqa: PLR0913, PLR0917
     Args:
         left: the client's share, shape (g k, A, 1).
         right: the client's share, shape (g k, B, 1).
-        d_left: the server's share less its stand-in, of the shape of ``left``.
-        d_right: the server's share less its stand-in, of the shape of ``right``.
+        d_left: the server's share less its offline share, of the shape of ``left``.
+        d_right: the server's share less its offline share, of the shape of ``right``.
         t: prime under 2^61.
         terms: the client's, of the result's shape.
     """

@@ -1,8 +1,8 @@
-"""A square once its encrypted part was done ahead: each party's arithmetic is one pass over its shares.
+"""A square once its encrypted part was done offline: each party's arithmetic is one pass over its shares.
 
-With z = z_c + z_s and a uniform stand-in a for the server's share, (z_c + a)^2 was shared ahead as v_c + v_s. The
+With z = z_c + z_s and a uniform offline share a of the server, (z_c + a)^2 was shared offline as v_c + v_s. The
 server sends d = z_s - a; the client answers e = 2 z_c d + v_c - w with its uniform share w of the square; and the
-server's share is z_s^2 + e + v_s - a^2 = z^2 - w. What each party adds is known ahead: its ``terms``.
+server's share is z_s^2 + e + v_s - a^2 = z^2 - w. What each party adds is known offline: its ``terms``.
 """
 
 import numpy as np
@@ -78,19 +78,19 @@ def finish_packed(z: Residues, message: Octets, terms: Residues, t: int) -> Resi
     return square
 
 
-def ask_packed(z: Residues, stand_ins: Residues, t: int) -> Octets:
+def ask_packed(z: Residues, offline_shares: Residues, t: int) -> Octets:
     """Return what the server sends, d = z - a, packed, in one pass.
 
     Args:
         z: the server's share, (values,).
-        stand_ins: a, (values,).
+        offline_shares: a, (values,).
         t: prime under 2^61.
     """
     kernel = passes.compiled().subtract
 
     def make(first: int, end: int) -> Residues:
         d = np.empty(end - first, dtype=np.uint64)
-        kernel(d, z[first:end], stand_ins[first:end], np.uint64(t))
+        kernel(d, z[first:end], offline_shares[first:end], np.uint64(t))
         return d
 
     return pack_made(make, z.size, t)

@@ -3,9 +3,9 @@
 Format, little-endian: magic "PCN1", u16 position of the node in the program (0xFFFF: the output), u16 number of parts;
 then for each part u32 length and the bytes.
 
-The position of its first message tells what a client begins: :data:`PREPARE` work ahead, :data:`ONLINE` an image with
+The position of its first message tells what a client begins: :data:`PREPARE` offline work, :data:`ONLINE` an image with
 material, :data:`AGREE` a comparison of what is left, any other an image without. An image may come between two rounds
-of work ahead: :data:`AHEAD` tells the rounds of the two apart.
+of offline work: :data:`OFFLINE` tells the rounds of the two apart.
 """
 
 import struct
@@ -20,17 +20,17 @@ _MAGIC = b"PCN1"
 OUTPUT = 0xFFFF
 """Position that asks for the server's share of the output."""
 PREPARE = 0xFFFE
-"""Position of the first messages of work ahead: for how many images, and the numbers of their material."""
+"""Position of the first messages of offline work: for how many images, and the numbers of their material."""
 ONLINE = 0xFFFD
 """Position of an image's first message where there is material for it, and of the reply that there is none."""
 AGREE = 0xFFFC
 """Position of the message that says what material a client has, and of the reply: of which the server has halves."""
 PREPARED = 0xFFFB
-"""Position of the last messages of work ahead: both parties have their halves."""
+"""Position of the last messages of offline work: both parties have their halves."""
 ROUNDED = 0xFFFA
 """Position of a part of the server's share of a rounded output, and of the question whether the result is right."""
-AHEAD = 0x8000
-"""Is added to a node's position in a round of work ahead. Programs have fewer nodes."""
+OFFLINE = 0x8000
+"""Is added to a node's position in a round of offline work. Programs have fewer nodes."""
 _NAMED = (OUTPUT, PREPARE, ONLINE, AGREE, PREPARED, ROUNDED)
 
 
@@ -67,19 +67,19 @@ def position_of(message: bytes) -> int:
     Args:
         message: what :func:`frame` made.
 
-    >>> position_of(frame(AHEAD + 3, []))
+    >>> position_of(frame(OFFLINE + 3, []))
     3
     """
     position = _HEADER.unpack_from(message)[1]
-    return position if position in _NAMED else position & ~AHEAD
+    return position if position in _NAMED else position & ~OFFLINE
 
 
-def is_ahead(message: bytes) -> bool:
-    """Return whether a message of the other party is about work ahead, before anything else in it is looked at."""
+def is_offline(message: bytes) -> bool:
+    """Return whether a message of the other party is about offline work, before anything else in it is looked at."""
     if len(message) < _HEADER.size:
         return False
     position = _HEADER.unpack_from(message)[1]
-    return position in (PREPARE, PREPARED) if position in _NAMED else position >= AHEAD
+    return position in (PREPARE, PREPARED) if position in _NAMED else position >= OFFLINE
 
 
 def begins(message: bytes) -> int:

@@ -1,4 +1,4 @@
-"""Material: what one party keeps of the work that was done ahead for one image, and its bytes.
+"""Material: what one party keeps of the work that was done offline for one image, and its bytes.
 
 Format, little-endian: magic "PCM2", a byte that says whose it is and three zeros, 16 bytes of serial number, the digest
 of the program (32 bytes) and the owner (32 bytes); then all values that the party keeps, in the order of the program, 8

@@ -1,4 +1,4 @@
-"""The client's side of prepared inference: its whole walk through the program ahead, and its answers with the image."""
+"""The client's side of prepared inference: its offline walk through the program, and its answers with the image."""
 
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -207,8 +207,12 @@ class PreparedClient:
         walks: Sequence[Walk],
         engine: Callable[[], ClientEngine],
     ) -> Generator[bytes, bytes, None]:
-        """Yield the request ahead about some nodes, and keep what comes of it for each image."""
-        names, together, position = [node.name for node in bundle.nodes], bundle.together, wire.AHEAD + bundle.position
+        """Yield the offline request about some nodes, and keep what comes of it for each image."""
+        names, together, position = (
+            [node.name for node in bundle.nodes],
+            bundle.together,
+            wire.OFFLINE + bundle.position,
+        )
         with self.preparation.time(*names):
             own_engine = engine()
             apply = each if own_engine.concurrent else _one_by_one

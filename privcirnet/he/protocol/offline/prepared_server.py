@@ -1,4 +1,4 @@
-"""The server's side of prepared inference: work ahead, and the image with what was kept of it."""
+"""The server's side of prepared inference: offline work, and the image with what was kept of it."""
 
 import os
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -85,7 +85,7 @@ class PreparedServer:
                 self.dropped.append(f"the client has no material of number {serial.hex()}")
         return wire.frame(wire.AGREE, [correlated.join([serial for serial in mine if serial in theirs])])
 
-    def ahead(self, message: bytes, engine: ServerEngine, keys: EvaluationKeys) -> Phase:
+    def offline(self, message: bytes, engine: ServerEngine, keys: EvaluationKeys) -> Phase:
         """Prepare some images, all of them at once.
 
         Args:
@@ -176,14 +176,18 @@ class PreparedServer:
         engine: ServerEngine,
         keys: EvaluationKeys,
     ) -> bytes:
-        """The reply to a request ahead about some nodes, of which what comes is kept for each image."""
-        names, together, position = [node.name for node in bundle.nodes], bundle.together, wire.AHEAD + bundle.position
+        """The reply to an offline request about some nodes, of which what comes is kept for each image."""
+        names, together, position = (
+            [node.name for node in bundle.nodes],
+            bundle.together,
+            wire.OFFLINE + bundle.position,
+        )
         parts = iter(wire.unframe(message, position, together.ciphertexts_up))
         replies, own = list[bytes](), list[Residues]()
         onlines = [exchange.online for exchange in together.exchanges]
-        drawn = [[online.stand_ins(self._t) for _ in kept] for online in onlines]
-        stand_ins = together.shares([[_stacked(one) for one in zip(*images, strict=True)] for images in drawn])
-        for (exchange, members, _), inputs in zip(together.parts, stand_ins, strict=True):
+        drawn = [[online.offline_shares(self._t) for _ in kept] for online in onlines]
+        offline_shares = together.shares([[_stacked(one) for one in zip(*images, strict=True)] for images in drawn])
+        for (exchange, members, _), inputs in zip(together.parts, offline_shares, strict=True):
             who = [names[number] for number in members]
             with self.preparation.time(*who), self.preparation.count(who[0], engine.counts):
                 asked = [next(parts) for _ in range(exchange.plan.ciphertexts_up)]
@@ -195,7 +199,7 @@ class PreparedServer:
             for arrays, one, result in zip(kept, images, results, strict=True):
                 arrays[name] = online.keep_server(one, result, self._t)
         wipe(share for images in drawn for one in images for share in one)
-        wipe(share for one in stand_ins for share in one)
+        wipe(share for one in offline_shares for share in one)
         return wire.frame(position, replies)
 
     def _step(

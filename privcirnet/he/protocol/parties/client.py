@@ -51,7 +51,7 @@ class Client:
     Attributes:
         program: the public description, without weights.
         meter: what was measured of images.
-        preparation: what was measured of work ahead.
+        preparation: what was measured of offline work.
         used: "prepared" or "direct": how the last image was inferred; "" before the first.
         shares: the client's own share of every node of the last inference.
 

@@ -35,7 +35,7 @@ from privcirnet.he.system.process import Process
 _STOCK_BYTES, _WORD = 1 << 26, 8
 """Of what is made ahead for the replies to one client."""
 _LANES = False, True
-"""Images, and work ahead: a session goes on with either whenever a request of it comes."""
+"""Images, and offline work: a session goes on with either whenever a request of it comes."""
 
 
 class Server:
@@ -179,7 +179,9 @@ class Session:
             self.preparation,
         )
         self.dropped = self._prepared.dropped
-        self._lanes: dict[bool, Generator[bytes, bytes, None]] | None = {ahead: self._start(ahead) for ahead in _LANES}
+        self._lanes: dict[bool, Generator[bytes, bytes, None]] | None = {
+            offline: self._start(offline) for offline in _LANES
+        }
 
     def close(self) -> None:
         """Forget the client: its keys, and its shares, whose memory is zeroed. Nothing is handled afterwards.
@@ -213,14 +215,14 @@ class Session:
             raise RuntimeError("a closed session handles nothing")
         if self._process.changed():  # what images and work in progress have drawn is the other's
             self._lanes = {lane: self._start(lane) for lane in _LANES}
-        ahead = wire.is_ahead(message)
+        offline = wire.is_offline(message)
         if wire.begins(message) == wire.PREPARE:  # instead of one that the client gave up
-            self._lanes[ahead].close()
-            self._lanes[ahead] = self._start(ahead)
+            self._lanes[offline].close()
+            self._lanes[offline] = self._start(offline)
         try:
-            return self._lanes[ahead].send(message)
+            return self._lanes[offline].send(message)
         except Exception:
-            self._lanes = {lane: self._start(lane) if ahead >= lane else old for lane, old in self._lanes.items()}
+            self._lanes = {lane: self._start(lane) if offline >= lane else old for lane, old in self._lanes.items()}
             raise
 
     @property
@@ -236,8 +238,8 @@ class Session:
         """
         return self._keys is not None and self._server.engine.stock(self._keys).make(self._server.replies)
 
-    def _start(self, ahead: bool) -> Generator[bytes, bytes, None]:
-        steps = self._preparations() if ahead else self._images()
+    def _start(self, offline: bool) -> Generator[bytes, bytes, None]:
+        steps = self._preparations() if offline else self._images()
         next(steps)
         return steps
 
@@ -247,7 +249,7 @@ class Session:
         while True:
             message = yield reply
             self._check_keys()
-            reply = yield from self._prepared.ahead(message, self._server.engine, self._keys)
+            reply = yield from self._prepared.offline(message, self._server.engine, self._keys)
 
     def _images(self) -> Generator[bytes, bytes, None]:
         """The same for images."""

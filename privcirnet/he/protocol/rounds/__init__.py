@@ -1,1 +1,1 @@
-"""Rounds: linear layer, square, product, client-aided; merged, and done ahead of an image."""
+"""Rounds: linear layer, square, product, client-aided; merged, and of the offline phase."""

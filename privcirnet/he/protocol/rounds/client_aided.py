@@ -53,13 +53,13 @@ class RevealedOnline:
     def chosen(self) -> bool:
         return True
 
-    def stand_ins(self, t: int) -> list[Residues | None]:
+    def offline_shares(self, t: int) -> list[Residues | None]:
         return []
 
     def keep_client(self, share: Residues, result: Residues | None, t: int) -> Kept:
         return {SHARE: share}
 
-    def keep_server(self, stand_ins: Sequence[Residues | None], own: Residues | None, t: int) -> Kept:
+    def keep_server(self, offline_shares: Sequence[Residues | None], own: Residues | None, t: int) -> Kept:
         return {}
 
     def ask(self, kept: Kept, shares: Sequence[Residues], t: int) -> Octets:

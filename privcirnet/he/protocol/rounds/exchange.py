@@ -72,7 +72,7 @@ class Exchange(Protocol):
 
     @property
     def online(self) -> Online:
-        """What is left to do with the image where the round was done ahead."""
+        """What is left to do with the image where the round was done offline."""
         ...
 
     def noise_bits(self, parameters: Parameters) -> int:

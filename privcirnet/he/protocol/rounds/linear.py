@@ -46,13 +46,13 @@ class LinearOnline:
     def chosen(self) -> bool:
         return False
 
-    def stand_ins(self, t: int) -> list[Residues | None]:
+    def offline_shares(self, t: int) -> list[Residues | None]:
         return [None]
 
     def keep_client(self, share: Residues, result: Residues | None, t: int) -> Kept:
         return {SHARE: share}
 
-    def keep_server(self, stand_ins: Sequence[Residues | None], own: Residues | None, t: int) -> Kept:
+    def keep_server(self, offline_shares: Sequence[Residues | None], own: Residues | None, t: int) -> Kept:
         assert own is not None
         return {"mask": own.reshape(-1)}
 
@@ -75,7 +75,7 @@ class LinearExchange:
 
     Attributes:
         layer: shape, block size and encoding.
-        stack: how work ahead takes several images together, if it does.
+        stack: how offline work takes several images together, if it does.
     """
 
     layer: Layer

@@ -1,4 +1,4 @@
-"""Rounds of several nodes and images in one message each way, which only work ahead can have.
+"""Rounds of several nodes and images in one message each way, which only offline work can have.
 
 Values of several images stand on a new first axis. The values of all squares fill ciphertexts one after the other,
 whichever node and image they belong to. Linear layers take images together where their stack says so. The rounds of

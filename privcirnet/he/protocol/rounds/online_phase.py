@@ -1,14 +1,14 @@
-"""What an exchange leaves to do when the image is there, if its encrypted part was done ahead: no encryption at all.
+"""What an exchange leaves to do when the image is there, if its encrypted part was done offline: no encryption at all.
 
-Ahead, a client's shares follow from random numbers of its own. The exchange of :mod:`protocol.rounds.exchange` runs on
-them and on *stand-ins* of the server's shares, which are zero or uniform. Each party keeps what it needs with the
-image:
+Offline, a client's shares follow from random numbers of its own. The exchange of :mod:`protocol.rounds.exchange` runs
+on them and on *offline shares* in place of the server's shares, which are zero or uniform. Each party keeps what it
+needs with the image:
 
-* *linear*: the server's stand-in is zero. The client has its share of the result, the server a mask. With the image the
-  server applies the layer to its own share in clear, and adds the mask. Nobody sends anything.
-* *crossed* (squares, products): the server's stand-ins are uniform. With the image the server sends how far its shares
-  are from them, the client answers with what that adds to the cross terms, under a mask of its own.
-* *revealed* (client-aided functions): nothing is done ahead but to draw a mask. The server hands out its share, the
+* *linear*: the server's offline share is zero. The client has its share of the result, the server a mask. With the
+  image the server applies the layer to its own share in clear, and adds the mask. Nobody sends anything.
+* *crossed* (squares, products): the server's offline shares are uniform. With the image the server sends how far its
+  shares are from them, the client answers with what that adds to the cross terms, under a mask of its own.
+* *revealed* (client-aided functions): nothing is done offline but to draw a mask. The server hands out its share, the
   client computes in clear and hands back the result under its mask.
 
 Source: docs/mathematics.md, "Prepared inference".
@@ -61,8 +61,8 @@ class Online(Protocol):
         """Whether the client's share of the result is its own choice, and not what the exchange returns."""
         ...
 
-    def stand_ins(self, t: int) -> list[Residues | None]:
-        """Return the server's shares of the inputs in the ahead phase, drawn anew; None for zero."""
+    def offline_shares(self, t: int) -> list[Residues | None]:
+        """Return the server's shares of the inputs in the offline phase, drawn anew; None for zero."""
         ...
 
     def keep_client(self, share: Residues, result: Residues | None, t: int) -> Kept:
@@ -74,11 +74,11 @@ class Online(Protocol):
         """
         ...
 
-    def keep_server(self, stand_ins: Sequence[Residues | None], own: Residues | None, t: int) -> Kept:
+    def keep_server(self, offline_shares: Sequence[Residues | None], own: Residues | None, t: int) -> Kept:
         """Return what the server keeps.
 
         Args:
-            stand_ins: of :meth:`stand_ins`.
+            offline_shares: of :meth:`offline_shares`.
             own: its share of the exchange's result; None if there was no exchange.
         """
         ...
@@ -116,8 +116,8 @@ class Online(Protocol):
 class CrossedOnline:
     """That of a quadratic function f of shares: f(c + s) = f(c + a) + cross(c + a, s - a) + f(s - a).
 
-    a are the stand-ins. Ahead, f(c + a) is shared as v_c + v_s. The client chooses w, its share of the result, and
-    keeps v_c - w; the server keeps a and v_s - f(a). With the image, d = s - a and e = cross(c, d) + v_c - w make
+    a are the offline shares. Offline, f(c + a) is shared as v_c + v_s. The client chooses w, its share of the result,
+    and keeps v_c - w; the server keeps a and v_s - f(a). With the image, d = s - a and e = cross(c, d) + v_c - w make
 
         f(s) + e + v_s - f(a) = f(c + s) - w.
 
@@ -138,7 +138,7 @@ class CrossedOnline:
 
     @property
     def server(self) -> Mapping[str, int]:
-        return {"stand_ins": self.asked, "terms": self.values}
+        return {"offline_shares": self.asked, "terms": self.values}
 
     @property
     def asked(self) -> int:
@@ -152,22 +152,22 @@ class CrossedOnline:
     def chosen(self) -> bool:
         return True
 
-    def stand_ins(self, t: int) -> list[Residues | None]:
+    def offline_shares(self, t: int) -> list[Residues | None]:
         return [sampling.uniform(shape, t) for shape in self.inputs]
 
     def keep_client(self, share: Residues, result: Residues | None, t: int) -> Kept:
         assert result is not None
         return {SHARE: share, "terms": subtract(result.reshape(-1), share, t)}
 
-    def keep_server(self, stand_ins: Sequence[Residues | None], own: Residues | None, t: int) -> Kept:
-        known = [share for share in stand_ins if share is not None]
+    def keep_server(self, offline_shares: Sequence[Residues | None], own: Residues | None, t: int) -> Kept:
+        known = [share for share in offline_shares if share is not None]
         assert own is not None
         zero = np.zeros(self.values, dtype=np.uint64)
         terms = subtract(own.reshape(-1), self.finished_by(known, zero, zero, t).reshape(-1), t)
-        return {"stand_ins": flat(known), "terms": terms}
+        return {"offline_shares": flat(known), "terms": terms}
 
     def ask(self, kept: Kept, shares: Sequence[Residues], t: int) -> Octets:
-        return pack(subtract(flat(shares), kept["stand_ins"], t), t)
+        return pack(subtract(flat(shares), kept["offline_shares"], t), t)
 
     def answer(self, kept: Kept, shares: Sequence[Residues], asked: Octets, t: int) -> Octets:
         cuts = np.cumsum([share.size for share in shares])[:-1]

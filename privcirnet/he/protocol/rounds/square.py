@@ -30,7 +30,7 @@ class SquareOnline(CrossedOnline):
     """A square's: what either party makes of a message is packed again while it is near."""
 
     def ask(self, kept: Kept, shares: Sequence[Residues], t: int) -> Octets:
-        return squares.ask_packed(_flat(shares), kept["stand_ins"], t)
+        return squares.ask_packed(_flat(shares), kept["offline_shares"], t)
 
     def answer(self, kept: Kept, shares: Sequence[Residues], asked: Octets, t: int) -> Octets:
         return squares.answer_packed(_flat(shares), asked, kept["terms"], t)

@@ -1,4 +1,4 @@
-"""The round of a linear layer for several images, one below the other; only work ahead has it.
+"""The round of a linear layer for several images, one below the other; only offline work has it.
 
 Shares have a first axis for images. What stands between the results of a tall image is masked like every slot, and
 neither party keeps it. Maths: :mod:`layers.stacking`.

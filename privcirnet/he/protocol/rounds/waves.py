@@ -1,7 +1,7 @@
 """Which rounds of a preparation share a message: as many as do not need each other's results.
 
-Ahead, the client's share of a square, of a product or of a client-aided function is random and its own choice, so it is
-there from the beginning. Its share of a linear layer's result is there after that layer's round. So rounds come in
+Offline, the client's share of a square, of a product or of a client-aided function is random and its own choice, so it
+is there from the beginning. Its share of a linear layer's result is there after that layer's round. So rounds come in
 *waves*: first those whose inputs follow from random numbers alone, then those that need the result of one layer, and so
 on. A network that squares after every layer has two waves, however deep it is. One with linear bottlenecks has three.
 
@@ -46,7 +46,7 @@ class Bundle:
 
 
 def waves(program: Program, exchanges: Mapping[str, Exchange]) -> list[list[Node]]:
-    """Return the nodes that take a round ahead, by wave.
+    """Return the nodes that take an offline round, by wave.
 
     Args:
         program: with or without weights.

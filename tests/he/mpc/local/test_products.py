@@ -51,14 +51,14 @@ def test_the_shares_add_up_to_the_product() -> None:
     shapes = (groups * k, a, 1), (groups * k, b, 1), (groups * b, a, 1)
     values = [np.random.default_rng(9).integers(-1000, 1000, shape) for shape in shapes[:2]]
     own = [residues(shape, t, i) for i, shape in enumerate(shapes)]
-    stand_ins = [residues(shape, t, i + 5) for i, shape in enumerate(shapes[:2])]
+    offline_shares = [residues(shape, t, i + 5) for i, shape in enumerate(shapes[:2])]
     other = [modular.subtract(modular.residues(x, t), c, t) for x, c in zip(values, own[:2], strict=True)]
-    d = [modular.subtract(s, stand_in, t) for s, stand_in in zip(other, stand_ins, strict=True)]
+    d = [modular.subtract(s, offline_share, t) for s, offline_share in zip(other, offline_shares, strict=True)]
     v_c = residues(shapes[2], t, 8)
-    together = [modular.add(c, stand_in, t) for c, stand_in in zip(own[:2], stand_ins, strict=True)]
+    together = [modular.add(c, offline_share, t) for c, offline_share in zip(own[:2], offline_shares, strict=True)]
     v_s = modular.subtract(products.product(*together, groups, t), v_c, t)
     e = products.answer(*own[:2], *d, groups, t, modular.subtract(v_c, own[2], t))
-    terms = modular.subtract(v_s, products.product(*stand_ins, groups, t), t)
+    terms = modular.subtract(v_s, products.product(*offline_shares, groups, t), t)
     share = products.finish(*other, e, groups, t, terms)
     found = modular.centered(modular.add(share, own[2], t), t)
     assert (found == python_product(*values, groups)).all()

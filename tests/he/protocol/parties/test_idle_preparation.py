@@ -27,7 +27,7 @@ class Watched:
         self.gate.set()
 
     def handle(self, message: bytes) -> bytes:
-        self.asked.append(wire.is_ahead(message))
+        self.asked.append(wire.is_offline(message))
         self.inside.set()
         assert self.gate.wait(10)
         self.refuse(message)
@@ -146,7 +146,7 @@ def test_what_the_thread_could_not_mend_reaches_the_next_image(watched):
         raise RuleError("a peer must stay", got="its end", remedy="connect again")
 
     def refuse(message: bytes) -> None:
-        if wire.is_ahead(message):
+        if wire.is_offline(message):
             lost()
 
     server.refuse = refuse
