@@ -26,7 +26,6 @@ def compacted(tensors: Mapping[str, np.ndarray], kind: str, bits: int = 0) -> di
     """Return a state dict in fewer bytes.
 
     Args:
-        tensors: by name.
         kind: one of :data:`KINDS`.
         bits: of the weights of a quantized network, 0 of any other. Those of one bit stay as they are.
 
@@ -58,9 +57,6 @@ def compacted(tensors: Mapping[str, np.ndarray], kind: str, bits: int = 0) -> di
 
 def expanded(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Return the state dict that 8-bit rows stand for; one without them is returned as it is.
-
-    Args:
-        tensors: by name.
 
     Raises:
         RuleError: steps do not fit their tensor.

@@ -44,7 +44,6 @@ def composed_figures(
     Args:
         shapes: dimensions by layer name.
         table: of the single layers; block sizes that both have and that divide the channels are looked at.
-        link: network between client and server.
     """
     composed: dict[str, dict[int, Figures]] = {}
     for pair in found:
@@ -77,7 +76,6 @@ def paying(
     Args:
         model: not fused; left as it was.
         image: (1, C, H, W).
-        link: network between client and server.
         what: the prediction that is compared, a name of :class:`Figures`.
 
     Returns:

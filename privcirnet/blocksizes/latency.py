@@ -79,7 +79,6 @@ def layer_shapes(model: nn.Module, image: torch.Tensor) -> dict[str, LinearShape
     A linear layer on T tokens is the GEMM (T, in, out).
 
     Args:
-        model: a network; left as it was.
         image: (1, C, H, W).
 
     Raises:
@@ -189,11 +188,7 @@ def figures_of(table: FigureTable, block_sizes: Mapping[str, int]) -> Figures:
 
 
 def figures_of_layer(layer: Layer, profile: Profile, link: Link) -> Figures:
-    """Return the predictions for one planned layer.
-
-    Args:
-        link: network between client and server.
-    """
+    """Return the predictions for one planned layer."""
     cost = linear_cost(layer, profile, link)
     sent = linear_cost(layer, profile, _BYTES).network
     memory = layer.circuit.weight_bytes(profile.ring_degree, profile.coefficient_bits)

@@ -44,7 +44,6 @@ def round_all(  # noqa: PLR0913, PLR0917
     """Write each value rounded to a multiple of the step within limits.
 
     Args:
-        x: values.
         step: a power of two.
         seed: under 2^32; :data:`NEAREST` for none.
         out: changed in place.
@@ -76,7 +75,6 @@ def learned_gradients(  # noqa: PLR0913, PLR0917
     """Write the gradient of :func:`round_all` for x, and add that for the logarithm of the step.
 
     Args:
-        x: values.
         step: as for :func:`round_all`, like the next three.
         out: gradient of x, changed in place.
         total: (1,), changed in place.

@@ -27,7 +27,6 @@ def check_place(what: str, path: str) -> None:
     """Raise a :class:`RuleError` unless a folder is there or can be made, before hours of work go into it.
 
     Args:
-        what: setting.
         path: its value; one with ``${`` is a default that no command has filled in, and nothing is written there.
 
     Raises:
@@ -43,8 +42,6 @@ def check_name(what: str, got: str, known: Collection[str]) -> None:
     """Raise a :class:`RuleError` that lists the known names unless a name is one of them.
 
     Args:
-        what: setting.
-        got: its value.
         known: names; an empty one is allowed but not listed.
 
     Raises:

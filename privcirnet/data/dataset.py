@@ -66,7 +66,6 @@ class Examples(Protocol):
         """Yield training images, as the input of a network, and labels; the same ones at every call.
 
         Args:
-            count: number of images at most.
             size: images in a batch; the last one may have fewer, or one more.
         """
         ...

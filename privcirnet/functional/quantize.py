@@ -45,8 +45,6 @@ def quantize_weight(weight: Tensor, log_step: int, bits: int) -> Tensor:
     The gradient passes inside the range and is zero outside.
 
     Args:
-        weight: of any shape.
-        log_step: log2 of the step.
         bits: number of bits of the integers, sign included.
 
     Returns:
@@ -113,8 +111,6 @@ def quantize_activation(x: Tensor, log_step: int, *, stochastic: bool = False) -
     Shares cannot be clipped, so the network must not rely on clipping.
 
     Args:
-        x: of any shape.
-        log_step: log2 of the step.
         stochastic: round up with the probability of the remainder, as the truncation on shares does; else to nearest,
             ties up, as the integer interpreter does.
 
@@ -151,7 +147,6 @@ def quantize_learned(
     The first case pulls towards a finer step; the second, where values are clipped, towards a coarser one.
 
     Args:
-        x: of any shape.
         learned: a real number (), the log step before it is rounded; only receives a gradient.
         log_step: log2 of the step that is used.
         stochastic: as for :func:`quantize_activation`.

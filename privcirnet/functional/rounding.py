@@ -22,11 +22,7 @@ UNLIMITED = (float("-inf"), float("inf"))
 
 
 def compiled_for(x: Tensor) -> bool:
-    """Return whether the compiled passes can read values: float32 on a CPU, without gaps, many of them.
-
-    Args:
-        x: of any shape.
-    """
+    """Return whether the compiled passes can read values: float32 on a CPU, without gaps, many of them."""
     if x.device.type != "cpu" or x.dtype != torch.float32 or torch.compiler.is_compiling():
         return False
     return PER_THREAD // 16 <= x.numel() < _SEEDS and _in_place(x) is not None
@@ -57,9 +53,6 @@ def rounded(x: Tensor, step: float, limits: Limits, seed: int) -> Tensor:
 
 def learned_gradients(x: Tensor, step: float, limits: Limits, seed: int, gradient: Tensor) -> tuple[Tensor, Tensor]:
     """Return the gradients of :func:`rounded` for x and for log2 of the step (:func:`quantize.quantize_learned`).
-
-    Args:
-        x: as there.
 
     Returns:
         Of the shape and layout of x, and ().

@@ -22,11 +22,7 @@ PER_THREAD = 2**16
 
 
 def compiled_for(x: Tensor, axis: int) -> bool:
-    """Return whether the compiled passes can read values: on a CPU, of 16 or 32 bits, channels innermost.
-
-    Args:
-        x: of any shape.
-    """
+    """Return whether the compiled passes can read values: on a CPU, of 16 or 32 bits, channels innermost."""
     if x.device.type != "cpu" or x.dtype not in (torch.float32, torch.bfloat16) or torch.compiler.is_compiling():
         return False
     return x.numel() > 0 and x.movedim(axis, -1).is_contiguous()
@@ -60,7 +56,6 @@ def coefficient_gradients(
     """Return the gradients of :func:`square` for scale and shift: each of the shape and type of scale and of shift.
 
     Args:
-        x: as there.
         gradient: of the squares, from :func:`alike`.
     """
     rows, given = _rows(x, axis), _rows(gradient, axis)
@@ -75,7 +70,6 @@ def square_gradient(
     """Return the gradient of :func:`square` for x, and of :func:`power_sums` where scale and shift follow from them.
 
     Args:
-        x: as there.
         gradient: of the squares, from :func:`alike`.
         of_sums: gradient of the sums of powers, (3, C); None if nothing follows from them.
 

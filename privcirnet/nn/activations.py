@@ -19,11 +19,6 @@ class Square(nn.Module):
     """
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return x * x.
-
-        Args:
-            x: of any shape.
-        """
         return x * x
 
 
@@ -128,7 +123,6 @@ class Aespa(nn.Module):
         return found
 
     def extra_repr(self) -> str:
-        """Return the options as text."""
         return f"{self.num_features}, block_size={self.block_size}, eps={self.eps}"
 
 

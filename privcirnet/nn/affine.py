@@ -19,13 +19,7 @@ class Affine(nn.Module):
         self.scale, self.shift = scale, shift
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the scaled and shifted values: values of the same shape.
-
-        Args:
-            x: of any shape.
-        """
         return self.scale * x + self.shift
 
     def extra_repr(self) -> str:
-        """Return the two numbers as text."""
         return f"{self.scale:g}, {self.shift:g}"

@@ -58,9 +58,6 @@ def _check_number(name: str, values: Tensor) -> None:
 def check_weights(model: nn.Module) -> None:
     """Raise unless all weights are finite and each belongs to one layer.
 
-    Args:
-        model: a network; left as it was.
-
     Raises:
         RuleError: it is no network, or names the tensors that break the rule.
     """
@@ -76,9 +73,6 @@ def check_weights(model: nn.Module) -> None:
 
 def check_finite(model: nn.Module) -> None:
     """Raise unless all weights and buffers of a network are finite.
-
-    Args:
-        model: a network; left as it was.
 
     Raises:
         RuleError: names the tensors that are not.
@@ -109,7 +103,6 @@ def check_images(model: nn.Module, images: Tensor) -> None:
     """Raise unless a network can take images: there are some, they are finite and of the size that it is made for.
 
     Args:
-        model: a network; left as it was.
         images: (N, C, H, W).
 
     Raises:
@@ -129,7 +122,6 @@ def value_of_one(model: nn.Module, images: Tensor) -> object:
     """Return what a network makes of the first image, in evaluation mode, once :func:`check_images` has nothing to say.
 
     Args:
-        model: on any device; left as it was.
         images: (N, C, H, W).
 
     Raises:
@@ -150,7 +142,6 @@ def logits_of_one(model: nn.Module, images: Tensor) -> Tensor:
     """Return what a network says of the first image, see :func:`value_of_one`.
 
     Args:
-        model: on any device; left as it was.
         images: (N, C, H, W).
 
     Returns:

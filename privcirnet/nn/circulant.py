@@ -57,7 +57,6 @@ class BlockCirculant(nn.Module):
         return project(weight, self.block_size, pad=self.size is not None)
 
     def extra_repr(self) -> str:
-        """Return the block size as text."""
         return f"block_size={self.block_size}" + (f", size={self.size}" if self.size else "")
 
 

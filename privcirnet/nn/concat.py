@@ -12,5 +12,4 @@ class Concat(nn.Module):
     """
 
     def forward(self, *parts: Tensor) -> Tensor:
-        """Return the channels of all parts: their channels, in order."""
         return torch.cat(parts, 1 if parts[0].ndim == 4 else -1)

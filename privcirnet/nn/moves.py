@@ -103,5 +103,4 @@ class Move(nn.Module):
         return torch.equal(moved, channels.expand(self.after))
 
     def extra_repr(self) -> str:
-        """Return the shapes as text."""
         return f"{self.before} to {self.after}"

@@ -86,7 +86,6 @@ class BlockBatchNorm2d(nn.BatchNorm2d):
         return nn.functional.batch_norm(x, *full, training=False, eps=self.eps)
 
     def extra_repr(self) -> str:
-        """Return the block size and batch norm's options as text."""
         return f"block_size={self.block_size}, {super().extra_repr()}"
 
     @classmethod

@@ -20,19 +20,12 @@ AnyModule = TypeVar("AnyModule", bound=nn.Module)
 
 
 def has_plain_weights(module: nn.Module) -> bool:
-    """Return whether no tensor of a module, or of those inside, is computed from others in ways of torch or of users.
-
-    Args:
-        module: a layer or a network.
-    """
+    """Return whether no tensor of a module, or of those inside it, is computed from others."""
     return not any(True for each in module.modules() for _ in _removals(each))
 
 
 def with_plain_weights(model: AnyModule) -> AnyModule:
     """Return a network that computes the same in evaluation, with plain weights.
-
-    Args:
-        model: left as it was.
 
     Returns:
         The network itself if its weights are plain, else a copy.
@@ -52,9 +45,6 @@ def with_plain_weights(model: AnyModule) -> AnyModule:
 
 def make_plain_(module: AnyModule) -> AnyModule:
     """Make all weights plain in place: what is computed from others in evaluation becomes a parameter.
-
-    Args:
-        module: a layer or a network.
 
     Returns:
         `module` itself.

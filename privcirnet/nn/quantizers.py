@@ -61,11 +61,6 @@ class WeightQuantizer(Quantizer):
             self.register_buffer("exponents", torch.zeros(outputs, dtype=torch.int8))
 
     def forward(self, weight: Tensor) -> Tensor:
-        """Return the quantized weight.
-
-        Args:
-            weight: of any shape.
-        """
         if self.bits == 1:
             return quantize_binary(weight, int(self.log_step), self.exponents)
         if self.training and self.learned is not None:
@@ -73,11 +68,6 @@ class WeightQuantizer(Quantizer):
         return quantize_weight(weight, int(self.log_step), self.bits)
 
     def right_inverse(self, weight: Tensor) -> Tensor:
-        """Return the weight itself, as a stacked parametrization must.
-
-        Args:
-            weight: of any shape.
-        """
         return weight
 
 
@@ -85,19 +75,9 @@ class BiasQuantizer(Quantizer):
     """The parametrization that rounds a bias to the grid of its layer's sums."""
 
     def forward(self, bias: Tensor) -> Tensor:
-        """Return the rounded bias.
-
-        Args:
-            bias: of any shape.
-        """
         return quantize_activation(bias, int(self.log_step))
 
     def right_inverse(self, bias: Tensor) -> Tensor:
-        """Return the bias itself.
-
-        Args:
-            bias: of any shape.
-        """
         return bias
 
 
@@ -117,11 +97,6 @@ class ActivationQuantizer(Quantizer):
         self.bits = bits
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the rounded activation.
-
-        Args:
-            x: of any shape.
-        """
         if self.training and self.learned is not None:
             return quantize_learned(x, self.learned, int(self.log_step), self.limits, stochastic=True)
         if self.training:
@@ -130,7 +105,6 @@ class ActivationQuantizer(Quantizer):
         return quantize_activation(x, int(self.log_step), stochastic=self.training)
 
     def extra_repr(self) -> str:
-        """Return bits and step as text."""
         return f"bits={self.bits}, log_step={int(self.log_step)}"
 
 

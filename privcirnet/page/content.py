@@ -48,11 +48,7 @@ class Content:
     levels: int = 0
 
     def name(self, label: int) -> str:
-        """Return the name of a class.
-
-        Args:
-            label: from 0.
-        """
+        """Return the name of a class."""
         return self.classes[label] if label < len(self.classes) else f"class {label}"
 
     def check(self, subject: Subject) -> None:

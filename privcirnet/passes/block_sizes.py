@@ -36,7 +36,6 @@ def uniform_sizes(model: nn.Module, block_size: int, *, pad: bool = False) -> di
     """Return one block size everywhere: for every layer the largest power of two up to b that it can have.
 
     Args:
-        model: A network; left as it was.
         block_size: Block size b, a power of two.
         pad: Whether layers are padded where it does not divide, see :func:`privcirnet.passes.convert.paddable`.
 

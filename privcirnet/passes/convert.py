@@ -168,9 +168,6 @@ def _around(graph: fx.GraphModule, node: fx.Node, norm: _BatchNorm) -> list[fx.N
 def paddable(model: nn.Module) -> frozenset[str]:
     """Return the layers that can be padded: those that no batch norm or AESPA is folded into.
 
-    Args:
-        model: A network; left as it was.
-
     Returns:
         Module names.
 

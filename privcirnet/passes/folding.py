@@ -88,7 +88,6 @@ def scale_input_(layer: FoldableLayer, factor: float, name: str) -> None:
     """Make a layer compute W (factor x) instead of W x, with one factor for all channels.
 
     Args:
-        layer: changed in place.
         factor: of all inputs.
 
     Raises:

@@ -9,9 +9,6 @@ _SPACE = "\N{NO-BREAK SPACE}"
 def seconds(value: float | None) -> str:
     r"""Return a duration with three digits and a fitting unit.
 
-    Args:
-        value: seconds.
-
     >>> [seconds(x).replace("\xa0", " ") for x in (0, 0.00042, 0.0321, 1.5, 75, 7260)]
     ['0 s', '0.42 ms', '32.1 ms', '1.50 s', '1 min 15 s', '2 h 01 min']
     """
@@ -31,9 +28,6 @@ def seconds(value: float | None) -> str:
 
 def size(value: float | None) -> str:
     r"""Return a number of bytes in decimal units.
-
-    Args:
-        value: bytes.
 
     >>> [size(x).replace("\xa0", " ") for x in (12, 432_100, 3_456_789)]
     ['12 B', '432 KB', '3.46 MB']

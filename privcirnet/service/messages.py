@@ -45,11 +45,7 @@ class Method:
     shape: str
 
     def read_request(self, content: bytes) -> Any:
-        """Return what a client sent; None if it is no such message, which whoever receives it must refuse.
-
-        Args:
-            content: its bytes.
-        """
+        """Return what a client sent; None if it is no such message, which whoever receives it must refuse."""
         try:
             return _read(self.request, content)
         except DecodeError:
@@ -57,9 +53,6 @@ class Method:
 
     def read_response(self, content: bytes) -> Any:
         """Return what the server sent.
-
-        Args:
-            content: its bytes.
 
         Raises:
             DecodeError: it is no such message.

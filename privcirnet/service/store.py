@@ -74,11 +74,7 @@ class KeyStore:
         return sum(kept.size for kept in self._kept.values()) + self._promised
 
     def seconds_left(self, client: str, key_id: bytes) -> float:
-        """Return how long a client's keys are kept; 0 if there are none.
-
-        Args:
-            key_id: their SHA-256.
-        """
+        """Return how long a client's keys are kept; 0 if there are none."""
         self._expire()
         kept = self._kept.get((_digest(client), key_id))
         return 0.0 if kept is None else kept.registered + self._limits.days * _DAY_S - self._clock()
@@ -129,11 +125,7 @@ class KeyStore:
         return Registration(self, owner, key_id, size)
 
     def forget(self, client: str, key_id: bytes) -> None:
-        """Forget a client's keys.
-
-        Args:
-            key_id: their SHA-256.
-        """
+        """Forget a client's keys."""
         self._drop(_digest(client), key_id)
 
     def _drop(self, owner: str, key_id: bytes) -> None:

@@ -9,11 +9,7 @@ class Callback:
     """A part of a training run; each method does nothing unless a kind of part says otherwise."""
 
     def epoch(self, number: int) -> AbstractContextManager[object]:
-        """Return a context in which an epoch trains.
-
-        Args:
-            number: from 0.
-        """
+        """Return a context in which an epoch trains."""
         return nullcontext()
 
     def show(self, images: Tensor) -> None:

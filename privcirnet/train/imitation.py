@@ -65,11 +65,7 @@ class Imitation(Callback):
         self._handles += self._compared(model)
 
     def epoch(self, number: int) -> AbstractContextManager[object]:
-        """Return a context that does nothing, with the limit of an epoch set.
-
-        Args:
-            number: from 0.
-        """
+        """Return a context that does nothing, with the limit of an epoch set."""
         self.limit = NEAR * (FAR / NEAR) ** (number / max(self._epochs - 1, 1))
         return nullcontext()
 

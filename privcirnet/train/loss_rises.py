@@ -23,7 +23,6 @@ def loss(model: nn.Module, images: tuple[Tensor, Tensor], data: ImageData) -> fl
     """Return the mean cross-entropy on images, in nats.
 
     Args:
-        model: left as it was.
         images: uint8 (N, C, H, W) and labels (N,).
     """
     return nn.functional.cross_entropy(predict(model, data, images[0]), images[1]).item()

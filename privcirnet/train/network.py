@@ -122,7 +122,6 @@ def load_shared(model: nn.Module, source: nn.Module) -> list[str]:
 
     Args:
         model: changed in place.
-        source: left as it was.
 
     Returns:
         Names of the tensors that only `model` has.

@@ -86,7 +86,6 @@ def rate(step: int, total: int, warm_up: int, lowest: float) -> float:
     """Return the learning rate as a share of the highest: linear warm-up, then a cosine down to ``lowest``.
 
     Args:
-        step: from 0.
         lowest: at the end, as a share of the highest.
 
     >>> [rate(step, total=10, warm_up=2, lowest=0.0) for step in (0, 1, 2, 6, 10)]

@@ -39,9 +39,6 @@ class FewerPatches(Callback):
     def epoch(self, number: int) -> Iterator[None]:
         """Let the network see the patches of an epoch.
 
-        Args:
-            number: from 0.
-
         Yields:
             Nothing; the network sees all patches again afterwards.
         """

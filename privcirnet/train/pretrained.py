@@ -53,7 +53,6 @@ def load_weights_(model: nn.Module, tensors: Mapping[str, Tensor], num_classes: 
     """Load a state dict into a network whose number of classes may differ; nothing changes if it does not fit.
 
     Args:
-        model: changed in place.
         tensors: a state dict of the same architecture.
         num_classes: number of logits; the last layer that has so many is the head, which keeps its random weights if
             the state dict has none or those of other classes.

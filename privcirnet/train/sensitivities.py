@@ -47,9 +47,7 @@ def check_trained(model: nn.Module, data: Examples, kind: str, samples: int) -> 
     """Raise unless a network has finite logits for all images that its sensitivities may be measured on.
 
     Args:
-        model: on any device; left as it was.
         kind: as for :func:`measure`.
-        samples: number of images at most.
 
     Raises:
         RuleError: it has others; the first layer that explodes is named.
@@ -74,7 +72,6 @@ def measure(  # noqa: PLR0913, PLR0917
         model: trained and dense; left as it was.
         block_sizes: to measure, by layer name.
         kind: "fisher", "batch_gradient" (the published shortcut) or "weights" (plain squared error, no images).
-        samples: number of images at most.
         damping: of the projections, see :func:`privcirnet.functional.sensitivity.damped`.
         decide: makes a decision by sensitivities; None uses all samples.
         progress: called with the number of images done.

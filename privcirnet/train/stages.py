@@ -130,7 +130,6 @@ def load_fitting_(model: nn.Module, given: Checkpoint) -> tuple[str, ...]:
     """Load the tensors of a dense network that fit another one in name and shape; the rest stays as it is.
 
     Args:
-        model: changed in place.
         given: of a network with, for example, other classes or another stride of the stem.
 
     Returns:
@@ -256,8 +255,6 @@ def fisher_information(
     """Return the diagonal Fisher information of layers' weights on training images.
 
     Args:
-        model: left as it was.
-        samples: number of images at most.
         progress: called with the number of samples done.
 
     Returns:

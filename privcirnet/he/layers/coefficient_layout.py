@@ -84,9 +84,6 @@ class Grid:
     def outputs(self, tile: int) -> Integers:
         """Return the exponents of a tile's outputs, relative to the output (0, 0).
 
-        Args:
-            tile: number of the tile, row by row.
-
         Returns:
             exponents, shape (output rows, output columns) of the tile.
         """
@@ -96,11 +93,7 @@ class Grid:
         return u[:, None] * self.columns.length + v
 
     def place(self, tile: int) -> tuple[slice, slice]:
-        """Return where a tile's outputs are in the output map: (rows, columns).
-
-        Args:
-            tile: number of the tile, row by row.
-        """
+        """Return where a tile's outputs are in the output map: (rows, columns)."""
         i, j = divmod(tile, self.columns.count)
         top, left = self.rows.starts[i], self.columns.starts[j]
         return slice(top, top + self.rows.outputs_from(top)), slice(left, left + self.columns.outputs_from(left))
@@ -110,7 +103,6 @@ class Grid:
 
         Args:
             x: residues, shape (C, H, W).
-            tile: number of the tile, row by row.
         """
         i, j = divmod(tile, self.columns.count)
         stride = self.rows.axis.stride

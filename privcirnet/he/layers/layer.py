@@ -220,7 +220,6 @@ def layer_bytes(layer: Layer, coefficient_bits: tuple[int, ...], plain_bits: int
 
     Args:
         coefficient_bits: bits of each prime of q, the special prime last.
-        plain_bits: bits of t.
     """
     n, bits = layer.ring_degree, reply_bits(coefficient_bits, plain_bits)
     up, down = ciphertext_bytes(n, coefficient_bits, plain_bits)

@@ -96,10 +96,8 @@ def bench_layer(
     """Run one layer, see :func:`bench_layers`.
 
     Args:
-        plain_bits: bits of t.
         coefficient_bits: bits of the primes of q.
         repetitions: timed runs, after one that is not timed if there are more than one.
-        progress: called after each run.
 
     Returns:
         what was measured.
@@ -124,10 +122,8 @@ def bench_layers(
 
     Args:
         entries: layer and engine, by name.
-        plain_bits: bits of t.
         coefficient_bits: bits of the primes of q.
         repetitions: timed runs of each, after one that is not timed if there are more than one.
-        progress: called after each run.
         table: that security is judged by.
 
     Returns:

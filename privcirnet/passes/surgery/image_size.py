@@ -20,7 +20,6 @@ def other_size(model: nn.Module, images: Tensor) -> str:
     """Return as a remedy which size would do, a larger one if there is one. Only shapes are computed.
 
     Args:
-        model: a network; left as it was.
         images: of a size that does not, (N, C, H, W).
 
     Returns:

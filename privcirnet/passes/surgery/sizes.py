@@ -104,7 +104,6 @@ def trace_at(model: nn.Module, images: Tensor) -> fx.GraphModule:
     """Return the network in evaluation mode as a graph, for images of one size.
 
     Args:
-        model: a network; left as it was.
         images: some, (N, C, H, W); what is recorded depends on their shape alone. Each node's ``meta["shape"]`` is that
             of its value, None if it is no single tensor; ``meta["constant"]`` the value itself of what depends on
             parameters alone.

@@ -1,4 +1,4 @@
-"""Shares of which nothing follows any more: a server that nobody audits zeroes them while a cache still has them.
+"""Zeroes shares after their last use: on a server that nobody audits, while a cache still has them.
 
 Their memory serves the next node's share. All shares of an image together are many times a cache.
 """
