@@ -20,7 +20,7 @@ from privcirnet.runs.check import check as check_network
 def check(  # noqa: PLR0913
     model: nn.Module,
     images: Tensor,
-    config: CompileConfig = CompileConfig(),
+    config: CompileConfig | None = None,
     *,
     activation: str = "aespa",
     block_size: int = 4,

@@ -30,7 +30,7 @@ from privcirnet.runs.rehearsal import rehearsed
 def compile(  # noqa: PLR0913
     network: fx.GraphModule,
     images: Tensor,
-    config: CompileConfig = CompileConfig(),
+    config: CompileConfig | None = None,
     *,
     profile: Profile | str | Path = "calibrate",
     reference: nn.Module | None = None,

@@ -24,7 +24,7 @@ from privcirnet.train.taught import teaching
 def fit(  # noqa: PLR0913
     model: nn.Module,
     data: Pairs,
-    config: FitConfig = FitConfig(),
+    config: FitConfig | None = None,
     *,
     validation: Pairs | None = None,
     teacher: nn.Module | None = None,

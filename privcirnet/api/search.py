@@ -23,7 +23,7 @@ from privcirnet.train.sensitivities import check_trained
 def search(  # noqa: PLR0913
     model: nn.Module,
     data: Pairs,
-    config: SearchConfig = SearchConfig(),
+    config: SearchConfig | None = None,
     *,
     profile: Profile | str | Path = "calibrate",
     link: str = "local",

@@ -24,18 +24,19 @@ _GROUP = re.compile(r"\b(?:recipe|he|quant)\.(?=\w)")
 _WORDS = {int: "an integer", float: "a number", bool: "True or False", str: "a text", list: "a list"}
 
 
-def configured(verb: str, schema: type[C], config: C, given: Mapping[str, Any]) -> C:
+def configured(verb: str, schema: type[C], config: C | None, given: Mapping[str, Any]) -> C:
     """Return a config with keywords in place of some of its fields.
 
     Args:
         verb: that they were given to.
         schema: dataclass of the verb's settings.
-        config: one of them.
+        config: one of them; None for its defaults.
         given: values by field.
 
     Raises:
         RuleError: the config is none, a keyword is no field, or a value has another type.
     """
+    config = schema() if config is None else config
     if not isinstance(config, schema):  # pyright: ignore[reportUnnecessaryIsInstance]
         got, remedy = type(config).__name__, f"give {schema.__name__}(...), or its fields by name"
         raise RuleError(f"a config of {verb} must be a {schema.__name__}", got=got, remedy=remedy)
