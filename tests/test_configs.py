@@ -10,6 +10,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from privcirnet.cli import SUBCOMMANDS
+from privcirnet.config import SCHEMAS as SETTINGS
 from privcirnet.config import BenchConfig, DataConfig, HEConfig, ModelConfig, RecipeConfig, SearchRunConfig
 from privcirnet.errors import RuleError
 
@@ -59,7 +60,7 @@ def test_there_are_configs():
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_defaults_fit_the_schema(script):
     config = composed(script)
-    assert type(config).__name__ == {"search": "SearchRunConfig"}.get(script, f"{script.capitalize()}Config")
+    assert isinstance(config, SETTINGS.get(script, object))
     assert "${" not in str(config)
 
 

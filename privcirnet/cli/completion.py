@@ -40,5 +40,5 @@ class Candidates(BaseCompleter):
             return SHELLS
         if name == "report":
             return DirectoriesCompleter()(prefix)
-        schema = getattr(config, f"{name.capitalize()}Config", None)
+        schema = config.SCHEMAS.get(name)
         return offers(name, schema) if schema else []

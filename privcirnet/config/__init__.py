@@ -17,6 +17,7 @@ from privcirnet.config.search import Budget, SearchConfig, SearchRunConfig
 from privcirnet.config.train import TrainConfig
 
 __all__ = [
+    "SCHEMAS",
     "BenchConfig",
     "Budget",
     "CompileConfig",
@@ -39,6 +40,19 @@ __all__ = [
     "run_file",
 ]
 
+
+SCHEMAS: dict[str, type] = {
+    "bench": BenchConfig,
+    "demo": DemoConfig,
+    "export": ExportConfig,
+    "infer": InferConfig,
+    "ladder": LadderConfig,
+    "load": LoadConfig,
+    "search": SearchRunConfig,
+    "serve": ServeConfig,
+    "train": TrainConfig,
+}
+"""Command -> the dataclass of its settings."""
 
 _COMMANDS = {"train": "train.py", "search": "search.py", "export": "export.py"}
 _COMMANDS |= {stage: f"train.py recipe={stage}" for stage in ("finetune", "replace", "qat")}

@@ -9,16 +9,11 @@ from papers.pareto import command as pareto
 from papers.reproduce import command as reproduce
 from privcirnet import config
 from privcirnet.cli.explain import listing, meanings
-from privcirnet.cli.settings import CONFIGS, explained, offers
+from privcirnet.cli.settings import explained, offers
 
 pytestmark = pytest.mark.docs
 
-SCHEMAS = {
-    path.stem: getattr(config, f"{path.stem.capitalize()}Config")
-    for path in sorted(CONFIGS.glob("*.yaml"))
-    if path.stem != "quiet"
-}
-SCHEMAS |= {"pareto": pareto.ParetoConfig, "reproduce": reproduce.ReproduceConfig}
+SCHEMAS = {**config.SCHEMAS, "pareto": pareto.ParetoConfig, "reproduce": reproduce.ReproduceConfig}
 
 
 @dataclass
