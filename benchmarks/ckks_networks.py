@@ -49,8 +49,9 @@ def main() -> None:
     parser.add_argument("--keys-gb", type=float, default=16.0, help="of memory for keys")
     given = parser.parse_args()
     model, images, examples, log_step = network_of(given)
-    network = sums_of(lower_real(model.double(), (3, *images.shape[2:]))).normalized(examples * 2.0**log_step)
-    program = CkksProgram(network, Bootstrapping(parameters_for()), log_step)
+    network = lower_real(model.double(), (3, *images.shape[2:]))
+    scales = sums_of(network).seen(examples * 2.0**log_step)
+    program = CkksProgram(network, scales, Bootstrapping(parameters_for()), log_step)
     if given.counts:
         show_counts(program.rehearsed(0))
         return

@@ -89,7 +89,7 @@ def test_integers_of_leveled_networks(file, name, bits, planner, right, image_ca
     model = stages.load_checkpoint(FOLDER / "leveled" / f"{file}.safetensors", data).model
     program = leveled_program(LeveledConfig(weight_bits=bits[0], pixel_bits=bits[1]), model, data)
     assert program.planner == planner
-    assert in_floats(program.network, program.description.pixels(few(data)[0].numpy()), few(data)[1]) == right
+    assert in_floats(program.chain, program.description.pixels(few(data)[0].numpy()), few(data)[1]) == right
     found = evaluate_leveled(program, data.test_images[:1].numpy().astype(np.int64), "cleartext")
     assert found.wrong == [[]]
 

@@ -12,6 +12,7 @@ from privcirnet.he.circuits.ckks.bootstrapping import Bootstrapping
 from privcirnet.he.circuits.ckks.cleartext import Cleartext
 from privcirnet.he.circuits.ckks.simulator import Simulator
 from privcirnet.he.planning.ckks.network_circuit import NetworkCircuit
+from privcirnet.he.planning.ckks.program import CkksProgram
 from privcirnet.he.planning.ckks.sums import Sums, sums_of
 from privcirnet.models import resnet18_cifar, resnet20_cifar
 from privcirnet.nn.activations import Square
@@ -46,6 +47,13 @@ def built(model: nn.Module, size: int) -> tuple[NetworkCircuit, np.ndarray, np.n
     real = images.double().numpy()
     network = sums_of(lower_real(model, (3, size, size))).normalized(real)
     return NetworkCircuit(network, Bootstrapping(with_low(toy(spare=5)), to_coefficients=2, to_slots=2)), real, logits
+
+
+def program_of(model: nn.Module, size: int, log_step: int) -> CkksProgram:
+    """The program of such a circuit."""
+    circuit, images, _ = built(model, size)
+    network = lower_real(model, (3, size, size))
+    return CkksProgram(network, sums_of(network).seen(images), circuit.refresh, log_step)
 
 
 def resnet20(**given) -> nn.Module:

@@ -1,29 +1,24 @@
 """The folder of a leveled program: a manifest without any weight, the integer weights, a signature.
 
-Biases are integers of any size, stored as the bytes of two's complement, little-endian. numpy only; no torch.
+numpy only; no torch.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import safetensors.numpy
-from safetensors import SafetensorError
-
 from privcirnet.artifact.folder import LEVELED, REMEDY, checked_files, read_manifest, replacing_program, seal
-from privcirnet.artifact.program import WEIGHTS, checked_tensor
+from privcirnet.artifact.program import WEIGHTS
 from privcirnet.artifact.records import write_tensors
+from privcirnet.artifact.weights import complete, integers, large_integers, read_weights, tensors_of, weight_tensors
 from privcirnet.errors import RuleError
-from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.planning.noninteractive.chain import Chain, ChainLayer
+from privcirnet.he.program import manifest
+from privcirnet.he.program.program import Network
 from privcirnet.he.program.signature import PrivateKey, PublicKey
 from privcirnet.he.protocol.noninteractive import description
 from privcirnet.he.protocol.noninteractive.program import LeveledProgram
 
-VERSION = 1
-_MAX_LAYERS, _MAX_BIAS_BYTES = 16, 64
+VERSION = 2
 
 
 def write_leveled(
@@ -39,10 +34,9 @@ def write_leveled(
         RuleError: the folder holds something that is not a program, or the disk is full.
     """
     described, network = description.to_dict(program.description), program.network
-    layers = [{"name": o.name, "shape": asdict(o.shape), "block_size": o.block_size} for o in network.layers]
-    facts = {"planner": program.planner, "layers": layers, "description": described}
+    facts = {"planner": program.planner, "nodes": manifest.nodes_to_list(network.nodes), "description": described}
     with replacing_program(folder) as draft:
-        write_tensors(draft / WEIGHTS, _tensors(network))
+        write_tensors(draft / WEIGHTS, weight_tensors(network.weights))
         seal(draft, {"format": LEVELED, "version": VERSION, **about, **facts}, [WEIGHTS], described, key)
 
 
@@ -61,49 +55,11 @@ def read_leveled(folder: Path, key: PublicKey | None = None) -> LeveledProgram:
     """
     data = read_manifest(folder, key, LEVELED, (VERSION,))
     files = checked_files(folder, data, (WEIGHTS,))
-    try:
-        tensors = safetensors.numpy.load(files[WEIGHTS])
-        known = description.from_dict(data["description"])
-        literals = list(data["layers"])
-        if not 1 <= len(literals) <= _MAX_LAYERS:
-            rule = f"a leveled program must have 1 to {_MAX_LAYERS} layers"
-            raise RuleError(rule, got=f"{len(literals)}", remedy=REMEDY)
-        layers = tuple(_layer(literal, tensors) for literal in literals)
-        image = None if known.plan.image == layers[0].shape.input_shape else known.plan.image
-        network = Chain(layers, known.plan.low, known.plan.high, image)
-        program = LeveledProgram(network, str(data["planner"]), known.parameters, known.log_step, known.shift)
-    except SafetensorError as error:
-        got = f"{Path(folder) / WEIGHTS}: {error}"
-        raise RuleError("a program's tensors must be whole safetensors files", got=got, remedy=REMEDY) from None
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
-        if isinstance(error, RuleError):
-            raise
-        raise RuleError("a leveled program must be complete", got=f"{folder}: {error!r:.200}", remedy=REMEDY) from None
+    with complete("a leveled program", folder):
+        known, nodes = description.from_dict(data["description"]), manifest.nodes_from_list(data["nodes"])
+        weights = read_weights(nodes, tensors_of(files, WEIGHTS), integers, large_integers)
+        program = LeveledProgram(Network(nodes, weights), str(data["planner"]), known.parameters, known.shift)
     if description.to_dict(program.description) != data["description"]:
         rule = "a leveled program's description must follow from its weights and its plan"
         raise RuleError(rule, got=f"another in {folder}", remedy=REMEDY)
     return program
-
-
-def _tensors(network: Chain) -> dict[str, np.ndarray]:
-    found: dict[str, np.ndarray] = {}
-    for layer in network.layers:
-        narrow = np.int8 if np.abs(layer.rows).max(initial=0) < 128 else np.int32
-        found[f"{layer.name}.rows"] = layer.rows.astype(narrow)
-        width = max(int(value).bit_length() // 8 + 1 for value in layer.bias)
-        content = b"".join(int(value).to_bytes(width, "little", signed=True) for value in layer.bias)
-        found[f"{layer.name}.bias"] = np.frombuffer(content, np.uint8).reshape(len(layer.bias), width)
-    return found
-
-
-def _layer(literal: Any, tensors: Mapping[str, np.ndarray]) -> ChainLayer:
-    name, b = str(literal["name"]), int(literal["block_size"])
-    shape = LinearShape(**{key: int(value) for key, value in literal["shape"].items()})
-    shape.check_block_size(b)
-    rows = checked_tensor(tensors, f"{name}.rows", shape.weight_shape(b)).astype(np.int64)
-    width = tensors[f"{name}.bias"].shape[-1]
-    if not 1 <= width <= _MAX_BIAS_BYTES:
-        raise RuleError(f"a bias must have at most {_MAX_BIAS_BYTES} bytes", got=f"{width} in {name}", remedy=REMEDY)
-    stored = checked_tensor(tensors, f"{name}.bias", (shape.out_channels, width)).astype(np.uint8)
-    bias = np.array([int.from_bytes(row.tobytes(), "little", signed=True) for row in stored], dtype=object)
-    return ChainLayer(name, shape, b, rows, bias)

@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import safetensors.numpy
-from safetensors import SafetensorError
 
 from privcirnet.artifact.folder import (
     INTERACTIVE,
@@ -24,11 +22,11 @@ from privcirnet.artifact.folder import (
     seal,
 )
 from privcirnet.artifact.records import profile_from, write_tensors
+from privcirnet.artifact.weights import bounded_integers, complete, integers, read_weights, tensors_of, weight_tensors
 from privcirnet.errors import RuleError
 from privcirnet.he.layers.layer import Layer
 from privcirnet.he.planning.profile import Profile
-from privcirnet.he.program import bounds, manifest
-from privcirnet.he.program.operation import NO_ROWS, Weights
+from privcirnet.he.program import manifest
 from privcirnet.he.program.program import Program
 from privcirnet.he.program.signature import PrivateKey, PublicKey
 from privcirnet.he.ring.modular import Residues
@@ -63,7 +61,7 @@ def write_program(
             full.
     """
     described = manifest.to_dict(program)
-    files = {WEIGHTS: _weight_tensors(program), PLAINTEXTS: spectra(program)}
+    files = {WEIGHTS: weight_tensors(program.weights), PLAINTEXTS: spectra(program)}
     head = {"format": INTERACTIVE, "version": VERSION, **about, **described}
     with replacing_program(folder, replace=replace) as draft:
         for name, tensors in files.items():
@@ -91,12 +89,9 @@ def read_program(folder: Path, key: PublicKey | None = None) -> tuple[Program, d
     data = read_manifest(folder, key, INTERACTIVE, (VERSION,))
     files = checked_files(folder, data, (WEIGHTS, PLAINTEXTS), _FULL)
     public = manifest.from_dict(data)
-    try:
-        weights, plaintexts = (safetensors.numpy.load(files[name]) for name in (WEIGHTS, PLAINTEXTS))
-    except SafetensorError as error:
-        got = f"{Path(folder) / WEIGHTS} or {PLAINTEXTS}: {error}"
-        raise RuleError("a program's tensors must be whole safetensors files", got=got, remedy=REMEDY) from None
-    program = replace(public, weights=_checked_weights(public, weights))
+    with complete("a program", folder):
+        weights, plaintexts = (tensors_of(files, name) for name in (WEIGHTS, PLAINTEXTS))
+        program = replace(public, weights=read_weights(public.nodes, weights, integers, bounded_integers))
     return program, _checked_spectra(program, plaintexts)
 
 
@@ -156,16 +151,6 @@ def folder_bytes(folder: Path) -> dict[str, int]:
     return {str(p.relative_to(folder)): p.stat().st_size for p in sorted(folder.rglob("*")) if p.is_file()}
 
 
-def _weight_tensors(program: Program) -> dict[str, np.ndarray]:
-    tensors: dict[str, np.ndarray] = {}
-    for name, weights in program.weights.items():
-        if weights.rows.size:
-            narrow = np.int8 if np.abs(weights.rows).max(initial=0) < 128 else np.int32
-            tensors[f"{name}.rows"] = weights.rows.astype(narrow)
-        tensors[f"{name}.bias"] = weights.bias.astype(np.int64)
-    return tensors
-
-
 def _write_full(draft: Path, program: Program, found: Mapping[str, Residues]) -> Iterator[str]:
     for node, layer in program.linear_nodes:
         products, coefficients = plaintext_coefficients(layer, found[node.name], program.parameters.plain_modulus)
@@ -174,42 +159,12 @@ def _write_full(draft: Path, program: Program, found: Mapping[str, Residues]) ->
         yield name
 
 
-def _checked_weights(public: Program, tensors: Mapping[str, np.ndarray]) -> dict[str, Weights]:
-    weights: dict[str, Weights] = {}
-    for node in public.nodes:
-        shapes = node.operation.tensors(node.shape)
-        found = {name: checked_tensor(tensors, f"{node.name}.{name}", shape) for name, shape in shapes.items()}
-        if not found:
-            continue
-        rows, bias = found.get("rows", NO_ROWS), found["bias"]
-        if np.abs(bias.astype(np.float64)).max(initial=0) >= 2.0**bounds.MAX_BOUND_BITS:
-            raise RuleError("a bias must be under the value bound", got=node.name, remedy="export it again")
-        weights[node.name] = Weights(rows.astype(np.int64), bias.astype(np.int64))
-    return weights
-
-
 def _checked_spectra(program: Program, tensors: Mapping[str, np.ndarray]) -> dict[str, Residues]:
     """The spectra of the weights, which the stored ones must be."""
     found = spectra(program)
     for node, layer in program.linear_nodes:
-        stored = checked_tensor(tensors, node.name, layer.spectrum_shape).astype(np.uint64)
+        stored = integers(tensors, node.name, layer.spectrum_shape).astype(np.uint64)
         if not np.array_equal(stored, found[node.name]):
             rule, remedy = "a program's plaintexts must be those of its weights", "export it again"
             raise RuleError(rule, got=f"others in {node.name}", remedy=remedy)
     return found
-
-
-def checked_tensor(tensors: Mapping[str, np.ndarray], name: str, shape: tuple[int, ...]) -> np.ndarray:
-    """Return a tensor of a program's file.
-
-    Args:
-        shape: that it must have.
-
-    Raises:
-        RuleError: there is none, or it is not of integers and that shape.
-    """
-    tensor = tensors.get(name)
-    if tensor is None or tensor.shape != shape or tensor.dtype.kind not in "iu":
-        got = "none" if tensor is None else f"{tensor.dtype} {tensor.shape}"
-        raise RuleError(f"a program's tensor {name} must be integers {shape}", got=got, remedy="export it again")
-    return tensor

@@ -64,8 +64,8 @@ def ckks_figures(program: CkksProgram, block_sizes: Sequence[int], padded: Colle
         RuleError: the simulator refuses the circuit.
     """
     rehearsed = program.rehearsed(0)
-    seconds, shapes = predicted(rehearsed.circuit, rehearsed.counting), _shapes(program.network)
-    for node in program.network.nodes:
+    seconds, shapes = predicted(rehearsed.circuit, rehearsed.counting), _shapes(program.sums)
+    for node in program.sums.nodes:
         first = next(term.layer.name for term in node.terms if term.layer)
         seconds[first] += sum(seconds.get(name, 0.0) for name in (node.name, f"{node.name}{_BOOTSTRAPPING}"))
     memory = {name: 0 for name in shapes}

@@ -127,7 +127,7 @@ def _leveled(config: ExportConfig, data: ImageData, started: float) -> None:
     write_json(out / "summary.json", summary)
     operations = ", ".join(f"{count} {name}" for name, count in facts["operations"].items())
     show(
-        f"export: leveled, {len(program.network.layers)} layers, plan {program.planner}",
+        f"export: leveled, {len(program.chain.layers)} layers, plan {program.planner}",
         {
             "parameters": f"n = {facts['ring_degree']}, log q = {facts['log_q']}, {facts['plain_moduli']} plain moduli "
             f"of {facts['plain_modulus_bits']} bits, 128-bit security",
@@ -158,7 +158,7 @@ def _ckks(config: ExportConfig, data: ImageData, started: float) -> None:
     )
     took, operations = facts["processor_seconds_predicted"], facts["operations"]
     show(
-        f"export: CKKS, {len(program.network.nodes)} squares, {facts['bootstrappings']} bootstrappings",
+        f"export: CKKS, {len(program.sums.nodes)} squares, {facts['bootstrappings']} bootstrappings",
         {
             "parameters": f"n = {facts['ring_degree']}, log q = {facts['log_q']}, {facts['levels']} levels, "
             "128-bit security",

@@ -156,7 +156,7 @@ def _in_words_leveled(offer: Offer, program: LeveledProgram) -> str:
     plan, parameters = program.plan.public, program.parameters
     images = f"{plan.batch} images of" if plan.batch > 1 else "an image of"
     return (
-        f"version {offer.version}, leveled, {len(program.network.layers)} layers, one request for {images} "
+        f"version {offer.version}, leveled, {len(program.chain.layers)} layers, one request for {images} "
         f"{' x '.join(map(str, plan.image))} integers in [{plan.low}, {plan.high}], n = {parameters.ring_degree}, "
         f"log q = {sum(parameters.coefficient_bits)}, {len(parameters.moduli)} plain moduli; "
         f"a client sends at most {offer.most.keys / 1e6:.1f} MB of keys once; mode=leveled"

@@ -85,7 +85,7 @@ def evaluate_ckks(
 def _evaluation(
     program: CkksProgram, rehearsed: Rehearsed, real: Reals, answers: Iterator[Answer], setup: float, keys: int
 ) -> CkksEvaluation:
-    found, network = [*answers], program.network
+    found, network = [*answers], program.sums
     with np.errstate(over="ignore", invalid="ignore"):  # of images beyond the bounds
         clear = [network(image[None])[0] for image in real]
         beyond = [i for i, image in enumerate(real) if not network.within(image[None])]

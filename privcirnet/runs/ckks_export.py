@@ -29,16 +29,15 @@ def ckks_program(config: LeveledConfig, network: nn.Module, data: ImageData) -> 
     """
     check_float(network)
     examples: Tensor = data.real(data.sample(config.examples)[0])
-    lowered = sums_of(lower_real(deepcopy(network).eval(), data.shape))
-    program = CkksProgram(lowered.normalized(examples.double().numpy()), Bootstrapping(parameters_for()), data.log_step)
-    program.network.check()
-    return program
+    lowered = lower_real(deepcopy(network).eval(), data.shape)
+    scales = sums_of(lowered).seen(examples.double().numpy())
+    return CkksProgram(lowered, scales, Bootstrapping(parameters_for()), data.log_step)
 
 
 def ckks_facts(program: CkksProgram, rehearsed: Rehearsed) -> dict[str, Any]:
     """Return what export.py says of a CKKS program in its summary."""
     circuit, counting, parameters = rehearsed.circuit, rehearsed.counting, program.refresh.parameters
-    layers, network = {"bootstrapping": 0.0, "layers": 0.0}, program.network
+    layers, network = {"bootstrapping": 0.0, "layers": 0.0}, program.sums
     for name, seconds in predicted(circuit, counting).items():
         layers["bootstrapping" if name.endswith(" bootstrapping") else "layers"] += seconds
     operations = {name: count for name, count in counting.total.items() if name != "raised"}

@@ -136,7 +136,7 @@ def _audited(
         of_server.add(report.meter.seconds, len(some))
         nodes = rehearsal.wrong(request, client.opened(report.revealed))
         wrong += [nodes] * len(some)
-        integer += [program.network.evaluate(image) for image in (request if request.ndim > 3 else [request])]
+        integer += [program.chain.evaluate(image) for image in (request if request.ndim > 3 else [request])]
         answers += some
     assert report is not None
     facts = parties.seconds_setup, parties.bytes_keys, of_client, parties.throttle

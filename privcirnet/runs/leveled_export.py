@@ -34,9 +34,8 @@ def leveled_program(
         DoesNotFit: it is deeper, or its values are larger, than any parameters carry.
     """
     lowered, shift = lowered_for(config, network, data)
-    chain, log_step = chain_of(lowered), lowered.output.log_step
-    name, plan, parameters = fastest(chain, planners_of(config), engine)
-    return LeveledProgram(chain, name, parameters, log_step, shift, plan)
+    name, plan, parameters = fastest(chain_of(lowered), planners_of(config), engine)
+    return LeveledProgram(lowered, name, parameters, shift, plan)
 
 
 def planners_of(config: LeveledConfig) -> tuple[str, ...]:
@@ -75,13 +74,13 @@ def leveled_facts(program: LeveledProgram) -> dict[str, Any]:
         "noise_bits": noise_bits(circuit, parameters),
         "flooding_bits": min(flood_bits(parameters.at(i, level)) for i in range(len(parameters.moduli))),
         "flooding_distance_bits": distance_bits(parameters, circuit),
-        "max_value_bits": program.network.bits,
+        "max_value_bits": program.chain.bits,
         "bounds": "proved",
         "depth_products": products,
         "depth_squares": squares,
         "operations": dict(circuit.counts),
         "rotation_keys": len(circuit.rotations),
-        "block_sizes": {layer.name: layer.block_size for layer in program.network.layers},
+        "block_sizes": {layer.name: layer.block_size for layer in program.chain.layers},
     }
 
 

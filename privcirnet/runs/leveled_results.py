@@ -159,7 +159,7 @@ class LeveledEvaluation:
 def layer_rows(program: LeveledProgram) -> list[dict[str, Any]]:
     """Return what each layer takes of one request, as summaries have it."""
     circuit, rows = program.plan.circuit, list[dict[str, Any]]()
-    blocks = {layer.name: layer.block_size for layer in program.network.layers}
+    blocks = {layer.name: layer.block_size for layer in program.chain.layers}
     for name in program.ends:
         counts = circuit.counts_of(name)
         kind = "linear" if name in blocks else "square"

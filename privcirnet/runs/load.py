@@ -204,7 +204,7 @@ def _interactive(task: LoadTask, remote: ServiceClient) -> _Asked:
 
 def _leveled(task: LoadTask, remote: ServiceClient) -> _Asked:
     plan = remote.leveled.description.plan
-    exact = read_leveled(task.program).network.evaluate if task.program else None
+    exact = read_leveled(task.program).chain.evaluate if task.program else None
     return _Asked(remote.leveled, plan.image, plan.low, plan.high, exact, 0 if plan.lanes is None else plan.batch)
 
 

@@ -23,7 +23,7 @@ from privcirnet.he.program.program import Program
 from privcirnet.he.protocol.noninteractive.program import LeveledProgram
 from privcirnet.he.schemes.bfv.parameters import choose
 from privcirnet.passes.lower import lower_real
-from tests.he.exact_networks import network
+from tests.he.exact_networks import network, network_of
 from tests.test_lower_ckks import images_of, resnet20, settled
 
 CHECKPOINT = Checkpoint(
@@ -75,7 +75,7 @@ def leveled_program() -> LeveledProgram:
     last = dataclasses.replace(made.layers[2], bias=np.array([1 << 70, -(1 << 69), 0], dtype=object))
     made = Chain((*made.layers[:2], last), made.low, made.high)
     plan, parameters = plan_for(made, periodic_plan)
-    return LeveledProgram(made, "periodic", parameters, -7, 2, plan)
+    return LeveledProgram(network_of(made, -7), "periodic", parameters, 2, plan)
 
 
 @cache
@@ -84,5 +84,5 @@ def ckks_program() -> CkksProgram:
     images = images_of(8)
     model = settled(resnet20(), images)
     with torch.no_grad():
-        made = sums_of(lower_real(model, (3, 8, 8))).normalized(images.double().numpy())
-    return CkksProgram(made, Bootstrapping(parameters_for()), -8)
+        made = lower_real(model, (3, 8, 8))
+    return CkksProgram(made, sums_of(made).seen(images.double().numpy()), Bootstrapping(parameters_for()), -8)

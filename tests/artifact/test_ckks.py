@@ -20,6 +20,7 @@ from privcirnet.artifact.ckks import read_ckks, write_ckks
 from privcirnet.artifact.records import write_tensors
 from privcirnet.errors import RuleError
 from privcirnet.he.planning.ckks.program import CkksProgram
+from privcirnet.he.program.operation import Weights
 from privcirnet.he.program.signature import make_keys, read_private, read_public
 from tests.artifact.samples import ckks_program
 from tests.test_lower_ckks import images_of
@@ -48,21 +49,16 @@ def test_a_program_is_what_was_written(written, program):
     assert found.description == program.description
     assert found.refresh == program.refresh
     images = images_of(8).double().numpy()
-    np.testing.assert_array_equal(found.network(images), program.network(images))
-    assert [node.rms for node in found.network.nodes] == [node.rms for node in program.network.nodes]
-    assert found.network.pooled == program.network.pooled
+    np.testing.assert_array_equal(found.sums(images), program.sums(images))
+    assert (found.network.nodes, found.scales) == (program.network.nodes, program.scales)
     assert format_of(written) == CKKS
 
 
 def test_no_weight_is_in_the_manifest(written, program):
     """Two programs that differ in weights alone have the same manifest, but for the checksum of the weights."""
-    nodes = [
-        dataclasses.replace(node, rms=0.1, terms=tuple(dataclasses.replace(t, factor=0.3) for t in node.terms))
-        for node in program.network.nodes
-    ]
-    own = {"weights": -program.network.weights, "bias": -program.network.bias, "pooled": 0.5}
-    other = dataclasses.replace(program.network, nodes=tuple(nodes), **own)
-    again = CkksProgram(other, program.refresh, program.log_step)
+    weights = {name: Weights(-each.rows, 2 * each.bias) for name, each in program.network.weights.items()}
+    scales = dataclasses.replace(program.scales, rms=program.scales.sums, pooled=0.5)
+    again = CkksProgram(dataclasses.replace(program.network, weights=weights), scales, program.refresh, -8)
     write_ckks(written.parent / "other", again, {"classes": ["a", "b", "c", "d"]})
     first, second = (json.loads((path / MANIFEST).read_text()) for path in (written, written.parent / "other"))
     assert first.pop("checksums")[WEIGHTS] != second.pop("checksums")[WEIGHTS]
@@ -99,11 +95,9 @@ def test_parameters_that_are_not_secure_are_refused(copy, changes, match):
     [
         ({"level": 7}, "description must follow from its weights"),
         ({"classes": 3}, "description must follow from its weights"),
-        ({"bound": -1.0}, "weights must be finite, and bounds positive"),
-        ({"image": [2, 8, 8]}, "terms of one shape that earlier sums give: got 'stem_act'"),
-        ({"image": [3, 6, 6]}, "width of a map must be a power of two|terms of one shape"),
-        ({"image": [3, 8]}, "must be complete"),
-        ({"image": None}, "must be complete"),
+        ({"bound": -1.0}, "description must follow from its weights"),
+        ({"image": [2, 8, 8]}, "description must follow from its weights"),
+        ({"parameters": None}, "must be complete"),
         ({"log_step": 1 << 40}, "a number must be in"),
         ({"refreshed": {}}, "description must follow from its weights"),
     ],
@@ -121,15 +115,25 @@ def _nodes(copy):
 
 def test_networks_that_are_none_are_refused(copy):
     nodes = _nodes(copy)
+    names = [node["name"] for node in nodes]
+    stem, square = (
+        next(i for i, node in enumerate(nodes) if node["operation"] == kind) for kind in ("linear", "square")
+    )
+
+    def other(place: int, **changes):
+        return [*nodes[:place], {**nodes[place], **changes}, *nodes[place + 1 :]]
+
+    layer, shape = nodes[stem]["layer"], nodes[stem]["layer"]["shape"]
     for broken, match in (
-        ([], "1 to 256 sums of 1 to 64 terms"),
-        ([{**nodes[0], "terms": []}, *nodes[1:]], "1 to 256 sums of 1 to 64 terms"),
-        ([{**nodes[0], "terms": [{"source": -1}]}, *nodes[1:]], "a sum must have a convolution"),
-        ([{**nodes[0], "terms": [{**nodes[0]["terms"][0], "source": 5}]}, *nodes[1:]], "that earlier sums give"),
-        ([{**nodes[0], "terms": [{**nodes[0]["terms"][0], "stride": 3}]}, *nodes[1:]], "a number must be in"),
-        ([{**nodes[0], "name": nodes[1]["name"]}, *nodes[1:]], "layers must have different names"),
-        (nodes[:-1], "must be float64, of 1 axes|classifier"),
-        ("nodes", "must be complete"),
+        ([], "tensor /sums must be real numbers"),
+        (other(stem, name=names[-1]), "its name is taken|inputs"),
+        (other(stem, inputs=[names[-1]]), "inputs"),
+        (other(stem, layer={**layer, "shape": {**shape, "stride": 3}}), "shape"),
+        (other(stem, layer={**layer, "encoding": "other"}), "encoding must be a known one"),
+        (other(square, operation="unknown"), "operation must be a known one"),
+        (other(0, shape=[3, 6, 6]), "takes"),
+        (nodes[:-1], "must have squares, then an average pool of whole maps"),
+        ("nodes", "must have a list"),
     ):
         _sealed(copy, nodes=broken)
         with pytest.raises(RuleError, match=match):
@@ -139,13 +143,14 @@ def test_networks_that_are_none_are_refused(copy):
 @pytest.mark.parametrize(
     ("name", "change", "match"),
     [
-        ("stem.weights", lambda w: w.astype(np.float32), "must be float64, of 4 axes"),
-        ("stem.weights", lambda w: np.where(w == w.max(), np.nan, w), "weights must be finite"),
-        ("stem.weights", lambda w: w[:, :, :2], "a kernel of 1 x 1 or 3 x 3"),
-        ("stem.bias", lambda b: b[:1], "terms of one shape"),
-        ("classifier.weights", lambda w: w[:, :3], "classifier must take a mean of each channel"),
-        ("/rms", lambda r: r[:2], "must be float64, of 1 axes"),
-        ("/factors", lambda f: np.inf * f, "weights must be finite"),
+        ("stem.rows", lambda w: np.where(w == w.max(), np.nan, w), "weights must be finite"),
+        ("stem.rows", lambda w: w.astype(np.int64), "must be real numbers"),
+        ("stem.rows", lambda w: w[:, :, :2], "must be real numbers"),
+        ("stem.bias", lambda b: b[:1], "must be real numbers"),
+        ("classifier.rows", lambda w: w[:, :3], "must be real numbers"),
+        ("/sums", lambda s: s[:, :2], "must be real numbers"),
+        ("/sums", lambda s: -s, "bounds positive"),
+        ("/ends", lambda e: np.inf * e, "weights must be finite"),
     ],
 )
 def test_weights_that_are_none_are_refused(copy, name, change, match):
@@ -156,7 +161,7 @@ def test_weights_that_are_none_are_refused(copy, name, change, match):
         read_ckks(copy)
     write_tensors(copy / WEIGHTS, {key: value for key, value in tensors.items() if key != name})
     _sealed(copy)
-    with pytest.raises(RuleError, match="must be complete"):
+    with pytest.raises(RuleError, match=r"must be real numbers .*: got none"):
         read_ckks(copy)
 
 

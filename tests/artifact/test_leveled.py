@@ -20,11 +20,11 @@ from privcirnet.artifact import (
 )
 from privcirnet.artifact.records import write_tensors
 from privcirnet.errors import RuleError
-from privcirnet.he.planning.noninteractive.chain import Chain
 from privcirnet.he.program.signature import make_keys, read_private, read_public
 from privcirnet.he.protocol.noninteractive import description
 from privcirnet.he.protocol.noninteractive.program import LeveledProgram
 from tests.artifact.samples import leveled_program
+from tests.he.exact_networks import network_of
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def test_a_program_is_what_was_written(written, program):
     found = read_leveled(written, read_public(written.parent / "key.pub"))
     assert description.to_dict(found.description) == description.to_dict(program.description)
     assert (found.planner, found.log_step, found.shift) == ("periodic", -7, 2)
-    for mine, other in zip(found.network.layers, program.network.layers, strict=True):
+    for mine, other in zip(found.chain.layers, program.chain.layers, strict=True):
         assert (mine.name, mine.shape, mine.block_size) == (other.name, other.shape, other.block_size)
         assert np.array_equal(mine.rows, other.rows)
         assert list(mine.bias) == list(other.bias)
@@ -59,11 +59,11 @@ def test_a_program_is_what_was_written(written, program):
 
 def test_no_weight_is_in_the_manifest(written, program):
     """Two programs that differ in weights alone, and not in the bits of their results, have the same description."""
-    first = program.network.layers[0]
+    first = program.chain.layers[0]
     turned = dataclasses.replace(first, rows=-first.rows)
-    other = Chain((turned, *program.network.layers[1:]), program.network.low, program.network.high)
-    assert other.bits == program.network.bits
-    again = LeveledProgram(other, "periodic", program.parameters, -7, 2)
+    other = dataclasses.replace(program.chain, layers=(turned, *program.chain.layers[1:]))
+    again = LeveledProgram(network_of(other, -7), "periodic", program.parameters, 2)
+    assert again.chain.bits == program.chain.bits
     assert description.to_dict(again.description) == json.loads((written / MANIFEST).read_text())["description"]
 
 
@@ -96,15 +96,20 @@ def test_rows_that_do_not_fill_padded_blocks_are_refused(copy):
 
 
 def test_a_plan_or_a_layer_that_is_unknown_is_refused(copy):
-    layers = json.loads((copy / MANIFEST).read_text())["layers"]
+    nodes = json.loads((copy / MANIFEST).read_text())["nodes"]
     _sealed(copy, planner="other")
     with pytest.raises(RuleError, match="the plan must be a known one: got 'other'"):
         read_leveled(copy)
-    (copy / SIGNATURE).touch()
-    _sealed(copy, planner="periodic", layers=[{**layers[0], "block_size": 3}, *layers[1:]])
-    with pytest.raises(RuleError, match="block size"):
-        read_leveled(copy)
-    (copy / SIGNATURE).touch()
-    _sealed(copy, layers=[layers[0]["shape"]])
-    with pytest.raises(RuleError, match="a leveled program must be complete"):
-        read_leveled(copy)
+    place = next(i for i, node in enumerate(nodes) if node["name"] == "fc1")
+    for change, match in (
+        ({"layer": {**nodes[place]["layer"], "block_size": 30}}, "block size"),
+        ({"layer": {**nodes[place]["layer"], "encoding": "other"}}, "encoding must be a known one"),
+        ({"operation": "add"}, "node fc1: inputs"),
+        ({"shape": [7, 1, 1]}, "node fc1: shape"),
+        ({"inputs": ["nowhere"]}, "node fc1: inputs"),
+        ({"layer": {}}, "must be complete"),
+    ):
+        (copy / SIGNATURE).touch()
+        _sealed(copy, planner="periodic", nodes=[*nodes[:place], {**nodes[place], **change}, *nodes[place + 1 :]])
+        with pytest.raises(RuleError, match=match):
+            read_leveled(copy)

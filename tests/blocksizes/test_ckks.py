@@ -6,14 +6,12 @@ import pytest
 
 from privcirnet.blocksizes.ckks import ckks_figures
 from privcirnet.he.planning.ckks.costs import predicted
-from privcirnet.he.planning.ckks.program import CkksProgram
-from tests.test_lower_ckks import built, resnet20
+from tests.test_lower_ckks import program_of, resnet20
 
 
 @pytest.fixture(scope="module")
 def figures():
-    circuit, _, _ = built(resnet20(), 8)
-    return ckks_figures(CkksProgram(circuit.network, circuit.refresh, -8), (1, 2, 4, 8))
+    return ckks_figures(program_of(resnet20(), 8, -8), (1, 2, 4, 8))
 
 
 def test_the_layers_together_take_what_the_network_takes(figures):

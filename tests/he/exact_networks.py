@@ -3,7 +3,11 @@
 import numpy as np
 
 from privcirnet.he.layers.shape import LinearShape
+from privcirnet.he.layers.unplanned import unplanned
 from privcirnet.he.planning.noninteractive.chain import Chain, ChainLayer
+from privcirnet.he.program.operation import Node, Operation, Weights
+from privcirnet.he.program.operations import Flatten, Input, Linear, Square
+from privcirnet.he.program.program import Network
 
 
 def layer(name: str, shape: LinearShape, b: int = 1, largest: int = 3, seed: int = 0) -> ChainLayer:
@@ -39,3 +43,21 @@ def mnist(b: int, largest: int = 127) -> Chain:
 
 def image_of(made: Chain, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).integers(made.low, made.high + 1, made.layers[0].shape.input_shape)
+
+
+def network_of(chain: Chain, log_step: int = 0) -> Network:
+    """The program that a chain is found in; results in steps of 2^log_step."""
+    nodes, weights = [Node("x", Input(chain.low, chain.high), (), chain.input_shape, 0)], dict[str, Weights]()
+
+    def then(name: str, operation: Operation, step: int = 0) -> None:
+        before = nodes[-1]
+        nodes.append(Node(name, operation, (before.name,), operation.shape_after([before.shape]), step))
+
+    for number, layer in enumerate(chain.layers):
+        if number:
+            then(f"{layer.name}_square", Square())
+        if nodes[-1].shape != layer.shape.input_shape:
+            then(f"{layer.name}_flat", Flatten())
+        then(layer.name, Linear(unplanned(layer.shape, layer.block_size)), log_step * (layer is chain.layers[-1]))
+        weights[layer.name] = Weights(layer.rows, layer.bias)
+    return Network(tuple(nodes), weights)

@@ -18,6 +18,10 @@ class UnplannedLayer:
 
     shape: LinearShape
     block_size: int
+    encoding = "unplanned"
+
+    def __post_init__(self) -> None:
+        self.shape.check_block_size(self.block_size)
 
     def __getattr__(self, name: str) -> Never:
         raise AttributeError(f"a layer that is not planned yet has no {name}")

@@ -10,7 +10,7 @@ types: integers of 62 bits, flags, short printable names, short lists, layers.
 """
 
 import reprlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from functools import lru_cache
 from types import NoneType, UnionType
@@ -20,12 +20,14 @@ from privcirnet.errors import RuleError
 from privcirnet.he.layers import size_limits
 from privcirnet.he.layers.layer import ENCODINGS, Layer
 from privcirnet.he.layers.spectral_layer import SpectralLayer
+from privcirnet.he.layers.unplanned import UnplannedLayer
 from privcirnet.he.program import limits, operations
 from privcirnet.he.program.operation import KINDS, Node, Operation
 from privcirnet.he.program.program import Program
-from privcirnet.he.program.validate import REMEDY, check
+from privcirnet.he.program.validate import REMEDY, check, check_nodes
 from privcirnet.he.schemes.bfv.parameters import Parameters
 
+_ENCODINGS: dict[str, Any] = {**ENCODINGS, UnplannedLayer.encoding: UnplannedLayer}
 _COUNTS = {2: "two", 3: "three"}
 _REGISTERED = operations.__all__
 """Importing them registers them."""
@@ -33,7 +35,6 @@ _REGISTERED = operations.__all__
 
 def to_dict(program: Program) -> dict[str, Any]:
     """Return the public description of a program: plain data for JSON."""
-    nodes = [_node_to_dict(node) for node in program.nodes]
     known = program.parameters
     return {
         "parameters": {name: getattr(known, name) for name in ("ring_degree", "coefficient_bits", "plain_modulus")},
@@ -41,7 +42,7 @@ def to_dict(program: Program) -> dict[str, Any]:
         "bounds": program.bounds,
         "answer": program.answer,
         "output_bits": program.output_bits,
-        "nodes": nodes,
+        "nodes": nodes_to_list(program.nodes),
     }
 
 
@@ -55,7 +56,7 @@ def from_dict(data: Any) -> Program:
         literal = data["parameters"]
         bits = tuple(_integer(b) for b in _few(literal["coefficient_bits"]))
         parameters = Parameters(_integer(literal["ring_degree"]), bits, _integer(literal["plain_modulus"]))
-        nodes = tuple(_node_from_dict(item) for item in _few(data["nodes"], limits.MAX_NODES))
+        nodes = _nodes_from_list(data["nodes"])
         masks, bounds, answer = (_string(data[name]) for name in ("masks", "bounds", "answer"))
         output_bits = _integer(data["output_bits"])
     except (KeyError, TypeError, AttributeError, IndexError) as error:
@@ -63,6 +64,29 @@ def from_dict(data: Any) -> Program:
     program = Program(nodes, parameters, {}, masks, bounds, answer, output_bits)
     check(program)
     return program
+
+
+def nodes_to_list(nodes: Iterable[Node]) -> list[dict[str, Any]]:
+    """Return nodes as plain data for JSON."""
+    return [_node_to_dict(node) for node in nodes]
+
+
+def nodes_from_list(data: Any) -> tuple[Node, ...]:
+    """Return the nodes of a network whose layers are not planned.
+
+    Raises:
+        RuleError: they are none, or do not follow the rules.
+    """
+    try:
+        nodes = _nodes_from_list(data)
+    except (KeyError, TypeError, AttributeError, IndexError) as error:
+        raise RuleError("a program's description must be complete", got=reprlib.repr(error), remedy=REMEDY) from None
+    check_nodes(nodes)
+    return nodes
+
+
+def _nodes_from_list(data: Any) -> tuple[Node, ...]:
+    return tuple(_node_from_dict(item) for item in _few(data, limits.MAX_NODES))
 
 
 def _node_to_dict(node: Node) -> dict[str, Any]:
@@ -109,10 +133,10 @@ def _operation(item: dict[str, Any]) -> Operation:
 
 def _layer_from_dict(item: dict[str, Any]) -> Layer:
     encoding = _string(item["encoding"])
-    if encoding not in ENCODINGS:
+    if encoding not in _ENCODINGS:
         known = ", ".join(ENCODINGS)
         raise RuleError("the encoding must be a known one", got=repr(encoding), remedy=f"use one of {known}")
-    make: Callable[..., Layer] = ENCODINGS[encoding]
+    make: Callable[..., Layer] = _ENCODINGS[encoding]
     return make(**_fields(make, item))
 
 
@@ -132,7 +156,7 @@ def _fields(cls: Any, item: Mapping[str, Any]) -> dict[str, Any]:
 @lru_cache(maxsize=64)
 def _kinds(cls: Any) -> dict[str, Any]:
     hints = get_type_hints(cls)
-    return {name: hints[name] for name in cls.__dataclass_fields__}
+    return {each.name: hints[each.name] for each in fields(cls)}
 
 
 def _optional(kind: Any) -> bool:

@@ -3,12 +3,13 @@
 Both parties rely on it for everything they compute, so it is asked of whatever is lowered and of whatever is read.
 """
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from math import prod
 
 from privcirnet.errors import RuleError
 from privcirnet.he.layers.layer import Layer
 from privcirnet.he.layers.stacking import MOST_IMAGES, tall
+from privcirnet.he.layers.unplanned import UnplannedLayer
 from privcirnet.he.program import limits
 from privcirnet.he.program import operations as op
 from privcirnet.he.program.limits import MAX_KERNEL, MAX_LOG_STEP, MAX_PRODUCTS, MAX_VALUES
@@ -40,21 +41,10 @@ def check(program: Program) -> None:
     if program.masks == "bounded" and program.bounds != "proved":
         rule, remedy = "bounded masks hide only within proved bounds", "use uniform masks, or he.bounds=proved"
         raise RuleError(rule, got=f"{program.bounds} bounds", remedy=remedy)
-    _check_sizes(program)
-    known: dict[str, Node] = {}
-    of_client: set[str] = set()
-    for node in program.nodes:
-        problem = _misplaced(node, known, of_client)
-        sources = [known[name] for name in node.inputs if name in known]
-        problem = problem or node.operation.problem(node, sources) or _unfit(node, sources, program.parameters)
-        if problem:
-            raise RuleError("a program's nodes must fit together", got=f"node {node.name}: {problem}", remedy=REMEDY)
-        known[node.name] = node
-        alone = node.operation.reveals or of_client.issuperset(node.inputs)
-        if alone and not node.operation.masks:
-            of_client.add(node.name)
-    if not known or program.output.name in of_client:
-        raise RuleError("a program must have an input and a linear layer", got=f"{len(known)} nodes", remedy=REMEDY)
+    of_client = check_nodes(program.nodes, program.parameters)
+    if not program.nodes or program.output.name in of_client:
+        got = f"{len(program.nodes)} nodes"
+        raise RuleError("a program must have an input and a linear layer", got=got, remedy=REMEDY)
     _check_answer(program)
     limits.check_keys(program.column_steps, program.parameters)
     _check_stacks(program)
@@ -79,41 +69,80 @@ def _check_answer(program: Program) -> None:
         raise RuleError(rule, got=f"{bits} of {program.parameters.plain_bits} bits", remedy=REMEDY)
 
 
-def _check_sizes(program: Program) -> None:
-    values = sum(prod(node.shape) for node in program.nodes)
-    if len(program.nodes) > limits.MAX_NODES or values > limits.MAX_ALL_VALUES:
+def check_nodes(nodes: Sequence[Node], parameters: Parameters | None = None) -> set[str]:
+    """Raise unless nodes form a network.
+
+    Args:
+        parameters: that the layers are planned for; None for a network that may be computed any way.
+
+    Returns:
+        the names of those whose values the client knows alone.
+
+    Raises:
+        RuleError: naming the node.
+    """
+    values = sum(prod(node.shape) for node in nodes)
+    if len(nodes) > limits.MAX_NODES or values > limits.MAX_ALL_VALUES:
         raise RuleError(
             f"a program must have at most {limits.MAX_NODES} nodes with {limits.MAX_ALL_VALUES} values in all",
-            got=f"{len(program.nodes)} nodes, {values} values",
+            got=f"{len(nodes)} nodes, {values} values",
             remedy=REMEDY,
         )
+    known, of_client = dict[str, Node](), set[str]()
+    for node in nodes:
+        problem = _misplaced(node, known) or (_shareless(node, known, of_client) if parameters else "")
+        problem = problem or _misshaped(node, [known[name] for name in node.inputs])
+        if problem := problem or (_unfit(node, parameters) if parameters else ""):
+            raise RuleError("a program's nodes must fit together", got=f"node {node.name}: {problem}", remedy=REMEDY)
+        known[node.name] = node
+        alone = node.operation.reveals or of_client.issuperset(node.inputs)
+        if alone and not node.operation.masks:
+            of_client.add(node.name)
+    return of_client
 
 
-def _misplaced(node: Node, known: Mapping[str, Node], of_client: Set[str]) -> str:
-    """What is wrong with a node's name and inputs; ``of_client``: values that the client knows alone."""
+def _misplaced(node: Node, known: Mapping[str, Node]) -> str:
+    """What is wrong with a node's name and inputs."""
     operation = node.operation
     if node.name in known:
         return "its name is taken"
     if isinstance(operation, op.Input) == bool(known):
         return "a program has one input, its first node"
-    if len(node.inputs) != operation.arity or not known.keys() >= set(node.inputs):
-        return f"inputs {node.inputs}"
-    if operation.needs_share and not of_client.isdisjoint(node.inputs):
-        return f"a {operation.kind()} of the input itself or of a revealed value has no share to work on"
-    if isinstance(operation, op.Truncate):
-        if not masked_node(known, node.inputs[0]).operation.masks:
-            return "a truncation must follow a linear layer, a square or a product"
+    fits = len(node.inputs) == operation.arity and known.keys() >= set(node.inputs)
+    return "" if fits else f"inputs {node.inputs}"
+
+
+def _misshaped(node: Node, sources: Sequence[Node]) -> str:
+    """What is wrong with an operation on its inputs; each layer's sizes first, as all else takes time with them."""
+    for layer in node.operation.layers:
+        if max(layer.shape.kernel, layer.shape.stride) > MAX_KERNEL:
+            return f"a kernel of {layer.shape.kernel} with stride {layer.shape.stride}"
+    if problem := node.operation.problem(node, sources):
+        return problem
+    expected = node.operation.shape_after([source.shape for source in sources]) if sources else node.shape
+    if (
+        node.shape != expected
+        or min(node.shape) < 1
+        or prod(node.shape) > MAX_VALUES
+        or abs(node.log_step) > MAX_LOG_STEP
+    ):
+        return f"shape {node.shape}, step 2^{node.log_step} where {expected} follows"
     return ""
 
 
-def _unfit(node: Node, sources: list[Node], parameters: Parameters) -> str:
-    """What is wrong with a node's sizes."""
-    expected = node.operation.shape_after([source.shape for source in sources]) if sources else node.shape
-    size = node.shape[0] * node.shape[1] * node.shape[2]
-    if node.shape != expected or min(node.shape) < 1 or size > MAX_VALUES or abs(node.log_step) > MAX_LOG_STEP:
-        return f"shape {node.shape}, step 2^{node.log_step} where {expected} follows"
-    problems = (_unfit_layer(layer, parameters) for layer in node.operation.layers)
-    problem = next(filter(None, problems), "")
+def _shareless(node: Node, known: Mapping[str, Node], of_client: Set[str]) -> str:
+    """Why the parties' shares cannot do it; ``of_client``: values that the client knows alone."""
+    operation = node.operation
+    if operation.needs_share and not of_client.isdisjoint(node.inputs):
+        return f"a {operation.kind()} of the input itself or of a revealed value has no share to work on"
+    if isinstance(operation, op.Truncate) and not masked_node(known, node.inputs[0]).operation.masks:
+        return "a truncation must follow a linear layer, a square or a product"
+    return ""
+
+
+def _unfit(node: Node, parameters: Parameters) -> str:
+    """What is wrong with the plans of a node's layers."""
+    problem = next(filter(None, (_unfit_layer(layer, parameters) for layer in node.operation.layers)), "")
     return problem or (_unfit_stack(node.operation, parameters) if isinstance(node.operation, op.Linear) else "")
 
 
@@ -132,10 +161,10 @@ def _unfit_stack(linear: op.Linear, parameters: Parameters) -> str:
 
 def _unfit_layer(layer: Layer, parameters: Parameters) -> str:
     """What is wrong with a layer's plan; sizes first, because everything else takes time that grows with them."""
+    if isinstance(layer, UnplannedLayer):
+        return "a layer that is not planned"
     if layer.ring_degree != parameters.ring_degree:
         return f"made for ring degree {layer.ring_degree}"
-    if max(layer.shape.kernel, layer.shape.stride) > MAX_KERNEL:
-        return f"a kernel of {layer.shape.kernel} with stride {layer.shape.stride}"
     if problem := layer.size_excess:
         return problem
     if layer.most_products > MAX_PRODUCTS:

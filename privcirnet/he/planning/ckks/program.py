@@ -13,7 +13,8 @@ from privcirnet.he.circuits.ckks.counting import Counting
 from privcirnet.he.circuits.ckks.estimates import Estimate
 from privcirnet.he.layers.integer import Values
 from privcirnet.he.planning.ckks.network_circuit import NetworkCircuit
-from privcirnet.he.planning.ckks.sums import IMAGE, Sums
+from privcirnet.he.planning.ckks.sums import IMAGE, Scales, Sums, sums_of
+from privcirnet.he.program.program import Network
 from privcirnet.he.schemes.ckks.context import Context
 from privcirnet.he.schemes.ckks.embedding import Reals
 
@@ -63,16 +64,28 @@ class CkksProgram:
 
     Attributes:
         log_step: real pixel = integer x 2^log_step.
+
+    Raises:
+        RuleError: the network is not one of sums of convolutions and squares, or a weight is not finite.
     """
 
-    network: Sums
+    network: Network
+    scales: Scales
     refresh: Bootstrapping
     log_step: int
+
+    def __post_init__(self) -> None:
+        self.sums.check()
+
+    @cached_property
+    def sums(self) -> Sums:
+        """The network's sums, all values in [-1, 1]."""
+        return sums_of(self.network).scaled(self.scales)
 
     @cached_property
     def description(self) -> dict[str, Any]:
         """What is public of it, as plain data: parameters, layout of the image, levels; no weight."""
-        network, refresh = self.network, self.refresh
+        network, refresh = self.sums, self.refresh
         parameters, schedule = refresh.parameters, NetworkCircuit(network, refresh, 0).schedule
         names = ("ring_degree", "levels", "scale_bits", "first_bits", "digit_primes", "upper_levels", "upper_bits")
         more = ("ephemeral_weight", "low_levels", "low_digit_primes")
@@ -97,7 +110,7 @@ class CkksProgram:
         Raises:
             RuleError: there is none, or they are of another shape.
         """
-        wanted = self.network.channels, self.network.size, self.network.size
+        wanted = self.sums.channels, self.sums.size, self.sums.size
         if not len(images) or np.shape(images)[1:] != wanted:
             rule, remedy = f"images must have the program's shape {wanted}", "use the data set of the program"
             raise RuleError(rule, got=np.shape(images), remedy=remedy)
@@ -112,7 +125,7 @@ class CkksProgram:
         Raises:
             RuleError: a level is missing, a scale drifts, or a value is too large; with layer and level.
         """
-        circuit = NetworkCircuit(self.network, self.refresh, weights_gb)
+        circuit = NetworkCircuit(self.sums, self.refresh, weights_gb)
         counting = Counting(self.refresh.parameters)
         counting.layer = "image"
         image = counting.fresh(level=circuit.schedule.image)

@@ -23,7 +23,6 @@ from privcirnet.he.schemes.ckks.embedding import Reals
 
 IMAGE = -1
 """The source of a term that reads the image, whose values are not squared."""
-_WHOLE = "lower a whole network with lower_real"
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,6 +93,43 @@ class Sum:
     rms: float = math.inf
 
 
+@dataclass(frozen=True)
+class Scales:
+    """What values are divided by.
+
+    Attributes:
+        sums: bounds of the sums.
+        rms: root mean square of each sum, once it is divided.
+        bound: of the image's absolute values.
+        pooled: bound of the means of the last squares, once they are divided.
+        answer: bound of the logits.
+
+    Raises:
+        RuleError: a bound is not positive.
+    """
+
+    sums: tuple[float, ...]
+    rms: tuple[float, ...]
+    bound: float
+    pooled: float
+    answer: float
+
+    def __post_init__(self) -> None:
+        if not min(*self.sums, self.bound, self.pooled, self.answer) > 0:
+            rule, remedy = "weights must be finite, and bounds positive", "train the network again: its loss may be NaN"
+            raise RuleError(rule, got="others", remedy=remedy)
+
+    def arrays(self) -> tuple[Reals, Reals]:
+        """Return ``sums`` and ``rms``, (2, number of sums), and the others, (3,)."""
+        return np.array([self.sums, self.rms]), np.array([self.bound, self.pooled, self.answer])
+
+    @staticmethod
+    def of(sums: Reals, ends: Reals) -> "Scales":
+        """Return the scales that :meth:`arrays` gives."""
+        bounds, rms = map(tuple, sums.tolist())
+        return Scales(bounds, rms, *ends.tolist())
+
+
 @dataclass(frozen=True, eq=False)
 class Sums:
     """See the module.
@@ -159,30 +195,17 @@ class Sums:
         return found
 
     def check(self) -> None:
-        """Raise unless sums are of maps that there are, with the same shape, and every number is finite.
+        """Raise unless every number is finite.
 
         Raises:
-            RuleError: they are not; with the name of the sum.
+            RuleError: one is not.
         """
-        if not self.nodes:
-            raise RuleError("a network must have a sum that is squared", got="none", remedy=_WHOLE)
-        shapes = {IMAGE: (self.channels, self.size)}
-        for number, node in enumerate(self.nodes):
-            known = all(IMAGE <= term.source < number for term in node.terms)
-            found = {_shape(term, shapes[term.source]) if known else None for term in node.terms}
-            if len(found) != 1 or None in found or not any(term.layer for term in node.terms):
-                rule = "a sum must have a convolution, and terms of one shape that earlier sums give"
-                raise RuleError(rule, got=f"{node.name!r}", remedy=_WHOLE)
-            shapes[number] = found.pop() or (0, 0)
-        channels, classes = shapes[len(self.nodes) - 1][0], len(self.bias)
-        if self.weights.shape != (classes, channels):
-            got = f"{self.weights.shape} for {channels} channels and {classes} classes"
-            raise RuleError("the classifier must take a mean of each channel", got=got, remedy=_WHOLE)
-        layers = [term.layer for node in self.nodes for term in node.terms if term.layer]
-        numbers = [self.bound, self.pooled, self.answer, *(t.factor for node in self.nodes for t in node.terms)]
+        terms = [term for node in self.nodes for term in node.terms]
+        layers = [term.layer for term in terms if term.layer]
+        numbers = [self.bound, self.pooled, self.answer, *(term.factor for term in terms)]
         arrays = [self.weights, self.bias, np.array(numbers), *(a for o in layers for a in (o.weights, o.bias))]
-        if not all(np.isfinite(each).all() for each in arrays) or min(numbers[:3]) <= 0:
-            rule = "weights must be finite, and bounds positive"
+        if not all(np.isfinite(each).all() for each in arrays):
+            rule = "weights must be finite"
             raise RuleError(rule, got="others", remedy="train the network again: its loss may have become NaN")
 
     def strided(self, source: int) -> bool:
@@ -202,42 +225,41 @@ class Sums:
             raise RuleError(rule, got=f"{sorted(strides)} after {name!r}", remedy=remedy)
         return strides == {2}
 
-    def normalized(self, images: Reals, margin: float = 2.0) -> "Sums":
-        """Return the same network with images and sums in [-1, 1], as far as examples tell.
+    def seen(self, images: Reals, margin: float = 2.0) -> Scales:
+        """Return what brings images and sums to [-1, 1], as far as examples tell.
 
         Args:
             images: examples, shape (N, channels, size, size).
             margin: how many times as large values may be as those that were seen.
         """
-        sums, logits = self.sums(images), self(images)
-        bounds = [margin * float(np.abs(u).max()) for u in sums]
-        bound = margin * float(np.abs(images).max())
-        powers = {IMAGE: bound / self.bound} | {i: b**2 for i, b in enumerate(bounds)}
-        nodes = [
-            Sum(
-                node.name,
-                tuple(_scaled(term, powers[term.source], own) for term in node.terms),
-                float(np.sqrt((u**2).mean())) / own,
-            )
-            for node, own, u in zip(self.nodes, bounds, sums, strict=True)
-        ]
-        last, answer = powers[len(nodes) - 1], margin * float(np.abs(logits).max())
-        weights, bias = self.weights * (last * self.answer / answer), self.bias * (self.answer / answer)
-        pooled = margin * float(self._means(sums).max()) / last
-        return replace(self, nodes=tuple(nodes), weights=weights, bias=bias, bound=bound, pooled=pooled, answer=answer)
+        sums = self.sums(images)
+        bounds = tuple(margin * float(np.abs(u).max()) for u in sums)
+        return Scales(
+            bounds,
+            tuple(float(np.sqrt((u**2).mean())) / own for u, own in zip(sums, bounds, strict=True)),
+            margin * float(np.abs(images).max()),
+            margin * float(self._means(sums).max()) / bounds[-1] ** 2,
+            margin * float(np.abs(self(images)).max()),
+        )
+
+    def scaled(self, scales: Scales) -> "Sums":
+        """Return the same network with images and sums in [-1, 1]; it must not be scaled already."""
+        powers = {IMAGE: scales.bound} | {i: b**2 for i, b in enumerate(scales.sums)}
+        nodes = tuple(
+            Sum(node.name, tuple(_scaled(term, powers[term.source], own) for term in node.terms), rms)
+            for node, own, rms in zip(self.nodes, scales.sums, scales.rms, strict=True)
+        )
+        weights, bias = self.weights * (powers[len(nodes) - 1] / scales.answer), self.bias / scales.answer
+        ends = {"bound": scales.bound, "pooled": scales.pooled, "answer": scales.answer}
+        return replace(self, nodes=nodes, weights=weights, bias=bias, **ends)
+
+    def normalized(self, images: Reals, margin: float = 2.0) -> "Sums":
+        """Return the network scaled by what is :meth:`seen`."""
+        return self.scaled(self.seen(images, margin))
 
     @staticmethod
     def _means(sums: list[Reals]) -> Reals:
         return (sums[-1] ** 2).mean(axis=(2, 3))
-
-
-def _shape(term: Term, source: tuple[int, int]) -> tuple[int, int] | None:
-    """The channels and the width of a term; None if its layer is for something else."""
-    layer, (channels, size) = term.layer, source
-    if not layer:
-        return None if term.source == IMAGE else source
-    fits = layer.weights.shape[1] == channels and layer.bias.shape == layer.weights.shape[:1]
-    return (len(layer.weights), size // layer.stride) if fits and size % layer.stride == 0 else None
 
 
 def _scaled(term: Term, source: float, own: float) -> Term:
@@ -321,7 +343,8 @@ class _Walk(Domain[_Value]):
         return _Value((Term(x.terms[0].source, Convolution(self.title, real, bias, shape.stride)),))
 
     def square(self, x: _Value) -> _Value:
-        if x.bare or x.pooled or x.logits:
+        layers = any(term.layer for term in x.terms)
+        if not layers or any(term.source == IMAGE and not term.layer for term in x.terms):
             self.refuse("squares but those of sums of convolutions of squares, and of squares")
         self.sums.append(Sum(self.title, x.terms))
         return _Value((Term(len(self.sums) - 1),))
@@ -348,9 +371,7 @@ def sums_of(network: Network) -> Sums:
     if not walk.sums or found is None:
         rule = "a network in CKKS must have squares, then an average pool of whole maps, and one linear layer"
         raise RuleError(rule, got=f"{len(walk.sums)} squares", remedy="train it with +model.arguments.activation=aespa")
-    made = Sums(channels, size, tuple(walk.sums), *found, walk.head)
-    made.check()
-    return made
+    return Sums(channels, size, tuple(walk.sums), *found, walk.head)
 
 
 def _times(term: Term, factor: float) -> Term:

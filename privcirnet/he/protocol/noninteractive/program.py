@@ -5,10 +5,11 @@ from functools import cached_property
 
 import numpy as np
 
-from privcirnet.he.planning.noninteractive.chain import Chain
+from privcirnet.he.planning.noninteractive.chain import Chain, chain_of
 from privcirnet.he.planning.noninteractive.parameters import check_parameters, plan_at
 from privcirnet.he.planning.noninteractive.plan import Plan, PublicPlan
 from privcirnet.he.planning.noninteractive.plans import planner_of
+from privcirnet.he.program.program import Network
 from privcirnet.he.protocol.framing import wire
 from privcirnet.he.protocol.offline.message_sizes import Sizes
 from privcirnet.he.rlwe.wire_bytes import SEED_BYTES, Modulus
@@ -75,7 +76,6 @@ class LeveledProgram:
 
     Attributes:
         planner: name of its plan, see :data:`planning.noninteractive.plans.PLANS`.
-        log_step: real logit = result x 2^log_step.
         shift: bits that are dropped of a stored pixel.
         made: its plan, if it was made already.
 
@@ -84,24 +84,33 @@ class LeveledProgram:
         DoesNotFit: the network is deeper, or its values are larger, than the parameters carry.
     """
 
-    network: Chain
+    network: Network
     planner: str
     parameters: LeveledParameters
-    log_step: int
     shift: int = 0
     made: Plan | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        check_parameters(self.parameters, self.plan.circuit, self.network.bits)
+        check_parameters(self.parameters, self.plan.circuit, self.chain.bits)
 
     def __reduce__(self) -> tuple[type["LeveledProgram"], tuple[object, ...]]:
         """Return how to make it again in another process: plans have functions in them."""
-        return LeveledProgram, (self.network, self.planner, self.parameters, self.log_step, self.shift)
+        return LeveledProgram, (self.network, self.planner, self.parameters, self.shift)
+
+    @cached_property
+    def chain(self) -> Chain:
+        """The network's layers with a square between each two."""
+        return chain_of(self.network)
+
+    @property
+    def log_step(self) -> int:
+        """Real logit = result x 2^log_step."""
+        return self.network.output.log_step
 
     @cached_property
     def plan(self) -> Plan:
         """The network's circuit, and what its messages hold."""
-        return self.made or plan_at(self.network, planner_of(self.planner), self.parameters)
+        return self.made or plan_at(self.chain, planner_of(self.planner), self.parameters)
 
     @cached_property
     def description(self) -> Description:

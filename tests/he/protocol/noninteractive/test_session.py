@@ -21,7 +21,7 @@ from privcirnet.he.protocol.noninteractive.rehearsal import Rehearsal
 from privcirnet.he.protocol.noninteractive.session import LeveledClient, LeveledServer
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.session import run
-from tests.he.exact_networks import image_of
+from tests.he.exact_networks import image_of, network_of
 from tests.he.networks import network as interactive
 from tests.he.protocol import mutations
 from tests.he.protocol.fuzz import refused
@@ -30,7 +30,7 @@ from tests.he.protocol.mutations import Honest
 
 @pytest.fixture(scope="module")
 def program(encrypted) -> LeveledProgram:
-    return LeveledProgram(encrypted.network, "lola", encrypted.parameters, -3, 1, encrypted.plan)
+    return LeveledProgram(network_of(encrypted.network, -3), "lola", encrypted.parameters, 1, encrypted.plan)
 
 
 @pytest.fixture(scope="module")
@@ -49,9 +49,9 @@ def test_one_request_and_one_answer(program, server, greeting):
     assert to_dict(client.description) == to_dict(program.description)
     session = server.session(client.keys())
     for seed in (0, 1):
-        image = image_of(program.network, seed)
+        image = image_of(program.chain, seed)
         found, traffic = run(client, session, image)
-        assert list(found) == list(program.network.evaluate(image))
+        assert list(found) == list(program.chain.evaluate(image))
         assert len(traffic) == 1
         assert traffic[0].up <= server.sizes.request
         assert traffic[0].down <= server.sizes.reply
@@ -97,9 +97,9 @@ def test_programs_of_the_other_kind_are_named(greeting):
 
 
 def test_a_program_that_its_parameters_do_not_carry_is_refused(program):
-    larger = Chain(tuple(replace(o, rows=o.rows << 30) for o in program.network.layers), 0, 4)
+    larger = Chain(tuple(replace(o, rows=o.rows << 30) for o in program.chain.layers), 0, 4)
     with pytest.raises(RuleError, match="results must be under the product of its plain moduli"):
-        replace(program, network=larger, made=None)
+        replace(program, network=network_of(larger), made=None)
 
 
 PACKED = description._packed(np.arange(8192) % 7)
@@ -151,7 +151,9 @@ def test_mutated_descriptions_are_refused_or_read(greeting):
 def test_mutated_keys_and_requests_are_refused_before_they_are_used(name, request, monkeypatch):
     """Whatever is not refused is of the length and the residues that the parameters fix."""
     encrypted = request.getfixturevalue("encrypted" if name == "kernel" else "by_seal")
-    server = LeveledServer(LeveledProgram(encrypted.network, "lola", encrypted.parameters, 0, 0, encrypted.plan), name)
+    server = LeveledServer(
+        LeveledProgram(network_of(encrypted.network), "lola", encrypted.parameters, 0, encrypted.plan), name
+    )
     plan = encrypted.plan.public
     keys, image = wire.frame(0, encrypted.sent_keys), wire.frame(1, [m for row in encrypted.request for m in row])
     session, reached = server.session(keys), list[int]()

@@ -1,0 +1,150 @@
+"""Weights of any network as tensors: integers, integers of any size, or real numbers.
+
+Integers of any size are the bytes of two's complement, little-endian, along one more axis. numpy only; no torch.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import safetensors.numpy
+from safetensors import SafetensorError
+
+from privcirnet.artifact.folder import REMEDY
+from privcirnet.errors import RuleError
+from privcirnet.he.program import bounds
+from privcirnet.he.program.operation import NO_ROWS, Node, Weights
+
+_MAX_BYTES = 64
+Tensors = Mapping[str, np.ndarray]
+Reader = Callable[[Tensors, str, tuple[int, ...]], np.ndarray]
+"""(tensors of a file, name, shape) -> the checked tensor."""
+
+
+def weight_tensors(weights: Mapping[str, Weights]) -> dict[str, np.ndarray]:
+    """Return a network's weights as tensors.
+
+    Args:
+        weights: by node.
+    """
+    return {
+        f"{name}.{field}": _stored(getattr(each, field), narrow=field == "rows")
+        for name, each in weights.items()
+        for field in ("rows", "bias")
+        if getattr(each, field).size
+    }
+
+
+def read_weights(nodes: Sequence[Node], tensors: Tensors, rows: Reader, bias: Reader) -> dict[str, Weights]:
+    """Return a network's weights, by node.
+
+    Args:
+        rows: what reads them.
+        bias: likewise.
+
+    Raises:
+        RuleError: a tensor is missing, or of another type or shape.
+    """
+    found: dict[str, Weights] = {}
+    for node in nodes:
+        shapes = node.operation.tensors(node.shape)
+        if shapes:
+            own = rows(tensors, f"{node.name}.rows", shapes["rows"]) if "rows" in shapes else NO_ROWS
+            found[node.name] = Weights(own, bias(tensors, f"{node.name}.bias", shapes["bias"]))
+    return found
+
+
+def integers(tensors: Tensors, name: str, shape: tuple[int, ...]) -> np.ndarray:
+    """Return int64, see :data:`Reader`.
+
+    Raises:
+        RuleError: there is none, or it is not of integers and that shape.
+    """
+    return _of_kind(tensors, name, shape, "iu", "integers").astype(np.int64)
+
+
+def bounded_integers(tensors: Tensors, name: str, shape: tuple[int, ...]) -> np.ndarray:
+    """Return int64, see :data:`Reader`.
+
+    Raises:
+        RuleError: as :func:`integers`, or one is over the bound on values.
+    """
+    found = integers(tensors, name, shape)
+    if np.abs(found.astype(np.float64)).max(initial=0) >= 2.0**bounds.MAX_BOUND_BITS:
+        raise RuleError("a bias must be under the value bound", got=name, remedy=REMEDY)
+    return found
+
+
+def large_integers(tensors: Tensors, name: str, shape: tuple[int, ...]) -> np.ndarray:
+    """Return Python integers, see :data:`Reader`.
+
+    Raises:
+        RuleError: there is none, or it is not of integers of at most 64 bytes and that shape.
+    """
+    width = tensors[name].shape[-1] if name in tensors and tensors[name].ndim else 0
+    if not 1 <= width <= _MAX_BYTES:
+        raise RuleError(f"a bias must have at most {_MAX_BYTES} bytes", got=f"{width} in {name}", remedy=REMEDY)
+    stored = _of_kind(tensors, name, (*shape, width), "u", "integers").astype(np.uint8).reshape(-1, width)
+    found = np.array([int.from_bytes(row.tobytes(), "little", signed=True) for row in stored], dtype=object)
+    return found.reshape(shape)
+
+
+def reals(tensors: Tensors, name: str, shape: tuple[int, ...]) -> np.ndarray:
+    """Return float64, see :data:`Reader`.
+
+    Raises:
+        RuleError: there is none, or it is not of finite numbers and that shape.
+    """
+    found = _of_kind(tensors, name, shape, "f", "real numbers").astype(np.float64)
+    if not np.isfinite(found).all():
+        rule, remedy = "weights must be finite", "train the network again: its loss may have become NaN"
+        raise RuleError(rule, got=f"others in {name}", remedy=remedy)
+    return found
+
+
+@contextmanager
+def complete(what: str, folder: Path) -> Iterator[None]:
+    """Return a context that says what is wrong with a program of whose parts one is missing or of another type.
+
+    Raises:
+        RuleError: something is.
+    """
+    try:
+        yield
+    except (KeyError, TypeError, AttributeError, ValueError, IndexError) as error:
+        if isinstance(error, RuleError):
+            raise
+        raise RuleError(f"{what} must be complete", got=f"{folder}: {error!r:.200}", remedy=REMEDY) from None
+
+
+def tensors_of(files: Mapping[str, bytes], name: str) -> dict[str, np.ndarray]:
+    """Return the tensors of a safetensors file.
+
+    Raises:
+        RuleError: it is none.
+    """
+    try:
+        return safetensors.numpy.load(files[name])
+    except SafetensorError as error:
+        rule = "a program's tensors must be whole safetensors files"
+        raise RuleError(rule, got=f"{name}: {error}", remedy=REMEDY) from None
+
+
+def _of_kind(tensors: Tensors, name: str, shape: tuple[int, ...], kinds: str, said: str) -> np.ndarray:
+    tensor = tensors.get(name)
+    if tensor is None or tensor.shape != shape or tensor.dtype.kind not in kinds:
+        got = "none" if tensor is None else f"{tensor.dtype} {tensor.shape}"
+        raise RuleError(f"a program's tensor {name} must be {said} {shape}", got=got, remedy=REMEDY)
+    return tensor
+
+
+def _stored(values: np.ndarray, *, narrow: bool) -> np.ndarray:
+    if values.dtype == object:
+        flat = [int(value) for value in values.reshape(-1)]
+        width = max(value.bit_length() // 8 + 1 for value in flat)
+        content = b"".join(value.to_bytes(width, "little", signed=True) for value in flat)
+        return np.frombuffer(content, np.uint8).reshape(*values.shape, width)
+    if values.dtype.kind == "f" or not narrow:
+        return values
+    return values.astype(np.int8 if np.abs(values).max() < 128 else np.int32)
