@@ -1,69 +1,53 @@
 """Whole polynomials under a chain of primes: key switching with digits of several primes, and shorter moduli.
 
-Rows are those of :mod:`rlwe.kernels.hybrid`: special primes first, then the data primes of a *level*, the first l of
-them. A polynomial has a row for each of its data primes, in the kernel's NTT order; an extended one has the special
-rows before them. Rows are worked on by as many threads as :func:`system.threads.use` said.
+Rows are those of :mod:`rlwe.kernels.gadget`: a polynomial has a row for each of its data primes, the first l of all, in
+the kernel's NTT order; an *extended* one has the rows of the special primes behind them. Rows are worked on by as many
+threads as :func:`system.threads.use` said.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from math import prod
 
 import numpy as np
 
 from privcirnet.he.ring.kernels import conversion, ntt, operands
-from privcirnet.he.ring.kernels.arithmetic import with_quotient
 from privcirnet.he.ring.modular import Integers, Residues
-from privcirnet.he.rlwe.kernels import hybrid, keyswitch
+from privcirnet.he.rlwe.kernels import gadget
 from privcirnet.he.rlwe.kernels.modulus import Ring, ring
-from privcirnet.he.rlwe.wire_bytes import Modulus
+from privcirnet.he.rlwe.kernels.rows import add_multiple
+from privcirnet.he.rlwe.parameters import RlweParameters
 from privcirnet.he.system.threads import each
 
 
 @dataclass(frozen=True)
 class Chain:
-    """The primes that ciphertexts and keys live under.
+    """Operations on polynomials under the primes of some parameters."""
 
-    Attributes:
-        special_primes: whose product P is about as large as that of any digit, or larger.
-        data_primes: of ciphertexts; those that are dropped first stand last.
-    """
-
-    ring_degree: int
-    special_primes: tuple[int, ...]
-    data_primes: tuple[int, ...]
-    digit_primes: int
+    parameters: RlweParameters
 
     @cached_property
     def ring(self) -> Ring:
-        """Of all primes, special ones first."""
-        return ring(self.special_primes + self.data_primes, self.ring_degree)
+        """Of all primes."""
+        return ring(self.parameters.primes, self.parameters.ring_degree, self.special)
 
     @property
     def special(self) -> int:
         """How many special primes there are, k."""
-        return len(self.special_primes)
+        return len(self.parameters.special_primes)
 
-    def key_modulus(self, level: int) -> Modulus:
-        """Return what decides the bytes of a key's polynomials.
-
-        Args:
-            level: data primes of what is switched with it.
-        """
-        return Modulus(self.special_primes + self.data_primes[:level], self.ring_degree)
-
-    def digit_rows(self, level: int) -> list[range]:
-        """Return the data primes of each digit, by their numbers; the last digit may have fewer.
+    def limb(self, row: int, rows: int) -> int:
+        """Return which of all primes a row of an extended polynomial is under.
 
         Args:
-            level: data primes of what is switched.
+            rows: of the polynomial, l + k.
         """
-        a = self.digit_primes
-        return [range(first, min(first + a, level)) for first in range(0, level, a)]
+        return row if row < rows - self.special else row - rows + len(self.parameters.primes)
 
     def order(self, element: int) -> Integers:
         """Return where each value of a polynomial comes from after an automorphism, shape (n,)."""
-        return _order(element % (2 * self.ring_degree), self.ring_degree)
+        n = self.parameters.ring_degree
+        return _order(element % (2 * n), n)
 
     def coefficients(self, polynomials: Residues) -> Residues:
         """Return polynomials in coefficient form, a copy.
@@ -73,44 +57,71 @@ class Chain:
         """
         found = polynomials.copy()
         rows = [(half, i) for half in range(found.shape[0]) for i in range(found.shape[1])]
-        each(lambda row: ntt.inverse(found[row][None], self.ring.tables, self.special + row[1]), rows)
+        each(lambda row: ntt.inverse(found[row][None], self.ring.tables, row[1]), rows)
         return found
 
+    def place(self, inputs: Residues, index: int, residues: Residues) -> None:
+        """Make a digit of a key one of the inputs of products.
+
+        Args:
+            inputs: written, shape (chunks, digits, 2, CHUNK).
+            residues: extended, shape (2, l + k, n); overwritten.
+        """
+        rows = residues.shape[1]
+        for row in range(rows):
+            half = self.ring.moduli.half[self.limb(row, rows)]
+            for i in range(2):
+                operands.split_words(residues[i, row], half)
+        operands.place(inputs, index, residues)
+
     def digits(self, polynomial: Residues) -> Residues:
-        """Return the digits of a polynomial under all primes, split for products, shape (D, k + l, n).
+        """Return the digits of a polynomial under all primes, split for products, shape (D, l + k, n).
 
         Args:
             polynomial: shape (l, n).
         """
         level, n = polynomial.shape
-        rows, own = self.digit_rows(level), self.coefficients(polynomial[None])[0]
-        scaled, multiples = np.empty_like(own), np.empty((len(rows), n), dtype=np.int64)
-        found = np.empty((len(rows), self.special + level, n), dtype=np.uint64)
+        parts, own = self.parameters.digits(level), self.coefficients(polynomial[None])[0]
+        scaled, multiples = np.empty_like(own), np.empty((len(parts), n), dtype=np.int64)
+        found = np.empty((len(parts), level + self.special, n), dtype=np.uint64)
 
         def scale(d: int) -> None:
-            part = slice(rows[d].start, rows[d].stop)
-            conversion.scale(scaled[part], multiples[d], own[part], self._from_digit(rows[d]))
+            part = slice(parts[d].start, parts[d].stop)
+            conversion.scale(scaled[part], multiples[d], own[part], self._from_digit(parts[d]))
 
         def row(task: tuple[int, int]) -> None:
-            d, limb = task
-            target, part = found[d, limb : limb + 1], scaled[rows[d].start : rows[d].stop]
-            if limb - self.special in rows[d]:
-                target[0] = polynomial[limb - self.special]
-                operands.split_words(target[0], self.ring.moduli.half[limb])
+            d, number = task
+            target, part = found[d, number : number + 1], scaled[parts[d].start : parts[d].stop]
+            limb = self.limb(number, found.shape[1])
+            half = self.ring.moduli.half[limb]
+            if number in parts[d]:
+                target[0] = polynomial[number]
+                operands.split_words(target[0], half)
             else:
-                own_digit, half = self._from_digit(rows[d]), self.ring.moduli.half[limb]
-                hybrid.digit_row(target, part, multiples[d], own_digit, self.ring.tables, half, limb)
+                gadget.digit_row(target, part, multiples[d], self._from_digit(parts[d]), self.ring.tables, half, limb)
 
-        each(scale, range(len(rows)))
-        each(row, [(d, limb) for limb in range(found.shape[1]) for d in range(len(rows))])
+        each(scale, range(len(parts)))
+        each(row, [(d, number) for number in range(found.shape[1]) for d in range(len(parts))])
         return found
+
+    def switch_row(self, switched: Residues, digits: Residues, key: Residues, row: int) -> None:
+        """Compute one row of the sum of digits times key digits.
+
+        Args:
+            switched: [0, :, row] is written, shape (1, 2, l + k, n).
+            digits: from :meth:`digits`.
+            key: D inputs of products for these data primes or more, shape (chunks, D, 2, CHUNK).
+        """
+        rows, key_rows = digits.shape[1], key.shape[0] * key.shape[3] // digits.shape[2]
+        limb, key_row = self.limb(row, rows), row if row < rows - self.special else row - rows + key_rows
+        gadget.switch_row(switched, digits, key, self.ring.moduli, (row, limb, key_row))
 
     def switched(self, digits: Residues, key: Residues) -> Residues:
         """Return what digits and a key encrypt, divided by P, shape (2, l, n).
 
         Args:
             digits: from :meth:`digits`.
-            key: D inputs of products for this level or a higher one, shape (chunks, D, 2, CHUNK).
+            key: see :meth:`switch_row`.
         """
         return self.lowered(self.extended(digits, key))
 
@@ -122,48 +133,49 @@ class Chain:
 
         Args:
             product: (a0 b0, a0 b1 + a1 b0, a1 b1), shape (3, l, n).
-            key: that switches the square of the secret key to it; see :meth:`switched`.
+            key: that switches the square of the secret key to it; see :meth:`switch_row`.
         """
-        k, rows = self.special, self.special + product.shape[1]
-        digits, found = self.digits(product[2]), np.empty((1, 2, rows, self.ring_degree), dtype=np.uint64)
-        factors, primes = _multiples(self.special_primes, self.ring.primes), self.ring.tables.primes
+        level, digits = product.shape[1], self.digits(product[2])
+        found = np.empty((1, 2, *digits.shape[1:]), dtype=np.uint64)
+        scales, primes = self.ring.division.scale, self.ring.tables.primes
 
-        def row(limb: int) -> None:
-            hybrid.switch_row(found, digits, key, self.ring.moduli, limb)
-            if limb >= k:
-                factor, quotient = factors[limb]
-                hybrid.add_multiple(found[0, :, limb], product[:2, limb - k], factor, quotient, primes[limb])
+        def row(number: int) -> None:
+            self.switch_row(found, digits, key, number)
+            factor, quotient = scales[number]
+            for half in range(2 if number < level else 0):
+                add_multiple(found[0, half, number], product[half, number], factor, quotient, primes[number])
 
-        each(row, range(rows))
+        each(row, range(digits.shape[1]))
         return self.lowered_and_reduced(found[0])
 
     def extended(self, digits: Residues, key: Residues) -> Residues:
-        """Return P times what digits and a key encrypt, extended, shape (2, k + l, n).
+        """Return P times what digits and a key encrypt, extended, shape (2, l + k, n).
 
         Args:
             digits: from :meth:`digits`.
-            key: see :meth:`switched`.
+            key: see :meth:`switch_row`.
         """
         found = np.empty((1, 2, *digits.shape[1:]), dtype=np.uint64)
-        each(lambda limb: hybrid.switch_row(found, digits, key, self.ring.moduli, limb), range(digits.shape[1]))
+        each(lambda row: self.switch_row(found, digits, key, row), range(digits.shape[1]))
         return found[0]
 
     def lowered(self, extended: Residues) -> Residues:
         """Return polynomials divided by P and rounded, shape (polynomials, l, n).
 
         Args:
-            extended: shape (polynomials, k + l, n); overwritten.
+            extended: shape (polynomials, l + k, n); overwritten.
         """
-        return self._divided(extended, range(self.special), range(self.special, extended.shape[1]))
+        rows = extended.shape[1]
+        return self._divided(extended, [self.limb(row, rows) for row in range(rows - self.special, rows)])
 
     def lowered_and_reduced(self, extended: Residues) -> Residues:
         """Return polynomials divided by P and by their last prime, and rounded once, shape (polynomials, l - 1, n).
 
         Args:
-            extended: shape (polynomials, k + l, n); overwritten.
+            extended: shape (polynomials, l + k, n); overwritten.
         """
-        k, rows = self.special, extended.shape[1]
-        return self._divided(extended, [*range(k), rows - 1], range(k, rows - 1))
+        rows = extended.shape[1]
+        return self._divided(extended, [self.limb(row, rows) for row in range(rows - self.special - 1, rows)])
 
     def reduced(self, polynomials: Residues, level: int) -> Residues:
         """Return polynomials divided by their last primes and rounded, shape (polynomials, level, n).
@@ -172,9 +184,7 @@ class Chain:
             polynomials: shape (polynomials, l, n).
             level: data primes that are left.
         """
-        k, before = self.special, polynomials.shape[1]
-        extended = np.concatenate([np.empty((len(polynomials), k, self.ring_degree), np.uint64), polynomials], axis=1)
-        return self._divided(extended, range(k + level, k + before), range(k, k + level))
+        return self._divided(polynomials.copy(), range(level, polynomials.shape[1]))
 
     def rotated(self, values: Residues, digits: Residues, key: Residues, element: int) -> Residues:
         """Return a ciphertext after an automorphism, shape (2, l, n).
@@ -187,61 +197,45 @@ class Chain:
         found, order = self.switched(digits, key), self.order(element)
         found[0] = self.added(found[0], values[0])
         turned = np.empty_like(found)
-        each(lambda half: hybrid.permute(turned[half], found[half], order), range(2))
+        each(lambda half: gadget.permute(turned[half], found[half], order), range(2))
         return turned
 
     def added(self, first: Residues, second: Residues) -> Residues:
-        """Return the sum of polynomials of one level.
+        """Return the sum of polynomials under the same data primes.
 
         Args:
             first: shape (..., l, n).
             second: shape (..., l, n).
         """
         total = first + second
-        primes = self.ring.tables.primes[self.special : self.special + first.shape[-2], None]
-        return np.minimum(total, total - primes, out=total)
+        return np.minimum(total, total - self.ring.tables.primes[: first.shape[-2], None], out=total)
 
-    def _divided(self, extended: Residues, dropped: range | list[int], kept: range) -> Residues:
-        """Divide by the primes of some rows, which are overwritten, and round; the others are left."""
-        count, n = len(extended), self.ring_degree
-        own = tuple(self.ring.primes[limb] for limb in dropped)
-        constants, inverses = conversion.conversion(own, self.ring.primes), _inverses(own, self.ring.primes)
-        scaled, multiples = np.empty((count, len(own), n), dtype=np.uint64), np.empty((count, n), dtype=np.int64)
-        rows = slice(dropped.start, dropped.stop) if isinstance(dropped, range) else dropped  # the latter are copied
+    def _divided(self, polynomials: Residues, dropped: Sequence[int]) -> Residues:
+        """Divide by the primes of the last rows and round; the others are left. All rows are overwritten."""
+        count, rows, n = polynomials.shape
+        kept, tables = rows - len(dropped), self.ring.tables
+        division = conversion.division(tuple(self.ring.primes[limb] for limb in dropped), self.ring.primes)
+        scaled, multiples = np.empty((count, len(dropped), n), dtype=np.uint64), np.empty((count, n), dtype=np.int64)
 
         def coefficients(task: tuple[int, int]) -> None:
-            half, limb = task
-            ntt.inverse(extended[half, limb : limb + 1], self.ring.tables, limb)
+            half, number = task
+            row = kept + number
+            ntt.inverse(polynomials[half, row : row + 1], tables, dropped[number])
 
         def scale(half: int) -> None:
-            conversion.scale(scaled[half], multiples[half], extended[half, rows], constants)
+            conversion.scale(scaled[half], multiples[half], polynomials[half, kept:], division.conversion)
 
         def row(task: tuple[int, int]) -> None:
             half, limb = task
-            target, division = extended[half, limb], inverses[limb]
-            hybrid.lower_row(target, scaled[half], multiples[half], constants, division, self.ring.tables, limb)
+            gadget.divide_row(polynomials[half, limb], scaled[half], multiples[half], division, tables, limb)
 
-        each(coefficients, [(half, limb) for limb in dropped for half in range(count)])
+        each(coefficients, [(half, number) for number in range(len(dropped)) for half in range(count)])
         each(scale, range(count))
-        each(row, [(half, limb) for limb in kept for half in range(count)])
-        return np.ascontiguousarray(extended[:, kept.start : kept.stop])
+        each(row, [(half, limb) for limb in range(kept) for half in range(count)])
+        return np.ascontiguousarray(polynomials[:, :kept])
 
     def _from_digit(self, rows: range) -> conversion.Conversion:
-        return conversion.conversion(self.data_primes[rows.start : rows.stop], self.ring.primes)
+        return conversion.conversion(self.parameters.data_primes[rows.start : rows.stop], self.ring.primes)
 
 
-_order = lru_cache(maxsize=512)(keyswitch.automorphism)
-
-
-@lru_cache(maxsize=64)
-def _multiples(factors: tuple[int, ...], primes: tuple[int, ...]) -> list[Residues]:
-    """The factors' product mod each prime and its quotient."""
-    return [with_quotient(prod(factors) % p, p) for p in primes]
-
-
-@lru_cache(maxsize=64)
-def _inverses(divisors: tuple[int, ...], primes: tuple[int, ...]) -> Residues:
-    """1 / (the divisors' product) mod each prime and its quotient; zeros for the divisors."""
-    product = prod(divisors)
-    zero = np.zeros(2, dtype=np.uint64)
-    return np.stack([zero if p in divisors else with_quotient(pow(product, -1, p), p) for p in primes])
+_order = lru_cache(maxsize=1024)(gadget.automorphism)

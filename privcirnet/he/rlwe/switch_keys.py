@@ -1,91 +1,132 @@
-"""Switch keys under a chain of primes: what the client makes of its secret key, and how the server reads it.
+"""Switch keys: what the client makes of its secret key, and how the server reads it.
 
-Digit d of a key from s' to s is (e - a s + [under the primes of digit d: P s'], a) for the special primes and the data
-primes of a level, in the kernel's NTT order, with a from a seed that is sent in its place. A key serves its own level
-and all shorter ones. Compact bytes are those of :mod:`rlwe.wire_bytes`.
+Digit d of a key from s' to s is (-(a s + e) + [under the primes of digit d: P s'], a) under the data primes of what it
+switches, and the special primes, with a from a seed that is sent in its place. A key serves all shorter moduli, too.
+
+An automorphism's key switches g(s) to s. On the wire its values stand in the kernel's order with g^-1 applied, as
+products need them, or in SEAL's order.
 """
 
-from math import prod
+from collections.abc import Sequence
 
 import numpy as np
 
-from privcirnet.he.ring.kernels import operands
-from privcirnet.he.ring.kernels.arithmetic import with_quotient
-from privcirnet.he.ring.modular import Residues
+from privcirnet.he.ring.kernels import ntt
+from privcirnet.he.ring.modular import Integers, Residues
 from privcirnet.he.ring.wipe import wipe
 from privcirnet.he.rlwe.chain import Chain
-from privcirnet.he.rlwe.kernels import blake2xb, hybrid, receive, secret_key, wire_bytes
-from privcirnet.he.rlwe.wire_bytes import SEED_BYTES, check_length
+from privcirnet.he.rlwe.kernels import receive, rows, secret_key, wire_bytes
+from privcirnet.he.rlwe.seeded import read
+from privcirnet.he.rlwe.wire_bytes import check_length
 from privcirnet.he.system.threads import each
 
 
-def key_size(chain: Chain, level: int) -> int:
-    """Return the bytes of a switch key.
-
-    Args:
-        chain: of primes.
-        level: data primes of what is switched with it.
-    """
-    return len(chain.digit_rows(level)) * (chain.key_modulus(level).compact_size(1) + SEED_BYTES)
-
-
-def make(chain: Chain, level: int, source: Residues, target: Residues) -> bytes:
+def make(chain: Chain, count: int, source: Residues, target: Residues) -> bytes:
     """Return a switch key.
 
     Args:
         chain: of primes.
-        level: data primes of what is switched with it.
+        count: data primes of what is switched with it.
         source: s' under all primes, secret, shape (R, n).
         target: s and its quotients under all primes, secret, shape (2, R, n).
     """
-    return b"".join(each(lambda rows: _digit(chain, level, rows, source, target), chain.digit_rows(level)))
+    same = np.arange(chain.parameters.ring_degree)
+    return _made(chain, count, source, target, same, same)
 
 
-def load(chain: Chain, level: int, message: bytes) -> Residues:
+def make_automorphism(chain: Chain, count: int, secret: Residues, element: int, *, seal: bool = False) -> bytes:
+    """Return the key of an automorphism.
+
+    Args:
+        chain: of primes.
+        count: data primes of what is switched with it.
+        secret: s and its quotients under all primes, shape (2, R, n).
+        element: g.
+        seal: whether values stand in SEAL's order.
+    """
+    turned = chain.order(element)
+    return _made(chain, count, secret[0], secret, turned, ntt.kernel_order(len(turned)) if seal else turned)
+
+
+def make_relinearization(chain: Chain, count: int, secret: Residues) -> bytes:
+    """Return the key that switches the square of the secret to it.
+
+    Args:
+        chain: of primes.
+        count: data primes of what is switched with it.
+        secret: s and its quotients under all primes, shape (2, R, n).
+    """
+    square = np.empty_like(secret[0])
+    for limb in range(len(square)):
+        own = secret[0, limb : limb + 1]
+        rows.multiply(square[limb : limb + 1], own, own[0], chain.ring.moduli, limb)
+    made = make(chain, count, square, secret)
+    wipe([square])
+    return made
+
+
+def load(chain: Chain, count: int, message: bytes) -> Residues:
     """Return a switch key ready for products: inputs, shape (chunks, D, 2, CHUNK).
 
     Args:
         chain: of primes.
-        level: that it was made for.
-        message: from :func:`make`.
+        count: data primes that it was made for.
+        message: from :func:`make`, or :func:`make_automorphism` in the kernel's order.
 
     Raises:
         RuleError: the bytes are not such a key.
     """
-    check_length(message, key_size(chain, level))
-    modulus, n = chain.key_modulus(level), chain.ring_degree
-    count, size = len(modulus.primes), modulus.compact_size(1) + SEED_BYTES
-    words = min(operands.CHUNK, n)
-    parts = [message[first : first + size] for first in range(0, len(message), size)]
-    inputs = np.empty((count * n // words, len(parts), 2, words), dtype=np.uint64)
-    roots = blake2xb.roots([part[-SEED_BYTES:] for part in parts], count * n)
-
-    def digit(d: int) -> None:
-        residues = np.empty((2, count, n), dtype=np.uint64)
-        receive.receive(residues, parts[d], np.arange(n), roots[d], modulus)
-        chain.ring.place(inputs, d, residues)
-
-    each(digit, range(len(parts)))
-    return inputs
+    return _loaded(chain, count, [message], [None])[0]
 
 
-def _digit(chain: Chain, level: int, rows: range, source: Residues, target: Residues) -> bytes:
-    modulus, n, tables = chain.key_modulus(level), chain.ring_degree, chain.ring.tables
-    bits, zero = 8 * np.array(modulus.widths, dtype=np.uint64), np.zeros(n, dtype=np.int64)
-    drawn = secret_key.draw(n)
-    words = blake2xb.expand([drawn.seed], modulus.primes, n)[0]  # long primes reject more than kernels have to spare
-    for limb, p in enumerate(modulus.primes):
-        own = target[:, limb].copy()
-        hybrid.encrypt_row(words[limb], own, drawn.error, zero, tables, limb)
-        wipe([own])
-        if limb - chain.special in rows:
-            term = source[limb : limb + 1].copy()
-            factor, quotient = with_quotient(prod(chain.special_primes) % p, p)
-            hybrid.multiply_constant(term, factor, quotient, tables.primes[limb])
-            total = words[limb] + term[0]
-            words[limb] = np.minimum(total, total - np.uint64(p))
-            wipe([term, total])
-    wipe([drawn.error])
-    made = wire_bytes.packed(n, bits)
-    wire_bytes.pack_into(made, words, bits)
-    return wire_bytes.octets(made, n, bits) + drawn.seed
+def load_seal(chain: Chain, message: bytes, elements: Sequence[int]) -> list[Residues]:
+    """Return the keys of automorphisms whose values stand in SEAL's order, each as :func:`load` does.
+
+    Args:
+        chain: of primes.
+        message: all keys, one after the other, for all data primes.
+        elements: g of each.
+
+    Raises:
+        RuleError: the bytes are not such keys.
+    """
+    count, n = len(chain.parameters.data_primes), chain.parameters.ring_degree
+    size = chain.parameters.key_bytes(count)
+    parts = [message[number * size :][:size] for number in range(len(elements))]
+    order = ntt.kernel_order(n)
+    return _loaded(chain, count, parts, [order[np.argsort(chain.order(element))] for element in elements])
+
+
+def _loaded(chain: Chain, count: int, messages: list[bytes], orders: Sequence[Integers | None]) -> list[Residues]:
+    """Keys, each with its values taken from some places; in one array, whose long pages take less time to look up."""
+    modulus = chain.parameters.key_modulus(count)
+    for message in messages:
+        check_length(message, chain.parameters.key_bytes(count))
+    size, digits = modulus.seeded_size(), len(chain.parameters.digits(count))
+    rows = len(modulus.primes)
+    inputs = chain.ring.inputs(digits, rows * len(messages)).reshape(len(messages), -1, digits, 2, chain.ring.chunk)
+
+    def place(index: int, residues: Residues) -> None:
+        key, digit = divmod(index, digits)
+        order = orders[key]
+        own = residues if order is None else np.ascontiguousarray(residues[..., order])
+        chain.place(inputs[key], digit, own)
+
+    parts = [message[first : first + size] for message in messages for first in range(0, len(message), size)]
+    read(parts, modulus, place)
+    return list(inputs)
+
+
+def _made(chain: Chain, count: int, source: Residues, target: Residues, turned: Integers, places: Integers) -> bytes:
+    """All digits of a key, of s' with its values turned; value i stands at a place on the wire."""
+    modulus, n = chain.parameters.key_modulus(count), chain.parameters.ring_degree
+
+    def digit(own: range) -> bytes:
+        drawn = secret_key.draw(n)
+        words = receive.expanded(drawn.seed, modulus)
+        form = secret_key.Digit(own.start, own.stop, count, turned, places)
+        secret_key.digit(words, source, target, drawn.error, form, chain.ring)
+        wipe([drawn.error])
+        return wire_bytes.pack(words, modulus.widths) + drawn.seed
+
+    return b"".join(each(digit, chain.parameters.digits(count)))

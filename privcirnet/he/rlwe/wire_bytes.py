@@ -40,7 +40,7 @@ class Modulus:
     """What decides how long a ciphertext's compact bytes are.
 
     Attributes:
-        primes: of the modulus, in SEAL's order.
+        primes: of the modulus, in the order of rows.
     """
 
     primes: tuple[int, ...]
@@ -58,6 +58,14 @@ class Modulus:
     def coefficients_size(self, coefficients: int) -> int:
         """Return the bytes of some coefficients under all primes."""
         return coefficients * sum(self.widths)
+
+    def seeded_size(self, coefficients: int | None = None) -> int:
+        """Return the bytes of two polynomials, the second of which is a seed.
+
+        Args:
+            coefficients: of the first that are there; None: all of them.
+        """
+        return self.coefficients_size(self.ring_degree if coefficients is None else coefficients) + SEED_BYTES
 
 
 def pack(words: Residues, widths: tuple[int, ...]) -> bytes:

@@ -13,7 +13,7 @@ from privcirnet.he.ring.kernels.arithmetic import Word, sub_if_ge
 from privcirnet.he.ring.kernels.inner_products import AT_ONCE, Moduli, Rows, Terms, add_products
 from privcirnet.he.ring.kernels.ntt import GROUP, TILE, WIDTH, Tables
 from privcirnet.he.ring.modular import Integers, Residues
-from privcirnet.he.rlwe.kernels import hybrid
+from privcirnet.he.rlwe.kernels import rows
 
 _HALF = np.uint64(32)
 
@@ -67,7 +67,7 @@ def weights(target: Residues, integers: Integers, tables: Tables, half: Word, li
     """
     row, size = np.empty((1, integers.shape[1]), dtype=np.uint64), integers.shape[1]
     for number in range(integers.shape[0]):
-        hybrid.transformed(row, integers[number], tables, limb)
+        rows.transformed(row, integers[number], tables, limb)
         operands.split_words(row[0], half)
         if target.shape[1] == size:
             target[number] = row[0]
@@ -78,16 +78,18 @@ def weights(target: Residues, integers: Integers, tables: Tables, half: Word, li
 
 @jit
 def multiply_accumulate(
-    sums: Residues, inputs: Residues, weights: Residues, terms: Terms, moduli: Moduli, limb: int
+    sums: Residues, inputs: Residues, weights: Residues, terms: Terms, moduli: Moduli, place: tuple[int, int]
 ) -> None:
     """Compute a row of every sum of inputs times weights over its pairs (input, weight).
 
     Args:
-        sums: [:, :, limb] is written, shape (sums, 2, R, n).
+        sums: [:, :, row] is written, shape (sums, 2, R, n).
         inputs: split, shape (inputs, 2, n).
         weights: split, shape (weights, n), or (weights, n / 16) for short ones.
         moduli: of all primes.
+        place: (row, which of the primes it is under).
     """
+    row, limb = place
     n, step = inputs.shape[2], min(moduli.terms[limb], AT_ONCE)
     size = TILE if weights.shape[1] == n else WIDTH
     none = np.zeros(size, dtype=np.uint64)
@@ -96,14 +98,14 @@ def multiply_accumulate(
         for number in range(terms.first.size - 1):
             last = terms.first[number + 1]
             for i in range(2):
-                sums[number, i, limb, tile * TILE : (tile + 1) * TILE] = 0
+                sums[number, i, row, tile * TILE : (tile + 1) * TILE] = 0
             for first in range(terms.first[number], last, step):
                 pairs = terms.pairs[first : min(first + step, last)]
                 w = _weights(weights, pairs, start, none)
                 for i in range(2):
-                    for place in range(tile * TILE, (tile + 1) * TILE, size):
-                        x = _inputs(inputs, pairs, i, place, none)
-                        add_products(sums[number, i, limb, place : place + size], x, w, len(pairs), moduli, limb)
+                    for word in range(tile * TILE, (tile + 1) * TILE, size):
+                        x = _inputs(inputs, pairs, i, word, none)
+                        add_products(sums[number, i, row, word : word + size], x, w, len(pairs), moduli, limb)
 
 
 @inline

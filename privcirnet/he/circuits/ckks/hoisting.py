@@ -1,14 +1,12 @@
 """Linear maps of ciphertexts with double hoisting: :mod:`circuits.ckks.linear_map` says what, this module does it.
 
-Memory: extended sums for every giant step, (k + L') rows of 2 n words each, and rows of the baby steps, one prime at a
+Memory: extended sums for every giant step, (L' + k) rows of 2 n words each, and rows of the baby steps, one prime at a
 time. Plaintexts whose slots repeat are kept transformed, n / 16 words for each row (:mod:`circuits.ckks.diagonals`):
 those of all factors of the transform but the widest. Others are kept as signed coefficients, 8 n bytes for each
 diagonal, and transformed row by row when they are needed.
 """
 
 from dataclasses import dataclass
-from functools import lru_cache
-from math import prod
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -16,11 +14,10 @@ import numpy as np
 from privcirnet.he.circuits.ckks import diagonals
 from privcirnet.he.circuits.ckks.linear_map import LinearMap
 from privcirnet.he.ring.kernels import operands
-from privcirnet.he.ring.kernels.arithmetic import with_quotient
 from privcirnet.he.ring.kernels.inner_products import Terms
 from privcirnet.he.ring.kernels.ntt import GROUP
 from privcirnet.he.ring.modular import Integers, Residues
-from privcirnet.he.rlwe.kernels import hybrid
+from privcirnet.he.rlwe.kernels.rows import multiply_constant
 from privcirnet.he.schemes.ckks.ciphertext import Ciphertext, Hoisted, check_level
 from privcirnet.he.schemes.ckks.context import Context
 from privcirnet.he.schemes.ckks.received import Keys, check_keys
@@ -34,7 +31,7 @@ class EncodedMap:
 
     Attributes:
         integers: coefficients, shape (products, n); of short ones only where they can differ from zero.
-        short: transformed and split, shape (k + L', products, n / 16), of short ones; else empty.
+        short: transformed and split, shape (L' + k, products, n / 16), of short ones; else empty.
         terms: (baby, product) of each sum over a giant step.
     """
 
@@ -44,10 +41,10 @@ class EncodedMap:
     short: Residues
     terms: Terms
 
-    def weights(self, context: Context, limb: int) -> Residues:
+    def weights(self, context: Context, row: int, limb: int) -> Residues:
         """Return a row of all plaintexts, split for products."""
         if len(self.short):
-            return self.short[limb]
+            return self.short[row]
         found = np.empty(self.integers.shape, dtype=np.uint64)
         diagonals.weights(found, self.integers, context.ring.tables, context.ring.moduli.half[limb], limb)
         return found
@@ -74,11 +71,12 @@ def _made(context: Context, source: LinearMap, level: int) -> EncodedMap:
     integers = np.stack([context.integers(source.factor(g, b), scale, source.period) for g, b in numbered])
     pairs = np.array([(babies.index(b), number) for number, (_, b) in enumerate(numbered)])
     first = np.cumsum([0, *(len(own) for own in source.groups.values())])
-    rows = context.special + level + 1 if source.period <= diagonals.shortest(n) else 0
+    rows = level + 1 + context.chain.special if source.period <= diagonals.shortest(n) else 0
     short = np.empty((rows, len(integers), n // GROUP), dtype=np.uint64)
 
-    def row(limb: int) -> None:
-        diagonals.weights(short[limb], integers, context.ring.tables, context.ring.moduli.half[limb], limb)
+    def row(number: int) -> None:
+        limb = context.chain.limb(number, rows)
+        diagonals.weights(short[number], integers, context.ring.tables, context.ring.moduli.half[limb], limb)
 
     each(row, range(rows))
     return EncodedMap(babies, list(source.groups), integers[:0] if rows else integers, short, Terms(pairs, first))
@@ -106,29 +104,29 @@ def apply(server: CkksServer, ciphertext: Ciphertext, source: LinearMap, keys: K
 
 
 def _sums(context: Context, hoisted: Hoisted, encoded: EncodedMap, keys: Keys) -> Residues:
-    """Return the sums over baby steps, extended, (giants, 2, k + L', n)."""
+    """Return the sums over baby steps, extended, (giants, 2, L' + k, n)."""
     babies, values, digits = encoded.babies, hoisted.ciphertext.residues, hoisted.digits
     rows, n = digits.shape[1:]
     sums = np.empty((len(encoded.giants), 2, rows, n), dtype=np.uint64)
-    scales, tables, moduli = _scales(context), context.ring.tables, context.ring.moduli
+    chain, tables, moduli, scale = context.chain, context.ring.tables, context.ring.moduli, context.ring.division.scale
 
-    def row(limb: int) -> None:
+    def row(number: int) -> None:
+        limb = chain.limb(number, rows)
         inputs, switched = np.empty((len(babies), 2, n), dtype=np.uint64), np.empty((1, 2, rows, n), dtype=np.uint64)
         own, half, prime = np.zeros((2, n), dtype=np.uint64), moduli.half[limb], tables.primes[limb]
-        if limb >= context.special:
-            own[:] = values[:, limb - context.special]
-            factor, quotient = scales[limb]
-            hybrid.multiply_constant(own, factor, quotient, prime)
+        if number < values.shape[1]:
+            own[:] = values[:, number]
+            multiply_constant(own, scale[limb, 0], scale[limb, 1], prime)
         for place, step in enumerate(babies):
             if step:
-                hybrid.switch_row(switched, digits, keys[step], moduli, limb)
-                diagonals.rotated_input(inputs[place], switched[0, :, limb], own[0], context.order(step), half, prime)
+                chain.switch_row(switched, digits, keys[step], number)
+                diagonals.rotated_input(inputs[place], switched[0, :, number], own[0], context.order(step), half, prime)
             else:
                 for i in range(2):
                     inputs[place, i] = own[i]
                     operands.split_words(inputs[place, i], half)
-        weights = encoded.weights(context, limb)
-        diagonals.multiply_accumulate(sums, inputs, weights, encoded.terms, moduli, limb)
+        weights = encoded.weights(context, number, limb)
+        diagonals.multiply_accumulate(sums, inputs, weights, encoded.terms, moduli, (number, limb))
 
     each(row, range(rows))
     return sums
@@ -136,17 +134,11 @@ def _sums(context: Context, hoisted: Hoisted, encoded: EncodedMap, keys: Keys) -
 
 def _add_rotated(context: Context, total: Residues, own: Residues, step: int, keys: Keys) -> None:
     """Add a rotated extended ciphertext to an extended total, in place."""
-    primes, chain, order = context.ring.tables.primes[: total.shape[1]], context.chain, context.order(step)
+    chain, order, rows = context.chain, context.order(step), total.shape[1]
     switched = chain.extended(chain.digits(chain.lowered(own[1:])[0]), keys[step])
 
-    def row(limb: int) -> None:
-        diagonals.add_rotated(total[:, limb], switched[:, limb], own[0, limb], order, primes[limb])
+    def row(number: int) -> None:
+        prime = context.ring.tables.primes[chain.limb(number, rows)]
+        diagonals.add_rotated(total[:, number], switched[:, number], own[0, number], order, prime)
 
-    each(row, range(len(primes)))
-
-
-@lru_cache(maxsize=16)
-def _scales(context: Context) -> list[Residues]:
-    """P mod each prime and its quotient."""
-    p = prod(context.parameters.special_primes)
-    return [with_quotient(p % prime, prime) for prime in context.ring.primes]
+    each(row, range(rows))

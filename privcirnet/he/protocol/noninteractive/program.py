@@ -12,7 +12,6 @@ from privcirnet.he.planning.noninteractive.plans import planner_of
 from privcirnet.he.program.program import Network
 from privcirnet.he.protocol.framing import wire
 from privcirnet.he.protocol.offline.message_sizes import Sizes
-from privcirnet.he.rlwe.wire_bytes import SEED_BYTES, Modulus
 from privcirnet.he.schemes.bfv.plain_moduli import LeveledParameters
 from privcirnet.he.schemes.bfv.sizes import key_bytes, message_bytes
 
@@ -41,13 +40,8 @@ class Description:
         rows, clear = (1 if self.together else len(moduli)), _WORD * plan.ring_degree
         up, down = (max(size, clear) for size in message_bytes(self.parameters.at(0, plan.level)))
         if self.together:
-            from privcirnet.he.circuits.bfv.noninteractive.kernel_client import (
-                key_bytes as kernel_key_bytes,  # compiled kernels
-            )
-
-            keys = max(kernel_key_bytes(self.parameters, plan), clear * len(moduli))
-            whole = Modulus(self.parameters.chain.data_primes, plan.ring_degree).compact_size(1) + SEED_BYTES
-            up = max(whole, clear * len(moduli))
+            keys = max(self.parameters.key_bytes(plan.level, plan.keys), clear * len(moduli))
+            up = max(self.parameters.request_bytes, clear * len(moduli))
         else:
             keys = up + (1 + len(plan.rotations)) * max(key_bytes(moduli[0]), _WORD)
         return Sizes(

@@ -1,4 +1,4 @@
-"""From residues under some primes to residues of the same integers under others, without big integers.
+"""From residues under some primes to residues of the same integers under others, and division, without big integers.
 
 Maths (Halevi, Polyakov and Shoup, 2019, section 2): for x mod Q = q_1 ... q_S with y_s = x (Q / q_s)^-1 mod q_s,
 
@@ -6,6 +6,8 @@ Maths (Halevi, Polyakov and Shoup, 2019, section 2): for x mod Q = q_1 ... q_S w
 
 which is the representative in [-Q/2, Q/2) and, taken mod p, its residue there. v is a small integer that floats give;
 where they round the other way the representative is another one, off by Q, as close to Q/2 as a float is to 1/2.
+
+For one prime that is the residue minus q where it is over q / 2 (:func:`lift`), without floats and products.
 
 Cost: S lazy products for each coefficient and each new prime.
 """
@@ -37,6 +39,7 @@ class Conversion(NamedTuple):
         inverse: (Q / q)^-1 mod q and its quotient, (S, 2).
         reciprocals: 1 / q, (S,).
         targets: the T primes.
+        ones: floor(2^64 / p), (T,).
         parts: Q / q mod p and its quotient, (T, S, 2).
         whole: -v Q mod p for v = 0, ..., S, (T, S + 1).
     """
@@ -45,8 +48,23 @@ class Conversion(NamedTuple):
     inverse: Residues
     reciprocals: npt.NDArray[np.float64]
     targets: Residues
+    ones: Residues
     parts: Residues
     whole: Residues
+
+
+class Division(NamedTuple):
+    """Constants of the rounded division by the product P of some primes, under others.
+
+    Attributes:
+        conversion: from the former primes to the latter.
+        inverse: 1 / P mod p and its quotient, (T, 2); zeros for the divisors.
+        scale: P mod p and its quotient, (T, 2).
+    """
+
+    conversion: Conversion
+    inverse: Residues
+    scale: Residues
 
 
 @lru_cache(maxsize=256)
@@ -63,8 +81,25 @@ def conversion(sources: tuple[int, ...], targets: tuple[int, ...]) -> Conversion
         np.stack([with_quotient(pow(q // s, -1, s), s) for s in sources]),
         np.array([1 / s for s in sources]),
         np.array(targets, dtype=np.uint64),
+        np.array([(1 << 64) // p for p in targets], dtype=np.uint64),
         np.array([[with_quotient(q // s % p, p) for s in sources] for p in targets], dtype=np.uint64),
         np.array([[-v * q % p for v in range(len(sources) + 1)] for p in targets], dtype=np.uint64),
+    )
+
+
+@lru_cache(maxsize=256)
+def division(divisors: tuple[int, ...], primes: tuple[int, ...]) -> Division:
+    """Return the constants of a division.
+
+    Args:
+        divisors: primes under 2^61.
+        primes: under 2^61; the divisors may be among them.
+    """
+    product, none = prod(divisors), np.zeros(2, dtype=np.uint64)
+    return Division(
+        conversion(divisors, primes),
+        np.stack([none if p in divisors else with_quotient(pow(product, -1, p), p) for p in primes]),
+        np.stack([with_quotient(product % p, p) for p in primes]),
     )
 
 
@@ -77,6 +112,9 @@ def scale(scaled: Residues, multiples: Integers, polynomials: Residues, constant
         multiples: v, written, shape (n,).
         polynomials: coefficients, reduced, shape (S, n).
     """
+    if scaled.shape[0] == 1:
+        scaled[0] = polynomials[0]
+        return
     total = np.full(multiples.size, 0.5)
     for s in range(scaled.shape[0]):
         q, factor, quotient = constants.sources[s], constants.inverse[s, 0], constants.inverse[s, 1]
@@ -94,18 +132,36 @@ def convert(target: Residues, scaled: Residues, multiples: Integers, constants: 
     """Compute the residues under one new prime.
 
     Args:
-        target: written, coefficients, reduced, shape (n,).
+        target: written, coefficients under 5 p, for a transform, shape (n,).
         scaled: y, shape (S, n).
         multiples: v, shape (n,).
         number: which of the T primes.
     """
     p, whole = constants.targets[number], constants.whole[number]
+    if scaled.shape[0] == 1:
+        lift(target, scaled[0], constants.sources[0], constants.ones[number], p)
+        return
     for i in range(target.size):
         target[i] = whole[multiples[i]]
     for s in range(scaled.shape[0]):
         factor, quotient = constants.parts[number, s, 0], constants.parts[number, s, 1]
         for i in range(target.size):
             target[i] = sub_if_ge(target[i] + reduce_4p(mul_shoup_lazy(scaled[s, i], factor, quotient, p), p), p)
+
+
+@jit
+def lift(target: Residues, source: Residues, q: Word, one: Word, p: Word) -> None:
+    """Compute the residues mod p of numbers in [-q/2, q/2) that are given mod q, one prime.
+
+    Args:
+        target: written, under 5 p, shape (n,).
+        source: residues mod q, shape (n,).
+        one: floor(2^64 / p).
+    """
+    half = q >> np.uint64(1)
+    offset = p - reduce_4p(barrett_lazy(half, one, p), p)
+    for i in range(target.size):
+        target[i] = barrett_lazy(sub_if_ge(source[i] + half, q), one, p) + offset
 
 
 @inline

@@ -109,17 +109,41 @@ def multiply_accumulate(
     none = np.zeros(size, dtype=np.uint64)
     for chunk in range(chunks[0], chunks[1]):
         limb, start = chunk // (n // size), chunk % (n // size) * size
-        step = min(moduli.terms[limb], AT_ONCE)
-        for number in range(terms.first.size - 1):
-            last = terms.first[number + 1]
+        accumulate_chunk(sums, inputs[chunk], weights, terms, moduli, (limb, limb, start), none)
+
+
+@jit
+def accumulate_chunk(  # noqa: PLR0913, PLR0917
+    sums: Residues,
+    inputs: Residues,
+    weights: Residues,
+    terms: Terms,
+    moduli: Moduli,
+    place: tuple[int, int, int],
+    none: Residues,
+) -> None:
+    """Compute every sum's words in one chunk; see :func:`multiply_accumulate`.
+
+    Args:
+        sums: written, shape (sums, 2, R, n).
+        inputs: the chunk of each, split, shape (inputs, 2, CHUNK).
+        weights: split, shape (weights, R, n).
+        moduli: of all primes.
+        place: (row of sums and weights, which of the primes it is under, first word).
+        none: zeros, shape (CHUNK,).
+    """
+    row, limb, start = place
+    size, step = inputs.shape[2], min(moduli.terms[limb], AT_ONCE)
+    for number in range(terms.first.size - 1):
+        last = terms.first[number + 1]
+        for i in range(2):
+            sums[number, i, row, start : start + size] = 0
+        for first in range(terms.first[number], last, step):
+            pairs = terms.pairs[first : min(first + step, last)]
+            w = _weights(weights, pairs, row, start, none)
             for i in range(2):
-                sums[number, i, limb, start : start + size] = 0
-            for first in range(terms.first[number], last, step):
-                pairs = terms.pairs[first : min(first + step, last)]
-                w = _weights(weights, pairs, limb, start, none)
-                for i in range(2):
-                    x = _inputs(inputs[chunk], pairs, i, none)
-                    add_products(sums[number, i, limb, start : start + size], x, w, len(pairs), moduli, limb)
+                x = _inputs(inputs, pairs, i, none)
+                add_products(sums[number, i, row, start : start + size], x, w, len(pairs), moduli, limb)
 
 
 @inline

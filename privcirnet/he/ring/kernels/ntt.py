@@ -93,7 +93,7 @@ def forward(polynomials: Residues, tables: Tables, limb: int) -> None:
     """Transform in place: coefficients in natural order to values in the kernel's order, reduced.
 
     Args:
-        polynomials: shape (count, n), values under 4 p.
+        polynomials: shape (count, n), values under 8 p.
         tables: of the primes.
         limb: which of the primes.
     """

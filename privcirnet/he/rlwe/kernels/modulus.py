@@ -6,30 +6,35 @@ from typing import NamedTuple
 import numpy as np
 
 from privcirnet.compiled.jit import jit
-from privcirnet.he.ring.kernels import inner_products, ntt, operands
+from privcirnet.he.ring.kernels import conversion, inner_products, ntt, operands
 from privcirnet.he.ring.modular import Residues
-from privcirnet.he.rlwe.kernels import keyswitch
+from privcirnet.he.rlwe.kernels.rows import add_multiple
 
 
 class Ring(NamedTuple):
-    """Tables for some primes; divisions are by the last.
+    """Tables for some primes: data primes first, special primes last, which divisions are by.
 
     No field's type depends on the number of primes, so kernels that take a ring are compiled once.
 
     Attributes:
         degree: n.
-        division: by the last prime.
+        division: by the special primes.
     """
 
     degree: int
     tables: ntt.Tables
     moduli: inner_products.Moduli
-    division: keyswitch.Division
+    division: conversion.Division
 
     @property
     def primes(self) -> tuple[int, ...]:
         """The L primes."""
         return tuple(self.tables.primes.tolist())
+
+    @property
+    def chunk(self) -> int:
+        """Words of a chunk of inputs of products."""
+        return min(operands.CHUNK, self.degree)
 
     def values(self, residues: Residues) -> Residues:
         """Return polynomials in the kernel's order, a copy.
@@ -61,13 +66,13 @@ class Ring(NamedTuple):
         operands.split(residues, self.moduli)
         return residues
 
-    def inputs(self, count: int) -> Residues:
+    def inputs(self, count: int, rows: int) -> Residues:
         """Return an array for inputs of products, not written yet, shape (chunks, count, 2, CHUNK).
 
-        A ring shorter than a chunk has one chunk for each prime.
+        Args:
+            rows: primes; a ring shorter than a chunk has one chunk for each.
         """
-        words = min(operands.CHUNK, self.degree)
-        return np.empty((len(self.primes) * self.degree // words, count, 2, words), dtype=np.uint64)
+        return np.empty((rows * self.degree // self.chunk, count, 2, self.chunk), dtype=np.uint64)
 
     def place(self, inputs: Residues, index: int, values: Residues) -> None:
         """Make a ciphertext one of the inputs of products.
@@ -106,24 +111,27 @@ def to_coefficients(polynomials: Residues, tables: ntt.Tables) -> None:
 
 
 @jit
-def add_scaled(total: Residues, values: Residues, division: keyswitch.Division) -> None:
+def add_scaled(total: Residues, values: Residues, ring: Ring) -> None:
     """Add P times a ciphertext to a total, in place.
 
     Args:
-        total: shape (2, L or L + 1, n).
+        total: shape (2, L or more, n).
         values: the ciphertext in the same form, shape (2, L, n).
-        division: by P.
+        ring: of the data primes and those of P.
     """
     for half in range(2):
         for limb in range(values.shape[1]):
-            keyswitch.add_scaled(total[half, limb], values[half, limb], division, limb)
+            factor, quotient = ring.division.scale[limb, 0], ring.division.scale[limb, 1]
+            add_multiple(total[half, limb], values[half, limb], factor, quotient, ring.tables.primes[limb])
 
 
 @lru_cache(maxsize=32)
-def ring(primes: tuple[int, ...], n: int) -> Ring:
+def ring(primes: tuple[int, ...], n: int, special: int = 1) -> Ring:
     """Return the tables for some primes.
 
     Args:
         primes: under 2^61, each 1 mod 2n.
+        special: how many of them, the last ones, are special.
     """
-    return Ring(n, ntt.tables(primes, n), inner_products.moduli(primes), keyswitch.division(primes))
+    divisors = primes[len(primes) - special :]
+    return Ring(n, ntt.tables(primes, n), inner_products.moduli(primes), conversion.division(divisors, primes))

@@ -6,12 +6,12 @@ from privcirnet.compiled.jit import jit
 from privcirnet.he.ring.modular import Integers, Residues
 from privcirnet.he.rlwe.kernels import blake2xb, wire_bytes
 from privcirnet.he.rlwe.kernels.blake2xb import Bounds
-from privcirnet.he.rlwe.wire_bytes import SEED_BYTES, Modulus, not_under
+from privcirnet.he.rlwe.wire_bytes import SEED_BYTES, Message, Modulus, not_under
 
 _GOOD, _NOT_UNDER, _REJECTED = 0, 1, 2
 
 
-def receive(target: Residues, message: bytes, kept: Integers, roots: Residues, modulus: Modulus) -> None:
+def receive(target: Residues, message: Message, kept: Integers, roots: Residues, modulus: Modulus) -> None:
     """Read a seeded ciphertext or a key digit.
 
     Args:
@@ -32,7 +32,21 @@ def receive(target: Residues, message: bytes, kept: Integers, roots: Residues, m
     if result == _NOT_UNDER:
         raise not_under()
     if result == _REJECTED:
-        target[1] = blake2xb.expand([message[size:]], modulus.primes, modulus.ring_degree)[0]
+        target[1] = blake2xb.expand([bytes(message[size:])], modulus.primes, modulus.ring_degree)[0]
+
+
+def expanded(seed: bytes, modulus: Modulus) -> Residues:
+    """Return the uniform polynomial that a seed stands for, shape (L, n).
+
+    Args:
+        seed: 64 bytes.
+        modulus: L primes.
+    """
+    found = np.empty((len(modulus.primes), modulus.ring_degree), dtype=np.uint64)
+    (roots,) = blake2xb.roots([seed], found.size)
+    if uniform(found, roots, blake2xb.bounds(modulus.primes)):
+        return found
+    return blake2xb.expand([seed], modulus.primes, modulus.ring_degree)[0]
 
 
 @jit

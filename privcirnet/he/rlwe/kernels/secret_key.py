@@ -1,14 +1,10 @@
-"""The client's secret key, and the Galois keys that it makes: what SEAL makes, from random words of our own.
+"""The client's secret key, and digits of the keys that switch to it: what SEAL makes, from random words of our own.
 
-Maths: s has coefficients that are uniform in {-1, 0, 1}. The key of an automorphism g switches g(s) to s: digit d is
-
-    (-(a s + e) + [under prime d: P g(s)], a),    a uniform, e of SEAL's error distribution, P the special prime,
-
-under all L + 1 primes and in the NTT domain, a being uniform there in SEAL's order. Memory that held s or e is zeroed.
+Maths: s has coefficients that are uniform in {-1, 0, 1}. Digits are those of :mod:`rlwe.kernels.gadget`, in the NTT
+domain, with e of SEAL's error distribution. Memory that held s or e is zeroed.
 """
 
 import os
-from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -19,12 +15,8 @@ from privcirnet.he.ring.kernels.arithmetic import mul_shoup_lazy, quotients, red
 from privcirnet.he.ring.modular import Integers, Residues
 from privcirnet.he.ring.stream import stream
 from privcirnet.he.ring.wipe import wipe
-from privcirnet.he.rlwe.kernels import blake2xb, keyswitch, wire_bytes
 from privcirnet.he.rlwe.kernels.modulus import Ring, to_values
-from privcirnet.he.rlwe.kernels.receive import uniform
 from privcirnet.he.rlwe.wire_bytes import SEED_BYTES
-
-_order = lru_cache(maxsize=8)(ntt.kernel_order)
 
 
 class Draws(NamedTuple):
@@ -45,10 +37,10 @@ def draw(count: int) -> Draws:
 
 
 def generate(ring: Ring) -> Residues:
-    """Return a fresh secret key in the kernel's order, each word with its quotient: (2, L + 1, n), [word or quotient].
+    """Return a fresh secret key in the kernel's order, each word with its quotient: (2, R, n), [word or quotient].
 
     Args:
-        ring: of all L + 1 primes.
+        ring: of all primes.
     """
     ternary, words = np.empty(ring.degree, dtype=np.uint64), stream()
     while True:
@@ -86,7 +78,7 @@ def prepared(ternary: Residues, ring: Ring) -> Residues:
 
     Args:
         ternary: each coefficient of s plus 1, (n,).
-        ring: of all L + 1 primes.
+        ring: of all primes.
     """
     key = np.empty((2, len(ring.primes), ring.degree), dtype=np.uint64)
     primes = ring.tables.primes
@@ -96,48 +88,49 @@ def prepared(ternary: Residues, ring: Ring) -> Residues:
     return key
 
 
-def galois_digit(key: Residues, step: int, digit: int, ring: Ring, bits: Residues) -> bytes:
-    """Return one digit of a rotation's key, as compact bytes (:mod:`rlwe.wire_bytes`).
+class Digit(NamedTuple):
+    """Where a key's digit stands.
 
-    Args:
-        key: secret, shape (2, L + 1, n).
-        step: columns by which both slot rows are rotated to the left.
-        digit: which, 0 to L - 1.
-        ring: of all L + 1 primes.
-        bits: of a packed residue of each prime.
+    Attributes:
+        first: of its data primes.
+        end: behind its last one.
+        data: data primes of the key; its other rows are those of the special primes.
+        turned: where each value of s' comes from in the source, (n,).
+        places: of each value on the wire, (n,).
     """
-    words, order = np.empty(key.shape[1:], dtype=np.uint64), _order(ring.degree)
-    rotated = keyswitch.rotation(step, ring.degree)
-    made, limits = wire_bytes.packed(ring.degree, bits), blake2xb.bounds(ring.primes)
-    while True:
-        drawn = draw(ring.degree)
-        (roots,) = blake2xb.roots([drawn.seed], words.size)
-        enough = uniform(words, roots, limits)
-        if enough:
-            _galois_digit(words, key, rotated, digit, drawn.error, ring, order)
-            wire_bytes.pack_into(made, words, bits)
-        wipe([drawn.error])
-        if enough:
-            return wire_bytes.octets(made, ring.degree, bits) + drawn.seed
+
+    first: int
+    end: int
+    data: int
+    turned: Integers
+    places: Integers
 
 
 @jit
-def _galois_digit(  # noqa: PLR0913, PLR0917
-    words: Residues, key: Residues, rotated: Integers, digit: int, error: Residues, ring: Ring, order: Integers
-) -> None:
-    """Turn a into the digit's first polynomial, (L + 1, n) in SEAL's order."""
-    noise = np.empty((1, error.size), dtype=np.uint64)
-    for limb in range(words.shape[0]):
-        p, row, own, quotient = ring.tables.primes[limb], words[limb], key[0, limb], key[1, limb]
+def digit(words: Residues, source: Residues, target: Residues, error: Residues, form: Digit, ring: Ring) -> None:
+    """Turn a into a digit's first polynomial, -(a s + e) + [under its primes: P s'], in place.
+
+    Args:
+        words: a, shape (rows, n), each value at its place.
+        source: s' under all primes, secret, shape (R, n).
+        target: s and its quotients under all primes, secret, shape (2, R, n).
+        error: random words, shape (n,).
+        ring: of all primes.
+    """
+    noise, dropped = np.empty((1, error.size), dtype=np.uint64), source.shape[0] - words.shape[0]
+    places, turned = form.places, form.turned
+    for index in range(words.shape[0]):
+        limb = index if index < form.data else index + dropped
+        p, row, own, quotient = ring.tables.primes[limb], words[index], target[0, limb], target[1, limb]
         offset, scale = p - np.uint64(sampling.BINOMIAL), ring.division.scale[limb]
         for i in range(error.size):
             noise[0, i] = sampling.binomial(error[i]) + offset
         ntt.forward(noise, ring.tables, limb)
         for i in range(error.size):
-            product = reduce_4p(mul_shoup_lazy(row[order[i]], own[i], quotient[i], p), p)
-            row[order[i]] = sub_if_ge(p - sub_if_ge(product + noise[0, i], p), p)
-        if limb == digit:
+            product = reduce_4p(mul_shoup_lazy(row[places[i]], own[i], quotient[i], p), p)
+            row[places[i]] = sub_if_ge(p - sub_if_ge(product + noise[0, i], p), p)
+        if form.first <= index < form.end:
             for i in range(error.size):
-                term = reduce_4p(mul_shoup_lazy(own[rotated[i]], scale[0], scale[1], p), p)
-                row[order[i]] = sub_if_ge(row[order[i]] + term, p)
+                term = reduce_4p(mul_shoup_lazy(source[limb, turned[i]], scale[0], scale[1], p), p)
+                row[places[i]] = sub_if_ge(row[places[i]] + term, p)
     noise[:] = 0

@@ -40,6 +40,19 @@ def octets(made: Residues, count: int, bits: Residues) -> bytes:
     return made.view(np.uint8)[: -(-count * int(bits.sum()) // 8)].tobytes()
 
 
+def pack(words: Residues, widths: tuple[int, ...]) -> bytes:
+    """Return residues as compact bytes, as :func:`rlwe.wire_bytes.pack` does.
+
+    Args:
+        words: residues, shape (primes, m).
+        widths: bytes of a residue of each prime, 1 to 8.
+    """
+    bits = 8 * np.array(widths, dtype=np.uint64)
+    made = packed(words.shape[1], bits)
+    pack_into(made, words, bits)
+    return octets(made, words.shape[1], bits)
+
+
 def unpack(message: Message, primes: tuple[int, ...], widths: tuple[int, ...]) -> Residues:
     """Read compact bytes and check every residue, as :func:`rlwe.wire_bytes.unpack` does.
 

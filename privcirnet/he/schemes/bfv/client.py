@@ -1,27 +1,145 @@
-"""The client's engine on compiled kernels: keys, requests and decryption, all ciphertexts of a layer at once.
+"""The client on compiled kernels: a secret key, the keys that it gives away, requests and decryption.
 
 Keys and ciphertexts are SEAL's, in its distributions and with its rounding, so that either server takes either client's
 and SEAL's decryptor is an oracle. Randomness comes from the operating system: a seed of its own for each uniform
 polynomial, which is sent, and a stream of its own (:mod:`ring.stream`) for each error.
 """
 
+import math
 from collections.abc import Collection, Sequence
 
 import numpy as np
 
+from privcirnet.errors import RuleError
+from privcirnet.he.ring import modular
 from privcirnet.he.ring.modular import Integers, Residues
 from privcirnet.he.ring.wipe import wipe
-from privcirnet.he.rlwe.kernels import secret_key
-from privcirnet.he.rlwe.kernels.modulus import ring
-from privcirnet.he.rlwe.wire_bytes import Modulus
+from privcirnet.he.rlwe import switch_keys
+from privcirnet.he.rlwe.chain import Chain
+from privcirnet.he.rlwe.kernels import secret_key, wire_bytes
+from privcirnet.he.rlwe.parameters import RlweParameters
+from privcirnet.he.rlwe.wire_bytes import SEED_BYTES
 from privcirnet.he.schemes.bfv.kernels import decrypt, encrypt, plaintexts
-from privcirnet.he.schemes.bfv.parameters import Parameters, ordered_primes
+from privcirnet.he.schemes.bfv.parameters import Parameters
 from privcirnet.he.schemes.bfv.rounding import Replies
 from privcirnet.he.system.threads import each
 
 
-class KernelClient:
-    """The client's side: it makes the keys, encrypts with the secret key (seeded) and decrypts.
+class SecretKey:
+    """A secret key for one or several plain moduli, and everything that is made with it.
+
+    A request for several t is encrypted mod T, their product: q m / T is the sum of q m_t / t over all t, with
+    m_t = m (T / t)^-1 mod t (:mod:`schemes.bfv.plain_moduli`).
+
+    Args:
+        rlwe: all primes.
+        replies: for each plain modulus, the parameters that replies have.
+    """
+
+    def __init__(self, rlwe: RlweParameters, replies: Sequence[Parameters]) -> None:
+        self.chain, self._moduli = Chain(rlwe), [each.plain_modulus for each in replies]
+        data, n, whole = rlwe.data_primes, rlwe.ring_degree, math.prod(self._moduli)
+        self._plain = [plaintexts.plain(t, data, n) for t in self._moduli]
+        self._parts = [np.array([pow(whole // t, -1, t)], dtype=np.uint64) for t in self._moduli]
+        formats = [Replies.of(each, data) for each in replies]
+        tables = self.chain.ring.tables
+        self._replies = [(decrypt.form(tables, *pair), pair[1]) for pair in zip(self._plain, formats, strict=True)]
+        self._requests = self._form(len(data))
+        self._secret: Residues | None = secret_key.generate(self.chain.ring)
+
+    def public_key(self, count: int) -> bytes:
+        """Return a seeded encryption of zero.
+
+        Args:
+            count: data primes.
+        """
+        zero = np.zeros(self.chain.parameters.ring_degree, dtype=np.uint64)
+        return encrypt.encrypt(self._key(), zero, self._form(count))
+
+    def automorphism_key(self, count: int, element: int, *, seal: bool = False) -> bytes:
+        """Return the key of an automorphism; see :func:`rlwe.switch_keys.make_automorphism`.
+
+        Args:
+            count: data primes of what is switched with it.
+            element: g.
+            seal: whether values stand in SEAL's order.
+        """
+        return switch_keys.make_automorphism(self.chain, count, self._key(), element, seal=seal)
+
+    def relinearization_key(self, count: int) -> bytes:
+        """Return the key for squares.
+
+        Args:
+            count: data primes of what is switched with it.
+        """
+        return switch_keys.make_relinearization(self.chain, count, self._key())
+
+    def request(self, slots: Sequence[Residues], kept: Integers | None = None) -> bytes:
+        """Return a seeded ciphertext: one polynomial, whole or in part, and a seed.
+
+        Args:
+            slots: for each plain modulus, residues of shape (n,).
+            kept: coefficients of the first polynomial that are sent; None: all of them.
+        """
+        if len(slots) == 1:
+            return encrypt.encrypt(self._key(), slots[0], self._requests, kept)
+        own = zip(slots, self._parts, self._moduli, strict=True)
+        parts = [modular.multiply(each, factor, t) for each, factor, t in own]
+        message, modulus = encrypt.encrypt(self._key(), parts[0], self._requests), self.chain.parameters.modulus
+        primes, widths = (whole := modulus(len(self.chain.parameters.data_primes))).primes, whole.widths
+        words = wire_bytes.unpack(message[:-SEED_BYTES], primes, widths)
+        for part, plain in zip(parts[1:], self._plain[1:], strict=True):
+            plaintexts.add(words, part, plain)
+        return wire_bytes.pack(words, widths) + message[-SEED_BYTES:]
+
+    def answer(self, number: int, message: bytes, kept: Integers | None = None) -> Residues:
+        """Return the slots of a reply, shape (n,).
+
+        Args:
+            number: of the plain modulus.
+            kept: coefficients of the first polynomial that the reply holds, the others being zero; None: all of them.
+
+        Raises:
+            RuleError: the bytes are not such a reply.
+        """
+        form, replies = self._replies[number]
+        return decrypt.decrypt(self._key(), message, form, replies, kept)
+
+    def export_secret(self) -> bytes:
+        """Return the secret key as bytes."""
+        return self._key().tobytes()
+
+    def restore_secret(self, content: bytes) -> None:
+        """Take another secret key in place of the own one.
+
+        Args:
+            content: from :meth:`export_secret`, of a client with the same parameters.
+
+        Raises:
+            RuleError: it has another length.
+        """
+        shape = self._key().shape
+        if len(content) != 8 * math.prod(shape):
+            rule, remedy = f"a secret key must have {8 * math.prod(shape)} bytes", "use the same program"
+            raise RuleError(rule, got=f"{len(content)}", remedy=remedy)
+        self.close()
+        self._secret = np.frombuffer(content, np.uint64).reshape(shape).copy()
+
+    def close(self) -> None:
+        """Forget the secret key; its memory is zeroed."""
+        wipe([self._secret])
+        self._secret = None
+
+    def _form(self, count: int) -> encrypt.Form:
+        return encrypt.form(self.chain.ring.tables, self._plain[0], self.chain.parameters.modulus(count))
+
+    def _key(self) -> Residues:
+        assert self._secret is not None, "a closed client has no keys"
+        return self._secret
+
+
+class KernelClient(SecretKey):
+    """The client's side of interactive inference; see :class:`ClientEngine`.
 
     Args:
         parameters: n, q, t.
@@ -30,31 +148,19 @@ class KernelClient:
     concurrent = True
 
     def __init__(self, parameters: Parameters) -> None:
-        n = parameters.ring_degree
-        primes = ordered_primes(n, parameters.coefficient_bits)
+        super().__init__(parameters.rlwe, [parameters])
         self.parameters = parameters
-        self._ring, self._reply = ring(primes, n), Replies.of(parameters, primes)
-        plain, data = plaintexts.plain(parameters.plain_modulus, primes[:-1], n), Modulus(primes[:-1], n)
-        self._requests = encrypt.form(self._ring.tables, plain, data)
-        self._replies = decrypt.form(self._ring.tables, plain, self._reply)
-        self._bits = 8 * np.array(Modulus(primes, n).widths, dtype=np.uint64)
-        self._secret: Residues | None = secret_key.generate(self._ring)
 
     def public_keys(self, steps: Collection[int]) -> bytes:
         """See :meth:`ClientEngine.public_keys`; the public key is an encryption of zero, and all of them are seeded."""
-        n, secret = self.parameters.ring_degree, self._key()
-        by_element = sorted(steps, key=lambda step: pow(3, step, 2 * n))
-        digits = range(len(self._ring.primes) - 1)
-
-        def digit(task: tuple[int, int]) -> bytes:
-            return secret_key.galois_digit(secret, *task, self._ring, self._bits)
-
-        galois = each(digit, [(step, number) for step in by_element for number in digits])
-        return b"".join([self.encrypt(np.zeros(n, dtype=np.uint64)), *galois])
+        elements = sorted(pow(3, step, 2 * self.parameters.ring_degree) for step in steps)
+        count = len(self.parameters.rlwe.data_primes)
+        galois = each(lambda element: self.automorphism_key(count, element, seal=True), elements)
+        return b"".join([self.public_key(count), *galois])
 
     def encrypt(self, slots: Residues, kept: Integers | None = None) -> bytes:
-        """See :meth:`ClientEngine.encrypt`; the ciphertext is seeded: one polynomial, whole or in part, and a seed."""
-        return encrypt.encrypt(self._key(), slots, self._requests, kept)
+        """See :meth:`ClientEngine.encrypt`."""
+        return self.request([slots], kept)
 
     def encrypt_all(self, slots: Residues, kept: Sequence[Integers] | None = None) -> list[bytes]:
         """See :meth:`ClientEngine.encrypt_all`; on all threads."""
@@ -62,19 +168,10 @@ class KernelClient:
 
     def decrypt(self, message: bytes, kept: Integers | None = None) -> Residues:
         """See :meth:`ClientEngine.decrypt`; coefficients of c0 that were not sent count as zero."""
-        return decrypt.decrypt(self._key(), message, self._replies, self._reply, kept)
+        return self.answer(0, message, kept)
 
     def decrypt_all(self, messages: Sequence[bytes], kept: Sequence[Integers] | None = None) -> Residues:
         """See :meth:`ClientEngine.decrypt_all`; on all threads."""
         return np.stack(
             each(lambda i: self.decrypt(messages[i], None if kept is None else kept[i]), range(len(messages)))
         )
-
-    def close(self) -> None:
-        """See :meth:`ClientEngine.close`; the key's memory is zeroed."""
-        wipe([self._secret])
-        self._secret = None
-
-    def _key(self) -> Residues:
-        assert self._secret is not None, "a closed client has no keys"
-        return self._secret

@@ -6,10 +6,11 @@ that a plaintext has n slots, and modulo every transform length, so that the tra
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 from privcirnet.errors import RuleError
 from privcirnet.he.ring import modular
+from privcirnet.he.rlwe.parameters import RlweParameters
 from privcirnet.he.rlwe.security import TABLE, check_security
 
 MAX_PLAIN_BITS = 60
@@ -79,6 +80,12 @@ class Parameters:
                 got=self.plain_modulus,
                 remedy="let parameters.choose find another",
             )
+
+    @cached_property
+    def rlwe(self) -> RlweParameters:
+        """The primes of q in SEAL's order, of which the last is the special one; a digit has one prime."""
+        primes = ordered_primes(self.ring_degree, self.coefficient_bits)
+        return RlweParameters(self.ring_degree, primes[:-1], primes[-1:])
 
     @property
     def log_q(self) -> int:

@@ -8,20 +8,17 @@ the 128 bits with special primes.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from privcirnet.errors import RuleError
 from privcirnet.he.ring.modular import Residues
+from privcirnet.he.rlwe.parameters import RlweParameters
 from privcirnet.he.rlwe.security import check_modulus
 from privcirnet.he.schemes.bfv.parameters import Parameters, ordered_primes
-
-if TYPE_CHECKING:
-    from privcirnet.he.rlwe.chain import Chain
 
 
 @dataclass(frozen=True)
@@ -47,7 +44,7 @@ class LeveledParameters:
     def __post_init__(self) -> None:
         check_modulus(self.ring_degree, sum(self.coefficient_bits) + sum(self.special_bits))
         check_modulus(self.ring_degree, sum(self.data_bits))
-        if taken := {each.plain_modulus for each in self.moduli} & {*self._primes}:
+        if taken := {each.plain_modulus for each in self.moduli} & {*self.rlwe.primes}:
             rule, remedy = "a plain modulus must not be a prime of q", "let plan_for find another"
             raise RuleError(rule, got=min(taken), remedy=remedy)
 
@@ -88,16 +85,25 @@ class LeveledParameters:
         return math.log2(self.product // least) if self.request_bits else 0.0
 
     @cached_property
-    def _primes(self) -> tuple[int, ...]:
-        return ordered_primes(self.ring_degree, self.data_bits + self.coefficient_bits[-1:] + self.special_bits)
-
-    @cached_property
-    def chain(self) -> "Chain":
+    def rlwe(self) -> RlweParameters:
         """All primes."""
-        from privcirnet.he.rlwe.chain import Chain  # compiled kernels, which parameters on disk do not need
+        data, special = self.data_bits, self.coefficient_bits[-1:] + self.special_bits
+        primes = ordered_primes(self.ring_degree, data + special)
+        return RlweParameters(self.ring_degree, primes[: len(data)], primes[len(data) :], self.digit_primes)
 
-        data = len(self.data_bits)
-        return Chain(self.ring_degree, self._primes[data:], self._primes[:data], self.digit_primes)
+    @property
+    def request_bytes(self) -> int:
+        """Bytes of a ciphertext that serves all plain moduli."""
+        return self.rlwe.modulus(len(self.data_bits)).seeded_size()
+
+    def key_bytes(self, level: int, keys: Iterable[tuple[int, int]]) -> int:
+        """Return the bytes of a client's keys: the public key and all switch keys.
+
+        Args:
+            level: data primes of an answer.
+            keys: of each switch key its name and the data primes of what it switches.
+        """
+        return self.rlwe.modulus(level).seeded_size() + sum(self.rlwe.key_bytes(primes) for _, primes in keys)
 
     def at(self, number: int, level: int) -> Parameters:
         """Return the parameters of one plain modulus for ciphertexts of a level.

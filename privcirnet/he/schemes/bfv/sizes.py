@@ -87,14 +87,9 @@ def ciphertext_bytes(ring_degree: int, coefficient_bits: tuple[int, ...], plain_
         plain_bits: bits of t.
     """
     down = reply_bits(coefficient_bits, plain_bits).octets(ring_degree, ring_degree)
-    return ring_degree * sum(_widths(coefficient_bits[:-1])) + SEED_BYTES, down
+    return ring_degree * sum(map(residue_bytes, coefficient_bits[:-1])) + SEED_BYTES, down
 
 
 def key_bytes(parameters: Parameters) -> int:
     """Return the bytes of one compact Galois key: for every data prime a polynomial mod every prime, and a seed."""
-    widths = _widths(parameters.coefficient_bits)
-    return (len(widths) - 1) * (parameters.ring_degree * sum(widths) + SEED_BYTES)
-
-
-def _widths(coefficient_bits: tuple[int, ...]) -> list[int]:
-    return [residue_bytes(bits) for bits in coefficient_bits]
+    return parameters.rlwe.key_bytes(len(parameters.coefficient_bits) - 1)

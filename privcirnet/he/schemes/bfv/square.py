@@ -25,7 +25,8 @@ from privcirnet.he.ring.kernels import conversion, ntt
 from privcirnet.he.ring.kernels.arithmetic import with_quotient
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.rlwe.chain import Chain
-from privcirnet.he.rlwe.kernels import hybrid
+from privcirnet.he.rlwe.kernels import gadget
+from privcirnet.he.rlwe.kernels import rows as kernel_rows
 from privcirnet.he.rlwe.kernels.modulus import Ring, ring
 from privcirnet.he.system.threads import each
 
@@ -46,8 +47,9 @@ class BfvSquare:
     @cached_property
     def _auxiliary(self) -> Ring:
         """As many primes as the longest modulus needs."""
-        data, room = self.chain.data_primes, self.plain_modulus * self.chain.ring_degree
-        return ring(_auxiliary_primes(data, room, self.chain.ring_degree), self.chain.ring_degree)
+        own = self.chain.parameters
+        primes = _auxiliary_primes(own.data_primes, self.plain_modulus * own.ring_degree, own.ring_degree)
+        return ring(primes, own.ring_degree)
 
     def square(self, values: Residues) -> Residues:
         """Return the square before it is relinearised, shape (3, l, n).
@@ -57,15 +59,15 @@ class BfvSquare:
         """
         chain, t, auxiliary = self.chain, self.plain_modulus, self._auxiliary
         level, n = values.shape[1:]
-        data, rows = chain.data_primes[:level], self._rows(level)
+        data, rows = chain.parameters.data_primes[:level], self._rows(level)
         lifted = self._converted(chain.coefficients(values), data, auxiliary.primes[:rows])
         products = np.empty((level, 3, n), dtype=np.uint64)
         others = np.empty((rows, 3, n), dtype=np.uint64)
 
         def own(i: int) -> None:
-            _times(products[i], np.ascontiguousarray(values[:, i]), t, chain.ring, chain.special + i)
+            _times(products[i], np.ascontiguousarray(values[:, i]), t, chain.ring, i)
             for half in range(3):
-                ntt.inverse(products[i, half : half + 1], chain.ring.tables, chain.special + i)
+                ntt.inverse(products[i, half : half + 1], chain.ring.tables, i)
 
         def other(r: int) -> None:
             for half in range(2):
@@ -78,12 +80,13 @@ class BfvSquare:
         for r in range(rows):
             ntt.inverse(others[r], auxiliary.tables, r)
         found = self._converted(others.swapaxes(0, 1), auxiliary.primes[:rows], data)
-        each(lambda i: ntt.forward(found[i], chain.ring.tables, chain.special + i), range(level))
+        each(lambda i: ntt.forward(found[i], chain.ring.tables, i), range(level))
         return np.ascontiguousarray(found.swapaxes(0, 1))
 
     def _rows(self, level: int) -> int:
         """Auxiliary primes for a level: the fewest whose product is over t n Q."""
-        needed = prod(self.chain.data_primes[:level]) * self.plain_modulus * self.chain.ring_degree
+        own = self.chain.parameters
+        needed = prod(own.data_primes[:level]) * self.plain_modulus * own.ring_degree
         return next(r for r in range(len(self._auxiliary.primes) + 1) if prod(self._auxiliary.primes[:r]) > needed)
 
     def _converted(self, polynomials: Residues, sources: tuple[int, ...], targets: tuple[int, ...]) -> Residues:
@@ -104,14 +107,13 @@ class BfvSquare:
     def _divide(self, others: Residues, products: Residues) -> None:
         """Divide t c c by Q: under auxiliary primes in the NTT order, in place, from its coefficients under Q."""
         level, rows, ring_ = len(products), len(others), self._auxiliary
-        sources = self.chain.data_primes[:level]
-        constants, inverses = conversion.conversion(sources, ring_.primes[:rows]), _inverses(sources, ring_.primes)
+        division = conversion.division(self.chain.parameters.data_primes[:level], ring_.primes)
 
         def one(half: int) -> None:
             own, multiples = np.ascontiguousarray(products[:, half]), np.empty(products.shape[2], dtype=np.int64)
-            conversion.scale(own, multiples, own, constants)
+            conversion.scale(own, multiples, own, division.conversion)
             for r in range(rows):
-                hybrid.lower_row(others[r, half], own, multiples, constants, inverses[r], ring_.tables, r)
+                gadget.divide_row(others[r, half], own, multiples, division, ring_.tables, r)
 
         each(one, range(3))
 
@@ -121,8 +123,8 @@ def _times(target: Residues, values: Residues, t: int, ring_: Ring, limb: int) -
     p = ring_.tables.primes[limb]
     scaled = values.copy()
     factor, quotient = with_quotient(t % int(p), int(p))
-    hybrid.multiply_constant(scaled, factor, quotient, p)
-    hybrid.tensor(target, scaled, values, ring_.moduli, limb)
+    kernel_rows.multiply_constant(scaled, factor, quotient, p)
+    kernel_rows.tensor(target, scaled, values, ring_.moduli, limb)
 
 
 @lru_cache(maxsize=16)
@@ -131,8 +133,3 @@ def _auxiliary_primes(data: tuple[int, ...], room: int, n: int) -> tuple[int, ..
     while prod(found) <= prod(data) * room:
         found += (modular.largest_prime(_AUXILIARY_BITS, 2 * n, frozenset({*found, *data})),)
     return found
-
-
-@lru_cache(maxsize=64)
-def _inverses(divisors: tuple[int, ...], primes: tuple[int, ...]) -> Residues:
-    return np.stack([with_quotient(pow(prod(divisors), -1, p), p) for p in primes])

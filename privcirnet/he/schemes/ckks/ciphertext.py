@@ -27,7 +27,7 @@ class Hoisted:
     """A ciphertext, and what its rotations share.
 
     Attributes:
-        digits: of its second polynomial, shape (D', k + L', n).
+        digits: of its second polynomial, shape (D', L' + k, n).
     """
 
     ciphertext: Ciphertext

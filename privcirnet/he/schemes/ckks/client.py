@@ -13,7 +13,7 @@ from privcirnet.he.ring.modular import Integers, Residues, centered
 from privcirnet.he.ring.stream import stream
 from privcirnet.he.ring.wipe import wipe
 from privcirnet.he.rlwe import switch_keys
-from privcirnet.he.rlwe.kernels import blake2xb, hybrid, secret_key, wire_bytes
+from privcirnet.he.rlwe.kernels import receive, rows, secret_key, wire_bytes
 from privcirnet.he.rlwe.wire_bytes import Message, check_length
 from privcirnet.he.schemes.ckks.context import (
     FROM_EPHEMERAL,
@@ -124,41 +124,30 @@ class CkksClient:
     def _made(self, context: Context, secret: Residues, name: int, level: int) -> bytes:
         """Return a key under the primes of a context."""
         chain, count = context.key_chain(name, level)
-        if name in {TO_EPHEMERAL, FROM_EPHEMERAL}:
-            assert self._sparse is not None, "these parameters have no sparse secret"
-            if name == FROM_EPHEMERAL:
-                return switch_keys.make(chain, count, self._sparse[0], secret)
-            limbs = [0, context.special]  # those of one special prime and of q_0
-            source, target = secret[0, limbs].copy(), self._sparse[:, limbs].copy()
-            own = [source, target]
-        elif name == RELINEARIZATION:
-            source, target = secret[0].copy(), secret
-            own = [source]
-            for limb in range(len(source)):
-                row = source[limb : limb + 1]
-                hybrid.multiply(row, row, row[0].copy(), chain.ring.moduli, limb)
-        else:  # a conjugation is its own inverse
-            source, target = secret[0], np.ascontiguousarray(secret[..., context.order(-name)])
-            own = [target]
-        made = switch_keys.make(chain, count, source, target)
+        if name == RELINEARIZATION:
+            return switch_keys.make_relinearization(chain, count, secret)
+        if name not in {TO_EPHEMERAL, FROM_EPHEMERAL}:
+            return switch_keys.make_automorphism(chain, count, secret, context.element(name))
+        assert self._sparse is not None, "these parameters have no sparse secret"
+        if name == FROM_EPHEMERAL:
+            return switch_keys.make(chain, count, self._sparse[0], secret)
+        limbs = [0, len(context.parameters.data_primes)]  # those of q_0 and of one special prime
+        own = secret[0, limbs].copy(), self._sparse[:, limbs].copy()
+        made = switch_keys.make(chain, count, *own)
         wipe(own)
         return made
 
     def _encrypted(self, integers: Integers, level: int) -> bytes:
         """Encrypt coefficients at a level."""
-        context, modulus, key = self.context, self.context.modulus(level), self._key()
+        modulus, key = self.context.modulus(level), self._key()
         drawn = secret_key.draw(integers.size)
-        words = blake2xb.expand([drawn.seed], modulus.primes, integers.size)[0]
-        for i in range(level + 1):
-            limb = context.special + i
+        words = receive.expanded(drawn.seed, modulus)
+        for limb in range(level + 1):
             own = key[:, limb].copy()
-            hybrid.encrypt_row(words[i], own, drawn.error, integers, context.ring.tables, limb)
+            rows.encrypt_row(words[limb], own, drawn.error, integers, self.context.ring.tables, limb)
             wipe([own])
         wipe([drawn.error])
-        bits = 8 * np.array(modulus.widths, dtype=np.uint64)
-        made = wire_bytes.packed(integers.size, bits)
-        wire_bytes.pack_into(made, words, bits)
-        return wire_bytes.octets(made, integers.size, bits) + drawn.seed
+        return wire_bytes.pack(words, modulus.widths) + drawn.seed
 
     def _coefficients(self, message: Message) -> Integers:
         """Return the signed coefficients of a result of level 0, shape (n,)."""
@@ -167,8 +156,8 @@ class CkksClient:
         half = modulus.compact_size(1)
         parts = [wire_bytes.unpack(part, modulus.primes, modulus.widths) for part in (message[:half], message[half:])]
         found = np.empty((1, modulus.ring_degree), dtype=np.uint64)
-        key = self._key()[:, context.special].copy()
-        hybrid.decrypt_row(found, np.concatenate(parts), key, context.ring.tables, context.special)
+        key = self._key()[:, 0].copy()
+        rows.decrypt_row(found, np.concatenate(parts), key, context.ring.tables, 0)
         wipe([key])
         return centered(found[0], modulus.primes[0])
 

@@ -1,7 +1,6 @@
 """What client and server compute with for one set of parameters, beyond the chain of primes (:mod:`rlwe.chain`).
 
-Rows are those of :mod:`rlwe.kernels.hybrid`: special primes first. A polynomial is in the kernel's NTT order unless
-it is said otherwise.
+A polynomial is in the kernel's NTT order unless it is said otherwise.
 """
 
 from collections.abc import Collection, Mapping
@@ -13,11 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from privcirnet.errors import RuleError
-from privcirnet.he.ring.kernels import operands
 from privcirnet.he.ring.modular import Integers, Residues
 from privcirnet.he.rlwe.chain import Chain
-from privcirnet.he.rlwe.kernels import hybrid
+from privcirnet.he.rlwe.kernels import rows
 from privcirnet.he.rlwe.kernels.modulus import Ring
+from privcirnet.he.rlwe.parameters import RlweParameters
 from privcirnet.he.rlwe.wire_bytes import Modulus
 from privcirnet.he.schemes.ckks.embedding import to_coefficients
 from privcirnet.he.schemes.ckks.parameters import CkksParameters
@@ -60,9 +59,8 @@ class Context:
 
     @cached_property
     def chain(self) -> Chain:
-        """Of all primes. What is a level there is the number of its data primes, one more than here."""
-        own = self.parameters
-        return Chain(own.ring_degree, own.special_primes, own.data_primes, own.digit_primes)
+        """Of all primes."""
+        return Chain(self.parameters.rlwe)
 
     @cached_property
     def low(self) -> "Context | None":
@@ -73,14 +71,14 @@ class Context:
     def low_rows(self) -> list[int]:
         """The rows of :attr:`low` among these."""
         assert self.low is not None, "there are no lower levels"
-        data = range(self.special, self.special + len(self.low.parameters.data_primes))
-        return [*range(self.low.special), *data]
+        data = len(self.parameters.data_primes)
+        return [*range(len(self.low.parameters.data_primes)), *range(data, data + self.low.chain.special)]
 
     @cached_property
     def ephemeral(self) -> Chain:
         """Of level 0 alone, with one special prime: what the key to the sparse secret is under."""
         own = self.parameters
-        return Chain(own.ring_degree, own.special_primes[:1], own.data_primes[:1], 1)
+        return Chain(RlweParameters(own.ring_degree, own.data_primes[:1], own.special_primes[:1]))
 
     def named(self, names: Names) -> dict[int, int]:
         """Return names of keys, ascending, with the highest level that each is used at."""
@@ -97,11 +95,8 @@ class Context:
 
     def key_bytes(self, names: Names) -> int:
         """Return the bytes that a server keeps of keys."""
-        total = 0
-        for name, level in self.named(names).items():
-            chain, count = self.key_chain(name, level)
-            total += len(chain.digit_rows(count)) * 2 * (chain.special + count) * chain.ring_degree * 8
-        return total
+        keys = (self.key_chain(name, level) for name, level in self.named(names).items())
+        return sum(chain.parameters.loaded_key_bytes(count) for chain, count in keys)
 
     def check_keys_gb(self, names: Names, keys_gb: float) -> None:
         """Raise unless keys fit a budget, before they are made.
@@ -119,22 +114,16 @@ class Context:
     @property
     def chunks(self) -> int:
         """Of a row of a key."""
-        n = self.parameters.ring_degree
-        return n // min(operands.CHUNK, n)
+        return self.ring.degree // self.ring.chunk
 
     @property
     def ring(self) -> Ring:
-        """Of all primes, special ones first."""
+        """Of all primes."""
         return self.chain.ring
-
-    @property
-    def special(self) -> int:
-        """How many special primes there are, k."""
-        return self.chain.special
 
     def modulus(self, level: int) -> Modulus:
         """Return what decides the bytes of a polynomial of a level."""
-        return Modulus(self.parameters.data_primes[: level + 1], self.parameters.ring_degree)
+        return self.parameters.rlwe.modulus(level + 1)
 
     def element(self, step: int) -> int:
         """Return the Galois element of a rotation to the left, 5^step mod 2n, or of the conjugation.
@@ -185,7 +174,7 @@ class Context:
         found = np.empty((level + 1, integers.size), dtype=np.uint64)
 
         def row(i: int) -> None:
-            hybrid.transformed(found[i : i + 1], integers, self.ring.tables, self.special + i)
+            rows.transformed(found[i : i + 1], integers, self.ring.tables, i)
 
         each(row, range(level + 1))
         return found
@@ -197,5 +186,4 @@ class Context:
             first: shape (..., L', n).
             second: shape (..., L', n).
         """
-        primes = self.ring.tables.primes[self.special : self.special + second.shape[-2], None]
-        return self.chain.added(first, primes - second)
+        return self.chain.added(first, self.ring.tables.primes[: second.shape[-2], None] - second)

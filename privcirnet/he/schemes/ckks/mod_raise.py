@@ -32,18 +32,18 @@ def raised(context: Context, low: Residues, keys: Keys) -> Residues:
 
 def _lifted(context: Context, low: Residues) -> Residues:
     """Polynomials mod q_0, taken in [-q_0/2, q_0/2), under all data primes, shape (polynomials, L + 1, n)."""
-    k, (count, _, n), primes = context.special, low.shape, context.parameters.data_primes
-    constants = conversion.conversion(primes[:1], context.parameters.primes)
+    (count, _, n), primes = low.shape, context.parameters.data_primes
+    constants = conversion.conversion(primes[:1], primes)
     found, low = np.empty((count, len(primes), n), dtype=np.uint64), low.copy()
     scaled, multiples = np.empty_like(low), np.empty((count, n), dtype=np.int64)
 
     def row(task: tuple[int, int]) -> None:
         half, i = task
-        conversion.convert(found[half, i], scaled[half], multiples[half], constants, k + i)
-        ntt.forward(found[half, i : i + 1], context.ring.tables, k + i)
+        conversion.convert(found[half, i], scaled[half], multiples[half], constants, i)
+        ntt.forward(found[half, i : i + 1], context.ring.tables, i)
 
     for half in range(count):
-        ntt.inverse(low[half], context.ring.tables, k)
+        ntt.inverse(low[half], context.ring.tables, 0)
         conversion.scale(scaled[half], multiples[half], low[half], constants)
     each(row, [(half, i) for half in range(count) for i in range(len(primes))])
     return found

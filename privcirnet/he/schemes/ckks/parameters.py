@@ -14,7 +14,7 @@ that leaves them has the scale S' = S_(B+1)^2 / q_(B+1), and is read at scale S_
 the *gain* S' / S_B, about 2^(t - s), for nothing. Plaintext factors of level B + 1 have the scale
 S_B q_(B+1) / S_(B+1), so that there is no gain.
 
-Digits (:mod:`rlwe.kernels.hybrid`): a primes each, with k special primes whose product P is at least twice as large
+Digits (:mod:`rlwe.kernels.gadget`): a primes each, with k special primes whose product P is at least twice as large
 as that of any digit. More primes in a digit make fewer key digits but a longer P; :func:`choose` weighs them.
 """
 
@@ -24,6 +24,7 @@ from functools import cached_property
 
 from privcirnet.errors import RuleError
 from privcirnet.he.ring import modular
+from privcirnet.he.rlwe.parameters import RlweParameters
 from privcirnet.he.rlwe.security import MAX_LOG_Q, check_modulus
 from privcirnet.he.schemes.ckks.sparse_secret import check_weight
 
@@ -173,10 +174,10 @@ class CkksParameters:
         """Return the parameters of the keys that serve a level."""
         return self.low if self.low and level <= self.low_levels else self
 
-    @property
-    def primes(self) -> tuple[int, ...]:
-        """All primes in the order of rows: special ones first."""
-        return self.special_primes + self.data_primes
+    @cached_property
+    def rlwe(self) -> RlweParameters:
+        """All primes, and the digits of key switching."""
+        return RlweParameters(self.ring_degree, self.data_primes, self.special_primes, self.digit_primes)
 
     def digits(self, level: int) -> list[tuple[int, ...]]:
         """Return the data primes of each digit at a level; the last may have fewer."""
@@ -186,7 +187,7 @@ class CkksParameters:
     @property
     def log_q(self) -> int:
         """Bits of all primes' product: what security depends on."""
-        return math.prod(self.primes).bit_length()
+        return math.prod(self.rlwe.primes).bit_length()
 
     @property
     def slots(self) -> int:
@@ -195,8 +196,8 @@ class CkksParameters:
 
     @property
     def key_bytes(self) -> int:
-        """Bytes of one key in memory; fewer than half of them travel (:func:`rlwe.switch_keys.key_size`)."""
-        return len(self.digits(self.levels)) * 2 * len(self.primes) * self.ring_degree * 8
+        """Bytes of one key in memory; fewer than half of them travel."""
+        return self.rlwe.loaded_key_bytes(self.levels + 1)
 
     @property
     def switch_rows(self) -> int:

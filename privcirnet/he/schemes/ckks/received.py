@@ -7,8 +7,7 @@ import numpy as np
 from privcirnet.errors import RuleError
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.rlwe import switch_keys
-from privcirnet.he.rlwe.kernels import blake2xb, wire_bytes
-from privcirnet.he.rlwe.wire_bytes import SEED_BYTES, Message, check_length
+from privcirnet.he.rlwe.wire_bytes import Message
 from privcirnet.he.schemes.ckks.context import Context, Names
 from privcirnet.he.system.threads import each
 
@@ -26,7 +25,7 @@ def load_keys(context: Context, message: Message, names: Names) -> Keys:
         RuleError: the length is wrong, or a residue is not under its prime.
     """
     chains = {name: context.key_chain(name, level) for name, level in context.named(names).items()}
-    sizes = [switch_keys.key_size(*each) for each in chains.values()]
+    sizes = [chain.parameters.key_bytes(count) for chain, count in chains.values()]
     if len(message) != sum(sizes):
         raise RuleError(
             "evaluation keys must have the length that the parameters and rotations fix",
@@ -39,31 +38,13 @@ def load_keys(context: Context, message: Message, names: Names) -> Keys:
     return dict(zip(chains, loaded, strict=True))
 
 
-def load(context: Context, message: Message, level: int) -> Residues:
-    """Return a seeded ciphertext, checked, shape (2, level + 1, n).
-
-    Args:
-        context: of the parameters.
-        message: its compact bytes, then the seed.
-        level: of the ciphertext.
-
-    Raises:
-        RuleError: the length is wrong, or a residue is not under its prime.
-    """
-    modulus = context.modulus(level)
-    check_length(message, modulus.compact_size(1) + SEED_BYTES)
-    body, seed = message[:-SEED_BYTES], bytes(message[-SEED_BYTES:])
-    first = wire_bytes.unpack(body, modulus.primes, modulus.widths)
-    return np.stack([first, blake2xb.expand([seed], modulus.primes, modulus.ring_degree)[0]])
-
-
 def check_keys(context: Context, names: Collection[int], level: int, keys: Keys) -> None:
     """Raise unless there is a key of every name for a level.
 
     Raises:
         RuleError: one is missing, or is for lower levels.
     """
-    rows = context.special + level + 1
+    rows = level + 1 + context.chain.special
     check_held(names, {name: key for name, key in keys.items() if len(key) >= rows * context.chunks}, level)
 
 

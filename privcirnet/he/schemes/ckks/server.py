@@ -11,13 +11,14 @@ import numpy as np
 import numpy.typing as npt
 
 from privcirnet.he.ring.kernels.arithmetic import with_quotient
-from privcirnet.he.rlwe.kernels import hybrid, wire_bytes
+from privcirnet.he.rlwe.kernels import rows, wire_bytes
+from privcirnet.he.rlwe.seeded import read_one
 from privcirnet.he.rlwe.wire_bytes import Message
 from privcirnet.he.schemes.ckks.ciphertext import Ciphertext, Hoisted, check_level
 from privcirnet.he.schemes.ckks.context import CONJUGATION, RELINEARIZATION, Context, Names
 from privcirnet.he.schemes.ckks.mod_raise import raised
 from privcirnet.he.schemes.ckks.parameters import CkksParameters
-from privcirnet.he.schemes.ckks.received import Keys, check_keys, load, load_keys
+from privcirnet.he.schemes.ckks.received import Keys, check_keys, load_keys
 from privcirnet.he.system.threads import each
 
 
@@ -41,23 +42,19 @@ class CkksServer:
         return load_keys(self.context, message, names)
 
     def receive(self, message: Message, level: int | None = None) -> Ciphertext:
-        """Return a ciphertext, checked; see :func:`received.load`.
+        """Return a ciphertext, checked (:mod:`rlwe.seeded`).
 
         Args:
             message: what :meth:`CkksClient.encrypt` returned.
             level: that it was made for; None: the top level.
         """
         level = self.context.parameters.levels if level is None else level
-        return Ciphertext(load(self.context, message, level))
+        return Ciphertext(read_one(message, self.context.modulus(level)))
 
     def reply(self, ciphertext: Ciphertext) -> bytes:
         """Return a result as bytes for :meth:`CkksClient.decrypt`, at level 0."""
         modulus, found = self.context.modulus(0), self.lower(ciphertext, 0).residues
-        bits = 8 * np.array(modulus.widths, dtype=np.uint64)
-        made = [wire_bytes.packed(modulus.ring_degree, bits) for _ in range(2)]
-        for words, half in zip(made, found, strict=True):
-            wire_bytes.pack_into(words, half, bits)
-        return b"".join(wire_bytes.octets(words, modulus.ring_degree, bits) for words in made)
+        return b"".join(wire_bytes.pack(half, modulus.widths) for half in found)
 
     def add(self, first: Ciphertext, second: Ciphertext) -> Ciphertext:
         """Return the sum, at the lower of the levels."""
@@ -113,7 +110,8 @@ class CkksServer:
             prime = parameters.data_primes[i]
             for value, number in zip(values, whole, strict=True):
                 constant, quotient = with_quotient(number % prime, prime)
-                hybrid.add_multiple(total[:, i], value.residues[:, i], constant, quotient, np.uint64(prime))
+                for half in range(2):
+                    rows.add_multiple(total[half, i], value.residues[half, i], constant, quotient, np.uint64(prime))
 
         each(row, range(level + 1))
         return Ciphertext(self.context.chain.reduced(total, level))
@@ -134,8 +132,7 @@ class CkksServer:
         found, ring = np.empty_like(ciphertext.residues), self.context.ring
 
         def row(i: int) -> None:
-            source, limb = ciphertext.residues[:, i], self.context.special + i
-            hybrid.multiply(found[:, i], source, plain[i], ring.moduli, limb)
+            rows.multiply(found[:, i], ciphertext.residues[:, i], plain[i], ring.moduli, i)
 
         each(row, range(level + 1))
         return Ciphertext(self.context.chain.reduced(found, level))
@@ -158,7 +155,7 @@ class CkksServer:
 
         def row(i: int) -> None:
             a, b = one.residues[:, i], other.residues[:, i]
-            hybrid.tensor(made[:, i], a, b, context.ring.moduli, context.special + i)
+            rows.tensor(made[:, i], a, b, context.ring.moduli, i)
 
         each(row, range(level + 1))
         return Ciphertext(chain.relinearized(made, keys[RELINEARIZATION]))
@@ -194,8 +191,7 @@ class CkksServer:
         monomial = (np.arange(n) == n // 2).astype(np.int64)
         plain, found = context.polynomial(monomial, ciphertext.level), np.empty_like(ciphertext.residues)
         for i in range(ciphertext.level + 1):
-            source, limb = ciphertext.residues[:, i], context.special + i
-            hybrid.multiply(found[:, i], source, plain[i], context.ring.moduli, limb)
+            rows.multiply(found[:, i], ciphertext.residues[:, i], plain[i], context.ring.moduli, i)
         return Ciphertext(found)
 
     def times(self, ciphertext: Ciphertext, factor: int) -> Ciphertext:
@@ -203,7 +199,7 @@ class CkksServer:
         found = ciphertext.residues.copy()
         for i, prime in enumerate(self.context.parameters.data_primes[: ciphertext.level + 1]):
             constant, quotient = with_quotient(factor % prime, prime)
-            hybrid.multiply_constant(found[:, i], constant, quotient, np.uint64(prime))
+            rows.multiply_constant(found[:, i], constant, quotient, np.uint64(prime))
         return Ciphertext(found)
 
     def raised(self, ciphertext: Ciphertext, keys: Keys) -> Ciphertext:

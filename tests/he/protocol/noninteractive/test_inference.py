@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from privcirnet.errors import DoesNotFit, RuleError
-from privcirnet.he.circuits.bfv.noninteractive.kernel_client import key_bytes
 from privcirnet.he.circuits.bfv.noninteractive.modulus_switching import with_levels
 from privcirnet.he.circuits.weight_cache import WeightCache
 from privcirnet.he.planning.noninteractive.chain import Chain
@@ -51,7 +50,9 @@ def test_three_layers_with_two_squares_and_padded_blocks():
 def test_one_request_and_one_set_of_keys_serve_all_plain_moduli(encrypted):
     assert len(encrypted.parameters.moduli) > 1
     assert len(encrypted.sent_keys) == len(encrypted.request) == 1
-    assert len(encrypted.sent_keys[0]) == key_bytes(encrypted.parameters, encrypted.plan.public)
+    assert len(encrypted.sent_keys[0]) == encrypted.parameters.key_bytes(
+        encrypted.plan.public.level, encrypted.plan.public.keys
+    )
 
 
 def test_slots_without_a_result_are_masked(encrypted):

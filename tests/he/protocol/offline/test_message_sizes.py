@@ -36,7 +36,7 @@ def test_memory_of_a_clients_keys():
     server = Server(program, "kernel")
     client = Client(server.greeting())
     loaded = server.engine.load_keys(client.keys(), program.column_steps)
-    assert loaded.galois.inputs.nbytes == message_sizes.keys_in_memory(program)
+    assert sum(key.nbytes for key in loaded.switches.values()) == message_sizes.keys_in_memory(program)
 
 
 def test_there_is_room_for_shares_in_clear() -> None:

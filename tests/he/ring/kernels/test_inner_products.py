@@ -72,7 +72,7 @@ def test_a_ring_that_is_shorter_than_a_chunk() -> None:
     primes = primes_of((55, 54), CHUNK // 2)
     own, few = ring(primes, CHUNK // 2), CHUNK // 2
     ciphertext, weights = random_residues(primes, 2, few, seed=7), random_residues(primes, 1, few, seed=8)
-    inputs = own.inputs(1)
+    inputs = own.inputs(1, len(primes))
     own.place(inputs, 0, ciphertext.copy())
     found = inner_products.inner_product(inputs, 0, split(weights, primes), moduli(primes))
     for limb, p in enumerate(primes):

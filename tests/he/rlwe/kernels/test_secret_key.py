@@ -6,15 +6,17 @@ import pytest
 from privcirnet.he.ring.kernels import ntt
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.ring.stream import Words
+from privcirnet.he.rlwe import switch_keys
+from privcirnet.he.rlwe.chain import Chain
 from privcirnet.he.rlwe.kernels import blake2xb, secret_key, wire_bytes
 from privcirnet.he.rlwe.kernels.modulus import ring
+from privcirnet.he.rlwe.parameters import RlweParameters
 from privcirnet.he.rlwe.wire_bytes import Modulus
 from tests.he.kernel_oracles import automorphism, errors, integers, inverse, negacyclic, primes_of
 
 N, SEED = 1024, bytes(range(2, 66))
 PRIMES = primes_of((54, 53, 53), N)
 MODULUS, RING = Modulus(PRIMES, N), ring(PRIMES, N)
-BITS = 8 * np.array(MODULUS.widths, dtype=np.uint64)
 
 
 def coefficients(key: Residues) -> list[int]:
@@ -52,32 +54,27 @@ def test_a_secret_is_drawn_until_it_suffices_and_its_words_are_zeroed(monkeypatc
 
 
 @pytest.mark.parametrize("step", [1, 5, 300])
-@pytest.mark.parametrize("digit", [0, 1])
-def test_a_digit_is_its_definition(step: int, digit: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    key = secret_key.generate(RING)
-    secret, error = coefficients(key), np.random.default_rng(7).integers(0, 2**64, N, dtype=np.uint64)
-    noise = errors(error)
-    monkeypatch.setattr(secret_key, "draw", lambda count: secret_key.Draws(SEED, error))
-    message = secret_key.galois_digit(key, step, digit, RING, BITS)
-    assert message[-64:] == SEED
-    assert not error.any(), "zeroed"
-    found = wire_bytes.unpack(message[:-64], PRIMES, MODULUS.widths)
-    uniform = blake2xb.expand([SEED], PRIMES, N)[0]
-    to_kernel = ntt.kernel_order(N)  # both are in SEAL's order
-    found, uniform = (inverse(np.ascontiguousarray(own[:, to_kernel]), PRIMES).tolist() for own in (found, uniform))
-    rotated = automorphism(secret, pow(3, step, 2 * N))
-    for limb, p in enumerate(PRIMES):
-        factor = PRIMES[-1] if limb == digit else 0
-        terms = zip(negacyclic(uniform[limb], secret, p), noise, rotated, strict=True)
-        assert found[limb] == [(-(x + e) + factor * r) % p for x, e, r in terms]
+@pytest.mark.parametrize("seal", [True, False])
+def test_keys_digits_are_their_definition(step: int, seal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In SEAL's order, and in the kernel's with the inverse automorphism applied."""
+    chain, element = Chain(RlweParameters(N, PRIMES[:-1], PRIMES[-1:])), pow(3, step, 2 * N)
+    key = secret_key.generate(chain.ring)
+    secret, drawn = coefficients(key), []
 
+    def draw(count: int) -> secret_key.Draws:
+        drawn.append(secret_key.Draws(SEED, np.random.default_rng(7).integers(0, 2**64, N, dtype=np.uint64)))
+        return drawn[-1]
 
-def test_a_digit_s_seed_whose_words_fall_short_gives_way_to_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    key, drawn, original = secret_key.generate(RING), [], secret_key.draw
-    monkeypatch.setattr(secret_key, "draw", lambda count: drawn.append(original(count)) or drawn[-1])
-    inner = secret_key.uniform
-    monkeypatch.setattr(secret_key, "uniform", lambda *arguments: inner(*arguments) and len(drawn) > 1)
-    message = secret_key.galois_digit(key, 1, 0, RING, BITS)
-    assert len(drawn) == 2
-    assert message[-64:] == drawn[1].seed
-    assert not any(own.error.any() for own in drawn)
+    monkeypatch.setattr(secret_key, "draw", draw)
+    noise, message = errors(draw(N).error), switch_keys.make_automorphism(chain, 2, key, element, seal=seal)
+    assert not any(own.error.any() for own in drawn[1:]), "zeroed"
+    order = ntt.kernel_order(N) if seal else chain.order(element)  # place of each value
+    rotated, uniform = automorphism(secret, element), blake2xb.expand([SEED], PRIMES, N)[0]
+    for digit, part in enumerate((message[: len(message) // 2], message[len(message) // 2 :])):
+        assert part[-64:] == SEED
+        both = wire_bytes.unpack(part[:-64], PRIMES, MODULUS.widths), uniform
+        found, a = (inverse(np.ascontiguousarray(own[:, order]), PRIMES).tolist() for own in both)
+        for limb, p in enumerate(PRIMES):
+            factor = PRIMES[-1] if limb == digit else 0
+            terms = zip(negacyclic(a[limb], secret, p), noise, rotated, strict=True)
+            assert found[limb] == [(-(x + e) + factor * r) % p for x, e, r in terms]

@@ -15,7 +15,7 @@ from privcirnet.he.layers.spectral_pieces import Piece
 from privcirnet.he.ring import sampling
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.ring.stream import Words
-from privcirnet.he.rlwe.kernels import galois
+from privcirnet.he.rlwe.kernels import gadget
 from privcirnet.he.rlwe.kernels.modulus import ring
 from privcirnet.he.schemes.bfv import sealfile
 from privcirnet.he.schemes.bfv.kernels import reply
@@ -89,7 +89,7 @@ class KernelGame(Game):
         return context.load(seal.Ciphertext(context.seal), payload)
 
     def result(self, seed: int) -> Any:
-        values = galois.divided(self.output(seed).residues, self.server._extended)
+        values = gadget.divided(self.output(seed).residues, self.server._ring)
         self.server._ring.to_coefficients(values)
         return self._loaded(values)
 

@@ -8,6 +8,7 @@ import pytest
 from privcirnet.he.ring import modular
 from privcirnet.he.ring.kernels import ntt
 from privcirnet.he.rlwe.chain import Chain
+from privcirnet.he.rlwe.parameters import RlweParameters
 from privcirnet.he.schemes.bfv.square import BfvSquare
 
 N, BITS, T = 1024, 48, (1 << 20) - 3
@@ -18,23 +19,23 @@ def chain() -> Chain:
     primes: tuple[int, ...] = ()
     for _ in range(4):
         primes += (modular.largest_prime(BITS, 2 * N, frozenset(primes)),)
-    return Chain(N, primes[:1], primes[1:], 2)
+    return Chain(RlweParameters(N, primes[:3], primes[3:], 2))
 
 
 def residues(made: Chain, polynomials: np.ndarray, level: int) -> np.ndarray:
     """Integers as polynomials in the kernel's order, (polynomials, level, n)."""
-    rows = np.stack([(polynomials % p).astype(np.uint64) for p in made.data_primes[:level]], axis=1)
+    rows = np.stack([(polynomials % p).astype(np.uint64) for p in made.parameters.data_primes[:level]], axis=1)
     tables = made.ring.tables
     for limb in range(level):
         own = np.ascontiguousarray(rows[:, limb])
-        ntt.forward(own, tables, made.special + limb)
+        ntt.forward(own, tables, limb)
         rows[:, limb] = own
     return rows
 
 
 def integers(made: Chain, values: np.ndarray) -> np.ndarray:
     """The other way round, centred."""
-    primes = made.data_primes[: values.shape[1]]
+    primes = made.parameters.data_primes[: values.shape[1]]
     q, found = prod(primes), made.coefficients(values).astype(object)
     total = sum(found[:, i] * (q // p * pow(q // p, -1, p)) for i, p in enumerate(primes)) % q
     return np.where(2 * total > q, total - q, total)
@@ -53,7 +54,7 @@ def product(a: dict[int, int], b: dict[int, int]) -> np.ndarray:
 def test_a_square_is_the_rounded_product_of_integers_at_every_level():
     made, random = chain(), np.random.default_rng(0)
     for level in (3, 1):
-        q = prod(made.data_primes[:level])
+        q = prod(made.parameters.data_primes[:level])
         sparse = [
             {int(i): int(x * q) for i, x in zip(random.integers(0, N, 9), random.random(9) - 0.5, strict=True)}
             for _ in range(2)
@@ -72,8 +73,8 @@ def test_a_square_is_the_rounded_product_of_integers_at_every_level():
 
 def test_fewer_data_primes_divide_and_round():
     made = chain()
-    q, dropped = prod(made.data_primes), prod(made.data_primes[1:])
+    q, dropped = prod(made.parameters.data_primes), prod(made.parameters.data_primes[1:])
     values = np.array([[int(x * q) for x in np.random.default_rng(1).random(N) - 0.5]], dtype=object)
     found = integers(made, made.reduced(residues(made, values, 3), 1))
-    wrong = (found - (2 * values + dropped) // (2 * dropped)) % made.data_primes[0]
-    assert set(np.unique(np.minimum(wrong, made.data_primes[0] - wrong))) <= {0, 1}
+    wrong = (found - (2 * values + dropped) // (2 * dropped)) % made.parameters.data_primes[0]
+    assert set(np.unique(np.minimum(wrong, made.parameters.data_primes[0] - wrong))) <= {0, 1}

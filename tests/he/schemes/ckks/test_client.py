@@ -8,7 +8,6 @@ import pytest
 from privcirnet.errors import RuleError
 from privcirnet.he.circuits.ckks.simulator import Simulator
 from privcirnet.he.ring.sampling import IMAGE_DISTANCE_BITS, image_distance_bits
-from privcirnet.he.rlwe import switch_keys
 from privcirnet.he.schemes.ckks.client import CkksClient
 from privcirnet.he.schemes.ckks.context import Context
 from tests.he.ckks_toys import Pair, insecure_ckks, random_slots
@@ -16,7 +15,7 @@ from tests.he.ckks_toys import Pair, insecure_ckks, random_slots
 
 def test_messages_have_the_lengths_that_parameters_fix(pair):
     parameters = pair.server.context.parameters
-    assert len(pair.client.evaluation_keys([1])) == 2 * switch_keys.key_size(pair.server.context.chain, 6)
+    assert len(pair.client.evaluation_keys([1])) == 2 * pair.server.context.parameters.rlwe.key_bytes(6)
     message = pair.client.encrypt(random_slots(0), level=1)
     widths = [-(-prime.bit_length() // 8) for prime in parameters.data_primes]
     assert len(message) == 1024 * sum(widths[:2]) + 64
@@ -44,7 +43,7 @@ def test_nothing_is_used_twice(pair):
     first, second = pair.client.encrypt(slots), pair.client.encrypt(slots)
     assert first[-64:] != second[-64:]
     assert np.mean(np.frombuffer(first, np.uint8) == np.frombuffer(second, np.uint8)) < 0.1
-    keys, size = pair.client.evaluation_keys([1, 2]), switch_keys.key_size(pair.server.context.chain, 6) // 3
+    keys, size = pair.client.evaluation_keys([1, 2]), pair.server.context.parameters.rlwe.key_bytes(6) // 3
     seeds = [keys[end - 64 : end] for end in range(size, len(keys) + 1, size)]
     assert len(set(seeds)) == len(seeds) == 9
 

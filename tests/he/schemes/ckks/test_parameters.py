@@ -14,7 +14,7 @@ from tests.he.ckks_toys import insecure_ckks
 def test_the_deepest_chains_are_secure_and_one_level_more_is_not(n):
     levels = levels_of(n)
     parameters = CkksParameters(n, levels)
-    assert parameters.log_q == math.prod(parameters.primes).bit_length() <= MAX_LOG_Q[n]
+    assert parameters.log_q == math.prod(parameters.rlwe.primes).bit_length() <= MAX_LOG_Q[n]
     with pytest.raises(RuleError, match=rf"log2 q must be at most {MAX_LOG_Q[n]} at ring degree {n}"):
         CkksParameters(n, levels + 1)
 
@@ -22,8 +22,8 @@ def test_the_deepest_chains_are_secure_and_one_level_more_is_not(n):
 @pytest.mark.parametrize(("n", "levels", "scale_bits"), [(65536, 30, 42), (32768, 15, 40), (1024, 30, 30)])
 def test_scales_follow_from_the_primes_and_stay(n, levels, scale_bits):
     parameters = insecure_ckks(levels, 3, scale_bits, n)
-    assert len(set(parameters.primes)) == len(parameters.primes)
-    assert all(prime % (2 * n) == 1 for prime in parameters.primes)
+    assert len(set(parameters.rlwe.primes)) == len(parameters.rlwe.primes)
+    assert all(prime % (2 * n) == 1 for prime in parameters.rlwe.primes)
     for level in range(levels, 0, -1):
         scale = parameters.scales[level] ** 2 / parameters.data_primes[level]
         assert scale == parameters.scales[level - 1]
@@ -37,7 +37,7 @@ def test_special_primes_outweigh_every_digit(digit_primes):
     assert math.prod(sum(digits, ())) == math.prod(parameters.data_primes)
     assert p >= 2 * max(map(math.prod, digits))
     assert math.prod(parameters.special_primes[:-1]) < 2 * max(map(math.prod, digits))
-    assert parameters.key_bytes == len(digits) * 2 * len(parameters.primes) * 1024 * 8
+    assert parameters.key_bytes == len(digits) * 2 * len(parameters.rlwe.primes) * 1024 * 8
 
 
 def test_the_quickest_secure_digits_are_chosen_and_their_keys_must_fit():

@@ -12,7 +12,6 @@ hoisting). See docs/mathematics.md, "Engine order of work".
 from collections import Counter, defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from math import prod
 
 import numpy as np
 
@@ -23,16 +22,20 @@ from privcirnet.he.ring.kernels import inner_products
 from privcirnet.he.ring.kernels.inner_products import Terms
 from privcirnet.he.ring.modular import Integers, Residues
 from privcirnet.he.ring.wipe import wipe
-from privcirnet.he.rlwe.kernels import blake2xb, galois, receive
-from privcirnet.he.rlwe.kernels.galois import GaloisKeys
-from privcirnet.he.rlwe.kernels.modulus import add_scaled, ring
-from privcirnet.he.rlwe.wire_bytes import SEED_BYTES, Modulus, check_keys_length, check_length
+from privcirnet.he.rlwe import switch_keys
+from privcirnet.he.rlwe.chain import Chain
+from privcirnet.he.rlwe.kernels import gadget
+from privcirnet.he.rlwe.kernels.gadget import Hoisted
+from privcirnet.he.rlwe.kernels.modulus import add_scaled
+from privcirnet.he.rlwe.seeded import read, read_one
+from privcirnet.he.rlwe.wire_bytes import check_keys_length
 from privcirnet.he.schemes.bfv.kernels import plaintexts, reply
 from privcirnet.he.schemes.bfv.kernels.reply import PublicKey
 from privcirnet.he.schemes.bfv.noise import flood_bits
-from privcirnet.he.schemes.bfv.parameters import Parameters, ordered_primes
+from privcirnet.he.schemes.bfv.parameters import Parameters
 from privcirnet.he.schemes.bfv.reply_stock import ReplyStock
 from privcirnet.he.schemes.bfv.rounding import Replies
+from privcirnet.he.schemes.bfv.sizes import key_bytes
 from privcirnet.he.system.threads import count, each, ranges
 
 LIMITS = Limits(rotated=64, sums=128, products=1024)
@@ -43,9 +46,13 @@ _CHUNKS = 4
 
 @dataclass(frozen=True)
 class KernelKeys:
-    """The client's Galois keys and its public key."""
+    """The client's keys.
 
-    galois: GaloisKeys
+    Attributes:
+        switches: by columns of a rotation, as inputs of products.
+    """
+
+    switches: dict[int, Residues]
     public: PublicKey
     stock: ReplyStock
 
@@ -85,34 +92,36 @@ class KernelServer:
     """
 
     def __init__(self, parameters: Parameters, cache: WeightCache | None = None) -> None:
-        n, t = parameters.ring_degree, parameters.plain_modulus
-        primes = ordered_primes(n, parameters.coefficient_bits)
+        rlwe, data = parameters.rlwe, parameters.rlwe.data_primes
         self.parameters, self._cache = parameters, cache or WeightCache()
         self.counts: Counter[str] = Counter()
-        self._key_modulus, self._modulus = Modulus(primes, n), Modulus(primes[:-1], n)
-        self._extended, self._ring = ring(primes, n), ring(primes[:-1], n)
-        self._plain = plaintexts.plain(t, primes[:-1], n)
-        self._form = reply.form(self._extended, self._plain, Replies.of(parameters, primes), flood_bits(parameters))
+        self._chain, self._modulus = Chain(rlwe), rlwe.modulus(len(data))
+        self._ring = self._chain.ring
+        self._plain = plaintexts.plain(parameters.plain_modulus, data, rlwe.ring_degree)
+        self._form = reply.form(self._ring, self._plain, Replies.of(parameters, data), flood_bits(parameters))
 
     def load_keys(self, message: bytes, steps: Collection[int]) -> KernelKeys:
         """See :meth:`ServerEngine.load_keys`."""
-        modulus, digits = self._key_modulus, len(self._modulus.primes)
-        by_element = sorted(steps, key=lambda step: pow(3, step, 2 * modulus.ring_degree))
-        public_size, size = (m.compact_size(1) + SEED_BYTES for m in (self._modulus, modulus))
-        check_keys_length(message, public_size, size * digits * len(by_element))
-        public = self._ring.values(self._seeded([message[:public_size]], self._modulus)[0])
-        parts = [message[public_size + i * size :][:size] for i in range(digits * len(by_element))]
-        shape = len(by_element), digits, 2, len(modulus.primes), modulus.ring_degree
-        keys = list(self._seeded(parts, modulus).reshape(shape))
-        key, t = PublicKey.build(self._extended, public), self.parameters.plain_modulus
-        stock = ReplyStock(modulus.ring_degree, t, lambda: reply.hiding(key, self._form))
-        return KernelKeys(GaloisKeys.build(self._extended, by_element, keys), key, stock)
+        data, n, t = self._modulus, self._ring.degree, self.parameters.plain_modulus
+        elements, at = {pow(3, step, 2 * n): step for step in steps}, data.seeded_size()
+        check_keys_length(message, at, key_bytes(self.parameters) * len(elements))
+        key = PublicKey.build(self._ring, self._ring.values(read_one(message[:at], data)))
+        ascending = sorted(elements)
+        found = switch_keys.load_seal(self._chain, message[at:], ascending)
+        switches = {elements[element]: own for element, own in zip(ascending, found, strict=True)}
+        return KernelKeys(switches, key, ReplyStock(n, t, lambda: reply.hiding(key, self._form)))
 
     def receive_all(
         self, messages: Sequence[bytes], addends: Residues | None, kept: Sequence[Integers] | None = None
     ) -> list[Ciphertext]:
         """See :meth:`ServerEngine.receive_all`; the ciphertexts are in coefficient form."""
-        return [Ciphertext(own, ntt=False) for own in self._seeded(messages, self._modulus, addends, kept)]
+
+        def received(index: int, residues: Residues) -> Ciphertext:
+            if addends is not None:
+                plaintexts.add(residues[0], addends[index], self._plain)
+            return Ciphertext(residues, ntt=False)
+
+        return read(messages, self._modulus, received, kept)
 
     def encode_weights(self, circuit: Circuit, slots: Slots, name: str = "", *, keep: bool = True) -> KernelWeights:
         """See :meth:`ServerEngine.encode_weights`; weights of one use are encoded where a circuit needs them."""
@@ -137,9 +146,9 @@ class KernelServer:
         """See :meth:`ServerEngine.evaluate`, and the module's docstring for the order of work."""
         found: list[Ciphertext] = []
         for segment in weights.segments:
-            rotated = self._rotated(circuit.rotated[segment.rotated], inputs, keys.galois)
+            rotated = self._rotated(circuit.rotated[segment.rotated], inputs, keys)
             for block in segment.blocks:
-                found += self._outputs(circuit, block, self._sums(block, rotated, weights.cached), keys.galois)
+                found += self._outputs(circuit, block, self._sums(block, rotated, weights.cached), keys)
         weights.cached.release()
         return found
 
@@ -148,7 +157,7 @@ class KernelServer:
         self.counts["pmult"] += len(ciphertexts)
 
         def product(index: int) -> Ciphertext:
-            residues, inputs = ciphertexts[index].residues, self._ring.inputs(1)
+            residues, inputs = ciphertexts[index].residues, self._ring.inputs(1, len(self._modulus.primes))
             weight = np.empty((1, *residues.shape[1:]), dtype=np.uint64)
             self._encode(weight[0], factors[index])
             self._ring.place(inputs, 0, self._ring.values(residues))
@@ -178,57 +187,45 @@ class KernelServer:
         """See :meth:`ServerEngine.stock`."""
         return keys.stock
 
-    def _seeded(
-        self,
-        messages: Sequence[bytes],
-        modulus: Modulus,
-        addends: Residues | None = None,
-        kept: Sequence[Integers] | None = None,
-    ) -> Residues:
-        """Return seeded ciphertexts or key digits, (messages, 2, L, n), plus the plaintexts of addends (messages, n).
-
-        Without kept, all coefficients are there.
-        """
-        shape = len(modulus.primes), modulus.ring_degree
-        places = kept or [np.arange(modulus.ring_degree)] * len(messages)
-        for message, place in zip(messages, places, strict=True):
-            check_length(message, modulus.coefficients_size(len(place)) + SEED_BYTES)
-        residues = np.empty((len(messages), 2, *shape), dtype=np.uint64)
-        roots = blake2xb.roots([message[-SEED_BYTES:] for message in messages], prod(shape))
-
-        def one(index: int) -> None:
-            receive.receive(residues[index], messages[index], places[index], roots[index], modulus)
-            if addends is not None:
-                plaintexts.add(residues[index][0], addends[index], self._plain)
-
-        each(one, range(len(messages)))
-        return residues
-
-    def _rotated(self, rotated: Sequence[Pair], inputs: Sequence[Ciphertext], keys: GaloisKeys) -> Residues:
+    def _rotated(self, rotated: Sequence[Pair], inputs: Sequence[Ciphertext], keys: KernelKeys) -> Residues:
         """Return the inputs of products: all (input, step) of a segment, (chunks, rotated, 2, CHUNK)."""
-        chunks, places = self._ring.inputs(len(rotated)), defaultdict[int, list[tuple[int, int]]](list)
+        chunks, places = (
+            self._ring.inputs(len(rotated), len(self._modulus.primes)),
+            defaultdict[int, list[tuple[int, int]]](list),
+        )
         for place, (source, step) in enumerate(rotated):
             places[source].append((place, step))
 
-        def hoisted(source: int) -> tuple[Residues, Residues] | None:
+        def hoisted(source: int) -> Hoisted | None:
             """What the turns of an input share, if there are any; the input itself is placed if it is needed too."""
             residues, steps = inputs[source].residues, [step for _, step in places[source]]
-            shared = keys.hoist(residues) if any(steps) else None
+            shared = self._hoisted(residues) if any(steps) else None
             for place, step in places[source]:
                 if not step:
                     own, ready = (shared[0], True) if shared else (residues, inputs[source].ntt)
                     self._ring.place(chunks, place, own.copy() if ready else self._ring.values(own))
             return shared
 
-        def rotate(task: tuple[tuple[Residues, Residues], int, int]) -> None:
+        def rotate(task: tuple[Hoisted, int, int]) -> None:
             shared, place, step = task
-            keys.rotate(chunks, place, shared, step)
+            gadget.rotate(chunks, place, *shared, *self._turn(step, keys), self._ring)
 
         found = zip(places.values(), each(hoisted, places), strict=True)
         tasks = [(shared, place, step) for own, shared in found if shared for place, step in own if step]
         each(rotate, tasks)
         self.counts["rotate"] += len(tasks)
         return chunks
+
+    def _hoisted(self, residues: Residues) -> Hoisted:
+        """What all rotations of a ciphertext (2, L, n) in coefficient form share."""
+        _, limbs, n = residues.shape
+        values, digits = np.empty_like(residues), np.empty((limbs, limbs + 1, n), dtype=np.uint64)
+        gadget.hoist(values, digits, residues, self._ring)
+        return values, digits
+
+    def _turn(self, step: int, keys: KernelKeys) -> tuple[Residues, Integers]:
+        """A rotation's key, and where values come from."""
+        return keys.switches[step], self._chain.order(pow(3, step, 2 * self._ring.degree))
 
     def _sums(self, block: Block, rotated: Residues, cached: CachedWeights) -> Residues:
         """Return the inner sums of a block, (sums, 2, L, n)."""
@@ -247,7 +244,7 @@ class KernelServer:
         self.counts["pmult"] += len(block.terms.pairs)
         return sums
 
-    def _outputs(self, circuit: Circuit, block: Block, sums: Residues, keys: GaloisKeys) -> list[Ciphertext]:
+    def _outputs(self, circuit: Circuit, block: Block, sums: Residues, keys: KernelKeys) -> list[Ciphertext]:
         """Return a block's outputs: giant steps, their terms shared out where threads outnumber outputs, and folds."""
         start, numbers = block.sums.start, range(block.outputs.start, block.outputs.stop)
         most = -(-count() // len(numbers))
@@ -262,7 +259,7 @@ class KernelServer:
         def output(index: int) -> Ciphertext:
             found = totals[index]
             for step in circuit.folds[index]:
-                values = galois.divided(found, self._extended)
+                values = gadget.divided(found, self._ring)
                 found = self._added([(values, 0), (values, step)], keys)
             return Ciphertext(found, ntt=True)
 
@@ -272,23 +269,22 @@ class KernelServer:
         self.counts["rotate"] += sum(map(bool, steps)) + sum(map(len, circuit.folds[block.outputs]))
         return done
 
-    def _added(self, terms: Sequence[tuple[Residues, int]], keys: GaloisKeys) -> Residues:
+    def _added(self, terms: Sequence[tuple[Residues, int]], keys: KernelKeys) -> Residues:
         """Return the sum of values (2, L, n), each rotated by its step; it is extended if any is rotated."""
         if len(terms) == 1 and not terms[0][1]:
             return terms[0][0]
-        limbs, n = len(self._key_modulus.primes), self._modulus.ring_degree
-        total = np.zeros((2, limbs, n), dtype=np.uint64)
+        total = np.zeros((2, len(self._ring.primes), self._ring.degree), dtype=np.uint64)
         for values, step in terms:
             if step:
-                keys.add_rotated(total, values, step)
+                gadget.add_rotated(total, values, *self._turn(step, keys), self._ring)
             else:
-                add_scaled(total, values, self._extended.division)
+                add_scaled(total, values, self._ring)
         return total
 
     def _together(self, parts: Sequence[Residues]) -> Residues:
         """Return the sum of parts, all extended; a single one as it is."""
         total = parts[0]
-        primes = np.array(self._key_modulus.primes, dtype=np.uint64)[:, None]
+        primes = self._ring.tables.primes[:, None]
         for part in parts[1:]:
             total = total + part
             total -= np.where(total >= primes, primes, np.uint64(0))

@@ -16,16 +16,16 @@ from functools import cached_property, partial
 
 import numpy as np
 
-from privcirnet.he.circuits.bfv.noninteractive.kernel_client import key_bytes
 from privcirnet.he.circuits.network_circuit import RELINEARIZE, KeyPlan, element_of
-from privcirnet.he.ring.kernels import inner_products, operands
+from privcirnet.he.ring.kernels import inner_products
 from privcirnet.he.ring.kernels.arithmetic import with_quotient
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.rlwe import switch_keys
 from privcirnet.he.rlwe.chain import Chain
-from privcirnet.he.rlwe.kernels import blake2xb, hybrid, receive
+from privcirnet.he.rlwe.kernels import rows as kernel_rows
 from privcirnet.he.rlwe.kernels.modulus import Ring, ring
-from privcirnet.he.rlwe.wire_bytes import SEED_BYTES, Modulus, check_keys_length, check_length
+from privcirnet.he.rlwe.seeded import read, read_one
+from privcirnet.he.rlwe.wire_bytes import check_keys_length
 from privcirnet.he.schemes.bfv.kernels import plaintexts, reply
 from privcirnet.he.schemes.bfv.kernels.reply import PublicKey
 from privcirnet.he.schemes.bfv.noise import flood_bits
@@ -81,12 +81,12 @@ class KernelEvaluator:
 
     def __init__(self, parameters: LeveledParameters, number: int, level: int, answers: Ring) -> None:
         self.counts: Counter[str] = Counter()
-        self._chain, self._level = parameters.chain, level
+        self._chain, self._level = Chain(parameters.rlwe), level
         self.parameters, at = parameters.moduli[number], parameters.at(number, level)
-        t, data, n = self.parameters.plain_modulus, self._chain.data_primes, parameters.ring_degree
+        t, data, n = self.parameters.plain_modulus, parameters.rlwe.data_primes, parameters.ring_degree
         self._plain = [plaintexts.plain(t, data[: count + 1], n) for count in range(len(data))]
         self._square, self._lift = BfvSquare(self._chain, t), parameters.product // t
-        self._ring = ring(data, n)
+        self._ring = self._chain.ring
         self._form = reply.form(answers, self._plain[level - 1], Replies.of(at, data), flood_bits(at))
 
     def own(self, value: Value) -> Value:
@@ -96,9 +96,9 @@ class KernelEvaluator:
             value: mod T.
         """
         residues = value.residues.swapaxes(0, 1).copy()
-        for rows, p in zip(residues, self._chain.data_primes, strict=True):
+        for rows, p in zip(residues, self._chain.parameters.data_primes, strict=True):
             factor, quotient = with_quotient(self._lift % p, p)
-            hybrid.multiply_constant(rows, factor, quotient, np.uint64(p))
+            kernel_rows.multiply_constant(rows, factor, quotient, np.uint64(p))
         return Value(self._chain, np.ascontiguousarray(residues.swapaxes(0, 1)))
 
     def all_own(self, values: Sequence[Value]) -> list[Value]:
@@ -129,16 +129,14 @@ class KernelEvaluator:
     def turn(self, ciphertext: Value, columns: int, keys: KernelKeys) -> Value:
         """See :meth:`Evaluator.turn`."""
         self.counts["rotate"] += 1
-        element = element_of(columns, self._chain.ring_degree)
+        element = element_of(columns, self._ring.degree)
         key, own = keys.switches[columns], ciphertext.residues
         return Value(self._chain, self._chain.rotated(own, ciphertext.digits, key, element))
 
     def combine(self, ciphertexts: Sequence[Value], factors: Residues) -> Value:
         """See :meth:`Evaluator.combine`."""
         self.counts["pmult"] += len(ciphertexts)
-        level, n = ciphertexts[0].residues.shape[1:]
-        words = min(operands.CHUNK, n)
-        inputs = np.empty((level * n // words, len(ciphertexts), 2, words), dtype=np.uint64)
+        inputs = self._ring.inputs(len(ciphertexts), ciphertexts[0].level)
 
         def place(number: int) -> None:
             self._ring.place(inputs, number, ciphertexts[number].residues.copy())
@@ -181,42 +179,33 @@ class KernelServer:
     """
 
     def __init__(self, parameters: LeveledParameters, plan: KeyPlan) -> None:
-        self._parameters, self._plan, self._chain, self.rows = parameters, plan, parameters.chain, 1
-        n, data = parameters.ring_degree, self._chain.data_primes
-        self._requests = Modulus(data, n)
-        self._answers = ring((*data[: plan.level], self._chain.special_primes[0]), n)
+        self._parameters, self._plan, self._chain, self.rows = parameters, plan, Chain(parameters.rlwe), 1
+        rlwe = parameters.rlwe
+        self._answers = ring((*rlwe.data_primes[: plan.level], rlwe.special_primes[0]), rlwe.ring_degree)
         numbers = range(len(parameters.moduli))
         self.evaluators = [KernelEvaluator(parameters, number, plan.level, self._answers) for number in numbers]
 
     def load_evaluation_keys(self, messages: Sequence[bytes]) -> list[KernelKeys]:
         """See :meth:`LeveledServer.load_evaluation_keys`: the same keys for all."""
         (message,) = messages
-        n, chain = self._chain.ring_degree, self._chain
-        modulus = Modulus(chain.data_primes[: self._plan.level], n)
-        at = modulus.compact_size(1) + SEED_BYTES
-        check_keys_length(message, at, key_bytes(self._parameters, self._plan) - at)
-        public, found = self._seeded(message[:at], modulus), dict[int, Residues]()
+        rlwe, found = self._parameters.rlwe, dict[int, Residues]()
+        modulus = rlwe.modulus(self._plan.level)
+        at = modulus.seeded_size()
+        check_keys_length(message, at, self._parameters.key_bytes(self._plan.level, self._plan.keys) - at)
+        public = self._answers.values(read_one(message[:at], modulus))
         for kind, level in self._plan.keys:
-            size = switch_keys.key_size(chain, level)
-            found[kind] = switch_keys.load(chain, level, message[at : at + size])
+            size = rlwe.key_bytes(level)
+            found[kind] = switch_keys.load(self._chain, level, message[at : at + size])
             at += size
-        keys = KernelKeys(found, PublicKey.build(self._answers, self._answers.values(public)))
-        return [keys] * len(self.evaluators)
+        return [KernelKeys(found, PublicKey.build(self._answers, public))] * len(self.evaluators)
 
     def receive_all(self, request: Sequence[Sequence[bytes]]) -> list[Callable[[], list[Value]]]:
         """See :meth:`LeveledServer.receive_all`."""
         (row,) = request
-        found = each(self._received, row)
+
+        def received(_: int, residues: Residues) -> Value:
+            """A ciphertext mod T."""
+            return Value(self._chain, self._chain.ring.values(residues))
+
+        found = read(row, self._parameters.rlwe.modulus(len(self._parameters.data_bits)), received)
         return [partial(evaluator.all_own, found) for evaluator in self.evaluators]
-
-    def _received(self, message: bytes) -> Value:
-        """A ciphertext mod T."""
-        residues = self._seeded(message, self._requests)
-        return Value(self._chain, ring(self._chain.data_primes, self._chain.ring_degree).values(residues))
-
-    def _seeded(self, message: bytes, modulus: Modulus) -> Residues:
-        check_length(message, modulus.compact_size(1) + SEED_BYTES)
-        residues = np.empty((2, len(modulus.primes), modulus.ring_degree), dtype=np.uint64)
-        (roots,) = blake2xb.roots([message[-SEED_BYTES:]], residues[0].size)
-        receive.receive(residues, message, np.arange(modulus.ring_degree), roots, modulus)
-        return residues

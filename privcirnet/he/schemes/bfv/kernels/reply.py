@@ -11,12 +11,12 @@ from typing import NamedTuple
 import numpy as np
 
 from privcirnet.compiled.jit import jit
-from privcirnet.he.ring.kernels import ntt, sampling
+from privcirnet.he.ring.kernels import conversion, ntt, sampling
 from privcirnet.he.ring.kernels.arithmetic import mul_shoup_lazy, quotients, reduce_4p, sub_if_ge
 from privcirnet.he.ring.kernels.sampling import Flood
 from privcirnet.he.ring.modular import Integers, Residues
 from privcirnet.he.ring.stream import stream
-from privcirnet.he.rlwe.kernels import keyswitch, wire_bytes
+from privcirnet.he.rlwe.kernels import gadget, wire_bytes
 from privcirnet.he.rlwe.kernels.modulus import Ring, add_scaled, to_coefficients
 from privcirnet.he.schemes.bfv.kernels import plaintexts, rounding
 from privcirnet.he.schemes.bfv.rounding import Replies
@@ -42,7 +42,7 @@ class PublicKey:
             key: an encryption of zero in the kernel's order, shape (2, L, n).
         """
         scaled = np.zeros_like(key)
-        add_scaled(scaled, key, extended.division)
+        add_scaled(scaled, key, extended)
         return PublicKey(_with_quotients(key, extended), _with_quotients(scaled, extended))
 
 
@@ -84,7 +84,7 @@ class Form(NamedTuple):
 
     extended: Ring
     plain: plaintexts.Plain
-    switches: tuple[keyswitch.Division, ...]
+    switches: tuple[conversion.Division, ...]
     first: rounding.Form
     second: rounding.Form
     flood: int
@@ -99,7 +99,7 @@ def form(extended: Ring, modulus: plaintexts.Plain, replies: Replies, flood: int
         flood: log2 of the width of each part of the flooding noise.
     """
     primes = extended.primes[:-1]
-    switches = tuple(keyswitch.division(primes[:last]) for last in range(len(primes), 0, -1))
+    switches = tuple(conversion.division(primes[last - 1 : last], primes[:last]) for last in range(len(primes), 0, -1))
     first, second = (rounding.form(replies.modulus.primes, bits) for bits in replies.bits)
     return Form(extended, modulus, switches, first, second, flood)
 
@@ -167,7 +167,7 @@ def _add_hiding(values: Residues, hidden: Residues, extended: Ring) -> None:
     to_coefficients(values, extended.tables)
     if values.shape[1] > limbs:
         for half in range(2):
-            keyswitch.divide_coefficients(values[half], extended.division)
+            gadget.divide_coefficients(values[half], extended.division)
     for half in range(2):
         for limb in range(limbs):
             p, row, added = extended.tables.primes[limb], values[half, limb], hidden[half, limb]
@@ -182,7 +182,7 @@ def _send(first: Residues, second: Residues, values: Residues, addend: Residues,
     plaintexts.add(values[0], addend, form.plain)
     for index in range(limbs - left):
         for half in range(2):
-            keyswitch.divide_coefficients(values[half, : limbs - index], form.switches[index])
+            gadget.divide_coefficients(values[half, : limbs - index], form.switches[index])
     some = np.empty((left, kept.size), dtype=np.uint64)
     for limb in range(left):
         for i in range(kept.size):
@@ -210,7 +210,7 @@ def _hide(values: Residues, key: Residues, secret: Residues, draws: Draws, exten
     to_coefficients(values, extended.tables)
     if values.shape[1] > limbs:
         for half in range(2):
-            keyswitch.divide_coefficients(values[half], extended.division)
+            gadget.divide_coefficients(values[half], extended.division)
     for limb in range(limbs):
         p, row = extended.tables.primes[limb], values[1, limb]
         sampling.add_flood(values[0, limb], draws.flood, limb, p)

@@ -19,7 +19,7 @@ from privcirnet.he.circuits.layer_circuit import Circuit, Pair
 from privcirnet.he.layers.spectral_layer import SpectralLayer
 from privcirnet.he.ring import modular, sampling
 from privcirnet.he.ring.modular import Integers, Residues
-from privcirnet.he.rlwe.kernels import galois
+from privcirnet.he.rlwe.kernels import gadget
 from privcirnet.he.rlwe.wire_bytes import SEED_BYTES
 from privcirnet.he.schemes.bfv import batching, sealfile
 from privcirnet.he.schemes.bfv.kernels import reply
@@ -76,7 +76,7 @@ class Engines:
         """Coefficients of one of the kernel engine's ciphertexts, (2, L, n)."""
         if not found.ntt:
             return found.residues
-        residues = galois.divided(found.residues, self.ours._extended)
+        residues = gadget.divided(found.residues, self.ours._ring)
         self.ours._ring.to_coefficients(residues)
         return residues
 
@@ -328,7 +328,7 @@ def test_replies_are_flooded(form: str) -> None:
     (first,), (second,) = (unswitched(lambda: make([copied(result)])) for _ in range(2))
     assert (first != second).mean() > 0.999
     assert (first[1] != both.coefficients(result)[1]).mean() > 0.999
-    modulus = sum(map(math.log2, both.ours._ring.primes))
+    modulus = sum(map(math.log2, both.ours._modulus.primes))
     for own in (first, second):
         found = kernel.Ciphertext(own, ntt=False)
         noise = modulus - both.client._decryptor.invariant_noise_budget(both.loaded(found)) - math.log2(t) - 1
@@ -361,10 +361,10 @@ def test_messages_of_another_length_are_refused(change: Callable[[bytes], bytes]
 def test_the_first_residue_out_of_range_is_refused(prime: int, place: int) -> None:
     both = engines(NARROW, (1,))
     good, message = (bytearray(own) for own in both.requests(both.slots(2)))
-    for value in (both.ours._ring.primes[prime] - 1, both.ours._ring.primes[prime]):
+    for value in (both.ours._modulus.primes[prime] - 1, both.ours._modulus.primes[prime]):
         start = 5 * (4096 * prime + place)
         message[start : start + 5] = value.to_bytes(5, "little")
-        if value < both.ours._ring.primes[prime]:
+        if value < both.ours._modulus.primes[prime]:
             both.ours.receive_all([bytes(good), bytes(message)], None)
     for server in (both.ours, both.theirs):
         with pytest.raises(RuleError, match="every residue must be under its prime"):
@@ -374,7 +374,10 @@ def test_the_first_residue_out_of_range_is_refused(prime: int, place: int) -> No
 @pytest.mark.parametrize("polynomial", [0, 1, 2], ids=["public key", "first digit", "last digit"])
 def test_keys_with_a_residue_out_of_range_are_refused(polynomial: int) -> None:
     both = engines(NARROW, (1,))
-    public, digit = (modulus.compact_size(1) for modulus in (both.ours._modulus, both.ours._key_modulus))
+    rlwe = both.parameters.rlwe
+    public, digit = (
+        modulus.compact_size(1) for modulus in (both.ours._modulus, rlwe.key_modulus(len(rlwe.data_primes)))
+    )
     end = public + polynomial * (SEED_BYTES + digit)
     message = bytearray(both.client.public_keys([1]))
     assert len(message) == public + 2 * digit + 3 * SEED_BYTES
@@ -388,7 +391,7 @@ def test_a_rotation_without_a_key_is_refused() -> None:
     both = engines(NARROW, (1,))
     received = both.ours.receive_all(both.requests(both.slots(1)), None)
     for kind in ("baby", "giant", "fold"):
-        with pytest.raises(ValueError, match="not in tuple"):
+        with pytest.raises(KeyError, match="2"):
             run(both.ours, one_turn(kind, 2), both.slots(1), received, both.keys)
 
 

@@ -35,17 +35,17 @@ def test_seal_s_noise_is_under_its_bound_and_not_far(by_seal):
 
 def test_the_kernels_noise_is_under_its_bound_and_not_far(encrypted):
     """With c0 + c1 s = x mod q the noise is x t mod q, centred, over t."""
-    chain, secret = encrypted.parameters.chain, encrypted.client.engine._secret[0]
-    bound, n = noise_bits(encrypted.plan.circuit, encrypted.parameters), chain.ring_degree
+    chain, secret = encrypted.client.engine.chain, encrypted.client.engine._secret[0]
+    bound, n = noise_bits(encrypted.plan.circuit, encrypted.parameters), chain.parameters.ring_degree
     for number, outputs in outputs_of(encrypted):
         t = encrypted.parameters.moduli[number].plain_modulus
         for output in outputs:
             level = output.level
             assert level == encrypted.plan.public.level
-            primes, q = chain.data_primes[:level], prod(chain.data_primes[:level])
+            primes, q = chain.parameters.data_primes[:level], prod(chain.parameters.data_primes[:level])
             rows = np.empty((level, n), dtype=np.uint64)
             for i, p in enumerate(primes):
-                c0, c1, s = (x.astype(object) for x in (*output.residues[:, i], secret[chain.special + i]))
+                c0, c1, s = (x.astype(object) for x in (*output.residues[:, i], secret[i]))
                 rows[i] = (c0 + c1 * s) % p
             found = chain.coefficients(rows[None])[0].astype(object)
             x = sum(row * (q // p * pow(q // p, -1, p)) for row, p in zip(found, primes, strict=True)) * t % q

@@ -48,7 +48,7 @@ def test_a_secret_whose_words_fall_short_is_drawn_again(monkeypatch: pytest.Monk
     original = reply.draw
 
     def draw(bits: int, extended: object) -> reply.Draws:
-        found = original(bits, server._extended)
+        found = original(bits, server._ring)
         drawn.append(found)
         return found._replace(secret=np.full_like(found.secret, 2**64 - 1)) if len(drawn) == 1 else found
 
@@ -69,7 +69,7 @@ def test_what_was_made_ahead_makes_the_same_words(monkeypatch: pytest.MonkeyPatc
     random, moduli = np.random.default_rng(0), np.array(PRIMES, dtype=np.uint64)[:, None]
     key, values = (random.integers(0, 2**35, (2, count, N), dtype=np.uint64) % moduli[:count] for count in (2, limbs))
     public, slots = reply.PublicKey.build(extended, key), np.arange(N, dtype=np.uint64)
-    draws = reply.draw(server._form.flood, server._extended)
+    draws = reply.draw(server._form.flood, server._ring)
     monkeypatch.setattr(reply, "draw", lambda bits, extended: draws)
     expected = reply.reply(values.copy(), public, slots, server._form)
     made = reply.hiding(public, server._form)
@@ -80,7 +80,7 @@ def test_what_was_made_ahead_makes_the_same_words(monkeypatch: pytest.MonkeyPatc
 def test_every_coefficient_has_an_error_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """Under a public key of zeros, what hides a reply's second polynomial is the error alone: the oracle's, word by word."""
     server, extended = kernel.KernelServer(choose({1}, 23, N, (36, 35, 35))), ring(PRIMES, N)
-    draws = reply.draw(server._form.flood, server._extended)
+    draws = reply.draw(server._form.flood, server._ring)
     monkeypatch.setattr(reply, "draw", lambda bits, extended: draws)
     made = reply.hiding(reply.PublicKey.build(extended, np.zeros((2, 2, N), dtype=np.uint64)), server._form)
     errors = sampling.errors(N, lambda count: draws.error).astype(object) - sampling.ERROR_BITS

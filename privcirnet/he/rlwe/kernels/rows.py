@@ -1,27 +1,11 @@
-"""Key switching with several special primes, and products of ciphertexts, row by row: a row is one prime's.
-
-Maths (Han and Ki, 2020; the gadget of Gentry, Halevi and Smart, 2012, in residues): the data primes are cut into D
-digits with products Q_1, ..., Q_D, and P is the product of the special primes. Key digit d encrypts P s' under the
-primes of digit d, and 0 under all others, special ones included:
-
-    (-(a s + e) + [under primes of digit d: P s'], a).
-
-Of a polynomial x, digit d is x mod Q_d, lifted to all primes (:mod:`ring.kernels.conversion`). The sum of digits
-times key digits encrypts P x s'; divided by P and rounded it encrypts x s'.
-
-Order of rows: the special primes come first, so that a ciphertext that has lost data primes has the first rows of all.
-An *extended* polynomial has the special rows, k of them, and those of its data primes; any other has the latter alone.
-
-Cost of one switch with l data primes: l + 2 k inverse transforms, D (l + k) - l + 2 l forward ones, 2 D (l + k) rows of
-products.
-"""
+"""Products, encryption and decryption row by row: a row is one prime's, and rows of a polynomial are independent."""
 
 import numpy as np
 
 from privcirnet.compiled.jit import inline, jit
-from privcirnet.he.ring.kernels import inner_products, ntt, operands, sampling
+from privcirnet.he.ring.kernels import inner_products, ntt, sampling
 from privcirnet.he.ring.kernels.arithmetic import Word, mul_shoup_lazy, reduce_4p, sub_if_ge
-from privcirnet.he.ring.kernels.conversion import Conversion, convert, lifted
+from privcirnet.he.ring.kernels.conversion import lifted
 from privcirnet.he.ring.kernels.inner_products import Moduli
 from privcirnet.he.ring.kernels.ntt import Tables
 from privcirnet.he.ring.modular import Integers, Residues
@@ -92,19 +76,17 @@ def multiply_constant(target: Residues, factor: Word, quotient: Word, p: Word) -
 
 @jit
 def add_multiple(target: Residues, source: Residues, factor: Word, quotient: Word, p: Word) -> None:
-    """Add a constant times rows to others, in place.
+    """Add a constant times a row to another, in place.
 
     Args:
-        target: reduced, shape (polynomials, n).
-        source: shape (polynomials, n).
+        target: reduced, shape (n,).
+        source: shape (n,).
         factor: under p.
         quotient: floor(factor 2^64 / p).
         p: prime.
     """
-    for half in range(target.shape[0]):
-        for i in range(target.shape[1]):
-            term = reduce_4p(mul_shoup_lazy(source[half, i], factor, quotient, p), p)
-            target[half, i] = sub_if_ge(target[half, i] + term, p)
+    for i in range(target.size):
+        target[i] = sub_if_ge(target[i] + reduce_4p(mul_shoup_lazy(source[i], factor, quotient, p), p), p)
 
 
 @jit
@@ -120,89 +102,6 @@ def transformed(target: Residues, integers: Integers, tables: Tables, limb: int)
     for i in range(integers.size):
         target[0, i] = lifted(integers[i], one, p)
     ntt.forward(target, tables, limb)
-
-
-@jit
-def digit_row(  # noqa: PLR0913, PLR0917
-    target: Residues,
-    scaled: Residues,
-    multiples: Integers,
-    constants: Conversion,
-    tables: Tables,
-    half: Word,
-    limb: int,
-) -> None:
-    """Compute one digit's row under a prime that is not its own, transformed and split.
-
-    Args:
-        target: written, shape (1, n).
-        scaled: of the digit (:func:`ring.kernels.conversion.scale`), shape (S, n).
-        multiples: of the digit, shape (n,).
-        constants: of the conversion to all primes.
-        tables: of all primes.
-        half: bits of the lower half of a split word of the prime.
-        limb: which of the primes.
-    """
-    convert(target[0], scaled, multiples, constants, limb)
-    ntt.forward(target, tables, limb)
-    operands.split_words(target[0], half)
-
-
-@jit
-def switch_row(switched: Residues, digits: Residues, key: Residues, moduli: Moduli, limb: int) -> None:
-    """Compute one row of the sum of digits times key digits.
-
-    Args:
-        switched: [0, :, limb] is written, shape (1, 2, R, n).
-        digits: split, shape (D', R, n) for D' <= D.
-        key: D inputs of products, shape (chunks, D, 2, CHUNK).
-        moduli: of all primes.
-        limb: which of the first R.
-    """
-    each = switched.shape[3] // key.shape[3]
-    terms = inner_products.successive(0, digits.shape[0])
-    inner_products.multiply_accumulate(switched, key, digits, terms, moduli, (limb * each, (limb + 1) * each))
-
-
-@jit
-def lower_row(  # noqa: PLR0913, PLR0917
-    target: Residues,
-    scaled: Residues,
-    multiples: Integers,
-    constants: Conversion,
-    division: Residues,
-    tables: Tables,
-    limb: int,
-) -> None:
-    """Divide a row by P and round, in place: (x - (x mod P)) / P.
-
-    Args:
-        target: shape (n,).
-        scaled: of the special rows (:func:`ring.kernels.conversion.scale`), shape (k, n).
-        multiples: of the special rows, shape (n,).
-        constants: of the conversion from the special primes to all.
-        division: 1 / P mod the prime and its quotient, shape (2,).
-        tables: of all primes.
-    """
-    p, rest = tables.primes[limb], np.empty((1, target.size), dtype=np.uint64)
-    convert(rest[0], scaled, multiples, constants, limb)
-    ntt.forward(rest, tables, limb)
-    for i in range(target.size):
-        target[i] = reduce_4p(mul_shoup_lazy(target[i] + p - rest[0, i], division[0], division[1], p), p)
-
-
-@jit
-def permute(target: Residues, source: Residues, order: Integers) -> None:
-    """Compute rows of a polynomial under an automorphism.
-
-    Args:
-        target: written, shape (polynomials, n).
-        source: shape (polynomials, n).
-        order: of the automorphism (:func:`keyswitch.automorphism`), shape (n,).
-    """
-    for half in range(target.shape[0]):
-        for i in range(order.size):
-            target[half, i] = source[half, order[i]]
 
 
 @jit

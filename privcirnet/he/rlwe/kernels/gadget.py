@@ -1,0 +1,267 @@
+"""The gadget product, which every key switch is made of, and whole rotations: digits times key digits, divided by P.
+
+Maths (Han and Ki, 2020; the gadget of Gentry, Halevi and Smart, 2012, in residues): the data primes are cut into D
+digits with products Q_1, ..., Q_D, and P is the product of the special primes. Key digit d encrypts P s' under the
+primes of digit d, and 0 under all others, special ones included:
+
+    (-(a s + e) + [under primes of digit d: P s'], a).
+
+Of a polynomial x, digit d is x mod Q_d, lifted to all primes (:mod:`ring.kernels.conversion`). The sum of digits
+times key digits encrypts P x s'; divided by P and rounded it encrypts x s'.
+
+Automorphisms: rotation by g of (c0, c1) = g((c0, 0) + a / P), where a switches c1 from s to g^-1(s). The digits are
+made once for all rotations of a ciphertext (hoisting, Halevi and Shoup, 2018), since g acts on values as a permutation;
+it is moved to the end, so that the keys carry g^-1. Double hoisting (Bossuat et al., 2021): sums of rotations are added
+before the division, as P (c0, 0) + a.
+
+Rows: a row is one prime's. Data primes come first and special primes last, so that a ciphertext that has lost data
+primes has the first rows. An *extended* polynomial has a row for each of its data primes and for every special prime.
+
+Two ways: :mod:`rlwe.chain` works row by row, on all threads. :func:`hoist`, :func:`rotate` and :func:`add_rotated`
+are whole steps in a call, for many rotations side by side, with what SEAL has: digits of one prime, one special prime.
+A call lets go of Python's lock for as long as it works: taking it back costs more than a transform.
+
+Cost of one switch with l data and k special primes: l + 2 k inverse transforms, D (l + k) - l + 2 l forward ones,
+2 D (l + k) rows of products.
+"""
+
+import numpy as np
+
+from privcirnet.compiled.jit import jit
+from privcirnet.he.ring.kernels import inner_products, ntt, operands
+from privcirnet.he.ring.kernels.arithmetic import Word, mul_shoup_lazy, reduce_4p, sub_if_ge
+from privcirnet.he.ring.kernels.conversion import Conversion, Division, convert, lift
+from privcirnet.he.ring.kernels.inner_products import Moduli
+from privcirnet.he.ring.kernels.ntt import Tables, kernel_order
+from privcirnet.he.ring.modular import Integers, Residues
+from privcirnet.he.ring.roots import bit_reversed
+from privcirnet.he.rlwe.kernels.modulus import Ring, to_values
+from privcirnet.he.rlwe.kernels.rows import add_multiple
+
+Hoisted = tuple[Residues, Residues]
+"""A ciphertext in the kernel's order (2, L, n), and the digits of its second polynomial, split (L, L + 1, n)."""
+
+
+def automorphism(element: int, n: int) -> Integers:
+    """Return where each value of a polynomial a(X^g) comes from among those of a(X), in the kernel's order, shape (n,).
+
+    Entry i, the value at psi^(2 brv(i) + 1), is the old one at g times that exponent.
+
+    Args:
+        element: g, odd, modulo 2n.
+    """
+    order, reversed_bits = kernel_order(n), bit_reversed(n)
+    exponents = (2 * reversed_bits + 1) * element % (2 * n)
+    return np.argsort(order)[reversed_bits[exponents // 2]][order]
+
+
+@jit
+def digit_row(  # noqa: PLR0913, PLR0917
+    target: Residues,
+    scaled: Residues,
+    multiples: Integers,
+    constants: Conversion,
+    tables: Tables,
+    half: Word,
+    limb: int,
+) -> None:
+    """Compute one digit's row under a prime that is not its own, transformed and split.
+
+    Args:
+        target: written, shape (1, n).
+        scaled: of the digit (:func:`ring.kernels.conversion.scale`), shape (S, n).
+        multiples: of the digit, shape (n,).
+        constants: of the conversion to all primes.
+        tables: of all primes.
+        half: bits of the lower half of a split word of the prime.
+        limb: which of the primes.
+    """
+    convert(target[0], scaled, multiples, constants, limb)
+    ntt.forward(target, tables, limb)
+    operands.split_words(target[0], half)
+
+
+@jit
+def switch_row(
+    switched: Residues, digits: Residues, key: Residues, moduli: Moduli, place: tuple[int, int, int]
+) -> None:
+    """Compute one row of the sum of digits times key digits.
+
+    Args:
+        switched: [0, :, row] is written, shape (1, 2, R, n).
+        digits: split, shape (D', R, n) for D' <= D.
+        key: D inputs of products, shape (chunks, D, 2, CHUNK).
+        moduli: of all primes.
+        place: (row, which of the primes it is under, row of the key).
+    """
+    row, limb, key_row = place
+    size, none = key.shape[3], np.zeros(key.shape[3], dtype=np.uint64)
+    each, terms = switched.shape[3] // size, inner_products.successive(0, digits.shape[0])
+    for part in range(each):
+        chunk = key[key_row * each + part]
+        inner_products.accumulate_chunk(switched, chunk, digits, terms, moduli, (row, limb, part * size), none)
+
+
+@jit
+def divide_row(
+    target: Residues, scaled: Residues, multiples: Integers, division: Division, tables: Tables, limb: int
+) -> None:
+    """Divide a row by P and round, in place: (x - (x mod P)) / P.
+
+    Args:
+        target: shape (n,).
+        scaled: of the rows of P (:func:`ring.kernels.conversion.scale`), shape (k, n).
+        multiples: of the rows of P, shape (n,); for one prime nothing reads them.
+        division: by P.
+        tables: of all primes.
+        limb: which of the primes.
+    """
+    p, rest = tables.primes[limb], np.empty((1, target.size), dtype=np.uint64)
+    factor, quotient = division.inverse[limb, 0], division.inverse[limb, 1]
+    convert(rest[0], scaled, multiples, division.conversion, limb)
+    ntt.forward(rest, tables, limb)
+    for i in range(target.size):
+        target[i] = reduce_4p(mul_shoup_lazy(target[i] + p - rest[0, i], factor, quotient, p), p)
+
+
+@jit
+def divide_coefficients(polynomial: Residues, division: Division) -> None:
+    """Divide a polynomial in coefficient form by the last of its primes and round, in place.
+
+    Args:
+        polynomial: shape (L, n); the quotient is in its first L - 1 rows.
+        division: by the last of L primes.
+    """
+    last, rest, targets = polynomial.shape[0] - 1, np.empty(polynomial.shape[1], dtype=np.uint64), division.conversion
+    for limb in range(last):
+        p, factor, quotient = targets.targets[limb], division.inverse[limb, 0], division.inverse[limb, 1]
+        lift(rest, polynomial[last], targets.sources[0], targets.ones[limb], p)
+        row, five = polynomial[limb], p + p + p + p + p
+        for i in range(rest.size):
+            row[i] = reduce_4p(mul_shoup_lazy(row[i] + five - rest[i], factor, quotient, p), p)
+
+
+@jit
+def permute(target: Residues, source: Residues, order: Integers) -> None:
+    """Compute rows of a polynomial under an automorphism.
+
+    Args:
+        target: written, shape (polynomials, n).
+        source: shape (polynomials, n).
+        order: of the automorphism (:func:`automorphism`), shape (n,).
+    """
+    for half in range(target.shape[0]):
+        for i in range(order.size):
+            target[half, i] = source[half, order[i]]
+
+
+@jit
+def hoist(values: Residues, digits: Residues, residues: Residues, ring: Ring) -> None:
+    """Compute what all rotations of a ciphertext share.
+
+    Args:
+        values: written, in the kernel's order, shape (2, L, n).
+        digits: written, of the second polynomial, split, shape (L, L + 1, n).
+        residues: the ciphertext in coefficient form, shape (2, L, n).
+        ring: of all L + 1 primes.
+    """
+    values[:] = residues
+    to_values(values, ring.tables)
+    for limb in range(digits.shape[1]):
+        _decompose(digits, residues[1], values[1], ring, limb)
+
+
+@jit
+def rotate(  # noqa: PLR0913, PLR0917
+    inputs: Residues, index: int, values: Residues, digits: Residues, key: Residues, order: Integers, ring: Ring
+) -> None:
+    """Rotate a ciphertext and make it one of the inputs of products; prime by prime, so that little is between caches.
+
+    Args:
+        inputs: written, shape (chunks, inputs, 2, CHUNK).
+        values: see :func:`hoist`.
+        digits: see :func:`hoist`.
+        key: L inputs of products.
+        order: of the automorphism.
+        ring: of all L + 1 primes.
+    """
+    last, n = values.shape[1], values.shape[2]
+    switched, rotated = np.empty((1, 2, last + 1, n), dtype=np.uint64), np.empty((2, n), dtype=np.uint64)
+    none = np.empty(0, dtype=np.int64)
+    switch_row(switched, digits, key, ring.moduli, (last, last, last))
+    for half in range(2):
+        ntt.inverse(switched[0, half, last:], ring.tables, last)
+    for limb in range(last):
+        switch_row(switched, digits, key, ring.moduli, (limb, limb, limb))
+        for half in range(2):
+            own, p = switched[0, half, limb], ring.tables.primes[limb]
+            divide_row(own, switched[0, half, last:], none, ring.division, ring.tables, limb)
+            if half == 0:
+                for i in range(n):
+                    own[i] = sub_if_ge(own[i] + values[0, limb, i], p)
+            for i in range(n):
+                rotated[half, i] = own[order[i]]
+            operands.split_words(rotated[half], ring.moduli.half[limb])
+            operands.place_limb(inputs, index, half, rotated[half], limb)
+
+
+@jit
+def add_rotated(total: Residues, values: Residues, key: Residues, order: Integers, ring: Ring) -> None:
+    """Add P times a rotated ciphertext to an extended total, in place; only what it is switched to counts under P.
+
+    Args:
+        total: in the kernel's order, shape (2, L + 1, n).
+        values: the ciphertext in the kernel's order, shape (2, L, n).
+        key: L inputs of products.
+        order: of the automorphism.
+        ring: of all L + 1 primes.
+    """
+    last, n = values.shape[1], values.shape[2]
+    polynomial, scale = values[1].copy(), ring.division.scale
+    for limb in range(last):
+        ntt.inverse(polynomial[limb : limb + 1], ring.tables, limb)
+    digits = np.empty((last, last + 1, n), dtype=np.uint64)
+    switched = np.empty((1, 2, last + 1, n), dtype=np.uint64)
+    for limb in range(last + 1):
+        p = ring.tables.primes[limb]
+        _decompose(digits, polynomial, values[1], ring, limb)
+        switch_row(switched, digits, key, ring.moduli, (limb, limb, limb))
+        if limb < last:
+            add_multiple(switched[0, 0, limb], values[0, limb], scale[limb, 0], scale[limb, 1], p)
+        for half in range(2):
+            own, target = switched[0, half, limb], total[half, limb]
+            for i in range(n):
+                target[i] = sub_if_ge(target[i] + own[order[i]], p)
+
+
+@jit
+def divided(residues: Residues, ring: Ring) -> Residues:
+    """Return an extended ciphertext divided by P, and any other as it is, shape (2, L, n).
+
+    Args:
+        residues: in the kernel's order, shape (2, L + 1, n) or (2, L, n).
+        ring: of all L + 1 primes.
+    """
+    last = ring.tables.primes.size - 1
+    found, none = residues[:, :last].copy(), np.empty(0, dtype=np.int64)
+    if residues.shape[1] > last:
+        for half in range(2):
+            rest = residues[half, last:].copy()
+            ntt.inverse(rest, ring.tables, last)
+            for limb in range(last):
+                divide_row(found[half, limb], rest, none, ring.division, ring.tables, limb)
+    return found
+
+
+@jit
+def _decompose(digits: Residues, polynomial: Residues, values: Residues, ring: Ring, limb: int) -> None:
+    """Write [:, limb]: all digits of a polynomial under one prime, from coefficients and from values (L, n)."""
+    p, one, half = ring.tables.primes[limb], ring.tables.ones[limb], ring.moduli.half[limb]
+    for digit in range(polynomial.shape[0]):
+        row = digits[digit, limb : limb + 1]
+        if digit == limb:
+            row[0] = values[limb]
+        else:
+            lift(row[0], polynomial[digit], ring.tables.primes[digit], one, p)
+            ntt.forward(row, ring.tables, limb)
+        operands.split_words(row[0], half)

@@ -1,0 +1,54 @@
+"""The one reader of ciphertexts and key digits whose second polynomial is a seed: checked before anything uses them."""
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import numpy as np
+
+from privcirnet.he.ring.modular import Integers, Residues
+from privcirnet.he.rlwe.kernels import blake2xb, receive
+from privcirnet.he.rlwe.wire_bytes import SEED_BYTES, Message, Modulus, check_length
+from privcirnet.he.system.threads import each
+
+T = TypeVar("T")
+
+
+def read(
+    messages: Sequence[Message],
+    modulus: Modulus,
+    use: Callable[[int, Residues], T],
+    kept: Sequence[Integers] | None = None,
+) -> list[T]:
+    """Read messages and use what is in them, on all threads.
+
+    Args:
+        messages: of each the first polynomial in compact bytes, then the seed of the second.
+        modulus: L primes.
+        use: called with the number of a message and its residues, shape (2, L, n), in the order in which they travel.
+        kept: of each message the ascending coefficients that it holds, the others being zero; None: all of them.
+
+    Raises:
+        RuleError: a length is wrong, or a residue is not under its prime.
+    """
+    places = kept or [np.arange(modulus.ring_degree)] * len(messages)
+    for message, place in zip(messages, places, strict=True):
+        check_length(message, modulus.seeded_size(len(place)))
+    shape = 2, len(modulus.primes), modulus.ring_degree
+    roots = blake2xb.roots([bytes(message[-SEED_BYTES:]) for message in messages], shape[1] * shape[2])
+
+    def one(index: int) -> T:
+        residues = np.empty(shape, dtype=np.uint64)
+        receive.receive(residues, messages[index], places[index], roots[index], modulus)
+        return use(index, residues)
+
+    return each(one, range(len(messages)))
+
+
+def read_one(message: Message, modulus: Modulus) -> Residues:
+    """Return the residues of a message, shape (2, L, n); see :func:`read`.
+
+    Args:
+        message: one of them.
+        modulus: L primes.
+    """
+    return read([message], modulus, lambda _, residues: residues)[0]
