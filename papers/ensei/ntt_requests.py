@@ -31,7 +31,7 @@ from privcirnet.he.rlwe.kernels.modulus import ring
 from privcirnet.he.rlwe.wire_bytes import SEED_BYTES, Modulus, check_length
 from privcirnet.he.schemes.bfv.client import KernelClient
 from privcirnet.he.schemes.bfv.kernels import plaintexts
-from privcirnet.he.schemes.bfv.parameters import Parameters, ordered_primes
+from privcirnet.he.schemes.bfv.parameters import Parameters
 from privcirnet.he.system.threads import each
 
 
@@ -39,11 +39,10 @@ class _Form:
     """What both parties derive from the parameters."""
 
     def __init__(self, parameters: Parameters) -> None:
-        primes, n = ordered_primes(parameters.ring_degree, parameters.coefficient_bits)[:-1], parameters.ring_degree
+        primes, n = parameters.rlwe.data_primes, parameters.ring_degree
         self.ring, self.modulus = ring(primes, n), Modulus(primes, n)
         self.plain = plaintexts.plain(parameters.plain_modulus, primes, n)
         self._primes = np.array(primes, dtype=np.uint64)[:, None]
-        self._bits = 8 * np.array(self.modulus.widths, dtype=np.uint64)
 
     def plaintext(self, slots: Residues) -> Residues:
         """Return NTT(round(q m / t)), shape (L, n), of slots (n,)."""
@@ -53,9 +52,7 @@ class _Form:
 
     def pack(self, values: Residues) -> bytes:
         """Return compact bytes of residues (L, n)."""
-        made = wire_bytes.packed(values.shape[1], self._bits)
-        wire_bytes.pack_into(made, values, self._bits)
-        return wire_bytes.octets(made, values.shape[1], self._bits)
+        return wire_bytes.pack(values, self.modulus.widths)
 
     def read(self, packed: bytes) -> Residues:
         """Return residues (L, n), checked."""

@@ -21,7 +21,8 @@ from privcirnet.he.protocol.parties.session import run
 from privcirnet.he.ring import modular
 from privcirnet.he.rlwe.wire_bytes import SEED_BYTES, Modulus, pack
 from privcirnet.he.schemes.bfv.parameters import Parameters, ordered_primes
-from privcirnet.he.schemes.bfv.rounding import Replies, lengthen
+from privcirnet.he.schemes.bfv.rounding import Replies
+from tests.he.wire_oracles import lengthen
 
 SECURITY = (Path(__file__).parents[2] / "SECURITY.md").read_text()
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from privcirnet.he.rlwe import wire_bytes
+from privcirnet.he.rlwe.kernels import wire_bytes
 from privcirnet.page.pictures import ciphertext_picture, for_canvas, png
 
 

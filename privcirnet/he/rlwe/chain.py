@@ -67,11 +67,8 @@ class Chain:
             inputs: written, shape (chunks, digits, 2, CHUNK).
             residues: extended, shape (2, l + k, n); overwritten.
         """
-        rows = residues.shape[1]
-        for row in range(rows):
-            half = self.ring.moduli.half[self.limb(row, rows)]
-            for i in range(2):
-                operands.split_words(residues[i, row], half)
+        limbs = [self.limb(row, residues.shape[1]) for row in range(residues.shape[1])]
+        operands.split(residues, self.ring.moduli._replace(half=self.ring.moduli.half[limbs]))
         operands.place(inputs, index, residues)
 
     def digits(self, polynomial: Residues) -> Residues:
@@ -146,7 +143,7 @@ class Chain:
                 add_multiple(found[0, half, number], product[half, number], factor, quotient, primes[number])
 
         each(row, range(digits.shape[1]))
-        return self.lowered_and_reduced(found[0])
+        return self.lowered(found[0], 1)
 
     def extended(self, digits: Residues, key: Residues) -> Residues:
         """Return P times what digits and a key encrypt, extended, shape (2, l + k, n).
@@ -159,23 +156,15 @@ class Chain:
         each(lambda row: self.switch_row(found, digits, key, row), range(digits.shape[1]))
         return found[0]
 
-    def lowered(self, extended: Residues) -> Residues:
-        """Return polynomials divided by P and rounded, shape (polynomials, l, n).
+    def lowered(self, extended: Residues, dropped: int = 0) -> Residues:
+        """Return polynomials divided by P and their last primes, and rounded once, shape (polynomials, l - dropped, n).
 
         Args:
             extended: shape (polynomials, l + k, n); overwritten.
+            dropped: data primes that are divided by.
         """
         rows = extended.shape[1]
-        return self._divided(extended, [self.limb(row, rows) for row in range(rows - self.special, rows)])
-
-    def lowered_and_reduced(self, extended: Residues) -> Residues:
-        """Return polynomials divided by P and by their last prime, and rounded once, shape (polynomials, l - 1, n).
-
-        Args:
-            extended: shape (polynomials, l + k, n); overwritten.
-        """
-        rows = extended.shape[1]
-        return self._divided(extended, [self.limb(row, rows) for row in range(rows - self.special - 1, rows)])
+        return self._divided(extended, [self.limb(row, rows) for row in range(rows - self.special - dropped, rows)])
 
     def reduced(self, polynomials: Residues, level: int) -> Residues:
         """Return polynomials divided by their last primes and rounded, shape (polynomials, level, n).

@@ -103,8 +103,8 @@ def _loaded(chain: Chain, count: int, messages: list[bytes], orders: Sequence[In
     for message in messages:
         check_length(message, chain.parameters.key_bytes(count))
     size, digits = modulus.seeded_size(), len(chain.parameters.digits(count))
-    rows = len(modulus.primes)
-    inputs = chain.ring.inputs(digits, rows * len(messages)).reshape(len(messages), -1, digits, 2, chain.ring.chunk)
+    inputs = chain.ring.inputs(digits, len(modulus.primes) * len(messages))
+    inputs = inputs.reshape(len(messages), len(modulus.primes) * chain.ring.chunks, *inputs.shape[1:])
 
     def place(index: int, residues: Residues) -> None:
         key, digit = divmod(index, digits)

@@ -11,15 +11,12 @@ Kept coefficients: a reply of a coefficient encoding leaves out the coefficients
 output needs. c0 + c1 s is taken coefficient by coefficient, so the others decrypt without them (Cheetah's "N + n" of
 2 N numbers). Both messages of values in a subring do the same (:mod:`layers.subring`).
 
-The functions here are numpy's and the oracle of the compiled ones in :mod:`rlwe.kernels.wire_bytes`.
+:mod:`rlwe.kernels.wire_bytes` packs and unpacks.
 """
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from privcirnet.errors import RuleError
-from privcirnet.he.ring.modular import Residues
 
 Message = bytes | bytearray | memoryview
 SEED_BYTES = 64
@@ -68,47 +65,11 @@ class Modulus:
         return self.coefficients_size(self.ring_degree if coefficients is None else coefficients) + SEED_BYTES
 
 
-def pack(words: Residues, widths: tuple[int, ...]) -> bytes:
-    """Return residues as compact bytes.
-
-    Args:
-        words: residues, shape (primes, m). Of each, only the lowest bytes count, as many as its prime's width.
-        widths: bytes of a residue of each prime, 1 to 8.
-    """
-    octets = np.ascontiguousarray(words).view(np.uint8).reshape(*words.shape, 8)
-    return b"".join(octets[j, :, :width].tobytes() for j, width in enumerate(widths))
-
-
-def unpack(message: Message, primes: tuple[int, ...], widths: tuple[int, ...]) -> Residues:
-    """Read compact bytes and check every residue.
-
-    Args:
-        message: what :func:`pack` returned.
-        widths: bytes of a residue of each prime, 1 to 8.
-
-    Returns:
-        residues, shape (primes, m).
-
-    Raises:
-        RuleError: the length is no whole number of coefficients, or a residue is not under its prime.
-    """
-    count, position = coefficients(message, widths), 0
-    octets = np.zeros((len(primes), count, 8), dtype=np.uint8)
-    for j, width in enumerate(widths):
-        part = np.frombuffer(message, dtype=np.uint8, count=width * count, offset=position)
-        octets[j, :, :width] = part.reshape(count, width)
-        position += width * count
-    words = octets.view("<u8")[..., 0]
-    if (words >= np.array(primes, dtype=np.uint64)[:, None]).any():
-        raise not_under()
-    return words
-
-
 def coefficients(message: Message, widths: tuple[int, ...]) -> int:
     """Return how many coefficients are packed in a message.
 
     Args:
-        message: what :func:`pack` returned.
+        message: residues in this format.
         widths: bytes of a residue of each prime.
 
     Raises:

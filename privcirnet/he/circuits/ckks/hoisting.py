@@ -100,7 +100,7 @@ def apply(server: CkksServer, ciphertext: Ciphertext, source: LinearMap, keys: K
     for giant, own in zip(encoded.giants, sums, strict=True):
         if giant:
             _add_rotated(context, total, own, giant, keys)
-    return Ciphertext(context.chain.lowered_and_reduced(total))
+    return Ciphertext(context.chain.lowered(total, 1))
 
 
 def _sums(context: Context, hoisted: Hoisted, encoded: EncodedMap, keys: Keys) -> Residues:

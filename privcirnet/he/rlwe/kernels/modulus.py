@@ -32,9 +32,9 @@ class Ring(NamedTuple):
         return tuple(self.tables.primes.tolist())
 
     @property
-    def chunk(self) -> int:
-        """Words of a chunk of inputs of products."""
-        return min(operands.CHUNK, self.degree)
+    def chunks(self) -> int:
+        """Of a row of inputs of products; a ring shorter than a chunk has one."""
+        return max(1, self.degree // operands.CHUNK)
 
     def values(self, residues: Residues) -> Residues:
         """Return polynomials in the kernel's order, a copy.
@@ -70,9 +70,9 @@ class Ring(NamedTuple):
         """Return an array for inputs of products, not written yet, shape (chunks, count, 2, CHUNK).
 
         Args:
-            rows: primes; a ring shorter than a chunk has one chunk for each.
+            rows: primes.
         """
-        return np.empty((rows * self.degree // self.chunk, count, 2, self.chunk), dtype=np.uint64)
+        return np.empty((rows * self.chunks, count, 2, self.degree // self.chunks), dtype=np.uint64)
 
     def place(self, inputs: Residues, index: int, values: Residues) -> None:
         """Make a ciphertext one of the inputs of products.

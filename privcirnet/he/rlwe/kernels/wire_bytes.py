@@ -1,4 +1,4 @@
-"""The compact bytes of :mod:`rlwe.wire_bytes`, compiled: whole words at a time. That module has the format.
+"""The compact bytes of :mod:`rlwe.wire_bytes`, whole words at a time. That module has the format.
 
 Read as one little-endian number, the compact bytes of a prime's residues are the residues as digits of 8 ``width``
 bits. So both directions shift 64-bit words instead of moving bytes.
@@ -40,11 +40,18 @@ def octets(made: Residues, count: int, bits: Residues) -> bytes:
     return made.view(np.uint8)[: -(-count * int(bits.sum()) // 8)].tobytes()
 
 
+def padded(message: Message) -> Residues:
+    """Return bytes in 64-bit words and one word more: unpacking reads two neighbours for each value."""
+    found = np.zeros(len(message) // 8 + 2, dtype=np.uint64)
+    found.view(np.uint8)[: len(message)] = np.frombuffer(message, dtype=np.uint8)
+    return found
+
+
 def pack(words: Residues, widths: tuple[int, ...]) -> bytes:
-    """Return residues as compact bytes, as :func:`rlwe.wire_bytes.pack` does.
+    """Return residues as compact bytes.
 
     Args:
-        words: residues, shape (primes, m).
+        words: residues, shape (primes, m). Of each, only the lowest bytes count, as many as its prime's width.
         widths: bytes of a residue of each prime, 1 to 8.
     """
     bits = 8 * np.array(widths, dtype=np.uint64)
@@ -54,7 +61,7 @@ def pack(words: Residues, widths: tuple[int, ...]) -> bytes:
 
 
 def unpack(message: Message, primes: tuple[int, ...], widths: tuple[int, ...]) -> Residues:
-    """Read compact bytes and check every residue, as :func:`rlwe.wire_bytes.unpack` does.
+    """Read compact bytes and check every residue.
 
     Args:
         message: compact bytes.
@@ -67,11 +74,8 @@ def unpack(message: Message, primes: tuple[int, ...], widths: tuple[int, ...]) -
         RuleError: the length is no whole number of coefficients, or a residue is not under its prime.
     """
     assert len(widths) == len(primes)
-    count, octets = wire_bytes.coefficients(message, widths), np.frombuffer(message, dtype=np.uint8)
-    padded = np.zeros(octets.size // 8 + 2, dtype=np.uint64)
-    padded.view(np.uint8)[: octets.size] = octets
-    words = np.empty((len(primes), count), dtype=np.uint64)
-    if not unpack_into(words, padded, np.array(primes, dtype=np.uint64), 8 * np.array(widths)):
+    words = np.empty((len(primes), wire_bytes.coefficients(message, widths)), dtype=np.uint64)
+    if not unpack_into(words, padded(message), np.array(primes, dtype=np.uint64), 8 * np.array(widths)):
         raise wire_bytes.not_under()
     return words
 

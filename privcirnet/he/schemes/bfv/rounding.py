@@ -8,18 +8,14 @@ nothing is lost. What a reply tells is no more than before, since the rounding i
 Format: for either polynomial the lower floor(k / 2) bits of all coefficients in ascending order, then the others, as
 one stream of bits that ends with a whole byte, little-endian.
 
-The functions here are slow, and the oracle of the compiled ones in :mod:`schemes.bfv.kernels.rounding`.
+:mod:`schemes.bfv.kernels.rounding` does it.
 
 Source: modulus switching is Brakerski and Vaikuntanathan's (FOCS 2011). Cheetah (USENIX Security 2022, section 5) drops
 low bits of both polynomials, too.
 """
 
 from dataclasses import dataclass
-from math import prod
 
-import numpy as np
-
-from privcirnet.he.ring.modular import Residues
 from privcirnet.he.rlwe.wire_bytes import Message, Modulus, check_length
 from privcirnet.he.schemes.bfv.parameters import Parameters
 from privcirnet.he.schemes.bfv.sizes import ReplyBits, reply_bits, reply_primes
@@ -69,45 +65,3 @@ def digits(bits: int) -> tuple[int, int]:
         bits: k.
     """
     return bits // 2, bits - bits // 2
-
-
-def shorten(words: Residues, primes: tuple[int, ...], bits: int) -> bytes:
-    """Return the bytes of rounded coefficients.
-
-    Args:
-        words: residues, shape (primes, m).
-        bits: k.
-    """
-    q = prod(primes)
-    units = np.array([q // p * pow(q // p, -1, p) for p in primes], dtype=object)
-    x = (words.astype(object) * units[:, None]).sum(axis=0) % q
-    rounded = ((x << bits) + q // 2) // q % (1 << bits)
-    lower, upper = digits(bits)
-    streams = [_bits(rounded % (1 << lower), lower), _bits(rounded >> lower, upper)]
-    return np.packbits(np.concatenate(streams), bitorder="little").tobytes()
-
-
-def lengthen(message: Message, primes: tuple[int, ...], bits: int, count: int) -> Residues:
-    """Return the residues that rounded coefficients stand for, shape (primes, m).
-
-    Args:
-        message: what :func:`shorten` returned, of the right length.
-        bits: k.
-        count: m.
-    """
-    q, (lower, upper) = prod(primes), digits(bits)
-    stream = np.unpackbits(np.frombuffer(message, dtype=np.uint8), bitorder="little")
-    low, high = stream[: count * lower].reshape(count, lower), stream[count * lower :][: count * upper]
-    rounded = _number(low) + (_number(high.reshape(count, upper)) << lower)
-    x = (rounded * q + (1 << (bits - 1))) >> bits
-    return np.stack([(x % p).astype(np.uint64) for p in primes])
-
-
-def _bits(values: Residues, width: int) -> np.ndarray:
-    shifts = np.arange(width, dtype=np.uint64)
-    return ((values.astype(np.uint64)[:, None] >> shifts) & np.uint64(1)).astype(np.uint8).reshape(-1)
-
-
-def _number(stream: np.ndarray) -> np.ndarray:
-    powers = np.uint64(1) << np.arange(stream.shape[1], dtype=np.uint64)
-    return (stream.astype(np.uint64) * powers).sum(axis=1, dtype=np.uint64).astype(object)

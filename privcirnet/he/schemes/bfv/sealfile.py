@@ -17,9 +17,9 @@ import numpy as np
 import zstandard
 
 from privcirnet.he.ring.modular import Integers, Residues
-from privcirnet.he.rlwe import wire_bytes
-from privcirnet.he.rlwe.wire_bytes import SEED_BYTES, Modulus
-from privcirnet.he.schemes.bfv import rounding
+from privcirnet.he.rlwe.kernels import wire_bytes
+from privcirnet.he.rlwe.wire_bytes import SEED_BYTES, Modulus, check_keys_length, check_length
+from privcirnet.he.schemes.bfv.kernels import rounding
 from privcirnet.he.schemes.bfv.rounding import Replies
 
 _HEADER = struct.Struct("<HBBBBHQ")
@@ -85,7 +85,8 @@ def compact_reply(payload: bytes, level: Level, replies: Replies, kept: Integers
     """
     (c0, c1), _ = _words(payload, level)
     polynomials = (c0 if kept is None else c0[:, kept]), c1
-    return b"".join(rounding.shorten(*each) for each in zip(polynomials, [level.primes] * 2, replies.bits, strict=True))
+    forms = [rounding.form(level.primes, bits) for bits in replies.bits]
+    return b"".join(rounding.pack(*each) for each in zip(polynomials, forms, strict=True))
 
 
 def expand(message: bytes, level: Level, kept: Integers | None = None, *, ntt: bool) -> bytes:
@@ -104,7 +105,7 @@ def expand(message: bytes, level: Level, kept: Integers | None = None, *, ntt: b
     """
     places = slice(None) if kept is None else kept
     end = level.coefficients_size(level.ring_degree if kept is None else len(kept))
-    wire_bytes.check_length(message, end + SEED_BYTES)
+    check_length(message, end + SEED_BYTES)
     words = np.zeros((1, len(level.primes), level.ring_degree), dtype=np.uint64)
     words[0][:, places] = wire_bytes.unpack(message[:end], level.primes, level.widths)
     return _payload(words, level, message[end:], ntt=ntt)
@@ -127,8 +128,8 @@ def expand_reply(message: bytes, level: Level, replies: Replies, kept: Integers 
     count = n if kept is None else len(kept)
     first, second = replies.cut(message, count)
     words = np.zeros((2, len(level.primes), n), dtype=np.uint64)
-    words[0][:, places] = rounding.lengthen(first, level.primes, replies.bits.first, count)
-    words[1] = rounding.lengthen(second, level.primes, replies.bits.second, n)
+    words[0][:, places] = rounding.unpack(first, rounding.form(level.primes, replies.bits.first), count)
+    words[1] = rounding.unpack(second, rounding.form(level.primes, replies.bits.second), n)
     return _payload(words, level, b"", ntt=False)
 
 
@@ -219,7 +220,7 @@ def expand_relinearization_key(message: bytes, level: Level, digits: int) -> byt
 def _keys_payload(message: bytes, level: Level, digits: int, places: list[int], count: int) -> bytes:
     """Key switching keys at some of a number of places; the others are empty."""
     size = level.compact_size(1) + SEED_BYTES
-    wire_bytes.check_keys_length(message, 0, size * digits * len(places))
+    check_keys_length(message, 0, size * digits * len(places))
     pieces = [_WORD.pack(0)] * count
     for index, place in enumerate(places):
         start = index * digits * size

@@ -112,11 +112,6 @@ class Context:
             raise RuleError(rule, got=f"{size / 1e9:.2f} GB", remedy=remedy)
 
     @property
-    def chunks(self) -> int:
-        """Of a row of a key."""
-        return self.ring.degree // self.ring.chunk
-
-    @property
     def ring(self) -> Ring:
         """Of all primes."""
         return self.chain.ring

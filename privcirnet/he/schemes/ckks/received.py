@@ -45,7 +45,7 @@ def check_keys(context: Context, names: Collection[int], level: int, keys: Keys)
         RuleError: one is missing, or is for lower levels.
     """
     rows = level + 1 + context.chain.special
-    check_held(names, {name: key for name, key in keys.items() if len(key) >= rows * context.chunks}, level)
+    check_held(names, {name: key for name, key in keys.items() if len(key) >= rows * context.ring.chunks}, level)
 
 
 def check_held(names: Collection[int], keys: Collection[int], level: int = 0) -> None:

@@ -8,9 +8,9 @@ import pytest
 from privcirnet.errors import RuleError
 from privcirnet.he.ring import modular
 from privcirnet.he.ring.modular import Residues
-from privcirnet.he.rlwe import wire_bytes as slow
 from privcirnet.he.rlwe.kernels import wire_bytes
 from privcirnet.he.rlwe.wire_bytes import Modulus
+from tests.he import wire_oracles as slow
 
 Unpack = Callable[[bytes, tuple[int, ...], tuple[int, ...]], Residues]
 
@@ -21,14 +21,6 @@ def modulus(bits: tuple[int, ...]) -> Modulus:
     return Modulus(tuple(modular.largest_prime(b, 2) for b in bits), 8)
 
 
-def packed(rows: Residues, widths: tuple[int, ...]) -> bytes:
-    """Compact bytes of residues (primes, m) by the kernel."""
-    bits = 8 * np.array(widths, dtype=np.uint64)
-    made = wire_bytes.packed(rows.shape[1], bits)
-    wire_bytes.pack_into(made, np.ascontiguousarray(rows), bits)
-    return wire_bytes.octets(made, rows.shape[1], bits)
-
-
 def residues(primes: tuple[int, ...], count: int) -> Residues:
     """Random ones; the first and the last are the largest."""
     rng = np.random.default_rng(count)
@@ -37,12 +29,23 @@ def residues(primes: tuple[int, ...], count: int) -> Residues:
     return made
 
 
+def test_golden_bytes() -> None:
+    """17 bits take three bytes, 8 bits one; prime by prime, little-endian."""
+    modulus = Modulus((65537, 251), 2)
+    rows = np.array([[1, 65536], [2, 250]], dtype=np.uint64)
+    message = wire_bytes.pack(rows, modulus.widths)
+    assert modulus.widths == (3, 1)
+    assert message == bytes.fromhex("010000 000001 02 fa")
+    assert len(message) == modulus.compact_size(1) == modulus.coefficients_size(2)
+    assert wire_bytes.unpack(message, (65537, 251), modulus.widths).tolist() == rows.tolist()
+
+
 @pytest.mark.parametrize("bits", BITS)
 @pytest.mark.parametrize("count", [1, 2, 7, 8, 1001])
 def test_as_numpy_packs(bits: tuple[int, ...], count: int) -> None:
     made = modulus(bits)
     rows, widths = residues(made.primes, count), made.widths
-    message = packed(rows, widths)
+    message = wire_bytes.pack(rows, widths)
     assert message == slow.pack(rows, widths)
     assert (wire_bytes.unpack(message, made.primes, widths) == rows).all()
     assert (slow.unpack(message, made.primes, widths) == rows).all()
@@ -50,14 +53,14 @@ def test_as_numpy_packs(bits: tuple[int, ...], count: int) -> None:
 
 def test_only_a_residues_bytes_count_and_rows_may_be_strided() -> None:
     rows = np.random.default_rng(0).integers(0, 2**64, (2, 30), dtype=np.uint64)[:, ::3]
-    assert packed(rows, (5, 5)) == slow.pack(rows, (5, 5))
+    assert wire_bytes.pack(rows, (5, 5)) == slow.pack(rows, (5, 5))
 
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
 def test_any_bytes_at_any_address(kind: type) -> None:
     made = modulus((55, 55, 54))
     rows = residues(made.primes, 9)
-    message = packed(rows, (7, 7, 7))
+    message = wire_bytes.pack(rows, (7, 7, 7))
     for shift in range(8):
         padded = kind(b"x" * shift + message)
         assert (wire_bytes.unpack(padded[shift:], made.primes, (7, 7, 7)) == rows).all()
@@ -69,7 +72,7 @@ def test_a_residue_that_is_not_under_its_prime(prime: int, place: int) -> None:
     made = modulus((48, 45, 16))
     rows, widths = residues(made.primes, 101), made.widths
     rows[prime, place] = made.primes[prime]
-    message = packed(rows, widths)
+    message = wire_bytes.pack(rows, widths)
     with pytest.raises(RuleError) as theirs:
         slow.unpack(message, made.primes, widths)
     with pytest.raises(RuleError, match="every residue must be under its prime: got one that is not") as ours:
@@ -93,7 +96,7 @@ def test_nothing_is_read_or_written_beyond_the_ends(
         monkeypatch.setattr(wire_bytes, kernel, getattr(wire_bytes, kernel).__wrapped__)
     made = modulus(bits)
     rows, widths = residues(made.primes, count), made.widths
-    message = packed(rows, widths)
+    message = wire_bytes.pack(rows, widths)
     assert message == slow.pack(rows, widths)
     assert (wire_bytes.unpack(message, made.primes, widths) == rows).all()
 

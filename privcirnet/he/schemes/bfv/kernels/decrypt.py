@@ -26,6 +26,7 @@ from privcirnet.he.ring.kernels.arithmetic import (
     with_quotient,
 )
 from privcirnet.he.ring.modular import Integers, Residues
+from privcirnet.he.rlwe.kernels import wire_bytes
 from privcirnet.he.rlwe.wire_bytes import Message
 from privcirnet.he.schemes.bfv.kernels import plaintexts, rounding
 from privcirnet.he.schemes.bfv.rounding import Replies
@@ -92,17 +93,10 @@ def decrypt(key: Residues, message: Message, form: Form, replies: Replies, kept:
     """
     n = replies.modulus.ring_degree
     places = np.arange(n) if kept is None else kept
-    first, second = map(_words, replies.cut(message, places.size))
+    first, second = map(wire_bytes.padded, replies.cut(message, places.size))
     slots = np.empty(n, dtype=np.uint64)
     _decrypt(slots, first, second, places, key, form)
     return slots
-
-
-def _words(message: Message) -> Residues:
-    """Bytes in 64-bit words, with one word more than hold them: unpacking reads two neighbours for each residue."""
-    found = np.zeros(len(message) // 8 + 2, dtype=np.uint64)
-    found.view(np.uint8)[: len(message)] = np.frombuffer(message, dtype=np.uint8)
-    return found
 
 
 @jit

@@ -23,6 +23,7 @@ from privcirnet.he.ring.kernels.arithmetic import (
 )
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.rlwe.kernels import wire_bytes
+from privcirnet.he.rlwe.wire_bytes import Message
 from privcirnet.he.schemes.bfv.rounding import digits
 
 _ZERO, _ONE, _HALF, _WORD = np.uint64(0), np.uint64(1), np.uint64(32), np.uint64(64)
@@ -68,6 +69,29 @@ def form(primes: tuple[int, ...], bits: int) -> Form:
         np.array([q % word, q // word % word], dtype=np.uint64),
         np.array(back, dtype=np.uint64),
     )
+
+
+def pack(words: Residues, form: Form) -> bytes:
+    """Return the bytes of rounded coefficients.
+
+    Args:
+        words: residues of the coefficients, shape (l, m).
+    """
+    made = wire_bytes.packed(words.shape[1], form.bits)
+    shorten(made, np.ascontiguousarray(words), form)
+    return wire_bytes.octets(made, words.shape[1], form.bits)
+
+
+def unpack(message: Message, form: Form, count: int) -> Residues:
+    """Return the residues that rounded coefficients stand for, shape (l, m).
+
+    Args:
+        message: what :func:`pack` returned, of the right length.
+        count: m.
+    """
+    words = np.empty((form.primes.size, count), dtype=np.uint64)
+    lengthen(words, wire_bytes.padded(message), form)
+    return words
 
 
 @jit

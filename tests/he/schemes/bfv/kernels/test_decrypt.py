@@ -13,9 +13,10 @@ from privcirnet.he.rlwe.kernels.modulus import ring
 from privcirnet.he.rlwe.wire_bytes import Modulus
 from privcirnet.he.schemes.bfv import batching
 from privcirnet.he.schemes.bfv.kernels import decrypt, plaintexts
-from privcirnet.he.schemes.bfv.rounding import Replies, shorten
+from privcirnet.he.schemes.bfv.rounding import Replies
 from privcirnet.he.schemes.bfv.sizes import ReplyBits
 from tests.he.kernel_oracles import integers, negacyclic, primes_of, random_residues
+from tests.he.wire_oracles import shorten
 
 N = 1024
 SETS = pytest.mark.parametrize(

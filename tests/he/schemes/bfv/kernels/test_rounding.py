@@ -5,10 +5,9 @@ from math import prod
 import numpy as np
 import pytest
 
-from privcirnet.he.rlwe.kernels import wire_bytes
-from privcirnet.he.schemes.bfv import rounding
 from privcirnet.he.schemes.bfv.kernels import rounding as compiled
 from tests.he.kernel_oracles import primes_of, random_residues
+from tests.he.wire_oracles import lengthen, shorten
 
 N, COUNT = 1024, 203
 CASES = [
@@ -25,22 +24,6 @@ CASES = [
 """Bits of the primes and of a coefficient: less than a word, a word, more."""
 
 
-def shortened(words: np.ndarray, form: compiled.Form) -> bytes:
-    """The compiled bytes."""
-    made = wire_bytes.packed(words.shape[1], form.bits)
-    compiled.shorten(made, words, form)
-    return wire_bytes.octets(made, words.shape[1], form.bits)
-
-
-def lengthened(message: bytes, form: compiled.Form, count: int) -> np.ndarray:
-    """The compiled residues."""
-    padded = np.zeros(len(message) // 8 + 2, dtype=np.uint64)
-    padded.view(np.uint8)[: len(message)] = np.frombuffer(message, dtype=np.uint8)
-    words = np.empty((form.primes.size, count), dtype=np.uint64)
-    compiled.lengthen(words, padded, form)
-    return words
-
-
 def edges(primes: tuple[int, ...]) -> np.ndarray:
     """Residues of numbers near 0, q / 2 and q, and of random ones."""
     q = prod(primes)
@@ -53,10 +36,10 @@ def edges(primes: tuple[int, ...]) -> np.ndarray:
 def test_compiled_bytes_and_residues_are_the_oracles(bits: tuple[int, ...], k: int) -> None:
     primes = primes_of(bits, N)
     words, form = edges(primes), compiled.form(primes, k)
-    message = shortened(words, form)
-    assert message == rounding.shorten(words, primes, k)
+    message = compiled.pack(words, form)
+    assert message == shorten(words, primes, k)
     assert len(message) == -(-COUNT * k // 8)
-    assert (lengthened(message, form, COUNT) == rounding.lengthen(message, primes, k, COUNT)).all()
+    assert (compiled.unpack(message, form, COUNT) == lengthen(message, primes, k, COUNT)).all()
 
 
 @pytest.mark.parametrize(("bits", "k"), CASES)
@@ -64,9 +47,9 @@ def test_any_bytes_have_residues(bits: tuple[int, ...], k: int) -> None:
     """Those of the other party need not be what rounding makes."""
     primes, random = primes_of(bits, N), np.random.default_rng(0)
     for message in (random.bytes(-(-COUNT * k // 8)), b"\xff" * -(-COUNT * k // 8)):
-        words = lengthened(message, compiled.form(primes, k), COUNT)
+        words = compiled.unpack(message, compiled.form(primes, k), COUNT)
         assert (words < np.array(primes, dtype=np.uint64)[:, None]).all()
-        assert (words == rounding.lengthen(message, primes, k, COUNT)).all()
+        assert (words == lengthen(message, primes, k, COUNT)).all()
 
 
 @pytest.mark.parametrize(("bits", "k"), CASES)
@@ -75,11 +58,9 @@ def test_what_is_lost(bits: tuple[int, ...], k: int) -> None:
     primes = primes_of(bits, N)
     q, words = prod(primes), edges(primes)
     units = [q // p * pow(q // p, -1, p) for p in primes]
-    again = rounding.lengthen(rounding.shorten(words, primes, k), primes, k, COUNT)
+    again = lengthen(shorten(words, primes, k), primes, k, COUNT)
     before, after = (sum(r.astype(object) * u for r, u in zip(w, units, strict=True)) % q for w in (words, again))
     lost = [min(d, q - d) for d in (before - after) % q]
     assert max(lost) <= (q >> (k + 1)) + 1
-    everything = rounding.lengthen(
-        rounding.shorten(words, primes, q.bit_length() + 1), primes, q.bit_length() + 1, COUNT
-    )
+    everything = lengthen(shorten(words, primes, q.bit_length() + 1), primes, q.bit_length() + 1, COUNT)
     assert (everything == words).all()
