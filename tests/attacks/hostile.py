@@ -19,7 +19,8 @@ from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.server import Session
 from privcirnet.he.protocol.parties.session import run
 from privcirnet.he.ring import modular
-from privcirnet.he.rlwe.wire_bytes import SEED_BYTES, Modulus, pack
+from privcirnet.he.rlwe.kernels.wire_bytes import pack
+from privcirnet.he.rlwe.wire_bytes import SEED_BYTES, Modulus
 from privcirnet.he.schemes.bfv.parameters import Parameters, ordered_primes
 from privcirnet.he.schemes.bfv.rounding import Replies
 from tests.he.wire_oracles import lengthen

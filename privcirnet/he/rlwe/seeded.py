@@ -27,6 +27,9 @@ def read(
         use: called with the number of a message and its residues, shape (2, L, n), in the order in which they travel.
         kept: of each message the ascending coefficients that it holds, the others being zero; None: all of them.
 
+    Returns:
+        what the calls returned.
+
     Raises:
         RuleError: a length is wrong, or a residue is not under its prime.
     """

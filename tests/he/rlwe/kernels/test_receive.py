@@ -6,7 +6,8 @@ import pytest
 from privcirnet.errors import RuleError
 from privcirnet.he.ring.modular import Residues, is_prime
 from privcirnet.he.rlwe.kernels import blake2xb, receive
-from privcirnet.he.rlwe.wire_bytes import Modulus, pack
+from privcirnet.he.rlwe.kernels.wire_bytes import pack
+from privcirnet.he.rlwe.wire_bytes import Modulus
 
 N, SEED = 1024, bytes(range(64))
 
