@@ -11,6 +11,7 @@ import pytest
 from privcirnet.he.ring import sampling
 from privcirnet.he.ring.modular import Integers
 from privcirnet.he.ring.stream import stream
+from tests.he import sampling_oracles
 
 BITS, COEFFICIENTS, IMAGES = 8, 1 << 11, 300
 """Eight bits of flooding over a move by 1, so that what forty bits do to a large image can be seen at all."""
@@ -24,7 +25,7 @@ def edged(count: int) -> Integers:
 
 
 def flooded(count: int) -> Integers:
-    residues = sampling.flood(BITS, (PRIME,), count, stream())[0].astype(np.int64)
+    residues = sampling_oracles.flood(BITS, (PRIME,), count, stream())[0].astype(np.int64)
     return np.where(residues > PRIME // 2, residues - PRIME, residues) + (3 << BITS - 1) - 1
 
 

@@ -1,7 +1,6 @@
 """Random residues: masks of shares from the operating system's generator, and noise that hides a reply.
 
-:mod:`ring.kernels.sampling` makes residues of what hides a reply for the compiled engine. :func:`flood` is the
-oracle of its flooding noise.
+:mod:`ring.kernels.sampling` makes residues of what hides a reply.
 
 Circuit privacy: what a reply is added to so that its noise and its mask polynomial say nothing about the weights.
 
@@ -23,7 +22,6 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from privcirnet.he.ring import modular
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.ring.stream import Words
 from privcirnet.he.system.threads import each, ranges
@@ -85,40 +83,6 @@ def bounded(shape: tuple[int, ...], bound: int, t: int) -> Residues:
     return uniform(shape, t - 2 * bound) + np.uint64(bound + 1)
 
 
-def ternary(count: int, words: Words) -> Residues:
-    """Return integers that are uniform in {0, 1, 2}, by rejection: the secret of an encryption, each plus 1.
-
-    Returns:
-        shape (count,); of the stream's fields of two bits, lowest first, the first that are not 3.
-    """
-    kept, shifts = np.empty(0, dtype=np.uint64), np.arange(0, _LIMB, 2, dtype=np.uint64)
-    while kept.size < count:
-        fields = (words(-(-count // 16))[:, None] >> shifts & np.uint64(3)).reshape(-1)
-        kept = np.concatenate([kept, fields[fields < 3]])
-    return kept[:count]
-
-
-def errors(count: int, words: Words) -> Residues:
-    """Return errors of a fresh encryption, each plus :data:`ERROR_BITS`: integers in [0, 42], shape (count,)."""
-    drawn, half = words(count), np.uint64((1 << ERROR_BITS) - 1)
-    ones = [np.bitwise_count(drawn >> np.uint64(shift) & half) for shift in (0, ERROR_BITS)]
-    return ones[0].astype(np.uint64) + np.uint64(ERROR_BITS) - ones[1].astype(np.uint64)
-
-
-def flood(bits: int, primes: tuple[int, ...], count: int, words: Words) -> Residues:
-    """Return sums of three uniform integers of width 2^bits, about zero, as residues.
-
-    Args:
-        bits: of the width, at least 1.
-        primes: of the modulus, each under 2^61.
-
-    Returns:
-        residues of integers under 1.5 2^bits in absolute value, shape (primes, count).
-    """
-    digits, (powers, offset) = flood_digits(bits, count, words), flood_powers(bits)
-    return np.stack([_residues(digits, powers, offset, prime) for prime in primes])
-
-
 def flood_digits(bits: int, count: int, words: Words) -> Residues:
     """Draw flooding noise, in digits that :func:`flood_powers` gives the weights of.
 
@@ -167,12 +131,3 @@ def image_distance_bits(replies: Iterable[tuple[int, float]], flood_bits: int) -
     """
     shifts = sum(count * (2.0 ** (noise - flood_bits) + 2.0**-_TOP) ** 2 for count, noise in replies)
     return 1 - math.log2(_FISHER * shifts) / 2 if shifts else math.inf
-
-
-def _residues(digits: Residues, powers: tuple[int, ...], offset: int, prime: int) -> Residues:
-    total = np.full(digits.shape[1], -offset % prime, dtype=np.uint64)
-    for digit, power in zip(digits, powers, strict=True):
-        weight = np.array([power % prime], dtype=np.uint64)
-        quotient = modular.constant_quotients(weight, prime)
-        total = modular.add(total, modular.multiply_constant(digit, weight, quotient, prime), prime)
-    return total

@@ -1,8 +1,7 @@
 """What hides a reply, compiled: random integers that are ternary, binomial, or a sum of three uniform ones.
 
-:func:`ring.sampling.flood` is the oracle of flooding noise: from the same random words :func:`add_flood` makes the same
-residues. The other distributions are SEAL's, tested against Python integers. The words are those of a reply's own
-stream (:mod:`ring.stream`). No sampler branches on a value that it keeps.
+Flooding noise is tested against Python's integers on the same random words. The other distributions are SEAL's. The
+words are those of a reply's own stream (:mod:`ring.stream`). No sampler branches on a value that it keeps.
 """
 
 from functools import lru_cache
@@ -44,7 +43,7 @@ class Flood(NamedTuple):
 
 
 def flooding(bits: int, primes: tuple[int, ...], count: int, words: Words) -> Flood:
-    """Draw flooding noise; :func:`ring.sampling.flood` in digits.
+    """Draw flooding noise, sums of three uniform integers of width 2^bits about zero, in digits.
 
     Args:
         bits: of the width of each of its three parts, at least 1.

@@ -8,10 +8,10 @@ import pytest
 
 from privcirnet.compiled.jit import jit
 from privcirnet.he.ring import modular
-from privcirnet.he.ring import sampling as slow
 from privcirnet.he.ring.kernels import sampling
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.rlwe.kernels import blake2xb
+from tests.he import sampling_oracles as slow
 
 SEED = bytes(range(100, 164))
 PRIMES = tuple(modular.largest_prime(bits, 2) for bits in (55, 61, 17, 60, 59))

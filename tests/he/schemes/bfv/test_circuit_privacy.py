@@ -14,7 +14,6 @@ from privcirnet.he.layers.spectral_layer import SpectralLayer, encode_weights
 from privcirnet.he.layers.spectral_pieces import Piece
 from privcirnet.he.ring import sampling
 from privcirnet.he.ring.modular import Residues
-from privcirnet.he.ring.stream import Words
 from privcirnet.he.rlwe.kernels import gadget
 from privcirnet.he.rlwe.kernels.modulus import ring
 from privcirnet.he.schemes.bfv import sealfile
@@ -134,11 +133,6 @@ def test_with_hiding_they_cannot(game: Game) -> None:
 
 def test_an_encryption_of_zero_alone_is_not_enough(game: Game, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the flood the noises still cancel under the right guess."""
-
-    def no_sample(bits: int, primes: tuple[int, ...], count: int, words: Words) -> Residues:
-        return np.zeros((len(primes), count), dtype=np.uint64)
-
-    monkeypatch.setattr(sampling, "flood", no_sample)
     unflooded = reply.draw(FLOOD, ring(PRIMES, 8192))._replace(flood=no_flood(FLOOD, PRIMES[:-1], 8192))
     monkeypatch.setattr(reply, "draw", lambda bits, extended: unflooded)
     answer = game.reply(1)
@@ -148,7 +142,6 @@ def test_an_encryption_of_zero_alone_is_not_enough(game: Game, monkeypatch: pyte
 
 def test_the_noise_of_an_encryption_of_zero_is_under_its_bound(game: Game, monkeypatch: pytest.MonkeyPatch) -> None:
     """Flooding hides it too, so that nothing tells u. Measured over 8192 coefficients: 2 bits under the bound."""
-    monkeypatch.setattr(sampling, "flood", lambda bits, primes, count, words: np.zeros((3, count), dtype=np.uint64))
     bare = reply.draw
     unflooded = no_flood(FLOOD, PRIMES[:-1], 8192)
     monkeypatch.setattr(reply, "draw", lambda bits, extended: bare(bits, extended)._replace(flood=unflooded))

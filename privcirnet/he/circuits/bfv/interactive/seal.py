@@ -3,8 +3,8 @@
 The library saves and loads through file names only, so messages pass through one file in a private directory (in memory
 where the system has /dev/shm). Only ciphertexts and evaluation keys are ever written there, never a secret key.
 
-Randomness: of encryptions SEAL's generator, seeded by the operating system for every one; of what hides a reply
-:mod:`ring.stream`.
+Randomness: of encryptions SEAL's generator, seeded by the operating system for every one. What hides a reply is made
+by the kernels.
 """
 
 # The library has no type stubs; what its objects may be is checked at run time, by the library and by the tests.
@@ -25,12 +25,14 @@ import tenseal.sealapi as seal
 
 from privcirnet.errors import RuleError
 from privcirnet.he.circuits.bfv.interactive.sequential import Sequential, SequentialClient
-from privcirnet.he.ring import modular, sampling
 from privcirnet.he.ring.modular import Integers, Residues
-from privcirnet.he.ring.stream import stream
 from privcirnet.he.rlwe import wire_bytes
+from privcirnet.he.rlwe.kernels.modulus import ring
+from privcirnet.he.rlwe.seeded import read_one
 from privcirnet.he.rlwe.wire_bytes import SEED_BYTES
-from privcirnet.he.schemes.bfv import batching, sealfile
+from privcirnet.he.schemes.bfv import sealfile
+from privcirnet.he.schemes.bfv.kernels import plaintexts, reply
+from privcirnet.he.schemes.bfv.kernels.reply import PublicKey
 from privcirnet.he.schemes.bfv.noise import flood_bits
 from privcirnet.he.schemes.bfv.parameters import Parameters
 from privcirnet.he.schemes.bfv.rounding import Replies
@@ -96,7 +98,7 @@ class TensealKeys:
     """The client's evaluation keys and its public key."""
 
     galois: Any
-    public: Any
+    public: PublicKey
 
 
 class TensealClient(SequentialClient):
@@ -159,6 +161,9 @@ class TensealServer(Sequential):
         self.counts: Counter[str] = Counter()
         self._context = _Context(parameters)
         self._evaluator = seal.Evaluator(self._context.seal)
+        rlwe, t = parameters.rlwe, parameters.plain_modulus
+        self._ring, plain = ring(rlwe.primes, rlwe.ring_degree), plaintexts.plain(t, rlwe.data_primes, rlwe.ring_degree)
+        self._form = reply.form(self._ring, plain, self._context.replies, flood_bits(parameters))
 
     def load_keys(self, message: bytes, steps: Collection[int]) -> TensealKeys:
         """See :meth:`ServerEngine.load_keys`."""
@@ -166,10 +171,12 @@ class TensealServer(Sequential):
         elements, digits = _elements(steps, self.parameters.ring_degree), len(context.data_level.primes)
         size, each = (one.compact_size(1) + SEED_BYTES for one in (context.data_level, level))
         wire_bytes.check_keys_length(message, size, each * digits * len(elements))
-        public_key = self.receive(message[:size])
         payload = sealfile.expand_keys(message[size:], level, digits, elements)
         galois = context.load(seal.GaloisKeys(), payload)
-        return TensealKeys(galois, public_key)
+        return TensealKeys(galois, self._public_key(message[:size]))
+
+    def _public_key(self, message: bytes) -> PublicKey:
+        return PublicKey.build(self._ring, self._ring.values(read_one(message, self._context.data_level)))
 
     def receive(self, message: bytes, kept: Integers | None = None) -> Any:
         """See :meth:`Operations.receive`; SEAL expands the seed."""
@@ -224,19 +231,11 @@ class TensealServer(Sequential):
         return sealfile.compact_reply(self._context.save(switched), level, self._context.replies, kept)
 
     def _hide(self, ciphertext: Any, keys: TensealKeys) -> Any:
-        """Add z u + (flood, e1): z is the public key, u ternary, e1 an error (:mod:`schemes.bfv.kernels.reply`)."""
-        level, n, t = self._context.data_level, self.parameters.ring_degree, self.parameters.plain_modulus
-        words = stream()
-        flood = sampling.flood(flood_bits(self.parameters), level.primes, n, words)
-        drawn = sampling.errors(n, words)
-        error = np.stack([(drawn + np.uint64(p - sampling.ERROR_BITS)) % np.uint64(p) for p in level.primes])
-        noise = self._context.load(
-            seal.Ciphertext(self._context.seal), sealfile.addend(np.stack([flood, error]), level)
+        """Add a fresh encryption of zero with flooding noise (:mod:`schemes.bfv.kernels.reply`)."""
+        hidden = sealfile.addend(reply.hiding(keys.public, self._form), self._context.data_level)
+        return self._apply(
+            self._evaluator.add, ciphertext, self._context.load(seal.Ciphertext(self._context.seal), hidden)
         )
-        secret = modular.add(sampling.ternary(n, words), np.full(n, t - 1, dtype=np.uint64), t)
-        factor = self._context.encode(batching.coefficients_to_slots(secret, t))
-        zero = self._apply(self._evaluator.multiply_plain, keys.public, factor)
-        return self._apply(self._evaluator.add, self._apply(self._evaluator.add, ciphertext, zero), noise)
 
     def _apply(self, operation: Any, *arguments: Any) -> Any:
         result = seal.Ciphertext(self._context.seal)

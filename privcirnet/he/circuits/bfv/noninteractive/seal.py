@@ -70,7 +70,7 @@ class Server(TensealServer):
         galois = sealfile.expand_keys(message[end:], level, digits, elements) if elements else b""
         return LeveledKeys(
             context.load(seal.GaloisKeys(), galois) if elements else None,
-            self.receive(message[:public]),
+            self._public_key(message[:public]),
             context.load(seal.RelinKeys(), relinearization),
         )
 

@@ -11,6 +11,7 @@ from privcirnet.he.ring.stream import Words
 from privcirnet.he.rlwe.kernels.modulus import ring
 from privcirnet.he.schemes.bfv.kernels import reply
 from privcirnet.he.schemes.bfv.parameters import choose, ordered_primes
+from tests.he import sampling_oracles
 
 N, PRIMES = 4096, ordered_primes(4096, (36, 35, 35))
 
@@ -83,6 +84,6 @@ def test_every_coefficient_has_an_error_of_its_own(monkeypatch: pytest.MonkeyPat
     draws = reply.draw(server._form.flood, server._ring)
     monkeypatch.setattr(reply, "draw", lambda bits, extended: draws)
     made = reply.hiding(reply.PublicKey.build(extended, np.zeros((2, 2, N), dtype=np.uint64)), server._form)
-    errors = sampling.errors(N, lambda count: draws.error).astype(object) - sampling.ERROR_BITS
+    errors = sampling_oracles.errors(N, lambda count: draws.error).astype(object) - sampling.ERROR_BITS
     for limb, p in enumerate(PRIMES[:2]):
         assert np.array_equal(made[1, limb].astype(object), errors % p)
