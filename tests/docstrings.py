@@ -21,13 +21,18 @@ _PROPERTIES = {"property", "cached_property", "overload"}
 
 
 @cache
-def declared() -> set[str]:
-    """Names of methods that protocols of the package document."""
+def declared() -> dict[str, set[str]]:
+    """Methods that protocols and base classes of the package document -> those classes."""
     trees = [ast.parse(path.read_text()) for path in Path(privcirnet.__file__).parent.rglob("*.py")]
     classes = [node for tree in trees for node in tree.body if isinstance(node, ast.ClassDef)]
-    return {
-        method.name for node in filter(_is_protocol, classes) for method in node.body if isinstance(method, Function)
-    }
+    bases = {_name(base) for node in classes for base in node.bases}
+    found: dict[str, set[str]] = {}
+    for node in classes:
+        if node.name in bases or "Protocol" in map(_name, node.bases):
+            for method in node.body:
+                if isinstance(method, Function) and ast.get_docstring(method):
+                    found.setdefault(method.name, set()).add(node.name)
+    return found
 
 
 def public_functions(tree: ast.Module) -> Iterator[tuple[str, Function]]:
@@ -40,12 +45,8 @@ def public_functions(tree: ast.Module) -> Iterator[tuple[str, Function]]:
                 if not isinstance(method, Function) or method.name.startswith("_"):
                     continue
                 inherited = node.bases and not ast.get_docstring(method)
-                if not inherited and (method.name not in declared() or _is_protocol(node)):
+                if not inherited and not declared().get(method.name, set()) - {node.name}:
                     yield f"{node.name}.{method.name}", method
-
-
-def _is_protocol(node: ast.ClassDef) -> bool:
-    return "Protocol" in {_name(base) for base in node.bases}
 
 
 def gaps(path: Path) -> list[str]:
@@ -100,7 +101,7 @@ def _raised(function: Function) -> set[str]:
 
 
 def _name(node: ast.expr) -> str:
-    node = node.func if isinstance(node, ast.Call) else node
+    node = node.func if isinstance(node, ast.Call) else node.value if isinstance(node, ast.Subscript) else node
     return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
 
 

@@ -150,7 +150,7 @@ class Planned(Planner):
         return planned_layer(shape, block_size, self.profile, self.link, *self.allowed)
 
     def factor(self, shape: LinearShape) -> SpectralLayer:
-        """See :meth:`Planner.factor`. Its weights are encoded for every image."""
+        """Its weights are encoded for every image."""
         found = planned_layer(shape, 1, for_one_use(self.profile), self.link)
         if not isinstance(found, SpectralLayer):
             raise RuleError("a factor's layer must be spectral", got=found.encoding, remedy="plan it with SPECTRAL")

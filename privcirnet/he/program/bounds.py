@@ -177,7 +177,7 @@ class Intervals(Domain[Interval]):
         return x[0] + constants, x[1] + constants
 
     def truncate(self, x: Interval, bits: int) -> Interval:
-        """See :meth:`Domain.truncate`: the protocol rounds up or down."""
+        """The protocol rounds up or down."""
         return x[0] >> bits, -(-x[1] >> bits)
 
     def linear(self, layer: Layer, x: Interval, weights: Weights) -> Interval:

@@ -128,5 +128,5 @@ class ClientAided(Operation):
         return "" if good else f"{self.function} at step 2^{self.log_step_in}, {self.bits} bits coarser"
 
     def cost(self, prices: Prices[C_co], shape: Shape) -> C_co:
-        """See :meth:`Operation.cost`. The function itself is free."""
+        """The function itself is free."""
         return prices.message(prod(shape) * SHARE_BYTES)

@@ -56,7 +56,7 @@ class Tokens(Rearrangement):
     needs_share = True
 
     def places(self, x: np.ndarray) -> np.ndarray:
-        """See :meth:`Rearrangement.places`. A class token is zero: whoever knows its value adds it."""
+        """A class token is zero: whoever knows its value adds it."""
         return tokens(x)
 
     def apply(self, on: Domain[V], arguments: Sequence[V], weights: Weights | None) -> V:
@@ -157,7 +157,7 @@ class Gather(Rearrangement):
         return self.shape
 
     def unfit(self, shape: Shape) -> str:
-        """See :meth:`Rearrangement.unfit`. Nothing is computed that grows with the grid's numbers."""
+        """Nothing is computed that grows with the grid's numbers."""
         sizes, strides, count = self.sizes, self.strides, prod(shape)
         if not len(sizes) == len(strides) <= MAX_AXES or len(self.shape) != 3 or min(sizes, default=1) < 1:
             return f"a grid of sizes {sizes} and strides {strides}"

@@ -26,76 +26,59 @@ class Cleartext(Announcing):
         self.counts, self._strict = Counter[str](), strict
 
     def add(self, first: Slots, second: Slots) -> Slots:
-        """See :meth:`Machine.add`."""
         self.counts["add"] += 1
         return first + second
 
     def subtract(self, first: Slots, second: Slots) -> Slots:
-        """See :meth:`Machine.subtract`."""
         self.counts["add"] += 1
         return first - second
 
     def add_plain(self, value: Slots, slots: npt.ArrayLike) -> Slots:
-        """See :meth:`Machine.add_plain`."""
         self.counts["add_plain"] += 1
         return value + np.asarray(slots)
 
     def multiply_plain(self, value: Slots, slots: npt.ArrayLike) -> Slots:
-        """See :meth:`Machine.multiply_plain`."""
         self.counts["pmult"] += 1
         return value * np.asarray(slots)
 
     def combine(self, values: Sequence[Slots], factors: Sequence[float]) -> Slots:
-        """See :meth:`Machine.combine`."""
         self.counts["pmult"] += len(values)
         return np.sum([factor * value for value, factor in zip(values, factors, strict=True)], axis=0)
 
     def multiply(self, first: Slots, second: Slots, gain: float = 1.0) -> Slots:
-        """See :meth:`Machine.multiply`."""
         self.counts["multiply"] += 1
         return gain * first * second
 
     def rotate(self, value: Slots, step: int) -> Slots:
-        """See :meth:`Machine.rotate`."""
         self.counts["rotate"] += 1
         return np.roll(value, -step)
 
     def conjugate(self, value: Slots) -> Slots:
-        """See :meth:`Machine.conjugate`."""
         self.counts["conjugate"] += 1
         return value.conj()
 
     def times_i(self, value: Slots) -> Slots:
-        """See :meth:`Machine.times_i`."""
         return 1j * value
 
     def times(self, value: Slots, factor: int) -> Slots:
-        """See :meth:`Machine.times`."""
         return factor * value
 
     def raised(self, value: Slots, multiples: float, ratio: float) -> Slots:
-        """See :meth:`Machine.raised`: with multiples of zero."""
+        """With multiples of zero."""
         return ratio * value
 
     def bounded(self, value: Slots, bound: float, rms: float = math.inf) -> Slots:
-        """See :meth:`Machine.bounded`.
-
-        Raises:
-            RuleError: a slot is larger.
-        """
+        """Raise a RuleError where a slot is larger."""
         self._within(np.abs(value), bound)
         return value
 
     def smooth(self, value: Slots, source: Slots, slope: float, growth: float, error: float) -> Slots:
-        """See :meth:`Machine.smooth`."""
         return value
 
     def lowered(self, value: Slots, level: int) -> Slots:
-        """See :meth:`Machine.lowered`."""
         return value
 
     def map(self, value: Slots, linear: LinearMap) -> Slots:
-        """See :meth:`Machine.map`."""
         self.counts["rotate"] += linear.rotations
         self.counts["pmult"] += linear.products
         found = linear(value)

@@ -49,43 +49,35 @@ class Counting(Simulator):
         return sum(self.counts.values(), Counter[str]())
 
     def map(self, value: Estimate, linear: LinearMap) -> Estimate:
-        """See :meth:`Machine.map`."""
         sizes = linear.products, linear.rotations, len(linear.babies), len(linear.groups)
         self.maps.append(Met(self.layer, value.level, *sizes, weakref.ref(linear)))
         self.counts[self.layer] += Counter(rotate=linear.rotations, pmult=linear.products)
         return super().map(value, linear)
 
     def multiply(self, first: Estimate, second: Estimate, gain: float = 1.0) -> Estimate:
-        """See :meth:`Machine.multiply`."""
         self.counts[self.layer]["multiply"] += 1
         return super().multiply(first, second, gain)
 
     def combine(self, values: Sequence[Estimate], factors: Sequence[float]) -> Estimate:
-        """See :meth:`Machine.combine`."""
         self.counts[self.layer]["pmult"] += len(values)
         return super().combine(values, factors)
 
     def rotate(self, value: Estimate, step: int) -> Estimate:
-        """See :meth:`Machine.rotate`."""
         self.counts[self.layer]["rotate"] += 1
         return super().rotate(value, step)
 
     def conjugate(self, value: Estimate) -> Estimate:
-        """See :meth:`Machine.conjugate`."""
         self.counts[self.layer]["conjugate"] += 1
         return super().conjugate(value)
 
     def raised(self, value: Estimate, multiples: float, ratio: float) -> Estimate:
-        """See :meth:`Machine.raised`."""
         self.counts[self.layer]["raised"] += 1
         return super().raised(value, multiples, ratio)
 
     def bounded(self, value: Estimate, bound: float, rms: float = float("inf")) -> Estimate:
-        """See :meth:`Machine.bounded`."""
         return self._noted(super().bounded(value, bound, rms))
 
     def smooth(self, value: Estimate, source: Estimate, slope: float, growth: float, error: float) -> Estimate:
-        """See :meth:`Machine.smooth`."""
         return self._noted(super().smooth(value, source, slope, growth, error))
 
     def _checked(self, value: Estimate, coefficients: float = 0.0) -> Estimate:

@@ -166,64 +166,51 @@ class Encrypted(Announcing):
         self._low = {name - LOW: key for name, key in keys.items() if is_low(name)}
 
     def add(self, first: Ciphertext, second: Ciphertext) -> Ciphertext:
-        """See :meth:`Machine.add`."""
         return self._server.add(first, second)
 
     def subtract(self, first: Ciphertext, second: Ciphertext) -> Ciphertext:
-        """See :meth:`Machine.subtract`."""
         return self._server.subtract(first, second)
 
     def add_plain(self, value: Ciphertext, slots: npt.ArrayLike) -> Ciphertext:
-        """See :meth:`Machine.add_plain`."""
         return self._server.add_plain(value, slots)
 
     def multiply_plain(self, value: Ciphertext, slots: npt.ArrayLike) -> Ciphertext:
-        """See :meth:`Machine.multiply_plain`."""
         return self._server.multiply_plain(value, slots)
 
     def combine(self, values: Sequence[Ciphertext], factors: Sequence[float]) -> Ciphertext:
-        """See :meth:`Machine.combine`."""
         return self._server.combine(values, factors)
 
     def multiply(self, first: Ciphertext, second: Ciphertext, gain: float = 1.0) -> Ciphertext:
-        """See :meth:`Machine.multiply`."""
         one, other = self._server.aligned(first, second)
         return self._server.at(one.level).multiply(one, other, self._keys_at(one), gain)
 
     def rotate(self, value: Ciphertext, step: int) -> Ciphertext:
-        """See :meth:`Machine.rotate`."""
         return self._server.at(value.level).rotate(value, step, self._keys_at(value))
 
     def conjugate(self, value: Ciphertext) -> Ciphertext:
-        """See :meth:`Machine.conjugate`."""
         return self._server.at(value.level).conjugate(value, self._keys_at(value))
 
     def times_i(self, value: Ciphertext) -> Ciphertext:
-        """See :meth:`Machine.times_i`."""
         return self._server.times_i(value)
 
     def times(self, value: Ciphertext, factor: int) -> Ciphertext:
-        """See :meth:`Machine.times`."""
         return self._server.times(value, factor)
 
     def raised(self, value: Ciphertext, multiples: float, ratio: float) -> Ciphertext:
-        """See :meth:`Machine.raised`; how large the integers are is up to the key."""
+        """How large the integers are is up to the key."""
         return self._server.raised(value, self._keys)
 
     def bounded(self, value: Ciphertext, bound: float, rms: float = math.inf) -> Ciphertext:
-        """See :meth:`Machine.bounded`."""
         return value
 
     def smooth(self, value: Ciphertext, source: Ciphertext, slope: float, growth: float, error: float) -> Ciphertext:
-        """See :meth:`Machine.smooth`."""
         return value
 
     def lowered(self, value: Ciphertext, level: int) -> Ciphertext:
-        """See :meth:`Machine.lowered`."""
         return self._server.lower(value, level)
 
     def map(self, value: Ciphertext, linear: LinearMap) -> Ciphertext:
-        """See :meth:`Machine.map`; with double hoisting."""
+        """With double hoisting."""
         return hoisting.apply(self._server.at(value.level), value, linear, self._keys_at(value))
 
     def _keys_at(self, value: Ciphertext) -> Keys:

@@ -76,29 +76,25 @@ class Simulator:
         return self._checked(Estimate(level, scale, bound, self._slot(_ERROR + _ROUNDING, scale)))
 
     def add(self, first: Estimate, second: Estimate) -> Estimate:
-        """See :meth:`Machine.add`."""
         one, other = self._aligned(first, second)
         bound, variance = one.bound + other.bound, one.variance + other.variance
         return self._checked(replace(one, bound=bound, variance=variance, rms=math.inf))
 
     def subtract(self, first: Estimate, second: Estimate) -> Estimate:
-        """See :meth:`Machine.subtract`."""
         return self.add(first, second)
 
     def add_plain(self, value: Estimate, slots: npt.ArrayLike) -> Estimate:
-        """See :meth:`Machine.add_plain`."""
         bound, variance = value.bound + _largest(slots), value.variance + self._slot(_ROUNDING, value.scale)
         return self._checked(replace(value, bound=bound, variance=variance, rms=math.inf))
 
     def multiply_plain(self, value: Estimate, slots: npt.ArrayLike) -> Estimate:
-        """See :meth:`Machine.multiply_plain`."""
         self._spend(value)
         largest, own = _largest(slots), self._slot(_ROUNDING, self.parameters.factors[value.level])
         variance = largest**2 * value.variance + (value.bound**2 + value.variance) * own
         return self._rescaled(value, self.parameters.factors[value.level], value.bound * largest, variance)
 
     def combine(self, values: Sequence[Estimate], factors: Sequence[float]) -> Estimate:
-        """See :meth:`Machine.combine`: numbers are rounded to the scale of a factor."""
+        """Numbers are rounded to the scale of a factor."""
         lowest, parameters = min(values, key=lambda value: value.level), self.parameters
         self._spend(lowest)
         bound = sum(abs(factor) * value.bound for value, factor in zip(values, factors, strict=True))
@@ -107,7 +103,6 @@ class Simulator:
         return self._rescaled(lowest, parameters.factors[lowest.level], bound, variance)
 
     def multiply(self, first: Estimate, second: Estimate, gain: float = 1.0) -> Estimate:
-        """See :meth:`Machine.multiply`."""
         one, other = self._aligned(first, second)
         self._spend(one)
         self.parameters.check_gain(one.level, gain, f" in layer {self.layer!r}")
@@ -118,28 +113,24 @@ class Simulator:
         return self._rescaled(one, other.scale / gain, one.bound * other.bound * gain, variance * gain**2)
 
     def rotate(self, value: Estimate, step: int) -> Estimate:
-        """See :meth:`Machine.rotate`."""
         self._need({step % self.parameters.slots}, value.level)
         added = self._switch(value.level, value.scale) + self._division(value.scale)
         return replace(value, variance=value.variance + added)
 
     def conjugate(self, value: Estimate) -> Estimate:
-        """See :meth:`Machine.conjugate`."""
         self._need({CONJUGATION}, value.level)
         added = self._switch(value.level, value.scale) + self._division(value.scale)
         return replace(value, variance=value.variance + added)
 
     def times_i(self, value: Estimate) -> Estimate:
-        """See :meth:`Machine.times_i`."""
         return value
 
     def times(self, value: Estimate, factor: int) -> Estimate:
-        """See :meth:`Machine.times`."""
         bound, variance, rms = value.bound * abs(factor), value.variance * factor**2, value.rms * abs(factor)
         return self._checked(replace(value, bound=bound, variance=variance, rms=rms))
 
     def raised(self, value: Estimate, multiples: float, ratio: float) -> Estimate:
-        """See :meth:`Machine.raised`; a slot adds up n coefficients."""
+        """A slot adds up n coefficients."""
         parameters, low = self.parameters, self._lowered(value, 0)
         scale, n, q, top = parameters.scales[-1], parameters.ring_degree, parameters.data_primes[0], parameters.levels
         variance = low.variance
@@ -155,28 +146,22 @@ class Simulator:
         return self._checked(Estimate(top, scale, bound, variance))
 
     def bounded(self, value: Estimate, bound: float, rms: float = math.inf) -> Estimate:
-        """See :meth:`Machine.bounded`."""
         return replace(value, bound=min(bound, value.bound), rms=min(rms, value.rms))
 
     def smooth(self, value: Estimate, source: Estimate, slope: float, growth: float, error: float) -> Estimate:
-        """See :meth:`Machine.smooth`."""
         product = self._switch(source.level, source.scale**2) + self._division(source.scale)
         own = self._division(value.scale) + error**2
         return replace(value, variance=slope**2 * source.variance + growth**2 * product + own)
 
     def lowered(self, value: Estimate, level: int) -> Estimate:
-        """See :meth:`Machine.lowered`.
-
-        Raises:
-            RuleError: the value has fewer levels.
-        """
+        """Raise a RuleError where the value has fewer levels."""
         if level > value.level:
             got, remedy = f"{value.level} to {level} in layer {self.layer!r}", "use more spare levels"
             raise RuleError("a value is lowered, not raised", got=got, remedy=remedy)
         return self._lowered(value, level)
 
     def map(self, value: Estimate, linear: LinearMap) -> Estimate:
-        """See :meth:`Machine.map`: rotations stay extended, so that only the sums are divided by P."""
+        """Rotations stay extended, so that only the sums are divided by P."""
         self._spend(value)
         self._need(linear.steps, value.level)
         sizes = np.abs(np.stack([np.asarray(diagonal) for diagonal in linear.diagonals.values()]))

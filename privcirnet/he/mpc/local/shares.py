@@ -103,7 +103,7 @@ class ClientShares(Domain[Residues]):
         return _sum_pool(x, kernel, self.t)
 
     def plus(self, x: Residues, constants: np.ndarray) -> Residues:
-        """See :meth:`Domain.plus`: the server alone adds them."""
+        """The server alone adds them."""
         return x
 
     def truncate(self, x: Residues, bits: int) -> Residues:

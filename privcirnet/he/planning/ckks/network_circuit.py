@@ -108,7 +108,8 @@ class NetworkCircuit:
                 for value, linear in zip(pairs[term.source], self._row(number, place, part), strict=False):
                     product = machine.map(value, linear)
                     total = machine.add(total, product) if total is not None else product
-            assert total is not None, "a sum has a convolution"
+            if total is None:
+                raise ValueError(f"the sum {node.name!r} has no convolution")
             machine.layer = node.name
             total = machine.add(total, machine.conjugate(total))
             for term in squares:

@@ -125,7 +125,8 @@ def _spectral(builder: Builder, maps: _SpectralMaps, value: int) -> int:
         made = builder.products([(value, partial(maps.weights, output))])
         made = builder.weighted([(builder.sum_over(made, 1, maps.width), maps.mask())])
         found = made if found is None else builder.add(made, builder.rotate(found, -1))
-    assert found is not None, "a layer has outputs"
+    if found is None:
+        raise ValueError("a layer must have outputs")
     return found
 
 

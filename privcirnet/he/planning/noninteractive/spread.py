@@ -80,7 +80,8 @@ def shared_convolution(
         if (not turn and made is None) or any(slots.any() for _, slots in terms):
             own = builder.weighted(terms)
             made = own if made is None else builder.add(own, made)
-    assert made is not None, "a sum without any weight was refused"
+    if made is None:
+        raise ValueError(f"layer {layer.name!r} has no weight but zero")
     made = builder.add_integers(made, np.where(held, layer.bias[maps], 0))
     builder.layer = f"square behind {layer.name}"
     return builder.square(made), columns, kernels

@@ -150,9 +150,6 @@ class Materials:
     def put(self, label: Label, data: bytes | bytearray) -> None:
         """Keep material: :meth:`MaterialStore.put`.
 
-        Args:
-            data: its bytes.
-
         Raises:
             RuleError: as there.
         """

@@ -136,9 +136,6 @@ class MaterialFiles:
     def put(self, label: Label, body: bytes | bytearray) -> None:
         """Write a file. It is on the disk when this returns, and not there if it raises.
 
-        Args:
-            body: its bytes.
-
         Raises:
             RuleError: the disk is full, or cannot be written.
         """

@@ -148,9 +148,6 @@ class Client:
     def prepare(self, count: int) -> Generator[bytes, bytes, None]:
         """Do all encrypted work for some images to come.
 
-        Args:
-            count: of images.
-
         Yields:
             requests for the server; the generator is sent the reply to each.
 

@@ -41,19 +41,19 @@ class CleartextClient(SequentialClient):
         self.parameters = parameters
 
     def public_keys(self, steps: Collection[int]) -> bytes:
-        """See :meth:`ClientEngine.public_keys`; the bytes are the steps, as 64-bit words."""
+        """The bytes are the steps, as 64-bit words."""
         return _steps_to_bytes(steps)
 
     def encrypt(self, slots: Residues, kept: Integers | None = None) -> bytes:
-        """See :meth:`ClientEngine.encrypt`; slots, or kept coefficients, are little-endian 64-bit words."""
+        """Slots, or kept coefficients, are little-endian 64-bit words."""
         return _to_bytes(slots, kept, self.parameters)
 
     def decrypt(self, message: bytes, kept: Integers | None = None) -> Residues:
-        """See :meth:`ClientEngine.decrypt`; coefficients that were not kept are zero."""
+        """Coefficients that were not kept are zero."""
         return _from_bytes(message, kept, self.parameters)
 
     def close(self) -> None:
-        """See :meth:`ClientEngine.close`; there is no key."""
+        """There is no key."""
 
 
 class CleartextServer(Sequential):
@@ -84,23 +84,19 @@ class CleartextServer(Sequential):
         return frozenset(steps)
 
     def receive(self, message: bytes, kept: Integers | None = None) -> Slots:
-        """See :meth:`Operations.receive`."""
         return Slots(_from_bytes(message, kept, self.parameters))
 
     def encode(self, slots: Residues) -> Slots:
-        """See :meth:`Operations.encode`."""
         return Slots(slots)
 
     def encode_factor(self, slots: Residues) -> Slots:
-        """See :meth:`Operations.encode_factor`."""
         return Slots(slots, ntt=True)
 
     def add_plain(self, ciphertext: Slots, plaintext: Slots) -> Slots:
-        """See :meth:`Operations.add_plain`."""
         return self._combine(modular.add, ciphertext, plaintext, ntt=False)
 
     def rotate(self, ciphertext: Slots, step: int, keys: frozenset[int]) -> Slots:
-        """See :meth:`Operations.rotate`. To rotate by a step without a key is a RuntimeError."""
+        """To rotate by a step without a key is a RuntimeError."""
         if step not in keys or ciphertext.ntt:
             raise RuntimeError(f"rotation by {step} needs a key and coefficient form")
         self.counts["rotate"] += 1
@@ -108,29 +104,28 @@ class CleartextServer(Sequential):
         return Slots(np.roll(rows, -step, axis=1).reshape(-1))
 
     def to_ntt(self, ciphertext: Slots) -> Slots:
-        """See :meth:`Operations.to_ntt`. Only the form changes."""
+        """Only the form changes."""
         self.counts["to_ntt"] += 1
         return Slots(ciphertext.values, ntt=True)
 
     def from_ntt(self, ciphertext: Slots) -> Slots:
-        """See :meth:`Operations.from_ntt`. Only the form changes."""
+        """Only the form changes."""
         self.counts["from_ntt"] += 1
         return Slots(ciphertext.values)
 
     def multiply(self, ciphertext: Slots, plaintext: Slots) -> Slots:
-        """See :meth:`Operations.multiply`. A product with zero is a RuntimeError, because SEAL refuses it."""
+        """A product with zero is a RuntimeError, because SEAL refuses it."""
         if not plaintext.values.any():
             raise RuntimeError("a product with zero is transparent: skip it")
         self.counts["pmult"] += 1
         return self._combine(modular.multiply, ciphertext, plaintext, ntt=plaintext.ntt)
 
     def add(self, first: Slots, second: Slots) -> Slots:
-        """See :meth:`Operations.add`."""
         self.counts["add"] += 1
         return self._combine(modular.add, first, second, ntt=first.ntt)
 
     def reply(self, ciphertext: Slots, keys: frozenset[int], kept: Integers | None = None) -> bytes:
-        """See :meth:`Operations.reply`. Nothing is hidden and nothing is switched."""
+        """Nothing is hidden and nothing is switched."""
         if ciphertext.ntt:
             raise RuntimeError("a reply must be in coefficient form")
         return _to_bytes(ciphertext.values, kept, self.parameters)

@@ -28,19 +28,15 @@ class SequentialClient(ABC):
     concurrent = False
 
     @abstractmethod
-    def encrypt(self, slots: Residues, kept: Integers | None = None) -> bytes:
-        """See :meth:`ClientEngine.encrypt`."""
+    def encrypt(self, slots: Residues, kept: Integers | None = None) -> bytes: ...
 
     @abstractmethod
-    def decrypt(self, message: bytes, kept: Integers | None = None) -> Residues:
-        """See :meth:`ClientEngine.decrypt`."""
+    def decrypt(self, message: bytes, kept: Integers | None = None) -> Residues: ...
 
     def encrypt_all(self, slots: Residues, kept: Sequence[Integers] | None = None) -> list[bytes]:
-        """See :meth:`ClientEngine.encrypt_all`."""
         return [self.encrypt(*one) for one in zip(slots, kept or [None] * len(slots), strict=True)]
 
     def decrypt_all(self, messages: Sequence[bytes], kept: Sequence[Integers] | None = None) -> Residues:
-        """See :meth:`ClientEngine.decrypt_all`."""
         return np.stack([self.decrypt(*one) for one in zip(messages, kept or [None] * len(messages), strict=True)])
 
 
@@ -133,7 +129,6 @@ class Sequential:
         addends: Residues | None,
         kept: Sequence[Integers] | None = None,
     ) -> list[Any]:
-        """See :meth:`ServerEngine.receive_all`."""
         places = kept or [None] * len(messages)
         received = [self.receive(message, place) for message, place in zip(messages, places, strict=True)]
         if addends is None:
@@ -143,7 +138,6 @@ class Sequential:
     def encode_weights(
         self: Operations, circuit: Circuit, slots: Slots, name: str = "", *, keep: bool = True
     ) -> PlainWeights:
-        """See :meth:`ServerEngine.encode_weights`."""
         plain = (slots[weight] for weight in range(len(slots)))
         weights = [self.encode_factor(values) if values.any() else None for values in plain]
         check_sums(circuit, [plaintext is not None for plaintext in weights], name)
@@ -152,11 +146,9 @@ class Sequential:
     def evaluate(
         self: Operations, circuit: Circuit, weights: PlainWeights, inputs: Sequence[Any], keys: Any
     ) -> list[Any]:
-        """See :meth:`ServerEngine.evaluate`."""
         return _Run(self, circuit, weights, inputs, keys, {}).outputs()
 
     def multiply_all(self: Operations, ciphertexts: Sequence[Any], factors: Residues) -> list[Any]:
-        """See :meth:`ServerEngine.multiply_all`."""
         return [self.multiply(c, self.encode(slots)) for c, slots in zip(ciphertexts, factors, strict=True)]
 
     def reply_all(
@@ -166,13 +158,12 @@ class Sequential:
         keys: Any,
         kept: Sequence[Integers] | None = None,
     ) -> list[bytes]:
-        """See :meth:`ServerEngine.reply_all`."""
         places = kept or [None] * len(ciphertexts)
         masked = [self.add_plain(c, self.encode(slots)) for c, slots in zip(ciphertexts, addends, strict=True)]
         return [self.reply(c, keys, place) for c, place in zip(masked, places, strict=True)]
 
     def stock(self: Operations, keys: Any) -> ReplyStock:
-        """See :meth:`ServerEngine.stock`: nothing is made ahead."""
+        """Nothing is made ahead."""
         return ReplyStock(self.parameters.ring_degree, self.parameters.plain_modulus)
 
 

@@ -20,19 +20,16 @@ class SeparateClient:
         self.clients, self._rotations = clients, plan.rotations
 
     def evaluation_keys(self) -> list[bytes]:
-        """See :meth:`LeveledClient.evaluation_keys`."""
         return [client.evaluation_keys(self._rotations) for client in self.clients]
 
     def encrypt_all(self, slots: Sequence[Residues]) -> list[list[bytes]]:
-        """See :meth:`LeveledClient.encrypt_all`: a row for each plain modulus."""
+        """A row for each plain modulus."""
         return [[client.encrypt(row) for row in own] for client, own in zip(self.clients, slots, strict=True)]
 
     def decrypt(self, number: int, message: bytes) -> Residues:
-        """See :meth:`LeveledClient.decrypt`."""
         return self.clients[number].decrypt(message)
 
     def close(self) -> None:
-        """See :meth:`LeveledClient.close`."""
         for client in self.clients:
             client.close()
 
@@ -48,12 +45,10 @@ class SeparateServer:
         self.evaluators, self.rows, self._rotations = evaluators, len(evaluators), plan.rotations
 
     def load_evaluation_keys(self, messages: Sequence[bytes]) -> list[Any]:
-        """See :meth:`LeveledServer.load_evaluation_keys`."""
         each = zip(self.evaluators, messages, strict=True)
         return [evaluator.load_evaluation_keys(message, self._rotations) for evaluator, message in each]
 
     def receive_all(self, request: Sequence[Sequence[bytes]]) -> list[Callable[[], list[Ciphertext]]]:
-        """See :meth:`LeveledServer.receive_all`."""
         each = zip(self.evaluators, request, strict=True)
         found = [[evaluator.receive(message) for message in row] for evaluator, row in each]
         return [partial(list, row) for row in found]
