@@ -31,7 +31,7 @@ class Chain:
         """Of all primes."""
         return ring(self.parameters.primes, self.parameters.ring_degree, self.special)
 
-    @property
+    @cached_property
     def special(self) -> int:
         """How many special primes there are, k."""
         return len(self.parameters.special_primes)
@@ -79,12 +79,13 @@ class Chain:
         """
         level, n = polynomial.shape
         parts, own = self.parameters.digits(level), self.coefficients(polynomial[None])[0]
+        constants = [self._from_digit(part) for part in parts]
         scaled, multiples = np.empty_like(own), np.empty((len(parts), n), dtype=np.int64)
         found = np.empty((len(parts), level + self.special, n), dtype=np.uint64)
 
         def scale(d: int) -> None:
             part = slice(parts[d].start, parts[d].stop)
-            conversion.scale(scaled[part], multiples[d], own[part], self._from_digit(parts[d]))
+            conversion.scale(scaled[part], multiples[d], own[part], constants[d])
 
         def row(task: tuple[int, int]) -> None:
             d, number = task
@@ -95,7 +96,7 @@ class Chain:
                 target[0] = polynomial[number]
                 operands.split_words(target[0], half)
             else:
-                gadget.digit_row(target, part, multiples[d], self._from_digit(parts[d]), self.ring.tables, half, limb)
+                gadget.digit_row(target, part, multiples[d], constants[d], self.ring.tables, half, limb)
 
         each(scale, range(len(parts)))
         each(row, [(d, number) for number in range(found.shape[1]) for d in range(len(parts))])
@@ -203,7 +204,8 @@ class Chain:
         """Divide by the primes of the last rows and round; the others are left. All rows are overwritten."""
         count, rows, n = polynomials.shape
         kept, tables = rows - len(dropped), self.ring.tables
-        division = conversion.division(tuple(self.ring.primes[limb] for limb in dropped), self.ring.primes)
+        primes = self.parameters.primes
+        division = conversion.division(tuple(primes[limb] for limb in dropped), primes)
         scaled, multiples = np.empty((count, len(dropped), n), dtype=np.uint64), np.empty((count, n), dtype=np.int64)
 
         def coefficients(task: tuple[int, int]) -> None:
@@ -224,7 +226,7 @@ class Chain:
         return np.ascontiguousarray(polynomials[:, :kept])
 
     def _from_digit(self, rows: range) -> conversion.Conversion:
-        return conversion.conversion(self.parameters.data_primes[rows.start : rows.stop], self.ring.primes)
+        return conversion.conversion(self.parameters.data_primes[rows.start : rows.stop], self.parameters.primes)
 
 
 _order = lru_cache(maxsize=1024)(gadget.automorphism)

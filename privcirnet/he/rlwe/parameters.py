@@ -4,6 +4,7 @@ Order of rows, in memory and on the wire: data primes first, of which the last a
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from privcirnet.he.rlwe.wire_bytes import Modulus
 
@@ -24,7 +25,7 @@ class RlweParameters:
     special_primes: tuple[int, ...]
     digit_primes: int = 1
 
-    @property
+    @cached_property
     def primes(self) -> tuple[int, ...]:
         """All primes in the order of rows."""
         return self.data_primes + self.special_primes
