@@ -26,8 +26,9 @@ from privcirnet.models import ENTRY_POINTS
 from privcirnet.passes.block_sizes import uniform_sizes
 from privcirnet.passes.convert import circulant_
 from privcirnet.passes.lower import lower_real
-from privcirnet.runs.ckks import evaluate_ckks
-from privcirnet.runs.ckks_results import CkksEvaluation
+from privcirnet.runs.ckks import Ckks, bits_of
+from privcirnet.runs.evaluation import Evaluation, evaluate
+from privcirnet.runs.parties import How
 from privcirnet.train import stages
 
 EXAMPLES = 256
@@ -55,8 +56,9 @@ def main() -> None:
     if given.counts:
         show_counts(program.rehearsed(0))
         return
-    found = evaluate_ckks(program, images, bar=progress_bar, weights_gb=given.weights_gb, keys_gb=given.keys_gb)
-    show_counts(found.rehearsed)
+    mode, how = Ckks(program), How(weights_gb=given.weights_gb, keys_gb=given.keys_gb)
+    found = evaluate(mode, images, how, bar=progress_bar)
+    show_counts(mode.circuit)
     show_run(found)
 
 
@@ -95,20 +97,20 @@ def show_counts(rehearsed: Rehearsed) -> None:
     )
 
 
-def show_run(found: CkksEvaluation) -> None:
+def show_run(found: Evaluation) -> None:
     """Print what encrypted images took, and how right they are."""
-    for seconds, used, bits, logits, clear in zip(
-        found.seconds, found.processor, found.bits, found.logits, found.clear, strict=True
-    ):
-        same = logits.argmax() == clear.argmax()
-        print(f"{seconds:.1f} s, {used:.1f} processor seconds; logits right to {bits:.1f} bits, same class: {same}")
+    audit, laps = found.audited, found.audited.laps.images
+    for answer, bits, clear in zip(found.answers, bits_of(found), audit.clear, strict=True):
+        same = answer.logits.argmax() == clear.argmax()
+        took = f"{answer.seconds:.1f} s, {answer.processor:.1f} processor seconds"
+        print(f"{took}; logits right to {bits:.1f} bits, same class: {same}")
     parts = defaultdict[str, float](float)
-    for layer, seconds in found.layers.items():
-        parts[part_of(layer) or "layers"] += seconds
+    for layer in laps.each[-1]:
+        parts[part_of(layer) or "layers"] += laps.of(layer)
     print(", ".join(f"{name} {seconds:.1f} s" for name, seconds in parts.items()))
-    up, down = found.sent
-    print(f"set up in {found.seconds_setup:.1f} s; request {up / 1e6:.2f} MB, reply {down / 1e6:.2f} MB", end="; ")
-    print(f"{found.peak / 1e9:.2f} GB at most", flush=True)
+    up, down = found.answers[-1].bytes
+    print(f"set up in {found.parties.seconds_setup:.1f} s; request {up / 1e6:.2f} MB", end=", ")
+    print(f"reply {down / 1e6:.2f} MB; {audit.peak / 1e9:.2f} GB at most", flush=True)
 
 
 if __name__ == "__main__":

@@ -42,6 +42,8 @@ from privcirnet.passes.surgery import polynomial_
 from privcirnet.runs.bench.results import markdown
 from privcirnet.runs.evaluation import evaluate
 from privcirnet.runs.export import lower_for
+from privcirnet.runs.interactive import Interactive
+from privcirnet.runs.parties import How
 
 T = TypeVar("T")
 
@@ -213,7 +215,7 @@ def _examine(model: nn.Module, found: Found, engine: str) -> None:
     lowered, _ = lower_for(HEConfig(profile="counted", bounds="measured", failure_bits=8), network, data)
     found.steps.append("exported")
     started = time.perf_counter()
-    run = evaluate(lowered.program, {}, data.test_images[:1].numpy().astype(np.int64), engine=engine)
+    run = evaluate(Interactive(lowered.program), data.test_images[:1].numpy().astype(np.int64), How(engine))
     found.seconds = time.perf_counter() - started
     if run.wrong != [[]]:
         raise RuleError("every node must be the integer network's", got=str(run.wrong[0][:3]), remedy="report this")

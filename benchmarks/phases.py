@@ -88,7 +88,7 @@ def wrong_nodes(program: Program, spectra: Mapping[str, Residues], image: Values
 def audited(program: Program, remote: ServiceClient, process: ServerProcess, image: Values) -> list[str]:
     """Run an image and return the nodes whose value is wrong, the logits among them."""
     (answer,) = answers(remote.client, remote, [image])
-    values = audit.reconstruct(program, remote.client.shares, process.report().shares)
+    values = audit.reconstruct(program, remote.client.shares, process.report().seen)
     logits = [] if np.array_equal(values[program.output.name].reshape(-1), answer.logits) else ["logits"]
     return audit.wrong_nodes(program, values) + logits
 

@@ -23,6 +23,7 @@ from phases import TOGETHER, connections, noise, turn, wrong_nodes
 from untrained import NETWORKS, program_of
 
 from privcirnet.artifact import read_program, write_json, write_text
+from privcirnet.artifact.typed_json import plain
 from privcirnet.cli.console import progress_bar
 from privcirnet.he.system import threads
 from privcirnet.he.system.memory import peak_bytes
@@ -80,7 +81,7 @@ def figures(row: Row) -> dict[str, dict[str, Any]]:
     found = dict[str, dict[str, Any]]()
     for phase in row["turns"][0]:
         one = {name: median(turn[phase][name] for turn in row["turns"]) for name in row["turns"][0][phase]}
-        found[phase] = one | {"links": over_links(one["seconds"], one["bytes"], one["rounds"])}
+        found[phase] = one | {"links": plain(over_links(one["seconds"], one["bytes"], one["rounds"]))}
     return found
 
 

@@ -20,8 +20,10 @@ from privcirnet.he.program.truncation import truncation_facts
 from privcirnet.passes.lower import lower_real
 from privcirnet.runs.evaluation import evaluate
 from privcirnet.runs.export import lower_for
-from privcirnet.runs.leveled import evaluate_leveled
+from privcirnet.runs.interactive import Interactive
+from privcirnet.runs.leveled import Leveled
 from privcirnet.runs.leveled_export import leveled_program
+from privcirnet.runs.parties import How
 from privcirnet.train import stages
 from privcirnet.train.accuracy import predict
 from tests.data.test_real import ARCHIVES
@@ -68,7 +70,7 @@ def test_every_step_of_an_encrypted_inference_follows_the_integer_network(file):
     assert len(squares_of(program.nodes)) == expected
     assert budget(layers_of(program.nodes), program.parameters, squares_of(program.nodes)).distance >= 30
     assert truncation_facts(program, fitted.intervals, fitted.sizes)["unnoticed_per_image_log2"] <= -30
-    found = evaluate(program, {}, images[:1].numpy().astype(np.int64), engine="cleartext")
+    found = evaluate(Interactive(program), images[:1].numpy().astype(np.int64), How("cleartext"))
     assert found.wrong == [[]]
 
 
@@ -90,7 +92,7 @@ def test_integers_of_leveled_networks(file, name, bits, planner, right, image_ca
     program = leveled_program(LeveledConfig(weight_bits=bits[0], pixel_bits=bits[1]), model, data)
     assert program.planner == planner
     assert in_floats(program.chain, program.description.pixels(few(data)[0].numpy()), few(data)[1]) == right
-    found = evaluate_leveled(program, data.test_images[:1].numpy().astype(np.int64), "cleartext")
+    found = evaluate(Leveled.of(program), data.test_images[:1].numpy().astype(np.int64), How("cleartext"))
     assert found.wrong == [[]]
 
 

@@ -128,7 +128,7 @@ def test_other_settings_do_not_overwrite_an_interrupted_run(tmp_path, monkeypatc
     state = tmp_path / "train" / "resume.pt"
     before = state.read_bytes()
     error = refused(monkeypatch, capsys, "train", *settings, "seed=1", "recipe.batch_size=32")
-    assert f"resumed with its settings: got recipe.batch_size=32 after 64, seed=1 after 0 for {state}" in error
+    assert f"resumed with its settings: got recipe.batch_size=32 after 64, seed=1 after 0 for {state.parent};" in error
     assert state.read_bytes() == before
     call(monkeypatch, "train", *settings, "seed=1", "recipe.batch_size=32", "resume=false")
     assert [entry["epoch"] for entry in summary(tmp_path, "train")["history"]] == [1, 2]
@@ -279,7 +279,7 @@ def test_a_program_is_enough_for_infer(root, monkeypatch, tmp_path):
         reference = f"reference={root}/finetune"
         call(monkeypatch, "infer", at, f"program={program}", reference, "images=1", "engine=cleartext")
         layers = summary(tmp_path, "infer_rehearsal")["layers"]
-        assert {layer["seconds_predicted"] is not None for layer in layers} == {predicted}
+        assert {"seconds_predicted" in layer for layer in layers} == {predicted}
 
 
 def test_wrong_image_size(root, monkeypatch, capsys, tmp_path):
@@ -345,7 +345,7 @@ def test_bad_settings(root, monkeypatch, capsys, tmp_path, script, overrides, ma
 def test_a_reference_that_was_not_exported_is_doubted(root, tmp_path, monkeypatch, capsys):
     call(monkeypatch, "train", f"root={tmp_path}", "recipe.epochs=0")
     settings = f"root={root}", f"out={tmp_path / 'out'}", "images=8", "engine=cleartext"
-    doubt = re.compile(r"reference +\d of 8 images have the integer network's class in it: is .*what was exported\?")
+    doubt = re.compile(r"reference +\d of 8 images have the same class in it as in clear: is .*what was exported\?")
     for reference, doubted in ((f"{tmp_path}/train", True), (f"{root}/finetune", False)):
         capsys.readouterr()
         call(monkeypatch, "infer", *settings, f"reference={reference}")

@@ -41,7 +41,7 @@ def main() -> None:
     add_out(parser, "privcirnet")
     given = parser.parse_args()
     infer, export = (json.loads(path.read_text()) for path in (given.infer, given.export))
-    rows, times, online = infer["predictions"], infer["seconds_images"], infer["online"]
+    rows, times, online = infer["predictions"], infer["seconds_images"], infer.get("online")
     if infer["prepared"] not in {0, infer["images"]}:
         sys.exit(f"error: all images must be prepared, or none: {infer['prepared']} of {infer['images']} were")
     before = {name.removesuffix("_per_image"): infer["preparation"][name] for name in _BEFORE} if online else None

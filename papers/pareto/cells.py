@@ -18,11 +18,12 @@ from typing import Any
 import torch
 
 from papers.pareto.config import Cell, ParetoConfig
-from papers.pareto.prepare import Prepared, exclusive, prepare
+from papers.pareto.prepare import Prepared, prepare
 from papers.pruning.masked import mask_bytes, start_of
 from papers.pruning.masks_file import read_masks, write_masks
 from papers.pruning.search import PrunedNetwork, Pruning
 from privcirnet.artifact import read_json, write_json, write_plan
+from privcirnet.artifact.run import SUMMARY, locked
 from privcirnet.blocksizes.assignment import uniform_latency, uniform_sizes
 from privcirnet.blocksizes.latency import Figures, figures_of, layer_shapes
 from privcirnet.blocksizes.solve import solve
@@ -36,7 +37,7 @@ from privcirnet.runs.progress import Bar, silent
 from privcirnet.train import stages
 from privcirnet.train.network import weighted_layers
 
-CELL, PLAN, MASKS, SUMMARY = "cell.json", "plan.json", "masks.safetensors", "summary.json"
+CELL, PLAN, MASKS = "cell.json", "plan.json", "masks.safetensors"
 
 
 def run(config: ParetoConfig, data: ImageData, bar: Bar = silent) -> None:
@@ -67,14 +68,14 @@ def run_cell(config: ParetoConfig, cell: Cell, prepared: Prepared, data: ImageDa
         RuleError: whatever ends a training run.
     """
     folder = Path(config.out) / "cells" / cell.name
-    with exclusive(folder / ".lock"):
+    with locked(folder / ".lock"):
         if not (folder / CELL).is_file():
             write_json(folder / CELL, asdict(cell) | _planned(config, cell, prepared, data, folder))
     found = read_json(folder / CELL, "a cell", "remove its folder")
     if not found["run"]:
         return
     out = Path(config.out) / "runs" / found["run"]
-    with exclusive(out / ".lock"):
+    with locked(out / ".lock"):
         if not (out / SUMMARY).is_file():
             _train(config, data, out, folder / PLAN, bar)
 

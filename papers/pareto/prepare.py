@@ -1,18 +1,16 @@
 """What all cells share: the profile, predictions of every layer and block size, sensitivities. Made once, then read."""
 
-import fcntl
-import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from papers.pareto.config import ParetoConfig
 from privcirnet.artifact import read_checkpoint, read_json, write_json
+from privcirnet.artifact.run import Run, locked
 from privcirnet.blocksizes.assignment import Table
 from privcirnet.blocksizes.latency import Figures, FigureTable, amounts_of, figure_table, layer_shapes
-from privcirnet.config import DataConfig, HEConfig, RecipeConfig, run_file
+from privcirnet.config import run_file
 from privcirnet.data.dataset import ImageData
 from privcirnet.errors import RuleError
 from privcirnet.he.planning.goal import Goal
@@ -20,11 +18,10 @@ from privcirnet.he.planning.profile import LINKS, Link, Profile
 from privcirnet.runs.profiles import find_profile
 from privcirnet.runs.progress import Bar, silent
 from privcirnet.train import sensitivities, stages
-from privcirnet.train.checkpoint import flat
 from privcirnet.train.loop import accuracy
 
 NAME = "prepared.json"
-_OF_A_JOB = ("root", "out", "method", "b", "budget_on", "budgets", "draw", "device")
+_OF_A_JOB = frozenset({"method", "b", "budget_on", "budgets", "draw"})
 """Settings that may differ between the jobs of a comparison."""
 _KINDS = {"weights": ("weights", 0.0), "loss_aware": ("fisher", None)}
 """Method -> (kind of sensitivity, damping; None: that of the settings)."""
@@ -62,21 +59,16 @@ class Prepared:
 def prepare(config: ParetoConfig, data: ImageData, bar: Bar = silent) -> Prepared:
     """Return what all cells share, measured if this is the comparison's first job; other jobs wait for it.
 
-    A setting that a comparison of an earlier version did not know had its default.
-
     Raises:
         RuleError: the folder holds a comparison with other settings, or the dense network is missing or unsuitable.
     """
     out = Path(config.out)
-    with exclusive(out / ".prepared.lock"):
+    with locked(out / ".prepared.lock"):
         if not (out / NAME).is_file():
             write_json(out / NAME, _measured(config, data, bar))
     found = read(out)
-    defaults = flat({"recipe": asdict(RecipeConfig()), "data": asdict(DataConfig()), "he": asdict(HEConfig())})
-    before, now = defaults | flat(found.settings), flat(json.loads(json.dumps(_settings(config))))
-    if changed := [f"{name}={now[name]}" for name in now if now[name] != before.get(name)]:
-        remedy = "give the earlier ones, or another out="
-        raise RuleError("a comparison must be continued with its settings", got=", ".join(changed), remedy=remedy)
+    rule, remedy = "a comparison must be continued with its settings", "give the earlier ones, or another out="
+    Run(out, asdict(config), _OF_A_JOB).check(found.settings, rule, remedy)
     return found
 
 
@@ -93,22 +85,6 @@ def read(out: Path) -> Prepared:
     link = LINKS[held["settings"]["he"]["link"]]
     facts = held["settings"], held["model"], held["checkpoint"], held["top1"]
     return Prepared(*facts, profile, link, figures, omegas)
-
-
-@contextmanager
-def exclusive(path: Path) -> Iterator[None]:
-    """Hold a lock file; wait while another process holds it.
-
-    Args:
-        path: of the file, which is created and stays.
-
-    Yields:
-        Nothing.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 def _measured(config: ParetoConfig, data: ImageData, bar: Bar) -> dict[str, Any]:
@@ -135,7 +111,7 @@ def _measured(config: ParetoConfig, data: ImageData, bar: Bar) -> dict[str, Any]
             )
         omegas[method] = found.values
     return {
-        "settings": _settings(config),
+        "settings": asdict(config),
         "model": held.model,
         "checkpoint": held.digest(),
         "top1": accuracy(model, data),
@@ -143,9 +119,3 @@ def _measured(config: ParetoConfig, data: ImageData, bar: Bar) -> dict[str, Any]
         "figures": {name: {b: asdict(figures) for b, figures in row.items()} for name, row in figures.items()},
         "omegas": omegas,
     }
-
-
-def _settings(config: ParetoConfig) -> dict[str, Any]:
-    settings = {name: value for name, value in asdict(config).items() if name not in _OF_A_JOB}
-    settings["data"] = {name: value for name, value in settings["data"].items() if name not in {"root", "cache"}}
-    return settings

@@ -7,9 +7,9 @@ import numpy as np
 import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
 
-from privcirnet.artifact.atomic import replacing
 from privcirnet.artifact.records import VERSION, check_format, read_json, write_tensors
 from privcirnet.errors import RuleError
+from privcirnet.he.system.atomic import replacing
 
 Mask = npt.NDArray[np.bool_]
 

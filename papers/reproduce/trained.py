@@ -13,10 +13,11 @@ from privcirnet.data import Files, load
 from privcirnet.data.dataset import ImageData
 from privcirnet.errors import RuleError
 from privcirnet.he.planning.profile import LINKS
-from privcirnet.runs.ckks import evaluate_ckks
+from privcirnet.runs.ckks import Ckks, bits_of
 from privcirnet.runs.ckks_export import ckks_program
 from privcirnet.runs.evaluation import Evaluation, evaluate
 from privcirnet.runs.export import lower_for, quantized
+from privcirnet.runs.interactive import Interactive
 from privcirnet.train import stages
 from privcirnet.train.accuracy import accuracy
 
@@ -69,10 +70,10 @@ def ckks_network(images: str, checkpoint: str, data: str) -> Values:
     held_out = _data(images, data)
     network = stages.load_checkpoint(_path(checkpoint), held_out).model
     program = ckks_program(LeveledConfig(scheme="ckks"), network, held_out)
-    found = evaluate_ckks(program, held_out.test_images[:_IMAGES].numpy().astype(np.int64))
-    if (found.classes != found.clear.argmax(axis=1)).any():
-        raise RuleError("every class must be that of the network in clear", got=found.bits, remedy="run it again")
-    return {"latency": statistics.median(found.processor[1:])}
+    found = evaluate(Ckks(program), held_out.test_images[:_IMAGES].numpy().astype(np.int64))
+    if (found.classes != found.audited.clear.argmax(axis=1)).any():
+        raise RuleError("every class must be that of the network in clear", got=bits_of(found), remedy="run it again")
+    return {"latency": statistics.median(answer.processor for answer in found.answers[1:])}
 
 
 def over_link(found: Evaluation, link: str = "wan") -> Values:
@@ -89,7 +90,7 @@ def over_link(found: Evaluation, link: str = "wan") -> Values:
     """
     if wrong := [nodes[0] for nodes in found.wrong if nodes]:
         raise RuleError("every value must be the integer network's", got=wrong[0], remedy="run it again")
-    answers = found.inference.answers[1:]
+    answers = found.answers[1:]
     computing = statistics.median(answer.processor for answer in answers)
     sent = statistics.median(sum(answer.bytes) for answer in answers)
     rounds, between = len(answers[0].traffic), LINKS[link]
@@ -102,7 +103,7 @@ def _evaluated(images: str, checkpoint: str, name: str) -> Evaluation:
     network = stages.load_checkpoint(_path(checkpoint), data).model
     he = HEConfig(profile="counted", bounds="measured", failure_bits=_FAILURE_BITS)
     lowered, _ = lower_for(he, quantized(network), data)
-    return evaluate(lowered.program, {}, data.test_images[:_IMAGES].numpy().astype(np.int64))
+    return evaluate(Interactive(lowered.program), data.test_images[:_IMAGES].numpy().astype(np.int64))
 
 
 @cache

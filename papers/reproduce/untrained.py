@@ -19,6 +19,7 @@ from privcirnet.passes.fuse import fuse
 from privcirnet.passes.quantize import quantize
 from privcirnet.runs.evaluation import evaluate
 from privcirnet.runs.export import Pixels, lower_on
+from privcirnet.runs.interactive import Interactive
 from privcirnet.train.network import create
 
 LEVELS, LOG_STEP = 255, -8
@@ -111,7 +112,7 @@ def untrained(
     he = HEConfig(profile="counted", bounds="measured", failure_bits=_FAILURE_BITS)
     quantized = quantize(fuse(made.model), made.images, LOG_STEP)
     lowered, _ = lower_on(he, quantized, made.described, made.images)
-    return over_link(evaluate(lowered.program, {}, made.pixels[:_RUN].numpy().astype(np.int64)), link)
+    return over_link(evaluate(Interactive(lowered.program), made.pixels[:_RUN].numpy().astype(np.int64)), link)
 
 
 def _settle(model: nn.Module, images: Tensor) -> None:

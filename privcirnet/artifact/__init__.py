@@ -4,7 +4,6 @@ CKKS programs are read and written by :mod:`artifact.ckks`, which loads the kern
 folder appears under its name when it is complete, or not at all.
 """
 
-from privcirnet.artifact.atomic import forget_drafts, replacing, room_for
 from privcirnet.artifact.compact import compacted, expanded
 from privcirnet.artifact.folder import CKKS, LEVELED, MANIFEST, SIGNATURE, format_of, read_signature
 from privcirnet.artifact.leveled import read_leveled, write_leveled
@@ -45,7 +44,6 @@ __all__ = [
     "compacted",
     "expanded",
     "folder_bytes",
-    "forget_drafts",
     "format_of",
     "plaintext_coefficients",
     "plan_composed",
@@ -58,8 +56,6 @@ __all__ = [
     "read_profile",
     "read_program",
     "read_signature",
-    "replacing",
-    "room_for",
     "spectra",
     "write_arrays",
     "write_checkpoint",

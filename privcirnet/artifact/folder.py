@@ -11,11 +11,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from privcirnet.artifact.atomic import replacing_folder
 from privcirnet.artifact.records import check_format, read_json, write_json
 from privcirnet.errors import RuleError
 from privcirnet.he.program import signature
 from privcirnet.he.program.signature import PrivateKey, PublicKey
+from privcirnet.he.system.atomic import replacing_folder
 
 MANIFEST, SIGNATURE = "manifest.json", "signature.json"
 INTERACTIVE, LEVELED, CKKS = "privcirnet-program", "privcirnet-leveled-program", "privcirnet-ckks-program"

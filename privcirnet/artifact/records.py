@@ -14,10 +14,10 @@ import numpy as np
 import safetensors.numpy
 from safetensors import SafetensorError, safe_open
 
-from privcirnet.artifact.atomic import replacing
 from privcirnet.artifact.compact import expanded
 from privcirnet.errors import RuleError
 from privcirnet.he.planning.profile import Profile
+from privcirnet.he.system.atomic import replacing
 
 VERSION = 1
 

@@ -111,35 +111,35 @@ def progress_bar(description: str, total: int) -> Iterator[Advance]:
 
 
 @contextmanager
-def counting(description: str) -> Iterator[Callable[[int, int], None]]:
+def counting(description: str) -> Iterator[Callable[..., None]]:
     """Show a progress bar from the first step on, if there is one.
 
     Yields:
-        A function to call with the number of steps done and of all steps.
+        A function to call with the number of steps done and of all steps, and perhaps a note.
     """
     with ExitStack() as stack:
         bar: list[Callable[..., None]] = []
 
-        def step(done: int, total: int) -> None:
+        def step(done: float, total: int, note: object = "") -> None:
             if not bar:
                 bar.append(stack.enter_context(progress_bar(description, total)))
-            bar[0](to=done)
+            bar[0](note, to=done)
 
         yield step
 
 
 @contextmanager
 def inference_bar(images: int) -> Iterator[Callable[[Step], None]]:
-    """Show a progress bar over the images of an inference, which moves with every round, prepared or not.
+    """Show a progress bar over the images of an inference from its first round on, prepared or not.
 
     Yields:
         A function to call after each exchange.
     """
-    with progress_bar("Encrypted inference", images) as advance:
+    with counting("Encrypted inference") as advance:
 
         def step(done: Step) -> None:
-            note = f"image {done.image + 1} of {images}, {done.name}, {done.bytes / 1e6:.1f} MB"
-            advance(note, to=done.images)
+            sent = f", {done.bytes / 1e6:.1f} MB" if done.bytes else ""
+            advance(done.images, images, f"image {done.image + 1} of {images}, {done.name}{sent}")
 
         yield step
 

@@ -1,11 +1,10 @@
 """Classify held-out images encrypted and check every step of it. `privcirnet infer --help`."""
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from torch import Tensor
@@ -19,25 +18,25 @@ from privcirnet.artifact import (
     write_arrays,
     write_json,
 )
+from privcirnet.artifact.summaries import Inference, LinkPrediction, Prediction
+from privcirnet.artifact.typed_json import plain
 from privcirnet.cli.console import counting, in_words_revealed, inference_bar, progress_bar, show, show_rows, show_text
 from privcirnet.cli.settings import script
 from privcirnet.config import InferConfig
 from privcirnet.data import load_for
 from privcirnet.data.dataset import ImageData
 from privcirnet.errors import RuleError
-from privcirnet.he.circuits.weight_cache import WeightCache
-from privcirnet.he.planning.profile import LINKS
 from privcirnet.he.program.signature import pinned
 from privcirnet.he.protocol.noninteractive.session import LeveledClient
 from privcirnet.he.protocol.offline.materials import Materials
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.system import threads
-from privcirnet.runs.compiled import read_compiled
-from privcirnet.runs.evaluation import evaluate, evaluate_apart
-from privcirnet.runs.infer import infer
-from privcirnet.runs.leveled import evaluate_leveled, evaluate_leveled_apart, infer_leveled
+from privcirnet.runs.evaluation import evaluate
+from privcirnet.runs.infer import infer, read_mode
+from privcirnet.runs.interactive import Interactive
 from privcirnet.runs.memory import check_memory
-from privcirnet.runs.server_process import ServerTask, start_server
+from privcirnet.runs.parties import How
+from privcirnet.runs.server_process import start_server
 from privcirnet.service.access import ClientAccess
 from privcirnet.service.address import parse_address
 from privcirnet.service.client import ServiceClient
@@ -63,12 +62,11 @@ def main(config: InferConfig) -> None:
         show_text(f"{len(labels)} images: the test set has no more")
     threads.use(config.threads)
     found = (_ask if config.server else _audit)(config, data, images, labels.numpy())
-    stage = "client" if config.server else "infer"
-    summary = {"stage": stage, "engine": config.engine, **found, "config": asdict(config)}
+    summary = {"stage": "client" if config.server else "infer", **plain(found), "config": asdict(config)}
     out, pictures = Path(config.out), images.permute(0, 2, 3, 1).numpy() * (255 // data.levels)
     write_arrays(out / "images.npz", images=pictures[..., 0] if pictures.shape[-1] == 1 else pictures)
     write_json(out / "summary.json", summary)
-    _show(config, summary, data)
+    _show(config, found, data)
 
 
 def _check_encrypted_run_stays(config: InferConfig) -> None:
@@ -81,62 +79,38 @@ def _check_encrypted_run_stays(config: InferConfig) -> None:
         raise RuleError(rule, got=f"engine={config.engine} out={config.out}", remedy=remedy)
 
 
-def _audit(config: InferConfig, data: ImageData, images: Tensor, labels: np.ndarray) -> dict[str, Any]:
+def _audit(config: InferConfig, data: ImageData, images: Tensor, labels: np.ndarray) -> Inference:
     """Run both parties here and check every step."""
-    if config.mode == "leveled":
-        ckks = format_of(Path(config.program)) == CKKS
-        return (_audit_ckks if ckks else _audit_leveled)(config, data, images, labels)
-    made = read_compiled(Path(config.program), pinned(config.model_key))
-    check_memory(made.integer, config.weights_gb, config.engine)
-    clear = _predicted(config, data, images)
-    cache = WeightCache.of(config.weights_gb, config.weights_folder)
-    run = evaluate if config.processes == 1 else evaluate_apart
+    leveled = config.mode == "leveled"
+    if leveled and format_of(Path(config.program)) == CKKS:
+        config.check_ckks()
+    mode = read_mode(Path(config.program), leveled, pinned(config.model_key))
+    if isinstance(mode, Interactive):
+        check_memory(mode.program, config.weights_gb, config.engine)
+    reference = _predicted(config, data, images)
+    how = How(
+        config.engine,
+        config.weights_gb,
+        config.weights_folder,
+        config.keys_gb,
+        config.processes == 2,
+        config.prepare,
+        config.pause_s,
+        config.throttle,
+    )
     with inference_bar(len(labels)) as progress:
-        integers = images.numpy().astype(np.int64)
-        how = {"prepare": config.prepare, "pause_s": config.pause_s, "throttle": config.throttle}
-        result = run(made.integer, made.spectra, integers, config.engine, progress, cache, **how)
-    return {"processes": config.processes, **result.summary(clear, labels, made.profile, LINKS["local"])}
+        return evaluate(mode, images.numpy().astype(np.int64), how, progress, progress_bar).summary(reference, labels)
 
 
-def _audit_leveled(config: InferConfig, data: ImageData, images: Tensor, labels: np.ndarray) -> dict[str, Any]:
-    """Run both parties of a leveled program here and check every layer."""
-    program = read_leveled(Path(config.program), pinned(config.model_key))
-    clear = _predicted(config, data, images)
-    run = evaluate_leveled if config.processes == 1 else evaluate_leveled_apart
-    with inference_bar(len(labels)) as progress:
-        integers, cache = images.numpy().astype(np.int64), WeightCache.of(config.weights_gb)
-        found = run(program, integers, config.engine, progress, cache, throttle=config.throttle)
-    return {"mode": config.mode, "processes": config.processes, **found.summary(clear, labels)}
-
-
-def _audit_ckks(config: InferConfig, data: ImageData, images: Tensor, labels: np.ndarray) -> dict[str, Any]:
-    """Run client and server of a CKKS program here and compare with the network in clear."""
-    from privcirnet.artifact.ckks import read_ckks  # these load the kernels
-    from privcirnet.runs.ckks import evaluate_ckks
-
-    config.check_ckks()
-    program = read_ckks(Path(config.program), pinned(config.model_key))
-    clear, integers = _predicted(config, data, images), images.numpy().astype(np.int64)
-    gigabytes = {"weights_gb": config.weights_gb, "keys_gb": config.keys_gb}
-    found = evaluate_ckks(program, integers, config.engine, progress_bar, **gigabytes)
-    return {"mode": config.mode, "scheme": "ckks", "processes": 1, **found.summary(clear, labels)}
-
-
-def _ask(config: InferConfig, data: ImageData, images: Tensor, labels: np.ndarray) -> dict[str, Any]:
+def _ask(config: InferConfig, data: ImageData, images: Tensor, labels: np.ndarray) -> Inference:
     """Run the client alone, without program folder and weights."""
-    clear = _predicted(config, data, images) if config.reference else None
-    if config.mode == "leveled":
-        with _asked(config) as remote, inference_bar(len(labels)) as progress:
-            found = infer_leveled(remote, images.numpy().astype(np.int64), progress, throttle=config.throttle)
-        return {"mode": config.mode, "server": config.server, **found.summary(clear, labels)}
-    keep = bool(config.prepared_folder)
+    reference = _predicted(config, data, images) if config.reference else None
+    keep, integers = bool(config.prepared_folder), images.numpy().astype(np.int64)
+    how = How(config.engine, prepare=config.prepare, pause_s=config.pause_s, throttle=config.throttle)
     materials = Materials(Path(config.prepared_folder) if keep else None, note=show_text)
-    with closing(materials), _asked(config, materials) as remote:
-        with inference_bar(len(labels)) as progress:
-            integers = images.numpy().astype(np.int64)
-            how = config.prepare, keep, config.pause_s
-            result = infer(remote, integers, progress, *how, throttle=config.throttle)
-    return {"server": config.server, **result.summary(clear, labels)}
+    with closing(materials), _asked(config, materials) as remote, inference_bar(len(labels)) as progress:
+        found = infer(remote, integers, how, progress, keep=keep).summary(reference, labels)
+    return replace(found, server=config.server)
 
 
 def _page(config: InferConfig) -> None:
@@ -184,11 +158,10 @@ def _connected(config: InferConfig, materials: Materials) -> Generator[ServiceCl
     program, spectra = (
         (read_leveled(Path(config.program), key), {}) if leveled else read_program(Path(config.program), key)
     )
-    cache = WeightCache.of(config.weights_gb, config.weights_folder)
-    task = ServerTask(program, spectra, config.engine, cache.limit, cache.folder, threads.count(), audited=False)
+    how = How(config.engine, config.weights_gb, config.weights_folder, audited=False)
     party = LeveledClient if leveled else Client
     with (
-        start_server(task) as process,
+        start_server(how.task(program, spectra)) as process,
         ServiceClient(process.address, config.engine, config.timeout_s, party=party) as remote,
     ):
         yield remote
@@ -204,84 +177,79 @@ def _predicted(config: InferConfig, data: ImageData, images: Tensor) -> np.ndarr
     return predict(stages.load_network(config.reference, data), data, images).argmax(dim=1).numpy()
 
 
-def _phases(summary: dict[str, Any]) -> dict[str, str]:
+def _phases(found: Inference) -> dict[str, str]:
     """What was done before the images, and with them."""
-    online, ahead, facts = summary["online"], summary["preparation"], dict[str, str]()
-    if online:
+    facts = dict[str, str]()
+    if online := found.online:
         facts["prepared"] = (
-            f"{summary['prepared']} of {summary['images']} images: {online['seconds_per_image']:.3f} s, "
-            f"{online['bytes_per_image'] / 1e6:.2f} MB and {online['rounds']} rounds each; {_links(online)}"
+            f"{found.prepared} of {found.images} images: {online.seconds_per_image:.3f} s, "
+            f"{online.bytes_per_image / 1e6:.2f} MB and {online.rounds} rounds each; {_over(online.links)}"
         )
-    if ahead:
-        each = f"{ahead['seconds_per_image']:.3f} s and {ahead['bytes_per_image'] / 1e6:.2f} MB an image"
-        facts["before"] = f"{each}, for its preparation; {_links(ahead)}"
-    if summary["dropped"]:
-        facts["unprepared"] = "; ".join(summary["dropped"][-_REASONS:])
+    if ahead := found.preparation:
+        each = f"{ahead.seconds_per_image:.3f} s and {ahead.bytes_per_image / 1e6:.2f} MB an image"
+        facts["before"] = f"{each}, for its preparation; {_over(ahead.links)}"
+    if found.dropped:
+        facts["unprepared"] = "; ".join(found.dropped[-_REASONS:])
     return facts
 
 
-def _in_words_ckks(summary: dict[str, Any]) -> dict[str, str]:
+def _agreement(found: Inference) -> dict[str, str]:
     """How near results are to those in clear, and what a circuit takes."""
-    beyond = f"; {summary['beyond']} are beyond the bounds, not to be used" if summary["beyond"] else ""
-    keys, weights, peak = (summary[name] / 1e9 for name in ("bytes_keys_server", "bytes_weights", "peak_bytes"))
+    if found.exact:
+        equal = f"{found.logits_equal} images follow the integer network exactly, up to {found.unit}"
+        return {"equal": f"{equal}; {found.argmax_equal} with the same class"}
+    beyond = f"; {found.beyond} are beyond the bounds, not to be used" if found.beyond else ""
+    keys, weights = (found.bytes_keys_server or 0) / 1e9, (found.bytes_weights or 0) / 1e9
+    rotations = (found.operations or {}).get("rotate")
     return {
-        "equal": f"logits right to {summary['logits_bits']:.1f} bits of the largest one, in the worst of all images; "
-        f"{summary['argmax_equal']} with the same class as in clear{beyond}",
-        "circuit": f"{summary['bootstrappings']} bootstrappings, {summary['levels']} levels, {summary['rotations']} "
-        f"rotations; {summary['processor_seconds_predicted']:.0f} processor seconds predicted",
-        "memory": f"{keys:.2f} GB of keys, {weights:.2f} GB of encoded weights, {peak:.2f} GB at most in all",
+        "equal": f"logits right to {found.logits_bits:.1f} bits of the largest one, in the worst of all images; "
+        f"{found.argmax_equal} with the same class as in clear{beyond}",
+        "circuit": f"{found.bootstrappings} bootstrappings, {found.levels} levels, {rotations} rotations; "
+        f"{found.processor_seconds_predicted:.0f} processor seconds predicted",
+        "memory": f"{keys:.2f} GB of keys, {weights:.2f} GB of encoded weights, {found.memory['both'] / 1e9:.2f} GB at "
+        "most in all",
     }
 
 
-def _links(phase: dict[str, Any]) -> str:
-    links = ", ".join(f"{name} {over['seconds']:.2f} s" for name, over in phase["links"].items())
-    return f"{links}, predicted" if links else "messages were held up as on a link"
+def _over(links: Mapping[str, LinkPrediction]) -> str:
+    found = ", ".join(f"{name} {over.seconds:.2f} s" for name, over in links.items())
+    return f"{found}, predicted" if found else "messages were held up as on a link"
 
 
-def _strange(config: InferConfig, predictions: list[dict[str, Any]]) -> dict[str, str]:
+def _strange(config: InferConfig, predictions: Sequence[Prediction]) -> dict[str, str]:
     """A doubt about the reference: rounding to integers leaves most classes as they are."""
-    both = [(p["float"], p["integer"]) for p in predictions if {"float", "integer"} <= p.keys()]
-    agree = sum(float_ == integer for float_, integer in both)
+    both = [(p.float, p.clear) for p in predictions if None not in (p.float, p.clear)]
+    agree = sum(float_ == clear for float_, clear in both)
     if 2 * agree >= len(both):
         return {}
-    same = f"{agree} of {len(both)} images have the integer network's class in it"
+    same = f"{agree} of {len(both)} images have the same class in it as in clear"
     return {"reference": f"{same}: is {config.reference} what was exported?"}
 
 
-def _show(config: InferConfig, summary: dict[str, Any], data: ImageData) -> None:
+def _show(config: InferConfig, found: Inference, data: ImageData) -> None:
     """Show the result in a few lines; for a client alone also the first images' classes."""
     if config.server:
-        names = ("label", "float", "encrypted")
         classes = [*data.classes, "refused"]  # which -1 stands for
-        rows = [{n: classes[p[n]] for n in names if n in p} for p in summary["predictions"][:_SHOWN]]
+        each = [{"label": p.label, "float": p.float, "encrypted": p.encrypted} for p in found.predictions[:_SHOWN]]
+        rows = [{name: classes[c] for name, c in row.items() if c is not None} for row in each]
         show_rows(f"infer: the first {len(rows)} images", rows)
-    top1 = {n: summary.get(f"top1_{n}") for n in ("float", "integer", "clear", "encrypted")}
-    if config.rehearsal:
-        top1["rehearsed"] = top1.pop("encrypted")
+    top1 = {"float": found.top1_float, found.clear_name: found.top1_clear, found.done: found.top1_encrypted}
     facts = {"top-1": ", ".join(f"{name} {value:.2f} %" for name, value in top1.items() if value is not None)}
-    facts |= _strange(config, summary["predictions"])
-    if "logits_bits" in summary:
-        facts |= _in_words_ckks(summary)
-    elif not config.server:
-        equal = f"{summary['logits_equal']} images follow the integer network exactly, up to {summary['unit']}"
-        facts["equal"] = f"{equal}; {summary['argmax_equal']} with the same class"
-    if summary["refused"]:
-        facts["refused"] = (
-            f"{len(summary['refused'])} results wider than right ones, not to be used: {summary['refused']}"
-        )
-    first, *others = summary["seconds_images"]
+    facts |= _strange(config, found.predictions)
+    facts |= {} if config.server else _agreement(found)
+    if found.refused:
+        facts["refused"] = f"{len(found.refused)} results wider than right ones, not to be used: {found.refused}"
+    first, *others = found.seconds_images or [0.0]
     warm = f", {np.median(others):.3f} s the others (median)" if others else ""
-    facts["time"] = f"{first:.3f} s the first image{warm}; {summary['seconds_setup']:.1f} s to set up"
-    facts["cost"] = (
-        f"{summary['bytes_per_image'] / 1e6:.2f} MB and {summary['rounds']} rounds an image, "
-        f"keys {summary['bytes_keys'] / 1e6:.2f} MB once"
-    )
-    facts |= _phases(summary)
-    facts |= in_words_revealed(summary["revealed"])
-    facts["links"] = _links(summary)
+    facts["time"] = f"{first:.3f} s the first image{warm}; {found.seconds_setup:.1f} s to set up"
+    keys = f"keys {(found.bytes_keys or 0) / 1e6:.2f} MB once"
+    facts["cost"] = f"{found.bytes_per_image / 1e6:.2f} MB and {found.rounds} rounds an image, {keys}"
+    facts |= _phases(found)
+    facts |= in_words_revealed(found.revealed)
+    facts["links"] = _over(found.links)
     place = f"server {config.server}" if config.server else f"engine {config.engine}, processes {config.processes}"
-    hidden = ", NOTHING WAS ENCRYPTED" if config.rehearsal else ""
+    hidden = ", NOTHING WAS ENCRYPTED" if found.rehearsal else ""
     show(
-        f"{'rehearsal in clear' if config.rehearsal else 'infer'}: {summary['images']} images, {place}{hidden}",
+        f"{'rehearsal in clear' if found.rehearsal else 'infer'}: {found.images} images, {place}{hidden}",
         {**facts, "saved": Path(config.out) / "summary.json"},
     )

@@ -10,7 +10,6 @@ import logging
 import math
 import os
 import shutil
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -24,9 +23,11 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from privcirnet.errors import RuleError
+from privcirnet.he.system.atomic import replacing
 
 VERSION = 3
 """Another one when files are decoded otherwise."""
+_PLACE = "the cache must be a folder to write to", "set data.cache=DIR, or data.cache= for none"
 _log = logging.getLogger(__name__)
 
 Arrays = dict[str, NDArray[Any]]
@@ -85,22 +86,9 @@ def mapped(path: Path, source: dict[str, Any], decode: Decode) -> Stored:
         return _read(path, facts)
     except (OSError, SafetensorError, ValueError) as error:
         _log.info("decoding: the cache %s cannot be used (%s)", path, error)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        number, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    except OSError as error:
-        rule, remedy = "the cache must be a folder to write to", "set data.cache=DIR, or data.cache= for none"
-        raise RuleError(rule, got=f"{path.parent} ({error})", remedy=remedy) from None
-    os.close(number)
-    draft = Path(name)
-    try:
+    with replacing(path, _PLACE) as draft:
         decode(partial(_allocate, draft, facts))
-        found = _read(draft, facts)
-        draft.chmod(0o644)
-        draft.replace(path)
-        return found
-    finally:
-        draft.unlink(missing_ok=True)
+        return _read(draft, facts)
 
 
 def _layout(counts: tuple[int, int], shape: tuple[int, ...]) -> list[tuple[str, type, tuple[int, ...]]]:

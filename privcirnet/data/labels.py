@@ -1,11 +1,12 @@
 """Labels of image files: folders of classes, and Tiny ImageNet's list of validation images."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from privcirnet.data.files import Tree
 from privcirnet.errors import RuleError
 
+T = TypeVar("T")
 ANNOTATIONS = "val/val_annotations.txt"
 SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".pgm", ".bmp", ".tif", ".tiff", ".webp")
 
@@ -36,12 +37,7 @@ def image_folders(tree: Tree) -> LabelledFiles:
     Raises:
         RuleError: there are no such folders, a class has no images, or the parts have different classes.
     """
-
-    def held_out(base: str) -> dict[str, list[str]]:
-        return _classes(tree, f"{base}test/") or _classes(tree, f"{base}val/")
-
-    base = _base(tree, lambda base: bool(held_out(base)))
-    train, test = _classes(tree, f"{base}train/"), held_out(base)
+    _, train, test = _parts(tree, lambda base: _classes(tree, f"{base}test/") or _classes(tree, f"{base}val/"))
     if train.keys() != test.keys():
         only = sorted(train.keys() ^ test.keys())[0]
         got = f"{len(train)} for training and {len(test)} held out in {tree.path}; only one has {only}"
@@ -61,8 +57,7 @@ def tiny_imagenet(tree: Tree) -> LabelledFiles:
     Raises:
         RuleError: there are no such files, or the annotations do not fit them.
     """
-    base = _base(tree, lambda base: f"{base}{ANNOTATIONS}" in tree.files)
-    train = _classes(tree, f"{base}train/")
+    base, train, _ = _parts(tree, lambda base: f"{base}{ANNOTATIONS}" in tree.files)
     number = {wnid: label for label, wnid in enumerate(train)}
     (text,) = (content().decode() for _, content in tree.read([f"{base}{ANNOTATIONS}"]))
     rule, remedy = f"{ANNOTATIONS} must name images and their classes", "unpack the whole data set again"
@@ -96,12 +91,12 @@ def _numbered(tree: Tree, classes: dict[str, list[str]]) -> list[tuple[str, int]
     return [(file, label) for label, files in enumerate(classes.values()) for file in files]
 
 
-def _base(tree: Tree, has_held_out: Callable[[str], bool]) -> str:
-    """Return the prefix of train/ in a tree: none, or the one folder that has everything."""
+def _parts(tree: Tree, held_out: Callable[[str], T]) -> tuple[str, dict[str, list[str]], T]:
+    """Return the prefix of train/ in a tree: none, or of the one folder that has it; and both parts."""
     tops = sorted({name.split("/")[0] for name in tree.files if "/" in name})
     for base in ("", *(f"{top}/" for top in tops)):
-        if _classes(tree, f"{base}train/") and has_held_out(base):
-            return base
+        if (train := _classes(tree, f"{base}train/")) and (test := held_out(base)):
+            return base, train, test
     raise RuleError(
         "a data set of image files must have train/ and test/ or val/, with a folder of images for each class",
         got=f"{', '.join(tops[:5]) or 'no folder'} in {tree.path}",

@@ -25,7 +25,6 @@ from privcirnet.page.events import Event, plain
 from privcirnet.page.pictures import ciphertext_picture, for_canvas
 from privcirnet.page.subject import Subject, subject_of
 from privcirnet.runs.answers import Answer, answers
-from privcirnet.runs.leveled import leveled_answers
 
 MOST_LOGITS = 10
 """Logits that are shown, at most: the largest."""
@@ -207,11 +206,7 @@ class Watched:
             RuleError: it does not fit the program, or the server refused or is gone.
             Stopped: it was stopped.
         """
-        party = self._remote.party
-        if isinstance(party, Client):
-            return next(answers(party, self, [image]))
-        _, (answer, *_) = next(leveled_answers(party, self, image[None]))
-        return answer
+        return next(answers(self._remote.party, self, [image]))
 
     def handle(self, message: bytes) -> bytes:
         """Return the server's reply, and tell of both messages.

@@ -7,9 +7,9 @@ from typing import Any
 
 from markupsafe import Markup
 
+from privcirnet.artifact.summaries import Search
 from privcirnet.report import pictures, quantities
 from privcirnet.report.pictures import Bar, Heat
-from privcirnet.report.records import Search
 
 
 @dataclass(frozen=True)

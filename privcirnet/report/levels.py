@@ -7,9 +7,9 @@ from itertools import groupby
 
 from markupsafe import Markup
 
+from privcirnet.artifact.summaries import LayerRow
 from privcirnet.report import pictures
 from privcirnet.report.pictures import Column
-from privcirnet.report.records import LayerRow
 
 STYLES = {"convolution": "predicted", "linear": "predicted", "bootstrapping": "measured"}
 """Kind of a layer -> its class in the style sheet; others are pale."""

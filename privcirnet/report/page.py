@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from privcirnet.artifact.summaries import Export, Inference, LayerRow, Prediction
 from privcirnet.report import block_sizes, levels, pictures, quantities
 from privcirnet.report.pictures import Bar
-from privcirnet.report.records import Export, Inference, LayerRow, Prediction
 from privcirnet.report.runs import STAGES, Rung, Runs, rungs, total
 
 MOST_PICTURES = 96
@@ -77,9 +77,7 @@ def build_page(runs: Runs) -> str:
 def headline(runs: Runs) -> str:
     """Return one sentence on the outcome."""
     infer = runs.infer
-    agree = (
-        sum(p.encrypted == p.expected for p in infer.predictions) if infer.argmax_equal is None else infer.argmax_equal
-    )
+    agree = sum(p.encrypted == p.clear for p in infer.predictions) if infer.argmax_equal is None else infer.argmax_equal
     last, clear = runs.qat or runs.finetune or runs.train, "network" if runs.export.ckks else "integer network"
     model = last.model or runs.train.model
     network = f"The network {model}" if model else "A block-circulant network"
@@ -98,14 +96,12 @@ def tiles(infer: Inference) -> list[Tile]:
     """Return the four big numbers."""
     rounds = [] if infer.rounds is None else [f"in {infer.rounds} rounds"]
     keys = [] if infer.bytes_keys is None else [f"and {quantities.size(infer.bytes_keys)} of keys, once"]
-    network, clear = (
-        ("integer network", infer.top1_integer) if infer.logits_bits is None else ("same", infer.top1_clear)
-    )
+    network = "integer network" if infer.exact else "same"
     return [
         Tile(
             quantities.percent(infer.top1_encrypted, 1),
             f"accuracy, {infer.done}",
-            f"on {infer.images} images; the {network} in clear: {quantities.percent(clear, 1)}",
+            f"on {infer.images} images; the {network} in clear: {quantities.percent(infer.top1_clear, 1)}",
         ),
         Tile(quantities.seconds(infer.seconds_per_image), "per image", f"client and server together, {place(infer)}"),
         Tile(quantities.size(infer.bytes_per_image), "exchanged per image", "; ".join(rounds + keys)),
@@ -116,7 +112,7 @@ def tiles(infer: Inference) -> list[Tile]:
 def _nearness(infer: Inference) -> Tile:
     """How near the encrypted logits are to those in clear."""
     if infer.logits_bits is not None:
-        moved, beyond = quantities.tiny(infer.logit_max_difference), len(infer.beyond)
+        moved, beyond = quantities.tiny(infer.logit_max_difference), len(infer.beyond or ())
         note = f"of the largest logit, in the worst image; a logit moved by {moved} at most"
         note += f"; {beyond} images are beyond the bounds" if beyond else ""
         equal = infer.images if infer.argmax_equal is None else infer.argmax_equal
@@ -143,13 +139,13 @@ def shown_logits(prediction: Prediction) -> list[tuple[int, float | None, float 
     """Return the logits of a prediction, the largest encrypted ones first; none of a refused one, or where none are.
 
     Returns:
-        (class, integer logit, encrypted logit) each.
+        (class, logit in clear, encrypted logit) each.
 
-    >>> shown_logits(Prediction(1, 1, 1, logits=[0.5, 2.0], logits_integer=[0.5, 2.25]))
+    >>> shown_logits(Prediction(1, 1, 1, logits=[0.5, 2.0], logits_clear=[0.5, 2.25]))
     [(1, 2.25, 2.0), (0, 0.5, 0.5)]
     """
     found = [] if prediction.refused else prediction.logits or []
-    exact = prediction.logits_integer or prediction.logits_clear
+    exact = prediction.logits_clear
     order = sorted(range(len(found)), key=lambda index: _order(found[index]))[:MOST_LOGITS]
     return [(index, None if exact is None else exact[index], found[index]) for index in order]
 
@@ -180,15 +176,15 @@ def show_pictures(runs: Runs) -> list[Picture]:
 def marks(prediction: Prediction) -> tuple[str, ...]:
     """Return what is remarkable about a prediction, in words.
 
-    >>> marks(Prediction(label=7, integer=7, encrypted=1))
+    >>> marks(Prediction(label=7, clear=7, encrypted=1))
     ('wrong', 'differs from clear')
     """
     if prediction.refused:
         return ("refused: the result was wider than right ones are",)
     found = {
         "wrong": prediction.encrypted != prediction.label,
-        "differs from clear": prediction.encrypted != prediction.expected,
-        f"float says {prediction.float}": prediction.float not in (None, prediction.expected),
+        "differs from clear": prediction.encrypted != prediction.clear,
+        f"float says {prediction.float}": prediction.float not in (None, prediction.clear),
     }
     return tuple(words for words, holds in found.items() if holds)
 

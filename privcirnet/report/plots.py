@@ -7,7 +7,7 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 
-from privcirnet.artifact import replacing
+from privcirnet.he.system.atomic import replacing
 
 mpl.use("Agg")
 from matplotlib import pyplot as plt

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from privcirnet.artifact.summaries import Export, Inference, LayerRow, Search, Training
+from privcirnet.artifact.typed_json import read_record
 from privcirnet.errors import RuleError
-from privcirnet.report.reading import read_record
-from privcirnet.report.records import Export, Inference, LayerRow, Search, Training
 
 RECORDS: dict[str, type] = {
     "train": Training,
@@ -119,9 +119,7 @@ def rungs(runs: Runs) -> tuple[list[Rung], list[Rung]]:
     infer = runs.infer
     some = {
         "float": infer.top1_float,
-        "circulant": infer.top1_circulant,
-        "integer, in clear": infer.top1_integer,
-        "in clear": infer.top1_clear,
+        "integer, in clear" if infer.exact else "in clear": infer.top1_clear,
         infer.done: infer.top1_encrypted,
     }
     place = f"{infer.images} {infer.done} images"
@@ -189,20 +187,11 @@ def _load_summary(root: Path, stage: str) -> Any:
     if not path.is_file():
         raise RuleError("a finished run leaves a summary.json", got=f"no {path}", remedy=remedy)
     try:
-        return _complete(read_record((RECORDS | OPTIONAL)[_stage(stage)], path))
+        return read_record((RECORDS | OPTIONAL)[_stage(stage)], path)
     except (ValueError, OSError) as error:
         raise RuleError(
             f"the summary of {stage!r} must be well-formed", got=f"{path}: {error}", remedy=remedy
         ) from error
-
-
-def _complete(record: Any) -> Any:
-    """An inference says how near its logits are to those in clear: to integers, or to real numbers."""
-    if isinstance(record, Inference):
-        names = ("top1_integer", "logits_equal") if record.logits_bits is None else ("top1_clear",)
-        if missing := [name for name in names if getattr(record, name) is None]:
-            raise ValueError(f"{missing[0]!r} is missing")
-    return record
 
 
 def _inference(root: Path) -> str:

@@ -7,8 +7,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from privcirnet.artifact.summaries import Inference, LayerRow
 from privcirnet.report import quantities
-from privcirnet.report.records import Inference, LayerRow
 from privcirnet.report.runs import Rung, Runs, rungs, total
 
 

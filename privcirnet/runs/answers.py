@@ -1,15 +1,18 @@
-"""One image after the other through the protocol, as the client sees it."""
+"""One request after the other through either protocol, as the client sees it."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import numpy as np
+
 from privcirnet.he.layers.integer import Values
 from privcirnet.he.program.operation import Node
 from privcirnet.he.program.program import Program
 from privcirnet.he.program.wrong_result import WrongResult
 from privcirnet.he.protocol.framing import wire
+from privcirnet.he.protocol.noninteractive.session import LeveledClient
 from privcirnet.he.protocol.offline.message_sizes import rounds, rounds_online
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.session import Handler, Traffic, run
@@ -20,14 +23,14 @@ class Answer(NamedTuple):
     """The result of one image.
 
     Attributes:
-        logits: integers in units of the output's step, (classes,).
-        traffic: of each round.
-        seconds: in all.
+        logits: in units of the output's step, (classes,); of CKKS real.
+        traffic: of each round; of a batch, its part.
+        seconds: in all; of a batch, its part.
         refused: why nobody should use the logits; None where nothing is known against them.
         processor: processor seconds that this process took meanwhile, on all threads; of both parties if it is both.
     """
 
-    logits: Values
+    logits: np.ndarray
     traffic: list[Traffic]
     seconds: float
     refused: WrongResult | None = None
@@ -45,7 +48,7 @@ class Step(NamedTuple):
 
     Attributes:
         image: its number, from 0.
-        name: of the node whose round is done; "image" or "result" for a round that is no node's.
+        name: of the node whose round is done; "image", "result" or "answer" for a round that is no node's.
         images: that are done, with the part of this one that is.
     """
 
@@ -63,45 +66,87 @@ def no_progress(step: Step) -> None:
 
 
 def answers(
-    client: Client,
+    client: Client | LeveledClient,
     server: Handler,
     images: Sequence[Values] | Values,
     progress: StepProgress = no_progress,
     ahead: Ahead | None = None,
 ) -> Iterator[Answer]:
-    """Run the protocol on one image after the other. A refused result does not end it: the server must not notice.
+    """Yield the result of each image, see :func:`requests`.
 
     Args:
-        images: integers, (C, H, W) each.
+        images: integers as the data set has them, (C, H, W) each.
         progress: called after each round with an image.
         ahead: prepares inferences before their images; None: nobody does.
-
-    Yields:
-        the result of each image.
 
     Raises:
         RuleError: an image does not fit the program, or the server refuses.
     """
-    for number, image in enumerate(images):
-        if ahead is not None:
-            ahead.before(client, server, len(images) - number, _Steps(client.program, number, progress, before=True))
-        step = _Steps(client.program, number, progress)
-        traffic = step.traffic
+    for _, some in requests(client, server, images, progress, ahead):
+        yield from some
+
+
+def requests(
+    client: Client | LeveledClient,
+    server: Handler,
+    images: Sequence[Values] | Values,
+    progress: StepProgress = no_progress,
+    ahead: Ahead | None = None,
+) -> Iterator[tuple[Values, list[Answer]]]:
+    """Run one request after the other. A refused result does not end it: the server must not notice.
+
+    Args:
+        images: integers as the data set has them, (C, H, W) each.
+        progress: called after each round with an image.
+        ahead: prepares inferences before their images; None: nobody does.
+
+    Yields:
+        what was encrypted, and the answer to each image of it; a batch's cost is shared by its images.
+
+    Raises:
+        RuleError: an image does not fit the program, or the server refuses.
+    """
+    done = 0
+    for request, count, batch in _encrypted_together(client, images):
+        if ahead is not None and isinstance(client, Client):
+            ahead.before(client, server, len(images) - done, _Steps(client, done, 1, progress, before=True))
+        step = _Steps(client, done, count, progress)
         started, refused, busy = time.perf_counter(), None, time.process_time()
         try:
-            logits, _ = run(client, server, image, step)
+            results, _ = run(client, server, request, step)
         except WrongResult as error:
-            refused, logits = error, error.values
-        seconds, busy = time.perf_counter() - started, time.process_time() - busy
-        yield Answer(logits.reshape(-1), traffic, seconds, refused, client.used == "prepared", busy)
+            refused, results = error, error.values
+        seconds, busy = (time.perf_counter() - started) / count, (time.process_time() - busy) / count
+        share = [Traffic(t.position, t.up // count, t.down // count, t.seconds / count) for t in step.traffic]
+        used = isinstance(client, Client) and client.used == "prepared"
+        rows = results.reshape(batch, -1)[:count]
+        yield request, [Answer(row, share, seconds, refused, used, busy) for row in rows]
+        done += count
+
+
+def _encrypted_together(
+    client: Client | LeveledClient, images: Sequence[Values] | Values
+) -> Iterator[tuple[Values, int, int]]:
+    """What each request encrypts, of how many images it is, and how many results come back."""
+    if isinstance(client, Client):
+        yield from ((image, 1, 1) for image in images)
+        return
+    plan, pixels = client.description.plan, client.description.pixels(np.asarray(images))
+    if plan.lanes is None:
+        yield from ((image, 1, 1) for image in pixels)
+        return
+    for start in range(0, len(pixels), plan.batch):
+        some = pixels[start : start + plan.batch]
+        yield some, len(some), plan.batch
 
 
 @dataclass
 class _Steps:
-    """Tells of an image's rounds, or of those that prepare it, with which it does not begin yet."""
+    """Tells of a request's rounds, or of those that prepare an image, with which it does not begin yet."""
 
-    program: Program
-    image: int
+    client: Client | LeveledClient
+    first: int
+    count: int
     progress: StepProgress
     before: bool = False
     traffic: list[Traffic] = field(default_factory=list[Traffic])
@@ -109,14 +154,17 @@ class _Steps:
     def __call__(self, exchange: Traffic) -> None:
         self.traffic.append(exchange)
         sent = sum(done.up + done.down for done in self.traffic)
-        names = {wire.OUTPUT: "result", wire.ROUNDED: "check"} | dict(enumerate(map(name_of, self.program.nodes)))
-        name, part = names.get(exchange.position, "numbers" if self.before else "image"), 0.0
+        name, part = ("answer", 1.0) if isinstance(self.client, LeveledClient) else self._round(self.client.program)
+        self.progress(Step(self.first + self.count - 1, name, sent, self.first + part * self.count))
+
+    def _round(self, program: Program) -> tuple[str, float]:
+        """What the last round was, and the part of the image that is done."""
+        names = {wire.OUTPUT: "result", wire.ROUNDED: "check"} | dict(enumerate(map(name_of, program.nodes)))
+        name = names.get(self.traffic[-1].position, "numbers" if self.before else "image")
         if self.before:
-            name = f"preparation, {name}"
-        else:
-            in_all = (rounds_online if self.traffic[0].position == wire.ONLINE else rounds)(self.program)
-            part = min(1.0, len(self.traffic) / in_all)
-        self.progress(Step(self.image, name, sent, self.image + part))
+            return f"preparation, {name}", 0.0
+        in_all = (rounds_online if self.traffic[0].position == wire.ONLINE else rounds)(program)
+        return name, min(1.0, len(self.traffic) / in_all)
 
 
 def name_of(node: Node) -> str:

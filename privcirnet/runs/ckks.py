@@ -1,136 +1,239 @@
-"""Inference of many images on bootstrapped CKKS, checked and measured: what infer.py does with a CKKS program."""
+"""Networks that run on bootstrapped CKKS, both parties in this process: how near results are, what layers take."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+from privcirnet.artifact.summaries import LayerRow
 from privcirnet.he.circuits.ckks import hoisting
 from privcirnet.he.circuits.ckks.cleartext import Cleartext
 from privcirnet.he.circuits.ckks.machine import Encrypted
 from privcirnet.he.circuits.ckks.stopwatch import Stopwatch
 from privcirnet.he.layers.integer import Values
-from privcirnet.he.planning.ckks.costs import memory_bytes
+from privcirnet.he.planning.ckks.costs import memory_bytes, part_of, predicted, row_of
 from privcirnet.he.planning.ckks.program import CkksProgram, Rehearsed
+from privcirnet.he.protocol.framing.meter import Meter
+from privcirnet.he.protocol.noninteractive.session import WORK
+from privcirnet.he.protocol.parties.session import Traffic
 from privcirnet.he.schemes.ckks.client import CkksClient
 from privcirnet.he.schemes.ckks.embedding import Reals
 from privcirnet.he.schemes.ckks.server import CkksServer
 from privcirnet.he.system.memory import machine_bytes, peak_bytes
-from privcirnet.runs.ckks_results import CkksEvaluation
-from privcirnet.runs.laps import typical
-from privcirnet.runs.progress import Advance, Bar, silent
+from privcirnet.runs.answers import Answer, Step, StepProgress
+from privcirnet.runs.evaluation import Evaluation
+from privcirnet.runs.parties import How, Parties
+from privcirnet.runs.progress import Bar
+from privcirnet.runs.server_process import ServerReport
 
-
-class Answer(NamedTuple):
-    """The result of one image.
-
-    Attributes:
-        logits: real, shape (classes,).
-        sent: bytes of the request and of the reply.
-        seconds: in all, of the client and of the server.
-        processor: processor seconds of all threads meanwhile.
-        layers: the server's seconds by layer.
-    """
-
-    logits: Reals
-    sent: tuple[int, int]
-    seconds: tuple[float, float]
-    processor: float
-    layers: dict[str, float]
-
-
-def evaluate_ckks(
-    program: CkksProgram,
-    images: Values | Sequence[Values],
-    engine: str = "kernel",
-    bar: Bar = silent,
-    *,
-    weights_gb: float = 4.0,
-    keys_gb: float = 8.0,
-) -> CkksEvaluation:
-    """Run client and server in this process on every image, and compare with the network in clear.
-
-    What cannot run is said before anything is encrypted: the simulator runs the circuit first.
-
-    Args:
-        images: integers as the data set has them, (N, C, H, W).
-        engine: "kernel", or "cleartext": the twin in clear, which hides nothing.
-        weights_gb: of encoded weights that are kept in memory; others are encoded again for every image.
-        keys_gb: of keys, at most.
-
-    Returns:
-        the results.
-
-    Raises:
-        RuleError: images do not fit the program, it cannot run, or keys or memory are too small.
-    """
-    real, started = program.real(images), time.perf_counter()
-    with bar("Simulating the circuit", 0):
-        rehearsed = program.rehearsed(weights_gb)
-    if engine == "cleartext":
-        answers = _InClear(rehearsed).answers(real, bar)
-        return _evaluation(program, rehearsed, real, answers, time.perf_counter() - started, 0)
-    rehearsed.check(keys_gb, machine_bytes(), memory_bytes(rehearsed.circuit, rehearsed.counting))
-    parties = _Parties(rehearsed)
-    try:
-        parties.prepare(bar)
-        setup = time.perf_counter() - started
-        return _evaluation(program, rehearsed, real, parties.answers(real, bar), setup, parties.bytes_keys)
-    finally:
-        parties.client.close()
-
-
-def _evaluation(
-    program: CkksProgram, rehearsed: Rehearsed, real: Reals, answers: Iterator[Answer], setup: float, keys: int
-) -> CkksEvaluation:
-    found, network = [*answers], program.sums
-    with np.errstate(over="ignore", invalid="ignore"):  # of images beyond the bounds
-        clear = [network(image[None])[0] for image in real]
-        beyond = [i for i, image in enumerate(real) if not network.within(image[None])]
-    names = {name for answer in found for name in answer.layers}
-    return CkksEvaluation(
-        rehearsed=rehearsed,
-        logits=np.stack([answer.logits for answer in found]),
-        clear=np.stack(clear),
-        beyond=beyond,
-        seconds=[answer.seconds[0] + answer.seconds[1] for answer in found],
-        seconds_server=typical([answer.seconds[1] for answer in found]),
-        processor=[answer.processor for answer in found],
-        layers={name: typical([answer.layers.get(name, 0.0) for answer in found]) for name in names},
-        sent=found[-1].sent,
-        seconds_setup=setup,
-        bytes_keys=keys,
-        peak=peak_bytes(),
-    )
-
-
-class _Progress:
-    """Moves a bar with the layers of each image."""
-
-    def __init__(self, rehearsed: Rehearsed, images: int, advance: Advance) -> None:
-        names = dict.fromkeys(trace.layer for trace in rehearsed.counting.course)
-        self._places = {name: place / len(names) for place, name in enumerate(names)}
-        self._images, self._advance, self._done, self._image = images, advance, 0.0, 0
-
-    def image(self, number: int) -> None:
-        """Begin an image; what was before is done."""
-        self._image, self._done = number, float(number)
-        self._advance(f"image {min(number + 1, self._images)} of {self._images}", to=self._done)
-
-    def __call__(self, layer: str) -> None:
-        """Begin a layer."""
-        self._done = max(self._done, self._image + self._places.get(layer, 0.0))
-        self._advance(f"image {self._image + 1} of {self._images}, {layer}", to=self._done)
+BEYOND = "bounds"
+"""What is wrong with an image that has a value beyond the bounds that examples told; its answer may be."""
+_MOST_BITS = 64.0
 
 
 @dataclass
-class _Parties:
+class Ckks:
+    """A CKKS program.
+
+    Attributes:
+        rehearsed: the circuit, once parties are there.
+    """
+
+    program: CkksProgram
+    rehearsed: Rehearsed | None = None
+
+    @property
+    def step(self) -> float:
+        """Of results, which are real."""
+        return 1.0
+
+    @property
+    def circuit(self) -> Rehearsed:
+        """The circuit, and what it takes."""
+        assert self.rehearsed is not None
+        return self.rehearsed
+
+    def check(self, images: Sequence[Values] | Values) -> None:
+        """Raise unless images have the program's shape.
+
+        Raises:
+            RuleError: one has not.
+        """
+        self.program.real(images)
+
+    @contextmanager
+    def open(self, how: How, bar: Bar) -> Iterator[Parties]:
+        """Yield both parties, or the twin in clear. The simulator says first what cannot run.
+
+        Raises:
+            RuleError: the program cannot run, or keys or memory are too small.
+        """
+        started = time.perf_counter()
+        with bar("Simulating the circuit", 0):
+            self.rehearsed = circuit = self.program.rehearsed(4.0 if how.weights_gb is None else how.weights_gb)
+        if how.engine == "cleartext":
+            yield _Party(self.program, circuit).ready(how, started)
+            return
+        circuit.check(how.keys_gb, machine_bytes(), memory_bytes(circuit.circuit, circuit.counting))
+        party = _Encrypted(self.program, circuit)
+        try:
+            party.prepare(bar)
+            yield party.ready(how, started)
+        finally:
+            party.client.close()
+
+    def clear(self, image: np.ndarray) -> np.ndarray:
+        """Return the network's logits in double precision."""
+        with np.errstate(over="ignore", invalid="ignore"):  # of images beyond the bounds
+            return self.program.sums(image[None])[0]
+
+    def wrong(self, client: Any, request: np.ndarray, answers: Sequence[Answer], seen: Any) -> list[list[str]]:
+        """Return :data:`BEYOND` for an image that is beyond the bounds."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            return [[] if self.program.sums.within(request[None]) else [BEYOND]]
+
+    def facts(self, of: Evaluation) -> dict[str, Any]:
+        """Return how near results are to those in clear, and what the circuit takes."""
+        found, counting, bits = self.circuit, self.circuit.counting, bits_of(of)
+        return {
+            "mode": "leveled",
+            "scheme": "ckks",
+            "logits_bits": min(bits),
+            "logits_bits_images": bits,
+            "beyond": [i for i, names in enumerate(of.wrong) if names],
+            "processor_seconds_images": [answer.processor for answer in of.answers],
+            "processor_seconds_predicted": sum(predicted(found.circuit, counting).values()),
+            "bytes_keys_server": found.key_bytes if of.parties.bytes_keys else 0,
+            "bytes_weights": found.circuit.weight_bytes,
+            "bootstrappings": found.bootstrappings,
+            "levels": found.circuit.refresh.parameters.levels,
+            "precision_bits": found.reply.precision_bits,
+            "operations": {name: count for name, count in counting.total.items() if name != "raised"},
+            "rotation_keys": len(counting.keys),
+        }
+
+    def layers(self, of: Evaluation) -> list[LayerRow]:
+        """Return what each layer takes of one image; a bootstrapping is one row.
+
+        Levels and precision are those behind a layer; of a sum that is refreshed, those of its square.
+        """
+        circuit, counting = self.circuit.circuit, self.circuit.counting
+        network, expected, laps = circuit.network, predicted(circuit, counting), of.audited.laps.images
+        kinds = dict.fromkeys([t.layer.name for node in network.nodes for t in node.terms if t.layer], "convolution")
+        kinds |= dict.fromkeys([node.name for node in network.nodes], "square") | {network.head: "linear"}
+        counts, seconds = dict[str, Counter[str]](), dict[str, float]()
+        for layer, own in counting.counts.items():
+            counts[row_of(layer)] = counts.get(row_of(layer), Counter()) + own
+            seconds[row_of(layer)] = seconds.get(row_of(layer), 0.0) + laps.of(layer)
+        rows: dict[str, LayerRow] = {}
+        for trace in counting.course[:-1]:  # the last is the reply
+            name = row_of(trace.layer)
+            kind = "bootstrapping" if part_of(trace.layer) else kinds.get(trace.layer, "image")
+            own = counts.get(name, Counter[str]())
+            rows.pop(name, None)  # what is refreshed comes again behind its bootstrapping, which is its place
+            rows[name] = LayerRow(
+                name=name,
+                kind=kind,
+                encoding="slots",
+                rotations=own["rotate"],
+                pmults=own["pmult"],
+                squares=own["multiply"],
+                seconds=seconds.get(name, 0.0),
+                seconds_predicted=expected.get(name),
+                level=trace.level,
+                precision_bits=trace.precision_bits,
+            )
+        return list(rows.values())
+
+
+def bits_of(of: Evaluation) -> list[float]:
+    """Return for each image: its logits are right to 2^-bits of the largest one."""
+    clear = of.audited.clear
+    with np.errstate(invalid="ignore"):  # of images beyond the bounds
+        errors = np.abs(of.logits - clear).max(axis=1) / np.abs(clear).max(axis=1)
+    found = -np.log2(np.maximum(errors, 2.0**-_MOST_BITS))
+    return np.clip(np.nan_to_num(found, nan=-_MOST_BITS), -_MOST_BITS, _MOST_BITS).tolist()
+
+
+@dataclass
+class _Told:
+    """Measures the layers of an image, and tells of them.
+
+    Attributes:
+        places: of the layers, as parts of an image.
+    """
+
+    image: int
+    places: Mapping[str, float]
+    progress: StepProgress
+    done: float = 0.0
+    watch: Stopwatch = field(default_factory=Stopwatch)
+
+    def __call__(self, layer: str) -> None:
+        """Begin a layer."""
+        self.watch(layer)
+        self.done = max(self.done, self.places.get(layer, 0.0))
+        self.progress(Step(self.image, layer, 0, self.image + self.done))
+
+
+@dataclass
+class _Party:
+    """What runs images: the twin in clear, which hides nothing.
+
+    Attributes:
+        of_client: the client's seconds.
+        of_server: the server's seconds by layer.
+        bytes_keys: as they travel.
+    """
+
+    program: CkksProgram
+    rehearsed: Rehearsed
+    of_client: Meter = field(default_factory=Meter)
+    of_server: Meter = field(default_factory=Meter)
+    bytes_keys: int = 0
+
+    def ready(self, how: How, started: float) -> Parties:
+        """Return the parties, set up since a time."""
+
+        def report() -> ServerReport:
+            return ServerReport(None, (self.of_server,), peak_bytes())
+
+        setup = time.perf_counter() - started
+        return Parties(self, self.requests, (self.of_client,), report, setup, self.bytes_keys, how=how)
+
+    def requests(
+        self, images: Sequence[Values] | Values, progress: StepProgress
+    ) -> Iterator[tuple[np.ndarray, list[Answer]]]:
+        """Yield each image and its answer."""
+        names = dict.fromkeys(trace.layer for trace in self.rehearsed.counting.course)
+        places = {name: place / len(names) for place, name in enumerate(names)}
+        for number, image in enumerate(self.program.real(images)):
+            told, start, busy = _Told(number, places, progress), time.perf_counter(), time.process_time()
+            logits, up, down = self.infer(image, told)
+            seconds, busy = time.perf_counter() - start, time.process_time() - busy
+            for layer, each in told.watch.seconds.items():
+                self.of_server.seconds[layer] += each
+            progress(Step(number, "answer", up + down, number + 1.0))
+            yield image, [Answer(logits, [Traffic(0, up, down, seconds)], seconds, processor=busy)]
+
+    def infer(self, image: Reals, told: _Told) -> tuple[Reals, int, int]:
+        """Return the logits, and the bytes of request and reply."""
+        circuit = self.rehearsed.circuit
+        told.watch("image")
+        with np.errstate(over="ignore", invalid="ignore"):  # of an image beyond the bounds
+            logits = circuit.logits(circuit(Cleartext(told, strict=False), circuit.encode(image)))
+        told.watch("")
+        return logits, 0, 0
+
+
+@dataclass
+class _Encrypted(_Party):
     """A client and the server that has its keys."""
 
-    rehearsed: Rehearsed
-    bytes_keys: int = 0
     keys: dict[int, Any] = field(default_factory=dict[int, Any])
 
     def __post_init__(self) -> None:
@@ -152,54 +255,14 @@ class _Parties:
                     hoisting.encode(self.server.at(met.level).context, linear, met.level)
                 advance(met.layer)
 
-    def answers(self, real: Reals, bar: Bar) -> Iterator[Answer]:
-        """Yield the answer to each image."""
-        with bar("Encrypted inference", len(real)) as advance:
-            progress = _Progress(self.rehearsed, len(real), advance)
-            for number, image in enumerate(real):
-                progress.image(number)
-                yield self._answer(image, progress)
-            progress.image(len(real))
-
-    def _answer(self, image: Reals, progress: _Progress) -> Answer:
-        circuit, watch = self.rehearsed.circuit, Stopwatch()
-        level, start, processor = circuit.schedule.image, time.perf_counter(), time.process_time()
-        request = [self.client.encrypt(slots, level) for slots in circuit.encode(image)]
-        encrypted = time.perf_counter()
-
-        def begins(layer: str) -> None:
-            watch(layer)
-            progress(layer)
-
+    def infer(self, image: Reals, told: _Told) -> tuple[Reals, int, int]:
+        """Return the logits, and the bytes of request and reply."""
+        circuit, level = self.rehearsed.circuit, self.rehearsed.circuit.schedule.image
+        with self.of_client.time(WORK):
+            request = [self.client.encrypt(slots, level) for slots in circuit.encode(image)]
+        told.watch("image")
         received = [self.server.receive(message, level) for message in request]
-        reply = self.server.reply(circuit(Encrypted(self.server, self.keys, begins), received))
-        watch("")
-        replied = time.perf_counter()
-        logits = circuit.logits(self.client.decrypt(reply))
-        client = encrypted - start + time.perf_counter() - replied
-        used = time.process_time() - processor
-        sent = sum(map(len, request)), len(reply)
-        return Answer(logits, sent, (client, replied - encrypted), used, dict(watch.seconds))
-
-
-@dataclass
-class _InClear:
-    """The twin in clear."""
-
-    rehearsed: Rehearsed
-
-    def answers(self, real: Reals, bar: Bar) -> Iterator[Answer]:
-        """Yield the answer to each image."""
-        circuit = self.rehearsed.circuit
-        with bar("Inference in clear", len(real)) as advance:
-            progress = _Progress(self.rehearsed, len(real), advance)
-            for number, image in enumerate(real):
-                progress.image(number)
-                watch, start, processor = Stopwatch(), time.perf_counter(), time.process_time()
-                machine = Cleartext(watch, strict=False)
-                with np.errstate(over="ignore", invalid="ignore"):  # of an image beyond the bounds
-                    logits = circuit.logits(circuit(machine, circuit.encode(image)))
-                watch("")
-                seconds, used = time.perf_counter() - start, time.process_time() - processor
-                yield Answer(logits, (0, 0), (0.0, seconds), used, dict(watch.seconds))
-            progress.image(len(real))
+        reply = self.server.reply(circuit(Encrypted(self.server, self.keys, told), received))
+        told.watch("")
+        with self.of_client.time(WORK):
+            return circuit.logits(self.client.decrypt(reply)), sum(map(len, request)), len(reply)

@@ -1,244 +1,287 @@
-"""Encrypted inference of many images with everything checked and measured: what infer.py reports."""
+"""Encrypted inference of many images, whichever way the network runs: everything is checked and measured.
 
-import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+What differs between the ways is a :class:`Mode`; :mod:`.interactive`, :mod:`.leveled` and :mod:`.ckks` have one each.
+"""
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 
-from privcirnet.he.circuits.weight_cache import WeightCache
+from privcirnet.artifact.summaries import Inference, LayerRow, LinkPrediction, Prediction
+from privcirnet.errors import RuleError
 from privcirnet.he.layers.integer import Values
-from privcirnet.he.planning.cost import operation_cost
-from privcirnet.he.planning.profile import Link, Profile
-from privcirnet.he.program.interpreter import interpret
-from privcirnet.he.program.operation import Node
-from privcirnet.he.program.program import Program
 from privcirnet.he.protocol.framing.meter import Meter
-from privcirnet.he.protocol.offline.materials import MemoryStore
-from privcirnet.he.protocol.parties.client import Client
-from privcirnet.he.protocol.parties.server import Server
-from privcirnet.he.protocol.rounds.exchange import RoundPlan
-from privcirnet.he.protocol.rounds.exchanges import exchanges_of
-from privcirnet.he.ring.modular import Residues
-from privcirnet.he.system import threads
 from privcirnet.he.system.memory import peak_bytes
-from privcirnet.runs import audit
-from privcirnet.runs.answers import StepProgress, answers, name_of, no_progress
-from privcirnet.runs.infer import Inference, check_some, percent, predictions
-from privcirnet.runs.laps import PartyLaps
-from privcirnet.runs.parties import Parties
-from privcirnet.runs.preparation import Ahead
-from privcirnet.runs.server_process import ServerReport, ServerTask, start_server
-from privcirnet.runs.throttle import throttled
-from privcirnet.service.client import ServiceClient
+from privcirnet.runs.answers import Answer, StepProgress, no_progress
+from privcirnet.runs.laps import PartyLaps, typical
+from privcirnet.runs.links import over_links
+from privcirnet.runs.parties import How, Parties
+from privcirnet.runs.progress import Bar, silent
 
-UNIT = "1 unit in the last place of each truncation"
+
+class Mode(Protocol):
+    """One way in which a network runs encrypted, with the program that does."""
+
+    @property
+    def step(self) -> float:
+        """Of results: real logit = result x step."""
+        ...
+
+    def check(self, images: Sequence[Values] | Values) -> None:
+        """Raise unless images fit the program.
+
+        Args:
+            images: integers as the data set has them, (N, C, H, W).
+
+        Raises:
+            RuleError: one does not.
+        """
+        ...
+
+    def open(self, how: How, bar: Bar) -> AbstractContextManager[Parties]:
+        """Return both parties, which end with the block.
+
+        Raises:
+            RuleError: the program is refused.
+        """
+        ...
+
+    def clear(self, image: np.ndarray) -> np.ndarray:
+        """Return what the results of an image are in clear, (classes,); of what was encrypted."""
+        ...
+
+    def wrong(self, client: Any, request: np.ndarray, answers: Sequence[Answer], seen: Any) -> list[list[str]]:
+        """Return what is not as in clear, by name, for each image of a request.
+
+        Args:
+            seen: by the server, see :class:`runs.server_process.ServerReport`.
+        """
+        ...
+
+    def facts(self, of: "Evaluation") -> dict[str, Any]:
+        """Return the fields of :class:`artifact.summaries.Inference` that no other mode has."""
+        ...
+
+    def layers(self, of: "Evaluation") -> list[LayerRow]:
+        """Return what each layer took."""
+        ...
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What is known where both parties are.
+
+    Attributes:
+        clear: results in clear, (N, classes).
+        wrong: for each image what is not as in clear; empty if all is.
+        laps: the server's seconds for each image.
+        meters: the server's, of all images, and of all work ahead if there is such.
+        peak: the most memory that the server's process ever had, bytes.
+    """
+
+    clear: np.ndarray
+    wrong: list[list[str]]
+    laps: PartyLaps
+    meters: tuple[Meter, ...]
+    peak: int
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Results of an evaluation.
+    """What was found, and what it took.
 
     Attributes:
-        integer: logits of the integer interpreter, (N, classes), in units of the output's step.
-        wrong: for each image the nodes whose value does not follow from their inputs'; empty if all are right.
-        laps: the server's seconds for each image.
-        peak: most memory of the client's process and of the server's, bytes; None where they are one.
+        answers: the result of each image.
+        laps: the client's seconds for each image.
+        audit: None of a client alone, which only knows what a client does.
     """
 
-    program: Program
-    integer: Values
-    wrong: list[list[str]]
-    inference: Inference
-    server: Meter
+    mode: Mode
+    parties: Parties
+    answers: Sequence[Answer]
     laps: PartyLaps
-    peak: tuple[int, int] | None = None
-    preparation: Meter = field(default_factory=Meter)
+    audit: Audit | None = None
 
     @property
-    def encrypted(self) -> Values:
-        """Logits of the protocol, as ``integer``."""
-        return self.inference.logits
+    def logits(self) -> np.ndarray:
+        """Decrypted results in units of the mode's step, (N, classes)."""
+        return np.stack([answer.logits for answer in self.answers])
 
-    def summary(self, clear: np.ndarray, labels: np.ndarray, profile: Profile | None, link: Link) -> dict[str, Any]:
-        """The keys of infer's summary.json that do not depend on where things are.
+    @property
+    def audited(self) -> Audit:
+        """The audit, where there is one."""
+        assert self.audit is not None
+        return self.audit
+
+    @property
+    def refused(self) -> list[int]:
+        """Indices of the images whose result the client refused."""
+        return [index for index, answer in enumerate(self.answers) if answer.refused]
+
+    @property
+    def classes(self) -> Values:
+        """Predicted class of each image, (N,); -1 where the result was refused."""
+        found = self.logits.argmax(axis=1)
+        found[self.refused] = -1
+        return found
+
+    @property
+    def wrong(self) -> list[list[str]]:
+        """For each image what is not as in clear."""
+        return self.audited.wrong
+
+    def links(self, answers: Sequence[Answer]) -> dict[str, LinkPrediction]:
+        """Return an image's seconds over links; none where messages were held up by one."""
+        last, seconds = answers[-1], typical([answer.seconds for answer in answers])
+        return {} if self.parties.how.throttle else over_links(seconds, sum(last.bytes), len(last.traffic))
+
+    def summary(self, reference: Values | None, labels: Values) -> Inference:
+        """Return the figures of the run.
 
         Args:
-            clear: class predicted by the float network, (N,).
+            reference: class predicted by the float network, (N,); None if there is none.
             labels: (N,).
-            profile: for predicted times; None for none.
-
-        Returns:
-            plain data for JSON.
         """
-        integer, encrypted = self.integer.argmax(axis=1), self.inference.classes
-        count, step = len(labels), 2.0**self.program.output.log_step
-        columns: dict[str, Values | None] = {"label": labels, "float": clear, "integer": integer}
-        logits = {"logits": step * self.encrypted, "logits_integer": step * self.integer}
-        exchanges = exchanges_of(self.program)
-        profile = profile and replace(profile, plain_bits=self.program.parameters.plain_bits)
+        (up, down), of, audit = self.answers[-1].bytes, self.parties, self.audit
+        seconds = [answer.seconds for answer in self.answers]
+        return Inference(
+            engine=of.how.engine,
+            images=len(labels),
+            top1_float=None if reference is None else percent(reference == labels),
+            top1_encrypted=percent(self.classes == labels),
+            seconds=sum(seconds),
+            seconds_per_image=typical(seconds),
+            seconds_images=seconds,
+            seconds_setup=of.seconds_setup,
+            seconds_client=self.laps.images.total,
+            throttle=of.how.throttle or None,
+            links=self.links(self.answers),
+            rounds=len(self.answers[-1].traffic),
+            bytes_up=up,
+            bytes_down=down,
+            bytes_per_image=up + down,
+            bytes_keys=of.bytes_keys,
+            memory=self._memory(),
+            refused=self.refused,
+            layers=self.mode.layers(self),
+            predictions=self._predictions(reference, labels),
+            **(self._compared(audit, labels) if audit else {}),
+            **self.mode.facts(self),
+        )
+
+    def _compared(self, audit: Audit, labels: Values) -> dict[str, Any]:
+        """The results beside those in clear."""
+        step, clear = self.mode.step, audit.clear.argmax(axis=1)
+        with np.errstate(invalid="ignore"):  # of images beyond the bounds
+            difference = float(step * np.abs(audit.clear - self.logits).max())
         return {
-            "images": count,
-            "top1_float": percent(clear == labels),
-            "top1_integer": percent(integer == labels),
-            "top1_encrypted": percent(encrypted == labels),
-            "logits_equal": sum(not nodes for nodes in self.wrong),
-            "argmax_equal": int((integer == encrypted).sum()),
-            "unit": UNIT,
-            "wrong_nodes": sorted({name for nodes in self.wrong for name in nodes}),
-            "logit_max_difference": step * float(np.abs(self.integer - self.encrypted).max()),
-            "logit_range": step * float(np.abs(self.integer).max()),
-            **self.inference.costs(),
-            "seconds_server": self.laps.images.total,
-            "memory": None if self.peak is None else dict(zip(("client", "server"), self.peak, strict=True)),
-            "layers": [
-                self._layer(
-                    position,
-                    node,
-                    exchanges[node.name].plan,
-                    operation_cost(node.operation, node.shape, profile, link).total if profile else None,
-                )
-                for position, node in enumerate(self.program.nodes)
-                if node.name in exchanges
-            ],
-            "predictions": predictions({**columns, "encrypted": encrypted}, logits),
+            "processes": 2 if self.parties.how.apart else 1,
+            "top1_clear": percent(clear == labels),
+            "argmax_equal": int((clear == self.classes).sum()),
+            "logit_max_difference": difference,
+            "logit_range": float(step * np.abs(audit.clear).max()),
+            "seconds_server": audit.laps.images.total,
         }
 
-    def _layer(self, position: int, node: Node, plan: RoundPlan, predicted: float | None) -> dict[str, Any]:
-        inference = self.inference
-        now, ahead = inference.exchanged(position)
-        images = sum(not answer.prepared for answer in inference.answers)
-        if images:
-            counts = self.server.counts[node.name]
-        else:
-            counts, images = self.preparation.counts[node.name], inference.ahead.images if inference.ahead else 1
-        return {
-            "name": name_of(node),
-            "kind": plan.kind,
-            "encoding": plan.encoding,
-            "block_size": plan.block_size,
-            "rotations": -(-counts["rotate"] // images),
-            "pmults": -(-counts["pmult"] // images),
-            "rotations_planned": plan.rotations,
-            "pmults_planned": plan.pmults,
-            "rounds": len(now),
-            "ciphertexts_up": plan.ciphertexts_up,
-            "ciphertexts_down": plan.ciphertexts_down,
-            "bytes_up": sum(t.up for t in now + ahead),
-            "bytes_down": sum(t.down for t in now + ahead),
-            "seconds_predicted": predicted,
-            "seconds": inference.laps.of(node.name) + self.laps.of(node.name),
-        }
+    def _memory(self) -> dict[str, int]:
+        if self.audit is None:
+            return {"client": peak_bytes()}
+        return {"client": peak_bytes(), "server": self.audit.peak} if self.parties.how.apart else {"both": peak_bytes()}
+
+    def _predictions(self, reference: Values | None, labels: Values) -> list[Prediction]:
+        columns: dict[str, Any] = {"label": labels, "float": reference, "encrypted": self.classes}
+        columns["logits"] = self.logits.astype(np.float64) * self.mode.step
+        if self.audit:
+            clear = self.audit.clear
+            columns |= {"clear": clear.argmax(axis=1), "logits_clear": clear.astype(np.float64) * self.mode.step}
+        found = {name: values.tolist() for name, values in columns.items() if values is not None}
+        rows = enumerate(zip(*found.values(), strict=True))
+        return [Prediction(index=index, **dict(zip(found, row, strict=True))) for index, row in rows]
 
 
-def evaluate(  # noqa: PLR0913
-    program: Program,
-    spectra: Mapping[str, Residues],
-    images: Values,
-    engine: str = "kernel",
+def evaluate(
+    mode: Mode,
+    images: Sequence[Values] | Values,
+    how: How | None = None,
     progress: StepProgress = no_progress,
-    cache: WeightCache | None = None,
-    *,
-    prepare: int = 0,
-    pause_s: float = 0.0,
-    throttle: str = "",
+    bar: Bar = silent,
 ) -> Evaluation:
-    """Run the protocol on every image, both parties in this process, and check every step of it.
+    """Return what both parties make of every image, every step checked.
 
     Args:
-        spectra: its weight spectra by node.
-        images: integers, (N, C, H, W).
-        engine: "kernel", "tenseal" or "cleartext".
-        progress: called after each round.
-        prepare: inferences to keep prepared; 0: none.
-        pause_s: seconds between two images, in which inferences are prepared.
-        throttle: name of the link that messages are held up by; "" for none.
-
-    Returns:
-        the results.
+        images: integers as the data set has them, (N, C, H, W).
+        how: None: with the compiled engine, in this process.
+        progress: called after each round, and each layer of CKKS.
+        bar: for what comes before the images.
 
     Raises:
-        RuleError: there is no image, or one that does not fit the program; the server refuses the program.
+        RuleError: there is no image, or one that does not fit the program; the program is refused or cannot run, or
+            the server's process ended.
     """
     check_some(images)
-    started = time.perf_counter()
-    server = Server(program, engine, spectra, cache=cache)
-    store = MemoryStore()
-    client = Client(server.greeting(), engine, store=store)
-    keys = client.keys()
-    session = server.session(keys)
-    setup = time.perf_counter() - started
-
-    def report() -> ServerReport:
-        return ServerReport(session.shares, session.meter, peak_bytes(), session.preparation)
-
-    ahead = Ahead(prepare, store, keep=False, again=lambda: None, pause_s=pause_s)
-    parties = Parties(client, throttled(session, throttle), report, setup, len(keys), throttle)
-    return _audited(program, parties, ahead, images, progress)
+    mode.check(images)
+    with mode.open(how or How(), bar) as parties:
+        return run(mode, parties, images, progress)
 
 
-def evaluate_apart(  # noqa: PLR0913
-    program: Program,
-    spectra: Mapping[str, Residues],
-    images: Values,
-    engine: str = "kernel",
-    progress: StepProgress = no_progress,
-    cache: WeightCache | None = None,
-    *,
-    prepare: int = 0,
-    pause_s: float = 0.0,
-    throttle: str = "",
+def run(
+    mode: Mode, parties: Parties, images: Sequence[Values] | Values, progress: StepProgress = no_progress
 ) -> Evaluation:
-    """Run :func:`evaluate` with the server in a process of its own, and gRPC on loopback between the parties.
+    """Return what parties make of every image; where both are here, every step is checked.
 
     Args:
-        spectra: its weight spectra by node.
-        images: integers, (N, C, H, W).
-        engine: "kernel", "tenseal" or "cleartext".
+        mode: of the program.
+        parties: ready for images.
+        images: integers as the data set has them, (N, C, H, W).
         progress: called after each round.
-        cache: its limit and folder are those of the server's encoded weights.
-        prepare: inferences to keep prepared; 0: none.
-        pause_s: seconds between two images, in which inferences are prepared.
-        throttle: name of the link that messages are held up by; "" for none.
-
-    Returns:
-        the results, with both processes' memory.
 
     Raises:
-        RuleError: as :func:`evaluate`, or the server's process ended.
+        RuleError: an image does not fit the program, or the server refuses or is gone.
     """
     check_some(images)
-    started, cache = time.perf_counter(), cache or WeightCache()
-    task = ServerTask(program, spectra, engine, cache.limit, cache.folder, threads.count())
-    with start_server(task) as process, ServiceClient(process.address, engine) as remote:
-        setup = time.perf_counter() - started
-        ahead = Ahead(prepare, remote.store, keep=False, again=remote.reopen, pause_s=pause_s)
-        handler, keys = throttled(remote, throttle), remote.bytes_keys
-        parties = Parties(remote.client, handler, process.report, setup, keys, throttle, apart=True)
-        return _audited(program, parties, ahead, images, progress)
+    clear, wrong, found = list[np.ndarray](), list[list[str]](), list[Answer]()
+    of_client, of_server, report = PartyLaps(), PartyLaps(), None
+    for request, some in parties.requests(images, progress):
+        prepared = parties.ahead.images if parties.ahead else 0
+        of_client.add(parties.meters, len(some), prepared)
+        if parties.report:
+            report = parties.report()
+            of_server.add(report.meters, len(some), prepared)
+            wrong += mode.wrong(parties.client, request, some, report.seen)
+            clear += [mode.clear(image) for image in (request if request.ndim > 3 else request[None])]
+        found += some
+    audit = Audit(np.stack(clear), wrong, of_server, report.meters, report.peak) if report else None
+    return Evaluation(mode, parties, found, of_client, audit)
 
 
-def _audited(
-    program: Program, parties: Parties[Client, ServerReport], ahead: Ahead, images: Values, progress: StepProgress
-) -> Evaluation:
-    integer: list[Values] = []
-    wrong: list[list[str]] = []
-    found, report = [], None
-    client, of_client, of_server = parties.client, PartyLaps(), PartyLaps()
-    answered = answers(client, parties.server, images, progress, ahead)
-    for image, answer in zip(images, answered, strict=True):
-        report = parties.report()
-        of_client.add(client.meter, client.preparation, ahead.images)
-        of_server.add(report.meter, report.preparation, ahead.images)
-        values = audit.reconstruct(program, client.shares, report.shares)
-        ends = {program.nodes[0].name: image, program.output.name: answer.logits}
-        foreign = [name for name, value in ends.items() if not np.array_equal(values[name].reshape(value.shape), value)]
-        wrong.append(audit.wrong_nodes(program, values) + foreign)
-        integer.append(interpret(program, image)[program.output.name].reshape(-1))
-        found.append(answer)
-    assert report is not None
-    facts = parties.seconds_setup, parties.bytes_keys, of_client, ahead, parties.throttle
-    inference = Inference(program, found, client, *facts)
-    peak = (peak_bytes(), report.peak) if parties.apart else None
-    return Evaluation(program, np.stack(integer), wrong, inference, report.meter, of_server, peak, report.preparation)
+def check_some(images: Sequence[Values] | Values) -> None:
+    """Raise unless there is an image.
+
+    Raises:
+        RuleError: there is none.
+    """
+    if not len(images):
+        raise RuleError("there must be an image to evaluate", got=0, remedy="give one or more")
+
+
+def percent(right: Values) -> float:
+    """Return the share of entries that are true, in percent.
+
+    Args:
+        right: booleans, (N,).
+    """
+    return 100.0 * float(np.mean(right))
+
+
+def followed(of: Evaluation, unit: str) -> dict[str, Any]:
+    """Return the fields of an audit in which every value has its integer.
+
+    Args:
+        unit: up to which it must have.
+    """
+    wrong = of.audit.wrong if of.audit else []
+    names = sorted({name for nodes in wrong for name in nodes})
+    return {"logits_equal": sum(not nodes for nodes in wrong), "unit": unit, "wrong_nodes": names} if of.audit else {}

@@ -6,17 +6,17 @@ stages behind it are removed, with the states of interrupted runs that would sta
 ladder is killed, the next one therefore runs exactly what is missing, and training goes on from its last epoch.
 """
 
-import fcntl
 import json
 import re
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from privcirnet.artifact import read_json
+from privcirnet.artifact.run import SUMMARY, Run, flat, locked
 from privcirnet.config import DataConfig, ExportConfig, InferConfig, LadderConfig, SearchRunConfig, TrainConfig
 from privcirnet.config.ladder import stage_of
 from privcirnet.errors import RuleError
@@ -34,7 +34,6 @@ SCRIPTS: dict[str, tuple[str, type]] = {
 """Script and schema of each stage."""
 _STARTS = {"train": "recipe.init", "search": "init", "export": "init"}
 """Setting that names the network a script starts from."""
-SUMMARY = "summary.json"
 _PLAIN = re.compile(r"(?!(?i:null|true|false|nan|[+-]?inf|[+-]?[0-9._]+(e[+-]?[0-9]+)?)$)[A-Za-z0-9_./:@%+-]+")
 """Text that Hydra reads as text without quotes."""
 
@@ -72,11 +71,7 @@ class Stage:
         held = read_json(self.summary, "a summary", f"remove it, and {self.name} is run again")
         if held.get("stage") != stage_of(self.name):
             return None
-        default = checkpoint.flat(asdict(type(self.settings)()))  # of settings that are newer than the result
-        before = checkpoint.comparable(default | checkpoint.flat(held.get("config", {})))
-        now = checkpoint.comparable(checkpoint.flat(json.loads(json.dumps(asdict(self.settings)))))
-        names = sorted((before.keys() | now.keys()) - _MACHINES)
-        return [f"{n}={now.get(n)} after {before.get(n)}" for n in names if not _alike(before.get(n), now.get(n))]
+        return Run(self.summary.parent, asdict(self.settings), _MACHINES).changes(held.get("config", {}))
 
 
 def stages(config: LadderConfig, compose: Compose) -> list[Stage]:
@@ -114,11 +109,11 @@ def overrides(config: LadderConfig, name: str) -> list[str]:
     if name != stage:
         settings["out"] = f"{config.root}/{name}"
     if stage == "train":
-        settings |= checkpoint.flat({"model": asdict(config.model)})
+        settings |= flat({"model": asdict(config.model)})
     if script == "train":
-        settings |= checkpoint.flat({"recipe": config.recipe})
+        settings |= flat({"recipe": config.recipe})
     for given in dict.fromkeys((stage, name)):
-        found = checkpoint.flat(config.stages.get(given) or {})
+        found = flat(config.stages.get(given) or {})
         if given != name:
             found.pop(_STARTS.get(script, ""), None)  # where a stage starts is its own
         settings |= found
@@ -188,14 +183,13 @@ def alone(root: Path) -> Iterator[int]:
     Raises:
         RuleError: another one holds it.
     """
-    root.mkdir(parents=True, exist_ok=True)
-    with (root / ".ladder.lock").open("w") as lock:
+    with ExitStack() as stack:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            held = stack.enter_context(locked(root / ".ladder.lock", wait=False))
         except BlockingIOError:
             remedy = "wait for the other ladder or its last stage, end it, or use another root="
             raise RuleError("a root is for one ladder at a time", got=root, remedy=remedy) from None
-        yield lock.fileno()
+        yield held
 
 
 def run(words: Sequence[str], held: int) -> int:
@@ -219,12 +213,6 @@ def run(words: Sequence[str], held: int) -> int:
 
 _MACHINES = frozenset({"recipe.amp"})
 """Settings that are best chosen by the machine: a result with another value is complete all the same."""
-
-
-def _alike(before: object, now: object) -> bool:
-    """Whether two values mean the same; a switch that became a choice says true where it said True."""
-    switches = {"true", "false", "True", "False"}
-    return before == now or ({str(before), str(now)} <= switches and str(before).lower() == str(now).lower())
 
 
 def _literal(value: object) -> str:

@@ -59,14 +59,18 @@ class PartyLaps:
     ahead: Laps = field(default_factory=Laps)
     _prepared: int = 0
 
-    def add(self, images: Meter, ahead: Meter, prepared: int) -> None:
-        """Note what an image took.
+    def add(self, meters: Sequence[Meter], images: int = 1, prepared: int = 0) -> None:
+        """Note what a request took.
 
         Args:
+            meters: of all images, and of all work ahead if there is such.
+            images: of the request.
             prepared: for how many images there was work ahead, in all.
         """
-        self.images.add(images.seconds)
-        self.ahead.add(ahead.seconds, prepared - self._prepared)
+        of_images, *ahead = meters
+        self.images.add(of_images.seconds, images)
+        for meter in ahead:
+            self.ahead.add(meter.seconds, prepared - self._prepared)
         self._prepared = prepared
 
     def of(self, name: str) -> float:

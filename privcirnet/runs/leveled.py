@@ -1,177 +1,106 @@
-"""Leveled inference of many images, checked and measured: what infer.py mode=leveled does."""
+"""Networks that take one request and one answer in BFV: how they are audited, what layers take."""
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from privcirnet.he.circuits.weight_cache import WeightCache
+from privcirnet.artifact.summaries import LayerRow
 from privcirnet.he.layers.integer import Values
-from privcirnet.he.program.wrong_result import WrongResult
-from privcirnet.he.protocol.noninteractive.program import LeveledProgram
+from privcirnet.he.program.exact import check_image
+from privcirnet.he.protocol.noninteractive.program import Description, LeveledProgram
 from privcirnet.he.protocol.noninteractive.rehearsal import Rehearsal
-from privcirnet.he.protocol.noninteractive.session import LeveledClient, LeveledReport, LeveledServer
-from privcirnet.he.protocol.parties.session import Handler, Traffic, run
-from privcirnet.he.system import threads
-from privcirnet.he.system.memory import peak_bytes
-from privcirnet.runs.answers import Answer, Step, StepProgress, no_progress
-from privcirnet.runs.infer import check_some
-from privcirnet.runs.laps import Laps
-from privcirnet.runs.leveled_results import LeveledEvaluation, LeveledInference
-from privcirnet.runs.parties import Parties
-from privcirnet.runs.server_process import ServerTask, start_server
-from privcirnet.runs.throttle import throttled
-from privcirnet.service.client import ServiceClient
+from privcirnet.he.protocol.noninteractive.session import LeveledClient
+from privcirnet.runs.answers import Answer
+from privcirnet.runs.evaluation import Evaluation, followed
+from privcirnet.runs.parties import How, Parties, opened
+from privcirnet.runs.progress import Bar
+
+UNIT = "nothing: no value is rounded"
 
 
-def evaluate_leveled(
-    program: LeveledProgram,
-    images: Values,
-    engine: str,
-    progress: StepProgress = no_progress,
-    cache: WeightCache | None = None,
-    *,
-    throttle: str = "",
-) -> LeveledEvaluation:
-    """Run both parties in this process on every image, and check every layer.
+@dataclass(frozen=True)
+class Leveled:
+    """A leveled program.
 
-    Args:
-        images: integers as the data set has them, (N, C, H, W).
-        engine: one of :data:`circuits.bfv.noninteractive.interface.ENGINES`.
-        progress: called after each image.
-        cache: how much memory encoded weights may take; None: as much as they need.
-        throttle: name of the link that messages are held up by; "" for none.
-
-    Returns:
-        the results.
-
-    Raises:
-        RuleError: there is no image, or one that does not fit the program.
+    Attributes:
+        description: what is public of it.
+        program: None where the client is alone.
     """
-    check_some(images)
-    started = time.perf_counter()
-    server = LeveledServer(program, engine, watched=True, cache=cache)
-    client = LeveledClient(server.greeting(), engine)
-    keys = client.keys()
-    session = server.session(keys)
 
-    def report() -> LeveledReport:
-        return LeveledReport(session.reveal(), session.meter, peak_bytes())
+    description: Description
+    program: LeveledProgram | None = None
 
-    setup = time.perf_counter() - started
-    parties = Parties(client, throttled(session, throttle), report, setup, len(keys), throttle)
-    return _audited(program, parties, images, progress)
+    @classmethod
+    def of(cls, program: LeveledProgram) -> "Leveled":
+        """Return a program whose server is here, too."""
+        return cls(program.description, program)
 
+    @property
+    def step(self) -> float:
+        """Of results: real logit = result x step."""
+        return 2.0**self.description.log_step
 
-def evaluate_leveled_apart(
-    program: LeveledProgram,
-    images: Values,
-    engine: str,
-    progress: StepProgress = no_progress,
-    cache: WeightCache | None = None,
-    *,
-    throttle: str = "",
-) -> LeveledEvaluation:
-    """Run :func:`evaluate_leveled` with the server in a process of its own, and gRPC on loopback between the parties.
+    @property
+    def whole(self) -> LeveledProgram:
+        """The program, with its weights."""
+        assert self.program is not None
+        return self.program
 
-    Args:
-        images: integers as the data set has them, (N, C, H, W).
-        engine: one of :data:`circuits.bfv.noninteractive.interface.ENGINES`.
-        progress: called after each image.
-        cache: how much memory encoded weights may take; None: as much as they need.
-        throttle: name of the link that messages are held up by; "" for none.
+    @cached_property
+    def _rehearsal(self) -> Rehearsal:
+        return Rehearsal(self.whole)
 
-    Returns:
-        the results.
+    def check(self, images: Sequence[Values] | Values) -> None:
+        """Raise unless images have the program's shape and range.
 
-    Raises:
-        RuleError: as :func:`evaluate_leveled`, or the server's process ended.
-    """
-    check_some(images)
-    started = time.perf_counter()
-    task = ServerTask(program, {}, engine, cache.limit if cache else None, threads=threads.count())
-    with start_server(task) as process, ServiceClient(process.address, engine, party=LeveledClient) as remote:
-        setup, handler = time.perf_counter() - started, throttled(remote, throttle)
-        report: Callable[[], Any] = process.report
-        parties = Parties(remote.leveled, handler, report, setup, remote.bytes_keys, throttle, apart=True)
-        return _audited(program, parties, images, progress)
+        Raises:
+            RuleError: one has not.
+        """
+        plan = self.description.plan
+        for image in images:
+            check_image(self.description.pixels(image), plan.image, plan.low, plan.high)
 
+    def open(self, how: How, bar: Bar) -> AbstractContextManager[Parties]:
+        """Return both parties, which end with the block.
 
-def infer_leveled(
-    remote: ServiceClient, images: Values, progress: StepProgress = no_progress, *, throttle: str = ""
-) -> LeveledInference:
-    """Have a server classify images.
+        Raises:
+            RuleError: the engine is not one that the parameters are for.
+        """
+        return opened(how.task(self.whole), LeveledClient, how, bar)
 
-    Args:
-        images: integers as the data set has them, (N, C, H, W).
-        progress: called after each image.
-        throttle: name of the link that messages are held up by; "" for none.
+    def clear(self, image: np.ndarray) -> np.ndarray:
+        """Return the integer network's results, Python integers."""
+        return self.whole.chain.evaluate(image)
 
-    Returns:
-        the results.
+    def wrong(
+        self, client: LeveledClient, request: np.ndarray, answers: Sequence[Answer], seen: Any
+    ) -> list[list[str]]:
+        """Return the layers and squares with a slot that is not what it is in clear, and "results" if those are not.
 
-    Raises:
-        RuleError: there is no image, or one that does not fit the program; the server refuses or is gone.
-    """
-    check_some(images)
-    client, answers, laps = remote.leveled, list[Answer](), Laps()
-    for _, some in leveled_answers(client, throttled(remote, throttle), images, progress):
-        laps.add(client.meter.seconds, len(some))
-        answers += some
-    return LeveledInference(client, answers, remote.seconds, remote.bytes_keys, laps, throttle)
+        Args:
+            seen: values under the client's keys.
+        """
+        nodes, images = self._rehearsal.wrong(request, client.opened(seen)), request if request.ndim > 3 else [request]
+        same = [list(self.clear(image)) == list(answer.logits) for image, answer in zip(images, answers, strict=True)]
+        return [nodes if each else [*nodes, "results"] for each in same]
 
+    def facts(self, of: Evaluation) -> dict[str, Any]:
+        """Return the mode, and operations for each plain modulus."""
+        found = {"mode": "leveled", **followed(of, UNIT)}
+        return found | ({"operations": dict(self.program.plan.circuit.counts)} if self.program else {})
 
-def _audited(
-    program: LeveledProgram, parties: Parties[LeveledClient, LeveledReport], images: Values, progress: StepProgress
-) -> LeveledEvaluation:
-    rehearsal, report = Rehearsal(program), None
-    integer: list[np.ndarray] = []
-    wrong: list[list[str]] = []
-    answers: list[Answer] = []
-    client, of_client, of_server = parties.client, Laps(), Laps()
-    for request, some in leveled_answers(client, parties.server, images, progress):
-        report = parties.report()
-        of_client.add(client.meter.seconds, len(some))
-        of_server.add(report.meter.seconds, len(some))
-        nodes = rehearsal.wrong(request, client.opened(report.revealed))
-        wrong += [nodes] * len(some)
-        integer += [program.chain.evaluate(image) for image in (request if request.ndim > 3 else [request])]
-        answers += some
-    assert report is not None
-    facts = parties.seconds_setup, parties.bytes_keys, of_client, parties.throttle
-    inference = LeveledInference(client, answers, *facts)
-    peak = (peak_bytes(), report.peak) if parties.apart else None
-    return LeveledEvaluation(program, np.stack(integer), wrong, inference, of_server.total, peak)
-
-
-def leveled_answers(
-    client: LeveledClient, server: Handler, images: Values, progress: StepProgress = no_progress
-) -> Iterator[tuple[np.ndarray, list[Answer]]]:
-    """Run one request after the other; a batch's cost is shared by its images.
-
-    Args:
-        images: integers as the data set has them, (N, C, H, W).
-        progress: called after each request.
-
-    Yields:
-        what was encrypted, and the answer of each of its images.
-
-    Raises:
-        RuleError: an image does not fit the program, or the server refuses.
-    """
-    plan, pixels = client.description.plan, client.description.pixels(images)
-    for start in range(0, len(images), plan.batch):
-        request = pixels[start] if plan.lanes is None else pixels[start : start + plan.batch]
-        count = 1 if plan.lanes is None else len(request)
-        started, refused = time.perf_counter(), None
-        traffic: list[Traffic] = []
-        try:
-            results, _ = run(client, server, request, traffic.append)
-        except WrongResult as error:
-            refused, results = error, error.values
-        seconds = (time.perf_counter() - started) / count
-        share = [Traffic(t.position, t.up // count, t.down // count, t.seconds / count) for t in traffic]
-        progress(Step(start + count - 1, "answer", sum(t.up + t.down for t in traffic), start + count))
-        rows = results.reshape(plan.batch, -1)[:count]
-        yield request, [Answer(row, share, seconds, refused) for row in rows]
+    def layers(self, of: Evaluation) -> list[LayerRow]:
+        """Return what each layer takes of one request; a client alone does not know."""
+        if self.program is None:
+            return []
+        circuit, rows = self.program.plan.circuit, list[LayerRow]()
+        blocks = {layer.name: layer.block_size for layer in self.program.chain.layers}
+        for name in self.program.ends:
+            counts, kind = circuit.counts_of(name), "linear" if name in blocks else "square"
+            done = {"rotations": counts["rotate"], "pmults": counts["pmult"], "squares": counts["square"]}
+            rows.append(LayerRow(name, kind, self.program.planner, blocks.get(name), **done))
+        return rows

@@ -1,24 +1,22 @@
 """What an inference takes over networks: what was measured here, and what its bytes and round trips add."""
 
+from privcirnet.artifact.summaries import LinkPrediction
 from privcirnet.he.planning.profile import LINKS
 
 
-def over_links(compute: float, size: float, rounds: float) -> dict[str, dict[str, float]]:
+def over_links(compute: float, size: float, rounds: float) -> dict[str, LinkPrediction]:
     """Return seconds over every link of :data:`LINKS` but "local".
 
     Args:
         compute: seconds measured where both parties are on one machine.
         size: bytes, both ways.
 
-    Returns:
-        by link: ``compute``, ``transfer``, ``round_trips`` and their sum ``seconds``.
-
-    >>> over_links(1.0, 9e6, 10)["wan"]["seconds"]
+    >>> over_links(1.0, 9e6, 10)["wan"].seconds
     2.8
     """
-    found = dict[str, dict[str, float]]()
+    found = dict[str, LinkPrediction]()
     for name, link in LINKS.items():
         if name != "local":
-            parts = {"compute": compute, "transfer": size / link.bandwidth, "round_trips": rounds * link.round_trip}
-            found[name] = {**parts, "seconds": sum(parts.values())}
+            parts = compute, size / link.bandwidth, rounds * link.round_trip
+            found[name] = LinkPrediction(*parts, seconds=sum(parts))
     return found

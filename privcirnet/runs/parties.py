@@ -1,30 +1,126 @@
-"""Both parties as an audit of encrypted inference needs them."""
+"""Both parties of encrypted inference, or a client whose server is elsewhere, ready for images."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Generic, TypeVar
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
 
+from privcirnet.he.layers.integer import Values
+from privcirnet.he.protocol.framing.meter import Meter
+from privcirnet.he.protocol.noninteractive.session import LeveledClient
+from privcirnet.he.protocol.offline.materials import MemoryStore
+from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.session import Handler
+from privcirnet.he.system import threads
+from privcirnet.runs.answers import Answer, StepProgress, requests
+from privcirnet.runs.preparation import Ahead
+from privcirnet.runs.progress import Bar
+from privcirnet.runs.server_process import ServerReport, ServerTask, report_of, start_server
+from privcirnet.runs.throttle import throttled
+from privcirnet.service.client import ServiceClient
 
-ClientT = TypeVar("ClientT")
-ReportT = TypeVar("ReportT")
+Requests = Callable[[Sequence[Values] | Values, StepProgress], Iterator[tuple[Values, list[Answer]]]]
+"""Runs requests on images, see :func:`runs.answers.requests`."""
 
 
 @dataclass(frozen=True)
-class Parties(Generic[ClientT, ReportT]):
-    """A client and the server that replies to it.
+class How:
+    """How both parties run.
 
     Attributes:
-        report: tells what the server did for the last request.
-        seconds_setup: until the first request.
-        throttle: name of the link that the server's messages are held up by; "" for none.
-        apart: whether the server is a process of its own.
+        engine: "kernel", "tenseal" (BFV) or "cleartext", which hides nothing.
+        weights_gb: of encoded weights in memory, at most; None: all, of CKKS 4. Others are encoded for each image.
+        weights_folder: keeps encoded weights from one start to the next; "" for none.
+        keys_gb: of a CKKS program's keys, at most.
+        apart: whether the server is a process of its own, with gRPC on loopback between the parties.
+        prepare: inferences to keep prepared; 0: none.
+        pause_s: seconds between two images, in which inferences are prepared.
+        throttle: name of the link that messages are held up by; "" for none.
+        audited: whether every step is checked.
     """
 
-    client: ClientT
-    server: Handler
-    report: Callable[[], ReportT]
+    engine: str = "kernel"
+    weights_gb: float | None = None
+    weights_folder: str = ""
+    keys_gb: float = 8.0
+    apart: bool = False
+    prepare: int = 0
+    pause_s: float = 0.0
+    throttle: str = ""
+    audited: bool = True
+
+    def task(self, program: Any, spectra: Any = None) -> ServerTask:
+        """Return what a server of a BFV program has to do."""
+        limit = None if self.weights_gb is None else int(1e9 * self.weights_gb)
+        folder = Path(self.weights_folder) if self.weights_folder else None
+        return ServerTask(program, spectra or {}, self.engine, limit, folder, threads.count(), self.audited)
+
+
+@dataclass(frozen=True)
+class Parties:
+    """A client, and the server that replies to it.
+
+    Attributes:
+        requests: runs images.
+        meters: the client's, of all images, and of all work ahead if there is such.
+        report: tells what the server did for the last request; None if nobody may know.
+        seconds_setup: until the first request: making and loading keys, and encoding weights if that was done too.
+        bytes_keys: of all keys, sent once.
+        ahead: what is prepared before its images; None for nothing.
+        how: the settings.
+    """
+
+    client: Any
+    requests: Requests
+    meters: tuple[Meter, ...]
+    report: Callable[[], ServerReport] | None
     seconds_setup: float
     bytes_keys: int
-    throttle: str = ""
-    apart: bool = False
+    ahead: Ahead | None = None
+    how: How = field(default_factory=How)
+
+
+def parties(  # noqa: PLR0913, PLR0917
+    client: Client | LeveledClient,
+    server: Handler,
+    report: Callable[[], ServerReport] | None,
+    seconds_setup: float,
+    bytes_keys: int,
+    ahead: Ahead,
+    how: How,
+) -> Parties:
+    """Return a client of a BFV program and what replies to it, behind a link if the settings name one."""
+    meters = (client.meter, client.preparation) if isinstance(client, Client) else (client.meter,)
+    handler = throttled(server, how.throttle)
+
+    def run(images: Sequence[Values] | Values, progress: StepProgress) -> Iterator[tuple[Values, list[Answer]]]:
+        return requests(client, handler, images, progress, ahead)
+
+    return Parties(client, run, meters, report if how.audited else None, seconds_setup, bytes_keys, ahead, how)
+
+
+@contextmanager
+def opened(task: ServerTask, party: type[Client] | type[LeveledClient], how: How, bar: Bar) -> Iterator[Parties]:
+    """Yield both parties of a BFV program, in this process or each in its own.
+
+    Raises:
+        RuleError: the server refuses the program, or its process ended.
+    """
+    started = time.perf_counter()
+    if not how.apart:
+        with bar("Setting up", 0):
+            store, server = MemoryStore(), task.server()
+            client = party(server.greeting(), how.engine, store=store)
+            keys = client.keys()
+            session = server.session(keys)
+        ahead = Ahead(how.prepare, store, False, lambda: None, how.pause_s)
+        setup = time.perf_counter() - started
+        yield parties(client, session, partial(report_of, session), setup, len(keys), ahead, how)
+        return
+    with start_server(task) as process, ServiceClient(process.address, how.engine, party=party) as remote:
+        ahead = Ahead(how.prepare, remote.store, False, remote.reopen, how.pause_s)
+        setup = time.perf_counter() - started
+        yield parties(remote.party, remote, process.report, setup, remote.bytes_keys, ahead, how)

@@ -3,8 +3,8 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
+from privcirnet.artifact.summaries import Preparation as Prepared
 from privcirnet.he.protocol.offline.store import MaterialStore
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.idle_preparation import PATIENCE_S, Keeper, Preparation
@@ -73,12 +73,11 @@ class Ahead:
     def _tell(self, exchange: Traffic) -> None:
         self._progress(exchange)
 
-    def summary(self) -> dict[str, Any] | None:
-        """The key ``preparation`` of infer's summary.json; None if nothing was prepared."""
+    def summary(self) -> Prepared | None:
+        """What an image's preparation took; None if nothing was prepared."""
         if not self.done:
             return None
         done = [round for one in self.done for round in one.traffic]
         seconds = typical([one.seconds / one.count for one in self.done])
         size, rounds = sum(round.up + round.down for round in done) / self.images, len(done) / self.images
-        found = {"seconds_per_image": seconds, "bytes_per_image": size, "rounds_per_image": rounds}
-        return {**found, "links": over_links(seconds, size, rounds)}
+        return Prepared(seconds, size, rounds, over_links(seconds, size, rounds))

@@ -16,14 +16,14 @@ from dataclasses import dataclass
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 from privcirnet.errors import RuleError
 from privcirnet.he.circuits.weight_cache import WeightCache
 from privcirnet.he.program.program import Program
 from privcirnet.he.protocol.framing.meter import Meter
 from privcirnet.he.protocol.noninteractive.program import LeveledProgram
-from privcirnet.he.protocol.noninteractive.session import LeveledReport, LeveledServer, LeveledSession
+from privcirnet.he.protocol.noninteractive.session import LeveledServer, LeveledSession
 from privcirnet.he.protocol.parties.server import Server, Session
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.system import threads
@@ -61,21 +61,37 @@ class ServerTask:
     threads: int = 0
     audited: bool = True
 
+    def server(self) -> Server | LeveledServer:
+        """Return the server, its weights encoded.
+
+        Raises:
+            RuleError: it refuses the program.
+        """
+        cache = WeightCache(self.limit, self.folder)
+        if isinstance(self.program, LeveledProgram):
+            return LeveledServer(self.program, self.engine, watched=self.audited, cache=cache)
+        return Server(self.program, self.engine, self.spectra, cache=cache, watched=self.audited)
+
 
 class ServerReport(NamedTuple):
-    """What the server's process reports after an inference.
+    """What a server reports after a request to a harness that has both parties.
 
     Attributes:
-        shares: the server's of every node; None for zero.
-        meter: of all inferences so far.
+        seen: its shares of every node, or a leveled program's values under the client's keys.
+        meters: of all inferences so far, and of all work ahead where there is such.
         peak: the most memory that its process ever had, bytes.
-        preparation: of all work ahead so far.
     """
 
-    shares: Mapping[str, Residues | None]
-    meter: Meter
+    seen: Any
+    meters: tuple[Meter, ...]
     peak: int
-    preparation: Meter
+
+
+def report_of(session: Session | LeveledSession) -> ServerReport:
+    """Return what a watched session says of its last request."""
+    if isinstance(session, LeveledSession):
+        return ServerReport(session.reveal(), (session.meter,), peak_bytes())
+    return ServerReport(session.shares, (session.meter, session.preparation), peak_bytes())
 
 
 class ServerProcess:
@@ -126,13 +142,6 @@ def start_server(task: ServerTask) -> Generator[ServerProcess]:
         process.wait()
 
 
-def _server(task: ServerTask) -> Server | LeveledServer:
-    cache = WeightCache(task.limit, task.folder)
-    if isinstance(task.program, LeveledProgram):
-        return LeveledServer(task.program, task.engine, watched=task.audited, cache=cache)
-    return Server(task.program, task.engine, task.spectra, cache=cache, watched=task.audited)
-
-
 def serve(inherited: int) -> None:
     """Run the server's process until the harness closes the pipe."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupted harness closes the pipe
@@ -141,13 +150,11 @@ def serve(inherited: int) -> None:
     threads.use(task.threads)
 
     def report(session: Session | LeveledSession) -> None:
-        if task.audited and isinstance(session, LeveledSession):
-            pipe.send(LeveledReport(session.reveal(), session.meter, peak_bytes()))
-        elif task.audited and isinstance(session, Session):
-            pipe.send(ServerReport(session.shares, session.meter, peak_bytes(), session.preparation))
+        if task.audited:
+            pipe.send(report_of(session))
 
     try:
-        server = _server(task)
+        server = task.server()
         offers = Catalogue({task.engine: Offer.of(task.engine, server)})
         service = Service(offers, books=Books(limits=_HARNESS, quotas=Quotas(_ANY)), finished=report)
     except RuleError as error:

@@ -1,18 +1,14 @@
 """Encrypted inference with both parties in this process."""
 
-from collections.abc import Mapping, Sequence
-
-import numpy as np
+from collections.abc import Mapping
 
 from privcirnet.errors import RuleError, listed
-from privcirnet.he.circuits.weight_cache import WeightCache
 from privcirnet.he.layers.integer import Values
 from privcirnet.he.program.program import Program
-from privcirnet.he.protocol.parties.client import Client
-from privcirnet.he.protocol.parties.server import Server
 from privcirnet.he.ring.modular import Residues
-from privcirnet.runs.answers import Answer, answers
 from privcirnet.runs.evaluation import evaluate
+from privcirnet.runs.interactive import Interactive
+from privcirnet.runs.parties import How
 
 
 def run(
@@ -36,24 +32,12 @@ def run(
         RuleError: a value is not the integer network's.
         WrongResult: a result is wider than right ones are.
     """
-    cache = WeightCache.of(weights_gb)
-    if check:
-        found = evaluate(program, spectra, images, engine, cache=cache)
-        if wrong := {i: nodes[0] for i, nodes in enumerate(found.wrong) if nodes}:
-            raise _wrong(program, wrong)
-        _check_refused(found.inference.answers)
-        return found.encrypted
-    server = Server(program, engine, spectra, cache=cache)
-    client = Client(server.greeting(), engine)
-    found = [*answers(client, server.session(client.keys()), images)]
-    _check_refused(found)
-    return np.stack([answer.logits for answer in found])
-
-
-def _check_refused(found: Sequence[Answer]) -> None:
-    """Raise if a result is wider than right ones are."""
-    if refused := next((answer.refused for answer in found if answer.refused), None):
+    found = evaluate(Interactive(program, spectra), images, How(engine, weights_gb, audited=check))
+    if check and (wrong := {i: nodes[0] for i, nodes in enumerate(found.wrong) if nodes}):
+        raise _wrong(program, wrong)
+    if refused := next((answer.refused for answer in found.answers if answer.refused), None):
         raise refused
+    return found.logits
 
 
 def _wrong(program: Program, first: Mapping[int, str]) -> RuleError:

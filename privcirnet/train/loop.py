@@ -5,8 +5,8 @@ Under torchrun every process runs it, with the same arguments (:mod:`privcirnet.
 
 import math
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any, NamedTuple
 
 import torch
@@ -129,14 +129,10 @@ class _Run:
 
     def epoch(self, number: int, after_step: Callable[[Step], None] | None) -> dict[str, float]:
         """Train for an epoch, and measure the statistics of averaged weights; return what :meth:`_pass` does."""
-        with ExitStack() as stack:
-            for callback in self.callbacks:
-                stack.enter_context(callback.epoch(number))
+        with _entered(callback.epoch(number) for callback in self.callbacks):
             measured = self._pass(number, after_step)
         if self.average:
-            with ExitStack() as stack:
-                for callback in self.callbacks:
-                    stack.enter_context(callback.beside(self.trained))
+            with _entered(callback.beside(self.trained) for callback in self.callbacks):
                 recalibrate_(self.trained, self.data, self.recipe.batch_size, shared=True)
         return measured
 
@@ -245,6 +241,15 @@ def _callbacks(networks: _Networks, recipe: RecipeConfig, mixed: bool) -> Iterat
         yield OutlierPenalty(model, recipe.outlier_penalty)
     if mixed:
         yield SlowConvolutions(model)
+
+
+@contextmanager
+def _entered(contexts: Iterable[AbstractContextManager[object]]) -> Iterator[None]:
+    """Enter contexts in turn, and leave them in the other order."""
+    with ExitStack() as stack:
+        for context in contexts:
+            stack.enter_context(context)
+        yield
 
 
 def _placed(images: Tensor, recipe: RecipeConfig, device: torch.device) -> Tensor:

@@ -12,7 +12,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from privcirnet.artifact import room_for, write_text
+from privcirnet.artifact import write_text
+from privcirnet.he.system.atomic import room_for
 from privcirnet.train.progress import EpochProgress, Step
 
 TABLE = "history.csv"

@@ -211,7 +211,7 @@ def test_the_default_place(tmp_path, monkeypatch):
 
 def test_places_that_cannot_be_written(setting, monkeypatch):
     setting.cache.write_text("a file")
-    with pytest.raises(RuleError, match=r"the cache must be a folder to write to: got .*cache \(.*\); set data.cache"):
+    with pytest.raises(RuleError, match=r"the cache must be a folder to write to: got .*cache: .*; set data.cache"):
         setting.load()
     setting.cache.unlink()
     monkeypatch.setattr(cache.shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(9, 9, 0))

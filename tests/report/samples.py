@@ -76,7 +76,7 @@ def summaries():
             "engine": "tenseal",
             "images": 6,
             "top1_float": 100.0,
-            "top1_integer": 83.33,
+            "top1_clear": 83.33,
             "top1_encrypted": 83.33,
             "logits_equal": 6,
             "argmax_equal": 6,
@@ -94,7 +94,7 @@ def summaries():
                 layer("head", "gemm", 5, 2),
             ],
             "predictions": [
-                {"index": i, "label": i, "float": i, "integer": i if i else 7, "encrypted": i if i else 7}
+                {"index": i, "label": i, "float": i, "clear": i if i else 7, "encrypted": i if i else 7}
                 for i in range(6)
             ],
         },

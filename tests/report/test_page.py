@@ -6,10 +6,10 @@ import shutil
 import pytest
 from rich.console import Console
 
+from privcirnet.artifact.summaries import Prediction
 from privcirnet.errors import RuleError
 from privcirnet.report import build_page, load_runs, print_tables
 from privcirnet.report.page import marks, shown_logits
-from privcirnet.report.records import Prediction
 from tests.report.samples import Elements, page_with, summaries, write
 
 
@@ -78,7 +78,7 @@ def test_page_says_nothing_of_what_one_process_does_not_measure(root):
 def test_page_shows_the_largest_logits_of_each_image(root):
     def numbers(contents):
         for row in contents["infer"]["predictions"]:
-            row["logits"], row["logits_integer"] = [0.5 + i for i in range(12)], [0.25 + i for i in range(12)]
+            row["logits"], row["logits_clear"] = [0.5 + i for i in range(12)], [0.25 + i for i in range(12)]
 
     cells = Elements(page_with(root, numbers)).cells["images"]
     assert cells[:6] == ["class", "clear", "encr.", "11", "11.250", "11.500"]
@@ -112,7 +112,7 @@ def test_wrong_and_differing_predictions_are_marked_in_words(root):
 
 def test_right_predictions_are_not_marked(root):
     def correct(contents):
-        contents["infer"]["predictions"] = [{"label": i, "float": i, "integer": i, "encrypted": i} for i in range(6)]
+        contents["infer"]["predictions"] = [{"label": i, "float": i, "clear": i, "encrypted": i} for i in range(6)]
 
     page = page_with(root, correct)
     assert "✗" not in page
@@ -164,7 +164,7 @@ def test_a_rehearsal_is_reported_where_there_is_nothing_else(root, capsys):
 
 
 def test_the_logits_of_a_refused_result_are_not_shown():
-    refused = Prediction(label=1, encrypted=-1, integer=1, logits=[9.0, 0.5], logits_integer=[0.5, 2.25])
+    refused = Prediction(label=1, encrypted=-1, clear=1, logits=[9.0, 0.5], logits_clear=[0.5, 2.25])
     assert shown_logits(refused) == []
     assert marks(refused) == ("refused: the result was wider than right ones are",)
 
@@ -186,7 +186,7 @@ def test_colour_images(root):
 def test_too_many_images_keep_the_marked_ones(root):
     def many(contents):
         contents["infer"]["predictions"] = [
-            {"label": 0, "float": 0, "integer": 0, "encrypted": int(i == 199)} for i in range(200)
+            {"label": 0, "float": 0, "clear": 0, "encrypted": int(i == 199)} for i in range(200)
         ]
 
     contents = summaries()
@@ -198,7 +198,7 @@ def test_too_many_images_keep_the_marked_ones(root):
 
 
 def test_prediction_marks_name_a_float_that_differs():
-    assert marks(Prediction(label=1, integer=1, encrypted=1, float=2)) == ("float says 2",)
+    assert marks(Prediction(label=1, clear=1, encrypted=1, float=2)) == ("float says 2",)
 
 
 def test_page_shows_what_was_done_before_the_images(root):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from privcirnet.artifact.typed_json import plain
 from privcirnet.config import LeveledConfig
 from privcirnet.data import load
 from privcirnet.errors import RuleError
@@ -17,8 +18,10 @@ from privcirnet.he.planning.ckks.program import CkksProgram
 from privcirnet.he.schemes.ckks.client import CkksClient
 from privcirnet.models import lola_digits, resnet20_cifar
 from privcirnet.runs import ckks
-from privcirnet.runs.ckks import evaluate_ckks
+from privcirnet.runs.ckks import Ckks
 from privcirnet.runs.ckks_export import ckks_facts, ckks_program
+from privcirnet.runs.evaluation import evaluate
+from privcirnet.runs.parties import How
 from tests.he.circuits.ckks.test_bootstrapping import toy
 from tests.test_lower_ckks import images_of, program_of, resnet20
 
@@ -51,25 +54,32 @@ class Bars:
         self.seen.append((description, total, done[-1] if done else 0))
 
 
+def told(known, images, how=None) -> dict:
+    """What is written of a run."""
+    labels = LABELS[: len(images)]
+    return json.loads(json.dumps(plain(evaluate(Ckks(known), images, how).summary(labels, labels))))
+
+
 def test_an_encrypted_run_says_how_right_it_is_and_what_it_took(program):
     bars, (known, images) = Bars(), program
-    found = evaluate_ckks(known, images, bar=bars)
-    summary = json.loads(json.dumps(found.summary(LABELS, LABELS)))
+    mode = Ckks(known)
+    found = evaluate(mode, images, bar=bars)
+    summary = json.loads(json.dumps(plain(found.summary(LABELS, LABELS))))
     assert (summary["argmax_equal"], summary["beyond"], summary["revealed"], summary["rounds"]) == (2, [], 0, 1)
     assert 19 < summary["logits_bits"] == min(summary["logits_bits_images"]) < 40
     assert "logits_equal" not in summary
     assert summary["logit_max_difference"] <= 2 ** -summary["precision_bits"] * known.sums.answer
     assert (summary["bootstrappings"], summary["levels"]) == (5, known.refresh.parameters.levels)
-    names = "bytes_up", "bytes_down", "bytes_keys", "peak_bytes", "seconds_setup", "processor_seconds_predicted"
+    names = "bytes_up", "bytes_down", "bytes_keys", "seconds_setup", "processor_seconds_predicted"
     assert min(summary[name] for name in names) > 0
     assert 1.5 < summary["bytes_keys_server"] / summary["bytes_keys"] < 3, "seeds travel instead of half of a key"
     rows = summary["layers"]
-    assert sum(row["rotations"] for row in rows) == summary["rotations"] > 0
+    assert sum(row["rotations"] for row in rows) == summary["operations"]["rotate"] > 0
     assert sum(row["seconds"] for row in rows) == pytest.approx(summary["seconds_server"], rel=0.2)
     assert [row["name"] for row in rows if row["kind"] == "bootstrapping"] == [
-        f"{known.sums.nodes[place].name} bootstrapping" for place in found.rehearsed.circuit.schedule.refreshed
+        f"{known.sums.nodes[place].name} bootstrapping" for place in mode.circuit.circuit.schedule.refreshed
     ]
-    assert [bar[1:] for bar in bars.seen] == [(0, 0), *((n, n) for n in (summary["rotation_keys"], 40, 2))]
+    assert [bar[1:] for bar in bars.seen] == [(0, 0), *((n, n) for n in (summary["rotation_keys"], 40))]
 
 
 def test_the_twin_in_clear_counts_what_the_server_does(program, monkeypatch):
@@ -77,10 +87,9 @@ def test_the_twin_in_clear_counts_what_the_server_does(program, monkeypatch):
     servers = []
     made = ckks.CkksServer
     monkeypatch.setattr(ckks, "CkksServer", lambda *given: servers.append(made(*given)) or servers[0])
-    sparing = evaluate_ckks(known, images[:1], weights_gb=0)
-    encrypted = sparing.summary(LABELS[:1], LABELS[:1])
+    encrypted = told(known, images[:1], How(weights_gb=0))
     assert (encrypted["bytes_weights"], encrypted["argmax_equal"]) == (0, 1), "weights are encoded for every image"
-    clear = evaluate_ckks(known, images[:1], "cleartext").summary(LABELS[:1], LABELS[:1])
+    clear = told(known, images[:1], How("cleartext"))
     assert clear["operations"] == encrypted["operations"]
     for name in ("rotate", "multiply", "conjugate"):
         assert servers[0].counts[name] == encrypted["operations"][name]
@@ -93,15 +102,14 @@ def test_a_weight_that_changed_is_noticed(program, monkeypatch):
     known, images = program
     honest = hoisting.EncodedMap.weights
     monkeypatch.setattr(hoisting.EncodedMap, "weights", lambda *given: honest(*given)[::-1].copy())
-    summary = evaluate_ckks(known, images[:1]).summary(LABELS[:1], LABELS[:1])
+    summary = told(known, images[:1])
     assert summary["logits_bits"] < 5
 
 
 def test_an_image_beyond_the_bounds_is_named(program):
     known, images = program
     for factor in (4, 100):
-        found = evaluate_ckks(known, np.stack([images[0], factor * images[1]]), "cleartext")
-        summary = json.loads(json.dumps(found.summary(LABELS, LABELS)))
+        summary = told(known, np.stack([images[0], factor * images[1]]), How("cleartext"))
         assert summary["beyond"] == [1]
         assert summary["logits_bits_images"][0] > 19 > summary["logits_bits_images"][1]
 
@@ -114,19 +122,17 @@ def test_what_cannot_run_is_refused_before_anything_is_encrypted(program, monkey
 
     monkeypatch.setattr(CkksClient, "evaluation_keys", never)
     with pytest.raises(RuleError, match=r"keys must fit keys_gb = 0.01: got 0.0\d GB"):
-        evaluate_ckks(known, images, keys_gb=0.01)
+        evaluate(Ckks(known), images, How(keys_gb=0.01))
     monkeypatch.setattr(ckks, "machine_bytes", lambda: 10_000_000)
     with pytest.raises(RuleError, match=r"must fit the memory: got 0.1 GB for 0.0 GB"):
-        evaluate_ckks(known, images)
+        evaluate(Ckks(known), images)
     short = CkksProgram(
         known.network, known.scales, Bootstrapping(toy(spare=3), to_coefficients=2, to_slots=2), LOG_STEP
     )
     with pytest.raises(RuleError, match=r"must take at most 3 levels: got 6 up to 'layer2.0.act2'"):
-        evaluate_ckks(short, images)
+        evaluate(Ckks(short), images)
     with pytest.raises(RuleError, match=r"must have the program's shape \(3, 8, 8\): got \(2, 3, 8, 4\)"):
-        evaluate_ckks(known, images[..., :4])
-    with pytest.raises(RuleError, match=r"must have the program's shape"):
-        evaluate_ckks(known, images[:0])
+        evaluate(Ckks(known), images[..., :4])
 
 
 def test_the_secret_key_is_forgotten_whatever_happens(program, monkeypatch):
@@ -140,7 +146,7 @@ def test_the_secret_key_is_forgotten_whatever_happens(program, monkeypatch):
     monkeypatch.setattr(CkksClient, "close", noted)
     monkeypatch.setattr(hoisting, "encode", lambda *given: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        evaluate_ckks(known, images)
+        evaluate(Ckks(known), images)
     assert len(closed) == 1
 
 

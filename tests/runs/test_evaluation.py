@@ -7,6 +7,7 @@ import pytest
 
 import privcirnet.runs.answers as answers_module
 from privcirnet.artifact import spectra
+from privcirnet.artifact.typed_json import plain
 from privcirnet.errors import RuleError
 from privcirnet.he.planning.cost import linear_cost, product_cost, square_cost
 from privcirnet.he.planning.profile import COUNTED, LINKS
@@ -14,11 +15,14 @@ from privcirnet.he.program.interpreter import interpret
 from privcirnet.he.program.program import Program
 from privcirnet.he.protocol.framing.meter import Meter
 from privcirnet.he.ring import modular
-from privcirnet.runs.evaluation import UNIT, Evaluation, evaluate, evaluate_apart
+from privcirnet.runs.evaluation import Evaluation, evaluate
+from privcirnet.runs.interactive import UNIT, Interactive
+from privcirnet.runs.parties import How
 from tests.he.networks import attention, bottleneck, network, random_image, revealing
 
 IMAGES = np.stack([random_image(network(), seed) for seed in range(3)])
 LABELS = np.array([1, 2, 3])
+CLEAR, ONE = How("cleartext"), (np.zeros(1, dtype=np.int64),) * 2
 
 
 def program() -> Program:
@@ -30,31 +34,37 @@ def program() -> Program:
 
 @functools.cache
 def evaluation() -> Evaluation:
-    return evaluate(program(), {}, IMAGES, "cleartext")
+    return evaluate(Interactive(program(), profile=COUNTED), IMAGES, CLEAR)
+
+
+def told(found: Evaluation, clear: np.ndarray = LABELS, labels: np.ndarray = LABELS) -> dict:
+    """What is written of it."""
+    return plain(found.summary(clear, labels))
 
 
 def summary(clear: np.ndarray = LABELS, labels: np.ndarray = LABELS) -> dict:
-    return evaluation().summary(clear, labels, COUNTED, LINKS["local"])
+    return told(evaluation(), clear, labels)
 
 
 def test_integer_logits_are_the_interpreters():
     expected = [interpret(program(), image)["head"].ravel() for image in IMAGES]
-    assert np.array_equal(evaluation().integer, np.stack(expected))
-    assert evaluation().encrypted.shape == (3, 10)
+    assert np.array_equal(evaluation().audited.clear, np.stack(expected))
+    assert evaluation().logits.shape == (3, 10)
 
 
 def test_every_step_of_the_protocol_is_right():
     found = summary()
     assert evaluation().wrong == [[], [], []]
     assert (found["logits_equal"], found["wrong_nodes"], found["unit"]) == (3, [], UNIT)
-    assert (found["prepared"], found["online"], found["preparation"]) == (0, None, None)
+    assert found["prepared"] == 0
+    assert not found.keys() & {"online", "preparation", "server", "logits_bits"}
     assert [layer["name"] for layer in found["layers"]] == ["features.0", "square", "second", "head"]
 
 
 def test_without_a_profile_no_seconds_are_predicted():
     """A program that an older version made, or another party, has none."""
-    found = evaluation().summary(LABELS, LABELS, None, LINKS["local"])
-    assert [layer["seconds_predicted"] for layer in found["layers"]] == [None] * 4
+    found = dataclasses.replace(evaluation(), mode=Interactive(program())).summary(LABELS, LABELS)
+    assert [layer.seconds_predicted for layer in found.layers] == [None] * 4
 
 
 def test_counts_done_are_counts_planned():
@@ -85,18 +95,18 @@ def test_layers_are_described_by_their_plans():
     assert all(layer["seconds"] > 0 for layer in layers)
 
 
-@pytest.mark.parametrize("run", [evaluate, evaluate_apart])
-def test_prepared_images_are_told_from_others(run):
+@pytest.mark.parametrize("apart", [False, True])
+def test_prepared_images_are_told_from_others(apart):
     """Two at a time of three images: the third's preparation is one, for none would be used after it."""
-    found = run(program(), {}, IMAGES, "cleartext", prepare=2)
-    assert found.wrong == [[], [], []]
-    told = found.summary(LABELS, LABELS, COUNTED, LINKS["local"])
-    assert (told["prepared"], told["dropped"], [one.count for one in found.inference.ahead.done]) == (3, [], [2, 1])
-    assert told["online"].keys() == {"seconds_per_image", "bytes_per_image", "rounds", "links"}
-    assert told["online"]["rounds"] == 2  # the image, with which the square's difference comes, and its answer
-    assert told["online"]["bytes_per_image"] == told["bytes_per_image"] < told["preparation"]["bytes_per_image"]
-    assert told["online"]["links"]["wan"]["round_trips"] == 2 * LINKS["wan"].round_trip
-    layers = {layer["name"]: layer for layer in told["layers"]}
+    made = evaluate(Interactive(program()), IMAGES, How("cleartext", apart=apart, prepare=2))
+    assert made.wrong == [[], [], []]
+    found = told(made)
+    assert (found["prepared"], found["dropped"], [one.count for one in made.parties.ahead.done]) == (3, [], [2, 1])
+    assert found["online"].keys() == {"seconds_per_image", "bytes_per_image", "rounds", "links"}
+    assert found["online"]["rounds"] == 2  # the image, with which the square's difference comes, and its answer
+    assert found["online"]["bytes_per_image"] == found["bytes_per_image"] < found["preparation"]["bytes_per_image"]
+    assert found["online"]["links"]["wan"]["round_trips"] == 2 * LINKS["wan"].round_trip
+    layers = {layer["name"]: layer for layer in found["layers"]}
     assert [layers[name]["rounds"] for name in layers] == [0, 1, 0, 0]
     assert all(layer["rotations"] == layer["rotations_planned"] for layer in layers.values())
     assert all(layer["pmults"] == layer["pmults_planned"] for layer in layers.values())
@@ -105,9 +115,8 @@ def test_prepared_images_are_told_from_others(run):
 
 def test_kinds_of_layers():
     program = bottleneck()
-    found = evaluate(program, {}, random_image(program)[None], "cleartext")
-    one = np.zeros(1, dtype=np.int64)
-    layers = {layer["name"]: layer for layer in found.summary(one, one, COUNTED, LINKS["local"])["layers"]}
+    found = evaluate(Interactive(program, profile=COUNTED), random_image(program)[None], CLEAR)
+    layers = {layer["name"]: layer for layer in told(found, *ONE)["layers"]}
     assert {name: layer["kind"] for name, layer in layers.items()} == {
         **{"side": "conv", "expand": "gemm", "square": "square", "depth": "depthwise", "project": "gemm"},
         "again": "gemm",
@@ -119,9 +128,8 @@ def test_kinds_of_layers():
 
 def test_products_are_described_by_their_plans():
     program = attention()
-    found = evaluate(program, {}, random_image(program)[None], "cleartext")
-    one = np.zeros(1, dtype=np.int64)
-    layers = {layer["name"]: layer for layer in found.summary(one, one, COUNTED, LINKS["local"])["layers"]}
+    found = evaluate(Interactive(program, profile=COUNTED), random_image(program)[None], CLEAR)
+    layers = {layer["name"]: layer for layer in told(found, *ONE)["layers"]}
     assert list(layers) == ["patches", "all", "scores", "square", "gathered", "head"]
     for name in ("scores", "gathered"):
         operation, layer = next(node.operation for node in program.nodes if node.name == name), layers[name]
@@ -148,20 +156,20 @@ def test_bytes_are_those_of_the_messages():
 
 
 def test_predictions_and_accuracy():
-    integer, encrypted = evaluation().integer.argmax(1), evaluation().encrypted.argmax(1)
+    integer, encrypted = evaluation().audited.clear.argmax(1), evaluation().logits.argmax(1)
     labels = np.array([integer[0], integer[1], (integer[2] + 1) % 10])
     clear = np.array([labels[0], (labels[1] + 1) % 10, (labels[2] + 1) % 10])
     found = summary(clear, labels)
     assert found["images"] == 3
     assert found["top1_float"] == pytest.approx(100 / 3)
-    assert found["top1_integer"] == pytest.approx(200 / 3)
+    assert found["top1_clear"] == pytest.approx(200 / 3)
     assert found["top1_encrypted"] == pytest.approx(100 * (encrypted == labels).mean())
     assert found["argmax_equal"] == (integer == encrypted).sum()
     assert found["predictions"] == [
         {
-            **{"index": i, "label": labels[i], "float": clear[i], "integer": integer[i], "encrypted": encrypted[i]},
-            "logits": (2.0**-8 * evaluation().encrypted[i]).tolist(),
-            "logits_integer": (2.0**-8 * evaluation().integer[i]).tolist(),
+            **{"index": i, "label": labels[i], "float": clear[i], "clear": integer[i], "encrypted": encrypted[i]},
+            "logits": (2.0**-8 * evaluation().logits[i]).tolist(),
+            "logits_clear": (2.0**-8 * evaluation().audited.clear[i]).tolist(),
         }
         for i in range(3)
     ]
@@ -169,19 +177,19 @@ def test_predictions_and_accuracy():
 
 def test_logits_are_compared_in_real_units():
     found, result = summary(), evaluation()
-    step = 2.0**result.program.output.log_step
-    assert found["logit_max_difference"] == step * np.abs(result.integer - result.encrypted).max()
-    assert found["logit_range"] == step * np.abs(result.integer).max() > 10 * found["logit_max_difference"]
+    step, clear = 2.0 ** program().output.log_step, result.audited.clear
+    assert found["logit_max_difference"] == step * np.abs(clear - result.logits).max()
+    assert found["logit_range"] == step * np.abs(clear).max() > 10 * found["logit_max_difference"]
 
 
 def test_seconds_are_a_typical_image_s():
     """Those of the whole are of all images, those of one the median without the first."""
     found, result = summary(), evaluation()
-    assert found["seconds"] == result.inference.seconds == sum(found["seconds_images"]) > 0
+    assert found["seconds"] == sum(answer.seconds for answer in result.answers) == sum(found["seconds_images"]) > 0
     assert len(found["seconds_images"]) == 3
     assert found["seconds_per_image"] == pytest.approx(sum(found["seconds_images"][1:]) / 2)
-    assert found["seconds_setup"] == result.inference.seconds_setup > 0
-    for laps, measured in ((result.inference.laps, result.inference.client.meter), (result.laps, result.server)):
+    assert found["seconds_setup"] == result.parties.seconds_setup > 0
+    for laps, (measured, _) in ((result.laps, result.parties.meters), (result.audited.laps, result.audited.meters)):
         assert len(laps.images.each) == 3
         for name, seconds in measured.seconds.items():
             assert sum(lap[name] for lap in laps.images.each) == pytest.approx(seconds)
@@ -203,11 +211,11 @@ def test_what_the_first_image_compiles_is_in_no_mean(monkeypatch):
     monkeypatch.setattr(Meter, "time", time)
     for prepare in (0, 1):
         first.clear()
-        found = evaluate(program(), spectra(program()), IMAGES, prepare=prepare)
-        told = found.summary(LABELS, LABELS, COUNTED, LINKS["local"])
-        assert sum(found.server.seconds.values()) + sum(found.preparation.seconds.values()) > slow
-        assert max(told["seconds_client"], told["seconds_server"]) < slow / 10
-        assert max(layer["seconds"] for layer in told["layers"]) < slow / 10
+        made = evaluate(Interactive(program(), spectra(program())), IMAGES, How(prepare=prepare))
+        found = told(made)
+        assert sum(sum(meter.seconds.values()) for meter in made.audited.meters) > slow
+        assert max(found["seconds_client"], found["seconds_server"]) < slow / 10
+        assert max(layer["seconds"] for layer in found["layers"]) < slow / 10
 
 
 def test_links_are_predicted_from_what_was_measured():
@@ -229,8 +237,7 @@ def test_a_tampered_weight_spectrum_is_found_where_it_is(name):
     tampered[name] = tampered[name].copy()
     value = tampered[name].reshape(-1)[:1]
     value[:] = modular.add(value, np.uint64([1]), t)
-    result = evaluate(program(), tampered, IMAGES, "cleartext")
-    found = result.summary(LABELS, LABELS, COUNTED, LINKS["local"])
+    found = told(evaluate(Interactive(program(), tampered), IMAGES, CLEAR))
     assert found["logits_equal"] == 0
     order = [node.name for node in program().nodes]
     assert order[min(order.index(wrong) for wrong in found["wrong_nodes"])] == name
@@ -238,24 +245,20 @@ def test_a_tampered_weight_spectrum_is_found_where_it_is(name):
 
 def test_progress_is_called_for_each_exchange():
     steps = []
-    found = evaluate(program(), {}, IMAGES[:2], "cleartext", steps.append)
+    found = evaluate(Interactive(program()), IMAGES[:2], CLEAR, steps.append)
     names = ["features.0", "square", "second", "head", "result"]
     assert [(step.image, step.name) for step in steps] == [(i, name) for i in range(2) for name in names]
-    assert (
-        steps[4].bytes
-        == steps[9].bytes
-        == found.summary(*(LABELS[:2],) * 2, COUNTED, LINKS["local"])["bytes_per_image"]
-    )
+    assert steps[4].bytes == steps[9].bytes == told(found, *(LABELS[:2],) * 2)["bytes_per_image"]
     assert steps[0].bytes < steps[1].bytes < steps[4].bytes
 
 
 def test_unsuitable_images():
     with pytest.raises(RuleError, match="image"):
-        evaluate(program(), {}, IMAGES[:1, :, :4], "cleartext")
+        evaluate(Interactive(program()), IMAGES[:1, :, :4], CLEAR)
     with pytest.raises(RuleError, match="image"):
-        evaluate(program(), {}, IMAGES[:1] + 100, "cleartext")
+        evaluate(Interactive(program()), IMAGES[:1] + 100, CLEAR)
     with pytest.raises(RuleError, match="there must be an image to evaluate: got 0"):
-        evaluate(program(), {}, IMAGES[:0], "cleartext")
+        evaluate(Interactive(program()), IMAGES[:0], CLEAR)
 
 
 @pytest.mark.parametrize("end", ["image", "logits"])
@@ -269,7 +272,7 @@ def test_the_ends_of_an_inference_are_checked_too(end, monkeypatch):
 
     monkeypatch.setattr(answers_module, "run", altered)
     nodes = program().nodes
-    result = evaluate(program(), spectra(program()), IMAGES[:1], "cleartext")
+    result = evaluate(Interactive(program(), spectra(program())), IMAGES[:1], CLEAR)
     assert result.wrong == [[nodes[0].name if end == "image" else nodes[-1].name]]
 
 
@@ -277,37 +280,36 @@ def test_the_ends_of_an_inference_are_checked_too(end, monkeypatch):
 @pytest.mark.parametrize("engine", ["cleartext", "kernel"])
 def test_two_processes_are_audited_like_one(engine):
     """The same exchanges and counts; what is measured beside them is there."""
-    found = evaluate_apart(program(), spectra(program()), IMAGES, engine)
+    mode = Interactive(program(), spectra(program()))
+    found, both = (evaluate(mode, IMAGES, How(engine, apart=apart)) for apart in (True, False))
     assert found.wrong == [[], [], []]
-    assert np.array_equal(found.integer, evaluation().integer)
-    apart, together = (
-        result.summary(LABELS, LABELS, COUNTED, LINKS["local"])
-        for result in (found, evaluate(program(), {}, IMAGES, engine))
-    )
+    assert np.array_equal(found.audited.clear, evaluation().audited.clear)
+    apart, together = told(found), told(both)
     assert apart.keys() == together.keys()
     same = {name: apart[name] == together[name] for name in ("rounds", "bytes_up", "bytes_down", "bytes_keys", "unit")}
     assert all(same.values()), same
     for mine, other in zip(apart["layers"], together["layers"], strict=True):
         assert {n: v for n, v in mine.items() if n != "seconds"} == {n: v for n, v in other.items() if n != "seconds"}
-    assert together["memory"] is None
-    assert min(apart["memory"].values()) > 1e6
+    assert (apart["processes"], together["processes"]) == (2, 1)
+    assert (apart["memory"].keys(), together["memory"].keys()) == ({"client", "server"}, {"both"})
+    assert min((apart["memory"] | together["memory"]).values()) > 1e6
 
 
 def test_a_tampered_spectrum_in_the_other_process_is_found():
     tampered = dict(spectra(program()))
     tampered["second"] = tampered["second"] ^ np.uint64(1)
-    assert "second" in evaluate_apart(program(), tampered, IMAGES[:1], "cleartext").wrong[0]
+    assert "second" in evaluate(Interactive(program(), tampered), IMAGES[:1], How("cleartext", apart=True)).wrong[0]
 
 
 def test_what_the_client_sees_in_clear_is_counted_and_has_its_own_rows():
     program = revealing()
     images = np.stack([random_image(program, seed) for seed in range(2)])
-    found = evaluate(program, {}, images, "cleartext").summary(np.zeros(2), np.zeros(2), COUNTED, LINKS["wan"])
+    found = told(evaluate(Interactive(program, profile=COUNTED), images, CLEAR), np.zeros(2), np.zeros(2))
     assert found["revealed"] == 2 * 8 * 4 * 4
     rows = [row for row in found["layers"] if row["encoding"] == "in clear"]
     assert [row["kind"] for row in rows] == ["gelu", "relu"]
     for row in rows:
         assert (row["ciphertexts_up"], row["ciphertexts_down"], row["rotations"], row["pmults"]) == (0, 0, 0, 0)
         assert row["bytes_down"] >= 8 * 8 * 4 * 4 > row["bytes_up"]
-        assert row["seconds_predicted"] > LINKS["wan"].round_trip
+        assert row["seconds_predicted"] == 0, "a link's time alone, and there is none"
     assert found["logits_equal"] == 2

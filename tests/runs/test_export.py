@@ -19,6 +19,8 @@ from privcirnet.passes.quantize import quantize
 from privcirnet.passes.ranges import ranges
 from privcirnet.runs.evaluation import evaluate
 from privcirnet.runs.export import exceeding, lower_for
+from privcirnet.runs.interactive import Interactive
+from privcirnet.runs.parties import How
 from tests.ladder.surgery import RESNET
 
 DATA = load("digits")
@@ -107,7 +109,7 @@ def test_the_program_says_that_its_bounds_were_measured_and_runs(program):
     assert program.bounds == "measured"
     assert manifest.from_dict(manifest.to_dict(program)).bounds == "measured"
     images = DATA.test_images[:2].numpy().astype(np.int64)
-    found = evaluate(program, {}, images, engine="cleartext")
+    found = evaluate(Interactive(program), images, How("cleartext"))
     assert found.wrong == [[], []]
 
 

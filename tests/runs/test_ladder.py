@@ -122,18 +122,6 @@ def test_results_do_not_depend_on_where_they_are(tmp_path):
     assert climbed(chain(tmp_path / "there", "data.root=/elsewhere")) == []
 
 
-def test_a_setting_that_the_result_does_not_know_had_its_default(tmp_path):
-    (stage, *_) = stages = chain(tmp_path)
-    for each in stages:
-        write(each)
-    held = json.loads(stage.summary.read_text())
-    del held["config"]["recipe"]["crop_scale"]
-    held["config"]["recipe"]["amp"] = str(held["config"]["recipe"]["amp"])
-    stage.summary.write_text(json.dumps(held))
-    assert chain(tmp_path)[0].changes() == []
-    assert chain(tmp_path, "+recipe.crop_scale=0.5")[0].changes() == ["recipe.crop_scale=0.5 after 0.0"]
-
-
 def test_a_failing_stage_stops_the_ladder(tmp_path):
     told = []
     status = ladder.climb(

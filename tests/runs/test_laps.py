@@ -30,6 +30,6 @@ def test_work_ahead_is_shared_by_the_images_that_it_was_for():
     for prepared, seconds in ((4, 1.0), (4, 1.0), (4, 1.0), (4, 1.0), (6, 1.0)):
         images.seconds["a"] += seconds
         ahead.seconds["a"] += 8.0 if prepared == 6 else 0.0
-        laps.add(images, ahead, prepared)
+        laps.add((images, ahead), prepared=prepared)
     assert [lap["a"] for lap in laps.ahead.each] == [12.5, 4.0]
     assert laps.of("a") == 1.0 + 4.0

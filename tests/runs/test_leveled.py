@@ -7,21 +7,25 @@ import pytest
 import torch
 from torch import nn
 
+from privcirnet.artifact.summaries import Inference
+from privcirnet.artifact.typed_json import fit, plain
 from privcirnet.config import LeveledConfig
 from privcirnet.data import load
 from privcirnet.errors import RuleError
 from privcirnet.he.protocol.noninteractive.session import LeveledClient, LeveledServer
 from privcirnet.models import lola_digits
 from privcirnet.nn.activations import Square
-from privcirnet.report.reading import fit
-from privcirnet.report.records import Inference
-from privcirnet.runs.leveled import evaluate_leveled, infer_leveled
+from privcirnet.runs.evaluation import evaluate
+from privcirnet.runs.infer import infer
+from privcirnet.runs.leveled import Leveled
 from privcirnet.runs.leveled_export import leveled_facts, leveled_program
+from privcirnet.runs.parties import How
 from privcirnet.service.client import ServiceClient
 from tests.page import samples
 from tests.service.running import catalogue, serving
 
 DATA = load("digits")
+CLEAR = How("cleartext")
 
 
 @pytest.fixture(scope="module")
@@ -43,18 +47,18 @@ def test_the_program_says_what_it_takes(program):
 
 def test_the_summary_has_the_keys_of_the_interactive_one(program, images):
     steps = []
-    found = evaluate_leveled(program, images, "cleartext", steps.append)
+    found = evaluate(Leveled.of(program), images, CLEAR, steps.append)
     labels = np.array([0, 1])
-    summary = json.loads(json.dumps(found.summary(labels, labels)))
+    summary = json.loads(json.dumps(plain(found.summary(labels, labels))))
     assert found.wrong == [[], []]
     assert (summary["logits_equal"], summary["argmax_equal"], summary["logit_max_difference"]) == (2, 2, 0.0)
-    assert summary["rotations"] == program.plan.circuit.counts["rotate"] > 0
+    assert summary["operations"]["rotate"] == program.plan.circuit.counts["rotate"] > 0
     assert summary["rounds"] == 1
     assert min(summary[name] for name in ("seconds_per_image", "bytes_per_image", "bytes_keys")) > 0
     assert [step.images for step in steps] == [1, 2]
     record = fit(Inference, summary, "")
     assert [row.name for row in record.layers] == ["conv", "square behind conv", "fc1", "square behind fc1", "fc2"]
-    assert sum(row.rotations for row in record.layers) == summary["rotations"]
+    assert sum(row.rotations for row in record.layers) == summary["operations"]["rotate"]
 
 
 def test_an_audit_finds_a_layer_that_went_wrong(program, images, monkeypatch):
@@ -67,29 +71,29 @@ def test_an_audit_finds_a_layer_that_went_wrong(program, images, monkeypatch):
         return honest(self, *arguments)
 
     monkeypatch.setattr(LeveledServer, "session", tampering)
-    found = evaluate_leveled(program, images[:1], "cleartext")
+    found = evaluate(Leveled.of(program), images[:1], CLEAR)
     assert found.wrong[0][0] == "conv"
     labels = np.array([0])
-    assert found.summary(labels, labels)["logits_equal"] == 0
+    assert found.summary(labels, labels).logits_equal == 0
 
 
 def test_through_a_service(program, images):
     """One request, one answer; the second client's keys are its own; what is not for such a program is refused."""
     with serving(catalogue(only=LeveledServer(program, "cleartext"))) as service:
         with ServiceClient(service.address, "cleartext", party=LeveledClient) as remote:
-            found = infer_leveled(remote, images)
+            found = infer(remote, images)
             assert [list(row) for row in found.logits] == [
                 list(program.chain.evaluate(image)) for image in images >> program.shift
             ]
             summary = found.summary(None, np.array([0, 1]))
-            assert (summary["images"], summary["rounds"], summary["bytes_keys"]) == (2, 1, remote.bytes_keys)
+            assert (summary.images, summary.rounds, summary.bytes_keys) == (2, 1, remote.bytes_keys)
         with pytest.raises(RuleError, match="must be interactive"):
             ServiceClient(service.address, "cleartext")
         with (
             ServiceClient(service.address, "cleartext", party=LeveledClient) as remote,
             pytest.raises(RuleError, match=r"pixels must be integers in \[0, 4\]"),
         ):
-            infer_leveled(remote, images + 64)
+            infer(remote, images + 64)
 
 
 def test_a_batch_shares_one_request(images):
@@ -98,10 +102,10 @@ def test_a_batch_shares_one_request(images):
     config = LeveledConfig(weight_bits=3, pixel_bits=2, plan="batch")
     program = leveled_program(config, nn.Sequential(*layers), DATA)
     assert program.plan.public.batch > 2
-    found, labels = evaluate_leveled(program, images, "cleartext"), np.array([0, 1])
+    found, labels = evaluate(Leveled.of(program), images, CLEAR), np.array([0, 1])
     assert found.wrong == [[], []]
-    assert found.summary(labels, labels)["logits_equal"] == 2
-    assert found.inference.answers[0].bytes == found.inference.answers[1].bytes
+    assert found.summary(labels, labels).logits_equal == 2
+    assert found.answers[0].bytes == found.answers[1].bytes
 
 
 def test_a_network_deeper_than_any_parameters_carry_is_refused():

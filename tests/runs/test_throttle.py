@@ -9,7 +9,10 @@ from privcirnet.config import InferConfig
 from privcirnet.errors import RuleError
 from privcirnet.he.planning.profile import LINKS
 from privcirnet.he.protocol.parties.session import run
-from privcirnet.runs import evaluation, throttle
+from privcirnet.runs import throttle
+from privcirnet.runs.evaluation import evaluate
+from privcirnet.runs.interactive import Interactive
+from privcirnet.runs.parties import How
 from privcirnet.runs.throttle import Throttled, throttled
 from tests.he.networks import network, random_image
 from tests.he.parties import parties
@@ -39,9 +42,9 @@ def test_a_throttled_evaluation_predicts_no_link(monkeypatch) -> None:
     waited, program = list[float](), network()
     monkeypatch.setattr(throttle, "Throttled", partial(Throttled, wait=waited.append))
     images = random_image(program)[None]
-    found = evaluation.evaluate(program, {}, images, "cleartext", throttle="wan").inference.costs()
-    assert (found["throttle"], found["links"]) == ("wan", {})
-    assert sum(waited) == pytest.approx(found["bytes_per_image"] / 9e6 + found["rounds"] * 80e-3)
+    found = evaluate(Interactive(program), images, How("cleartext", throttle="wan")).summary(None, np.zeros(1))
+    assert (found.throttle, found.links) == ("wan", {})
+    assert sum(waited) == pytest.approx(found.bytes_per_image / 9e6 + (found.rounds or 0) * 80e-3)
 
 
 @pytest.mark.parametrize("name", ["local", "dsl"])

@@ -17,6 +17,7 @@ from privcirnet.he.protocol.offline.materials import Materials
 from privcirnet.he.protocol.parties.server import Server
 from privcirnet.he.protocol.parties.session import prepare, run
 from privcirnet.runs.infer import infer
+from privcirnet.runs.parties import How
 from privcirnet.service.client import ServiceClient
 from privcirnet.service.programs import Catalogue, Offer
 from privcirnet.service.quotas import Quota, Quotas
@@ -104,6 +105,10 @@ def test_metrics_and_audit_log_tell_images_and_preparations_apart(tmp_path):
         assert values["privcirnet_prepared_bytes"] == 0
 
 
+def dropped(found) -> list[str]:
+    return found.summary(None, np.zeros(len(IMAGES))).dropped
+
+
 def test_a_quota_of_preparations(tmp_path):
     """What does not fit into it is run without; what is used makes room."""
     with server(tmp_path, quota=Quota(prepared=2)) as service, client(tmp_path, service) as remote:
@@ -116,17 +121,17 @@ def test_a_quota_of_preparations(tmp_path):
         assert remote.prepared == 2
         assert asked(remote) == "prepared"
         prepare(remote.client, remote, 1)
-        found = infer(remote, IMAGES, prepare=5, keep=True)
+        found = infer(remote, IMAGES, How(prepare=5), keep=True)
         assert [answer.prepared for answer in found.answers] == [True, True, True, True]
-        assert "a client may have 2 inferences prepared here" in found.phases()["dropped"][-1]
+        assert "a client may have 2 inferences prepared here" in dropped(found)[-1]
 
 
 def test_no_preparation_at_all(tmp_path):
     with server(tmp_path, quota=Quota(prepared=0)) as service, client(tmp_path, service) as remote:
-        found = infer(remote, IMAGES, prepare=2)
+        found = infer(remote, IMAGES, How(prepare=2))
         assert [answer.prepared for answer in found.answers] == [False] * 4
         assert all(right(*both) for both in zip(IMAGES, found.logits, strict=True))
-        assert "a client may have 0 inferences prepared here" in found.phases()["dropped"][0]
+        assert "a client may have 0 inferences prepared here" in dropped(found)[0]
 
 
 def test_a_full_server(tmp_path):

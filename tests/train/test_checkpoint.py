@@ -43,22 +43,6 @@ def test_settings_that_a_run_can_go_on_without(tmp_path):
     assert checkpoint.load(tmp_path, changed).epoch == 1
 
 
-def test_a_setting_that_an_earlier_version_did_not_have_had_its_default(tmp_path):
-    saved(tmp_path)
-    assert checkpoint.load(tmp_path, {**SETTINGS, "model": {"weights": ""}}).epoch == 1
-    with pytest.raises(RuleError, match=r"got model.weights=a.pt after  for"):
-        checkpoint.load(tmp_path, {**SETTINGS, "model": {"weights": "a.pt"}})
-
-
-def test_a_setting_that_became_a_constant_had_its_value(tmp_path):
-    recipe = {**SETTINGS["recipe"], "tail_limit": 6.0}
-    checkpoint.save(tmp_path, EpochProgress(epoch=1), {**SETTINGS, "recipe": recipe})
-    assert checkpoint.load(tmp_path, SETTINGS).epoch == 1
-    checkpoint.save(tmp_path, EpochProgress(epoch=1), {**SETTINGS, "recipe": {**recipe, "tail_limit": 3.0}})
-    with pytest.raises(RuleError, match=r"got recipe\.tail_limit=None after 3\.0"):
-        checkpoint.load(tmp_path, SETTINGS)
-
-
 def test_a_complete_run_leaves_no_state(tmp_path):
     saved(tmp_path)
     checkpoint.remove(tmp_path)

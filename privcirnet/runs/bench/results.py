@@ -104,7 +104,7 @@ def layer_facts(summary: Mapping[str, Any]) -> dict[str, str]:
         seconds = ", ".join(f"{part} {1e3 * s:.1f} ms" for part, s in summary["seconds"].items())
         facts |= {"bytes": f"{summary['bytes_up']:,} up, {summary['bytes_down']:,} down", "seconds": seconds}
         size, total = summary["bytes_up"] + summary["bytes_down"], summary["seconds_total"]
-        each = {"local": total} | {name: over["seconds"] for name, over in over_links(total, size, 1).items()}
+        each = {"local": total} | {name: over.seconds for name, over in over_links(total, size, 1).items()}
         links = ", ".join(f"{name} {s:.3f} s" for name, s in each.items())
         facts |= {"links": links, "error": f"{error} (exact)" if error == 0 else f"{error}"}
     if "compared" in summary:

@@ -6,7 +6,6 @@ both. Nothing in them is parsed before its length is what the parameters fix.
 
 import json
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -231,21 +230,6 @@ class LeveledClient:
         if self._inference is None:
             self._inference = self._make()
         return self._inference
-
-
-@dataclass(frozen=True)
-class LeveledReport:
-    """What a server's process reports after an inference, to a harness that has both parties.
-
-    Attributes:
-        revealed: see :meth:`LeveledSession.reveal`.
-        meter: of all inferences so far.
-        peak: the most memory that its process ever had, bytes.
-    """
-
-    revealed: Mapping[str, list[bytes]]
-    meter: Meter
-    peak: int
 
 
 def check_engine(name: str, known: Description) -> None:

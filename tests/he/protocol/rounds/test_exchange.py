@@ -27,6 +27,8 @@ from privcirnet.he.ring import modular, sampling
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.schemes.bfv.parameters import Parameters
 from privcirnet.runs.evaluation import evaluate
+from privcirnet.runs.interactive import Interactive
+from privcirnet.runs.parties import How
 from tests.he.networks import attention, network, random_image, revealing
 from tests.he.parties import check, parties
 
@@ -113,9 +115,9 @@ def test_a_new_operation_with_a_round_is_one_line_in_the_table(monkeypatch: pyte
     found = next(t for t in traffic if program.nodes[t.position].name == "square")
     assert found.up == found.down == 8 + 4 + 8 * 8 * 4 * 4
     assert found.down <= message_sizes.largest(program).reply
-    evaluation = evaluate(program, {}, random_image(program)[None], "cleartext")
+    evaluation = evaluate(Interactive(program), random_image(program)[None], How("cleartext"))
     assert evaluation.wrong == [[]]
-    assert "square" in evaluation.inference.client.meter.seconds
+    assert "square" in evaluation.parties.client.meter.seconds
 
 
 def test_an_operation_without_an_exchange_is_refused_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:

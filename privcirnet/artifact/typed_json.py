@@ -1,12 +1,27 @@
-"""How a script's ``summary.json`` becomes a checked record: a value that does not fit its field is named by its key."""
+"""Records as JSON and back: a value that does not fit its field is named by its key."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
 from types import UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 Record = TypeVar("Record")
+
+
+def plain(value: Any) -> Any:
+    """Return a record as data for JSON; what is None is left out.
+
+    Args:
+        value: a dataclass of dataclasses, lists, mappings and plain values.
+    """
+    if is_dataclass(value):
+        held = {f.name: getattr(value, f.name) for f in fields(value)}
+        return {name: plain(each) for name, each in held.items() if each is not None}
+    if isinstance(value, Mapping):
+        return {name: plain(each) for name, each in value.items()}
+    return [plain(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def read_record(kind: type[Record], path: Path) -> Record:

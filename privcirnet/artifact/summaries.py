@@ -1,7 +1,7 @@
-"""The contents of each script's ``summary.json``, as far as the report shows them; :mod:`.reading` reads them.
+"""The contents of each script's ``summary.json`` that others read; :mod:`.typed_json` reads and writes them.
 
-A field without a default is required; every other one may be absent or null. Keys that no field names are ignored, so
-that a script may write more than the report shows. JSON has no name for infinity or NaN: both read as null.
+A field without a default is required; every other one may be absent: of what does not happen in a run, nothing is
+written. Keys that no field names are ignored. JSON has no name for infinity or NaN: both read as null.
 """
 
 from __future__ import annotations
@@ -123,7 +123,15 @@ class Export:
 
 @dataclass(frozen=True)
 class LayerRow:
-    """The costs of one encrypted layer for one image."""
+    """The costs of one encrypted layer for one image.
+
+    Attributes:
+        seconds: of both parties, or of a CKKS server.
+        seconds_client: of a client alone.
+        seconds_waiting: of a client alone for its server, the last image.
+        level: behind the layer.
+        precision_bits: behind the layer, by the simulator.
+    """
 
     name: str
     kind: str | None = None
@@ -131,6 +139,9 @@ class LayerRow:
     block_size: int | None = None
     rotations: int | None = None
     pmults: int | None = None
+    squares: int | None = None
+    rotations_planned: int | None = None
+    pmults_planned: int | None = None
     rounds: int | None = None
     ciphertexts_up: int | None = None
     ciphertexts_down: int | None = None
@@ -138,33 +149,28 @@ class LayerRow:
     bytes_down: int | None = None
     seconds_predicted: float | None = None
     seconds: float | None = None
+    seconds_client: float | None = None
+    seconds_waiting: float | None = None
     level: int | None = None
     precision_bits: float | None = None
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """The classes that one test image got in float, in clear (integers; of CKKS real numbers) and encrypted; logits."""
+    """The classes that one test image got in float, of the same network in clear, and encrypted; logits."""
 
     label: int
     encrypted: int
-    integer: int | None = None
     clear: int | None = None
     float: int | None = None
     index: int | None = None
     logits: list[Real | None] | None = None
-    logits_integer: list[Real | None] | None = None
     logits_clear: list[Real | None] | None = None
 
     @property
     def refused(self) -> bool:
         """Whether the client refused the result."""
         return self.encrypted < 0
-
-    @property
-    def expected(self) -> int | None:
-        """The class that the encrypted network should give."""
-        return self.clear if self.integer is None else self.integer
 
 
 @dataclass(frozen=True)
@@ -175,14 +181,6 @@ class LinkPrediction:
     transfer: float
     round_trips: float
     seconds: float
-
-
-@dataclass(frozen=True)
-class Memory:
-    """The peak memory of each party's process, bytes."""
-
-    client: int
-    server: int
 
 
 @dataclass(frozen=True)
@@ -205,42 +203,95 @@ class Preparation:
     links: dict[str, LinkPrediction] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Inference:
-    """The encrypted run; the ``top1`` values are percents on the encrypted images, ``logits_equal`` counts images."""
+    """A run of encrypted inference, whichever way the network runs; ``top1`` values are percents on its images.
 
-    images: int
-    top1_float: float
-    top1_encrypted: float
-    seconds_per_image: float
-    bytes_per_image: int
-    layers: list[LayerRow]
-    predictions: list[Prediction]
-    top1_integer: float | None = None
-    top1_clear: float | None = None
-    logits_equal: int | None = None
-    logits_bits: float | None = None
-    beyond: list[int] = field(default_factory=list)
-    bootstrappings: int | None = None
-    peak_bytes: int | None = None
+    Attributes:
+        mode: "leveled" for one request and one answer; of others nothing is said.
+        scheme: "ckks", or none for BFV.
+        top1_clear: of the same network in clear.
+        logits_equal: images whose values all follow the integer network's.
+        unit: up to which they do.
+        logits_bits: logits are right to 2^-this of the largest one, in the worst of all images; of CKKS.
+        beyond: images with a value beyond the bounds that examples told; of CKKS.
+        seconds: of all images, set-up left out.
+        seconds_client: of work, for an image; so the server's.
+        throttle: link that messages were held up by.
+        links: predicted, by link.
+        prepared: images with prepared material.
+        online: of those.
+        preparation: before them.
+        dropped: why material was not used, or not made.
+        memory: most bytes of the process of "client", of "server", or of "both".
+        revealed: values of an image that the client sees in clear.
+        refused: indices of images whose result is not to be used.
+        operations: of one image, by name; of each plain modulus.
+        bytes_keys: as they travel, once.
+        bytes_keys_server: in memory.
+        levels: of the chain of primes.
+        precision_bits: of the reply, by the simulator.
+    """
+
+    mode: str | None = None
+    scheme: str | None = None
     engine: str | None = None
-    top1_circulant: float | None = None
-    argmax_equal: int | None = None
-    logit_max_difference: float | None = None
-    unit: str | None = None
-    bytes_keys: int | None = None
-    seconds: float | None = None
     processes: int | None = None
-    rounds: int | None = None
+    server: str | None = None
+    images: int
+    top1_float: float | None = None
+    top1_clear: float | None = None
+    top1_encrypted: float
+    argmax_equal: int | None = None
+    logits_equal: int | None = None
+    unit: str | None = None
+    wrong_nodes: list[str] | None = None
+    logits_bits: float | None = None
+    logits_bits_images: list[float] | None = None
+    beyond: list[int] | None = None
+    logit_max_difference: float | None = None
+    logit_range: float | None = None
+    seconds: float | None = None
+    seconds_per_image: float
+    seconds_images: list[float] | None = None
+    seconds_setup: float | None = None
     seconds_client: float | None = None
     seconds_server: float | None = None
-    revealed: int = 0
+    processor_seconds_images: list[float] | None = None
+    processor_seconds_predicted: float | None = None
+    throttle: str | None = None
     links: dict[str, LinkPrediction] = field(default_factory=dict)
-    memory: Memory | None = None
-    prepared: int = 0
+    rounds: int | None = None
+    bytes_up: int | None = None
+    bytes_down: int | None = None
+    bytes_per_image: int
+    bytes_keys: int | None = None
+    bytes_keys_server: int | None = None
+    bytes_weights: int | None = None
+    memory: dict[str, int] = field(default_factory=dict)
+    prepared: int | None = None
     online: Online | None = None
     preparation: Preparation | None = None
-    mode: str | None = None
+    dropped: list[str] | None = None
+    revealed: int = 0
+    refused: list[int] = field(default_factory=list)
+    operations: dict[str, int] | None = None
+    rotation_keys: int | None = None
+    bootstrappings: int | None = None
+    levels: int | None = None
+    precision_bits: float | None = None
+    layers: list[LayerRow]
+    predictions: list[Prediction]
+
+    @property
+    def exact(self) -> bool:
+        """Whether results follow an integer network's; otherwise they are near real ones."""
+        return self.scheme != "ckks"
+
+    @property
+    def clear_name(self) -> str:
+        """The network in clear, in a word."""
+        return "integer" if self.exact else "clear"
 
     @property
     def rehearsal(self) -> bool:

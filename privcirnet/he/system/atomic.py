@@ -4,7 +4,7 @@ import errno
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -13,10 +13,11 @@ from privcirnet.he.system.disk import to_disk
 
 _DRAFT = ".draft"
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_RESULTS = "results must have a folder that can be written", "give another out= or root="
 
 
 @contextmanager
-def room_for(path: Path) -> Iterator[None]:
+def room_for(path: Path) -> Generator[None]:
     """Turn the error of a full disk or an exceeded quota into one line, while a file or folder is written.
 
     Args:
@@ -46,11 +47,12 @@ def room_for(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
+def replacing(path: Path, place: tuple[str, str] = _RESULTS) -> Generator[Path]:
     """Open a draft beside a file. It replaces the file if the block succeeds, and is deleted if not.
 
     Args:
         path: of the file; missing parent folders are created.
+        place: rule and remedy where there can be no such folder.
 
     Yields:
         The path of the draft, which exists and is empty.
@@ -59,8 +61,8 @@ def replacing(path: Path) -> Iterator[Path]:
         RuleError: the disk is full, or the folder around it cannot be made.
     """
     with room_for(path):
-        _make(path.parent)
-        handle, name = tempfile.mkstemp(_DRAFT, f".{path.name}.", path.parent)
+        with _writable(path.parent, place):
+            handle, name = tempfile.mkstemp(_DRAFT, f".{path.name}.", path.parent)
         os.close(handle)
         draft = Path(name)
         try:
@@ -78,19 +80,21 @@ def forget_drafts(folder: Path) -> None:
         draft.unlink(missing_ok=True)
 
 
-def _make(folder: Path) -> None:
-    """Create a folder unless it is there."""
+@contextmanager
+def _writable(folder: Path, place: tuple[str, str] = _RESULTS) -> Generator[None]:
+    """Create a folder unless it is there, for what is made in it."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        yield
     except OSError as error:
         if error.errno in _NO_ROOM:
             raise
-        rule, remedy = "results must have a folder that can be written", "give another out= or root="
+        rule, remedy = place
         raise RuleError(rule, got=f"{folder}: {error.strerror}", remedy=remedy) from None
 
 
 @contextmanager
-def replacing_folder(folder: Path) -> Iterator[Path]:
+def replacing_folder(folder: Path) -> Generator[Path]:
     """Open a draft beside a folder. It replaces the folder if the block succeeds, and is deleted if not.
 
     If the draft cannot take its place, the old folder is restored.
@@ -105,8 +109,8 @@ def replacing_folder(folder: Path) -> Iterator[Path]:
         RuleError: the disk is full, or the folder around it cannot be made.
     """
     with room_for(folder):
-        _make(folder.parent)
-        draft = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
+        with _writable(folder.parent):
+            draft = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
         old = draft.with_name(f"{draft.name}.old")
         try:
             yield draft

@@ -1,0 +1,90 @@
+"""A run's folder: the settings that its result was made with, and a lock for one process at a time."""
+
+import fcntl
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from privcirnet.errors import RuleError
+
+SUMMARY = "summary.json"
+"""What a complete run leaves in its folder."""
+PLACES = frozenset({"root", "out", "device", "evaluate", "resume", "tensorboard", "data.root", "data.cache"})
+"""Settings that do not change what a run computes."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run that has a folder.
+
+    Attributes:
+        settings: nested plain data: all that it is asked to do.
+        free: names of settings in full, as "recipe.amp", that may be others than those of the result that is there.
+    """
+
+    folder: Path
+    settings: Mapping[str, Any]
+    free: frozenset[str] = frozenset()
+
+    def changes(self, before: Mapping[str, Any]) -> list[str]:
+        """Return how the settings differ from earlier ones, "name=now after before" each.
+
+        Where a run is, and on what machine, is no difference; paths in the root are compared relative to it.
+        """
+        old, new = _comparable(before), _comparable(self.settings)
+        names = sorted((old.keys() | new.keys()) - self.free - PLACES)
+        return [f"{name}={new.get(name)} after {old.get(name)}" for name in names if old.get(name) != new.get(name)]
+
+    def check(self, before: Mapping[str, Any], rule: str, remedy: str) -> None:
+        """Raise unless the settings are the earlier ones.
+
+        Raises:
+            RuleError: ``rule`` with every setting that differs.
+        """
+        if changed := self.changes(before):
+            raise RuleError(rule, got=f"{', '.join(changed)} for {self.folder}", remedy=remedy)
+
+
+@contextmanager
+def locked(path: Path, *, wait: bool = True) -> Iterator[int]:
+    """Hold a lock file.
+
+    Args:
+        path: of the file, which is created and stays.
+        wait: until no other process holds it.
+
+    Yields:
+        A file descriptor; the lock is held until all processes that have it have ended.
+
+    Raises:
+        BlockingIOError: another process holds it, and there is no waiting.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        yield lock.fileno()
+
+
+def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return nested settings with their names in one piece.
+
+    Args:
+        settings: plain data; what is inside of lists stays as it is.
+
+    >>> flat({"recipe": {"epochs": 4}})
+    {'recipe.epochs': 4}
+    """
+    found: dict[str, Any] = {}
+    for name, value in settings.items():
+        found |= flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
+    return found
+
+
+def _comparable(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Flat settings as JSON has them, with paths in the root relative to it."""
+    root = f"{settings.get('root', '')}/"
+    found = flat(json.loads(json.dumps(settings)))
+    return {name: value.removeprefix(root) if isinstance(value, str) else value for name, value in found.items()}

@@ -1,0 +1,158 @@
+"""Networks that run in rounds of two parties, shares between layers: how they are audited, what layers took."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from privcirnet.artifact.summaries import LayerRow, Online
+from privcirnet.he.layers.integer import Values
+from privcirnet.he.planning.cost import operation_cost
+from privcirnet.he.planning.profile import LINKS, Profile
+from privcirnet.he.program.interpreter import interpret
+from privcirnet.he.program.operation import Node
+from privcirnet.he.program.program import Program
+from privcirnet.he.protocol.parties.client import Client, check_image
+from privcirnet.he.protocol.parties.session import Traffic
+from privcirnet.he.protocol.rounds.exchange import RoundPlan
+from privcirnet.he.protocol.rounds.exchanges import exchanges_of
+from privcirnet.he.protocol.rounds.waves import bundles
+from privcirnet.he.ring.modular import Residues
+from privcirnet.runs import audit
+from privcirnet.runs.answers import Answer, name_of
+from privcirnet.runs.evaluation import Audit, Evaluation, followed
+from privcirnet.runs.laps import typical
+from privcirnet.runs.parties import How, Parties, opened
+from privcirnet.runs.progress import Bar
+
+UNIT = "1 unit in the last place of each truncation"
+
+
+@dataclass(frozen=True)
+class Interactive:
+    """An interactive program.
+
+    Attributes:
+        program: without weights where the client is alone.
+        spectra: its weight spectra by node, if they were read.
+        profile: for predicted seconds; None for none.
+    """
+
+    program: Program
+    spectra: Mapping[str, Residues] = field(default_factory=dict[str, Residues], repr=False)
+    profile: Profile | None = field(default=None, repr=False)
+
+    @property
+    def step(self) -> float:
+        """Of results: real logit = result x step."""
+        return 2.0**self.program.output.log_step
+
+    def check(self, images: Sequence[Values] | Values) -> None:
+        """Raise unless images have the input's shape and range.
+
+        Raises:
+            RuleError: one has not.
+        """
+        for image in images:
+            check_image(self.program.nodes[0], image)
+
+    def open(self, how: How, bar: Bar) -> AbstractContextManager[Parties]:
+        """Return both parties, which end with the block.
+
+        Raises:
+            RuleError: the server refuses the program.
+        """
+        return opened(how.task(self.program, self.spectra), Client, how, bar)
+
+    def clear(self, image: np.ndarray) -> np.ndarray:
+        """Return the integer network's results."""
+        return interpret(self.program, image)[self.program.output.name].reshape(-1)
+
+    def wrong(self, client: Client, request: np.ndarray, answers: Sequence[Answer], seen: Any) -> list[list[str]]:
+        """Return the nodes whose value does not follow from their inputs'.
+
+        Args:
+            seen: the server's shares.
+        """
+        program, (answer,) = self.program, answers
+        values = audit.reconstruct(program, client.shares, seen)
+        ends = {program.nodes[0].name: request, program.output.name: answer.logits}
+        foreign = [name for name, value in ends.items() if not np.array_equal(values[name].reshape(value.shape), value)]
+        return [audit.wrong_nodes(program, values) + foreign]
+
+    def facts(self, of: Evaluation) -> dict[str, Any]:
+        """Return what the client saw, and what was prepared."""
+        online, ahead = [answer for answer in of.answers if answer.prepared], of.parties.ahead
+        before = ahead.summary() if ahead else None
+        found = {"revealed": self.program.revealed, "prepared": len(online), **followed(of, UNIT)}
+        if online:
+            seconds, last = typical([answer.seconds for answer in online]), online[-1]
+            found["online"] = Online(seconds, sum(last.bytes), len(last.traffic), of.links(online))
+        found["preparation"] = replace(before, links={}) if before and of.parties.how.throttle else before
+        stopped = [ahead.stopped] if ahead and ahead.stopped else []
+        return {**found, "dropped": [*of.parties.client.dropped, *stopped]}
+
+    def layers(self, of: Evaluation) -> list[LayerRow]:
+        """Return what each layer with a round took, its preparation included."""
+        exchanges = exchanges_of(self.program)
+        return [
+            self._layer(of, position, node, exchanges[node.name].plan)
+            for position, node in enumerate(self.program.nodes)
+            if node.name in exchanges
+        ]
+
+    def _layer(self, of: Evaluation, position: int, node: Node, plan: RoundPlan) -> LayerRow:
+        now, ahead = _rounds(of, self.program, position)
+        row = LayerRow(
+            name=name_of(node),
+            kind=plan.kind,
+            encoding=plan.encoding,
+            block_size=plan.block_size,
+            rotations_planned=plan.rotations,
+            pmults_planned=plan.pmults,
+            rounds=len(now),
+            ciphertexts_up=plan.ciphertexts_up,
+            ciphertexts_down=plan.ciphertexts_down,
+            bytes_up=sum(t.up for t in now + ahead),
+            bytes_down=sum(t.down for t in now + ahead),
+        )
+        seconds = of.laps.of(node.name)
+        if of.audit is None:
+            return replace(row, seconds_client=seconds, seconds_waiting=sum(t.seconds for t in now + ahead))
+        counts, images = self._counted(of, of.audit, node)
+        return replace(
+            row,
+            rotations=-(-counts["rotate"] // images),
+            pmults=-(-counts["pmult"] // images),
+            seconds=seconds + of.audit.laps.of(node.name),
+            seconds_predicted=self._predicted(node),
+        )
+
+    def _counted(self, of: Evaluation, found: Audit, node: Node) -> tuple[Mapping[str, int], int]:
+        """The server's operations, and of how many images."""
+        of_images, before = found.meters
+        if images := sum(not answer.prepared for answer in of.answers):
+            return of_images.counts[node.name], images
+        return before.counts[node.name], of.parties.ahead.images if of.parties.ahead else 1
+
+    def _predicted(self, node: Node) -> float | None:
+        if self.profile is None:
+            return None
+        there = replace(self.profile, plain_bits=self.program.parameters.plain_bits)
+        return operation_cost(node.operation, node.shape, there, LINKS["local"]).total
+
+
+def _rounds(of: Evaluation, program: Program, position: int) -> tuple[list[Traffic], list[Traffic]]:
+    """The rounds of a node: with the last image, and an image's part of them in the last preparation."""
+    last, ahead, before = of.answers[-1], of.parties.ahead, list[Traffic]()
+    if last.prepared and ahead and ahead.done:
+        done = ahead.done[-1]
+        for bundle in bundles(program, exchanges_of(program), done.count):
+            if position in bundle.positions:
+                up, down = (part / done.count for part in bundle.part(position))
+                both = (up + down) / 2
+                traffic = [t for t in done.traffic if t.position == bundle.position]
+                before += [Traffic(position, int(t.up * up), int(t.down * down), t.seconds * both) for t in traffic]
+    return [t for t in last.traffic if t.position == position], before
