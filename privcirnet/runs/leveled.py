@@ -10,7 +10,7 @@ import numpy as np
 
 from privcirnet.artifact.summaries import LayerRow
 from privcirnet.he.layers.integer import Values
-from privcirnet.he.program.exact import check_image
+from privcirnet.he.planning.noninteractive.chain import check_image
 from privcirnet.he.protocol.noninteractive.program import Description, LeveledProgram
 from privcirnet.he.protocol.noninteractive.rehearsal import Rehearsal
 from privcirnet.he.protocol.noninteractive.session import LeveledClient
