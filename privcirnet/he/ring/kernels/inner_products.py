@@ -65,7 +65,8 @@ def moduli(primes: Sequence[int]) -> Moduli:
     Args:
         primes: under 2^61.
     """
-    assert max(primes) < 1 << 61
+    if max(primes) >= 1 << 61:
+        raise ValueError(f"primes must be under 2^61: got {max(primes)}")
     halves = [-(-p.bit_length() // 2) for p in primes]
     high = [np.array([pow(2, 2 * s, p)], dtype=np.uint64) for s, p in zip(halves, primes, strict=True)]
     powers = [[(1 << 64) // p, int(x[0]), int(constant_quotients(x, p)[0])] for x, p in zip(high, primes, strict=True)]

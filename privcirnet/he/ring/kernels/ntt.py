@@ -68,8 +68,8 @@ def tables(primes: tuple[int, ...], n: int) -> Tables:
         primes: under 2^61, each 1 mod 2n.
         n: ring degree, at least 1024.
     """
-    assert max(primes) < 1 << MAX_PRIME_BITS
-    assert n >= TILE >= 4 * SHORT
+    if max(primes) >= 1 << MAX_PRIME_BITS or n < TILE:
+        raise ValueError(f"primes must be under 2^{MAX_PRIME_BITS}, n at least {TILE}: got {max(primes)} and {n}")
     forward = [_roots(minimal_root(2 * n, p), p, n) for p in primes]
     back = [_roots(pow(minimal_root(2 * n, p), -1, p), p, n) for p in primes]
     return Tables(

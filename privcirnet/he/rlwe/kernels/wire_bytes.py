@@ -73,7 +73,8 @@ def unpack(message: Message, primes: tuple[int, ...], widths: tuple[int, ...]) -
     Raises:
         RuleError: the length is no whole number of coefficients, or a residue is not under its prime.
     """
-    assert len(widths) == len(primes)
+    if len(widths) != len(primes):
+        raise ValueError(f"each prime must have a width: got {len(widths)} for {len(primes)}")
     words = np.empty((len(primes), wire_bytes.coefficients(message, widths)), dtype=np.uint64)
     if not unpack_into(words, padded(message), np.array(primes, dtype=np.uint64), 8 * np.array(widths)):
         raise wire_bytes.not_under()

@@ -134,7 +134,8 @@ class SecretKey:
         return encrypt.form(self.chain.ring.tables, self._plain[0], self.chain.parameters.modulus(count))
 
     def _key(self) -> Residues:
-        assert self._secret is not None, "a closed client has no keys"
+        if self._secret is None:
+            raise RuntimeError("a closed client has no keys")
         return self._secret
 
 
@@ -152,26 +153,25 @@ class KernelClient(SecretKey):
         self.parameters = parameters
 
     def public_keys(self, steps: Collection[int]) -> bytes:
-        """See :meth:`ClientEngine.public_keys`; the public key is an encryption of zero, and all of them are seeded."""
+        """The public key is an encryption of zero, and all of them are seeded."""
         elements = sorted(pow(3, step, 2 * self.parameters.ring_degree) for step in steps)
         count = len(self.parameters.rlwe.data_primes)
         galois = each(lambda element: self.automorphism_key(count, element, seal=True), elements)
         return b"".join([self.public_key(count), *galois])
 
     def encrypt(self, slots: Residues, kept: Integers | None = None) -> bytes:
-        """See :meth:`ClientEngine.encrypt`."""
         return self.request([slots], kept)
 
     def encrypt_all(self, slots: Residues, kept: Sequence[Integers] | None = None) -> list[bytes]:
-        """See :meth:`ClientEngine.encrypt_all`; on all threads."""
+        """On all threads."""
         return each(lambda i: self.encrypt(slots[i], None if kept is None else kept[i]), range(len(slots)))
 
     def decrypt(self, message: bytes, kept: Integers | None = None) -> Residues:
-        """See :meth:`ClientEngine.decrypt`; coefficients of c0 that were not sent count as zero."""
+        """Coefficients of c0 that were not sent count as zero."""
         return self.answer(0, message, kept)
 
     def decrypt_all(self, messages: Sequence[bytes], kept: Sequence[Integers] | None = None) -> Residues:
-        """See :meth:`ClientEngine.decrypt_all`; on all threads."""
+        """On all threads."""
         return np.stack(
             each(lambda i: self.decrypt(messages[i], None if kept is None else kept[i]), range(len(messages)))
         )

@@ -108,14 +108,16 @@ class CkksClient:
         self._secret = self._sparse = None
 
     def _key(self) -> Residues:
-        assert self._secret is not None, "a closed client has no keys"
+        if self._secret is None:
+            raise RuntimeError("a closed client has no keys")
         return self._secret
 
     def _switch_key(self, name: int, level: int) -> bytes:
         """Return the key of a name for a level and all under it."""
         if not is_low(name):
             return self._made(self.context, self._key(), name, level)
-        assert self.context.low is not None, "these parameters have no lower levels"
+        if self.context.low is None:
+            raise ValueError("these parameters have no lower levels")
         secret = self._key()[:, self.context.low_rows].copy()
         made = self._made(self.context.low, secret, name - LOW, level)
         wipe([secret])
@@ -128,7 +130,8 @@ class CkksClient:
             return switch_keys.make_relinearization(chain, count, secret)
         if name not in {TO_EPHEMERAL, FROM_EPHEMERAL}:
             return switch_keys.make_automorphism(chain, count, secret, context.element(name))
-        assert self._sparse is not None, "these parameters have no sparse secret"
+        if self._sparse is None:
+            raise ValueError("these parameters have no sparse secret")
         if name == FROM_EPHEMERAL:
             return switch_keys.make(chain, count, self._sparse[0], secret)
         limbs = [0, len(context.parameters.data_primes)]  # those of q_0 and of one special prime

@@ -70,7 +70,8 @@ class Context:
     @property
     def low_rows(self) -> list[int]:
         """The rows of :attr:`low` among these."""
-        assert self.low is not None, "there are no lower levels"
+        if self.low is None:
+            raise ValueError("there are no lower levels")
         data = len(self.parameters.data_primes)
         return [*range(len(self.low.parameters.data_primes)), *range(data, data + self.low.chain.special)]
 

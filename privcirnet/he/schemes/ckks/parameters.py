@@ -166,8 +166,9 @@ class CkksParameters:
         if not self.low_levels:
             return None
         own = CkksParameters(self.ring_degree, self.low_levels, self.scale_bits, self.first_bits, self.low_digit_primes)
-        assert own.data_primes == self.data_primes[: own.levels + 1], "scales of lower levels begin anew there"
-        assert own.special_primes == self.special_primes[: len(own.special_primes)]
+        data, special = self.data_primes[: own.levels + 1], self.special_primes[: len(own.special_primes)]
+        if (own.data_primes, own.special_primes) != (data, special):
+            raise ValueError("primes of lower levels must be the first ones of all")
         return own
 
     def at(self, level: int) -> "CkksParameters":

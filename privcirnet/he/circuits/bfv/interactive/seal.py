@@ -120,7 +120,7 @@ class TensealClient(SequentialClient):
         self._decryptor: Any = seal.Decryptor(self._context.seal, secret_key)
 
     def public_keys(self, steps: Collection[int]) -> bytes:
-        """See :meth:`ClientEngine.public_keys`; the public key is an encryption of zero, and all of them are seeded."""
+        """The public key is an encryption of zero, and all of them are seeded."""
         public_key = self.encrypt(np.zeros(self.parameters.ring_degree, dtype=np.uint64))
         elements = _elements(steps, self.parameters.ring_degree)
         if not elements:
@@ -129,12 +129,12 @@ class TensealClient(SequentialClient):
         return public_key + sealfile.compact_keys(payload, self._context.key_level, len(digits))
 
     def encrypt(self, slots: Residues, kept: Integers | None = None) -> bytes:
-        """See :meth:`ClientEngine.encrypt`; the ciphertext is seeded: one polynomial, whole or in part, and a seed."""
+        """The ciphertext is seeded: one polynomial, whole or in part, and a seed."""
         ciphertext = self._encryptor.encrypt_symmetric(self._context.encode(slots))
         return sealfile.compact(self._context.save(ciphertext), self._context.data_level, kept)
 
     def decrypt(self, message: bytes, kept: Integers | None = None) -> Residues:
-        """See :meth:`ClientEngine.decrypt`; coefficients of c0 that were not sent count as zero."""
+        """Coefficients of c0 that were not sent count as zero."""
         payload = sealfile.expand_reply(message, self._context.reply_level, self._context.replies, kept)
         ciphertext = self._context.load(seal.Ciphertext(self._context.seal), payload)
         plaintext = seal.Plaintext()
@@ -142,7 +142,7 @@ class TensealClient(SequentialClient):
         return np.array(self._context.encoder.decode_uint64(plaintext), dtype=np.uint64)
 
     def close(self) -> None:
-        """See :meth:`ClientEngine.close`; SEAL zeroes its secrets when the last reference to them ends: here."""
+        """SEAL zeroes its secrets when the last reference to them ends: here."""
         self._keys = self._encryptor = self._decryptor = None
 
 
@@ -166,7 +166,6 @@ class TensealServer(Sequential):
         self._form = reply.form(self._ring, plain, self._context.replies, flood_bits(parameters))
 
     def load_keys(self, message: bytes, steps: Collection[int]) -> TensealKeys:
-        """See :meth:`ServerEngine.load_keys`."""
         level, context = self._context.key_level, self._context
         elements, digits = _elements(steps, self.parameters.ring_degree), len(context.data_level.primes)
         size, each = (one.compact_size(1) + SEED_BYTES for one in (context.data_level, level))
@@ -179,52 +178,45 @@ class TensealServer(Sequential):
         return PublicKey.build(self._ring, self._ring.values(read_one(message, self._context.data_level)))
 
     def receive(self, message: bytes, kept: Integers | None = None) -> Any:
-        """See :meth:`Operations.receive`; SEAL expands the seed."""
+        """SEAL expands the seed."""
         payload = sealfile.expand(message, self._context.data_level, kept, ntt=False)
         return self._context.load(seal.Ciphertext(self._context.seal), payload)
 
     def encode(self, slots: Residues) -> Any:
-        """See :meth:`Operations.encode`."""
         return self._context.encode(slots)
 
     def encode_factor(self, slots: Residues) -> Any:
-        """See :meth:`Operations.encode_factor`."""
         plaintext = self._context.encode(slots)
         self._evaluator.transform_to_ntt_inplace(plaintext, list(self._context.data_level.parms_id))
         return plaintext
 
     def add_plain(self, ciphertext: Any, plaintext: Any) -> Any:
-        """See :meth:`Operations.add_plain`."""
         return self._apply(self._evaluator.add_plain, ciphertext, plaintext)
 
     def rotate(self, ciphertext: Any, step: int, keys: TensealKeys) -> Any:
-        """See :meth:`Operations.rotate`: the automorphism X -> X^(3^step) and a key switch."""
+        """The automorphism X -> X^(3^step) and a key switch."""
         self.counts["rotate"] += 1
         element = pow(3, step, 2 * self.parameters.ring_degree)
         return self._apply(self._evaluator.apply_galois, ciphertext, element, keys.galois)
 
     def to_ntt(self, ciphertext: Any) -> Any:
-        """See :meth:`Operations.to_ntt`."""
         self.counts["to_ntt"] += 1
         return self._apply(self._evaluator.transform_to_ntt, ciphertext)
 
     def from_ntt(self, ciphertext: Any) -> Any:
-        """See :meth:`Operations.from_ntt`."""
         self.counts["from_ntt"] += 1
         return self._apply(self._evaluator.transform_from_ntt, ciphertext)
 
     def multiply(self, ciphertext: Any, plaintext: Any) -> Any:
-        """See :meth:`Operations.multiply` (HE-Pmult)."""
         self.counts["pmult"] += 1
         return self._apply(self._evaluator.multiply_plain, ciphertext, plaintext)
 
     def add(self, first: Any, second: Any) -> Any:
-        """See :meth:`Operations.add`."""
         self.counts["add"] += 1
         return self._apply(self._evaluator.add, first, second)
 
     def reply(self, ciphertext: Any, keys: TensealKeys, kept: Integers | None = None) -> bytes:
-        """See :meth:`Operations.reply`: an encryption of zero and flooding noise are added, then q is switched down."""
+        """An encryption of zero and flooding noise are added, then q is switched down."""
         level = self._context.reply_level
         hidden = self._hide(ciphertext, keys)
         switched = self._apply(self._evaluator.mod_switch_to, hidden, list(level.parms_id))

@@ -116,7 +116,7 @@ class Operations(Protocol):
         ...
 
     def reply(self, ciphertext: Any, keys: Any, kept: Integers | None = None, /) -> bytes:
-        """See :meth:`ServerEngine.reply_all`, for one ciphertext that is masked."""
+        """Return the reply of one ciphertext that is masked."""
         ...
 
 
