@@ -78,12 +78,3 @@ def test_a_ring_that_is_shorter_than_a_chunk() -> None:
     for limb, p in enumerate(primes):
         expected = [int(a) * int(b) % p for a, b in zip(ciphertext[1, limb], weights[0, limb], strict=True)]
         assert found[1, limb].tolist() == expected
-
-
-def test_add() -> None:
-    primes = primes_of((60, 30), N)
-    total, term = random_residues(primes, 2, N, seed=7), random_residues(primes, 2, N, largest=True)
-    expected = [(total[:, limb] - np.uint64(1)) % np.uint64(p) for limb, p in enumerate(primes)]
-    expected = [np.where(total[:, limb] == 0, np.uint64(p - 1), expected[limb]) for limb, p in enumerate(primes)]
-    inner_products.add(total, term, moduli(primes))
-    assert np.array_equal(total, np.stack(expected, axis=1))
