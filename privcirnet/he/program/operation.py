@@ -7,8 +7,8 @@ layers, squares, products and functions. Each domain gives them its own meaning:
 * integers in clear, :class:`program.interpreter.Integers`;
 * bounds on them, :class:`program.bounds.Intervals`;
 * a party's share, :mod:`mpc.local.shares`;
-* the layers that a leveled BFV circuit is planned from, :class:`planning.noninteractive.chain.Chains`;
-* the sums that a CKKS circuit is planned from, :class:`planning.ckks.sums.Sums`.
+* the layers that a leveled BFV circuit is planned from, :func:`planning.noninteractive.chain.chain_of`;
+* the sums that a CKKS circuit is planned from, :func:`planning.ckks.sums.sums_of`.
 
 So a new operation that these primitives express is a dataclass in one file and one line in
 :mod:`program.operations`. A domain that lacks a primitive refuses it, with the operation's name.

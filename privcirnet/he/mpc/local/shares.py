@@ -82,41 +82,13 @@ def from_bytes(message: bytes, shape: tuple[int, ...], limit: int) -> Residues:
     return share
 
 
-class ClientShares(Domain[Residues]):
-    """What the client makes of its shares, residues (C, H, W)."""
+class _Shares(Domain[Residues | None]):
+    """What a party makes of its shares, residues (C, H, W); of the server's, None is zero."""
 
     name, remedy = "a party's share", "give the operation an exchange (protocol.rounds.exchanges)"
 
-    def __init__(self, t: int) -> None:
-        self.t = t
-
-    def move(self, places: Callable[..., np.ndarray], *values: Residues) -> Residues:
-        return places(*values)
-
-    def add(self, x: Residues, y: Residues) -> Residues:
-        return add(x, y, self.t)
-
-    def times(self, x: Residues, factor: int) -> Residues:
-        return times(x, factor, self.t)
-
-    def pool(self, x: Residues, kernel: int) -> Residues:
-        return _sum_pool(x, kernel, self.t)
-
-    def plus(self, x: Residues, constants: np.ndarray) -> Residues:
-        """The server alone adds them."""
-        return x
-
-    def truncate(self, x: Residues, bits: int) -> Residues:
-        return truncate_client(x, bits, self.t)
-
-
-class ServerShares(Domain[Residues | None]):
-    """What the server makes of its shares; None for zero, which is none at all."""
-
-    name, remedy = ClientShares.name, ClientShares.remedy
-
-    def __init__(self, t: int) -> None:
-        self._own = ClientShares(t)
+    def __init__(self, t: int, *, server: bool) -> None:
+        self._t, self._server = t, server
 
     def move(self, places: Callable[..., np.ndarray], *values: Residues | None) -> Residues | None:
         return places(*map(present, values)) if any(value is not None for value in values) else None
@@ -124,20 +96,23 @@ class ServerShares(Domain[Residues | None]):
     def add(self, x: Residues | None, y: Residues | None) -> Residues | None:
         if x is None or y is None:
             return y if x is None else x
-        return self._own.add(x, y)
+        return add(x, y, self._t)
 
     def times(self, x: Residues | None, factor: int) -> Residues | None:
-        return None if x is None else self._own.times(x, factor)
+        return None if x is None else times(x, factor, self._t)
 
     def pool(self, x: Residues | None, kernel: int) -> Residues | None:
-        return None if x is None else self._own.pool(x, kernel)
+        return None if x is None else _sum_pool(x, kernel, self._t)
 
     def plus(self, x: Residues | None, constants: np.ndarray) -> Residues | None:
-        share, t = present(x), self._own.t
-        return modular.add(share, modular.residues(np.broadcast_to(constants, share.shape), t), t)
+        """The server alone adds them."""
+        share = present(x)
+        if not self._server:
+            return share
+        return modular.add(share, modular.residues(np.broadcast_to(constants, share.shape), self._t), self._t)
 
     def truncate(self, x: Residues | None, bits: int) -> Residues | None:
-        return truncate_server(present(x), bits)
+        return truncate_server(present(x), bits) if self._server else truncate_client(present(x), bits, self._t)
 
 
 def local_client(program: Program, node: Node, shares: Sequence[Residues]) -> Residues:
@@ -147,7 +122,7 @@ def local_client(program: Program, node: Node, shares: Sequence[Residues]) -> Re
         program: with or without weights.
         shares: the client's, of the node's inputs.
     """
-    return ClientShares(program.parameters.plain_modulus).visit(node, shares, _UNKNOWN)
+    return present(_Shares(program.parameters.plain_modulus, server=False).visit(node, shares, _UNKNOWN))
 
 
 def local_server(program: Program, node: Node, held: Mapping[str, Residues | None]) -> Residues | None:
@@ -158,7 +133,7 @@ def local_server(program: Program, node: Node, held: Mapping[str, Residues | Non
         held: the server's shares by node.
     """
     shares, weights = [held[name] for name in node.inputs], program.weights.get(node.name)
-    return ServerShares(program.parameters.plain_modulus).visit(node, shares, weights)
+    return _Shares(program.parameters.plain_modulus, server=True).visit(node, shares, weights)
 
 
 _UNKNOWN = Weights(NO_ROWS, np.zeros(1, dtype=np.int64))
