@@ -50,9 +50,6 @@ ONLY_USER = {
 }
 """Library -> the only files that may import it."""
 
-STILL_ASSERTING = {"he/protocol/noninteractive/session.py"}
-"""Files whose asserts guard invariants. Make them raise, and the set empty."""
-
 RANKS = (
     {"errors", "compiled"},
     {"functional", "he"},
@@ -237,7 +234,7 @@ def test_asserts_only_narrow_types():
     ]
     narrows = re.compile(r"isinstance\(.*\)|[^ ]+ is not None")
     wrong = [(name_of(p), n.lineno) for p, n in asserts if n.msg or not narrows.fullmatch(ast.unparse(n.test))]
-    assert not {name for name, _ in wrong} - STILL_ASSERTING
+    assert not wrong
 
 
 def test_the_library_does_not_print_or_drive_the_terminal():

@@ -125,7 +125,8 @@ class LeveledSession:
         Returns:
             by name of the layer, for each plain modulus what :meth:`LeveledServer.answer` makes of it.
         """
-        assert self._watched is not None, "only a watched session has values to reveal"
+        if self._watched is None:
+            raise RuntimeError("only a watched session has values to reveal")
         every = self._server.inference.reveal(self._watched, self._keys)
         return {name: [row[number] for row in every] for number, name in enumerate(self._server.program.ends)}
 
@@ -226,7 +227,8 @@ class LeveledClient:
 
     def _open(self) -> LeveledInferenceClient:
         """The engines. Their secret keys are made when they are first needed."""
-        assert self._make is not None, "a closed client has no keys"
+        if self._make is None:
+            raise RuntimeError("a closed client has no keys")
         if self._inference is None:
             self._inference = self._make()
         return self._inference
