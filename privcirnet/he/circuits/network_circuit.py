@@ -69,9 +69,15 @@ class Rotate:
 
 @dataclass(frozen=True)
 class Combine:
-    """A sum of plaintext products."""
+    """A sum of plaintext products.
+
+    Attributes:
+        extended: whether rotations are multiplied before their division by the special primes
+            (:mod:`circuits.bfv.noninteractive.double_hoisting`).
+    """
 
     terms: tuple[Term, ...]
+    extended: bool = False
 
 
 @dataclass(frozen=True)
@@ -127,7 +133,7 @@ def reading(step: Step, sources: Sequence[int]) -> Step:
     """Return a step that reads other values."""
     match step:
         case Combine(terms):
-            return Combine(tuple((value, plaintext) for value, (_, plaintext) in zip(sources, terms, strict=True)))
+            return replace(step, terms=tuple((value, own) for value, (_, own) in zip(sources, terms, strict=True)))
         case Add():
             return Add(*sources)
         case _:

@@ -36,7 +36,7 @@ def _kind(step: Step) -> object:
     """What a step does and reads, whatever its plaintexts."""
     match step:
         case Combine():
-            return sources_of(step)
+            return sources_of(step), step.extended
         case AddPlain():
             return replace(step, plaintext=0)
         case _:

@@ -11,11 +11,11 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
-from privcirnet.he.ring.kernels import conversion, ntt, operands
+from privcirnet.he.ring.kernels import conversion, inner_products, ntt, operands
 from privcirnet.he.ring.modular import Integers, Residues
 from privcirnet.he.rlwe.kernels import gadget
 from privcirnet.he.rlwe.kernels.modulus import Ring, ring
-from privcirnet.he.rlwe.kernels.rows import add_multiple
+from privcirnet.he.rlwe.kernels.rows import add_multiple, multiply_constant
 from privcirnet.he.rlwe.parameters import RlweParameters
 from privcirnet.he.system.threads import each
 
@@ -44,6 +44,10 @@ class Chain:
         """
         return row if row < rows - self.special else row - rows + len(self.parameters.primes)
 
+    def limbs(self, rows: int) -> Integers:
+        """Return which of all primes the rows of an extended polynomial are under, shape (l + k,)."""
+        return np.array([self.limb(row, rows) for row in range(rows)])
+
     def order(self, element: int) -> Integers:
         """Return where each value of a polynomial comes from after an automorphism, shape (n,)."""
         n = self.parameters.ring_degree
@@ -65,11 +69,9 @@ class Chain:
 
         Args:
             inputs: written, shape (chunks, digits, 2, CHUNK).
-            residues: extended, shape (2, l + k, n); overwritten.
+            residues: extended, shape (2, l + k, n).
         """
-        limbs = [self.limb(row, residues.shape[1]) for row in range(residues.shape[1])]
-        operands.split(residues, self.ring.moduli._replace(half=self.ring.moduli.half[limbs]))
-        operands.place(inputs, index, residues)
+        operands.place(inputs, index, residues, self.ring.moduli.half[self.limbs(residues.shape[1])])
 
     def digits(self, polynomial: Residues) -> Residues:
         """Return the digits of a polynomial under all primes, split for products, shape (D, l + k, n).
@@ -124,10 +126,9 @@ class Chain:
         return self.lowered(self.extended(digits, key))
 
     def relinearized(self, product: Residues, key: Residues) -> Residues:
-        """Return a product of two ciphertexts with two polynomials, divided by its last prime, shape (2, l - 1, n).
+        """Return P times a product of two ciphertexts with two polynomials, extended, shape (2, l + k, n).
 
-        One division by P and the prime, of P times the first two and what the third is switched to, takes 2 (l - 1)
-        transforms less than two divisions, and rounds once.
+        Divided by P and the last prime at once (:meth:`lowered`), it takes 2 (l - 1) transforms less than in two steps.
 
         Args:
             product: (a0 b0, a0 b1 + a1 b0, a1 b1), shape (3, l, n).
@@ -144,7 +145,7 @@ class Chain:
                 add_multiple(found[0, half, number], product[half, number], factor, quotient, primes[number])
 
         each(row, range(digits.shape[1]))
-        return self.lowered(found[0], 1)
+        return found[0]
 
     def extended(self, digits: Residues, key: Residues) -> Residues:
         """Return P times what digits and a key encrypt, extended, shape (2, l + k, n).
@@ -177,28 +178,62 @@ class Chain:
         return self._divided(polynomials.copy(), range(level, polynomials.shape[1]))
 
     def rotated(self, values: Residues, digits: Residues, key: Residues, element: int) -> Residues:
-        """Return a ciphertext after an automorphism, shape (2, l, n).
+        """Return P times a ciphertext after an automorphism, extended, shape (2, l + k, n).
 
         Args:
-            values: the ciphertext, shape (2, l, n).
+            values: the ciphertext, shape (2, l, n), or P times it, extended.
             digits: of its second polynomial.
             key: that switches the secret key to its image under the inverse automorphism.
         """
-        found, order = self.switched(digits, key), self.order(element)
-        found[0] = self.added(found[0], values[0])
-        turned = np.empty_like(found)
-        each(lambda half: gadget.permute(turned[half], found[half], order), range(2))
-        return turned
+        rows, order, primes = digits.shape[1], self.order(element), self.ring.tables.primes
+        own = values[0] if values.shape[1] == rows else self.multiplied(values[:1])[0]
+        switched = np.empty((1, 2, rows, self.ring.degree), dtype=np.uint64)
+        found = np.empty_like(switched[0])
+
+        def row(number: int) -> None:
+            self.switch_row(switched, digits, key, number)
+            prime = primes[self.limb(number, rows)]
+            gadget.rotate_row(found[:, number], switched[0, :, number], own[number], order, prime)
+
+        each(row, range(rows))
+        return found
+
+    def multiplied(self, polynomials: Residues) -> Residues:
+        """Return P times polynomials, extended, shape (polynomials, l + k, n).
+
+        Args:
+            polynomials: shape (polynomials, l, n).
+        """
+        count, level, n = polynomials.shape
+        found = np.zeros((count, level + self.special, n), dtype=np.uint64)
+        found[:, :level] = polynomials
+        for number, prime in enumerate(self.ring.tables.primes[:level]):
+            multiply_constant(found[:, number], *self.ring.division.scale[number], prime)
+        return found
 
     def added(self, first: Residues, second: Residues) -> Residues:
         """Return the sum of polynomials under the same data primes.
 
         Args:
             first: shape (..., l, n).
-            second: shape (..., l, n).
+            second: of the same shape, or one that broadcasts to it.
         """
-        total = first + second
-        return np.minimum(total, total - self.ring.tables.primes[: first.shape[-2], None], out=total)
+        return self._sum(first, second, self.ring.tables.primes)
+
+    def added_extended(self, first: Residues, second: Residues) -> Residues:
+        """Return the sum of extended polynomials under the same primes.
+
+        Args:
+            first: shape (..., l + k, n).
+            second: of the same shape.
+        """
+        return self._sum(first, second, self.ring.tables.primes[self.limbs(first.shape[-2])])
+
+    @staticmethod
+    def _sum(first: Residues, second: Residues, primes: Residues) -> Residues:
+        total, shape = first.copy(), (-1, *first.shape[-2:])
+        inner_products.add(total.reshape(shape), np.broadcast_to(second, first.shape).reshape(shape), primes)
+        return total
 
     def _divided(self, polynomials: Residues, dropped: Sequence[int]) -> Residues:
         """Divide by the primes of the last rows and round; the others are left. All rows are overwritten."""

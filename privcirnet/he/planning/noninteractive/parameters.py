@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 from privcirnet.errors import DoesNotFit, RuleError
+from privcirnet.he.circuits.bfv.noninteractive.double_hoisting import with_double_hoisting
 from privcirnet.he.circuits.bfv.noninteractive.modulus_switching import with_levels
 from privcirnet.he.circuits.bfv.noninteractive.noise import noise_bits
 from privcirnet.he.circuits.network_circuit import Circuit, Combine, Reduce, Rotate, Square, sources_of
@@ -80,9 +81,10 @@ def plan_at(network: Chain, planner: Callable[[Chain, int], Plan], parameters: L
 
 
 def _at_levels(plan: Plan, parameters: LeveledParameters) -> Plan:
-    """A plan with its modulus switches, which SEAL's, without primes for requests, does without."""
+    """A plan with its modulus switches and double hoisting, which SEAL's, without primes for requests, does without."""
     circuit, top = plan.circuit, len(parameters.data_bits)
-    circuit = with_levels(circuit, parameters) if parameters.request_bits else circuit
+    if parameters.request_bits:
+        circuit = with_double_hoisting(with_levels(circuit, parameters), top, 1 + len(parameters.special_bits))
     keys, level = tuple(circuit.keys(top).items()), circuit.levels_of(top)[circuit.outputs[0]]
     return replace(plan, circuit=circuit, public=replace(plan.public, keys=keys, level=level))
 

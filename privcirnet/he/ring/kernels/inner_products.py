@@ -250,6 +250,21 @@ def joined(  # noqa: PLR0913, PLR0917
 
 
 @jit
+def add(total: Residues, terms: Residues, primes: Residues) -> None:
+    """Add terms to a total in place, reduced.
+
+    Args:
+        total: residues, shape (polynomials, L, n).
+        terms: residues, shape (polynomials, L, n).
+        primes: of the L rows.
+    """
+    for i in range(total.shape[0]):
+        for limb in range(total.shape[1]):
+            for j in range(total.shape[2]):
+                total[i, limb, j] = sub_if_ge(total[i, limb, j] + terms[i, limb, j], primes[limb])
+
+
+@jit
 def inner_product(inputs: Residues, start: int, weights: Residues, moduli: Moduli) -> Residues:
     """Return the sum of inputs[start + k] * weights[k] over all k, reduced, shape (2, L, n).
 

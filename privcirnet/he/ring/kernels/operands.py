@@ -46,16 +46,22 @@ def split_words(words: Residues, half: Word) -> None:
 
 
 @jit
-def place(inputs: Residues, index: int, polynomials: Residues) -> None:
+def place(inputs: Residues, index: int, polynomials: Residues, halves: Residues) -> None:
     """Write a ciphertext as one of the inputs of products.
 
     Args:
         inputs: written, shape (chunks, inputs, 2, CHUNK).
-        polynomials: split, shape (2, L, n).
+        polynomials: reduced, shape (2, L, n).
+        halves: s of each prime.
     """
+    size = inputs.shape[3]
+    parts = polynomials.shape[2] // size
     for i in range(2):
         for limb in range(polynomials.shape[1]):
-            place_limb(inputs, index, i, polynomials[i, limb], limb)
+            for part in range(parts):
+                own = inputs[limb * parts + part, index, i]
+                own[:] = polynomials[i, limb, part * size : (part + 1) * size]
+                split_words(own, halves[limb])
 
 
 @jit

@@ -142,17 +142,19 @@ def divide_coefficients(polynomial: Residues, division: Division) -> None:
 
 
 @jit
-def permute(target: Residues, source: Residues, order: Integers) -> None:
-    """Compute rows of a polynomial under an automorphism.
+def rotate_row(target: Residues, switched: Residues, own: Residues, order: Integers, p: Word) -> None:
+    """Compute a row of a rotated ciphertext, extended.
 
     Args:
-        target: written, shape (polynomials, n).
-        source: shape (polynomials, n).
+        target: written, shape (2, n).
+        switched: the row of what its second polynomial was switched to, shape (2, n).
+        own: of its first polynomial, times P, shape (n,).
         order: of the automorphism (:func:`automorphism`), shape (n,).
+        p: prime.
     """
-    for half in range(target.shape[0]):
-        for i in range(order.size):
-            target[half, i] = source[half, order[i]]
+    for i in range(order.size):
+        target[0, i] = sub_if_ge(switched[0, order[i]] + own[order[i]], p)
+        target[1, i] = switched[1, order[i]]
 
 
 @jit

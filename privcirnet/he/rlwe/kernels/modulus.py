@@ -79,9 +79,9 @@ class Ring(NamedTuple):
 
         Args:
             inputs: written, shape (chunks, inputs, 2, CHUNK).
-            values: in the kernel's order, shape (2, L, n); overwritten.
+            values: in the kernel's order, shape (2, L, n).
         """
-        operands.place(inputs, index, self.split(values))
+        operands.place(inputs, index, values, self.moduli.half)
 
 
 @jit

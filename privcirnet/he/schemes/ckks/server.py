@@ -158,7 +158,7 @@ class CkksServer:
             rows.tensor(made[:, i], a, b, context.ring.moduli, i)
 
         each(row, range(level + 1))
-        return Ciphertext(chain.relinearized(made, keys[RELINEARIZATION]))
+        return Ciphertext(chain.lowered(chain.relinearized(made, keys[RELINEARIZATION]), 1))
 
     def hoist(self, ciphertext: Ciphertext) -> Hoisted:
         """Return what all rotations of a ciphertext share, with it."""
@@ -235,4 +235,4 @@ class CkksServer:
         hoisted, chain = source if isinstance(source, Hoisted) else self.hoist(source), self.context.chain
         residues, element = hoisted.ciphertext.residues, self.context.element(step)
         check_keys(self.context, {step}, hoisted.ciphertext.level, keys)
-        return Ciphertext(chain.rotated(residues, hoisted.digits, keys[step], element))
+        return Ciphertext(chain.lowered(chain.rotated(residues, hoisted.digits, keys[step], element)))

@@ -14,9 +14,7 @@ def chunks_of(ciphertexts: np.ndarray, primes: tuple[int, ...]) -> np.ndarray:
     """Ciphertexts (inputs, 2, L, n) as inputs of products."""
     chunks = np.zeros((len(primes) * N // CHUNK, len(ciphertexts), 2, CHUNK), dtype=np.uint64)
     for index, ciphertext in enumerate(ciphertexts):
-        own = ciphertext.copy()
-        operands.split(own, moduli(primes))
-        operands.place(chunks, index, own)
+        operands.place(chunks, index, ciphertext, moduli(primes).half)
     return chunks
 
 
@@ -73,8 +71,17 @@ def test_a_ring_that_is_shorter_than_a_chunk() -> None:
     own, few = ring(primes, CHUNK // 2), CHUNK // 2
     ciphertext, weights = random_residues(primes, 2, few, seed=7), random_residues(primes, 1, few, seed=8)
     inputs = own.inputs(1, len(primes))
-    own.place(inputs, 0, ciphertext.copy())
+    own.place(inputs, 0, ciphertext)
     found = inner_products.inner_product(inputs, 0, split(weights, primes), moduli(primes))
     for limb, p in enumerate(primes):
         expected = [int(a) * int(b) % p for a, b in zip(ciphertext[1, limb], weights[0, limb], strict=True)]
         assert found[1, limb].tolist() == expected
+
+
+def test_add() -> None:
+    primes = primes_of((60, 30), N)
+    total, term = random_residues(primes, 2, N, seed=7), random_residues(primes, 2, N, largest=True)
+    expected = [(total[:, limb] - np.uint64(1)) % np.uint64(p) for limb, p in enumerate(primes)]
+    expected = [np.where(total[:, limb] == 0, np.uint64(p - 1), expected[limb]) for limb, p in enumerate(primes)]
+    inner_products.add(total, term, moduli(primes).primes)
+    assert np.array_equal(total, np.stack(expected, axis=1))

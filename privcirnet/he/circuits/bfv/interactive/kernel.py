@@ -203,7 +203,7 @@ class KernelServer:
             for place, step in places[source]:
                 if not step:
                     own, ready = (shared[0], True) if shared else (residues, inputs[source].ntt)
-                    self._ring.place(chunks, place, own.copy() if ready else self._ring.values(own))
+                    self._ring.place(chunks, place, own if ready else self._ring.values(own))
             return shared
 
         def rotate(task: tuple[Hoisted, int, int]) -> None:

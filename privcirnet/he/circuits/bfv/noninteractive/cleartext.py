@@ -26,6 +26,8 @@ class Client(CleartextClient):
 class Server(CleartextServer):
     """The server's side in clear; see :class:`circuits.bfv.noninteractive.evaluator.Evaluator`."""
 
+    special = 0
+
     def load_evaluation_keys(self, message: bytes, rotations: Collection[int]) -> frozenset[int]:
         """Return keys for some rotations, checked.
 
@@ -42,7 +44,7 @@ class Server(CleartextServer):
         """See :meth:`Evaluator.encode`."""
         return super().encode(slots)
 
-    def encode_factors(self, slots: Sequence[Residues], level: int) -> list[Slots]:
+    def encode_factors(self, slots: Sequence[Residues], level: int, *, extended: bool) -> list[Slots]:
         """See :meth:`Evaluator.encode_factors`."""
         return [self.encode_factor(own) for own in slots]
 

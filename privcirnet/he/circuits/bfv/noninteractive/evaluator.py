@@ -10,9 +10,15 @@ from privcirnet.he.schemes.bfv.parameters import Parameters
 
 
 class Evaluator(Protocol):
-    """What the server computes for one plain modulus; ``counts`` adds up the operations by name."""
+    """What the server computes for one plain modulus.
+
+    Attributes:
+        special: rows that an extended plaintext has over a level's.
+        counts: operations by name.
+    """
 
     parameters: Parameters
+    special: int
     counts: Counter[str]
 
     def encode(self, slots: Residues, level: int) -> Any:
@@ -24,12 +30,13 @@ class Evaluator(Protocol):
         """
         ...
 
-    def encode_factors(self, slots: Sequence[Residues], level: int) -> Any:
+    def encode_factors(self, slots: Sequence[Residues], level: int, *, extended: bool) -> Any:
         """Return the plaintexts of a sum of products.
 
         Args:
             slots: residues, shape (n,), none all zero.
             level: data primes of what they meet.
+            extended: whether that is not divided by the special primes' product yet, if the engine has such values.
         """
         ...
 

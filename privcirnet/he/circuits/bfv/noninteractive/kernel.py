@@ -1,7 +1,8 @@
 """The server on compiled kernels: leveled circuits at one key switch's cost for each rotation, under short moduli.
 
 Ciphertexts stay in the kernel's NTT order. The digits of a value are made at its first rotation and kept for the others
-(hoisting). Sums of plaintext products run straight over the weights. Squares are those of :mod:`schemes.bfv.square`.
+(hoisting). A rotated value is divided by P where a step needs it (double hoisting): sums of rotations and products are
+divided once, and a rotation divides the second polynomial alone. Squares are those of :mod:`schemes.bfv.square`.
 Values lose primes where the circuit says so (:mod:`circuits.bfv.noninteractive.modulus_switching`), and keys have no
 more primes than they need.
 
@@ -49,25 +50,44 @@ class KernelKeys:
 
 @dataclass(frozen=True)
 class Value:
-    """A ciphertext.
+    """A ciphertext, in the kernel's order: as it is, or *extended*, times P and under the special primes too.
 
     Attributes:
         chain: its primes.
-        residues: in the kernel's order, (2, l, n).
+        made: (2, l, n), or extended (2, k + l, n).
+        level: data primes, l.
     """
 
     chain: Chain
-    residues: Residues
+    made: Residues
+    level: int
+
+    @property
+    def is_extended(self) -> bool:
+        """Whether a division by P is still to be done."""
+        return self.made.shape[1] > self.level
+
+    @cached_property
+    def second(self) -> Residues:
+        """The second polynomial, (l, n)."""
+        return self.chain.lowered(self.made[1:].copy())[0] if self.is_extended else self.made[1]
+
+    @cached_property
+    def residues(self) -> Residues:
+        """Both polynomials, (2, l, n)."""
+        if not self.is_extended:
+            return self.made
+        return np.stack([self.chain.lowered(self.made[:1].copy())[0], self.second])
+
+    @cached_property
+    def extended(self) -> Residues:
+        """Both polynomials times P, (2, k + l, n)."""
+        return self.made if self.is_extended else self.chain.multiplied(self.made)
 
     @cached_property
     def digits(self) -> Residues:
         """Of the second polynomial, made once for all rotations."""
-        return self.chain.digits(self.residues[1])
-
-    @property
-    def level(self) -> int:
-        """Data primes."""
-        return self.residues.shape[1]
+        return self.chain.digits(self.second)
 
 
 class KernelEvaluator:
@@ -81,12 +101,12 @@ class KernelEvaluator:
 
     def __init__(self, parameters: LeveledParameters, number: int, level: int, answers: Ring) -> None:
         self.counts: Counter[str] = Counter()
-        self._chain, self._level = Chain(parameters.rlwe), level
+        self._chain, self._level, self.special = Chain(parameters.rlwe), level, len(parameters.rlwe.special_primes)
         self.parameters, at = parameters.moduli[number], parameters.at(number, level)
         t, data, n = self.parameters.plain_modulus, parameters.rlwe.data_primes, parameters.ring_degree
         self._plain = [plaintexts.plain(t, data[: count + 1], n) for count in range(len(data))]
         self._square, self._lift = BfvSquare(self._chain, t), parameters.product // t
-        self._ring = self._chain.ring
+        self._ring, self._special = self._chain.ring, parameters.rlwe.special_primes
         self._form = reply.form(answers, self._plain[level - 1], Replies.of(at, data), flood_bits(at))
 
     def own(self, value: Value) -> Value:
@@ -99,7 +119,7 @@ class KernelEvaluator:
         for rows, p in zip(residues, self._chain.parameters.data_primes, strict=True):
             factor, quotient = with_quotient(self._lift % p, p)
             kernel_rows.multiply_constant(rows, factor, quotient, np.uint64(p))
-        return Value(self._chain, np.ascontiguousarray(residues.swapaxes(0, 1)))
+        return self._value(np.ascontiguousarray(residues.swapaxes(0, 1)))
 
     def all_own(self, values: Sequence[Value]) -> list[Value]:
         """Return all inputs for this plain modulus; see :meth:`own`.
@@ -115,12 +135,15 @@ class KernelEvaluator:
         plaintexts.add(made, slots, self._plain[level - 1])
         return self._ring.values(made[None])[0]
 
-    def encode_factors(self, slots: Sequence[Residues], level: int) -> Residues:
-        """See :meth:`Evaluator.encode_factors`: split for products, (products, l, n)."""
-        made = np.empty((len(slots), level, slots[0].size), dtype=np.uint64)
+    def encode_factors(self, slots: Sequence[Residues], level: int, *, extended: bool) -> Residues:
+        """See :meth:`Evaluator.encode_factors`: split for products, (products, l or l + k, n)."""
+        basis, n = self._basis(level, extended), self._ring.degree
+        t = self.parameters.plain_modulus
+        constants = plaintexts.plain(t, basis.primes, n) if extended else self._plain[level - 1]
+        made = np.empty((len(slots), level + extended * self.special, n), dtype=np.uint64)
         for target, own in zip(made, slots, strict=True):
-            plaintexts.factor(target, own, self._plain[level - 1], self._ring.tables)
-        return self._ring.split(made)
+            plaintexts.factor(target, own, constants, basis.tables)
+        return basis.split(made)
 
     def to_ntt(self, ciphertext: Value) -> Value:
         """See :meth:`Evaluator.to_ntt`: it is so already."""
@@ -129,46 +152,60 @@ class KernelEvaluator:
     def turn(self, ciphertext: Value, columns: int, keys: KernelKeys) -> Value:
         """See :meth:`Evaluator.turn`."""
         self.counts["rotate"] += 1
-        element = element_of(columns, self._ring.degree)
-        key, own = keys.switches[columns], ciphertext.residues
-        return Value(self._chain, self._chain.rotated(own, ciphertext.digits, key, element))
+        element, key = element_of(columns, self._ring.degree), keys.switches[columns]
+        made = self._chain.rotated(ciphertext.made, ciphertext.digits, key, element)
+        return Value(self._chain, made, ciphertext.level)
 
     def combine(self, ciphertexts: Sequence[Value], factors: Residues) -> Value:
         """See :meth:`Evaluator.combine`."""
         self.counts["pmult"] += len(ciphertexts)
-        inputs = self._ring.inputs(len(ciphertexts), ciphertexts[0].level)
+        level, rows = ciphertexts[0].level, factors.shape[1]
+        basis, inputs = self._basis(level, rows > level), self._ring.inputs(len(ciphertexts), rows)
 
         def place(number: int) -> None:
-            self._ring.place(inputs, number, ciphertexts[number].residues.copy())
+            own = ciphertexts[number]
+            basis.place(inputs, number, own.extended if rows > level else own.residues)
 
         each(place, range(len(ciphertexts)))
-        return Value(self._chain, inner_products.inner_product(inputs, 0, factors, self._ring.moduli))
+        return Value(self._chain, inner_products.inner_product(inputs, 0, factors, basis.moduli), level)
 
     def add(self, first: Value, second: Value) -> Value:
         """See :meth:`Evaluator.add`."""
         self.counts["add"] += 1
-        return Value(self._chain, self._chain.added(first.residues, second.residues))
+        if first.is_extended or second.is_extended:
+            return Value(self._chain, self._chain.added_extended(first.extended, second.extended), first.level)
+        return self._value(self._chain.added(first.made, second.made))
 
     def add_plain(self, ciphertext: Value, plaintext: Residues) -> Value:
         """See :meth:`Evaluator.add_plain`."""
         first = self._chain.added(ciphertext.residues[0], plaintext)
-        return Value(self._chain, np.stack([first, ciphertext.residues[1]]))
+        return self._value(np.stack([first, ciphertext.residues[1]]))
 
     def square(self, ciphertext: Value, keys: KernelKeys) -> Value:
         """See :meth:`Evaluator.square`."""
         self.counts["square"] += 1
         found = self._square.square(ciphertext.residues)
-        switched = self._chain.switched(self._chain.digits(found[2]), keys.switches[RELINEARIZE])
-        return Value(self._chain, self._chain.added(found[:2], switched))
+        return Value(self._chain, self._chain.relinearized(found, keys.switches[RELINEARIZE]), ciphertext.level)
 
     def reduce(self, ciphertext: Value, level: int) -> Value:
-        """See :meth:`Evaluator.reduce`."""
-        return Value(self._chain, self._chain.reduced(ciphertext.residues, level))
+        """See :meth:`Evaluator.reduce`: with the division by P, if that is still to be done."""
+        if ciphertext.is_extended:
+            return self._value(self._chain.lowered(ciphertext.made.copy(), ciphertext.level - level))
+        return self._value(self._chain.reduced(ciphertext.made, level))
 
     def answer(self, ciphertext: Value, addend: Residues, keys: KernelKeys) -> bytes:
         """See :meth:`Evaluator.answer`."""
         own = self.reduce(ciphertext, self._level) if ciphertext.level > self._level else ciphertext
         return reply.reply(own.residues.copy(), keys.public, addend, self._form)
+
+    def _basis(self, level: int, extended: bool) -> Ring:
+        """Of the rows of values: all data primes, or those of a level and the special ones."""
+        if not extended:
+            return self._ring
+        return ring(self._ring.primes[:level] + self._special, self._ring.degree, self.special)
+
+    def _value(self, residues: Residues) -> Value:
+        return Value(self._chain, residues, residues.shape[1])
 
 
 class KernelServer:
@@ -205,7 +242,7 @@ class KernelServer:
 
         def received(_: int, residues: Residues) -> Value:
             """A ciphertext mod T."""
-            return Value(self._chain, self._chain.ring.values(residues))
+            return Value(self._chain, self._chain.ring.values(residues), residues.shape[1])
 
         found = read(row, self._parameters.rlwe.modulus(len(self._parameters.data_bits)), received)
         return [partial(evaluator.all_own, found) for evaluator in self.evaluators]

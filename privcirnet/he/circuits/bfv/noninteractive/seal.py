@@ -51,6 +51,8 @@ class Client(TensealClient):
 class Server(TensealServer):
     """The server's side; see :class:`circuits.bfv.noninteractive.evaluator.Evaluator`."""
 
+    special = 0
+
     def load_evaluation_keys(self, message: bytes, rotations: Collection[int]) -> LeveledKeys:
         """Return keys for some rotations, checked.
 
@@ -78,7 +80,7 @@ class Server(TensealServer):
         """See :meth:`Evaluator.encode`."""
         return super().encode(slots)
 
-    def encode_factors(self, slots: Sequence[Residues], level: int) -> list[Any]:
+    def encode_factors(self, slots: Sequence[Residues], level: int, *, extended: bool) -> list[Any]:
         """See :meth:`Evaluator.encode_factors`."""
         return [self.encode_factor(own) for own in slots]
 

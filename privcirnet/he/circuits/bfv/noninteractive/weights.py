@@ -23,25 +23,32 @@ class Factors:
     Attributes:
         plaintexts: all of them.
         level: data primes of what they meet.
+        extended: whether they have the special primes' rows.
         kept: how many are held encoded, the first ones.
         encoded: these; None for none.
     """
 
     plaintexts: tuple[Plaintext, ...] = field(repr=False)
     level: int
+    extended: bool
     kept: int
     encoded: Any = field(repr=False)
 
     @classmethod
-    def of(cls, plaintexts: tuple[Plaintext, ...], level: int, evaluator: Evaluator, cache: WeightCache) -> "Factors":
+    def of(
+        cls, plaintexts: tuple[Plaintext, ...], level: int, extended: bool, evaluator: Evaluator, cache: WeightCache
+    ) -> "Factors":
         """Return plaintexts, encoded as far as there is room.
 
         Args:
             level: data primes of what they meet.
+            extended: whether they have the special primes' rows.
             cache: what all sums share.
         """
-        kept = cache.take(len(plaintexts), 8 * level * evaluator.parameters.ring_degree)
-        return cls(plaintexts, level, kept, _encoded(plaintexts[:kept], level, evaluator) if kept else None)
+        rows = level + extended * evaluator.special
+        kept = cache.take(len(plaintexts), 8 * rows * evaluator.parameters.ring_degree)
+        made = _encoded(plaintexts[:kept], level, extended, evaluator) if kept else None
+        return cls(plaintexts, level, extended, kept, made)
 
     def parts(self, evaluator: Evaluator) -> Iterator[tuple[slice, Any]]:
         """Yield portions of the sum and their encoded plaintexts.
@@ -53,7 +60,7 @@ class Factors:
             yield slice(0, self.kept), self.encoded
         for first in range(self.kept, len(self.plaintexts), _AT_ONCE):
             own = slice(first, first + _AT_ONCE)
-            yield own, _encoded(self.plaintexts[own], self.level, evaluator)
+            yield own, _encoded(self.plaintexts[own], self.level, self.extended, evaluator)
 
 
 def encode(circuit: Circuit, evaluator: Evaluator, top: int, cache: WeightCache | None = None) -> list[Any]:
@@ -67,9 +74,9 @@ def encode(circuit: Circuit, evaluator: Evaluator, top: int, cache: WeightCache 
     found: list[Any] = []
     for step in circuit.steps:
         match step:
-            case Combine(terms):
+            case Combine(terms, extended):
                 plaintexts = tuple(circuit.plaintexts[plaintext] for _, plaintext in terms)
-                found.append(Factors.of(plaintexts, levels[terms[0][0]], evaluator, cache))
+                found.append(Factors.of(plaintexts, levels[terms[0][0]], extended, evaluator, cache))
             case AddPlain(source, plaintext):
                 found.append(evaluator.encode(circuit.plaintexts[plaintext](t), levels[source]))
             case _:
@@ -77,6 +84,6 @@ def encode(circuit: Circuit, evaluator: Evaluator, top: int, cache: WeightCache 
     return found
 
 
-def _encoded(plaintexts: tuple[Plaintext, ...], level: int, evaluator: Evaluator) -> Any:
+def _encoded(plaintexts: tuple[Plaintext, ...], level: int, extended: bool, evaluator: Evaluator) -> Any:
     t = evaluator.parameters.plain_modulus
-    return evaluator.encode_factors([plaintext(t) for plaintext in plaintexts], level)
+    return evaluator.encode_factors([plaintext(t) for plaintext in plaintexts], level, extended=extended)
