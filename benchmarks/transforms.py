@@ -10,8 +10,8 @@ is that of the estimate, which tests hold against measured noise.
 import numpy as np
 
 from papers.layouts.falcon_quantized import QuantizedLayer, exact_circuit
+from privcirnet.he.circuits.bfv.network_circuit import NetworkCircuit
 from privcirnet.he.circuits.bfv.noninteractive.noise import noise_bits
-from privcirnet.he.circuits.network_circuit import Circuit
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.planning.noninteractive.chain import ChainLayer
 from privcirnet.he.ring import modular
@@ -40,7 +40,7 @@ def main() -> None:
         row(f"complex, {bits} bits", made.circuit(), made.result_bits(1 << _INPUT_BITS), error)
 
 
-def row(name: str, circuit: Circuit, bits: int, error: float) -> None:
+def row(name: str, circuit: NetworkCircuit, bits: int, error: float) -> None:
     """Print one of a table.
 
     Args:

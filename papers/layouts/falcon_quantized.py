@@ -19,8 +19,8 @@ from functools import cached_property
 
 import numpy as np
 
-from privcirnet.he.circuits.builder import Builder
-from privcirnet.he.circuits.network_circuit import Circuit
+from privcirnet.he.circuits.bfv.builder import Builder
+from privcirnet.he.circuits.bfv.network_circuit import NetworkCircuit
 from privcirnet.he.planning.noninteractive.chain import ChainLayer
 from privcirnet.he.planning.noninteractive.falcon import Spectral, spectral_product
 
@@ -96,7 +96,7 @@ class QuantizedLayer:
         sums = int((np.abs(real) + np.abs(imaginary)).sum(axis=(1, 2)).max())
         return (2 * self.largest**2 * k * largest * sums).bit_length() + 1
 
-    def circuit(self) -> Circuit:
+    def circuit(self) -> NetworkCircuit:
         """Return the layer from one ciphertext to one."""
         builder, layout = Builder(self.ring_degree, 1), self.layout
         builder.layer = self.layer.name
@@ -139,7 +139,7 @@ class QuantizedLayer:
         return builder.total(found)
 
 
-def exact_circuit(layer: ChainLayer, ring_degree: int) -> Circuit:
+def exact_circuit(layer: ChainLayer, ring_degree: int) -> NetworkCircuit:
     """Return the same layer with transforms that are exact mod t, from one ciphertext to one.
 
     Args:

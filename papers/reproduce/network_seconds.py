@@ -8,7 +8,7 @@ import numpy as np
 
 from privcirnet.he.circuits.bfv.noninteractive import interface as engine
 from privcirnet.he.circuits.bfv.noninteractive.weights import encode
-from privcirnet.he.circuits.repetitions import without_repetitions
+from privcirnet.he.circuits.bfv.repetitions import without_repetitions
 from privcirnet.he.planning.noninteractive.parameters import LeveledParameters
 from privcirnet.he.planning.noninteractive.plan import Plan
 from privcirnet.he.protocol.noninteractive.inference import LeveledInferenceClient, LeveledInferenceServer
@@ -92,9 +92,9 @@ class _Looks:
 def seconds_by_steps(plan: Plan, parameters: LeveledParameters) -> dict[str, float]:
     """Return the processor seconds of an image on the kernels, extrapolated from steps that stand for many others.
 
-    Steps of one kind on values of one kind take as long (:mod:`circuits.repetitions`): one of them is timed, with real
-    keys, ciphertexts and weights, and counted as often as it stands in the circuit, for each plain modulus. So is one
-    ciphertext of an answer. Weights are encoded before, as they are where they stay in memory.
+    Steps of one kind on values of one kind take as long (:mod:`circuits.bfv.repetitions`): one of them is timed, with
+    real keys, ciphertexts and weights, and counted as often as it stands in the circuit, for each plain modulus. So is
+    one ciphertext of an answer. Weights are encoded before, as they are where they stay in memory.
 
     Returns:
         by layer or square, and for :data:`CLIENT` and :data:`MESSAGES`.

@@ -14,7 +14,7 @@ import torch
 from privcirnet.blocksizes.latency import Figures
 from privcirnet.errors import DoesNotFit
 from privcirnet.functional.circulant import admissible_block_sizes, project
-from privcirnet.he.circuits.network_circuit import Circuit
+from privcirnet.he.circuits.bfv.network_circuit import NetworkCircuit
 from privcirnet.he.planning.fit import scaled
 from privcirnet.he.planning.noninteractive.chain import Chain, ChainLayer
 from privcirnet.he.planning.noninteractive.plans import OWN, SQUARE, fastest, planner_of
@@ -88,7 +88,7 @@ def leveled_figures(
     return LeveledFigures(table, name, *facts, *plan.circuit.levels)
 
 
-def seconds_of(circuit: Circuit, layer: str, profile: Profile, parameters: LeveledParameters) -> float:
+def seconds_of(circuit: NetworkCircuit, layer: str, profile: Profile, parameters: LeveledParameters) -> float:
     """Return the server's seconds of one layer and its square."""
     seconds = profile.seconds
     parts = [circuit.counts_of(name) for name in dict.fromkeys(circuit.layers) if name.split(" ")[-1] == layer]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from privcirnet.artifact import LEVELED, format_of, read_leveled, read_program, read_signature
 from privcirnet.errors import RuleError
-from privcirnet.he.circuits.weight_cache import WeightCache
+from privcirnet.he.circuits.bfv.weight_cache import WeightCache
 from privcirnet.he.program.signature import PublicKey
 from privcirnet.he.protocol.noninteractive.session import LeveledServer
 from privcirnet.he.protocol.parties.server import Server

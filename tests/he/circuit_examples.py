@@ -5,12 +5,12 @@ from itertools import product
 import numpy as np
 from hypothesis import strategies as st
 
-from privcirnet.he.circuits.layer_circuit import Circuit, Pair
+from privcirnet.he.circuits.bfv.layer_circuit import LayerCircuit, Pair
 from privcirnet.he.ring.modular import Residues
 
 
 @st.composite
-def circuits(draw: st.DrawFn, steps: tuple[int, ...] = (0,), most: int = 6) -> Circuit:
+def circuits(draw: st.DrawFn, steps: tuple[int, ...] = (0,), most: int = 6) -> LayerCircuit:
     """Outputs use inner sums, and inner sums rotated inputs, in ascending order; weight 0 never makes a whole sum.
 
     Args:
@@ -35,7 +35,7 @@ def circuits(draw: st.DrawFn, steps: tuple[int, ...] = (0,), most: int = 6) -> C
         outputs.append(tuple(terms))
     turns = st.lists(st.sampled_from([step for step in steps if step]), max_size=2) if any(steps) else st.just([])
     folds = tuple(tuple(draw(turns)) for _ in outputs)
-    return Circuit(tuple(rotated), tuple(sums), tuple(outputs), folds, weights + 1)
+    return LayerCircuit(tuple(rotated), tuple(sums), tuple(outputs), folds, weights + 1)
 
 
 @st.composite
@@ -45,12 +45,12 @@ def _products(draw: st.DrawFn, used: list[int], weights: int) -> list[Pair]:
     return list(zip(used, chosen, strict=True))
 
 
-def inputs_of(circuit: Circuit) -> int:
+def inputs_of(circuit: LayerCircuit) -> int:
     """Ciphertexts that a circuit needs."""
     return max(source for source, _ in circuit.rotated) + 1
 
 
-def random_weights(circuit: Circuit, n: int, t: int, seed: int) -> Residues:
+def random_weights(circuit: LayerCircuit, n: int, t: int, seed: int) -> Residues:
     """Slots of its weights, (weights, n), those of weight 0 zero."""
     slots = np.random.default_rng(seed).integers(0, t, (circuit.weights, n), dtype=np.uint64)
     slots[0] = 0

@@ -33,7 +33,7 @@ import numpy as np
 
 from privcirnet.errors import RuleError
 from privcirnet.he.circuits.bfv.interactive.interface import Ciphertext, EncodedWeights, EvaluationKeys, ServerEngine
-from privcirnet.he.circuits.layer_circuit import Circuit, Pair
+from privcirnet.he.circuits.bfv.layer_circuit import LayerCircuit, Pair
 from privcirnet.he.layers import cheetah, depthwise, size_limits
 from privcirnet.he.layers.coefficient_layout import Placement, weight_polynomial
 from privcirnet.he.layers.integer import dense_weight
@@ -199,12 +199,12 @@ class CoefficientLayer:
         return engine.encode_weights(self.circuit, slots, name)
 
     @property
-    def circuit(self) -> Circuit:
+    def circuit(self) -> LayerCircuit:
         """The same products and sums for every tile."""
         return self._circuit
 
     @cached_property
-    def _circuit(self) -> Circuit:
+    def _circuit(self) -> LayerCircuit:
         count, outputs = len(self.placement.inputs), len(self.placement.outputs)
         sums: list[list[Pair]] = [[] for _ in range(outputs * self.placement.grid.tiles)]
         for tile in range(self.placement.grid.tiles):
@@ -212,7 +212,7 @@ class CoefficientLayer:
                 sums[tile * outputs + factor.target].append((tile * count + factor.source, weight))
         rotated = tuple((number, 0) for number in range(self.ciphertexts_in))
         each = tuple(((number, 0),) for number in range(len(sums)))
-        return Circuit(rotated, tuple(map(tuple, sums)), each, ((),) * len(sums), len(self.placement.factors))
+        return LayerCircuit(rotated, tuple(map(tuple, sums)), each, ((),) * len(sums), len(self.placement.factors))
 
     def plaintexts(self, spectrum: Residues, t: int) -> Iterator[tuple[tuple[int, ...], Residues]]:
         """Only ``target`` and ``source`` are not 0; one tile stands for all."""

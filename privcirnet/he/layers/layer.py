@@ -14,7 +14,7 @@ from dataclasses import Field
 from typing import Any, ClassVar, Protocol
 
 from privcirnet.he.circuits.bfv.interactive.interface import Ciphertext, EncodedWeights, EvaluationKeys, ServerEngine
-from privcirnet.he.circuits.layer_circuit import Circuit
+from privcirnet.he.circuits.bfv.layer_circuit import LayerCircuit
 from privcirnet.he.layers.coefficient_layer import CoefficientLayer
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.spectral_layer import SpectralLayer
@@ -112,7 +112,7 @@ class Layer(Protocol):
         ...
 
     @property
-    def circuit(self) -> Circuit:
+    def circuit(self) -> LayerCircuit:
         """The rotations, products and sums that an engine performs."""
         ...
 

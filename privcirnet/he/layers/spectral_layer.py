@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from privcirnet.he.circuits.bfv.interactive.interface import Ciphertext, EncodedWeights, EvaluationKeys, ServerEngine
-from privcirnet.he.circuits.layer_circuit import Circuit, Pair
+from privcirnet.he.circuits.bfv.layer_circuit import LayerCircuit, Pair
 from privcirnet.he.layers import size_limits, spectral
 from privcirnet.he.layers.bsgs import BsgsPlan, Product
 from privcirnet.he.layers.shape import LinearShape
@@ -159,12 +159,12 @@ class SpectralLayer:
         return tuple((pieces[key], product) for key in alike for product in pieces[key].plan.products)
 
     @property
-    def circuit(self) -> Circuit:
+    def circuit(self) -> LayerCircuit:
         """The circuits of all pieces side by side."""
         return self._circuit
 
     @cached_property
-    def _circuit(self) -> Circuit:
+    def _circuit(self) -> LayerCircuit:
         return _circuit(self)
 
     def evaluate(
@@ -214,7 +214,7 @@ class Diagonals:
         return spectral.diagonal_slots(self.layer.layout, placed, self.spectrum, product)
 
 
-def _circuit(layer: SpectralLayer) -> Circuit:
+def _circuit(layer: SpectralLayer) -> LayerCircuit:
     """The circuits of all pieces side by side."""
     first_weight: dict[tuple[Piece, int], int] = {}
     rotated: list[Pair] = []
@@ -235,7 +235,7 @@ def _circuit(layer: SpectralLayer) -> Circuit:
         sums += map(tuple, parts.values())
         outputs += [_terms(plan, output, number, columns) for output in plan.outputs]
         folds += [tuple(step * columns for step in plan.fold_rotations)] * len(plan.outputs)
-    return Circuit(tuple(rotated), tuple(sums), tuple(outputs), tuple(folds), len(layer.distinct))
+    return LayerCircuit(tuple(rotated), tuple(sums), tuple(outputs), tuple(folds), len(layer.distinct))
 
 
 def _terms(plan: BsgsPlan, output: Pair, number: Mapping[Pair, int], columns: int) -> tuple[Pair, ...]:

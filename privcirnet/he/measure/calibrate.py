@@ -16,7 +16,7 @@ import numpy as np
 from privcirnet.errors import RuleError
 from privcirnet.he.circuits.bfv.interactive import interface
 from privcirnet.he.circuits.bfv.interactive.interface import ClientEngine, EvaluationKeys, ServerEngine
-from privcirnet.he.circuits.layer_circuit import Circuit, Pair
+from privcirnet.he.circuits.bfv.layer_circuit import LayerCircuit, Pair
 from privcirnet.he.layers.layer import Layer
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.measure.online import clear_calls, clear_seconds
@@ -78,7 +78,7 @@ def calibrate(
     return Profile(*about, seconds, used)
 
 
-def circuits(step: int) -> dict[str, Circuit]:
+def circuits(step: int) -> dict[str, LayerCircuit]:
     """Return circuits on :data:`_INPUTS` ciphertexts, named after what they have more than "one".
 
     Args:
@@ -96,7 +96,7 @@ def circuits(step: int) -> dict[str, Circuit]:
     }
 
 
-def _circuit(steps: list[int], products: int, sums: int = 1, giant: int = 0, fold: int = 0) -> Circuit:
+def _circuit(steps: list[int], products: int, sums: int = 1, giant: int = 0, fold: int = 0) -> LayerCircuit:
     """Each input rotated by every step and multiplied ``products`` times, in each of its ``sums`` inner sums."""
     rotated = tuple((source, step) for source in range(_INPUTS) for step in steps)
     inner: list[tuple[Pair, ...]] = []
@@ -108,7 +108,9 @@ def _circuit(steps: list[int], products: int, sums: int = 1, giant: int = 0, fol
         outputs = tuple(((2 * source, 0), (2 * source + 1, giant)) for source in range(_INPUTS))
     else:
         outputs = tuple(((number, 0),) for number in range(len(inner)))
-    return Circuit(rotated, tuple(inner), outputs, ((fold,) if fold else (),) * len(outputs), len(inner) * products)
+    return LayerCircuit(
+        rotated, tuple(inner), outputs, ((fold,) if fold else (),) * len(outputs), len(inner) * products
+    )
 
 
 def _seconds(found: Mapping[str, float], n: int) -> dict[str, float]:

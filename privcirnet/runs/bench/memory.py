@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from privcirnet.he.circuits.bfv.interactive.interface import client_engine, server_engine
-from privcirnet.he.circuits.weight_cache import WeightCache
+from privcirnet.he.circuits.bfv.weight_cache import WeightCache
 from privcirnet.he.layers.layer import Layer
 from privcirnet.he.protocol.rounds.exchange import Held
 from privcirnet.he.protocol.rounds.linear import LinearExchange

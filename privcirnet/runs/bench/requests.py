@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from privcirnet.config import BenchConfig
-from privcirnet.he.circuits.weight_cache import WeightCache
+from privcirnet.he.circuits.bfv.weight_cache import WeightCache
 from privcirnet.he.layers.layer import Layer
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.planning.goal import Goal

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from privcirnet.errors import RuleError
-from privcirnet.he.circuits.weight_cache import WeightCache
+from privcirnet.he.circuits.bfv.weight_cache import WeightCache
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.measure.networks import network_shapes
 from privcirnet.he.planning.cost import linear_cost

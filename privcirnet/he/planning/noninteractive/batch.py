@@ -12,7 +12,7 @@ ciphertexts. The method is that of Halevi and Shoup (CRYPTO 2014), with the imag
 import numpy as np
 
 from privcirnet.errors import DoesNotFit, RuleError
-from privcirnet.he.circuits.builder import Builder
+from privcirnet.he.circuits.bfv.builder import Builder
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.spectral_layout import next_power_of_two
 from privcirnet.he.planning.noninteractive.chain import Chain, ChainLayer

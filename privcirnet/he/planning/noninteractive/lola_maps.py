@@ -22,8 +22,8 @@ from functools import partial
 import numpy as np
 
 from privcirnet.errors import DoesNotFit
-from privcirnet.he.circuits.builder import Builder
-from privcirnet.he.circuits.network_circuit import Plaintext
+from privcirnet.he.circuits.bfv.builder import Builder
+from privcirnet.he.circuits.bfv.network_circuit import Plaintext
 from privcirnet.he.layers.spectral_layout import next_power_of_two
 from privcirnet.he.planning.noninteractive.chain import Chain, ChainLayer
 from privcirnet.he.planning.noninteractive.plan import Plan, plan_of

@@ -26,8 +26,8 @@ from functools import partial
 import numpy as np
 
 from privcirnet.errors import DoesNotFit, RuleError
-from privcirnet.he.circuits.builder import Builder
-from privcirnet.he.circuits.network_circuit import Plaintext
+from privcirnet.he.circuits.bfv.builder import Builder
+from privcirnet.he.circuits.bfv.network_circuit import Plaintext
 from privcirnet.he.planning.noninteractive.chain import Chain, ChainLayer
 from privcirnet.he.planning.noninteractive.plan import Plan, plan_of
 from privcirnet.he.planning.noninteractive.spread import messages, shared_convolution, three_layers

@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 from privcirnet.errors import DoesNotFit, RuleError
+from privcirnet.he.circuits.bfv.network_circuit import Combine, NetworkCircuit, Reduce, Rotate, Square, sources_of
 from privcirnet.he.circuits.bfv.noninteractive.double_hoisting import with_double_hoisting
 from privcirnet.he.circuits.bfv.noninteractive.modulus_switching import with_levels
 from privcirnet.he.circuits.bfv.noninteractive.noise import noise_bits
-from privcirnet.he.circuits.network_circuit import Circuit, Combine, Reduce, Rotate, Square, sources_of
-from privcirnet.he.circuits.repetitions import without_repetitions
+from privcirnet.he.circuits.bfv.repetitions import without_repetitions
 from privcirnet.he.planning.noninteractive.chain import Chain
 from privcirnet.he.planning.noninteractive.plan import Plan
 from privcirnet.he.ring import modular
@@ -89,27 +89,27 @@ def _at_levels(plan: Plan, parameters: LeveledParameters) -> Plan:
     return replace(plan, circuit=circuit, public=replace(plan.public, keys=keys, level=level))
 
 
-def fits(parameters: LeveledParameters, circuit: Circuit) -> bool:
+def fits(parameters: LeveledParameters, circuit: NetworkCircuit) -> bool:
     """Return whether every answer of a circuit decrypts after the flooding that hides the weights in all of them."""
     bits = noise_bits(circuit, parameters)
     found = [noise.noise_budget(each, bits) for each in _answers(parameters, circuit)]
     return min(found) >= noise.MIN_NOISE_BUDGET and distance_bits(parameters, circuit) >= IMAGE_DISTANCE_BITS
 
 
-def distance_bits(parameters: LeveledParameters, circuit: Circuit) -> float:
+def distance_bits(parameters: LeveledParameters, circuit: NetworkCircuit) -> float:
     """Return -log2 of the distance of an answer's noise from one that no weight has a part in."""
     count, bits = len(circuit.outputs) * circuit.ring_degree, float(noise_bits(circuit, parameters))
     replies = [(count, bits)] * len(parameters.moduli)
     return image_distance_bits(replies, min(map(noise.flood_bits, _answers(parameters, circuit))))
 
 
-def _answers(parameters: LeveledParameters, circuit: Circuit) -> list[Parameters]:
+def _answers(parameters: LeveledParameters, circuit: NetworkCircuit) -> list[Parameters]:
     """Of the answers' ciphertexts, for each plain modulus."""
     level = circuit.levels_of(len(parameters.data_bits))[circuit.outputs[0]]
     return [parameters.at(number, level) for number in range(len(parameters.moduli))]
 
 
-def check_parameters(parameters: LeveledParameters, circuit: Circuit, bits: int, engine: str = "kernel") -> None:
+def check_parameters(parameters: LeveledParameters, circuit: NetworkCircuit, bits: int, engine: str = "kernel") -> None:
     """Raise unless parameters carry a circuit and its results on an engine.
 
     Args:
@@ -152,7 +152,7 @@ class _Candidate:
     """
 
     parameters: LeveledParameters
-    circuit: Circuit
+    circuit: NetworkCircuit
     counts: tuple[int, ...]
 
     @cached_property
@@ -185,7 +185,7 @@ class _Candidate:
 
 
 def _candidates(
-    n: int, count: int, bits: int, alike: tuple[Circuit, tuple[int, ...]], engine: str
+    n: int, count: int, bits: int, alike: tuple[NetworkCircuit, tuple[int, ...]], engine: str
 ) -> Iterator[_Candidate]:
     """The shortest q of each size of primes for that many plain moduli, with digits of one prime and more."""
     plain_bits = max(-(-(bits + _SPARE_BITS + 1) // count), (2 * n).bit_length() + 5)
@@ -206,7 +206,7 @@ def _candidates(
                 break
 
 
-def _needed(data: tuple[int, ...], seal: bool, plain: tuple[int, int, int], circuit: Circuit) -> int:
+def _needed(data: tuple[int, ...], seal: bool, plain: tuple[int, int, int], circuit: NetworkCircuit) -> int:
     """Bits that the data primes have at least: noise hardly depends on their number."""
     made = _parameters(data, 0 if seal else 1, 1, plain)
     if made is None:
@@ -219,7 +219,7 @@ def _made(
     digit_primes: int,
     extra: int,
     plain: tuple[int, int, int],
-    circuit: Circuit,
+    circuit: NetworkCircuit,
     counts: tuple[int, ...],
 ) -> _Candidate | None:
     """Parameters and the circuit with its modulus switches, which SEAL's, without primes for requests, does without."""

@@ -15,7 +15,7 @@ Cost: for LoLa's MNIST network with k = 8, 4 + 7 + 7 rotations.
 import numpy as np
 
 from privcirnet.errors import DoesNotFit
-from privcirnet.he.circuits.builder import Builder
+from privcirnet.he.circuits.bfv.builder import Builder
 from privcirnet.he.layers.spectral_layout import next_power_of_two
 from privcirnet.he.planning.noninteractive.chain import Chain, ChainLayer
 from privcirnet.he.planning.noninteractive.plan import Plan, plan_of

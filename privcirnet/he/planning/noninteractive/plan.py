@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from privcirnet.errors import RuleError
-from privcirnet.he.circuits.network_circuit import Circuit
+from privcirnet.he.circuits.bfv.network_circuit import NetworkCircuit
 from privcirnet.he.layers.integer import windows
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.planning.noninteractive.chain import Chain, check_image
@@ -40,7 +40,7 @@ class PublicPlan:
         kernels: for each slot of every message which weight of a kernel it meets, -1 for none, (inputs, n); None: a
             message for each weight.
         summed: columns to the right of a result's place, 0 first, whose values the client adds up to the result.
-        keys: switch keys, :meth:`circuits.network_circuit.Circuit.keys`, and data primes of what they switch.
+        keys: names of switch keys (:mod:`rlwe.switch_keys`), and data primes of what they switch.
         level: data primes of an answer.
         lanes: for each slot which image of a batch it is for: (n,); None: a request has one image.
     """
@@ -133,7 +133,7 @@ class Plan:
     """How the server computes a network."""
 
     network: Chain
-    circuit: Circuit
+    circuit: NetworkCircuit
     public: PublicPlan
 
     def added(self, summed: tuple[int, ...]) -> "Plan":
@@ -155,7 +155,7 @@ class Plan:
 
 def plan_of(
     network: Chain,
-    circuit: Circuit,
+    circuit: NetworkCircuit,
     columns: np.ndarray,
     results: Sequence[tuple[int, int]],
     first: LinearShape | None = None,

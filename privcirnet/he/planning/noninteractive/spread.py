@@ -12,7 +12,7 @@ sums that each of them starts are brought together by side - 1 rotations, all by
 import numpy as np
 
 from privcirnet.errors import RuleError
-from privcirnet.he.circuits.builder import Builder
+from privcirnet.he.circuits.bfv.builder import Builder
 from privcirnet.he.planning.noninteractive.chain import Chain, ChainLayer
 
 

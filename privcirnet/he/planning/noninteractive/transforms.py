@@ -9,8 +9,8 @@ from functools import partial
 
 import numpy as np
 
-from privcirnet.he.circuits.builder import Builder
-from privcirnet.he.circuits.network_circuit import Plaintext
+from privcirnet.he.circuits.bfv.builder import Builder
+from privcirnet.he.circuits.bfv.network_circuit import Plaintext
 from privcirnet.he.planning.noninteractive.chain import ChainLayer
 from privcirnet.he.ring import modular
 from privcirnet.he.ring.modular import Residues

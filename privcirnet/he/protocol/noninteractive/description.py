@@ -16,7 +16,7 @@ from typing import Any, cast
 import numpy as np
 
 from privcirnet.errors import RuleError
-from privcirnet.he.circuits.network_circuit import RELINEARIZE
+from privcirnet.he.circuits.bfv.network_circuit import RELINEARIZE
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.planning.noninteractive.plan import PublicPlan
 from privcirnet.he.protocol.noninteractive.program import Description

@@ -13,7 +13,7 @@ import numpy as np
 from privcirnet.errors import RuleError
 from privcirnet.he.circuits.bfv.noninteractive import interface as engines
 from privcirnet.he.circuits.bfv.noninteractive.weights import encode
-from privcirnet.he.circuits.weight_cache import WeightCache
+from privcirnet.he.circuits.bfv.weight_cache import WeightCache
 from privcirnet.he.planning.noninteractive.parameters import LeveledParameters, check_parameters
 from privcirnet.he.planning.noninteractive.plan import Plan, PublicPlan
 from privcirnet.he.ring import modular, sampling

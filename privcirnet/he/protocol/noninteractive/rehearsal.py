@@ -6,7 +6,7 @@ import numpy as np
 
 from privcirnet.he.circuits.bfv.noninteractive import interface
 from privcirnet.he.circuits.bfv.noninteractive.weights import encode
-from privcirnet.he.circuits.weight_cache import WeightCache
+from privcirnet.he.circuits.bfv.weight_cache import WeightCache
 from privcirnet.he.protocol.noninteractive.program import LeveledProgram
 from privcirnet.he.ring import modular
 

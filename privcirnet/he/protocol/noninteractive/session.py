@@ -13,7 +13,7 @@ import numpy as np
 
 from privcirnet.errors import RuleError
 from privcirnet.he.circuits.bfv.noninteractive.interface import ENGINES
-from privcirnet.he.circuits.weight_cache import WeightCache
+from privcirnet.he.circuits.bfv.weight_cache import WeightCache
 from privcirnet.he.layers.integer import Values
 from privcirnet.he.program.signature import PublicKey
 from privcirnet.he.protocol.framing import wire

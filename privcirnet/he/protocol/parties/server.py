@@ -9,7 +9,7 @@ from types import TracebackType
 
 from privcirnet.errors import RuleError
 from privcirnet.he.circuits.bfv.interactive.interface import EvaluationKeys, server_engine
-from privcirnet.he.circuits.weight_cache import WeightCache
+from privcirnet.he.circuits.bfv.weight_cache import WeightCache
 from privcirnet.he.mpc.local import shares
 from privcirnet.he.mpc.local.linear import ClearLinear, clear_linear
 from privcirnet.he.program import bounds, manifest, truncation

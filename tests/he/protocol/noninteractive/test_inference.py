@@ -7,7 +7,7 @@ import pytest
 
 from privcirnet.errors import DoesNotFit, RuleError
 from privcirnet.he.circuits.bfv.noninteractive.modulus_switching import with_levels
-from privcirnet.he.circuits.weight_cache import WeightCache
+from privcirnet.he.circuits.bfv.weight_cache import WeightCache
 from privcirnet.he.planning.noninteractive.chain import Chain
 from privcirnet.he.planning.noninteractive.lola import lola_plan
 from privcirnet.he.planning.noninteractive.packed import packed_plan

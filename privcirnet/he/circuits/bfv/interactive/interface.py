@@ -14,8 +14,8 @@ from collections.abc import Collection, Sequence
 from typing import Any, Protocol
 
 from privcirnet.errors import RuleError
-from privcirnet.he.circuits.layer_circuit import Circuit, Slots
-from privcirnet.he.circuits.weight_cache import WeightCache
+from privcirnet.he.circuits.bfv.layer_circuit import LayerCircuit, Slots
+from privcirnet.he.circuits.bfv.weight_cache import WeightCache
 from privcirnet.he.ring.modular import Integers, Residues
 from privcirnet.he.schemes.bfv.parameters import Parameters
 from privcirnet.he.schemes.bfv.reply_stock import ReplyStock
@@ -131,7 +131,9 @@ class ServerEngine(Protocol):
         """
         ...
 
-    def encode_weights(self, circuit: Circuit, slots: Slots, name: str = "", *, keep: bool = True) -> EncodedWeights:
+    def encode_weights(
+        self, circuit: LayerCircuit, slots: Slots, name: str = "", *, keep: bool = True
+    ) -> EncodedWeights:
         """Encode the plaintexts of a layer's weights for its circuit; zeros are left out.
 
         Args:
@@ -146,7 +148,7 @@ class ServerEngine(Protocol):
         ...
 
     def evaluate(
-        self, circuit: Circuit, weights: EncodedWeights, inputs: Sequence[Ciphertext], keys: EvaluationKeys
+        self, circuit: LayerCircuit, weights: EncodedWeights, inputs: Sequence[Ciphertext], keys: EvaluationKeys
     ) -> Sequence[Ciphertext]:
         """Run a circuit.
 

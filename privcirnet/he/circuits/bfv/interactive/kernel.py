@@ -16,8 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from privcirnet.he.circuits.bfv.interactive.schedule import Block, Limits, Segment, schedule, shared_out
-from privcirnet.he.circuits.layer_circuit import Circuit, Pair, Slots, check_sums, fingerprint
-from privcirnet.he.circuits.weight_cache import CachedWeights, WeightCache
+from privcirnet.he.circuits.bfv.layer_circuit import LayerCircuit, Pair, Slots, check_sums, fingerprint
+from privcirnet.he.circuits.bfv.weight_cache import CachedWeights, WeightCache
 from privcirnet.he.ring.kernels import inner_products
 from privcirnet.he.ring.kernels.inner_products import Terms
 from privcirnet.he.ring.modular import Integers, Residues
@@ -123,7 +123,9 @@ class KernelServer:
 
         return read(messages, self._modulus, received, kept)
 
-    def encode_weights(self, circuit: Circuit, slots: Slots, name: str = "", *, keep: bool = True) -> KernelWeights:
+    def encode_weights(
+        self, circuit: LayerCircuit, slots: Slots, name: str = "", *, keep: bool = True
+    ) -> KernelWeights:
         """See :meth:`ServerEngine.encode_weights`; weights of one use are encoded where a circuit needs them."""
         present = each(lambda weight: not keep or bool(slots[weight].any()), range(len(slots)))
         check_sums(circuit, present, name)
@@ -141,7 +143,7 @@ class KernelServer:
         self._ring.split(target[None])
 
     def evaluate(
-        self, circuit: Circuit, weights: KernelWeights, inputs: Sequence[Ciphertext], keys: KernelKeys
+        self, circuit: LayerCircuit, weights: KernelWeights, inputs: Sequence[Ciphertext], keys: KernelKeys
     ) -> list[Ciphertext]:
         """See :meth:`ServerEngine.evaluate`, and the module's docstring for the order of work."""
         found: list[Ciphertext] = []
@@ -244,7 +246,7 @@ class KernelServer:
         self.counts["pmult"] += len(block.terms.pairs)
         return sums
 
-    def _outputs(self, circuit: Circuit, block: Block, sums: Residues, keys: KernelKeys) -> list[Ciphertext]:
+    def _outputs(self, circuit: LayerCircuit, block: Block, sums: Residues, keys: KernelKeys) -> list[Ciphertext]:
         """Return a block's outputs: giant steps, their terms shared out where threads outnumber outputs, and folds."""
         start, numbers = block.sums.start, range(block.outputs.start, block.outputs.stop)
         most = -(-count() // len(numbers))

@@ -10,7 +10,7 @@ from itertools import accumulate
 
 import numpy as np
 
-from privcirnet.he.circuits.layer_circuit import Circuit, Pair
+from privcirnet.he.circuits.bfv.layer_circuit import LayerCircuit, Pair
 from privcirnet.he.ring.kernels.inner_products import Terms
 from privcirnet.he.ring.modular import Integers
 
@@ -50,7 +50,7 @@ class Limits:
     products: int
 
 
-def schedule(circuit: Circuit, present: Sequence[bool], limits: Limits) -> tuple[Segment, ...]:
+def schedule(circuit: LayerCircuit, present: Sequence[bool], limits: Limits) -> tuple[Segment, ...]:
     """Cut a circuit into segments and blocks, each as large as the limits allow.
 
     A block has at least one output and a segment at least one block, whatever the limits are.
@@ -75,7 +75,7 @@ def schedule(circuit: Circuit, present: Sequence[bool], limits: Limits) -> tuple
     return tuple(segments)
 
 
-def _segments(circuit: Circuit, most_rotated: int) -> Iterator[tuple[slice, slice]]:
+def _segments(circuit: LayerCircuit, most_rotated: int) -> Iterator[tuple[slice, slice]]:
     """Yield (rotated, outputs) of each segment: the cut is where nothing that was rotated is needed again."""
     rotated = output = needed = first_rotated = first_output = 0
     for output, terms in enumerate(circuit.outputs):
@@ -90,7 +90,7 @@ def _segments(circuit: Circuit, most_rotated: int) -> Iterator[tuple[slice, slic
             first_rotated, first_output = rotated, output + 1
 
 
-def _blocks(circuit: Circuit, outputs: slice, limits: Limits) -> Iterator[slice]:
+def _blocks(circuit: LayerCircuit, outputs: slice, limits: Limits) -> Iterator[slice]:
     first, sums, products = outputs.start, 0, 0
     for output in range(outputs.start, outputs.stop):
         own = [len(circuit.sums[number]) for number, _ in circuit.outputs[output]]
@@ -101,7 +101,7 @@ def _blocks(circuit: Circuit, outputs: slice, limits: Limits) -> Iterator[slice]
     yield slice(first, outputs.stop)
 
 
-def _block(circuit: Circuit, outputs: slice, flat: Integers, ends: Integers, first_rotated: int) -> Block:
+def _block(circuit: LayerCircuit, outputs: slice, flat: Integers, ends: Integers, first_rotated: int) -> Block:
     numbers = [number for terms in circuit.outputs[outputs] for number, _ in terms]
     sums = slice(numbers[0], numbers[-1] + 1)
     if numbers != list(range(sums.start, sums.stop)):

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from privcirnet.he.circuits.layer_circuit import Circuit, Pair, Slots, check_sums
+from privcirnet.he.circuits.bfv.layer_circuit import LayerCircuit, Pair, Slots, check_sums
 from privcirnet.he.ring.modular import Integers, Residues
 from privcirnet.he.schemes.bfv.parameters import Parameters
 from privcirnet.he.schemes.bfv.reply_stock import ReplyStock
@@ -136,7 +136,7 @@ class Sequential:
         return [self.add_plain(c, self.encode(slots)) for c, slots in zip(received, addends, strict=True)]
 
     def encode_weights(
-        self: Operations, circuit: Circuit, slots: Slots, name: str = "", *, keep: bool = True
+        self: Operations, circuit: LayerCircuit, slots: Slots, name: str = "", *, keep: bool = True
     ) -> PlainWeights:
         plain = (slots[weight] for weight in range(len(slots)))
         weights = [self.encode_factor(values) if values.any() else None for values in plain]
@@ -144,7 +144,7 @@ class Sequential:
         return weights
 
     def evaluate(
-        self: Operations, circuit: Circuit, weights: PlainWeights, inputs: Sequence[Any], keys: Any
+        self: Operations, circuit: LayerCircuit, weights: PlainWeights, inputs: Sequence[Any], keys: Any
     ) -> list[Any]:
         return _Run(self, circuit, weights, inputs, keys, {}).outputs()
 
@@ -172,7 +172,7 @@ class _Run:
     """One circuit on one engine; rotated inputs are kept from their first use to their last."""
 
     engine: Operations
-    circuit: Circuit
+    circuit: LayerCircuit
     weights: PlainWeights
     inputs: Sequence[Any]
     keys: Any

@@ -6,7 +6,7 @@ from typing import Any
 
 from privcirnet.errors import RuleError
 from privcirnet.he.circuits.bfv.interactive.cleartext import CleartextClient, CleartextServer, Slots
-from privcirnet.he.circuits.network_circuit import SWAP
+from privcirnet.he.circuits.bfv.network_circuit import SWAP
 from privcirnet.he.ring import modular
 from privcirnet.he.ring.modular import Residues
 
@@ -18,7 +18,7 @@ class Client(CleartextClient):
         """Return the steps as bytes.
 
         Args:
-            rotations: column steps, :data:`circuits.network_circuit.SWAP` among them.
+            rotations: column steps, :data:`circuits.bfv.network_circuit.SWAP` among them.
         """
         return self.public_keys(rotations)
 

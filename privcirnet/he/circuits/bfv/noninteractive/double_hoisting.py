@@ -8,13 +8,13 @@ special primes' rows: for each rotation it saves a division, for each product it
 from collections import Counter
 from dataclasses import replace
 
-from privcirnet.he.circuits.network_circuit import Add, Circuit, Combine, Rotate, Square, Step, sources_of
+from privcirnet.he.circuits.bfv.network_circuit import Add, Combine, NetworkCircuit, Rotate, Square, Step, sources_of
 
 _TRANSFORM = 8.0
 """Rows of products with a plaintext in the time of one transform."""
 
 
-def with_double_hoisting(circuit: Circuit, top: int, special: int) -> Circuit:
+def with_double_hoisting(circuit: NetworkCircuit, top: int, special: int) -> NetworkCircuit:
     """Return a circuit whose sums of products are extended where that takes less time.
 
     Args:

@@ -44,7 +44,7 @@ class Evaluator(Protocol):
         """Return a ciphertext with both rows turned left, or exchanged.
 
         Args:
-            columns: see :class:`circuits.network_circuit.Rotate`.
+            columns: see :class:`circuits.bfv.network_circuit.Rotate`.
         """
         ...
 

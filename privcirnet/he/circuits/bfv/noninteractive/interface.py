@@ -15,19 +15,19 @@ from typing import Any, Protocol
 
 from privcirnet.errors import RuleError
 from privcirnet.he.circuits.bfv.interactive.interface import Ciphertext
-from privcirnet.he.circuits.bfv.noninteractive.evaluator import Evaluator
-from privcirnet.he.circuits.network_circuit import (
+from privcirnet.he.circuits.bfv.network_circuit import (
     Add,
     AddPlain,
-    Circuit,
     Combine,
     KeyPlan,
+    NetworkCircuit,
     Reduce,
     Rotate,
     Square,
     Step,
     sources_of,
 )
+from privcirnet.he.circuits.bfv.noninteractive.evaluator import Evaluator
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.schemes.bfv.plain_moduli import LeveledParameters
 
@@ -160,7 +160,7 @@ def _module(name: str) -> Any:
 
 
 def run(
-    circuit: Circuit,
+    circuit: NetworkCircuit,
     plaintexts: Sequence[Any],
     inputs: Sequence[Ciphertext],
     evaluator: Evaluator,

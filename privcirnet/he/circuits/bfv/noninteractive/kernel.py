@@ -17,7 +17,7 @@ from functools import cached_property, partial
 
 import numpy as np
 
-from privcirnet.he.circuits.network_circuit import RELINEARIZE, KeyPlan, element_of
+from privcirnet.he.circuits.bfv.network_circuit import RELINEARIZE, KeyPlan, element_of
 from privcirnet.he.ring.kernels import inner_products
 from privcirnet.he.ring.kernels.arithmetic import with_quotient
 from privcirnet.he.ring.modular import Residues
@@ -41,7 +41,7 @@ class KernelKeys:
     """A client's keys.
 
     Attributes:
-        switches: by columns of a rotation or :data:`circuits.network_circuit.RELINEARIZE`, as inputs of products.
+        switches: by columns of a rotation or :data:`circuits.bfv.network_circuit.RELINEARIZE`, as inputs of products.
     """
 
     switches: dict[int, Residues]

@@ -6,7 +6,7 @@ are seeded, and each has no more data primes than what it switches.
 
 from collections.abc import Sequence
 
-from privcirnet.he.circuits.network_circuit import RELINEARIZE, KeyPlan, element_of
+from privcirnet.he.circuits.bfv.network_circuit import RELINEARIZE, KeyPlan, element_of
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.schemes.bfv.client import SecretKey
 from privcirnet.he.schemes.bfv.plain_moduli import LeveledParameters

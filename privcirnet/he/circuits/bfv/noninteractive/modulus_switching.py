@@ -7,8 +7,8 @@ the number of data primes. Engines without levels leave the switches out; their 
 
 from dataclasses import dataclass, field, replace
 
+from privcirnet.he.circuits.bfv.network_circuit import NetworkCircuit, Reduce, Rotate, Square, Step, reading, sources_of
 from privcirnet.he.circuits.bfv.noninteractive.noise import Noise
-from privcirnet.he.circuits.network_circuit import Circuit, Reduce, Rotate, Square, Step, reading, sources_of
 from privcirnet.he.schemes.bfv.plain_moduli import LeveledParameters
 
 _MARGIN = 2.0
@@ -52,7 +52,7 @@ class _Levels:
         return self.at(value, level, layer)
 
 
-def with_levels(circuit: Circuit, parameters: LeveledParameters) -> Circuit:
+def with_levels(circuit: NetworkCircuit, parameters: LeveledParameters) -> NetworkCircuit:
     """Return a circuit with its modulus switches; all outputs end at the same level.
 
     Args:

@@ -18,11 +18,11 @@ SEAL and in the kernels' ciphertexts.
 import math
 from collections.abc import Sequence
 
-from privcirnet.he.circuits.network_circuit import (
+from privcirnet.he.circuits.bfv.network_circuit import (
     Add,
     AddPlain,
-    Circuit,
     Combine,
+    NetworkCircuit,
     Reduce,
     Rotate,
     Square,
@@ -93,7 +93,7 @@ class Noise:
         return added(largest, self.rounding)
 
 
-def noise_bits(circuit: Circuit, parameters: LeveledParameters) -> int:
+def noise_bits(circuit: NetworkCircuit, parameters: LeveledParameters) -> int:
     """Return log2 of a bound on the noise of every output: bits, rounded up."""
     levels, noise = circuit.levels_of(len(parameters.data_bits)), Noise(parameters)
     found = [noise.fresh] * circuit.inputs

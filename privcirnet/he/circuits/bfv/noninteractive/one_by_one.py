@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any
 
 from privcirnet.he.circuits.bfv.interactive.interface import Ciphertext
-from privcirnet.he.circuits.network_circuit import KeyPlan
+from privcirnet.he.circuits.bfv.network_circuit import KeyPlan
 from privcirnet.he.ring.modular import Residues
 
 

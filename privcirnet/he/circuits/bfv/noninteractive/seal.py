@@ -17,7 +17,7 @@ import numpy as np
 import tenseal.sealapi as seal
 
 from privcirnet.he.circuits.bfv.interactive.seal import TensealClient, TensealKeys, TensealServer
-from privcirnet.he.circuits.network_circuit import element_of
+from privcirnet.he.circuits.bfv.network_circuit import element_of
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.rlwe import wire_bytes
 from privcirnet.he.rlwe.wire_bytes import SEED_BYTES
@@ -38,7 +38,7 @@ class Client(TensealClient):
         """Return the public key and evaluation keys as bytes.
 
         Args:
-            rotations: column steps, :data:`circuits.network_circuit.SWAP` among them.
+            rotations: column steps, :data:`circuits.bfv.network_circuit.SWAP` among them.
         """
         context, digits = self._context, len(self._context.data_level.primes)
         made = [self._keys.create_relin_keys()]

@@ -1,16 +1,16 @@
 """A circuit's plaintexts as a server holds them: encoded, as far as a limit on memory goes, and again when needed.
 
 Every image needs every plaintext once, in the same order, so the first ones stay
-(:class:`circuits.weight_cache.WeightCache`). The others are encoded in portions while their sum is computed.
+(:class:`circuits.bfv.weight_cache.WeightCache`). The others are encoded in portions while their sum is computed.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from privcirnet.he.circuits.bfv.network_circuit import AddPlain, Combine, NetworkCircuit, Plaintext
 from privcirnet.he.circuits.bfv.noninteractive.evaluator import Evaluator
-from privcirnet.he.circuits.network_circuit import AddPlain, Circuit, Combine, Plaintext
-from privcirnet.he.circuits.weight_cache import WeightCache
+from privcirnet.he.circuits.bfv.weight_cache import WeightCache
 
 _AT_ONCE = 32
 """Plaintexts that are encoded together when they are needed."""
@@ -63,7 +63,7 @@ class Factors:
             yield own, _encoded(self.plaintexts[own], self.level, self.extended, evaluator)
 
 
-def encode(circuit: Circuit, evaluator: Evaluator, top: int, cache: WeightCache | None = None) -> list[Any]:
+def encode(circuit: NetworkCircuit, evaluator: Evaluator, top: int, cache: WeightCache | None = None) -> list[Any]:
     """Return a circuit's plaintexts for many images: an entry for each step, None where it has none.
 
     Args:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from privcirnet.errors import RuleError
 from privcirnet.he.circuits.bfv.interactive import cleartext, kernel
 from privcirnet.he.circuits.bfv.interactive import seal as tenseal
-from privcirnet.he.circuits.layer_circuit import Circuit, Pair
+from privcirnet.he.circuits.bfv.layer_circuit import LayerCircuit, Pair
 from privcirnet.he.layers.spectral_layer import SpectralLayer
 from privcirnet.he.ring import modular, sampling
 from privcirnet.he.ring.modular import Integers, Residues
@@ -121,12 +121,12 @@ def test_ciphertexts_arrive_as_in_seal(parameters: Parameters, added: bool) -> N
     assert both.same(both.ours.receive_all(messages, addends), both.theirs.receive_all(messages, addends))
 
 
-def run(server: Any, circuit: Circuit, weights: Residues, received: Any, keys: Any) -> Any:
+def run(server: Any, circuit: LayerCircuit, weights: Residues, received: Any, keys: Any) -> Any:
     return server.evaluate(circuit, server.encode_weights(circuit, weights), received, keys)
 
 
 @given(circuits(), st.integers(0, 99))
-def test_products_and_sums_are_seal_s(circuit: Circuit, seed: int) -> None:
+def test_products_and_sums_are_seal_s(circuit: LayerCircuit, seed: int) -> None:
     both = engines()
     messages = both.requests(both.slots(inputs_of(circuit)))
     weights = random_weights(circuit, both.parameters.ring_degree, both.parameters.plain_modulus, seed)
@@ -179,14 +179,14 @@ def test_slot_wise_products_and_their_replies_are_seal_s(parameters: Parameters,
     assert both.ours.reply_all(own, addends, both.keys) == bare_replies(both.theirs, other, addends, None)
 
 
-def clear_run(both: Engines, circuit: Circuit, weights: Residues, slots: Residues) -> list[Residues]:
+def clear_run(both: Engines, circuit: LayerCircuit, weights: Residues, slots: Residues) -> list[Residues]:
     """The slots of a circuit's outputs by the clear-text twin."""
     received = [both.clear.receive(own.astype("<u8").tobytes()) for own in slots]
     return [found.values for found in run(both.clear, circuit, weights, received, frozenset(STEPS))]
 
 
 @given(circuits(steps=(0, *STEPS)), st.integers(0, 99))
-def test_any_circuit_has_its_clear_text_twin_s_slots_and_counts(circuit: Circuit, seed: int) -> None:
+def test_any_circuit_has_its_clear_text_twin_s_slots_and_counts(circuit: LayerCircuit, seed: int) -> None:
     both = engines()
     slots = both.slots(inputs_of(circuit))
     weights = random_weights(circuit, both.parameters.ring_degree, both.parameters.plain_modulus, seed)
@@ -209,13 +209,13 @@ def test_any_layer_from_input_to_output(layer: SpectralLayer) -> None:
     assert np.array_equal(party.run(x), slow_layer(shape, b, rows, bias, x))
 
 
-def one_turn(kind: str, step: int) -> Circuit:
+def one_turn(kind: str, step: int) -> LayerCircuit:
     """One product and one rotation: of the input, of the product, or of the product and added to it."""
     baby, giant, fold = ((step if kind == own else 0) for own in ("baby", "giant", "fold"))
-    return Circuit(((0, baby),), (((0, 0),),), (((0, giant),),), ((fold,) if fold else (),), 1)
+    return LayerCircuit(((0, baby),), (((0, 0),),), (((0, giant),),), ((fold,) if fold else (),), 1)
 
 
-def outcomes(both: Engines, circuit: Circuit) -> tuple[kernel.Ciphertext, Any, Residues]:
+def outcomes(both: Engines, circuit: LayerCircuit) -> tuple[kernel.Ciphertext, Any, Residues]:
     """(kernel's, SEAL's, clear text's) only output."""
     slots, weights = both.slots(inputs_of(circuit)), both.slots(circuit.weights)
     messages = both.requests(slots)
@@ -250,7 +250,7 @@ def test_largest_values() -> None:
     both = engines(choose({1}, bits))
     n, t = both.parameters.ring_degree, both.parameters.plain_modulus
     rotated = tuple((source, step) for source in range(11) for step in (0, *STEPS))[:64]
-    circuit = Circuit(rotated, (tuple((number, number % 2) for number in range(64)),), (((0, 256),),), ((),), 2)
+    circuit = LayerCircuit(rotated, (tuple((number, number % 2) for number in range(64)),), (((0, 256),),), ((),), 2)
     slots = np.full((11, n), t - 1, dtype=np.uint64)
     weights = np.stack([slots[0], extreme_plaintext(n, t)])
     received = both.ours.receive_all(both.requests(slots), slots)
@@ -279,7 +279,7 @@ def test_results_do_not_depend_on_the_limits(monkeypatch: pytest.MonkeyPatch, ro
 
 
 @given(circuits(STEPS), st.integers(0, 2**32))
-def test_results_do_not_depend_on_the_threads(circuit: Circuit, seed: int) -> None:
+def test_results_do_not_depend_on_the_threads(circuit: LayerCircuit, seed: int) -> None:
     """With more of them than outputs, the giant steps of one output are shared out."""
     both = engines()
     weights = random_weights(circuit, DEFAULT.ring_degree, DEFAULT.plain_modulus, seed)
@@ -292,7 +292,7 @@ def test_results_do_not_depend_on_the_threads(circuit: Circuit, seed: int) -> No
         assert all(np.array_equal(a, b) for a, b in zip(found[0], other, strict=True))
 
 
-def several_pieces(pieces: int) -> Circuit:
+def several_pieces(pieces: int) -> LayerCircuit:
     """Pieces that share nothing, each of two rotated inputs, three inner sums and two outputs."""
     rotated: list[Pair] = []
     sums: list[tuple[Pair, ...]] = []
@@ -302,7 +302,7 @@ def several_pieces(pieces: int) -> Circuit:
         rotated += [(piece, 0), (piece, 256)]
         sums += [((first, 1), (first + 1, 2)), ((first, 3),), ((first, 2), (first + 1, 0))]
         outputs += [((number, 0), (number + 1, 2)), ((number + 2, 0),)]
-    return Circuit(tuple(rotated), tuple(sums), tuple(outputs), ((), (1,)) * pieces, 4)
+    return LayerCircuit(tuple(rotated), tuple(sums), tuple(outputs), ((), (1,)) * pieces, 4)
 
 
 def hidden_results() -> dict[str, kernel.Ciphertext]:

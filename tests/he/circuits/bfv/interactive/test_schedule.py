@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from privcirnet.he.circuits.bfv.interactive.schedule import Block, Limits, Segment, schedule
-from privcirnet.he.circuits.layer_circuit import Circuit, Pair
+from privcirnet.he.circuits.bfv.layer_circuit import LayerCircuit, Pair
 from privcirnet.he.layers.coefficient_layer import CoefficientLayer
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.spectral_layer import SpectralLayer
@@ -15,7 +15,7 @@ from tests.he.circuit_examples import circuits
 from tests.he.layer_examples import MANY_TILES, grouped_shapes, layers
 
 
-def present_in(circuit: Circuit) -> list[bool]:
+def present_in(circuit: LayerCircuit) -> list[bool]:
     return [weight > 0 for weight in range(circuit.weights)]
 
 
@@ -26,7 +26,7 @@ def products_of(block: Block, segment: Segment) -> list[list[Pair]]:
     return [list(map(tuple, absolute[start:end].tolist())) for start, end in pairwise(first)]
 
 
-def check_coverage(circuit: Circuit, present: Sequence[bool], segments: tuple[Segment, ...]) -> None:
+def check_coverage(circuit: LayerCircuit, present: Sequence[bool], segments: tuple[Segment, ...]) -> None:
     """Every output and every inner sum once, in order, with all products that are not with zero."""
     blocks = [(segment, block) for segment in segments for block in segment.blocks]
     outputs = [index for _, block in blocks for index in range(block.outputs.start, block.outputs.stop)]
@@ -52,7 +52,7 @@ LIMITS = st.builds(Limits, st.integers(1, 5), st.integers(1, 5), st.integers(1, 
 
 @given(circuits(steps=(0, 1, 2), most=9), LIMITS)
 def test_any_circuit_is_cut_where_nothing_is_needed_again_into_blocks_that_fit(
-    circuit: Circuit, limits: Limits
+    circuit: LayerCircuit, limits: Limits
 ) -> None:
     segments = schedule(circuit, present_in(circuit), limits)
     check_coverage(circuit, present_in(circuit), segments)
@@ -70,16 +70,16 @@ def test_any_circuit_is_cut_where_nothing_is_needed_again_into_blocks_that_fit(
     assert all(segment.rotated.stop - segment.rotated.start >= limits.rotated for segment in segments[:-1])
 
 
-def held(circuit: Circuit, outputs: slice) -> tuple[int, int]:
+def held(circuit: LayerCircuit, outputs: slice) -> tuple[int, int]:
     """(inner sums, products) of some outputs."""
     numbers = [number for terms in circuit.outputs[outputs] for number, _ in terms]
     return len(numbers), sum(len(circuit.sums[number]) for number in numbers)
 
 
-def side_by_side(pieces: int) -> Circuit:
+def side_by_side(pieces: int) -> LayerCircuit:
     """Pieces of two rotated inputs each, which share nothing."""
     numbers = range(pieces)
-    return Circuit(
+    return LayerCircuit(
         tuple((number, step) for number in numbers for step in (0, 1)),
         tuple(((2 * number, 1), (2 * number + 1, 1)) for number in numbers),
         tuple(((number, 0),) for number in numbers),
@@ -96,7 +96,7 @@ def test_pieces_that_share_nothing_are_cut_at_the_limit(most: int, sizes: list[i
 
 def test_a_segment_holds_what_later_outputs_need_of_its_rotated_inputs() -> None:
     """A pruned layer may skip a rotated input first and read it later."""
-    circuit = Circuit(((0, 0), (0, 1), (0, 2)), (((0, 0), (2, 0)), ((1, 0),)), (((0, 0),), ((1, 0),)), ((), ()), 1)
+    circuit = LayerCircuit(((0, 0), (0, 1), (0, 2)), (((0, 0), (2, 0)), ((1, 0),)), (((0, 0),), ((1, 0),)), ((), ()), 1)
     segments = schedule(circuit, [True], Limits(1, 1, 1))
     check_coverage(circuit, [True], segments)
     check_bounds(segments)

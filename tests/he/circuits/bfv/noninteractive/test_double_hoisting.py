@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from privcirnet.he.circuits.bfv.builder import Builder
+from privcirnet.he.circuits.bfv.network_circuit import Combine
 from privcirnet.he.circuits.bfv.noninteractive import interface
 from privcirnet.he.circuits.bfv.noninteractive.double_hoisting import with_double_hoisting
 from privcirnet.he.circuits.bfv.noninteractive.weights import encode
-from privcirnet.he.circuits.builder import Builder
-from privcirnet.he.circuits.network_circuit import Combine
 
 
 def ones(t: int) -> np.ndarray:

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from privcirnet.errors import RuleError
+from privcirnet.he.circuits.bfv.network_circuit import RELINEARIZE, Reduce, Rotate, Square, sources_of
 from privcirnet.he.circuits.bfv.noninteractive.modulus_switching import with_levels
 from privcirnet.he.circuits.bfv.noninteractive.noise import noise_bits
-from privcirnet.he.circuits.network_circuit import RELINEARIZE, Reduce, Rotate, Square, sources_of
 from privcirnet.he.planning.noninteractive.packed import packed_plan
 from privcirnet.he.planning.noninteractive.parameters import fits, plan_for
 from tests.he.exact_networks import network

@@ -2,10 +2,10 @@
 
 import pytest
 
+from privcirnet.he.circuits.bfv.network_circuit import Reduce
 from privcirnet.he.circuits.bfv.noninteractive.modulus_switching import with_levels
 from privcirnet.he.circuits.bfv.noninteractive.noise import noise_bits
-from privcirnet.he.circuits.network_circuit import Reduce
-from privcirnet.he.circuits.repetitions import without_repetitions
+from privcirnet.he.circuits.bfv.repetitions import without_repetitions
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.planning.noninteractive.lola_maps import lola_maps_plan
 from privcirnet.he.planning.noninteractive.parameters import _Candidate, distance_bits, plan_for

@@ -3,7 +3,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from privcirnet.errors import RuleError
-from privcirnet.he.circuits.layer_circuit import Circuit, check_sums
+from privcirnet.he.circuits.bfv.layer_circuit import LayerCircuit, check_sums
 from privcirnet.he.layers.coefficient_layer import CoefficientLayer
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.spectral_layer import SpectralLayer
@@ -11,14 +11,14 @@ from privcirnet.he.layers.spectral_pieces import Piece
 from tests.he.circuit_examples import circuits
 from tests.he.layer_examples import MANY_TILES, grouped_shapes, layers
 
-GOLDEN = Circuit(
+GOLDEN = LayerCircuit(
     ((0, 0), (1, 5), (1, 6)), (((0, 0), (1, 1)), ((1, 1),), ((0, 2),)), (((0, 0), (1, 7)), ((2, 0),)), (), 3
 )
 """Three rotated inputs, the last of them in no sum."""
 
 
 @given(circuits(steps=(0, 1, 2)))
-def test_nothing_is_used_after_its_last_use(circuit: Circuit) -> None:
+def test_nothing_is_used_after_its_last_use(circuit: LayerCircuit) -> None:
     for index, last in enumerate(circuit.last_uses):
         users = [number for number, pairs in enumerate(circuit.sums) if index in dict(pairs)]
         assert last == users[-1]
@@ -32,19 +32,19 @@ def test_sums_without_a_product_are_named() -> None:
             check_sums(GOLDEN, present, "conv1")
 
 
-def turns(circuit: Circuit) -> int:
+def turns(circuit: LayerCircuit) -> int:
     """Rotations that an engine performs."""
     steps = [step for _, step in circuit.rotated] + [step for terms in circuit.outputs for _, step in terms]
     return sum(map(bool, steps)) + sum(map(len, circuit.folds))
 
 
-def all_steps(circuit: Circuit) -> set[int]:
+def all_steps(circuit: LayerCircuit) -> set[int]:
     """Every column step, zero left out."""
     pairs = [*circuit.rotated, *(term for terms in circuit.outputs for term in terms)]
     return ({step for _, step in pairs} | {step for own in circuit.folds for step in own}) - {0}
 
 
-def products(circuit: Circuit) -> int:
+def products(circuit: LayerCircuit) -> int:
     return sum(map(len, circuit.sums))
 
 

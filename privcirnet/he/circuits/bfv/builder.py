@@ -1,6 +1,7 @@
 """A circuit while it is put together.
 
-Values are counted as in :mod:`circuits.network_circuit`; every method that computes returns the number of a new value.
+Values are counted as in :mod:`circuits.bfv.network_circuit`; every method that computes returns the number of a new
+value.
 """
 
 from collections.abc import Iterable, Sequence
@@ -9,12 +10,12 @@ from functools import reduce
 import numpy as np
 
 from privcirnet.errors import RuleError
-from privcirnet.he.circuits.network_circuit import (
+from privcirnet.he.circuits.bfv.network_circuit import (
     SWAP,
     Add,
     AddPlain,
-    Circuit,
     Combine,
+    NetworkCircuit,
     Plaintext,
     Rotate,
     Square,
@@ -38,10 +39,10 @@ class Builder:
         """Columns of a row."""
         return self.ring_degree // 2
 
-    def built(self, outputs: Sequence[int]) -> Circuit:
+    def built(self, outputs: Sequence[int]) -> NetworkCircuit:
         """Return the circuit."""
         steps, plaintexts, layers = tuple(self._steps), tuple(self._plaintexts), tuple(self._layers)
-        return Circuit(self.ring_degree, self.inputs, steps, plaintexts, tuple(outputs), layers)
+        return NetworkCircuit(self.ring_degree, self.inputs, steps, plaintexts, tuple(outputs), layers)
 
     def rotate(self, source: int, columns: int) -> int:
         """Return a value with both rows turned left; the same rotation is made once, one by whole rows not at all.

@@ -27,7 +27,7 @@ _FORMAT = "kernel 1"
 
 
 @dataclass(frozen=True)
-class Circuit:
+class LayerCircuit:
     """Rotations, products and sums.
 
     Attributes:
@@ -58,7 +58,8 @@ class Circuit:
         Args:
             coefficient_bits: of each prime; the last one serves rotations alone.
 
-        >>> Circuit(((0, 0),), (((0, 0), (0, 1)),), (((0, 0),),), ((),), weights=2).weight_bytes(8192, (54, 54, 53, 53))
+        >>> circuit = LayerCircuit(((0, 0),), (((0, 0), (0, 1)),), (((0, 0),),), ((),), weights=2)
+        >>> circuit.weight_bytes(8192, (54, 54, 53, 53))
         393216
         """
         return _WORD * self.weights * ring_degree * (len(coefficient_bits) - 1)
@@ -74,7 +75,7 @@ class Slots(Protocol):
         ...
 
 
-def check_sums(circuit: Circuit, present: Sequence[bool], layer: str) -> None:
+def check_sums(circuit: LayerCircuit, present: Sequence[bool], layer: str) -> None:
     """Raise if an inner sum has no product left: no engine can make a ciphertext of zero out of none.
 
     Args:

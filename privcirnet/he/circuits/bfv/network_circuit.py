@@ -39,7 +39,7 @@ class KeyPlan(Protocol):
 
     @property
     def keys(self) -> tuple[tuple[int, int], ...]:
-        """Switch keys, :meth:`Circuit.keys`, and data primes of what they switch."""
+        """Switch keys, :meth:`NetworkCircuit.keys`, and data primes of what they switch."""
         ...
 
     @property
@@ -141,7 +141,7 @@ def reading(step: Step, sources: Sequence[int]) -> Step:
 
 
 @dataclass(frozen=True)
-class Circuit:
+class NetworkCircuit:
     """A network as steps.
 
     Attributes:
@@ -185,7 +185,7 @@ class Circuit:
                 found[kind] = max(found.get(kind, 0), levels[step.source])
         return dict(sorted(found.items()))
 
-    def at_one_level(self, level: int) -> "Circuit":
+    def at_one_level(self, level: int) -> "NetworkCircuit":
         """Return the circuit as an engine without levels runs it: its switches drop nothing.
 
         Args:

@@ -8,10 +8,10 @@ there.
 from dataclasses import replace
 from typing import Any
 
-from privcirnet.he.circuits.network_circuit import AddPlain, Circuit, Combine, Step, reading, sources_of
+from privcirnet.he.circuits.bfv.network_circuit import AddPlain, Combine, NetworkCircuit, Step, reading, sources_of
 
 
-def without_repetitions(circuit: Circuit) -> tuple[Circuit, tuple[int, ...]]:
+def without_repetitions(circuit: NetworkCircuit) -> tuple[NetworkCircuit, tuple[int, ...]]:
     """Return the steps that differ, and how often each of them stands in a circuit.
 
     The client's ciphertexts stay as they are. Outputs are as many as before, the same value where they are alike.

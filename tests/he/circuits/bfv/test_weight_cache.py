@@ -7,8 +7,8 @@ import pytest
 
 from privcirnet.errors import RuleError
 from privcirnet.he.circuits.bfv.interactive import kernel, seal
-from privcirnet.he.circuits.layer_circuit import Circuit, fingerprint
-from privcirnet.he.circuits.weight_cache import WeightCache
+from privcirnet.he.circuits.bfv.layer_circuit import LayerCircuit, fingerprint
+from privcirnet.he.circuits.bfv.weight_cache import WeightCache
 from privcirnet.he.ring import sampling
 from privcirnet.he.schemes.bfv.parameters import choose
 
@@ -16,7 +16,7 @@ PARAMETERS = choose({1}, 40)
 N, T = PARAMETERS.ring_degree, PARAMETERS.plain_modulus
 SIZE = 3 * N * 8
 """Bytes of an encoded plaintext."""
-CIRCUIT = Circuit(
+CIRCUIT = LayerCircuit(
     ((0, 0), (1, 0)),
     (((0, 0), (1, 1)), ((0, 2), (1, 3)), ((0, 4), (1, 5))),
     (((0, 0),), ((1, 0),), ((2, 0),)),
