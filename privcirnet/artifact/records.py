@@ -143,16 +143,10 @@ def read_checkpoint(path: Path) -> Checkpoint:
     try:
         bits, block_sizes = json.loads(about["bits"]), json.loads(about["block_sizes"])
         arguments, composed = json.loads(about.get("arguments", "{}")), json.loads(about.get("composed", "[]"))
-        facts = about["model"], about["stage"], dict(block_sizes), _bits(bits) if bits else None, dict(arguments)
+        facts = about["model"], about["stage"], dict(block_sizes), Bits(*bits) if bits else None, dict(arguments)
         return Checkpoint(tensors, *facts, tuple(map(str, composed)))
     except (KeyError, ValueError, RecursionError, TypeError) as error:
         raise RuleError("a checkpoint must say what it holds", got=f"{path}: {error!r}", remedy=remedy) from None
-
-
-def _bits(stored: list[int]) -> Bits:
-    """Return bits as they were stored; version 1 began without those of streams."""
-    weight, activation, stream = stored if len(stored) > 2 else (*stored, stored[-1])
-    return Bits(weight, activation, stream)
 
 
 def read_profile(path: Path) -> Profile:

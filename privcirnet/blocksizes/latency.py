@@ -192,5 +192,5 @@ def figures_of_layer(layer: Layer, profile: Profile, link: Link) -> Figures:
     cost = linear_cost(layer, profile, link)
     sent = linear_cost(layer, profile, _BYTES).network
     memory = layer.circuit.weight_bytes(profile.ring_degree, profile.coefficient_bits)
-    online = online_seconds(layer.shape, layer.block_size, profile) if profile.has_online else 0.0
+    online = online_seconds(layer.shape, layer.block_size, profile)
     return Figures(cost.server, cost.client_encrypt + cost.client_decrypt, cost.network, sent, 1, memory, online)

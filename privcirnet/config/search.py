@@ -171,8 +171,3 @@ class SearchRunConfig(SearchConfig):
     def limited(self) -> str:
         """Name of the prediction that the budget limits."""
         return OBJECTIVES[self.objective][self.budget_on]
-
-    @property
-    def needs_online(self) -> bool:
-        """Whether it matters what is left to do with the image."""
-        return self.objective in ("online", "total") or self.online_s > 0

@@ -22,7 +22,6 @@ from privcirnet.data.dataset import Examples, ImageData
 from privcirnet.errors import RuleError
 from privcirnet.he.planning.goal import Goal
 from privcirnet.he.planning.noninteractive.chain import chain_of
-from privcirnet.he.planning.online import check_online
 from privcirnet.he.planning.profile import LINKS, Profile
 from privcirnet.passes.compose import Pair, pairs
 from privcirnet.passes.convert import paddable
@@ -151,8 +150,6 @@ def search_in(
     Raises:
         RuleError: the budget is out of reach, or a layer has no encrypted form.
     """
-    if config.needs_online:
-        check_online(profile)
     link, (image, _) = LINKS[config.he.link], next(data.sampled(1, 1))
     image = image.to(next(model.parameters()).device)
     padded = paddable(model) if config.pad else ()

@@ -13,8 +13,7 @@ from privcirnet.blocksizes.composition import paying
 from privcirnet.config import HEConfig, ModelConfig, QuantConfig, RecipeConfig, SearchRunConfig
 from privcirnet.data import load
 from privcirnet.errors import RuleError
-from privcirnet.he.planning.profile import COUNTED, LINKS, OPERATIONS
-from privcirnet.models import DigitsResNet
+from privcirnet.he.planning.profile import COUNTED, LINKS
 from privcirnet.models.mobilenetv2 import InvertedResidual
 from privcirnet.passes.convert import circulant_
 from privcirnet.passes.fuse import fuse
@@ -97,17 +96,6 @@ def test_the_other_phase_may_be_capped(found, run):
         search.search(config(run, budget=1e9, online_s=1e-12), DATA)
     with pytest.raises(RuleError, match="the cap on seconds of preparation must be at least"):
         search.search(config(run, objective="online", prepared_s=1e-12), DATA)
-
-
-def test_a_profile_of_an_earlier_version_knows_only_todays_protocol(run):
-    profile = search.find_profile(config(run).he)
-    earlier = dataclasses.replace(profile, seconds={name: profile.seconds[name] for name in OPERATIONS})
-    model = DigitsResNet()
-    wanted = config(run, sensitivity="weights")
-    assert search.search_in(model, DATA, wanted, earlier).solution.latency > 0
-    for changes in ({"objective": "online"}, {"objective": "total"}, {"online_s": 1.0}):
-        with pytest.raises(RuleError, match="a profile must know the online phase"):
-            search.search_in(model, DATA, dataclasses.replace(wanted, **changes), earlier)
 
 
 def test_plans_are_for_this_network_alone(stored, found, run, tmp_path):

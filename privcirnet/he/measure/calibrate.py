@@ -22,7 +22,7 @@ from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.measure.online import clear_calls, clear_seconds
 from privcirnet.he.planning.cost import linear_cost
 from privcirnet.he.planning.planner import cheapest_layer
-from privcirnet.he.planning.profile import COUNTED, LINKS, ONLINE, OPERATIONS, Profile
+from privcirnet.he.planning.profile import COUNTED, LINKS, OPERATIONS, Profile
 from privcirnet.he.protocol.rounds.exchange import Held
 from privcirnet.he.protocol.rounds.linear import LinearExchange
 from privcirnet.he.ring import cyclic, sampling
@@ -51,7 +51,7 @@ def calibrate(
     engine_name: str = "kernel",
     table: str = TABLE,
 ) -> Profile:
-    """Return a profile with the median seconds of every operation of :data:`OPERATIONS` and :data:`ONLINE`.
+    """Return a profile with the median seconds of every operation of :data:`OPERATIONS`.
 
     Args:
         coefficient_bits: primes of q, special prime last.
@@ -128,7 +128,7 @@ def _seconds(found: Mapping[str, float], n: int) -> dict[str, float]:
     seconds["giant"] = each["giant"] - each["outputs"] + seconds["from_ntt"]
     seconds["fold"] = each["fold"] - each["one"]
     seconds |= clear_seconds(found)
-    return {name: max(seconds.get(name, 0.0), 0.0) for name in OPERATIONS | ONLINE}
+    return {name: max(seconds.get(name, 0.0), 0.0) for name in OPERATIONS}
 
 
 def _plain_bits(ring_degree: int, coefficient_bits: tuple[int, ...]) -> int:

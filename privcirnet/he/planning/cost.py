@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from privcirnet.errors import RuleError
 from privcirnet.he.layers import subring
 from privcirnet.he.layers.bsgs import BsgsPlan
 from privcirnet.he.layers.coefficient_layer import CoefficientLayer
@@ -86,10 +87,18 @@ def linear_cost(layer: Layer, profile: Profile, link: Link) -> Cost:
     Args:
         profile: seconds of operations at one (n, q).
         link: the network between the parties.
+
+    Raises:
+        RuleError: the layer is not planned yet.
     """
     if isinstance(layer, CoefficientLayer):
         return _coefficient_cost(layer, profile, link)
-    assert isinstance(layer, SpectralLayer)
+    if not isinstance(layer, SpectralLayer):
+        rule, remedy = (
+            "a layer must be planned before its cost is known",
+            "plan it with planning.planner.cheapest_layer",
+        )
+        raise RuleError(rule, got=layer.encoding, remedy="plan it with cheapest_layer")
     plans = [placed.plan for placed in layer.placed]
     parts = [plan_cost(plan, profile, link) for plan in plans]
     return sum(parts, fixed_cost(layer.layout, profile, link)) + Cost(server=_uneven(plans, profile))

@@ -9,7 +9,6 @@ squares and products, which do not depend on block sizes.
 from math import prod
 from typing import NamedTuple
 
-from privcirnet.errors import RuleError
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.planning.profile import ONLINE, Profile
 
@@ -61,25 +60,5 @@ def block_products(block_size: int) -> int:
 
 
 def online_seconds(shape: LinearShape, block_size: int, profile: Profile) -> float:
-    """Return the predicted seconds of a layer when the image comes, the server's.
-
-    Args:
-        profile: with the operations of :data:`ONLINE`.
-
-    Raises:
-        RuleError: the profile was measured without them.
-    """
-    check_online(profile)
-    work = zip(ONLINE, clear_work(shape, block_size), strict=True)
-    return sum(count * profile.seconds[name] for name, count in work)
-
-
-def check_online(profile: Profile) -> None:
-    """Raise unless a profile has the operations of :data:`ONLINE`.
-
-    Raises:
-        RuleError: it was measured without them.
-    """
-    if not profile.has_online:
-        remedy = "measure it again with search.py he.profile=calibrate"
-        raise RuleError("a profile must know the online phase", got=repr(profile.name), remedy=remedy)
+    """Return the predicted seconds of a layer when the image comes, the server's."""
+    return sum(count * profile.seconds[name] for name, count in zip(ONLINE, clear_work(shape, block_size), strict=True))

@@ -23,15 +23,14 @@ OPERATIONS = {
     "decrypt": "client: check, load, decrypt and decode one reply",
     "polynomial": "either: n coefficients to n slots",
     "transform": "either: one value through a transform of any length",
-}
-ONLINE = {
     "clear_call": "server, when the image comes: what a layer in clear takes beyond its operations",
     "clear_value": "server, when the image comes: one limb read, laid out or written",
     "clear_product": "server, when the image comes: one product of a limb and a weight",
     "clear_weight": "server, when the image comes: one weight read",
     "clear_depthwise": "server, when the image comes: one product of a depthwise layer",
 }
-"""Operations that a profile of an earlier version does not have."""
+ONLINE = tuple(name for name in OPERATIONS if name.startswith("clear_"))
+"""Those of the online phase of a prepared inference."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +63,7 @@ ms); wan: 9 MB/s, 80 ms. Falcon 2023's table II has the three bandwidths."""
 
 @dataclass(frozen=True)
 class Profile:
-    """Measured seconds per operation (keys of :data:`OPERATIONS` and :data:`ONLINE`) of one machine at one (n, q).
+    """Measured seconds per operation (keys of :data:`OPERATIONS`) of one machine at one (n, q).
 
     Bytes are predicted for a t of ``plain_bits`` bits, which the length of replies depends on.
 
@@ -80,18 +79,13 @@ class Profile:
     plain_bits: int = MAX_PLAIN_BITS
 
     def __post_init__(self) -> None:
-        wrong = set(self.seconds) ^ set(OPERATIONS | (ONLINE if self.has_online else {}))
+        wrong = set(self.seconds) ^ set(OPERATIONS)
         if wrong or any(not s >= 0 for s in self.seconds.values()):
             raise RuleError(
                 "a cost profile must hold a time for every operation",
                 got=", ".join(sorted(wrong)) or "a time that is negative",
                 remedy="measure it again with search.py he.profile=calibrate",
             )
-
-    @property
-    def has_online(self) -> bool:
-        """Whether it knows what is left to do when an image comes."""
-        return not set(ONLINE).isdisjoint(self.seconds)
 
     @property
     def parameter_set(self) -> ParameterSet:
@@ -107,7 +101,7 @@ COUNTED = Profile(
     "counted",
     8192,
     DEFAULT_COEFFICIENT_BITS,
-    {name: 1e-9 for name in OPERATIONS | ONLINE}
+    {name: 1e-9 for name in OPERATIONS}
     | dict.fromkeys(("rotate", "giant", "fold"), 1.0)
     | dict.fromkeys(("pmult", "pmult_plain"), 0.135),
 )

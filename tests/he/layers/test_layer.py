@@ -7,6 +7,7 @@ from dataclasses import asdict, fields, is_dataclass
 import numpy as np
 import pytest
 
+from privcirnet.errors import RuleError
 from privcirnet.he.layers.coefficient_layer import CoefficientLayer
 from privcirnet.he.layers.layer import ENCODINGS, Layer
 from privcirnet.he.layers.shape import LinearShape
@@ -84,5 +85,5 @@ def test_everything_else_is_refused(member: str) -> None:
 
 
 def test_it_has_no_cost() -> None:
-    with pytest.raises(AssertionError):
+    with pytest.raises(RuleError, match="a layer must be planned before its cost is known: got unplanned"):
         operation_cost(op.Linear(unplanned(UNPLANNED, 2)), UNPLANNED.output_shape, COUNTED, LINKS["local"])

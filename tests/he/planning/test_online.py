@@ -3,18 +3,16 @@
 import numpy as np
 import pytest
 
-from privcirnet.errors import RuleError
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.mpc.local.circulant import matrices
 from privcirnet.he.mpc.local.matrix_products import MatrixProducts
 from privcirnet.he.planning.fit import scaled
 from privcirnet.he.planning.online import block_products, clear_work, online_seconds
-from privcirnet.he.planning.profile import COUNTED, ONLINE, OPERATIONS, Profile
+from privcirnet.he.planning.profile import COUNTED, ONLINE, Profile
 from privcirnet.he.ring import modular
 from privcirnet.he.schemes.bfv.parameters import ParameterSet
 
 T = modular.largest_prime(54, 2)
-BEFORE = Profile("before", 8192, COUNTED.coefficient_bits, dict.fromkeys(OPERATIONS, 1.0))
 
 
 @pytest.mark.parametrize("b", [1, 2, 3, 6, 8, 12, 16, 32])
@@ -51,7 +49,7 @@ def test_windows_count_where_there_are_some() -> None:
 
 def test_seconds_are_a_sum_over_the_work() -> None:
     shape, each = LinearShape(4, 4, 16, 16), dict(zip(ONLINE, (0.5, 1e-3, 1e-6, 1e-5, 1e-4), strict=True))
-    profile = Profile("now", 8192, COUNTED.coefficient_bits, BEFORE.seconds | each)
+    profile = Profile("now", 8192, COUNTED.coefficient_bits, COUNTED.seconds | each)
     work = clear_work(shape, 8)
     assert online_seconds(shape, 8, profile) == pytest.approx(
         0.5 + 1e-3 * work.values + 1e-6 * work.products + 1e-5 * work.weights
@@ -59,11 +57,3 @@ def test_seconds_are_a_sum_over_the_work() -> None:
     wide = scaled(profile, ParameterSet(16384, (48, 48, 48, 48, 49)))
     assert [wide.seconds[name] for name in ONLINE] == [0.5, 1e-3, 1e-6, 1e-5, 1e-4]  # no ciphertext has a part in it
     assert wide.seconds["rotate"] > profile.seconds["rotate"]
-
-
-def test_profiles_of_earlier_versions_do_not_know_it() -> None:
-    assert (BEFORE.has_online, COUNTED.has_online) == (False, True)
-    with pytest.raises(RuleError, match="must know the online phase: got 'before'"):
-        online_seconds(LinearShape(4, 4, 16, 16), 8, BEFORE)
-    with pytest.raises(RuleError, match="a time for every operation: got clear_call"):
-        Profile("part", 8192, COUNTED.coefficient_bits, BEFORE.seconds | {"clear_product": 1.0, "clear_value": 1.0})

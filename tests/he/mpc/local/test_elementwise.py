@@ -28,7 +28,8 @@ def test_sums_and_differences(t: int) -> None:
 @pytest.mark.parametrize("bits", [0, 1, 7, 30, 59])
 def test_multiples(t: int, bits: int) -> None:
     share, _ = edges(t)
-    assert (elementwise.scale(share, bits, t) == (share.astype(object) << bits) % t).all()
+    for factor in (1 << bits, -(1 << bits) - 1):
+        assert (elementwise.times(share, factor, t) == share.astype(object) * factor % t).all()
 
 
 @pytest.mark.parametrize("t", MODULI)
