@@ -94,10 +94,7 @@ def linear_cost(layer: Layer, profile: Profile, link: Link) -> Cost:
     if isinstance(layer, CoefficientLayer):
         return _coefficient_cost(layer, profile, link)
     if not isinstance(layer, SpectralLayer):
-        rule, remedy = (
-            "a layer must be planned before its cost is known",
-            "plan it with planning.planner.cheapest_layer",
-        )
+        rule = "a layer must be planned before its cost is known"
         raise RuleError(rule, got=layer.encoding, remedy="plan it with cheapest_layer")
     plans = [placed.plan for placed in layer.placed]
     parts = [plan_cost(plan, profile, link) for plan in plans]
