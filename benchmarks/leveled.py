@@ -23,14 +23,14 @@ from papers.reproduce.network_seconds import LeveledBenchmark
 from privcirnet.artifact import read_checkpoint, write_json
 from privcirnet.cli.console import show_rows
 from privcirnet.config import run_file
-from privcirnet.he.circuits.bfv.noninteractive.interface import ENGINES
-from privcirnet.he.planning.noninteractive.chain import Chain, chain_of
-from privcirnet.he.planning.noninteractive.falcon import falcon_plan
-from privcirnet.he.planning.noninteractive.lola import lola_plan
-from privcirnet.he.planning.noninteractive.packed import packed_plan
-from privcirnet.he.planning.noninteractive.parameters import plan_for
-from privcirnet.he.planning.noninteractive.periodic import periodic_plan
-from privcirnet.he.planning.noninteractive.plan import Plan
+from privcirnet.he.circuits.bfv.leveled.interface import ENGINES
+from privcirnet.he.planning.leveled.chain import Chain, chain_of
+from privcirnet.he.planning.leveled.falcon import falcon_plan
+from privcirnet.he.planning.leveled.lola import lola_plan
+from privcirnet.he.planning.leveled.packed import packed_plan
+from privcirnet.he.planning.leveled.parameters import plan_for
+from privcirnet.he.planning.leveled.periodic import periodic_plan
+from privcirnet.he.planning.leveled.plan import Plan
 from privcirnet.he.program.operations import Input
 from privcirnet.models import lola_mnist
 from privcirnet.passes.convert import circulant_

@@ -10,10 +10,10 @@ is that of the estimate, which tests hold against measured noise.
 import numpy as np
 
 from papers.layouts.falcon_quantized import QuantizedLayer, exact_circuit
+from privcirnet.he.circuits.bfv.leveled.noise import noise_bits
 from privcirnet.he.circuits.bfv.network_circuit import NetworkCircuit
-from privcirnet.he.circuits.bfv.noninteractive.noise import noise_bits
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.planning.noninteractive.chain import ChainLayer
+from privcirnet.he.planning.leveled.chain import ChainLayer
 from privcirnet.he.ring import modular
 from privcirnet.he.schemes.bfv.parameters import Parameters
 from privcirnet.he.schemes.bfv.plain_moduli import LeveledParameters

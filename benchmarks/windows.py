@@ -13,9 +13,9 @@ import numpy as np
 from papers.reproduce.leveled import SHAPES, message_megabytes
 from papers.reproduce.network_seconds import CLIENT, seconds_by_steps
 from privcirnet.cli.console import show_rows
-from privcirnet.he.planning.noninteractive.chain import Chain, ChainLayer
-from privcirnet.he.planning.noninteractive.maps import maps_plan
-from privcirnet.he.planning.noninteractive.parameters import plan_for
+from privcirnet.he.planning.leveled.chain import Chain, ChainLayer
+from privcirnet.he.planning.leveled.maps import maps_plan
+from privcirnet.he.planning.leveled.parameters import plan_for
 from privcirnet.he.system import threads
 
 _SIDES, _TURNS, _K = (1, 2, 4, 8, 16), 2, 16

@@ -13,8 +13,8 @@ from privcirnet.data.dataset import ImageData
 from privcirnet.he.circuits.ckks.bootstrapping import Bootstrapping, parameters_for
 from privcirnet.he.planning.ckks.network_circuit import NetworkCircuit
 from privcirnet.he.planning.ckks.sums import sums_of
+from privcirnet.he.planning.leveled.chain import Chain
 from privcirnet.he.planning.noise_budget import budget
-from privcirnet.he.planning.noninteractive.chain import Chain
 from privcirnet.he.program.program import layers_of, squares_of
 from privcirnet.he.program.truncation import truncation_facts
 from privcirnet.passes.lower import lower_real
@@ -27,7 +27,7 @@ from privcirnet.runs.parties import How
 from privcirnet.train import stages
 from privcirnet.train.accuracy import predict
 from tests.data.test_real import ARCHIVES
-from tests.test_lower_ckks import Noisy
+from tests.passes.lower.test_ckks import Noisy
 
 FOLDER = Path(__file__).parents[1] / "checkpoints"
 FILES = sorted(FOLDER.glob("*.safetensors"))

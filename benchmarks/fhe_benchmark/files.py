@@ -11,9 +11,9 @@ from time import perf_counter, process_time
 
 import numpy as np
 
-from privcirnet.he.protocol.noninteractive.description import from_dict, to_dict
-from privcirnet.he.protocol.noninteractive.inference import LeveledInferenceClient
-from privcirnet.he.protocol.noninteractive.program import Description
+from privcirnet.he.protocol.leveled.description import from_dict, to_dict
+from privcirnet.he.protocol.leveled.inference import LeveledInferenceClient
+from privcirnet.he.protocol.leveled.program import Description
 
 SIZES = {"single": 1, "small": 15, "batch": 100, "medium": 1000, "large": 10000}
 """Images of an instance: the harness' four sizes, and a batch of 100."""

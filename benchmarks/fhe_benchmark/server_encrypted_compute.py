@@ -8,8 +8,8 @@ import numpy as np
 from files import given, read_rows, timed, write_rows
 
 from privcirnet.artifact import read_leveled
-from privcirnet.he.protocol.noninteractive.inference import LeveledInferenceClient, LeveledInferenceServer
-from privcirnet.he.protocol.noninteractive.program import LeveledProgram
+from privcirnet.he.protocol.leveled.inference import LeveledInferenceClient, LeveledInferenceServer
+from privcirnet.he.protocol.leveled.program import LeveledProgram
 
 
 def rehearse(program: LeveledProgram, server: LeveledInferenceServer) -> None:

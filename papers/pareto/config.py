@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from papers.pruning.search import SCORES
 from privcirnet.config import DataConfig, HEConfig, RecipeConfig
-from privcirnet.config.rules import check, check_name
+from privcirnet.config.checks import check, check_name
 from privcirnet.config.search import BUDGETS
 
 METHODS = ("dense", "uniform", "weights", "loss_aware", "pruning")

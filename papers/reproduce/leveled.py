@@ -10,10 +10,10 @@ import numpy as np
 from papers.reproduce.network_seconds import LeveledBenchmark, seconds_by_steps
 from privcirnet.errors import RuleError
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.planning.noninteractive.chain import Chain, ChainLayer
-from privcirnet.he.planning.noninteractive.parameters import LeveledParameters, plan_for
-from privcirnet.he.planning.noninteractive.plan import Plan
-from privcirnet.he.planning.noninteractive.plans import planner_of
+from privcirnet.he.planning.leveled.chain import Chain, ChainLayer
+from privcirnet.he.planning.leveled.parameters import LeveledParameters, plan_for
+from privcirnet.he.planning.leveled.plan import Plan
+from privcirnet.he.planning.leveled.plans import planner_of
 from privcirnet.he.schemes.bfv.sizes import ciphertext_bytes, message_bytes
 from privcirnet.he.system import threads
 
@@ -35,7 +35,7 @@ def leveled_counts(network: str, plan: str, b: int = 1, layer: str = "") -> dict
 
     Args:
         network: of :data:`SHAPES`.
-        plan: of :data:`planning.noninteractive.plans.PLANS`.
+        plan: of :data:`planning.leveled.plans.PLANS`.
         b: block size of the second layer.
         layer: count this part alone: conv, square, middle, square 2, or last; "" for all.
     """
@@ -69,7 +69,7 @@ def leveled_latency(network: str, plan: str, b: int = 1) -> dict[str, float]:
 
     Args:
         network: of :data:`SHAPES`.
-        plan: of :data:`planning.noninteractive.plans.PLANS`.
+        plan: of :data:`planning.leveled.plans.PLANS`.
         b: block size of the second layer.
 
     Raises:
@@ -90,7 +90,7 @@ def leveled_steps(network: str, plan: str, b: int = 1) -> dict[str, float]:
 
     Args:
         network: of :data:`SHAPES`.
-        plan: of :data:`planning.noninteractive.plans.PLANS`, one of many alike steps.
+        plan: of :data:`planning.leveled.plans.PLANS`, one of many alike steps.
         b: block size of the second layer.
     """
     with threads.using(1):

@@ -6,12 +6,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from privcirnet.he.circuits.bfv.noninteractive import interface as engine
-from privcirnet.he.circuits.bfv.noninteractive.weights import encode
+from privcirnet.he.circuits.bfv.leveled import interface as engine
+from privcirnet.he.circuits.bfv.leveled.weights import encode
 from privcirnet.he.circuits.bfv.repetitions import without_repetitions
-from privcirnet.he.planning.noninteractive.parameters import LeveledParameters
-from privcirnet.he.planning.noninteractive.plan import Plan
-from privcirnet.he.protocol.noninteractive.inference import LeveledInferenceClient, LeveledInferenceServer
+from privcirnet.he.planning.leveled.parameters import LeveledParameters
+from privcirnet.he.planning.leveled.plan import Plan
+from privcirnet.he.protocol.leveled.inference import LeveledInferenceClient, LeveledInferenceServer
 
 _PASSES = 2
 """Runs of each step, of which the quickest counts: compiled kernels are loaded in the first."""

@@ -12,7 +12,7 @@ from privcirnet.api.profiles import named
 from privcirnet.api.progress import bars
 from privcirnet.api.settings import configured, verb
 from privcirnet.config import CompileConfig, HEConfig
-from privcirnet.config.rules import check
+from privcirnet.config.checks import check
 from privcirnet.he.planning.profile import Profile
 from privcirnet.he.program.program import Program
 from privcirnet.nn.checks import check_images, check_module, check_weights

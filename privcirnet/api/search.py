@@ -10,7 +10,7 @@ from privcirnet.api.profiles import named, profile_for
 from privcirnet.api.progress import bars
 from privcirnet.api.settings import configured, verb
 from privcirnet.config import Budget, HEConfig, SearchConfig, SearchRunConfig
-from privcirnet.config.rules import check
+from privcirnet.config.checks import check
 from privcirnet.data.own import OwnImages, Pairs
 from privcirnet.he.planning.profile import Profile
 from privcirnet.nn.checks import check_weights, logits_of_one

@@ -15,8 +15,8 @@ from privcirnet.errors import RuleError
 from privcirnet.he.program import manifest
 from privcirnet.he.program.program import Network
 from privcirnet.he.program.signature import PrivateKey, PublicKey
-from privcirnet.he.protocol.noninteractive import description
-from privcirnet.he.protocol.noninteractive.program import LeveledProgram
+from privcirnet.he.protocol.leveled import description
+from privcirnet.he.protocol.leveled.program import LeveledProgram
 
 VERSION = 2
 

@@ -27,8 +27,8 @@ from privcirnet.data import load_for
 from privcirnet.data.dataset import ImageData
 from privcirnet.errors import RuleError
 from privcirnet.he.program.signature import pinned
-from privcirnet.he.protocol.noninteractive.session import LeveledClient
-from privcirnet.he.protocol.offline.materials import Materials
+from privcirnet.he.protocol.leveled.session import LeveledClient
+from privcirnet.he.protocol.offline.prepared_work import Materials
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.system import threads
 from privcirnet.runs.evaluation import evaluate

@@ -13,11 +13,11 @@ from privcirnet.cli.settings import again, script
 from privcirnet.config import ServeConfig
 from privcirnet.he.program.operations import Input
 from privcirnet.he.program.signature import pinned
-from privcirnet.he.protocol.noninteractive.program import LeveledProgram
-from privcirnet.he.protocol.noninteractive.session import LeveledClient, LeveledServer
-from privcirnet.he.protocol.offline import message_sizes
+from privcirnet.he.protocol.framing import message_sizes
+from privcirnet.he.protocol.leveled.program import LeveledProgram
+from privcirnet.he.protocol.leveled.session import LeveledClient, LeveledServer
 from privcirnet.he.protocol.offline.correlated import Form
-from privcirnet.he.protocol.offline.materials import Materials
+from privcirnet.he.protocol.offline.prepared_work import Materials
 from privcirnet.he.protocol.offline.store_files import InUse
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.session import prepare, run

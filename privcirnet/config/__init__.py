@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from privcirnet.config.bench import BenchConfig
+from privcirnet.config.checks import check
 from privcirnet.config.data import DataConfig
 from privcirnet.config.encryption import CompileConfig, HEConfig
 from privcirnet.config.export import ExportConfig
@@ -12,7 +13,6 @@ from privcirnet.config.leveled import LeveledConfig
 from privcirnet.config.model import ModelConfig
 from privcirnet.config.quant import QuantConfig
 from privcirnet.config.recipe import FitConfig, RecipeConfig
-from privcirnet.config.rules import check
 from privcirnet.config.search import Budget, SearchConfig, SearchRunConfig
 from privcirnet.config.train import TrainConfig
 

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, field
 
+from privcirnet.config.checks import check, check_name
 from privcirnet.config.encryption import HEConfig
-from privcirnet.config.rules import check, check_name
 from privcirnet.he.circuits.bfv.interactive.interface import ENGINES
 from privcirnet.he.measure.networks import NETWORKS
 from privcirnet.he.planning.named import ENCODINGS, LAYOUTS

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from privcirnet.config.rules import check, check_name
+from privcirnet.config.checks import check, check_name
 
 DATA_SETS = ("digits", "cifar10", "cifar100", "mnist", "tiny_imagenet", "imagefolder")
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from privcirnet.config.rules import check, check_name
+from privcirnet.config.checks import check, check_name
 from privcirnet.he.planning.chooser import sets_for
 from privcirnet.he.planning.profile import LINKS
 from privcirnet.he.program.program import ANSWERS

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass, field
 
+from privcirnet.config.checks import check, check_name, check_place
 from privcirnet.config.data import DataConfig
 from privcirnet.config.encryption import HEConfig
 from privcirnet.config.leveled import MODES, LeveledConfig
-from privcirnet.config.rules import check, check_name, check_place
 
 
 @dataclass

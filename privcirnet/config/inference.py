@@ -3,9 +3,9 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from privcirnet.config.checks import check, check_name, check_place
 from privcirnet.config.data import DataConfig
 from privcirnet.config.leveled import MODES
-from privcirnet.config.rules import check, check_name, check_place
 from privcirnet.he.circuits.bfv.interactive.interface import ENGINES
 from privcirnet.he.planning.profile import LINKS
 from privcirnet.service.address import is_loopback, parse_address

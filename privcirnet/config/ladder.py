@@ -3,9 +3,9 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+from privcirnet.config.checks import check, check_name
 from privcirnet.config.data import DataConfig
 from privcirnet.config.model import ModelConfig
-from privcirnet.config.rules import check, check_name
 
 CHAIN = ("train", "search", "finetune", "replace", "qat", "export", "infer")
 

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from privcirnet.config.rules import check, check_name
-from privcirnet.he.planning.noninteractive.plans import PLANS
+from privcirnet.config.checks import check, check_name
+from privcirnet.he.planning.leveled.plans import PLANS
 
 MODES = ("interactive", "leveled")
 """How a network runs: rounds of both parties, or one request and one answer."""

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from privcirnet.config.rules import check
+from privcirnet.config.checks import check
 
 
 @dataclass

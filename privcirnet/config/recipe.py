@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from privcirnet.config.rules import check, check_name
+from privcirnet.config.checks import check, check_name
 
 PROJECTIONS = ("fisher", "frobenius", "random")
 STAGES = ("train", "finetune", "replace", "qat")

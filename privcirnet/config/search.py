@@ -3,10 +3,10 @@
 from dataclasses import dataclass, field
 from numbers import Integral, Real
 
+from privcirnet.config.checks import check, check_name, check_place
 from privcirnet.config.data import DataConfig
 from privcirnet.config.encryption import HEConfig
 from privcirnet.config.leveled import MODES, LeveledConfig
-from privcirnet.config.rules import check, check_name, check_place
 from privcirnet.he.layers.stacking import MOST_IMAGES
 
 BUDGETS = {"all": "seconds", "server": "server"}

@@ -3,11 +3,11 @@
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 
+from privcirnet.config.checks import check, check_name, check_place
 from privcirnet.config.data import DataConfig
 from privcirnet.config.model import ModelConfig
 from privcirnet.config.quant import QuantConfig
 from privcirnet.config.recipe import RecipeConfig
-from privcirnet.config.rules import check, check_name, check_place
 
 COMPACT = ("float16", "rows8")
 """Kinds of smaller checkpoints, see :mod:`privcirnet.artifact.compact`."""

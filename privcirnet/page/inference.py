@@ -17,7 +17,7 @@ import numpy as np
 from privcirnet.errors import RuleError
 from privcirnet.he.layers.integer import Values
 from privcirnet.he.protocol.framing import wire
-from privcirnet.he.protocol.noninteractive.session import LeveledClient
+from privcirnet.he.protocol.leveled.session import LeveledClient
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.idle_preparation import Keeper
 from privcirnet.page.content import Content

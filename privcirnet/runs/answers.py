@@ -12,8 +12,8 @@ from privcirnet.he.program.operation import Node
 from privcirnet.he.program.program import Program
 from privcirnet.he.program.wrong_result import WrongResult
 from privcirnet.he.protocol.framing import wire
-from privcirnet.he.protocol.noninteractive.session import LeveledClient
-from privcirnet.he.protocol.offline.message_sizes import rounds, rounds_online
+from privcirnet.he.protocol.framing.message_sizes import rounds, rounds_online
+from privcirnet.he.protocol.leveled.session import LeveledClient
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.session import Handler, Traffic, run
 from privcirnet.runs.preparation import Ahead

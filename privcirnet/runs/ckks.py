@@ -18,7 +18,7 @@ from privcirnet.he.layers.integer import Values
 from privcirnet.he.planning.ckks.costs import memory_bytes, part_of, predicted, row_of
 from privcirnet.he.planning.ckks.program import CkksProgram, Rehearsed
 from privcirnet.he.protocol.framing.meter import Meter
-from privcirnet.he.protocol.noninteractive.session import WORK
+from privcirnet.he.protocol.leveled.session import WORK
 from privcirnet.he.protocol.parties.session import Traffic
 from privcirnet.he.schemes.ckks.client import CkksClient
 from privcirnet.he.schemes.ckks.embedding import Reals

@@ -21,7 +21,7 @@ from privcirnet.he.planning.stacks import with_stacks
 from privcirnet.he.program.bounds import ObservedRange, Reals, real_name
 from privcirnet.he.program.operations import Input
 from privcirnet.he.program.program import Program
-from privcirnet.he.protocol.offline.message_sizes import together
+from privcirnet.he.protocol.framing.message_sizes import together
 from privcirnet.passes.lower import Lowered, drafts, refined
 from privcirnet.passes.lower.agreement import check_program
 from privcirnet.passes.quantize import input_step

@@ -15,7 +15,7 @@ from privcirnet.he.planning.profile import LINKS, Link, Profile
 from privcirnet.he.planning.target import scaled
 from privcirnet.he.program.bounds import ObservedRange, real_name
 from privcirnet.he.program.operations import Input
-from privcirnet.he.protocol.offline.message_sizes import rounds
+from privcirnet.he.protocol.framing.message_sizes import rounds
 from privcirnet.nn.quantizers import ActivationQuantizer, WeightQuantizer
 from privcirnet.passes.lower import integer_network
 from privcirnet.passes.quantize import quantize

@@ -10,10 +10,10 @@ import numpy as np
 
 from privcirnet.artifact.summaries import LayerRow
 from privcirnet.he.layers.integer import Values
-from privcirnet.he.planning.noninteractive.chain import check_image
-from privcirnet.he.protocol.noninteractive.program import Description, LeveledProgram
-from privcirnet.he.protocol.noninteractive.rehearsal import Rehearsal
-from privcirnet.he.protocol.noninteractive.session import LeveledClient
+from privcirnet.he.planning.leveled.chain import check_image
+from privcirnet.he.protocol.leveled.program import Description, LeveledProgram
+from privcirnet.he.protocol.leveled.rehearsal import Rehearsal
+from privcirnet.he.protocol.leveled.session import LeveledClient
 from privcirnet.runs.answers import Answer
 from privcirnet.runs.evaluation import Evaluation, followed
 from privcirnet.runs.parties import How, Parties, opened

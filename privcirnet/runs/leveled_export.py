@@ -8,13 +8,13 @@ from torch import fx, nn
 from privcirnet.config import LeveledConfig
 from privcirnet.data.dataset import ImageData
 from privcirnet.errors import RuleError
-from privcirnet.he.circuits.bfv.noninteractive.noise import noise_bits
-from privcirnet.he.planning.noninteractive.chain import chain_of
-from privcirnet.he.planning.noninteractive.parameters import distance_bits
-from privcirnet.he.planning.noninteractive.plans import OWN, fastest
+from privcirnet.he.circuits.bfv.leveled.noise import noise_bits
+from privcirnet.he.planning.leveled.chain import chain_of
+from privcirnet.he.planning.leveled.parameters import distance_bits
+from privcirnet.he.planning.leveled.plans import OWN, fastest
 from privcirnet.he.program.operations import Input
 from privcirnet.he.program.program import Network
-from privcirnet.he.protocol.noninteractive.program import LeveledProgram
+from privcirnet.he.protocol.leveled.program import LeveledProgram
 from privcirnet.he.rlwe.security import SECURITY_BITS
 from privcirnet.he.schemes.bfv.noise import flood_bits
 from privcirnet.passes.lower import lower_exact

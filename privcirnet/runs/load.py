@@ -17,7 +17,7 @@ from privcirnet.artifact import read_leveled, read_program
 from privcirnet.errors import RuleError
 from privcirnet.he.program.interpreter import interpret
 from privcirnet.he.program.operations import Input
-from privcirnet.he.protocol.noninteractive.session import LeveledClient
+from privcirnet.he.protocol.leveled.session import LeveledClient
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.session import run
 from privcirnet.service.access import ClientAccess

@@ -2,7 +2,7 @@
 
 from privcirnet.errors import RuleError
 from privcirnet.he.program.program import Program
-from privcirnet.he.protocol.offline.message_sizes import keys_in_memory
+from privcirnet.he.protocol.framing.message_sizes import keys_in_memory
 from privcirnet.he.system.memory import machine_bytes
 
 WEIGHTS_GB = 4.0

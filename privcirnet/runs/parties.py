@@ -10,8 +10,8 @@ from typing import Any
 
 from privcirnet.he.layers.integer import Values
 from privcirnet.he.protocol.framing.meter import Meter
-from privcirnet.he.protocol.noninteractive.session import LeveledClient
-from privcirnet.he.protocol.offline.materials import MemoryStore
+from privcirnet.he.protocol.leveled.session import LeveledClient
+from privcirnet.he.protocol.offline.prepared_work import MemoryStore
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.session import Handler
 from privcirnet.he.system import threads

@@ -9,7 +9,7 @@ from privcirnet.artifact import LEVELED, format_of, read_leveled, read_program, 
 from privcirnet.errors import RuleError
 from privcirnet.he.circuits.bfv.weight_cache import WeightCache
 from privcirnet.he.program.signature import PublicKey
-from privcirnet.he.protocol.noninteractive.session import LeveledServer
+from privcirnet.he.protocol.leveled.session import LeveledServer
 from privcirnet.he.protocol.parties.server import Server
 from privcirnet.service.programs import Catalogue, Offer, version_of
 

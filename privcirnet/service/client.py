@@ -14,8 +14,8 @@ from privcirnet.errors import RuleError
 from privcirnet.he.program import limits
 from privcirnet.he.program.signature import PublicKey
 from privcirnet.he.protocol.framing import wire
-from privcirnet.he.protocol.noninteractive.session import LeveledClient
-from privcirnet.he.protocol.offline.materials import Materials
+from privcirnet.he.protocol.leveled.session import LeveledClient
+from privcirnet.he.protocol.offline.prepared_work import Materials
 from privcirnet.he.protocol.offline.store import Binding
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.session import agree

@@ -7,8 +7,8 @@ from functools import cached_property
 from pathlib import Path
 
 from privcirnet.artifact import MANIFEST
-from privcirnet.he.protocol.noninteractive.session import LeveledServer
-from privcirnet.he.protocol.offline.message_sizes import Sizes
+from privcirnet.he.protocol.framing.message_sizes import Sizes
+from privcirnet.he.protocol.leveled.session import LeveledServer
 from privcirnet.he.protocol.parties.server import Server
 from privcirnet.service.refusals import unknown
 

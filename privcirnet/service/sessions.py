@@ -14,7 +14,7 @@ from typing import Any
 from privcirnet.errors import RuleError
 from privcirnet.he.layers.stacking import MOST_IMAGES
 from privcirnet.he.protocol.framing import wire
-from privcirnet.he.protocol.noninteractive.session import LeveledServer, LeveledSession
+from privcirnet.he.protocol.leveled.session import LeveledServer, LeveledSession
 from privcirnet.he.protocol.offline import correlated
 from privcirnet.he.protocol.offline.store import Binding
 from privcirnet.he.protocol.parties.server import Session

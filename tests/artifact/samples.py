@@ -12,19 +12,19 @@ from privcirnet.he.circuits.ckks.bootstrapping import Bootstrapping, parameters_
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.planning.ckks.program import CkksProgram
 from privcirnet.he.planning.ckks.sums import sums_of
-from privcirnet.he.planning.noninteractive.chain import Chain
-from privcirnet.he.planning.noninteractive.parameters import plan_for
-from privcirnet.he.planning.noninteractive.periodic import periodic_plan
+from privcirnet.he.planning.leveled.chain import Chain
+from privcirnet.he.planning.leveled.parameters import plan_for
+from privcirnet.he.planning.leveled.periodic import periodic_plan
 from privcirnet.he.planning.planner import cheapest_layer
 from privcirnet.he.planning.profile import COUNTED, LINKS
 from privcirnet.he.program.operation import Node, Weights
 from privcirnet.he.program.operations import Input, Linear
 from privcirnet.he.program.program import Program
-from privcirnet.he.protocol.noninteractive.program import LeveledProgram
+from privcirnet.he.protocol.leveled.program import LeveledProgram
 from privcirnet.he.schemes.bfv.parameters import choose
 from privcirnet.passes.lower import lower_real
 from tests.he.exact_networks import network, network_of
-from tests.test_lower_ckks import images_of, resnet20, settled
+from tests.passes.lower.test_ckks import images_of, resnet20, settled
 
 CHECKPOINT = Checkpoint(
     {

@@ -23,7 +23,7 @@ from privcirnet.he.planning.ckks.program import CkksProgram
 from privcirnet.he.program.operation import Weights
 from privcirnet.he.program.signature import make_keys, read_private, read_public
 from tests.artifact.samples import ckks_program
-from tests.test_lower_ckks import images_of
+from tests.passes.lower.test_ckks import images_of
 
 
 @pytest.fixture(scope="module")

@@ -21,8 +21,8 @@ from privcirnet.artifact import (
 from privcirnet.artifact.records import write_tensors
 from privcirnet.errors import RuleError
 from privcirnet.he.program.signature import make_keys, read_private, read_public
-from privcirnet.he.protocol.noninteractive import description
-from privcirnet.he.protocol.noninteractive.program import LeveledProgram
+from privcirnet.he.protocol.leveled import description
+from privcirnet.he.protocol.leveled.program import LeveledProgram
 from tests.artifact.samples import leveled_program
 from tests.he.exact_networks import network_of
 

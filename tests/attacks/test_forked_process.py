@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from privcirnet.errors import RuleError
-from privcirnet.he.protocol.offline.materials import Materials
+from privcirnet.he.protocol.offline.prepared_work import Materials
 from privcirnet.he.protocol.offline.store import Binding
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.server import Server

@@ -15,7 +15,7 @@ import pytest
 from privcirnet.he.protocol.framing import wire
 from privcirnet.he.protocol.offline import correlated
 from privcirnet.he.protocol.offline.correlated import Form
-from privcirnet.he.protocol.offline.materials import Materials
+from privcirnet.he.protocol.offline.prepared_work import Materials
 from privcirnet.he.protocol.parties.server import Server, Session
 from privcirnet.he.protocol.parties.session import prepare, run
 from privcirnet.service.client import ServiceClient

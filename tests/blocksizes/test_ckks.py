@@ -6,7 +6,7 @@ import pytest
 
 from privcirnet.blocksizes.ckks import ckks_figures
 from privcirnet.he.planning.ckks.costs import predicted
-from tests.test_lower_ckks import program_of, resnet20
+from tests.passes.lower.test_ckks import program_of, resnet20
 
 
 @pytest.fixture(scope="module")

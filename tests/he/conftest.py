@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privcirnet.he.planning.noninteractive.chain import Chain
-from privcirnet.he.planning.noninteractive.lola import lola_plan
-from privcirnet.he.planning.noninteractive.parameters import LeveledParameters, plan_for
-from privcirnet.he.planning.noninteractive.plan import Plan
-from privcirnet.he.protocol.noninteractive.inference import LeveledInferenceClient, LeveledInferenceServer, Message
+from privcirnet.he.planning.leveled.chain import Chain
+from privcirnet.he.planning.leveled.lola import lola_plan
+from privcirnet.he.planning.leveled.parameters import LeveledParameters, plan_for
+from privcirnet.he.planning.leveled.plan import Plan
+from privcirnet.he.protocol.leveled.inference import LeveledInferenceClient, LeveledInferenceServer, Message
 from tests.he.ckks_toys import Pair, insecure_ckks
 from tests.he.exact_networks import image_of, network
 

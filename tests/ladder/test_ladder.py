@@ -16,7 +16,7 @@ from privcirnet.artifact import read_program, write_program
 from privcirnet.he.program import operations as op
 from privcirnet.he.program.interpreter import interpret
 from privcirnet.he.program.operation import KINDS
-from privcirnet.he.protocol.offline import message_sizes
+from privcirnet.he.protocol.framing import message_sizes
 from privcirnet.he.protocol.parties.session import prepare
 from privcirnet.he.ring import sampling
 from privcirnet.nn.circulant import block_size_of

@@ -11,7 +11,7 @@ from privcirnet.errors import RuleError
 from privcirnet.he.planning.fit import Target
 from privcirnet.he.planning.profile import COUNTED, LINKS
 from privcirnet.he.program import operations as op
-from privcirnet.he.protocol.offline import message_sizes
+from privcirnet.he.protocol.framing import message_sizes
 from privcirnet.nn.attention import PolynomialAttention
 from privcirnet.nn.norm import TokenBatchNorm
 from privcirnet.passes.fuse import fuse

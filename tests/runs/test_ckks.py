@@ -23,7 +23,7 @@ from privcirnet.runs.ckks_export import ckks_facts, ckks_program
 from privcirnet.runs.evaluation import evaluate
 from privcirnet.runs.parties import How
 from tests.he.circuits.ckks.test_bootstrapping import toy
-from tests.test_lower_ckks import images_of, program_of, resnet20
+from tests.passes.lower.test_ckks import images_of, program_of, resnet20
 
 LABELS = np.array([0, 1])
 LOG_STEP = -16

@@ -12,7 +12,7 @@ from privcirnet.artifact.typed_json import fit, plain
 from privcirnet.config import LeveledConfig
 from privcirnet.data import load
 from privcirnet.errors import RuleError
-from privcirnet.he.protocol.noninteractive.session import LeveledClient, LeveledServer
+from privcirnet.he.protocol.leveled.session import LeveledClient, LeveledServer
 from privcirnet.models import lola_digits
 from privcirnet.nn.activations import Square
 from privcirnet.runs.evaluation import evaluate

@@ -4,7 +4,7 @@ import pytest
 
 from privcirnet.artifact import write_leveled, write_program
 from privcirnet.errors import RuleError
-from privcirnet.he.protocol.noninteractive.session import LeveledServer
+from privcirnet.he.protocol.leveled.session import LeveledServer
 from privcirnet.he.protocol.parties.server import Server
 from privcirnet.runs.load import LoadTask, Sample, load, summary
 from tests.page import samples

@@ -51,7 +51,7 @@ class Lines(list):
 STANDING = """
 import sys
 from pathlib import Path
-from privcirnet.he.protocol.offline.materials import Materials
+from privcirnet.he.protocol.offline.prepared_work import Materials
 from privcirnet.he.protocol.parties.server import Server
 from privcirnet.service.books import Books
 from privcirnet.service.server import Service

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from privcirnet.he.program.interpreter import interpret
-from privcirnet.he.protocol.offline import message_sizes
+from privcirnet.he.protocol.framing import message_sizes
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.server import Server
 from privcirnet.he.protocol.parties.session import run

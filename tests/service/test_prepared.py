@@ -13,7 +13,7 @@ from privcirnet.errors import RuleError
 from privcirnet.he.program.interpreter import interpret
 from privcirnet.he.protocol.framing import wire
 from privcirnet.he.protocol.offline.correlated import Form
-from privcirnet.he.protocol.offline.materials import Materials
+from privcirnet.he.protocol.offline.prepared_work import Materials
 from privcirnet.he.protocol.parties.server import Server
 from privcirnet.he.protocol.parties.session import prepare, run
 from privcirnet.runs.infer import infer
@@ -271,7 +271,7 @@ KILLED = """
 import os, signal, sys
 from contextlib import closing
 from pathlib import Path
-from privcirnet.he.protocol.offline.materials import Materials
+from privcirnet.he.protocol.offline.prepared_work import Materials
 from privcirnet.he.protocol.parties.session import prepare, run
 from privcirnet.service.client import ServiceClient
 from tests.he.networks import network, random_image

@@ -10,8 +10,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from privcirnet.errors import RuleError
-from privcirnet.he.protocol.framing import wire
-from privcirnet.he.protocol.offline import message_sizes
+from privcirnet.he.protocol.framing import message_sizes, wire
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.server import Server, Session
 from privcirnet.he.protocol.parties.session import run

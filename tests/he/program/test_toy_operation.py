@@ -15,9 +15,9 @@ from privcirnet.he.layers.unplanned import unplanned
 from privcirnet.he.planning.ckks.network_circuit import NetworkCircuit
 from privcirnet.he.planning.ckks.sums import sums_of
 from privcirnet.he.planning.fit import fit
-from privcirnet.he.planning.noninteractive.chain import chain_of
-from privcirnet.he.planning.noninteractive.lola import lola_plan
-from privcirnet.he.planning.noninteractive.parameters import plan_for
+from privcirnet.he.planning.leveled.chain import chain_of
+from privcirnet.he.planning.leveled.lola import lola_plan
+from privcirnet.he.planning.leveled.parameters import plan_for
 from privcirnet.he.planning.profile import COUNTED, LINKS
 from privcirnet.he.planning.target import Target
 from privcirnet.he.program import bounds, manifest
@@ -25,7 +25,7 @@ from privcirnet.he.program import operations as op
 from privcirnet.he.program.interpreter import Integers, interpret
 from privcirnet.he.program.operation import KINDS, Domain, Node, V, Weights
 from privcirnet.he.program.program import Network
-from privcirnet.he.protocol.noninteractive.inference import LeveledInferenceClient, LeveledInferenceServer
+from privcirnet.he.protocol.leveled.inference import LeveledInferenceClient, LeveledInferenceServer
 from tests.he.circuits.ckks.test_bootstrapping import toy, with_low
 from tests.he.ckks_toys import Pair
 from tests.he.parties import check, parties

@@ -13,7 +13,7 @@ from privcirnet.he.program.program import Program
 from privcirnet.he.protocol.framing import wire
 from privcirnet.he.protocol.offline import correlated
 from privcirnet.he.protocol.offline.correlated import MAX_HELD, Form
-from privcirnet.he.protocol.offline.materials import Materials, MemoryStore
+from privcirnet.he.protocol.offline.prepared_work import Materials, MemoryStore
 from privcirnet.he.protocol.offline.store import Binding, MaterialStore
 from privcirnet.he.protocol.offline.store_files import SERIAL_BYTES, Unusable
 from privcirnet.he.protocol.parties.client import Client

@@ -5,8 +5,8 @@ import pytest
 
 from papers.layouts.falcon_quantized import QuantizedLayer, exact_circuit
 from privcirnet.errors import DoesNotFit
-from privcirnet.he.circuits.bfv.noninteractive import cleartext, interface
-from privcirnet.he.circuits.bfv.noninteractive.weights import encode
+from privcirnet.he.circuits.bfv.leveled import cleartext, interface
+from privcirnet.he.circuits.bfv.leveled.weights import encode
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.ring import modular
 from tests.he.exact_networks import layer

@@ -5,8 +5,8 @@ import pytest
 
 from papers.reproduce import network_seconds
 from papers.reproduce.network_seconds import CLIENT, MESSAGES, LeveledBenchmark, seconds_by_steps
-from privcirnet.he.circuits.bfv.noninteractive import interface
-from privcirnet.he.planning.noninteractive.chain import Chain
+from privcirnet.he.circuits.bfv.leveled import interface
+from privcirnet.he.planning.leveled.chain import Chain
 from tests.he.conftest import Encrypted, encrypted_by
 from tests.he.exact_networks import image_of
 

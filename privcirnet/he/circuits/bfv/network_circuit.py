@@ -1,8 +1,8 @@
 """A whole network on ciphertexts as data: a straight line of rotations, sums of plaintext products, and squares.
 
 Values are numbered: the client's ciphertexts first, then the result of each step. The circuit is the same for every
-plain modulus; its plaintexts are functions of it. Engines run it (:mod:`circuits.bfv.noninteractive.interface`), the
-noise estimate walks it (:mod:`circuits.bfv.noninteractive.noise`), and its counts are read off it.
+plain modulus; its plaintexts are functions of it. Engines run it (:mod:`circuits.bfv.leveled.interface`), the
+noise estimate walks it (:mod:`circuits.bfv.leveled.noise`), and its counts are read off it.
 
 Slots are two rows of n / 2 columns. A rotation turns both rows left; a swap exchanges them.
 """
@@ -73,7 +73,7 @@ class Combine:
 
     Attributes:
         extended: whether rotations are multiplied before their division by the special primes
-            (:mod:`circuits.bfv.noninteractive.double_hoisting`).
+            (:mod:`circuits.bfv.leveled.double_hoisting`).
     """
 
     terms: tuple[Term, ...]

@@ -13,9 +13,9 @@ from privcirnet.he.mpc.local import shares
 from privcirnet.he.mpc.local.linear import ClearLinear
 from privcirnet.he.mpc.local.packing import unpack
 from privcirnet.he.program.program import Program
-from privcirnet.he.protocol.framing import wire
+from privcirnet.he.protocol.framing import message_sizes, wire
 from privcirnet.he.protocol.framing.meter import Meter
-from privcirnet.he.protocol.offline import correlated, message_sizes
+from privcirnet.he.protocol.offline import correlated
 from privcirnet.he.protocol.offline.correlated import Form, Material
 from privcirnet.he.protocol.offline.store import MaterialStore
 from privcirnet.he.protocol.offline.store_files import SERIAL_BYTES, Unusable

@@ -16,14 +16,13 @@ from privcirnet.he.program import manifest
 from privcirnet.he.program.operation import Node
 from privcirnet.he.program.operations import ClientAided, Input
 from privcirnet.he.program.signature import PublicKey
-from privcirnet.he.protocol.framing import wire
+from privcirnet.he.protocol.framing import message_sizes, wire
 from privcirnet.he.protocol.framing.greeting import read_greeting
+from privcirnet.he.protocol.framing.message_sizes import Sizes
 from privcirnet.he.protocol.framing.meter import Meter
-from privcirnet.he.protocol.offline import message_sizes
 from privcirnet.he.protocol.offline.correlated import Form
-from privcirnet.he.protocol.offline.materials import MemoryStore
-from privcirnet.he.protocol.offline.message_sizes import Sizes
 from privcirnet.he.protocol.offline.prepared_client import PreparedClient, Walk
+from privcirnet.he.protocol.offline.prepared_work import MemoryStore
 from privcirnet.he.protocol.offline.store import MaterialStore
 from privcirnet.he.protocol.offline.store_files import DIGEST_BYTES
 from privcirnet.he.protocol.rounds import answer

@@ -14,13 +14,12 @@ from privcirnet.he.mpc.local import shares
 from privcirnet.he.mpc.local.linear import ClearLinear, clear_linear
 from privcirnet.he.program import bounds, manifest, truncation
 from privcirnet.he.program.program import Program
-from privcirnet.he.protocol.framing import wire
+from privcirnet.he.protocol.framing import message_sizes, wire
+from privcirnet.he.protocol.framing.message_sizes import Sizes
 from privcirnet.he.protocol.framing.meter import Meter
-from privcirnet.he.protocol.offline import message_sizes
 from privcirnet.he.protocol.offline.correlated import Form
-from privcirnet.he.protocol.offline.materials import MemoryStore
-from privcirnet.he.protocol.offline.message_sizes import Sizes
 from privcirnet.he.protocol.offline.prepared_server import Phase, PreparedServer
+from privcirnet.he.protocol.offline.prepared_work import MemoryStore
 from privcirnet.he.protocol.offline.store import MaterialStore
 from privcirnet.he.protocol.offline.store_files import DIGEST_BYTES
 from privcirnet.he.protocol.rounds import answer, zeroing

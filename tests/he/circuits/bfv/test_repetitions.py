@@ -2,16 +2,16 @@
 
 import pytest
 
+from privcirnet.he.circuits.bfv.leveled.modulus_switching import with_levels
+from privcirnet.he.circuits.bfv.leveled.noise import noise_bits
 from privcirnet.he.circuits.bfv.network_circuit import Reduce
-from privcirnet.he.circuits.bfv.noninteractive.modulus_switching import with_levels
-from privcirnet.he.circuits.bfv.noninteractive.noise import noise_bits
 from privcirnet.he.circuits.bfv.repetitions import without_repetitions
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.planning.noninteractive.lola_maps import lola_maps_plan
-from privcirnet.he.planning.noninteractive.parameters import _Candidate, distance_bits, plan_for
+from privcirnet.he.planning.leveled.lola_maps import lola_maps_plan
+from privcirnet.he.planning.leveled.parameters import _Candidate, distance_bits, plan_for
 from tests.he.exact_networks import network
-from tests.he.planning.noninteractive.test_maps import two_convolutions
-from tests.he.planning.noninteractive.test_plans import PLANNERS
+from tests.he.planning.leveled.test_maps import two_convolutions
+from tests.he.planning.leveled.test_plans import PLANNERS
 
 
 @pytest.mark.parametrize("name", PLANNERS)

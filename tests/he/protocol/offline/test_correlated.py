@@ -18,10 +18,9 @@ from privcirnet.he.program.operations import Input, Linear, Square, Truncate
 from privcirnet.he.program.program import Program
 from privcirnet.he.program.rearrangement import Channels
 from privcirnet.he.program.wrong_result import WrongResult
-from privcirnet.he.protocol.framing import wire
-from privcirnet.he.protocol.offline import message_sizes
+from privcirnet.he.protocol.framing import message_sizes, wire
 from privcirnet.he.protocol.offline.correlated import Form, Material
-from privcirnet.he.protocol.offline.materials import MemoryStore
+from privcirnet.he.protocol.offline.prepared_work import MemoryStore
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.server import Server, Session
 from privcirnet.he.protocol.parties.session import prepare, run

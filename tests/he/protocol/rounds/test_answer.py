@@ -8,8 +8,7 @@ import pytest
 from privcirnet.errors import RuleError
 from privcirnet.he.mpc.local import shares
 from privcirnet.he.program.program import Program
-from privcirnet.he.protocol.framing import wire
-from privcirnet.he.protocol.offline import message_sizes
+from privcirnet.he.protocol.framing import message_sizes, wire
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.server import Server
 from privcirnet.he.protocol.parties.session import prepare, run

@@ -14,7 +14,7 @@ from privcirnet.he.program import manifest
 from privcirnet.he.program import operations as op
 from privcirnet.he.program.operation import KINDS, Node, Weights
 from privcirnet.he.program.program import Program
-from privcirnet.he.protocol.offline import message_sizes
+from privcirnet.he.protocol.framing import message_sizes
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.server import Server
 from privcirnet.he.protocol.parties.session import prepare

@@ -10,7 +10,7 @@ from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.stacking import Stack, tall
 from privcirnet.he.program.operation import Node, Weights
 from privcirnet.he.program.operations import Linear
-from privcirnet.he.protocol.offline import message_sizes
+from privcirnet.he.protocol.framing import message_sizes
 from privcirnet.he.protocol.rounds.exchanges import exchanges_of
 from privcirnet.he.protocol.rounds.linear import LinearExchange
 from privcirnet.he.protocol.rounds.merged import Together

@@ -1,0 +1,75 @@
+"""Modulus switches in a circuit: a value loses data primes as soon as its noise outweighs them.
+
+A switch divides noise and modulus alike and adds a rounding. While the noise that is left outweighs the rounding, the
+result has as much room as before, and everything that follows costs less: transforms, key switches and keys grow with
+the number of data primes. Engines without levels leave the switches out; their results are the same.
+"""
+
+from dataclasses import dataclass, field, replace
+
+from privcirnet.he.circuits.bfv.leveled.noise import Noise
+from privcirnet.he.circuits.bfv.network_circuit import NetworkCircuit, Reduce, Rotate, Square, Step, reading, sources_of
+from privcirnet.he.schemes.bfv.plain_moduli import LeveledParameters
+
+_MARGIN = 2.0
+"""log2 of the variance that a switched value's noise has at least over the rounding: the switch costs a third of a bit
+of room then."""
+
+
+@dataclass
+class _Levels:
+    """A circuit while its switches are put in; values have new numbers."""
+
+    noise: Noise
+    bits: tuple[int, ...]
+    steps: list[Step] = field(default_factory=list[Step])
+    layers: list[str] = field(default_factory=list[str])
+    found: list[tuple[float, int]] = field(default_factory=list[tuple[float, int]])
+    switched: dict[tuple[int, int], int] = field(default_factory=dict[tuple[int, int], int])
+
+    def add(self, step: Step, noise: float, level: int, layer: str) -> int:
+        self.steps.append(step)
+        self.layers.append(layer)
+        self.found.append((noise, level))
+        return len(self.found) - 1
+
+    def at(self, value: int, level: int, layer: str) -> int:
+        """A value at a level that is not over its own."""
+        noise, before = self.found[value]
+        if level == before:
+            return value
+        if (value, level) not in self.switched:
+            reduced = self.noise.reduced(noise, before, level)
+            self.switched[value, level] = self.add(Reduce(value, level), reduced, level, layer)
+        return self.switched[value, level]
+
+    def lowered(self, value: int, layer: str) -> int:
+        """A value without the data primes that its noise outweighs."""
+        noise, before = self.found[value]
+        level = before
+        while level > 1 and noise - 2 * sum(self.bits[level - 1 : before]) >= self.noise.rounding + _MARGIN:
+            level -= 1
+        return self.at(value, level, layer)
+
+
+def with_levels(circuit: NetworkCircuit, parameters: LeveledParameters) -> NetworkCircuit:
+    """Return a circuit with its modulus switches; all outputs end at the same level.
+
+    Args:
+        circuit: without any.
+    """
+    noise, bits = Noise(parameters), parameters.data_bits
+    made = _Levels(noise, bits, found=[(noise.fresh, len(bits))] * circuit.inputs)
+    numbers = list(range(circuit.inputs))
+    for step, layer in zip(circuit.steps, circuit.layers, strict=True):
+        own = [numbers[source] for source in sources_of(step)]
+        level = min(made.found[value][1] for value in own)
+        if isinstance(step, Rotate | Square):
+            level = min(level, parameters.key_level)
+        own = [made.at(value, level, layer) for value in own]
+        after = noise.after(step, [made.found[value][0] for value in own], level)
+        numbers.append(made.lowered(made.add(reading(step, own), after, level, layer), layer))
+    outputs = [numbers[output] for output in circuit.outputs]
+    last = min(parameters.key_level, *(made.found[value][1] for value in outputs))
+    found = tuple(made.at(value, last, circuit.layers[-1]) for value in outputs)
+    return replace(circuit, steps=tuple(made.steps), outputs=found, layers=tuple(made.layers))

@@ -1,0 +1,70 @@
+"""The plans by name, and the fastest one for a network."""
+
+from collections.abc import Callable
+
+from privcirnet.errors import DoesNotFit, RuleError
+from privcirnet.he.planning.leveled.batch import batch_plan
+from privcirnet.he.planning.leveled.chain import Chain
+from privcirnet.he.planning.leveled.falcon import falcon_plan
+from privcirnet.he.planning.leveled.falcon_maps import falcon_maps_plan
+from privcirnet.he.planning.leveled.lola import lola_plan
+from privcirnet.he.planning.leveled.lola_maps import lola_maps_plan
+from privcirnet.he.planning.leveled.maps import maps_plan
+from privcirnet.he.planning.leveled.packed import packed_plan
+from privcirnet.he.planning.leveled.parameters import plan_for
+from privcirnet.he.planning.leveled.periodic import periodic_plan
+from privcirnet.he.planning.leveled.plan import Plan
+from privcirnet.he.schemes.bfv.plain_moduli import LeveledParameters
+
+Planner = Callable[[Chain, int], Plan]
+PLANS: dict[str, Planner] = {
+    "periodic": periodic_plan,
+    "packed": packed_plan,
+    "falcon": falcon_plan,
+    "falcon_maps": falcon_maps_plan,
+    "maps": maps_plan,
+    "lola": lola_plan,
+    "lola_maps": lola_maps_plan,
+    "batch": batch_plan,
+}
+"""Network, n -> plan. "batch" is for many images at once."""
+SQUARE = 4
+"""Rotations that take as long as a square and its relinearisation."""
+OWN = ("packed", "periodic", "maps", "lola")
+"""Those that are tried if none is asked for, from the fastest as measured (docs/leveled.md)."""
+
+
+def planner_of(name: str) -> Planner:
+    """Return a planner.
+
+    Args:
+        name: of :data:`PLANS`.
+
+    Raises:
+        RuleError: there is none of that name.
+    """
+    if name not in PLANS:
+        raise RuleError("the plan must be a known one", got=repr(name)[:80], remedy=f"use one of {', '.join(PLANS)}")
+    return PLANS[name]
+
+
+def fastest(
+    network: Chain, names: tuple[str, ...] = OWN, engine: str = "kernel"
+) -> tuple[str, Plan, LeveledParameters]:
+    """Return the first plan that is for a network: its name, the plan and its parameters.
+
+    Args:
+        names: of the plans that are tried, from the fastest.
+        engine: that it is for, see :func:`planning.leveled.parameters.plan_for`.
+
+    Raises:
+        DoesNotFit: none of n = 8192, 16384, 32768 carries the network with any of the plans.
+        RuleError: none of the plans is for such a network.
+    """
+    refused: list[RuleError] = []
+    for name in names:
+        try:
+            return name, *plan_for(network, planner_of(name), engine)
+        except RuleError as error:
+            refused.append(error)
+    raise next((error for error in refused if isinstance(error, DoesNotFit)), refused[-1])
