@@ -19,13 +19,13 @@ import numpy as np
 import torch
 from common import add_data, load
 
+from papers.layouts.falcon import falcon_plan
 from papers.reproduce.network_seconds import LeveledBenchmark
 from privcirnet.artifact import read_checkpoint, write_json
 from privcirnet.cli.console import show_rows
 from privcirnet.config import run_file
 from privcirnet.he.circuits.bfv.leveled.interface import ENGINES
 from privcirnet.he.planning.leveled.chain import Chain, chain_of
-from privcirnet.he.planning.leveled.falcon import falcon_plan
 from privcirnet.he.planning.leveled.lola import lola_plan
 from privcirnet.he.planning.leveled.packed import packed_plan
 from privcirnet.he.planning.leveled.parameters import plan_for

@@ -1,6 +1,6 @@
 """Falcon's spectral layer as the paper has it: complex transforms with quantised twiddles, real and imaginary parts.
 
-:mod:`planning.leveled.falcon` computes the same layer with transforms that are exact mod t. This one is the
+:mod:`papers.layouts.falcon` computes the same layer with transforms that are exact mod t. This one is the
 comparison: no plan of a network uses it. Twiddles are integers of some bits, w^(f j) = (c + i s) / m with m = 2^(bits -
 1) - 1, and so are the weights' spectra. The result is the layer's times a scale m^2 k w, up to roundings that no later
 step takes back. Blocks have four values or more: with two there are no imaginary parts.
@@ -10,7 +10,7 @@ step takes back. Blocks have four values or more: with two there are no imaginar
 * Inverse DFT, of which the real part is wanted: 2 k - 1 diagonals for each part, baby steps and giant steps; sums of
   both parts share the giant steps.
 
-Layout and names are those of :mod:`planning.leveled.falcon`.
+Layout and names are those of :mod:`papers.layouts.falcon`.
 Source: Lou et al., Falcon (NeurIPS 2020), Section 3, equation 5, Table 3.
 """
 
@@ -19,10 +19,10 @@ from functools import cached_property
 
 import numpy as np
 
+from papers.layouts.falcon import Spectral, spectral_product
 from privcirnet.he.circuits.bfv.builder import Builder
 from privcirnet.he.circuits.bfv.network_circuit import NetworkCircuit
 from privcirnet.he.planning.leveled.chain import ChainLayer
-from privcirnet.he.planning.leveled.falcon import Spectral, spectral_product
 
 
 @dataclass(frozen=True)

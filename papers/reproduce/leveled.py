@@ -7,18 +7,23 @@ from functools import cache
 
 import numpy as np
 
+from papers.layouts.falcon import falcon_plan
+from papers.layouts.falcon_maps import falcon_maps_plan
+from papers.layouts.lola_maps import lola_maps_plan
 from papers.reproduce.network_seconds import LeveledBenchmark, seconds_by_steps
 from privcirnet.errors import RuleError
 from privcirnet.he.layers.shape import LinearShape
+from privcirnet.he.planning.leveled import plans
 from privcirnet.he.planning.leveled.chain import Chain, ChainLayer
 from privcirnet.he.planning.leveled.parameters import LeveledParameters, plan_for
 from privcirnet.he.planning.leveled.plan import Plan
-from privcirnet.he.planning.leveled.plans import planner_of
 from privcirnet.he.schemes.bfv.sizes import ciphertext_bytes, message_bytes
 from privcirnet.he.system import threads
 
 _MB, _LARGEST, _PIXELS, _RUNS = 1e6, 127, 15, 2
 
+PLANS = {**plans.PLANS, "falcon": falcon_plan, "falcon_maps": falcon_maps_plan, "lola_maps": lola_maps_plan}
+"""Those of the package, and published ones."""
 SHAPES = {
     "lola_mnist": (LinearShape(28, 28, 1, 5, 5, 2, 1), LinearShape.gemm(1, 845, 100), LinearShape.gemm(1, 100, 10)),
     "lola_cifar": (
@@ -35,7 +40,7 @@ def leveled_counts(network: str, plan: str, b: int = 1, layer: str = "") -> dict
 
     Args:
         network: of :data:`SHAPES`.
-        plan: of :data:`planning.leveled.plans.PLANS`.
+        plan: of :data:`PLANS`.
         b: block size of the second layer.
         layer: count this part alone: conv, square, middle, square 2, or last; "" for all.
     """
@@ -69,7 +74,7 @@ def leveled_latency(network: str, plan: str, b: int = 1) -> dict[str, float]:
 
     Args:
         network: of :data:`SHAPES`.
-        plan: of :data:`planning.leveled.plans.PLANS`.
+        plan: of :data:`PLANS`.
         b: block size of the second layer.
 
     Raises:
@@ -90,7 +95,7 @@ def leveled_steps(network: str, plan: str, b: int = 1) -> dict[str, float]:
 
     Args:
         network: of :data:`SHAPES`.
-        plan: of :data:`planning.leveled.plans.PLANS`, one of many alike steps.
+        plan: of :data:`PLANS`, one of many alike steps.
         b: block size of the second layer.
     """
     with threads.using(1):
@@ -104,7 +109,7 @@ _PARTS = ("conv", "square", "middle", "square 2", "last")
 
 @cache
 def _planned(network: str, plan: str, b: int) -> tuple[Plan, LeveledParameters]:
-    return plan_for(_network(network, b), planner_of(plan))
+    return plan_for(_network(network, b), PLANS[plan])
 
 
 @cache

@@ -23,8 +23,8 @@ class LeveledConfig:
     pixel_bits: int = 4
     """with scheme=bfv: of a pixel; the lower bits of stored pixels are dropped."""
     plan: str = "auto"
-    """with scheme=bfv: auto (the fastest that fits), packed, periodic, maps, lola, falcon, lola_maps, falcon_maps (two
-    convolutions), or batch: many images in one request."""
+    """with scheme=bfv: auto (the fastest that fits), packed, periodic, maps (two convolutions), lola, or batch: many
+    images in one request."""
 
     def __post_init__(self) -> None:
         check_name("leveled.scheme", self.scheme, SCHEMES)

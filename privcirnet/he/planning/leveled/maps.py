@@ -1,7 +1,7 @@
 """Our plan of two convolutions and a layer on their outputs: LoLa's and Falcon 2020's CIFAR network.
 
 The second convolution may be block circulant over its channels: it is then computed in the frequency domain, as Falcon
-does (algorithms 1 and 3), with transforms of length k that are exact mod t (:mod:`planning.leveled.falcon`).
+does (algorithms 1 and 3), with transforms of length k that are exact mod t (:mod:`papers.layouts.falcon`).
 
 * *Phases*: a convolution of stride s is one of stride 1 on the s x s grids of every s-th place of a map (its polyphase
   components). A *frame* holds one such grid of one block of channels; its kernel has ceil(R / s) x ceil(R / s) taps.

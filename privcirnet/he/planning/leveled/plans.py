@@ -5,10 +5,7 @@ from collections.abc import Callable
 from privcirnet.errors import DoesNotFit, RuleError
 from privcirnet.he.planning.leveled.batch import batch_plan
 from privcirnet.he.planning.leveled.chain import Chain
-from privcirnet.he.planning.leveled.falcon import falcon_plan
-from privcirnet.he.planning.leveled.falcon_maps import falcon_maps_plan
 from privcirnet.he.planning.leveled.lola import lola_plan
-from privcirnet.he.planning.leveled.lola_maps import lola_maps_plan
 from privcirnet.he.planning.leveled.maps import maps_plan
 from privcirnet.he.planning.leveled.packed import packed_plan
 from privcirnet.he.planning.leveled.parameters import plan_for
@@ -20,11 +17,8 @@ Planner = Callable[[Chain, int], Plan]
 PLANS: dict[str, Planner] = {
     "periodic": periodic_plan,
     "packed": packed_plan,
-    "falcon": falcon_plan,
-    "falcon_maps": falcon_maps_plan,
     "maps": maps_plan,
     "lola": lola_plan,
-    "lola_maps": lola_maps_plan,
     "batch": batch_plan,
 }
 """Network, n -> plan. "batch" is for many images at once."""

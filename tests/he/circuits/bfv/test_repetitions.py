@@ -2,12 +2,12 @@
 
 import pytest
 
+from papers.layouts.lola_maps import lola_maps_plan
 from privcirnet.he.circuits.bfv.leveled.modulus_switching import with_levels
 from privcirnet.he.circuits.bfv.leveled.noise import noise_bits
 from privcirnet.he.circuits.bfv.network_circuit import Reduce
 from privcirnet.he.circuits.bfv.repetitions import without_repetitions
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.planning.leveled.lola_maps import lola_maps_plan
 from privcirnet.he.planning.leveled.parameters import _Candidate, distance_bits, plan_for
 from tests.he.exact_networks import network
 from tests.he.planning.leveled.test_maps import two_convolutions

@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from papers.layouts.falcon_maps import falcon_maps_plan
+from papers.layouts.lola_maps import lola_maps_plan
 from privcirnet.errors import DoesNotFit, RuleError
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.planning.leveled.chain import Chain
-from privcirnet.he.planning.leveled.falcon_maps import falcon_maps_plan
-from privcirnet.he.planning.leveled.lola_maps import lola_maps_plan
 from privcirnet.he.planning.leveled.maps import maps_plan
 from privcirnet.he.planning.leveled.parameters import plan_for
 from privcirnet.he.protocol.leveled.inference import LeveledInferenceClient, LeveledInferenceServer

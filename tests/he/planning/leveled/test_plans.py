@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from papers.layouts.falcon import falcon_plan
 from privcirnet.errors import DoesNotFit, RuleError
 from privcirnet.he.circuits.bfv.leveled import cleartext, interface
 from privcirnet.he.circuits.bfv.leveled.weights import encode
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.planning.leveled.chain import Chain, ChainLayer
-from privcirnet.he.planning.leveled.falcon import falcon_plan
 from privcirnet.he.planning.leveled.lola import lola_plan
 from privcirnet.he.planning.leveled.packed import packed_plan
 from privcirnet.he.planning.leveled.periodic import periodic_plan
