@@ -161,6 +161,8 @@ def _text(node: ast.expr | None, names: Names, followed: frozenset[str] = frozen
             return " / ".join(dict.fromkeys(text for part in (body, other) if (text := _text(part, names, followed))))
         case ast.Name(id=name) if name in names and name not in followed:
             return _text(names[name], names, followed | {name})
+        case ast.Attribute(value=ast.Name(id="self"), attr=name) if f"self.{name}" in names:
+            return _text(names[f"self.{name}"], names, followed)
     return BLANK
 
 
@@ -179,6 +181,8 @@ def _names_in(node: ast.expr) -> frozenset[str]:
 
 
 def _calls(node: ast.AST, module: str, names: Names, function: ast.FunctionDef | None) -> Iterator[_Call]:
+    if isinstance(node, ast.ClassDef):
+        names = names.new_child({f"self.{name}": value for name, value in _assigned(node.body)})
     if isinstance(node, ast.FunctionDef):
         arguments = dict.fromkeys((a.arg for a in (*node.args.args, *node.args.kwonlyargs)), _UNKNOWN)
         names, function = names.new_child({**arguments, **dict(_assigned(ast.walk(node)))}), node

@@ -68,7 +68,7 @@ def prepare(config: ParetoConfig, data: ImageData, bar: Bar = silent) -> Prepare
             write_json(out / NAME, _measured(config, data, bar))
     found = read(out)
     rule, remedy = "a comparison must be continued with its settings", "give the earlier ones, or another out="
-    Run(out, asdict(config), _OF_A_JOB).check(found.settings, rule, remedy)
+    Run(out, asdict(config), _OF_A_JOB).require_same(found.settings, rule, remedy)
     return found
 
 

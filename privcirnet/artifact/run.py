@@ -38,7 +38,7 @@ class Run:
         names = sorted((old.keys() | new.keys()) - self.free - PLACES)
         return [f"{name}={new.get(name)} after {old.get(name)}" for name in names if old.get(name) != new.get(name)]
 
-    def check(self, before: Mapping[str, Any], rule: str, remedy: str) -> None:
+    def require_same(self, before: Mapping[str, Any], rule: str, remedy: str) -> None:
         """Raise unless the settings are the earlier ones.
 
         Raises:

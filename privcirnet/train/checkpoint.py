@@ -76,7 +76,7 @@ def _saved(folder: Path) -> dict[str, Any] | None:
 def _check(folder: Path, saved: dict[str, Any], settings: dict[str, Any]) -> None:
     rule = "an interrupted run must be resumed with its settings"
     remedy = "give the earlier ones, another out=, or resume=false to start over"
-    Run(folder, settings, MAY_CHANGE).check(saved, rule, remedy)
+    Run(folder, settings, MAY_CHANGE).require_same(saved, rule, remedy)
 
 
 def remove(folder: Path) -> None:

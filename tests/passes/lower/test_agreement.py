@@ -6,7 +6,7 @@ from torch import nn
 
 import privcirnet as pc
 from privcirnet.errors import RuleError
-from privcirnet.passes.lower import builder
+from privcirnet.passes import lower
 
 IMAGES = torch.rand(16, 3, 8, 8, generator=torch.Generator().manual_seed(0))
 OPTIONS = {"profile": "counted", "progress": False}
@@ -31,13 +31,13 @@ def test_a_quantized_network_that_computes_more_names_the_layer():
 
 
 def test_a_layer_that_is_lowered_wrongly_is_found(quantized, monkeypatch):
-    right = builder.integer_weights
+    right = lower.quantized
 
-    def wrong(module, b, log_step, name):
-        found = right(module, b, log_step, name)
-        return type(found)(-found.rows, found.bias) if name == "3" else found
+    def wrong(module, log_step, name):
+        b, found, step = right(module, log_step, name)
+        return b, type(found)(-found.rows, found.bias) if name == "3" else found, step
 
-    monkeypatch.setattr(builder, "integer_weights", wrong)
+    monkeypatch.setattr(lower, "quantized", wrong)
     with pytest.raises(RuleError, match="got other values from '3' on"):
         pc.compile(quantized, IMAGES, **OPTIONS)
 
