@@ -13,7 +13,7 @@ import numpy as np
 
 from privcirnet.he.protocol.leveled.description import from_dict, to_dict
 from privcirnet.he.protocol.leveled.inference import LeveledInferenceClient
-from privcirnet.he.protocol.leveled.program import Description
+from privcirnet.he.protocol.leveled.leveled_program import Description
 
 SIZES = {"single": 1, "small": 15, "batch": 100, "medium": 1000, "large": 10000}
 """Images of an instance: the harness' four sizes, and a batch of 100."""

@@ -6,9 +6,7 @@ folder appears under its name when it is complete, or not at all.
 
 from privcirnet.artifact.compact import compacted, expanded
 from privcirnet.artifact.folder import CKKS, LEVELED, MANIFEST, SIGNATURE, format_of, read_signature
-from privcirnet.artifact.leveled import read_leveled, write_leveled
-from privcirnet.artifact.plan import plan_composed, plan_pads, read_plan, write_plan
-from privcirnet.artifact.program import (
+from privcirnet.artifact.interactive import (
     FULL_FOLDER,
     PLAINTEXTS,
     WEIGHTS,
@@ -19,6 +17,8 @@ from privcirnet.artifact.program import (
     spectra,
     write_program,
 )
+from privcirnet.artifact.leveled import read_leveled, write_leveled
+from privcirnet.artifact.plan import plan_composed, plan_pads, read_plan, write_plan
 from privcirnet.artifact.records import (
     Bits,
     Checkpoint,

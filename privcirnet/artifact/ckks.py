@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from privcirnet.artifact.folder import CKKS, REMEDY, checked_files, read_manifest, replacing_program, seal
-from privcirnet.artifact.program import WEIGHTS
+from privcirnet.artifact.interactive import WEIGHTS
 from privcirnet.artifact.records import write_tensors
 from privcirnet.artifact.weights import complete, read_weights, reals, tensors_of, weight_tensors
 from privcirnet.errors import RuleError
 from privcirnet.he.circuits.ckks.bootstrapping import Bootstrapping
-from privcirnet.he.planning.ckks.program import BOOTSTRAPPING, CkksProgram
+from privcirnet.he.planning.ckks.ckks_program import BOOTSTRAPPING, CkksProgram
 from privcirnet.he.planning.ckks.sums import Scales
 from privcirnet.he.program import manifest
 from privcirnet.he.program.operations import Square

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from privcirnet.artifact.folder import LEVELED, REMEDY, checked_files, read_manifest, replacing_program, seal
-from privcirnet.artifact.program import WEIGHTS
+from privcirnet.artifact.interactive import WEIGHTS
 from privcirnet.artifact.records import write_tensors
 from privcirnet.artifact.weights import complete, integers, large_integers, read_weights, tensors_of, weight_tensors
 from privcirnet.errors import RuleError
@@ -16,7 +16,7 @@ from privcirnet.he.program import manifest
 from privcirnet.he.program.program import Network
 from privcirnet.he.program.signature import PrivateKey, PublicKey
 from privcirnet.he.protocol.leveled import description
-from privcirnet.he.protocol.leveled.program import LeveledProgram
+from privcirnet.he.protocol.leveled.leveled_program import LeveledProgram
 
 VERSION = 2
 

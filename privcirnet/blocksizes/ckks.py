@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from privcirnet.blocksizes.latency import Figures
 from privcirnet.functional.circulant import admissible_block_sizes
+from privcirnet.he.planning.ckks.ckks_program import CkksProgram, Rehearsed
 from privcirnet.he.planning.ckks.costs import part_of, predicted
-from privcirnet.he.planning.ckks.program import CkksProgram, Rehearsed
 from privcirnet.he.planning.ckks.sums import Sums
 
 _BOOTSTRAPPING = " bootstrapping"

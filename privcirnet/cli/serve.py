@@ -14,7 +14,7 @@ from privcirnet.config import ServeConfig
 from privcirnet.he.program.operations import Input
 from privcirnet.he.program.signature import pinned
 from privcirnet.he.protocol.framing import message_sizes
-from privcirnet.he.protocol.leveled.program import LeveledProgram
+from privcirnet.he.protocol.leveled.leveled_program import LeveledProgram
 from privcirnet.he.protocol.leveled.session import LeveledClient, LeveledServer
 from privcirnet.he.protocol.offline.correlated import Form
 from privcirnet.he.protocol.offline.prepared_work import Materials

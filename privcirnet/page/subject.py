@@ -6,7 +6,7 @@ from typing import Any
 
 from privcirnet.he.program.operations import Input
 from privcirnet.he.program.program import Program
-from privcirnet.he.protocol.leveled.program import Description
+from privcirnet.he.protocol.leveled.leveled_program import Description
 from privcirnet.he.protocol.rounds.exchange import RoundPlan
 from privcirnet.he.protocol.rounds.exchanges import exchanges_of
 from privcirnet.he.rlwe.security import SECURITY_BITS

@@ -15,8 +15,8 @@ from privcirnet.he.circuits.ckks.cleartext import Cleartext
 from privcirnet.he.circuits.ckks.machine import Encrypted
 from privcirnet.he.circuits.ckks.stopwatch import Stopwatch
 from privcirnet.he.layers.integer import Values
+from privcirnet.he.planning.ckks.ckks_program import CkksProgram, Rehearsed
 from privcirnet.he.planning.ckks.costs import memory_bytes, part_of, predicted, row_of
-from privcirnet.he.planning.ckks.program import CkksProgram, Rehearsed
 from privcirnet.he.protocol.framing.meter import Meter
 from privcirnet.he.protocol.leveled.session import WORK
 from privcirnet.he.protocol.parties.session import Traffic

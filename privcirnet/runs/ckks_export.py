@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from privcirnet.config import LeveledConfig
 from privcirnet.data.dataset import ImageData
 from privcirnet.he.circuits.ckks.bootstrapping import Bootstrapping, parameters_for
+from privcirnet.he.planning.ckks.ckks_program import CkksProgram, Rehearsed
 from privcirnet.he.planning.ckks.costs import encoded_bytes, predicted
-from privcirnet.he.planning.ckks.program import CkksProgram, Rehearsed
 from privcirnet.he.planning.ckks.sums import sums_of
 from privcirnet.he.rlwe.security import SECURITY_BITS
 from privcirnet.passes.lower import lower_real

@@ -11,7 +11,7 @@ import numpy as np
 from privcirnet.artifact.summaries import LayerRow
 from privcirnet.he.layers.integer import Values
 from privcirnet.he.planning.leveled.chain import check_image
-from privcirnet.he.protocol.leveled.program import Description, LeveledProgram
+from privcirnet.he.protocol.leveled.leveled_program import Description, LeveledProgram
 from privcirnet.he.protocol.leveled.rehearsal import Rehearsal
 from privcirnet.he.protocol.leveled.session import LeveledClient
 from privcirnet.runs.answers import Answer

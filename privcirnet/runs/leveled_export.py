@@ -14,7 +14,7 @@ from privcirnet.he.planning.leveled.parameters import distance_bits
 from privcirnet.he.planning.leveled.plans import OWN, fastest
 from privcirnet.he.program.operations import Input
 from privcirnet.he.program.program import Network
-from privcirnet.he.protocol.leveled.program import LeveledProgram
+from privcirnet.he.protocol.leveled.leveled_program import LeveledProgram
 from privcirnet.he.rlwe.security import SECURITY_BITS
 from privcirnet.he.schemes.bfv.noise import flood_bits
 from privcirnet.passes.lower import lower_exact

@@ -22,7 +22,7 @@ from privcirnet.errors import RuleError
 from privcirnet.he.circuits.bfv.weight_cache import WeightCache
 from privcirnet.he.program.program import Program
 from privcirnet.he.protocol.framing.meter import Meter
-from privcirnet.he.protocol.leveled.program import LeveledProgram
+from privcirnet.he.protocol.leveled.leveled_program import LeveledProgram
 from privcirnet.he.protocol.leveled.session import LeveledServer, LeveledSession
 from privcirnet.he.protocol.parties.server import Server, Session
 from privcirnet.he.ring.modular import Residues

@@ -10,7 +10,7 @@ import torch
 from privcirnet.artifact import Bits, Checkpoint
 from privcirnet.he.circuits.ckks.bootstrapping import Bootstrapping, parameters_for
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.planning.ckks.program import CkksProgram
+from privcirnet.he.planning.ckks.ckks_program import CkksProgram
 from privcirnet.he.planning.ckks.sums import sums_of
 from privcirnet.he.planning.leveled.chain import Chain
 from privcirnet.he.planning.leveled.parameters import plan_for
@@ -20,7 +20,7 @@ from privcirnet.he.planning.profile import COUNTED, LINKS
 from privcirnet.he.program.operation import Node, Weights
 from privcirnet.he.program.operations import Input, Linear
 from privcirnet.he.program.program import Program
-from privcirnet.he.protocol.leveled.program import LeveledProgram
+from privcirnet.he.protocol.leveled.leveled_program import LeveledProgram
 from privcirnet.he.schemes.bfv.parameters import choose
 from privcirnet.passes.lower import lower_real
 from tests.he.exact_networks import network, network_of

@@ -19,7 +19,7 @@ from privcirnet.artifact import (
 from privcirnet.artifact.ckks import read_ckks, write_ckks
 from privcirnet.artifact.records import write_tensors
 from privcirnet.errors import RuleError
-from privcirnet.he.planning.ckks.program import CkksProgram
+from privcirnet.he.planning.ckks.ckks_program import CkksProgram
 from privcirnet.he.program.operation import Weights
 from privcirnet.he.program.signature import make_keys, read_private, read_public
 from tests.artifact.samples import ckks_program

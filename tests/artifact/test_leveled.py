@@ -22,7 +22,7 @@ from privcirnet.artifact.records import write_tensors
 from privcirnet.errors import RuleError
 from privcirnet.he.program.signature import make_keys, read_private, read_public
 from privcirnet.he.protocol.leveled import description
-from privcirnet.he.protocol.leveled.program import LeveledProgram
+from privcirnet.he.protocol.leveled.leveled_program import LeveledProgram
 from tests.artifact.samples import leveled_program
 from tests.he.exact_networks import network_of
 

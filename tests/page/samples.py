@@ -18,7 +18,7 @@ from privcirnet.he.program.operation import Node
 from privcirnet.he.program.operations import Input, Linear, Square, Truncate
 from privcirnet.he.program.program import Program
 from privcirnet.he.program.rearrangement import Flatten
-from privcirnet.he.protocol.leveled.program import LeveledProgram
+from privcirnet.he.protocol.leveled.leveled_program import LeveledProgram
 from privcirnet.he.protocol.leveled.session import LeveledClient, LeveledServer
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.server import Server

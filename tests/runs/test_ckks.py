@@ -14,7 +14,7 @@ from privcirnet.errors import RuleError
 from privcirnet.he.circuits.ckks import hoisting
 from privcirnet.he.circuits.ckks.bootstrapping import Bootstrapping
 from privcirnet.he.planning.ckks import costs
-from privcirnet.he.planning.ckks.program import CkksProgram
+from privcirnet.he.planning.ckks.ckks_program import CkksProgram
 from privcirnet.he.schemes.ckks.client import CkksClient
 from privcirnet.models import lola_digits, resnet20_cifar
 from privcirnet.runs import ckks

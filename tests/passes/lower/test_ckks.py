@@ -11,8 +11,8 @@ from privcirnet.errors import RuleError
 from privcirnet.he.circuits.ckks.bootstrapping import Bootstrapping
 from privcirnet.he.circuits.ckks.cleartext import Cleartext
 from privcirnet.he.circuits.ckks.simulator import Simulator
+from privcirnet.he.planning.ckks.ckks_program import CkksProgram
 from privcirnet.he.planning.ckks.network_circuit import NetworkCircuit
-from privcirnet.he.planning.ckks.program import CkksProgram
 from privcirnet.he.planning.ckks.sums import Sums, sums_of
 from privcirnet.models import resnet18_cifar, resnet20_cifar
 from privcirnet.nn.activations import Square

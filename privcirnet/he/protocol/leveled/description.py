@@ -19,7 +19,7 @@ from privcirnet.errors import RuleError
 from privcirnet.he.circuits.bfv.network_circuit import RELINEARIZE
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.planning.leveled.plan import PublicPlan
-from privcirnet.he.protocol.leveled.program import Description
+from privcirnet.he.protocol.leveled.leveled_program import Description
 from privcirnet.he.schemes.bfv.parameters import Parameters
 from privcirnet.he.schemes.bfv.plain_moduli import LeveledParameters
 

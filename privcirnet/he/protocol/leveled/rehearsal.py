@@ -7,7 +7,7 @@ import numpy as np
 from privcirnet.he.circuits.bfv.leveled import interface
 from privcirnet.he.circuits.bfv.leveled.weights import encode
 from privcirnet.he.circuits.bfv.weight_cache import WeightCache
-from privcirnet.he.protocol.leveled.program import LeveledProgram
+from privcirnet.he.protocol.leveled.leveled_program import LeveledProgram
 from privcirnet.he.ring import modular
 
 _MOST_BYTES = 500_000_000

@@ -27,7 +27,7 @@ from privcirnet.he.protocol.leveled.inference import (
     Message,
     Watched,
 )
-from privcirnet.he.protocol.leveled.program import Description, LeveledProgram
+from privcirnet.he.protocol.leveled.leveled_program import Description, LeveledProgram
 from privcirnet.he.protocol.offline.store import MaterialStore
 
 KEYS, REQUEST = 0, 1

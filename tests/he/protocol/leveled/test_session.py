@@ -16,7 +16,7 @@ from privcirnet.he.program.wrong_result import WrongResult
 from privcirnet.he.protocol.framing import wire
 from privcirnet.he.protocol.leveled import description
 from privcirnet.he.protocol.leveled.description import from_dict, to_dict
-from privcirnet.he.protocol.leveled.program import LeveledProgram
+from privcirnet.he.protocol.leveled.leveled_program import LeveledProgram
 from privcirnet.he.protocol.leveled.rehearsal import Rehearsal
 from privcirnet.he.protocol.leveled.session import LeveledClient, LeveledServer
 from privcirnet.he.protocol.parties.client import Client
