@@ -160,7 +160,7 @@ class Runner:
         self.found: dict[str, list[tuple[float, float, int]]] = {}
 
     def run(self) -> list[Traffic]:
-        """Run the image, with material if there is any."""
+        """Run the image, with prepared work if there is any."""
         return run(self.client, self.session, self.image)[1]
 
     def turn(self) -> None:

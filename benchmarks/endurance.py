@@ -2,7 +2,7 @@
 
 python benchmarks/endurance.py outputs/export/program --images 200
 
-Client and server are two processes. Material is prepared --count inferences at a time and used up; the client's is in a
+Client and server are two processes. --count inferences are prepared at a time and used up; the client's is in a
 folder. Before that, the preparation is timed one inference at a time and --count at a time, in turns.
 """
 
@@ -20,7 +20,7 @@ from privcirnet.artifact import read_program, write_json
 from privcirnet.cli.console import progress_bar
 from privcirnet.he.layers.integer import Values
 from privcirnet.he.program.program import Program
-from privcirnet.he.protocol.offline.prepared_work import Materials
+from privcirnet.he.protocol.offline.prepared_work import PreparedWork
 from privcirnet.he.protocol.parties.session import prepare
 from privcirnet.he.system.memory import peak_bytes
 from privcirnet.runs.answers import answers
@@ -109,11 +109,11 @@ def main() -> None:
     program, spectra = read_program(given.program)
     task = ServerTask(program, spectra, given.engine)
     with tempfile.TemporaryDirectory() as name, start_server(task) as process:
-        materials = Materials(Path(name) / "prepared")
-        with ServiceClient(process.address, given.engine, materials=materials) as remote:
+        prepared_work = PreparedWork(Path(name) / "prepared")
+        with ServiceClient(process.address, given.engine, prepared_work=prepared_work) as remote:
             timed = preparations(remote, process, noise(program), [1, given.count], given.turns)
             found = in_a_row(program, remote, process, given, Path(name))
-        materials.close()
+        prepared_work.close()
     facts = {"program": str(given.program), "preparation": timed, "verdict": verdict(found)}
     samples = found.pop("samples")
     facts |= found | {what: samples[-1][what] for what in ("client_bytes", "server_bytes", "store_bytes", "files")}

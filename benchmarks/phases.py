@@ -34,7 +34,7 @@ def turn(remote: ServiceClient, image: Values) -> dict[str, dict[str, float]]:
     """Run every phase once.
 
     Args:
-        remote: connected, without material.
+        remote: connected, without prepared work.
         image: that fits the program.
 
     Returns:
@@ -76,7 +76,7 @@ def _worked(client: Client) -> float:
 
 
 def wrong_nodes(program: Program, spectra: Mapping[str, Residues], image: Values, engine: str) -> list[str]:
-    """Return the nodes whose value does not follow from their inputs', of an image with material and of one without."""
+    """Return the nodes whose value does not follow from their inputs', of a prepared image and of another."""
     task, wrong = ServerTask(program, spectra, engine), list[str]()
     with start_server(task) as process, ServiceClient(process.address, engine) as remote:
         prepare(remote.client, remote)

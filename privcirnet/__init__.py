@@ -14,7 +14,7 @@ A network of a user's own, from training to encrypted answers::
     logits = program(images)                          # encrypted, with both parties in this process
     program.save(folder)                              # pc.load(folder) reads it
 
-:class:`Server` and :class:`Client` are the two parties on their own, :class:`Keeper` prepares inferences. What
+:class:`Server` and :class:`Client` are the two parties on their own, :class:`IdlePreparation` prepares inferences. What
 :func:`search` does step by step: :func:`candidates`, :func:`diagonal_fisher`, :func:`sensitivity`, :func:`solve`. A
 user's mistake raises a :class:`RuleError`. ``images`` is a tensor; ``data`` a pair with labels or a loader.
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from privcirnet.errors import RuleError
     from privcirnet.functional.sensitivity import sensitivity
     from privcirnet.he.protocol.parties.client import Client
-    from privcirnet.he.protocol.parties.idle_preparation import Keeper
+    from privcirnet.he.protocol.parties.idle_preparation import IdlePreparation
     from privcirnet.he.protocol.parties.server import Server
     from privcirnet.nn.activations import Aespa2d, Square
     from privcirnet.nn.circulant import BlockCirculantConv2d, BlockCirculantLinear
@@ -56,7 +56,7 @@ _HOME = {
     "Client": "he.protocol.parties.client",
     "CompileConfig": "config",
     "FitConfig": "config",
-    "Keeper": "he.protocol.parties.idle_preparation",
+    "IdlePreparation": "he.protocol.parties.idle_preparation",
     "RuleError": "errors",
     "SearchConfig": "config",
     "Server": "he.protocol.parties.server",
@@ -88,7 +88,7 @@ __all__ = [
     "Client",
     "CompileConfig",
     "FitConfig",
-    "Keeper",
+    "IdlePreparation",
     "RuleError",
     "SearchConfig",
     "Server",

@@ -219,10 +219,10 @@ class Inference:
         seconds_client: of work, for an image; so the server's.
         throttle: link that messages were held up by.
         links: predicted, by link.
-        prepared: images with prepared material.
+        prepared: images with prepared work.
         online: of those.
         preparation: before them.
-        dropped: why material was not used, or not made.
+        dropped: why prepared work was not used, or not made.
         memory: most bytes of the process of "client", of "server", or of "both".
         revealed: values of an image that the client sees in clear.
         refused: indices of images whose result is not to be used.

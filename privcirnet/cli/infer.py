@@ -28,7 +28,7 @@ from privcirnet.data.dataset import ImageData
 from privcirnet.errors import RuleError
 from privcirnet.he.program.signature import pinned
 from privcirnet.he.protocol.leveled.session import LeveledClient
-from privcirnet.he.protocol.offline.prepared_work import Materials
+from privcirnet.he.protocol.offline.prepared_work import PreparedWork
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.system import threads
 from privcirnet.runs.evaluation import evaluate
@@ -107,8 +107,8 @@ def _ask(config: InferConfig, data: ImageData, images: Tensor, labels: np.ndarra
     reference = _predicted(config, data, images) if config.reference else None
     keep, integers = bool(config.prepared_folder), images.numpy().astype(np.int64)
     how = How(config.engine, prepare=config.prepare, pause_s=config.pause_s, throttle=config.throttle)
-    materials = Materials(Path(config.prepared_folder) if keep else None, note=show_text)
-    with closing(materials), _asked(config, materials) as remote, inference_bar(len(labels)) as progress:
+    prepared_work = PreparedWork(Path(config.prepared_folder) if keep else None, note=show_text)
+    with closing(prepared_work), _asked(config, prepared_work) as remote, inference_bar(len(labels)) as progress:
         found = infer(remote, integers, how, progress, keep=keep).summary(reference, labels)
     return replace(found, server=config.server)
 
@@ -131,27 +131,27 @@ def _page(config: InferConfig) -> None:
     place = f"server {config.server}" if config.server else "its server is another process of this machine"
     content = Content(config.data.name, place, not config.rehearsal, classes, tests, notes, levels)
     keep = bool(config.server and config.prepared_folder)
-    with closing(Materials(Path(config.prepared_folder) if keep else None, note=show_text)) as materials:
-        connect, announce = partial(_connected, config, materials), partial(_show_address, config, place)
+    with closing(PreparedWork(Path(config.prepared_folder) if keep else None, note=show_text)) as prepared_work:
+        connect, announce = partial(_connected, config, prepared_work), partial(_show_address, config, place)
         serve(connect, content, config.ui_port, announce, config.prepare)
 
 
-def _asked(config: InferConfig, materials: Materials | None = None) -> ServiceClient:
+def _asked(config: InferConfig, prepared_work: PreparedWork | None = None) -> ServiceClient:
     """A connection to the server of the settings."""
     access, key = ClientAccess.of(Path(config.tls) if config.tls else None), pinned(config.model_key)
     address = parse_address(config.server)
     party, named = LeveledClient if config.mode == "leveled" else Client, (config.timeout_s, access, config.served, key)
-    return ServiceClient(address, config.engine, *named, materials=materials, party=party)
+    return ServiceClient(address, config.engine, *named, prepared_work=prepared_work, party=party)
 
 
 @contextmanager
-def _connected(config: InferConfig, materials: Materials) -> Generator[ServiceClient]:
+def _connected(config: InferConfig, prepared_work: PreparedWork) -> Generator[ServiceClient]:
     """A connection to the server that was asked for, or to one of its own in another process.
 
     What is prepared with the former outlives a connection; the latter ends with it.
     """
     if config.server:
-        with _asked(config, materials) as remote:
+        with _asked(config, prepared_work) as remote:
             yield remote
         return
     key, leveled = pinned(config.model_key), config.mode == "leveled"

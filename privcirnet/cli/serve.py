@@ -17,7 +17,7 @@ from privcirnet.he.protocol.framing import message_sizes
 from privcirnet.he.protocol.leveled.leveled_program import LeveledProgram
 from privcirnet.he.protocol.leveled.session import LeveledClient, LeveledServer
 from privcirnet.he.protocol.offline.correlated import Form
-from privcirnet.he.protocol.offline.prepared_work import Materials
+from privcirnet.he.protocol.offline.prepared_work import PreparedWork
 from privcirnet.he.protocol.offline.store_files import InUse
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.session import prepare, run
@@ -94,31 +94,31 @@ def _books(config: ServeConfig, stack: ExitStack) -> Books:
     quotas = Quotas(config.quota, config.quotas, state and state / "images.sqlite")
     stack.callback(quotas.close)
     log = Log(_write, config.log, appending(state / "audit.jsonl") if state else None)
-    materials = _materials(config, state, log)
-    stack.callback(materials.close)
+    prepared_work = _prepared_work(config, state, log)
+    stack.callback(prepared_work.close)
     return Books(
         limits=ServiceLimits(config.sessions, config.timeout_s, config.age_s, config.grace_s, config.connections),
         quotas=quotas,
         store=KeyStore(config.keys, state and state / "keys"),
-        materials=materials,
+        prepared_work=prepared_work,
         log=log,
     )
 
 
-def _materials(config: ServeConfig, state: Path | None, log: Log) -> Materials:
-    """Where prepared material is kept: in its folder, unless another server of the same state has it."""
+def _prepared_work(config: ServeConfig, state: Path | None, log: Log) -> PreparedWork:
+    """Where prepared work is kept: in its folder, unless another server of the same state has it."""
 
     def note(why: str) -> None:
-        log.event("prepared material", why=why)
+        log.event("prepared work", why=why)
 
     limit, named = int(1e9 * config.prepared_gb), Path(config.prepared_folder) if config.prepared_folder else None
     try:
-        return Materials(named or (state and state / "prepared"), limit, config.keys.days, note)
+        return PreparedWork(named or (state and state / "prepared"), limit, config.keys.days, note)
     except InUse as error:
         if named:
             raise
         note(f"kept in memory: {error}")
-        return Materials(None, limit, config.keys.days, note)
+        return PreparedWork(None, limit, config.keys.days, note)
 
 
 def _describe(config: ServeConfig, catalogue: Catalogue, service: Service, commands: str, more: dict[str, str]) -> None:

@@ -146,9 +146,9 @@ class ServeConfig:
     keys: StoreLimits = field(default_factory=StoreLimits)
     """how much room for clients' keys, and how long they are kept."""
     prepared_gb: float = 4.0
-    """of prepared material of all clients, at most; 0: nothing is prepared."""
+    """of prepared work of all clients, at most; 0: nothing is prepared."""
     prepared_folder: str = ""
-    """where prepared material stays from one start to the next; empty: a folder in state=, or in memory without one."""
+    """where prepared work stays from one start to the next; empty: a folder in state=, or in memory without one."""
     metrics_port: int = -1
     """of Prometheus metrics; 0: any that is free; -1: none."""
     metrics_host: str = "127.0.0.1"

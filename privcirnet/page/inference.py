@@ -19,7 +19,7 @@ from privcirnet.he.layers.integer import Values
 from privcirnet.he.protocol.framing import wire
 from privcirnet.he.protocol.leveled.session import LeveledClient
 from privcirnet.he.protocol.parties.client import Client
-from privcirnet.he.protocol.parties.idle_preparation import Keeper
+from privcirnet.he.protocol.parties.idle_preparation import IdlePreparation
 from privcirnet.page.content import Content
 from privcirnet.page.events import Event, plain
 from privcirnet.page.pictures import ciphertext_picture, for_canvas
@@ -77,7 +77,7 @@ class Classifier:
     def __init__(self, connect: Connect, content: Content, prepare: int = 0) -> None:
         self._connect, self._content, self._prepare = connect, content, prepare
         self._stack, self._remote = ExitStack(), None
-        self._keeper: Keeper | None = None
+        self._idle: IdlePreparation | None = None
 
     def connected(self) -> tuple[Remote, float | None]:
         """Return the connection, and the seconds that it took to open it; None if it was open.
@@ -90,14 +90,14 @@ class Classifier:
         started = time.perf_counter()
         remote = self._stack.enter_context(self._connect())
         if isinstance(remote.party, Client):
-            self._keeper = self._stack.enter_context(Keeper(remote.party, remote, self._prepare, remote.reopen))
+            self._idle = self._stack.enter_context(IdlePreparation(remote.party, remote, self._prepare, remote.reopen))
         self._remote = remote
         return remote, time.perf_counter() - started
 
     def stock(self) -> dict[str, Any]:
         """What is prepared, as plain data; it may be asked for at any time, by any thread."""
-        keeper = self._keeper
-        found = {"prepared": keeper.stock, "stopped": keeper.stopped} if keeper else {"prepared": 0, "stopped": ""}
+        idle = self._idle
+        found = {"prepared": idle.stock, "stopped": idle.stopped} if idle else {"prepared": 0, "stopped": ""}
         return {**found, "wanted": self._prepare}
 
     @property
@@ -108,7 +108,7 @@ class Classifier:
 
     def close(self) -> None:
         """End the connection, if there is one."""
-        self._remote = self._keeper = None
+        self._remote = self._idle = None
         self._stack.close()
 
     def classify(self, image: Values, emit: Emit, stop: threading.Event) -> None:
@@ -147,7 +147,7 @@ class Classifier:
     def _first(self, watched: "Watched", image: Values) -> Answer:
         """The result of an image, for which the preparation under way pauses; the wait for that is counted."""
         started = time.perf_counter()
-        with self._keeper.image() if self._keeper else nullcontext():
+        with self._idle.image() if self._idle else nullcontext():
             waited = time.perf_counter() - started
             answer = watched.answer(image)
         return answer._replace(seconds=answer.seconds + waited)
@@ -232,7 +232,7 @@ class Watched:
         return reply
 
     def _tell(self, message: bytes) -> None:
-        """Tell of a request; with prepared material it has no ciphertexts, and its bytes are drawn as they are."""
+        """Tell of a request; with prepared work it has no ciphertexts, and its bytes are drawn as they are."""
         if wire.begins(message) == wire.ONLINE:
             self._prepared = True
             self._tell_rounds()

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from privcirnet.artifact.summaries import Preparation as Prepared
-from privcirnet.he.protocol.offline.store import MaterialStore
+from privcirnet.he.protocol.offline.store import PreparedStore
 from privcirnet.he.protocol.parties.client import Client
-from privcirnet.he.protocol.parties.idle_preparation import PATIENCE_S, Keeper, Preparation
+from privcirnet.he.protocol.parties.idle_preparation import PATIENCE_S, IdlePreparation, Preparation
 from privcirnet.he.protocol.parties.session import ExchangeProgress, Handler, Traffic
 from privcirnet.runs.laps import typical
 from privcirnet.runs.links import over_links
@@ -27,17 +27,17 @@ class Ahead:
     """
 
     count: int
-    store: MaterialStore
+    store: PreparedStore
     keep: bool
     again: Callable[[], object]
     pause_s: float = 0.0
-    _keeper: Keeper | None = field(default=None)
+    _idle: IdlePreparation | None = field(default=None)
     _progress: ExchangeProgress = field(default=lambda exchange: None)
 
     @property
     def done(self) -> list[Preparation]:
         """What was prepared, as many at once as each says."""
-        return self._keeper.done if self._keeper else []
+        return self._idle.done if self._idle else []
 
     @property
     def images(self) -> int:
@@ -47,7 +47,7 @@ class Ahead:
     @property
     def stopped(self) -> str:
         """Why no more is prepared, in words; "" if nothing is known against it."""
-        return self._keeper.stopped if self._keeper else ""
+        return self._idle.stopped if self._idle else ""
 
     def before(self, client: Client, server: Handler, images: int, progress: ExchangeProgress) -> None:
         """Prepare, in a pause and if there is nothing left. Where that fails, images are run without.
@@ -60,15 +60,15 @@ class Ahead:
         """
         if not self.count:
             return
-        first, self._progress = self._keeper is None, progress
-        if self._keeper is None:
-            patience = PATIENCE_S if self.pause_s else math.inf
-            self._keeper = Keeper(client, server, self.count, self.again, patience_s=patience, progress=self._tell)
-        self._keeper.count = self.count if self.keep else min(self.count, images)
+        first, self._progress = self._idle is None, progress
+        if self._idle is None:
+            wait, tell = PATIENCE_S if self.pause_s else math.inf, self._tell
+            self._idle = IdlePreparation(client, server, self.count, self.again, patience_s=wait, progress=tell)
+        self._idle.count = self.count if self.keep else min(self.count, images)
         if self.pause_s and not first:
-            self._keeper.rest(self.pause_s)
+            self._idle.rest(self.pause_s)
         if not self.store.serials():
-            self._keeper.fill()
+            self._idle.fill()
 
     def _tell(self, exchange: Traffic) -> None:
         self._progress(exchange)

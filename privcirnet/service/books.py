@@ -1,8 +1,8 @@
-"""What a service keeps about its clients: limits, keys, prepared material, quotas, log and metrics."""
+"""What a service keeps about its clients: limits, keys, prepared work, quotas, log and metrics."""
 
 from dataclasses import dataclass, field
 
-from privcirnet.he.protocol.offline.prepared_work import Materials
+from privcirnet.he.protocol.offline.prepared_work import PreparedWork
 from privcirnet.service.limits import ServiceLimits
 from privcirnet.service.log import Log
 from privcirnet.service.metrics import Metrics
@@ -21,6 +21,6 @@ class Books:
     limits: ServiceLimits = field(default_factory=ServiceLimits)
     quotas: Quotas = field(default_factory=Quotas)
     store: KeyStore = field(default_factory=KeyStore)
-    materials: Materials = field(default_factory=Materials)
+    prepared_work: PreparedWork = field(default_factory=PreparedWork)
     log: Log = field(default_factory=Log)
     metrics: Metrics = field(default_factory=Metrics)

@@ -15,7 +15,7 @@ from privcirnet.he.program import limits
 from privcirnet.he.program.signature import PublicKey
 from privcirnet.he.protocol.framing import wire
 from privcirnet.he.protocol.leveled.session import LeveledClient
-from privcirnet.he.protocol.offline.prepared_work import Materials
+from privcirnet.he.protocol.offline.prepared_work import PreparedWork
 from privcirnet.he.protocol.offline.store import Binding
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.session import agree
@@ -50,8 +50,8 @@ class ServiceClient:
         access: what the client shows; plain text is for a server on loopback only.
         program: the name of one of the server's; "" for its only one.
         key: with which the program must be signed; None for any.
-        materials: of what is prepared; None: memory, for as long as this client. If there is some for this server and
-            program, no keys are made before they are needed.
+        prepared_work: its store; None: memory, for as long as this client. With some for this server and program, keys
+            are made when they are needed.
         party: the client of an interactive program, or of a leveled one.
 
     Attributes:
@@ -71,23 +71,23 @@ class ServiceClient:
         program: str = "",
         key: PublicKey | None = None,
         *,
-        materials: Materials | None = None,
+        prepared_work: PreparedWork | None = None,
         party: type[Client] | type[LeveledClient] = Client,
     ) -> None:
         started = time.perf_counter()
-        self._materials = Materials() if materials is None else materials
+        self._prepared_work = PreparedWork() if prepared_work is None else prepared_work
         self._name, self._timeout_s = f"the server at {show_address(address)}", timeout_s
         self._channel, self._metadata = _channel(address, access), access.metadata
         self._stream: _Stream | None = None
         try:
             self._program = self._chosen(program)
             self.version: str = self._program.version
-            greeting, owner = self._described(), self._materials.owner
+            greeting, owner = self._described(), self._prepared_work.owner
             self._binding = Binding(
                 digest_of(self.version, greeting), f"{show_address(address)}/{self._program.name}", owner
             )
-            self._materials.retain([self._binding.program], self._binding.peer)
-            self.store = self._materials.of(self._binding)
+            self._prepared_work.retain([self._binding.program], self._binding.peer)
+            self.store = self._prepared_work.of(self._binding)
             self._party = party(greeting, engine, key, self.store, owner)
             self._most = self._party.sizes.reply
             self._keys: bytes | None = None
@@ -128,8 +128,7 @@ class ServiceClient:
     def reopen(self) -> None:
         """Begin a new session with the same keys, which are only sent if the server does not have them.
 
-        Material that the server does not have any more is dropped: so nothing is used a second time that comes from a
-        copy of the folder.
+        Prepared work that the server does not have any more is dropped: nothing of a copied folder is used again.
 
         Raises:
             RuleError: the server refuses, or is gone.

@@ -19,7 +19,7 @@ class Metrics:
         registry: of all of them.
         opened: sessions so far, by program.
         images: that ended, by program.
-        images_prepared: those of them with prepared material, by program.
+        images_prepared: those of them with prepared work, by program.
         prepared: inferences that were prepared, by program.
         refused: calls, by status.
         closed: connections of strangers, or too many of one address, by why.
@@ -39,7 +39,7 @@ class Metrics:
         self.sessions = named(Gauge, "sessions", "Sessions that are open")
         self.opened = named(Counter, "sessions_opened", "Sessions that were opened", "program")
         self.images = named(Counter, "images", "Images that were answered", "program")
-        self.images_prepared = named(Counter, "images_prepared", "Those of them with prepared material", "program")
+        self.images_prepared = named(Counter, "images_prepared", "Those of them with prepared work", "program")
         self.prepared = named(Counter, "prepared", "Inferences that were prepared", "program")
         self.refused = named(Counter, "refused", "Calls that were refused", "status")
         self.connections = named(Gauge, "connections", "Connections that are open")
@@ -50,13 +50,13 @@ class Metrics:
         self.waiting = named(Histogram, "turn_seconds", "Seconds that a request waited for its turn", buckets=_SECONDS)
         self.work = named(Histogram, "work_seconds", "Seconds that a request was computed", "program", buckets=_SECONDS)
         self._keys = named(Gauge, "keys_bytes", "Bytes of registered keys")
-        self._materials = named(Gauge, "prepared_bytes", "Bytes of prepared material")
+        self._prepared_work = named(Gauge, "prepared_bytes", "Bytes of prepared work")
         ProcessCollector(registry=registry)
 
-    def watch(self, keys: Callable[[], float], materials: Callable[[], float]) -> None:
+    def watch(self, keys: Callable[[], float], prepared_work: Callable[[], float]) -> None:
         """Report the bytes of what is kept for clients."""
         self._keys.set_function(keys)
-        self._materials.set_function(materials)
+        self._prepared_work.set_function(prepared_work)
 
     def listen(self, host: str, port: int) -> "Listening":
         """Offer the metrics at http://host:port/metrics, plain and to everyone who reaches it.

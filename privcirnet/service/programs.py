@@ -22,7 +22,7 @@ def version_of(folder: Path) -> str:
 
 
 def digest_of(version: str, greeting: bytes) -> bytes:
-    """Return what prepared material of a program is bound to: its version and its public description.
+    """Return what prepared work of a program is bound to: its version and its public description.
 
     Returns:
         32 bytes.
@@ -66,7 +66,7 @@ class Offer:
 
     @cached_property
     def digest(self) -> bytes:
-        """What prepared material of the program is bound to, see :func:`digest_of`."""
+        """What prepared work of the program is bound to, see :func:`digest_of`."""
         return digest_of(self.version, self.greeting)
 
     @cached_property

@@ -33,7 +33,7 @@ class Quota:
         images_hour: images begun or prepared in any hour; 0: any number.
         images: images begun or prepared in all; 0: any number.
         keys: sets of evaluation keys that are kept; older ones make room for new ones.
-        prepared: inferences whose material may lie at the server at once; 0: none.
+        prepared: inferences whose prepared work may lie at the server at once; 0: none.
     """
 
     sessions: int = 4

@@ -77,7 +77,7 @@ class Service:
         self._sessions = Sessions(self._books, self._turns, finished)
         self._connections = Connections(self._books.limits, self._books.log, self._books.metrics)
         self._calls = Calls(catalogue, access, self._books, self._sessions, self._connections)
-        self._books.metrics.watch(lambda: self._books.store.size, lambda: self._books.materials.size)
+        self._books.metrics.watch(lambda: self._books.store.size, lambda: self._books.prepared_work.size)
         self._retain()
         self._loop = asyncio.new_event_loop()
         self._ended = asyncio.Event()
@@ -156,8 +156,8 @@ class Service:
             await asyncio.wait(calls, timeout=_AT_END_S)
 
     def _retain(self) -> None:
-        """Drop the material of programs that are not offered any more."""
-        self._books.materials.retain([offer.digest for offer in self._calls.catalogue.offers])
+        """Drop the prepared work of programs that are not offered any more."""
+        self._books.prepared_work.retain([offer.digest for offer in self._calls.catalogue.offers])
 
     def _begin_reload(self) -> None:
         if self._reloader is None or (self._reloading and not self._reloading.done()):
@@ -181,6 +181,6 @@ class Service:
         try:
             await self._loop.run_in_executor(None, self._retain)
         except RuleError as error:
-            self._books.log.event("prepared material of other programs stays", why=str(error))
+            self._books.log.event("prepared work of other programs stays", why=str(error))
         offers = [f"{offer.name} {offer.version}" for offer in self._calls.catalogue.offers]
         self._books.log.event("reloaded", programs=", ".join(offers))

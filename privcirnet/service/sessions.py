@@ -80,7 +80,7 @@ class Sessions:
         binding = Binding(offer.digest, client, first.owner or first.keys)
         with books.quotas.session(client, books.limits.sessions):
             keys = books.store.load(client, first.keys) if first.keys else None
-            loading = partial(offer.server.session, keys, books.materials.of(binding), binding.owner)
+            loading = partial(offer.server.session, keys, books.prepared_work.of(binding), binding.owner)
             del keys
             try:
                 session = await self._turns.run(client, loading)
@@ -137,7 +137,7 @@ class Sessions:
     def _begun(self, with_client: "Conversation", request: bytes) -> "_Work":
         """Count and write down what a client begins, before anything of it is answered, or raise.
 
-        With material it was counted when it was prepared.
+        With prepared work it was counted when it was prepared.
         """
         if self.stopping:
             raise stopping()
@@ -159,17 +159,17 @@ class Sessions:
     def _room(self, with_client: "Conversation", count: int) -> int:
         """Make room for some inferences beside those that other sessions are preparing, or raise; how many bytes."""
         client, offer, binding = with_client.client, with_client.offer, with_client.binding
-        materials, quotas = self._books.materials, self._books.quotas
+        prepared_work, quotas = self._books.prepared_work, self._books.quotas
         others = [(of.client, of.running[True]) for of in self._open if of is not with_client and True in of.running]
         same = sum(work.count for of, work in others if of == client)
         if isinstance(offer.server, LeveledServer):
             rule, remedy = "only interactive programs have an offline phase", "send the image"
             raise RuleError(rule, got="a preparation", remedy=remedy)
-        quotas.preparation(client, len(materials.of(binding).serials()) + same, count)
-        materials.make_room(binding, quotas.of(client).prepared, count + same)
+        quotas.preparation(client, len(prepared_work.of(binding).serials()) + same, count)
+        prepared_work.make_room(binding, quotas.of(client).prepared, count + same)
         size = count * correlated.Form("server", offer.server.program, binding.owner).length
-        if not materials.fits(size + sum(work.size for _, work in others)):
-            rule = f"a server must have room for prepared material, of {materials.limit} bytes"
+        if not prepared_work.fits(size + sum(work.size for _, work in others)):
+            rule = f"a server must have room for prepared work, of {prepared_work.limit} bytes"
             raise busy(rule, f"{size} bytes more", _SOON_S)
         return size
 
@@ -179,7 +179,7 @@ class Sessions:
         phase, measured = work.phase, {"seconds": round(work.seconds, 3), "bytes": work.exchanged}
         books, facts = self._books, offer.facts
         for why in session.dropped:
-            books.log.event("prepared material dropped", client=client, **facts, why=why)
+            books.log.event("prepared work dropped", client=client, **facts, why=why)
         session.dropped.clear()
         if phase == wire.PREPARE:
             books.metrics.prepared.labels(offer.name).inc(work.count)
@@ -226,7 +226,7 @@ class _Work:
 
     Attributes:
         phase: what its first message began.
-        size: bytes of their material.
+        size: bytes of what was prepared.
         exchanged: bytes both ways.
     """
 
@@ -254,7 +254,7 @@ class Conversation:
 
     Attributes:
         client: what it is called.
-        binding: of the material that is prepared in it.
+        binding: of what is prepared in it.
         admit: raises if the client is not let in any more.
         running: what goes on: an image, and by True offline work, between two rounds of which the image may come.
     """

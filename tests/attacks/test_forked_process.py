@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from privcirnet.errors import RuleError
-from privcirnet.he.protocol.offline.prepared_work import Materials
+from privcirnet.he.protocol.offline.prepared_work import PreparedWork
 from privcirnet.he.protocol.offline.store import Binding
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.server import Server
@@ -89,7 +89,7 @@ def test_replies_of_both_copies_are_hidden_by_other_numbers(server):
     assert not in_both(lambda: session.stocked)[0], "a copy makes its own"
 
 
-def test_a_server_s_material_serves_one_of_the_copies(server):
+def test_a_server_s_prepared_work_serves_one_of_the_copies(server):
     client, session = parties(server)
     prepare(client, session)
     copied, here = in_both(session._prepared.store.serials)
@@ -107,7 +107,7 @@ def test_an_image_in_progress_starts_over_in_a_copy_of_the_server(server):
     assert isinstance(here, bytes)
 
 
-def test_a_client_s_material_and_image_stay_in_its_process(server):
+def test_a_client_s_prepared_work_and_image_stay_in_its_process(server):
     """Else the server asks two different questions, and takes one answer off the other."""
     client, session = parties(server)
     prepare(client, session, 2)
@@ -131,17 +131,17 @@ def test_a_preparation_stays_in_its_process(server):
 
 
 @pytest.mark.parametrize("kind", ["memory", "folder"])
-def test_one_of_the_copies_takes_material(kind, tmp_path):
-    materials = Materials(tmp_path / "prepared" if kind == "folder" else None)
-    store, serial, parent = materials.of(Binding()), bytes(16), os.getpid()
-    store.put(serial, b"material")
+def test_one_of_the_copies_takes_prepared_work(kind, tmp_path):
+    prepared_work = PreparedWork(tmp_path / "prepared" if kind == "folder" else None)
+    store, serial, parent = prepared_work.of(Binding()), bytes(16), os.getpid()
+    store.put(serial, b"prepared work")
     copied, here = in_both(lambda: bytes(store.take(serial)))
     assert "none of serial" in copied
-    assert here == b"material"
-    with materials._held():  # as if another thread was at it
-        copied, here = in_both(lambda: materials.size if os.getpid() != parent else 0)
+    assert here == b"prepared work"
+    with prepared_work._held():  # as if another thread was at it
+        copied, here = in_both(lambda: prepared_work.size if os.getpid() != parent else 0)
     assert copied == here == 0
-    materials.close()
+    prepared_work.close()
 
 
 def test_a_copy_goes_on_with_a_new_image(server):

@@ -15,7 +15,7 @@ import pytest
 from privcirnet.he.protocol.framing import wire
 from privcirnet.he.protocol.offline import correlated
 from privcirnet.he.protocol.offline.correlated import Form
-from privcirnet.he.protocol.offline.prepared_work import Materials
+from privcirnet.he.protocol.offline.prepared_work import PreparedWork
 from privcirnet.he.protocol.parties.server import Server, Session
 from privcirnet.he.protocol.parties.session import prepare, run
 from privcirnet.service.client import ServiceClient
@@ -105,11 +105,11 @@ def test_a_prepared_image_counts_once():
         assert [line["prepared"] for line in service.audited.of("image begun")] == [True, True]
 
 
-def test_an_image_whose_material_is_gone_counts():
+def test_an_image_whose_prepared_work_is_gone_counts():
     """What the server does not have it has not counted, or lost with what was: a made-up number buys nothing."""
     with under(images=1) as (service, remote):
         prepare(remote.client, remote, 1)
-        service.books.materials.retain([])
+        service.books.prepared_work.retain([])
         with pytest.raises(Refused, match=NO_MORE):
             run(remote.client, remote, IMAGE)
 
@@ -181,11 +181,11 @@ def test_preparations_in_several_sessions_share_the_quota():
 
 
 def test_preparations_in_several_sessions_share_the_room():
-    with closing(Materials(limit=int(1.5 * SIZE))) as materials:
-        with serving(Server(network(), "cleartext"), books={"materials": materials}) as service:
+    with closing(PreparedWork(limit=int(1.5 * SIZE))) as prepared_work:
+        with serving(Server(network(), "cleartext"), books={"prepared_work": prepared_work}) as service:
             with ServiceClient(service.address, "cleartext") as one, ServiceClient(service.address, "cleartext") as two:
                 begun(one, "prepare")
-                with pytest.raises(Refused, match="a server must have room for prepared material"):
+                with pytest.raises(Refused, match="a server must have room for prepared work"):
                     begun(two, "prepare")
 
 

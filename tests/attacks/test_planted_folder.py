@@ -1,7 +1,7 @@
-"""Another user makes the folder that a service is about to keep keys, weights or material in, and owns what is in it.
+"""Another user makes the folder that a service is about to keep keys, weights or prepared work in, and owns what is in it.
 
 Modes say nothing of it: the folder is its owner's alone, and the service of root may write there. Its owner could replace
-weights, read images from material, and put keys under others' names.
+weights, read images from prepared work, and put keys under others' names.
 """
 
 import os
@@ -9,14 +9,14 @@ import os
 import pytest
 
 from privcirnet.errors import RuleError
-from privcirnet.he.protocol.offline.prepared_work import Materials
+from privcirnet.he.protocol.offline.prepared_work import PreparedWork
 from privcirnet.he.system.private_folder import private_folder
 from privcirnet.service.store import KeyStore
 
 USES = {
     "state and weights": private_folder,
     "keys": lambda folder: KeyStore(folder=folder),
-    "material": Materials,
+    "prepared work": PreparedWork,
 }
 
 

@@ -54,7 +54,7 @@ def protocol(program: Program, engine: str, image: Values) -> Outcome:
 
 
 def check(program: Program, client: Client, session: Session, image: Values, used: str = "") -> list[Traffic]:
-    """One inference, every node of it right; and with material or without, if ``used`` says so."""
+    """One inference, every node of it right; and with prepared work or without, if ``used`` says so."""
     logits, traffic = run(client, session, image)
     assert used in {"", client.used}
     values = audit.reconstruct(program, client.shares, session.shares)

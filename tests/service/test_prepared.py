@@ -1,4 +1,4 @@
-"""Prepared material over the service: it outlives both parties, is used once, and whatever happens the next image works."""
+"""Prepared work over the service: it outlives both parties, is used once, and whatever happens the next image works."""
 
 import os
 import signal
@@ -13,7 +13,7 @@ from privcirnet.errors import RuleError
 from privcirnet.he.program.interpreter import interpret
 from privcirnet.he.protocol.framing import wire
 from privcirnet.he.protocol.offline.correlated import Form
-from privcirnet.he.protocol.offline.prepared_work import Materials
+from privcirnet.he.protocol.offline.prepared_work import PreparedWork
 from privcirnet.he.protocol.parties.server import Server
 from privcirnet.he.protocol.parties.session import prepare, run
 from privcirnet.runs.infer import infer
@@ -46,36 +46,36 @@ def asked(remote, image=IMAGES[0]) -> str:
 
 @contextmanager
 def server(tmp_path, **more):
-    """A service whose material and keys are in folders, where the next one finds them."""
+    """A service whose prepared work and keys are in folders, where the next one finds them."""
     quotas = Quotas(more.pop("quota", Quota()))
-    with closing(Materials(tmp_path / "server", more.pop("limit", None))) as materials:
-        books = {"materials": materials, "quotas": quotas, "store": KeyStore(folder=tmp_path / "keys")}
+    with closing(PreparedWork(tmp_path / "server", more.pop("limit", None))) as prepared_work:
+        books = {"prepared_work": prepared_work, "quotas": quotas, "store": KeyStore(folder=tmp_path / "keys")}
         with serving(more.pop("server", None) or Server(network(), "cleartext"), books=books, **more) as service:
-            service.materials = materials
+            service.prepared_work = prepared_work
             yield service
 
 
 @contextmanager
 def client(tmp_path, service, notes=None):
-    """A client whose material is in a folder, where the next one finds it."""
+    """A client whose prepared work is in a folder, where the next one finds it."""
     note = (notes if notes is not None else []).append
-    with closing(Materials(tmp_path / "client", note=note)) as materials:
-        with ServiceClient(service.address, "cleartext", materials=materials) as remote:
+    with closing(PreparedWork(tmp_path / "client", note=note)) as prepared_work:
+        with ServiceClient(service.address, "cleartext", prepared_work=prepared_work) as remote:
             yield remote
 
 
 @pytest.fixture
 def port():
-    """A port of the service that stays when it starts again: a client's material belongs to a server's address."""
+    """A port of the service that stays when it starts again: a client's prepared work belongs to a server's address."""
     with serving(Server(network(), "cleartext")) as service:
         return service.address
 
 
-def test_material_outlives_both_and_needs_no_keys(tmp_path, port):
+def test_prepared_work_outlives_both_and_needs_no_keys(tmp_path, port):
     with server(tmp_path, address=port) as service, client(tmp_path, service) as remote:
         prepare(remote.client, remote, 3)
         assert asked(remote) == "prepared"
-        assert remote.prepared == service.materials.count("local") == 2
+        assert remote.prepared == service.prepared_work.count("local") == 2
     with server(tmp_path, address=port) as service:
         with client(tmp_path, service) as remote:
             assert (remote.prepared, remote.bytes_keys) == (2, 0)
@@ -135,10 +135,10 @@ def test_no_preparation_at_all(tmp_path):
 
 
 def test_a_full_server(tmp_path):
-    """It refuses before the work, tells when to come again, and nobody loses material to somebody else."""
+    """It refuses before the work, tells when to come again, and nobody loses prepared work to somebody else."""
     with server(tmp_path, limit=int(1.5 * SIZE)) as service, client(tmp_path, service) as remote:
         prepare(remote.client, remote, 1)
-        with pytest.raises(Refused, match="a server must have room for prepared material, of") as refused:
+        with pytest.raises(Refused, match="a server must have room for prepared work, of") as refused:
             prepare(remote.client, remote, 1)
         assert refused.value.retry_after_s > 0
         remote.reopen()
@@ -151,12 +151,12 @@ def test_a_disk_that_is_full_in_mid_preparation(tmp_path, file_limit, side):
     with server(tmp_path) as service, client(tmp_path, service) as remote:
         sizes = {"client": Form("client", network(), bytes(32)).length, "server": SIZE}
         if side == "server":
-            remote.store = remote.client._prepared.store = Materials().of(remote._binding)
+            remote.store = remote.client._prepared.store = PreparedWork().of(remote._binding)
         file_limit(min(sizes.values()) // 2)
-        with pytest.raises(RuleError, match=r"prepared material must be kept on a disk: got .*File too large"):
+        with pytest.raises(RuleError, match=r"prepared work must be kept on a disk: got .*File too large"):
             prepare(remote.client, remote, 1)
         remote.reopen()
-        assert (remote.prepared, service.materials.count("local")) == (0, 0)
+        assert (remote.prepared, service.prepared_work.count("local")) == (0, 0)
         assert asked(remote) == "direct"
 
 
@@ -171,19 +171,19 @@ def test_one_side_lost_its_store(tmp_path, port, side):
         assert asked(remote) == "direct"
         if side == "server":
             assert len(remote.client.dropped) == 2
-            assert "the server has no material" in remote.client.dropped[0]
+            assert "the server has no prepared work" in remote.client.dropped[0]
         assert remote.prepared == 0
         prepare(remote.client, remote, 1)
-        assert remote.prepared == service.materials.count("local") == 1, "and nothing is left of the others"
+        assert remote.prepared == service.prepared_work.count("local") == 1, "and nothing is left of the others"
         assert asked(remote, IMAGES[1]) == "prepared"
 
 
 def test_the_server_loses_it_while_a_session_runs(tmp_path):
     with server(tmp_path) as service, client(tmp_path, service) as remote:
         prepare(remote.client, remote, 2)
-        service.materials.retain([])
+        service.prepared_work.retain([])
         assert asked(remote) == "direct"
-        assert "the server has no material" in remote.client.dropped[0]
+        assert "the server has no prepared work" in remote.client.dropped[0]
         assert remote.prepared == 0
 
 
@@ -206,7 +206,7 @@ def test_a_copy_of_the_clients_folder_uses_nothing_twice(tmp_path, port, monkeyp
 
 
 @pytest.mark.parametrize("side", ["client", "server"])
-def test_damaged_material(tmp_path, port, side):
+def test_damaged_prepared_work(tmp_path, port, side):
     with server(tmp_path, address=port) as service, client(tmp_path, service) as remote:
         prepare(remote.client, remote, 1)
     (path,) = (tmp_path / side).glob("*.prepared")
@@ -218,26 +218,26 @@ def test_damaged_material(tmp_path, port, side):
         if side == "client":
             assert any("its checksum is wrong" in why for why in remote.client.dropped)
         else:
-            (line,) = service.lines.of("prepared material dropped")
+            (line,) = service.lines.of("prepared work dropped")
             assert "its checksum is wrong" in line["why"]
         prepare(remote.client, remote, 1)
         assert asked(remote, IMAGES[1]) == "prepared"
 
 
-def test_another_program_drops_its_material(tmp_path):
+def test_another_program_drops_its_prepared_work(tmp_path):
     """At a reload with a log line; the client drops its halves when it comes again."""
     new = Catalogue({"only": Offer.of("only", Server(residual_of_the_image(), "cleartext"))})
     notes = []
     with server(tmp_path, reload=lambda before: Reloaded(new, service._calls.access)) as service:
-        service.materials._note = service.lines.append
+        service.prepared_work._note = service.lines.append
         with client(tmp_path, service) as remote:
             prepare(remote.client, remote, 2)
             service.reload()
-            until(lambda: service.materials.count("local") == 0)
+            until(lambda: service.prepared_work.count("local") == 0)
         with client(tmp_path, service, notes) as remote:
             assert remote.prepared == 0
-    assert "prepared material of 2 inferences was removed unused: of another program" in service.lines
-    assert notes == ["prepared material of 2 inferences was removed unused: of another program"]
+    assert "prepared work of 2 inferences was removed unused: of another program" in service.lines
+    assert notes == ["prepared work of 2 inferences was removed unused: of another program"]
 
 
 def test_another_client_finds_nothing(tmp_path):
@@ -252,7 +252,7 @@ def test_another_client_finds_nothing(tmp_path):
         assert asked(remote) == "prepared"
 
 
-def test_a_session_without_keys_is_for_material_alone(tmp_path, monkeypatch):
+def test_a_session_without_keys_is_for_prepared_work_alone(tmp_path, monkeypatch):
     with server(tmp_path) as service, client(tmp_path, service) as remote:
         prepare(remote.client, remote, 1)
         monkeypatch.setattr(remote, "_keys", None)
@@ -271,13 +271,13 @@ KILLED = """
 import os, signal, sys
 from contextlib import closing
 from pathlib import Path
-from privcirnet.he.protocol.offline.prepared_work import Materials
+from privcirnet.he.protocol.offline.prepared_work import PreparedWork
 from privcirnet.he.protocol.parties.session import prepare, run
 from privcirnet.service.client import ServiceClient
 from tests.he.networks import network, random_image
 
 folder, port, phase, step = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3], int(sys.argv[4])
-with ServiceClient(("127.0.0.1", port), "cleartext", materials=Materials(folder)) as remote:
+with ServiceClient(("127.0.0.1", port), "cleartext", prepared_work=PreparedWork(folder)) as remote:
     if phase == "online":
         prepare(remote.client, remote, 1)
     count, handle = [0], remote.handle
@@ -320,7 +320,7 @@ def test_a_client_that_is_killed_at_any_round(tmp_path, phase):
                 left = remote.prepared
                 assert phase == "prepare" or left == 0, "it is gone before the first message"
                 assert asked(remote, IMAGES[step % 4]) == ("prepared" if left else "direct")
-            assert service.materials.count("local") == 0 or not left
+            assert service.prepared_work.count("local") == 0 or not left
             if "done" in done.stdout:
                 break
         assert step >= 3
@@ -336,7 +336,7 @@ def test_a_server_that_is_killed_in_mid_preparation_and_in_mid_image(tmp_path):
         exchange.close()
 
     with started(tmp_path) as (port, process):
-        remote = ServiceClient(("127.0.0.1", port), "cleartext", materials=Materials(tmp_path / "client"))
+        remote = ServiceClient(("127.0.0.1", port), "cleartext", prepared_work=PreparedWork(tmp_path / "client"))
         prepare(remote.client, remote, 2)
         interrupted(remote, process, remote.client.prepare(1))
     with remote:

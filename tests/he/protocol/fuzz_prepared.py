@@ -1,6 +1,6 @@
 """Fuzz the messages of prepared inference: ``python -m tests.he.protocol.fuzz_prepared FILE ENGINE [KIND SEED]``.
 
-As :mod:`fuzz`. The same material is put back before each mutation of a message about an image, which an honest party
+As :mod:`fuzz`. The same prepared work is put back before each mutation of a message about an image, which an honest party
 never does: so the honest messages are the same each time.
 """
 

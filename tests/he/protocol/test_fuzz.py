@@ -73,6 +73,6 @@ def test_greetings_that_would_fill_the_memory_are_not_parsed(content: bytes) -> 
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", PREPARED)
 def test_mutated_messages_of_prepared_inference(engine: str, tmp_path: Path) -> None:
-    """The same for offline work and for images with material."""
+    """The same for offline work and for images with prepared work."""
     for name, kind in kinds_of("fuzz_prepared", engine, mutations.due(PREPARED[engine]), tmp_path).items():
         assert kind["tried"] / 30 < kind["processed"] < kind["tried"] / 1.5, name

@@ -1,4 +1,4 @@
-"""Whatever goes wrong with material: nothing is used twice, and the next inference works."""
+"""Whatever goes wrong with prepared work: nothing is used twice, and the next inference works."""
 
 import dataclasses
 from collections.abc import Callable
@@ -13,8 +13,8 @@ from privcirnet.he.program.program import Program
 from privcirnet.he.protocol.framing import wire
 from privcirnet.he.protocol.offline import correlated
 from privcirnet.he.protocol.offline.correlated import MAX_HELD, Form
-from privcirnet.he.protocol.offline.prepared_work import Materials, MemoryStore
-from privcirnet.he.protocol.offline.store import Binding, MaterialStore
+from privcirnet.he.protocol.offline.prepared_work import MemoryStore, PreparedWork
+from privcirnet.he.protocol.offline.store import Binding, PreparedStore
 from privcirnet.he.protocol.offline.store_files import SERIAL_BYTES, Unusable
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.server import Server, Session
@@ -32,12 +32,12 @@ def pair() -> tuple[Client, Session]:
     return parties(PROGRAM, "cleartext")
 
 
-def stores(client: Client, session: Session) -> tuple[MaterialStore, MaterialStore]:
+def stores(client: Client, session: Session) -> tuple[PreparedStore, PreparedStore]:
     return client._prepared.store, session._prepared.store
 
 
 def requests(client: Client, session: Session, image: Values) -> list[bytes]:
-    """Of one inference with material."""
+    """Of one inference with prepared work."""
     sent = requests_of(client, session, image)
     assert client.used == "prepared"
     return sent
@@ -48,7 +48,7 @@ def bare(program: Program) -> Program:
 
 
 @pytest.mark.parametrize("side", [0, 1], ids=["client", "server"])
-def test_material_of_another_program_weights_owner_party_or_number_is_refused(
+def test_prepared_work_of_another_program_weights_owner_party_or_number_is_refused(
     side: int, pair: tuple[Client, Session]
 ) -> None:
     prepare(*pair)
@@ -67,9 +67,9 @@ def test_material_of_another_program_weights_owner_party_or_number_is_refused(
         weights = {**form.program.weights, "first": dataclasses.replace(first, bias=first.bias + 1)}
         others.append(Form(form.side, dataclasses.replace(form.program, weights=weights), form.owner))
     for other in others:
-        with pytest.raises(Unusable, match=r"material must (be of this program|have the program's length)"):
+        with pytest.raises(Unusable, match=r"prepared work must (be of this program|have the program's length)"):
             other.read(serial, data)
-    with pytest.raises(Unusable, match="material must be of this program, client, party and number"):
+    with pytest.raises(Unusable, match="prepared work must be of this program, client, party and number"):
         form.read(bytes(SERIAL_BYTES), data)
 
 
@@ -92,17 +92,17 @@ EDITS = {
 
 
 @pytest.mark.parametrize("case", EDITS)
-def test_edited_material_is_refused(case: str, pair: tuple[Client, Session]) -> None:
+def test_edited_prepared_work_is_refused(case: str, pair: tuple[Client, Session]) -> None:
     edit, rule = EDITS[case]
     prepare(*pair)
     for store, form in zip(stores(*pair), (pair[0]._prepared.form, pair[1]._prepared.form), strict=True):
         (serial,) = store.serials()
-        with pytest.raises(Unusable, match=f"material must {rule}"):
+        with pytest.raises(Unusable, match=f"prepared work must {rule}"):
             form.read(serial, edit(store.take(serial)))
 
 
 @pytest.mark.parametrize("side", [0, 1], ids=["client", "server"])
-def test_damaged_material_is_dropped_and_said(side: int, pair: tuple[Client, Session]) -> None:
+def test_damaged_prepared_work_is_dropped_and_said(side: int, pair: tuple[Client, Session]) -> None:
     """The image goes on with the next, or with today's protocol."""
     client, session = pair
     prepare(client, session, 2)
@@ -112,7 +112,7 @@ def test_damaged_material_is_dropped_and_said(side: int, pair: tuple[Client, Ses
         store.put(serial, data if number else data[:-1])
     check(PROGRAM, client, session, random_image(PROGRAM), "prepared")
     assert "have the program's length" in (client, session)[side].dropped[0]
-    assert side == 0 or "the server has no material of number" in client.dropped[0]
+    assert side == 0 or "the server has no prepared work of number" in client.dropped[0]
     check(PROGRAM, client, session, random_image(PROGRAM, 1), "direct")
 
 
@@ -124,7 +124,7 @@ def test_a_server_that_lost_its_halves(pair: tuple[Client, Session]) -> None:
     for serial in theirs.serials():
         theirs.drop(serial)
     check(PROGRAM, client, session, random_image(PROGRAM), "direct")
-    assert [line.startswith("the server has no material") for line in client.dropped] == [True, True]
+    assert [line.startswith("the server has no prepared work") for line in client.dropped] == [True, True]
     assert mine.serials() == []
 
 
@@ -139,13 +139,13 @@ def test_a_client_that_lost_its_halves(pair: tuple[Client, Session]) -> None:
     prepare(client, session)
     assert mine.serials() == theirs.serials()
     assert mine.serials()[0] == kept
-    assert [line.startswith("the client has no material") for line in session.dropped] == [True, True]
+    assert [line.startswith("the client has no prepared work") for line in session.dropped] == [True, True]
     for seed in range(2):
         check(PROGRAM, client, session, random_image(PROGRAM, seed), "prepared")
 
 
 def test_a_store_from_a_backup_is_not_used_again() -> None:
-    """A client that was set back has material whose masks the server has seen: it sends nothing under them."""
+    """A client that was set back has prepared work whose masks the server has seen: it sends nothing under them."""
     server, ours, theirs = Server(PROGRAM, "cleartext"), MemoryStore(), MemoryStore()
     client = Client(server.greeting(), "cleartext", store=ours)
     session = server.session(client.keys(), theirs)
@@ -167,7 +167,7 @@ def test_a_store_from_a_backup_is_not_used_again() -> None:
 
 
 @pytest.mark.parametrize("step", range(2))
-def test_requests_that_are_not_due_end_the_image_and_its_material(step: int, pair: tuple[Client, Session]) -> None:
+def test_requests_that_are_not_due_end_the_image_and_its_prepared_work(step: int, pair: tuple[Client, Session]) -> None:
     client, session = pair
     prepare(client, session)
     honest = requests(client, session, random_image(PROGRAM))
@@ -247,7 +247,7 @@ def test_preparation_that_ends_anywhere(lost: str) -> None:
     assert step == 5
 
 
-def kept(store: MaterialStore) -> MemoryStore:
+def kept(store: PreparedStore) -> MemoryStore:
     """What is in a store when its process is killed: nothing that its generator does at its end changes it."""
     found = MemoryStore()
     for serial in store.serials():
@@ -263,7 +263,7 @@ def test_what_a_client_refuses_of_a_preparation(pair: tuple[Client, Session]) ->
     for count, serials in ((1, known), (1, b"short"), (1, b""), (2, 2 * bytes(range(SERIAL_BYTES)))):
         exchange = client.prepare(count)
         exchange.send(session.handle(next(exchange)))
-        with pytest.raises(RuleError, match=r"material must have a number of its own|serial numbers must have"):
+        with pytest.raises(RuleError, match=r"prepared work must have a number of its own|serial numbers must have"):
             exchange.send(wire.frame(wire.PREPARE, [serials]))
     check(PROGRAM, client, session, random_image(PROGRAM), "prepared")
 
@@ -273,11 +273,11 @@ def test_images_that_are_prepared_at_once_are_kept_all_or_none(full: int) -> Non
     """The store that is full takes one of three."""
     server = Server(PROGRAM, "cleartext")
     sizes = (Form(side, PROGRAM, bytes(32)).length for side in ("client", "server"))
-    room = [Materials(limit=int(1.5 * size) if side == full else None) for side, size in enumerate(sizes)]
-    ours, theirs = (materials.of(Binding()) for materials in room)
+    room = [PreparedWork(limit=int(1.5 * size) if side == full else None) for side, size in enumerate(sizes)]
+    ours, theirs = (prepared_work.of(Binding()) for prepared_work in room)
     client = Client(server.greeting(), "cleartext", store=ours)
     session = server.session(client.keys(), theirs)
-    with pytest.raises(RuleError, match="prepared material must fit into"):
+    with pytest.raises(RuleError, match="prepared work must fit into"):
         prepare(client, session, 3)
     assert (ours.serials(), theirs.serials()) == ([], [])
     prepare(client, session)
@@ -285,7 +285,7 @@ def test_images_that_are_prepared_at_once_are_kept_all_or_none(full: int) -> Non
 
 
 def test_an_image_may_come_between_any_two_rounds_of_a_preparation() -> None:
-    """With material or without; the preparation goes on, and neither knows of the other."""
+    """With prepared work or without; the preparation goes on, and neither knows of the other."""
     client, session = parties(PROGRAM, "cleartext")
     step = 0
     for step in range(100):
@@ -363,7 +363,7 @@ def test_what_a_server_refuses_at_the_start(message: bytes, pair: tuple[Client, 
     check(PROGRAM, client, session, random_image(PROGRAM))
 
 
-def test_another_clients_material_is_of_no_use() -> None:
+def test_another_clients_prepared_work_is_of_no_use() -> None:
     """Each session has a store of its own."""
     server = Server(PROGRAM, "cleartext")
     clients = [Client(server.greeting(), "cleartext") for _ in range(2)]
@@ -375,7 +375,7 @@ def test_another_clients_material_is_of_no_use() -> None:
     check(PROGRAM, clients[1], sessions[1], random_image(PROGRAM), "prepared")
 
 
-def test_an_image_that_does_not_fit_takes_no_material(pair: tuple[Client, Session]) -> None:
+def test_an_image_that_does_not_fit_takes_no_prepared_work(pair: tuple[Client, Session]) -> None:
     prepare(*pair)
     with pytest.raises(RuleError, match="an image must have"):
         run(*pair, np.zeros((1, 2, 3), dtype=np.int64))

@@ -1,4 +1,4 @@
-"""How many messages an image takes and how long they may be, with material or without.
+"""How many messages an image takes and how long they may be, prepared or not.
 
 Both parties know it from the public description alone. A length that a peer announces is compared with these before
 room is made for it. They bound every engine's messages; the exact lengths are checked where messages are parsed.
@@ -18,8 +18,8 @@ from privcirnet.he.protocol.rounds.exchanges import exchanges_of
 from privcirnet.he.protocol.rounds.waves import bundles
 from privcirnet.he.schemes.bfv.sizes import SHARE_BYTES, key_bytes, message_bytes
 
-_TOGETHER_BYTES, _MATERIAL_BYTES = 1 << 24, 1 << 27
-"""Of a message about several of them, and of their material while it is made."""
+_TOGETHER_BYTES, _CORRELATED_BYTES = 1 << 24, 1 << 27
+"""Of a message about several of them, and of their prepared work while it is made."""
 _WORD = 8
 """Bytes of a residue in the clear-text engine's messages and in a server's memory."""
 
@@ -47,7 +47,7 @@ def rounds(program: Program) -> int:
 
 
 def rounds_online(program: Program) -> int:
-    """Return the number of messages each way for an image with material: its first, those that ask, a rounded result's.
+    """Return the number of messages each way for a prepared image: its first, those that ask, a rounded result's.
 
     Args:
         program: with or without weights.
@@ -71,7 +71,7 @@ def together(program: Program) -> int:
     Args:
         program: with or without weights.
     """
-    most = min(MOST_IMAGES, _MATERIAL_BYTES // (_WORD * max(_kept(program), 1)))
+    most = min(MOST_IMAGES, _CORRELATED_BYTES // (_WORD * max(_kept(program), 1)))
     return next((count for count in range(most, 1, -1) if max(_ahead(program, count)) <= _TOGETHER_BYTES), 1)
 
 
@@ -113,7 +113,7 @@ def _ahead(program: Program, count: int) -> tuple[int, int]:
 
 
 def _online(program: Program) -> tuple[list[int], list[int]]:
-    """Bytes of every request and reply of an image with material."""
+    """Bytes of every request and reply of a prepared image."""
     t, online = program.parameters.plain_modulus, [exchange.online for exchange in exchanges_of(program).values()]
     asking = [part for part in online if part.asked]
     first = wire.framed_bytes([SERIAL_BYTES, packed_size(prod(program.nodes[0].shape), t)])

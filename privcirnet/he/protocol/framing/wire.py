@@ -4,8 +4,8 @@ Format, little-endian: magic "PCN1", u16 position of the node in the program (0x
 then for each part u32 length and the bytes.
 
 The position of its first message tells what a client begins: :data:`PREPARE` offline work, :data:`ONLINE` an image with
-material, :data:`AGREE` a comparison of what is left, any other an image without. An image may come between two rounds
-of offline work: :data:`OFFLINE` tells the rounds of the two apart.
+correlated randomness, :data:`AGREE` a comparison of what is left, any other an image without. An image may come between
+two rounds of offline work: :data:`OFFLINE` tells the rounds of the two apart.
 """
 
 import struct
@@ -20,11 +20,11 @@ _MAGIC = b"PCN1"
 OUTPUT = 0xFFFF
 """Position that asks for the server's share of the output."""
 PREPARE = 0xFFFE
-"""Position of the first messages of offline work: for how many images, and the numbers of their material."""
+"""Position of the first messages of offline work: for how many images, and the numbers of their prepared work."""
 ONLINE = 0xFFFD
-"""Position of an image's first message where there is material for it, and of the reply that there is none."""
+"""Position of an image's first message where there is prepared work for it, and of the reply that there is none."""
 AGREE = 0xFFFC
-"""Position of the message that says what material a client has, and of the reply: of which the server has halves."""
+"""Position of the message that says what a client has prepared, and of the reply: of which the server has halves."""
 PREPARED = 0xFFFB
 """Position of the last messages of offline work: both parties have their halves."""
 ROUNDED = 0xFFFA
@@ -93,7 +93,7 @@ def begins(message: bytes) -> int:
 
 
 def ends(reply: bytes) -> bool:
-    """Return whether a reply of this process is the last of an image, of an image's material, or of an agreement."""
+    """Return whether a reply of this process is the last of an image, of its preparation, or of an agreement."""
     return _HEADER.unpack_from(reply)[1] in (AGREE, OUTPUT, ONLINE, PREPARED)
 
 

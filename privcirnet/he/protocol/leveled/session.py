@@ -28,7 +28,7 @@ from privcirnet.he.protocol.leveled.inference import (
     Watched,
 )
 from privcirnet.he.protocol.leveled.leveled_program import Description, LeveledProgram
-from privcirnet.he.protocol.offline.store import MaterialStore
+from privcirnet.he.protocol.offline.store import PreparedStore
 
 KEYS, REQUEST = 0, 1
 """Positions of the messages from a client; the answer's is :data:`protocol.framing.wire.OUTPUT`."""
@@ -72,7 +72,7 @@ class LeveledServer:
         signed = {"signature": self._signature.hex()} if self._signature else {}
         return json.dumps({**description.to_dict(self.program.description), **signed}).encode()
 
-    def session(self, keys: bytes | None, store: MaterialStore | None = None, owner: bytes = b"") -> "LeveledSession":
+    def session(self, keys: bytes | None, store: PreparedStore | None = None, owner: bytes = b"") -> "LeveledSession":
         """Return a session with one client.
 
         Args:
@@ -95,7 +95,7 @@ class LeveledSession:
 
     Attributes:
         meter: what was measured of images, all under the name :data:`WORK`.
-        dropped: nothing: there is no prepared material.
+        dropped: nothing: there is no prepared work.
         stocked: that there is nothing to make before an image.
     """
 
@@ -163,7 +163,7 @@ class LeveledClient:
         greeting: bytes,
         engine: str = "kernel",
         key: PublicKey | None = None,
-        store: MaterialStore | None = None,
+        store: PreparedStore | None = None,
         owner: bytes = b"",
     ) -> None:
         data = read_greeting(greeting, key)

@@ -1,4 +1,4 @@
-"""Material: what one party keeps of the work that was done offline for one image, and its bytes.
+"""Correlated randomness: what one party keeps of the work that was done offline for one image, and its bytes.
 
 Format, little-endian: magic "PCM2", a byte that says whose it is and three zeros, 16 bytes of serial number, the digest
 of the program (32 bytes) and the owner (32 bytes); then all values that the party keeps, in the order of the program, 8
@@ -36,7 +36,7 @@ _AT_ONCE = 1 << 18
 
 
 @dataclass
-class Material:
+class CorrelatedRandomness:
     """One party's, for one image.
 
     Attributes:
@@ -61,12 +61,12 @@ class Material:
 
 @dataclass(frozen=True)
 class Form:
-    """What material of one party looks like, and what it belongs to.
+    """What prepared work of one party looks like, and what it belongs to.
 
     Attributes:
         side: "client" or "server".
         program: the party's; the server's has weights, which its digest covers.
-        owner: 32 bytes that stand for the client that the material is shared with.
+        owner: 32 bytes that stand for the client that the correlated randomness is shared with.
     """
 
     side: str
@@ -92,16 +92,16 @@ class Form:
         """Bytes of :meth:`write`'s result."""
         return _HEADER_BYTES + _WORD.itemsize * self.values
 
-    def write(self, material: Material) -> bytearray:
-        """Return material as bytes."""
-        arrays = [material.kept[node][name] for node, names in self.sizes.items() for name in names]
+    def write(self, correlated: CorrelatedRandomness) -> bytearray:
+        """Return prepared work as bytes."""
+        arrays = [correlated.kept[node][name] for node, names in self.sizes.items() for name in names]
         data = bytearray(self.length)
-        data[:_HEADER_BYTES] = self._header(material.serial)
+        data[:_HEADER_BYTES] = self._header(correlated.serial)
         np.concatenate(arrays, out=np.frombuffer(data, _WORD, offset=_HEADER_BYTES))
         return data
 
-    def read(self, serial: bytes, data: bytes | bytearray) -> Material:
-        """Return the material of :meth:`write`.
+    def read(self, serial: bytes, data: bytes | bytearray) -> CorrelatedRandomness:
+        """Return the prepared work of :meth:`write`.
 
         Args:
             serial: under which it was kept.
@@ -113,7 +113,7 @@ class Form:
         if len(data) != self.length:
             raise _unfit("have the program's length", f"{len(data)} bytes where {self.length} are due")
         if data[:_HEADER_BYTES] != self._header(serial):
-            raise _unfit("be of this program, client, party and number", "material of another")
+            raise _unfit("be of this program, client, party and number", "prepared work of another")
         writable = data if isinstance(data, bytearray) else bytearray(data)
         flat = np.frombuffer(writable, _WORD, offset=_HEADER_BYTES)
         largest = threads.each(lambda part: flat[part.start : part.stop].max(), threads.ranges(flat.size, _AT_ONCE))
@@ -125,7 +125,7 @@ class Form:
             for name, size in names.items():
                 arrays[name], start = flat[start : start + size], start + size
             kept[node] = arrays
-        return Material(serial, kept)
+        return CorrelatedRandomness(serial, kept)
 
     def _header(self, serial: bytes) -> bytes:
         return _MAGIC + _SIDES[self.side] + serial + self.digest + self.owner
@@ -203,4 +203,4 @@ MAX_HELD = 1024
 
 
 def _unfit(rule: str, got: object) -> Unusable:
-    return Unusable(f"material must {rule}", got=got, remedy="it is dropped; prepare again")
+    return Unusable(f"prepared work must {rule}", got=got, remedy="it is dropped; prepare again")

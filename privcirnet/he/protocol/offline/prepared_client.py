@@ -18,8 +18,8 @@ from privcirnet.he.program.program import Program
 from privcirnet.he.protocol.framing import wire
 from privcirnet.he.protocol.framing.meter import Meter
 from privcirnet.he.protocol.offline import correlated
-from privcirnet.he.protocol.offline.correlated import Form, Material
-from privcirnet.he.protocol.offline.store import MaterialStore
+from privcirnet.he.protocol.offline.correlated import CorrelatedRandomness, Form
+from privcirnet.he.protocol.offline.store import PreparedStore
 from privcirnet.he.protocol.offline.store_files import Unusable
 from privcirnet.he.protocol.rounds import answer
 from privcirnet.he.protocol.rounds.answer import Received
@@ -68,7 +68,7 @@ class PreparedClient:
 
     program: Program
     exchanges: Mapping[str, Exchange]
-    store: MaterialStore
+    store: PreparedStore
     form: Form
     meter: Meter
     preparation: Meter
@@ -81,7 +81,7 @@ class PreparedClient:
         return self.program.parameters.plain_modulus
 
     def agree(self) -> Generator[bytes, bytes, None]:
-        """Drop what the server has no half of. No other material is used: a store from a backup has what was used.
+        """Drop what the server has no half of. No other prepared work is used: a store from a backup has what was used.
 
         Yields:
             one request for the server; the generator is sent the reply.
@@ -114,7 +114,7 @@ class PreparedClient:
         serials = correlated.split(*wire.unframe(reply, wire.PREPARE, 1))
         if len(serials) != count or len({*serials} - {*self.store.serials()}) != count:
             got = f"{len(serials)} numbers for {count} images, not all of them new"
-            raise RuleError("material must have a number of its own", got=got, remedy="do not use this server")
+            raise RuleError("prepared work must have a number of its own", got=got, remedy="do not use this server")
         kept: list[dict[str, Kept]] = [self._chosen() for _ in serials]
         walks = [Walk(self.program, arrays) for arrays in kept]
         try:
@@ -122,7 +122,7 @@ class PreparedClient:
                 yield from self._round(bundle, kept, walks, engine)
             self._unconfirmed = {*serials}  # until the server has its halves
             for serial, arrays in zip(serials, kept, strict=True):
-                self.store.put(serial, self.form.write(Material(serial, arrays)))
+                self.store.put(serial, self.form.write(CorrelatedRandomness(serial, arrays)))
             wire.unframe((yield wire.frame(wire.PREPARED, [correlated.join(serials)])), wire.PREPARED, 0)
             self._agreed.update(serials)
         except BaseException:
@@ -133,16 +133,16 @@ class PreparedClient:
             self._unconfirmed = set()
             for serial, arrays, walk in zip(serials, kept, walks, strict=True):
                 wipe(walk.values())
-                Material(serial, arrays).wipe()
+                CorrelatedRandomness(serial, arrays).wipe()
 
     @property
     def unknown(self) -> bool:
-        """Whether there is material, and none of which the server is known to have the other half."""
+        """Whether there is prepared work, and none of which the server is known to have the other half."""
         mine = set(self.store.serials()) - self._unconfirmed
         return bool(mine) and self._agreed.isdisjoint(mine)
 
-    def take(self) -> Material | None:
-        """Return the oldest material that is whole, which is gone from the store; None if there is none."""
+    def take(self) -> CorrelatedRandomness | None:
+        """Return the oldest prepared work that is whole, which is gone from the store; None if there is none."""
         for serial in self.store.serials():
             if serial not in self._agreed:
                 continue
@@ -154,19 +154,19 @@ class PreparedClient:
         return None
 
     def infer(
-        self, material: Material, image: Values, held: Walk, seen: dict[str, tuple[int, int]]
+        self, correlated: CorrelatedRandomness, image: Values, held: Walk, seen: dict[str, tuple[int, int]]
     ) -> Generator[bytes, bytes, Received | None]:
         """Run the program on an image.
 
         Args:
-            material: of :meth:`take`; its secrets are zeroed in the end, but for the shares in ``held``.
+            correlated: of :meth:`take`; its secrets are zeroed in the end, but for the shares in ``held``.
             seen: is given (bits of the largest value that the client saw, bits that it has at most) by node.
 
         Yields:
             requests for the server; the generator is sent the reply to each.
 
         Returns:
-            what the server hands out of the result; None if it has no such material, and saw nothing of the image.
+            what the server hands out of the result; None if it has no other half, and saw nothing of the image.
 
         Raises:
             RuleError: a reply is not what the protocol expects.
@@ -175,24 +175,24 @@ class PreparedClient:
         try:
             with self.meter.time(source.name):
                 others = modular.subtract(modular.residues(image, self._t), held[source.name], self._t)
-                request = wire.frame(wire.ONLINE, [material.serial, pack(others, self._t)])
+                request = wire.frame(wire.ONLINE, [correlated.serial, pack(others, self._t)])
             reply = yield request
             if wire.begins(reply) == wire.ONLINE:
                 wire.unframe(reply, wire.ONLINE, 0)
-                self._drop(material.serial)
+                self._drop(correlated.serial)
                 return None
             for position, node in enumerate(self.program.nodes):
                 if node.name in self.exchanges and self.exchanges[node.name].online.asked:
                     with self.meter.time(node.name):
-                        request = self._answer(position, node, material.kept[node.name], held, reply, seen)
-                        material.spend(node.name, SHARE)
+                        request = self._answer(position, node, correlated.kept[node.name], held, reply, seen)
+                        correlated.spend(node.name, SHARE)
                     reply = yield request
             return (yield from answer.receive(self.program, held[self.program.output.name], reply))
         except BaseException:
             wipe(held.values())
             raise
         finally:
-            material.wipe(SHARE)
+            correlated.wipe(SHARE)
 
     def _chosen(self) -> dict[str, Kept]:
         """The client's random shares for one image: of the input, and of every result that is its own choice."""
@@ -255,7 +255,7 @@ class PreparedClient:
     def _drop(self, serial: bytes) -> None:
         self.store.drop(serial)
         self._agreed.discard(serial)
-        self.dropped.append(f"the server has no material of number {serial.hex()}")
+        self.dropped.append(f"the server has no prepared work of number {serial.hex()}")
 
 
 def _one_by_one(function: Callable[[T], R], items: Iterable[T]) -> list[R]:

@@ -16,8 +16,8 @@ from privcirnet.he.program.program import Program
 from privcirnet.he.protocol.framing import message_sizes, wire
 from privcirnet.he.protocol.framing.meter import Meter
 from privcirnet.he.protocol.offline import correlated
-from privcirnet.he.protocol.offline.correlated import Form, Material
-from privcirnet.he.protocol.offline.store import MaterialStore
+from privcirnet.he.protocol.offline.correlated import CorrelatedRandomness, Form
+from privcirnet.he.protocol.offline.store import PreparedStore
 from privcirnet.he.protocol.offline.store_files import SERIAL_BYTES, Unusable
 from privcirnet.he.protocol.rounds import answer, zeroing
 from privcirnet.he.protocol.rounds.exchange import Exchange, Held
@@ -42,14 +42,14 @@ class PreparedServer:
         last_uses: after which node which shares are zeroed, see :func:`protocol.rounds.zeroing.last_uses`.
 
     Attributes:
-        dropped: why material could not be used, in words.
+        dropped: why correlated randomness could not be used, in words.
     """
 
     program: Program
     rounds: Mapping[str, tuple[Exchange, Held]]
     layers: Callable[[], Mapping[str, ClearLinear]]
     stacks: Callable[[], Mapping[str, Held]]
-    store: MaterialStore
+    store: PreparedStore
     form: Form
     meter: Meter
     last_uses: Mapping[str, Sequence[str]]
@@ -69,7 +69,7 @@ class PreparedServer:
         """Drop what the client has no half of, and return the reply: what is left.
 
         Args:
-            message: the request, with the serial numbers of the material that the client has.
+            message: the request, with the serial numbers of the correlated randomness that the client has.
 
         Returns:
             the serial numbers that are left.
@@ -82,7 +82,7 @@ class PreparedServer:
         for serial in mine:
             if serial not in theirs:
                 self.store.drop(serial)
-                self.dropped.append(f"the client has no material of number {serial.hex()}")
+                self.dropped.append(f"the client has no prepared work of number {serial.hex()}")
         return wire.frame(wire.AGREE, [correlated.join([serial for serial in mine if serial in theirs])])
 
     def offline(self, message: bytes, engine: ServerEngine, keys: EvaluationKeys) -> Phase:
@@ -114,18 +114,18 @@ class PreparedServer:
             for arrays in kept:
                 arrays.update({name: {} for name in exchanges.keys() - arrays.keys()})  # those without a round
             if wire.unframe(message, wire.PREPARED, 1) != [correlated.join(serials)]:
-                raise RuleError("material must keep its number", got="another", remedy="prepare again")
+                raise RuleError("prepared work must keep its number", got="another", remedy="prepare again")
             self._put(serials, kept)
         finally:
             for serial, arrays in zip(serials, kept, strict=True):
-                Material(serial, arrays).wipe()
+                CorrelatedRandomness(serial, arrays).wipe()
         return wire.frame(wire.PREPARED, [])
 
     def _put(self, serials: Sequence[bytes], kept: Sequence[Mapping[str, Kept]]) -> None:
-        """Keep all of some material, or none."""
+        """Keep all of some prepared work, or none."""
         try:
             for serial, arrays in zip(serials, kept, strict=True):
-                self.store.put(serial, self.form.write(Material(serial, arrays)))
+                self.store.put(serial, self.form.write(CorrelatedRandomness(serial, arrays)))
         except BaseException:
             for serial in serials:
                 self.store.drop(serial)
@@ -135,7 +135,7 @@ class PreparedServer:
         """Run the program on an image.
 
         Args:
-            message: the first request, with the number of the material and the server's share of the image.
+            message: the first request: the serial number, and the server's share of the image.
             held: is given the server's share of every node.
 
         Yields:
@@ -148,8 +148,8 @@ class PreparedServer:
             RuleError: a request is not the one that is due.
         """
         serial, packed = wire.unframe(message, wire.ONLINE, 2)
-        material = self._taken(serial)
-        if material is None:
+        correlated = self._taken(serial)
+        if correlated is None:
             return wire.frame(wire.ONLINE, [])
         try:
             source, *others = self.program.nodes
@@ -157,15 +157,15 @@ class PreparedServer:
             for position, node in enumerate(others, start=1):
                 if node.name in self.rounds:
                     arguments = [shares.present(held[name]) for name in node.inputs]
-                    kept = material.kept[node.name]
+                    kept = correlated.kept[node.name]
                     held[node.name] = yield from self._step(position, node.name, kept, arguments)
-                    material.spend(node.name)
+                    correlated.spend(node.name)
                 else:
                     held[node.name] = shares.local_server(self.program, node, held)
                 zeroing.forget(held, self.last_uses.get(node.name, ()))
             share = shares.present(held[self.program.output.name])
         finally:
-            material.wipe()
+            correlated.wipe()
         return (yield from answer.hand_out(self.program, share))
 
     def _round(
@@ -215,7 +215,7 @@ class PreparedServer:
         with self.meter.time(name):
             return online.close(self.layers().get(name), kept, arguments, found, t)
 
-    def _taken(self, serial: bytes) -> Material | None:
+    def _taken(self, serial: bytes) -> CorrelatedRandomness | None:
         try:
             return self.form.read(serial, self.store.take(serial))
         except Unusable as error:

@@ -1,4 +1,4 @@
-"""Where prepared material waits for its image: in memory or in a folder, used once, bound to its owner."""
+"""Where prepared work waits for its image: in memory or in a folder, used once, bound to its owner."""
 
 import secrets
 import threading
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from privcirnet.errors import RuleError
 from privcirnet.he.protocol.offline.store import Binding, digest_of
-from privcirnet.he.protocol.offline.store_files import DIGEST_BYTES, SERIAL_BYTES, Label, MaterialFiles, Note, Unusable
+from privcirnet.he.protocol.offline.store_files import DIGEST_BYTES, SERIAL_BYTES, Label, Note, StoreFiles, Unusable
 from privcirnet.he.system.process import Process
 
 _DAY_S = 86_400.0
@@ -24,14 +24,13 @@ class _Kept:
     """False while its file is being written."""
 
 
-class Materials:
-    """Material of all owners, within one limit. A copy of the process (fork) begins without any.
+class PreparedWork:
+    """Correlated randomness of all owners, within one limit. A copy of the process (fork) begins without any.
 
     Args:
         folder: for files; None: in memory, forgotten at the end.
-        limit: bytes of all material; None for any number. What does not fit is refused: nobody loses material to
-            others.
-        days: after which material is dropped; None for never.
+        limit: bytes in all; None for any number. What does not fit is refused: nobody loses any to others.
+        days: after which correlated randomness is dropped; None for never.
         note: is told in a line what was removed unused, and why.
         clock: seconds since 1970.
 
@@ -48,7 +47,7 @@ class Materials:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._limit, self._days, self._note, self._clock = limit, days, note, clock
-        self._files = MaterialFiles(folder, note) if folder else None
+        self._files = StoreFiles(folder, note) if folder else None
         self._owner = b""
         self._lock, self._kept, self._process = threading.Lock(), dict[Label, _Kept](), Process()
         if self._files is not None:
@@ -57,13 +56,13 @@ class Materials:
 
     @property
     def size(self) -> int:
-        """Bytes of all material."""
+        """Bytes of all prepared work."""
         with self._held():
             return sum(kept.size for kept in self._kept.values())
 
     @property
     def owner(self) -> bytes:
-        """32 random bytes that a client's material is bound to; a folder has the same ones from now on."""
+        """32 random bytes that a client's prepared work is bound to; a folder has the same ones from now on."""
         if not self._owner:
             self._owner = self._files.owner() if self._files else secrets.token_bytes(DIGEST_BYTES)
         return self._owner
@@ -96,7 +95,7 @@ class Materials:
 
     @property
     def limit(self) -> int | None:
-        """Bytes of all material, at most; None for any number."""
+        """Bytes of all prepared work, at most; None for any number."""
         return self._limit
 
     def count(self, peer: str) -> int:
@@ -113,7 +112,7 @@ class Materials:
             self._drop_all(lambda label, kept: kept.since <= last, f"older than {self._days:g} days")
 
     def retain(self, programs: Collection[bytes], peer: str | None = None) -> int:
-        """Drop the material of other programs.
+        """Drop the prepared work of other programs.
 
         Args:
             peer: of this peer only; None: of all.
@@ -127,7 +126,7 @@ class Materials:
         )
 
     def make_room(self, binding: Binding, most: int, more: int = 1) -> None:
-        """Drop a peer's oldest material of other owners, which a client that began anew has left, to make room.
+        """Drop a peer's oldest prepared work of other owners, which a client that began anew has left, to make room.
 
         Args:
             most: inferences that may be prepared with the peer.
@@ -144,11 +143,11 @@ class Materials:
         for label in labels:
             self.drop(label)
         if labels:
-            self._note(f"prepared material of {len(labels)} inferences was removed unused: {why}")
+            self._note(f"prepared work of {len(labels)} inferences was removed unused: {why}")
         return len(labels)
 
     def put(self, label: Label, data: bytes | bytearray) -> None:
-        """Keep material: :meth:`MaterialStore.put`.
+        """Keep prepared work: :meth:`PreparedStore.put`.
 
         Raises:
             RuleError: as there.
@@ -157,16 +156,16 @@ class Materials:
         with self._held():
             used = sum(kept.size for kept in self._kept.values())
             if label in self._kept:
-                rule, remedy = "prepared material must have a serial of its own", "prepare again"
+                rule, remedy = "prepared work must have a serial of its own", "prepare again"
                 raise RuleError(rule, got=label.serial.hex(), remedy=remedy)
             if self._limit is not None and used + len(data) > self._limit:
-                rule, remedy = f"prepared material must fit into {self._limit} bytes", "raise prepared_gb="
+                rule, remedy = f"prepared work must fit into {self._limit} bytes", "raise prepared_gb="
                 raise RuleError(rule, got=f"{used} bytes and {len(data)} more", remedy=remedy)
             self._kept[label] = _Kept(len(data), self._clock(), b"" if self._files else data, whole=not self._files)
         if self._files is not None:
             self._write(self._files, label, data)
 
-    def _write(self, files: MaterialFiles, label: Label, data: bytes | bytearray) -> None:
+    def _write(self, files: StoreFiles, label: Label, data: bytes | bytearray) -> None:
         try:
             files.put(label, data)
         except BaseException:
@@ -181,7 +180,7 @@ class Materials:
             files.remove(label)
 
     def take(self, label: Label) -> bytes | bytearray:
-        """Remove material and return it: :meth:`MaterialStore.take`.
+        """Remove prepared work and return it: :meth:`PreparedStore.take`.
 
         Returns:
             its bytes.
@@ -193,20 +192,20 @@ class Materials:
         with self._held():
             kept = self._kept.get(label)
             if kept is None or not kept.whole:
-                rule, remedy = "prepared material must be there and whole", "go on without it: prepare again"
+                rule, remedy = "prepared work must be there and whole", "go on without it: prepare again"
                 raise Unusable(rule, got=f"none of serial {label.serial.hex()}", remedy=remedy)
             del self._kept[label]
         return self._files.take(label) if self._files else kept.body
 
     def drop(self, label: Label) -> None:
-        """Remove material, if it is there."""
+        """Remove prepared work, if it is there."""
         with self._held():
             kept = self._kept.pop(label, None)
         if kept is not None and self._files is not None:
             self._files.remove(label)
 
     def whole(self, binding: Binding) -> dict[bytes, int]:
-        """Return the size of each material of an owner, by serial, oldest first."""
+        """Return the size of each prepared work of an owner, by serial, oldest first."""
         self.expire()
         wanted = binding.label(bytes(SERIAL_BYTES))[:-1]
         with self._held():
@@ -216,34 +215,34 @@ class Materials:
 
 
 class BoundStore:
-    """A :class:`MaterialStore`: the material of one owner among those of all.
+    """A :class:`PreparedStore`: the prepared work of one owner among those of all.
 
     Args:
-        materials: of all owners.
+        prepared_work: of all owners.
     """
 
-    def __init__(self, materials: Materials, binding: Binding) -> None:
-        self._materials, self._binding = materials, binding
+    def __init__(self, prepared_work: PreparedWork, binding: Binding) -> None:
+        self._prepared_work, self._binding = prepared_work, binding
 
     @property
     def size(self) -> int:
-        return sum(self._materials.whole(self._binding).values())
+        return sum(self._prepared_work.whole(self._binding).values())
 
     def put(self, serial: bytes, data: bytes | bytearray) -> None:
-        self._materials.put(self._binding.label(serial), data)
+        self._prepared_work.put(self._binding.label(serial), data)
 
     def take(self, serial: bytes) -> bytes | bytearray:
-        return self._materials.take(self._binding.label(serial))
+        return self._prepared_work.take(self._binding.label(serial))
 
     def drop(self, serial: bytes) -> None:
-        self._materials.drop(self._binding.label(serial))
+        self._prepared_work.drop(self._binding.label(serial))
 
     def serials(self) -> list[bytes]:
-        return [*self._materials.whole(self._binding)]
+        return [*self._prepared_work.whole(self._binding)]
 
 
 class MemoryStore(BoundStore):
     """A store in memory, of one owner and without limit."""
 
     def __init__(self) -> None:
-        super().__init__(Materials(), Binding())
+        super().__init__(PreparedWork(), Binding())

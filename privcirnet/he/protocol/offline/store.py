@@ -1,4 +1,4 @@
-"""What a store of prepared material must do, and whose material it is."""
+"""What a store of prepared work must do, and whose prepared work it is."""
 
 import hashlib
 from dataclasses import dataclass
@@ -8,8 +8,8 @@ from privcirnet.errors import RuleError
 from privcirnet.he.protocol.offline.store_files import DIGEST_BYTES, SERIAL_BYTES, Label
 
 
-class MaterialStore(Protocol):
-    """One party's material of one client and one program."""
+class PreparedStore(Protocol):
+    """One party's prepared work of one client and one program."""
 
     @property
     def size(self) -> int:
@@ -17,7 +17,7 @@ class MaterialStore(Protocol):
         ...
 
     def put(self, serial: bytes, data: bytes | bytearray) -> None:
-        """Keep material. It outlives this process, if the store does, when this returns.
+        """Keep prepared work. It outlives this process, if the store does, when this returns.
 
         Args:
             serial: of the pair, 16 random bytes.
@@ -28,7 +28,7 @@ class MaterialStore(Protocol):
         ...
 
     def take(self, serial: bytes) -> bytes | bytearray:
-        """Remove material and return it: nobody gets it a second time, whatever happens after this.
+        """Remove prepared work and return it: nobody gets it a second time, whatever happens after this.
 
         Returns:
             this party's half.
@@ -39,7 +39,7 @@ class MaterialStore(Protocol):
         ...
 
     def drop(self, serial: bytes) -> None:
-        """Remove material, if it is there."""
+        """Remove prepared work, if it is there."""
         ...
 
     def serials(self) -> list[bytes]:
@@ -49,12 +49,12 @@ class MaterialStore(Protocol):
 
 @dataclass(frozen=True)
 class Binding:
-    """Whose material it is. Material is found under the binding that it was kept under, and no other.
+    """Whose prepared work it is. Correlated randomness is found under the binding that it was kept under, and no other.
 
     Attributes:
         program: digest of the program, 32 bytes.
         peer: name of the other party: for a server the client's, as it was authenticated.
-        owner: 32 bytes that the client chose at random, for all of its material.
+        owner: 32 bytes that the client chose at random, for all of its correlated randomness.
     """
 
     program: bytes = bytes(DIGEST_BYTES)
@@ -63,11 +63,11 @@ class Binding:
 
     def __post_init__(self) -> None:
         if {len(self.program), len(self.owner)} != {DIGEST_BYTES}:
-            rule, remedy = f"an owner of material must have {DIGEST_BYTES} bytes", "use the same release on both sides"
-            raise RuleError(rule, got=f"{len(self.owner)} bytes", remedy=remedy)
+            rule = f"an owner of prepared work must have {DIGEST_BYTES} bytes"
+            raise RuleError(rule, got=f"{len(self.owner)} bytes", remedy="use the same release on both sides")
 
     def label(self, serial: bytes) -> Label:
-        """Return what material of this binding is kept under.
+        """Return what prepared work of this binding is kept under.
 
         Raises:
             RuleError: it has not 16 bytes.

@@ -1,8 +1,7 @@
-"""A folder of prepared material, one file for each inference: whole or not there, and gone before it is used.
+"""A folder of prepared work, one file for each inference: whole or not there, and gone before it is used.
 
 A file is written as a draft, synced, renamed, and the folder is synced. It is taken by removing it: its bytes leave
-this module when the folder without it is on the disk. So whenever a process is killed, material is there unused, or it
-is gone.
+this module when the folder without it is on the disk. So whenever a process is killed, it is there unused, or gone.
 
 Format: magic, binding (program, peer and owner), serial, length of the body, SHA-256 of all the rest; then the body.
 """
@@ -31,7 +30,7 @@ _SUFFIX, _DRAFT, _LOCK, _OWNER = ".prepared", ".draft", "lock", "owner"
 
 
 class Unusable(RuleError):
-    """Material that cannot be used and is there no longer: its other half must be dropped."""
+    """Correlated randomness that cannot be used and is there no longer: its other half must be dropped."""
 
 
 class InUse(RuleError):
@@ -39,10 +38,10 @@ class InUse(RuleError):
 
 
 class Label(NamedTuple):
-    """Whose material it is, and which.
+    """Whose prepared work it is, and which.
 
     Attributes:
-        owner: digest that the client chose for all of its material.
+        owner: digest that the client chose for all of its correlated randomness.
         serial: random, of one pair of halves.
     """
 
@@ -71,7 +70,7 @@ class Found(NamedTuple):
     since: float
 
 
-class MaterialFiles:
+class StoreFiles:
     """The folder, which one process at a time can open.
 
     Args:
@@ -91,7 +90,7 @@ class MaterialFiles:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             os.close(self._lock)
-            rule, remedy = "a folder of prepared material must have one process at a time", "wait, or name another"
+            rule, remedy = "a folder of prepared work must have one process at a time", "wait, or name another"
             raise InUse(rule, got=f"{folder}, which another one uses", remedy=remedy) from None
         for draft in folder.glob(f"*{_DRAFT}"):
             draft.unlink(missing_ok=True)
@@ -111,7 +110,7 @@ class MaterialFiles:
             found = path.read_bytes() if path.is_file() else b""
         if len(found) != DIGEST_BYTES:
             if found:
-                self._note(f"{path} was damaged: earlier material is not used any more")
+                self._note(f"{path} was damaged: earlier prepared work is not used any more")
             found = secrets.token_bytes(DIGEST_BYTES)
             self._write(path, found)
         return found
@@ -128,7 +127,7 @@ class MaterialFiles:
                 if status.st_size != _HEADER.size + DIGEST_BYTES + size:
                     raise ValueError(f"it has {status.st_size} bytes of {_HEADER.size + DIGEST_BYTES + size}")
             except (OSError, ValueError) as problem:
-                self._note(f"prepared material {path.name} was removed unused: {problem}")
+                self._note(f"prepared work {path.name} was removed unused: {problem}")
                 path.unlink(missing_ok=True)
             else:
                 yield Found(label, size, status.st_mtime)
@@ -164,7 +163,7 @@ class MaterialFiles:
         if not self.remove(label):
             damage = "it was taken or removed before"
         if damage:
-            rule, remedy = "prepared material must be there and whole", "go on without it: prepare again"
+            rule, remedy = "prepared work must be there and whole", "go on without it: prepare again"
             raise Unusable(rule, got=f"{path.name}: {damage}", remedy=remedy)
         return body
 
@@ -209,7 +208,7 @@ def _saying(path: Path) -> Generator[None]:
     try:
         yield
     except OSError as problem:
-        rule, remedy = "prepared material must be kept on a disk", "make room, prepare less, or name another folder"
+        rule, remedy = "prepared work must be kept on a disk", "make room, prepare less, or name another folder"
         raise RuleError(rule, got=f"{path}: {problem.strerror}", remedy=remedy) from None
 
 

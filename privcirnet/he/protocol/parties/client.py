@@ -23,7 +23,7 @@ from privcirnet.he.protocol.framing.meter import Meter
 from privcirnet.he.protocol.offline.correlated import Form
 from privcirnet.he.protocol.offline.prepared_client import PreparedClient, Walk
 from privcirnet.he.protocol.offline.prepared_work import MemoryStore
-from privcirnet.he.protocol.offline.store import MaterialStore
+from privcirnet.he.protocol.offline.store import PreparedStore
 from privcirnet.he.protocol.offline.store_files import DIGEST_BYTES
 from privcirnet.he.protocol.rounds import answer
 from privcirnet.he.protocol.rounds.answer import Received
@@ -45,7 +45,7 @@ class Client:
             hides nothing.
         key: with which the description must be signed; None for any.
         store: of what is prepared; None: memory, for as long as the client.
-        owner: 32 random bytes that all of the store's material is bound to; empty if the store ends with the client.
+        owner: 32 random bytes that the store is bound to; empty if it ends with the client.
 
     Attributes:
         program: the public description, without weights.
@@ -64,7 +64,7 @@ class Client:
         greeting: bytes,
         engine: str = "kernel",
         key: PublicKey | None = None,
-        store: MaterialStore | None = None,
+        store: PreparedStore | None = None,
         owner: bytes = b"",
     ) -> None:
         description = read_greeting(greeting, key)
@@ -105,7 +105,7 @@ class Client:
         return self._open().public_keys(self.program.column_steps)
 
     def _open(self) -> ClientEngine:
-        """The engine. Its secret key is made when it is first needed: images with material need none."""
+        """The engine. Its secret key is made when it is first needed: images with prepared work need none."""
         if self._make is None:
             raise RuntimeError("a closed client has no keys")
         if self._engine is None:
@@ -113,7 +113,7 @@ class Client:
         return self._engine
 
     def infer(self, image: Values) -> Generator[bytes, bytes, Values]:
-        """Run the program on one image, with material if both parties have some.
+        """Run the program on one image, with prepared work if both parties have some.
 
         Args:
             image: integers in the input node's range, of its shape.
@@ -159,9 +159,9 @@ class Client:
             yield from in_one_process(self._prepared.prepare(self._open, min(self.together, count - first)))
 
     def agree(self) -> Generator[bytes, bytes, None]:
-        """Drop the material of which the server has no half, and the server's of which this client has none.
+        """Drop the prepared work of which the server has no half, and the server's of which this client has none.
 
-        A connection begins with it; else an image with material that an earlier client left does.
+        A connection begins with it; else an image with correlated randomness that an earlier client left does.
 
         Yields:
             one request for the server; the generator is sent the reply.
@@ -183,12 +183,12 @@ class Client:
 
     @property
     def prepared(self) -> int:
-        """Images for which there is material."""
+        """Images for which there is prepared work."""
         return len(self._prepared.store.serials())
 
     @property
     def dropped(self) -> list[str]:
-        """Why material was dropped, in words."""
+        """Why prepared work was dropped, in words."""
         return self._prepared.dropped
 
     def _image(self, image: Values, seen: dict[str, tuple[int, int]]) -> Generator[bytes, bytes, Received]:
@@ -199,13 +199,13 @@ class Client:
     def _prepared_image(
         self, image: Values, seen: dict[str, tuple[int, int]]
     ) -> Generator[bytes, bytes, Received | None]:
-        """What the server hands out of the result, if both parties have material; None otherwise."""
+        """What the server hands out of the result, if both parties have prepared work; None otherwise."""
         if self._prepared.unknown:
             yield from self.agree()
-        while (material := self._prepared.take()) is not None:
-            self.used, held = "prepared", Walk(self.program, material.kept)
+        while (correlated := self._prepared.take()) is not None:
+            self.used, held = "prepared", Walk(self.program, correlated.kept)
             self.shares = held
-            received = yield from self._prepared.infer(material, image, held, seen)
+            received = yield from self._prepared.infer(correlated, image, held, seen)
             if received is not None:
                 return received
             wipe(held.values())

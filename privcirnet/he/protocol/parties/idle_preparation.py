@@ -34,7 +34,7 @@ class Preparation:
     count: int
 
 
-class Keeper:
+class IdlePreparation:
     """Keeps some inferences of a client prepared. ``with`` works in a thread of its own, which ends with the block.
 
     Without ``with`` there is no thread: :meth:`fill` and :meth:`rest` work in the caller's. All use of the client and
@@ -78,8 +78,8 @@ class Keeper:
         """Inferences that are prepared."""
         return self._client.prepared
 
-    def __enter__(self) -> "Keeper":
-        self._thread = threading.Thread(target=self._work, name="privcirnet keeper", daemon=True)
+    def __enter__(self) -> "IdlePreparation":
+        self._thread = threading.Thread(target=self._work, name="privcirnet idle preparation", daemon=True)
         self._thread.start()
         return self
 

@@ -20,7 +20,7 @@ from privcirnet.he.protocol.framing.meter import Meter
 from privcirnet.he.protocol.offline.correlated import Form
 from privcirnet.he.protocol.offline.prepared_server import Phase, PreparedServer
 from privcirnet.he.protocol.offline.prepared_work import MemoryStore
-from privcirnet.he.protocol.offline.store import MaterialStore
+from privcirnet.he.protocol.offline.store import PreparedStore
 from privcirnet.he.protocol.offline.store_files import DIGEST_BYTES
 from privcirnet.he.protocol.rounds import answer, zeroing
 from privcirnet.he.protocol.rounds.exchange import Exchange, Held
@@ -48,7 +48,7 @@ class Server:
         cache: for the encoded weights of engine "kernel": a cap on memory, a folder that keeps them.
         signature: of the program's public description, for clients that pin a key; empty for none.
         watched: whether sessions keep their shares of every node, for whoever audits both parties. Else, of an image
-            with material, each share is zeroed when nothing follows from it any more.
+            of prepared images, each share is zeroed after its last use.
 
     Attributes:
         program: as given, with the width of its result if that is proved and was missing.
@@ -104,13 +104,13 @@ class Server:
         signed = {"signature": self._signature.hex()} if self._signature else {}
         return json.dumps({**manifest.to_dict(self.program), **signed}).encode()
 
-    def session(self, keys: bytes | None, store: MaterialStore | None = None, owner: bytes = b"") -> "Session":
+    def session(self, keys: bytes | None, store: PreparedStore | None = None, owner: bytes = b"") -> "Session":
         """Return a session with one client.
 
         Args:
-            keys: what :meth:`Client.keys` returned; None: the session serves images with material only.
+            keys: what :meth:`Client.keys` returned; None: the session serves images with correlated randomness only.
             store: of what is prepared with this client; None: memory, for as long as the session.
-            owner: 32 random bytes that a client chose for all of its material; empty where the store ends here.
+            owner: 32 random bytes that a client chose for all that it prepares; empty where the store ends here.
 
         Raises:
             RuleError: the keys are not what the program's rotations need.
@@ -158,11 +158,11 @@ class Session:
         keys: the client's, as the server's engine loaded them; None: it has sent none.
 
     Attributes:
-        dropped: why material could not be used, in words.
+        dropped: why correlated randomness could not be used, in words.
         shares: the server's own share of every node of the last inference, if it is watched; None for zero.
     """
 
-    def __init__(self, server: Server, keys: EvaluationKeys | None, form: Form, store: MaterialStore) -> None:
+    def __init__(self, server: Server, keys: EvaluationKeys | None, form: Form, store: PreparedStore) -> None:
         self.meter, self.preparation, self._process = Meter(), Meter(), Process()
         self.shares: dict[str, Residues | None] = {}
         self._server, self._keys = server, keys
@@ -268,7 +268,7 @@ class Session:
 
     def _check_keys(self) -> None:
         if self._keys is None:
-            rule = "a client without keys must have material for its images"
+            rule = "a client without keys must have prepared work for its images"
             raise RuleError(rule, got="a request that needs keys", remedy="register keys")
 
     def _direct(self, message: bytes, held: dict[str, Residues | None]) -> Phase:

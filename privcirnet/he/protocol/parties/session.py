@@ -95,7 +95,7 @@ def prepare(
 
 
 def agree(client: Client, session: Handler) -> None:
-    """Drop the material that only one party has.
+    """Drop the prepared work that only one party has.
 
     Raises:
         RuleError: either party refuses the other's message.

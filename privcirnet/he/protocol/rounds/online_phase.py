@@ -34,7 +34,7 @@ SHARE = "share"
 
 
 class Online(Protocol):
-    """One node's part of an inference with material. All arrays that are kept or sent are flat."""
+    """One node's part of an inference with prepared work. All arrays that are kept or sent are flat."""
 
     @property
     def client(self) -> Mapping[str, int]:

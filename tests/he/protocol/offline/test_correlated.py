@@ -19,7 +19,7 @@ from privcirnet.he.program.program import Program
 from privcirnet.he.program.rearrangement import Channels
 from privcirnet.he.program.wrong_result import WrongResult
 from privcirnet.he.protocol.framing import message_sizes, wire
-from privcirnet.he.protocol.offline.correlated import Form, Material
+from privcirnet.he.protocol.offline.correlated import CorrelatedRandomness, Form
 from privcirnet.he.protocol.offline.prepared_work import MemoryStore
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.server import Server, Session
@@ -115,7 +115,7 @@ def test_with_the_image_no_engine_is_called(make: Any) -> None:
         run(client, session, random_image(program))
 
 
-def test_a_client_whose_material_is_all_it_has_makes_no_keys() -> None:
+def test_a_client_whose_prepared_work_is_all_it_has_makes_no_keys() -> None:
     """As one that begins anew with the store of another; the server needs no keys of it either."""
     program, stores = network(), (MemoryStore(), MemoryStore())
     server = Server(program, "cleartext")
@@ -124,9 +124,9 @@ def test_a_client_whose_material_is_all_it_has_makes_no_keys() -> None:
     again, session = Client(server.greeting(), "kernel", store=stores[0]), server.session(None, stores[1])
     check(program, again, session, random_image(program), "prepared")
     assert again._engine is None
-    with pytest.raises(RuleError, match="a client without keys must have material"):
+    with pytest.raises(RuleError, match="a client without keys must have prepared work"):
         run(again, session, random_image(program))
-    with pytest.raises(RuleError, match="a client without keys must have material"):
+    with pytest.raises(RuleError, match="a client without keys must have prepared work"):
         prepare(again, session)
 
 
@@ -233,20 +233,20 @@ def test_bounded_masks_are_refused_by_both() -> None:
     check(program, client, session, random_image(program), "direct")
 
 
-def test_masks_of_material_are_zeroed_once_they_are_used() -> None:
+def test_masks_of_prepared_work_are_zeroed_once_they_are_used() -> None:
     program, kept = network(), []
     client, session = parties(program, "cleartext")
     prepare(client, session)
     for party in (client._prepared, session._prepared):
         read = party.form
 
-        def watched(serial: bytes, data: bytes, read: Form = read) -> Material:
+        def watched(serial: bytes, data: bytes, read: Form = read) -> CorrelatedRandomness:
             kept.append(Form.read(read, serial, data))
             return kept[-1]
 
         object.__setattr__(party.form, "read", watched)
     run(client, session, random_image(program))
-    mine, theirs = (material.kept for material in kept)
+    mine, theirs = (correlated.kept for correlated in kept)
     assert not any(values.any() for arrays in theirs.values() for values in arrays.values())
     assert all(values.any() == (name == SHARE) for arrays in mine.values() for name, values in arrays.items())
     client.close()

@@ -1,4 +1,4 @@
-"""Prepared material in its store: nobody gets any of it twice, nor another's, nor damaged, whatever happens to a process."""
+"""Prepared work in its store: nobody gets any of it twice, nor another's, nor damaged, whatever happens to a process."""
 
 import os
 import secrets
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from privcirnet.errors import RuleError
 from privcirnet.he.protocol.offline import store_files
-from privcirnet.he.protocol.offline.prepared_work import Materials, MemoryStore
+from privcirnet.he.protocol.offline.prepared_work import MemoryStore, PreparedWork
 from privcirnet.he.protocol.offline.store import Binding
 from privcirnet.he.protocol.offline.store_files import Unusable
 from tests.conftest import ROOT
@@ -25,8 +25,8 @@ DAY = 86_400.0
 
 
 @pytest.fixture(params=["memory", "folder"])
-def materials(request, tmp_path):
-    found = Materials(tmp_path / "prepared" if request.param == "folder" else None)
+def prepared_work(request, tmp_path):
+    found = PreparedWork(tmp_path / "prepared" if request.param == "folder" else None)
     yield found
     found.close()
 
@@ -39,15 +39,15 @@ def files(folder) -> list[str]:
     return sorted(path.name for path in folder.iterdir() if path.suffix in (".prepared", ".draft"))
 
 
-def test_what_is_put_is_taken_once(materials):
-    store = materials.of(ALICE)
+def test_what_is_put_is_taken_once(prepared_work):
+    store = prepared_work.of(ALICE)
     first, second = serial(), serial()
     store.put(first, BODY)
     store.put(second, b"")
     with pytest.raises(RuleError, match="must have a serial of its own"):
         store.put(first, b"other")
     assert store.serials() == [first, second]
-    assert store.size == materials.size == len(BODY)
+    assert store.size == prepared_work.size == len(BODY)
     assert store.take(first) == BODY
     with pytest.raises(Unusable, match=r"must be there and whole: got none of serial [0-9a-f]{32}"):
         store.take(first)
@@ -65,26 +65,26 @@ def test_what_is_put_is_taken_once(materials):
     ],
     ids=["program", "peer", "owner"],
 )
-def test_another_binding_finds_nothing(materials, other):
+def test_another_binding_finds_nothing(prepared_work, other):
     known = serial()
-    materials.of(ALICE).put(known, BODY)
-    assert materials.of(other).serials() == []
+    prepared_work.of(ALICE).put(known, BODY)
+    assert prepared_work.of(other).serials() == []
     with pytest.raises(Unusable):
-        materials.of(other).take(known)
-    materials.of(other).drop(known)
-    assert materials.of(ALICE).take(known) == BODY
+        prepared_work.of(other).take(known)
+    prepared_work.of(other).drop(known)
+    assert prepared_work.of(ALICE).take(known) == BODY
 
 
 def test_lengths_of_names_are_checked():
-    with pytest.raises(RuleError, match="an owner of material must have 32 bytes: got 31 bytes"):
+    with pytest.raises(RuleError, match="an owner of prepared work must have 32 bytes: got 31 bytes"):
         Binding(bytes(32), "alice", bytes(31))
     with pytest.raises(RuleError, match="a serial must have 16 bytes: got 17 bytes"):
         MemoryStore().take(bytes(17))
 
 
-def test_no_serial_is_taken_twice_by_threads(materials):
+def test_no_serial_is_taken_twice_by_threads(prepared_work):
     """More threads than serials, all at once, each after each serial."""
-    store, serials = materials.of(ALICE), [serial() for _ in range(20)]
+    store, serials = prepared_work.of(ALICE), [serial() for _ in range(20)]
     for number, known in enumerate(serials):
         store.put(known, bytes([number]))
     barrier = threading.Barrier(8)
@@ -107,19 +107,19 @@ def test_no_serial_is_taken_twice_by_threads(materials):
 def test_no_serial_is_taken_twice_even_without_the_lock(tmp_path, monkeypatch):
     """Two objects on one folder, which the lock excludes: who removes the file has it."""
     monkeypatch.setattr(store_files.fcntl, "flock", lambda *_: None)
-    store, known = Materials(tmp_path / "prepared").of(ALICE), serial()
+    store, known = PreparedWork(tmp_path / "prepared").of(ALICE), serial()
     store.put(known, BODY)
-    other = Materials(tmp_path / "prepared").of(ALICE)
+    other = PreparedWork(tmp_path / "prepared").of(ALICE)
     assert other.take(known) == BODY
     with pytest.raises(Unusable, match=r"No such file|taken or removed before"):
         store.take(known)
 
 
 def test_two_processes_do_not_share_a_folder(tmp_path):
-    with_lock = Materials(tmp_path / "prepared")
+    with_lock = PreparedWork(tmp_path / "prepared")
     program = (
-        "import sys; from pathlib import Path; from privcirnet.he.protocol.offline.prepared_work import Materials; "
-        "Materials(Path(sys.argv[1]))"
+        "import sys; from pathlib import Path; from privcirnet.he.protocol.offline.prepared_work import PreparedWork; "
+        "PreparedWork(Path(sys.argv[1]))"
     )
     command = [sys.executable, "-c", program, str(tmp_path / "prepared")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
@@ -130,13 +130,13 @@ def test_two_processes_do_not_share_a_folder(tmp_path):
 
 def test_everything_is_found_again(tmp_path):
     folder, serials = tmp_path / "prepared", [serial() for _ in range(5)]
-    before = Materials(folder)
+    before = PreparedWork(folder)
     for number, known in enumerate(serials):
         before.of(ALICE).put(known, bytes([number]))
     before.of(ALICE).take(serials[2])
     owner = before.owner
     before.close()
-    after = Materials(folder)
+    after = PreparedWork(folder)
     assert after.owner == owner
     assert after.of(ALICE).serials() == [*serials[:2], *serials[3:]]
     assert after.of(ALICE).take(serials[3]) == b"\x03"
@@ -149,25 +149,25 @@ def test_everything_is_found_again(tmp_path):
 def test_a_folder_that_others_can_read_is_refused(tmp_path):
     (tmp_path / "prepared").mkdir(mode=0o755)
     with pytest.raises(RuleError, match="must be its owner's alone"):
-        Materials(tmp_path / "prepared")
+        PreparedWork(tmp_path / "prepared")
 
 
 def test_a_damaged_owner_is_replaced(tmp_path):
     notes = []
-    first = Materials(tmp_path / "prepared")
+    first = PreparedWork(tmp_path / "prepared")
     owner = first.owner
     first.close()
     (tmp_path / "prepared" / "owner").write_bytes(owner[:-1])
-    assert Materials(tmp_path / "prepared", note=notes.append).owner != owner
-    assert notes[0].endswith("owner was damaged: earlier material is not used any more")
+    assert PreparedWork(tmp_path / "prepared", note=notes.append).owner != owner
+    assert notes[0].endswith("owner was damaged: earlier prepared work is not used any more")
 
 
 @given(data=st.data())
 def test_an_edited_or_truncated_file_is_removed_unused(tmp_path_factory, data):
     """Any byte changed, any end cut off or appended: while the store is open, or before it was."""
     folder, notes, known = tmp_path_factory.mktemp("edited") / "prepared", [], serial()
-    materials = Materials(folder, note=notes.append)
-    materials.of(ALICE).put(known, BODY)
+    prepared_work = PreparedWork(folder, note=notes.append)
+    prepared_work.of(ALICE).put(known, BODY)
     (name,) = files(folder)
     content = (folder / name).read_bytes()
     if data.draw(st.booleans(), "truncate"):
@@ -179,23 +179,23 @@ def test_an_edited_or_truncated_file_is_removed_unused(tmp_path_factory, data):
         damaged = content[:place] + bytes([content[place] ^ data.draw(st.integers(1, 255))]) + content[place + 1 :]
     (folder / name).write_bytes(damaged)
     if data.draw(st.booleans(), "reopened"):
-        materials.close()
-        materials = Materials(folder, note=notes.append)
-    with pytest.raises(Unusable, match="prepared material must be there and whole"):
-        materials.of(ALICE).take(known)
+        prepared_work.close()
+        prepared_work = PreparedWork(folder, note=notes.append)
+    with pytest.raises(Unusable, match="prepared work must be there and whole"):
+        prepared_work.of(ALICE).take(known)
     assert files(folder) == []
-    materials.close()
+    prepared_work.close()
 
 
 def test_a_file_of_another_name_is_removed(tmp_path):
-    """A copy under another serial, such as somebody would make to use material twice."""
+    """A copy under another serial, such as somebody would make to use prepared work twice."""
     folder, notes, known, copy = tmp_path / "prepared", [], serial(), serial()
-    before = Materials(folder)
+    before = PreparedWork(folder)
     before.of(ALICE).put(known, BODY)
     before.close()
     (name,) = files(folder)
     (folder / name.replace(known.hex(), copy.hex())).write_bytes((folder / name).read_bytes())
-    after = Materials(folder, note=notes.append)
+    after = PreparedWork(folder, note=notes.append)
     assert after.of(ALICE).serials() == [known]
     assert files(folder) == [name]
     assert "was removed unused: it belongs to another name" in notes[0]
@@ -203,7 +203,7 @@ def test_a_file_of_another_name_is_removed(tmp_path):
 
 def test_a_full_disk_leaves_nothing_half_written(tmp_path, file_limit):
     folder = tmp_path / "prepared"
-    store, first, second = Materials(folder).of(ALICE), serial(), serial()
+    store, first, second = PreparedWork(folder).of(ALICE), serial(), serial()
     store.put(first, b"small")
     file_limit(1000)
     with pytest.raises(RuleError, match=r"must be kept on a disk: got .*: File too large; make room"):
@@ -217,7 +217,7 @@ def test_a_full_disk_leaves_nothing_half_written(tmp_path, file_limit):
 @pytest.mark.parametrize("place", ["fsync", "replace"])
 def test_an_error_of_the_disk_keeps_nothing(tmp_path, monkeypatch, place):
     folder = tmp_path / "prepared"
-    store, known = Materials(folder).of(ALICE), serial()
+    store, known = PreparedWork(folder).of(ALICE), serial()
 
     def broken(*_):
         raise OSError(5, "Input/output error")
@@ -236,8 +236,8 @@ def test_an_error_of_the_disk_keeps_nothing(tmp_path, monkeypatch, place):
         store.take(known)
 
 
-def test_the_limit_is_for_all_and_refuses(materials):
-    limited = Materials(limit=2 * len(BODY))
+def test_the_limit_is_for_all_and_refuses(prepared_work):
+    limited = PreparedWork(limit=2 * len(BODY))
     first, second = limited.of(ALICE), limited.of(Binding(peer="bob"))
     known = serial()
     first.put(known, BODY)
@@ -250,54 +250,54 @@ def test_the_limit_is_for_all_and_refuses(materials):
 
 def test_what_is_too_old_goes(tmp_path):
     now, notes = [1e9], []
-    materials = Materials(days=2, clock=lambda: now[0], note=notes.append)
-    store, known = materials.of(ALICE), serial()
+    prepared_work = PreparedWork(days=2, clock=lambda: now[0], note=notes.append)
+    store, known = prepared_work.of(ALICE), serial()
     store.put(known, BODY)
     now[0] += 1.9 * DAY
     assert store.serials() == [known]
     now[0] += 0.2 * DAY
     with pytest.raises(Unusable):
         store.take(known)
-    assert notes == ["prepared material of 1 inferences was removed unused: older than 2 days"]
+    assert notes == ["prepared work of 1 inferences was removed unused: older than 2 days"]
 
 
-def test_other_programs_go(materials):
+def test_other_programs_go(prepared_work):
     new = Binding(bytes([9]) * 32, "alice", ALICE.owner)
     stays, goes, bobs = serial(), serial(), serial()
-    materials.of(ALICE).put(goes, BODY)
-    materials.of(new).put(stays, BODY)
-    materials.of(Binding(ALICE.program, "bob")).put(bobs, BODY)
-    assert materials.retain([new.program], peer="alice") == 1
-    assert materials.count("alice") == materials.count("bob") == 1
-    assert materials.retain([new.program]) == 1
-    assert materials.of(new).serials() == [stays]
+    prepared_work.of(ALICE).put(goes, BODY)
+    prepared_work.of(new).put(stays, BODY)
+    prepared_work.of(Binding(ALICE.program, "bob")).put(bobs, BODY)
+    assert prepared_work.retain([new.program], peer="alice") == 1
+    assert prepared_work.count("alice") == prepared_work.count("bob") == 1
+    assert prepared_work.retain([new.program]) == 1
+    assert prepared_work.of(new).serials() == [stays]
 
 
-def test_what_a_lost_client_left_makes_room(materials):
+def test_what_a_lost_client_left_makes_room(prepared_work):
     """The oldest of other owners of the same peer; never the owner's own, nor another peer's."""
     lost = Binding(ALICE.program, "alice", bytes([7]) * 32)
     old, newer, mine = serial(), serial(), serial()
-    materials.of(lost).put(old, BODY)
-    materials.of(lost).put(newer, BODY)
-    materials.of(ALICE).put(mine, BODY)
-    materials.of(Binding(ALICE.program, "bob")).put(serial(), BODY)
-    materials.make_room(ALICE, 3)
-    assert materials.of(lost).serials() == [newer]
-    materials.make_room(ALICE, 1)
-    assert materials.of(lost).serials() == []
-    assert materials.of(ALICE).serials() == [mine]
-    assert materials.count("bob") == 1
+    prepared_work.of(lost).put(old, BODY)
+    prepared_work.of(lost).put(newer, BODY)
+    prepared_work.of(ALICE).put(mine, BODY)
+    prepared_work.of(Binding(ALICE.program, "bob")).put(serial(), BODY)
+    prepared_work.make_room(ALICE, 3)
+    assert prepared_work.of(lost).serials() == [newer]
+    prepared_work.make_room(ALICE, 1)
+    assert prepared_work.of(lost).serials() == []
+    assert prepared_work.of(ALICE).serials() == [mine]
+    assert prepared_work.count("bob") == 1
 
 
 KILLED = """
 import os, signal, sys
 from pathlib import Path
 from privcirnet.he.protocol.offline import store_files
-from privcirnet.he.protocol.offline.prepared_work import Materials
+from privcirnet.he.protocol.offline.prepared_work import PreparedWork
 from privcirnet.he.protocol.offline.store import Binding
 
 folder, what, step = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
-store = Materials(folder).of(Binding(bytes([1]) * 32, "alice", bytes([2]) * 32))
+store = PreparedWork(folder).of(Binding(bytes([1]) * 32, "alice", bytes([2]) * 32))
 seen = 0
 
 def killing(function):
@@ -326,17 +326,17 @@ os.write(2, b"done")
 
 @pytest.mark.parametrize("what", ["put", "take"])
 def test_killed_at_every_step(tmp_path, what):
-    """After each of them material is there whole, or gone; what was handed out is gone, and a draft does not stay."""
+    """After each of them prepared work is there whole, or gone; what was handed out is gone, and a draft does not stay."""
     outcomes, step = [], 0
     while True:
         folder, known = tmp_path / str(step), serial()
-        before = Materials(folder)
+        before = PreparedWork(folder)
         if what == "take":
             before.of(ALICE).put(known, BODY)
         before.close()
         command = [sys.executable, "-c", KILLED, str(folder), what, str(step), known.hex()]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, check=False)
-        after = Materials(folder)
+        after = PreparedWork(folder)
         left = after.of(ALICE).serials()
         assert not list(folder.glob("*.draft"))
         if left:
@@ -357,13 +357,13 @@ def test_killed_at_every_step(tmp_path, what):
 def test_killed_while_many_take(tmp_path):
     """A process that takes one after the other is killed: what it handed out is not there, the others are whole."""
     program = (
-        "import os, sys; from pathlib import Path; from privcirnet.he.protocol.offline.store import Binding; from privcirnet.he.protocol.offline.prepared_work import Materials\n"
-        "store = Materials(Path(sys.argv[1])).of(Binding(bytes([1]) * 32, 'alice', bytes([2]) * 32))\n"
+        "import os, sys; from pathlib import Path; from privcirnet.he.protocol.offline.store import Binding; from privcirnet.he.protocol.offline.prepared_work import PreparedWork\n"
+        "store = PreparedWork(Path(sys.argv[1])).of(Binding(bytes([1]) * 32, 'alice', bytes([2]) * 32))\n"
         "for serial in store.serials():\n"
         "    store.take(serial); os.write(1, serial)\n"
     )
     folder = tmp_path / "prepared"
-    before, serials = Materials(folder), {serial() for _ in range(200)}
+    before, serials = PreparedWork(folder), {serial() for _ in range(200)}
     for known in serials:
         before.of(ALICE).put(known, BODY)
     before.close()
@@ -371,7 +371,7 @@ def test_killed_while_many_take(tmp_path):
         taken = process.stdout.read(16 * 20)
         os.kill(process.pid, signal.SIGKILL)
         taken += process.stdout.read()
-    after = Materials(folder).of(ALICE)
+    after = PreparedWork(folder).of(ALICE)
     left, handed = set(after.serials()), {taken[start : start + 16] for start in range(0, len(taken), 16)}
     assert not left & handed
     assert left | handed <= serials

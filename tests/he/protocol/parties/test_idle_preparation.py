@@ -8,7 +8,7 @@ import pytest
 from privcirnet.errors import RuleError
 from privcirnet.he.protocol.framing import wire
 from privcirnet.he.protocol.parties.client import Client
-from privcirnet.he.protocol.parties.idle_preparation import Keeper
+from privcirnet.he.protocol.parties.idle_preparation import IdlePreparation
 from privcirnet.he.protocol.parties.server import Session
 from tests.he.networks import network, random_image
 from tests.he.parties import check, parties
@@ -42,46 +42,46 @@ def watched() -> tuple[Client, Watched]:
 
 def test_the_stock_fills_up_between_images(watched):
     client, server = watched
-    with Keeper(client, server, 3) as keeper:
+    with IdlePreparation(client, server, 3) as idle:
         for seed in range(5):
-            until(lambda: keeper.stock == 3)
-            keeper.run(random_image(PROGRAM, seed))
+            until(lambda: idle.stock == 3)
+            idle.run(random_image(PROGRAM, seed))
             assert client.used == "prepared"
-        until(lambda: keeper.stock == 3)
-        assert sum(one.count for one in keeper.done) == 8
-        assert keeper.stopped == ""
-    assert not [t for t in threading.enumerate() if t.name == "privcirnet keeper"]
+        until(lambda: idle.stock == 3)
+        assert sum(one.count for one in idle.done) == 8
+        assert idle.stopped == ""
+    assert not [t for t in threading.enumerate() if t.name == "privcirnet idle preparation"]
     check(PROGRAM, client, server.session, random_image(PROGRAM), "prepared")
 
 
 def test_an_image_waits_for_one_exchange_at_most_and_the_preparation_goes_on(watched):
-    """Held up in the middle of the first preparation, when an image comes: it is next, and runs without material."""
+    """Held up in the middle of the first preparation, when an image comes: it is next, and runs without prepared work."""
     client, server = watched
     server.gate.clear()
-    with Keeper(client, server, 1) as keeper:
+    with IdlePreparation(client, server, 1) as idle:
         server.inside.wait(10)
-        image = threading.Thread(target=keeper.run, args=(random_image(PROGRAM),))
+        image = threading.Thread(target=idle.run, args=(random_image(PROGRAM),))
         image.start()
-        until(lambda: keeper._images == 1)
+        until(lambda: idle._images == 1)
         begun = len(server.asked)
         server.gate.set()
         image.join(10)
         assert client.used == "direct"
-        until(lambda: keeper.stock == 1)
+        until(lambda: idle.stock == 1)
     assert begun == 1
     first = server.asked.index(True)
     assert server.asked[begun:first] == [False] * (first - begun), "an image's rounds, and nothing between them"
-    assert len(keeper.done) == 1
-    assert server.asked.count(True) == len(keeper.done[0].traffic) - 1, "none was done twice; the first one is AGREE"
+    assert len(idle.done) == 1
+    assert server.asked.count(True) == len(idle.done[0].traffic) - 1, "none was done twice; the first one is AGREE"
 
 
 def test_many_threads_bring_images(watched):
     client, server = watched
     right = []
-    with Keeper(client, server, 2) as keeper:
+    with IdlePreparation(client, server, 2) as idle:
 
         def bring(seed: int) -> None:
-            with keeper.image():
+            with idle.image():
                 check(PROGRAM, client, server.session, random_image(PROGRAM, seed))
                 right.append(client.used)
 
@@ -96,25 +96,25 @@ def test_many_threads_bring_images(watched):
 
 def test_without_a_thread_it_works_when_it_is_told_to(watched):
     client, server = watched
-    keeper = Keeper(client, server, 3, patience_s=float("inf"))
-    assert keeper.stock == 0
-    keeper.fill()
-    assert keeper.stock == 3
-    assert [one.count for one in keeper.done] == [3], "all at once: nobody waits"
-    keeper.run(random_image(PROGRAM))
-    assert keeper.stock == 2
-    keeper.rest(0.0)
-    assert keeper.stock == 2
-    keeper.rest(0.2)
-    assert keeper.stock == 3
+    idle = IdlePreparation(client, server, 3, patience_s=float("inf"))
+    assert idle.stock == 0
+    idle.fill()
+    assert idle.stock == 3
+    assert [one.count for one in idle.done] == [3], "all at once: nobody waits"
+    idle.run(random_image(PROGRAM))
+    assert idle.stock == 2
+    idle.rest(0.0)
+    assert idle.stock == 2
+    idle.rest(0.2)
+    assert idle.stock == 3
 
 
 def test_several_are_prepared_at_once_where_that_is_quick(watched):
     client, server = watched
     for patience, counts in ((1e-9, [1] * 5), (100.0, [1, 4])):
-        keeper = Keeper(client, server, client.prepared + 5, patience_s=patience)
-        keeper.fill()
-        assert [one.count for one in keeper.done] == counts
+        idle = IdlePreparation(client, server, client.prepared + 5, patience_s=patience)
+        idle.fill()
+        assert [one.count for one in idle.done] == counts
 
 
 def test_a_refusal_leaves_what_there_is(watched):
@@ -128,15 +128,15 @@ def test_a_refusal_leaves_what_there_is(watched):
             raise RuleError("a server must have room", got=count, remedy="wait")
 
     server.refuse = refuse
-    keeper = Keeper(client, server, 5, lambda: calls.append(0), patience_s=float("inf"))
-    keeper.fill()
-    assert (keeper.stock, keeper.stopped, len(calls)) == (2, "a server must have room: got 1; wait", 2)
-    keeper.fill()
+    idle = IdlePreparation(client, server, 5, lambda: calls.append(0), patience_s=float("inf"))
+    idle.fill()
+    assert (idle.stock, idle.stopped, len(calls)) == (2, "a server must have room: got 1; wait", 2)
+    idle.fill()
     assert len(calls) == 2
-    keeper.run(random_image(PROGRAM))
+    idle.run(random_image(PROGRAM))
     assert client.used == "prepared"
-    keeper.fill()
-    assert (keeper.stock, len(calls)) == (2, 2)
+    idle.fill()
+    assert (idle.stock, len(calls)) == (2, 2)
 
 
 def test_what_the_thread_could_not_mend_reaches_the_next_image(watched):
@@ -150,20 +150,20 @@ def test_what_the_thread_could_not_mend_reaches_the_next_image(watched):
             lost()
 
     server.refuse = refuse
-    with Keeper(client, server, 5, lost) as keeper:
-        until(lambda: keeper._failure is not None)
+    with IdlePreparation(client, server, 5, lost) as idle:
+        until(lambda: idle._failure is not None)
         with pytest.raises(RuleError, match="a peer must stay"):
-            keeper.run(random_image(PROGRAM))
+            idle.run(random_image(PROGRAM))
 
 
 def test_closing_gives_up_what_is_not_whole(watched):
     client, server = watched
     server.gate.clear()
-    with Keeper(client, server, 1):
+    with IdlePreparation(client, server, 1):
         server.inside.wait(10)
         threading.Timer(0.05, server.gate.set).start()
     assert client.prepared == 0
-    keeper = Keeper(client, server, 1)
-    keeper.fill()
-    assert keeper.stock == 1
+    idle = IdlePreparation(client, server, 1)
+    idle.fill()
+    assert idle.stock == 1
     check(PROGRAM, client, server.session, random_image(PROGRAM), "prepared")
