@@ -109,7 +109,7 @@ def test_a_search_knows_the_family(root, monkeypatch, capsys):
 
 def test_what_is_no_ckks_network_is_refused(digits_chain, monkeypatch, capsys, tmp_path):
     given = f"root={tmp_path}", f"init={digits_chain}/train", "mode=leveled", "leveled.scheme=ckks"
-    assert "a network in CKKS must have" in refused(monkeypatch, capsys, "export", *given)
+    assert "a network in CKKS cannot have" in refused(monkeypatch, capsys, "export", *given)
     assert not (tmp_path / "export").exists()
 
 

@@ -55,9 +55,9 @@ EVERY = 100
 
 def serve() -> None:
     """Serve on loopback until killed; the port is all that is printed."""
-    allow_insecure_parameters(ENGINE)
+    allow_insecure_parameters()
     books = Books(limits=ServiceLimits(sessions=8, timeout_s=60.0), log=Log(_complain))
-    service = Service(catalogue(only=Server(network(*INSECURE[ENGINE]), ENGINE)), books=books)
+    service = Service(catalogue(only=Server(network(*INSECURE), ENGINE)), books=books)
     sys.stdout.write(f"{service.address[1]}\n")
     sys.stdout.flush()
     service.run()
@@ -188,7 +188,7 @@ class ServiceFuzz:
 
 def drive(port: int, place: mmap.mmap) -> None:
     """Try every mutation; a correct client asks in between."""
-    allow_insecure_parameters(ENGINE)
+    allow_insecure_parameters()
     fuzz, found, tried = ServiceFuzz(("127.0.0.1", port)), {}, 0
     for kind, count in mutations.due(MUTATIONS | PREPARED).items():
         processed = 0

@@ -46,8 +46,8 @@ from tests.he.parties import rounds
 from tests.he.protocol import mutations
 from tests.he.protocol.mutations import HEADER, LENGTH, Honest, Residues
 
-INSECURE = {"tenseal": (128, 4), "kernel": (1024, 14)}
-"""Ring degree, the least that the engine takes, and the side of maps of which it holds four channels."""
+INSECURE = 1024, 14
+"""Ring degree, the least that the kernels take, and the side of maps of which it holds four channels."""
 
 STEPS = ("1", "2", "3", "4", "output")
 KINDS = ("greeting", "keys", *(f"{side} {step}" for side in ("request", "reply") for step in STEPS))
@@ -62,12 +62,11 @@ SECONDS, BYTES, HANG, CHARACTERS = 2.0, 1 << 30, 120, 600
 """Processor time and memory that one message may cost, time on a busy machine that is a hang, length of a clean error."""
 
 
-def allow_insecure_parameters(engine: str) -> None:
-    """Make the package and the library take an engine's toy ring degree, in this process only."""
+def allow_insecure_parameters() -> None:
+    """Make the package and the library take the toy ring degree, in this process only."""
     real = seal.SEALContext
     seal.SEALContext = lambda literal, expand, _: real(literal, expand, seal.SEC_LEVEL_TYPE.NONE)
-    ring_degree, _ = INSECURE[engine]
-    MAX_LOG_Q[ring_degree] = MAX_LOG_Q[8192]
+    MAX_LOG_Q[INSECURE[0]] = MAX_LOG_Q[8192]
 
 
 def network(n: int, side: int) -> Program:
@@ -106,7 +105,7 @@ class Fuzz:
     """Both parties, one honest inference recorded, and a way to try a mutated message of each kind."""
 
     def __init__(self, engine: str) -> None:
-        self.engine, self.program = engine, network(*INSECURE[engine])
+        self.engine, self.program = engine, network(*INSECURE)
         parameters = self.program.parameters
         n, bits = parameters.ring_degree, parameters.coefficient_bits
         primes, self.reply_bits = ordered_primes(n, bits), reply_bits(bits, parameters.plain_bits)
@@ -308,7 +307,7 @@ def main(
     counts: Mapping[str, Mapping[str, int]] = MUTATIONS,
 ) -> None:
     """Try every mutation, or the chosen one, and write how many were processed and the time of the slowest."""
-    allow_insecure_parameters(engine)
+    allow_insecure_parameters()
     fuzz = make(engine)
     before = peak_mebibytes()
     pages = int(Path("/proc/self/statm").read_text().split()[0])
