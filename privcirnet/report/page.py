@@ -15,7 +15,7 @@ from markupsafe import Markup
 from privcirnet.artifact.summaries import Export, Inference, LayerRow, Prediction
 from privcirnet.report import block_sizes, levels, pictures, quantities
 from privcirnet.report.pictures import Bar
-from privcirnet.report.runs import STAGES, Rung, Runs, rungs, total
+from privcirnet.report.runs import STAGES, LadderStep, Runs, ladder_steps, total
 
 MOST_PICTURES = 96
 """Number of images shown, at most; those that are wrong or disagree take precedence."""
@@ -48,7 +48,7 @@ class Picture:
 
 def build_page(runs: Runs) -> str:
     """Return the whole report as the text of an HTML file; a pure function of ``runs``."""
-    whole, some = rungs(runs)
+    whole, some = ladder_steps(runs)
     layers = runs.infer.layers
     longest = max((s for layer in layers for s in (layer.seconds_predicted, layer.seconds) if s), default=0.0)
     return (
@@ -155,13 +155,13 @@ def _order(logit: float | None) -> float:
     return math.inf if logit is None else -logit
 
 
-def ladder_chart(whole: Iterable[Rung], some: Iterable[Rung]) -> Markup:
-    """Return a chart of top-1 at each rung, on an axis from 0 to 100 percent."""
+def ladder_chart(whole: Iterable[LadderStep], some: Iterable[LadderStep]) -> Markup:
+    """Return a chart of top-1 at each step, on an axis from 0 to 100 percent."""
     bars = [Bar(f"{r.name} · {r.images}", r.top1, quantities.percent(r.top1), "whole") for r in whole]
     bars += [Bar(f"{r.name} · {r.images}", r.top1, quantities.percent(r.top1), "some", r.interval) for r in some]
     return pictures.bar_chart(
         bars,
-        title="Top-1 accuracy at each rung, from 0 to 100 percent; the table has the numbers",
+        title="Top-1 accuracy at each step, from 0 to 100 percent; the table has the numbers",
         axis=[(x, quantities.percent(x, 0)) for x in (0, 25, 50, 75, 100)],
     )
 

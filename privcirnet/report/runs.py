@@ -75,7 +75,7 @@ class Runs:
 
 
 @dataclass(frozen=True)
-class Rung:
+class LadderStep:
     """One step of the accuracy ladder: ``top1`` in percent, ``interval`` in percent where few images were used."""
 
     name: str
@@ -107,12 +107,12 @@ def load_runs(root: Path) -> Runs:
     return Runs(root=root, **records, repeated=repeated, images=images, version=_version(), finished=finished)
 
 
-def rungs(runs: Runs) -> tuple[list[Rung], list[Rung]]:
+def ladder_steps(runs: Runs) -> tuple[list[LadderStep], list[LadderStep]]:
     """Return the accuracy ladder on the whole test set, and on the encrypted images."""
     eight = "8-bit" if runs.replace else "block-circulant, 8-bit"
     names = {"train": "dense", "finetune": "block-circulant", "replace": "polynomial activations", "qat": eight}
     whole = [
-        Rung(name if folder == stage else folder, found.top1, "whole test set", found.parameters)
+        LadderStep(name if folder == stage else folder, found.top1, "whole test set", found.parameters)
         for stage, name in names.items()
         for folder, found in runs.of_stage(stage)
     ]
@@ -124,7 +124,7 @@ def rungs(runs: Runs) -> tuple[list[Rung], list[Rung]]:
     }
     place = f"{infer.images} {infer.done} images"
     return whole, [
-        Rung(name, top1, place, interval=wilson_interval(top1, infer.images))
+        LadderStep(name, top1, place, interval=wilson_interval(top1, infer.images))
         for name, top1 in some.items()
         if top1 is not None
     ]

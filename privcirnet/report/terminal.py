@@ -9,12 +9,12 @@ from rich.text import Text
 
 from privcirnet.artifact.summaries import Inference, LayerRow
 from privcirnet.report import quantities
-from privcirnet.report.runs import Rung, Runs, rungs, total
+from privcirnet.report.runs import LadderStep, Runs, ladder_steps, total
 
 
 def print_tables(runs: Runs, console: Console) -> None:
     """Print the accuracy ladder, the cost of each layer, and one closing line with the path of the page."""
-    whole, some = rungs(runs)
+    whole, some = ladder_steps(runs)
     console.print(ladder_table([*whole, *some]))
     infer, exact = runs.infer, "" if runs.export.leveled else ", up to the truncation unit"
     table = (level_table if runs.export.ckks else layer_table)(infer.layers)
@@ -45,23 +45,23 @@ def _prepared(infer: Inference) -> str:
     )
 
 
-def ladder_table(ladder: list[Rung]) -> Table:
-    """Return the accuracy at each rung as a table.
+def ladder_table(ladder: list[LadderStep]) -> Table:
+    """Return the accuracy at each step as a table.
 
     Args:
-        ladder: all rungs.
+        ladder: all steps.
     """
     table = Table(
         "network", "on", title="Accuracy (top-1)", title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0)
     )
     for heading in ("top-1", "parameters"):
         table.add_column(heading, justify="right")
-    for rung in ladder:
+    for step in ladder:
         cells = (
-            rung.name,
-            rung.images,
-            quantities.percent(rung.top1),
-            "" if rung.parameters is None else quantities.count(rung.parameters),
+            step.name,
+            step.images,
+            quantities.percent(step.top1),
+            "" if step.parameters is None else quantities.count(step.parameters),
         )
         table.add_row(*map(Text, cells))
     return table

@@ -1,4 +1,4 @@
-"""One network on every rung of the ladder: what each rung starts from, made once and kept."""
+"""One network on every step of the ladder: what each step starts from, made once and kept."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -62,7 +62,7 @@ def unsettle_(model: nn.Module, images: Tensor) -> nn.Module:
 
 @dataclass(frozen=True)
 class Case:
-    """A network and what its rungs allow.
+    """A network and what its steps allow.
 
     Attributes:
         name: of the network.

@@ -1,4 +1,4 @@
-"""The rungs that one network is enough for: from dense to circulant, guard bits, bounded masks."""
+"""The steps that one network is enough for: from dense to circulant, guard bits, bounded masks."""
 
 from functools import lru_cache
 

@@ -1,9 +1,9 @@
-"""The ladder: one equality test for each arrow of the pipeline, on every network. The first broken rung names the place.
+"""The ladder: one equality test for each arrow of the pipeline, on every network. The first broken step names the place.
 
 dense -> circulant -> fused -> fake-quant -> (guard bits) -> integer program -> program folder -> clear-text engine ->
 encrypted; integer program -> prepared, which is everything encrypted before the image, and shares in clear with it
 
-Where the arithmetic is the same the rung is bitwise; elsewhere the tolerance comes with its derivation. The first rung,
+Where the arithmetic is the same the step is bitwise; elsewhere the tolerance comes with its derivation. The first step,
 guard bits and bounded masks are in test_digits, trained networks and other widths in test_trained, and what each network
 has to carry in test_networks.
 """
@@ -107,7 +107,7 @@ def test_clear_text_engine_to_encrypted_is_bitwise(case, monkeypatch, engine):
 
 
 def test_integer_program_to_prepared(case):
-    """As the rung of the clear-text engine: every node of each image, the interpreter told of its truncations."""
+    """As the step of the clear-text engine: every node of each image, the interpreter told of its truncations."""
     client, session = parties(case.program, "cleartext")
     prepare(client, session, 2)
     for image in case.images[:2].numpy():

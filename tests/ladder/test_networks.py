@@ -1,4 +1,4 @@
-"""What each network brings to the ladder: without it a rung would carry less than it says."""
+"""What each network brings to the ladder: without it a step would carry less than it says."""
 
 from collections import Counter
 

@@ -7,7 +7,7 @@ import pytest
 
 from privcirnet.errors import RuleError
 from privcirnet.report import build_page, load_runs
-from privcirnet.report.runs import RECORDS, rungs, wilson_interval
+from privcirnet.report.runs import RECORDS, ladder_steps, wilson_interval
 from tests.report.samples import Elements, page_with, summaries, training, write
 
 
@@ -36,8 +36,8 @@ def test_unknown_keys_are_ignored(root):
 
 def test_a_stage_that_replaced_activations_is_a_rung(root):
     write(root, summaries() | {"replace": training("replace", 95.11, 61_234)})
-    whole, _ = rungs(load_runs(root))
-    names = [rung.name for rung in whole]
+    whole, _ = ladder_steps(load_runs(root))
+    names = [step.name for step in whole]
     assert names == ["dense", "block-circulant", "polynomial activations", "8-bit"]
     assert whole[2].top1 == 95.11
     assert "95.11" in build_page(load_runs(root))
@@ -51,8 +51,8 @@ def test_a_stage_that_came_again_is_a_rung_of_its_own(root):
         os.utime(root / name / "summary.json", (seconds, seconds))
     (root / "of_another_kind").mkdir()
     (root / "of_another_kind" / "summary.json").write_text("{}")
-    whole, _ = rungs(runs := load_runs(root))
-    assert [rung.name for rung in whole][2:] == ["polynomial activations", *more, "8-bit"]
+    whole, _ = ladder_steps(runs := load_runs(root))
+    assert [step.name for step in whole][2:] == ["polynomial activations", *more, "8-bit"]
     shown = [cell for cells in Elements(build_page(runs)).cells.values() for cell in cells]
     stages = ["train", "search", "finetune", "replace", *more, "qat", "export", "infer"]
     assert [cell for cell in shown if cell in stages][-len(stages) :] == stages

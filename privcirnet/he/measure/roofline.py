@@ -58,22 +58,22 @@ def layer_work(layer: Layer, data_primes: int) -> Work:
     Args:
         data_primes: L, primes of q without the special one.
     """
-    n, limbs, extended = layer.ring_degree, data_primes, data_primes + 1
+    n, primes, extended = layer.ring_degree, data_primes, data_primes + 1
     rotated, hoisted, babies, giants, parts = _counts(layer)
     inputs, outputs = layer.ciphertexts_in, layer.ciphertexts_out
-    hoists = hoisted * (limbs * extended - limbs)
+    hoists = hoisted * (primes * extended - primes)
     transforms = (
-        inputs * (1 + 2 * limbs)
+        inputs * (1 + 2 * primes)
         + hoists
-        + babies * 2 * (1 + limbs)
-        + giants * limbs * extended
-        + outputs * (1 + limbs + 2 * (extended if giants else limbs))
+        + babies * 2 * (1 + primes)
+        + giants * primes * extended
+        + outputs * (1 + primes + 2 * (extended if giants else primes))
     )
-    key = 2 * limbs * extended * n
+    key = 2 * primes * extended * n
     switches = babies + giants
-    words = layer.pmults * limbs * n + switches * key + 2 * (rotated + parts) * 2 * limbs * n
+    words = layer.pmults * primes * n + switches * key + 2 * (rotated + parts) * 2 * primes * n
     products = transforms * n // 2 * int(math.log2(n)) * BUTTERFLY
-    products += _CUT * (layer.pmults * 2 * limbs * n + switches * key)
+    products += _CUT * (layer.pmults * 2 * primes * n + switches * key)
     return Work(words, products)
 
 

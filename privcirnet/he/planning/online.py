@@ -1,6 +1,6 @@
 """Seconds of a linear layer when the image comes, if everything encrypted was done before: the server's alone.
 
-The layer is computed in clear (:mod:`mpc.local.matrix_products`): residues become limbs, limbs are multiplied with
+The layer is computed in clear (:mod:`mpc.local.matrix_products`): residues become digits, digits are multiplied with
 weights, and sums become residues again. A circulant block takes 1 + (b^2 - 1) / 3 products instead of b^2
 (:mod:`mpc.local.circulant`). Nothing is sent for it, and the client does nothing: online bytes and rounds are those of
 squares and products, which do not depend on block sizes.
@@ -21,9 +21,9 @@ class ClearWork(NamedTuple):
 
     Attributes:
         calls: 1.
-        values: limbs that are read, laid out for the products, and written.
-        products: of a limb and a weight, in products of matrices.
-        depthwise: products of a limb and a weight, channel by channel.
+        values: digits that are read, laid out for the products, and written.
+        products: of a digit and a weight, in products of matrices.
+        depthwise: products of a digit and a weight, channel by channel.
     """
 
     calls: int

@@ -24,8 +24,8 @@ OPERATIONS = {
     "polynomial": "either: n coefficients to n slots",
     "transform": "either: one value through a transform of any length",
     "clear_call": "server, when the image comes: what a layer in clear takes beyond its operations",
-    "clear_value": "server, when the image comes: one limb read, laid out or written",
-    "clear_product": "server, when the image comes: one product of a limb and a weight",
+    "clear_value": "server, when the image comes: one digit read, laid out or written",
+    "clear_product": "server, when the image comes: one product of a digit and a weight",
     "clear_weight": "server, when the image comes: one weight read",
     "clear_depthwise": "server, when the image comes: one product of a depthwise layer",
 }

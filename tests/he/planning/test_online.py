@@ -32,10 +32,10 @@ def test_products_of_a_block(b: int) -> None:
 )
 def test_products_of_a_layer_are_those_of_its_matrices(shape: LinearShape, b: int) -> None:
     layer = MatrixProducts(shape, b, np.ones(shape.weight_shape(b), dtype=np.int64), T)
-    limbs, positions = layer._split.count, np.prod(shape.output_shape[1:])
-    assert limbs == 2
+    digits, positions = layer._split.count, np.prod(shape.output_shape[1:])
+    assert digits == 2
     assert clear_work(shape, b).weights == layer.bytes // 8
-    assert clear_work(shape, b).products == limbs * positions * layer.bytes // 8
+    assert clear_work(shape, b).products == digits * positions * layer.bytes // 8
     assert clear_work(shape, b).values == clear_work(shape, 1).values
 
 

@@ -1,4 +1,4 @@
-"""Residues as a few signed limbs whose sums of products with weights are exact in float64."""
+"""Residues as a few signed digits whose sums of products with weights are exact in float64."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,35 +12,35 @@ EXACT_BITS = 53
 
 @dataclass(frozen=True)
 class Split:
-    """A residue x, between -t/2 and t/2, is the sum of its limbs x_l 2^(width l).
+    """A residue x, between -t/2 and t/2, is the sum of its digits x_l 2^(width l).
 
-    All limbs but the last are at most 2^(width - 1) in absolute value, and the last is by at most one more.
+    All digits but the last are at most 2^(width - 1) in absolute value, and the last is by at most one more.
 
     Attributes:
-        width: bits of all limbs but the last.
+        width: bits of all digits but the last.
     """
 
     t: int
     width: int
     count: int
 
-    def power(self, limb: int) -> int:
-        """Return what a limb is multiplied by, mod t."""
-        return pow(2, self.width * limb, self.t)
+    def power(self, digit: int) -> int:
+        """Return what a digit is multiplied by, mod t."""
+        return pow(2, self.width * digit, self.t)
 
-    def cut(self, rest: Integers, limb: int) -> tuple[Integers, Integers]:
-        """Return a limb and what is left for those above it.
+    def cut(self, rest: Integers, digit: int) -> tuple[Integers, Integers]:
+        """Return a digit and what is left for those above it.
 
         Args:
-            rest: what the limbs below it left, of residues between -t/2 and t/2.
+            rest: what the digits below it left, of residues between -t/2 and t/2.
         """
         half = 1 << (self.width - 1)
-        low = rest if limb == self.count - 1 else ((rest + half) & (2 * half - 1)) - half
+        low = rest if digit == self.count - 1 else ((rest + half) & (2 * half - 1)) - half
         return low, (rest - low) >> self.width
 
 
 def split(t: int, weight_sum: int) -> Split:
-    """Return the split into the fewest limbs that is exact.
+    """Return the split into the fewest digits that is exact.
 
     Args:
         weight_sum: the largest sum of absolute weights that make one output.
@@ -51,7 +51,7 @@ def split(t: int, weight_sum: int) -> Split:
     >>> split((1 << 60) - 93, 127 * 512 * 9)
     Split(t=1152921504606846883, width=30, count=2)
     """
-    found = _fewest(t, lambda limb, _: limb * weight_sum)
+    found = _fewest(t, lambda digit, _: digit * weight_sum)
     if found is None:
         raise RuleError(
             "absolute weights of an output must add up to less than 2^51",
@@ -62,22 +62,22 @@ def split(t: int, weight_sum: int) -> Split:
 
 
 def split_both(t: int, terms: int) -> Split:
-    """Return the split into the fewest limbs with which products of residues and residues are exact.
+    """Return the split into the fewest digits with which products of residues and residues are exact.
 
     Args:
-        terms: products that make one sum. Those of all pairs of limbs with the same power are added up too.
+        terms: products that make one sum. Those of all pairs of digits with the same power are added up too.
 
     >>> split_both((1 << 60) - 93, 64)
     Split(t=1152921504606846883, width=20, count=3)
     """
-    found = _fewest(t, lambda limb, count: count * terms * limb**2)
+    found = _fewest(t, lambda digit, count: count * terms * digit**2)
     if found is None:
         raise ValueError("sums of so many products are exact with no number of digits")
     return found
 
 
 def _fewest(t: int, largest: Callable[[int, int], int]) -> Split | None:
-    """The fewest limbs whose sums are exact: ``largest`` of (the largest limb, how many there are)."""
+    """The fewest digits whose sums are exact: ``largest`` of (the largest digit, how many there are)."""
     bits = t.bit_length()
     for count in range(1, bits):
         width = -(-bits // count)

@@ -1,6 +1,6 @@
 """A linear layer mod t as products of float64 matrices that never round.
 
-Residues are split into limbs (:mod:`mpc.local.float_digits`), two for weights of 8 bits; circulant blocks into pieces
+Residues are split into digits (:mod:`mpc.local.float_digits`), two for weights of 8 bits; circulant blocks into pieces
 (:mod:`mpc.local.circulant`). A task makes a rectangle of outputs, from residues to residues, so that what lies between
 stays in a core's cache. Tasks are shared out among threads; a matrix product runs on one.
 """
@@ -16,14 +16,14 @@ from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.mpc.local.circulant import matrices
 from privcirnet.he.mpc.local.float_digits import EXACT_BITS, Split, split
 from privcirnet.he.mpc.local.kernels import convolution
-from privcirnet.he.mpc.local.kernels.convolution import Block, Limbs
+from privcirnet.he.mpc.local.kernels.convolution import Block, Digits
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.system import threads
 
 Floats = npt.NDArray[np.float64]
 
 _VALUES_AT_ONCE = 1 << 17
-"""Columns or results of a task at most, times positions and limbs: a megabyte, which a core's second cache holds."""
+"""Columns or results of a task at most, times positions and digits: a megabyte, which a core's second cache holds."""
 _LEAST_POSITIONS = 64
 _NO_BIAS: Residues = np.empty((0, 0, 0), dtype=np.uint64)
 
@@ -54,7 +54,7 @@ class MatrixProducts:
         self._split = split(t, max(int(np.abs(piece).sum(axis=2).max()) for piece in pieces))
         self._shape, self._block = _flat(shape.padded(block_size)), Block(block_size, least)
         self._result_shape, self._weights = shape.output_shape, [piece.astype(np.float64) for piece in pieces]
-        self._limbs = Limbs(np.uint64(t), self._split.width, self._split.count)
+        self._digits = Digits(np.uint64(t), self._split.width, self._split.count)
         self._powers = _powers(self._split, len(pieces))
         self.bytes = sum(weight.nbytes for weight in self._weights)
         self._depthwise = shape.kind == "depthwise" and shape.kernel > 1
@@ -91,27 +91,27 @@ class MatrixProducts:
         first = task.blocks.start * self._block.size
         where = slice(first, first + len(sums)), _slice(task.rows), _slice(task.columns)
         constants = bias[where] if bias.size else bias
-        convolution.collect(result[where], sums, constants, self._block, self._powers, self._limbs.t)
+        convolution.collect(result[where], sums, constants, self._block, self._powers, self._digits.t)
 
     def _planes(self, x: Residues, task: _Task) -> Floats:
-        """The limbs of all inputs that the outputs of a rectangle see, (C, L, rows, columns)."""
+        """The digits of all inputs that the outputs of a rectangle see, (C, L, rows, columns)."""
         kernel, stride, padding = self._shape.kernel, self._shape.stride, self._shape.padding
         step = stride if kernel == 1 else 1
         corner = task.rows.start * stride - padding, task.columns.start * stride - padding
         sizes = [(len(part) - 1) * stride // step + kernel for part in (task.rows, task.columns)]
         planes = np.zeros((len(x), self._split.count, *sizes))
-        convolution.spread(planes, x, self._block, self._limbs, corner, step)
+        convolution.spread(planes, x, self._block, self._digits, corner, step)
         return planes
 
     def _sums(self, planes: Floats, task: _Task) -> Floats:
-        """The sums of limbs' products, rows in the order of pieces, (maps of the task, L, rows columns)."""
+        """The sums of digits' products, rows in the order of pieces, (maps of the task, L, rows columns)."""
         shape, size = self._shape, self._block.size
-        maps, limbs = shape.groups * len(task.blocks) * size, self._split.count
-        sums = np.empty((maps, limbs, len(task.rows), len(task.columns)))
+        maps, digits = shape.groups * len(task.blocks) * size, self._split.count
+        sums = np.empty((maps, digits, len(task.rows), len(task.columns)))
         if self._depthwise:
             convolution.depthwise(sums, planes, self._weights[0][:, 0], shape.kernel, shape.stride)
-            return sums.reshape(maps, limbs, -1)
-        columns, flat = self._columns(planes, task).reshape(-1, limbs * sums[0, 0].size), sums.reshape(maps, -1)
+            return sums.reshape(maps, digits, -1)
+        columns, flat = self._columns(planes, task).reshape(-1, digits * sums[0, 0].size), sums.reshape(maps, -1)
         row = column = 0
         for weight in self._weights:
             piece = weight.shape[1] * size * shape.groups // shape.out_channels
@@ -120,7 +120,7 @@ class MatrixProducts:
             seen = columns[column : column + terms].reshape(len(part), -1, columns.shape[1])
             np.matmul(part, seen, out=flat[row : row + rows].reshape(*part.shape[:2], -1))
             row, column = row + rows, column + terms
-        return sums.reshape(maps, limbs, -1)
+        return sums.reshape(maps, digits, -1)
 
     def _columns(self, planes: Floats, task: _Task) -> Floats:
         """What each output of a rectangle sees, (C R R, L, rows, columns)."""
@@ -158,13 +158,13 @@ def _slice(part: range) -> slice:
     return slice(part.start, part.stop)
 
 
-def _powers(limbs: Split, pieces: int) -> Residues:
+def _powers(digits: Split, pieces: int) -> Residues:
     """Of :func:`mpc.local.kernels.convolution.collect`: a piece of level i is halved i times when blocks are joined."""
-    t = limbs.t
+    t = digits.t
     found: list[list[tuple[int, int]]] = []
     for piece in range(pieces):
         scale = pow(pow(2, -1, t), min(pieces - piece, pieces - 1), t)
-        factors = [scale * limbs.power(limb) % t for limb in range(limbs.count)]
+        factors = [scale * digits.power(digit) % t for digit in range(digits.count)]
         constant = -(sum(factors) << EXACT_BITS) % t
         found.append([*((factor, (factor << 64) // t) for factor in factors), (constant, 0)])
     return np.array(found, dtype=np.uint64)

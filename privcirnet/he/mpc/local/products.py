@@ -3,7 +3,7 @@
 y[h B + j, i] = sum over e of left[h k + e, i] right[h k + e, j], as :class:`program.operations.Product` says. With
 offline shares in place of the server's, each party's part is a product of its own, as in :mod:`mpc.local.squares`.
 
-Both factors are split into signed limbs, three of 20 bits each for t of 60 bits. All products of a limb and a limb are
+Both factors are split into signed digits, three of 20 bits each for t of 60 bits. All products of two digits are
 one product of float64 matrices.
 """
 
@@ -74,28 +74,28 @@ def _both(first: Residues, second: Residues, groups: int) -> Residues:
 
 def _multiply(rows: Residues, columns: Residues, t: int, plus: Residues) -> Residues:
     """(g, B, k) times (g, k, A), plus (g, B, A)."""
-    from privcirnet.he.mpc.local.kernels.convolution import Limbs
+    from privcirnet.he.mpc.local.kernels.convolution import Digits
     from privcirnet.he.mpc.local.kernels.products import limbs_of, together
 
     groups, count, terms = rows.shape
     found = split_both(t, terms)
-    limbs, powers, number, width = (
-        Limbs(np.uint64(t), found.width, found.count),
+    digits, powers, number, width = (
+        Digits(np.uint64(t), found.width, found.count),
         _powers(found),
         found.count,
         plus.shape[2],
     )
     right = np.empty((groups, terms, number, width))
-    threads.each(lambda group: limbs_of(right[group], columns[group], limbs), range(groups))
+    threads.each(lambda group: limbs_of(right[group], columns[group], digits), range(groups))
     result = np.empty(plus.shape, dtype=np.uint64)
 
     def some(task: tuple[int, range]) -> None:
         group, part = task
         where = group, slice(part.start, part.stop)
         planes = np.empty((len(part), number, terms))
-        limbs_of(planes, rows[where], limbs)
+        limbs_of(planes, rows[where], digits)
         sums: npt.NDArray[np.float64] = planes.reshape(-1, terms) @ right[group].reshape(terms, -1)
-        together(result[where], sums.reshape(len(part), number, number, width), plus[where], powers, limbs.t)
+        together(result[where], sums.reshape(len(part), number, number, width), plus[where], powers, digits.t)
 
     with threads.one_thread():
         threads.each(some, pairs(range(groups), threads.ranges(count, _ROWS_AT_ONCE)))
@@ -103,9 +103,9 @@ def _multiply(rows: Residues, columns: Residues, t: int, plus: Residues) -> Resi
 
 
 @lru_cache(maxsize=64)
-def _powers(limbs: Split) -> Residues:
+def _powers(digits: Split) -> Residues:
     """See :func:`mpc.local.kernels.products.together`."""
-    t = limbs.t
-    factors = [limbs.power(power) for power in range(2 * limbs.count - 1)]
+    t = digits.t
+    factors = [digits.power(power) for power in range(2 * digits.count - 1)]
     constant = -(sum(factors) << EXACT_BITS) % t
     return np.array([*((factor, (factor << 64) // t) for factor in factors), (constant, 0)], dtype=np.uint64)

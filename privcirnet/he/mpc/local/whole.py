@@ -2,7 +2,7 @@
 
 Where those of all inputs do not fit, they are reduced after as many inputs as do.
 
-They are a pass over the residues, without limbs (:mod:`mpc.local.float_digits`): five to seven times as fast as matrix
+They are a pass over the residues, without digits (:mod:`mpc.local.float_digits`): five to seven times as fast as matrix
 products where every channel is a group, and twice as fast where a position has few inputs or outputs.
 """
 
@@ -22,7 +22,7 @@ _POSITIONS = 512
 """Of a task at most: what it reads and writes for four outputs stays in a core's first cache."""
 _FOUR = 4
 _PASSES = 3
-"""Over a depthwise layer's input, at most: limbs take as long as five."""
+"""Over a depthwise layer's input, at most: digits take as long as five."""
 _WORD_BITS = 64
 _NO_BIAS: Residues = np.empty((0, 0, 0), dtype=np.uint64)
 
@@ -42,7 +42,7 @@ def fits(shape: LinearShape, block_size: int, rows: Values, t: int) -> bool:
 
 @cache
 def multiplies_words() -> bool:
-    """Return whether vector units multiply 64-bit words; without, two limbs of them are faster."""
+    """Return whether vector units multiply 64-bit words; without, two digits of them are faster."""
     from llvmlite import binding  # pyright: ignore[reportMissingTypeStubs]
 
     found = cast(dict[str, bool], cast(Any, binding).get_host_cpu_features())

@@ -1,4 +1,4 @@
-"""The split of residues: its limbs add up, are as small as promised, and are as few as can be."""
+"""The split of residues: its digits add up, are as small as promised, and are as few as can be."""
 
 import numpy as np
 import pytest
@@ -17,11 +17,11 @@ def test_limbs_add_up_and_are_small_enough(t: int, weight_bits: int) -> None:
     edges = {0, 1, t // 2, t // 2 + 1, t - 1, *(((1 << i) + j) % t for i in range(found.width * 2) for j in (-1, 0, 1))}
     rest = centered = modular.centered(np.concatenate([values, np.array(sorted(edges), dtype=np.uint64)]), t)
     total = np.zeros(len(rest), dtype=object)
-    for limb in range(found.count):
-        low, rest = found.cut(rest, limb)
-        total += low.astype(object) * (1 << (found.width * limb))
+    for digit in range(found.count):
+        low, rest = found.cut(rest, digit)
+        total += low.astype(object) * (1 << (found.width * digit))
         assert int(np.abs(low).max()) << weight_bits <= 1 << EXACT_BITS
-        assert found.power(limb) == (1 << (found.width * limb)) % t
+        assert found.power(digit) == (1 << (found.width * digit)) % t
     assert (total == centered.astype(object)).all()
 
 

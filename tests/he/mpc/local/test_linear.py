@@ -116,7 +116,7 @@ def test_the_largest_numbers_in_every_place(t: int, bits: int, extreme: str) -> 
 @pytest.mark.parametrize("t", MODULI[1:])
 @pytest.mark.parametrize("count", [2, 3])
 def test_the_largest_weights_of_a_split(t: int, count: int) -> None:
-    """Sums that only just fit: of any residues, and of those whose limbs are the largest."""
+    """Sums that only just fit: of any residues, and of those whose digits are the largest."""
     largest = (1 << EXACT_BITS) // ((1 << (-(-t.bit_length() // count) - 1)) + 1)
     assert split(t, largest).count == count
     assert split(t, largest + 1).count > count

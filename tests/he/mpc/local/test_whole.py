@@ -1,4 +1,4 @@
-"""Sums of whole residues against Python's integers and against limbs, up to the largest that fit into 64 bits."""
+"""Sums of whole residues against Python's integers and against digits, up to the largest that fit into 64 bits."""
 
 from unittest.mock import patch
 

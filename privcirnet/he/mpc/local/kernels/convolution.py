@@ -1,4 +1,4 @@
-"""What surrounds the matrix products of a linear layer: residues to limbs, windows to columns, sums to residues.
+"""What surrounds the matrix products of a linear layer: residues to digits, windows to columns, sums to residues.
 
 A task is a rectangle of outputs. Its rows are in the order of :mod:`mpc.local.circulant`: for each piece of a circulant
 block, for each block, the channels of the piece.
@@ -16,14 +16,14 @@ from privcirnet.he.ring.modular import Residues
 Floats = npt.NDArray[np.float64]
 
 OFFSET_BITS = 53
-"""Sums of limbs are at most 2^53 in absolute value."""
+"""Sums of digits are at most 2^53 in absolute value."""
 
 
-class Limbs(NamedTuple):
-    """How a residue in (-t/2, t/2] is split into signed limbs: x = sum of x_l 2^(width l).
+class Digits(NamedTuple):
+    """How a residue in (-t/2, t/2] is split into signed digits: x = sum of x_l 2^(width l).
 
     Attributes:
-        width: bits of all limbs but the last.
+        width: bits of all digits but the last.
     """
 
     t: Word
@@ -53,26 +53,26 @@ def place(blocks: int, number: int, offset: int, least: int) -> int:
 
 
 @inline
-def split_into(planes: Floats, column: int, word: Word, limbs: Limbs) -> None:
-    """Write the limbs of a residue.
+def split_into(planes: Floats, column: int, word: Word, digits: Digits) -> None:
+    """Write the digits of a residue.
 
     Args:
         planes: written in one column, shape (L, columns).
     """
     rest = np.int64(word)
-    if rest > np.int64(limbs.t) >> 1:
-        rest -= np.int64(limbs.t)
-    half = np.int64(1) << (limbs.width - 1)
-    for limb in range(limbs.number - 1):
+    if rest > np.int64(digits.t) >> 1:
+        rest -= np.int64(digits.t)
+    half = np.int64(1) << (digits.width - 1)
+    for digit in range(digits.number - 1):
         low = ((rest + half) & (2 * half - 1)) - half
-        planes[limb, column] = low
-        rest = (rest - low) >> limbs.width
-    planes[limbs.number - 1, column] = rest
+        planes[digit, column] = low
+        rest = (rest - low) >> digits.width
+    planes[digits.number - 1, column] = rest
 
 
 @jit
-def spread(planes: Floats, x: Residues, block: Block, limbs: Limbs, corner: tuple[int, int], step: int) -> None:
-    """Write the limbs of a rectangle of the input, blocks split.
+def spread(planes: Floats, x: Residues, block: Block, digits: Digits, corner: tuple[int, int], step: int) -> None:
+    """Write the digits of a rectangle of the input, blocks split.
 
     Args:
         planes: zeros, written where the input is, shape (C, L, rows, columns).
@@ -94,11 +94,11 @@ def spread(planes: Floats, x: Residues, block: Block, limbs: Limbs, corner: tupl
                 source = x[number * block.size + k, row]
                 for j in range(first, last):
                     held[k, j] = source[left + j * step]
-            _divide(held, block, first, last, limbs.t)
+            _divide(held, block, first, last, digits.t)
             for k in range(block.size):
                 target = planes[place(x.shape[0] // block.size, number, k, block.least), :, i]
                 for j in range(first, last):
-                    split_into(target, j, held[k, j], limbs)
+                    split_into(target, j, held[k, j], digits)
 
 
 @inline
@@ -134,12 +134,12 @@ def windows(columns: Floats, planes: Floats, kernel: int, stride: int) -> None:
         planes: from :func:`spread` at step 1, shape (C, L, rows, columns).
         kernel: R.
     """
-    _, limbs, height, width = columns.shape
+    _, digits, height, width = columns.shape
     for number in range(columns.shape[0]):
         channel, r, s = number // (kernel * kernel), number // kernel % kernel, number % kernel
-        for limb in range(limbs):
+        for digit in range(digits):
             for i in range(height):
-                source, target = planes[channel, limb, i * stride + r, s:], columns[number, limb, i]
+                source, target = planes[channel, digit, i * stride + r, s:], columns[number, digit, i]
                 if stride == 1:
                     for j in range(width):
                         target[j] = source[j]
@@ -150,7 +150,7 @@ def windows(columns: Floats, planes: Floats, kernel: int, stride: int) -> None:
 
 @jit
 def depthwise(sums: Floats, planes: Floats, weight: Floats, kernel: int, stride: int) -> None:
-    """Write the sums of a layer in which every channel is a group, straight from the limbs.
+    """Write the sums of a layer in which every channel is a group, straight from the digits.
 
     Args:
         sums: written, shape (C, L, rows of outputs, columns of outputs).
@@ -158,15 +158,15 @@ def depthwise(sums: Floats, planes: Floats, weight: Floats, kernel: int, stride:
         weight: shape (C, R R).
         kernel: R.
     """
-    channels, limbs, height, width = sums.shape
+    channels, digits, height, width = sums.shape
     for channel in range(channels):
-        for limb in range(limbs):
+        for digit in range(digits):
             for i in range(height):
-                target = sums[channel, limb, i]
+                target = sums[channel, digit, i]
                 target[:] = 0
                 for tap in range(kernel * kernel):
                     factor = weight[channel, tap]
-                    source = planes[channel, limb, i * stride + tap // kernel, tap % kernel :]
+                    source = planes[channel, digit, i * stride + tap // kernel, tap % kernel :]
                     if stride == 1:
                         for j in range(width):
                             target[j] += factor * source[j]
@@ -177,13 +177,13 @@ def depthwise(sums: Floats, planes: Floats, weight: Floats, kernel: int, stride:
 
 @jit
 def collect(result: Residues, sums: Floats, bias: Residues, block: Block, powers: Residues, t: Word) -> None:
-    """Write a rectangle of outputs from sums of limbs, blocks joined.
+    """Write a rectangle of outputs from sums of digits, blocks joined.
 
     Args:
         result: written, shape (K, rows, columns).
         sums: integers of up to 2^53, shape (K, L, rows * columns).
         bias: added, of the result's shape, or empty.
-        powers: for each piece that a block has, from the smallest, what limbs are multiplied by and its quotient, and
+        powers: for each piece that a block has, from the smallest, what digits are multiplied by and its quotient, and
             last what takes away 2^53 of each of them, shape (pieces, L + 1, 2).
     """
     maps, height, width = result.shape
@@ -198,10 +198,10 @@ def collect(result: Residues, sums: Floats, bias: Residues, block: Block, powers
             constant = factors[-1, 0]
             for j in range(target.size):
                 target[j] = constant
-            for limb in range(row.shape[0]):
-                power, quotient, limbs = factors[limb, 0], factors[limb, 1], row[limb]
+            for digit in range(row.shape[0]):
+                power, quotient, digits = factors[digit, 0], factors[digit, 1], row[digit]
                 for j in range(target.size):
-                    word = np.uint64(np.int64(limbs[j]) + offset)
+                    word = np.uint64(np.int64(digits[j]) + offset)
                     target[j] = sub_if_ge(target[j] + reduce_4p(mul_shoup_lazy(word, power, quotient, t), t), t)
         _join(held, block, t)
         for k in range(block.size):

@@ -1,7 +1,7 @@
 """Linear layers on whole residues: sums of products that fit into 64 bits are taken as integers and reduced once.
 
-A residue in (-t/2, t/2] has some 50 bits and a weight 8, so that a few thousand products fit. There are no limbs to
-split and to collect; vector units multiply 64-bit words as fast as they do two limbs.
+A residue in (-t/2, t/2] has some 50 bits and a weight 8, so that a few thousand products fit. There are no digits to
+split and to collect; vector units multiply 64-bit words as fast as they do two digits.
 """
 
 from typing import Any, NamedTuple
