@@ -24,7 +24,7 @@ from papers.reproduce.network_seconds import LeveledBenchmark
 from privcirnet.artifact import read_checkpoint, write_json
 from privcirnet.cli.console import show_rows
 from privcirnet.config import run_file
-from privcirnet.he.circuits.bfv.leveled.interface import ENGINES
+from privcirnet.he.circuits.bfv.engines import ENGINES
 from privcirnet.he.planning.leveled.chain import Chain, chain_of
 from privcirnet.he.planning.leveled.lola import lola_plan
 from privcirnet.he.planning.leveled.packed import packed_plan

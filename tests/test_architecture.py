@@ -17,7 +17,7 @@ SCRIPTS = {"train", "search", "export", "infer", "bench", "report", "reproduce",
 MAX_LINES, MAX_SCRIPT_LINES, MAX_BODY_LINES = 600, 10, 60
 
 ONLY_USER = {
-    "tenseal": {"he/circuits/bfv/interactive/seal.py", "he/circuits/bfv/leveled/seal.py"},
+    "tenseal": {"he/circuits/bfv/seal.py"},
     "pulp": {"blocksizes/cbc.py", "blocksizes/solve.py"},
     "zstandard": {"he/schemes/bfv/sealfile.py"},
     "sklearn": {"data/digits.py"},

@@ -63,7 +63,7 @@ def message_megabytes(plan: Plan, parameters: LeveledParameters) -> tuple[float,
     """Return the MB of a request and of an answer."""
     numbers, public, special = range(len(parameters.moduli)), plan.public, parameters.coefficient_bits[-1]
     up, _ = ciphertext_bytes(parameters.ring_degree, (*parameters.data_bits, special), 1)
-    down = sum(message_bytes(parameters.at(number, public.level))[1] for number in numbers)
+    down = sum(message_bytes(parameters.at(number, public.primes))[1] for number in numbers)
     return up * public.inputs / _MB, down * public.outputs / _MB
 
 

@@ -6,9 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from privcirnet.he.circuits.bfv.evaluator import run
 from privcirnet.he.circuits.bfv.leveled import interface as engine
-from privcirnet.he.circuits.bfv.leveled.weights import encode
 from privcirnet.he.circuits.bfv.repetitions import without_repetitions
+from privcirnet.he.circuits.bfv.weights import encode
 from privcirnet.he.planning.leveled.parameters import LeveledParameters
 from privcirnet.he.planning.leveled.plan import Plan
 from privcirnet.he.protocol.leveled.inference import LeveledInferenceClient, LeveledInferenceServer
@@ -116,7 +117,7 @@ def seconds_by_steps(plan: Plan, parameters: LeveledParameters) -> dict[str, flo
         clock.look()
         inputs = received[0]()
         clock.look()
-        results = engine.run(circuit, plaintexts, inputs, evaluator, keys, steps)
+        results = run(circuit, plaintexts, inputs, evaluator, keys, steps)
         clock.look()
         answer = evaluator.answer(results[0], nothing, keys)
         clock.look()

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from privcirnet.config.checks import check, check_name
 from privcirnet.config.encryption import HEConfig
-from privcirnet.he.circuits.bfv.interactive.interface import ENGINES
+from privcirnet.he.circuits.bfv.engines import ENGINES
 from privcirnet.he.measure.networks import NETWORKS
 from privcirnet.he.planning.named import ENCODINGS, LAYOUTS
 from privcirnet.he.rlwe.security import TABLE, TABLES

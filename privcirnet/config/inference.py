@@ -6,7 +6,7 @@ from pathlib import Path
 from privcirnet.config.checks import check, check_name, check_place
 from privcirnet.config.data import DataConfig
 from privcirnet.config.leveled import MODES
-from privcirnet.he.circuits.bfv.interactive.interface import ENGINES
+from privcirnet.he.circuits.bfv.engines import ENGINES
 from privcirnet.he.planning.profile import LINKS
 from privcirnet.service.address import is_loopback, parse_address
 from privcirnet.service.log import FORMS

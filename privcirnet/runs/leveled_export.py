@@ -61,7 +61,7 @@ def lowered_for(config: LeveledConfig, network: nn.Module, data: ImageData) -> t
 def leveled_facts(program: LeveledProgram) -> dict[str, Any]:
     """Return what export.py says of a leveled program in its summary."""
     parameters, circuit = program.parameters, program.plan.circuit
-    (products, squares), level = circuit.levels, program.plan.public.level
+    (products, squares), level = circuit.levels, program.plan.public.primes
     return {
         "mode": "leveled",
         "planner": program.planner,

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from privcirnet.he.circuits.bfv.interactive import cleartext
+from privcirnet.he.circuits.bfv import cleartext
 from privcirnet.he.circuits.bfv.interactive.interface import client_engine, server_engine
 from privcirnet.he.layers.integer import Values
 from privcirnet.he.layers.layer import Layer
@@ -19,15 +19,15 @@ from privcirnet.he.schemes.bfv.parameters import Parameters
 
 
 class Watched(cleartext.CleartextServer):
-    """The clear-text server, keeping the column steps that it rotated by."""
+    """The clear-text server, keeping the Galois elements that it rotated by."""
 
     def __init__(self, parameters: Parameters) -> None:
         super().__init__(parameters)
-        self.steps: set[int] = set()
+        self.elements: set[int] = set()
 
-    def rotate(self, ciphertext: cleartext.Slots, step: int, keys: frozenset[int]) -> cleartext.Slots:
-        self.steps.add(step)
-        return super().rotate(ciphertext, step, keys)
+    def turn(self, ciphertext: cleartext.Slots, element: int, keys: frozenset[int]) -> cleartext.Slots:
+        self.elements.add(element)
+        return super().turn(ciphertext, element, keys)
 
 
 @dataclass

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import tenseal.sealapi as seal
 
-from privcirnet.he.circuits.bfv.interactive import seal as tenseal
+from privcirnet.he.circuits.bfv import seal as tenseal
 from privcirnet.he.ring.kernels import ntt
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.schemes.bfv import client as kernel_client

@@ -16,9 +16,22 @@ from privcirnet.he.ring.modular import Integers, Residues
 from privcirnet.he.ring.wipe import wipe
 from privcirnet.he.rlwe.chain import Chain
 from privcirnet.he.rlwe.kernels import receive, rows, secret_key, wire_bytes
+from privcirnet.he.rlwe.key_names import missing_key
 from privcirnet.he.rlwe.seeded import read
 from privcirnet.he.rlwe.wire_bytes import check_length
 from privcirnet.he.system.threads import each
+
+
+class SwitchKeys(dict[int, Residues]):
+    """Switch keys by name (:mod:`rlwe.key_names`): inputs of products, shape (chunks, D, 2, CHUNK)."""
+
+    def __missing__(self, name: int) -> Residues:
+        """Raise: there is none.
+
+        Raises:
+            RuleError: always.
+        """
+        raise missing_key([name])
 
 
 def make(chain: Chain, count: int, source: Residues, target: Residues) -> bytes:

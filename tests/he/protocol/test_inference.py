@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from privcirnet.he.circuits.bfv.interactive.interface import ENGINES
+from privcirnet.he.circuits.bfv.engines import ENGINES
 from privcirnet.he.layers import subring
 from privcirnet.he.program.operations import Linear, Square
 from privcirnet.he.program.program import Program

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 import tenseal.sealapi as seal
 
-from privcirnet.he.circuits.bfv.interactive import cleartext, kernel
-from privcirnet.he.circuits.bfv.interactive import seal as tenseal
+from privcirnet.he.circuits.bfv import cleartext
+from privcirnet.he.circuits.bfv import seal as tenseal
+from privcirnet.he.circuits.bfv.interactive import kernel
 from privcirnet.he.layers import spectral
 from privcirnet.he.layers.bsgs import BsgsPlan
 from privcirnet.he.layers.integer import expand_rows

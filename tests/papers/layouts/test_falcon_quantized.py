@@ -5,8 +5,9 @@ import pytest
 
 from papers.layouts.falcon_quantized import QuantizedLayer, exact_circuit
 from privcirnet.errors import DoesNotFit
-from privcirnet.he.circuits.bfv.leveled import cleartext, interface
-from privcirnet.he.circuits.bfv.leveled.weights import encode
+from privcirnet.he.circuits.bfv import cleartext
+from privcirnet.he.circuits.bfv.evaluator import run
+from privcirnet.he.circuits.bfv.weights import encode
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.ring import modular
 from tests.he.exact_networks import layer
@@ -18,11 +19,15 @@ N = 1024
 def outputs(made: QuantizedLayer, circuit, x: np.ndarray) -> np.ndarray:
     """What the clear-text engine leaves at the outputs' slots, as signed integers."""
     parameters, values, places = insecure_parameters(N, plain_bits=45), made.layout.values, made.layout.outputs
-    client, server, t = cleartext.Client(parameters), cleartext.Server(parameters), parameters.plain_modulus
-    keys = server.load_evaluation_keys(client.evaluation_keys(circuit.rotations), circuit.rotations)
+    client, server, t = (
+        cleartext.CleartextClient(parameters),
+        cleartext.CleartextServer(parameters),
+        parameters.plain_modulus,
+    )
+    keys = server.load(client.keys(circuit.rotations), circuit.rotations)
     slots = modular.residues(np.where(values >= 0, x[values], 0), t)
     value = server.receive(client.encrypt(slots))
-    (found,) = interface.run(circuit, encode(circuit, server, 1), [value], server, keys)
+    (found,) = run(circuit, encode(circuit, server, 1), [value], server, keys)
     decrypted = client.decrypt(server.answer(found, np.zeros_like(found.values), keys))
     at = [int(np.flatnonzero(places == output)[0]) for output in range(made.layer.shape.out_channels)]
     return modular.centered(decrypted, t)[at]

@@ -5,7 +5,7 @@ import pytest
 
 from papers.reproduce import network_seconds
 from papers.reproduce.network_seconds import CLIENT, MESSAGES, LeveledBenchmark, seconds_by_steps
-from privcirnet.he.circuits.bfv.leveled import interface
+from privcirnet.he.circuits.bfv import evaluator
 from privcirnet.he.planning.leveled.chain import Chain
 from tests.he.conftest import Encrypted, encrypted_by
 from tests.he.exact_networks import image_of
@@ -33,7 +33,7 @@ def test_images_are_timed_and_checked(encrypted, monkeypatch):
 def test_each_step_counts_as_often_as_it_stands_there(encrypted, monkeypatch):
     """With a clock that passes a second at each look; all of it for each plain modulus."""
     seconds = iter(range(10**6))
-    monkeypatch.setattr(interface, "process_time", lambda: next(seconds))
+    monkeypatch.setattr(evaluator, "process_time", lambda: next(seconds))
     monkeypatch.setattr(network_seconds, "process_time", lambda: next(seconds))
     found = seconds_by_steps(encrypted.plan, encrypted.parameters)
     circuit, moduli, public = encrypted.plan.circuit, len(encrypted.parameters.moduli), encrypted.plan.public

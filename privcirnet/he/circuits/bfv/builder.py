@@ -11,7 +11,6 @@ import numpy as np
 
 from privcirnet.errors import RuleError
 from privcirnet.he.circuits.bfv.network_circuit import (
-    SWAP,
     Add,
     AddPlain,
     Combine,
@@ -20,7 +19,9 @@ from privcirnet.he.circuits.bfv.network_circuit import (
     Rotate,
     Square,
     Step,
+    Term,
 )
+from privcirnet.he.rlwe.key_names import galois_element, inversion
 
 
 class Builder:
@@ -50,16 +51,16 @@ class Builder:
         Args:
             columns: any number, also negative: to the right.
         """
-        step = Rotate(source, columns % self.row)
-        if not step.columns:
+        if not columns % self.row:
             return source
+        step = Rotate(source, galois_element(columns, self.ring_degree))
         if step not in self._rotated:
             self._rotated[step] = self._add(step)
         return self._rotated[step]
 
     def swap(self, source: int) -> int:
         """Return a value with its rows exchanged."""
-        return self._add(Rotate(source, SWAP))
+        return self._add(Rotate(source, inversion(self.ring_degree)))
 
     def add(self, first: int, second: int) -> int:
         """Return the sum of two values."""
@@ -90,7 +91,11 @@ class Builder:
         Args:
             terms: (value, plaintext), no plaintext zero.
         """
-        return self._add(Combine(tuple((value, self._plaintext(plaintext)) for value, plaintext in terms)))
+        return self.combine([(value, self._plaintext(plaintext)) for value, plaintext in terms])
+
+    def combine(self, terms: Iterable[Term]) -> int:
+        """Return the sum of products with plaintexts that have their numbers."""
+        return self._add(Combine(tuple(terms)))
 
     def weighted(self, terms: Sequence[tuple[int, np.ndarray]]) -> int:
         """Return the sum of products with integers in slots; those with zeros alone are left out.

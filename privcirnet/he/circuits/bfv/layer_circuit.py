@@ -13,10 +13,12 @@ engine runs them. To turn a description into a plan that backends run is einops'
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import Protocol
 
 from privcirnet.errors import RuleError
+from privcirnet.he.circuits.bfv.builder import Builder
+from privcirnet.he.circuits.bfv.network_circuit import NetworkCircuit
 from privcirnet.he.ring.modular import Residues
 
 Pair = tuple[int, int]
@@ -63,6 +65,25 @@ class LayerCircuit:
         393216
         """
         return _WORD * self.weights * ring_degree * (len(coefficient_bits) - 1)
+
+
+def as_steps(circuit: LayerCircuit, present: Sequence[bool], ring_degree: int) -> NetworkCircuit:
+    """Return a layer's circuit as steps, each rotated input first where it is needed; plaintexts are its weights.
+
+    Args:
+        present: whether each weight is not zero; products with zero are left out.
+    """
+    builder = Builder(ring_degree, 1 + max(source for source, _ in circuit.rotated))
+
+    def inner(number: int) -> int:
+        terms = [(builder.rotate(*circuit.rotated[index]), weight) for index, weight in circuit.sums[number]]
+        return builder.combine(term for term in terms if present[term[1]])
+
+    def output(terms: tuple[Pair, ...], folds: tuple[int, ...]) -> int:
+        total = reduce(builder.add, [builder.rotate(inner(number), step) for number, step in terms])
+        return reduce(lambda total, step: builder.add(total, builder.rotate(total, step)), folds, total)
+
+    return builder.built([output(*parts) for parts in zip(circuit.outputs, circuit.folds, strict=True)])
 
 
 class Slots(Protocol):

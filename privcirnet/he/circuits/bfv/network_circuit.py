@@ -1,8 +1,8 @@
 """A whole network on ciphertexts as data: a straight line of rotations, sums of plaintext products, and squares.
 
 Values are numbered: the client's ciphertexts first, then the result of each step. The circuit is the same for every
-plain modulus; its plaintexts are functions of it. Engines run it (:mod:`circuits.bfv.leveled.interface`), the
-noise estimate walks it (:mod:`circuits.bfv.leveled.noise`), and its counts are read off it.
+plain modulus; its plaintexts are functions of it. Engines run it (:mod:`circuits.bfv.evaluator`), the noise estimate
+walks it (:mod:`circuits.bfv.leveled.noise`), and its counts are read off it.
 
 Slots are two rows of n / 2 columns. A rotation turns both rows left; a swap exchanges them.
 """
@@ -13,37 +13,19 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from privcirnet.he.ring.modular import Residues
-
-SWAP = 0
-"""The column step that stands for an exchange of the rows."""
-RELINEARIZE = -1
-"""What stands for the relinearisation key among the keys that a circuit needs, where rotations have columns."""
-
-
-def element_of(columns: int, ring_degree: int) -> int:
-    """Return the Galois element of a rotation; -1, as 2n - 1, exchanges the rows.
-
-    Args:
-        columns: of the rotation, or :data:`SWAP`.
-    """
-    return 2 * ring_degree - 1 if columns == SWAP else pow(3, columns, 2 * ring_degree)
+from privcirnet.he.rlwe.key_names import RELINEARIZATION
 
 
 class KeyPlan(Protocol):
-    """What engines need to know of how a network is computed: the keys, and at which level answers are."""
-
-    @property
-    def rotations(self) -> frozenset[int]:
-        """Column steps that the server needs keys for."""
-        ...
+    """What engines need to know of how a network is computed: the keys, and how long answers are."""
 
     @property
     def keys(self) -> tuple[tuple[int, int], ...]:
-        """Switch keys, :meth:`NetworkCircuit.keys`, and data primes of what they switch."""
+        """Names of switch keys (:mod:`rlwe.key_names`), and data primes of what they switch."""
         ...
 
     @property
-    def level(self) -> int:
+    def primes(self) -> int:
         """Data primes of an answer."""
         ...
 
@@ -57,14 +39,14 @@ Term = tuple[int, int]
 
 @dataclass(frozen=True)
 class Rotate:
-    """A value with both rows turned left, or exchanged.
+    """A value after an automorphism: with both rows turned left, or exchanged.
 
     Attributes:
-        columns: 1 to n / 2 - 1, or :data:`SWAP`.
+        element: its Galois element (:mod:`rlwe.key_names`).
     """
 
     source: int
-    columns: int
+    element: int
 
 
 @dataclass(frozen=True)
@@ -105,14 +87,14 @@ class Square:
 
 @dataclass(frozen=True)
 class Reduce:
-    """A value under a shorter modulus; engines without levels leave it as it is.
+    """A value under a shorter modulus; engines under one modulus leave it as it is.
 
     Attributes:
-        level: data primes that are left.
+        primes: data primes that are left.
     """
 
     source: int
-    level: int
+    primes: int
 
 
 Step = Rotate | Combine | Add | AddPlain | Square | Reduce
@@ -159,14 +141,14 @@ class NetworkCircuit:
 
     @property
     def rotations(self) -> frozenset[int]:
-        """Column steps of all rotations: what the server needs keys for."""
-        return frozenset(step.columns for step in self.steps if isinstance(step, Rotate))
+        """Galois elements of all rotations."""
+        return frozenset(step.element for step in self.steps if isinstance(step, Rotate))
 
-    def levels_of(self, top: int) -> list[int]:
+    def primes_of(self, top: int) -> list[int]:
         """Return how many data primes each value has."""
         found = [top] * self.inputs
         for step in self.steps:
-            found.append(step.level if isinstance(step, Reduce) else found[sources_of(step)[0]])
+            found.append(step.primes if isinstance(step, Reduce) else found[sources_of(step)[0]])
         return found
 
     def keys(self, top: int) -> dict[int, int]:
@@ -176,22 +158,22 @@ class NetworkCircuit:
             top: data primes of a request.
 
         Returns:
-            by columns of a rotation, :data:`SWAP` or :data:`RELINEARIZE`, ascending.
+            by their names (:mod:`rlwe.key_names`), ascending.
         """
-        levels, found = self.levels_of(top), dict[int, int]()
+        primes, found = self.primes_of(top), dict[int, int]()
         for step in self.steps:
             if isinstance(step, Rotate | Square):
-                kind = step.columns if isinstance(step, Rotate) else RELINEARIZE
-                found[kind] = max(found.get(kind, 0), levels[step.source])
+                kind = step.element if isinstance(step, Rotate) else RELINEARIZATION
+                found[kind] = max(found.get(kind, 0), primes[step.source])
         return dict(sorted(found.items()))
 
-    def at_one_level(self, level: int) -> "NetworkCircuit":
-        """Return the circuit as an engine without levels runs it: its switches drop nothing.
+    def at_one_modulus(self, primes: int) -> "NetworkCircuit":
+        """Return the circuit as an engine under one modulus runs it: its switches drop nothing.
 
         Args:
-            level: data primes of every value.
+            primes: data primes of every value.
         """
-        steps = tuple(replace(step, level=level) if isinstance(step, Reduce) else step for step in self.steps)
+        steps = tuple(replace(step, primes=primes) if isinstance(step, Reduce) else step for step in self.steps)
         return replace(self, steps=steps)
 
     @property

@@ -11,7 +11,7 @@ from functools import cached_property, lru_cache
 
 from privcirnet.errors import DoesNotFit, RuleError
 from privcirnet.he.circuits.bfv.leveled.double_hoisting import with_double_hoisting
-from privcirnet.he.circuits.bfv.leveled.modulus_switching import with_levels
+from privcirnet.he.circuits.bfv.leveled.modulus_switching import with_switches
 from privcirnet.he.circuits.bfv.leveled.noise import noise_bits
 from privcirnet.he.circuits.bfv.network_circuit import Combine, NetworkCircuit, Reduce, Rotate, Square, sources_of
 from privcirnet.he.circuits.bfv.repetitions import without_repetitions
@@ -84,9 +84,9 @@ def _at_levels(plan: Plan, parameters: LeveledParameters) -> Plan:
     """A plan with its modulus switches and double hoisting, which SEAL's, without primes for requests, does without."""
     circuit, top = plan.circuit, len(parameters.data_bits)
     if parameters.request_bits:
-        circuit = with_double_hoisting(with_levels(circuit, parameters), top, 1 + len(parameters.special_bits))
-    keys, level = tuple(circuit.keys(top).items()), circuit.levels_of(top)[circuit.outputs[0]]
-    return replace(plan, circuit=circuit, public=replace(plan.public, keys=keys, level=level))
+        circuit = with_double_hoisting(with_switches(circuit, parameters), top, 1 + len(parameters.special_bits))
+    keys, primes = tuple(circuit.keys(top).items()), circuit.primes_of(top)[circuit.outputs[0]]
+    return replace(plan, circuit=circuit, public=replace(plan.public, keys=keys, primes=primes))
 
 
 def fits(parameters: LeveledParameters, circuit: NetworkCircuit) -> bool:
@@ -105,7 +105,7 @@ def distance_bits(parameters: LeveledParameters, circuit: NetworkCircuit) -> flo
 
 def _answers(parameters: LeveledParameters, circuit: NetworkCircuit) -> list[Parameters]:
     """Of the answers' ciphertexts, for each plain modulus."""
-    level = circuit.levels_of(len(parameters.data_bits))[circuit.outputs[0]]
+    level = circuit.primes_of(len(parameters.data_bits))[circuit.outputs[0]]
     return [parameters.at(number, level) for number in range(len(parameters.moduli))]
 
 
@@ -127,11 +127,11 @@ def check_parameters(parameters: LeveledParameters, circuit: NetworkCircuit, bit
         got = f"{parameters.ring_degree} for {circuit.ring_degree}"
         raise DoesNotFit("a circuit must have the parameters' ring degree", got=got, remedy="let choose pick both")
     if engine == "tenseal":
-        parameters, circuit = replace(parameters, request_bits=()), circuit.at_one_level(parameters.key_level)
+        parameters, circuit = replace(parameters, request_bits=()), circuit.at_one_modulus(parameters.key_primes)
     top = len(parameters.data_bits)
-    levels = {circuit.levels_of(top)[output] for output in circuit.outputs} | {*circuit.keys(top).values()}
-    if max(levels) > parameters.key_level:
-        got, remedy = f"{max(levels)} for {parameters.key_level}", "let plan_for put in the modulus switches"
+    levels = {circuit.primes_of(top)[output] for output in circuit.outputs} | {*circuit.keys(top).values()}
+    if max(levels) > parameters.key_primes:
+        got, remedy = f"{max(levels)} for {parameters.key_primes}", "let plan_for put in the modulus switches"
         raise RuleError(
             "a circuit must switch keys and answer under its parameters' data primes", got=got, remedy=remedy
         )
@@ -164,14 +164,14 @@ class _Candidate:
         digits = [-(-level // parameters.digit_primes) for level in range(len(widths) + 1)]
         each = [digits[level] * (special + sum(widths[:level])) for level in range(len(widths) + 1)]
         switch = sum(each[level] for level in self.circuit.keys(len(widths)).values())
-        answer = self.circuit.levels_of(len(widths))[self.circuit.outputs[0]]
+        answer = self.circuit.primes_of(len(widths))[self.circuit.outputs[0]]
         return parameters.ring_degree * (switch + sum(widths[:answer]))
 
     @cached_property
     def work(self) -> int:
         """Rows of transforms for all plain moduli; eight rows of products count as one."""
         parameters, special = self.parameters, 1 + len(self.parameters.special_bits)
-        levels, rows = self.circuit.levels_of(len(parameters.data_bits)), 0
+        levels, rows = self.circuit.primes_of(len(parameters.data_bits)), 0
         steps = [step for step in self.circuit.steps if not isinstance(step, Reduce)]
         for step, count in zip(steps, self.counts, strict=True):
             level, own = levels[sources_of(step)[0]], 0
@@ -224,7 +224,7 @@ def _made(
 ) -> _Candidate | None:
     """Parameters and the circuit with its modulus switches, which SEAL's, without primes for requests, does without."""
     made = _parameters(data, extra, digit_primes, plain)
-    return made and _Candidate(made, with_levels(circuit, made) if extra else circuit, counts)
+    return made and _Candidate(made, with_switches(circuit, made) if extra else circuit, counts)
 
 
 def _parameters(

@@ -34,14 +34,13 @@ class PublicPlan:
         first: dimensions of a layer whose windows the messages hold; its input has as many values as an image.
         low: least value of a pixel.
         high: largest value of a pixel.
-        rotations: column steps that the server needs keys for.
         columns: for each slot of every message, which place of the first layer's output it is for, -1 for none: (n,).
         results: where each result stands; of a batch image by image.
         kernels: for each slot of every message which weight of a kernel it meets, -1 for none, (inputs, n); None: a
             message for each weight.
         summed: columns to the right of a result's place, 0 first, whose values the client adds up to the result.
         keys: names of switch keys (:mod:`rlwe.switch_keys`), and data primes of what they switch.
-        level: data primes of an answer.
+        primes: data primes of an answer.
         lanes: for each slot which image of a batch it is for: (n,); None: a request has one image.
     """
 
@@ -53,13 +52,12 @@ class PublicPlan:
     ring_degree: int
     inputs: int
     outputs: int
-    rotations: frozenset[int]
     columns: np.ndarray = field(repr=False)
     results: Places = field(repr=False)
     kernels: np.ndarray | None = field(default=None, repr=False)
     summed: tuple[int, ...] = (0,)
     keys: tuple[tuple[int, int], ...] = ()
-    level: int = 0
+    primes: int = 0
     lanes: np.ndarray | None = field(default=None, repr=False)
 
     @property
@@ -169,7 +167,7 @@ def plan_of(
         first: likewise; None: the first layer's.
         lanes: likewise; None: a request has one image.
     """
-    counts = circuit.ring_degree, circuit.inputs, len(circuit.outputs), circuit.rotations
+    counts = circuit.ring_degree, circuit.inputs, len(circuit.outputs)
     range_, seen = (network.low, network.high, network.bits), first or network.layers[0].shape
     return Plan(
         network,

@@ -16,14 +16,14 @@ from typing import Any, cast
 import numpy as np
 
 from privcirnet.errors import RuleError
-from privcirnet.he.circuits.bfv.network_circuit import RELINEARIZE
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.planning.leveled.plan import PublicPlan
 from privcirnet.he.protocol.leveled.leveled_program import Description
+from privcirnet.he.rlwe.key_names import RELINEARIZATION
 from privcirnet.he.schemes.bfv.parameters import Parameters
 from privcirnet.he.schemes.bfv.plain_moduli import LeveledParameters
 
-FORMAT, VERSION = "privcirnet-leveled", 1
+FORMAT, VERSION = "privcirnet-leveled", 2
 MAX_MODULI, MAX_CIPHERTEXTS, MAX_RESULTS = 8, 1 << 12, 1 << 16
 """Most plain moduli, ciphertexts of a message, and results, that are accepted."""
 MAX_BYTES = 1 << 30
@@ -51,10 +51,9 @@ def to_dict(known: Description) -> dict[str, Any]:
         },
         "image": list(plan.image),
         "first": {name: shape[name] for name in _SIZES},
-        **{name: getattr(plan, name) for name in ("low", "high", "bits", "inputs", "outputs", "level")},
+        **{name: getattr(plan, name) for name in ("low", "high", "bits", "inputs", "outputs", "primes")},
         "log_step": known.log_step,
         "shift": known.shift,
-        "rotations": sorted(plan.rotations),
         "keys": [list(key) for key in plan.keys],
         "columns": _packed(plan.columns),
         "kernels": "" if plan.kernels is None else _packed(plan.kernels),
@@ -124,15 +123,14 @@ def _plan(data: Any, parameters: LeveledParameters) -> PublicPlan:
         raise _refused("must have a message for each weight of a kernel", f"{inputs} messages")
     low, high = (_integer(data[name], -_MAX_PIXEL, _MAX_PIXEL) for name in ("low", "high"))
     bits = _integer(data["bits"], 1, _MAX_BITS)
-    rotations = frozenset(_integers(data["rotations"], 1 << 12, 0, n // 2 - 1))
     columns = _unpacked(data["columns"], n, -1, places)
     lanes = _unpacked(data["lanes"], n, 0, n) if data["lanes"] else None
     summed = tuple(_integers(data["summed"], n, 0, n - 1))
     results = _results(data["results"], outputs, n - max(summed, default=n))
-    level, keys = _integer(data["level"], 1, top), _keys(data["keys"], rotations, top)
+    primes, keys = _integer(data["primes"], 1, top), _keys(data["keys"], n, top)
     found = PublicPlan(
         (image[0], image[1], image[2]),
-        *(first, low, high, bits, n, inputs, outputs, rotations, columns, results, kernels, summed, keys, level, lanes),
+        *(first, low, high, bits, n, inputs, outputs, columns, results, kernels, summed, keys, primes, lanes),
     )
     if low > high or len(results) % found.batch or pixels * found.batch > MAX_VALUES:
         got = f"[{low}, {high}], {len(results)} results for {found.batch}"
@@ -140,13 +138,13 @@ def _plan(data: Any, parameters: LeveledParameters) -> PublicPlan:
     return found
 
 
-def _keys(value: Any, rotations: frozenset[int], top: int) -> tuple[tuple[int, int], ...]:
-    """Column steps, or what stands for a relinearisation, each with the data primes that it is for."""
-    pairs = [_integers(pair, 2, RELINEARIZE, MAX_VALUES) for pair in _few(value, MAX_CIPHERTEXTS)]
+def _keys(value: Any, n: int, top: int) -> tuple[tuple[int, int], ...]:
+    """Names of keys, each with the data primes that it is for."""
+    pairs = [_integers(pair, 2, 0, 2 * n - 1) for pair in _few(value, MAX_CIPHERTEXTS)]
     found = {pair[0]: pair[1] for pair in pairs}
-    if len(found) < len(pairs) or frozenset(found) - {RELINEARIZE} != rotations:
-        raise _refused("must have a key for each rotation", f"{len(pairs)} for {len(rotations)}")
-    if any(not 1 <= level <= top for level in found.values()):
+    if len(found) < len(pairs) or any(name != RELINEARIZATION and not name % 2 for name in found):
+        raise _refused("must have keys of Galois elements, each once", reprlib.repr(pairs))
+    if any(not 1 <= primes <= top for primes in found.values()):
         raise _refused(f"must have keys of 1 to {top} primes", reprlib.repr(pairs))
     return tuple(found.items())
 

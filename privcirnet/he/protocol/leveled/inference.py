@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from privcirnet.errors import RuleError
+from privcirnet.he.circuits.bfv.evaluator import run
 from privcirnet.he.circuits.bfv.leveled import interface as engines
-from privcirnet.he.circuits.bfv.leveled.weights import encode
 from privcirnet.he.circuits.bfv.weight_cache import WeightCache
+from privcirnet.he.circuits.bfv.weights import encode
 from privcirnet.he.planning.leveled.parameters import LeveledParameters, check_parameters
 from privcirnet.he.planning.leveled.plan import Plan, PublicPlan
 from privcirnet.he.ring import modular, sampling
@@ -44,7 +45,7 @@ class LeveledInferenceClient:
     """The party with the image and the secret key.
 
     Args:
-        engine: one of :data:`circuits.bfv.leveled.interface.ENGINES`.
+        engine: one of :data:`circuits.bfv.engines.ENGINES`.
     """
 
     def __init__(self, plan: PublicPlan, parameters: LeveledParameters, engine: str = "kernel") -> None:
@@ -125,7 +126,7 @@ class LeveledInferenceServer:
     """The party with the weights.
 
     Args:
-        engine: one of :data:`circuits.bfv.leveled.interface.ENGINES`.
+        engine: one of :data:`circuits.bfv.engines.ENGINES`.
         cache: how much memory encoded weights may take; None: as much as they need.
 
     Raises:
@@ -177,7 +178,7 @@ class LeveledInferenceServer:
 
         def one(number: int) -> list[bytes]:
             evaluator, key = self.engine.evaluators[number], keys[number]
-            every = engines.run(circuit, self._plaintexts[number], received[number](), evaluator, key)
+            every = run(circuit, self._plaintexts[number], received[number](), evaluator, key)
             if watched:
                 watched.found[number] = every[: len(kept)]
             t, results = evaluator.parameters.plain_modulus, every[len(kept) :]

@@ -38,12 +38,12 @@ class Description:
         """The most bytes of its messages, whatever the engine."""
         plan, moduli = self.plan, self.parameters.moduli
         rows, clear = (1 if self.together else len(moduli)), _WORD * plan.ring_degree
-        up, down = (max(size, clear) for size in message_bytes(self.parameters.at(0, plan.level)))
+        up, down = (max(size, clear) for size in message_bytes(self.parameters.at(0, plan.primes)))
         if self.together:
-            keys = max(self.parameters.key_bytes(plan.level, plan.keys), clear * len(moduli))
+            keys = max(self.parameters.key_bytes(plan.primes, plan.keys), clear * len(moduli))
             up = max(self.parameters.request_bytes, clear * len(moduli))
         else:
-            keys = up + (1 + len(plan.rotations)) * max(key_bytes(moduli[0]), _WORD)
+            keys = up + len(plan.keys) * max(key_bytes(moduli[0]), _WORD)
         return Sizes(
             keys=wire.framed_bytes([keys] * rows),
             request=wire.framed_bytes([up] * plan.inputs * rows) + wire.framed_bytes([0] * plan.inputs * len(moduli)),

@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from privcirnet.he.circuits.bfv.evaluator import run
 from privcirnet.he.circuits.bfv.leveled import interface
-from privcirnet.he.circuits.bfv.leveled.weights import encode
 from privcirnet.he.circuits.bfv.weight_cache import WeightCache
+from privcirnet.he.circuits.bfv.weights import encode
 from privcirnet.he.protocol.leveled.leveled_program import LeveledProgram
 from privcirnet.he.ring import modular
 
@@ -38,7 +39,7 @@ class Rehearsal:
         nothing = np.zeros(self._circuit.ring_degree, dtype=np.uint64)
         each = zip(self._server.evaluators, self._plaintexts, self._server.receive_all(rows), self._keys, strict=True)
         for number, (evaluator, plaintexts, inputs, keys) in enumerate(each):
-            results = interface.run(self._circuit, plaintexts, inputs(), evaluator, keys)
+            results = run(self._circuit, plaintexts, inputs(), evaluator, keys)
             for name, result in zip(found, results, strict=True):
                 found[name].append(self._client.decrypt(number, evaluator.answer(result, nothing, keys)))
         return found

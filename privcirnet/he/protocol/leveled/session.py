@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from privcirnet.errors import RuleError
-from privcirnet.he.circuits.bfv.leveled.interface import ENGINES
+from privcirnet.he.circuits.bfv.engines import ENGINES
 from privcirnet.he.circuits.bfv.weight_cache import WeightCache
 from privcirnet.he.layers.integer import Values
 from privcirnet.he.program.signature import PublicKey
@@ -40,7 +40,7 @@ class LeveledServer:
     """One program, its weights encoded, ready for sessions.
 
     Args:
-        engine: one of :data:`circuits.bfv.leveled.interface.ENGINES`.
+        engine: one of :data:`circuits.bfv.engines.ENGINES`.
         signature: of the program's description, for clients that pin a key; empty for none.
         watched: whether sessions keep the last image's values for an audit.
         cache: how much memory encoded weights may take; None: as much as they need.
@@ -146,7 +146,7 @@ class LeveledClient:
 
     Args:
         greeting: what :meth:`LeveledServer.greeting` returned.
-        engine: one of :data:`circuits.bfv.leveled.interface.ENGINES`.
+        engine: one of :data:`circuits.bfv.engines.ENGINES`.
         key: with which the description must be signed; None for any.
         store: is not used: nothing is prepared.
 
@@ -240,7 +240,7 @@ def check_engine(name: str, known: Description) -> None:
     The kernels have one request for all plain moduli, SEAL one for each; noise was estimated for one of the two.
 
     Args:
-        name: one of :data:`circuits.bfv.leveled.interface.ENGINES`.
+        name: one of :data:`circuits.bfv.engines.ENGINES`.
 
     Raises:
         RuleError: there is none, or the parameters are for another.

@@ -9,7 +9,8 @@ from typing import cast
 import numpy as np
 
 from privcirnet.errors import RuleError
-from privcirnet.he.circuits.bfv.interactive.interface import ClientEngine, check_engine, client_engine
+from privcirnet.he.circuits.bfv.engines import check_engine
+from privcirnet.he.circuits.bfv.interactive.interface import ClientEngine, client_engine
 from privcirnet.he.layers.integer import Values
 from privcirnet.he.mpc.local import shares
 from privcirnet.he.program import manifest

@@ -79,6 +79,22 @@ def slot_exponents(n: int) -> modular.Integers:
     return np.concatenate([row, 2 * n - row])
 
 
+@lru_cache(maxsize=1024)
+def slot_sources(element: int, n: int) -> modular.Integers:
+    """Return where each slot comes from after an automorphism, shape (n,).
+
+    Args:
+        element: its Galois element.
+        n: ring degree, a power of two.
+
+    >>> slot_sources(3, 8).tolist(), slot_sources(15, 8).tolist()
+    ([1, 2, 3, 0, 5, 6, 7, 4], [4, 5, 6, 7, 0, 1, 2, 3])
+    """
+    exponents, places = slot_exponents(n), np.empty(2 * n, dtype=np.int64)
+    places[exponents] = np.arange(n)
+    return places[exponents * element % (2 * n)]
+
+
 def _fourier(x: Residues, omega: int, t: int) -> Residues:
     """y[k] = sum_j x[j] omega^(j k) along the last axis, by decimation in time; omega has order n."""
     n, half = x.shape[-1], 1

@@ -17,6 +17,7 @@ from privcirnet.he.ring.wipe import wipe
 from privcirnet.he.rlwe import switch_keys
 from privcirnet.he.rlwe.chain import Chain
 from privcirnet.he.rlwe.kernels import secret_key, wire_bytes
+from privcirnet.he.rlwe.key_names import RELINEARIZATION, galois_element
 from privcirnet.he.rlwe.parameters import RlweParameters
 from privcirnet.he.rlwe.wire_bytes import SEED_BYTES
 from privcirnet.he.schemes.bfv.kernels import decrypt, encrypt, plaintexts
@@ -56,23 +57,17 @@ class SecretKey:
         zero = np.zeros(self.chain.parameters.ring_degree, dtype=np.uint64)
         return encrypt.encrypt(self._key(), zero, self._form(count))
 
-    def automorphism_key(self, count: int, element: int, *, seal: bool = False) -> bytes:
-        """Return the key of an automorphism; see :func:`rlwe.switch_keys.make_automorphism`.
+    def switch_key(self, count: int, name: int, *, seal: bool = False) -> bytes:
+        """Return a switch key.
 
         Args:
             count: data primes of what is switched with it.
-            element: g.
-            seal: whether values stand in SEAL's order.
+            name: see :mod:`rlwe.key_names`.
+            seal: whether values of an automorphism's key stand in SEAL's order.
         """
-        return switch_keys.make_automorphism(self.chain, count, self._key(), element, seal=seal)
-
-    def relinearization_key(self, count: int) -> bytes:
-        """Return the key for squares.
-
-        Args:
-            count: data primes of what is switched with it.
-        """
-        return switch_keys.make_relinearization(self.chain, count, self._key())
+        if name == RELINEARIZATION:
+            return switch_keys.make_relinearization(self.chain, count, self._key())
+        return switch_keys.make_automorphism(self.chain, count, self._key(), name, seal=seal)
 
     def request(self, slots: Sequence[Residues], kept: Integers | None = None) -> bytes:
         """Return a seeded ciphertext: one polynomial, whole or in part, and a seed.
@@ -154,9 +149,9 @@ class KernelClient(SecretKey):
 
     def public_keys(self, steps: Collection[int]) -> bytes:
         """The public key is an encryption of zero, and all of them are seeded."""
-        elements = sorted(pow(3, step, 2 * self.parameters.ring_degree) for step in steps)
+        elements = sorted(galois_element(step, self.parameters.ring_degree) for step in steps)
         count = len(self.parameters.rlwe.data_primes)
-        galois = each(lambda element: self.automorphism_key(count, element, seal=True), elements)
+        galois = each(lambda element: self.switch_key(count, element, seal=True), elements)
         return b"".join([self.public_key(count), *galois])
 
     def encrypt(self, slots: Residues, kept: Integers | None = None) -> bytes:

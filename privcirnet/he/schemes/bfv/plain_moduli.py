@@ -64,7 +64,7 @@ class LeveledParameters:
         return self.coefficient_bits[:-1] + self.request_bits
 
     @property
-    def key_level(self) -> int:
+    def key_primes(self) -> int:
         """Data primes under which keys switch, at most."""
         return len(self.coefficient_bits) - 1
 
@@ -96,22 +96,22 @@ class LeveledParameters:
         """Bytes of a ciphertext that serves all plain moduli."""
         return self.rlwe.modulus(len(self.data_bits)).seeded_size()
 
-    def key_bytes(self, level: int, keys: Iterable[tuple[int, int]]) -> int:
+    def key_bytes(self, primes: int, keys: Iterable[tuple[int, int]]) -> int:
         """Return the bytes of a client's keys: the public key and all switch keys.
 
         Args:
-            level: data primes of an answer.
+            primes: data primes of an answer.
             keys: of each switch key its name and the data primes of what it switches.
         """
-        return self.rlwe.modulus(level).seeded_size() + sum(self.rlwe.key_bytes(primes) for _, primes in keys)
+        return self.rlwe.modulus(primes).seeded_size() + sum(self.rlwe.key_bytes(count) for _, count in keys)
 
-    def at(self, number: int, level: int) -> Parameters:
-        """Return the parameters of one plain modulus for ciphertexts of a level.
+    def at(self, number: int, primes: int) -> Parameters:
+        """Return the parameters of one plain modulus for shorter ciphertexts.
 
         Args:
-            level: data primes that are left.
+            primes: data primes that are left.
         """
-        bits = (*self.data_bits[:level], self.coefficient_bits[-1])
+        bits = (*self.data_bits[:primes], self.coefficient_bits[-1])
         return Parameters(self.ring_degree, bits, self.moduli[number].plain_modulus)
 
     def combined(self, residues: Sequence[Residues]) -> np.ndarray:

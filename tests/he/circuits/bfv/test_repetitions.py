@@ -3,7 +3,7 @@
 import pytest
 
 from papers.layouts.lola_maps import lola_maps_plan
-from privcirnet.he.circuits.bfv.leveled.modulus_switching import with_levels
+from privcirnet.he.circuits.bfv.leveled.modulus_switching import with_switches
 from privcirnet.he.circuits.bfv.leveled.noise import noise_bits
 from privcirnet.he.circuits.bfv.network_circuit import Reduce
 from privcirnet.he.circuits.bfv.repetitions import without_repetitions
@@ -21,7 +21,7 @@ def test_what_is_chosen_by_is_that_of_the_whole_circuit(name):
     whole = PLANNERS[name](made, parameters.ring_degree).circuit
     short, counts = without_repetitions(whole)
     assert sum(counts) == len(whole.steps) >= len(short.steps)
-    every, some = with_levels(whole, parameters), with_levels(short, parameters)
+    every, some = with_switches(whole, parameters), with_switches(short, parameters)
     assert noise_bits(every, parameters) == noise_bits(some, parameters)
     assert distance_bits(parameters, every) == distance_bits(parameters, some)
     assert every.keys(len(parameters.data_bits)) == some.keys(len(parameters.data_bits)) == dict(plan.public.keys)

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from privcirnet.errors import RuleError
-from privcirnet.he.circuits.bfv.interactive import kernel, seal
+from privcirnet.he.circuits.bfv import seal
+from privcirnet.he.circuits.bfv.interactive import kernel
 from privcirnet.he.circuits.bfv.layer_circuit import LayerCircuit, fingerprint
 from privcirnet.he.circuits.bfv.weight_cache import WeightCache
 from privcirnet.he.ring import sampling

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from papers.layouts.falcon import falcon_plan
 from privcirnet.errors import DoesNotFit, RuleError
-from privcirnet.he.circuits.bfv.leveled import cleartext, interface
-from privcirnet.he.circuits.bfv.leveled.weights import encode
+from privcirnet.he.circuits.bfv import cleartext
+from privcirnet.he.circuits.bfv.evaluator import run
+from privcirnet.he.circuits.bfv.weights import encode
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.planning.leveled.chain import Chain, ChainLayer
 from privcirnet.he.planning.leveled.lola import lola_plan
@@ -28,11 +29,15 @@ N = 256
 def in_clear(plan: Plan, image: np.ndarray, bits: int = 41) -> np.ndarray:
     """The results of the clear-text engine modulo one prime, as signed integers."""
     parameters = insecure_parameters(plan.circuit.ring_degree, plain_bits=bits)
-    client, server, t = cleartext.Client(parameters), cleartext.Server(parameters), parameters.plain_modulus
+    client, server, t = (
+        cleartext.CleartextClient(parameters),
+        cleartext.CleartextServer(parameters),
+        parameters.plain_modulus,
+    )
     rotations = plan.circuit.rotations
-    keys = server.load_evaluation_keys(client.evaluation_keys(rotations), rotations)
+    keys = server.load(client.keys(rotations), rotations)
     inputs = [server.receive(client.encrypt(slots)) for slots in modular.residues(plan.public.encode(image), t)]
-    outputs = interface.run(plan.circuit, encode(plan.circuit, server, 1), inputs, server, keys)
+    outputs = run(plan.circuit, encode(plan.circuit, server, 1), inputs, server, keys)
     assert server.counts["rotate"] == plan.circuit.counts["rotate"]
     assert server.counts["pmult"] == plan.circuit.counts["pmult"]
     slots = np.array([client.decrypt(server.answer(o, np.zeros_like(o.values), keys)) for o in outputs])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from privcirnet.errors import DoesNotFit, RuleError
-from privcirnet.he.circuits.bfv.leveled.modulus_switching import with_levels
+from privcirnet.he.circuits.bfv.leveled.modulus_switching import with_switches
 from privcirnet.he.circuits.bfv.weight_cache import WeightCache
 from privcirnet.he.planning.leveled.chain import Chain
 from privcirnet.he.planning.leveled.lola import lola_plan
@@ -51,7 +51,7 @@ def test_one_request_and_one_set_of_keys_serve_all_plain_moduli(encrypted):
     assert len(encrypted.parameters.moduli) > 1
     assert len(encrypted.sent_keys) == len(encrypted.request) == 1
     assert len(encrypted.sent_keys[0]) == encrypted.parameters.key_bytes(
-        encrypted.plan.public.level, encrypted.plan.public.keys
+        encrypted.plan.public.primes, encrypted.plan.public.keys
     )
 
 
@@ -128,7 +128,7 @@ def test_a_network_deeper_than_its_parameters_is_refused(encrypted):
     shallow = periodic_plan(deeper, encrypted.parameters.ring_degree)
     with pytest.raises(RuleError, match="its parameters' data primes: got 4 for 3"):
         LeveledInferenceServer(shallow, many, "cleartext")
-    leveled = replace(shallow, circuit=with_levels(shallow.circuit, many))
+    leveled = replace(shallow, circuit=with_switches(shallow.circuit, many))
     with pytest.raises(RuleError, match="every layer must leave 2 bits of noise budget"):
         LeveledInferenceServer(leveled, many, "cleartext")
 

@@ -8,13 +8,12 @@ import numpy as np
 import pytest
 
 from privcirnet.errors import RuleError
-from privcirnet.he.circuits.bfv.leveled import interface as engine
 from privcirnet.he.planning.leveled.chain import Chain
 from privcirnet.he.planning.leveled.lola import lola_plan
 from privcirnet.he.planning.leveled.plans import fastest, planner_of
 from privcirnet.he.program.wrong_result import WrongResult
 from privcirnet.he.protocol.framing import wire
-from privcirnet.he.protocol.leveled import description
+from privcirnet.he.protocol.leveled import description, inference
 from privcirnet.he.protocol.leveled.description import from_dict, to_dict
 from privcirnet.he.protocol.leveled.leveled_program import LeveledProgram
 from privcirnet.he.protocol.leveled.rehearsal import Rehearsal
@@ -109,11 +108,10 @@ CHANGES = {
     "low": (9, "must have a range of pixels"),
     "bits": (400, "must have results that its plain moduli carry"),
     "lanes": (PACKED, "must have a range of pixels, and as many results"),
-    "keys": ([[1, 1]], "must have a key for each rotation"),
-    "level": (99, r"must have an integer in \[1, "),
+    "keys": ([[2, 1]], "must have keys of Galois elements"),
+    "primes": (99, r"must have an integer in \[1, "),
     "summed": ([1 << 14], "must have an integer in"),
     "inputs": (8, "must have a message for each weight"),
-    "rotations": ([1 << 20], r"must have an integer in \[0, "),
     "columns": ("AAAA", "must have its slots in zlib's form"),
     "results": ([[0, 0], [0, 0]], "each result at a place of its own"),
     "image": ([6, 6], "must have the three sizes"),
@@ -130,7 +128,7 @@ def test_a_changed_description_is_refused(greeting, name):
 
 def test_a_description_that_asks_for_too_much_is_refused(greeting):
     data = json.loads(greeting)
-    many = {**data, "rotations": list(range(4000)), "keys": [[-1, 3], *([i, 3] for i in range(4000))]}
+    many = {**data, "keys": [[0, 3], *([2 * i + 1, 3] for i in range(4000))]}
     with pytest.raises(RuleError, match="must have messages of at most 1073741824 bytes"):
         from_dict(many)
     data["parameters"]["coefficient_bits"] = [60] * 8
@@ -162,7 +160,7 @@ def test_mutated_keys_and_requests_are_refused_before_they_are_used(name, reques
         reached.append(len(inputs))
         raise RuleError("reached", got="a request", remedy="none")
 
-    monkeypatch.setattr(engine, "run", no_run)
+    monkeypatch.setattr(inference, "run", no_run)
     makers = (
         *(mutations.cut, mutations.lengthen, mutations.splice, mutations.header_field, mutations.part_length),
         *(mutations.swap_parts, mutations.noise),
@@ -188,5 +186,4 @@ def test_the_fastest_plan_is_found_and_reasons_are_given(encrypted):
     assert name == "lola", "the only one for two layers"
     with pytest.raises(RuleError, match="for a convolution and two layers behind it"):
         fastest(encrypted.network, ("periodic",))
-    assert description.VERSION == 1
     assert planner_of("lola") is lola_plan

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from privcirnet.errors import RuleError
-from privcirnet.he.circuits.bfv.interactive.interface import ENGINES
+from privcirnet.he.circuits.bfv.engines import ENGINES
 from privcirnet.he.layers import spectral
 from privcirnet.he.program import bounds
 from privcirnet.he.program.program import Program

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from privcirnet.errors import RuleError
+from privcirnet.he.circuits.bfv.engines import ENGINES
 from privcirnet.he.circuits.bfv.interactive import interface
-from privcirnet.he.circuits.bfv.interactive.interface import ENGINES
 from privcirnet.he.program.interpreter import interpret
 from privcirnet.he.program.operations import ClientAided
 from privcirnet.he.protocol.framing import wire

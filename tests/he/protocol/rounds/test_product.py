@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from privcirnet.he.circuits.bfv.engines import ENGINES
 from privcirnet.he.circuits.bfv.interactive import interface
-from privcirnet.he.circuits.bfv.interactive.interface import ENGINES
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.spectral_layer import SpectralLayer
 from privcirnet.he.layers.spectral_pieces import Piece

@@ -11,7 +11,7 @@ import pytest
 import tenseal.sealapi as seal
 
 from privcirnet.errors import RuleError
-from privcirnet.he.circuits.bfv.interactive import seal as tenseal
+from privcirnet.he.circuits.bfv import seal as tenseal
 from privcirnet.he.ring import sampling
 from privcirnet.he.ring.modular import is_prime
 from privcirnet.he.rlwe.kernels import blake2xb

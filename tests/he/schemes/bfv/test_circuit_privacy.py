@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import tenseal.sealapi as seal
 
+from privcirnet.he.circuits.bfv import seal as tenseal
 from privcirnet.he.circuits.bfv.interactive import interface, kernel
-from privcirnet.he.circuits.bfv.interactive import seal as tenseal
 from privcirnet.he.layers import spectral
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.spectral_layer import SpectralLayer, encode_weights

@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 import tenseal.sealapi as seal
 
+from privcirnet.he.circuits.bfv import seal as tenseal
 from privcirnet.he.circuits.bfv.interactive import interface
-from privcirnet.he.circuits.bfv.interactive import seal as tenseal
 from privcirnet.he.ring import modular, sampling
 from privcirnet.he.ring.modular import Integers, Residues
 from privcirnet.he.rlwe.kernels import blake2xb, wire_bytes
 from privcirnet.he.rlwe.kernels.modulus import ring
+from privcirnet.he.rlwe.key_names import galois_element
 from privcirnet.he.rlwe.wire_bytes import SEED_BYTES, Modulus
 from privcirnet.he.schemes.bfv import batching
 from privcirnet.he.schemes.bfv import client as kernel_client
@@ -156,13 +157,13 @@ def test_either_server_rotates_with_either_client_s_galois_keys(parameters: Para
     loaded, rows = theirs.load_keys(keys, STEPS), slots.reshape(2, -1)
     budgets = {}
     for step in STEPS:
-        turned = theirs.rotate(theirs.receive(messages[0]), step, loaded)
+        turned = theirs.turn(theirs.receive(messages[0]), galois_element(step, parameters.ring_degree), loaded)
         budgets[step] = both.seals._decryptor.invariant_noise_budget(turned)
         assert np.array_equal(
             both.ours.decrypt(theirs.reply(turned, loaded)).reshape(2, -1), np.roll(rows, -step, axis=1)
         )
     seal_keys = theirs.load_keys(both.seals.public_keys(STEPS), STEPS)
-    usual = theirs.rotate(theirs.receive(messages[0]), STEPS[0], seal_keys)
+    usual = theirs.turn(theirs.receive(messages[0]), galois_element(STEPS[0], parameters.ring_degree), seal_keys)
     assert abs(budgets[STEPS[0]] - both.seals._decryptor.invariant_noise_budget(usual)) <= 1
     ours = server("kernel", parameters)
     replies = ours.reply_all(ours.receive_all(messages, zeros), zeros, ours.load_keys(keys, STEPS))

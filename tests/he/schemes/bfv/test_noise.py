@@ -8,7 +8,7 @@ import pytest
 import tenseal.sealapi as seal
 
 from privcirnet.errors import RuleError
-from privcirnet.he.circuits.bfv.interactive import seal as tenseal
+from privcirnet.he.circuits.bfv import seal as tenseal
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.planning.chooser import SETS
 from privcirnet.he.planning.noise_budget import switched_bits

@@ -3,7 +3,7 @@ import functools
 import pytest
 
 from privcirnet.errors import RuleError
-from privcirnet.he.circuits.bfv.interactive import seal
+from privcirnet.he.circuits.bfv import seal
 from privcirnet.he.ring import sampling
 from privcirnet.he.rlwe.wire_bytes import SEED_BYTES
 from privcirnet.he.schemes.bfv import sealfile

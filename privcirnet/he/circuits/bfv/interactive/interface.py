@@ -5,27 +5,23 @@ There are two roles, because two parties hold different things: a :class:`Client
 shape (n,), row 0 then row 1. Ciphertexts and encoded weights are opaque to the caller.
 
 The methods are whole steps of the protocol, on all ciphertexts of a layer: how they are split into operations, in which
-form and on how many cores is the engine's business. :mod:`circuits.bfv.interactive.sequential` makes them out of single
-operations.
+form and on how many cores is the engine's business. :mod:`circuits.bfv.sequential` makes them out of single operations.
 """
 
 from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import Any, Protocol
 
-from privcirnet.errors import RuleError
+from privcirnet.he.circuits.bfv.engines import check_engine, sequential
+from privcirnet.he.circuits.bfv.evaluator import Ciphertext
 from privcirnet.he.circuits.bfv.layer_circuit import LayerCircuit, Slots
 from privcirnet.he.circuits.bfv.weight_cache import WeightCache
 from privcirnet.he.ring.modular import Integers, Residues
 from privcirnet.he.schemes.bfv.parameters import Parameters
 from privcirnet.he.schemes.bfv.reply_stock import ReplyStock
 
-Ciphertext = Any
 EncodedWeights = Any
 EvaluationKeys = Any
-
-ENGINES = ("kernel", "tenseal", "cleartext")
-"""kernel: our own, compiled by Numba; tenseal: SEAL's; either client with either server. cleartext hides nothing."""
 
 
 class ClientEngine(Protocol):
@@ -207,31 +203,25 @@ def client_engine(name: str, parameters: Parameters) -> ClientEngine:
     """Return the client's engine by name, with fresh keys.
 
     Args:
-        name: one of :data:`ENGINES`.
+        name: one of :data:`circuits.bfv.engines.ENGINES`.
         parameters: n, q, t.
 
     Raises:
         RuleError: unknown name.
     """
     check_engine(name)
-    if name == "cleartext":
-        from privcirnet.he.circuits.bfv.interactive.cleartext import CleartextClient
-
-        return CleartextClient(parameters)
     if name == "kernel":
         from privcirnet.he.schemes.bfv.client import KernelClient
 
         return KernelClient(parameters)
-    from privcirnet.he.circuits.bfv.interactive.seal import TensealClient
-
-    return TensealClient(parameters)
+    return sequential(name).client(parameters)
 
 
 def server_engine(name: str, parameters: Parameters, cache: WeightCache | None = None) -> ServerEngine:
     """Return the server's engine by name.
 
     Args:
-        name: one of :data:`ENGINES`.
+        name: one of :data:`circuits.bfv.engines.ENGINES`.
         parameters: n, q, t.
         cache: for encoded weights, which only the kernel engine uses; None: a cache without a limit.
 
@@ -239,24 +229,8 @@ def server_engine(name: str, parameters: Parameters, cache: WeightCache | None =
         RuleError: unknown name.
     """
     check_engine(name)
-    if name == "cleartext":
-        from privcirnet.he.circuits.bfv.interactive.cleartext import CleartextServer
-
-        return CleartextServer(parameters)
     if name == "kernel":
         from privcirnet.he.circuits.bfv.interactive.kernel import KernelServer
 
         return KernelServer(parameters, cache)
-    from privcirnet.he.circuits.bfv.interactive.seal import TensealServer
-
-    return TensealServer(parameters)
-
-
-def check_engine(name: str) -> None:
-    """Raise unless an engine is a known one.
-
-    Raises:
-        RuleError: it is not one of :data:`ENGINES`.
-    """
-    if name not in ENGINES:
-        raise RuleError("the engine must be a known one", got=repr(name), remedy=f"use one of {', '.join(ENGINES)}")
+    return sequential(name).server(parameters)

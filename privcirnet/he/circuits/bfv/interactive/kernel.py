@@ -27,7 +27,9 @@ from privcirnet.he.rlwe.chain import Chain
 from privcirnet.he.rlwe.kernels import gadget
 from privcirnet.he.rlwe.kernels.gadget import Hoisted
 from privcirnet.he.rlwe.kernels.modulus import add_scaled
+from privcirnet.he.rlwe.key_names import galois_element
 from privcirnet.he.rlwe.seeded import read, read_one
+from privcirnet.he.rlwe.switch_keys import SwitchKeys
 from privcirnet.he.rlwe.wire_bytes import check_keys_length
 from privcirnet.he.schemes.bfv.kernels import plaintexts, reply
 from privcirnet.he.schemes.bfv.kernels.reply import PublicKey
@@ -49,10 +51,10 @@ class KernelKeys:
     """The client's keys.
 
     Attributes:
-        switches: by columns of a rotation, as inputs of products.
+        switches: by Galois element.
     """
 
-    switches: dict[int, Residues]
+    switches: SwitchKeys
     public: PublicKey
     stock: ReplyStock
 
@@ -101,20 +103,18 @@ class KernelServer:
         self._form = reply.form(self._ring, self._plain, Replies.of(parameters, data), flood_bits(parameters))
 
     def load_keys(self, message: bytes, steps: Collection[int]) -> KernelKeys:
-        """See :meth:`ServerEngine.load_keys`."""
         data, n, t = self._modulus, self._ring.degree, self.parameters.plain_modulus
-        elements, at = {pow(3, step, 2 * n): step for step in steps}, data.seeded_size()
+        elements, at = sorted(galois_element(step, n) for step in steps), data.seeded_size()
         check_keys_length(message, at, key_bytes(self.parameters) * len(elements))
         key = PublicKey.build(self._ring, self._ring.values(read_one(message[:at], data)))
-        ascending = sorted(elements)
-        found = switch_keys.load_seal(self._chain, message[at:], ascending)
-        switches = {elements[element]: own for element, own in zip(ascending, found, strict=True)}
+        found = switch_keys.load_seal(self._chain, message[at:], elements)
+        switches = SwitchKeys(zip(elements, found, strict=True))
         return KernelKeys(switches, key, ReplyStock(n, t, lambda: reply.hiding(key, self._form)))
 
     def receive_all(
         self, messages: Sequence[bytes], addends: Residues | None, kept: Sequence[Integers] | None = None
     ) -> list[Ciphertext]:
-        """See :meth:`ServerEngine.receive_all`; the ciphertexts are in coefficient form."""
+        """The ciphertexts are in coefficient form."""
 
         def received(index: int, residues: Residues) -> Ciphertext:
             if addends is not None:
@@ -126,7 +126,7 @@ class KernelServer:
     def encode_weights(
         self, circuit: LayerCircuit, slots: Slots, name: str = "", *, keep: bool = True
     ) -> KernelWeights:
-        """See :meth:`ServerEngine.encode_weights`; weights of one use are encoded where a circuit needs them."""
+        """Weights of one use are encoded where a circuit needs them."""
         present = each(lambda weight: not keep or bool(slots[weight].any()), range(len(slots)))
         check_sums(circuit, present, name)
 
@@ -145,7 +145,6 @@ class KernelServer:
     def evaluate(
         self, circuit: LayerCircuit, weights: KernelWeights, inputs: Sequence[Ciphertext], keys: KernelKeys
     ) -> list[Ciphertext]:
-        """See :meth:`ServerEngine.evaluate`, and the module's docstring for the order of work."""
         found: list[Ciphertext] = []
         for segment in weights.segments:
             rotated = self._rotated(circuit.rotated[segment.rotated], inputs, keys)
@@ -155,7 +154,6 @@ class KernelServer:
         return found
 
     def multiply_all(self, ciphertexts: Sequence[Ciphertext], factors: Residues) -> list[Ciphertext]:
-        """See :meth:`ServerEngine.multiply_all`."""
         self.counts["pmult"] += len(ciphertexts)
 
         def product(index: int) -> Ciphertext:
@@ -174,7 +172,7 @@ class KernelServer:
         keys: KernelKeys,
         kept: Sequence[Integers] | None = None,
     ) -> list[bytes]:
-        """See :meth:`ServerEngine.reply_all`; the ciphertexts are overwritten."""
+        """The ciphertexts are overwritten."""
 
         def finished(index: int) -> bytes:
             found, places, hidden = ciphertexts[index], None if kept is None else kept[index], keys.stock.hiding()
@@ -186,7 +184,6 @@ class KernelServer:
         return each(finished, range(len(ciphertexts)))
 
     def stock(self, keys: KernelKeys) -> ReplyStock:
-        """See :meth:`ServerEngine.stock`."""
         return keys.stock
 
     def _rotated(self, rotated: Sequence[Pair], inputs: Sequence[Ciphertext], keys: KernelKeys) -> Residues:
@@ -227,7 +224,8 @@ class KernelServer:
 
     def _turn(self, step: int, keys: KernelKeys) -> tuple[Residues, Integers]:
         """A rotation's key, and where values come from."""
-        return keys.switches[step], self._chain.order(pow(3, step, 2 * self._ring.degree))
+        element = galois_element(step, self._ring.degree)
+        return keys.switches[element], self._chain.order(element)
 
     def _sums(self, block: Block, rotated: Residues, cached: CachedWeights) -> Residues:
         """Return the inner sums of a block, (sums, 2, L, n)."""

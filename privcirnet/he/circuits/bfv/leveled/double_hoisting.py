@@ -21,14 +21,14 @@ def with_double_hoisting(circuit: NetworkCircuit, top: int, special: int) -> Net
         top: data primes of a request.
         special: special primes, k.
     """
-    steps, levels, extended = list[Step](), circuit.levels_of(top), [False] * circuit.inputs
+    steps, primes, extended = list[Step](), circuit.primes_of(top), [False] * circuit.inputs
     readers = Counter(source for step in circuit.steps for source in set(sources_of(step)))
     for step in circuit.steps:
         own = step
         if isinstance(step, Combine):
             sources = sources_of(step)
             rotations = sum(1 / readers[source] for source in sources if extended[source])
-            saved = rotations * (special + levels[sources[0]]) * _TRANSFORM
+            saved = rotations * (special + primes[sources[0]]) * _TRANSFORM
             own = replace(step, extended=saved > special * len(sources))
         steps.append(own)
         extended.append(_is_extended(own, extended))

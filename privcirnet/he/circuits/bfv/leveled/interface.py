@@ -1,38 +1,20 @@
-"""What computes on ciphertexts, and how it runs a circuit.
+"""What computes on ciphertexts of a whole network.
 
 A party's engine is for all plain moduli (:class:`LeveledClient`, :class:`LeveledServer`); a circuit is run for one at a
-time (:class:`circuits.bfv.leveled.evaluator.Evaluator`). A ciphertext is dropped once no later step reads it.
+time (:class:`circuits.bfv.evaluator.Evaluator`).
 
-The kernels have one secret, one set of keys and one request for all plain moduli, and levels; SEAL and clear text have
+The kernels have one secret, one set of keys and one request for all plain moduli; SEAL and clear text have
 one of each for every plain modulus (:mod:`circuits.bfv.leveled.one_by_one`), and stay under one modulus.
 """
 
-from collections import Counter
 from collections.abc import Callable, Sequence
-from functools import reduce
-from time import process_time
 from typing import Any, Protocol
 
-from privcirnet.errors import RuleError
-from privcirnet.he.circuits.bfv.interactive.interface import Ciphertext
-from privcirnet.he.circuits.bfv.leveled.evaluator import Evaluator
-from privcirnet.he.circuits.bfv.network_circuit import (
-    Add,
-    AddPlain,
-    Combine,
-    KeyPlan,
-    NetworkCircuit,
-    Reduce,
-    Rotate,
-    Square,
-    Step,
-    sources_of,
-)
+from privcirnet.he.circuits.bfv.engines import check_engine, sequential
+from privcirnet.he.circuits.bfv.evaluator import Ciphertext, Evaluator
+from privcirnet.he.circuits.bfv.network_circuit import KeyPlan
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.schemes.bfv.plain_moduli import LeveledParameters
-
-ENGINES = ("kernel", "tenseal", "cleartext")
-"""kernel: compiled; tenseal: SEAL's evaluator; cleartext: hides nothing, and counts."""
 
 
 class LeveledClient(Protocol):
@@ -54,7 +36,7 @@ class LeveledClient(Protocol):
         """Return the slots of an answer, shape (n,).
 
         Args:
-            message: what :meth:`circuits.bfv.leveled.evaluator.Evaluator.answer` returned.
+            message: what :meth:`circuits.bfv.evaluator.Evaluator.answer` returned.
 
         Raises:
             RuleError: the bytes are not such a ciphertext.
@@ -113,106 +95,37 @@ def leveled_client(name: str, parameters: LeveledParameters, plan: KeyPlan) -> L
     """Return a client's engine with fresh keys.
 
     Args:
-        name: one of :data:`ENGINES`.
+        name: one of :data:`circuits.bfv.engines.ENGINES`.
         parameters: n, q, and all t.
 
     Raises:
         RuleError: unknown name.
     """
+    check_engine(name)
     if name == "kernel":
         from privcirnet.he.circuits.bfv.leveled.kernel_client import KernelClient
 
         return KernelClient(parameters, plan)
     from privcirnet.he.circuits.bfv.leveled.one_by_one import SeparateClient
 
-    return SeparateClient([_module(name).Client(each) for each in parameters.moduli], plan)
+    return SeparateClient([sequential(name).client(each) for each in parameters.moduli], plan)
 
 
 def leveled_server(name: str, parameters: LeveledParameters, plan: KeyPlan) -> LeveledServer:
     """Return a server's engine.
 
     Args:
-        name: one of :data:`ENGINES`.
+        name: one of :data:`circuits.bfv.engines.ENGINES`.
         parameters: n, q, and all t.
 
     Raises:
         RuleError: unknown name.
     """
+    check_engine(name)
     if name == "kernel":
         from privcirnet.he.circuits.bfv.leveled.kernel import KernelServer
 
         return KernelServer(parameters, plan)
     from privcirnet.he.circuits.bfv.leveled.one_by_one import SeparateServer
 
-    return SeparateServer([_module(name).Server(each) for each in parameters.moduli], plan)
-
-
-def _module(name: str) -> Any:
-    if name == "tenseal":
-        from privcirnet.he.circuits.bfv.leveled import seal
-
-        return seal
-    if name == "cleartext":
-        from privcirnet.he.circuits.bfv.leveled import cleartext
-
-        return cleartext
-    raise RuleError("the engine must be a known one", got=repr(name), remedy=f"use one of {', '.join(ENGINES)}")
-
-
-def run(
-    circuit: NetworkCircuit,
-    plaintexts: Sequence[Any],
-    inputs: Sequence[Ciphertext],
-    evaluator: Evaluator,
-    keys: Any,
-    timed: list[float] | None = None,
-) -> list[Ciphertext]:
-    """Return the outputs of a circuit.
-
-    Args:
-        circuit: of the network.
-        plaintexts: from :func:`circuits.bfv.leveled.weights.encode`.
-        inputs: the client's ciphertexts.
-        evaluator: for the same plain modulus.
-        keys: the client's.
-        timed: gets the processor seconds of each step; None: nobody wants them.
-    """
-    values: dict[int, Ciphertext] = dict(enumerate(inputs))
-    readers = Counter(source for step in circuit.steps for source in set(sources_of(step)))
-    readers.update(circuit.outputs)
-    in_ntt: dict[int, Ciphertext] = {}
-    for number, (step, plaintext) in enumerate(zip(circuit.steps, plaintexts, strict=True), circuit.inputs):
-        started = process_time()
-        values[number] = _apply(step, values, in_ntt, plaintext, evaluator, keys)
-        if timed is not None:
-            timed.append(process_time() - started)
-        for source in set(sources_of(step)):
-            readers[source] -= 1
-            if not readers[source]:
-                del values[source]
-                in_ntt.pop(source, None)
-    return [values[output] for output in circuit.outputs]
-
-
-def _apply(
-    step: Step, values: dict[int, Any], in_ntt: dict[int, Any], plaintext: Any, evaluator: Evaluator, keys: Any
-) -> Ciphertext:
-    match step:
-        case Rotate(source, columns):
-            return evaluator.turn(values[source], columns, keys)
-        case Add(first, second):
-            return evaluator.add(values[first], values[second])
-        case AddPlain(source):
-            return evaluator.add_plain(values[source], plaintext)
-        case Square(source):
-            return evaluator.square(values[source], keys)
-        case Reduce(source, level):
-            return evaluator.reduce(values[source], level)
-        case Combine(terms):
-            for source, _ in terms:
-                if source not in in_ntt:
-                    in_ntt[source] = evaluator.to_ntt(values[source])
-            own = [in_ntt[source] for source, _ in terms]
-            return reduce(
-                evaluator.add, (evaluator.combine(own[part], some) for part, some in plaintext.parts(evaluator))
-            )
+    return SeparateServer([sequential(name).server(each) for each in parameters.moduli], plan)

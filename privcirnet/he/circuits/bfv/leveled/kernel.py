@@ -17,7 +17,7 @@ from functools import cached_property, partial
 
 import numpy as np
 
-from privcirnet.he.circuits.bfv.network_circuit import RELINEARIZE, KeyPlan, element_of
+from privcirnet.he.circuits.bfv.network_circuit import KeyPlan
 from privcirnet.he.ring.kernels import inner_products
 from privcirnet.he.ring.kernels.arithmetic import with_quotient
 from privcirnet.he.ring.modular import Residues
@@ -25,7 +25,9 @@ from privcirnet.he.rlwe import switch_keys
 from privcirnet.he.rlwe.chain import Chain
 from privcirnet.he.rlwe.kernels import rows as kernel_rows
 from privcirnet.he.rlwe.kernels.modulus import Ring, ring
+from privcirnet.he.rlwe.key_names import RELINEARIZATION
 from privcirnet.he.rlwe.seeded import read, read_one
+from privcirnet.he.rlwe.switch_keys import SwitchKeys
 from privcirnet.he.rlwe.wire_bytes import check_keys_length
 from privcirnet.he.schemes.bfv.kernels import plaintexts, reply
 from privcirnet.he.schemes.bfv.kernels.reply import PublicKey
@@ -41,10 +43,10 @@ class KernelKeys:
     """A client's keys.
 
     Attributes:
-        switches: by columns of a rotation or :data:`circuits.bfv.network_circuit.RELINEARIZE`, as inputs of products.
+        switches: by name.
     """
 
-    switches: dict[int, Residues]
+    switches: SwitchKeys
     public: PublicKey
 
 
@@ -55,17 +57,17 @@ class Value:
     Attributes:
         chain: its primes.
         made: (2, l, n), or extended (2, k + l, n).
-        level: data primes, l.
+        primes: data primes, l.
     """
 
     chain: Chain
     made: Residues
-    level: int
+    primes: int
 
     @property
     def is_extended(self) -> bool:
         """Whether a division by P is still to be done."""
-        return self.made.shape[1] > self.level
+        return self.made.shape[1] > self.primes
 
     @cached_property
     def second(self) -> Residues:
@@ -91,23 +93,23 @@ class Value:
 
 
 class KernelEvaluator:
-    """The server's side for one plain modulus; see :class:`circuits.bfv.leveled.evaluator.Evaluator`.
+    """The server's side for one plain modulus; see :class:`circuits.bfv.evaluator.Evaluator`.
 
     Args:
         parameters: n, q, and all t.
-        level: data primes of an answer.
+        primes: data primes of an answer.
         answers: the ring of their primes and of a special one.
     """
 
-    def __init__(self, parameters: LeveledParameters, number: int, level: int, answers: Ring) -> None:
+    def __init__(self, parameters: LeveledParameters, number: int, primes: int, answers: Ring) -> None:
         self.counts: Counter[str] = Counter()
-        self._chain, self._level, self.special = Chain(parameters.rlwe), level, len(parameters.rlwe.special_primes)
-        self.parameters, at = parameters.moduli[number], parameters.at(number, level)
+        self._chain, self._level, self.special = Chain(parameters.rlwe), primes, len(parameters.rlwe.special_primes)
+        self.parameters, at = parameters.moduli[number], parameters.at(number, primes)
         t, data, n = self.parameters.plain_modulus, parameters.rlwe.data_primes, parameters.ring_degree
         self._plain = [plaintexts.plain(t, data[: count + 1], n) for count in range(len(data))]
         self._square, self._lift = BfvSquare(self._chain, t), parameters.product // t
         self._ring, self._special = self._chain.ring, parameters.rlwe.special_primes
-        self._form = reply.form(answers, self._plain[level - 1], Replies.of(at, data), flood_bits(at))
+        self._form = reply.form(answers, self._plain[primes - 1], Replies.of(at, data), flood_bits(at))
 
     def own(self, value: Value) -> Value:
         """Return an input for this plain modulus.
@@ -129,80 +131,72 @@ class KernelEvaluator:
         """
         return [self.own(value) for value in values]
 
-    def encode(self, slots: Residues, level: int) -> Residues:
-        """See :meth:`Evaluator.encode`: round(q m / t) in the kernel's order, (l, n)."""
-        made = np.zeros((level, slots.size), dtype=np.uint64)
-        plaintexts.add(made, slots, self._plain[level - 1])
+    def encode(self, slots: Residues, primes: int) -> Residues:
+        """Round(q m / t) in the kernel's order, (l, n)."""
+        made = np.zeros((primes, slots.size), dtype=np.uint64)
+        plaintexts.add(made, slots, self._plain[primes - 1])
         return self._ring.values(made[None])[0]
 
-    def encode_factors(self, slots: Sequence[Residues], level: int, *, extended: bool) -> Residues:
-        """See :meth:`Evaluator.encode_factors`: split for products, (products, l or l + k, n)."""
-        basis, n = self._basis(level, extended), self._ring.degree
+    def encode_factors(self, slots: Sequence[Residues], primes: int, *, extended: bool) -> Residues:
+        """Split for products, (products, l or l + k, n)."""
+        basis, n = self._basis(primes, extended), self._ring.degree
         t = self.parameters.plain_modulus
-        constants = plaintexts.plain(t, basis.primes, n) if extended else self._plain[level - 1]
-        made = np.empty((len(slots), level + extended * self.special, n), dtype=np.uint64)
+        constants = plaintexts.plain(t, basis.primes, n) if extended else self._plain[primes - 1]
+        made = np.empty((len(slots), primes + extended * self.special, n), dtype=np.uint64)
         for target, own in zip(made, slots, strict=True):
             plaintexts.factor(target, own, constants, basis.tables)
         return basis.split(made)
 
     def to_ntt(self, ciphertext: Value) -> Value:
-        """See :meth:`Evaluator.to_ntt`: it is so already."""
         return ciphertext
 
-    def turn(self, ciphertext: Value, columns: int, keys: KernelKeys) -> Value:
-        """See :meth:`Evaluator.turn`."""
+    def turn(self, ciphertext: Value, element: int, keys: KernelKeys) -> Value:
         self.counts["rotate"] += 1
-        element, key = element_of(columns, self._ring.degree), keys.switches[columns]
-        made = self._chain.rotated(ciphertext.made, ciphertext.digits, key, element)
-        return Value(self._chain, made, ciphertext.level)
+        made = self._chain.rotated(ciphertext.made, ciphertext.digits, keys.switches[element], element)
+        return Value(self._chain, made, ciphertext.primes)
 
     def combine(self, ciphertexts: Sequence[Value], factors: Residues) -> Value:
-        """See :meth:`Evaluator.combine`."""
         self.counts["pmult"] += len(ciphertexts)
-        level, rows = ciphertexts[0].level, factors.shape[1]
-        basis, inputs = self._basis(level, rows > level), self._ring.inputs(len(ciphertexts), rows)
+        primes, rows = ciphertexts[0].primes, factors.shape[1]
+        basis, inputs = self._basis(primes, rows > primes), self._ring.inputs(len(ciphertexts), rows)
 
         def place(number: int) -> None:
             own = ciphertexts[number]
-            basis.place(inputs, number, own.extended if rows > level else own.residues)
+            basis.place(inputs, number, own.extended if rows > primes else own.residues)
 
         each(place, range(len(ciphertexts)))
-        return Value(self._chain, inner_products.inner_product(inputs, 0, factors, basis.moduli), level)
+        return Value(self._chain, inner_products.inner_product(inputs, 0, factors, basis.moduli), primes)
 
     def add(self, first: Value, second: Value) -> Value:
-        """See :meth:`Evaluator.add`."""
         self.counts["add"] += 1
         if first.is_extended or second.is_extended:
-            return Value(self._chain, self._chain.added_extended(first.extended, second.extended), first.level)
+            return Value(self._chain, self._chain.added_extended(first.extended, second.extended), first.primes)
         return self._value(self._chain.added(first.made, second.made))
 
     def add_plain(self, ciphertext: Value, plaintext: Residues) -> Value:
-        """See :meth:`Evaluator.add_plain`."""
         first = self._chain.added(ciphertext.residues[0], plaintext)
         return self._value(np.stack([first, ciphertext.residues[1]]))
 
     def square(self, ciphertext: Value, keys: KernelKeys) -> Value:
-        """See :meth:`Evaluator.square`."""
         self.counts["square"] += 1
         found = self._square.square(ciphertext.residues)
-        return Value(self._chain, self._chain.relinearized(found, keys.switches[RELINEARIZE]), ciphertext.level)
+        return Value(self._chain, self._chain.relinearized(found, keys.switches[RELINEARIZATION]), ciphertext.primes)
 
-    def reduce(self, ciphertext: Value, level: int) -> Value:
-        """See :meth:`Evaluator.reduce`: with the division by P, if that is still to be done."""
+    def reduce(self, ciphertext: Value, primes: int) -> Value:
+        """With the division by P, if that is still to be done."""
         if ciphertext.is_extended:
-            return self._value(self._chain.lowered(ciphertext.made.copy(), ciphertext.level - level))
-        return self._value(self._chain.reduced(ciphertext.made, level))
+            return self._value(self._chain.lowered(ciphertext.made.copy(), ciphertext.primes - primes))
+        return self._value(self._chain.reduced(ciphertext.made, primes))
 
     def answer(self, ciphertext: Value, addend: Residues, keys: KernelKeys) -> bytes:
-        """See :meth:`Evaluator.answer`."""
-        own = self.reduce(ciphertext, self._level) if ciphertext.level > self._level else ciphertext
+        own = self.reduce(ciphertext, self._level) if ciphertext.primes > self._level else ciphertext
         return reply.reply(own.residues.copy(), keys.public, addend, self._form)
 
-    def _basis(self, level: int, extended: bool) -> Ring:
-        """Of the rows of values: all data primes, or those of a level and the special ones."""
+    def _basis(self, primes: int, extended: bool) -> Ring:
+        """Of the rows of values: all data primes, or the first and the special ones."""
         if not extended:
             return self._ring
-        return ring(self._ring.primes[:level] + self._special, self._ring.degree, self.special)
+        return ring(self._ring.primes[:primes] + self._special, self._ring.degree, self.special)
 
     def _value(self, residues: Residues) -> Value:
         return Value(self._chain, residues, residues.shape[1])
@@ -218,26 +212,24 @@ class KernelServer:
     def __init__(self, parameters: LeveledParameters, plan: KeyPlan) -> None:
         self._parameters, self._plan, self._chain, self.rows = parameters, plan, Chain(parameters.rlwe), 1
         rlwe = parameters.rlwe
-        self._answers = ring((*rlwe.data_primes[: plan.level], rlwe.special_primes[0]), rlwe.ring_degree)
+        self._answers = ring((*rlwe.data_primes[: plan.primes], rlwe.special_primes[0]), rlwe.ring_degree)
         numbers = range(len(parameters.moduli))
-        self.evaluators = [KernelEvaluator(parameters, number, plan.level, self._answers) for number in numbers]
+        self.evaluators = [KernelEvaluator(parameters, number, plan.primes, self._answers) for number in numbers]
 
     def load_evaluation_keys(self, messages: Sequence[bytes]) -> list[KernelKeys]:
-        """See :meth:`LeveledServer.load_evaluation_keys`: the same keys for all."""
         (message,) = messages
-        rlwe, found = self._parameters.rlwe, dict[int, Residues]()
-        modulus = rlwe.modulus(self._plan.level)
+        rlwe, found = self._parameters.rlwe, SwitchKeys()
+        modulus = rlwe.modulus(self._plan.primes)
         at = modulus.seeded_size()
-        check_keys_length(message, at, self._parameters.key_bytes(self._plan.level, self._plan.keys) - at)
+        check_keys_length(message, at, self._parameters.key_bytes(self._plan.primes, self._plan.keys) - at)
         public = self._answers.values(read_one(message[:at], modulus))
-        for kind, level in self._plan.keys:
-            size = rlwe.key_bytes(level)
-            found[kind] = switch_keys.load(self._chain, level, message[at : at + size])
+        for kind, primes in self._plan.keys:
+            size = rlwe.key_bytes(primes)
+            found[kind] = switch_keys.load(self._chain, primes, message[at : at + size])
             at += size
         return [KernelKeys(found, PublicKey.build(self._answers, public))] * len(self.evaluators)
 
     def receive_all(self, request: Sequence[Sequence[bytes]]) -> list[Callable[[], list[Value]]]:
-        """See :meth:`LeveledServer.receive_all`."""
         (row,) = request
 
         def received(_: int, residues: Residues) -> Value:

@@ -2,7 +2,7 @@
 
 A switch divides noise and modulus alike and adds a rounding. While the noise that is left outweighs the rounding, the
 result has as much room as before, and everything that follows costs less: transforms, key switches and keys grow with
-the number of data primes. Engines without levels leave the switches out; their results are the same.
+the number of data primes. Engines under one modulus leave the switches out; their results are the same.
 """
 
 from dataclasses import dataclass, field, replace
@@ -27,33 +27,33 @@ class _Levels:
     found: list[tuple[float, int]] = field(default_factory=list[tuple[float, int]])
     switched: dict[tuple[int, int], int] = field(default_factory=dict[tuple[int, int], int])
 
-    def add(self, step: Step, noise: float, level: int, layer: str) -> int:
+    def add(self, step: Step, noise: float, primes: int, layer: str) -> int:
         self.steps.append(step)
         self.layers.append(layer)
-        self.found.append((noise, level))
+        self.found.append((noise, primes))
         return len(self.found) - 1
 
-    def at(self, value: int, level: int, layer: str) -> int:
-        """A value at a level that is not over its own."""
+    def at(self, value: int, primes: int, layer: str) -> int:
+        """A value with as many data primes, not more than its own."""
         noise, before = self.found[value]
-        if level == before:
+        if primes == before:
             return value
-        if (value, level) not in self.switched:
-            reduced = self.noise.reduced(noise, before, level)
-            self.switched[value, level] = self.add(Reduce(value, level), reduced, level, layer)
-        return self.switched[value, level]
+        if (value, primes) not in self.switched:
+            reduced = self.noise.reduced(noise, before, primes)
+            self.switched[value, primes] = self.add(Reduce(value, primes), reduced, primes, layer)
+        return self.switched[value, primes]
 
     def lowered(self, value: int, layer: str) -> int:
         """A value without the data primes that its noise outweighs."""
         noise, before = self.found[value]
-        level = before
-        while level > 1 and noise - 2 * sum(self.bits[level - 1 : before]) >= self.noise.rounding + _MARGIN:
-            level -= 1
-        return self.at(value, level, layer)
+        primes = before
+        while primes > 1 and noise - 2 * sum(self.bits[primes - 1 : before]) >= self.noise.rounding + _MARGIN:
+            primes -= 1
+        return self.at(value, primes, layer)
 
 
-def with_levels(circuit: NetworkCircuit, parameters: LeveledParameters) -> NetworkCircuit:
-    """Return a circuit with its modulus switches; all outputs end at the same level.
+def with_switches(circuit: NetworkCircuit, parameters: LeveledParameters) -> NetworkCircuit:
+    """Return a circuit with its modulus switches; all outputs end with as many primes.
 
     Args:
         circuit: without any.
@@ -63,13 +63,13 @@ def with_levels(circuit: NetworkCircuit, parameters: LeveledParameters) -> Netwo
     numbers = list(range(circuit.inputs))
     for step, layer in zip(circuit.steps, circuit.layers, strict=True):
         own = [numbers[source] for source in sources_of(step)]
-        level = min(made.found[value][1] for value in own)
+        primes = min(made.found[value][1] for value in own)
         if isinstance(step, Rotate | Square):
-            level = min(level, parameters.key_level)
-        own = [made.at(value, level, layer) for value in own]
-        after = noise.after(step, [made.found[value][0] for value in own], level)
-        numbers.append(made.lowered(made.add(reading(step, own), after, level, layer), layer))
+            primes = min(primes, parameters.key_primes)
+        own = [made.at(value, primes, layer) for value in own]
+        after = noise.after(step, [made.found[value][0] for value in own], primes)
+        numbers.append(made.lowered(made.add(reading(step, own), after, primes, layer), layer))
     outputs = [numbers[output] for output in circuit.outputs]
-    last = min(parameters.key_level, *(made.found[value][1] for value in outputs))
+    last = min(parameters.key_primes, *(made.found[value][1] for value in outputs))
     found = tuple(made.at(value, last, circuit.layers[-1]) for value in outputs)
     return replace(circuit, steps=tuple(made.steps), outputs=found, layers=tuple(made.layers))

@@ -47,20 +47,18 @@ class Noise:
         self.fresh = 2 * (math.log2(_ERROR) + parameters.log_lift)
         self.rounding = math.log2(self._n / 18)
         special = (parameters.coefficient_bits[-1], *parameters.special_bits)
-        self._switch = [self._key_switch(parameters.digit_primes, level, special) for level in self._levels]
+        self._switch = [
+            self._key_switch(parameters.digit_primes, primes, special) for primes in range(1, len(self._bits) + 1)
+        ]
 
-    @property
-    def _levels(self) -> range:
-        return range(1, len(self._bits) + 1)
-
-    def after(self, step: Step, found: Sequence[float], level: int) -> float:
+    def after(self, step: Step, found: Sequence[float], primes: int) -> float:
         """Return the noise of a step's result.
 
         Args:
             found: the noise of each of its sources.
-            level: data primes of the result, and of the sources but for those of a switch to fewer.
+            primes: data primes of the result, and of the sources but for those of a switch to fewer.
         """
-        n, switch = self._n, self._switch[level - 1]
+        n, switch = self._n, self._switch[primes - 1]
         match step:
             case Rotate():
                 return added(found[0], switch)
@@ -76,31 +74,31 @@ class Noise:
             case Reduce():
                 return found[0]
 
-    def reduced(self, noise: float, before: int, level: int) -> float:
+    def reduced(self, noise: float, before: int, primes: int) -> float:
         """Return the noise after a switch to fewer data primes.
 
         Args:
             before: data primes.
-            level: data primes that are left.
+            primes: data primes that are left.
         """
-        return added(noise - 2 * sum(self._bits[level:before]), self.rounding)
+        return added(noise - 2 * sum(self._bits[primes:before]), self.rounding)
 
-    def _key_switch(self, digit_primes: int, level: int, special: tuple[int, ...]) -> float:
-        """What a key switch adds at a level."""
-        starts = range(0, level, digit_primes)
-        digits = [sum(self._bits[first : min(first + digit_primes, level)]) for first in starts]
+    def _key_switch(self, digit_primes: int, primes: int, special: tuple[int, ...]) -> float:
+        """What a key switch adds."""
+        starts = range(0, primes, digit_primes)
+        digits = [sum(self._bits[first : min(first + digit_primes, primes)]) for first in starts]
         largest = math.log2(len(digits) * self._n / 3 * _ERROR**2) + 2 * (max(digits) - sum(special))
         return added(largest, self.rounding)
 
 
 def noise_bits(circuit: NetworkCircuit, parameters: LeveledParameters) -> int:
     """Return log2 of a bound on the noise of every output: bits, rounded up."""
-    levels, noise = circuit.levels_of(len(parameters.data_bits)), Noise(parameters)
+    primes, noise = circuit.primes_of(len(parameters.data_bits)), Noise(parameters)
     found = [noise.fresh] * circuit.inputs
     for number, step in enumerate(circuit.steps, circuit.inputs):
         sources = sources_of(step)
-        made = noise.after(step, [found[source] for source in sources], levels[number])
-        found.append(noise.reduced(made, levels[sources[0]], step.level) if isinstance(step, Reduce) else made)
+        made = noise.after(step, [found[source] for source in sources], primes[number])
+        found.append(noise.reduced(made, primes[sources[0]], step.primes) if isinstance(step, Reduce) else made)
     return math.ceil(math.log2(_DEVIATIONS) + max(found[output] for output in circuit.outputs) / 2)
 
 

@@ -4,8 +4,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from privcirnet.he.circuits.bfv.interactive.interface import Ciphertext
+from privcirnet.he.circuits.bfv.evaluator import Ciphertext
 from privcirnet.he.circuits.bfv.network_circuit import KeyPlan
+from privcirnet.he.circuits.bfv.sequential import Sequential, SequentialClient
 from privcirnet.he.ring.modular import Residues
 
 
@@ -16,11 +17,11 @@ class SeparateClient:
         clients: for each plain modulus.
     """
 
-    def __init__(self, clients: Sequence[Any], plan: KeyPlan) -> None:
-        self.clients, self._rotations = clients, plan.rotations
+    def __init__(self, clients: Sequence[SequentialClient], plan: KeyPlan) -> None:
+        self.clients, self._names = clients, [name for name, _ in plan.keys]
 
     def evaluation_keys(self) -> list[bytes]:
-        return [client.evaluation_keys(self._rotations) for client in self.clients]
+        return [client.keys(self._names) for client in self.clients]
 
     def encrypt_all(self, slots: Sequence[Residues]) -> list[list[bytes]]:
         """A row for each plain modulus."""
@@ -41,12 +42,12 @@ class SeparateServer:
         evaluators: for each plain modulus.
     """
 
-    def __init__(self, evaluators: Sequence[Any], plan: KeyPlan) -> None:
-        self.evaluators, self.rows, self._rotations = evaluators, len(evaluators), plan.rotations
+    def __init__(self, evaluators: Sequence[Sequential], plan: KeyPlan) -> None:
+        self.evaluators, self.rows, self._names = evaluators, len(evaluators), [name for name, _ in plan.keys]
 
     def load_evaluation_keys(self, messages: Sequence[bytes]) -> list[Any]:
         each = zip(self.evaluators, messages, strict=True)
-        return [evaluator.load_evaluation_keys(message, self._rotations) for evaluator, message in each]
+        return [evaluator.load(message, self._names) for evaluator, message in each]
 
     def receive_all(self, request: Sequence[Sequence[bytes]]) -> list[Callable[[], list[Ciphertext]]]:
         each = zip(self.evaluators, request, strict=True)

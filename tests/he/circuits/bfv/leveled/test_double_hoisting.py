@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from privcirnet.he.circuits.bfv.builder import Builder
-from privcirnet.he.circuits.bfv.leveled import interface
+from privcirnet.he.circuits.bfv.evaluator import run
 from privcirnet.he.circuits.bfv.leveled.double_hoisting import with_double_hoisting
-from privcirnet.he.circuits.bfv.leveled.weights import encode
 from privcirnet.he.circuits.bfv.network_circuit import Combine
+from privcirnet.he.circuits.bfv.weights import encode
 
 
 def ones(t: int) -> np.ndarray:
@@ -41,7 +41,7 @@ def test_extended_sums_have_the_same_slots(encrypted):
             steps = [replace(step, extended=extended) if isinstance(step, Combine) else step for step in circuit.steps]
             other, keys = replace(circuit, steps=tuple(steps)), encrypted.keys[number]
             plaintexts = encode(other, evaluator, top)
-            outputs = interface.run(other, plaintexts, received[number](), evaluator, keys)
+            outputs = run(other, plaintexts, received[number](), evaluator, keys)
             answers = [evaluator.answer(output, nothing, keys) for output in outputs]
             slots.append([encrypted.client.engine.decrypt(number, answer) for answer in answers])
         assert np.array_equal(*slots)

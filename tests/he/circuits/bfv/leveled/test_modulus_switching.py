@@ -5,11 +5,12 @@ from dataclasses import replace
 import pytest
 
 from privcirnet.errors import RuleError
-from privcirnet.he.circuits.bfv.leveled.modulus_switching import with_levels
+from privcirnet.he.circuits.bfv.leveled.modulus_switching import with_switches
 from privcirnet.he.circuits.bfv.leveled.noise import noise_bits
-from privcirnet.he.circuits.bfv.network_circuit import RELINEARIZE, Reduce, Rotate, Square, sources_of
+from privcirnet.he.circuits.bfv.network_circuit import Reduce, Rotate, Square, sources_of
 from privcirnet.he.planning.leveled.packed import packed_plan
 from privcirnet.he.planning.leveled.parameters import fits, plan_for
+from privcirnet.he.rlwe.key_names import RELINEARIZATION
 from tests.he.exact_networks import network
 
 
@@ -17,21 +18,21 @@ def test_values_that_meet_have_one_level_and_keys_reach_it():
     made = network(2, 6, 6, 3, b=4, largest=1)
     plan, parameters = plan_for(made, packed_plan)
     circuit, top = plan.circuit, len(parameters.data_bits)
-    levels, keys = circuit.levels_of(top), circuit.keys(top)
+    levels, keys = circuit.primes_of(top), circuit.keys(top)
     assert keys == dict(plan.public.keys)
-    assert {columns for columns in keys if columns != RELINEARIZE} == circuit.rotations
+    assert {name for name in keys if name != RELINEARIZATION} == circuit.rotations
     for number, step in enumerate(circuit.steps, circuit.inputs):
         below = {levels[source] for source in sources_of(step)}
         assert len(below) == 1
         if isinstance(step, Reduce):
-            assert step.level < min(below)
+            assert step.primes < min(below)
         else:
             assert below == {levels[number]}
         if isinstance(step, Rotate | Square):
-            kind = step.columns if isinstance(step, Rotate) else RELINEARIZE
-            assert levels[step.source] <= keys[kind] <= parameters.key_level
-    assert {levels[output] for output in circuit.outputs} == {plan.public.level}
-    assert plan.public.level < top
+            kind = step.element if isinstance(step, Rotate) else RELINEARIZATION
+            assert levels[step.source] <= keys[kind] <= parameters.key_primes
+    assert {levels[output] for output in circuit.outputs} == {plan.public.primes}
+    assert plan.public.primes < top
 
 
 def test_switches_cost_little_room():
@@ -39,8 +40,8 @@ def test_switches_cost_little_room():
     made = network(2, 6, 6, 3, b=4, largest=1)
     plan, parameters = plan_for(made, packed_plan)
     plain = packed_plan(made, parameters.ring_degree).circuit
-    circuit = with_levels(plain, parameters)
-    dropped = sum(parameters.data_bits[plan.public.level :])
+    circuit = with_switches(plain, parameters)
+    dropped = sum(parameters.data_bits[plan.public.primes :])
     assert noise_bits(plain, parameters) - dropped <= noise_bits(circuit, parameters)
     assert noise_bits(circuit, parameters) <= noise_bits(plain, parameters) - dropped + 4
     assert fits(parameters, circuit)
@@ -57,6 +58,6 @@ def test_every_modulus_that_something_is_encrypted_under_is_checked_by_the_table
 def test_an_engine_without_levels_has_the_noise_of_one_modulus():
     plan, parameters = plan_for(network(2, 6, 6, 3, b=4, largest=1), packed_plan)
     alone = replace(parameters, request_bits=())
-    circuit = plan.circuit.at_one_level(parameters.key_level)
-    assert set(circuit.levels_of(parameters.key_level)) == {parameters.key_level}
+    circuit = plan.circuit.at_one_modulus(parameters.key_primes)
+    assert set(circuit.primes_of(parameters.key_primes)) == {parameters.key_primes}
     assert noise_bits(circuit, alone) > noise_bits(plan.circuit, parameters)

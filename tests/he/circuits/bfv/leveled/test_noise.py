@@ -5,9 +5,9 @@ from math import log2, prod
 import numpy as np
 import pytest
 
-from privcirnet.he.circuits.bfv.leveled import interface
+from privcirnet.he.circuits.bfv.evaluator import run
 from privcirnet.he.circuits.bfv.leveled.noise import Noise, noise_bits
-from privcirnet.he.circuits.bfv.leveled.weights import encode
+from privcirnet.he.circuits.bfv.weights import encode
 from privcirnet.he.planning.leveled.parameters import distance_bits
 from privcirnet.he.ring.sampling import IMAGE_DISTANCE_BITS
 from privcirnet.he.schemes.bfv.parameters import choose
@@ -20,7 +20,7 @@ def outputs_of(encrypted):
     received = server.receive_all(encrypted.request)
     for number, evaluator in enumerate(server.evaluators):
         plaintexts = encode(circuit, evaluator, top)
-        yield number, interface.run(circuit, plaintexts, received[number](), evaluator, encrypted.keys[number])
+        yield number, run(circuit, plaintexts, received[number](), evaluator, encrypted.keys[number])
 
 
 def test_seal_s_noise_is_under_its_bound_and_not_far(by_seal):
@@ -40,8 +40,8 @@ def test_the_kernels_noise_is_under_its_bound_and_not_far(encrypted):
     for number, outputs in outputs_of(encrypted):
         t = encrypted.parameters.moduli[number].plain_modulus
         for output in outputs:
-            level = output.level
-            assert level == encrypted.plan.public.level
+            level = output.primes
+            assert level == encrypted.plan.public.primes
             primes, q = chain.parameters.data_primes[:level], prod(chain.parameters.data_primes[:level])
             rows = np.empty((level, n), dtype=np.uint64)
             for i, p in enumerate(primes):

@@ -14,7 +14,6 @@ by the kernels.
 import shutil
 import tempfile
 import weakref
-from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,10 +23,11 @@ import numpy as np
 import tenseal.sealapi as seal
 
 from privcirnet.errors import RuleError
-from privcirnet.he.circuits.bfv.interactive.sequential import Sequential, SequentialClient
+from privcirnet.he.circuits.bfv.sequential import Sequential, SequentialClient
 from privcirnet.he.ring.modular import Integers, Residues
 from privcirnet.he.rlwe import wire_bytes
 from privcirnet.he.rlwe.kernels.modulus import ring
+from privcirnet.he.rlwe.key_names import RELINEARIZATION, check_held
 from privcirnet.he.rlwe.seeded import read_one
 from privcirnet.he.rlwe.wire_bytes import SEED_BYTES
 from privcirnet.he.schemes.bfv import sealfile
@@ -95,9 +95,17 @@ class _Context:
 
 @dataclass(frozen=True)
 class TensealKeys:
-    """The client's evaluation keys and its public key."""
+    """The client's evaluation keys and its public key.
+
+    Attributes:
+        galois: None for none.
+        relinearization: None for none.
+        names: of both.
+    """
 
     galois: Any
+    relinearization: Any
+    names: frozenset[int]
     public: PublicKey
 
 
@@ -112,21 +120,23 @@ class TensealClient(SequentialClient):
     """
 
     def __init__(self, parameters: Parameters) -> None:
-        self.parameters = parameters
+        super().__init__(parameters)
         self._context = _Context(parameters)
         self._keys: Any = seal.KeyGenerator(self._context.seal)
         secret_key = self._keys.secret_key()
         self._encryptor: Any = seal.Encryptor(self._context.seal, secret_key)
         self._decryptor: Any = seal.Decryptor(self._context.seal, secret_key)
 
-    def public_keys(self, steps: Collection[int]) -> bytes:
-        """The public key is an encryption of zero, and all of them are seeded."""
-        public_key = self.encrypt(np.zeros(self.parameters.ring_degree, dtype=np.uint64))
-        elements = _elements(steps, self.parameters.ring_degree)
-        if not elements:
-            return public_key
-        payload, digits = self._context.save(self._keys.create_galois_keys(elements)), self._context.data_level.primes
-        return public_key + sealfile.compact_keys(payload, self._context.key_level, len(digits))
+    def keys(self, names: Collection[int]) -> bytes:
+        """All are seeded, the public key first: an encryption of zero. Galois keys ascend by their elements."""
+        context, made, elements = self._context, list[Any](), _elements(names)
+        if RELINEARIZATION in names:
+            made.append(self._keys.create_relin_keys())
+        if elements:
+            made.append(self._keys.create_galois_keys(elements))
+        digits, public = len(context.data_level.primes), np.zeros(self.parameters.ring_degree, dtype=np.uint64)
+        compact = [sealfile.compact_keys(context.save(key), context.key_level, digits) for key in made]
+        return b"".join([self.encrypt(public), *compact])
 
     def encrypt(self, slots: Residues, kept: Integers | None = None) -> bytes:
         """The ciphertext is seeded: one polynomial, whole or in part, and a seed."""
@@ -157,22 +167,27 @@ class TensealServer(Sequential):
     """
 
     def __init__(self, parameters: Parameters) -> None:
-        self.parameters = parameters
-        self.counts: Counter[str] = Counter()
+        super().__init__(parameters)
         self._context = _Context(parameters)
         self._evaluator = seal.Evaluator(self._context.seal)
         rlwe, t = parameters.rlwe, parameters.plain_modulus
         self._ring, plain = ring(rlwe.primes, rlwe.ring_degree), plaintexts.plain(t, rlwe.data_primes, rlwe.ring_degree)
         self._form = reply.form(self._ring, plain, self._context.replies, flood_bits(parameters))
 
-    def load_keys(self, message: bytes, steps: Collection[int]) -> TensealKeys:
-        level, context = self._context.key_level, self._context
-        elements, digits = _elements(steps, self.parameters.ring_degree), len(context.data_level.primes)
-        size, each = (one.compact_size(1) + SEED_BYTES for one in (context.data_level, level))
-        wire_bytes.check_keys_length(message, size, each * digits * len(elements))
-        payload = sealfile.expand_keys(message[size:], level, digits, elements)
-        galois = context.load(seal.GaloisKeys(), payload)
-        return TensealKeys(galois, self._public_key(message[:size]))
+    def load(self, message: bytes, names: Collection[int]) -> TensealKeys:
+        level, context, elements = self._context.key_level, self._context, _elements(names)
+        digits, relinearizes = len(context.data_level.primes), RELINEARIZATION in names
+        public, each = (one.compact_size(1) + SEED_BYTES for one in (context.data_level, level))
+        wire_bytes.check_keys_length(message, public, each * digits * (relinearizes + len(elements)))
+        end = public + each * digits * relinearizes
+        first = sealfile.expand_relinearization_key(message[public:end], level, digits) if relinearizes else b""
+        galois = sealfile.expand_keys(message[end:], level, digits, elements) if elements else b""
+        return TensealKeys(
+            context.load(seal.GaloisKeys(), galois) if elements else None,
+            context.load(seal.RelinKeys(), first) if relinearizes else None,
+            frozenset(names),
+            self._public_key(message[:public]),
+        )
 
     def _public_key(self, message: bytes) -> PublicKey:
         return PublicKey.build(self._ring, self._ring.values(read_one(message, self._context.data_level)))
@@ -182,7 +197,7 @@ class TensealServer(Sequential):
         payload = sealfile.expand(message, self._context.data_level, kept, ntt=False)
         return self._context.load(seal.Ciphertext(self._context.seal), payload)
 
-    def encode(self, slots: Residues) -> Any:
+    def encode(self, slots: Residues, primes: int = 0) -> Any:
         return self._context.encode(slots)
 
     def encode_factor(self, slots: Residues) -> Any:
@@ -193,10 +208,10 @@ class TensealServer(Sequential):
     def add_plain(self, ciphertext: Any, plaintext: Any) -> Any:
         return self._apply(self._evaluator.add_plain, ciphertext, plaintext)
 
-    def rotate(self, ciphertext: Any, step: int, keys: TensealKeys) -> Any:
-        """The automorphism X -> X^(3^step) and a key switch."""
+    def turn(self, ciphertext: Any, element: int, keys: TensealKeys) -> Any:
+        """An automorphism and a key switch."""
+        check_held({element}, keys.names)
         self.counts["rotate"] += 1
-        element = pow(3, step, 2 * self.parameters.ring_degree)
         return self._apply(self._evaluator.apply_galois, ciphertext, element, keys.galois)
 
     def to_ntt(self, ciphertext: Any) -> Any:
@@ -214,6 +229,11 @@ class TensealServer(Sequential):
     def add(self, first: Any, second: Any) -> Any:
         self.counts["add"] += 1
         return self._apply(self._evaluator.add, first, second)
+
+    def square(self, ciphertext: Any, keys: TensealKeys) -> Any:
+        self.counts["square"] += 1
+        product = self._apply(self._evaluator.square, ciphertext)
+        return self._apply(self._evaluator.relinearize, product, keys.relinearization)
 
     def reply(self, ciphertext: Any, keys: TensealKeys, kept: Integers | None = None) -> bytes:
         """An encryption of zero and flooding noise are added, then q is switched down."""
@@ -235,9 +255,9 @@ class TensealServer(Sequential):
         return result
 
 
-def _elements(steps: Collection[int], ring_degree: int) -> list[int]:
-    """Return the Galois elements 3^step mod 2n, ascending: the order of SEAL's file."""
-    return sorted(pow(3, step, 2 * ring_degree) for step in steps)
+def _elements(names: Collection[int]) -> list[int]:
+    """Return the Galois elements, ascending: the order of SEAL's file."""
+    return sorted({*names} - {RELINEARIZATION})
 
 
 def _parms_id_of(context: Any, primes: int) -> sealfile.ParmsId:

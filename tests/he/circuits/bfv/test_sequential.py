@@ -4,11 +4,19 @@ import numpy as np
 import pytest
 
 from privcirnet.errors import RuleError
-from privcirnet.he.circuits.bfv.interactive import cleartext, interface, kernel, seal
+from privcirnet.he.circuits.bfv import cleartext, seal
+from privcirnet.he.circuits.bfv.engines import ENGINES
+from privcirnet.he.circuits.bfv.interactive import interface, kernel
 from privcirnet.he.ring import modular
+from privcirnet.he.rlwe.key_names import galois_element
 from privcirnet.he.schemes.bfv import batching
 from privcirnet.he.schemes.bfv import client as kernel_client
 from tests.he.pairs import KEPT, PARAMETERS, SINGLE, STEPS, N, T, X, Y, Z, pair
+
+
+def element(step: int) -> int:
+    return galois_element(step, N)
+
 
 CHAIN = {
     "nothing": lambda s, c, keys: c,
@@ -18,15 +26,15 @@ CHAIN = {
     "add": lambda s, c, keys: s.add(c, s.add_plain(c, s.encode(Z))),
     "add in NTT form": lambda s, c, keys: s.from_ntt(s.add(s.to_ntt(c), s.to_ntt(s.add_plain(c, s.encode(Z))))),
     "there and back": lambda s, c, keys: s.from_ntt(s.to_ntt(c)),
-    **{f"rotate by {step}": lambda s, c, keys, step=step: s.rotate(c, step, keys) for step in STEPS},
-    "a layer": lambda s, c, keys: s.rotate(
+    **{f"rotate by {step}": lambda s, c, keys, step=step: s.turn(c, element(step), keys) for step in STEPS},
+    "a layer": lambda s, c, keys: s.turn(
         s.from_ntt(
             s.add(
                 s.multiply(s.to_ntt(c), s.encode_factor(Y)),
-                s.multiply(s.to_ntt(s.rotate(c, 256, keys)), s.encode_factor(Z)),
+                s.multiply(s.to_ntt(s.turn(c, element(256), keys)), s.encode_factor(Z)),
             )
         ),
-        3000,
+        element(3000),
         keys,
     ),
 }
@@ -82,17 +90,15 @@ def test_replies_with_other_coefficients_are_refused(kind: str) -> None:
 def test_no_rotations_need_no_keys(kind: str) -> None:
     client, server, _ = pair(kind)
     keys = server.load_keys(client.public_keys([]), [])
-    with pytest.raises((RuntimeError, ValueError)):
-        server.rotate(server.receive(client.encrypt(X)), 1, keys)
+    with pytest.raises(RuleError, match=r"rotation must have a key: got none for the Galois elements \[3\]"):
+        server.turn(server.receive(client.encrypt(X)), element(1), keys)
 
 
 def test_clear_text_twin_is_as_strict_as_the_library() -> None:
     client, server, keys = pair("cleartext")
     c = server.receive(client.encrypt(X))
-    with pytest.raises(RuntimeError, match="rotation by 5 needs a key"):
-        server.rotate(c, 5, keys)
     for broken in (
-        lambda: server.rotate(server.to_ntt(c), 1, keys),
+        lambda: server.turn(server.to_ntt(c), element(1), keys),
         lambda: server.multiply(server.to_ntt(c), server.encode(Y)),
         lambda: server.multiply(c, server.encode_factor(Y)),
         lambda: server.add(server.to_ntt(c), c),
@@ -115,7 +121,7 @@ def test_clear_text_messages_are_checked(message: bytes, match: str) -> None:
             take(message)
 
 
-@pytest.mark.parametrize("kind", interface.ENGINES)
+@pytest.mark.parametrize("kind", ENGINES)
 def test_keys_for_other_rotations_are_refused(kind: str) -> None:
     client, server, _ = pair(kind)
     few = client.public_keys([1])

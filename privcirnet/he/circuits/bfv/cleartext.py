@@ -3,16 +3,16 @@
 It is as strict as the real ones: to rotate without a key, to mix forms or to multiply by zero raises.
 """
 
-from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 import numpy as np
 
 from privcirnet.errors import RuleError
-from privcirnet.he.circuits.bfv.interactive.sequential import Sequential, SequentialClient
+from privcirnet.he.circuits.bfv.sequential import Sequential, SequentialClient
 from privcirnet.he.ring import modular
 from privcirnet.he.ring.modular import Integers, Residues
+from privcirnet.he.rlwe.key_names import check_held
 from privcirnet.he.schemes.bfv import batching
 from privcirnet.he.schemes.bfv.parameters import Parameters
 
@@ -31,18 +31,11 @@ class Slots:
 
 
 class CleartextClient(SequentialClient):
-    """The client's side in clear.
+    """The client's side in clear."""
 
-    Args:
-        parameters: n, q, t.
-    """
-
-    def __init__(self, parameters: Parameters) -> None:
-        self.parameters = parameters
-
-    def public_keys(self, steps: Collection[int]) -> bytes:
-        """The bytes are the steps, as 64-bit words."""
-        return _steps_to_bytes(steps)
+    def keys(self, names: Collection[int]) -> bytes:
+        """The bytes are the names, as 64-bit words."""
+        return _to_words(names)
 
     def encrypt(self, slots: Residues, kept: Integers | None = None) -> bytes:
         """Slots, or kept coefficients, are little-endian 64-bit words."""
@@ -57,51 +50,33 @@ class CleartextClient(SequentialClient):
 
 
 class CleartextServer(Sequential):
-    """The server's side in clear.
+    """The server's side in clear."""
 
-    Args:
-        parameters: n, q, t.
-    """
-
-    def __init__(self, parameters: Parameters) -> None:
-        self.parameters = parameters
-        self.counts: Counter[str] = Counter()
-
-    def load_keys(self, message: bytes, steps: Collection[int]) -> frozenset[int]:
-        """Return the steps that the client allowed; see :meth:`ServerEngine.load_keys`.
-
-        Args:
-            message: what :meth:`CleartextClient.public_keys` returned.
-            steps: the column steps that it was made with.
-
-        Raises:
-            RuleError: the message is for other steps.
-        """
-        if message != _steps_to_bytes(steps):
+    def load(self, message: bytes, names: Collection[int]) -> frozenset[int]:
+        if message != _to_words(names):
             raise RuleError(
                 "the client's keys must be for the plan's rotations", got=f"{message!r:.80}", remedy="send keys again"
             )
-        return frozenset(steps)
+        return frozenset(names)
 
     def receive(self, message: bytes, kept: Integers | None = None) -> Slots:
         return Slots(_from_bytes(message, kept, self.parameters))
 
-    def encode(self, slots: Residues) -> Slots:
+    def encode(self, slots: Residues, primes: int = 0) -> Slots:
         return Slots(slots)
 
     def encode_factor(self, slots: Residues) -> Slots:
         return Slots(slots, ntt=True)
 
     def add_plain(self, ciphertext: Slots, plaintext: Slots) -> Slots:
-        return self._combine(modular.add, ciphertext, plaintext, ntt=False)
+        return self._combined(modular.add, ciphertext, plaintext, ntt=False)
 
-    def rotate(self, ciphertext: Slots, step: int, keys: frozenset[int]) -> Slots:
-        """To rotate by a step without a key is a RuntimeError."""
-        if step not in keys or ciphertext.ntt:
-            raise RuntimeError(f"rotation by {step} needs a key and coefficient form")
+    def turn(self, ciphertext: Slots, element: int, keys: frozenset[int]) -> Slots:
+        check_held({element}, keys)
+        if ciphertext.ntt:
+            raise RuntimeError("what is rotated must be in coefficient form")
         self.counts["rotate"] += 1
-        rows = ciphertext.values.reshape(2, -1)
-        return Slots(np.roll(rows, -step, axis=1).reshape(-1))
+        return Slots(ciphertext.values[batching.slot_sources(element, self.parameters.ring_degree)])
 
     def to_ntt(self, ciphertext: Slots) -> Slots:
         """Only the form changes."""
@@ -118,11 +93,15 @@ class CleartextServer(Sequential):
         if not plaintext.values.any():
             raise RuntimeError("a product with zero is transparent: skip it")
         self.counts["pmult"] += 1
-        return self._combine(modular.multiply, ciphertext, plaintext, ntt=plaintext.ntt)
+        return self._combined(modular.multiply, ciphertext, plaintext, ntt=plaintext.ntt)
 
     def add(self, first: Slots, second: Slots) -> Slots:
         self.counts["add"] += 1
-        return self._combine(modular.add, first, second, ntt=first.ntt)
+        return self._combined(modular.add, first, second, ntt=first.ntt)
+
+    def square(self, ciphertext: Slots, keys: frozenset[int]) -> Slots:
+        self.counts["square"] += 1
+        return self._combined(modular.multiply, ciphertext, ciphertext, ntt=False)
 
     def reply(self, ciphertext: Slots, keys: frozenset[int], kept: Integers | None = None) -> bytes:
         """Nothing is hidden and nothing is switched."""
@@ -130,7 +109,7 @@ class CleartextServer(Sequential):
             raise RuntimeError("a reply must be in coefficient form")
         return _to_bytes(ciphertext.values, kept, self.parameters)
 
-    def _combine(
+    def _combined(
         self, operation: Callable[[Residues, Residues, int], Residues], first: Slots, second: Slots, *, ntt: bool
     ) -> Slots:
         if first.ntt != ntt or second.ntt != ntt:
@@ -138,8 +117,8 @@ class CleartextServer(Sequential):
         return Slots(operation(first.values, second.values, self.parameters.plain_modulus), ntt)
 
 
-def _steps_to_bytes(steps: Collection[int]) -> bytes:
-    return np.array(sorted(steps), dtype="<u8").tobytes()
+def _to_words(names: Collection[int]) -> bytes:
+    return np.array(sorted(names), dtype="<u8").tobytes()
 
 
 def _to_bytes(slots: Residues, kept: Integers | None, parameters: Parameters) -> bytes:

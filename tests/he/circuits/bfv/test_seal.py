@@ -3,7 +3,9 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from privcirnet.he.circuits.bfv.interactive import interface, seal
+from privcirnet.he.circuits.bfv import seal
+from privcirnet.he.circuits.bfv.interactive import interface
+from privcirnet.he.rlwe.key_names import galois_element
 from privcirnet.he.rlwe.security import MAX_LOG_Q
 from privcirnet.he.rlwe.wire_bytes import SEED_BYTES
 from privcirnet.he.schemes.bfv.parameters import choose
@@ -12,7 +14,9 @@ from tests.he.pairs import PARAMETERS, N, X, pair
 
 def test_rotation_turns_both_rows_left() -> None:
     client, server, keys = pair("tenseal")
-    rotated = client.decrypt(server.reply(server.rotate(server.receive(client.encrypt(X)), 256, keys), keys))
+    rotated = client.decrypt(
+        server.reply(server.turn(server.receive(client.encrypt(X)), galois_element(256, N), keys), keys)
+    )
     rows = X.reshape(2, -1)
     assert (rotated == np.concatenate([rows[0, 256:], rows[0, :256], rows[1, 256:], rows[1, :256]])).all()
 
@@ -31,8 +35,7 @@ def test_the_library_refuses_what_the_twin_refuses() -> None:
     client, server, keys = pair("tenseal")
     c = server.receive(client.encrypt(X))
     for broken in (
-        lambda: server.rotate(c, 5, keys),
-        lambda: server.rotate(server.to_ntt(c), 1, keys),
+        lambda: server.turn(server.to_ntt(c), galois_element(1, N), keys),
         lambda: server.add(server.to_ntt(c), c),
         lambda: server.multiply(c, server.encode(np.zeros(N, dtype=np.uint64))),
     ):

@@ -4,11 +4,11 @@ Every image needs every plaintext once, in the same order, so the first ones sta
 (:class:`circuits.bfv.weight_cache.WeightCache`). The others are encoded in portions while their sum is computed.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from privcirnet.he.circuits.bfv.leveled.evaluator import Evaluator
+from privcirnet.he.circuits.bfv.evaluator import Evaluator
 from privcirnet.he.circuits.bfv.network_circuit import AddPlain, Combine, NetworkCircuit, Plaintext
 from privcirnet.he.circuits.bfv.weight_cache import WeightCache
 
@@ -22,33 +22,38 @@ class Factors:
 
     Attributes:
         plaintexts: all of them.
-        level: data primes of what they meet.
+        primes: data primes of what they meet.
         extended: whether they have the special primes' rows.
         kept: how many are held encoded, the first ones.
-        encoded: these; None for none.
+        held: these; None for none.
     """
 
     plaintexts: tuple[Plaintext, ...] = field(repr=False)
-    level: int
+    primes: int
     extended: bool
     kept: int
-    encoded: Any = field(repr=False)
+    held: Any = field(repr=False)
 
     @classmethod
     def of(
-        cls, plaintexts: tuple[Plaintext, ...], level: int, extended: bool, evaluator: Evaluator, cache: WeightCache
+        cls, plaintexts: tuple[Plaintext, ...], primes: int, extended: bool, evaluator: Evaluator, cache: WeightCache
     ) -> "Factors":
         """Return plaintexts, encoded as far as there is room.
 
         Args:
-            level: data primes of what they meet.
+            primes: data primes of what they meet.
             extended: whether they have the special primes' rows.
             cache: what all sums share.
         """
-        rows = level + extended * evaluator.special
+        rows = primes + extended * evaluator.special
         kept = cache.take(len(plaintexts), 8 * rows * evaluator.parameters.ring_degree)
-        made = _encoded(plaintexts[:kept], level, extended, evaluator) if kept else None
-        return cls(plaintexts, level, extended, kept, made)
+        made = _encoded(plaintexts[:kept], primes, extended, evaluator) if kept else None
+        return cls(plaintexts, primes, extended, kept, made)
+
+    @classmethod
+    def encoded(cls, encoded: Sequence[Any]) -> "Factors":
+        """Return plaintexts that stay encoded, all of them."""
+        return cls((), 0, False, len(encoded), encoded)
 
     def parts(self, evaluator: Evaluator) -> Iterator[tuple[slice, Any]]:
         """Yield portions of the sum and their encoded plaintexts.
@@ -57,10 +62,10 @@ class Factors:
             evaluator: for the same plain modulus.
         """
         if self.kept:
-            yield slice(0, self.kept), self.encoded
+            yield slice(0, self.kept), self.held
         for first in range(self.kept, len(self.plaintexts), _AT_ONCE):
             own = slice(first, first + _AT_ONCE)
-            yield own, _encoded(self.plaintexts[own], self.level, self.extended, evaluator)
+            yield own, _encoded(self.plaintexts[own], self.primes, self.extended, evaluator)
 
 
 def encode(circuit: NetworkCircuit, evaluator: Evaluator, top: int, cache: WeightCache | None = None) -> list[Any]:
@@ -70,20 +75,20 @@ def encode(circuit: NetworkCircuit, evaluator: Evaluator, top: int, cache: Weigh
         top: data primes of a request.
         cache: how many factors of products stay encoded; None: all of them.
     """
-    t, levels, cache = evaluator.parameters.plain_modulus, circuit.levels_of(top), cache or WeightCache()
+    t, primes, cache = evaluator.parameters.plain_modulus, circuit.primes_of(top), cache or WeightCache()
     found: list[Any] = []
     for step in circuit.steps:
         match step:
             case Combine(terms, extended):
                 plaintexts = tuple(circuit.plaintexts[plaintext] for _, plaintext in terms)
-                found.append(Factors.of(plaintexts, levels[terms[0][0]], extended, evaluator, cache))
+                found.append(Factors.of(plaintexts, primes[terms[0][0]], extended, evaluator, cache))
             case AddPlain(source, plaintext):
-                found.append(evaluator.encode(circuit.plaintexts[plaintext](t), levels[source]))
+                found.append(evaluator.encode(circuit.plaintexts[plaintext](t), primes[source]))
             case _:
                 found.append(None)
     return found
 
 
-def _encoded(plaintexts: tuple[Plaintext, ...], level: int, extended: bool, evaluator: Evaluator) -> Any:
+def _encoded(plaintexts: tuple[Plaintext, ...], primes: int, extended: bool, evaluator: Evaluator) -> Any:
     t = evaluator.parameters.plain_modulus
-    return evaluator.encode_factors([plaintext(t) for plaintext in plaintexts], level, extended=extended)
+    return evaluator.encode_factors([plaintext(t) for plaintext in plaintexts], primes, extended=extended)

@@ -1,0 +1,47 @@
+"""Names of switch keys, the same in both schemes.
+
+The key of an automorphism X -> X^g is named by its Galois element g, which is odd and under 2n; other keys have even
+names.
+"""
+
+from collections.abc import Collection, Sequence
+
+from privcirnet.errors import RuleError
+
+RELINEARIZATION = 0
+"""Of the key for products of ciphertexts."""
+
+
+def galois_element(step: int, ring_degree: int, base: int = 3) -> int:
+    """Return the Galois element of a rotation to the left.
+
+    Args:
+        step: columns of BFV's rows, or slots of CKKS.
+        base: whose powers the exponents of neighbouring slots are: 3 in BFV, 5 in CKKS.
+    """
+    return pow(base, step, 2 * ring_degree)
+
+
+def inversion(ring_degree: int) -> int:
+    """Return the Galois element of X -> 1 / X: it exchanges BFV's rows, and conjugates the slots of CKKS."""
+    return 2 * ring_degree - 1
+
+
+def check_held(names: Collection[int], held: Collection[int], where: str = "") -> None:
+    """Raise unless there is a key of every name.
+
+    Args:
+        held: names of the keys that there are.
+        where: they are needed, for the message.
+
+    Raises:
+        RuleError: one is missing.
+    """
+    if missing := sorted(set(names) - set(held)):
+        raise missing_key(missing, where)
+
+
+def missing_key(names: Sequence[int], where: str = "") -> RuleError:
+    """Return the error for keys that are not there."""
+    got, remedy = f"none for the Galois elements {[*names]}{where}", "make keys for the circuit's rotations"
+    return RuleError("every rotation must have a key", got=got, remedy=remedy)
