@@ -66,7 +66,7 @@ def test_an_audit_finds_a_layer_that_went_wrong(program, images, monkeypatch):
     honest = LeveledServer.session
 
     def tampering(self, *arguments):
-        factor = self.inference._plaintexts[0][0].encoded[0].values
+        factor = self.inference._plaintexts[0][0].held[0].values
         factor[:] = np.roll(factor, 20)
         return honest(self, *arguments)
 

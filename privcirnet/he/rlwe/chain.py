@@ -207,8 +207,9 @@ class Chain:
         count, level, n = polynomials.shape
         found = np.zeros((count, level + self.special, n), dtype=np.uint64)
         found[:, :level] = polynomials
-        for number, prime in enumerate(self.ring.tables.primes[:level]):
-            multiply_constant(found[:, number], *self.ring.division.scale[number], prime)
+        scales, primes = self.ring.division.scale, self.ring.tables.primes
+        for number in range(level):
+            multiply_constant(found[:, number], scales[number, 0], scales[number, 1], primes[number])
         return found
 
     def added(self, first: Residues, second: Residues) -> Residues:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tenseal.sealapi as seal
-from hypothesis import given
+from hypothesis import given, reject
 from hypothesis import strategies as st
 
 from privcirnet.errors import RuleError
@@ -205,7 +205,10 @@ def test_any_circuit_has_its_clear_text_twin_s_slots_and_counts(circuit: LayerCi
 
 @given(layers())
 def test_any_layer_from_input_to_output(layer: SpectralLayer) -> None:
-    layer = replace(layer, ring_degree=8192)
+    try:
+        layer = replace(layer, ring_degree=8192)
+    except RuleError:
+        reject()
     shape, b = layer.shape, layer.block_size
     rows, x, bias = random_rows(shape, b), random_input(shape), np.arange(shape.out_channels)
     party = Party(layer, rows, bias, choose(layer.transform_lengths, 46), engine="kernel")
