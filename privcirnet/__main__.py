@@ -42,14 +42,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def check(name: str) -> None:
-    """Check the name of a subcommand.
-
-    Args:
-        name: as it was given.
-
-    Raises:
-        RuleError: there is none of that name.
-    """
+    """Check the name of a subcommand."""
     if name not in SUBCOMMANDS:
         close = difflib.get_close_matches(name, SUBCOMMANDS, n=1)
         remedy = f"did you mean {close[0]}?" if close else "privcirnet --help lists them"

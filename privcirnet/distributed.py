@@ -61,14 +61,7 @@ def processes() -> int:
 
 
 def own_device(wanted: str) -> str:
-    """Return the device of this process.
-
-    Args:
-        wanted: "cpu", "cuda", or "auto" for a GPU if there is one.
-
-    Raises:
-        RuleError: there is no such device, or there are more processes than GPUs on this machine.
-    """
+    """Return the device of this process; ``wanted``: "cpu", "cuda", or "auto" for a GPU if there is one."""
     if wanted == "auto":
         wanted = "cuda" if torch.cuda.is_available() else "cpu"
     try:
@@ -105,11 +98,7 @@ def total(x: Tensor) -> Tensor:
 
 
 def from_first(make: Callable[[], T]) -> T:
-    """Return the first process's result in all processes.
-
-    Args:
-        make: called by the first process only.
-    """
+    """Return the first process's result in all processes; ``make``: called by the first process only."""
     if not _together():
         return make()
     made: list[Any] = [make() if rank() == 0 else None]
@@ -129,11 +118,7 @@ def first_goes_first() -> Generator[None]:
 
 
 def rows(x: Tensor) -> Tensor:
-    """Return every process's tensor: (processes, ...).
-
-    Args:
-        x: of the same shape in every process.
-    """
+    """Return every process's tensor: (processes, ...); ``x``: of the same shape in every process."""
     if not _together():
         return x[None]
     found = [torch.empty_like(x) for _ in range(processes())]
@@ -157,9 +142,6 @@ def prepare_(model: nn.Module) -> None:
 
     Args:
         model: changed in place; left as it is if there is one process.
-
-    Raises:
-        RuleError: a batch norm is of another kind than BatchNorm2d.
     """
     if not _together():
         return

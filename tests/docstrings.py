@@ -1,8 +1,8 @@
 """What docstrings of public functions must say, read from the source; `python -m tests.docstrings PATH ...` lists gaps.
 
 Args has what types and names don't say, and nothing that is no argument; the package's public functions list all. What
-comes back is said under Returns or Yields or by a summary that begins with the verb, and errors that the function raises
-itself stand under Raises. What a base class or a protocol of the package says of a method is not said again.
+comes back is said under Returns or Yields or by a summary that begins with the verb. Errors that one of the package's
+public functions raises itself stand under Raises; elsewhere the rule in the body says it. What a base class or a protocol of the package says of a method is not said again.
 """
 
 import ast
@@ -86,7 +86,7 @@ def _missing(function: Function, public: bool) -> list[str]:
     if not (silent or re.match(r"(Return|Yield)", text) or _section(text, "Returns") or _section(text, "Yields")):
         missing.append("what it returns")
     stated = _section(text, "Raises")
-    return missing + [f"raises {error}" for error in sorted(_raised(function)) if error not in stated]
+    return missing + [f"raises {error}" for error in sorted(_raised(function)) if public and error not in stated]
 
 
 def _section(text: str, title: str) -> str:

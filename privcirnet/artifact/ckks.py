@@ -47,14 +47,10 @@ def read_ckks(folder: Path, key: PublicKey | None = None) -> CkksProgram:
     """Read a CKKS program.
 
     Args:
-        folder: that :func:`write_ckks` made.
         key: that must have signed it; None for any program.
 
     Returns:
         The program with its weights.
-
-    Raises:
-        RuleError: missing, damaged, foreign, inconsistent, not signed with the key, or not 128-bit secure.
     """
     data = read_manifest(folder, key, CKKS, (VERSION,))
     files = checked_files(folder, data, (WEIGHTS,))

@@ -31,9 +31,6 @@ def compacted(tensors: Mapping[str, np.ndarray], kind: str, bits: int = 0) -> di
 
     Returns:
         By name: the tensors, those of floating-point numbers smaller; with rows8 their steps besides.
-
-    Raises:
-        RuleError: a number is infinite, not a number, or beyond float16, or a quantized network is to be float16.
     """
     if bits and kind == "float16":
         remedy = "use rows8, which keeps what they are rounded to"
@@ -56,11 +53,7 @@ def compacted(tensors: Mapping[str, np.ndarray], kind: str, bits: int = 0) -> di
 
 
 def expanded(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return the state dict that 8-bit rows stand for; one without them is returned as it is.
-
-    Raises:
-        RuleError: steps do not fit their tensor.
-    """
+    """Return the state dict that 8-bit rows stand for; one without them is returned as it is."""
     found = {name: tensor for name, tensor in tensors.items() if not name.endswith(STEPS)}
     for name in tensors.keys() - found.keys():
         whole, steps = found.get(name.removesuffix(STEPS)), tensors[name]

@@ -29,15 +29,10 @@ def replacing_program(folder: Path, *, replace: bool = True) -> Iterator[Path]:
     """Open a draft that becomes a program's folder if the block succeeds.
 
     Args:
-        folder: where; a program there is replaced.
         replace: whether it may be.
 
     Yields:
         The path of the draft, an empty folder.
-
-    Raises:
-        RuleError: the folder exists and must not be replaced or holds something that is not a program, or the disk is
-            full.
     """
     if folder.exists() and not (replace and format_of(folder) in (INTERACTIVE, LEVELED, CKKS)):
         rule, remedy = "the program's folder must be new or hold a program", "choose another out= folder"
@@ -71,14 +66,8 @@ def seal(
 def read_signature(folder: Path) -> tuple[bytes, bytes]:
     """Return the signatures of a program's folder and of its public description, which its server's greeting repeats.
 
-    Args:
-        folder: that :func:`write_program` made.
-
     Returns:
         both of them; empty ones of a program without a signature.
-
-    Raises:
-        RuleError: the signature's file is damaged.
     """
     if not (path := Path(folder) / SIGNATURE).is_file():
         return b"", b""
@@ -97,9 +86,6 @@ def read_manifest(folder: Path, key: PublicKey | None, name: str, versions: Sequ
     Args:
         key: that must have signed it; None for any program.
         name: of the format that it must have.
-
-    Raises:
-        RuleError: missing, damaged, foreign, or not signed with the key.
     """
     data = read_json(Path(folder) / MANIFEST, "a program's manifest", REMEDY)
     if key is not None:
@@ -124,9 +110,6 @@ def checked_files(
 
     Args:
         others: names of further files, which are only checked.
-
-    Raises:
-        RuleError: a file is missing, damaged, or has an unknown name.
     """
     folder, checksums = Path(folder), data.pop("checksums", None)
     known = {MANIFEST, *needed}

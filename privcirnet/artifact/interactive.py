@@ -77,7 +77,6 @@ def read_program(folder: Path, key: PublicKey | None = None) -> tuple[Program, d
     """Read a program.
 
     Args:
-        folder: that :func:`write_program` made.
         key: that must have signed it; None for any program.
 
     Returns:
@@ -104,9 +103,6 @@ def read_measured(folder: Path) -> tuple[Profile | None, dict[str, float]]:
     Returns:
         The profile that its plans were chosen by, and how far logits are from the quantized network's
         (:mod:`privcirnet.runs.rehearsal`); None and nothing where it does not say.
-
-    Raises:
-        RuleError: missing, damaged or foreign.
     """
     data, where = read_manifest(folder, None, INTERACTIVE, (VERSION,)), Path(folder) / MANIFEST
     profile = data.get("profile")
@@ -131,9 +127,6 @@ def spectra(program: Program) -> dict[str, Residues]:
 def plaintext_coefficients(layer: Layer, spectrum: Residues, t: int) -> tuple[np.ndarray, Residues]:
     """Return every encoded plaintext of a layer as a polynomial.
 
-    Args:
-        spectrum: of its weights, see :func:`spectra`.
-
     Returns:
         (products (m, 5): piece, target, giant, baby, source; coefficients (m, n) of 1, X, ..., mod t).
     """
@@ -143,11 +136,7 @@ def plaintext_coefficients(layer: Layer, spectrum: Residues, t: int) -> tuple[np
 
 
 def folder_bytes(folder: Path) -> dict[str, int]:
-    """Return the bytes of each file of a folder, by relative name.
-
-    Args:
-        folder: to measure, with everything below it.
-    """
+    """Return the bytes of each file of a folder, by relative name."""
     return {str(p.relative_to(folder)): p.stat().st_size for p in sorted(folder.rglob("*")) if p.is_file()}
 
 

@@ -44,7 +44,6 @@ def read_leveled(folder: Path, key: PublicKey | None = None) -> LeveledProgram:
     """Read a leveled program.
 
     Args:
-        folder: that :func:`write_leveled` made.
         key: that must have signed it; None for any program.
 
     Returns:

@@ -11,9 +11,6 @@ from privcirnet.errors import RuleError
 def write_plan(path: Path, block_sizes: Mapping[str, int], **about: Any) -> None:
     """Write plan.json: the block size of every weighted layer, by module name, and how it was found.
 
-    Args:
-        block_sizes: by module name.
-
     Raises:
         RuleError: the disk is full.
     """
@@ -30,10 +27,6 @@ def read_plan(path: Path, **expected: str) -> dict[str, int]:
 
     Returns:
         Block sizes by module name.
-
-    Raises:
-        RuleError: missing, damaged or foreign, a block size that is not a positive integer, made for something else,
-            or of a network that is pruned.
     """
     data = read_json(path, "a plan", "make one with search.py")
     check_format(data, "privcirnet-plan", path)
@@ -51,23 +44,12 @@ def read_plan(path: Path, **expected: str) -> dict[str, int]:
 
 
 def plan_pads(path: Path) -> bool:
-    """Return whether a plan is for layers that are padded where its block sizes do not divide.
-
-    Args:
-        path: of a file that :func:`read_plan` accepts.
-    """
+    """Return whether a plan is for layers that are padded where its block sizes do not divide."""
     return read_json(path, "a plan", "make one with search.py").get("pad") is True
 
 
 def plan_composed(path: Path) -> tuple[str, ...]:
-    """Return the layers that a plan makes one with the layer before them.
-
-    Args:
-        path: of a file that :func:`read_plan` accepts.
-
-    Raises:
-        RuleError: they are no list of names.
-    """
+    """Return the layers that a plan makes one with the layer before them."""
     found = read_json(path, "a plan", "make one with search.py").get("composed", [])
     if not isinstance(found, list) or any(not isinstance(name, str) for name in found):
         raise RuleError("a plan must list composed layers by name", got=path, remedy="make one with search.py")

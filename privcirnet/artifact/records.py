@@ -46,9 +46,6 @@ def read_json(path: Path, what: str, remedy: str) -> dict[str, Any]:
 
     Returns:
         The object.
-
-    Raises:
-        RuleError: there is no such file, or it holds something else.
     """
     try:
         data = json.loads(Path(path).read_text(encoding="utf-8"))
@@ -125,9 +122,6 @@ def read_checkpoint(path: Path) -> Checkpoint:
 
     Returns:
         Tensors and facts.
-
-    Raises:
-        RuleError: missing, damaged or foreign.
     """
     remedy = "train it with train.py, or give the path of a checkpoint.safetensors"
     if not Path(path).is_file():
@@ -162,15 +156,7 @@ def read_profile(path: Path) -> Profile:
 
 
 def profile_from(data: Mapping[str, Any], path: Path) -> Profile:
-    """Return a cost profile that was stored.
-
-    Args:
-        data: as :meth:`Profile.to_dict` says.
-        path: of the file that it was found in.
-
-    Raises:
-        RuleError: it is damaged.
-    """
+    """Return a cost profile that was stored."""
     try:
         bits = tuple(int(b) for b in data["coefficient_bits"])
         seconds = {str(name): float(value) for name, value in data["seconds"].items()}
@@ -185,9 +171,6 @@ def profile_from(data: Mapping[str, Any], path: Path) -> Profile:
 def write_arrays(path: Path, **arrays: np.ndarray) -> None:
     """Write named arrays as an npz file, atomically.
 
-    Args:
-        arrays: by name.
-
     Raises:
         RuleError: the disk is full.
     """
@@ -199,20 +182,13 @@ def write_tensors(path: Path, tensors: Mapping[str, np.ndarray], about: dict[str
     """Write a safetensors file; not atomically.
 
     The library writes an array's memory as it lies, so a transposed view is laid out first.
-
-    Args:
-        tensors: by name.
     """
     laid_out = {name: np.asarray(tensor, order="C") for name, tensor in tensors.items()}
     safetensors.numpy.save_file(laid_out, path, metadata=about)
 
 
 def check_format(about: Mapping[str, Any], name: str, path: Path, versions: Sequence[int] = (VERSION,)) -> None:
-    """Raise unless a file says that it is of this format and version.
-
-    Raises:
-        RuleError: it is of another format or version.
-    """
+    """Raise unless a file says that it is of this format and version."""
     if about.get("format") != name or str(about.get("version")) not in map(str, versions):
         raise RuleError(
             f"the file must be a {name} of version {' or '.join(map(str, versions))}",

@@ -39,11 +39,7 @@ class Run:
         return [f"{name}={new.get(name)} after {old.get(name)}" for name in names if old.get(name) != new.get(name)]
 
     def require_same(self, before: Mapping[str, Any], rule: str, remedy: str) -> None:
-        """Raise unless the settings are the earlier ones.
-
-        Raises:
-            RuleError: ``rule`` with every setting that differs.
-        """
+        """Raise unless the settings are the earlier ones."""
         if changed := self.changes(before):
             raise RuleError(rule, got=f"{', '.join(changed)} for {self.folder}", remedy=remedy)
 
@@ -53,7 +49,6 @@ def locked(path: Path, *, wait: bool = True) -> Iterator[int]:
     """Hold a lock file.
 
     Args:
-        path: of the file, which is created and stays.
         wait: until no other process holds it.
 
     Yields:

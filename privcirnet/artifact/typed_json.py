@@ -11,11 +11,7 @@ Record = TypeVar("Record")
 
 
 def plain(value: Any) -> Any:
-    """Return a record as data for JSON; what is None is left out.
-
-    Args:
-        value: a dataclass of dataclasses, lists, mappings and plain values.
-    """
+    """Return a record as data for JSON; what is None is left out."""
     if is_dataclass(value):
         held = {f.name: getattr(value, f.name) for f in fields(value)}
         return {name: plain(each) for name, each in held.items() if each is not None}
@@ -38,9 +34,7 @@ def fit(hint: Any, value: Any, key: str) -> Any:
     """Return a JSON value as an annotated type.
 
     Args:
-        hint: the type: a dataclass, list, dict, optional or plain type.
         value: from JSON.
-        key: its position in the file, for the error.
 
     Raises:
         ValueError: the value does not fit.

@@ -23,11 +23,7 @@ Reader = Callable[[Tensors, str, tuple[int, ...]], np.ndarray]
 
 
 def weight_tensors(weights: Mapping[str, Weights]) -> dict[str, np.ndarray]:
-    """Return a network's weights as tensors.
-
-    Args:
-        weights: by node.
-    """
+    """Return a network's weights as tensors."""
     return {
         f"{name}.{field}": _stored(getattr(each, field), narrow=field == "rows")
         for name, each in weights.items()
@@ -38,10 +34,6 @@ def weight_tensors(weights: Mapping[str, Weights]) -> dict[str, np.ndarray]:
 
 def read_weights(nodes: Sequence[Node], tensors: Tensors, rows: Reader, bias: Reader) -> dict[str, Weights]:
     """Return a network's weights, by node.
-
-    Args:
-        rows: what reads them.
-        bias: likewise.
 
     Raises:
         RuleError: a tensor is missing, or of another type or shape.
@@ -65,11 +57,7 @@ def integers(tensors: Tensors, name: str, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def bounded_integers(tensors: Tensors, name: str, shape: tuple[int, ...]) -> np.ndarray:
-    """Return int64, see :data:`Reader`.
-
-    Raises:
-        RuleError: as :func:`integers`, or one is over the bound on values.
-    """
+    """Return int64, see :data:`Reader`."""
     found = integers(tensors, name, shape)
     if np.abs(found.astype(np.float64)).max(initial=0) >= 2.0**bounds.MAX_BOUND_BITS:
         raise RuleError("a bias must be under the value bound", got=name, remedy=REMEDY)
@@ -77,11 +65,7 @@ def bounded_integers(tensors: Tensors, name: str, shape: tuple[int, ...]) -> np.
 
 
 def large_integers(tensors: Tensors, name: str, shape: tuple[int, ...]) -> np.ndarray:
-    """Return Python integers, see :data:`Reader`.
-
-    Raises:
-        RuleError: there is none, or it is not of integers of at most 64 bytes and that shape.
-    """
+    """Return Python integers, see :data:`Reader`."""
     width = tensors[name].shape[-1] if name in tensors and tensors[name].ndim else 0
     if not 1 <= width <= _MAX_BYTES:
         raise RuleError(f"a bias must have at most {_MAX_BYTES} bytes", got=f"{width} in {name}", remedy=REMEDY)
@@ -91,11 +75,7 @@ def large_integers(tensors: Tensors, name: str, shape: tuple[int, ...]) -> np.nd
 
 
 def reals(tensors: Tensors, name: str, shape: tuple[int, ...]) -> np.ndarray:
-    """Return float64, see :data:`Reader`.
-
-    Raises:
-        RuleError: there is none, or it is not of finite numbers and that shape.
-    """
+    """Return float64, see :data:`Reader`."""
     found = _of_kind(tensors, name, shape, "f", "real numbers").astype(np.float64)
     if not np.isfinite(found).all():
         rule, remedy = "weights must be finite", "train the network again: its loss may have become NaN"
@@ -105,11 +85,7 @@ def reals(tensors: Tensors, name: str, shape: tuple[int, ...]) -> np.ndarray:
 
 @contextmanager
 def complete(what: str, folder: Path) -> Iterator[None]:
-    """Return a context that says what is wrong with a program of whose parts one is missing or of another type.
-
-    Raises:
-        RuleError: something is.
-    """
+    """Return a context that says what is wrong with a program of whose parts one is missing or of another type."""
     try:
         yield
     except (KeyError, TypeError, AttributeError, ValueError, IndexError) as error:
@@ -119,11 +95,7 @@ def complete(what: str, folder: Path) -> Iterator[None]:
 
 
 def tensors_of(files: Mapping[str, bytes], name: str) -> dict[str, np.ndarray]:
-    """Return the tensors of a safetensors file.
-
-    Raises:
-        RuleError: it is none.
-    """
+    """Return the tensors of a safetensors file."""
     try:
         return safetensors.numpy.load(files[name])
     except SafetensorError as error:

@@ -98,11 +98,7 @@ def uniform_sizes(latency: Table, block_size: int) -> dict[str, int]:
     """Return one block size everywhere, the usual reference of a search: block size by layer name.
 
     Args:
-        latency: Anything by layer name and block size.
         block_size: Block size b; a layer that does not admit it takes its largest admissible one below.
-
-    Raises:
-        RuleError: A layer has no block size up to b.
 
     >>> uniform_sizes({"a": {1: 8.0, 2: 4.0, 4: 2.0}, "b": {1: 1.0, 2: 0.5}}, block_size=4)
     {'a': 4, 'b': 2}
@@ -123,9 +119,6 @@ def uniform_sizes(latency: Table, block_size: int) -> dict[str, int]:
 def uniform_latency(latency: Table, block_size: int) -> float:
     """Return the latency of :func:`uniform_sizes`, the usual budget of a search, in seconds.
 
-    Args:
-        latency: Seconds by layer name and block size.
-
     Raises:
         RuleError: A layer has no block size up to b.
 
@@ -141,7 +134,6 @@ def reach(latency: Table, constraints: Constraints = FREE) -> tuple[float, float
     Where composed layers are in equal groups, the first is a lower bound (:func:`least`).
 
     Args:
-        latency: Seconds by layer name and block size.
         constraints: Pins, equal groups and pairs; its caps are not considered.
 
     Raises:
@@ -156,8 +148,6 @@ def least(name: str, table: Table, groups: Groups, pairs: Sequence[Composable] =
     """Return the least amount of any assignment; a lower bound where composable layers are in groups with others.
 
     Args:
-        table: Amount by layer name and block size.
-        groups: From :func:`groups_of`.
         pairs: Layers that may be composed.
     """
     paired = {layer for pair in pairs for layer in (pair.first, pair.second)}
@@ -175,12 +165,7 @@ def least(name: str, table: Table, groups: Groups, pairs: Sequence[Composable] =
 
 
 def total(table: Table, sizes: Mapping[str, int]) -> float:
-    """Return the amount of an assignment: the sum of its entries in a table.
-
-    Args:
-        table: Amount by layer name and block size.
-        sizes: Block size by layer name.
-    """
+    """Return the amount of an assignment: the sum of its entries in a table."""
     return math.fsum(table[name][b] for name, b in sizes.items())
 
 
@@ -190,9 +175,6 @@ def check_tables(first_title: str, first: Table, title: str, table: Table) -> No
     Args:
         first_title: Name of the first table, for messages.
         title: Name of the second table, for messages.
-
-    Raises:
-        RuleError: They are empty, their keys differ, or an entry is negative, infinite or NaN.
     """
     if not first or {name: set(row) for name, row in first.items()} != {name: set(row) for name, row in table.items()}:
         names = {**first, **table}
@@ -221,9 +203,6 @@ def groups_of(latency: Table, constraints: Constraints) -> Groups:
     Returns:
         For each group, by its first layer's name, all its names and its block sizes. A layer that is in no equal group
         is a group of its own.
-
-    Raises:
-        RuleError: A pinned or equal layer is not in the table or in two groups, or a group has no block size in common.
     """
     wanted = [name for group in constraints.equal for name in group]
     unknown = [name for name in (*wanted, *constraints.pinned) if name not in latency]
@@ -248,12 +227,7 @@ def groups_of(latency: Table, constraints: Constraints) -> Groups:
 
 
 def joined(table: Table, groups: Groups) -> Table:
-    """Return the table of groups: sums over their layers.
-
-    Args:
-        table: Amount by layer name and block size.
-        groups: From :func:`groups_of`.
-    """
+    """Return the table of groups: sums over their layers."""
     return {
         first: {b: math.fsum(table[name][b] for name in names) for b in sizes}
         for first, (names, sizes) in groups.items()

@@ -21,11 +21,7 @@ from privcirnet.passes.fuse import fuse
 
 
 def composed_shape(pair: Pair, shapes: Mapping[str, LinearShape]) -> LinearShape:
-    """Return the dimensions of the layer that takes the place of both.
-
-    Args:
-        shapes: dimensions by layer name.
-    """
+    """Return the dimensions of the layer that takes the place of both."""
     first, second = shapes[pair.first], shapes[pair.second]
     inputs = first.in_channels + first.out_channels * pair.residual
     return replace(second, in_channels=inputs, out_channels=second.out_channels + first.out_channels * pair.kept)
@@ -42,7 +38,6 @@ def composed_figures(
     """Return predictions for composed layers, by the second layer's name and block size, each with its cheapest plan.
 
     Args:
-        shapes: dimensions by layer name.
         table: of the single layers; block sizes that both have and that divide the channels are looked at.
     """
     composed: dict[str, dict[int, Figures]] = {}
@@ -56,11 +51,7 @@ def composed_figures(
 
 
 def composables(found: Sequence[Pair], figures: FigureTable, limited: str) -> list[Composable]:
-    """Return the pairs as the integer program knows them.
-
-    Args:
-        limited: name of the prediction that the budget limits.
-    """
+    """Return the pairs as the integer program knows them."""
     tables = {name: amounts_of(figures, what) for what, name in CAPS.items()} | {LATENCY: amounts_of(figures, limited)}
     return [
         Composable(pair.first, pair.second, {name: table[pair.second] for name, table in tables.items()})
@@ -76,7 +67,6 @@ def paying(
     Args:
         model: not fused; left as it was.
         image: (1, C, H, W).
-        what: the prediction that is compared, a name of :class:`Figures`.
 
     Returns:
         Names, for :func:`privcirnet.passes.fuse.fuse`.

@@ -22,13 +22,9 @@ def constraints_for(
     """Return the constraints on the layers of a table.
 
     Args:
-        table: predictions by layer name and block size.
         pinned: "pattern:b" each; the last one that matches a layer counts.
         limits: of predictions by their name, see :data:`CAPS`; 0 for none.
         pairs: layers that may be composed.
-
-    Raises:
-        RuleError: a pattern matches no layer, or a pin has no block size.
     """
     pins: dict[str, int] = {}
     for text in pinned:

@@ -101,7 +101,6 @@ def squared_batch_gradient(model: nn.Module, data: Batches, names: Sequence[str]
     Args:
         model: As for :func:`diagonal_fisher`; left as it was.
         data: As for :func:`diagonal_fisher`; each of its batches gives one gradient.
-        names: As for :func:`diagonal_fisher`.
 
     Returns:
         As for :func:`diagonal_fisher`.

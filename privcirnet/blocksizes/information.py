@@ -59,12 +59,7 @@ class Information:
         return len(self._sums) * self._per_sum + self._in_open
 
     def add(self, group: Mapping[str, Tensor], size: float = 1.0) -> None:
-        """Add one more group of samples.
-
-        Args:
-            group: mean over its samples, of each weight's shape, by layer name.
-            size: its number of samples over that of the other groups.
-        """
+        """Add one more group of samples; ``group``: mean over its samples, of each weight's shape, by layer name."""
         part = _Sum(size, {name: values * size for name, values in group.items()})
         self._open, self._in_open = _added([self._open, part]) if self._open else part, self._in_open + 1
         if self._in_open < self._per_sum:
@@ -81,13 +76,7 @@ class Information:
         return whole.of[name] / whole.size
 
     def omegas(self, name: str, weight: Tensor, block_sizes: Sequence[int], damping: float) -> dict[int, Estimate]:
-        """Return Omega of one layer by block size.
-
-        Args:
-            weight: dense, (out, in, *kernel).
-            block_sizes: that its dimensions admit, padded or not.
-            damping: of the projection, see :func:`privcirnet.functional.sensitivity.damped`.
-        """
+        """Return Omega of one layer by block size; ``weight``: dense, (out, in, *kernel)."""
         whole, mean = [part.of[name] / part.size for part in self._sums], self.mean(name)
         found: dict[int, Estimate] = {}
         for b in block_sizes:
@@ -110,7 +99,6 @@ def plain_errors(
 
     Args:
         weights: dense weight, (out, in, *kernel), by layer name.
-        block_sizes: that each weight's dimensions admit, padded or not, by layer name.
     """
     return {
         name: {

@@ -130,8 +130,6 @@ def figure_table(
     """Return predictions by layer and admissible block size, each with its cheapest plan.
 
     Args:
-        shapes: dimensions by layer name, from :func:`layer_shapes`.
-        goal: operation times, the network between client and server, encodings to choose from.
         padded: layers that may be padded where a block size does not divide.
         together: images that are prepared at once: a layer is priced by the stack (:mod:`planning.stacks`) that takes
             the fewest seconds an image, if that is fewer than one image takes.
@@ -160,30 +158,17 @@ def _stacked(single: Figures, whole: Figures, images: int) -> Figures:
 
 
 def seconds_of(table: FigureTable) -> dict[str, dict[int, float]]:
-    """Return the latency of every entry, in seconds.
-
-    Args:
-        table: predictions by layer and block size.
-    """
+    """Return the latency of every entry, in seconds."""
     return amounts_of(table, "seconds")
 
 
 def amounts_of(table: FigureTable, what: str) -> dict[str, dict[int, float]]:
-    """Return one attribute of :class:`Figures` of every entry.
-
-    Args:
-        table: predictions by layer and block size.
-    """
+    """Return one attribute of :class:`Figures` of every entry."""
     return {name: {b: getattr(figures, what) for b, figures in row.items()} for name, row in table.items()}
 
 
 def figures_of(table: FigureTable, block_sizes: Mapping[str, int]) -> Figures:
-    """Return the sum of an assignment's predictions over a network.
-
-    Args:
-        table: predictions by layer and block size.
-        block_sizes: block size by layer name.
-    """
+    """Return the sum of an assignment's predictions over a network."""
     return sum((table[name][b] for name, b in block_sizes.items()), Figures())
 
 

@@ -30,7 +30,6 @@ def uniform_points(sensitivity: Table, latency: Table) -> dict[int, Point]:
     A layer that does not admit the size takes its largest admissible one below.
 
     Args:
-        sensitivity: Omega by layer name and block size.
         latency: seconds by layer name and block size.
 
     Returns:
@@ -49,11 +48,9 @@ def sweep(
     """Solve for budgets from the fastest assignment's latency to the slowest's.
 
     Args:
-        sensitivity: Omega by layer name and block size.
         latency: seconds by layer name and block size.
         count: number of budgets, in equal ratios; equal assignments appear once, with their least budget.
         constraints: further rules; budgets that no assignment meets under the caps are left out.
-        solver: see :func:`privcirnet.blocksizes.solve.solve`.
 
     Returns:
         (budget in seconds, its optimal assignment), with rising budgets.

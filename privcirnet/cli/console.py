@@ -35,9 +35,6 @@ def installed() -> bool:
 def as_started(text: str) -> str:
     """Return a text that names scripts (train.py) with the names that the user of this process knows.
 
-    Args:
-        text: of an error or of --help.
-
     >>> as_started("run `python train.py recipe=qat` first")  # privcirnet train, in that command
     'run `python train.py recipe=qat` first'
     """
@@ -162,11 +159,7 @@ def show_text(text: str) -> None:
 
 
 def in_words_revealed(values: int) -> dict[str, str]:
-    """Return a warning, for :func:`show`, of how many values the client sees in clear; nothing if it sees none.
-
-    Args:
-        values: number of values between the layers.
-    """
+    """Return a warning, for :func:`show`, of how many values the client sees in clear; nothing if it sees none."""
     return {"client-aided": f"WEAKER: the client sees {values:,} values between the layers in clear"} if values else {}
 
 

@@ -25,14 +25,7 @@ def main() -> None:
 
 
 def check(found: Iterable[Finding]) -> None:
-    """Check a diagnosis.
-
-    Args:
-        found: all of it.
-
-    Raises:
-        RuleError: something that is required does not work.
-    """
+    """Check a diagnosis."""
     broken = [finding for finding in found if finding.remedy]
     if broken:
         got = ", ".join(f"{finding.name} {finding.said}" for finding in broken)

@@ -52,8 +52,6 @@ def listing(schema: type, settings: Mapping[str, Any], groups: Mapping[str, Sequ
     """Return the lines of all settings, and before a group's those that it can be.
 
     Args:
-        settings: value by name, nested as the schema.
-        groups: options by group.
         width: columns of the terminal, 60 at least.
     """
     lines, section = [], ""

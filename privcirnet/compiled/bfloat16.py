@@ -13,11 +13,7 @@ from numba.extending import intrinsic, overload
 
 
 def load(x: Any) -> Any:
-    """Return a stored number; in kernels only.
-
-    Args:
-        x: float32, or the bits of a bfloat16 as uint16.
-    """
+    """Return a stored number; in kernels only; ``x``: float32, or the bits of a bfloat16 as uint16."""
     raise NotImplementedError
 
 
@@ -28,7 +24,6 @@ def stored(value: Any, like: Any) -> Any:
 
     Args:
         value: float32.
-        like: a number of the array that it is stored in.
     """
     raise NotImplementedError
 

@@ -63,9 +63,7 @@ def run_file(run: str, name: str, made_by: str) -> Path:
     """Return the path of a file in the run directory of an earlier stage.
 
     Args:
-        run: directory, or the file itself.
         name: of the file in it; empty if ``run`` is the file.
-        made_by: script that makes it, for the error.
 
     Raises:
         RuleError: it is not there.

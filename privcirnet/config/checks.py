@@ -8,17 +8,7 @@ from privcirnet.errors import RuleError
 
 
 def check(condition: bool, rule: str, got: object, remedy: str) -> None:
-    """Raise a :class:`RuleError` unless a condition holds.
-
-    Args:
-        condition: that must hold.
-        rule: in words.
-        got: offending value.
-        remedy: in words.
-
-    Raises:
-        RuleError: the condition does not hold.
-    """
+    """Raise a :class:`RuleError` unless a condition holds; ``condition``: that must hold."""
     if not condition:
         raise RuleError(rule, got=got, remedy=remedy)
 

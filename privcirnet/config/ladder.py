@@ -13,9 +13,6 @@ CHAIN = ("train", "search", "finetune", "replace", "qat", "export", "infer")
 def stage_of(name: str) -> str:
     """Return the stage of :data:`CHAIN` that a stage is one more of.
 
-    Args:
-        name: of the stage.
-
     >>> stage_of("replace"), stage_of("replace_more")
     ('replace', 'replace')
     """

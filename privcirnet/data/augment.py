@@ -27,9 +27,6 @@ def crop_and_flip(images: Tensor, padding: int, generator: torch.Generator, *, f
     Returns:
         uint8 (N, C, H, W).
 
-    Raises:
-        RuleError: images are too small to be padded so.
-
     >>> image = torch.tensor([[[[1, 2, 3]]]], dtype=torch.uint8)
     >>> crop_and_flip(image, 0, torch.Generator().manual_seed(0)).tolist() in ([[[[1, 2, 3]]]], [[[[3, 2, 1]]]])
     True

@@ -50,16 +50,11 @@ class Examples(Protocol):
 
         Args:
             size: images in a batch; the last one may have fewer, or one more.
-            generator: the order is drawn from it.
         """
         ...
 
     def real(self, images: Tensor) -> Tensor:
-        """Return stored images as the input of a network.
-
-        Args:
-            images: (N, C, H, W).
-        """
+        """Return stored images as the input of a network; ``images``: (N, C, H, W)."""
         ...
 
     def sampled(self, count: int, size: int) -> Iterator[tuple[Tensor, Tensor]]:

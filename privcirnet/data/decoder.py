@@ -44,10 +44,6 @@ def decode(content: bytes) -> Decoded:
 
     Returns:
         the image as it is seen.
-
-    Raises:
-        RuleError: the file is not a whole image of :data:`FORMATS`, is too large, or has other numbers than integers of
-            8 or 16 bits or real ones in [0, 1].
     """
     try:
         return _decoded(content)
@@ -59,26 +55,14 @@ def decode(content: bytes) -> Decoded:
 
 
 def check_size(width: int, height: int, words: str = "pixels") -> None:
-    """Raise unless an image may be decoded, or resized, to a size.
-
-    Args:
-        width: in pixels.
-        height: in pixels.
-
-    Raises:
-        RuleError: there would be over :data:`MOST_PIXELS` pixels.
-    """
+    """Raise unless an image may be decoded, or resized, to a size; ``width``: in pixels; ``height``: in pixels."""
     if width * height > MOST_PIXELS:
         rule = f"an image must have at most {MOST_PIXELS:,} pixels"
         raise RuleError(rule, got=f"{width} x {height} {words}", remedy="make the picture smaller")
 
 
 def square(picture: Image.Image, size: int) -> Image.Image:
-    """Return the square in the middle, resized (bicubic).
-
-    Args:
-        size: pixels of both sides.
-    """
+    """Return the square in the middle, resized (bicubic); ``size``: pixels of both sides."""
     return ImageOps.fit(picture, (size, size), Image.Resampling.BICUBIC)
 
 

@@ -52,11 +52,7 @@ class Folder:
         return hashlib.sha256(repr(sorted(self.files.items())).encode()).hexdigest()
 
     def read(self, names: Collection[str]) -> Iterator[tuple[str, Callable[[], bytes]]]:
-        """Yield names and readers of their contents.
-
-        Args:
-            names: some of :attr:`files`.
-        """
+        """Yield names and readers of their contents."""
         for name in names:
             yield name, (self.path / name).read_bytes
 
@@ -141,10 +137,6 @@ def locate(root: Path, name: str, fits: Callable[[Path], bool], wanted: str) -> 
     Args:
         root: an archive, the data set's folder, or a folder with one of them in it.
         name: that folders and archives below the root must begin with; empty for any.
-        wanted: the same in words.
-
-    Raises:
-        RuleError: there is none, or more than one.
     """
     below = called_below(root, name)
     found = [root] if root.is_file() or (root.is_dir() and fits(root)) else []

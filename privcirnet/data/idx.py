@@ -40,14 +40,7 @@ def find_mnist(root: Path) -> Tree:
 
 
 def decode_mnist(tree: Tree, allocate: Allocate) -> None:
-    """Read the four files into arrays.
-
-    Args:
-        tree: that has the files, from :func:`find_mnist`.
-
-    Raises:
-        RuleError: a file is missing or broken, or there are not as many labels as images.
-    """
+    """Read the four files into arrays."""
     names = {_plain(name): name for name in sorted(tree.files, reverse=True)}
     missing = [file for file in FILES.values() if file not in names]
     if missing:

@@ -31,9 +31,6 @@ def decode_image(content: bytes, name: str, size: int = 0) -> NDArray[np.uint8]:
 
     Returns:
         RGB (3, H, W); grey images have three equal channels.
-
-    Raises:
-        RuleError: as for :func:`privcirnet.data.decoder.decode`.
     """
     try:
         picture = decoder.decode(content).picture
@@ -50,11 +47,7 @@ def decode(
     """Decode files into arrays (N, 3, H, W), in the order of their names, and write their labels.
 
     Args:
-        size: as in :func:`decode_image`.
         progress: called after every few images.
-
-    Raises:
-        RuleError: an image is broken, or images have different sizes.
     """
     parts = {"train": labelled.train, "test": labelled.test}
     rows = {name: (part, row) for part, pairs in parts.items() for row, (name, _) in enumerate(pairs)}

@@ -28,14 +28,8 @@ class LabelledFiles(NamedTuple):
 def image_folders(tree: Tree) -> LabelledFiles:
     """Label train/<class>/ and test/<class>/ or, if there is none, val/<class>/; classes are numbered by name.
 
-    Args:
-        tree: folder or archive.
-
     Returns:
         Files and labels, as torchvision's ImageFolder orders them.
-
-    Raises:
-        RuleError: there are no such folders, a class has no images, or the parts have different classes.
     """
     _, train, test = _parts(tree, lambda base: _classes(tree, f"{base}test/") or _classes(tree, f"{base}val/"))
     if train.keys() != test.keys():
@@ -48,14 +42,8 @@ def image_folders(tree: Tree) -> LabelledFiles:
 def tiny_imagenet(tree: Tree) -> LabelledFiles:
     """Label train/<wnid>/images/, and val/images/ by val/val_annotations.txt; classes are numbered in order of wnids.
 
-    Args:
-        tree: folder or archive.
-
     Returns:
         Files and labels.
-
-    Raises:
-        RuleError: there are no such files, or the annotations do not fit them.
     """
     base, train, _ = _parts(tree, lambda base: f"{base}{ANNOTATIONS}" in tree.files)
     number = {wnid: label for label, wnid in enumerate(train)}

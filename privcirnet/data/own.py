@@ -60,9 +60,6 @@ class OwnImages:
 
         Args:
             size: images in a batch of tensors; a loader has its own.
-
-        Raises:
-            RuleError: a loader does not know its length.
         """
         if isinstance(self._train, tuple):
             return batch_count(len(self._train[0]), size)

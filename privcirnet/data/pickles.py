@@ -16,26 +16,14 @@ FOLDERS = {"cifar10": "cifar-10-batches-py", "cifar100": "cifar-100-python"}
 
 
 def find_batches(name: str, root: Path) -> Folder | None:
-    """Return the folder of pickled batches at a root or one level below, or None.
-
-    Args:
-        name: "cifar10" or "cifar100".
-    """
+    """Return the folder of pickled batches at a root or one level below, or None; ``name``: "cifar10" or "cifar100"."""
     wanted = FOLDERS[name]
     places = [root.parent, root] if root.name == wanted else [root]
     return next((Folder(at / wanted) for at in [*places, *called_below(root, name)] if (at / wanted).is_dir()), None)
 
 
 def decode_batches(name: str, folder: Folder, allocate: Allocate) -> None:
-    """Read the batches into arrays.
-
-    Args:
-        name: "cifar10" or "cifar100".
-        folder: of the batches, from :func:`find_batches`.
-
-    Raises:
-        RuleError: a file is missing or is not the published one.
-    """
+    """Read the batches into arrays; ``name``: "cifar10" or "cifar100"."""
     from torchvision.datasets import CIFAR10, CIFAR100
 
     kind = {"cifar10": CIFAR10, "cifar100": CIFAR100}[name]

@@ -38,9 +38,6 @@ BLOCK_SIZES = (1, 2, 4, 8, 16)
 def padded_size(size: int, block_size: int) -> int:
     """Return the smallest multiple of b that is at least a size.
 
-    Args:
-        size: Outputs or inputs of a layer.
-
     >>> padded_size(845, 8)
     848
     """
@@ -100,14 +97,7 @@ def check_block_size(shape: Sequence[int], block_size: int, *, pad: bool = False
 
 
 def check_importance(weight: Tensor, importance: Tensor) -> None:
-    """Raise unless `importance` can weigh the entries of `weight`.
-
-    Args:
-        importance: One number for each entry of `weight`.
-
-    Raises:
-        RuleError: The shapes differ, or an importance is negative, infinite or not a number.
-    """
+    """Raise unless `importance` can weigh the entries of `weight`."""
     if importance.shape != weight.shape:
         raise RuleError(
             "importance must have the shape of the weight",
@@ -200,7 +190,6 @@ def project(weight: Tensor, block_size: int, importance: Tensor | None = None, *
     Args:
         weight: Dense weight, (out, in, *kernel).
         importance: F, non-negative, of the shape of `weight`; for example its diagonal Fisher information.
-        pad: Whether the weight is padded where b does not divide.
 
     Returns:
         Rows, (out / b, in, *kernel) rounded up to blocks, of the weight's dtype.

@@ -39,9 +39,6 @@ def fold_batch_norm(  # noqa: PLR0913, PLR0917 - the arguments are batch norm's 
     Returns:
         The new weight, of the shape and dtype of `weight`, and the new bias, of the shape of `bias`, or (C,) for None.
 
-    Raises:
-        RuleError: The leading dimensions do not fit each other.
-
     >>> one = torch.ones(1)
     >>> fold_batch_norm(torch.tensor([[2.0]]), None, gamma=3 * one, beta=one, mean=one, var=4 * one, eps=0.0)
     (tensor([[3.]]), tensor([-0.5000]))
@@ -87,11 +84,7 @@ def scale_inputs(weight: Tensor, scale: Tensor, groups: int = 1) -> Tensor:
 
 
 def check_channels(channels: int, block_size: int) -> None:
-    """Raise unless channels can be cut into blocks of b.
-
-    Raises:
-        RuleError: b is not positive or does not divide `channels`.
-    """
+    """Raise unless channels can be cut into blocks of b."""
     if block_size < 1 or channels % block_size:
         raise RuleError(
             "block size must divide the number of channels",

@@ -47,7 +47,6 @@ def pooled_means(means: Tensor, count: int, total: Total) -> Tensor:
 
     Args:
         means: of this process's values, of any shape; may be NaN if there are none.
-        count: number of values behind each mean in this process.
 
     Returns:
         The means, of the shape of ``means``.

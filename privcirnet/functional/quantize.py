@@ -25,9 +25,6 @@ def log_step_for(largest: float, bits: int, *, signed: bool = True) -> int:
         bits: number of bits of the integers, sign included.
         signed: symmetric range [-2^(bits-1) + 1, 2^(bits-1) - 1] if True, else [0, 2^bits - 1].
 
-    Raises:
-        RuleError: ``largest`` is not finite.
-
     >>> log_step_for(1.0, 8), log_step_for(127 / 64, 8), log_step_for(255.0, 8, signed=False)
     (-6, -6, 0)
     """
@@ -149,7 +146,6 @@ def quantize_learned(
     Args:
         learned: a real number (), the log step before it is rounded; only receives a gradient.
         log_step: log2 of the step that is used.
-        stochastic: as for :func:`quantize_activation`.
 
     Returns:
         The rounded and clipped values, of the shape of ``x``.

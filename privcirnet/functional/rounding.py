@@ -41,7 +41,6 @@ def rounded(x: Tensor, step: float, limits: Limits, seed: int) -> Tensor:
     """Return values rounded to a multiple of a step within limits: of the shape and layout of x.
 
     Args:
-        x: for which :func:`compiled_for` holds.
         step: a power of two.
         seed: of :func:`seed_for`.
     """

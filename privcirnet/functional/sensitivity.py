@@ -26,7 +26,6 @@ def squared_error(
         weight: Dense weight W, (out, in, *kernel).
         fisher: Diagonal Fisher information F of the loss in W, of the same shape.
         damping: At least 0; W' is the projection with :func:`damped` information as importance.
-        pad: Whether the weight is padded where b does not divide.
 
     Raises:
         RuleError: b does not divide the weight's dimensions, or `fisher` does not fit the weight.

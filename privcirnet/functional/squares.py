@@ -85,12 +85,7 @@ def square_gradient(
 
 
 def alike(gradient: Tensor, x: Tensor, axis: int) -> Tensor:
-    """Return a gradient in the type and layout of x, a copy only if it has another.
-
-    Args:
-        gradient: of the shape of x.
-        x: for which :func:`compiled_for` holds.
-    """
+    """Return a gradient in the type and layout of x, a copy only if it has another; ``gradient``: of the shape of x."""
     same = gradient.dtype == x.dtype and compiled_for(gradient, axis)
     return gradient if same else torch.empty_like(x).copy_(gradient)
 

@@ -19,9 +19,6 @@ def activation(name: str, channels: int, channels_last: bool = False) -> nn.Modu
         channels: of its input; only "aespa" has parameters for each.
         channels_last: its input is (N, tokens, channels) or (N, channels), not (N, channels, H, W).
 
-    Raises:
-        RuleError: unknown name.
-
     >>> activation("square", 16)
     Square()
     """

@@ -36,11 +36,7 @@ class DigitsResNet(nn.Module):
         self.classifier = nn.Linear(wide, num_classes)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the logits of images: (N, num_classes).
-
-        Args:
-            x: (N, in_chans, S, S).
-        """
+        """Return the logits of images: (N, num_classes); ``x``: (N, in_chans, S, S)."""
         x = self.stem_square(self.stem_norm(self.stem(x)))
         x = self.down_norm(self.down(x))
         x = x + self.norm2(self.conv2(self.square(self.norm1(self.conv1(x)))))

@@ -35,11 +35,7 @@ class LolaCifar(nn.Module):
         self.fc = nn.Linear(163 * 5 * 5, num_classes)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the logits of images: (N, num_classes).
-
-        Args:
-            x: (N, in_chans, 32, 32).
-        """
+        """Return the logits of images: (N, num_classes); ``x``: (N, in_chans, 32, 32)."""
         x = self.act2(self.conv2(self.act1(self.conv1(x))))
         return self.fc(self.flatten(x))
 

@@ -31,11 +31,7 @@ class MnistMlp(nn.Module):
         self.fc3 = nn.Linear(64, num_classes)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the logits of images: (N, num_classes).
-
-        Args:
-            x: (N, in_chans, 28, 28).
-        """
+        """Return the logits of images: (N, num_classes); ``x``: (N, in_chans, 28, 28)."""
         return self.fc3(self.act2(self.fc2(self.act1(self.fc1(self.flatten(x))))))
 
 

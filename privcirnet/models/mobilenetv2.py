@@ -58,11 +58,7 @@ class InvertedResidual(nn.Module):
         self.project_norm = nn.BatchNorm2d(out)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the block's output: (N, out, H / stride, W / stride).
-
-        Args:
-            x: (N, channels, H, W).
-        """
+        """Return the block's output: (N, out, H / stride, W / stride); ``x``: (N, channels, H, W)."""
         y = self.expand_act(self.expand_norm(self.expand(x))) if self.expanding else x
         y = self.depthwise_act(self.depthwise_norm(self.depthwise(y)))
         y = self.project_norm(self.project(y))
@@ -112,11 +108,7 @@ class MobileNetV2(nn.Module):
         self.classifier = nn.Linear(last, num_classes)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the logits of images: (N, num_classes).
-
-        Args:
-            x: (N, in_chans, S, S).
-        """
+        """Return the logits of images: (N, num_classes); ``x``: (N, in_chans, S, S)."""
         x = self.blocks(self.stem_act(self.stem_norm(self.stem(x))))
         x = self.last_act(self.last_norm(self.last(x)))
         return self.classifier(self.flatten(self.pool(x)))

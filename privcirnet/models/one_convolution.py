@@ -55,11 +55,7 @@ class OneConvolution(nn.Module):
         self.fc2 = nn.Linear(sizes.hidden, num_classes)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the logits of images: (N, num_classes).
-
-        Args:
-            x: (N, in_chans, H, W).
-        """
+        """Return the logits of images: (N, num_classes); ``x``: (N, in_chans, H, W)."""
         x = self.flatten(self.act1(self.conv(x)))
         return self.fc2(self.act2(self.fc1(x)))
 

@@ -19,16 +19,8 @@ _OF_TIMM = ("pretrained_cfg", "pretrained_cfg_overlay", "cache_dir")
 def register(name: str, network: Callable[..., Network], *first: Any, **defaults: Any) -> Callable[..., Network]:
     """Register a network by name.
 
-    Args:
-        network: class, or function that returns the network.
-        first: arguments that every network of this name has.
-        defaults: arguments where the caller gives none.
-
     Returns:
         What makes the network, called as timm's entry points are: ``(pretrained=False, **arguments)``.
-
-    Raises:
-        RuleError: when the network is made, if weights are asked for.
     """
 
     def make(pretrained: bool = False, **given: Any) -> Network:

@@ -39,11 +39,7 @@ class BasicBlock(nn.Module):
         self.act2 = make_activation(activation, out)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the block's output: (N, out, H / stride, W / stride).
-
-        Args:
-            x: (N, channels, H, W).
-        """
+        """Return the block's output: (N, out, H / stride, W / stride); ``x``: (N, channels, H, W)."""
         y = self.act1(self.norm1(self.conv1(x)))
         shortcut = self.downsample_norm(self.downsample(x))
         return self.act2(self.norm2(self.conv2(y)) + shortcut)
@@ -90,11 +86,7 @@ class BasicResNet(nn.Module):
         self.classifier = nn.Linear(channels, num_classes)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the logits of images: (N, num_classes).
-
-        Args:
-            x: (N, in_chans, S, S).
-        """
+        """Return the logits of images: (N, num_classes); ``x``: (N, in_chans, S, S)."""
         x = self.stem_act(self.stem_norm(self.stem(x)))
         for name in self._stages:
             x = self.get_submodule(name)(x)

@@ -13,9 +13,6 @@ def own_arguments(name: str, pretrained: bool, given: dict[str, Any]) -> dict[st
     Args:
         given: keyword arguments of the entry point; those that only timm's downloads use are dropped.
 
-    Raises:
-        RuleError: weights were asked for.
-
     >>> own_arguments("resnet18_cifar", False, {"width": 16, "cache_dir": None})
     {'width': 16}
     """
@@ -33,9 +30,6 @@ def downsampled(image_size: int, stride: int) -> int:
 
     Args:
         image_size: side of the (square) image, in pixels.
-
-    Raises:
-        RuleError: the strides do not divide the side.
 
     >>> downsampled(32, 8)
     4

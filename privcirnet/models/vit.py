@@ -111,11 +111,7 @@ class Block(nn.Module):
         self.fc2 = nn.Linear(hidden, width)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the block's output: (N, tokens, C).
-
-        Args:
-            x: (N, tokens, C).
-        """
+        """Return the block's output: (N, tokens, C); ``x``: (N, tokens, C)."""
         x = x + self.proj(self.attention(self.qkv(self.norm1(x))))
         return x + self.fc2(self.act(self.fc1(self.norm2(x))))
 
@@ -145,11 +141,7 @@ class VisionTransformer(nn.Module):
                 nn.init.zeros_(module.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the logits of images: (N, num_classes).
-
-        Args:
-            x: (N, in_chans, S, S).
-        """
+        """Return the logits of images: (N, num_classes); ``x``: (N, in_chans, S, S)."""
         return self.head(self.norm(self.take(self.blocks(self.tokens(self.patch_embed(x))))))
 
 

@@ -110,7 +110,6 @@ class Aespa(nn.Module):
 
         Args:
             means: of x, x^2 and x^4 over this process's values, (3, C).
-            count: of its values in each channel.
         """
         powers = means if self.block_size == 1 else means.reshape(3, -1, self.block_size).mean(2)
         if self.total:

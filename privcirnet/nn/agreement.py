@@ -20,11 +20,7 @@ EXACT = 1e-6
 
 
 def some_of(images: Tensor) -> Tensor:
-    """Return two of a batch of images, one twice if there is but one.
-
-    Args:
-        images: (N, ...).
-    """
+    """Return two of a batch of images, one twice if there is but one; ``images``: (N, ...)."""
     return images[[0, -1]].detach()
 
 
@@ -63,9 +59,6 @@ def check_traced(graph: fx.GraphModule, model: nn.Module, images: Tensor) -> dic
 
     Returns:
         The values of the graph's nodes by name.
-
-    Raises:
-        RuleError: it does not, which names the first layer whose result differs, or it returns other than a tensor.
     """
     values, wanted = node_values(graph, images), model(images.clone())
     if not isinstance(wanted, Tensor):
@@ -87,13 +80,7 @@ def returned(graph: fx.GraphModule) -> fx.Node:
 
 @torch.no_grad()
 def node_values(graph: fx.GraphModule, images: Tensor, known: Mapping[str, Tensor] | None = None) -> dict[str, Tensor]:
-    """Return the value of every node of a graph on images, by its name.
-
-    Args:
-        graph: in the mode in which it is run.
-        images: (N, ...).
-        known: values that take the place of what nodes of these names would compute.
-    """
+    """Return the value of every node of a graph on images, by its name; ``images``: (N, ...)."""
     found: dict[str, Tensor] = {}
 
     class Recorder(fx.Interpreter):

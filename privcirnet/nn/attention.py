@@ -64,9 +64,6 @@ class PolynomialAttention(nn.Module):
 
         Args:
             qkv: queries, keys and values of all heads, (N, T, 3 C).
-
-        Raises:
-            RuleError: the number of tokens is not T, nor, in training, less.
         """
         tokens = qkv.shape[1]
         if tokens > self.tokens or (tokens < self.tokens and not self.training):

@@ -13,12 +13,7 @@ _INNER = ("_orig_mod", "module")
 
 
 def check_module(model: object) -> None:
-    """Raise unless something is a network itself, not a wrapper around one, with weights that can be computed with.
-
-    Raises:
-        RuleError: it is something else, a part of it is wrapped or scripted, a weight is of another type or state, or
-            torch is in inference mode.
-    """
+    """Raise unless something is a network itself, not a wrapper around one, with weights that can be computed with."""
     if not isinstance(model, nn.Module):
         raise RuleError("a network must be a torch module", got=type(model).__name__, remedy="give an nn.Module")
     if torch.is_inference_mode_enabled():
@@ -56,11 +51,7 @@ def _check_number(name: str, values: Tensor) -> None:
 
 
 def check_weights(model: nn.Module) -> None:
-    """Raise unless all weights are finite and each belongs to one layer.
-
-    Raises:
-        RuleError: it is no network, or names the tensors that break the rule.
-    """
+    """Raise unless all weights are finite and each belongs to one layer."""
     check_module(model)
     owners: dict[int, list[str]] = {}
     for name, parameter in model.named_parameters(remove_duplicate=False):
@@ -72,11 +63,7 @@ def check_weights(model: nn.Module) -> None:
 
 
 def check_finite(model: nn.Module) -> None:
-    """Raise unless all weights and buffers of a network are finite.
-
-    Raises:
-        RuleError: names the tensors that are not.
-    """
+    """Raise unless all weights and buffers of a network are finite."""
     named = [*model.named_parameters(), *model.named_buffers()]
     if broken := [name for name, values in named if values.is_floating_point() and not values.isfinite().all()]:
         remedy = "load other weights, or train again with a lower learning rate"
@@ -84,14 +71,7 @@ def check_finite(model: nn.Module) -> None:
 
 
 def check_batch(images: object) -> None:
-    """Raise unless something is a batch of images, all finite.
-
-    Args:
-        images: what was given as (N, C, H, W).
-
-    Raises:
-        RuleError: it is no such tensor, an empty one, or has values that are not finite.
-    """
+    """Raise unless something is a batch of images, all finite; ``images``: what was given as (N, C, H, W)."""
     if not isinstance(images, Tensor) or images.ndim != 4 or not len(images):
         got = f"shape {tuple(images.shape)}" if isinstance(images, Tensor) else type(images).__name__
         raise RuleError("images must be a tensor (N, C, H, W), N at least 1", got=got, remedy="give a batch of them")
@@ -104,9 +84,6 @@ def check_images(model: nn.Module, images: Tensor) -> None:
 
     Args:
         images: (N, C, H, W).
-
-    Raises:
-        RuleError: says which rule the images break.
     """
     check_batch(images)
     size, made_for = tuple(images.shape[1:]), getattr(model, "meta", {}).get(IMAGE)
@@ -123,9 +100,6 @@ def value_of_one(model: nn.Module, images: Tensor) -> object:
 
     Args:
         images: (N, C, H, W).
-
-    Raises:
-        RuleError: the network fails on it.
     """
     check_images(model, images)
     first = next(model.parameters(), images)
@@ -146,9 +120,6 @@ def logits_of_one(model: nn.Module, images: Tensor) -> Tensor:
 
     Returns:
         (1, classes), on the network's device.
-
-    Raises:
-        RuleError: the network fails on it or does not return logits.
     """
     logits = value_of_one(model, images)
     if not isinstance(logits, Tensor) or logits.ndim != 2:

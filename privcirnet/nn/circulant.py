@@ -83,7 +83,6 @@ def make_circulant_(
     Args:
         layer: A linear layer, or a convolution with one group.
         importance: Importance of each entry in the projection, of the weight's shape; None for equal weights.
-        pad: Whether the layer is padded where b does not divide.
 
     Raises:
         RuleError: The block size or the importance does not fit the weight.
@@ -170,14 +169,7 @@ class BlockCirculantConv2d(nn.Conv2d):
 
 
 def check_groups(layer: nn.Linear | nn.Conv2d) -> None:
-    """Raise if the layer is a grouped convolution.
-
-    Args:
-        layer: A linear layer or a convolution.
-
-    Raises:
-        RuleError: It is a convolution with more than one group.
-    """
+    """Raise if the layer is a grouped convolution."""
     if isinstance(layer, nn.Conv2d) and layer.groups != 1:
         raise RuleError(
             "a circulant convolution must have one group", got=f"groups={layer.groups}", remedy="leave it dense"

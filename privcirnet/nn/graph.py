@@ -36,11 +36,7 @@ class Tracer(fx.Tracer):
         self._memory = Memory()
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        """Return whether a module stays one node of the graph.
-
-        Args:
-            m: the module.
-        """
+        """Return whether a module stays one node of the graph."""
         known = isinstance(m, nn.Linear | nn.Conv2d | _BatchNorm) or type(m).__module__.startswith("privcirnet.nn")
         return known or super().is_leaf_module(m, module_qualified_name)
 
@@ -132,11 +128,7 @@ def drop_unused(graph: fx.GraphModule) -> None:
 
 
 def check_one_output(graph: fx.Graph, model: nn.Module) -> None:
-    """Raise unless a network returns one tensor.
-
-    Raises:
-        RuleError: it returns several, or none, or a collection of them.
-    """
+    """Raise unless a network returns one tensor."""
     returned = output_of(graph).args[0]
     if not isinstance(returned, fx.Node):
         raise several_outputs(model, type(returned).__name__.removeprefix("immutable_"))
@@ -162,9 +154,6 @@ def is_plain_layer(module: nn.Module | None) -> bool:
     """Return whether a module computes what torch's Conv2d or Linear does: a subclass may pad or scale as it likes.
 
     timm's own Linear, known by name, does.
-
-    Args:
-        module: any, parametrized or not.
     """
     if not isinstance(module, nn.Conv2d | nn.Linear):
         return False
@@ -198,15 +187,7 @@ def evaluating(model: nn.Module) -> Generator[None]:
 
 
 def find_layer(model: nn.Module, name: str, *, plain: bool = True) -> nn.Linear | nn.Conv2d:
-    """Return the linear or convolutional layer of this name, its weight still plain: the layer.
-
-    Args:
-        name: Module name, as in `named_modules`.
-        plain: Whether a weight that weight_norm, pruning or the like computes is refused.
-
-    Raises:
-        RuleError: There is no such module, it is of another type, or its weight is parametrized already.
-    """
+    """Return the linear or convolutional layer of this name, its weight still plain: the layer."""
     modules = dict(model.named_modules(remove_duplicate=False))
     if name not in modules:
         layers = [key for key, module in modules.items() if isinstance(module, nn.Linear | nn.Conv2d)]

@@ -122,11 +122,7 @@ class Memory:
         self._stale: dict[fx.Node, str] = {}
 
     def check(self, arguments: Any) -> None:
-        """Raise if an operation reads a value that was overwritten through a view of it.
-
-        Raises:
-            RuleError: it does.
-        """
+        """Raise if an operation reads a value that was overwritten through a view of it."""
         for node in _nodes_in(arguments):
             if node in self._stale:
                 got = f"{node.name}, which shares memory with what {self._stale[node]} wrote to"
@@ -140,11 +136,7 @@ class Memory:
         self._owner[node] = self._of(node.all_input_nodes[0])
 
     def write(self, written: fx.Proxy, made: fx.Proxy) -> None:
-        """Let a proxy stand for what was written to it.
-
-        Raises:
-            RuleError: the value is a parameter or a buffer.
-        """
+        """Let a proxy stand for what was written to it."""
         before, after = written.node, made.node
         if before.op == "get_attr":
             rule, remedy = "a network must not change itself in its forward", "keep what changes out of it"

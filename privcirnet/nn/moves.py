@@ -36,9 +36,6 @@ class Move(nn.Module):
             function: of a batch (N, ...), which only moves values.
             before: shape of an image's values.
             channels_last: the result's channels are its last axis; all others become tokens.
-
-        Raises:
-            RuleError: the function mixes images, computes something, or its places are on no grid.
         """
         count = prod(before)
         numbers = torch.arange(2 * count).reshape(2, *before)
@@ -76,11 +73,7 @@ class Move(nn.Module):
         return cls.like(lambda x: x[:, first:].mT.unflatten(2, (height, width)), tokens, channels_last=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the values in their new places: (N, *after).
-
-        Args:
-            x: (N, *before), or as many values in this order.
-        """
+        """Return the values in their new places: (N, *after); ``x``: (N, *before), or as many values in this order."""
         flat = x.contiguous().view(len(x), -1)
         if min(self.grid.strides, default=0) < 0:  # torch has no views that go backward
             return flat[:, self.grid.places()].reshape(len(x), *self.after)

@@ -177,12 +177,7 @@ class TokenBatchNorm(BlockBatchNorm2d):
 
 
 def check_can_share(norm: nn.Module) -> None:
-    """Raise unless a module is a batch norm that `BlockBatchNorm2d.from_batch_norm` can convert.
-
-    Raises:
-        RuleError: It is neither nn.BatchNorm1d nor nn.BatchNorm2d, nor a subclass with exactly the children `drop` and
-            `act`, as timm's.
-    """
+    """Raise unless a module is a batch norm that `BlockBatchNorm2d.from_batch_norm` can convert."""
     with_activation = isinstance(norm, nn.BatchNorm2d) and {name for name, _ in norm.named_children()} == {
         "drop",
         "act",

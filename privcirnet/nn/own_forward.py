@@ -26,9 +26,6 @@ def check_own_forwards(model: nn.Module, is_leaf: Callable[[nn.Module, str], boo
         model: a network in evaluation mode; left as it was.
         is_leaf: (module, path) -> whether tracing does not enter a module.
         images: some that it takes; None to try images of usual sizes.
-
-    Raises:
-        RuleError: one does.
     """
     kept = {path: module for path, module in model.named_modules() if not path or is_leaf(module, path)}
     replaced = [_name(path, module) for path, module in kept.items() if any(f in vars(module) for f in _FORWARDS)]

@@ -32,10 +32,6 @@ class Place(NamedTuple):
 def place_of(graph: fx.GraphModule, node: fx.Node) -> Place | None:
     """Return the layers that a batch norm or an Affine is folded into, None if there are none.
 
-    Args:
-        graph: a traced network, fused or not.
-        node: that calls a batch norm or an :class:`Affine`.
-
     >>> from privcirnet.nn.graph import trace
     >>> graph = trace(nn.Sequential(nn.Linear(2, 2), Affine(2.0, 1.0)))
     >>> place_of(graph, list(graph.graph.nodes)[2])

@@ -14,11 +14,7 @@ from privcirnet.nn.graph import module_of
 
 
 def pool_window(pool: nn.AvgPool2d, name: str) -> tuple[int, int]:
-    """Return the side of a pooling window, and log2 of the divisor of its sum.
-
-    Raises:
-        RuleError: windows are not square, overlap or are padded, or the divisor is not a power of two.
-    """
+    """Return the side of a pooling window, and log2 of the divisor of its sum."""
     side, divisor = pool.kernel_size, divisor_of(pool)
     if not isinstance(side, int) or divisor is None or divisor & (divisor - 1):
         raise RuleError(

@@ -31,11 +31,7 @@ class Quantizer(nn.Module):
         self.register_parameter("learned", None)
 
     def learn(self, learned: nn.Parameter, limits: tuple[int, int]) -> None:
-        """Make the step learnable.
-
-        Args:
-            learned: parameter that the step will be rounded from, ().
-        """
+        """Make the step learnable; ``learned``: parameter that the step will be rounded from, ()."""
         self.learned, self.limits = learned, limits
 
 
@@ -109,11 +105,7 @@ class ActivationQuantizer(Quantizer):
 
 
 def quantizer_of(module: nn.Module, tensor: str = "weight") -> WeightQuantizer | BiasQuantizer | None:
-    """Return the quantizer of a layer's weight or bias, or None if it has none.
-
-    Args:
-        tensor: "weight" or "bias".
-    """
+    """Return the quantizer of a layer's weight or bias, or None if it has none; ``tensor``: "weight" or "bias"."""
     if not parametrize.is_parametrized(module, tensor):
         return None
     structures = module.parametrizations[tensor]  # type: ignore[index]

@@ -49,7 +49,6 @@ def calibrate(graph: fx.GraphModule, largest: dict[str, float], input_log_step: 
 
     Args:
         graph: with quantizers; changed in place.
-        largest: largest absolute value by name of the node in the fused network.
         input_log_step: log2 of the images' step.
 
     Raises:
@@ -154,11 +153,7 @@ def incoming_steps(graph: fx.GraphModule, input_log_step: int) -> dict[fx.Node, 
 
 
 def factors(node: fx.Node) -> tuple[fx.Node, fx.Node]:
-    """Return the two values that a product's node multiplies, which may be one and the same.
-
-    Args:
-        node: that calls a :class:`HeadProduct`.
-    """
+    """Return the two values that a product's node multiplies, which may be one and the same."""
     left, right = node.args
     assert isinstance(left, fx.Node)
     assert isinstance(right, fx.Node)
@@ -241,11 +236,7 @@ def groups_of(graph: fx.GraphModule) -> list[list[fx.Node]]:
 
 
 def origins(graph: fx.GraphModule, node: fx.Node) -> list[fx.Node]:
-    """Return the quantizers whose step a summand has, but for the pools between: one, of a concatenation several.
-
-    Raises:
-        RuleError: it does not come from a quantized activation.
-    """
+    """Return the quantizers whose step a summand has, but for the pools between: one, of a concatenation several."""
     module = module_of(graph, node)
     if isinstance(module, ActivationQuantizer):
         return [node]

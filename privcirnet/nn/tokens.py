@@ -39,11 +39,7 @@ class Take(nn.Module):
         self.place = place
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the token's channels: (N, C).
-
-        Args:
-            x: (N, T, C).
-        """
+        """Return the token's channels: (N, C); ``x``: (N, T, C)."""
         return x[:, self.place]
 
 
@@ -59,11 +55,7 @@ class Channels(nn.Module):
         self.first, self.count = first, count
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the channels: (N, T, count) or (N, count, H, W).
-
-        Args:
-            x: (N, T, C) or (N, C, H, W).
-        """
+        """Return the channels: (N, T, count) or (N, count, H, W); ``x``: (N, T, C) or (N, C, H, W)."""
         return x.narrow(1 if x.ndim == 4 else -1, self.first, self.count)
 
 
@@ -82,11 +74,7 @@ class HeadTranspose(nn.Module):
         self.heads = heads
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the transposed tokens: (N, a, g T).
-
-        Args:
-            x: (N, T, g a).
-        """
+        """Return the transposed tokens: (N, a, g T); ``x``: (N, T, g a)."""
         return x.unflatten(-1, (self.heads, -1)).permute(0, 3, 2, 1).flatten(2)
 
 
@@ -111,12 +99,7 @@ class HeadProduct(nn.Module):
         self.register_parameter("bias", nn.Parameter(torch.zeros(heads)) if bias else None)
 
     def forward(self, left: Tensor, right: Tensor) -> Tensor:
-        """Return the inner products: (N, A, g B).
-
-        Args:
-            left: (N, A, g k).
-            right: (N, B, g k).
-        """
+        """Return the inner products: (N, A, g B); ``left``: (N, A, g k); ``right``: (N, B, g k)."""
         a, b = (x.unflatten(-1, (self.heads, -1)).transpose(1, 2) for x in (left, right))
         products = a @ b.transpose(-2, -1)
         if self.bias is not None:

@@ -58,11 +58,7 @@ class Page:
         self._files = {path: (package[p].joinpath(name).read_bytes(), kind) for path, (p, name, kind) in _FILES.items()}
 
     def app(self, token: str, port: int) -> ASGIApp:
-        """Return the ASGI application, guarded.
-
-        Args:
-            token: first part of every path.
-        """
+        """Return the ASGI application, guarded."""
         base = "/{token}"
         routes = [
             Route(f"{base}/facts", self._facts),

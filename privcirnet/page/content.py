@@ -52,11 +52,7 @@ class Content:
         return self.classes[label] if label < len(self.classes) else f"class {label}"
 
     def check(self, subject: Subject) -> None:
-        """Raise unless the data set can be the program's.
-
-        Raises:
-            RuleError: its images have another size, or there are more or fewer classes than logits.
-        """
+        """Raise unless the data set can be the program's."""
         remedy = f"give the program's data set with data=, got data={self.data}"
         if self.tests is not None and (shape := self.tests.pixels.shape[1:]) != subject.shape:
             got = f"{shape} for {subject.shape}"
@@ -78,14 +74,7 @@ class Content:
 
 
 def preparation_for(subject: Subject, data: str) -> Preparation:
-    """Return how any picture becomes the pixels of a program.
-
-    Args:
-        data: name of the data set that it was made for.
-
-    Raises:
-        RuleError: its input is not a square picture's pixels from 0 up.
-    """
+    """Return how any picture becomes the pixels of a program."""
     if subject.low != 0:
         got, remedy = f"[{subject.low}, {subject.high}]", "prepare images of this network in a program of your own"
         raise RuleError("a picture can become pixels from 0 up", got=got, remedy=remedy)

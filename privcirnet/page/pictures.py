@@ -49,11 +49,7 @@ def for_canvas(pixels: NDArray[np.integer[Any]], levels: int = 255) -> dict[str,
 
 
 def png(pixels: NDArray[np.integer[Any]], levels: int) -> bytes:
-    """Return a picture as a PNG file.
-
-    Args:
-        pixels: (C, H, W), C = 1 or 3, in [0, levels].
-    """
+    """Return a picture as a PNG file; ``pixels``: (C, H, W), C = 1 or 3, in [0, levels]."""
     planes, stream = _bytes(pixels, levels), io.BytesIO()
     Image.fromarray(planes[0] if len(planes) == 1 else planes.transpose(1, 2, 0)).save(stream, format="PNG")
     return stream.getvalue()

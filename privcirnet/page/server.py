@@ -26,7 +26,6 @@ def serve(connect: Connect, content: Content, port: int, announce: Callable[[str
         connect: opens a connection to the server that classifies; it is opened once before the page is there.
         port: to listen at; 0 for any that is free.
         announce: called with the page's address, which is secret, when it can be opened.
-        prepare: inferences to keep prepared, while nobody waits for an image.
 
     Raises:
         RuleError: no server that classifies, a program that pictures are no input of, or the port is taken.
@@ -44,11 +43,7 @@ def serve(connect: Connect, content: Content, port: int, announce: Callable[[str
 
 
 def web_server(page: Page, listener: socket.socket) -> tuple[str, uvicorn.Server]:
-    """Return the page's address, with a new token, and what serves it there.
-
-    Args:
-        listener: of :func:`listening`.
-    """
+    """Return the page's address, with a new token, and what serves it there."""
     token, port = new_token(), listener.getsockname()[1]
     config = uvicorn.Config(
         page.app(token, port),
@@ -67,14 +62,7 @@ def web_server(page: Page, listener: socket.socket) -> tuple[str, uvicorn.Server
 
 
 def listening(port: int) -> socket.socket:
-    """Return a socket that listens on loopback.
-
-    Args:
-        port: 0 for any that is free.
-
-    Raises:
-        RuleError: it is taken.
-    """
+    """Return a socket that listens on loopback; ``port``: 0 for any that is free."""
     try:
         return socket.create_server((HOSTS[0], port))
     except OSError as problem:

@@ -65,7 +65,6 @@ def subject_of(known: Program | Description, levels: int = 0) -> Subject:
     """Return what the page has to know of a program.
 
     Args:
-        known: a program with or without weights, or a leveled program's description.
         levels: largest pixel of its data set, whose lower bits a leveled program drops; 0 where nobody knows.
     """
     if isinstance(known, Description):

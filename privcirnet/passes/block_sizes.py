@@ -37,13 +37,9 @@ def uniform_sizes(model: nn.Module, block_size: int, *, pad: bool = False) -> di
 
     Args:
         block_size: Block size b, a power of two.
-        pad: Whether layers are padded where it does not divide, see :func:`privcirnet.passes.convert.paddable`.
 
     Returns:
         Block size for each Linear and Conv2d by module name; 1 where it stays dense.
-
-    Raises:
-        RuleError: b is not a power of two.
 
     >>> uniform_sizes(nn.Sequential(nn.Conv2d(3, 8, 3), nn.Conv2d(8, 8, 3), nn.Conv2d(8, 10, 1)), 4)
     {'0': 1, '1': 4, '2': 2}

@@ -94,9 +94,6 @@ def compose_(fused: fx.GraphModule, seconds: Collection[str]) -> fx.GraphModule:
     Returns:
         `fused` itself.
 
-    Raises:
-        RuleError: No names are given, one is not that of a pair's second layer, or the two have different block sizes.
-
     >>> from privcirnet.nn.graph import trace
     >>> compose_(trace(nn.Sequential(nn.Conv2d(8, 4, 1), nn.Conv2d(4, 16, 1))), ["1"])
     Sequential(

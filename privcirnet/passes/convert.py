@@ -94,15 +94,7 @@ def _shared_by(module: nn.Module, block_size: int) -> nn.Module:
 
 
 def checked_layer(model: nn.Module, name: str, block_size: int, *, pad: bool = False) -> nn.Linear | nn.Conv2d:
-    """Return the layer of this name if it can become circulant: the layer, unchanged.
-
-    Args:
-        pad: Whether b need not divide.
-
-    Raises:
-        RuleError: There is no such layer, it is of another type, grouped (unless b = 1), parametrized already or shares
-            its weight, or the block size does not fit.
-    """
+    """Return the layer of this name if it can become circulant: the layer, unchanged."""
     layer = find_layer(model, name, plain=False)
     owners = [key for key, value in model.named_parameters(remove_duplicate=False) if value is layer.weight]
     if len(owners) > 1:

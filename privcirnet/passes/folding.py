@@ -87,9 +87,6 @@ def scale_inputs_(layer: FoldableLayer, scale: Tensor, name: str) -> None:
 def scale_input_(layer: FoldableLayer, factor: float, name: str) -> None:
     """Make a layer compute W (factor x) instead of W x, with one factor for all channels.
 
-    Args:
-        factor: of all inputs.
-
     Raises:
         RuleError: the weight is quantized already.
     """
@@ -137,13 +134,9 @@ def stored_weight(layer: FoldableLayer, name: str) -> Tensor:
 
     Args:
         layer: dense or circulant, not quantized.
-        name: of the batch norm or layer that is folded, for errors.
 
     Returns:
         The weight, (out, in, *kernel), or the rows, (out / b, in, *kernel); not a copy.
-
-    Raises:
-        RuleError: the weight is quantized already.
     """
     if not parametrize.is_parametrized(layer, "weight"):
         return layer.weight

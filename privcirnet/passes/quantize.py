@@ -116,14 +116,7 @@ def input_step_for(images: Tensor) -> int:
 
 
 def input_step(graph: fx.GraphModule) -> int:
-    """Return log2 of the step of a quantized network's images.
-
-    Args:
-        graph: from :func:`quantize`.
-
-    Raises:
-        RuleError: it is none.
-    """
+    """Return log2 of the step of a quantized network's images."""
     for node, module in called_modules(graph) if isinstance(graph, fx.GraphModule) else ():
         if isinstance(module, ActivationQuantizer) and node.all_input_nodes[0].op == "placeholder":
             return int(module.log_step)

@@ -62,9 +62,6 @@ def usual_ranges(graph: fx.GraphModule, images: Tensor) -> dict[str, Range]:
     Args:
         graph: A traced network, run in the mode that it is in.
         images: (N, ...), in one tensor; run in parts.
-
-    Raises:
-        RuleError: none of the images is usual.
     """
     groups = images.split(_GROUP)
     found = [_seen(graph, group) for group in groups]
@@ -96,9 +93,6 @@ def usual(found: Mapping[str, Tensor]) -> Tensor:
 
     In a row of squares an image whose values are somewhat large in the first may reach any size in the last. It must
     not set the scale for all. Peaks of zero do not count: a node that is silent on most images may speak on others.
-
-    Args:
-        found: :func:`peaks` of the images.
 
     Returns:
         Booleans, (N,).

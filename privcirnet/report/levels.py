@@ -18,22 +18,14 @@ _LEAST_SHARE = 0.06
 
 
 def level_chart(layers: Sequence[LayerRow]) -> Markup | None:
-    """Return a chart of the levels that are left behind each layer; None where the run does not say.
-
-    Args:
-        layers: in the order in which they run.
-    """
+    """Return a chart of the levels that are left behind each layer; None where the run does not say."""
     return _chart(
         layers, lambda layer: layer.level, "level", "Levels that are left behind each layer; the table has them"
     )
 
 
 def precision_chart(layers: Sequence[LayerRow]) -> Markup | None:
-    """Return a chart of the bits that every slot is right to behind each layer; None where the run does not say.
-
-    Args:
-        layers: in the order in which they run.
-    """
+    """Return a chart of the bits that every slot is right to behind each layer; None where the run does not say."""
     title = "Bits that are right behind each layer, by the simulator; the table has them"
     return _chart(layers, lambda layer: layer.precision_bits, "bits", title)
 

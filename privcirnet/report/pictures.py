@@ -55,11 +55,7 @@ class Heat:
 
 
 def png_data_uri(image: NDArray[np.uint8]) -> str:
-    """Return an image as the address of an inline PNG.
-
-    Args:
-        image: (H, W) or (H, W, 3).
-    """
+    """Return an image as the address of an inline PNG; ``image``: (H, W) or (H, W, 3)."""
     stream = io.BytesIO()
     Image.fromarray(image).save(stream, format="PNG")
     return "data:image/png;base64," + base64.b64encode(stream.getvalue()).decode("ascii")
@@ -83,11 +79,7 @@ def log_fraction(value: float, low: float, high: float) -> float:
 
 
 def heat(fraction: float) -> Heat:
-    """Return the colours at a point of the scale, with the ink that contrasts more.
-
-    Args:
-        fraction: in [0, 1].
-    """
+    """Return the colours at a point of the scale, with the ink that contrasts more; ``fraction``: in [0, 1]."""
     light, dark = mix(HEAT_LIGHT, fraction), mix(HEAT_DARK, fraction)
     return Heat(light, ink_on(light), dark, ink_on(dark))
 
@@ -158,7 +150,6 @@ def bar_chart(
 
     Args:
         bars: From top to bottom, every value inside the axis.
-        title: Text of the chart, for those who cannot see it.
         axis: The ticks with their text, from 0 (so that lengths compare as the values do) to the end of the axis.
         marker: A value with its text, drawn as a vertical line through all bars.
     """
@@ -181,9 +172,7 @@ def column_chart(
 
     Args:
         columns: from left to right, every value inside the axis.
-        title: text of the chart, for those who cannot see it.
         axis: the ticks with their text, from 0 to the end of the axis.
-        groups: number of a column, and the name of what begins there.
     """
     height, head, top = 120, 10, axis[-1][0]
     step = (100 - _AXIS_SHARE) / max(len(columns), 1)

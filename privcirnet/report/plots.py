@@ -57,7 +57,6 @@ def roofline(path: Path, rows: Sequence[Mapping[str, Any]], machine: Mapping[str
     Args:
         path: PNG or SVG to write.
         rows: with keys layer, words, products, seconds (of "all" threads).
-        machine: peak words and products per second.
     """
     figure, axes = plt.subplots(figsize=(7.2, 4.6), layout="constrained")
     bandwidth, peak = 8 * machine["words"], machine["products"]
@@ -152,8 +151,6 @@ def sensitivities(path: Path, omega: Mapping[str, Mapping[int, float]], chosen: 
 
     Args:
         path: PNG or SVG to write.
-        omega: by layer name and block size.
-        chosen: block size by layer name.
     """
     sizes = sorted({b for row in omega.values() for b in row if b > 1}) or [1]
     values = np.array([[row.get(b, np.nan) for b in sizes] for row in omega.values()], dtype=float)
@@ -197,8 +194,6 @@ def predicted_against_real(path: Path, rows: Sequence[Mapping[str, Any]], kinds:
 
     Args:
         path: PNG or SVG to write.
-        rows: with keys b, each of the kinds, and the measured one.
-        kinds: keys of predictions, one panel each.
     """
     figure, panels = plt.subplots(1, len(kinds), figsize=(4.6 * len(kinds), 4.0), sharey=True, layout="constrained")
     for axes, kind in zip(np.atleast_1d(panels), kinds, strict=True):
@@ -250,11 +245,7 @@ def _two_lines(text: str) -> str:
 
 
 def save(figure: Any, path: Path) -> None:
-    """Write a picture whole or not at all, and forget it.
-
-    Args:
-        path: PNG or SVG to write.
-    """
+    """Write a picture whole or not at all, and forget it; ``path``: PNG or SVG to write."""
     try:
         with replacing(path) as draft:
             figure.savefig(draft, dpi=150, format=path.suffix[1:])

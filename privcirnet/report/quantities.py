@@ -70,9 +70,6 @@ def count(value: int | None) -> str:
 def scaled(value: float | None, scale: float, decimals: int = 1) -> str:
     """Return ``value * scale`` without its unit, for table columns whose heading states the unit.
 
-    Args:
-        scale: to multiply it by.
-
     >>> scaled(0.01234, 1000)
     '12.3'
     """

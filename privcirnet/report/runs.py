@@ -146,11 +146,7 @@ def wilson_interval(percent: float, count: int) -> tuple[float, float] | None:
 
 
 def total(layers: Sequence[LayerRow]) -> LayerRow:
-    """Return the sum of the layers, field by field; a field that no layer has stays None.
-
-    Args:
-        layers: costs of each layer.
-    """
+    """Return the sum of the layers, field by field; a field that no layer has stays None."""
 
     def add(name: str) -> Any:
         values = [v for layer in layers if (v := getattr(layer, name)) is not None]

@@ -46,11 +46,7 @@ def _prepared(infer: Inference) -> str:
 
 
 def ladder_table(ladder: list[LadderStep]) -> Table:
-    """Return the accuracy at each step as a table.
-
-    Args:
-        ladder: all steps.
-    """
+    """Return the accuracy at each step as a table."""
     table = Table(
         "network", "on", title="Accuracy (top-1)", title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0)
     )
@@ -68,11 +64,7 @@ def ladder_table(ladder: list[LadderStep]) -> Table:
 
 
 def layer_table(layers: list[LayerRow]) -> Table:
-    """Return the cost of each layer for one image, with the totals in the last row; narrow enough for 80 columns.
-
-    Args:
-        layers: costs of each layer.
-    """
+    """Return the cost of each layer for one image, with the totals in the last row; narrow enough for 80 columns."""
     table = Table(title="Encrypted layers, one image", title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("layer", overflow="fold")
     for heading in ("b", "HE-Rot", "HE-Pmult", "ct up+down", "bytes", "predicted", "measured"):
@@ -84,11 +76,7 @@ def layer_table(layers: list[LayerRow]) -> Table:
 
 
 def level_table(layers: list[LayerRow]) -> Table:
-    """Return the cost of each layer on bootstrapped CKKS, with the levels and bits that are left behind it.
-
-    Args:
-        layers: costs of each layer.
-    """
+    """Return the cost of each layer on bootstrapped CKKS, with the levels and bits that are left behind it."""
     table = Table(title="Encrypted layers, one image", title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("layer", overflow="fold")
     for heading in ("level", "bits", "HE-Rot", "HE-Pmult", "predicted", "measured"):

@@ -22,7 +22,6 @@ def reconstruct(
     """Return the integer values of every node by name.
 
     Args:
-        program: with or without weights.
         client: the client's shares by node.
         server: the server's shares by node; None for zero.
     """
@@ -37,9 +36,6 @@ def reconstruct(
 
 def wrong_nodes(program: Program, values: Mapping[str, Values]) -> list[str]:
     """Return the names of the nodes whose value does not follow from their inputs' values.
-
-    Args:
-        values: from :func:`reconstruct`.
 
     Returns:
         names in the program's order; none if the inference was right.

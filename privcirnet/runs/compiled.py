@@ -98,7 +98,6 @@ class CompiledProgram:
 
         Args:
             images: real, (N, C, H, W), in the program's range: a tensor or a NumPy array.
-            check: whether every value of every image is compared with the integer network's.
             engine: of both parties: "kernel", "tenseal" (slower), or "cleartext" for a rehearsal that hides nothing.
             weights_gb: of encoded weights that the server keeps, in 10^9 bytes; others are encoded for every image.
 
@@ -131,9 +130,6 @@ class CompiledProgram:
 
         Args:
             images: real, (N, C, H, W): a NumPy array or a tensor.
-
-        Raises:
-            RuleError: no images, or of another size, range or kind.
         """
         try:
             array = np.asarray(images.detach().cpu() if hasattr(images, "detach") else images, dtype=np.float64)
@@ -165,7 +161,6 @@ class CompiledProgram:
         """Write the program's folder, which export.py, infer.py and serve.py know too.
 
         Args:
-            folder: where.
             replace: whether an older program there may be replaced.
             about: public facts for the manifest, as ``classes``, plain data.
 
@@ -191,7 +186,6 @@ def read_compiled(folder: Path, key: PublicKey | None = None) -> CompiledProgram
     """Return a program of a folder, as :func:`load` does.
 
     Args:
-        folder: where it is.
         key: that must have signed it; None for any program.
 
     Raises:

@@ -54,11 +54,7 @@ class Mode(Protocol):
         ...
 
     def wrong(self, client: Any, request: np.ndarray, answers: Sequence[Answer], seen: Any) -> list[list[str]]:
-        """Return what is not as in clear, by name, for each image of a request.
-
-        Args:
-            seen: by the server, see :class:`runs.server_process.ServerReport`.
-        """
+        """Return what is not as in clear, by name, for each image of a request."""
         ...
 
     def facts(self, of: "Evaluation") -> dict[str, Any]:
@@ -233,8 +229,6 @@ def run(
     """Return what parties make of every image; where both are here, every step is checked.
 
     Args:
-        mode: of the program.
-        parties: ready for images.
         images: integers as the data set has them, (N, C, H, W).
         progress: called after each round.
 
@@ -258,30 +252,18 @@ def run(
 
 
 def check_some(images: Sequence[Values] | Values) -> None:
-    """Raise unless there is an image.
-
-    Raises:
-        RuleError: there is none.
-    """
+    """Raise unless there is an image."""
     if not len(images):
         raise RuleError("there must be an image to evaluate", got=0, remedy="give one or more")
 
 
 def percent(right: Values) -> float:
-    """Return the share of entries that are true, in percent.
-
-    Args:
-        right: booleans, (N,).
-    """
+    """Return the share of entries that are true, in percent; ``right``: booleans, (N,)."""
     return 100.0 * float(np.mean(right))
 
 
 def followed(of: Evaluation, unit: str) -> dict[str, Any]:
-    """Return the fields of an audit in which every value has its integer.
-
-    Args:
-        unit: up to which it must have.
-    """
+    """Return the fields of an audit in which every value has its integer; ``unit``: up to which it must have."""
     wrong = of.audit.wrong if of.audit else []
     names = sorted({name for nodes in wrong for name in nodes})
     return {"logits_equal": sum(not nodes for nodes in wrong), "unit": unit, "wrong_nodes": names} if of.audit else {}

@@ -34,11 +34,7 @@ CHECKED_IMAGES = 512
 
 
 def quantized(network: nn.Module) -> fx.GraphModule:
-    """Return a network that can be lowered: one that the qat stage made.
-
-    Raises:
-        RuleError: it is of another stage.
-    """
+    """Return a network that can be lowered: one that the qat stage made."""
     if not isinstance(network, fx.GraphModule):
         got, remedy = type(network).__name__, "run train.py recipe=qat first, or give its directory with init="
         raise RuleError("an exported network must be quantized", got=got, remedy=remedy)
@@ -178,21 +174,13 @@ def _measured(he: HEConfig, network: fx.GraphModule, images: torch.Tensor, targe
 
 
 def logits_of(network: fx.GraphModule, images: torch.Tensor) -> np.ndarray:
-    """Return the logits of a quantized network, (N, classes).
-
-    Args:
-        images: real, (N, C, H, W).
-    """
+    """Return the logits of a quantized network, (N, classes); ``images``: real, (N, C, H, W)."""
     with torch.no_grad():
         return network.eval()(images).flatten(1).double().numpy()
 
 
 def observed(found: Mapping[str, Range]) -> dict[str, ObservedRange]:
-    """Return what was seen of every node as arrays, channels first: values of tokens (T, C) become (C, T).
-
-    Args:
-        found: by the node's name.
-    """
+    """Return what was seen of every node as arrays, channels first: values of tokens (T, C) become (C, T)."""
 
     def array(values: torch.Tensor) -> Reals:
         return (values.mT if values.ndim == 2 else values).numpy()

@@ -46,7 +46,6 @@ def exported(config: ExportConfig, network: nn.Module, data: ImageData, bar: Bar
     """Return the program of a network in the mode that the settings name.
 
     Args:
-        network: quantized for the interactive mode, otherwise not.
         data: what it was trained on.
 
     Raises:

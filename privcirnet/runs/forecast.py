@@ -59,10 +59,8 @@ def forecast(
     """Return what an image will take.
 
     Args:
-        fused: from :func:`privcirnet.passes.fuse.fuse`, with any weights.
         image: (C, H, W).
         he: settings of the encryption; bounds are those of usual values, whatever they say.
-        block_size: that the network was made with, for the result.
 
     Raises:
         DoesNotFit: no parameters carry the program.

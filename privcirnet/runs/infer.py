@@ -21,7 +21,6 @@ def read_mode(folder: Path, leveled: bool, key: PublicKey | None = None) -> Mode
     """Return the program of a folder.
 
     Args:
-        leveled: whether it takes one request and one answer.
         key: that must have signed it; None for any program.
 
     Raises:
@@ -50,7 +49,6 @@ def infer(
 
     Args:
         images: integers as the data set has them, (N, C, H, W).
-        how: what is prepared, and the link.
         progress: called after each round.
         keep: whether prepared inferences that are left over will be found again; otherwise none is left over.
 

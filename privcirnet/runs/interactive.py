@@ -71,11 +71,7 @@ class Interactive:
         return interpret(self.program, image)[self.program.output.name].reshape(-1)
 
     def wrong(self, client: Client, request: np.ndarray, answers: Sequence[Answer], seen: Any) -> list[list[str]]:
-        """Return the nodes whose value does not follow from their inputs'.
-
-        Args:
-            seen: the server's shares.
-        """
+        """Return the nodes whose value does not follow from their inputs'; ``seen``: the server's shares."""
         program, (answer,) = self.program, answers
         values = audit.reconstruct(program, client.shares, seen)
         ends = {program.nodes[0].name: request, program.output.name: answer.logits}

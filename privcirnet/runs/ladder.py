@@ -174,14 +174,8 @@ def forget(chain: Sequence[Stage]) -> None:
 def alone(root: Path) -> Iterator[int]:
     """Hold a root directory for one ladder and the scripts it starts, which may outlive it.
 
-    Args:
-        root: folder of the run directories, which is created.
-
     Yields:
         A file descriptor; the root is held until all processes that have it have ended.
-
-    Raises:
-        RuleError: another one holds it.
     """
     with ExitStack() as stack:
         try:
@@ -194,10 +188,6 @@ def alone(root: Path) -> Iterator[int]:
 
 def run(words: Sequence[str], held: int) -> int:
     """Run a command in the terminal of this process, and end it when this process is interrupted.
-
-    Args:
-        words: of the command.
-        held: file descriptor that it inherits.
 
     Returns:
         Its status, 128 plus the signal's number if a signal ended it.

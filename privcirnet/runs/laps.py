@@ -34,7 +34,6 @@ class Laps:
         """Note what was added since the last time.
 
         Args:
-            seconds: by node, in all.
             images: that were worked on since; for none, what was added counts for the next.
         """
         if images:
@@ -60,13 +59,7 @@ class PartyLaps:
     _prepared: int = 0
 
     def add(self, meters: Sequence[Meter], images: int = 1, prepared: int = 0) -> None:
-        """Note what a request took.
-
-        Args:
-            meters: of all images, and of all work ahead if there is such.
-            images: of the request.
-            prepared: for how many images there was work ahead, in all.
-        """
+        """Note what a request took; ``meters``: of all images, and of all work ahead if there is such."""
         of_images, *ahead = meters
         self.images.add(of_images.seconds, images)
         for meter in ahead:

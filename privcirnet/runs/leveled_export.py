@@ -46,9 +46,6 @@ def planners_of(config: LeveledConfig) -> tuple[str, ...]:
 def lowered_for(config: LeveledConfig, network: nn.Module, data: ImageData) -> tuple[Network, int]:
     """Return the integers of a trained network, and how many bits of a stored pixel are dropped.
 
-    Args:
-        network: see :func:`leveled_program`.
-
     Raises:
         RuleError: the network has something else, or is quantized already.
     """
@@ -85,11 +82,7 @@ def leveled_facts(program: LeveledProgram) -> dict[str, Any]:
 
 
 def check_float(network: nn.Module) -> None:
-    """Raise unless a network is not quantized yet.
-
-    Raises:
-        RuleError: it is.
-    """
+    """Raise unless a network is not quantized yet."""
     if isinstance(network, fx.GraphModule):
         rule, remedy = "a leveled program is made of a network before the qat stage", "give init=outputs/finetune"
         raise RuleError(rule, got="a quantized network", remedy=remedy)

@@ -82,7 +82,6 @@ def load(task: LoadTask, clients: int, metrics: str, progress: Callable[[Sample]
     """Put load on a server.
 
     Args:
-        task: of each client.
         clients: at once.
         metrics: URL of the server's metrics, for its memory; "" for none.
         progress: called for each image and error.
@@ -118,7 +117,6 @@ def summary(samples: list[Sample], seconds: float, memory: list[tuple[float, flo
     """Return what the clients saw: plain data for JSON.
 
     Args:
-        samples: of all clients.
         memory: (seconds since the begin, bytes of the server) now and then.
     """
     answers = [sample for sample in samples if not sample.error]

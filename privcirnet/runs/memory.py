@@ -34,9 +34,6 @@ def check_memory(program: Program, weights_gb: float, engine: str = "kernel") ->
     Args:
         weights_gb: of encoded weights that are kept, in 10^9 bytes.
         engine: of the server: "kernel"; "tenseal", which keeps all weights; or "cleartext", which encodes none.
-
-    Raises:
-        RuleError: it does not, or weights_gb is negative.
     """
     if not weights_gb >= 0:
         raise RuleError("weights_gb must be 0 or more", got=weights_gb, remedy="use 4")

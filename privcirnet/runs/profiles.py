@@ -33,7 +33,6 @@ def find_profile(
     Args:
         engine: Name of the engine to measure; "" for the one of the settings.
         rounds: To measure, if it is measured.
-        table: That security is judged by.
 
     Raises:
         RuleError: The file is no profile, or no set of parameters is secure with these settings.
@@ -49,9 +48,6 @@ def find_profile(
 @contextmanager
 def kept(profile: Profile, he: HEConfig, path: Path) -> Iterator[None]:
     """Keep a profile that was measured if a rule stops what is done with it, and say where.
-
-    Args:
-        profile: of :func:`find_profile`.
 
     Yields:
         Nothing.
@@ -87,7 +83,6 @@ def measure(
 
     Args:
         rounds: Timed rounds over all operations, after one that is not.
-        table: That security is judged by.
     """
     with bar(f"Calibration, {engine}, n = {wanted.ring_degree}", rounds + 1) as advance:
         return calibrate(wanted.ring_degree, wanted.coefficient_bits, rounds, advance, engine, table)

@@ -116,9 +116,6 @@ def search(
     """Return what a search in the network of a run directory finds.
 
     Args:
-        config: settings of search.py.
-        data: training images with labels.
-        bar: shows progress.
         tell: called before anything is measured with what the chain will stop at later.
     """
     held = read_checkpoint(run_file(config.init, stages.CHECKPOINT, "train.py"))
@@ -144,8 +141,6 @@ def search_in(
 
     Args:
         model: trained and dense; left as it was.
-        config: settings of search.py; where things are does not matter.
-        profile: operation times behind the predictions.
 
     Raises:
         RuleError: the budget is out of reach, or a layer has no encrypted form.
@@ -188,11 +183,7 @@ def search_in(
 
 
 def write(stored: StoredSearch, out: Path) -> None:
-    """Write plans, profile and pictures.
-
-    Args:
-        stored: by :func:`search`.
-    """
+    """Write plans, profile and pictures."""
     found, model = stored.result, stored.model
     about = {"model": model, "checkpoint": stored.checkpoint, "profile": found.profile.to_dict()}
     about |= {"pad": True} if stored.pad else {}
@@ -215,11 +206,7 @@ def write(stored: StoredSearch, out: Path) -> None:
 
 
 def summary(found: SearchResult) -> dict[str, Any]:
-    """Return everything that was found, as plain data.
-
-    Args:
-        found: by :func:`search_in`.
-    """
+    """Return everything that was found, as plain data."""
     solution, measured = found.solution, found.measured
     return {
         "stage": "search",

@@ -115,9 +115,6 @@ def start_server(task: ServerTask) -> Generator[ServerProcess]:
 
     Yields:
         the process, ready for clients.
-
-    Raises:
-        RuleError: the server refuses the program, or its process ended.
     """
     here, there = Pipe()
     command = [sys.executable, "-c", f"from {__name__} import serve; serve({there.fileno()})"]

@@ -159,10 +159,6 @@ def _resumed(config: TrainConfig, settings: dict[str, Any]) -> EpochProgress | N
 def write(trained: Trained, seconds: float) -> Path:
     """Write checkpoint, summary and curves into the run directory, then remove the state of an interrupted run.
 
-    Args:
-        trained: from :func:`train`.
-        seconds: that the run took since it was started, or resumed.
-
     Returns:
         The checkpoint's path.
 
@@ -179,12 +175,7 @@ def write(trained: Trained, seconds: float) -> Path:
 
 
 def summary(trained: Trained, seconds: float, path: Path) -> dict[str, Any]:
-    """Return the facts of a run as plain data, for summary.json.
-
-    Args:
-        trained: from :func:`train`.
-        seconds: that the run took since it was started, or resumed.
-    """
+    """Return the facts of a run as plain data, for summary.json."""
     config, network = trained.config, trained.network
     return {
         "stage": config.recipe.stage,
@@ -211,10 +202,6 @@ def evaluate(config: TrainConfig, data: ImageData) -> dict[str, Any]:
 
     Returns:
         The facts as plain data, for summary.json.
-
-    Raises:
-        RuleError: the checkpoint is missing, damaged, does not fit the data, cannot be made smaller, or its smaller
-            copy would replace it.
     """
     started, path = time.perf_counter(), Path(config.evaluate)
     stored = read_checkpoint(path)

@@ -26,7 +26,6 @@ def run(
         spectra: weight spectra by node, if they were read.
         images: (N, C, H, W).
         weights_gb: of encoded weights that the server keeps, in 10^9 bytes.
-        check: whether every value is compared with the integer network's.
 
     Raises:
         RuleError: a value is not the integer network's.

@@ -67,10 +67,6 @@ class ServerAccess:
 
         Args:
             folder: see above; None for plain text.
-
-        Raises:
-            RuleError: a file is missing or damaged, certificates do not hold, the key is another one's or can be read
-                by everyone.
         """
         if folder is None:
             return cls()
@@ -90,14 +86,7 @@ class ServerAccess:
         return cls(credentials, None if authority else _tokens(tokens), authority or b"", shown)
 
     def renewed(self, later: "ServerAccess") -> "ServerAccess":
-        """Return later access for a server that listens with this one, which shows later certificates from now on.
-
-        Args:
-            later: read from the same folder as this.
-
-        Raises:
-            RuleError: clients show who they are in another way now.
-        """
+        """Return later access for a server that listens with this one, which shows later certificates from now on."""
         if (self.tokens is None) != (later.tokens is None):
             rule, got = (
                 "a server's clients must show who they are as when it began",

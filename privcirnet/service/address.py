@@ -14,9 +14,6 @@ def parse_address(text: str) -> tuple[str, int]:
 
     >>> parse_address("127.0.0.1:5050"), parse_address("[::1]:5050")
     (('127.0.0.1', 5050), ('::1', 5050))
-
-    Raises:
-        RuleError: the text is not of that form.
     """
     host, _, port = text.rpartition(":")
     if not host or not port.isdecimal() or int(port) > 0xFFFF:
@@ -37,9 +34,6 @@ def show_address(address: tuple[str, int]) -> str:
 def is_loopback(host: str) -> bool:
     """Return whether a host can only be reached from its own machine.
 
-    Args:
-        host: a name or an address.
-
     >>> is_loopback("127.0.0.1"), is_loopback("localhost"), is_loopback("0.0.0.0")
     (True, True, False)
     """
@@ -54,9 +48,6 @@ def check_free(address: tuple[str, int]) -> None:
 
     Args:
         address: host and port; port 0 is any that is free.
-
-    Raises:
-        RuleError: another process listens there, it is not this machine's, or it takes rights that this process lacks.
     """
     family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
     try:

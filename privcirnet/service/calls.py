@@ -58,11 +58,7 @@ class Calls:
         return grpc.method_handlers_generic_handler(messages.SERVICE, handlers)
 
     def unwatched(self, peer: str) -> None:
-        """Note that a watch of the server's health was refused.
-
-        Args:
-            peer: where it came from.
-        """
+        """Note that a watch of the server's health was refused."""
         self._books.log.event("refused", peer=peer, call="Watch", why="too many watches of the server's health")
         self._books.metrics.refused.labels(grpc.StatusCode.RESOURCE_EXHAUSTED.name).inc()
 

@@ -117,9 +117,6 @@ def checked(chunk: Any, before: int, most: int) -> bytes:
         chunk: with ``data`` and ``last``.
         before: bytes of the body that came before.
         most: bytes that the body may have.
-
-    Raises:
-        RuleError: it is short but not the last, or makes the body too long.
     """
     data, last, remedy = chunk.data, chunk.last, "use the same version and program on both sides"
     size = len(data)

@@ -50,11 +50,7 @@ class Peer(NamedTuple):
 
     @classmethod
     def of_call(cls, text: str) -> "Peer":
-        """Return the peer of a call.
-
-        Args:
-            text: as gRPC has it, "ipv4:127.0.0.1:5050" or "ipv6:%5B::1%5D:5050".
-        """
+        """Return the peer of a call; ``text``: as gRPC has it, "ipv4:127.0.0.1:5050" or "ipv6:%5B::1%5D:5050"."""
         host, _, port = unquote(text.partition(":")[2]).rpartition(":")
         return cls.of(host.strip("[]"), int(port))
 

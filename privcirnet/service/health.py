@@ -40,11 +40,7 @@ class Health(health_pb2_grpc.HealthServicer):
         self._watches, self._stopping = Counter[str](), asyncio.Event()
 
     def add_to(self, server: Any) -> None:
-        """Answer at a server of gRPC.
-
-        Args:
-            server: that has not started.
-        """
+        """Answer at a server of gRPC; ``server``: that has not started."""
         health_pb2_grpc.add_HealthServicer_to_server(self, server)
 
     def stop(self) -> None:

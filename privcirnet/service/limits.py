@@ -62,11 +62,7 @@ class ServiceLimits:
         return wanted if files == resource.RLIM_INFINITY else min(wanted, files // 2)
 
     def seconds_for(self, size: int) -> float:
-        """Return how long a whole message may take on its way.
-
-        Args:
-            size: bytes of it, at most.
-        """
+        """Return how long a whole message may take on its way; ``size``: bytes of it, at most."""
         return self.timeout_s + size / SLOWEST
 
     def options(self) -> Sequence[tuple[str, int]]:

@@ -69,11 +69,7 @@ def _read(made: Any, content: bytes) -> Any:
 
 
 def write(message: Any) -> bytes:
-    """Return the bytes of a message.
-
-    Args:
-        message: of any class here, or a piece.
-    """
+    """Return the bytes of a message."""
     return message.packed() if isinstance(message, Piece) else message.SerializeToString()
 
 

@@ -66,9 +66,6 @@ class Metrics:
 
         Returns:
             the port, to be closed.
-
-        Raises:
-            RuleError: it cannot listen there.
         """
         try:
             server, thread = start_http_server(port, host, registry=self.registry)

@@ -47,11 +47,7 @@ class Offer:
 
     @classmethod
     def of(cls, name: str, server: Server | LeveledServer) -> "Offer":
-        """Return a server as an offer whose version is a checksum of its public description.
-
-        Args:
-            name: by which clients ask for it.
-        """
+        """Return a server as an offer whose version is a checksum of its public description."""
         return cls(name, hashlib.sha256(server.greeting()).hexdigest()[:_VERSION], server)
 
     @property

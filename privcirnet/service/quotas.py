@@ -84,12 +84,7 @@ class Quotas:
             raise RuleError("the counts of images must be a file of its own", got=got, remedy="move it away") from None
 
     def change(self, default: Quota, own: Mapping[str, Quota]) -> None:
-        """Set other quotas; sessions and images that have begun stay, and count.
-
-        Args:
-            default: of clients without one of their own.
-            own: by a client's name.
-        """
+        """Set other quotas; sessions and images that have begun stay, and count."""
         self._default, self._own = default, dict(own)
 
     def of(self, client: str) -> Quota:
@@ -109,9 +104,6 @@ class Quotas:
     @contextmanager
     def session(self, client: str, most: int) -> Generator[None]:
         """Hold a place for a client's session. The last place is for another client, where clients have names.
-
-        Args:
-            most: sessions of all clients.
 
         Yields:
             nothing, once.
@@ -153,9 +145,6 @@ class Quotas:
 
     def preparation(self, client: str, held: int, count: int = 1) -> None:
         """Check that a client may prepare some inferences more.
-
-        Args:
-            held: inferences that it has prepared and not used.
 
         Raises:
             Refusing: that is as many as it may.

@@ -53,11 +53,7 @@ class Refusing(RuleError):
 
 
 def busy(rule: str, got: object, seconds: float) -> Refusing:
-    """Return a refusal for want of room.
-
-    Args:
-        seconds: after which it may be tried again.
-    """
+    """Return a refusal for want of room; ``seconds``: after which it may be tried again."""
     after = max(round(seconds + 0.5), 1)
     return _made(rule, got, f"come again in {after} s", grpc.StatusCode.RESOURCE_EXHAUSTED, after)
 
@@ -69,11 +65,7 @@ def stopping() -> Refusing:
 
 
 def late(what: str, seconds: float) -> Refusing:
-    """Return the refusal of a client that was too slow.
-
-    Args:
-        what: that did not come, or was not taken, in time.
-    """
+    """Return the refusal of a client that was too slow."""
     got = f"none in {seconds:.3g} s"
     return _made(f"{what} must be in time", got, "connect again", grpc.StatusCode.DEADLINE_EXCEEDED)
 
@@ -119,11 +111,7 @@ def packed(error: RuleError) -> tuple[grpc.StatusCode, str, tuple[tuple[str, str
 
 
 def unpacked(error: Any, server: str) -> RuleError:
-    """Return why a call failed, as the client's user reads it.
-
-    Args:
-        server: what the server is called.
-    """
+    """Return why a call failed, as the client's user reads it."""
     found = next((value for key, value in error.trailing_metadata() or () if key == _METADATA), None)
     try:
         refusal = Refusal.FromString(found) if found is not None else None

@@ -198,11 +198,7 @@ class Registration:
         return chunk.last
 
     def finish(self) -> None:
-        """Keep the keys.
-
-        Raises:
-            RuleError: they are not what was announced.
-        """
+        """Keep the keys."""
         if self._hash.digest() != self._id:
             rule, remedy = "keys must have the SHA-256 that was announced", "send them again"
             raise RuleError(rule, got=self._hash.hexdigest()[:16], remedy=remedy)

@@ -22,11 +22,7 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 
 def require() -> None:
-    """Make sure that gRPC takes no TLS but 1.3.
-
-    Raises:
-        RuleError: it was loaded before this package.
-    """
+    """Make sure that gRPC takes no TLS but 1.3."""
     if not _IN_TIME:
         rule, remedy = "TLS must be 1.3", "import privcirnet.service before grpc"
         raise RuleError(rule, got="gRPC loaded already, with TLS 1.2", remedy=remedy)

@@ -29,11 +29,7 @@ def now() -> datetime:
 
 
 def check_pair(path: Path, certificate: bytes, key: bytes) -> None:
-    """Raise unless a party can show a certificate: a chain in order, all of it in force, and its key.
-
-    Raises:
-        RuleError: it cannot.
-    """
+    """Raise unless a party can show a certificate: a chain in order, all of it in force, and its key."""
     chain = _read(path, certificate)
     if _public(path, key) != chain[0].public_key():
         rule, remedy = "a key must be its certificate's", "put both of them there, then read them again"
@@ -48,11 +44,7 @@ def check_pair(path: Path, certificate: bytes, key: bytes) -> None:
 
 
 def check_authority(path: Path, certificates: bytes) -> None:
-    """Raise unless an authority can have signed something that holds: one of its certificates does.
-
-    Raises:
-        RuleError: it cannot.
-    """
+    """Raise unless an authority can have signed something that holds: one of its certificates does."""
     found = _read(path, certificates)
     if not any(_holds(_term(one)) for one in found):
         raise _expired(path, found[0])

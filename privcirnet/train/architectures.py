@@ -29,9 +29,6 @@ def made(name: str, num_classes: int, channels: int, arguments: Mapping[str, Any
     Returns:
         The network, and of a pretrained one the names of tensors that have random values: those of a head with another
         number of classes.
-
-    Raises:
-        RuleError: unknown name or argument, or pretrained weights that cannot be had or do not fit.
     """
     make = ENTRY_POINTS.get(name) or (_of_torchvision(name) if name.startswith(TORCHVISION) else _of_timm(name))
     try:

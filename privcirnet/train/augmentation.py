@@ -19,8 +19,6 @@ def augmented_epoch(
     """Yield the batches of an epoch, augmented one by one, or many together.
 
     Args:
-        recipe: batch size, and what is done to the images.
-        generator: of the order and of all chances.
         together: images that are augmented together, about; 0: many where they are on a GPU, else a batch.
 
     Yields:
@@ -44,7 +42,6 @@ def augmented(images: Tensor, recipe: RecipeConfig, levels: int, generator: torc
         images: uint8 (N, C, H, W).
         recipe: what is done; by default nothing, and then nothing is drawn.
         levels: pixels are in [0, levels].
-        generator: of all chances.
 
     Returns:
         uint8 (N, C, H, W).

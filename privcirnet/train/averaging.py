@@ -25,9 +25,6 @@ def mean_of(networks: Sequence[Checkpoint]) -> Checkpoint:
 
     Returns:
         The first one's facts, and the mean of all tensors but counters.
-
-    Raises:
-        RuleError: they differ in more than their weights, or are quantized.
     """
     first, *others = networks
     if not others:

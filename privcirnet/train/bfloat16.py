@@ -25,7 +25,6 @@ def is_faster(model: nn.Module, loss: Callable[[nn.Module, bool], Tensor]) -> bo
 
     Args:
         model: in training; left as it was, and so is torch's random state.
-        loss: of a batch by a network, in mixed precision or not.
     """
     seconds: dict[bool, float] = {}
     device = next(model.parameters()).device

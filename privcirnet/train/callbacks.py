@@ -13,22 +13,14 @@ class Callback:
         return nullcontext()
 
     def show(self, images: Tensor) -> None:
-        """See the images that the network sees next.
-
-        Args:
-            images: this process's, real, (N, C, S, S).
-        """
+        """See the images that the network sees next; ``images``: this process's, real, (N, C, S, S)."""
 
     def penalty(self) -> Tensor | float:
         """Return what is added to the loss of the images just seen (this process's mean), then forget them."""
         return 0.0
 
     def beside(self, model: nn.Module) -> AbstractContextManager[object]:
-        """Return a context in which the statistics of another network, such as an average of weights, are measured.
-
-        Args:
-            model: of the same modules.
-        """
+        """Return a context in which the statistics of another network, such as an average of weights, are measured."""
         return nullcontext()
 
     def detach(self) -> None:

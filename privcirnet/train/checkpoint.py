@@ -31,10 +31,6 @@ def save(folder: Path, progress: EpochProgress, settings: dict[str, Any]) -> Non
 def load(folder: Path, settings: dict[str, Any]) -> EpochProgress | None:
     """Return the state of an interrupted run, or None if there is none.
 
-    Args:
-        folder: run directory.
-        settings: of the run, as nested plain data.
-
     Raises:
         RuleError: settings differ that must not, or the file is damaged; the state is neither used nor lost.
     """
@@ -48,7 +44,6 @@ def check(folder: Path, settings: dict[str, Any]) -> None:
     """Refuse early what :func:`load` would refuse: before a run has prepared its network, which can take minutes.
 
     Args:
-        folder: run directory.
         settings: as for :func:`load`, but for :data:`PREPARED`.
 
     Raises:

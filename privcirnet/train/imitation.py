@@ -70,11 +70,7 @@ class Imitation(Callback):
         return nullcontext()
 
     def show(self, images: Tensor) -> None:
-        """Run the original on the images that the network sees next.
-
-        Args:
-            images: real, (N, C, S, S).
-        """
+        """Run the original on the images that the network sees next; ``images``: real, (N, C, S, S)."""
         with torch.no_grad():
             self.original(images)
 
@@ -86,9 +82,6 @@ class Imitation(Callback):
     @contextmanager
     def beside(self, model: nn.Module) -> Iterator[None]:
         """Keep another network, as a running average of the weights is, near whenever it runs; it gets no penalty.
-
-        Args:
-            model: with the same blocks.
 
         Yields:
             Nothing; the other network is alone again afterwards.

@@ -52,10 +52,7 @@ def fit(  # noqa: PLR0913, PLR0917
         model: on the device to train on; left in evaluation mode, with averaged weights if the recipe says so and with
             learned steps fixed.
         data: images and labels; it sets its own batches if it is a loader.
-        recipe: epochs, batch size, learning rates, losses.
-        seed: of the order of batches and of augmentation.
         teacher: dense network whose logits are soft labels; left as it was.
-        start: state to continue from.
         after_epoch: called after every epoch, by the first process only, with what a resumed run needs.
         after_step: called after every step, by the first process only; must be quick.
         original: network whose blocks are imitated as ``recipe.imitate`` says, on the same device; its weights stay.

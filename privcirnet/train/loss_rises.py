@@ -20,11 +20,7 @@ from privcirnet.train.recalibration import recalibrate_
 
 
 def loss(model: nn.Module, images: tuple[Tensor, Tensor], data: ImageData) -> float:
-    """Return the mean cross-entropy on images, in nats.
-
-    Args:
-        images: uint8 (N, C, H, W) and labels (N,).
-    """
+    """Return the mean cross-entropy on images, in nats; ``images``: uint8 (N, C, H, W) and labels (N,)."""
     return nn.functional.cross_entropy(predict(model, data, images[0]), images[1]).item()
 
 
@@ -40,8 +36,6 @@ def loss_rises(
 
     Args:
         dense: trained; left as it was.
-        block_sizes: to try, by layer name.
-        importance: of each entry of those layers' weights in the projection, such as damped Fisher information.
         progress: called after each layer and block size.
 
     Returns:

@@ -53,7 +53,6 @@ def create_from(
     """Create a network with weights that it is given, which are loaded before activations are replaced.
 
     Args:
-        name: as for :func:`create`.
         weights: path of a file, see :func:`~privcirnet.train.pretrained.read_weights`, empty for none; or the whole
             state of such a network before surgery.
 
@@ -77,11 +76,7 @@ def create_from(
 
 
 def goes_through_surgery(name: str, arguments: Mapping[str, Any]) -> bool:
-    """Return whether a network is another's, made with polynomials in place of its own operations.
-
-    Args:
-        name: as for :func:`create`.
-    """
+    """Return whether a network is another's, made with polynomials in place of its own operations."""
     return name not in ENTRY_POINTS and arguments.get("activation") in ACTIVATIONS
 
 
@@ -93,9 +88,6 @@ def build(checkpoint: Checkpoint, num_classes: int, image: tuple[int, int, int])
 
     Returns:
         The network, in evaluation mode.
-
-    Raises:
-        RuleError: the network is unknown, or the tensors do not fit the architecture.
     """
     model = create(checkpoint.model, num_classes, image, checkpoint.arguments)
     circulant_(model, {name: b for name, b in checkpoint.block_sizes.items() if b > 1}, pad=True)
@@ -125,9 +117,6 @@ def load_shared(model: nn.Module, source: nn.Module) -> list[str]:
 
     Returns:
         Names of the tensors that only `model` has.
-
-    Raises:
-        RuleError: a tensor has another shape, or the layers differ.
     """
     wanted, given = model.state_dict(), source.state_dict()
     common = {name: _by_blocks(model, name, value) for name, value in given.items() if name in wanted}
@@ -174,11 +163,7 @@ class BuiltNetwork:
 
 
 def checkpoint_of(built: BuiltNetwork, stage: str) -> Checkpoint:
-    """Return a network as a checkpoint.
-
-    Args:
-        stage: "train", "finetune", "replace" or "qat".
-    """
+    """Return a network as a checkpoint; ``stage``: "train", "finetune", "replace" or "qat"."""
     tensors = {key: value.detach().cpu().contiguous().numpy() for key, value in built.model.state_dict().items()}
     return Checkpoint(tensors, built.name, stage, built.block_sizes, built.bits, built.arguments, built.composed)
 

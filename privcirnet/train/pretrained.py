@@ -26,9 +26,6 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     Args:
         path: a .safetensors file, or one of torch.save with nothing but tensors and plain data; the state dict may be
             under "state_dict" or "model", its names behind "module.".
-
-    Raises:
-        RuleError: missing, damaged, or no state dict.
     """
     remedy = "give a .safetensors file, or one of torch.save(model.state_dict(), FILE)"
     rule = "model.weights must be a file of weights"
@@ -53,15 +50,11 @@ def load_weights_(model: nn.Module, tensors: Mapping[str, Tensor], num_classes: 
     """Load a state dict into a network whose number of classes may differ; nothing changes if it does not fit.
 
     Args:
-        tensors: a state dict of the same architecture.
         num_classes: number of logits; the last layer that has so many is the head, which keeps its random weights if
             the state dict has none or those of other classes.
 
     Returns:
         Names of the tensors that were not loaded.
-
-    Raises:
-        RuleError: the state dict is of another architecture, or has values that are not finite.
     """
     wanted = model.state_dict()
     head = _head(model, num_classes)

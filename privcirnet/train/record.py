@@ -56,9 +56,6 @@ class Record:
     def epoch(self, history: Sequence[Mapping[str, float]]) -> str:
         """Record the last epoch of a history.
 
-        Args:
-            history: per epoch, see :func:`privcirnet.train.loop.fit`.
-
         Returns:
             A line for people.
 
@@ -106,11 +103,7 @@ class Events:
         self._add(step=first, session_log=SessionLog(status=SessionLog.START))
 
     def write(self, step: int, values: Mapping[str, float]) -> None:
-        """Write scalars.
-
-        Args:
-            values: by tag.
-        """
+        """Write scalars."""
         self._add(step=step, summary={"value": [{"tag": tag, "simple_value": v} for tag, v in values.items()]})
 
     def _add(self, **what: Any) -> None:
@@ -145,9 +138,6 @@ def table(history: Sequence[Mapping[str, float]]) -> str:
 
 def picture(folder: Path, history: Sequence[Mapping[str, float]], title: str) -> None:
     """Draw the curves of a complete run; nothing for a run without epochs.
-
-    Args:
-        history: per epoch, see :func:`privcirnet.train.loop.fit`.
 
     Raises:
         RuleError: the disk is full.

@@ -46,9 +46,6 @@ class MeasuredSensitivities:
 def check_trained(model: nn.Module, data: Examples, kind: str, samples: int) -> None:
     """Raise unless a network has finite logits for all images that its sensitivities may be measured on.
 
-    Args:
-        kind: as for :func:`measure`.
-
     Raises:
         RuleError: it has others; the first layer that explodes is named.
     """
@@ -70,18 +67,12 @@ def measure(  # noqa: PLR0913, PLR0917
 
     Args:
         model: trained and dense; left as it was.
-        block_sizes: to measure, by layer name.
         kind: "fisher", "batch_gradient" (the published shortcut) or "weights" (plain squared error, no images).
-        damping: of the projections, see :func:`privcirnet.functional.sensitivity.damped`.
         decide: makes a decision by sensitivities; None uses all samples.
         progress: called with the number of images done.
 
     Returns:
         The sensitivities.
-
-    Raises:
-        RuleError: a layer is not a plain linear or convolutional one, gradients are not finite, or ``decide`` raises
-            it.
     """
     layers = weighted_layers(model)
     weights = {name: layers[name].weight.detach() for name in block_sizes}

@@ -134,9 +134,6 @@ def load_fitting_(model: nn.Module, given: Checkpoint) -> tuple[str, ...]:
 
     Returns:
         Names of the model's tensors that were not loaded.
-
-    Raises:
-        RuleError: the checkpoint is circulant or quantized, or none of its weights fits.
     """
     dense = given.bits is None and all(b == 1 for b in given.block_sizes.values())
     tensors = {name: torch.from_numpy(array.copy()) for name, array in given.tensors.items()}
@@ -169,9 +166,7 @@ def start_circulant_(  # noqa: PLR0913
         projection: initial circulant weights. "fisher": the nearest to the trained ones with each entry weighted by its
             Fisher information (PrivCirNet, Section 3.3). "frobenius": the nearest with equal weights. "random": new
             ones.
-        damping: of the Fisher information, see :func:`~privcirnet.functional.sensitivity.damped`.
         progress: called with the number of samples done while it is measured.
-        pad: whether layers are padded where their block size does not divide.
 
     Raises:
         RuleError: the block sizes do not fit the network, see :func:`privcirnet.passes.convert.circulant_`.
@@ -235,9 +230,6 @@ def built(held: Checkpoint, data: ImageData) -> BuiltNetwork:
 
 def load_network(run: str, data: ImageData) -> nn.Module:
     """Return the trained network of a run directory, in evaluation mode.
-
-    Args:
-        run: directory, or path of a checkpoint.
 
     Raises:
         RuleError: the checkpoint is missing or damaged, or its tensors do not fit the architecture.

@@ -47,11 +47,7 @@ class DenseTile:
 
 @lru_cache(maxsize=256)
 def best_tile(shape: LinearShape, ring_degree: int) -> DenseTile:
-    """Return the tile with the fewest bytes, then the fewest products.
-
-    Raises:
-        RuleError: not even one output's window fits a polynomial.
-    """
+    """Return the tile with the fewest bytes, then the fewest products."""
     found = list(_tiles(shape, ring_degree))
     if not found:
         raise no_window(shape, ring_degree)

@@ -181,9 +181,6 @@ class CoefficientLayer:
 
         Returns:
             residues of the same shape.
-
-        Raises:
-            RuleError: a weight beyond ``weight_bits``.
         """
         largest = int(np.abs(rows.astype(np.int64)).max())
         if largest > 1 << (self.weight_bits - 1):

@@ -69,9 +69,6 @@ class Grid:
     def taps(self, plane: int) -> Iterator[tuple[int, int, int]]:
         """Yield where the weights go that read any value of a plane.
 
-        Args:
-            plane: number of the plane within its channel, see :attr:`phases`.
-
         Yields:
             (kernel row, kernel column, exponent) of each weight.
         """

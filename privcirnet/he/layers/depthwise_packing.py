@@ -128,12 +128,7 @@ def scattered(units: int, whole: bool) -> Packing:
 
 
 def first_groups(packing: Packing, groups: int) -> Packing:
-    """Return what is left of a packing for the first of its groups only.
-
-    Args:
-        packing: of all groups.
-        groups: how many to keep.
-    """
+    """Return what is left of a packing for the first of its groups only."""
     filters = (tuple(pair for pair in pairs if pair[0] < groups) for pairs in packing.filters)
     return Packing(packing.inputs[:groups], tuple(pairs for pairs in filters if pairs))
 

@@ -122,19 +122,11 @@ class Layer(Protocol):
         ...
 
     def noise_bits(self, parameters: Parameters) -> int:
-        """Return log2 of a bound on the noise of a result, from public data.
-
-        Args:
-            parameters: of the encryption, with the layer's ring degree.
-        """
+        """Return log2 of a bound on the noise of a result, from public data."""
         ...
 
     def encode_input(self, x: Residues, t: int) -> Residues:
-        """Return a share of the input as slots: shape (ciphertexts_in, n).
-
-        Args:
-            x: residues, shape (C, H, W).
-        """
+        """Return a share of the input as slots: shape (ciphertexts_in, n); ``x``: residues, shape (C, H, W)."""
         ...
 
     def spectrum(self, rows: Integers, t: int) -> Residues:
@@ -156,9 +148,6 @@ class Layer(Protocol):
     def encode_spectrum(self, spectrum: Residues, engine: ServerEngine, name: str = "") -> EncodedWeights:
         """Return all plaintexts, encoded once for many inferences.
 
-        Args:
-            spectrum: see :meth:`spectrum`.
-
         Raises:
             RuleError: a sum has no product left, because all of its weights are zero.
         """
@@ -166,9 +155,6 @@ class Layer(Protocol):
 
     def plaintexts(self, spectrum: Residues, t: int) -> Iterator[tuple[tuple[int, ...], Residues]]:
         """Yield each product, as (piece, target, giant, baby, source), with its plaintext; zeros are left out.
-
-        Args:
-            spectrum: see :meth:`spectrum`.
 
         Yields:
             (five numbers, slots of shape (n,)).
@@ -178,12 +164,7 @@ class Layer(Protocol):
     def evaluate(
         self, weights: EncodedWeights, inputs: Sequence[Ciphertext], engine: ServerEngine, keys: EvaluationKeys
     ) -> Sequence[Ciphertext]:
-        """Return the results of the layer's circuit: ciphertexts_out ciphertexts.
-
-        Args:
-            weights: from :meth:`encode_spectrum`.
-            keys: Galois keys for :attr:`column_steps`.
-        """
+        """Return the results of the layer's circuit: ciphertexts_out ciphertexts."""
         ...
 
     def encode_mask(self, wanted: Residues, uniform: Residues, t: int) -> Residues:

@@ -112,11 +112,7 @@ class LinearShape:
         return replace(self, in_channels=into, out_channels=out)
 
     def check_block_size(self, block_size: int) -> None:
-        """Raise unless the weight can be block circulant: padded to whole blocks, if it has one group.
-
-        Raises:
-            RuleError: b does not divide the channels of a group, or is larger than a channel count.
-        """
+        """Raise unless the weight can be block circulant: padded to whole blocks, if it has one group."""
         channels = self.out_channels // self.groups, self.in_channels // self.groups
         if self.groups > 1:
             self.check_divides(block_size)
@@ -125,11 +121,7 @@ class LinearShape:
             raise RuleError("block size must be at most both weight dimensions", got=got, remedy=remedy)
 
     def check_divides(self, block_size: int) -> None:
-        """Raise unless the weight can be block circulant without padding.
-
-        Raises:
-            RuleError: b does not divide the channels of a group.
-        """
+        """Raise unless the weight can be block circulant without padding."""
         channels = self.out_channels // self.groups, self.in_channels // self.groups
         if block_size < 1 or any(c % block_size for c in channels):
             got, remedy = f"{block_size} for {channels}", "use a common divisor of both"
@@ -184,11 +176,7 @@ class Axis:
         return any(offset for taps in self.taps.values() for _, offset in taps)
 
     def stored(self, phase: int) -> int:
-        """Return how many values a phase image has.
-
-        Args:
-            phase: in [0, stride).
-        """
+        """Return how many values a phase image has; ``phase``: in [0, stride)."""
         return len(range(phase, self.size, self.stride))
 
     def read_size(self, phase: int) -> int:
@@ -200,10 +188,6 @@ class Axis:
         return max(0, min(self.stored(phase), self.outputs + self.reach(phase)[1]))
 
     def reach(self, phase: int) -> tuple[int, int]:
-        """Return the (lowest, highest) tap offset of a phase.
-
-        Args:
-            phase: one of :attr:`taps`.
-        """
+        """Return the (lowest, highest) tap offset of a phase; ``phase``: one of :attr:`taps`."""
         offsets = [offset for _, offset in self.taps[phase]]
         return min(offsets), max(offsets)

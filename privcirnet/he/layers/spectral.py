@@ -51,11 +51,7 @@ class Places(NamedTuple):
 
 
 def encode_input(layout: SpectralLayout, places: Places, x: Residues, t: int) -> Residues:
-    """Return a share of the layer's input as slots: shape (ciphertexts_in, n).
-
-    Args:
-        x: residues, shape (C, H, W).
-    """
+    """Return a share of the layer's input as slots: shape (ciphertexts_in, n); ``x``: residues, shape (C, H, W)."""
     return cyclic.gather(_transformed(layout, x, places.cells[None], t), places.slots)
 
 
@@ -82,11 +78,7 @@ def weight_spectrum(layout: SpectralLayout, rows: npt.NDArray[np.integer], t: in
 
 
 def diagonal_slots(layout: SpectralLayout, placed: PlacedPiece, spectrum: Residues, product: Product) -> Residues:
-    """Return the plaintext of one product of a piece: slots, shape (n,).
-
-    Args:
-        spectrum: see :func:`weight_spectrum`.
-    """
+    """Return the plaintext of one product of a piece: slots, shape (n,)."""
     plan = placed.plan
     turn = product.giant * plan.baby_steps
     lane, out_block, in_block = plan.blocks_of(product.target, turn + product.baby, product.source)

@@ -185,10 +185,6 @@ def encode_weights(
 ) -> EncodedWeights:
     """Return every diagonal of a layer, encoded.
 
-    Args:
-        spectrum: see :func:`spectral.weight_spectrum`.
-        keep: see :meth:`ServerEngine.encode_weights`.
-
     Raises:
         RuleError: an inner sum has no product left.
     """

@@ -175,9 +175,5 @@ def slots_to_lanes(slots: Residues, lanes: int) -> Residues:
 
 
 def next_power_of_two(number: int) -> int:
-    """Return the smallest power of two that is at least ``number``.
-
-    Args:
-        number: 1 or more.
-    """
+    """Return the smallest power of two that is at least ``number``; ``number``: 1 or more."""
     return 1 << (number - 1).bit_length()

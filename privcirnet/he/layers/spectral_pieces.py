@@ -96,9 +96,6 @@ def place(layout: SpectralLayout, ring_degree: int, pieces: Sequence[Piece]) -> 
 
     Args:
         pieces: cover the grid of channel groups and tiles, in order.
-
-    Raises:
-        RuleError: they do not cover the grid of channel groups and tiles exactly once, or a lane does not fit.
     """
     groups, tiles = layout.shape.groups, layout.tiles
     placed: list[PlacedPiece] = []

@@ -45,11 +45,7 @@ class TiledAxis:
         return range(0, self.axis.outputs, self.tile)
 
     def outputs_from(self, start: int) -> int:
-        """Return how many outputs the tile has whose first is ``start``.
-
-        Args:
-            start: u0.
-        """
+        """Return how many outputs the tile has whose first is ``start``; ``start``: u0."""
         return min(self.tile, self.axis.outputs - start)
 
 

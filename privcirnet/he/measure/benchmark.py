@@ -79,7 +79,6 @@ def speedup(found: LayerBenchmark, other: LayerBenchmark, part: str = "server") 
 
     Args:
         other: of another that was run in turns with it.
-        part: a field of :class:`Timing`.
     """
     pairs = zip(found.timings, other.timings, strict=True)
     return statistics.median(getattr(b, part) / getattr(a, part) for a, b in pairs)
@@ -121,10 +120,8 @@ def bench_layers(
     Times are processor seconds, of which other work on the machine takes little, if all entries run on one thread.
 
     Args:
-        entries: layer and engine, by name.
         coefficient_bits: bits of the primes of q.
         repetitions: timed runs of each, after one that is not timed if there are more than one.
-        table: that security is judged by.
 
     Returns:
         what was measured, by name.

@@ -57,7 +57,6 @@ def calibrate(
         coefficient_bits: primes of q, special prime last.
         repetitions: timed rounds over all operations, after one that is not.
         progress: called with a note after each round.
-        table: that security is judged by.
     """
     used = threads.count() if engine_name == "kernel" else 1
     plain_bits = _plain_bits(ring_degree, tuple(coefficient_bits))

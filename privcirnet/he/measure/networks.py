@@ -18,12 +18,7 @@ _MOBILENET_STAGES = ((24, 2), (32, 3), (64, 4), (96, 3), (160, 3), (320, 1))
 
 
 def mobilenetv2(size: int, strides: tuple[int, ...]) -> Shapes:
-    """Return MobileNetV2's searched layers by name.
-
-    Args:
-        size: height and width of the map that the first of them reads.
-        strides: of each stage after the first.
-    """
+    """Return MobileNetV2's searched layers by name; ``strides``: of each stage after the first."""
     shapes: Shapes = {}
     channels = 16
     for stage, ((out, blocks), first_stride) in enumerate(zip(_MOBILENET_STAGES, strides, strict=True), 1):
@@ -37,11 +32,7 @@ def mobilenetv2(size: int, strides: tuple[int, ...]) -> Shapes:
 
 
 def resnet18(size: int) -> Shapes:
-    """Return ResNet-18's block convolutions by name.
-
-    Args:
-        size: height and width of the map after the stem.
-    """
+    """Return ResNet-18's block convolutions by name; ``size``: height and width of the map after the stem."""
     shapes: Shapes = {}
     channels = 64
     for stage, out in enumerate((64, 128, 256, 512), 1):
@@ -82,14 +73,7 @@ NETWORKS: dict[str, Callable[[], Shapes]] = {
 
 
 def network_shapes(name: str) -> Shapes:
-    """Return the shapes of a reference network by layer name.
-
-    Args:
-        name: one of :data:`NETWORKS`.
-
-    Raises:
-        RuleError: unknown name.
-    """
+    """Return the shapes of a reference network by layer name; ``name``: one of :data:`NETWORKS`."""
     if name not in NETWORKS:
         raise RuleError("the network must be a known one", got=repr(name), remedy=f"use one of {', '.join(NETWORKS)}")
     return NETWORKS[name]()

@@ -43,21 +43,12 @@ class Work:
     products: int
 
     def seconds(self, words_per_second: float, products_per_second: float) -> tuple[float, float]:
-        """Return the seconds for the words and for the products: the larger is the least time.
-
-        Args:
-            words_per_second: of the machine, see :func:`words_per_second`.
-            products_per_second: of the machine, see :func:`products_per_second`.
-        """
+        """Return the seconds for the words and for the products: the larger is the least time."""
         return self.words / words_per_second, self.products / products_per_second
 
 
 def layer_work(layer: Layer, data_primes: int) -> Work:
-    """Return the least work of a layer.
-
-    Args:
-        data_primes: L, primes of q without the special one.
-    """
+    """Return the least work of a layer; ``data_primes``: L, primes of q without the special one."""
     n, primes, extended = layer.ring_degree, data_primes, data_primes + 1
     rotated, hoisted, babies, giants, parts = _counts(layer)
     inputs, outputs = layer.ciphertexts_in, layer.ciphertexts_out

@@ -98,9 +98,6 @@ def sets_for(ring_degree: int, coefficient_bits: Sequence[int] = ()) -> tuple[Pa
     Args:
         ring_degree: n; 0 for any.
         coefficient_bits: bits of the primes of q, the special prime last; empty for a known set.
-
-    Raises:
-        RuleError: no known set has this ring degree.
     """
     if coefficient_bits:
         return (ParameterSet(ring_degree, tuple(coefficient_bits)),)

@@ -86,10 +86,6 @@ def linear_cost(layer: Layer, profile: Profile, link: Link) -> Cost:
 
     Args:
         profile: seconds of operations at one (n, q).
-        link: the network between the parties.
-
-    Raises:
-        RuleError: the layer is not planned yet.
     """
     if isinstance(layer, CoefficientLayer):
         return _coefficient_cost(layer, profile, link)
@@ -106,7 +102,6 @@ def plan_cost(plan: BsgsPlan, profile: Profile, link: Link) -> Cost:
 
     Args:
         profile: seconds of operations at one (n, q).
-        link: the network between the parties.
     """
     s, inputs, outputs = profile.seconds, plan.ciphertexts_in, plan.ciphertexts_out
     shared = sum(number * s[name] for name, number in _shared(plan).items())
@@ -148,7 +143,6 @@ def fixed_cost(layout: SpectralLayout, profile: Profile, link: Link) -> Cost:
 
     Args:
         profile: seconds of operations at one (n, q).
-        link: the network between the parties.
     """
     return transform_cost(layout, profile) + Cost(server=profile.seconds["call"], network=link.round_trip)
 
@@ -183,7 +177,6 @@ def product_cost(left: Layer, right: Layer, profile: Profile, link: Link) -> Cos
 
     Args:
         profile: seconds of operations at one (n, q).
-        link: the network between the parties.
     """
     fresh = for_one_use(profile)
     again = Cost(network=-link.round_trip)
@@ -207,7 +200,6 @@ def square_cost(values: int, profile: Profile, link: Link) -> Cost:
 
     Args:
         profile: seconds of operations at one (n, q).
-        link: the network between the parties.
     """
     n, s, sizes = profile.ring_degree, profile.seconds, subring.sizes(values, profile.ring_degree)
     count, kept = len(sizes), sum(sizes) / n

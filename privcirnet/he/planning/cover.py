@@ -74,11 +74,7 @@ class Cover(NamedTuple):
 
 
 def parts_of(cost: Cost) -> Seconds:
-    """Return the parts of a cost as a plain tuple.
-
-    Args:
-        cost: of a plan or a layer.
-    """
+    """Return the parts of a cost as a plain tuple."""
     return cost.client_encrypt, cost.server, cost.client_decrypt, cost.network
 
 
@@ -198,12 +194,7 @@ def _plans(lanes: int, blocks_in: int, blocks_out: int, on_shares: bool) -> list
 
 
 def piece_of(plan: BsgsPlan, groups: int, tiles: int) -> Piece:
-    """Return the piece with the choices of a plan.
-
-    Args:
-        groups: channel groups side by side in a lane.
-        tiles: tiles of each.
-    """
+    """Return the piece with the choices of a plan."""
     choices = plan.baby_steps, plan.copies, plan.giants_on_shares, plan.folds_on_shares
     return Piece(groups, tiles, plan.lanes, *choices)
 

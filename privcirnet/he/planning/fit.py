@@ -101,7 +101,6 @@ def fit(network: Network, target: Target) -> Fitted:
 
     Args:
         network: Its layers need not be planned.
-        target: What the program is made for.
 
     Raises:
         DoesNotFit: A bound or a modulus out of reach, too little noise budget; names what binds.
@@ -111,12 +110,7 @@ def fit(network: Network, target: Target) -> Fitted:
 
 
 def fit_draft(found: Draft, target: Target) -> Fitted:
-    """Return :func:`fit`'s program of a network whose bounds are known.
-
-    Raises:
-        DoesNotFit: As for :func:`fit`.
-        RuleError: Likewise.
-    """
+    """Return :func:`fit`'s program of a network whose bounds are known."""
     wants = requirements(found.nodes, found.intervals, found.sizes, target.masks, target.truncation_bits)
     own = target.profile.parameter_set
     sets = target.sets if target.auto else (own, *target.sets)
@@ -163,7 +157,6 @@ def replan(nodes: Sequence[Node], profile: Profile, link: Link, allowed: Allowed
     Args:
         nodes: Of a program; layers that are planned already are planned anew.
         profile: Seconds of operations at one (n, q).
-        link: The network between the parties.
         allowed: Encodings that the layers may have.
 
     Raises:
@@ -178,7 +171,6 @@ def predicted_seconds(nodes: Sequence[Node], profile: Profile, link: Link) -> fl
 
     Args:
         profile: seconds of operations at one (n, q).
-        link: the network between the parties.
     """
     return sum(operation_cost(node.operation, node.shape, profile, link).total for node in nodes)
 
@@ -190,8 +182,6 @@ def options(
 
     Args:
         nodes: of a program; their layers need not be planned.
-        profile: measured at some set; scaled to each.
-        link: the network between the parties.
         allowed: encodings that the layers may have.
     """
     return tuple(_option(nodes, _priced(profile, wanted, link), link, allowed) for wanted in dict.fromkeys(sets))

@@ -50,14 +50,7 @@ ENCODINGS = {
 
 
 def plan_named(name: str, shape: LinearShape, block_size: int, goal: Goal) -> LayerChoice:
-    """Return the cheapest plan of a layer in a named encoding.
-
-    Args:
-        name: of :data:`ENCODINGS`.
-
-    Raises:
-        RuleError: unknown name, or the encoding has no form for this layer.
-    """
+    """Return the cheapest plan of a layer in a named encoding; ``name``: of :data:`ENCODINGS`."""
     encoding = ENCODINGS.get(name)
     if encoding is None:
         raise RuleError("the encoding must be a known one", got=repr(name), remedy=f"use {', '.join(ENCODINGS)}")

@@ -101,11 +101,7 @@ class Verdict:
 
 
 def layers_noise_bits(layers: Iterable[Layer], parameters: Parameters) -> int:
-    """Return log2 of a bound on the noise of any layer, or of a square, before flooding.
-
-    Args:
-        parameters: n, q, t.
-    """
+    """Return log2 of a bound on the noise of any layer, or of a square, before flooding."""
     return max([square_noise_bits(parameters), *(layer.noise_bits(parameters) for layer in layers)])
 
 
@@ -113,7 +109,6 @@ def budget(layers: Iterable[Layer], parameters: Parameters, squares: Iterable[in
     """Return where the bits of q go, for the layer with the most noise.
 
     Args:
-        parameters: n, q, t.
         squares: number of values of each of the program's squares.
     """
     layers, flood = tuple(layers), flood_bits(parameters)
@@ -124,12 +119,7 @@ def budget(layers: Iterable[Layer], parameters: Parameters, squares: Iterable[in
 
 
 def replies(layers: Iterable[Layer], squares: Iterable[int], parameters: Parameters) -> Iterator[tuple[int, int]]:
-    """Yield for each layer and square the coefficients of c0 that the client sees, and the bits of their noise.
-
-    Args:
-        squares: number of values of each.
-        parameters: n, q, t.
-    """
+    """Yield for each layer and square the coefficients of c0 that the client sees, and the bits of their noise."""
     n = parameters.ring_degree
     for layer in layers:
         kept = layer.kept
@@ -142,9 +132,6 @@ def switched_bits(parameters: Parameters) -> int:
     """Return the bits of budget that a reply's rounding leaves, by six standard deviations.
 
     Each of n ternary secret coefficients, two thirds of them not zero, meets a rounding error in [-1/2, 1/2).
-
-    Args:
-        parameters: n, q, t.
     """
     sent = reply_bits(parameters.coefficient_bits, parameters.plain_bits).second
     rounding = math.ceil(math.log2(6 * math.sqrt(parameters.ring_degree / 18)))
@@ -152,11 +139,7 @@ def switched_bits(parameters: Parameters) -> int:
 
 
 def judge(wants: Requirements, option: Option) -> Verdict:
-    """Return whether a set fits; the first of :data:`STAGES` that fails binds.
-
-    Args:
-        option: the set, with the layers planned under it.
-    """
+    """Return whether a set fits; the first of :data:`STAGES` that fails binds."""
     refused = _refused_set(option) or _refused_bits(wants, option)
     if refused:
         return refused

@@ -68,7 +68,6 @@ def cheapest_layer(
 
     Args:
         profile: Seconds of operations at one (n, q).
-        family: Encodings to choose from, see :class:`Goal`.
 
     Raises:
         RuleError: As :func:`plan_layer`.

@@ -80,7 +80,6 @@ def requirements(
 
     Args:
         nodes: of a program, in order.
-        intervals: bounds of the nodes' values, by name.
         sizes: of the nodes' values, see :mod:`program.truncation`.
         masks: "uniform" or "bounded".
         wanted_bits: failure_bits (uniform) or hiding_bits (bounded).

@@ -18,12 +18,8 @@ def rounded(
 
     Args:
         nodes: of the program, in order; the last one has the logits.
-        intervals: bounds of their values, by name.
         bits: of each logit, its sign included.
         largest: the largest absolute logit that such an answer can have, real.
-
-    Raises:
-        RuleError: the logits are not masked by an operation of their own, or are so coarse already.
     """
     output, known = nodes[-1], {node.name: node for node in nodes}
     if not masked_node(known, output.name).operation.masks:
@@ -43,11 +39,7 @@ def rounded(
 
 
 def published(nodes: Sequence[Node], intervals: Mapping[str, bounds.Interval]) -> tuple[Node, ...]:
-    """Return the same nodes, client-aided ones with the width of the values that the client sees.
-
-    Args:
-        intervals: bounds of their values, by name.
-    """
+    """Return the same nodes, client-aided ones with the width of the values that the client sees."""
 
     def with_width(node: Node) -> Node:
         if not isinstance(node.operation, op.ClientAided):

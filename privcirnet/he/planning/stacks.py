@@ -64,7 +64,6 @@ def with_stacks(program: Program, profile: Profile, link: Link, most: int, room:
     Args:
         program: without stacks.
         profile: seconds of operations at the program's (n, q).
-        link: the network between the parties.
         most: images that are prepared at once, at most.
         room: bytes that a server may spend on the weights of stacks.
     """
@@ -103,11 +102,7 @@ def _distance(program: Program) -> float:
 
 
 def weight_bytes(program: Program) -> int:
-    """Return the bytes of the weights of a program's stacks, which a server encodes when it first prepares several.
-
-    Args:
-        program: with or without weights.
-    """
+    """Return the bytes of the weights of a program's stacks, which a server encodes when it first prepares several."""
     return sum(_bytes(stack.layer, program) for _, _, stack in program.stacks)
 
 

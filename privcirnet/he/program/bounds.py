@@ -65,7 +65,6 @@ def measured(nodes: Iterable[Node], seen: Mapping[str, ObservedRange], margin_bi
     """Return intervals from what was seen on images: for each node by name (low, high), int64 of the node's shape.
 
     Args:
-        seen: by node name.
         margin_bits: values of other images may exceed these 2^margin_bits times.
 
     Raises:
@@ -83,11 +82,7 @@ def measured(nodes: Iterable[Node], seen: Mapping[str, ObservedRange], margin_bi
 
 
 def largest_sizes(intervals: Mapping[str, Interval]) -> dict[str, Values]:
-    """Return the largest |y| of every value of every node.
-
-    Args:
-        intervals: by node name.
-    """
+    """Return the largest |y| of every value of every node."""
     return {name: np.maximum(np.abs(low), np.abs(high)) for name, (low, high) in intervals.items()}
 
 
@@ -110,33 +105,18 @@ def _seen(node: Node, seen: Mapping[str, ObservedRange]) -> ObservedRange:
 
 
 def largest(interval: Interval) -> int:
-    """Return the largest absolute value of an interval.
-
-    Args:
-        interval: (low, high) of one node.
-    """
+    """Return the largest absolute value of an interval; ``interval``: (low, high) of one node."""
     low, high = interval
     return max(abs(int(low.min())), abs(int(high.max())))
 
 
 def value_bits(interval: Interval) -> int:
-    """Return the least k with |value| < 2^k.
-
-    Args:
-        interval: (low, high) of one node.
-    """
+    """Return the least k with |value| < 2^k; ``interval``: (low, high) of one node."""
     return largest(interval).bit_length()
 
 
 def check_modulus(program: Program, intervals: dict[str, Interval]) -> None:
-    """Raise unless every value stays under t / 2.
-
-    Args:
-        intervals: of its nodes by name.
-
-    Raises:
-        RuleError: naming the first node that does not.
-    """
+    """Raise unless every value stays under t / 2."""
     t = program.parameters.plain_modulus
     for name, interval in intervals.items():
         if 2 * largest(interval) >= t:

@@ -63,14 +63,7 @@ def excess(layer: Layer, parameters: Parameters) -> str:
 
 
 def check_keys(steps: Set[int], parameters: Parameters) -> None:
-    """Raise if a whole program asks for too many Galois keys, though each of its layers does not.
-
-    Args:
-        steps: column steps of all layers.
-
-    Raises:
-        RuleError: the keys would have more than :data:`MAX_KEY_BYTES`.
-    """
+    """Raise if a whole program asks for too many Galois keys, though each of its layers does not."""
     size = len(steps) * key_bytes(parameters)
     if size > MAX_KEY_BYTES:
         rule, remedy = f"a program's Galois keys must have at most {MAX_KEY_BYTES} bytes", "use larger block sizes"

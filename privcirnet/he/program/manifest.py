@@ -47,11 +47,7 @@ def to_dict(program: Program) -> dict[str, Any]:
 
 
 def from_dict(data: Any) -> Program:
-    """Return a program without weights from its description.
-
-    Raises:
-        RuleError: the description is not one, or does not follow the rules.
-    """
+    """Return a program without weights from its description."""
     try:
         literal = data["parameters"]
         bits = tuple(_integer(b) for b in _few(literal["coefficient_bits"]))
@@ -72,11 +68,7 @@ def nodes_to_list(nodes: Iterable[Node]) -> list[dict[str, Any]]:
 
 
 def nodes_from_list(data: Any) -> tuple[Node, ...]:
-    """Return the nodes of a network whose layers are not planned.
-
-    Raises:
-        RuleError: they are none, or do not follow the rules.
-    """
+    """Return the nodes of a network whose layers are not planned."""
     try:
         nodes = _nodes_from_list(data)
     except (KeyError, TypeError, AttributeError, IndexError) as error:

@@ -126,11 +126,7 @@ class Operation:
         raise NotImplementedError
 
     def shape_after(self, shapes: Sequence[Shape]) -> Shape:
-        """Return the shape of its result.
-
-        Args:
-            shapes: of its inputs, which :meth:`problem` has no objection to.
-        """
+        """Return the shape of its result."""
         return shapes[0]
 
     def problem(self, node: "Node", sources: Sequence["Node"]) -> str:
@@ -138,19 +134,11 @@ class Operation:
         return ""
 
     def tensors(self, shape: Shape) -> Mapping[str, tuple[int, ...]]:
-        """Return the shapes of "rows" and "bias" of its weights, as far as it has them.
-
-        Args:
-            shape: of its result.
-        """
+        """Return the shapes of "rows" and "bias" of its weights, as far as it has them; ``shape``: of its result."""
         return {}
 
     def cost(self, prices: Prices[C_co], shape: Shape) -> C_co:
-        """Return what it costs.
-
-        Args:
-            shape: of its result.
-        """
+        """Return what it costs; ``shape``: of its result."""
         if not self.local:
             raise NotImplementedError(f"what {self.kind()} costs")
         return prices.local()
@@ -200,12 +188,7 @@ class Domain(Generic[V]):
         return node.operation.apply(self, arguments, weights)
 
     def values(self, nodes: Sequence[Node], weights: Mapping[str, Weights]) -> dict[str, V]:
-        """Return the value of every node by name.
-
-        Args:
-            nodes: of a program, in order.
-            weights: by name of the nodes that have some.
-        """
+        """Return the value of every node by name; ``nodes``: of a program, in order."""
         found, known = dict[str, V](), dict[str, Node]()
         for node in nodes:
             known[node.name], self.sources = node, [known[name] for name in node.inputs]
@@ -217,11 +200,7 @@ class Domain(Generic[V]):
         self.refuse("an image")
 
     def move(self, places: Callable[..., np.ndarray], *values: V) -> V:
-        """Return values in new places.
-
-        Args:
-            places: of arrays of any type, which it rearranges and joins.
-        """
+        """Return values in new places; ``places``: of arrays of any type, which it rearranges and joins."""
         self.refuse("moved values")
 
     def add(self, x: V, y: V) -> V:
@@ -253,11 +232,7 @@ class Domain(Generic[V]):
         self.refuse("squares")
 
     def product(self, operation: Any, x: V, y: V, weights: Weights) -> V:
-        """Return a product's result, its bias added.
-
-        Args:
-            operation: the :class:`program.rounds.Product`.
-        """
+        """Return a product's result, its bias added."""
         self.refuse("products of two values")
 
     def function(self, operation: "Function", x: V) -> V:
@@ -289,11 +264,7 @@ class Domain(Generic[V]):
         return found[:, 0]
 
     def refuse(self, what: str) -> NoReturn:
-        """Raise for the node that is visited.
-
-        Raises:
-            RuleError: always.
-        """
+        """Raise for the node that is visited."""
         got = f"{self.node.operation.kind()} {self.title!r}" if self.node else "none"
         raise RuleError(f"{self.name} cannot have {what} here", got=got, remedy=self.remedy)
 

@@ -40,11 +40,7 @@ class Network:
 
     @property
     def source(self) -> Input:
-        """The range of the pixels.
-
-        Raises:
-            RuleError: the first node is no image.
-        """
+        """The range of the pixels."""
         found = self.nodes[0].operation
         if not isinstance(found, Input):
             raise RuleError("a network must begin with an image", got=found.kind(), remedy="begin it with an Input")
@@ -119,11 +115,7 @@ class Program:
 
 
 def masked_node(known: Mapping[str, Node], name: str) -> Node:
-    """Return the node whose mask a value carries: its own, or the one that its channels were taken from.
-
-    Args:
-        known: nodes by name, with all that the value is made of.
-    """
+    """Return the node whose mask a value carries: its own, or the one that its channels were taken from."""
     node = known[name]
     while isinstance(node.operation, Channels):
         node = known[node.inputs[0]]
@@ -131,18 +123,10 @@ def masked_node(known: Mapping[str, Node], name: str) -> Node:
 
 
 def layers_of(nodes: Sequence[Node]) -> tuple[Layer, ...]:
-    """Return the encrypted layers in order, those of products too.
-
-    Args:
-        nodes: of a program, in order.
-    """
+    """Return the encrypted layers in order, those of products too; ``nodes``: of a program, in order."""
     return tuple(layer for node in nodes for layer in node.operation.layers)
 
 
 def squares_of(nodes: Sequence[Node]) -> tuple[int, ...]:
-    """Return the number of values of each square.
-
-    Args:
-        nodes: of a program, in order.
-    """
+    """Return the number of values of each square; ``nodes``: of a program, in order."""
     return tuple(math.prod(node.shape) for node in nodes if isinstance(node.operation, Square))

@@ -20,11 +20,7 @@ class Rearrangement(Operation):
     """An operation on one value that gives it new places."""
 
     def places(self, x: np.ndarray) -> np.ndarray:
-        """Return numbers in their new places.
-
-        Args:
-            x: of any type, shape (C, H, W).
-        """
+        """Return numbers in their new places; ``x``: of any type, shape (C, H, W)."""
         raise NotImplementedError
 
     def apply(self, on: Domain[V], arguments: Sequence[V], weights: Weights | None) -> V:

@@ -33,9 +33,6 @@ def make_keys(path: Path) -> Path:
 
     Returns:
         the path of the public key, which ends in ``.pub``.
-
-    Raises:
-        RuleError: a file is there, or cannot be written.
     """
     key, public = PrivateKey.generate(), path.with_name(f"{path.name}.pub")
     secret = key.private_bytes(formats.Encoding.PEM, formats.PrivateFormat.PKCS8, formats.NoEncryption())
@@ -53,11 +50,7 @@ def make_keys(path: Path) -> Path:
 
 
 def read_private(path: Path) -> PrivateKey:
-    """Return the private key of a file.
-
-    Raises:
-        RuleError: there is none, or it is not Ed25519's.
-    """
+    """Return the private key of a file."""
     try:
         key = formats.load_pem_private_key(path.read_bytes(), None)
     except (OSError, ValueError, TypeError) as error:
@@ -68,11 +61,7 @@ def read_private(path: Path) -> PrivateKey:
 
 
 def read_public(path: Path) -> PublicKey:
-    """Return the public key of a file.
-
-    Raises:
-        RuleError: there is none, or it is not Ed25519's.
-    """
+    """Return the public key of a file."""
     try:
         key = formats.load_pem_public_key(path.read_bytes())
     except (OSError, ValueError) as error:
@@ -92,20 +81,12 @@ def pinned(name: str) -> PublicKey | None:
 
 
 def sign_folder(key: PrivateKey, manifest: bytes) -> bytes:
-    """Return the signature of a program's folder.
-
-    Args:
-        manifest: the manifest's file, with the checksums of the others.
-    """
+    """Return the signature of a program's folder."""
     return key.sign(_FOLDER + manifest)
 
 
 def sign_description(key: PrivateKey, description: Mapping[str, Any]) -> bytes:
-    """Return the signature of a public description.
-
-    Args:
-        description: plain data, see :mod:`program.manifest`.
-    """
+    """Return the signature of a public description; ``description``: plain data, see :mod:`program.manifest`."""
     return key.sign(_DESCRIPTION + _canonical(description))
 
 

@@ -59,9 +59,6 @@ def _spare_bits(program: Program) -> int:
 def wrapping_masks(nodes: Iterable[Node], sizes: Sizes) -> float:
     """Return the number of uniform masks that wrap, out of t for each value, added over all truncated values.
 
-    Args:
-        sizes: |y| of their values by node.
-
     Returns:
         the sum of |y| + 1.
     """
@@ -70,20 +67,12 @@ def wrapping_masks(nodes: Iterable[Node], sizes: Sizes) -> float:
 
 
 def hiding_bits(program: Program, intervals: dict[str, Interval]) -> float:
-    """Return -log2 of the statistical distance from perfect hiding over all truncated values, masks bounded.
-
-    Args:
-        intervals: of its nodes by name.
-    """
+    """Return -log2 of the statistical distance from perfect hiding over all truncated values, masks bounded."""
     return distance_bits(truncated_bounds(program.nodes, intervals), program.parameters.plain_modulus)
 
 
 def truncated_bounds(nodes: Iterable[Node], intervals: Mapping[str, Interval]) -> tuple[tuple[int, int], ...]:
-    """Return (number of values, bound B on them) of each truncation.
-
-    Args:
-        intervals: of the nodes by name.
-    """
+    """Return (number of values, bound B on them) of each truncation."""
     return tuple(
         (math.prod(node.shape), largest(intervals[node.inputs[0]]))
         for node in nodes
@@ -109,11 +98,7 @@ def distance_bits(truncated: Iterable[tuple[int, int]], t: int) -> float:
 
 
 def mask_bounds(program: Program, intervals: Mapping[str, Interval]) -> dict[str, int]:
-    """Return the largest absolute value of every node whose values are truncated, or some of whose channels are.
-
-    Args:
-        intervals: of its nodes by name.
-    """
+    """Return the largest absolute value of every node whose values are truncated, or some of whose channels are."""
     known = {node.name: node for node in program.nodes}
     truncated = {node.inputs[0] for node in program.nodes if isinstance(node.operation, Truncate)}
     masked = {masked_node(known, name).name for name in truncated}

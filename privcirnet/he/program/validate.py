@@ -26,9 +26,6 @@ def check(program: Program) -> None:
 
     Args:
         program: with or without weights, which are not looked at.
-
-    Raises:
-        RuleError: naming the node.
     """
     if program.masks not in MASKS:
         raise RuleError("masks must be a known kind", got=repr(program.masks), remedy=f"use {' or '.join(MASKS)}")
@@ -77,9 +74,6 @@ def check_nodes(nodes: Sequence[Node], parameters: Parameters | None = None) -> 
 
     Returns:
         the names of those whose values the client knows alone.
-
-    Raises:
-        RuleError: naming the node.
     """
     values = sum(prod(node.shape) for node in nodes)
     if len(nodes) > limits.MAX_NODES or values > limits.MAX_ALL_VALUES:

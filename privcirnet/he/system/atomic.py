@@ -20,14 +20,8 @@ _RESULTS = "results must have a folder that can be written", "give another out= 
 def room_for(path: Path) -> Generator[None]:
     """Turn the error of a full disk or an exceeded quota into one line, while a file or folder is written.
 
-    Args:
-        path: of the file or folder, for the error.
-
     Yields:
         Nothing.
-
-    Raises:
-        RuleError: there was no room. Other errors pass.
     """
     try:
         yield
@@ -52,7 +46,6 @@ def replacing(path: Path, place: tuple[str, str] = _RESULTS) -> Generator[Path]:
 
     Args:
         path: of the file; missing parent folders are created.
-        place: rule and remedy where there can be no such folder.
 
     Yields:
         The path of the draft, which exists and is empty.
@@ -98,9 +91,6 @@ def replacing_folder(folder: Path) -> Generator[Path]:
     """Open a draft beside a folder. It replaces the folder if the block succeeds, and is deleted if not.
 
     If the draft cannot take its place, the old folder is restored.
-
-    Args:
-        folder: to replace or create.
 
     Yields:
         The path of the draft, an empty folder.

@@ -11,9 +11,6 @@ def private_folder(folder: Path) -> None:
 
     An existing folder is not changed: it may be somebody else's, or everybody's.
 
-    Args:
-        folder: to make, with its parents, or to check.
-
     Raises:
         RuleError: others can read or write there, or it is another user's: also for root, whose files its owner could
             replace.

@@ -31,9 +31,6 @@ def in_one_process(steps: Generator[Y, S, R]) -> Generator[Y, S, R]:
 
     Returns:
         what it returns.
-
-    Raises:
-        RuleError: this is a copy of the process that took the first step.
     """
     process = Process()
     try:

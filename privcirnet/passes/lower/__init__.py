@@ -61,7 +61,6 @@ def lower(
         input_shape: (C, H, W) of an image.
         levels: pixels are integers in [0, levels], or in the range of an Input.
         input_log_step: real pixel = integer x 2^input_log_step.
-        target: profile, link, security of truncation, encryption parameters to choose from.
 
     Returns:
         program with weights, bounds proved, parameters chosen.
@@ -82,9 +81,6 @@ def drafts(
     They depend on the target's bounds and on what may be revealed, not on its profile: parameters and plans can be
     chosen again without lowering anything again.
 
-    Args:
-        graph: as for :func:`lower`.
-
     Returns:
         guard bits -> nodes, weights and bounds; raises as :func:`lower`.
     """
@@ -104,7 +100,6 @@ def refined(found: Drafts, target: Target, guard_bits: int, least_guard_bits: in
 
     Args:
         found: the network's integer forms by guard bits, of :func:`drafts`.
-        target: profile, link, security of truncation, encryption parameters to choose from.
         guard_bits: at most this many.
         least_guard_bits: at least this many, which the parameters are chosen for.
 
@@ -138,11 +133,9 @@ def integer_network(
     """Return an integer network, before bounds, parameters and plans.
 
     Args:
-        graph: from :func:`privcirnet.passes.quantize.quantize`.
         source: range of the pixels.
         input_shape: (C, H, W) of an image.
         input_log_step: real pixel = integer x 2^input_log_step.
-        nonlinear: as for :func:`~privcirnet.passes.lower.supported.check_operations`.
 
     Raises:
         RuleError: an operation that is not supported.

@@ -56,9 +56,6 @@ class Builder:
     def visit(self, node: fx.Node) -> None:
         """Lower one node; a node that does nothing stands for its input.
 
-        Args:
-            node: of the graph; its inputs have been visited.
-
         Raises:
             RuleError: a module that does not fit its input or has no integer form with these arguments.
         """

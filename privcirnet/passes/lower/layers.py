@@ -26,9 +26,6 @@ def linear_shape(module: nn.Conv2d | nn.Linear, input_shape: Shape, name: str) -
 
     Args:
         input_shape: (C, H, W).
-
-    Raises:
-        RuleError: a convolution that comes to no square one, or a linear layer on a map.
     """
     channels, height, width = input_shape
     if isinstance(module, nn.Linear):
@@ -74,11 +71,7 @@ def _frame(module: nn.Conv2d, name: str) -> _Frame:
 
 
 def weight_log_step(module: nn.Module, name: str) -> int:
-    """Return log2 of the step of a layer's weights.
-
-    Raises:
-        RuleError: they are not quantized.
-    """
+    """Return log2 of the step of a layer's weights."""
     quantizer = quantizer_of(module)
     if quantizer is None:
         raise RuleError("weights must be quantized before lowering", got=name, remedy="run the qat stage of train.py")
@@ -109,9 +102,6 @@ def rounded(bits: int, module: nn.Conv2d | nn.Linear, log_step: int, name: str) 
 
     A network of squares does not feel 8 bits. Circulant weights stay circulant. Biases are Python integers in units of
     the result's step, which is so fine that nothing is lost.
-
-    Args:
-        bits: of a weight.
     """
     b, weight = block_size_of(module), module.weight.double()
     own = log_step_for(weight.abs().max().item(), bits)
@@ -154,24 +144,13 @@ def _framed(rows: Tensor, module: nn.Conv2d, name: str) -> Tensor:
 
 
 def constants(bias: Tensor, log_step: int, name: str) -> Weights:
-    """Return what a product or tokens add, as integers.
-
-    Args:
-        log_step: log2 of their unit.
-    """
+    """Return what a product or tokens add, as integers; ``log_step``: log2 of their unit."""
     return Weights(NO_ROWS, integer_bias(bias, log_step, name))
 
 
 @torch.no_grad()
 def integer_bias(bias: Tensor, log_step: int, name: str) -> Values:
-    """Return a bias as integers.
-
-    Args:
-        log_step: log2 of their unit.
-
-    Raises:
-        DoesNotFit: it is out of bounds.
-    """
+    """Return a bias as integers; ``log_step``: log2 of their unit."""
     exact = bias.double() * 2.0**-log_step
     if exact.abs().max() >= 2.0**bounds.MAX_BOUND_BITS:
         raise DoesNotFit(

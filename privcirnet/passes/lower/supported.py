@@ -30,9 +30,6 @@ def check_operations(graph: fx.GraphModule, nonlinear: str) -> None:
 
     Args:
         nonlinear: "client-aided" if the client may see what activations that are no polynomials take; "real" in CKKS.
-
-    Raises:
-        RuleError: there is something.
     """
     rule, wrong, remedies, reveals = "every operation must be one that runs encrypted", list[str](), list[str](), False
     for node in graph.graph.nodes:

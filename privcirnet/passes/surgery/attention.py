@@ -35,7 +35,6 @@ class SelfAttention(nn.Module):
 
         Args:
             x: (N, T, C).
-            others: the same again, as torch's MultiheadAttention is given queries, keys and values.
             options: those of softmax attention, without effect.
         """
         first, last = (self.get_submodule(name) for name in self.names)

@@ -62,11 +62,7 @@ class Edit:
         return made
 
     def insert(self, after: fx.Node, name: str, module: nn.Module, inputs: tuple[fx.Node, ...]) -> fx.Node:
-        """Return a new call of a new module; its value has the shape of the node that it stands behind.
-
-        Args:
-            after: where it stands.
-        """
+        """Return a new call of a new module; its value has the shape of the node that it stands behind."""
         self.graph.add_submodule(name, module.to(self.like).train(self.graph.training))
         with self.graph.graph.inserting_after(after):
             made = self.graph.graph.call_module(name, inputs)
@@ -117,11 +113,7 @@ class Edit:
         self.problems.append((f"{path_of(node)} ({named(self.graph, node)})", remedy))
 
     def finish(self) -> None:
-        """Check and compile the graph.
-
-        Raises:
-            RuleError: something could not be replaced.
-        """
+        """Check and compile the graph."""
         if self.problems:
             names, remedies = zip(*self.problems, strict=True)
             rule, remedy = "every operation must have a polynomial form", "; ".join(dict.fromkeys(remedies))

@@ -67,11 +67,7 @@ def layer_norm(edit: Edit, node: fx.Node) -> None:
 
 
 def gate(edit: Edit, node: fx.Node) -> None:
-    """Replace a sigmoid by its tangent at 0, as a batch norm: its values stay around 1/2.
-
-    Args:
-        node: a sigmoid or hard sigmoid.
-    """
+    """Replace a sigmoid by its tangent at 0, as a batch norm: its values stay around 1/2."""
     slope, middle = GATES[named(edit.graph, node).lower()]
     if channels_last(edit, node):
         edit.cannot(node, "let a convolution compute gates")
@@ -84,7 +80,6 @@ def scale(edit: Edit, node: fx.Node, factors: Tensor, shifts: Tensor, effect: st
     """Replace a node that scales the channels of a map by a batch norm that does, before it is trained.
 
     Args:
-        node: its first input is the map.
         factors: (C,).
         shifts: (C,).
         effect: see :mod:`.changes`.

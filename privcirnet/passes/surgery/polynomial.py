@@ -105,11 +105,7 @@ def _check_exact(edit: Edit, before: dict[str, Tensor], images: Tensor) -> None:
 
 
 def check_activation(activation: str) -> None:
-    """Raise unless an activation is one that :func:`polynomial_` puts in place of others.
-
-    Raises:
-        RuleError: it is another.
-    """
+    """Raise unless an activation is one that :func:`polynomial_` puts in place of others."""
     if activation not in ACTIVATIONS:
         known = ", ".join(ACTIVATIONS)
         raise RuleError("the activation must be a polynomial", got=repr(activation), remedy=f"use one of {known}")

@@ -19,7 +19,6 @@ def pool(edit: Edit, node: fx.Node, average: bool) -> None:
     """Replace a pool by an average over side x side values without overlap, so that its sums are sums of shares.
 
     Args:
-        node: a pool of a map or a mean over its axes.
         average: whether it averages; else it takes the largest.
     """
     before, after = shape_of(node.all_input_nodes[0]), shape_of(node)

@@ -110,10 +110,6 @@ def trace_at(model: nn.Module, images: Tensor) -> fx.GraphModule:
 
     Returns:
         A graph module that shares the network's submodules under their names.
-
-    Raises:
-        RuleError: the forward fails on such images, depends on their values, changes the network or returns other than
-            one tensor, or a module computes more than its class says.
     """
     tracer, before = _SizedTracer(images), _own_state(model)
     with restored(model):

@@ -90,11 +90,7 @@ def _at(edit: Edit, node: fx.Node, value: float) -> float:
 
 
 def square(edit: Edit, node: fx.Node) -> None:
-    """Replace a value times itself.
-
-    Args:
-        node: a product of a value with itself, a square or a power of two.
-    """
+    """Replace a value times itself: a product, a square or a power of two."""
     if named(edit.graph, node) == "pow" and node.args[1:] not in ((2,), (2.0,)):
         edit.cannot(node, "use squares")
     else:

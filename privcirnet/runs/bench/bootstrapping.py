@@ -117,11 +117,7 @@ def _random(seed: int, count: int) -> Slots:
 
 
 def bootstrapping_facts(found: dict[str, Any]) -> dict[str, str]:
-    """Return a run in words.
-
-    Args:
-        found: from :func:`run_bootstrapping`.
-    """
+    """Return a run in words."""
     return {
         "bootstrapping": f"{found['seconds']:.2f} s, {found['processor_seconds']:.2f} s of processors",
         "levels": f"{found['levels']} new ones, and those of StoC",

@@ -76,20 +76,12 @@ def run_engines(
 
 
 def engine_runs(repetitions: int) -> int:
-    """Return the number of runs of :func:`run_engines`.
-
-    Args:
-        repetitions: timed runs of each layer.
-    """
+    """Return the number of runs of :func:`run_engines`."""
     return 3 * len(LAYERS) * (repetitions + int(repetitions > 1))
 
 
 def engine_table(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
-    """Return rows in words, a column for each heading.
-
-    Args:
-        rows: from :func:`run_engines`.
-    """
+    """Return rows in words, a column for each heading."""
     return [
         {
             "layer": row["layer"],
@@ -111,11 +103,7 @@ def engine_table(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
 
 
 def peaks(machine: Mapping[str, float]) -> str:
-    """Return the machine's peaks in words, "" if there are none.
-
-    Args:
-        machine: from :func:`run_engines`, or empty.
-    """
+    """Return the machine's peaks in words, "" if there are none; ``machine``: from :func:`run_engines`, or empty."""
     if not machine:
         return ""
     memory, products = _BYTES * machine["words"] / 1e9, machine["products"] / 1e9

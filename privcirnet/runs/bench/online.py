@@ -130,11 +130,7 @@ def _timed(work: _Work, repetitions: int) -> dict[str, float]:
 
 
 def online_table(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
-    """Return rows in words, a column for each heading.
-
-    Args:
-        rows: from :func:`run_online`.
-    """
+    """Return rows in words, a column for each heading."""
     return [
         {
             "what": row["name"],

@@ -26,10 +26,6 @@ LayersOf = Callable[[str, Goal], Mapping[str, Layer]]
 def competitors(config: BenchConfig, wanted: Goal, layers: LayersOf, bar: Bar = silent) -> dict[str, Competitor]:
     """Return the layout, and another layout or the same on another engine.
 
-    Args:
-        wanted: the goal of layouts for the config's engine.
-        bar: for measuring a profile of the other engine.
-
     Returns:
         competitors by the name of their layout or, for another engine, of the engine.
     """
@@ -46,8 +42,6 @@ def run(config: BenchConfig, entered: Mapping[str, Competitor], bar: Bar = silen
     """Return the results of each competitor's layers; nothing if they are only counted.
 
     Args:
-        config: how often and with which parameters.
-        entered: competitors by name.
         bar: advanced at each run.
     """
     if config.engine == "count":
@@ -60,7 +54,6 @@ def memory(config: BenchConfig, competitor: Competitor, bar: Bar = silent) -> di
     """Return the memory that a server of all layers takes, see :func:`network_memory`.
 
     Args:
-        config: how many encoded weights are kept, and with which parameters.
         bar: advanced twice for each layer.
     """
     cache = WeightCache.of(config.weights_gb)
@@ -72,7 +65,6 @@ def suite(config: BenchConfig, wanted: Goal, bar: Bar = silent) -> tuple[str, li
     """Run a suite.
 
     Args:
-        wanted: the goal of layouts for the config's engine.
         bar: advanced at each run.
 
     Returns:
@@ -118,12 +110,7 @@ def bootstrapping(config: BenchConfig, bar: Bar = silent) -> tuple[dict[str, Any
 
 
 def draw(path: Path, rows: list[dict[str, Any]], machine: dict[str, float], title: str) -> None:
-    """Draw a suite's picture.
-
-    Args:
-        path: of the file, whose suffix says the format.
-        rows: see :func:`suite`.
-    """
+    """Draw a suite's picture; ``path``: of the file, whose suffix says the format."""
     from privcirnet.report import plots
 
     if machine:

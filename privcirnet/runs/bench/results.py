@@ -26,21 +26,13 @@ def counts(layer: Layer) -> dict[str, int]:
 
 
 def totals(layers: Mapping[str, Layer]) -> dict[str, int]:
-    """Return the counts of a whole network.
-
-    Args:
-        layers: by name.
-    """
+    """Return the counts of a whole network."""
     each = [counts(layer) for layer in layers.values()]
     return {name: sum(found[name] for found in each) for name in each[0]}
 
 
 def predictions(layers: Mapping[str, Layer], profile: Profile) -> dict[str, float]:
-    """Return the predicted seconds of a whole network over each link.
-
-    Args:
-        layers: by name.
-    """
+    """Return the predicted seconds of a whole network over each link."""
     return {
         name: sum(linear_cost(layer, profile, link).total for layer in layers.values()) for name, link in LINKS.items()
     }
@@ -50,7 +42,6 @@ def in_words(seconds: Mapping[str, float], profile: Profile) -> str:
     """Return predictions in words.
 
     Args:
-        seconds: by link.
         profile: what they were predicted with; under the counted profile their unit is the papers'.
     """
     if profile.name == COUNTED.name:
@@ -59,11 +50,7 @@ def in_words(seconds: Mapping[str, float], profile: Profile) -> str:
 
 
 def described(layer: Layer, profile: Profile) -> dict[str, Any]:
-    """Return what is known of a layer before it runs.
-
-    Args:
-        profile: what its seconds are predicted with.
-    """
+    """Return what is known of a layer before it runs; ``profile``: what its seconds are predicted with."""
     cost = linear_cost(layer, profile, LINKS["local"])
     return {
         "shape": asdict(layer.shape),
@@ -117,7 +104,6 @@ def network_summary(layers: Mapping[str, Layer], profile: Profile, each: LayerRe
     """Return the counts and predictions of a network, and what its runs found.
 
     Args:
-        layers: by name.
         profile: what seconds are predicted with.
         each: results of the layers; None if they did not run.
     """
@@ -128,12 +114,7 @@ def network_summary(layers: Mapping[str, Layer], profile: Profile, each: LayerRe
 
 
 def network_facts(summary: Mapping[str, Any], profile: Profile) -> dict[str, str]:
-    """Return a network's summary in words.
-
-    Args:
-        summary: from :func:`network_summary`.
-        profile: what its seconds were predicted with.
-    """
+    """Return a network's summary in words; ``profile``: what its seconds were predicted with."""
     facts = {
         "operations": f"{summary['rotations']} HE-Rot, {summary['pmults']} HE-Pmult",
         "ciphertexts": f"{summary['ciphertexts_up']} up, {summary['ciphertexts_down']} down",
@@ -167,11 +148,7 @@ def against(summary: Mapping[str, Any], title: str, other: Mapping[str, Any]) ->
 
 
 def against_facts(summary: Mapping[str, Any]) -> dict[str, str]:
-    """Return what was saved, in words.
-
-    Args:
-        summary: with what :func:`against` returned.
-    """
+    """Return what was saved, in words."""
     facts = {name: f"{100 * share:.1f} % saved" for name, share in summary["saved"].items()}
     return facts | ({"server": f"{summary['speedup']:.2f} times as fast"} if "speedup" in summary else {})
 
@@ -191,11 +168,7 @@ def _network_measured(each: LayerResults) -> dict[str, Any]:
 
 
 def suite_table(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
-    """Return rows in words, a column for each heading.
-
-    Args:
-        rows: from :func:`runs.bench.runs.run_suite`.
-    """
+    """Return rows in words, a column for each heading."""
     return [
         {
             "layer": row["layer"],
@@ -215,10 +188,6 @@ def suite_table(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
 
 
 def markdown(table: Sequence[Mapping[str, str]]) -> str:
-    """Return a table in Markdown.
-
-    Args:
-        table: rows, all with the same headings.
-    """
+    """Return a table in Markdown; ``table``: rows, all with the same headings."""
     lines = [list(table[0]), ["---"] * len(table[0]), *(list(row.values()) for row in table)]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)

@@ -81,11 +81,7 @@ def network_layers(
     """Return the layers of a network at the largest block size that each allows.
 
     Args:
-        shapes: by name.
-        layout: see :func:`plan_layer`.
-        encoding: see :func:`plan_layer`.
         block_size: the largest b; layers that it does not divide take a half, a quarter ... of it.
-        goal: see :func:`plan_layer`.
 
     Raises:
         RuleError: see :func:`plan_layer`.
@@ -100,7 +96,6 @@ def run_networks(
     """Run every different layer of all competitors, in turns; layers that are alike share the result.
 
     Args:
-        competitors: by name, with the same names of layers.
         progress: called after each run.
 
     Returns:
@@ -125,12 +120,7 @@ def run_networks(
 
 
 def network_runs(competitors: Mapping[str, Competitor], repetitions: int) -> int:
-    """Return the number of runs of :func:`run_networks`.
-
-    Args:
-        competitors: by name.
-        repetitions: timed runs of each layer.
-    """
+    """Return the number of runs of :func:`run_networks`."""
     return len(set(_alike(competitors).values())) * len(competitors) * (repetitions + int(repetitions > 1))
 
 
@@ -149,7 +139,6 @@ def run_suite(
     """Run encodings side by side on :data:`SHAPES`, each at every block size in its best layout; runs take turns.
 
     Args:
-        goal: what layouts are chosen by.
         progress: called after each run.
 
     Returns:
@@ -174,11 +163,7 @@ def run_suite(
 
 
 def suite_runs(block_sizes: Sequence[int], repetitions: int) -> int:
-    """Return the number of runs of :func:`run_suite`.
-
-    Args:
-        repetitions: timed runs of each layer.
-    """
+    """Return the number of runs of :func:`run_suite`."""
     contests = sum(len(contestants(shape, tuple(block_sizes))) for shape in SHAPES.values())
     return contests * (repetitions + int(repetitions > 1))
 

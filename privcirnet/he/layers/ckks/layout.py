@@ -79,10 +79,6 @@ class Layout:
         return [np.tile(part.reshape(-1), self.slots // self.period) for part in np.split(whole, self.parts)]
 
     def decode(self, parts: Sequence[Slots]) -> Reals:
-        """Return the maps of slots, shape (C, s, s).
-
-        Args:
-            parts: of each ciphertext.
-        """
+        """Return the maps of slots, shape (C, s, s)."""
         values = np.concatenate([part[: self.period].real for part in parts])
         return values.reshape(self.channels, self.size, self.size)

@@ -29,11 +29,7 @@ V = TypeVar("V")
 
 
 def paired(machine: Machine[V], values: Sequence[V], layout: Layout) -> list[V]:
-    """Return the complex numbers that maps of :func:`convolve` take.
-
-    Args:
-        values: real, one for each ciphertext.
-    """
+    """Return the complex numbers that maps of :func:`convolve` take."""
     if len(values) > 1:
         pairs = zip(values[::2], values[1::2], strict=True)
         return [machine.add(first, machine.times_i(second)) for first, second in pairs]
@@ -87,11 +83,7 @@ def phases(layout: Layout) -> tuple[LinearMap, LinearMap]:
 
 
 def phased(layout: Layout) -> Layout:
-    """Return the layout of the phases of a layout's maps.
-
-    Args:
-        layout: of maps of 2 x 2 or more.
-    """
+    """Return the layout of the phases of a layout's maps; ``layout``: of maps of 2 x 2 or more."""
     return Layout(4 * layout.channels, layout.size // 2, layout.slots)
 
 

@@ -30,12 +30,7 @@ def subtract(x: Residues, y: Residues, t: int) -> Residues:
 
 
 def times(share: Residues, factor: int, t: int) -> Residues:
-    """Return a share times an integer, mod t.
-
-    Args:
-        share: residues of any shape.
-        t: modulus under 2^61.
-    """
+    """Return a share times an integer, mod t; ``share``: residues of any shape; ``t``: modulus under 2^61."""
     residue = np.array([factor % t], dtype=np.uint64)
     both = np.concatenate([residue, modular.constant_quotients(residue, t)])
     return passes.elementwise(passes.compiled().scale, (share,), both, np.uint64(t))

@@ -42,12 +42,6 @@ class Split:
 def split(t: int, weight_sum: int) -> Split:
     """Return the split into the fewest digits that is exact.
 
-    Args:
-        weight_sum: the largest sum of absolute weights that make one output.
-
-    Raises:
-        RuleError: weights so large that no sum of products is exact.
-
     >>> split((1 << 60) - 93, 127 * 512 * 9)
     Split(t=1152921504606846883, width=30, count=2)
     """

@@ -16,11 +16,7 @@ _REMEDY = "send it again"
 
 
 def packed_size(count: int, t: int) -> int:
-    """Return the number of bytes of packed residues.
-
-    Args:
-        t: modulus, 2 or more.
-    """
+    """Return the number of bytes of packed residues; ``t``: modulus, 2 or more."""
     return -(-count * _width(t) // 8)
 
 
@@ -100,9 +96,6 @@ class Packed:
         Args:
             first: how many come before them, a multiple of 64.
             residues: written.
-
-        Raises:
-            RuleError: one is not under t.
         """
         from privcirnet.he.rlwe.kernels.wire_bytes import unpack_into
 

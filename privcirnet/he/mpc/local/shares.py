@@ -26,14 +26,7 @@ from privcirnet.he.schemes.bfv.sizes import SHARE_BYTES
 
 
 def present(share: Residues | None) -> Residues:
-    """Return the server's share of a value of which it must have one.
-
-    Args:
-        share: residues, or None.
-
-    Raises:
-        RuleError: it is None.
-    """
+    """Return the server's share of a value of which it must have one; ``share``: residues, or None."""
     if share is None:
         rule, remedy = "an operation must have a share to work on", "export the program again with this version"
         raise RuleError(rule, got="the bare image", remedy=remedy)
@@ -41,11 +34,7 @@ def present(share: Residues | None) -> Residues:
 
 
 def to_bytes(share: Residues) -> bytes:
-    """Return a share as it is handed to the client, :data:`SHARE_BYTES` a value.
-
-    Args:
-        share: residues of any shape.
-    """
+    """Return a share as it is handed to the client, :data:`SHARE_BYTES` a value; ``share``: residues of any shape."""
     return share.astype("<u8").tobytes()
 
 
@@ -70,9 +59,6 @@ def from_bytes(message: bytes, shape: tuple[int, ...], limit: int) -> Residues:
 
     Args:
         limit: all words must be under it: t, or less where less was sent.
-
-    Raises:
-        RuleError: the message is not such a share.
     """
     if len(message) != SHARE_BYTES * math.prod(shape):
         raise RuleError("a share must hold one word a value", got=f"{len(message)} bytes", remedy="send it again")
@@ -116,22 +102,12 @@ class _Shares(Domain[Residues | None]):
 
 
 def local_client(program: Program, node: Node, shares: Sequence[Residues]) -> Residues:
-    """Return the client's share of a local node.
-
-    Args:
-        program: with or without weights.
-        shares: the client's, of the node's inputs.
-    """
+    """Return the client's share of a local node."""
     return present(_Shares(program.parameters.plain_modulus, server=False).visit(node, shares, _UNKNOWN))
 
 
 def local_server(program: Program, node: Node, held: Mapping[str, Residues | None]) -> Residues | None:
-    """Return the server's share of a local node.
-
-    Args:
-        program: with weights.
-        held: the server's shares by node.
-    """
+    """Return the server's share of a local node; ``held``: the server's shares by node."""
     shares, weights = [held[name] for name in node.inputs], program.weights.get(node.name)
     return _Shares(program.parameters.plain_modulus, server=True).visit(node, shares, weights)
 

@@ -28,7 +28,6 @@ def finish(z: Residues, e: Residues, terms: Residues, t: int) -> Residues:
 
     Args:
         z: the server's share, of any shape, as all others.
-        e: the client's answer.
         terms: the server's, v_s - a^2.
         t: prime under 2^61.
     """

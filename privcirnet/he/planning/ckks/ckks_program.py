@@ -47,9 +47,6 @@ class Rehearsed:
         Args:
             memory: that this process may take, bytes.
             needed: that client and server take (:func:`planning.ckks.costs.memory_bytes`), bytes.
-
-        Raises:
-            RuleError: they do not.
         """
         Context(self.circuit.refresh.parameters).check_keys_gb(self.counting.keys, keys_gb)
         if needed > memory:
@@ -102,14 +99,7 @@ class CkksProgram:
         }
 
     def real(self, images: Values | Sequence[Values]) -> Reals:
-        """Return images as the network takes them.
-
-        Args:
-            images: integers as the data set has them, (N, C, H, W).
-
-        Raises:
-            RuleError: there is none, or they are of another shape.
-        """
+        """Return images as the network takes them; ``images``: integers as the data set has them, (N, C, H, W)."""
         wanted = self.sums.channels, self.sums.size, self.sums.size
         if not len(images) or np.shape(images)[1:] != wanted:
             rule, remedy = f"images must have the program's shape {wanted}", "use the data set of the program"
@@ -118,9 +108,6 @@ class CkksProgram:
 
     def rehearsed(self, weights_gb: float) -> Rehearsed:
         """Return the circuit and what it takes: the simulator runs it, so that what cannot run is said at once.
-
-        Args:
-            weights_gb: of memory for encoded weights, which are kept.
 
         Raises:
             RuleError: a level is missing, a scale drifts, or a value is too large; with layer and level.

@@ -72,11 +72,7 @@ class NetworkCircuit:
         return slots[:: self._last.area].real[: len(self.network.bias)] * self.network.answer
 
     def __call__(self, machine: Machine[V], image: Sequence[V]) -> V:
-        """Return the logits, which :meth:`logits` reads.
-
-        Args:
-            image: what :meth:`encode` returned, a value for each.
-        """
+        """Return the logits, which :meth:`logits` reads."""
         machine.layer = "image"
         values = {IMAGE: [machine.bounded(part, 1.0) for part in image]}
         pairs = {IMAGE: self._paired(machine, IMAGE, values[IMAGE])}

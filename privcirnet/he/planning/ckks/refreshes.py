@@ -33,9 +33,6 @@ def schedule(network: Sums, spare: int, floor: int) -> Schedule:
 
     Args:
         spare: levels of a refreshed value beyond those that its next refreshing begins with.
-
-    Raises:
-        RuleError: there is a part between two possible places that is too long.
     """
     parts = _Parts(network, spare, floor)
     found = parts.best(IMAGE, False)

@@ -50,11 +50,7 @@ class Convolution:
             raise RuleError(rule, got=got, remedy=remedy)
 
     def __call__(self, maps: Reals) -> Reals:
-        """Return the convolution of maps: shape (N, K, H / stride, H / stride).
-
-        Args:
-            maps: shape (N, C, H, H).
-        """
+        """Return the convolution of maps: shape (N, K, H / stride, H / stride); ``maps``: shape (N, C, H, H)."""
         f, step, size = self.weights.shape[2], self.stride, maps.shape[2]
         padded = np.pad(maps, ((0, 0), (0, 0), (f // 2, f // 2), (f // 2, f // 2)))
         parts = (
@@ -155,11 +151,7 @@ class Sums:
     answer: float = 1.0
 
     def sums(self, images: Reals) -> list[Reals]:
-        """Return every u_i, shape (N, C, H, H) each.
-
-        Args:
-            images: shape (N, channels, size, size), real values.
-        """
+        """Return every u_i, shape (N, C, H, H) each; ``images``: shape (N, channels, size, size), real values."""
         squares, found = {IMAGE: images / self.bound}, list[Reals]()
         for number, node in enumerate(self.nodes):
             terms = (t.layer(squares[t.source]) if t.layer else t.factor * squares[t.source] for t in node.terms)
@@ -168,11 +160,7 @@ class Sums:
         return found
 
     def __call__(self, images: Reals) -> Reals:
-        """Return the logits, shape (N, classes).
-
-        Args:
-            images: shape (N, channels, size, size), real values.
-        """
+        """Return the logits, shape (N, classes); ``images``: shape (N, channels, size, size), real values."""
         return self.answer * (self._means(self.sums(images)) @ self.weights.T + self.bias)
 
     def within(self, images: Reals) -> bool:
@@ -195,11 +183,7 @@ class Sums:
         return found
 
     def check(self) -> None:
-        """Raise unless every number is finite.
-
-        Raises:
-            RuleError: one is not.
-        """
+        """Raise unless every number is finite."""
         terms = [term for node in self.nodes for term in node.terms]
         layers = [term.layer for term in terms if term.layer]
         numbers = [self.bound, self.pooled, self.answer, *(term.factor for term in terms)]
@@ -209,14 +193,7 @@ class Sums:
             raise RuleError(rule, got="others", remedy="train the network again: its loss may have become NaN")
 
     def strided(self, source: int) -> bool:
-        """Return whether what reads a node has a stride of 2.
-
-        Args:
-            source: the node, or :data:`IMAGE`.
-
-        Raises:
-            RuleError: some of it has, and some has not.
-        """
+        """Return whether what reads a node has a stride of 2; ``source``: the node, or :data:`IMAGE`."""
         terms = [t for node in self.nodes for t in node.terms if t.source == source]
         strides = {t.layer.stride if t.layer else 1 for t in terms}
         if len(strides) > 1:

@@ -68,12 +68,7 @@ class _Columns:
 
 
 def batch_plan(network: Chain, ring_degree: int) -> Plan:
-    """Return the plan for many images side by side.
-
-    Raises:
-        DoesNotFit: a row has no room for a layer.
-        RuleError: the network is another.
-    """
+    """Return the plan for many images side by side."""
     first, second, third = _layers(network)
     count = next_power_of_two(max(len(layer.bias) for layer in network.layers))
     if count > ring_degree // 2:

@@ -62,11 +62,7 @@ class ChainLayer:
 
     @property
     def matrix(self) -> np.ndarray:
-        """The weights of a layer on a vector, (K, C).
-
-        Raises:
-            RuleError: it is on a map.
-        """
+        """The weights of a layer on a vector, (K, C)."""
         if self.shape.input_shape[1:] != (1, 1):
             got, remedy = f"{self.name} on {self.shape.input_shape}", "flatten first"
             raise RuleError("a layer behind the first must be on a vector", got=got, remedy=remedy)
@@ -119,16 +115,7 @@ class Chain:
 
 
 def check_image(image: np.ndarray, shape: tuple[int, int, int], low: int, high: int) -> None:
-    """Raise unless an image is one of a network's.
-
-    Args:
-        shape: (C, H, W).
-        low: least value of a pixel.
-        high: largest value of a pixel.
-
-    Raises:
-        RuleError: a pixel is out of range, or the image has another shape.
-    """
+    """Raise unless an image is one of a network's; ``shape``: (C, H, W)."""
     if image.shape != shape:
         raise RuleError("an image must have the network's size", got=image.shape, remedy=f"give one of {shape}")
     if image.dtype.kind not in "iuO" or image.min() < low or image.max() > high:

@@ -50,9 +50,6 @@ def plan_for(
     Args:
         planner: network, n -> plan; raises DoesNotFit where the network needs more slots.
         engine: that it is for: "tenseal" has one request for each plain modulus, one special prime and no levels.
-
-    Raises:
-        DoesNotFit: none of n = 8192, 16384, 32768 carries the network.
     """
     bits, refused = network.bits, f"{network.bits} bits"
     for n in RING_DEGREES:

@@ -73,9 +73,6 @@ class PublicPlan:
 
         Returns:
             integers, (inputs, n).
-
-        Raises:
-            RuleError: a pixel is out of range, or the image has another shape.
         """
         if self.lanes is None:
             seen = self._windows(image)
@@ -135,19 +132,11 @@ class Plan:
     public: PublicPlan
 
     def added(self, summed: tuple[int, ...]) -> "Plan":
-        """Return the plan with results that the client adds up.
-
-        Args:
-            summed: see :class:`PublicPlan`.
-        """
+        """Return the plan with results that the client adds up."""
         return replace(self, public=replace(self.public, summed=summed))
 
     def packed(self, kernels: np.ndarray, summed: tuple[int, ...]) -> "Plan":
-        """Return the plan with messages that hold several windows, and results that the client adds up.
-
-        Args:
-            kernels: see :class:`PublicPlan`.
-        """
+        """Return the plan with messages that hold several windows, and results that the client adds up."""
         return replace(self, public=replace(self.public, kernels=kernels, summed=summed))
 
 
@@ -163,7 +152,6 @@ def plan_of(
     """Return a plan.
 
     Args:
-        columns: see :class:`PublicPlan`.
         first: likewise; None: the first layer's.
         lanes: likewise; None: a request has one image.
     """

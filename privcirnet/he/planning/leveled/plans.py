@@ -29,14 +29,7 @@ OWN = ("packed", "periodic", "maps", "lola")
 
 
 def planner_of(name: str) -> Planner:
-    """Return a planner.
-
-    Args:
-        name: of :data:`PLANS`.
-
-    Raises:
-        RuleError: there is none of that name.
-    """
+    """Return a planner; ``name``: of :data:`PLANS`."""
     if name not in PLANS:
         raise RuleError("the plan must be a known one", got=repr(name)[:80], remedy=f"use one of {', '.join(PLANS)}")
     return PLANS[name]
@@ -45,16 +38,7 @@ def planner_of(name: str) -> Planner:
 def fastest(
     network: Chain, names: tuple[str, ...] = OWN, engine: str = "kernel"
 ) -> tuple[str, Plan, LeveledParameters]:
-    """Return the first plan that is for a network: its name, the plan and its parameters.
-
-    Args:
-        names: of the plans that are tried, from the fastest.
-        engine: that it is for, see :func:`planning.leveled.parameters.plan_for`.
-
-    Raises:
-        DoesNotFit: none of n = 8192, 16384, 32768 carries the network with any of the plans.
-        RuleError: none of the plans is for such a network.
-    """
+    """Return the first plan that is for a network: its name, the plan and its parameters."""
     refused: list[RuleError] = []
     for name in names:
         try:

@@ -17,11 +17,7 @@ from privcirnet.he.planning.leveled.chain import Chain, ChainLayer
 
 
 def three_layers(network: Chain) -> tuple[ChainLayer, ChainLayer, ChainLayer]:
-    """Return a network's layers.
-
-    Raises:
-        RuleError: it has another number of layers.
-    """
+    """Return a network's layers."""
     if len(network.layers) != 3:
         got, remedy = f"{len(network.layers)} layers", "use LoLa's plan"
         raise RuleError("this plan is for a convolution and two layers behind it", got=got, remedy=remedy)
@@ -33,7 +29,6 @@ def convolution(builder: Builder, layer: ChainLayer, values: np.ndarray) -> tupl
     """Return the first layer's outputs in given slots, without rotations, squared.
 
     Args:
-        layer: the first one.
         values: for each slot which output it holds, counted map after map, -1 for none: (n,).
 
     Returns:
@@ -49,7 +44,6 @@ def shared_convolution(
 
     Args:
         builder: of the circuit, whose inputs are as many as :func:`messages` says.
-        layer: the first one.
         values: for each slot which output it holds, counted map after map, -1 for none: (n,). The places of a map are
             the same at all values of the digit.
         count: values of the digit, the slowest of a row's.
@@ -88,9 +82,5 @@ def shared_convolution(
 
 
 def messages(layer: ChainLayer, side: int) -> int:
-    """Return how many messages hold an image.
-
-    Args:
-        layer: the first one.
-    """
+    """Return how many messages hold an image."""
     return -(-layer.weight[0].size // side)

@@ -13,9 +13,6 @@ def read_greeting(greeting: bytes, key: PublicKey | None = None) -> object:
 
     Args:
         key: with which the description must be signed; None for any.
-
-    Raises:
-        RuleError: it is too long, not JSON, or not signed with the key.
     """
     if len(greeting) > limits.MAX_BYTES:
         rule, remedy = f"a greeting must have at most {limits.MAX_BYTES} bytes", "connect to a server"

@@ -38,39 +38,23 @@ class Sizes:
 
 
 def rounds(program: Program) -> int:
-    """Return the number of messages each way for one image: one for each exchange, and those for the result.
-
-    Args:
-        program: with or without weights.
-    """
+    """Return the number of messages each way for one image: one for each exchange, and those for the result."""
     return answer.rounds(program) + len(exchanges_of(program))
 
 
 def rounds_online(program: Program) -> int:
-    """Return the number of messages each way for a prepared image: its first, those that ask, a rounded result's.
-
-    Args:
-        program: with or without weights.
-    """
+    """Return the number of messages each way for a prepared image: its first, those that ask, a rounded result's."""
     return answer.rounds(program) + sum(exchange.online.asked > 0 for exchange in exchanges_of(program).values())
 
 
 def keys_in_memory(program: Program) -> int:
-    """Return the bytes that one client's Galois keys take at the server: both polynomials of every digit, in words.
-
-    Args:
-        program: with or without weights.
-    """
+    """Return the bytes that one client's Galois keys take at the server: both polynomials of every digit, in words."""
     primes, n = len(program.parameters.coefficient_bits), program.parameters.ring_degree
     return len(program.column_steps) * (primes - 1) * 2 * primes * n * _WORD
 
 
 def together(program: Program) -> int:
-    """Return how many images can be prepared at once: what either party has of them in memory stays under a limit.
-
-    Args:
-        program: with or without weights.
-    """
+    """Return how many images can be prepared at once: what either party has of them in memory stays under a limit."""
     most = min(MOST_IMAGES, _CORRELATED_BYTES // (_WORD * max(_kept(program), 1)))
     return next((count for count in range(most, 1, -1) if max(_ahead(program, count)) <= _TOGETHER_BYTES), 1)
 
@@ -79,9 +63,6 @@ def largest(program: Program) -> Sizes:
     """Return the sizes of a program's longest messages.
 
     Seeded ciphertexts, replies and keys may be shorter than the words of the clear-text engine, which count as well.
-
-    Args:
-        program: with or without weights.
     """
     parameters = program.parameters
     counts = range(1, together(program) + 1)  # layers may take more images in fewer ciphertexts

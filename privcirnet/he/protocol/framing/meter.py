@@ -36,9 +36,6 @@ class Meter:
     def count(self, node: str, counter: Counter[str]) -> Generator[None, None, None]:
         """Add the operations that the block adds to an engine's counter to a node.
 
-        Args:
-            counter: the engine's operations by name.
-
         Yields:
             nothing, once. A block that raises is not counted.
         """

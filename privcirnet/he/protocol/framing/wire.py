@@ -64,9 +64,6 @@ def framed_bytes(parts: Sequence[int]) -> int:
 def position_of(message: bytes) -> int:
     """Return the position that a message of this process is about, with the image or ahead.
 
-    Args:
-        message: what :func:`frame` made.
-
     >>> position_of(frame(OFFLINE + 3, []))
     3
     """
@@ -103,9 +100,6 @@ def unframe(message: bytes, position: int, count: int | None = None) -> list[byt
     Args:
         position: that it must be about.
         count: of parts that it must have; None for any.
-
-    Raises:
-        RuleError: it is not such a message.
     """
     if len(message) < _HEADER.size:
         raise _refused("a header", f"{len(message)} bytes")
@@ -122,9 +116,6 @@ def only(message: bytes, position: int) -> memoryview:
 
     Args:
         position: that it must be about.
-
-    Raises:
-        RuleError: it is not such a message.
 
     >>> bytes(only(frame(3, [b"ab"]), 3))
     b'ab'

@@ -64,11 +64,7 @@ def to_dict(known: Description) -> dict[str, Any]:
 
 
 def from_dict(data: Any) -> Description:
-    """Return a description.
-
-    Raises:
-        RuleError: it is no such description, is not 128-bit secure, or asks for too much.
-    """
+    """Return a description."""
     try:
         if data["format"] != FORMAT or data["version"] != VERSION:
             got = reprlib.repr((data["format"], data["version"]))

@@ -144,14 +144,8 @@ class LeveledInferenceServer:
     def load_keys(self, keys: Sequence[bytes]) -> list[Any]:
         """Check and load a client's keys.
 
-        Args:
-            keys: from :meth:`LeveledInferenceClient.keys`.
-
         Returns:
             them, for :meth:`answer`.
-
-        Raises:
-            RuleError: they are not such keys.
         """
         if len(keys) != self.engine.rows:
             got, remedy = f"{len(keys)} for {self.engine.rows}", "send what keys returned"
@@ -162,8 +156,6 @@ class LeveledInferenceServer:
         """Return the encrypted results of an encrypted image, masked wherever the client must not read.
 
         Args:
-            request: from :meth:`LeveledInferenceClient.request`.
-            keys: from :meth:`load_keys`.
             watched: values to keep for an audit; None for none.
 
         Raises:
@@ -187,12 +179,7 @@ class LeveledInferenceServer:
         return each(one, range(len(received)))
 
     def reveal(self, watched: Watched, keys: Sequence[Any]) -> Message:
-        """Return the values of an inference under the client's keys, none of them masked: for an audit.
-
-        Args:
-            watched: what :meth:`answer` kept.
-            keys: from :meth:`load_keys`.
-        """
+        """Return the values of an inference under the client's keys, none of them masked: for an audit."""
         nothing = np.zeros(self._plan.circuit.ring_degree, dtype=np.uint64)
         rows = zip(self.engine.evaluators, watched.found, keys, strict=True)
         return [[evaluator.answer(value, nothing, key) for value in values] for evaluator, values, key in rows]

@@ -56,11 +56,7 @@ class Description:
         return bool(self.parameters.request_bits)
 
     def pixels(self, stored: np.ndarray) -> np.ndarray:
-        """Return images as the network takes them.
-
-        Args:
-            stored: integers as the data set has them, (N, C, H, W).
-        """
+        """Return images as the network takes them; ``stored``: integers as the data set has them, (N, C, H, W)."""
         return stored >> self.shift
 
 

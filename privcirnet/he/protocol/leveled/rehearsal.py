@@ -45,11 +45,7 @@ class Rehearsal:
         return found
 
     def wrong(self, image: np.ndarray, opened: dict[str, list[np.ndarray]]) -> list[str]:
-        """Return the names of the layers and squares with a slot that is not what it is in clear.
-
-        Args:
-            opened: decrypted values, from :meth:`protocol.leveled.session.LeveledClient.opened`.
-        """
+        """Return the names of the layers and squares with a slot that is not what it is in clear."""
         return [
             name
             for name, rows in self.values(image).items()

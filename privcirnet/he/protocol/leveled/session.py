@@ -73,15 +73,7 @@ class LeveledServer:
         return json.dumps({**description.to_dict(self.program.description), **signed}).encode()
 
     def session(self, keys: bytes | None, store: PreparedStore | None = None, owner: bytes = b"") -> "LeveledSession":
-        """Return a session with one client.
-
-        Args:
-            keys: what :meth:`LeveledClient.keys` returned.
-            store: is not used: nothing is prepared.
-
-        Raises:
-            RuleError: there are no keys, or not those that the program needs.
-        """
+        """Return a session with one client; ``store``: is not used: nothing is prepared."""
         if keys is None:
             raise RuleError("a leveled session needs keys", got="none", remedy="register keys")
         return LeveledSession(self, self.inference.load_keys(wire.unframe(keys, KEYS)), watched=self._watched)
@@ -212,11 +204,7 @@ class LeveledClient:
             return inference.results(_split(wire.unframe(reply, wire.OUTPUT), plan.outputs))
 
     def opened(self, revealed: Mapping[str, list[bytes]]) -> dict[str, list[np.ndarray]]:
-        """Return the values that an audit looks at: for each plain modulus the slots.
-
-        Args:
-            revealed: from :meth:`LeveledSession.reveal`.
-        """
+        """Return the values that an audit looks at: for each plain modulus the slots."""
         return {name: self._open().slots(messages) for name, messages in revealed.items()}
 
     def close(self) -> None:
@@ -241,9 +229,6 @@ def check_engine(name: str, known: Description) -> None:
 
     Args:
         name: one of :data:`circuits.bfv.engines.ENGINES`.
-
-    Raises:
-        RuleError: there is none, or the parameters are for another.
     """
     if name not in ENGINES:
         rule, remedy = "the engine of leveled inference must be a known one", f"use one of {', '.join(ENGINES)}"

@@ -104,11 +104,7 @@ class Form:
         """Return the prepared work of :meth:`write`.
 
         Args:
-            serial: under which it was kept.
             data: from a store. The arrays of the result are parts of it where it can be written.
-
-        Raises:
-            Unusable: it was damaged, or belongs to another program, owner, party or number.
         """
         if len(data) != self.length:
             raise _unfit("have the program's length", f"{len(data)} bytes where {self.length} are due")
@@ -141,34 +137,19 @@ class Form:
 
 
 def check_masks(program: Program) -> None:
-    """Raise unless a program's inferences can be prepared.
-
-    Args:
-        program: with or without weights.
-
-    Raises:
-        RuleError: its masks are bounded.
-    """
+    """Raise unless a program's inferences can be prepared."""
     if program.masks != "uniform":
         remedy = "export it with he.masks=uniform, or run it without preparation"
         raise RuleError("prepared inference needs uniform masks", got=f"masks={program.masks}", remedy=remedy)
 
 
 def join(serials: list[bytes]) -> bytes:
-    """Return serial numbers as one part of a message.
-
-    Args:
-        serials: at most :data:`MAX_HELD`.
-    """
+    """Return serial numbers as one part of a message; ``serials``: at most :data:`MAX_HELD`."""
     return b"".join(serials)
 
 
 def split(part: bytes) -> list[bytes]:
-    """Return the serial numbers of a part of a message.
-
-    Raises:
-        RuleError: it is not such a part.
-    """
+    """Return the serial numbers of a part of a message."""
     if len(part) % SERIAL_BYTES or len(part) > MAX_HELD * SERIAL_BYTES:
         rule = f"serial numbers must have {SERIAL_BYTES} bytes each, and be at most {MAX_HELD}"
         raise RuleError(rule, got=f"{len(part)} bytes", remedy="use the same version on both sides")
@@ -181,15 +162,7 @@ def write_count(count: int) -> bytes:
 
 
 def read_count(message: bytes, most: int) -> int:
-    """Return how many images a client asks to prepare at once.
-
-    Args:
-        message: its first request, from the other party.
-        most: that it may ask for.
-
-    Raises:
-        RuleError: it is not such a message, or asks for none or for more.
-    """
+    """Return how many images a client asks to prepare at once; ``most``: that it may ask for."""
     (part,) = wire.unframe(message, wire.PREPARE, 1)
     count = _COUNT.unpack(part)[0] if len(part) == _COUNT.size else 0
     if not 1 <= count <= most:

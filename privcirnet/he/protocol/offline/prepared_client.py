@@ -105,9 +105,6 @@ class PreparedClient:
 
         Yields:
             requests for the server; the generator is sent the reply to each.
-
-        Raises:
-            RuleError: the program's masks are bounded, a reply is not what the protocol expects, or there is no room.
         """
         correlated.check_masks(self.program)
         reply = yield wire.frame(wire.PREPARE, [correlated.write_count(count)])

@@ -88,17 +88,11 @@ class PreparedServer:
     def offline(self, message: bytes, engine: ServerEngine, keys: EvaluationKeys) -> Phase:
         """Prepare some images, all of them at once.
 
-        Args:
-            message: the first request, with their number.
-
         Yields:
             replies; the generator is sent the request after each.
 
         Returns:
             the last reply.
-
-        Raises:
-            RuleError: the program's masks are bounded, a request is not the one that is due, or there is no room.
         """
         correlated.check_masks(self.program)
         count = correlated.read_count(message, self.most)

@@ -85,11 +85,7 @@ class PreparedWork:
         return BoundStore(self, binding)
 
     def fits(self, size: int) -> bool:
-        """Return whether there is room for more.
-
-        Args:
-            size: bytes of all of it.
-        """
+        """Return whether there is room for more; ``size``: bytes of all of it."""
         self.expire()
         return self._limit is None or self.size + size <= self._limit
 
@@ -147,11 +143,7 @@ class PreparedWork:
         return len(labels)
 
     def put(self, label: Label, data: bytes | bytearray) -> None:
-        """Keep prepared work: :meth:`PreparedStore.put`.
-
-        Raises:
-            RuleError: as there.
-        """
+        """Keep prepared work: :meth:`PreparedStore.put`."""
         self.expire()
         with self._held():
             used = sum(kept.size for kept in self._kept.values())
@@ -184,9 +176,6 @@ class PreparedWork:
 
         Returns:
             its bytes.
-
-        Raises:
-            Unusable: as there.
         """
         self.expire()
         with self._held():

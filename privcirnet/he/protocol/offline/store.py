@@ -67,11 +67,7 @@ class Binding:
             raise RuleError(rule, got=f"{len(self.owner)} bytes", remedy="use the same release on both sides")
 
     def label(self, serial: bytes) -> Label:
-        """Return what prepared work of this binding is kept under.
-
-        Raises:
-            RuleError: it has not 16 bytes.
-        """
+        """Return what prepared work of this binding is kept under."""
         if len(serial) != SERIAL_BYTES:
             rule, remedy = f"a serial must have {SERIAL_BYTES} bytes", "use the same release on both sides"
             raise RuleError(rule, got=f"{len(serial)} bytes", remedy=remedy)

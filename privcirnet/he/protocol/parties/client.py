@@ -243,11 +243,7 @@ class Client:
 
 
 def check_image(node: Node, image: Values) -> None:
-    """Raise unless an image fits the program's input.
-
-    Raises:
-        RuleError: no array, wrong shape, not integers, or out of range.
-    """
+    """Raise unless an image fits the program's input."""
     assert isinstance(node.operation, Input)
     low, high = node.operation.low, node.operation.high
     if not isinstance(image, np.ndarray):  # pyright: ignore[reportUnnecessaryIsInstance]

@@ -63,8 +63,6 @@ def run(
     """Return the logits of one image and what was sent for them.
 
     Args:
-        client: the client.
-        session: the server's session with it.
         image: integers, the program's input shape.
         progress: called after each round.
 

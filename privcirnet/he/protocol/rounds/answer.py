@@ -37,20 +37,12 @@ class Received(NamedTuple):
 
 
 def rounds(program: Program) -> int:
-    """Return how many messages from the server an answer takes.
-
-    Args:
-        program: with or without weights.
-    """
+    """Return how many messages from the server an answer takes."""
     return 2 if program.answer == "rounded" else 1
 
 
 def part_bytes(program: Program) -> list[tuple[int, int]]:
-    """Return the bytes of (question, part) of each of these messages' only parts; 0 where nothing is asked.
-
-    Args:
-        program: with or without weights.
-    """
+    """Return the bytes of (question, part) of each of these messages' only parts; 0 where nothing is asked."""
     return [(0, SHARE_BYTES * prod(program.output.shape)), (POINT_BYTES, 2 * POINT_BYTES)][: rounds(program)]
 
 
@@ -80,7 +72,6 @@ def receive(program: Program, share: Residues, reply: bytes) -> Generator[bytes,
     """Take what the server hands out.
 
     Args:
-        program: with or without weights.
         share: the client's, residues of any shape.
         reply: the first message of :func:`hand_out`, from the server.
 
@@ -106,7 +97,6 @@ def result(program: Program, share: Residues, received: Received) -> Values:
     """Return the result from the client's share of it and what the server handed out: integers of the share's shape.
 
     Args:
-        program: with or without weights.
         share: the client's, residues of any shape.
 
     Raises:
@@ -145,7 +135,6 @@ def check_width(program: Program, found: dict[str, tuple[int, int]], values: Val
     """Raise if a value is wider than it can be.
 
     Args:
-        program: with or without weights.
         found: by node (bits of the largest value that the client saw, bits that it has at most).
 
     Raises:

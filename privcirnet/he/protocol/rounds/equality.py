@@ -33,11 +33,7 @@ class Question:
         return cls(_times(scalar, point(value)), scalar)
 
     def affirmed(self, answer: bytes) -> bool:
-        """Return whether the other party has the same bytes.
-
-        Args:
-            answer: of :func:`answered`, from the other party.
-        """
+        """Return whether the other party has the same bytes."""
         own, others = answer[:POINT_BYTES], answer[POINT_BYTES:]
         try:
             return len(others) == POINT_BYTES and _times(self._scalar, others) == own
@@ -46,14 +42,7 @@ class Question:
 
 
 def answered(value: bytes, message: bytes) -> bytes:
-    """Return the answer to a question, which serves this one alone: two points.
-
-    Args:
-        value: this party's bytes.
-
-    Raises:
-        RuleError: the message is no point.
-    """
+    """Return the answer to a question, which serves this one alone: two points; ``value``: this party's bytes."""
     scalar = os.urandom(POINT_BYTES)
     try:
         return _times(scalar, message) + _times(scalar, point(value))
@@ -70,11 +59,7 @@ def point(value: bytes) -> bytes:
 
 
 def on_curve(u: int) -> bool:
-    """Return whether a u-coordinate is one of Curve25519, y^2 = u^3 + A u^2 + u.
-
-    Args:
-        u: residue modulo 2^255 - 19.
-    """
+    """Return whether a u-coordinate is one of Curve25519, y^2 = u^3 + A u^2 + u; ``u``: residue modulo 2^255 - 19."""
     return pow(u * (u * (u + _A) + 1), (_PRIME - 1) // 2, _PRIME) != _PRIME - 1
 
 

@@ -76,11 +76,7 @@ class Exchange(Protocol):
         ...
 
     def noise_bits(self, parameters: Parameters) -> int:
-        """Return log2 of a bound on the noise of the round's results, from public data only.
-
-        Args:
-            parameters: n, q, t.
-        """
+        """Return log2 of a bound on the noise of the round's results, from public data only."""
         ...
 
     def prepare(
@@ -96,7 +92,6 @@ class Exchange(Protocol):
         Args:
             weights: the node's; None where it has none.
             spectrum: of the weights, if it was exported; None to compute it.
-            mask_bound: see :class:`Held`.
 
         Raises:
             RuleError: the weights are zero where the engine needs one that is not.
@@ -112,11 +107,6 @@ class Exchange(Protocol):
     ) -> tuple[list[bytes], Residues | None]:
         """Return the server's reply and its share of the result.
 
-        Args:
-            held: what :meth:`prepare` made.
-            messages: what :meth:`request` made.
-            keys: the client's Galois keys, as the engine loaded them.
-
         Returns:
             (``plan.parts_down`` parts of a message, the server's share of the result or None for zero).
 
@@ -127,10 +117,6 @@ class Exchange(Protocol):
 
     def finish(self, shares: ClientShares, messages: list[bytes], engine: ClientEngine) -> Residues:
         """Return the client's share of the result: residues of the node's shape.
-
-        Args:
-            shares: the client's, of the inputs, as given to :meth:`request`.
-            messages: what :meth:`reply` made.
 
         Raises:
             RuleError: the messages are not what :meth:`reply` makes.

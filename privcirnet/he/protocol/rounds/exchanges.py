@@ -28,11 +28,7 @@ EXCHANGES: dict[type, Constructor] = {
 
 
 def exchange_of(node: Node, parameters: Parameters) -> Exchange | None:
-    """Return the exchange of a node; None if its operation is local (:mod:`mpc.local.shares`).
-
-    Raises:
-        RuleError: the operation takes a round, but has no exchange.
-    """
+    """Return the exchange of a node; None if its operation is local (:mod:`mpc.local.shares`)."""
     kind = type(node.operation)
     if node.operation.local:
         return None
@@ -44,9 +40,6 @@ def exchange_of(node: Node, parameters: Parameters) -> Exchange | None:
 
 def exchanges_of(program: Program) -> dict[str, Exchange]:
     """Return the exchanges of a program by the names of their nodes, in order.
-
-    Args:
-        program: with or without weights.
 
     Raises:
         RuleError: an operation takes a round, but has no exchange.

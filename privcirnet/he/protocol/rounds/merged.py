@@ -75,11 +75,7 @@ class Together:
         return sum(part.exchange.plan.parts_down for part in self.parts)
 
     def ciphertexts(self, member: int) -> tuple[float, float]:
-        """Return the ciphertexts (up, down) that are one exchange's; those of squares are shared by values.
-
-        Args:
-            member: number of the exchange.
-        """
+        """Return the ciphertexts (up, down) that are one exchange's; those of squares are shared by values."""
         up = down = 0.0
         for exchange, members, _ in self.parts:
             if member in members:
@@ -105,11 +101,7 @@ class Together:
         return found
 
     def results(self, parts: Sequence[Residues]) -> list[Residues]:
-        """Return a party's shares of the results by exchange, (count, ...); those of squares are flat.
-
-        Args:
-            parts: its shares of the results of each part.
-        """
+        """Return a party's shares of the results by exchange, (count, ...); those of squares are flat."""
         found: list[list[Residues]] = [[] for _ in self.exchanges]
         for (exchange, members, _), result in zip(self.parts, parts, strict=True):
             if isinstance(exchange, SquareExchange):

@@ -78,7 +78,6 @@ class Online(Protocol):
         """Return what the server keeps.
 
         Args:
-            offline_shares: of :meth:`offline_shares`.
             own: its share of the exchange's result; None if there was no exchange.
         """
         ...

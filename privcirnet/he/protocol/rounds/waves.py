@@ -46,12 +46,7 @@ class Bundle:
 
 
 def waves(program: Program, exchanges: Mapping[str, Exchange]) -> list[list[Node]]:
-    """Return the nodes that take an offline round, by wave.
-
-    Args:
-        program: with or without weights.
-        exchanges: by node.
-    """
+    """Return the nodes that take an offline round, by wave."""
     found, known = list[list[Node]](), dict[str, int]()
     for node in program.nodes:
         wave = max((known[name] for name in node.inputs), default=0)
@@ -66,12 +61,7 @@ def waves(program: Program, exchanges: Mapping[str, Exchange]) -> list[list[Node
 
 
 def bundles(program: Program, exchanges: Mapping[str, Exchange], count: int) -> list[Bundle]:
-    """Return the messages that prepare some images, in order.
-
-    Args:
-        program: with or without weights.
-        exchanges: by node.
-    """
+    """Return the messages that prepare some images, in order."""
     positions = {node.name: position for position, node in enumerate(program.nodes)}
     found, size = list[Bundle](), max(message_bytes(program.parameters))
 

@@ -13,11 +13,7 @@ from privcirnet.he.ring.wipe import wipe
 
 
 def last_uses(program: Program) -> Mapping[str, Sequence[str]]:
-    """Return by node whose results are not needed after it.
-
-    Args:
-        program: with or without weights.
-    """
+    """Return by node whose results are not needed after it."""
     last = {name: node.name for node in program.nodes for name in node.inputs}
     found = dict[str, list[str]]()
     for name, node in last.items():
@@ -26,12 +22,7 @@ def last_uses(program: Program) -> Mapping[str, Sequence[str]]:
 
 
 def forget(held: dict[str, Residues | None], names: Iterable[str]) -> None:
-    """Zero shares and remove them, but for those that others are views of.
-
-    Args:
-        held: shares by node.
-        names: of those that are not needed.
-    """
+    """Zero shares and remove them, but for those that others are views of."""
     for name in names:
         share = held.pop(name)
         if share is not None and any(np.may_share_memory(share, other) for other in held.values() if other is not None):

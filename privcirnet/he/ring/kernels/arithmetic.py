@@ -20,11 +20,7 @@ _HALF, _LOW = np.uint64(32), np.uint64(0xFFFFFFFF)
 
 
 def with_quotient(constant: int, p: int) -> Residues:
-    """Return a constant and floor(constant 2^64 / p), for :func:`mul_shoup_lazy`, shape (2,).
-
-    Args:
-        constant: under p.
-    """
+    """Return a constant and floor(constant 2^64 / p), for :func:`mul_shoup_lazy`, shape (2,); ``constant``: under p."""
     return np.array([constant, (constant << 64) // p], dtype=np.uint64)
 
 
@@ -119,10 +115,5 @@ def sub_if_ge(x: Word, m: Word) -> Word:
 
 @inline
 def reduce_4p(x: Word, p: Word) -> Word:
-    """Return x mod p for x in [0, 4 p).
-
-    Args:
-        x: a word under 4 p.
-        p: modulus under 2^62.
-    """
+    """Return x mod p for x in [0, 4 p); ``x``: a word under 4 p; ``p``: modulus under 2^62."""
     return sub_if_ge(sub_if_ge(x, p + p), p)

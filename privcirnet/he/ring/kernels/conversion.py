@@ -69,12 +69,7 @@ class Division(NamedTuple):
 
 @lru_cache(maxsize=256)
 def conversion(sources: tuple[int, ...], targets: tuple[int, ...]) -> Conversion:
-    """Return the constants of a conversion.
-
-    Args:
-        sources: S primes under 2^61.
-        targets: T primes under 2^61.
-    """
+    """Return the constants of a conversion; ``sources``: S primes under 2^61; ``targets``: T primes under 2^61."""
     q = prod(sources)
     return Conversion(
         np.array(sources, dtype=np.uint64),

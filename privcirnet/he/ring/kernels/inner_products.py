@@ -60,11 +60,7 @@ class Terms(NamedTuple):
 
 
 def moduli(primes: Sequence[int]) -> Moduli:
-    """Return the constants of the reduction for some primes.
-
-    Args:
-        primes: under 2^61.
-    """
+    """Return the constants of the reduction for some primes; ``primes``: under 2^61."""
     if max(primes) >= 1 << 61:
         raise ValueError(f"primes must be under 2^61: got {max(primes)}")
     halves = [-(-p.bit_length() // 2) for p in primes]

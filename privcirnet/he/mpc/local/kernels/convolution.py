@@ -54,11 +54,7 @@ def place(blocks: int, number: int, offset: int, least: int) -> int:
 
 @inline
 def split_into(planes: Floats, column: int, word: Word, digits: Digits) -> None:
-    """Write the digits of a residue.
-
-    Args:
-        planes: written in one column, shape (L, columns).
-    """
+    """Write the digits of a residue; ``planes``: written in one column, shape (L, columns)."""
     rest = np.int64(word)
     if rest > np.int64(digits.t) >> 1:
         rest -= np.int64(digits.t)

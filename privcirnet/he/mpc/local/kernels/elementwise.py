@@ -12,12 +12,7 @@ _ZERO = np.uint64(0)
 
 @inline
 def product(x: Word, y: Word, moduli: Moduli) -> Word:
-    """Return x y mod t, reduced, by products of halves.
-
-    Args:
-        x: under t.
-        y: under t.
-    """
+    """Return x y mod t, reduced, by products of halves; ``x``: under t; ``y``: under t."""
     powers, half, t = moduli.powers[0], moduli.half[0], moduli.primes[0]
     mask = (np.uint64(1) << half) - np.uint64(1)
     x0, x1, y0, y1 = x & mask, x >> half, y & mask, y >> half
@@ -54,38 +49,21 @@ def square_finish(square: Residues, z: Residues, e: Residues, terms: Residues, m
 
 @jit
 def add(total: Residues, x: Residues, y: Residues, t: Word) -> None:
-    """Write x + y.
-
-    Args:
-        total: written.
-        x: first summand.
-        y: second summand.
-    """
+    """Write x + y; ``total``: written."""
     for i in range(total.size):
         total[i] = sub_if_ge(x[i] + y[i], t)
 
 
 @jit
 def subtract(difference: Residues, x: Residues, y: Residues, t: Word) -> None:
-    """Write x - y.
-
-    Args:
-        difference: written.
-        x: from which is subtracted.
-        y: what is subtracted.
-    """
+    """Write x - y; ``difference``: written."""
     for i in range(difference.size):
         difference[i] = sub_if_ge(x[i] + (t - y[i]), t)
 
 
 @jit
 def scale(result: Residues, share: Residues, factor: Residues, t: Word) -> None:
-    """Write a constant times a share.
-
-    Args:
-        result: written.
-        factor: the constant and its quotient, see :func:`ring.kernels.arithmetic.with_quotient`.
-    """
+    """Write a constant times a share; ``result``: written."""
     constant, quotient = factor[0], factor[1]
     for i in range(result.size):
         result[i] = reduce_4p(mul_shoup_lazy(share[i], constant, quotient, t), t)
@@ -93,23 +71,13 @@ def scale(result: Residues, share: Residues, factor: Residues, t: Word) -> None:
 
 @jit
 def truncate_client(quotient: Residues, share: Residues, bits: Word, t: Word) -> None:
-    """Write -floor((t - share) / 2^bits).
-
-    Args:
-        quotient: written.
-        bits: f.
-    """
+    """Write -floor((t - share) / 2^bits); ``quotient``: written; ``bits``: f."""
     for i in range(quotient.size):
         quotient[i] = sub_if_ge(t - ((t - share[i]) >> bits), t)
 
 
 @jit
 def truncate_server(quotient: Residues, share: Residues, bits: Word) -> None:
-    """Write floor(share / 2^bits).
-
-    Args:
-        quotient: written.
-        bits: f.
-    """
+    """Write floor(share / 2^bits); ``quotient``: written; ``bits``: f."""
     for i in range(quotient.size):
         quotient[i] = share[i] >> bits

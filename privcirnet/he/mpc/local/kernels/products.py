@@ -29,7 +29,7 @@ def together(result: Residues, sums: Floats, plus: Residues, powers: Residues, t
         result: written, shape (rows, columns).
         sums: products of digits, shape (rows, L, L, columns); those of the same power add up to 2^53 at most.
         plus: added, shape (rows, columns).
-        powers: factor of a digit's product of each power, and its quotient; last what takes 2^53 away from each of them:
+        powers: factor of a digit's product of each power, and its quotient; last what takes 2^53 from each of them:
             shape (2 L, 2).
     """
     rows, digits, _, columns = sums.shape
