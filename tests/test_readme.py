@@ -154,6 +154,8 @@ def test_paths_exist(page):
     folders = "privcirnet|papers|tests|benchmarks|configs|checkpoints|docs"
     for path in re.findall(rf"`((?:{folders})/\w[\w/-]*\w(?:\.\w+)?)`", page.read_text()):
         assert is_there(path), f"{name_of(page)}: {path}"
+    for path in re.findall(r"`((?:he|nn|passes)/[\w/]+\.py)`", page.read_text()):
+        assert is_there(f"privcirnet/{path}"), f"{name_of(page)}: {path}"
 
 
 def test_every_page_can_be_found_from_the_readme():
