@@ -112,11 +112,9 @@ class Classifier:
         self._stack.close()
 
     def classify(self, image: Values, emit: Emit, stop: threading.Event) -> None:
-        """Have the server classify an image. Nothing is raised: an error is the last event.
+        """Have the server classify an image, and emit every event. Nothing is raised: an error is the last event.
 
         Args:
-            image: integers, of the program's shape and range.
-            emit: called with every event.
             stop: ends the inference before its next round when it is set.
         """
         try:
@@ -198,9 +196,6 @@ class Watched:
 
     def answer(self, image: Values) -> Answer:
         """Return the result of an image.
-
-        Args:
-            image: integers, of the program's shape and range.
 
         Raises:
             RuleError: it does not fit the program, or the server refused or is gone.

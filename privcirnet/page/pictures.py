@@ -17,14 +17,11 @@ SIDE = 64
 
 
 def ciphertext_picture(ciphertext: bytes, bits: Sequence[int]) -> NDArray[np.uint8]:
-    """Return the first coefficients of a client's ciphertext as grey pixels: the highest 8 bits of each.
+    """Return a ciphertext's first coefficients, their highest 8 bits: uint8 (s, s), s = 64 or what there is room for.
 
     Args:
         ciphertext: as it is sent (:mod:`he.rlwe.wire_bytes`); its first polynomial modulo the first prime is drawn.
         bits: of each prime of the data.
-
-    Returns:
-        uint8 (s, s), s = 64 or what a shorter polynomial has room for.
 
     >>> ciphertext_picture(bytes([1, 0xFF]) + bytes([0, 0x0A]) * 3, bits=[16]).tolist()
     [[255, 10], [10, 10]]

@@ -135,10 +135,7 @@ class ClientAccess:
 
     @classmethod
     def of(cls, folder: Path | None) -> "ClientAccess":
-        """Return the access that a client's folder gives.
-
-        Args:
-            folder: see above; None for plain text.
+        """Return the access that a client's folder gives; None: plain text.
 
         Raises:
             RuleError: a file is missing or damaged, certificates do not hold, the key is another one's, or a secret can

@@ -20,9 +20,6 @@ def make_trial(folder: Path, hosts: list[str], client: str = CLIENT) -> tuple[Pa
 
     The authority's key is used here and kept nowhere, so nobody can sign another client with it.
 
-    Args:
-        folder: for both; it and the keys in it are the owner's alone.
-
     Returns:
         (the server's folder, the client's folder): see :mod:`.service.access`.
     """

@@ -89,13 +89,7 @@ class Body:
         self._most, self._chunks, self._size = most, list[bytes](), 0
 
     def add(self, chunk: Any) -> bool:
-        """Take the next chunk.
-
-        Args:
-            chunk: with ``data`` and ``last``.
-
-        Returns:
-            whether the body is whole.
+        """Take the next chunk, and return whether the body is whole.
 
         Raises:
             RuleError: it is short but not the last, or makes the body too long.
@@ -114,7 +108,6 @@ def checked(chunk: Any, before: int, most: int) -> bytes:
     """Return the data of a chunk, which every look at a field of protobuf would copy.
 
     Args:
-        chunk: with ``data`` and ``last``.
         before: bytes of the body that came before.
         most: bytes that the body may have.
     """

@@ -129,9 +129,6 @@ class ServiceClient:
         """Begin a new session with the same keys, which are only sent if the server does not have them.
 
         Prepared work that the server does not have any more is dropped: nothing of a copied folder is used again.
-
-        Raises:
-            RuleError: the server refuses, or is gone.
         """
         if self._stream is not None:
             self._stream.close()

@@ -98,9 +98,6 @@ def appending(path: Path) -> Write:
     """Return a function that appends lines to a file, its owner's alone, which may be rotated meanwhile.
 
     A line that the disk took in part ends where it was cut; the next one is whole again.
-
-    Returns:
-        the function; it raises OSError unless the whole line is on the disk.
     """
     path.touch(0o600)
     path.chmod(0o600)

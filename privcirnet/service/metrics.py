@@ -59,14 +59,7 @@ class Metrics:
         self._prepared_work.set_function(prepared_work)
 
     def listen(self, host: str, port: int) -> "Listening":
-        """Offer the metrics at http://host:port/metrics, plain and to everyone who reaches it.
-
-        Args:
-            port: 0 for any that is free.
-
-        Returns:
-            the port, to be closed.
-        """
+        """Return what offers the metrics at http://host:port/metrics, to everyone who reaches it; 0: any free port."""
         try:
             server, thread = start_http_server(port, host, registry=self.registry)
         except OSError as problem:

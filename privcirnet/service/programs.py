@@ -87,11 +87,7 @@ class Catalogue:
         return [*self._offers.values()]
 
     def find(self, name: str, version: str) -> Offer:
-        """Return what a client asks for.
-
-        Args:
-            name: of the program; "" where there is only one.
-            version: of it; "" for the current one.
+        """Return what a client asks for: "" is the only program, and the current version.
 
         Raises:
             Refusing: there is none of that name and version.

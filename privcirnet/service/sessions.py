@@ -65,7 +65,6 @@ class Sessions:
         """Serve one session to its end.
 
         Args:
-            client: what it is called.
             admit: raises, at any request, if the client is not let in any more.
 
         Raises:

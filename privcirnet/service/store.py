@@ -80,10 +80,7 @@ class KeyStore:
         return 0.0 if kept is None else kept.registered + self._limits.days * _DAY_S - self._clock()
 
     def load(self, client: str, key_id: bytes) -> bytes:
-        """Return a client's keys.
-
-        Args:
-            key_id: their SHA-256.
+        """Return a client's keys, named by their SHA-256.
 
         Raises:
             Refusing: there are none, they expired, or their file is damaged.
@@ -99,15 +96,12 @@ class KeyStore:
         raise unknown(rule, key_id.hex()[:16] or "none", remedy)
 
     def receive(self, client: str, key_id: bytes, size: int, most: int) -> "Registration":
-        """Begin a registration.
+        """Return a new registration of keys, which takes their bytes.
 
         Args:
             key_id: SHA-256 of the keys.
             size: the most bytes that they may have.
             most: keys that the client may have; its oldest make room.
-
-        Returns:
-            the registration, which takes the keys.
 
         Raises:
             Refusing: there is no room.
@@ -177,13 +171,7 @@ class Registration:
         return self._size
 
     def add(self, chunk: Any) -> bool:
-        """Take the next bytes.
-
-        Args:
-            chunk: with ``data`` and ``last``.
-
-        Returns:
-            whether they were the last.
+        """Take the next bytes, and return whether they were the last.
 
         Raises:
             RuleError: the chunk is badly cut, or makes the keys too long.

@@ -17,10 +17,7 @@ class HungUp(Exception):
 
 
 async def read(context: Any, seconds: float, what: str = "the next message") -> Any:
-    """Return the next message.
-
-    Args:
-        seconds: in which it must come.
+    """Return the next message, which must come in some seconds.
 
     Raises:
         HungUp: there is none.
@@ -59,11 +56,6 @@ async def read_body(context: Any, first: Any, most: int, limits: ServiceLimits) 
     Args:
         most: bytes that the body may have.
         limits: each chunk must come in ``timeout_s``, all of them in the time for ``most``.
-
-    Raises:
-        RuleError: the body is too long or badly cut.
-        HungUp: it does not end.
-        Refusing: it was too slow.
     """
     body = Body(most)
     if not body.add(first):
@@ -78,11 +70,6 @@ async def read_chunks(context: Any, take: Callable[[Any], bool], most: int, limi
         take: takes a chunk and returns whether it was the last.
         most: bytes of all of them.
         limits: each chunk must come in ``timeout_s``, all of them in the time for ``most``.
-
-    Raises:
-        RuleError: of ``take``.
-        HungUp: there are fewer.
-        Refusing: they were too slow.
     """
     seconds = limits.seconds_for(most)
     try:
@@ -94,10 +81,7 @@ async def read_chunks(context: Any, take: Callable[[Any], bool], most: int, limi
 
 
 async def write_body(context: Any, body: bytes, limits: ServiceLimits) -> None:
-    """Send a body.
-
-    Args:
-        limits: the client must take it in the time for it.
+    """Send a body, which the client must take in the time for it.
 
     Raises:
         Refusing: the client was too slow.

@@ -28,15 +28,12 @@ class Turns:
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="privcirnet turn")
 
     async def run(self, client: str, function: Callable[[], R], *, here: bool = False) -> R:
-        """Compute when it is the client's turn.
+        """Return what a function computes when it is the client's turn.
 
         Args:
             function: to call in the worker's thread. It is called to its end even if nobody waits for it any more.
             here: call it in the loop's thread if the engine is free, which holds up every other call: for a function
                 that takes no longer than what that saves to whoever waits, two changes of threads.
-
-        Returns:
-            its result.
         """
         if here and not self._busy:
             self._asked += 1

@@ -279,8 +279,6 @@ def candidates(lanes: int, blocks_in: int, blocks_out: int, *, on_shares: bool) 
 
     Args:
         lanes: G.
-        blocks_in: p.
-        blocks_out: q.
         on_shares: whether sums may be done on shares; False gives the plans that the papers count.
     """
     found: list[BsgsPlan] = []

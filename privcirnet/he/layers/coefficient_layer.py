@@ -178,9 +178,6 @@ class CoefficientLayer:
 
         Args:
             rows: first rows of circulant block rows, (K/b, C/groups, R, R).
-
-        Returns:
-            residues of the same shape.
         """
         largest = int(np.abs(rows.astype(np.int64)).max())
         if largest > 1 << (self.weight_bits - 1):

@@ -145,7 +145,6 @@ def weight_polynomial(grid: Grid, factor: Factor, dense: Residues, ring_degree: 
     """Return the coefficients of a weight polynomial, (n,).
 
     Args:
-        factor: which filters it holds, and where.
         dense: the layer's weights mod t, (K, C/groups, R, R).
     """
     polynomial = np.zeros(ring_degree, dtype=np.uint64)

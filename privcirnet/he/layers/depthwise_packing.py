@@ -83,15 +83,12 @@ def superstring(members: Sequence[int], channels: int) -> tuple[list[tuple[int, 
 
 @lru_cache(maxsize=4096)
 def side_by_side(channels: int, units: int) -> Packing | None:
-    """Return groups side by side with the fewest weight polynomials that serve them.
+    """Return groups side by side with the fewest weight polynomials that serve them; None if they do not fit.
 
     Which channels share a polynomial: the paper's order of symmetric pairs, split into equal parts.
 
     Args:
         units: of a polynomial, at most.
-
-    Returns:
-        the packing; None if the groups do not fit.
     """
     if channels > units:
         return None

@@ -51,14 +51,11 @@ def dense_weight(rows: np.ndarray, shape: LinearShape, block_size: int) -> np.nd
 
 
 def transpose(x: np.ndarray, groups: int) -> np.ndarray:
-    """Return values whose channels and places have changed places, group by group.
+    """Return values, (g b, a, 1), whose channels and places have changed places, group by group.
 
     Args:
         x: shape (g a, b, 1).
         groups: g.
-
-    Returns:
-        the same values, shape (g b, a, 1).
 
     >>> transpose(np.arange(6).reshape(3, 2, 1), 1)[..., 0].tolist()
     [[0, 2, 4], [1, 3, 5]]
@@ -80,13 +77,9 @@ def tokens(x: np.ndarray) -> np.ndarray:
 
 
 def windows(shape: LinearShape, x: np.ndarray) -> np.ndarray:
-    """Return what the outputs of each place of a layer see.
+    """Return what the outputs of each place of a layer see, (C R R, H' W'), of x's dtype.
 
-    Args:
-        x: (C, H, W).
-
-    Returns:
-        (C R R, H' W'), of x's dtype: Python integers stay what they are, where np.pad would add NumPy's.
+    Python integers stay what they are, where np.pad would add NumPy's.
     """
     padding = shape.padding
     padded = np.zeros((len(x), shape.height + 2 * padding, shape.width + 2 * padding), dtype=x.dtype)

@@ -173,9 +173,6 @@ class Layer(Protocol):
         Args:
             wanted: residues, shape (K, H', W'). If they are uniform, so is every slot.
             uniform: uniform residues, shape (ciphertexts_out, n).
-
-        Returns:
-            slots, shape (ciphertexts_out, n).
         """
         ...
 

@@ -51,13 +51,7 @@ class LinearShape:
 
     @classmethod
     def gemm(cls, tokens: int, in_features: int, out_features: int) -> "LinearShape":
-        """Return the GEMM (d1, d2, d3).
-
-        Args:
-            tokens: d1.
-            in_features: d2.
-            out_features: d3.
-        """
+        """Return the GEMM (d1, d2, d3) = (tokens, in_features, out_features)."""
         return cls(height=tokens, width=1, in_channels=in_features, out_channels=out_features)
 
     @classmethod
@@ -98,10 +92,7 @@ class LinearShape:
         return padded.out_channels // block_size, padded.in_channels // self.groups, self.kernel, self.kernel
 
     def padded(self, block_size: int) -> "LinearShape":
-        """Return the shape with channels up to whole blocks: of the circulant matrix whose upper left part is used.
-
-        Returns:
-            the shape itself where b divides.
+        """Return the shape with channels up to whole blocks, of the circulant matrix; itself where b divides.
 
         >>> LinearShape.gemm(1, 845, 100).padded(8).output_shape
         (104, 1, 1)

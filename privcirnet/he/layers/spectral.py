@@ -108,9 +108,6 @@ def encode_mask(layout: SpectralLayout, places: Places, wanted: Residues, unifor
     Args:
         wanted: residues, shape (K, H', W').
         uniform: uniform residues, shape (ciphertexts_out, n).
-
-    Returns:
-        slots, shape (ciphertexts_out, n).
     """
     missing = modular.subtract(wanted, decode_output(layout, places, uniform, t), t)
     cells = np.zeros(places.last.shape, dtype=np.uint64)

@@ -92,18 +92,7 @@ def bench_layer(
     repetitions: int = 3,
     progress: Callable[[], object] | None = None,
 ) -> LayerBenchmark:
-    """Run one layer, see :func:`bench_layers`.
-
-    Args:
-        coefficient_bits: bits of the primes of q.
-        repetitions: timed runs, after one that is not timed if there are more than one.
-
-    Returns:
-        what was measured.
-
-    Raises:
-        RuleError: unknown engine, parameters that do not exist, or too little noise budget.
-    """
+    """Return what was measured of one layer, see :func:`bench_layers`."""
     return bench_layers({"": Entry(layer, engine)}, plain_bits, coefficient_bits, repetitions, progress)[""]
 
 
@@ -115,16 +104,13 @@ def bench_layers(
     progress: Callable[[], object] | None = None,
     table: str = TABLE,
 ) -> dict[str, LayerBenchmark]:
-    """Run layers ``repetitions`` times on shared random inputs, in turns; weights are encoded beforehand, once.
+    """Return what was measured of layers, by name: run in turns on shared random inputs, weights encoded beforehand.
 
     Times are processor seconds, of which other work on the machine takes little, if all entries run on one thread.
 
     Args:
         coefficient_bits: bits of the primes of q.
         repetitions: timed runs of each, after one that is not timed if there are more than one.
-
-    Returns:
-        what was measured, by name.
 
     Raises:
         RuleError: unknown engine, parameters that do not exist, or too little noise budget.

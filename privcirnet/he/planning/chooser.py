@@ -1,8 +1,7 @@
 """The choice of (n, q, t) from a program's proved bounds, and the reasons for it.
 
 Every candidate is judged (:mod:`planning.noise_budget`); among those that fit, the one with the least predicted time
-wins. The papers fix (n, q, t) by hand; docs/mathematics.md, "Noise" and
-"Truncation", has what the parameters must satisfy.
+wins. The papers fix (n, q, t) by hand; docs/mathematics.md, "Noise" and "Truncation", has what they must satisfy.
 """
 
 from collections.abc import Iterable, Sequence
@@ -93,12 +92,7 @@ class ParameterChoice:
 
 
 def sets_for(ring_degree: int, coefficient_bits: Sequence[int] = ()) -> tuple[ParameterSet, ...]:
-    """Return the sets that settings allow: the named one, the known ones of a ring degree, or all for n = 0.
-
-    Args:
-        ring_degree: n; 0 for any.
-        coefficient_bits: bits of the primes of q, the special prime last; empty for a known set.
-    """
+    """Return the sets that settings allow: the named one, the known ones of a ring degree, or all for n = 0."""
     if coefficient_bits:
         return (ParameterSet(ring_degree, tuple(coefficient_bits)),)
     found = tuple(s for s in SETS if ring_degree in (0, s.ring_degree))
@@ -113,11 +107,9 @@ def sets_for(ring_degree: int, coefficient_bits: Sequence[int] = ()) -> tuple[Pa
 
 
 def choose(wants: Requirements, options: Iterable[Option], wanted: ParameterSet | None = None) -> ParameterChoice:
-    """Return the fastest option that fits.
+    """Return the fastest of some options that fits; there must be one at least.
 
-    Args:
-        options: candidates with their layers; at least one.
-        wanted: choose this one, which must be among them; the others are judged for the explanation.
+            wanted: choose this one, which must be among the options; the others are judged for the explanation.
 
     Raises:
         DoesNotFit: none fits, or the wanted one does not; names what binds for the one that comes closest.

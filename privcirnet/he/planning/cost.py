@@ -48,13 +48,7 @@ class Cost:
 
 
 def operation_cost(operation: Operation, shape: tuple[int, int, int], profile: Profile, link: Link) -> Cost:
-    """Return the predicted seconds of one operation of a program, for one image.
-
-    Args:
-        operation: With its layers planned, if it has any.
-        shape: (C, H, W) of its result.
-        profile: Seconds of operations at the program's (n, q).
-    """
+    """Return the predicted seconds of one operation of a program, for one image; ``shape``: (C, H, W) of its result."""
     return operation.cost(_Prices(profile, link), shape)
 
 

@@ -22,7 +22,7 @@ Seconds = tuple[float, float, float, float]
 
 
 class Grid(NamedTuple):
-    """What covers depend on of a layout.
+    """The part of a layout that its covers depend on.
 
     Attributes:
         blocks_in: p, of a group.

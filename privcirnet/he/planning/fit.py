@@ -75,11 +75,7 @@ class Draft:
 
 
 def draft(network: Network, target: Target) -> Draft:
-    """Return an integer network with its bounds, which do not depend on the target's profile.
-
-    Args:
-        network: Its layers need not be planned.
-        target: Says whether bounds are proved, or measured and with which margin.
+    """Return an integer network with its bounds, proved or measured as the target says; its profile does not matter.
 
     Raises:
         DoesNotFit: A bound is out of reach.
@@ -98,9 +94,6 @@ def draft(network: Network, target: Target) -> Draft:
 
 def fit(network: Network, target: Target) -> Fitted:
     """Return the program of an integer network, with bounds, parameters (n, q, t) and planned layers.
-
-    Args:
-        network: Its layers need not be planned.
 
     Raises:
         DoesNotFit: A bound or a modulus out of reach, too little noise budget; names what binds.
@@ -152,12 +145,7 @@ class Planned(Planner):
 
 
 def replan(nodes: Sequence[Node], profile: Profile, link: Link, allowed: Allowed = SPECTRAL) -> tuple[Node, ...]:
-    """Return the same nodes with the plans that are fastest under a profile.
-
-    Args:
-        nodes: Of a program; layers that are planned already are planned anew.
-        profile: Seconds of operations at one (n, q).
-        allowed: Encodings that the layers may have.
+    """Return the same nodes with the plans that are fastest under a profile; earlier plans do not matter.
 
     Raises:
         RuleError: A layer has no layout at the profile's ring degree.
@@ -178,12 +166,7 @@ def predicted_seconds(nodes: Sequence[Node], profile: Profile, link: Link) -> fl
 def options(
     nodes: Sequence[Node], profile: Profile, link: Link, sets: Sequence[ParameterSet], allowed: Allowed = SPECTRAL
 ) -> tuple[Option, ...]:
-    """Return every set once, with the program's layers as they are planned under it.
-
-    Args:
-        nodes: of a program; their layers need not be planned.
-        allowed: encodings that the layers may have.
-    """
+    """Return every set once, with the program's layers as they are planned under it."""
     return tuple(_option(nodes, _priced(profile, wanted, link), link, allowed) for wanted in dict.fromkeys(sets))
 
 

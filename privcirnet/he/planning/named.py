@@ -61,14 +61,7 @@ def plan_named(name: str, shape: LinearShape, block_size: int, goal: Goal) -> La
 
 
 def plan_as_counted(name: str, shape: LinearShape, block_size: int, goal: Goal) -> LayerChoice:
-    """Return the plan of least HE-Rot + 0.135 HE-Pmult, every sum under encryption: what the papers count.
-
-    Args:
-        name: of :data:`ENCODINGS`.
-
-    Raises:
-        RuleError: as :func:`plan_named`.
-    """
+    """Return the plan of least HE-Rot + 0.135 HE-Pmult, every sum under encryption: what the papers count."""
     return plan_named(name, shape, block_size, counted_goal(goal.profile.ring_degree))
 
 

@@ -64,14 +64,7 @@ def cheapest_layer(
     family: str = "spectral",
     weight_bits: int = 8,
 ) -> Layer:
-    """Return the layer whose plan has the least predicted time; no other candidate is written out.
-
-    Args:
-        profile: Seconds of operations at one (n, q).
-
-    Raises:
-        RuleError: As :func:`plan_layer`.
-    """
+    """Return the layer whose plan has the least predicted time; no other candidate is written out."""
     goal = Goal(profile, link, family=family, weight_bits=weight_bits)
     return min(_candidates(shape, block_size, goal), key=_total).layer(goal)
 

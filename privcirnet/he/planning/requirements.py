@@ -15,7 +15,7 @@ from privcirnet.he.program.operation import Node
 
 @dataclass(frozen=True)
 class Requirements:
-    """What a program wants of t, whatever n and q.
+    """What a program requires of t, for any n and q.
 
     Attributes:
         masks: "uniform" or "bounded".
@@ -76,11 +76,9 @@ def requirements(
     masks: str,
     wanted_bits: float,
 ) -> Requirements:
-    """Return what a program wants of t, from the bounds and sizes of its values.
+    """Return what a program requires of t, from the bounds and sizes of its values.
 
     Args:
-        nodes: of a program, in order.
-        sizes: of the nodes' values, see :mod:`program.truncation`.
         masks: "uniform" or "bounded".
         wanted_bits: failure_bits (uniform) or hiding_bits (bounded).
     """

@@ -42,13 +42,10 @@ def room_for(path: Path) -> Generator[None]:
 
 @contextmanager
 def replacing(path: Path, place: tuple[str, str] = _RESULTS) -> Generator[Path]:
-    """Open a draft beside a file. It replaces the file if the block succeeds, and is deleted if not.
+    """Yield the path of an empty draft beside a file, which it replaces if the block succeeds; else it is deleted.
 
     Args:
         path: of the file; missing parent folders are created.
-
-    Yields:
-        The path of the draft, which exists and is empty.
 
     Raises:
         RuleError: the disk is full, or the folder around it cannot be made.
@@ -88,12 +85,9 @@ def _writable(folder: Path, place: tuple[str, str] = _RESULTS) -> Generator[None
 
 @contextmanager
 def replacing_folder(folder: Path) -> Generator[Path]:
-    """Open a draft beside a folder. It replaces the folder if the block succeeds, and is deleted if not.
+    """Yield the path of an empty draft beside a folder, which it replaces if the block succeeds; else it is deleted.
 
     If the draft cannot take its place, the old folder is restored.
-
-    Yields:
-        The path of the draft, an empty folder.
 
     Raises:
         RuleError: the disk is full, or the folder around it cannot be made.

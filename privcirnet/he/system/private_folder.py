@@ -14,7 +14,6 @@ def private_folder(folder: Path) -> None:
     Raises:
         RuleError: others can read or write there, or it is another user's: also for root, whose files its owner could
             replace.
-        OSError: it cannot be made.
     """
     if not folder.is_dir():
         folder.mkdir(parents=True, mode=0o700)

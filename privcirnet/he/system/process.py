@@ -24,14 +24,7 @@ class Process:
 
 
 def in_one_process(steps: Generator[Y, S, R]) -> Generator[Y, S, R]:
-    """Take the steps of something that draws random numbers once, and no further one in a copy of the process.
-
-    Yields:
-        what it yields; it is sent what this is sent.
-
-    Returns:
-        what it returns.
-    """
+    """Yield what something yields that draws random numbers once; no step is taken in a copy of the process."""
     process = Process()
     try:
         found = next(steps)

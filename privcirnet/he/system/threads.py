@@ -24,7 +24,7 @@ R = TypeVar("R")
 
 
 def each(function: Callable[[T], R], items: Iterable[T]) -> list[R]:
-    """Apply a function to all items on as many threads as :func:`use` said.
+    """Return a function's results for all items, in their order, on as many threads as :func:`use` said.
 
     This pays for functions that release Python's lock for a millisecond or so: compiled kernels, the system's
     generator. The caller works too, and does not wait for a helper that has not begun. So a helper that wakes late, or
@@ -32,9 +32,6 @@ def each(function: Callable[[T], R], items: Iterable[T]) -> list[R]:
 
     Args:
         function: of one item. An error that it raises ends the work and reaches the caller.
-
-    Returns:
-        the results, in the order of the items.
     """
     pending, tasks = deque(enumerate(items)), [function]
     results: dict[int, R] = {}
@@ -77,15 +74,7 @@ def beside(function: Callable[[], R]) -> Callable[[], R]:
 
 
 def ranges(count: int, most: int) -> list[range]:
-    """Split the numbers under a count into ranges of like size, so that every thread gets as many of them.
-
-    Args:
-        count: the numbers are 0, ..., count - 1.
-        most: numbers in a range, at most.
-
-    Returns:
-        the ranges that are not empty, ascending.
-    """
+    """Return the numbers under ``count`` as ranges of at most ``most``, of like size: all threads get as many."""
     parts = max(-(-count // (most * _setting.count)), 1) * _setting.count
     return [
         range(first, end) for first, end in pairwise(count * part // parts for part in range(parts + 1)) if first < end
@@ -108,14 +97,7 @@ def use(count: int) -> None:
 
 @contextmanager
 def using(count: int) -> Generator[None]:
-    """Work on so many threads inside a ``with`` block.
-
-    Args:
-        count: of threads; 0: as many as before.
-
-    Yields:
-        nothing; afterwards the number is what it was.
-    """
+    """Yield a block in which work is on so many threads; 0: as many as before."""
     before = _setting.count
     use(count or before)
     try:

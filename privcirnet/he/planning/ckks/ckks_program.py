@@ -42,12 +42,7 @@ class Rehearsed:
         return Context(self.circuit.refresh.parameters).key_bytes(self.counting.keys)
 
     def check(self, keys_gb: float, memory: int, needed: int) -> None:
-        """Raise unless keys fit their budget, and all of it the memory.
-
-        Args:
-            memory: that this process may take, bytes.
-            needed: that client and server take (:func:`planning.ckks.costs.memory_bytes`), bytes.
-        """
+        """Raise unless keys fit their budget, and all that client and server need (bytes) the process's memory."""
         Context(self.circuit.refresh.parameters).check_keys_gb(self.counting.keys, keys_gb)
         if needed > memory:
             rule = "keys, encoded weights and what computes on them must fit the memory"

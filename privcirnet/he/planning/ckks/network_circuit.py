@@ -26,7 +26,7 @@ V = TypeVar("V")
 
 
 class NetworkCircuit:
-    """What a server runs.
+    """What a server runs: the network's circuit, with its plan and its encoded weights.
 
     Args:
         weights_gb: of memory for encoded weights, which are kept; others are encoded anew for each image.

@@ -128,7 +128,7 @@ class Scales:
 
 @dataclass(frozen=True, eq=False)
 class Sums:
-    """See the module.
+    """A network of sums of convolutions and squares, see the module.
 
     Attributes:
         size: of an image, H = W.

@@ -36,10 +36,7 @@ class Vector(NamedTuple):
 
 
 def lola_plan(network: Chain, ring_degree: int) -> Plan:
-    """Return LoLa's plan.
-
-    Args:
-        network: whose first layer is a convolution.
+    """Return LoLa's plan of a network whose first layer is a convolution.
 
     Raises:
         DoesNotFit: a row has too few slots for the maps of the first layer.

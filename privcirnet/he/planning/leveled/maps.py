@@ -154,7 +154,6 @@ def maps_plan(network: Chain, ring_degree: int, side: int = SIDE) -> Plan:
 
     Raises:
         DoesNotFit: a row has no room for the maps.
-        RuleError: the network is another.
     """
     first, second, last = three_layers(network)
     frames = _Frames(second, ring_degree)

@@ -98,14 +98,10 @@ class _Packed:
 
 
 def packed_plan(network: Chain, ring_degree: int) -> Plan:
-    """Return our plan with few messages.
-
-    Args:
-        network: of three layers, the first on an image or dense.
+    """Return our plan with few messages, for three layers, the first on an image or dense.
 
     Raises:
         DoesNotFit: the slots have no room for the first layer's outputs twice, or for the middle layer's.
-        RuleError: the network has another number of layers.
     """
     layout = _Packed(network, ring_degree)
     builder = Builder(ring_degree, layout.messages)

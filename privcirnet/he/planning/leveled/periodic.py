@@ -75,14 +75,10 @@ class _Periodic:
 
 
 def periodic_plan(network: Chain, ring_degree: int) -> Plan:
-    """Return our plan.
-
-    Args:
-        network: a convolution and two layers, the middle one of any block size.
+    """Return our plan of a convolution and two layers, the middle one of any block size.
 
     Raises:
         DoesNotFit: a row has no room for the middle layer.
-        RuleError: the network has another number of layers.
     """
     first, middle, last = three_layers(network)
     layout = _Periodic(middle, ring_degree)

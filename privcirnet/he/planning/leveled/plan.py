@@ -91,13 +91,10 @@ class PublicPlan:
         return windows(self.first, image.reshape(self.first.input_shape))
 
     def gather(self, slots: Residues, t: int) -> Residues:
-        """Return the residues of the results: sums of what the client sees.
+        """Return the residues of the results, (K,): sums of what the client sees.
 
         Args:
             slots: residues mod t, (outputs, n).
-
-        Returns:
-            (K,).
         """
         sums = [slots[output, self.slots(place)].sum(dtype=object) % t for output, place in self.results]
         return np.array(sums, dtype=np.uint64)
