@@ -197,9 +197,6 @@ def check_tables(first_title: str, first: Table, title: str, table: Table) -> No
 def groups_of(latency: Table, constraints: Constraints) -> Groups:
     """Return the layers that are decided together, with the block sizes they have in common.
 
-    Args:
-        latency: A table of all layers and block sizes.
-
     Returns:
         For each group, by its first layer's name, all its names and its block sizes. A layer that is in no equal group
         is a group of its own.

@@ -24,10 +24,7 @@ class Cbc(pulp.COIN_CMD):
         super().__init__(path=pulp.PULP_CBC_CMD.pulp_cbc_path, msg=False, gapRel=0, options=options)
 
     def actualSolve(self, lp: pulp.LpProblem, **settings: Any) -> int:
-        """Solve a programme, as PuLP asks its solvers to.
-
-        Returns:
-            PuLP's number for how it ended.
+        """Return PuLP's number for how a programme ended, as PuLP asks its solvers.
 
         Raises:
             RuleError: no folder for temporary files can be written, or CBC cannot be started.

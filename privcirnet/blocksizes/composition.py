@@ -62,14 +62,11 @@ def composables(found: Sequence[Pair], figures: FigureTable, limited: str) -> li
 def paying(
     model: nn.Module, image: Tensor, profile: Profile, link: Link, family: str = "spectral", what: str = "seconds"
 ) -> list[str]:
-    """Return the layers of a circulant network that are predicted to be faster as one with the layer before them.
+    """Return the names of layers of a circulant network that are faster as one with the layer before, by prediction.
 
     Args:
         model: not fused; left as it was.
         image: (1, C, H, W).
-
-    Returns:
-        Names, for :func:`privcirnet.passes.fuse.fuse`.
     """
     found, shapes = pairs(fuse(model)), layer_shapes(model, image)
     table: dict[str, dict[int, Figures]] = {}

@@ -21,15 +21,12 @@ IMAGES = 256
 
 @torch.no_grad()
 def correct_biases_(graph: fx.GraphModule, fused: fx.GraphModule, images: Tensor) -> fx.GraphModule:
-    """Correct the biases of a quantized network's layers; a layer without one is left as it is.
+    """Return a quantized network with the biases of its layers corrected; a layer without one is left as it is.
 
     Args:
         graph: from :func:`privcirnet.passes.quantize.quantize`, in evaluation mode; changed in place.
         fused: that it was made from; left as it was.
         images: network inputs, (N, C, H, W).
-
-    Returns:
-        `graph` itself.
     """
     seen = _Means(fused)
     seen.run(images[:IMAGES])

@@ -62,9 +62,6 @@ class Pair:
 def pairs(fused: fx.GraphModule) -> list[Pair]:
     """Return the pairs of layers that can be composed if their block sizes are equal.
 
-    Args:
-        fused: from :func:`privcirnet.passes.fuse.fuse`; left as it was.
-
     Returns:
         In order of execution; no layer is in two of them.
 

@@ -158,10 +158,7 @@ def _around(graph: fx.GraphModule, node: fx.Node, norm: _BatchNorm) -> list[fx.N
 
 
 def paddable(model: nn.Module) -> frozenset[str]:
-    """Return the layers that can be padded: those that no batch norm or AESPA is folded into.
-
-    Returns:
-        Module names.
+    """Return the names of the layers that can be padded: those that no batch norm or AESPA is folded into.
 
     >>> paddable(nn.Sequential(nn.Conv2d(1, 5, 3), nn.BatchNorm2d(5), nn.Conv2d(5, 3, 3)))
     frozenset({'2'})

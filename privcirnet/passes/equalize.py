@@ -52,14 +52,11 @@ class _Pair(NamedTuple):
 
 @torch.no_grad()
 def equalize_(graph: fx.GraphModule, images: Tensor) -> fx.GraphModule:
-    """Scale the channels between pairs of layers so that quantization costs less; outputs stay, up to rounding.
+    """Return the graph, channels scaled between layers so that quantization costs less; outputs stay, up to rounding.
 
     Args:
         graph: from :func:`privcirnet.passes.fuse.fuse`, in evaluation mode; changed in place.
         images: network inputs, (N, C, H, W), that say how large channels are.
-
-    Returns:
-        `graph` itself.
     """
     pairs = _pairs(graph)
     peaks = _channel_peaks(graph, images, {pair.value for pair in pairs})

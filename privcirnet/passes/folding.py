@@ -37,9 +37,6 @@ def fold_norm_before_(layer: nn.Linear, norm: _BatchNorm, name: str) -> None:
     Args:
         layer: that reads the batch norm's output; changed in place.
         norm: over the layer's C input channels, in evaluation.
-
-    Raises:
-        RuleError: as for :func:`fold_norm_`.
     """
     gamma, beta, mean, var = (value.double() for value in _statistics(norm, name))
     scale = gamma * (var + norm.eps).rsqrt()
@@ -56,8 +53,7 @@ def scale_outputs_(layer: FoldableLayer, scale: Tensor, shift: Tensor, name: str
 
     Args:
         layer: with K output channels; changed in place.
-        scale: of each output channel, (K,).
-        shift: of each output channel, (K,).
+        scale, shift: of each output channel, (K,).
 
     Raises:
         RuleError: the values are not shared by the blocks of a circulant layer, or the weight is quantized already.
@@ -72,9 +68,6 @@ def scale_inputs_(layer: FoldableLayer, scale: Tensor, name: str) -> None:
     Args:
         layer: with C input channels; changed in place.
         scale: of each input channel, (C,).
-
-    Raises:
-        RuleError: as for :func:`scale_outputs_`.
     """
     stored = stored_weight(layer, name)
     b = block_size_of(layer)

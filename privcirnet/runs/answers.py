@@ -77,7 +77,6 @@ def answers(
     Args:
         images: integers as the data set has them, (C, H, W) each.
         progress: called after each round with an image.
-        ahead: prepares inferences before their images; None: nobody does.
 
     Raises:
         RuleError: an image does not fit the program, or the server refuses.
@@ -98,7 +97,6 @@ def requests(
     Args:
         images: integers as the data set has them, (C, H, W) each.
         progress: called after each round with an image.
-        ahead: prepares inferences before their images; None: nobody does.
 
     Yields:
         what was encrypted, and the answer to each image of it; a batch's cost is shared by its images.

@@ -93,7 +93,6 @@ def check(
     Args:
         model: of any kind, trained or not; left as it was.
         images: (N, C, H, W); only the first one is looked at.
-        activation: for ``polynomial_``.
         uniform: block size of the circulant network, a power of two.
 
     Raises:

@@ -22,7 +22,6 @@ def ckks_program(config: LeveledConfig, network: nn.Module, data: ImageData) -> 
     Args:
         network: convolutions with squares or AESPA between them, residuals, an average pool and a linear layer, not
             quantized; left as it was.
-        data: what it was trained on; some training images tell how large values are.
 
     Raises:
         RuleError: the network has something else, is quantized already, or does not fit levels or slots.

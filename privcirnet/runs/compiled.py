@@ -183,12 +183,5 @@ def load(folder: str | Path) -> CompiledProgram:
 
 
 def read_compiled(folder: Path, key: PublicKey | None = None) -> CompiledProgram:
-    """Return a program of a folder, as :func:`load` does.
-
-    Args:
-        key: that must have signed it; None for any program.
-
-    Raises:
-        RuleError: missing, damaged, foreign, or not signed with the key.
-    """
+    """Return a program of a folder, as :func:`load` does; with a key, one that it signed."""
     return CompiledProgram(*read_program(folder, key), *read_measured(folder))

@@ -31,14 +31,7 @@ class Mode(Protocol):
         ...
 
     def check(self, images: Sequence[Values] | Values) -> None:
-        """Raise unless images fit the program.
-
-        Args:
-            images: integers as the data set has them, (N, C, H, W).
-
-        Raises:
-            RuleError: one does not.
-        """
+        """Raise unless images, integers (N, C, H, W) as the data set has them, fit the program."""
         ...
 
     def open(self, how: How, bar: Bar) -> AbstractContextManager[Parties]:
@@ -211,7 +204,6 @@ def evaluate(
         images: integers as the data set has them, (N, C, H, W).
         how: None: with the compiled engine, in this process.
         progress: called after each round, and each layer of CKKS.
-        bar: for what comes before the images.
 
     Raises:
         RuleError: there is no image, or one that does not fit the program; the program is refused or cannot run, or
@@ -230,7 +222,6 @@ def run(
 
     Args:
         images: integers as the data set has them, (N, C, H, W).
-        progress: called after each round.
 
     Raises:
         RuleError: an image does not fit the program, or the server refuses or is gone.

@@ -73,10 +73,6 @@ def lower_for(he: HEConfig, network: fx.GraphModule, data: ImageData, bar: Bar =
 
     Args:
         data: What it was trained on; measured bounds are taken on training images.
-
-    Raises:
-        DoesNotFit: A bound or a modulus is out of reach, or there is too little noise budget.
-        RuleError: An operation is not supported, no parameters are secure, or the profile's file is none.
     """
     pixels = Pixels(data.shape, Input(0, data.levels), data.log_step)
     return lower_on(he, network, pixels, data.real(data.sample(he.bound_images)[0]), bar)

@@ -45,9 +45,6 @@ class Exported:
 def exported(config: ExportConfig, network: nn.Module, data: ImageData, bar: Bar = silent) -> Exported:
     """Return the program of a network in the mode that the settings name.
 
-    Args:
-        data: what it was trained on.
-
     Raises:
         DoesNotFit: no parameters carry the program.
         RuleError: the network has something that does not run encrypted, or is of another stage.

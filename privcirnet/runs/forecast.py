@@ -59,7 +59,6 @@ def forecast(
     """Return what an image will take.
 
     Args:
-        image: (C, H, W).
         he: settings of the encryption; bounds are those of usual values, whatever they say.
 
     Raises:

@@ -18,10 +18,7 @@ from privcirnet.service.client import ServiceClient
 
 
 def read_mode(folder: Path, leveled: bool, key: PublicKey | None = None) -> Mode:
-    """Return the program of a folder.
-
-    Args:
-        key: that must have signed it; None for any program.
+    """Return the program of a folder; with a key, one that it signed.
 
     Raises:
         RuleError: missing, damaged, foreign, of the other mode, or not signed with the key.
@@ -49,7 +46,6 @@ def infer(
 
     Args:
         images: integers as the data set has them, (N, C, H, W).
-        progress: called after each round.
         keep: whether prepared inferences that are left over will be found again; otherwise none is left over.
 
     Raises:

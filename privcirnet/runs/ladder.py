@@ -127,15 +127,11 @@ def overrides(config: LadderConfig, name: str) -> list[str]:
 def climb(
     chain: Sequence[Stage], until: str, run: Callable[[Stage], int], tell: Callable[[Stage, list[str] | None], object]
 ) -> int:
-    """Run the stages that are not complete, and those behind them.
+    """Return the status of the first stage that failed, or 0: runs what is not complete, and all stages behind.
 
     Args:
-        chain: all stages in order.
         until: the last one that is run; empty for all.
         tell: called before each stage with its changes: [] for one that is complete.
-
-    Returns:
-        0, or the status of the first stage that failed.
 
     Raises:
         RuleError: a summary is damaged.

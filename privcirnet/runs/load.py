@@ -79,15 +79,10 @@ class Sample(NamedTuple):
 
 
 def load(task: LoadTask, clients: int, metrics: str, progress: Callable[[Sample], object]) -> dict[str, Any]:
-    """Put load on a server.
+    """Return what a server does under load, as plain data for JSON.
 
     Args:
-        clients: at once.
         metrics: URL of the server's metrics, for its memory; "" for none.
-        progress: called for each image and error.
-
-    Returns:
-        plain data for JSON.
 
     Raises:
         RuleError: the first client cannot connect, or the metrics cannot be read.

@@ -52,9 +52,6 @@ class Ahead:
     def before(self, client: Client, server: Handler, images: int, progress: ExchangeProgress) -> None:
         """Prepare, in a pause and if there is nothing left. Where that fails, images are run without.
 
-        Args:
-            progress: called after each round.
-
         Raises:
             Lost: the server is gone.
         """

@@ -47,10 +47,7 @@ def find_profile(
 
 @contextmanager
 def kept(profile: Profile, he: HEConfig, path: Path) -> Iterator[None]:
-    """Keep a profile that was measured if a rule stops what is done with it, and say where.
-
-    Yields:
-        Nothing.
+    """Yield; where a rule stops what is done with a measured profile, keep the profile and say where.
 
     Raises:
         RuleError: what is done raised it; its remedy names the file.

@@ -34,11 +34,7 @@ class ProgramFolders:
     key: PublicKey | None = None
 
     def load(self, before: Catalogue | None = None, advance: Advance = lambda note: None) -> Catalogue:
-        """Return what the folders hold now.
-
-        Args:
-            before: what was offered; of it, what has not changed is kept.
-            advance: called for each program and each layer whose weights are encoded.
+        """Return what the folders hold now; what has not changed since ``before`` is kept.
 
         Raises:
             RuleError: a folder is missing or damaged, or its program is refused.

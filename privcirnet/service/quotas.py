@@ -103,7 +103,7 @@ class Quotas:
 
     @contextmanager
     def session(self, client: str, most: int) -> Generator[None]:
-        """Yield once a place for a client's session is held. The last place is for another client, where clients have names.
+        """Yield once a client's session has a place. The last place is for another client, where clients have names.
 
         Raises:
             Refusing: the client has as many as it may, or there is no place.

@@ -42,9 +42,6 @@ def augmented(images: Tensor, recipe: RecipeConfig, levels: int, generator: torc
         images: uint8 (N, C, H, W).
         recipe: what is done; by default nothing, and then nothing is drawn.
         levels: pixels are in [0, levels].
-
-    Returns:
-        uint8 (N, C, H, W).
     """
     if recipe.crop_scale:
         from privcirnet.data.resized_crop import random_resized_crop

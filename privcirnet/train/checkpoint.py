@@ -41,14 +41,7 @@ def load(folder: Path, settings: dict[str, Any]) -> EpochProgress | None:
 
 
 def check(folder: Path, settings: dict[str, Any]) -> None:
-    """Refuse early what :func:`load` would refuse: before a run has prepared its network, which can take minutes.
-
-    Args:
-        settings: as for :func:`load`, but for :data:`PREPARED`.
-
-    Raises:
-        RuleError: as for :func:`load`.
-    """
+    """Refuse early what :func:`load` would refuse: before a run has prepared its network, which can take minutes."""
     if (saved := _saved(folder)) is not None:
         given = {name: value for name, value in saved["settings"].items() if name not in PREPARED}
         _check(folder, given, settings)

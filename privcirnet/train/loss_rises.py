@@ -34,10 +34,6 @@ def loss_rises(
 ) -> list[dict[str, Any]]:
     """Measure how much the loss on held-out images rises when one layer alone is projected.
 
-    Args:
-        dense: trained; left as it was.
-        progress: called after each layer and block size.
-
     Returns:
         A row for each layer and block size: "layer", "b", "weight" (the weight alone) and "start" (as fine-tuning
         starts), nats.

@@ -27,7 +27,6 @@ class Mixer:
         Args:
             images: real, (N, C, H, W).
             labels: int64 (N,).
-            generator: drawn from once.
 
         Returns:
             (images, probabilities of the classes (N, classes)).

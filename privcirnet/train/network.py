@@ -81,14 +81,7 @@ def goes_through_surgery(name: str, arguments: Mapping[str, Any]) -> bool:
 
 
 def build(checkpoint: Checkpoint, num_classes: int, image: tuple[int, int, int]) -> nn.Module:
-    """Rebuild the network of a checkpoint.
-
-    Args:
-        image: (C, H, W).
-
-    Returns:
-        The network, in evaluation mode.
-    """
+    """Return the network of a checkpoint, in evaluation mode."""
     model = create(checkpoint.model, num_classes, image, checkpoint.arguments)
     circulant_(model, {name: b for name, b in checkpoint.block_sizes.items() if b > 1}, pad=True)
     if checkpoint.bits:
@@ -108,15 +101,9 @@ def build(checkpoint: Checkpoint, num_classes: int, image: tuple[int, int, int])
 
 
 def load_shared(model: nn.Module, source: nn.Module) -> list[str]:
-    """Load the tensors that a network has in common with another; the rest stays as it is.
+    """Return the names of tensors that only ``model`` has; those that both have are loaded from ``source``.
 
     A batch norm that is shared by blocks of channels takes the means of what another norm has for each channel.
-
-    Args:
-        model: changed in place.
-
-    Returns:
-        Names of the tensors that only `model` has.
     """
     wanted, given = model.state_dict(), source.state_dict()
     common = {name: _by_blocks(model, name, value) for name, value in given.items() if name in wanted}

@@ -37,10 +37,7 @@ class Record:
         self._events = Events(folder / EVENTS, self._steps + 1) if tensorboard else None
 
     def step(self, step: Step) -> str:
-        """Record a step.
-
-        Returns:
-            A line for people, with the accuracy after the epoch before.
+        """Record a step, and return a line for people, with the accuracy after the epoch before.
 
         Raises:
             RuleError: the disk is full.
@@ -54,10 +51,7 @@ class Record:
         return f"loss {loss:.3f}  top-1 {self._top1:.2f} %  {images_per_second:,.0f} images/s"
 
     def epoch(self, history: Sequence[Mapping[str, float]]) -> str:
-        """Record the last epoch of a history.
-
-        Returns:
-            A line for people.
+        """Record the last epoch of a history, and return a line for people.
 
         Raises:
             RuleError: the disk is full.

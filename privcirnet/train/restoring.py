@@ -9,17 +9,11 @@ from torch import nn
 
 @contextmanager
 def restored_on_failure(model: nn.Module) -> Generator[None]:
-    """Give a network its weights, buffers, gradients and modes back if an exception ends what is done with it.
+    """Yield; if an exception ends the block, give the network its weights, buffers, gradients and modes back.
 
     An interruption (Ctrl-C) is none: the network keeps what it has learned so far.
 
     Cost: a copy of its tensors.
-
-    Args:
-        model: changed in place meanwhile.
-
-    Yields:
-        Nothing.
     """
     tensors = [(tensor, tensor.detach().clone()) for tensor in (*model.parameters(), *model.buffers())]
     gradients = [(parameter, parameter.grad) for parameter in model.parameters()]

@@ -63,16 +63,12 @@ def measure(  # noqa: PLR0913, PLR0917
     decide: Callable[[dict[str, dict[int, float]]], object] | None = None,
     progress: Callable[[int], object] | None = None,
 ) -> MeasuredSensitivities:
-    """Measure the sensitivities of layers at their block sizes.
+    """Return the sensitivities of layers at their block sizes.
 
     Args:
         model: trained and dense; left as it was.
         kind: "fisher", "batch_gradient" (the published shortcut) or "weights" (plain squared error, no images).
         decide: makes a decision by sensitivities; None uses all samples.
-        progress: called with the number of images done.
-
-    Returns:
-        The sensitivities.
     """
     layers = weighted_layers(model)
     weights = {name: layers[name].weight.detach() for name in block_sizes}

@@ -69,9 +69,6 @@ def begin(
     """Return the network that a stage starts from.
 
     Args:
-        recipe: names the stage and where its input is.
-        data: images for Fisher information (finetune) and calibration (qat).
-        progress: called with the number of samples done while Fisher information is measured.
         change: of the finetune stage; None: what ``recipe`` says.
 
     Raises:
@@ -127,14 +124,7 @@ def _lasting(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def load_fitting_(model: nn.Module, given: Checkpoint) -> tuple[str, ...]:
-    """Load the tensors of a dense network that fit another one in name and shape; the rest stays as it is.
-
-    Args:
-        given: of a network with, for example, other classes or another stride of the stem.
-
-    Returns:
-        Names of the model's tensors that were not loaded.
-    """
+    """Return the names of tensors that a dense network does not fit by name and shape; the others are loaded."""
     dense = given.bits is None and all(b == 1 for b in given.block_sizes.values())
     tensors = {name: torch.from_numpy(array.copy()) for name, array in given.tensors.items()}
     wanted = model.state_dict()
@@ -166,7 +156,6 @@ def start_circulant_(  # noqa: PLR0913
         projection: initial circulant weights. "fisher": the nearest to the trained ones with each entry weighted by its
             Fisher information (PrivCirNet, Section 3.3). "frobenius": the nearest with equal weights. "random": new
             ones.
-        progress: called with the number of samples done while it is measured.
 
     Raises:
         RuleError: the block sizes do not fit the network, see :func:`privcirnet.passes.convert.circulant_`.
@@ -245,9 +234,6 @@ def fisher_information(
     progress: Callable[[int], object] | None = None,
 ) -> dict[str, Tensor]:
     """Return the diagonal Fisher information of layers' weights on training images.
-
-    Args:
-        progress: called with the number of samples done.
 
     Returns:
         Of each weight's shape, float64, by layer name.

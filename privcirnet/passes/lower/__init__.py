@@ -80,9 +80,6 @@ def drafts(
 
     They depend on the target's bounds and on what may be revealed, not on its profile: parameters and plans can be
     chosen again without lowering anything again.
-
-    Returns:
-        guard bits -> nodes, weights and bounds; raises as :func:`lower`.
     """
 
     @cache
@@ -102,9 +99,6 @@ def refined(found: Drafts, target: Target, guard_bits: int, least_guard_bits: in
         found: the network's integer forms by guard bits, of :func:`drafts`.
         guard_bits: at most this many.
         least_guard_bits: at least this many, which the parameters are chosen for.
-
-    Returns:
-        the program and how it came about.
 
     Raises:
         RuleError: see :func:`lower`; there is no room even with the least guard bits, or something else is wrong.

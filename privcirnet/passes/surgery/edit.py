@@ -43,14 +43,7 @@ class Edit:
         return module_of(self.graph, node)
 
     def replace(self, node: fx.Node, module: nn.Module, effect: str) -> fx.Node:
-        """Let a module of its own take a node's place; report it unless it does the same as before.
-
-        Args:
-            effect: what this costs, see :mod:`.changes`.
-
-        Returns:
-            The node that calls it.
-        """
+        """Return the node of a module that takes a node's place; report it unless it does the same as before."""
         path, before = path_of(node), named(self.graph, node)
         taken = node.op != "call_module" or self._calls(node.target) > 1
         made = self.insert(node, self.free(path) if taken else path, module, (node.all_input_nodes[0],))

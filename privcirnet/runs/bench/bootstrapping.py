@@ -22,9 +22,6 @@ Circuit = Callable[[Machine[Any], Any], Any]
 def run_bootstrapping(repetitions: int, progress: Callable[[], object]) -> dict[str, Any]:
     """Refresh random vectors of complex slots.
 
-    Args:
-        progress: called after the keys are made, and after each run.
-
     Returns:
         "seconds" and "processor_seconds" of all threads (medians), "precision_bits" (-log2 of the worst error of a real
         or imaginary part in all vectors), "precision_bits_mean" (-log2 of the mean error), "failure_bits",

@@ -37,7 +37,6 @@ def run_engines(
     Args:
         layout: name of the layouts, of :data:`planning.named.LAYOUTS`.
         goals: by engine, "kernel" and "tenseal": each engine runs the layout that suits it.
-        progress: called after each run.
 
     Returns:
         (a row for each layer, this machine's peaks: words and 32-bit products a second, all threads over one).

@@ -23,9 +23,7 @@ def network_memory(
 ) -> dict[str, float]:
     """Serve all layers from one process, client included, and ask the system for the most memory that it ever had.
 
-    Args:
-        layers: of the network, each with random weights of its own.
-        progress: called after each layer, twice: encoded, run.
+        progress: called twice for each layer: encoded, run.
 
     Returns:
         "peak" and "weights_kept" in bytes, "weights" encoded in all, in bytes.

@@ -51,10 +51,6 @@ def online_shapes(network: str) -> Shapes:
 def run_online(block_sizes: Sequence[int], bench_run: BenchRun, progress: Callable[[], object]) -> list[dict[str, Any]]:
     """Run the layers of :data:`NETWORKS` at all block sizes, then the passes.
 
-    Args:
-        bench_run: bits of t, and repetitions.
-        progress: called after each row.
-
     Returns:
         a row for each, with the seconds of "all" threads and of "one", and of networks those that search.py predicts
         of all threads.

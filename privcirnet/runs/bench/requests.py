@@ -62,14 +62,7 @@ def memory(config: BenchConfig, competitor: Competitor, bar: Bar = silent) -> di
 
 
 def suite(config: BenchConfig, wanted: Goal, bar: Bar = silent) -> tuple[str, list[dict[str, Any]], dict[str, float]]:
-    """Run a suite.
-
-    Args:
-        bar: advanced at each run.
-
-    Returns:
-        (name of the files, rows, this machine's peaks if the rows are to be held against them).
-    """
+    """Return a suite's (name of the files, rows, this machine's peaks if the rows are to be held against them)."""
     if config.suite == "engines":
         goals = {engine: goal(config, engine, bar) for engine in ("kernel", "tenseal")}
         with bar("runs", engine_runs(config.repetitions)) as advance:
@@ -80,28 +73,13 @@ def suite(config: BenchConfig, wanted: Goal, bar: Bar = silent) -> tuple[str, li
 
 
 def online(config: BenchConfig, bar: Bar = silent) -> list[dict[str, Any]]:
-    """Run the suite of the online phase, see :func:`run_online`.
-
-    Args:
-        config: block sizes, bits of t, repetitions.
-        bar: advanced at each row.
-
-    Returns:
-        a row for each network and block size, then for each pass.
-    """
+    """Return a row for each network and block size, then for each pass of the online phase, see :func:`run_online`."""
     with bar("rows", online_runs(config.block_sizes)) as advance:
         return run_online(config.block_sizes, bench_run(config), advance)
 
 
 def bootstrapping(config: BenchConfig, bar: Bar = silent) -> tuple[dict[str, Any], dict[str, str]]:
-    """Run the suite of bootstrapping, see :func:`run_bootstrapping`.
-
-    Args:
-        bar: advanced at each run.
-
-    Returns:
-        (figures, the same in words).
-    """
+    """Return the figures of bootstrapping, see :func:`run_bootstrapping`, and the same in words."""
     from privcirnet.runs.bench.bootstrapping import bootstrapping_facts, bootstrapping_runs, run_bootstrapping
 
     with bar("runs", bootstrapping_runs(config.repetitions)) as advance:

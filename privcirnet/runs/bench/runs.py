@@ -82,9 +82,6 @@ def network_layers(
 
     Args:
         block_size: the largest b; layers that it does not divide take a half, a quarter ... of it.
-
-    Raises:
-        RuleError: see :func:`plan_layer`.
     """
     sizes = {name: allowed_block_size(shape, block_size) for name, shape in shapes.items()}
     return {name: plan_layer(layout, encoding, shape, sizes[name], goal) for name, shape in shapes.items()}
@@ -94,9 +91,6 @@ def run_networks(
     competitors: Mapping[str, Competitor], bench_run: BenchRun, progress: Callable[[], object]
 ) -> dict[str, LayerResults]:
     """Run every different layer of all competitors, in turns; layers that are alike share the result.
-
-    Args:
-        progress: called after each run.
 
     Returns:
         the results of each one's layers; "speedup" is how many times as long the last competitor's server took.
@@ -138,9 +132,6 @@ def run_suite(
 ) -> list[dict[str, Any]]:
     """Run encodings side by side on :data:`SHAPES`, each at every block size in its best layout; runs take turns.
 
-    Args:
-        progress: called after each run.
-
     Returns:
         a row for each layer and encoding; "speedup" is over the first encoding of the layer, all parts together.
 
@@ -169,13 +160,10 @@ def suite_runs(block_sizes: Sequence[int], repetitions: int) -> int:
 
 
 def contestants(shape: LinearShape, block_sizes: tuple[int, ...]) -> list[tuple[str, str, int]]:
-    """Return what is compared on a layer: the other papers' encodings for b = 1, then CirEncode.
+    """Return what is compared on a layer, (label, encoding, block size): the papers' encodings, then CirEncode.
 
     Args:
         block_sizes: of CirEncode; 1 is left out.
-
-    Returns:
-        (label, encoding, block size) of each.
     """
     dense = "bolt" if shape.kernel == 1 else "neujeans"
     others = [("Bolt, NeuJeans (b = 1)", dense, 1), ("Cheetah (b = 1)", "cheetah", 1)]
