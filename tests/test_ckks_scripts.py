@@ -80,7 +80,7 @@ def test_an_inference_that_is_refused_leaves_nothing(root, monkeypatch, capsys):
         ("throttle=wan", "a CKKS program runs in one process"),
         ("engine=tenseal", "a CKKS program runs with engine=kernel or cleartext"),
         ("keys_gb=0", "keys_gb must be positive"),
-        ("mode=interactive", "a CKKS program is run by infer.py, in one process"),
+        ("mode=interactive", "a CKKS program is run by serve.py, or by infer.py in one process"),
     ):
         assert rule in refused(monkeypatch, capsys, "infer", *_infer(root, out, setting))
     keys = _infer(root, out, "engine=kernel", "keys_gb=1")

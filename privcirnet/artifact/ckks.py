@@ -13,15 +13,15 @@ from privcirnet.artifact.records import write_tensors
 from privcirnet.artifact.weights import complete, read_weights, reals, tensors_of, weight_tensors
 from privcirnet.errors import RuleError
 from privcirnet.he.circuits.ckks.bootstrapping import Bootstrapping
-from privcirnet.he.planning.ckks.ckks_program import BOOTSTRAPPING, CkksProgram
+from privcirnet.he.planning.ckks.ckks_program import CkksProgram
 from privcirnet.he.planning.ckks.sums import Scales
 from privcirnet.he.program import manifest
 from privcirnet.he.program.operations import Square
 from privcirnet.he.program.program import Network
 from privcirnet.he.program.signature import PrivateKey, PublicKey
-from privcirnet.he.schemes.ckks.parameters import CkksParameters
+from privcirnet.he.protocol.leveled import ckks
 
-VERSION, _MAX_STEP = 2, 1024
+VERSION = 3
 _SUMS, _ENDS = "/sums", "/ends"
 """Tensors of :class:`Scales`, which depend on the weights: bounds and sizes of sums; of image, means and logits."""
 
@@ -36,11 +36,12 @@ def write_ckks(folder: Path, program: CkksProgram, about: Mapping[str, Any], key
     Raises:
         RuleError: the folder holds something that is not a program, or the disk is full.
     """
-    facts = {"nodes": manifest.nodes_to_list(program.network.nodes), "description": program.description}
+    described = ckks.to_dict(program)
+    facts = {"nodes": manifest.nodes_to_list(program.network.nodes), "description": described}
     sums, ends = program.scales.arrays()
     with replacing_program(folder) as draft:
         write_tensors(draft / WEIGHTS, weight_tensors(program.network.weights) | {_SUMS: sums, _ENDS: ends})
-        seal(draft, {"format": CKKS, "version": VERSION, **about, **facts}, [WEIGHTS], program.description, key)
+        seal(draft, {"format": CKKS, "version": VERSION, **about, **facts}, [WEIGHTS], described, key)
 
 
 def read_ckks(folder: Path, key: PublicKey | None = None) -> CkksProgram:
@@ -56,26 +57,13 @@ def read_ckks(folder: Path, key: PublicKey | None = None) -> CkksProgram:
     files = checked_files(folder, data, (WEIGHTS,))
     with complete("a CKKS program", folder):
         known, nodes = data["description"], manifest.nodes_from_list(data["nodes"])
-        refresh, tensors = _refresh(known), tensors_of(files, WEIGHTS)
+        public, tensors = ckks.from_dict(known), tensors_of(files, WEIGHTS)
+        refresh = Bootstrapping(public.parameters, **ckks.bootstrapping_from(known["bootstrapping"]))
         count = sum(isinstance(node.operation, Square) for node in nodes)
         scales = Scales.of(reals(tensors, _SUMS, (2, count)), reals(tensors, _ENDS, (3,)))
         network = Network(nodes, read_weights(nodes, tensors, reals, reals))
-        program = CkksProgram(network, scales, refresh, _integer(known["log_step"], -_MAX_STEP, 64))
-        described = program.description
-    if described != known:
+        program = CkksProgram(network, scales, refresh, public.log_step)
+    if ckks.to_dict(program) != known:
         rule = "a CKKS program's description must follow from its weights and its parameters"
         raise RuleError(rule, got=f"another in {folder}", remedy=REMEDY)
     return program
-
-
-def _refresh(known: Any) -> Bootstrapping:
-    """The bootstrapping of a description, from anybody; its parameters are checked as they are made."""
-    numbers = {str(name): _integer(value, 0, 1 << 20) for name, value in known["parameters"].items()}
-    others = {name: _integer(known["bootstrapping"][name], 1, 1 << 10) for name in BOOTSTRAPPING}
-    return Bootstrapping(CkksParameters(**numbers), **others)
-
-
-def _integer(value: Any, least: int, most: int) -> int:
-    if type(value) is not int or not least <= value <= most:
-        raise RuleError(f"a number must be in [{least}, {most}]", got=f"{value!r:.40}", remedy=REMEDY)
-    return value

@@ -93,8 +93,8 @@ def read_manifest(folder: Path, key: PublicKey | None, name: str, versions: Sequ
         signature.check_folder(key, signed, read_signature(folder)[0])
         data = json.loads(signed)
     if data.get("format") == CKKS != name:
-        rule, remedy = "a CKKS program is run by infer.py, in one process", "use infer.py mode=leveled"
-        raise RuleError(rule, got=folder, remedy=f"{remedy} without server=, ui= and processes=2")
+        rule, remedy = "a CKKS program is run by serve.py, or by infer.py in one process", "use infer.py mode=leveled"
+        raise RuleError(rule, got=folder, remedy=f"{remedy} without ui= and processes=2")
     made, asked = _MODES.get(str(data.get("format"))), _MODES.get(name)
     if made and asked and made != asked:
         rule, remedy = f"this reads programs of mode={asked}", f"give mode={made}, or export it with mode={asked}"

@@ -6,33 +6,23 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
-import numpy as np
-
 from privcirnet.cli.console import as_started, console, inference_bar, progress_bar, show
 from privcirnet.cli.settings import again, script
 from privcirnet.config import ServeConfig
-from privcirnet.he.program.operations import Input
 from privcirnet.he.program.signature import pinned
-from privcirnet.he.protocol.framing import message_sizes
-from privcirnet.he.protocol.leveled.leveled_program import LeveledProgram
-from privcirnet.he.protocol.leveled.session import LeveledClient, LeveledServer
-from privcirnet.he.protocol.offline.correlated import Form
 from privcirnet.he.protocol.offline.prepared_work import PreparedWork
 from privcirnet.he.protocol.offline.store_files import InUse
-from privcirnet.he.protocol.parties.client import Client
-from privcirnet.he.protocol.parties.session import prepare, run
 from privcirnet.he.system import threads
 from privcirnet.he.system.memory import peak_bytes
 from privcirnet.he.system.private_folder import private_folder
-from privcirnet.runs.answers import answers
-from privcirnet.runs.serving import ProgramFolders
+from privcirnet.runs.serving import ProgramFolders, check_room, in_words, rehearse
 from privcirnet.service.access import ServerAccess
 from privcirnet.service.address import check_free, show_address
 from privcirnet.service.books import Books
 from privcirnet.service.certificates import TRIAL_DAYS, make_trial
 from privcirnet.service.limits import ServiceLimits
 from privcirnet.service.log import Log, appending
-from privcirnet.service.programs import Catalogue, Offer
+from privcirnet.service.programs import Catalogue
 from privcirnet.service.quotas import Quotas
 from privcirnet.service.server import Reloaded, Service
 from privcirnet.service.store import KeyStore
@@ -58,9 +48,11 @@ def main(config: ServeConfig) -> None:
     access = ServerAccess.of(tls)  # before the weights are encoded, which takes long
     with progress_bar("Encoding weights", 0) as advance:
         catalogue = folders.load(advance=advance)
+    check_room(catalogue, config.keys)
     if config.rehearsal:
         for offer in catalogue.offers:
-            _rehearse(offer, config.engine)
+            with inference_bar(1) as progress:
+                rehearse(offer, config.engine, progress)
 
     def reload(before: Catalogue) -> Reloaded:
         now: ServeConfig = again("serve", ServeConfig)
@@ -123,21 +115,7 @@ def _prepared_work(config: ServeConfig, state: Path | None, log: Log) -> Prepare
 
 def _describe(config: ServeConfig, catalogue: Catalogue, service: Service, commands: str, more: dict[str, str]) -> None:
     """Say what is served, to whom, and what it takes."""
-    address, facts = show_address(service.address), dict[str, str]()
-    for offer in catalogue.offers:
-        if isinstance(offer.server, LeveledServer):
-            facts[offer.name] = _in_words_leveled(offer, offer.server.program)
-            continue
-        program, source = offer.server.program, offer.server.program.nodes[0]
-        assert isinstance(source.operation, Input)
-        facts[offer.name] = (
-            f"version {offer.version}, {len(program.linear_nodes)} layers with weights, "
-            f"{message_sizes.rounds(program)} rounds an image, n = {program.parameters.ring_degree}, "
-            f"log q = {program.parameters.log_q}; images of {' x '.join(map(str, source.shape))} integers in "
-            f"[{source.operation.low}, {source.operation.high}]; a client sends {offer.most.keys / 1e6:.1f} MB of keys "
-            f"once, its session takes {message_sizes.keys_in_memory(program) / 1e6:.0f} MB, "
-            f"an inference that it prepares {Form('server', program, bytes(32)).length / 1e6:.1f} MB"
-        )
+    address, facts = show_address(service.address), {offer.name: in_words(offer) for offer in catalogue.offers}
     secured = "TLS 1.3" if config.tls else "plain, on loopback"
     trial = f", certificates for {TRIAL_DAYS} days" if config.tls == "trial" else ""
     show(
@@ -152,17 +130,6 @@ def _describe(config: ServeConfig, catalogue: Catalogue, service: Service, comma
     )
 
 
-def _in_words_leveled(offer: Offer, program: LeveledProgram) -> str:
-    plan, parameters = program.plan.public, program.parameters
-    images = f"{plan.batch} images of" if plan.batch > 1 else "an image of"
-    return (
-        f"version {offer.version}, leveled, {len(program.chain.layers)} layers, one request for {images} "
-        f"{' x '.join(map(str, plan.image))} integers in [{plan.low}, {plan.high}], n = {parameters.ring_degree}, "
-        f"log q = {sum(parameters.coefficient_bits)}, {len(parameters.moduli)} plain moduli; "
-        f"a client sends at most {offer.most.keys / 1e6:.1f} MB of keys once; mode=leveled"
-    )
-
-
 def _run(service: Service, log: Log) -> None:
     """Serve until Ctrl-C or SIGTERM; SIGHUP reads programs, certificates, tokens, quotas again."""
     signal.signal(signal.SIGTERM, lambda number, frame: service.stop())
@@ -171,33 +138,6 @@ def _run(service: Service, log: Log) -> None:
         signal.signal(signal.SIGHUP, lambda number, frame: service.reload())
     service.run()
     log.event("stopped")
-
-
-def _rehearse(offer: Offer, engine: str) -> None:
-    """Run one image through both parties here, so that no client waits for what is compiled on first use."""
-    if isinstance(offer.server, LeveledServer):
-        _rehearse_leveled(offer, offer.server, engine)
-        return
-    source = offer.server.program.nodes[0]
-    assert isinstance(source.operation, Input)
-    client = Client(offer.greeting, engine)
-    session = offer.server.session(client.keys())
-    image = np.full(source.shape, source.operation.high)
-    with inference_bar(1) as progress:
-        list(answers(client, session, [image], progress))
-    if offer.server.program.masks == "uniform":
-        prepare(client, session)
-        list(answers(client, session, [image]))
-    session.close()
-
-
-def _rehearse_leveled(offer: Offer, server: LeveledServer, engine: str) -> None:
-    client = LeveledClient(offer.greeting, engine)
-    session, plan = server.session(client.keys()), client.description.plan
-    image = np.full(plan.image, plan.high)
-    run(client, session, image if plan.lanes is None else image[None])
-    session.close()
-    client.close()
 
 
 _write = partial(console.print, markup=False, soft_wrap=True)

@@ -10,7 +10,7 @@ import time
 import traceback
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from privcirnet.he.protocol.framing import wire
 from privcirnet.he.protocol.leveled.session import LeveledClient
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.idle_preparation import IdlePreparation
+from privcirnet.he.protocol.served import ServedClient
 from privcirnet.page.content import Content
 from privcirnet.page.events import Event, plain
 from privcirnet.page.pictures import ciphertext_picture, for_canvas
@@ -38,7 +39,7 @@ class Remote(Protocol):
     bytes_keys: int
 
     @property
-    def party(self) -> Client | LeveledClient:
+    def party(self) -> ServedClient:
         """The client, of an interactive program or of a leveled one."""
         ...
 
@@ -104,7 +105,10 @@ class Classifier:
     def subject(self) -> Subject:
         """The server's program, as its greeting described it; the connection is opened if it is not."""
         party = self.connected()[0].party
-        return subject_of(party.program if isinstance(party, Client) else party.description, self._content.levels)
+        return subject_of(
+            party.program if isinstance(party, Client) else cast(LeveledClient, party).description,
+            self._content.levels,
+        )
 
     def close(self) -> None:
         """End the connection, if there is one."""

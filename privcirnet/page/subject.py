@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+from privcirnet.errors import RuleError
 from privcirnet.he.program.operations import Input
 from privcirnet.he.program.program import Program
 from privcirnet.he.protocol.leveled.leveled_program import Description
@@ -61,11 +62,14 @@ class Subject:
         return [{"name": "image", "what": "less the client’s random share"}, *asking]
 
 
-def subject_of(known: Program | Description, levels: int = 0) -> Subject:
+def subject_of(known: object, levels: int = 0) -> Subject:
     """Return what the page has to know of a program.
 
     Args:
         levels: largest pixel of its data set, whose lower bits a leveled program drops; 0 where nobody knows.
+
+    Raises:
+        RuleError: it is a CKKS program.
     """
     if isinstance(known, Description):
         plan, parameters = known.plan, known.parameters
@@ -74,6 +78,9 @@ def subject_of(known: Program | Description, levels: int = 0) -> Subject:
         words += f", {len(parameters.moduli)} plain moduli"
         logits = len(plan.results) // plan.batch
         return Subject(plan.image, plan.low, largest, logits, known.log_step, parameters.data_bits, words)
+    if not isinstance(known, Program):
+        rule, remedy = "the page must have a BFV program", "leave ui= out"
+        raise RuleError(rule, got="a CKKS program", remedy=remedy)
     source, parameters = known.nodes[0], known.parameters
     assert isinstance(source.operation, Input)
     return Subject(

@@ -16,6 +16,7 @@ from privcirnet.he.protocol.framing.message_sizes import rounds, rounds_online
 from privcirnet.he.protocol.leveled.session import LeveledClient
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.session import Handler, Traffic, run
+from privcirnet.he.protocol.served import ServedClient
 from privcirnet.runs.preparation import Ahead
 
 
@@ -66,7 +67,7 @@ def no_progress(step: Step) -> None:
 
 
 def answers(
-    client: Client | LeveledClient,
+    client: ServedClient,
     server: Handler,
     images: Sequence[Values] | Values,
     progress: StepProgress = no_progress,
@@ -86,7 +87,7 @@ def answers(
 
 
 def requests(
-    client: Client | LeveledClient,
+    client: ServedClient,
     server: Handler,
     images: Sequence[Values] | Values,
     progress: StepProgress = no_progress,
@@ -122,27 +123,17 @@ def requests(
         done += count
 
 
-def _encrypted_together(
-    client: Client | LeveledClient, images: Sequence[Values] | Values
-) -> Iterator[tuple[Values, int, int]]:
+def _encrypted_together(client: ServedClient, images: Sequence[Values] | Values) -> Iterator[tuple[Values, int, int]]:
     """What each request encrypts, of how many images it is, and how many results come back."""
-    if isinstance(client, Client):
-        yield from ((image, 1, 1) for image in images)
-        return
-    plan, pixels = client.description.plan, client.description.pixels(np.asarray(images))
-    if plan.lanes is None:
-        yield from ((image, 1, 1) for image in pixels)
-        return
-    for start in range(0, len(pixels), plan.batch):
-        some = pixels[start : start + plan.batch]
-        yield some, len(some), plan.batch
+    alone = ((image, 1, 1) for image in images)
+    return client.description.requests(images) if isinstance(client, LeveledClient) else alone
 
 
 @dataclass
 class _Steps:
     """Tells of a request's rounds, or of those that prepare an image, with which it does not begin yet."""
 
-    client: Client | LeveledClient
+    client: ServedClient
     first: int
     count: int
     progress: StepProgress
@@ -152,7 +143,7 @@ class _Steps:
     def __call__(self, exchange: Traffic) -> None:
         self.traffic.append(exchange)
         sent = sum(done.up + done.down for done in self.traffic)
-        name, part = ("answer", 1.0) if isinstance(self.client, LeveledClient) else self._round(self.client.program)
+        name, part = self._round(self.client.program) if isinstance(self.client, Client) else ("answer", 1.0)
         self.progress(Step(self.first + self.count - 1, name, sent, self.first + part * self.count))
 
     def _round(self, program: Program) -> tuple[str, float]:

@@ -3,27 +3,23 @@
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from privcirnet.artifact.summaries import LayerRow
-from privcirnet.he.circuits.ckks import hoisting
-from privcirnet.he.circuits.ckks.cleartext import Cleartext
-from privcirnet.he.circuits.ckks.machine import Encrypted
 from privcirnet.he.circuits.ckks.stopwatch import Stopwatch
 from privcirnet.he.layers.integer import Values
 from privcirnet.he.planning.ckks.ckks_program import CkksProgram, Rehearsed
-from privcirnet.he.planning.ckks.costs import memory_bytes, part_of, predicted, row_of
+from privcirnet.he.planning.ckks.costs import part_of, predicted, row_of
+from privcirnet.he.program.wrong_result import WrongResult
 from privcirnet.he.protocol.framing.meter import Meter
+from privcirnet.he.protocol.leveled.ckks import CkksInferenceClient, CkksInferenceServer
 from privcirnet.he.protocol.leveled.session import WORK
 from privcirnet.he.protocol.parties.session import Traffic
-from privcirnet.he.schemes.ckks.client import CkksClient
-from privcirnet.he.schemes.ckks.embedding import Reals
-from privcirnet.he.schemes.ckks.server import CkksServer
-from privcirnet.he.system.memory import machine_bytes, peak_bytes
+from privcirnet.he.system.memory import peak_bytes
 from privcirnet.runs.answers import Answer, Step, StepProgress
 from privcirnet.runs.evaluation import Evaluation
 from privcirnet.runs.parties import How, Parties
@@ -40,16 +36,23 @@ class Ckks:
     """A CKKS program.
 
     Attributes:
+        program: None where the client is alone.
         rehearsed: the circuit, once parties are there.
     """
 
-    program: CkksProgram
+    program: CkksProgram | None = None
     rehearsed: Rehearsed | None = None
 
     @property
     def step(self) -> float:
         """Of results, which are real."""
         return 1.0
+
+    @property
+    def whole(self) -> CkksProgram:
+        """The program, with its weights."""
+        assert self.program is not None
+        return self.program
 
     @property
     def circuit(self) -> Rehearsed:
@@ -63,7 +66,7 @@ class Ckks:
         Raises:
             RuleError: one has not.
         """
-        self.program.real(images)
+        self.whole.real(images)
 
     @contextmanager
     def open(self, how: How, bar: Bar) -> Iterator[Parties]:
@@ -72,36 +75,35 @@ class Ckks:
         Raises:
             RuleError: the program cannot run, or keys or memory are too small.
         """
-        started = time.perf_counter()
+        started, program = time.perf_counter(), self.whole
         with bar("Simulating the circuit", 0):
-            self.rehearsed = circuit = self.program.rehearsed(4.0 if how.weights_gb is None else how.weights_gb)
-        if how.engine == "cleartext":
-            yield _Party(self.program, circuit).ready(how, started)
-            return
-        circuit.check(how.keys_gb, machine_bytes(), memory_bytes(circuit.circuit, circuit.counting))
-        party = _Encrypted(self.program, circuit)
-        try:
-            party.prepare(bar)
+            self.rehearsed = found = program.rehearsed(4.0 if how.weights_gb is None else how.weights_gb)
+        with bar("Encoding weights", len(found.counting.maps)) as advance:
+            given = {"encoding": advance, "rehearsed": found, "keys_gb": how.keys_gb}
+            server = CkksInferenceServer(program, how.engine, hides=False, **given)
+        with closing(CkksInferenceClient(server.description, how.engine)) as client:
+            party = _Party(program, server, client)
+            party.exchange_keys(bar)
             yield party.ready(how, started)
-        finally:
-            party.client.close()
 
     def clear(self, image: np.ndarray) -> np.ndarray:
         """Return the network's logits in double precision."""
         with np.errstate(over="ignore", invalid="ignore"):  # of images beyond the bounds
-            return self.program.sums(image[None])[0]
+            return self.whole.sums(image[None])[0]
 
     def wrong(self, client: Any, request: np.ndarray, answers: Sequence[Answer], seen: Any) -> list[list[str]]:
         """Return :data:`BEYOND` for an image that is beyond the bounds."""
         with np.errstate(over="ignore", invalid="ignore"):
-            return [[] if self.program.sums.within(request[None]) else [BEYOND]]
+            return [[] if self.whole.sums.within(request[None]) else [BEYOND]]
 
     def facts(self, of: Evaluation) -> dict[str, Any]:
         """Return how near results are to those in clear, and what the circuit takes."""
+        mode = {"mode": "leveled", "scheme": "ckks"}
+        if self.program is None:
+            return mode
         found, counting, bits = self.circuit, self.circuit.counting, bits_of(of)
         return {
-            "mode": "leveled",
-            "scheme": "ckks",
+            **mode,
             "logits_bits": min(bits),
             "logits_bits_images": bits,
             "beyond": [i for i, names in enumerate(of.wrong) if names],
@@ -121,6 +123,8 @@ class Ckks:
 
         Levels and precision are those behind a layer; of a sum that is refreshed, those of its square.
         """
+        if self.program is None:
+            return []
         circuit, counting = self.circuit.circuit, self.circuit.counting
         network, expected, laps = circuit.network, predicted(circuit, counting), of.audited.laps.images
         kinds = dict.fromkeys([t.layer.name for node in network.nodes for t in node.terms if t.layer], "convolution")
@@ -182,19 +186,33 @@ class _Told:
 
 @dataclass
 class _Party:
-    """What runs images: the twin in clear, which hides nothing.
+    """A client and the server that has its keys, or the twin of both in clear, which hides nothing.
+
+    Nothing is hidden from the client: it measures the circuit's own error.
 
     Attributes:
-        of_client: the client's seconds.
-        of_server: the server's seconds by layer.
         bytes_keys: as they travel.
     """
 
     program: CkksProgram
-    rehearsed: Rehearsed
+    server: CkksInferenceServer
+    client: CkksInferenceClient
     of_client: Meter = field(default_factory=Meter)
     of_server: Meter = field(default_factory=Meter)
     bytes_keys: int = 0
+    keys: Any = None
+
+    def exchange_keys(self, bar: Bar) -> None:
+        """Make the keys and load them one by one, so that no more than one travels at a time."""
+        with bar("Making keys", len(self.server.description.names) + 1) as advance:
+
+            def counted() -> Iterator[bytes]:
+                for part in self.client.key_parts():
+                    self.bytes_keys += len(part)
+                    yield part
+                    advance(f"{self.bytes_keys / 1e9:.2f} GB sent")
+
+            self.keys = self.server.load_keys(counted())
 
     def ready(self, how: How, started: float) -> Parties:
         """Return the parties, set up since a time."""
@@ -209,60 +227,23 @@ class _Party:
         self, images: Sequence[Values] | Values, progress: StepProgress
     ) -> Iterator[tuple[np.ndarray, list[Answer]]]:
         """Yield each image and its answer."""
-        names = dict.fromkeys(trace.layer for trace in self.rehearsed.counting.course)
+        names = dict.fromkeys(trace.layer for trace in self.server.rehearsed.counting.course)
         places = {name: place / len(names) for place, name in enumerate(names)}
-        for number, image in enumerate(self.program.real(images)):
-            told, start, busy = _Told(number, places, progress), time.perf_counter(), time.process_time()
-            logits, up, down = self.infer(image, told)
+        for number, image in enumerate(images):
+            told, start, busy, refused = _Told(number, places, progress), time.perf_counter(), time.process_time(), None
+            with self.of_client.time(WORK):
+                request = self.client.request(image)
+            reply = self.server.answer(request, self.keys, begins=told)
+            told.watch("")
+            try:
+                with self.of_client.time(WORK):
+                    logits = self.client.results(reply)
+            except WrongResult as error:
+                refused, logits = error, error.values
             seconds, busy = time.perf_counter() - start, time.process_time() - busy
             for layer, each in told.watch.seconds.items():
                 self.of_server.seconds[layer] += each
+            up, down = (sum(map(len, parts)) for parts in (*request, *reply))
             progress(Step(number, "answer", up + down, number + 1.0))
-            yield image, [Answer(logits, [Traffic(0, up, down, seconds)], seconds, processor=busy)]
-
-    def infer(self, image: Reals, told: _Told) -> tuple[Reals, int, int]:
-        """Return the logits, and the bytes of request and reply."""
-        circuit = self.rehearsed.circuit
-        told.watch("image")
-        with np.errstate(over="ignore", invalid="ignore"):  # of an image beyond the bounds
-            logits = circuit.logits(circuit(Cleartext(told, strict=False), circuit.encode(image)))
-        told.watch("")
-        return logits, 0, 0
-
-
-@dataclass
-class _Encrypted(_Party):
-    """A client and the server that has its keys."""
-
-    keys: dict[int, Any] = field(default_factory=dict[int, Any])
-
-    def __post_init__(self) -> None:
-        parameters = self.rehearsed.circuit.refresh.parameters
-        self.client, self.server = CkksClient(parameters), CkksServer(parameters)
-
-    def prepare(self, bar: Bar) -> None:
-        """Make the keys, one by one, so that no more than one travels at a time, and encode the weights."""
-        names, maps = self.rehearsed.counting.keys, self.rehearsed.counting.maps
-        with bar("Making keys", len(names)) as advance:
-            for name, level in names.items():
-                message = self.client.evaluation_keys({name: level})
-                self.keys.update(self.server.load_keys(message, {name: level}))
-                self.bytes_keys += len(message)
-                advance(f"{self.bytes_keys / 1e9:.2f} GB sent")
-        with bar("Encoding weights", len(maps)) as advance:
-            for met in maps:
-                if linear := met.linear():
-                    hoisting.encode(self.server.at(met.level).context, linear, met.level)
-                advance(met.layer)
-
-    def infer(self, image: Reals, told: _Told) -> tuple[Reals, int, int]:
-        """Return the logits, and the bytes of request and reply."""
-        circuit, level = self.rehearsed.circuit, self.rehearsed.circuit.schedule.image
-        with self.of_client.time(WORK):
-            request = [self.client.encrypt(slots, level) for slots in circuit.encode(image)]
-        told.watch("image")
-        received = [self.server.receive(message, level) for message in request]
-        reply = self.server.reply(circuit(Encrypted(self.server, self.keys, told), received))
-        told.watch("")
-        with self.of_client.time(WORK):
-            return circuit.logits(self.client.decrypt(reply)), sum(map(len, request)), len(reply)
+            traffic = [Traffic(0, up, down, seconds)]
+            yield self.program.real(image[None])[0], [Answer(logits, traffic, seconds, refused, processor=busy)]

@@ -74,7 +74,7 @@ class Audit:
     clear: np.ndarray
     wrong: list[list[str]]
     laps: PartyLaps
-    meters: tuple[Meter, ...]
+    meters: Sequence[Meter]
     peak: int
 
 

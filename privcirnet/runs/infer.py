@@ -2,11 +2,15 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import cast
 
 from privcirnet.artifact import CKKS, format_of, read_leveled
 from privcirnet.he.layers.integer import Values
 from privcirnet.he.program.signature import PublicKey
+from privcirnet.he.protocol.leveled.leveled_program import Description
+from privcirnet.he.protocol.leveled.session import LeveledClient
 from privcirnet.he.protocol.parties.client import Client
+from privcirnet.he.protocol.served import ServedClient
 from privcirnet.runs.answers import StepProgress, no_progress
 from privcirnet.runs.compiled import read_compiled
 from privcirnet.runs.evaluation import Evaluation, Mode, run
@@ -34,6 +38,18 @@ def read_mode(folder: Path, leveled: bool, key: PublicKey | None = None) -> Mode
     return Ckks(read_ckks(folder, key))
 
 
+def _mode_of(client: ServedClient) -> Mode:
+    """What a client that is alone knows of its program."""
+    if isinstance(client, Client):
+        return Interactive(client.program)
+    known = cast(LeveledClient, client).description
+    if isinstance(known, Description):
+        return Leveled(known)
+    from privcirnet.runs.ckks import Ckks  # it loads the kernels
+
+    return Ckks()
+
+
 def infer(
     remote: ServiceClient,
     images: Sequence[Values] | Values,
@@ -53,5 +69,6 @@ def infer(
     """
     how, client = how or How(), remote.party
     ahead = Ahead(how.prepare, remote.store, keep, remote.reopen, how.pause_s)
-    mode = Interactive(client.program) if isinstance(client, Client) else Leveled(client.description)
-    return run(mode, parties(client, remote, None, remote.seconds, remote.bytes_keys, ahead, how), images, progress)
+    return run(
+        _mode_of(client), parties(client, remote, None, remote.seconds, remote.bytes_keys, ahead, how), images, progress
+    )

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.queues import Queue
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -17,9 +17,11 @@ from privcirnet.artifact import read_leveled, read_program
 from privcirnet.errors import RuleError
 from privcirnet.he.program.interpreter import interpret
 from privcirnet.he.program.operations import Input
+from privcirnet.he.protocol.leveled.leveled_program import Description
 from privcirnet.he.protocol.leveled.session import LeveledClient
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.session import run
+from privcirnet.he.protocol.served import ServedClient
 from privcirnet.service.access import ClientAccess
 from privcirnet.service.client import ServiceClient
 
@@ -179,7 +181,7 @@ class _Asked:
         batch: images of a request; 0: one, and no batch of it.
     """
 
-    client: Client | LeveledClient
+    client: ServedClient
     shape: tuple[int, ...]
     low: int
     high: int
@@ -196,9 +198,12 @@ def _interactive(task: LoadTask, remote: ServiceClient) -> _Asked:
 
 
 def _leveled(task: LoadTask, remote: ServiceClient) -> _Asked:
-    plan = remote.leveled.description.plan
-    exact = read_leveled(task.program).chain.evaluate if task.program else None
-    return _Asked(remote.leveled, plan.image, plan.low, plan.high, exact, 0 if plan.lanes is None else plan.batch)
+    known = cast(LeveledClient, remote.party).description
+    if not isinstance(known, Description):
+        rule, remedy = "load is measured of BFV programs", "use infer.py server= with several images"
+        raise RuleError(rule, got="a CKKS program", remedy=remedy)
+    plan, exact = known.plan, read_leveled(task.program).chain.evaluate if task.program else None
+    return _Asked(remote.party, plan.image, plan.low, plan.high, exact, 0 if plan.lanes is None else plan.batch)
 
 
 def _resident(url: str) -> float:

@@ -10,17 +10,16 @@ from typing import Any
 
 from privcirnet.he.layers.integer import Values
 from privcirnet.he.protocol.framing.meter import Meter
-from privcirnet.he.protocol.leveled.session import LeveledClient
 from privcirnet.he.protocol.offline.prepared_work import MemoryStore
-from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.session import Handler
+from privcirnet.he.protocol.served import ServedClient
 from privcirnet.he.system import threads
 from privcirnet.runs.answers import Answer, StepProgress, requests
 from privcirnet.runs.preparation import Ahead
 from privcirnet.runs.progress import Bar
 from privcirnet.runs.server_process import ServerReport, ServerTask, report_of, start_server
 from privcirnet.runs.throttle import throttled
-from privcirnet.service.client import ServiceClient
+from privcirnet.service.client import Party, ServiceClient
 
 Requests = Callable[[Sequence[Values] | Values, StepProgress], Iterator[tuple[Values, list[Answer]]]]
 """Runs requests on images, see :func:`runs.answers.requests`."""
@@ -75,7 +74,7 @@ class Parties:
 
     client: Any
     requests: Requests
-    meters: tuple[Meter, ...]
+    meters: Sequence[Meter]
     report: Callable[[], ServerReport] | None
     seconds_setup: float
     bytes_keys: int
@@ -84,7 +83,7 @@ class Parties:
 
 
 def parties(  # noqa: PLR0913, PLR0917
-    client: Client | LeveledClient,
+    client: ServedClient,
     server: Handler,
     report: Callable[[], ServerReport] | None,
     seconds_setup: float,
@@ -93,17 +92,16 @@ def parties(  # noqa: PLR0913, PLR0917
     how: How,
 ) -> Parties:
     """Return a client of a BFV program and what replies to it, behind a link if the settings name one."""
-    meters = (client.meter, client.preparation) if isinstance(client, Client) else (client.meter,)
     handler = throttled(server, how.throttle)
 
     def run(images: Sequence[Values] | Values, progress: StepProgress) -> Iterator[tuple[Values, list[Answer]]]:
         return requests(client, handler, images, progress, ahead)
 
-    return Parties(client, run, meters, report if how.audited else None, seconds_setup, bytes_keys, ahead, how)
+    return Parties(client, run, client.meters, report if how.audited else None, seconds_setup, bytes_keys, ahead, how)
 
 
 @contextmanager
-def opened(task: ServerTask, party: type[Client] | type[LeveledClient], how: How, bar: Bar) -> Iterator[Parties]:
+def opened(task: ServerTask, party: Party, how: How, bar: Bar) -> Iterator[Parties]:
     """Yield both parties of a BFV program, in this process or each in its own.
 
     Raises:
@@ -113,7 +111,7 @@ def opened(task: ServerTask, party: type[Client] | type[LeveledClient], how: How
     if not how.apart:
         with bar("Setting up", 0):
             store, server = MemoryStore(), task.server()
-            client = party(server.greeting(), how.engine, store=store)
+            client = party(server.greeting(), how.engine, None, store, b"")
             keys = client.keys()
             session = server.session(keys)
         ahead = Ahead(how.prepare, store, False, lambda: None, how.pause_s)

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing import Pipe
@@ -23,8 +23,9 @@ from privcirnet.he.circuits.bfv.weight_cache import WeightCache
 from privcirnet.he.program.program import Program
 from privcirnet.he.protocol.framing.meter import Meter
 from privcirnet.he.protocol.leveled.leveled_program import LeveledProgram
-from privcirnet.he.protocol.leveled.session import LeveledServer, LeveledSession
-from privcirnet.he.protocol.parties.server import Server, Session
+from privcirnet.he.protocol.leveled.session import LeveledServer
+from privcirnet.he.protocol.parties.server import Server
+from privcirnet.he.protocol.served import Served, ServedSession
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.system import threads
 from privcirnet.he.system.memory import peak_bytes
@@ -61,7 +62,7 @@ class ServerTask:
     threads: int = 0
     audited: bool = True
 
-    def server(self) -> Server | LeveledServer:
+    def server(self) -> Served:
         """Return the server, its weights encoded.
 
         Raises:
@@ -77,21 +78,19 @@ class ServerReport(NamedTuple):
     """What a server reports after a request to a harness that has both parties.
 
     Attributes:
-        seen: its shares of every node, or a leveled program's values under the client's keys.
+        seen: see :meth:`protocol.served.ServedSession.seen`.
         meters: of all inferences so far, and of all work ahead where there is such.
         peak: the most memory that its process ever had, bytes.
     """
 
     seen: Any
-    meters: tuple[Meter, ...]
+    meters: Sequence[Meter]
     peak: int
 
 
-def report_of(session: Session | LeveledSession) -> ServerReport:
+def report_of(session: ServedSession) -> ServerReport:
     """Return what a watched session says of its last request."""
-    if isinstance(session, LeveledSession):
-        return ServerReport(session.reveal(), (session.meter,), peak_bytes())
-    return ServerReport(session.shares, (session.meter, session.preparation), peak_bytes())
+    return ServerReport(session.seen(), session.meters, peak_bytes())
 
 
 class ServerProcess:
@@ -146,7 +145,7 @@ def serve(inherited: int) -> None:
     task = cast(ServerTask, pipe.recv())
     threads.use(task.threads)
 
-    def report(session: Session | LeveledSession) -> None:
+    def report(session: ServedSession) -> None:
         if task.audited:
             pipe.send(report_of(session))
 

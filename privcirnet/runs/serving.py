@@ -1,17 +1,33 @@
 """What a server offers, from program folders; also while it serves."""
 
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
-from privcirnet.artifact import LEVELED, format_of, read_leveled, read_program, read_signature
+import numpy as np
+
+from privcirnet.artifact import CKKS, LEVELED, format_of, read_leveled, read_program, read_signature
 from privcirnet.errors import RuleError
 from privcirnet.he.circuits.bfv.weight_cache import WeightCache
+from privcirnet.he.layers.integer import Values
+from privcirnet.he.program.operations import Input
 from privcirnet.he.program.signature import PublicKey
-from privcirnet.he.protocol.leveled.session import LeveledServer
+from privcirnet.he.protocol.framing import message_sizes
+from privcirnet.he.protocol.leveled.leveled_program import Description
+from privcirnet.he.protocol.leveled.session import LeveledClient, LeveledServer
+from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.server import Server
+from privcirnet.he.protocol.parties.session import prepare
+from privcirnet.he.protocol.served import Served
+from privcirnet.runs.answers import StepProgress, answers
 from privcirnet.service.programs import Catalogue, Offer, version_of
+from privcirnet.service.store import StoreLimits
+
+if TYPE_CHECKING:
+    from privcirnet.he.planning.ckks.ckks_program import CkksProgram
 
 Advance = Callable[[str], None]
 
@@ -56,15 +72,80 @@ class ProgramFolders:
             raise RuleError("a program must not change while it is read", got=folder, remedy="try again")
         return Offer(name, version, server)
 
-    def _server(self, folder: Path, signature: bytes, progress: Advance) -> Server | LeveledServer:
-        """What the folder holds: an interactive program, or a leveled one."""
-        if format_of(folder) == LEVELED:
+    def _server(self, folder: Path, signature: bytes, progress: Advance) -> Served:
+        """What the folder holds: an interactive program, or a leveled one of either scheme."""
+        known, gigabytes = format_of(folder), self.gigabytes / len(self.folders)
+        if known in (LEVELED, CKKS):
             progress("network")
-            cache = WeightCache.of(self.gigabytes / len(self.folders))
-            return LeveledServer(read_leveled(folder, self.key), self.engine, signature, cache=cache)
+            leveled = read_leveled(folder, self.key) if known == LEVELED else _ckks(folder, self.key)
+            return LeveledServer(leveled, self.engine, signature, cache=WeightCache.of(gigabytes))
         program, spectra = read_program(folder, self.key)
-        cache = WeightCache.of(self.gigabytes / len(self.folders), self.weights_folder)
+        cache = WeightCache.of(gigabytes, self.weights_folder)
         return Server(program, self.engine, spectra, progress=progress, cache=cache, signature=signature, watched=False)
+
+
+def check_room(catalogue: Catalogue, limits: StoreLimits) -> None:
+    """Raise unless the store has room for the keys of a client of each program.
+
+    Raises:
+        RuleError: it has not.
+    """
+    for offer in catalogue.offers:
+        if offer.most.keys > 1e9 * limits.gigabytes:
+            rule, size = "the store of keys must have room for a client's", offer.most.keys / 1e9
+            got, remedy = f"{size:.2f} GB of {offer.name} for {limits.gigabytes:g} GB", "raise keys.gigabytes"
+            raise RuleError(rule, got=got, remedy=remedy)
+
+
+def in_words(offer: Offer) -> str:
+    """Return what a program is and what it takes, for whoever runs the server."""
+    server, keys = offer.server, f"a client sends at most {offer.most.keys / 1e6:.1f} MB of keys once"
+    if isinstance(server, LeveledServer):
+        return f"version {offer.version}, leveled, {server.in_words()}; {keys}; mode=leveled"
+    program = cast(Server, server).program
+    source = program.nodes[0]
+    assert isinstance(source.operation, Input)
+    return (
+        f"version {offer.version}, {len(program.linear_nodes)} layers with weights, "
+        f"{message_sizes.rounds(program)} rounds an image, n = {program.parameters.ring_degree}, "
+        f"log q = {program.parameters.log_q}; images of {' x '.join(map(str, source.shape))} integers in "
+        f"[{source.operation.low}, {source.operation.high}]; {keys}, "
+        f"its session takes {message_sizes.keys_in_memory(program) / 1e6:.0f} MB, "
+        f"an inference that it prepares {server.prepared_bytes(bytes(32)) / 1e6:.1f} MB"
+    )
+
+
+def rehearse(offer: Offer, engine: str, progress: StepProgress) -> None:
+    """Run one image through both parties here, so that no client waits for what is compiled on first use.
+
+    Not of CKKS, whose keys are gigabytes.
+    """
+    server, interactive = offer.server, isinstance(offer.server, Server)
+    image = _brightest(server)
+    if image is None:
+        return
+    client = (Client if interactive else LeveledClient)(offer.greeting, engine)
+    with closing(client), closing(server.session(client.keys())) as session:
+        list(answers(client, session, [image], progress))
+        if isinstance(client, Client) and client.program.masks == "uniform":
+            prepare(client, session)
+            list(answers(client, session, [image]))
+
+
+def _brightest(server: Served) -> Values | None:
+    """An image for a rehearsal, as the data set has it; None of CKKS."""
+    if isinstance(server, Server):
+        source = server.program.nodes[0]
+        assert isinstance(source.operation, Input)
+        return np.full(source.shape, source.operation.high)
+    known = cast(LeveledServer, server).description
+    return np.full(known.plan.image, known.plan.high << known.shift) if isinstance(known, Description) else None
+
+
+def _ckks(folder: Path, key: PublicKey | None) -> "CkksProgram":
+    from privcirnet.artifact.ckks import read_ckks  # it loads the kernels
+
+    return read_ckks(folder, key)
 
 
 def _advance(advance: Advance, name: str, layer: str) -> None:

@@ -4,7 +4,7 @@ import hashlib
 import queue
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any, cast
 
@@ -14,11 +14,11 @@ from privcirnet.errors import RuleError
 from privcirnet.he.program import limits
 from privcirnet.he.program.signature import PublicKey
 from privcirnet.he.protocol.framing import wire
-from privcirnet.he.protocol.leveled.session import LeveledClient
 from privcirnet.he.protocol.offline.prepared_work import PreparedWork
-from privcirnet.he.protocol.offline.store import Binding
+from privcirnet.he.protocol.offline.store import Binding, PreparedStore
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.session import agree
+from privcirnet.he.protocol.served import ServedClient
 from privcirnet.service import messages
 from privcirnet.service.access import PLAIN_CLIENT, ClientAccess
 from privcirnet.service.address import is_loopback, show_address
@@ -28,6 +28,8 @@ from privcirnet.service.refusals import Lost, Refused, unpacked
 
 TIMEOUT_S = 600.0
 """Seconds that a server may take to reply: it may have other clients to serve first."""
+Party = Callable[[bytes, str, PublicKey | None, PreparedStore, bytes], ServedClient]
+"""(greeting, engine, key, store of what is prepared, owner) -> client."""
 _CONNECTING_S = 10.0
 """Seconds that a server may take to accept a connection and to describe its program."""
 _WATCH_S = 0.1
@@ -52,7 +54,7 @@ class ServiceClient:
         key: with which the program must be signed; None for any.
         prepared_work: its store; None: memory, for as long as this client. With some for this server and program, keys
             are made when they are needed.
-        party: the client of an interactive program, or of a leveled one.
+        party: makes the client of a program.
 
     Attributes:
         bytes_keys: of the keys, which are sent once; 0 while there are none.
@@ -72,7 +74,7 @@ class ServiceClient:
         key: PublicKey | None = None,
         *,
         prepared_work: PreparedWork | None = None,
-        party: type[Client] | type[LeveledClient] = Client,
+        party: Party = Client,
     ) -> None:
         started = time.perf_counter()
         self._prepared_work = PreparedWork() if prepared_work is None else prepared_work
@@ -110,14 +112,8 @@ class ServiceClient:
         return self._party
 
     @property
-    def party(self) -> Client | LeveledClient:
+    def party(self) -> ServedClient:
         """The client, whichever its program is."""
-        return self._party
-
-    @property
-    def leveled(self) -> LeveledClient:
-        """The same of a leveled one."""
-        assert isinstance(self._party, LeveledClient)
         return self._party
 
     @property
@@ -144,7 +140,7 @@ class ServiceClient:
                     raise
             else:
                 self._online = False
-                if self.store.serials() and isinstance(self._party, Client):
+                if self.store.serials():
                     agree(self._party, self)
                 return
 

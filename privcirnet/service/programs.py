@@ -8,8 +8,7 @@ from pathlib import Path
 
 from privcirnet.artifact import MANIFEST
 from privcirnet.he.protocol.framing.message_sizes import Sizes
-from privcirnet.he.protocol.leveled.session import LeveledServer
-from privcirnet.he.protocol.parties.server import Server
+from privcirnet.he.protocol.served import Served
 from privcirnet.service.refusals import unknown
 
 _VERSION = 12
@@ -42,11 +41,11 @@ class Offer:
 
     name: str
     version: str
-    server: Server | LeveledServer
+    server: Served
     took: dict[tuple[int, int], float] = field(default_factory=dict[tuple[int, int], float], compare=False, repr=False)
 
     @classmethod
-    def of(cls, name: str, server: Server | LeveledServer) -> "Offer":
+    def of(cls, name: str, server: Served) -> "Offer":
         """Return a server as an offer whose version is a checksum of its public description."""
         return cls(name, hashlib.sha256(server.greeting()).hexdigest()[:_VERSION], server)
 

@@ -14,18 +14,16 @@ from typing import Any
 from privcirnet.errors import RuleError
 from privcirnet.he.layers.stacking import MOST_IMAGES
 from privcirnet.he.protocol.framing import wire
-from privcirnet.he.protocol.leveled.session import LeveledServer, LeveledSession
 from privcirnet.he.protocol.offline import correlated
 from privcirnet.he.protocol.offline.store import Binding
-from privcirnet.he.protocol.parties.server import Session
+from privcirnet.he.protocol.served import ServedSession
 from privcirnet.service.books import Books
 from privcirnet.service.programs import Catalogue, Offer
 from privcirnet.service.refusals import busy, late, stopping
 from privcirnet.service.streams import read, read_body, read_opening, write_body
 from privcirnet.service.turns import Turns
 
-AnySession = Session | LeveledSession
-Finished = Callable[[AnySession], object]
+Finished = Callable[[ServedSession], object]
 _QUICK_S = 0.02
 """Seconds of work for which all other calls may wait: the only session's requests are computed where they are read."""
 _SOON_S = 60.0
@@ -161,12 +159,10 @@ class Sessions:
         prepared_work, quotas = self._books.prepared_work, self._books.quotas
         others = [(of.client, of.running[True]) for of in self._open if of is not with_client and True in of.running]
         same = sum(work.count for of, work in others if of == client)
-        if isinstance(offer.server, LeveledServer):
-            rule, remedy = "only interactive programs have an offline phase", "send the image"
-            raise RuleError(rule, got="a preparation", remedy=remedy)
+        each = offer.server.prepared_bytes(binding.owner)
         quotas.preparation(client, len(prepared_work.of(binding).serials()) + same, count)
         prepared_work.make_room(binding, quotas.of(client).prepared, count + same)
-        size = count * correlated.Form("server", offer.server.program, binding.owner).length
+        size = count * each
         if not prepared_work.fits(size + sum(work.size for _, work in others)):
             rule = f"a server must have room for prepared work, of {prepared_work.limit} bytes"
             raise busy(rule, f"{size} bytes more", _SOON_S)
@@ -260,14 +256,14 @@ class Conversation:
 
     client: str
     offer: Offer
-    session: AnySession
+    session: ServedSession
     binding: Binding
     context: Any
     admit: Callable[[], object]
     running: dict[bool, _Work] = field(default_factory=dict[bool, _Work])
 
 
-def _timed(session: AnySession, request: bytes) -> tuple[float, bytes]:
+def _timed(session: ServedSession, request: bytes) -> tuple[float, bytes]:
     started = time.perf_counter()
     reply = session.handle(request)
     return time.perf_counter() - started, reply

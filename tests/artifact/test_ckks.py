@@ -78,7 +78,7 @@ def _sealed(copy, **changes):
     [
         ({"levels": 60}, "log2 of the modulus|must be at most|secure"),
         ({"ring_degree": 1024}, "secure|at most|must be"),
-        ({"ring_degree": "65536"}, "a number must be in"),
+        ({"ring_degree": "65536"}, "must have an integer in"),
         ({"ephemeral_weight": 4}, "weight must be 32 or more"),
         ({"unknown": 1}, "must be complete"),
     ],
@@ -95,10 +95,11 @@ def test_parameters_that_are_not_secure_are_refused(copy, changes, match):
     [
         ({"level": 7}, "description must follow from its weights"),
         ({"classes": 3}, "description must follow from its weights"),
-        ({"bound": -1.0}, "description must follow from its weights"),
+        ({"keys": [[0, 1]]}, "description must follow from its weights"),
+        ({"bound": -1.0}, "must have a positive number"),
         ({"image": [2, 8, 8]}, "description must follow from its weights"),
         ({"parameters": None}, "must be complete"),
-        ({"log_step": 1 << 40}, "a number must be in"),
+        ({"log_step": 1 << 40}, "must have an integer in"),
         ({"refreshed": {}}, "description must follow from its weights"),
     ],
 )

@@ -64,7 +64,7 @@ def test_a_signature_is_checked_against_the_key_that_is_wanted(kind, written, tm
 def test_other_kinds_name_the_mode_to_give(kind, written):
     for other in KINDS.keys() - {kind}:
         said = f"reads programs of mode={other}: got .* of mode={kind}"
-        said = "is run by infer.py, in one process" if kind == "CKKS" else said
+        said = "is run by serve.py, or by infer.py in one process" if kind == "CKKS" else said
         said = "must be a privcirnet-ckks-program" if other == "CKKS" else said
         with pytest.raises(RuleError, match=said):
             KINDS[other][2](written)

@@ -76,21 +76,23 @@ class CkksProgram:
 
     @cached_property
     def description(self) -> dict[str, Any]:
-        """What is public of it, as plain data: parameters, layout of the image, levels; no weight."""
-        network, refresh = self.sums, self.refresh
-        parameters, schedule = refresh.parameters, NetworkCircuit(network, refresh, 0).schedule
+        """What is public of it, as plain data: parameters, layout of image and logits, levels, keys; no weight."""
+        network, refresh, rehearsed = self.sums, self.refresh, self.rehearsed(0)
+        parameters, schedule, last = refresh.parameters, rehearsed.circuit.schedule, rehearsed.circuit.ends.last
         names = ("ring_degree", "levels", "scale_bits", "first_bits", "digit_primes", "upper_levels", "upper_bits")
         more = ("ephemeral_weight", "low_levels", "low_digit_primes")
         return {
             "parameters": {name: getattr(parameters, name) for name in (*names, *more)},
             "bootstrapping": {name: getattr(refresh, name) for name in BOOTSTRAPPING},
             "image": [network.channels, network.size, network.size],
+            "last": [last.channels, last.size],
             "classes": len(network.bias),
             "log_step": self.log_step,
             "bound": network.bound,
             "answer": network.answer,
             "level": schedule.image,
             "refreshed": {network.nodes[place].name: level for place, level in schedule.refreshed.items()},
+            "keys": sorted(list(pair) for pair in rehearsed.counting.keys.items()),
         }
 
     def real(self, images: Values | Sequence[Values]) -> Reals:

@@ -7,6 +7,7 @@ part of one.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import TypeVar
 
@@ -23,6 +24,37 @@ from privcirnet.he.planning.ckks.sums import IMAGE, Sums
 from privcirnet.he.schemes.ckks.embedding import Reals, Slots
 
 V = TypeVar("V")
+
+
+@dataclass(frozen=True)
+class Ends:
+    """Where an image and its logits are in slots: what a client has to know of a circuit.
+
+    Attributes:
+        image: of the image.
+        last: of the logits, which are at the first slot of each channel.
+        bound: what pixels are divided by.
+        answer: what logits are divided by.
+    """
+
+    image: Layout
+    last: Layout
+    bound: float
+    answer: float
+    classes: int
+
+    def encode(self, image: Reals) -> list[Slots]:
+        """Return the slots of an image, of each ciphertext.
+
+        Args:
+            image: shape (channels, size, size), real values.
+        """
+        return self.image.encode(image / self.bound)
+
+    def logits(self, slots: Slots) -> Reals:
+        """Return the logits, shape (classes,): of each the mean of all slots that have it."""
+        own = slots[:: self.last.area].real.reshape(-1, self.last.channels)
+        return own.mean(axis=0)[: self.classes] * self.answer
 
 
 class NetworkCircuit:
@@ -42,6 +74,7 @@ class NetworkCircuit:
         self.layouts = {i: Layout(max(2, 1 << (c - 1).bit_length()), s, slots) for i, (c, s) in shapes.items()}
         self._maps: dict[tuple[int, int, int], list[LinearMap]] = {}
         classes, last = len(network.bias), self._last
+        self.ends = Ends(self.layouts[IMAGE], last, network.bound, network.answer, classes)
         if last.parts > 1 or classes > last.channels:
             rule = "the last maps must fit one ciphertext and have a channel for each class"
             got = f"{last.channels} channels of {last.size} x {last.size} for {classes} classes"
@@ -65,11 +98,11 @@ class NetworkCircuit:
         Args:
             image: shape (channels, size, size), real values.
         """
-        return self.layouts[IMAGE].encode(image / self.network.bound)
+        return self.ends.encode(image)
 
     def logits(self, slots: Slots) -> Reals:
         """Return the logits, shape (classes,)."""
-        return slots[:: self._last.area].real[: len(self.network.bias)] * self.network.answer
+        return self.ends.logits(slots)
 
     def __call__(self, machine: Machine[V], image: Sequence[V]) -> V:
         """Return the logits, which :meth:`logits` reads."""
@@ -167,7 +200,8 @@ class NetworkCircuit:
         total = machine.bounded(total, 2**0.5 * layout.area * self.network.pooled)
         total = machine.map(total, self._classifier)
         result = machine.add(total, machine.conjugate(total))
-        return machine.bounded(machine.add_plain(result, layout.spread(self.network.bias)[0]), 1.0)
+        first = np.arange(layout.slots) % layout.area == 0  # all other slots are zero: they would tell the bias
+        return machine.bounded(machine.add_plain(result, first * layout.spread(self.network.bias)[0]), 1.0)
 
 
 @lru_cache(maxsize=16)

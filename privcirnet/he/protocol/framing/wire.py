@@ -11,9 +11,11 @@ two rounds of offline work: :data:`OFFLINE` tells the rounds of the two apart.
 import struct
 from collections.abc import Sequence
 from itertools import chain
+from typing import TypeVar
 
 from privcirnet.errors import RuleError
 
+Bytes = TypeVar("Bytes", bytes, memoryview)
 _HEADER = struct.Struct("<4sHH")
 _LENGTH = struct.Struct("<I")
 _MAGIC = b"PCN1"
@@ -94,10 +96,11 @@ def ends(reply: bytes) -> bool:
     return _HEADER.unpack_from(reply)[1] in (AGREE, OUTPUT, ONLINE, PREPARED)
 
 
-def unframe(message: bytes, position: int, count: int | None = None) -> list[bytes]:
+def unframe(message: Bytes, position: int, count: int | None = None) -> list[Bytes]:
     """Return the parts of a message.
 
     Args:
+        message: of a view the parts are views, too.
         position: that it must be about.
         count: of parts that it must have; None for any.
     """
@@ -129,8 +132,8 @@ def only(message: bytes, position: int) -> memoryview:
     return found[start:]
 
 
-def _split(message: bytes, number: int) -> list[bytes]:
-    parts: list[bytes] = []
+def _split(message: Bytes, number: int) -> list[Bytes]:
+    parts: list[Bytes] = []
     start = _HEADER.size
     for _ in range(number):
         if len(message) < start + _LENGTH.size:

@@ -9,30 +9,29 @@ import base64
 import binascii
 import reprlib
 import zlib
-from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, cast
 
 import numpy as np
 
-from privcirnet.errors import RuleError
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.planning.leveled.plan import PublicPlan
 from privcirnet.he.protocol.leveled.leveled_program import Description
+from privcirnet.he.protocol.leveled.reading import MAX_CIPHERTEXTS, Reader
 from privcirnet.he.rlwe.key_names import RELINEARIZATION
 from privcirnet.he.schemes.bfv.parameters import Parameters
 from privcirnet.he.schemes.bfv.plain_moduli import LeveledParameters
 
 FORMAT, VERSION = "privcirnet-leveled", 2
-MAX_MODULI, MAX_CIPHERTEXTS, MAX_RESULTS = 8, 1 << 12, 1 << 16
-"""Most plain moduli, ciphertexts of a message, and results, that are accepted."""
+MAX_MODULI, MAX_RESULTS = 8, 1 << 16
+"""Most plain moduli, and results, that are accepted."""
 MAX_BYTES = 1 << 30
 """Longest keys or message that is accepted."""
 MAX_VALUES = 1 << 23
 """Most pixels of an image, and values of its windows, that are accepted."""
 _MAX_STEP, _MAX_PIXEL, _MAX_BITS = 1024, 1 << 32, 480
 _SIZES = ("height", "width", "in_channels", "out_channels", "kernel", "stride", "padding")
-_REMEDY = "use the same version on both sides, or another server"
+_read = Reader("a leveled program's description")
 
 
 def to_dict(known: Description) -> dict[str, Any]:
@@ -65,20 +64,17 @@ def to_dict(known: Description) -> dict[str, Any]:
 
 def from_dict(data: Any) -> Description:
     """Return a description."""
-    try:
-        if data["format"] != FORMAT or data["version"] != VERSION:
-            got = reprlib.repr((data["format"], data["version"]))
-            raise _refused(f"must have format {FORMAT} and version {VERSION}", got)
+    with _read.whole(data, FORMAT, VERSION):
         parameters = parameters_from(data["parameters"])
         plan = _plan(data, parameters)
-        log_step = _integer(data["log_step"], -_MAX_STEP, _MAX_STEP)
-        found = Description(plan, parameters, log_step, _integer(data["shift"], 0, 32))
-    except (KeyError, TypeError, AttributeError, IndexError) as error:
-        raise _refused("must be complete", reprlib.repr(error)) from None
+        log_step = _read.integer(data["log_step"], -_MAX_STEP, _MAX_STEP)
+        found = Description(plan, parameters, log_step, _read.integer(data["shift"], 0, 32))
     if plan.bits > parameters.plain_bits:
-        raise _refused("must have results that its plain moduli carry", f"{plan.bits} for {parameters.plain_bits} bits")
+        raise _read.refused(
+            "must have results that its plain moduli carry", f"{plan.bits} for {parameters.plain_bits} bits"
+        )
     if (most := max(found.sizes.keys, found.sizes.request, found.sizes.reply)) > MAX_BYTES:
-        raise _refused(f"must have messages of at most {MAX_BYTES} bytes", f"{most} bytes")
+        raise _read.refused(f"must have messages of at most {MAX_BYTES} bytes", f"{most} bytes")
     return found
 
 
@@ -90,66 +86,66 @@ def parameters_from(data: Any) -> LeveledParameters:
         KeyError: one is missing.
         TypeError: they are something else.
     """
-    degree = _integer(data["ring_degree"], 1, 1 << 20)
-    bits = tuple(_integers(data["coefficient_bits"], 32, 1, 64))
-    moduli = _integers(data["plain_moduli"], MAX_MODULI, 2, 1 << 60)
+    degree = _read.integer(data["ring_degree"], 1, 1 << 20)
+    bits = tuple(_read.integers(data["coefficient_bits"], 32, 1, 64))
+    moduli = _read.integers(data["plain_moduli"], MAX_MODULI, 2, 1 << 60)
     if not moduli or len(set(moduli)) < len(moduli):
-        raise _refused("must have plain moduli that differ", reprlib.repr(moduli))
-    special, request = (tuple(_integers(data[name], 8, 1, 64)) for name in ("special_bits", "request_bits"))
-    digit = _integer(data["digit_primes"], 1, 8)
+        raise _read.refused("must have plain moduli that differ", reprlib.repr(moduli))
+    special, request = (tuple(_read.integers(data[name], 8, 1, 64)) for name in ("special_bits", "request_bits"))
+    digit = _read.integer(data["digit_primes"], 1, 8)
     if digit != 1 + len(special):
-        raise _refused("must have as many special primes as a digit has primes", f"{1 + len(special)} for {digit}")
+        raise _read.refused("must have as many special primes as a digit has primes", f"{1 + len(special)} for {digit}")
     return LeveledParameters(tuple(Parameters(degree, bits, t) for t in moduli), special, digit, request)
 
 
 def _plan(data: Any, parameters: LeveledParameters) -> PublicPlan:
     n, top = parameters.ring_degree, len(parameters.data_bits)
-    image = tuple(_integers(data["image"], 3, 1, MAX_VALUES))
+    image = tuple(_read.integers(data["image"], 3, 1, MAX_VALUES))
     if len(image) != 3:
-        raise _refused("must have the three sizes of an image", reprlib.repr(image))
-    first = LinearShape(**{name: _integer(data["first"][name], 0, MAX_VALUES) for name in _SIZES})
+        raise _read.refused("must have the three sizes of an image", reprlib.repr(image))
+    first = LinearShape(**{name: _read.integer(data["first"][name], 0, MAX_VALUES) for name in _SIZES})
     pixels, places = first.in_channels * first.height * first.width, first.rows.outputs * first.columns.outputs
-    inputs = _integer(data["inputs"], 1, MAX_CIPHERTEXTS)
-    outputs = _integer(data["outputs"], 1, MAX_CIPHERTEXTS)
+    inputs = _read.integer(data["inputs"], 1, MAX_CIPHERTEXTS)
+    outputs = _read.integer(data["outputs"], 1, MAX_CIPHERTEXTS)
     kernel = first.in_channels * first.kernel**2
     if pixels != image[0] * image[1] * image[2] or max(pixels, kernel * places, inputs * n) > MAX_VALUES:
-        raise _refused(f"must have at most {MAX_VALUES} values, all of the image", f"{image} in {pixels} values")
+        raise _read.refused(f"must have at most {MAX_VALUES} values, all of the image", f"{image} in {pixels} values")
     kernels = _unpacked(data["kernels"], inputs * n, -1, kernel).reshape(inputs, n) if data["kernels"] else None
     if kernels is None and kernel != inputs:
-        raise _refused("must have a message for each weight of a kernel", f"{inputs} messages")
-    low, high = (_integer(data[name], -_MAX_PIXEL, _MAX_PIXEL) for name in ("low", "high"))
-    bits = _integer(data["bits"], 1, _MAX_BITS)
+        raise _read.refused("must have a message for each weight of a kernel", f"{inputs} messages")
+    low, high = (_read.integer(data[name], -_MAX_PIXEL, _MAX_PIXEL) for name in ("low", "high"))
+    bits = _read.integer(data["bits"], 1, _MAX_BITS)
     columns = _unpacked(data["columns"], n, -1, places)
     lanes = _unpacked(data["lanes"], n, 0, n) if data["lanes"] else None
-    summed = tuple(_integers(data["summed"], n, 0, n - 1))
+    summed = tuple(_read.integers(data["summed"], n, 0, n - 1))
     results = _results(data["results"], outputs, n - max(summed, default=n))
-    primes, keys = _integer(data["primes"], 1, top), _keys(data["keys"], n, top)
+    primes, keys = _read.integer(data["primes"], 1, top), _keys(data["keys"], n, top)
     found = PublicPlan(
         (image[0], image[1], image[2]),
         *(first, low, high, bits, n, inputs, outputs, columns, results, kernels, summed, keys, primes, lanes),
     )
     if low > high or len(results) % found.batch or pixels * found.batch > MAX_VALUES:
         got = f"[{low}, {high}], {len(results)} results for {found.batch}"
-        raise _refused("must have a range of pixels, and as many results for each image of a batch", got)
+        raise _read.refused("must have a range of pixels, and as many results for each image of a batch", got)
     return found
 
 
 def _keys(value: Any, n: int, top: int) -> tuple[tuple[int, int], ...]:
     """Names of keys, each with the data primes that it is for."""
-    pairs = [_integers(pair, 2, 0, 2 * n - 1) for pair in _few(value, MAX_CIPHERTEXTS)]
+    pairs = [_read.integers(pair, 2, 0, 2 * n - 1) for pair in _read.few(value, MAX_CIPHERTEXTS)]
     found = {pair[0]: pair[1] for pair in pairs}
     if len(found) < len(pairs) or any(name != RELINEARIZATION and not name % 2 for name in found):
-        raise _refused("must have keys of Galois elements, each once", reprlib.repr(pairs))
+        raise _read.refused("must have keys of Galois elements, each once", reprlib.repr(pairs))
     if any(not 1 <= primes <= top for primes in found.values()):
-        raise _refused(f"must have keys of 1 to {top} primes", reprlib.repr(pairs))
+        raise _read.refused(f"must have keys of 1 to {top} primes", reprlib.repr(pairs))
     return tuple(found.items())
 
 
 def _results(value: Any, outputs: int, n: int) -> tuple[tuple[int, int], ...]:
-    places = [_integers(place, 2, 0, max(outputs, n) - 1) for place in _few(value, MAX_RESULTS)]
+    places = [_read.integers(place, 2, 0, max(outputs, n) - 1) for place in _read.few(value, MAX_RESULTS)]
     found = tuple((place[0], place[1]) for place in places)
     if not found or len(set(found)) < len(found) or any(o >= outputs or slot >= n for o, slot in found):
-        raise _refused("must have each result at a place of its own", f"{len(found)} results")
+        raise _read.refused("must have each result at a place of its own", f"{len(found)} results")
     return found
 
 
@@ -163,29 +159,9 @@ def _unpacked(value: Any, count: int, least: int, end: int) -> np.ndarray:
         inflate = zlib.decompressobj()
         content = inflate.decompress(base64.b64decode(cast(str, value), validate=True), 4 * count + 1)
     except (ValueError, binascii.Error, zlib.error):
-        raise _refused("must have its slots in zlib's form and base64", reprlib.repr(value)) from None
+        raise _read.refused("must have its slots in zlib's form and base64", reprlib.repr(value)) from None
     whole = inflate.eof and not inflate.unused_data and len(content) == 4 * count
     found = np.frombuffer(content, "<i4").astype(np.int64) if whole else np.zeros(0, dtype=np.int64)
     if not whole or found.min() < least or found.max() >= end:
-        raise _refused(f"must have {count} slots with numbers from {least} to {end - 1}", f"{len(content)} bytes")
+        raise _read.refused(f"must have {count} slots with numbers from {least} to {end - 1}", f"{len(content)} bytes")
     return found
-
-
-def _few(value: Any, most: int) -> Sequence[Any]:
-    if not isinstance(value, list) or len(cast(list[Any], value)) > most:
-        raise _refused(f"must have a list of at most {most} here", reprlib.repr(cast(object, value)))
-    return cast(list[Any], value)
-
-
-def _integers(value: Any, most: int, least: int, largest: int) -> list[int]:
-    return [_integer(item, least, largest) for item in _few(value, most)]
-
-
-def _integer(value: Any, least: int, largest: int) -> int:
-    if type(value) is not int or not least <= value <= largest:
-        raise _refused(f"must have an integer in [{least}, {largest}] here", reprlib.repr(value))
-    return value
-
-
-def _refused(rule: str, got: str) -> RuleError:
-    return RuleError(f"a leveled program's description {rule}", got=got, remedy=_REMEDY)

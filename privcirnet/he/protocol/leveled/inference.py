@@ -19,6 +19,7 @@ from privcirnet.he.planning.leveled.parameters import LeveledParameters, check_p
 from privcirnet.he.planning.leveled.plan import Plan, PublicPlan
 from privcirnet.he.ring import modular, sampling
 from privcirnet.he.ring.modular import Residues
+from privcirnet.he.rlwe.wire_bytes import Message as Bytes
 from privcirnet.he.system.threads import each
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ class LeveledInferenceClient:
             RuleError: it is not such an answer, or a result is wrong.
         """
         moduli = self._parameters.moduli
-        _check_counts(answer, len(moduli), self._plan.outputs, "an answer")
+        check_counts(answer, len(moduli), self._plan.outputs, "an answer")
         found: list[Residues] = []
         for number, messages in enumerate(answer):
             slots = np.stack([self.engine.decrypt(number, message) for message in messages])
@@ -137,20 +138,30 @@ class LeveledInferenceServer:
         self, plan: Plan, parameters: LeveledParameters, engine: str = "kernel", cache: WeightCache | None = None
     ) -> None:
         check_parameters(parameters, plan.circuit, plan.network.bits, engine)
-        self._plan, self._parameters = plan, parameters
+        self._plan, self._parameters, self.counts = plan, parameters, plan.circuit.counts
         self.engine, top = engines.leveled_server(engine, parameters, plan.public), len(parameters.data_bits)
         self._plaintexts = each(lambda own: encode(plan.circuit, own, top, cache), self.engine.evaluators)
 
-    def load_keys(self, keys: Sequence[bytes]) -> list[Any]:
+    def in_words(self) -> str:
+        """Return what it computes and what it takes."""
+        plan, parameters = self._plan.public, self._parameters
+        images = f"{plan.batch} images of" if plan.batch > 1 else "an image of"
+        return (
+            f"{len(self._plan.network.layers)} layers, one request for {images} {' x '.join(map(str, plan.image))} "
+            f"integers in [{plan.low}, {plan.high}], n = {parameters.ring_degree}, "
+            f"log q = {sum(parameters.coefficient_bits)}, {len(parameters.moduli)} plain moduli"
+        )
+
+    def load_keys(self, parts: Sequence[Bytes]) -> list[Any]:
         """Check and load a client's keys.
 
         Returns:
             them, for :meth:`answer`.
         """
-        if len(keys) != self.engine.rows:
-            got, remedy = f"{len(keys)} for {self.engine.rows}", "send what keys returned"
+        if len(parts) != self.engine.rows:
+            got, remedy = f"{len(parts)} for {self.engine.rows}", "send what keys returned"
             raise RuleError("keys must be for every plain modulus", got=got, remedy=remedy)
-        return self.engine.load_evaluation_keys(keys)
+        return self.engine.load_evaluation_keys([bytes(part) for part in parts])
 
     def answer(self, request: Message, keys: Sequence[Any], watched: Watched | None = None) -> Message:
         """Return the encrypted results of an encrypted image, masked wherever the client must not read.
@@ -163,7 +174,7 @@ class LeveledInferenceServer:
         """
         kept = watched.values if watched else ()
         circuit = replace(self._plan.circuit, outputs=kept + self._plan.circuit.outputs)
-        _check_counts(request, self.engine.rows, circuit.inputs, "a request")
+        check_counts(request, self.engine.rows, circuit.inputs, "a request")
         received = self.engine.receive_all(request)
         if watched:
             watched.found = [[] for _ in received]
@@ -195,7 +206,12 @@ class LeveledInferenceServer:
         return mask
 
 
-def _check_counts(message: Message, rows: int, count: int, what: str) -> None:
+def check_counts(message: Message, rows: int, count: int, what: str) -> None:
+    """Raise unless a message has so many ciphertexts in each of so many rows.
+
+    Raises:
+        RuleError: it has not.
+    """
     counts = [len(messages) for messages in message]
     if counts != [count] * rows:
         got, remedy = f"{counts}", "use the same version and network on both sides"

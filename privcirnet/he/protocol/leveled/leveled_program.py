@@ -1,10 +1,12 @@
 """A leveled program: a network with a plan and parameters; and its description, which is all that a client needs."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 
+from privcirnet.he.layers.integer import Values
 from privcirnet.he.planning.leveled.chain import Chain, chain_of
 from privcirnet.he.planning.leveled.parameters import check_parameters, plan_at
 from privcirnet.he.planning.leveled.plan import Plan, PublicPlan
@@ -33,7 +35,7 @@ class Description:
     log_step: int
     shift: int = 0
 
-    @cached_property
+    @property
     def sizes(self) -> Sizes:
         """The most bytes of its messages, whatever the engine."""
         plan, moduli = self.plan, self.parameters.moduli
@@ -54,6 +56,30 @@ class Description:
     def together(self) -> bool:
         """Whether one request and one set of keys serve all plain moduli: as the kernels have it, and SEAL has not."""
         return bool(self.parameters.request_bits)
+
+    @property
+    def inputs(self) -> int:
+        """Ciphertexts of a row of a request."""
+        return self.plan.inputs
+
+    @property
+    def outputs(self) -> int:
+        """Ciphertexts of a row of an answer."""
+        return self.plan.outputs
+
+    def requests(self, images: Sequence[Values] | Values) -> Iterator[tuple[Values, int, int]]:
+        """Yield what each request encrypts, of how many images it is, and how many results come back.
+
+        Args:
+            images: integers as the data set has them, (C, H, W) each.
+        """
+        pixels, plan = self.pixels(np.asarray(images)), self.plan
+        if plan.lanes is None:
+            yield from ((image, 1, 1) for image in pixels)
+            return
+        for start in range(0, len(pixels), plan.batch):
+            some = pixels[start : start + plan.batch]
+            yield some, len(some), plan.batch
 
     def pixels(self, stored: np.ndarray) -> np.ndarray:
         """Return images as the network takes them; ``stored``: integers as the data set has them, (N, C, H, W)."""

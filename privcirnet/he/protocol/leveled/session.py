@@ -1,13 +1,9 @@
-"""Both parties of a leveled program as a service runs them: keys once, then a request and an answer for each image.
-
-Messages are framed as those of the interactive protocol are (:mod:`protocol.framing.wire`), so that one service serves
-both. Nothing in them is parsed before its length is what the parameters fix.
-"""
+"""Both parties of a leveled program, BFV or CKKS, as a service runs them: keys once, then a request for each image."""
 
 import json
-from collections.abc import Callable, Generator, Mapping
-from functools import partial
-from typing import Any
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from math import inf
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 
@@ -28,7 +24,13 @@ from privcirnet.he.protocol.leveled.inference import (
     Watched,
 )
 from privcirnet.he.protocol.leveled.leveled_program import Description, LeveledProgram
+from privcirnet.he.protocol.leveled.reading import CKKS
 from privcirnet.he.protocol.offline.store import PreparedStore
+from privcirnet.he.protocol.served import unprepared
+from privcirnet.he.rlwe.wire_bytes import Message as Bytes
+
+if TYPE_CHECKING:
+    from privcirnet.he.planning.ckks.ckks_program import CkksProgram
 
 KEYS, REQUEST = 0, 1
 """Positions of the messages from a client; the answer's is :data:`protocol.framing.wire.OUTPUT`."""
@@ -36,54 +38,137 @@ WORK = "network"
 """What a meter calls all of a party's work."""
 
 
+class Described(Protocol):
+    """What both parties know of a program, of either scheme."""
+
+    @property
+    def sizes(self) -> Sizes:
+        """The most bytes of its messages."""
+        ...
+
+    @property
+    def inputs(self) -> int:
+        """Ciphertexts of a row of a request."""
+        ...
+
+    @property
+    def outputs(self) -> int:
+        """Ciphertexts of a row of an answer."""
+        ...
+
+    def requests(self, images: Sequence[Values] | Values) -> Iterator[tuple[Values, int, int]]:
+        """Yield what each request encrypts, of how many images it is, and how many results come back."""
+        ...
+
+
+class Answering(Protocol):
+    """The server's half of an inference, of either scheme."""
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """The operations of a request."""
+        ...
+
+    def in_words(self) -> str:
+        """Return what it computes and what it takes."""
+        ...
+
+    def load_keys(self, parts: Sequence[Bytes]) -> Any:
+        """Check and load a client's keys."""
+        ...
+
+    def answer(self, request: Message, keys: Any, watched: Watched | None = None) -> Message:
+        """Return the encrypted results of a request."""
+        ...
+
+    def reveal(self, watched: Watched, keys: Any) -> Message:
+        """Return the values that were kept for an audit, under the client's keys."""
+        ...
+
+
+class Asking(Protocol):
+    """The client's half of an inference, of either scheme."""
+
+    def keys(self) -> list[bytes]:
+        """Return all evaluation keys."""
+        ...
+
+    def request(self, image: Values) -> Message:
+        """Return an encrypted image."""
+        ...
+
+    def results(self, answer: Message) -> Any:
+        """Return the results of an answer."""
+        ...
+
+    def close(self) -> None:
+        """Forget the secret key."""
+        ...
+
+
 class LeveledServer:
     """One program, its weights encoded, ready for sessions.
 
     Args:
-        engine: one of :data:`circuits.bfv.engines.ENGINES`.
+        engine: "kernel", "tenseal" (BFV) or "cleartext", which hides nothing.
         signature: of the program's description, for clients that pin a key; empty for none.
-        watched: whether sessions keep the last image's values for an audit.
+        watched: whether sessions keep the last image's values for an audit; of CKKS none are kept.
         cache: how much memory encoded weights may take; None: as much as they need.
 
     Raises:
-        RuleError: the engine is unknown.
+        RuleError: the engine is unknown, or not for this program.
     """
 
     def __init__(
         self,
-        program: LeveledProgram,
+        program: "LeveledProgram | CkksProgram",
         engine: str = "kernel",
         signature: bytes = b"",
         *,
         watched: bool = False,
         cache: WeightCache | None = None,
     ) -> None:
-        check_engine(engine, program.description)
-        self.program, self._signature, self._watched = program, signature, watched
-        self.inference = LeveledInferenceServer(program.plan, program.parameters, engine, cache)
+        self._signature, self.ends = signature, dict[str, int]()
+        self.description: Described
+        self.inference: Answering
+        if isinstance(program, LeveledProgram):
+            check_engine(engine, program.description)
+            self.description, self._public = program.description, description.to_dict(program.description)
+            self.inference = LeveledInferenceServer(program.plan, program.parameters, engine, cache)
+            self.ends = program.ends if watched else {}
+        else:
+            ckks = _ckks(engine)
+            limit = None if cache is None else cache.limit
+            self.description, self._public = ckks.from_dict(ckks.to_dict(program)), ckks.to_dict(program)
+            self.inference = ckks.CkksInferenceServer(program, engine, inf if limit is None else limit / 1e9)
 
     @property
     def sizes(self) -> Sizes:
         """The most bytes of its messages."""
-        return self.program.description.sizes
+        return self.description.sizes
 
     def greeting(self) -> bytes:
         """The program's public description for a client; signed, or not."""
         signed = {"signature": self._signature.hex()} if self._signature else {}
-        return json.dumps({**description.to_dict(self.program.description), **signed}).encode()
+        return json.dumps({**self._public, **signed}).encode()
+
+    def in_words(self) -> str:
+        """Return what it computes and what it takes, for whoever runs it."""
+        return self.inference.in_words()
+
+    def prepared_bytes(self, owner: bytes) -> int:
+        """Raise: nothing can be prepared."""
+        raise unprepared()
 
     def session(self, keys: bytes | None, store: PreparedStore | None = None, owner: bytes = b"") -> "LeveledSession":
         """Return a session with one client; ``store``: is not used: nothing is prepared."""
         if keys is None:
             raise RuleError("a leveled session needs keys", got="none", remedy="register keys")
-        return LeveledSession(self, self.inference.load_keys(wire.unframe(keys, KEYS)), watched=self._watched)
+        return LeveledSession(self, self.inference.load_keys(wire.unframe(memoryview(keys), KEYS)))
 
 
 class LeveledSession:
     """One client's inferences, one image after the other.
-
-    Args:
-        watched: whether the last image's values are kept for an audit.
 
     Attributes:
         meter: what was measured of images, all under the name :data:`WORK`.
@@ -91,10 +176,11 @@ class LeveledSession:
         stocked: that there is nothing to make before an image.
     """
 
-    def __init__(self, server: LeveledServer, keys: list[Any], *, watched: bool = False) -> None:
+    def __init__(self, server: LeveledServer, keys: Any) -> None:
         self.meter, self.dropped, self.stocked = Meter(), list[str](), True
+        self.meters = (self.meter,)
         self._server, self._keys = server, keys
-        self._watched = Watched(tuple(server.program.ends.values())) if watched else None
+        self._watched = Watched(tuple(server.ends.values())) if server.ends else None
 
     def handle(self, message: bytes) -> bytes:
         """Return the answer to a request.
@@ -102,25 +188,25 @@ class LeveledSession:
         Raises:
             RuleError: it is no such request.
         """
+        inference = self._server.inference
         with self.meter.time(WORK):
-            request = _split(wire.unframe(message, REQUEST), self._server.program.plan.public.inputs)
-            answer = self._server.inference.answer(request, self._keys, watched=self._watched)
+            request = _split(wire.unframe(message, REQUEST), self._server.description.inputs)
+            answer = inference.answer(request, self._keys, watched=self._watched)
             reply = wire.frame(wire.OUTPUT, [one for row in answer for one in row])
-        self.meter.counts[WORK].update(self._server.program.plan.circuit.counts)
+        self.meter.counts[WORK].update(inference.counts)
         return reply
 
-    def reveal(self) -> dict[str, list[bytes]]:
+    def seen(self) -> dict[str, list[bytes]]:
         """Return the last image's values under the client's keys: for a harness that has both parties.
 
-        No message of the protocol asks for them.
-
         Returns:
-            by name of the layer, for each plain modulus what :meth:`LeveledServer.answer` makes of it.
+            by name of the layer, for each plain modulus what :meth:`LeveledServer.answer` makes of it; nothing where
+            none are kept.
         """
         if self._watched is None:
-            raise RuntimeError("only a watched session has values to reveal")
+            return {}
         every = self._server.inference.reveal(self._watched, self._keys)
-        return {name: [row[number] for row in every] for number, name in enumerate(self._server.program.ends)}
+        return {name: [row[number] for row in every] for number, name in enumerate(self._server.ends)}
 
     def make_ahead(self) -> bool:
         """Return that there is nothing to make before an image."""
@@ -128,7 +214,7 @@ class LeveledSession:
 
     def close(self) -> None:
         """Forget the client's keys."""
-        self._keys = []
+        self._keys = None
         if self._watched is not None:
             self._watched.found.clear()
 
@@ -138,7 +224,7 @@ class LeveledClient:
 
     Args:
         greeting: what :meth:`LeveledServer.greeting` returned.
-        engine: one of :data:`circuits.bfv.engines.ENGINES`.
+        engine: "kernel", "tenseal" (BFV) or "cleartext", which hides nothing.
         key: with which the description must be signed; None for any.
         store: is not used: nothing is prepared.
 
@@ -162,13 +248,19 @@ class LeveledClient:
         if isinstance(data, dict) and "nodes" in data:
             rule, remedy = "the server's program must be leveled for mode=leveled", "leave mode= out"
             raise RuleError(rule, got="an interactive one", remedy=remedy)
-        self.description = description.from_dict(data)
-        check_engine(engine, self.description)
         self.meter = Meter()
-        self._make: Callable[[], LeveledInferenceClient] | None = partial(
-            LeveledInferenceClient, self.description.plan, self.description.parameters, engine
-        )
-        self._inference: LeveledInferenceClient | None = None
+        self.meters = (self.meter,)
+        self.description: Described
+        self._make: Callable[[], Asking] | None
+        if isinstance(data, dict) and cast(dict[str, object], data).get("format") == CKKS:
+            ckks = _ckks(engine)
+            self.description = known = ckks.from_dict(data)
+            self._make = lambda: ckks.CkksInferenceClient(known, engine)
+        else:
+            self.description = leveled = description.from_dict(data)
+            check_engine(engine, leveled)
+            self._make = lambda: LeveledInferenceClient(leveled.plan, leveled.parameters, engine)
+        self._inference: Asking | None = None
 
     @property
     def sizes(self) -> Sizes:
@@ -176,7 +268,7 @@ class LeveledClient:
         return self.description.sizes
 
     def keys(self) -> bytes:
-        """A public key, a relinearisation key and Galois keys for every plain modulus; they are sent once."""
+        """A public key and all switch keys, for each plain modulus if the engine wants it; they are sent once."""
         return wire.frame(KEYS, self._open().keys())
 
     def infer(self, image: Values) -> Generator[bytes, bytes, Values]:
@@ -195,17 +287,24 @@ class LeveledClient:
             RuleError: the image has the wrong shape or range, or the answer is none.
             WrongResult: a result is wider than right ones are.
         """
-        plan, inference = self.description.plan, self._open()
+        inference = self._open()
         with self.meter.time(WORK):
             request = inference.request(image)
             message = wire.frame(REQUEST, [one for row in request for one in row])
         reply = yield message
         with self.meter.time(WORK):
-            return inference.results(_split(wire.unframe(reply, wire.OUTPUT), plan.outputs))
+            return inference.results(_split(wire.unframe(reply, wire.OUTPUT), self.description.outputs))
+
+    def agree(self) -> Generator[bytes, bytes, None]:
+        """Do nothing: there is no prepared material."""
+        yield from ()
 
     def opened(self, revealed: Mapping[str, list[bytes]]) -> dict[str, list[np.ndarray]]:
         """Return the values that an audit looks at: for each plain modulus the slots."""
-        return {name: self._open().slots(messages) for name, messages in revealed.items()}
+        inference = self._open()
+        if not isinstance(inference, LeveledInferenceClient):
+            raise TypeError("of CKKS no values are kept")
+        return {name: inference.slots(messages) for name, messages in revealed.items()}
 
     def close(self) -> None:
         """Forget the keys. No image can be inferred afterwards."""
@@ -213,13 +312,23 @@ class LeveledClient:
             self._inference.close()
         self._inference = self._make = None
 
-    def _open(self) -> LeveledInferenceClient:
+    def _open(self) -> Asking:
         """The engines. Their secret keys are made when they are first needed."""
         if self._make is None:
             raise RuntimeError("a closed client has no keys")
         if self._inference is None:
             self._inference = self._make()
         return self._inference
+
+
+def _ckks(engine: str) -> Any:
+    """The module for CKKS, which loads the kernels."""
+    from privcirnet.he.protocol.leveled import ckks
+
+    if engine not in ckks.ENGINES:
+        rule, remedy = "a CKKS program runs with engine=kernel or cleartext", "use engine=kernel"
+        raise RuleError(rule, got=engine, remedy=remedy)
+    return ckks
 
 
 def check_engine(name: str, known: Description) -> None:

@@ -74,6 +74,7 @@ class Client:
             raise RuleError(rule, got=reprlib.repr(cast(dict[str, object], description)["format"]), remedy=remedy)
         self.program = manifest.from_dict(description)
         self.meter, self.preparation, self.used = Meter(), Meter(), ""
+        self.meters = self.meter, self.preparation
         form = Form("client", self.program, owner or bytes(DIGEST_BYTES))
         self.shares: dict[str, Residues] = {}
         self._exchanges = exchanges_of(self.program)

@@ -94,7 +94,7 @@ class Server:
             held = exchange.prepare(weights, spectrum, mask_bounds.get(name), self.engine, name)
             self.rounds[name] = exchange, held
 
-    @cached_property
+    @property
     def sizes(self) -> Sizes:
         """The most bytes of its messages."""
         return message_sizes.largest(self.program)
@@ -118,6 +118,10 @@ class Server:
         form = Form("server", self.program, owner or bytes(DIGEST_BYTES))
         loaded = None if keys is None else self.engine.load_keys(keys, self.program.column_steps)
         return Session(self, loaded, form, MemoryStore() if store is None else store)
+
+    def prepared_bytes(self, owner: bytes) -> int:
+        """Return the bytes of one prepared inference."""
+        return Form("server", self.program, owner).length
 
     @cached_property
     def replies(self) -> int:
@@ -164,6 +168,7 @@ class Session:
 
     def __init__(self, server: Server, keys: EvaluationKeys | None, form: Form, store: PreparedStore) -> None:
         self.meter, self.preparation, self._process = Meter(), Meter(), Process()
+        self.meters = self.meter, self.preparation
         self.shares: dict[str, Residues | None] = {}
         self._server, self._keys = server, keys
         self._prepared = PreparedServer(
@@ -194,6 +199,10 @@ class Session:
         self._lanes = self._keys = None
         wipe(self.shares.values())
         self.shares = {}
+
+    def seen(self) -> Mapping[str, Residues | None]:
+        """Return the shares: what an audit of both parties compares."""
+        return self.shares
 
     def __enter__(self) -> "Session":
         return self

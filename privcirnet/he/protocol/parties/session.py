@@ -9,6 +9,7 @@ from typing import Protocol, TypeVar
 from privcirnet.he.layers.integer import Values
 from privcirnet.he.protocol.framing import wire
 from privcirnet.he.protocol.parties.client import Client
+from privcirnet.he.protocol.served import ServedClient
 
 T = TypeVar("T")
 
@@ -21,18 +22,6 @@ class Handler(Protocol):
 
         Raises:
             RuleError: it is not the request that is due.
-        """
-        ...
-
-
-class Inferring(Protocol):
-    """Whoever infers an image by requests: a client of an interactive program, or of a leveled one."""
-
-    def infer(self, image: Values) -> Generator[bytes, bytes, Values]:
-        """Run the program on one image.
-
-        Yields:
-            requests; the generator is sent the reply to each.
         """
         ...
 
@@ -58,7 +47,7 @@ ExchangeProgress = Callable[[Traffic], object]
 
 
 def run(
-    client: Inferring, session: Handler, image: Values, progress: ExchangeProgress = lambda exchange: None
+    client: ServedClient, session: Handler, image: Values, progress: ExchangeProgress = lambda exchange: None
 ) -> tuple[Values, list[Traffic]]:
     """Return the logits of one image and what was sent for them.
 
@@ -92,7 +81,7 @@ def prepare(
     return _conversed(client.prepare(count), session, progress)[1]
 
 
-def agree(client: Client, session: Handler) -> None:
+def agree(client: ServedClient, session: Handler) -> None:
     """Drop the prepared work that only one party has.
 
     Raises:

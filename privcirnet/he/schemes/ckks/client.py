@@ -41,7 +41,7 @@ class CkksClient:
         """Encrypt slots with the secret key.
 
         Args:
-            slots: shape (n / 2,), real or complex.
+            slots: shape (n / 2,), real or complex, or one number for all.
             level: of the ciphertext; None: the top level.
 
         Returns:
@@ -53,6 +53,10 @@ class CkksClient:
         parameters = self.context.parameters
         level = parameters.levels if level is None else level
         return self._encrypted(self.context.integers(slots, parameters.scales[level]), level)
+
+    def public_key(self) -> bytes:
+        """Return an encryption of zero of level 0, for what hides replies (:mod:`schemes.ckks.hiding`)."""
+        return self.encrypt(0.0, 0)
 
     def evaluation_keys(self, names: Names) -> bytes:
         """Return keys for :meth:`CkksServer.load_keys`.

@@ -54,7 +54,7 @@ def test_one_request_and_one_answer(program, server, greeting):
         assert len(traffic) == 1
         assert traffic[0].up <= server.sizes.request
         assert traffic[0].down <= server.sizes.reply
-        opened = client.opened(session.reveal())
+        opened = client.opened(session.seen())
         assert rehearsal.wrong(image, opened) == []
     opened["square before fc1"][0][5] ^= np.uint64(1)
     assert rehearsal.wrong(image, opened) == ["square before fc1"]

@@ -1,0 +1,135 @@
+"""What a service knows of a program: its public description, the sizes of its messages, and both ends of a session.
+
+How many rounds an image takes, and whether anything can be prepared, is the program's own business. All messages are
+framed alike (:mod:`protocol.framing.wire`), and none is parsed before its length is what the description fixes.
+"""
+
+from collections.abc import Generator, Sequence
+from typing import Protocol
+
+from privcirnet.errors import RuleError
+from privcirnet.he.layers.integer import Values
+from privcirnet.he.protocol.framing.message_sizes import Sizes
+from privcirnet.he.protocol.framing.meter import Meter
+from privcirnet.he.protocol.offline.store import PreparedStore
+
+
+class ServedSession(Protocol):
+    """The server's end: one client's inferences, one image after the other."""
+
+    @property
+    def meters(self) -> Sequence[Meter]:
+        """What was measured of images, and of all work ahead if there is such."""
+        ...
+
+    @property
+    def dropped(self) -> list[str]:
+        """Why prepared material could not be used, in words."""
+        ...
+
+    @property
+    def stocked(self) -> bool:
+        """Whether there is nothing to make before an image."""
+        ...
+
+    def make_ahead(self) -> bool:
+        """Make something for a reply to come; return whether there is more to make."""
+        ...
+
+    def handle(self, message: bytes) -> bytes:
+        """Return the reply to a request.
+
+        Raises:
+            RuleError: it is not the request that is due.
+        """
+        ...
+
+    def seen(self) -> object:
+        """Return what an audit of both parties compares of the last inference; no message asks for it."""
+        ...
+
+    def close(self) -> None:
+        """Forget the client."""
+        ...
+
+
+class ServedClient(Protocol):
+    """The client's end: its keys, its requests and its results."""
+
+    @property
+    def sizes(self) -> Sizes:
+        """The most bytes of the program's messages."""
+        ...
+
+    @property
+    def meters(self) -> Sequence[Meter]:
+        """What was measured of images, and of all work ahead if there is such."""
+        ...
+
+    def keys(self) -> bytes:
+        """Return what the server needs once, before any image."""
+        ...
+
+    def infer(self, image: Values) -> Generator[bytes, bytes, Values]:
+        """Run the program on one image, or on a batch if it is made for one.
+
+        Yields:
+            requests; the generator is sent the reply to each.
+
+        Raises:
+            RuleError: the image does not fit, or a reply is none.
+            WrongResult: the result is wider than right ones are.
+        """
+        ...
+
+    def agree(self) -> Generator[bytes, bytes, None]:
+        """Drop the material of which the server has no half.
+
+        Yields:
+            requests, if there may be material.
+        """
+        ...
+
+    def close(self) -> None:
+        """Forget the keys."""
+        ...
+
+
+class Served(Protocol):
+    """A program, its weights encoded, ready for sessions."""
+
+    @property
+    def sizes(self) -> Sizes:
+        """The most bytes of its messages."""
+        ...
+
+    def greeting(self) -> bytes:
+        """Return the program's public description, signed or not; no weight is in it."""
+        ...
+
+    def session(self, keys: bytes | None, store: PreparedStore | None = None, owner: bytes = b"") -> ServedSession:
+        """Return a session with one client.
+
+        Args:
+            keys: what :meth:`ServedClient.keys` returned; None: the client has sent none.
+            store: of what is prepared with this client; None: memory, for as long as the session.
+            owner: 32 random bytes that a client chose for all of its material.
+
+        Raises:
+            RuleError: the keys are missing, or not those that the program needs.
+        """
+        ...
+
+    def prepared_bytes(self, owner: bytes) -> int:
+        """Return the bytes of one prepared inference.
+
+        Raises:
+            RuleError: nothing can be prepared.
+        """
+        ...
+
+
+def unprepared() -> RuleError:
+    """Return the error for a preparation where there is no offline phase."""
+    rule, remedy = "only interactive programs have an offline phase", "send the image"
+    return RuleError(rule, got="a preparation", remedy=remedy)
