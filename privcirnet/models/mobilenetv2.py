@@ -25,10 +25,6 @@ _STAGES = ((1, 16, 1), (6, 24, 2), (6, 32, 3), (6, 64, 4), (6, 96, 3), (6, 160, 
 def scaled(channels: int, width: float) -> int:
     """Return channels times the width multiplier, rounded to the nearest multiple of 8, at least 8.
 
-    Args:
-        channels: at width 1.
-        width: multiplier.
-
     >>> scaled(24, 1.0), scaled(24, 0.5), scaled(24, 0.1)
     (24, 16, 8)
     """

@@ -23,15 +23,12 @@ from privcirnet.nn.steps import activation_quantizer, groups_of, settle_steps, w
 
 
 def learn_steps_(graph: fx.GraphModule) -> fx.GraphModule:
-    """Make a calibrated network's steps learnable, except that of its input. Build the optimizer afterwards.
+    """Return the same network, its steps learnable except that of its input. Build the optimizer afterwards.
 
     In training, activations are clipped to the range of their quantizer's bits; a square has no sign.
 
     Args:
         graph: from :func:`privcirnet.passes.quantize.quantize`, calibrated.
-
-    Returns:
-        `graph` itself.
     """
     for module in weighted_modules(graph):
         quantizer = quantizer_of(module)
@@ -64,10 +61,7 @@ def learned_steps(model: nn.Module) -> list[nn.Parameter]:
 
 @torch.no_grad()
 def follow_learned_steps_(model: nn.Module) -> None:
-    """Set the steps to the learned ones, as far as the rules of nn.steps allow. Call it after each optimizer step.
-
-    Args:
-        model: any network; one without learned steps is left as it is.
+    """Set the steps to the learned ones, if any, as far as nn.steps allows. Call it after each optimizer step.
 
     Raises:
         RuleError: a residual's branch became coarser than what it is added to.

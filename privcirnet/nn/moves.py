@@ -33,8 +33,6 @@ class Move(nn.Module):
         """Return the module that moves values as a function does, tried on their numbers.
 
         Args:
-            function: of a batch (N, ...), which only moves values.
-            before: shape of an image's values.
             channels_last: the result's channels are its last axis; all others become tokens.
         """
         count = prod(before)
@@ -51,24 +49,12 @@ class Move(nn.Module):
 
     @classmethod
     def to_tokens(cls, channels: int, height: int, width: int) -> Self:
-        """Return the module that takes a map (C, H, W) to tokens (H W, C).
-
-        Args:
-            channels: C.
-            height: H.
-            width: W.
-        """
+        """Return the module that takes a map (C, H, W) to tokens (H W, C)."""
         return cls.like(lambda x: x.flatten(2).mT, (channels, height, width), channels_last=True)
 
     @classmethod
     def to_map(cls, channels: int, height: int, width: int, first: int = 0) -> Self:
-        """Return the module that takes tokens (first + H W, C) to a map (C, H, W).
-
-        Args:
-            channels: C.
-            height: H.
-            width: W.
-        """
+        """Return the module that takes tokens (first + H W, C) to a map (C, H, W)."""
         tokens = first + height * width, channels
         return cls.like(lambda x: x[:, first:].mT.unflatten(2, (height, width)), tokens, channels_last=False)
 

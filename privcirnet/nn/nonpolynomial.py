@@ -14,9 +14,6 @@ _NAMES: dict[type[nn.Module], str] = {
 def function_name(module: nn.Module | None) -> str | None:
     """Return the name of an activation's function; None for any other module and for GELU's approximation by tanh.
 
-    Args:
-        module: any module, or None.
-
     >>> function_name(nn.ReLU6()), function_name(nn.GELU(approximate="tanh")), function_name(nn.Flatten())
     ('relu6', None, None)
     """

@@ -97,9 +97,6 @@ class BlockBatchNorm2d(nn.BatchNorm2d):
         Args:
             norm: A batch norm, or timm's BatchNormAct2d, which adds a drop and an activation.
 
-        Returns:
-            The shared batch norm; `norm` is left as it was.
-
         Raises:
             RuleError: b does not divide the channels, or `norm` is a subclass of unknown behaviour.
 
@@ -157,14 +154,7 @@ class TokenBatchNorm(BlockBatchNorm2d):
         return super().forward(maps).movedim(1, -1).reshape(input.shape)
 
     def shared_by(self, block_size: int) -> Self:
-        """Return the same norm shared by blocks of b channels, as :meth:`from_batch_norm` shares.
-
-        Args:
-            block_size: Block size b; divides C.
-
-        Raises:
-            RuleError: b does not divide C.
-        """
+        """Return the same norm shared by blocks of b channels, as :meth:`from_batch_norm` shares and checks."""
         options = {name: getattr(self, name) for name in _OPTIONS}
         shared = type(self)(self.num_features * self.block_size, block_size, **options).train(self.training)
         full = {name: v.repeat_interleave(self.block_size) if v.ndim else v for name, v in self.state_dict().items()}

@@ -23,7 +23,6 @@ def check_own_forwards(model: nn.Module, is_leaf: Callable[[nn.Module, str], boo
     """Raise if the network or a layer that tracing does not enter computes more than its class says.
 
     Args:
-        model: a network in evaluation mode; left as it was.
         is_leaf: (module, path) -> whether tracing does not enter a module.
         images: some that it takes; None to try images of usual sizes.
     """

@@ -44,10 +44,7 @@ def with_plain_weights(model: AnyModule) -> AnyModule:
 
 
 def make_plain_(module: AnyModule) -> AnyModule:
-    """Make all weights plain in place: what is computed from others in evaluation becomes a parameter.
-
-    Returns:
-        `module` itself.
+    """Return the module, all weights plain: what is computed from others in evaluation becomes a parameter.
 
     >>> layer = make_plain_(nn.utils.parametrizations.weight_norm(nn.Linear(2, 2)))
     >>> sorted(name for name, _ in layer.named_parameters())
@@ -92,9 +89,6 @@ def give_own_class_(module: nn.Module) -> None:
 
     A deep copy shares the class that torch generates, which holds a property for each parametrization. Without a class
     of its own, registering or removing a parametrization on the copy would break the original.
-
-    Args:
-        module: any; only a parametrized one changes.
     """
     if parametrize.is_parametrized(module):
         cls = type(module)

@@ -8,14 +8,7 @@ from torch import nn
 
 @contextmanager
 def restored(model: nn.Module) -> Generator[None]:
-    """Give the modules of a network their attributes back, and lists, dicts and sets among these their contents.
-
-    Args:
-        model: a network; values of its tensors are not kept.
-
-    Yields:
-        Nothing.
-    """
+    """Yield; then modules have their attributes back, and lists, dicts and sets among these their contents."""
     attributes = [(vars(module), dict(vars(module))) for module in model.modules()]
     held = [value for _, own in attributes for value in own.values()]
     listed = [(value, list(value)) for value in held if isinstance(value, list)]

@@ -45,10 +45,6 @@ class Summands:
 def summands(graph: fx.GraphModule, node: fx.Node) -> Summands:
     """Return the terms of a node's (first) input.
 
-    Args:
-        graph: A traced network, fused or not.
-        node: One that reads a layer, a batch norm, a square or a sum of such.
-
     >>> from privcirnet.nn.graph import trace
     >>> graph = trace(nn.Sequential(nn.Linear(2, 2), Square()))
     >>> summands(graph, list(graph.graph.nodes)[2]).layers

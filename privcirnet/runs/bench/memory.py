@@ -23,6 +23,7 @@ def network_memory(
 ) -> dict[str, float]:
     """Serve all layers from one process, client included, and ask the system for the most memory that it ever had.
 
+    Args:
         progress: called twice for each layer: encoded, run.
 
     Returns:

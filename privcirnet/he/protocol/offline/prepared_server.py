@@ -68,9 +68,6 @@ class PreparedServer:
     def agree(self, message: bytes) -> bytes:
         """Drop what the client has no half of, and return the reply: what is left.
 
-        Args:
-            message: the request, with the serial numbers of the correlated randomness that the client has.
-
         Returns:
             the serial numbers that are left.
 
@@ -134,9 +131,6 @@ class PreparedServer:
 
         Yields:
             replies; the generator is sent the request after each.
-
-        Returns:
-            the last reply.
 
         Raises:
             RuleError: a request is not the one that is due.

@@ -108,14 +108,7 @@ class PreparedWork:
             self._drop_all(lambda label, kept: kept.since <= last, f"older than {self._days:g} days")
 
     def retain(self, programs: Collection[bytes], peer: str | None = None) -> int:
-        """Drop the prepared work of other programs.
-
-        Args:
-            peer: of this peer only; None: of all.
-
-        Returns:
-            of how many inferences it was.
-        """
+        """Return of how many inferences prepared work was dropped: that of other programs, of one peer or of all."""
         digest = None if peer is None else digest_of(peer)
         return self._drop_all(
             lambda label, kept: label.program not in programs and digest in (None, label.peer), "of another program"

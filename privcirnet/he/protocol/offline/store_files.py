@@ -142,10 +142,7 @@ class StoreFiles:
         self._write(self._folder / label.file_name, header, _digest(header, body), body)
 
     def take(self, label: Label) -> bytes:
-        """Remove a file, wait until the disk knows, and return what was in it.
-
-        Returns:
-            the body.
+        """Return what was in a file, once the disk knows that it is removed.
 
         Raises:
             Unusable: there is no such file, or it is damaged; it is not there any more.
@@ -168,10 +165,7 @@ class StoreFiles:
         return body
 
     def remove(self, label: Label) -> bool:
-        """Remove a file, and wait until the disk knows.
-
-        Returns:
-            whether it was there.
+        """Return whether a file was there; it is not any more, and the disk knows.
 
         Raises:
             RuleError: it cannot be removed.

@@ -47,8 +47,8 @@ class Server:
         progress: called with each layer's name before its weights are encoded.
         cache: for the encoded weights of engine "kernel": a cap on memory, a folder that keeps them.
         signature: of the program's public description, for clients that pin a key; empty for none.
-        watched: whether sessions keep their shares of every node, for whoever audits both parties. Else, of an image
-            of prepared images, each share is zeroed after its last use.
+        watched: whether sessions keep their shares of every node, for whoever audits both parties. If not, each share
+            of a prepared image is zeroed after its last use.
 
     Attributes:
         program: as given, with the width of its result if that is proved and was missing.

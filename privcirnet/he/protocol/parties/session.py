@@ -53,7 +53,6 @@ def run(
 
     Args:
         image: integers, the program's input shape.
-        progress: called after each round.
 
     Returns:
         (logits as integers in units of the output's step, traffic of each round).
@@ -67,13 +66,7 @@ def run(
 def prepare(
     client: Client, session: Handler, count: int = 1, progress: ExchangeProgress = lambda exchange: None
 ) -> list[Traffic]:
-    """Do all encrypted work for some images to come.
-
-    Args:
-        progress: called after each round.
-
-    Returns:
-        the traffic of each round.
+    """Return the traffic of each round of all encrypted work for some images to come.
 
     Raises:
         RuleError: the program's masks are bounded, there is no room, or either party refuses the other's message.

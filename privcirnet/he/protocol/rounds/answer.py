@@ -122,9 +122,6 @@ def _rounded(program: Program, share: Residues, part: bytes) -> tuple[Residues, 
 def width(values: Values) -> int:
     """Return the least k with |value| < 2^k for all values.
 
-    Args:
-        values: integers of any shape.
-
     >>> width(np.array([3, -8]))
     4
     """
@@ -133,9 +130,6 @@ def width(values: Values) -> int:
 
 def check_width(program: Program, found: dict[str, tuple[int, int]], values: Values) -> None:
     """Raise if a value is wider than it can be.
-
-    Args:
-        found: by node (bits of the largest value that the client saw, bits that it has at most).
 
     Raises:
         WrongResult: naming the first node.
