@@ -24,7 +24,7 @@ class ServedSession(Protocol):
 
     @property
     def dropped(self) -> list[str]:
-        """Why prepared material could not be used, in words."""
+        """Why prepared work could not be used, in words."""
         ...
 
     @property
@@ -83,10 +83,10 @@ class ServedClient(Protocol):
         ...
 
     def agree(self) -> Generator[bytes, bytes, None]:
-        """Drop the material of which the server has no half.
+        """Drop the prepared work of which the server has no half.
 
         Yields:
-            requests, if there may be material.
+            requests, if there may be prepared work.
         """
         ...
 
@@ -113,7 +113,7 @@ class Served(Protocol):
         Args:
             keys: what :meth:`ServedClient.keys` returned; None: the client has sent none.
             store: of what is prepared with this client; None: memory, for as long as the session.
-            owner: 32 random bytes that a client chose for all of its material.
+            owner: 32 random bytes that a client chose for all that it prepares.
 
         Raises:
             RuleError: the keys are missing, or not those that the program needs.

@@ -296,7 +296,7 @@ class LeveledClient:
             return inference.results(_split(wire.unframe(reply, wire.OUTPUT), self.description.outputs))
 
     def agree(self) -> Generator[bytes, bytes, None]:
-        """Do nothing: there is no prepared material."""
+        """Do nothing: nothing is prepared."""
         yield from ()
 
     def opened(self, revealed: Mapping[str, list[bytes]]) -> dict[str, list[np.ndarray]]:
