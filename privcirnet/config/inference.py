@@ -144,7 +144,7 @@ class ServeConfig:
     quotas: dict[str, Quota] = field(default_factory=dict[str, Quota])
     """the same for clients with a quota of their own, by name."""
     keys: StoreLimits = field(default_factory=StoreLimits)
-    """how much room for clients' keys, and how long they are kept."""
+    """how much room for clients' keys (a CKKS program's are gigabytes), and how long they are kept."""
     prepared_gb: float = 4.0
     """of prepared work of all clients, at most; 0: nothing is prepared."""
     prepared_folder: str = ""
