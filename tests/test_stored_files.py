@@ -1,8 +1,6 @@
-"""Files of every format as earlier versions wrote them: they must keep loading, and mean what they meant.
+"""Files of every format, kept: they must keep loading, and mean what they meant.
 
-A format that changes gets a new version and a new folder here; files of the old one either still load or are refused by
-their version, with the remedy. The programs here are those of earlier versions but for their primes, which were of 218
-bits: the security table of 2024 allows 214, and a longer modulus is refused.
+A format that changes gets a new version, and new files here; a release has a remedy for files of the one before.
 """
 
 import json

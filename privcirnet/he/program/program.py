@@ -65,8 +65,8 @@ class Program:
         bounds: of the values. "proved" for every image, or "measured" on some, see :mod:`bounds`.
         answer: "logits", or "rounded": of the last node, a truncation, the client is given as many bits as it needs and
             no more (:mod:`protocol.rounds.answer`).
-        output_bits: absolute values of the result stay under 2^output_bits, or it is wrong; 0: not known, of programs
-            that were made before it was published.
+        output_bits: absolute values of the result stay under 2^output_bits, or it is wrong; 0: not known, until a
+            server finds it from proved bounds.
     """
 
     nodes: tuple[Node, ...]

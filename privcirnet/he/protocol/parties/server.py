@@ -77,7 +77,7 @@ class Server:
         self._signature, self._watched, self._lock = signature, watched, Lock()
         intervals = bounds.prove(program) if program.bounds == "proved" else {}
         bounds.check_modulus(program, intervals)
-        if intervals and not program.output_bits:  # a program of version 1
+        if intervals and not program.output_bits:
             program = replace(program, output_bits=bounds.value_bits(intervals[program.output.name]))
         self.program, self.engine = program, server_engine(engine, program.parameters, cache)
         mask_bounds = truncation.mask_bounds(program, intervals) if program.masks == "bounded" else {}
