@@ -1,5 +1,6 @@
 """INSECURE CKKS parameters of a toy ring degree, and parties that share them."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -7,6 +8,7 @@ import numpy as np
 from privcirnet.he.circuits.ckks.machine import Encrypted
 from privcirnet.he.circuits.ckks.simulator import Simulator
 from privcirnet.he.ring.roots import bit_reversed
+from privcirnet.he.rlwe.key_names import inversion
 from privcirnet.he.schemes.ckks.client import CkksClient
 from privcirnet.he.schemes.ckks.embedding import Slots
 from privcirnet.he.schemes.ckks.parameters import CkksParameters
@@ -35,8 +37,12 @@ class Pair:
     def of(parameters: CkksParameters) -> "Pair":
         return Pair(CkksClient(parameters), CkksServer(parameters))
 
-    def machine(self, steps=()) -> Encrypted:
-        return Encrypted(self.server, self.server.load_keys(self.client.evaluation_keys(steps), steps))
+    def machine(self, steps=(), *, conjugates=False) -> Encrypted:
+        """With keys for rotations by some steps, or for names with levels."""
+        context = self.server.context
+        names = steps if isinstance(steps, Mapping) else context.elements(steps)
+        names = {*names, inversion(context.parameters.ring_degree)} if conjugates else names
+        return Encrypted(self.server, self.server.load_keys(self.client.evaluation_keys(names), names))
 
     def fresh(self, slots) -> Ciphertext:
         return self.server.receive(self.client.encrypt(slots))

@@ -82,6 +82,6 @@ def test_a_network_runs_encrypted():
     np.testing.assert_allclose(clear[:4], want, atol=1e-9)
     reply, simulator = simulate(network, parameters, float(np.abs(encoded).max()))
     pair = Pair.of(parameters)
-    found = pair.slots(network(pair.machine(simulator.steps), pair.fresh(encoded)))
+    found = pair.slots(network(pair.machine(simulator.keys), pair.fresh(encoded)))
     assert np.abs(found - clear).max() < 2**-reply.precision_bits
     assert unpadded(cins.pad(images, width), width, size).shape == images.shape

@@ -92,7 +92,7 @@ def apply(server: CkksServer, ciphertext: Ciphertext, source: LinearMap, keys: K
         RuleError: no level is left, or a rotation has no key.
     """
     context, encoded = server.context, encode(server.context, source, check_level(ciphertext.level))
-    check_keys(context, source.steps, ciphertext.level, keys)
+    check_keys(context, context.elements(source.steps), ciphertext.level, keys)
     server.counts["rotate"] += source.rotations
     server.counts["pmult"] += source.products
     sums = _sums(context, server.hoist(ciphertext), encoded, keys)
@@ -108,6 +108,7 @@ def _sums(context: Context, hoisted: Hoisted, encoded: EncodedMap, keys: Keys) -
     babies, values, digits = encoded.babies, hoisted.ciphertext.residues, hoisted.digits
     rows, n = digits.shape[1:]
     sums = np.empty((len(encoded.giants), 2, rows, n), dtype=np.uint64)
+    turns = {step: _turn(context, step, keys) for step in babies if step}
     chain, tables, moduli, scale = context.chain, context.ring.tables, context.ring.moduli, context.ring.division.scale
 
     def row(number: int) -> None:
@@ -119,8 +120,9 @@ def _sums(context: Context, hoisted: Hoisted, encoded: EncodedMap, keys: Keys) -
             multiply_constant(own, scale[limb, 0], scale[limb, 1], prime)
         for place, step in enumerate(babies):
             if step:
-                chain.switch_row(switched, digits, keys[step], number)
-                diagonals.rotated_input(inputs[place], switched[0, :, number], own[0], context.order(step), half, prime)
+                key, order = turns[step]
+                chain.switch_row(switched, digits, key, number)
+                diagonals.rotated_input(inputs[place], switched[0, :, number], own[0], order, half, prime)
             else:
                 for i in range(2):
                     inputs[place, i] = own[i]
@@ -132,10 +134,16 @@ def _sums(context: Context, hoisted: Hoisted, encoded: EncodedMap, keys: Keys) -
     return sums
 
 
+def _turn(context: Context, step: int, keys: Keys) -> tuple[Residues, Integers]:
+    """A rotation's key, and where values come from."""
+    element = context.element(step)
+    return keys[element], context.chain.order(element)
+
+
 def _add_rotated(context: Context, total: Residues, own: Residues, step: int, keys: Keys) -> None:
     """Add a rotated extended ciphertext to an extended total, in place."""
-    chain, order, rows = context.chain, context.order(step), total.shape[1]
-    switched = chain.extended(chain.digits(chain.lowered(own[1:])[0]), keys[step])
+    chain, rows, (key, order) = context.chain, total.shape[1], _turn(context, step, keys)
+    switched = chain.extended(chain.digits(chain.lowered(own[1:])[0]), key)
 
     def row(number: int) -> None:
         prime = context.ring.tables.primes[chain.limb(number, rows)]

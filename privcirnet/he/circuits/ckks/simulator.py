@@ -27,10 +27,9 @@ import numpy.typing as npt
 from privcirnet.errors import RuleError
 from privcirnet.he.circuits.ckks.estimates import Estimate, Trace
 from privcirnet.he.circuits.ckks.linear_map import LinearMap
+from privcirnet.he.rlwe.key_names import RELINEARIZATION, check_held, inversion
 from privcirnet.he.schemes.ckks.context import (
-    CONJUGATION,
     FROM_EPHEMERAL,
-    RELINEARIZATION,
     TO_EPHEMERAL,
     Context,
     Names,
@@ -51,15 +50,10 @@ class Simulator:
     """
 
     def __init__(self, parameters: CkksParameters, names: Names | None = None) -> None:
-        self.layer, self.parameters = "", parameters
+        self.layer, self.parameters, self._context = "", parameters, Context(parameters)
         self.traces: dict[str, Trace] = {}
-        self.keys: dict[int, int] = {} if names is None else Context(parameters).named(names)
+        self.keys: dict[int, int] = {} if names is None else self._context.named(names)
         self._collects = names is None
-
-    @property
-    def steps(self) -> set[int]:
-        """Rotations among the keys, 0 for the conjugation."""
-        return {name for name in self.keys if CONJUGATION <= name < self.parameters.slots}
 
     def fresh(self, bound: float = 1.0, level: int | None = None) -> Estimate:
         """Return what is known of a fresh ciphertext.
@@ -113,12 +107,12 @@ class Simulator:
         return self._rescaled(one, other.scale / gain, one.bound * other.bound * gain, variance * gain**2)
 
     def rotate(self, value: Estimate, step: int) -> Estimate:
-        self._need({step % self.parameters.slots}, value.level)
+        self._need(self._context.elements({step}), value.level)
         added = self._switch(value.level, value.scale) + self._division(value.scale)
         return replace(value, variance=value.variance + added)
 
     def conjugate(self, value: Estimate) -> Estimate:
-        self._need({CONJUGATION}, value.level)
+        self._need({inversion(self.parameters.ring_degree)}, value.level)
         added = self._switch(value.level, value.scale) + self._division(value.scale)
         return replace(value, variance=value.variance + added)
 
@@ -163,7 +157,7 @@ class Simulator:
     def map(self, value: Estimate, linear: LinearMap) -> Estimate:
         """Rotations stay extended, so that only the sums are divided by P."""
         self._spend(value)
-        self._need(linear.steps, value.level)
+        self._need(self._context.elements(linear.steps), value.level)
         sizes = np.abs(np.stack([np.asarray(diagonal) for diagonal in linear.diagonals.values()]))
         power, factor = float((sizes**2).sum(axis=0).max()), self.parameters.factors[value.level]
         each = value.variance + self._switch(value.level, value.scale)
@@ -224,10 +218,8 @@ class Simulator:
         kept = {name: stored_name(self.parameters, name, level) for name in names}
         if self._collects:
             self.keys |= {own: max(level, self.keys.get(own, 0)) for own in kept.values()}
-        if missing := sorted(name for name, own in kept.items() if self.keys.get(own, -1) < level):
-            rule, remedy = "every rotation must have a key", "make keys for all of the circuit's steps"
-            got = f"none for steps {missing} in layer {self.layer!r} at level {level}"
-            raise RuleError(rule, got=got, remedy=remedy)
+        held = [name for name, own in kept.items() if self.keys.get(own, -1) >= level]
+        check_held(names, held, f" in layer {self.layer!r} at level {level}")
 
     def _checked(self, value: Estimate, coefficients: float = 0.0) -> Estimate:
         """Note a value, and refuse it if its scale has drifted or the modulus does not hold it.

@@ -14,11 +14,11 @@ from privcirnet.he.ring.stream import stream
 from privcirnet.he.ring.wipe import wipe
 from privcirnet.he.rlwe import switch_keys
 from privcirnet.he.rlwe.kernels import receive, rows, secret_key, wire_bytes
+from privcirnet.he.rlwe.key_names import RELINEARIZATION
 from privcirnet.he.rlwe.wire_bytes import Message, check_length
 from privcirnet.he.schemes.ckks.context import (
     FROM_EPHEMERAL,
     LOW,
-    RELINEARIZATION,
     TO_EPHEMERAL,
     Context,
     Names,
@@ -63,8 +63,7 @@ class CkksClient:
 
         Args:
             names: of keys, with the highest level that each is used at (``simulator.keys``), which shortens them; or
-                rotations to the left in slots, 0 for the conjugation: keys for all levels then, and the one for
-                products.
+                Galois elements: keys for all levels then, and the one for products.
         """
         return b"".join(self._switch_key(name, level) for name, level in self.context.named(names).items())
 
@@ -133,7 +132,7 @@ class CkksClient:
         if name == RELINEARIZATION:
             return switch_keys.make_relinearization(chain, count, secret)
         if name not in {TO_EPHEMERAL, FROM_EPHEMERAL}:
-            return switch_keys.make_automorphism(chain, count, secret, context.element(name))
+            return switch_keys.make_automorphism(chain, count, secret, name)
         if self._sparse is None:
             raise ValueError("these parameters have no sparse secret")
         if name == FROM_EPHEMERAL:

@@ -16,6 +16,7 @@ from privcirnet.he.ring.modular import Integers, Residues
 from privcirnet.he.rlwe.chain import Chain
 from privcirnet.he.rlwe.kernels import rows
 from privcirnet.he.rlwe.kernels.modulus import Ring
+from privcirnet.he.rlwe.key_names import RELINEARIZATION, galois_element
 from privcirnet.he.rlwe.parameters import RlweParameters
 from privcirnet.he.rlwe.wire_bytes import Modulus
 from privcirnet.he.schemes.ckks.embedding import to_coefficients
@@ -24,31 +25,31 @@ from privcirnet.he.system.threads import each
 
 _MOST = 62
 """Bits of a plaintext's coefficients, at most."""
-CONJUGATION = 0
-"""Name of a key: the rotation step that stands for the conjugation of all slots."""
-RELINEARIZATION, FROM_EPHEMERAL, TO_EPHEMERAL = -1, -2, -3
-"""Names of keys that are for no rotation: for products of ciphertexts, from the sparse secret, and to it."""
+_BASE = 5
+FROM_EPHEMERAL, TO_EPHEMERAL = 2, 4
+"""Names of the keys from the sparse secret, and to it; the others are those of :mod:`rlwe.key_names`."""
 
 LOW = 1 << 20
 """What the names of keys for the lower levels are larger by (:attr:`CkksParameters.low`)."""
 
 Names = Collection[int] | Mapping[int, int]
-"""Names of keys: with the highest level that each is used at, or rotations alone, which are for all levels then and
-have the key for products with them."""
+"""Names of keys: with the highest level that each is used at, or Galois elements alone, which are for all levels then
+and have the key for products with them."""
 
 
 def stored_name(parameters: CkksParameters, name: int, level: int) -> int:
     """Return the name of the key that serves a level.
 
     Args:
-        name: of a rotation, or another key's.
+        name: see :mod:`rlwe.key_names`.
     """
-    return name if name < RELINEARIZATION or parameters.at(level) is parameters else name + LOW
+    ephemeral = name in {FROM_EPHEMERAL, TO_EPHEMERAL}
+    return name if ephemeral or parameters.at(level) is parameters else name + LOW
 
 
 def is_low(name: int) -> bool:
     """Return whether a key is one for the lower levels."""
-    return name > LOW // 2
+    return name >= LOW
 
 
 @dataclass(frozen=True)
@@ -122,21 +123,20 @@ class Context:
         return self.parameters.rlwe.modulus(level + 1)
 
     def element(self, step: int) -> int:
-        """Return the Galois element of a rotation to the left, 5^step mod 2n, or of the conjugation.
+        """Return the Galois element of a rotation to the left.
 
         Args:
-            step: slots, or :data:`CONJUGATION`.
+            step: slots.
         """
-        n = self.parameters.ring_degree
-        return 2 * n - 1 if step == CONJUGATION else pow(5, step % (n // 2), 2 * n)
+        return galois_element(step, self.parameters.ring_degree, _BASE)
 
-    def order(self, step: int) -> Integers:
-        """Return where each value of a rotated polynomial comes from, shape (n,).
+    def elements(self, steps: Collection[int]) -> set[int]:
+        """Return the Galois elements of rotations to the left.
 
         Args:
-            step: slots, or :data:`CONJUGATION`.
+            steps: slots.
         """
-        return self.chain.order(self.element(step))
+        return {self.element(step) for step in steps}
 
     def integers(self, slots: npt.ArrayLike, scale: float, period: int = 0) -> Integers:
         """Return slots encoded: the rounded coefficients of scale times their polynomial, shape (n,).

@@ -7,12 +7,13 @@ import numpy as np
 from privcirnet.errors import RuleError
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.rlwe import switch_keys
+from privcirnet.he.rlwe.key_names import check_held
 from privcirnet.he.rlwe.wire_bytes import Message
 from privcirnet.he.schemes.ckks.context import Context, Names
 from privcirnet.he.system.threads import each
 
 Keys = Mapping[int, Residues]
-"""Name of a key (:mod:`schemes.ckks.context`) -> D inputs of products, shape (chunks, D, 2, CHUNK)."""
+"""By name (:mod:`rlwe.key_names`): D inputs of products, shape (chunks, D, 2, CHUNK)."""
 
 
 def load_keys(context: Context, message: Message, names: Names) -> Keys:
@@ -45,20 +46,5 @@ def check_keys(context: Context, names: Collection[int], level: int, keys: Keys)
         RuleError: one is missing, or is for lower levels.
     """
     rows = level + 1 + context.chain.special
-    check_held(names, {name: key for name, key in keys.items() if len(key) >= rows * context.ring.chunks}, level)
-
-
-def check_held(names: Collection[int], keys: Collection[int], level: int = 0) -> None:
-    """Raise unless there is a key of every name.
-
-    Args:
-        keys: that there are, by name.
-        level: that they are to be used at, for the message.
-
-    Raises:
-        RuleError: one is missing.
-    """
-    if missing := sorted(set(names) - set(keys)):
-        remedy = "make keys for the circuit's steps"
-        got = f"none for steps {missing} at level {level}"
-        raise RuleError("every rotation must have a key", got=got, remedy=remedy)
+    held = [name for name, key in keys.items() if len(key) >= rows * context.ring.chunks]
+    check_held(names, held, f" at level {level}")

@@ -12,10 +12,11 @@ import numpy.typing as npt
 
 from privcirnet.he.ring.kernels.arithmetic import with_quotient
 from privcirnet.he.rlwe.kernels import rows, wire_bytes
+from privcirnet.he.rlwe.key_names import RELINEARIZATION, inversion
 from privcirnet.he.rlwe.seeded import read_one
 from privcirnet.he.rlwe.wire_bytes import Message
 from privcirnet.he.schemes.ckks.ciphertext import Ciphertext, Hoisted, check_level
-from privcirnet.he.schemes.ckks.context import CONJUGATION, RELINEARIZATION, Context, Names
+from privcirnet.he.schemes.ckks.context import Context, Names
 from privcirnet.he.schemes.ckks.mod_raise import raised
 from privcirnet.he.schemes.ckks.parameters import CkksParameters
 from privcirnet.he.schemes.ckks.received import Keys, check_keys, load_keys
@@ -174,7 +175,7 @@ class CkksServer:
             RuleError: there is no key for it.
         """
         self.counts["rotate"] += 1
-        return self._turned(source, step % self.context.parameters.slots, keys)
+        return self._turned(source, self.context.element(step), keys)
 
     def conjugate(self, source: Ciphertext | Hoisted, keys: Keys) -> Ciphertext:
         """Return the conjugates of all slots.
@@ -183,7 +184,7 @@ class CkksServer:
             RuleError: there is no key for it.
         """
         self.counts["conjugate"] += 1
-        return self._turned(source, CONJUGATION, keys)
+        return self._turned(source, inversion(self.context.parameters.ring_degree), keys)
 
     def times_i(self, ciphertext: Ciphertext) -> Ciphertext:
         """Return all slots times the imaginary unit: the polynomial times X^(n / 2), whose slots are all i, exactly."""
@@ -231,8 +232,8 @@ class CkksServer:
         level = min(first.level, second.level)
         return self.lower(first, level), self.lower(second, level)
 
-    def _turned(self, source: Ciphertext | Hoisted, step: int, keys: Keys) -> Ciphertext:
+    def _turned(self, source: Ciphertext | Hoisted, element: int, keys: Keys) -> Ciphertext:
         hoisted, chain = source if isinstance(source, Hoisted) else self.hoist(source), self.context.chain
-        residues, element = hoisted.ciphertext.residues, self.context.element(step)
-        check_keys(self.context, {step}, hoisted.ciphertext.level, keys)
-        return Ciphertext(chain.lowered(chain.rotated(residues, hoisted.digits, keys[step], element)))
+        residues = hoisted.ciphertext.residues
+        check_keys(self.context, {element}, hoisted.ciphertext.level, keys)
+        return Ciphertext(chain.lowered(chain.rotated(residues, hoisted.digits, keys[element], element)))

@@ -11,8 +11,9 @@ from privcirnet.he.circuits.ckks import chebyshev
 from privcirnet.he.circuits.ckks.bootstrapping import Bootstrapping, parameters_for
 from privcirnet.he.circuits.ckks.cleartext import Cleartext
 from privcirnet.he.circuits.ckks.simulator import Simulator
+from privcirnet.he.rlwe.key_names import RELINEARIZATION, inversion
 from privcirnet.he.schemes.ckks import sparse_secret
-from privcirnet.he.schemes.ckks.context import LOW, Context, is_low
+from privcirnet.he.schemes.ckks.context import FROM_EPHEMERAL, LOW, TO_EPHEMERAL, Context, is_low
 from tests.he.ckks_toys import Pair, insecure_ckks, random_slots
 
 
@@ -88,17 +89,20 @@ def test_the_simulator_names_what_a_bootstrapped_chain_lacks():
     assert chain(simulator, simulator.fresh(level=3)).level == 4
     with pytest.raises(RuleError, match=r"above 0: got level 0 in layer 'layer 0 StoC'"):
         chain(Simulator(refresh.parameters), simulator.fresh(level=2))
-    for name, match in ((-3, r"\[-3\] in layer 'layer 0 CtoS' at level 0"), (0, r"\[0\] in layer 'layer 0 EvalMod'")):
+    for name, match in (
+        (TO_EPHEMERAL, r"\[4\] in layer 'layer 0 CtoS' at level 0"),
+        (inversion(1024), r"\[2047\] in layer 'layer 0 EvalMod'"),
+    ):
         without = {key: level for key, level in simulator.keys.items() if key != name}
-        with pytest.raises(RuleError, match=f"must have a key: got none for steps {match}"):
+        with pytest.raises(RuleError, match=f"must have a key: got none for the Galois elements {match}"):
             chain(Simulator(refresh.parameters, without), simulator.fresh(level=3))
     context, keys = Context(refresh.parameters), Pair.of(refresh.parameters).machine(simulator.keys)._keys
     assert context.key_bytes(simulator.keys) == sum(key.nbytes for key in keys.values())
     context.check_keys_gb(simulator.keys, 0.1)
     with pytest.raises(RuleError, match=r"keys must fit keys_gb = 0.01: got 0.0\d GB; raise it"):
         context.check_keys_gb(simulator.keys, 0.01)
-    lower = simulator.keys | {-1: 8}
-    with pytest.raises(RuleError, match=r"none for steps \[-1\] in layer 'layer 0 EvalMod' at level 13"):
+    lower = simulator.keys | {RELINEARIZATION: 8}
+    with pytest.raises(RuleError, match=r"none for the Galois elements \[0\] in layer 'layer 0 EvalMod' at level 13"):
         chain(Simulator(refresh.parameters, lower), simulator.fresh(level=3))
 
 
@@ -170,12 +174,12 @@ def test_lower_levels_have_keys_of_their_own():
     simulator, pair, slots = Simulator(refresh.parameters), Pair.of(refresh.parameters), random_slots(0)
     assert refresh(simulator, simulator.fresh(level=2)).level == 4
     low = {name - LOW for name in simulator.keys if is_low(name)}
-    assert low == {step for linear in refresh.forward for step in linear.steps}
+    assert low == Context(refresh.parameters).elements({step for linear in refresh.forward for step in linear.steps})
     found = refresh(pair.machine(simulator.keys), pair.server.receive(pair.client.encrypt(slots, 2), 2))
     assert np.abs(pair.slots(found) - slots).max() < 2**-23
     assert sum(pair.server.counts.values()) > pair.server.counts["multiply"] == 22
     (last,) = [max(low)]
-    with pytest.raises(RuleError, match=rf"none for steps \[{last}\] in layer ' StoC' at level"):
+    with pytest.raises(RuleError, match=rf"none for the Galois elements \[{last}\] in layer ' StoC' at level"):
         refresh(Simulator(refresh.parameters, simulator.keys.keys() - {last + LOW}), simulator.fresh(level=2))
 
 
@@ -185,6 +189,6 @@ def test_without_a_sparse_secret_it_takes_more_doublings():
     assert 2**-refresh.failure_bits >= 2 * 1024 * np.exp(-(refresh.multiples**2) / 2 / variance)
     simulator, pair, slots = Simulator(refresh.parameters), Pair.of(refresh.parameters), random_slots(0)
     assert refresh(simulator, simulator.fresh(level=2)).level == 4
-    assert not {-2, -3} & set(simulator.keys)
+    assert not {FROM_EPHEMERAL, TO_EPHEMERAL} & set(simulator.keys)
     found = refresh(pair.machine(simulator.keys), pair.server.receive(pair.client.encrypt(slots, level=2), 2))
     assert np.abs(pair.slots(found) - slots).max() < 2**-16

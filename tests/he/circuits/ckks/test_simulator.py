@@ -8,6 +8,8 @@ import pytest
 from privcirnet.errors import RuleError
 from privcirnet.he.circuits.ckks.cleartext import Cleartext
 from privcirnet.he.circuits.ckks.linear_map import LinearMap
+from privcirnet.he.rlwe.key_names import RELINEARIZATION, inversion
+from privcirnet.he.schemes.ckks.context import Context
 from privcirnet.he.schemes.ckks.parameters import CkksParameters
 from tests.he.ckks_toys import Pair, insecure_ckks, random_slots, simulate
 
@@ -30,7 +32,7 @@ def test_the_error_is_what_the_simulator_says(levels, digit_primes):
     parameters, clear = insecure_ckks(levels, digit_primes), Cleartext()
     reply, simulator = simulate(network, parameters)
     pair, slots = Pair.of(parameters), random_slots(7)
-    found = pair.slots(network(pair.machine(simulator.steps), pair.fresh(slots)))
+    found = pair.slots(network(pair.machine(simulator.keys), pair.fresh(slots)))
     errors = np.abs(found - network(clear, slots))
     assert errors.max() < 2**-reply.precision_bits
     assert math.sqrt(reply.variance) / 3 < np.sqrt((errors**2).mean()) < math.sqrt(reply.variance)
@@ -54,10 +56,15 @@ def test_every_kind_of_step_has_the_error_of_its_estimate(step, pair):
 def test_what_is_missing_or_too_large_is_named():
     parameters = insecure_ckks(4, 1)
     _, simulator = simulate(network, parameters)
-    assert simulator.steps == {0, 7, *MAP.steps}
+    rotations = Context(parameters).elements({7, *MAP.steps})
+    assert {*simulator.keys} == rotations | {RELINEARIZATION, inversion(1024)}
     for rule, made, more in (
         (r"a level above 0: got level 0 in layer 'second'", insecure_ckks(1, 1), {}),
-        (r"none for steps \[7\] in layer 'third' at level 2", parameters, {"names": simulator.steps - {7}}),
+        (
+            r"none for the Galois elements \[301\] in layer 'third' at level 2",
+            parameters,
+            {"names": {*simulator.keys} - {301}},
+        ),
         (r"must fit its modulus: got .* in layer 'reply' at level 0", parameters, {"bound": 1000.0}),
     ):
         with pytest.raises(RuleError, match=rule):
