@@ -8,11 +8,12 @@ import numpy as np
 from privcirnet.he.circuits.ckks.machine import Encrypted
 from privcirnet.he.circuits.ckks.simulator import Simulator
 from privcirnet.he.ring.roots import bit_reversed
+from privcirnet.he.rlwe.ciphertext import Ciphertext
 from privcirnet.he.rlwe.key_names import inversion
 from privcirnet.he.schemes.ckks.client import CkksClient
 from privcirnet.he.schemes.ckks.embedding import Slots
 from privcirnet.he.schemes.ckks.parameters import CkksParameters
-from privcirnet.he.schemes.ckks.server import Ciphertext, CkksServer
+from privcirnet.he.schemes.ckks.server import CkksServer
 
 
 def insecure_ckks(

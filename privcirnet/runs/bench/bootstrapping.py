@@ -11,9 +11,10 @@ from privcirnet.he.circuits.ckks.bootstrapping import Bootstrapping, parameters_
 from privcirnet.he.circuits.ckks.cleartext import Cleartext
 from privcirnet.he.circuits.ckks.machine import Encrypted, Machine
 from privcirnet.he.circuits.ckks.simulator import Simulator
+from privcirnet.he.rlwe.ciphertext import Ciphertext
 from privcirnet.he.schemes.ckks.client import CkksClient
 from privcirnet.he.schemes.ckks.embedding import Slots
-from privcirnet.he.schemes.ckks.server import Ciphertext, CkksServer
+from privcirnet.he.schemes.ckks.server import CkksServer
 from privcirnet.he.system.memory import peak_bytes
 
 Circuit = Callable[[Machine[Any], Any], Any]

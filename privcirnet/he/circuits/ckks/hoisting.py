@@ -17,11 +17,11 @@ from privcirnet.he.ring.kernels import operands
 from privcirnet.he.ring.kernels.inner_products import Terms
 from privcirnet.he.ring.kernels.ntt import GROUP
 from privcirnet.he.ring.modular import Integers, Residues
+from privcirnet.he.rlwe.ciphertext import Ciphertext
 from privcirnet.he.rlwe.kernels.rows import multiply_constant
-from privcirnet.he.schemes.ckks.ciphertext import Ciphertext, Hoisted, check_level
 from privcirnet.he.schemes.ckks.context import Context
 from privcirnet.he.schemes.ckks.received import Keys, check_keys
-from privcirnet.he.schemes.ckks.server import CkksServer
+from privcirnet.he.schemes.ckks.server import CkksServer, check_level
 from privcirnet.he.system.threads import each
 
 
@@ -95,17 +95,17 @@ def apply(server: CkksServer, ciphertext: Ciphertext, source: LinearMap, keys: K
     check_keys(context, context.elements(source.steps), ciphertext.level, keys)
     server.counts["rotate"] += source.rotations
     server.counts["pmult"] += source.products
-    sums = _sums(context, server.hoist(ciphertext), encoded, keys)
+    sums = _sums(context, ciphertext.residues, encoded, keys)
     total = np.zeros_like(sums[0]) if encoded.giants[0] else sums[0]  # they are ascending
     for giant, own in zip(encoded.giants, sums, strict=True):
         if giant:
             _add_rotated(context, total, own, giant, keys)
-    return Ciphertext(context.chain.lowered(total, 1))
+    return server.ciphertext(context.chain.lowered(total, 1))
 
 
-def _sums(context: Context, hoisted: Hoisted, encoded: EncodedMap, keys: Keys) -> Residues:
+def _sums(context: Context, values: Residues, encoded: EncodedMap, keys: Keys) -> Residues:
     """Return the sums over baby steps, extended, (giants, 2, L' + k, n)."""
-    babies, values, digits = encoded.babies, hoisted.ciphertext.residues, hoisted.digits
+    babies, digits = encoded.babies, context.chain.digits(values[1])
     rows, n = digits.shape[1:]
     sums = np.empty((len(encoded.giants), 2, rows, n), dtype=np.uint64)
     turns = {step: _turn(context, step, keys) for step in babies if step}

@@ -10,12 +10,14 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from privcirnet.errors import RuleError
 from privcirnet.he.ring.kernels.arithmetic import with_quotient
+from privcirnet.he.ring.modular import Residues
+from privcirnet.he.rlwe.ciphertext import Ciphertext
 from privcirnet.he.rlwe.kernels import rows, wire_bytes
 from privcirnet.he.rlwe.key_names import RELINEARIZATION, inversion
 from privcirnet.he.rlwe.seeded import read_one
 from privcirnet.he.rlwe.wire_bytes import Message
-from privcirnet.he.schemes.ckks.ciphertext import Ciphertext, Hoisted, check_level
 from privcirnet.he.schemes.ckks.context import Context, Names
 from privcirnet.he.schemes.ckks.mod_raise import raised
 from privcirnet.he.schemes.ckks.parameters import CkksParameters
@@ -34,6 +36,15 @@ class CkksServer:
         """Return the server of the keys that serve a level."""
         return self.low if self.low and level <= self.low.context.parameters.levels else self
 
+    def ciphertext(self, residues: Residues) -> Ciphertext:
+        """Return a ciphertext under the primes of the keys that serve its level.
+
+        Args:
+            residues: shape (2, level + 1, n).
+        """
+        count = residues.shape[1]
+        return Ciphertext(self.at(count - 1).context.chain, residues, count)
+
     def load_keys(self, message: Message, names: Names) -> Keys:
         """Return a client's keys, checked; see :func:`received.load_keys`.
 
@@ -50,7 +61,7 @@ class CkksServer:
             level: that it was made for; None: the top level.
         """
         level = self.context.parameters.levels if level is None else level
-        return Ciphertext(read_one(message, self.context.modulus(level)))
+        return self.ciphertext(read_one(message, self.context.modulus(level)))
 
     def reply(self, ciphertext: Ciphertext) -> bytes:
         """Return a result as bytes for :meth:`CkksClient.decrypt`, at level 0."""
@@ -61,13 +72,13 @@ class CkksServer:
         """Return the sum, at the lower of the levels."""
         self.counts["add"] += 1
         one, other = self.aligned(first, second)
-        return Ciphertext(self.context.chain.added(one.residues, other.residues))
+        return one.plus(other)
 
     def subtract(self, first: Ciphertext, second: Ciphertext) -> Ciphertext:
         """Return the difference, at the lower of the levels."""
         self.counts["add"] += 1
         one, other = self.aligned(first, second)
-        return Ciphertext(self.context.subtracted(one.residues, other.residues))
+        return self.ciphertext(self.context.subtracted(one.residues, other.residues))
 
     def add_plain(self, ciphertext: Ciphertext, slots: npt.ArrayLike) -> Ciphertext:
         """Return ciphertext + plaintext.
@@ -86,9 +97,7 @@ class CkksServer:
         else:  # a constant's values are all the same
             own = self.context.parameters.data_primes[: level + 1]
             plain = np.array([[int(integers[0]) % prime] for prime in own], dtype=np.uint64)
-        residues = ciphertext.residues.copy()
-        residues[0] = self.context.chain.added(residues[0], plain)
-        return Ciphertext(residues)
+        return ciphertext.plus_plain(plain)
 
     def combine(self, values: Sequence[Ciphertext], factors: Sequence[float]) -> Ciphertext:
         """Return the sum of numbers times ciphertexts, a level under the lowest of their levels, rescaled once.
@@ -115,7 +124,7 @@ class CkksServer:
                     rows.add_multiple(total[half, i], value.residues[half, i], constant, quotient, np.uint64(prime))
 
         each(row, range(level + 1))
-        return Ciphertext(self.context.chain.reduced(total, level))
+        return self.ciphertext(self.context.chain.reduced(total, level))
 
     def multiply_plain(self, ciphertext: Ciphertext, slots: npt.ArrayLike) -> Ciphertext:
         """Return ciphertext times plaintext, a level lower.
@@ -136,7 +145,7 @@ class CkksServer:
             rows.multiply(found[:, i], ciphertext.residues[:, i], plain[i], ring.moduli, i)
 
         each(row, range(level + 1))
-        return Ciphertext(self.context.chain.reduced(found, level))
+        return self.ciphertext(self.context.chain.reduced(found, level))
 
     def multiply(self, first: Ciphertext, second: Ciphertext, keys: Keys, gain: float = 1.0) -> Ciphertext:
         """Return the product, relinearised, a level under the lower of the levels.
@@ -159,13 +168,9 @@ class CkksServer:
             rows.tensor(made[:, i], a, b, context.ring.moduli, i)
 
         each(row, range(level + 1))
-        return Ciphertext(chain.lowered(chain.relinearized(made, keys[RELINEARIZATION]), 1))
+        return self.ciphertext(chain.lowered(chain.relinearized(made, keys[RELINEARIZATION]), 1))
 
-    def hoist(self, ciphertext: Ciphertext) -> Hoisted:
-        """Return what all rotations of a ciphertext share, with it."""
-        return Hoisted(ciphertext, self.context.chain.digits(ciphertext.residues[1]))
-
-    def rotate(self, source: Ciphertext | Hoisted, step: int, keys: Keys) -> Ciphertext:
+    def rotate(self, ciphertext: Ciphertext, step: int, keys: Keys) -> Ciphertext:
         """Return slots rotated to the left.
 
         Args:
@@ -175,16 +180,16 @@ class CkksServer:
             RuleError: there is no key for it.
         """
         self.counts["rotate"] += 1
-        return self._turned(source, self.context.element(step), keys)
+        return self._turned(ciphertext, self.context.element(step), keys)
 
-    def conjugate(self, source: Ciphertext | Hoisted, keys: Keys) -> Ciphertext:
+    def conjugate(self, ciphertext: Ciphertext, keys: Keys) -> Ciphertext:
         """Return the conjugates of all slots.
 
         Raises:
             RuleError: there is no key for it.
         """
         self.counts["conjugate"] += 1
-        return self._turned(source, inversion(self.context.parameters.ring_degree), keys)
+        return self._turned(ciphertext, inversion(self.context.parameters.ring_degree), keys)
 
     def times_i(self, ciphertext: Ciphertext) -> Ciphertext:
         """Return all slots times the imaginary unit: the polynomial times X^(n / 2), whose slots are all i, exactly."""
@@ -193,15 +198,11 @@ class CkksServer:
         plain, found = context.polynomial(monomial, ciphertext.level), np.empty_like(ciphertext.residues)
         for i in range(ciphertext.level + 1):
             rows.multiply(found[:, i], ciphertext.residues[:, i], plain[i], context.ring.moduli, i)
-        return Ciphertext(found)
+        return self.ciphertext(found)
 
     def times(self, ciphertext: Ciphertext, factor: int) -> Ciphertext:
         """Return all slots times an integer."""
-        found = ciphertext.residues.copy()
-        for i, prime in enumerate(self.context.parameters.data_primes[: ciphertext.level + 1]):
-            constant, quotient = with_quotient(factor % prime, prime)
-            rows.multiply_constant(found[:, i], constant, quotient, np.uint64(prime))
-        return Ciphertext(found)
+        return ciphertext.times(factor)
 
     def raised(self, ciphertext: Ciphertext, keys: Keys) -> Ciphertext:
         """Return a ciphertext at the top level, whose polynomial is that of level 0 plus a multiple of q_0 (ModRaise).
@@ -211,7 +212,7 @@ class CkksServer:
         Raises:
             RuleError: there are no keys to the ephemeral secret and from it.
         """
-        return Ciphertext(raised(self.context, self.lower(ciphertext, 0).residues, keys))
+        return self.ciphertext(raised(self.context, self.lower(ciphertext, 0).residues, keys))
 
     def lower(self, ciphertext: Ciphertext, level: int) -> Ciphertext:
         """Return a ciphertext at a lower level, with that level's scale: times 1, as a constant, and rescaled once.
@@ -224,16 +225,28 @@ class CkksServer:
         parameters = self.context.parameters
         ratio = parameters.scales[level] / parameters.scales[ciphertext.level]
         constant = round(ratio * parameters.data_primes[level + 1])
-        product = self.times(Ciphertext(ciphertext.residues[:, : level + 2]), constant)
-        return Ciphertext(self.context.chain.reduced(product.residues, level + 1))
+        product = self.ciphertext(ciphertext.residues[:, : level + 2]).times(constant)
+        return self.ciphertext(self.context.chain.reduced(product.made, level + 1))
 
     def aligned(self, first: Ciphertext, second: Ciphertext) -> tuple[Ciphertext, Ciphertext]:
         """Return two ciphertexts at the lower of their levels."""
         level = min(first.level, second.level)
         return self.lower(first, level), self.lower(second, level)
 
-    def _turned(self, source: Ciphertext | Hoisted, element: int, keys: Keys) -> Ciphertext:
-        hoisted, chain = source if isinstance(source, Hoisted) else self.hoist(source), self.context.chain
-        residues = hoisted.ciphertext.residues
-        check_keys(self.context, {element}, hoisted.ciphertext.level, keys)
-        return Ciphertext(chain.lowered(chain.rotated(residues, hoisted.digits, keys[element], element)))
+    def _turned(self, ciphertext: Ciphertext, element: int, keys: Keys) -> Ciphertext:
+        check_keys(self.context, {element}, ciphertext.level, keys)
+        return ciphertext.turned(element, keys[element])
+
+
+def check_level(level: int) -> int:
+    """Raise unless a ciphertext can be multiplied.
+
+    Returns:
+        the level.
+
+    Raises:
+        RuleError: it is 0.
+    """
+    if level < 1:
+        raise RuleError("a product must find a level above 0", got="level 0", remedy="use parameters with more levels")
+    return level

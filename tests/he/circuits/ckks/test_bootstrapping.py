@@ -10,6 +10,7 @@ from privcirnet.errors import RuleError
 from privcirnet.he.circuits.ckks import chebyshev
 from privcirnet.he.circuits.ckks.bootstrapping import Bootstrapping, parameters_for
 from privcirnet.he.circuits.ckks.cleartext import Cleartext
+from privcirnet.he.circuits.ckks.linear_map import LinearMap
 from privcirnet.he.circuits.ckks.simulator import Simulator
 from privcirnet.he.rlwe.key_names import RELINEARIZATION, inversion
 from privcirnet.he.schemes.ckks import sparse_secret
@@ -181,6 +182,23 @@ def test_lower_levels_have_keys_of_their_own():
     (last,) = [max(low)]
     with pytest.raises(RuleError, match=rf"none for the Galois elements \[{last}\] in layer ' StoC' at level"):
         refresh(Simulator(refresh.parameters, simulator.keys.keys() - {last + LOW}), simulator.fresh(level=2))
+
+
+def test_what_comes_to_the_lower_levels_is_under_their_primes():
+    """Rotations are divided late: a sum takes one that is not divided yet, and one that came by a product or a map."""
+    parameters = with_low(toy())
+    pair, slots, shift = Pair.of(parameters), random_slots(1), LinearMap({1: np.ones(512)})
+    for step in (lambda machine, x: machine.multiply_plain(x, slots), lambda machine, x: machine.map(x, shift)):
+
+        def crossing(machine, value, step=step):
+            value = step(machine, value)
+            return machine.add(value, machine.rotate(machine.add(value, machine.rotate(value, 2)), 3))
+
+        simulator = Simulator(parameters)
+        crossing(simulator, simulator.fresh(level=parameters.low_levels + 1))
+        fresh = pair.server.receive(pair.client.encrypt(slots, parameters.low_levels + 1), parameters.low_levels + 1)
+        found = pair.slots(crossing(pair.machine(simulator.keys), fresh))
+        assert np.abs(found - crossing(Cleartext(), slots)).max() < 2**-20
 
 
 def test_without_a_sparse_secret_it_takes_more_doublings():

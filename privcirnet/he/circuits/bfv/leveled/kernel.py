@@ -13,17 +13,16 @@ One request and one set of keys serve all plain moduli: an input times T / t is 
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 
 import numpy as np
 
 from privcirnet.he.circuits.bfv.network_circuit import KeyPlan
 from privcirnet.he.ring.kernels import inner_products
-from privcirnet.he.ring.kernels.arithmetic import with_quotient
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.rlwe import switch_keys
 from privcirnet.he.rlwe.chain import Chain
-from privcirnet.he.rlwe.kernels import rows as kernel_rows
+from privcirnet.he.rlwe.ciphertext import Ciphertext
 from privcirnet.he.rlwe.kernels.modulus import Ring, ring
 from privcirnet.he.rlwe.key_names import RELINEARIZATION
 from privcirnet.he.rlwe.seeded import read, read_one
@@ -50,48 +49,6 @@ class KernelKeys:
     public: PublicKey
 
 
-@dataclass(frozen=True)
-class Value:
-    """A ciphertext, in the kernel's order: as it is, or *extended*, times P and under the special primes too.
-
-    Attributes:
-        chain: its primes.
-        made: (2, l, n), or extended (2, k + l, n).
-        primes: data primes, l.
-    """
-
-    chain: Chain
-    made: Residues
-    primes: int
-
-    @property
-    def is_extended(self) -> bool:
-        """Whether a division by P is still to be done."""
-        return self.made.shape[1] > self.primes
-
-    @cached_property
-    def second(self) -> Residues:
-        """The second polynomial, (l, n)."""
-        return self.chain.lowered(self.made[1:].copy())[0] if self.is_extended else self.made[1]
-
-    @cached_property
-    def residues(self) -> Residues:
-        """Both polynomials, (2, l, n)."""
-        if not self.is_extended:
-            return self.made
-        return np.stack([self.chain.lowered(self.made[:1].copy())[0], self.second])
-
-    @cached_property
-    def extended(self) -> Residues:
-        """Both polynomials times P, (2, k + l, n)."""
-        return self.made if self.is_extended else self.chain.multiplied(self.made)
-
-    @cached_property
-    def digits(self) -> Residues:
-        """Of the second polynomial, made once for all rotations."""
-        return self.chain.digits(self.second)
-
-
 class KernelEvaluator:
     """The server's side for one plain modulus; see :class:`circuits.bfv.evaluator.Evaluator`.
 
@@ -103,7 +60,7 @@ class KernelEvaluator:
 
     def __init__(self, parameters: LeveledParameters, number: int, primes: int, answers: Ring) -> None:
         self.counts: Counter[str] = Counter()
-        self._chain, self._level, self.special = Chain(parameters.rlwe), primes, len(parameters.rlwe.special_primes)
+        self._chain, self._primes, self.special = Chain(parameters.rlwe), primes, len(parameters.rlwe.special_primes)
         self.parameters, at = parameters.moduli[number], parameters.at(number, primes)
         t, data, n = self.parameters.plain_modulus, parameters.rlwe.data_primes, parameters.ring_degree
         self._plain = [plaintexts.plain(t, data[: count + 1], n) for count in range(len(data))]
@@ -111,25 +68,13 @@ class KernelEvaluator:
         self._ring, self._special = self._chain.ring, parameters.rlwe.special_primes
         self._form = reply.form(answers, self._plain[primes - 1], Replies.of(at, data), flood_bits(at))
 
-    def own(self, value: Value) -> Value:
-        """Return an input for this plain modulus.
+    def inputs(self, received: Sequence[Ciphertext]) -> list[Ciphertext]:
+        """Return the inputs for this plain modulus.
 
         Args:
-            value: mod T.
+            received: mod T.
         """
-        residues = value.residues.swapaxes(0, 1).copy()
-        for rows, p in zip(residues, self._chain.parameters.data_primes, strict=True):
-            factor, quotient = with_quotient(self._lift % p, p)
-            kernel_rows.multiply_constant(rows, factor, quotient, np.uint64(p))
-        return self._value(np.ascontiguousarray(residues.swapaxes(0, 1)))
-
-    def all_own(self, values: Sequence[Value]) -> list[Value]:
-        """Return all inputs for this plain modulus; see :meth:`own`.
-
-        Args:
-            values: mod T.
-        """
-        return [self.own(value) for value in values]
+        return [each.times(self._lift) for each in received]
 
     def encode(self, slots: Residues, primes: int) -> Residues:
         """Round(q m / t) in the kernel's order, (l, n)."""
@@ -147,15 +92,14 @@ class KernelEvaluator:
             plaintexts.factor(target, own, constants, basis.tables)
         return basis.split(made)
 
-    def to_ntt(self, ciphertext: Value) -> Value:
+    def to_ntt(self, ciphertext: Ciphertext) -> Ciphertext:
         return ciphertext
 
-    def turn(self, ciphertext: Value, element: int, keys: KernelKeys) -> Value:
+    def turn(self, ciphertext: Ciphertext, element: int, keys: KernelKeys) -> Ciphertext:
         self.counts["rotate"] += 1
-        made = self._chain.rotated(ciphertext.made, ciphertext.digits, keys.switches[element], element)
-        return Value(self._chain, made, ciphertext.primes)
+        return ciphertext.turned(element, keys.switches[element])
 
-    def combine(self, ciphertexts: Sequence[Value], factors: Residues) -> Value:
+    def combine(self, ciphertexts: Sequence[Ciphertext], factors: Residues) -> Ciphertext:
         self.counts["pmult"] += len(ciphertexts)
         primes, rows = ciphertexts[0].primes, factors.shape[1]
         basis, inputs = self._basis(primes, rows > primes), self._ring.inputs(len(ciphertexts), rows)
@@ -165,31 +109,25 @@ class KernelEvaluator:
             basis.place(inputs, number, own.extended if rows > primes else own.residues)
 
         each(place, range(len(ciphertexts)))
-        return Value(self._chain, inner_products.inner_product(inputs, 0, factors, basis.moduli), primes)
+        return Ciphertext(self._chain, inner_products.inner_product(inputs, 0, factors, basis.moduli), primes)
 
-    def add(self, first: Value, second: Value) -> Value:
+    def add(self, first: Ciphertext, second: Ciphertext) -> Ciphertext:
         self.counts["add"] += 1
-        if first.is_extended or second.is_extended:
-            return Value(self._chain, self._chain.added_extended(first.extended, second.extended), first.primes)
-        return self._value(self._chain.added(first.made, second.made))
+        return first.plus(second)
 
-    def add_plain(self, ciphertext: Value, plaintext: Residues) -> Value:
-        first = self._chain.added(ciphertext.residues[0], plaintext)
-        return self._value(np.stack([first, ciphertext.residues[1]]))
+    def add_plain(self, ciphertext: Ciphertext, plaintext: Residues) -> Ciphertext:
+        return ciphertext.plus_plain(plaintext)
 
-    def square(self, ciphertext: Value, keys: KernelKeys) -> Value:
+    def square(self, ciphertext: Ciphertext, keys: KernelKeys) -> Ciphertext:
         self.counts["square"] += 1
-        found = self._square.square(ciphertext.residues)
-        return Value(self._chain, self._chain.relinearized(found, keys.switches[RELINEARIZATION]), ciphertext.primes)
+        found = self._chain.relinearized(self._square.square(ciphertext.residues), keys.switches[RELINEARIZATION])
+        return Ciphertext(self._chain, found, ciphertext.primes)
 
-    def reduce(self, ciphertext: Value, primes: int) -> Value:
-        """With the division by P, if that is still to be done."""
-        if ciphertext.is_extended:
-            return self._value(self._chain.lowered(ciphertext.made.copy(), ciphertext.primes - primes))
-        return self._value(self._chain.reduced(ciphertext.made, primes))
+    def reduce(self, ciphertext: Ciphertext, primes: int) -> Ciphertext:
+        return ciphertext.reduced(primes)
 
-    def answer(self, ciphertext: Value, addend: Residues, keys: KernelKeys) -> bytes:
-        own = self.reduce(ciphertext, self._level) if ciphertext.primes > self._level else ciphertext
+    def answer(self, ciphertext: Ciphertext, addend: Residues, keys: KernelKeys) -> bytes:
+        own = ciphertext.reduced(self._primes) if ciphertext.primes > self._primes else ciphertext
         return reply.reply(own.residues.copy(), keys.public, addend, self._form)
 
     def _basis(self, primes: int, extended: bool) -> Ring:
@@ -197,9 +135,6 @@ class KernelEvaluator:
         if not extended:
             return self._ring
         return ring(self._ring.primes[:primes] + self._special, self._ring.degree, self.special)
-
-    def _value(self, residues: Residues) -> Value:
-        return Value(self._chain, residues, residues.shape[1])
 
 
 class KernelServer:
@@ -229,12 +164,12 @@ class KernelServer:
             at += size
         return [KernelKeys(found, PublicKey.build(self._answers, public))] * len(self.evaluators)
 
-    def receive_all(self, request: Sequence[Sequence[bytes]]) -> list[Callable[[], list[Value]]]:
+    def receive_all(self, request: Sequence[Sequence[bytes]]) -> list[Callable[[], list[Ciphertext]]]:
         (row,) = request
 
-        def received(_: int, residues: Residues) -> Value:
+        def received(_: int, residues: Residues) -> Ciphertext:
             """A ciphertext mod T."""
-            return Value(self._chain, self._chain.ring.values(residues), residues.shape[1])
+            return Ciphertext(self._chain, self._chain.ring.values(residues), residues.shape[1])
 
         found = read(row, self._parameters.rlwe.modulus(len(self._parameters.data_bits)), received)
-        return [partial(evaluator.all_own, found) for evaluator in self.evaluators]
+        return [partial(evaluator.inputs, found) for evaluator in self.evaluators]
