@@ -43,7 +43,7 @@ def main() -> None:
     server.multiply(fresh, fresh, keys)  # loads what is compiled
     hoisting.encode(server.context, linear, fresh.level)
     product = timed("multiply", lambda: server.multiply(fresh, fresh, keys))
-    timed("rotate", lambda: server.rotate(fresh, linear.babies[-1], keys))
+    timed("rotate", lambda: server.rotate(fresh, linear.babies[-1], keys).residues)
     name = f"map, {linear.products} diagonals, {linear.rotations} rotations"
     mapped = timed(name, lambda: hoisting.apply(server, fresh, linear, keys))
     for name, found, want in (("multiply", product, x * x), ("map", mapped, linear(x))):
