@@ -28,12 +28,12 @@ from privcirnet.he.protocol.framing import wire
 from privcirnet.he.protocol.framing.message_sizes import Sizes
 from privcirnet.he.protocol.leveled.inference import Message, Watched, check_counts
 from privcirnet.he.protocol.leveled.reading import CKKS, MAX_CIPHERTEXTS, Reader
+from privcirnet.he.rlwe.ciphertext import Ciphertext
 from privcirnet.he.rlwe.security import MAX_LOG_Q
 from privcirnet.he.rlwe.wire_bytes import Message as Bytes
 from privcirnet.he.rlwe.wire_bytes import check_length
-from privcirnet.he.schemes.ckks.ciphertext import Ciphertext
 from privcirnet.he.schemes.ckks.client import CkksClient
-from privcirnet.he.schemes.ckks.context import TO_EPHEMERAL, Context, is_low
+from privcirnet.he.schemes.ckks.context import Context, is_low, is_name
 from privcirnet.he.schemes.ckks.embedding import Reals, Slots
 from privcirnet.he.schemes.ckks.hiding import flood_bits, hidden
 from privcirnet.he.schemes.ckks.parameters import CkksParameters
@@ -182,11 +182,13 @@ def from_dict(data: Any) -> CkksDescription:
 
 def _names(value: Any, parameters: CkksParameters) -> dict[int, int]:
     """Names of keys with their levels, each once."""
-    pairs = [_read.integers(pair, 2, TO_EPHEMERAL, 1 << 21) for pair in _read.few(value, MAX_CIPHERTEXTS)]
+    pairs = [_read.integers(pair, 2, 0, 1 << 21) for pair in _read.few(value, MAX_CIPHERTEXTS)]
     found = {pair[0]: pair[1] for pair in pairs}
     low = parameters.low.levels if parameters.low else -1
     if list(found) != sorted(found) or len(found) < len(pairs):
         raise _read.refused("must have its keys in order", f"{len(pairs)} keys")
+    if strange := [name for name in found if not is_name(name, parameters)]:
+        raise _read.refused("must have keys of Galois elements", f"{strange}"[:60])
     for name, level in found.items():
         _read.integer(level, 0, low if is_low(name) else parameters.levels)
     return found

@@ -26,7 +26,7 @@ from privcirnet.he.system.threads import each
 _MOST = 62
 """Bits of a plaintext's coefficients, at most."""
 _BASE = 5
-FROM_EPHEMERAL, TO_EPHEMERAL = 2, 4
+_EPHEMERAL = FROM_EPHEMERAL, TO_EPHEMERAL = 2, 4
 """Names of the keys from the sparse secret, and to it; the others are those of :mod:`rlwe.key_names`."""
 
 LOW = 1 << 20
@@ -43,13 +43,20 @@ def stored_name(parameters: CkksParameters, name: int, level: int) -> int:
     Args:
         name: see :mod:`rlwe.key_names`.
     """
-    ephemeral = name in {FROM_EPHEMERAL, TO_EPHEMERAL}
-    return name if ephemeral or parameters.at(level) is parameters else name + LOW
+    return name if name in _EPHEMERAL or parameters.at(level) is parameters else name + LOW
 
 
 def is_low(name: int) -> bool:
     """Return whether a key is one for the lower levels."""
     return name >= LOW
+
+
+def is_name(name: int, parameters: CkksParameters) -> bool:
+    """Return whether an integer, which a stranger may have sent, is the name of a key that parameters can have."""
+    if is_low(name):
+        return parameters.low is not None and is_name(name - LOW, parameters.low)
+    element = name % 2 == 1 and name < 2 * parameters.ring_degree
+    return element or name == RELINEARIZATION or (name in _EPHEMERAL and parameters.ephemeral_weight > 0)
 
 
 @dataclass(frozen=True)

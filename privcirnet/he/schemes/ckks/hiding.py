@@ -13,8 +13,8 @@ import numpy as np
 from privcirnet.he.ring import sampling
 from privcirnet.he.ring.stream import stream
 from privcirnet.he.ring.wipe import wipe
+from privcirnet.he.rlwe.ciphertext import Ciphertext
 from privcirnet.he.rlwe.kernels import rows, secret_key
-from privcirnet.he.schemes.ckks.ciphertext import Ciphertext
 from privcirnet.he.schemes.ckks.context import Context
 from privcirnet.he.schemes.ckks.parameters import CkksParameters
 
@@ -49,4 +49,4 @@ def hidden(context: Context, reply: Ciphertext, public: Ciphertext) -> Ciphertex
         rows.encrypt_row(found[half, 0], own, error, message, ring.tables, 0)  # message + error - ternary x public
         wipe([error])
     wipe([ternary, own, digits, noise.view(np.uint64)])
-    return Ciphertext(context.chain.added(found, reply.residues))
+    return Ciphertext(reply.chain, reply.chain.added(found, reply.residues), reply.primes)
