@@ -185,6 +185,8 @@ def test_keys_have_room_by_their_bytes(server, monkeypatch):
         ({"keys": [[1, 3], [1, 3]]}, "must have its keys in order"),
         ({"keys": [[1, 99]]}, "must have an integer in"),
         ({"keys": [[1 << 22, 1]]}, "must have an integer in"),
+        ({"keys": [[6, 1]]}, "must have keys of Galois elements"),
+        ({"keys": [[(1 << 17) + 1, 1]]}, "must have keys of Galois elements"),
         ({"image": [3, 8, 4]}, "must have a square image"),
         ({"image": [3, 7, 7]}, "must be a power of two"),
         ({"image": [3, 1 << 30, 1 << 30]}, "must have an integer in"),
