@@ -22,7 +22,7 @@ def profile_for(profile: Profile | str | Path, he: HEConfig, bar: Bar) -> Profil
 
     Args:
         profile: operation times, a file's path, "counted" or "calibrate".
-        he: settings, with the name of a profile that is none of operation times.
+        he: settings, with a profile named that has no operation times.
         bar: shows progress, if this machine is measured.
 
     Raises:

@@ -34,7 +34,7 @@ def configured(verb: str, schema: type[C], config: C | None, given: Mapping[str,
         given: values by field.
 
     Raises:
-        RuleError: the config is none, a keyword is no field, or a value has another type.
+        RuleError: the config is of another type, a keyword is not a field, or a value has another type.
     """
     config = schema() if config is None else config
     if not isinstance(config, schema):  # pyright: ignore[reportUnnecessaryIsInstance]

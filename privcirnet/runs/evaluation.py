@@ -67,7 +67,7 @@ class Audit:
         clear: results in clear, (N, classes).
         wrong: for each image what is not as in clear; empty if all is.
         laps: the server's seconds for each image.
-        meters: the server's, of all images, and of all work ahead if there is such.
+        meters: the server's, of all images, and of all offline work, if there is any.
         peak: the most memory that the server's process ever had, bytes.
     """
 

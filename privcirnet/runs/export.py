@@ -98,7 +98,7 @@ def lower_on(
 
     Raises:
         DoesNotFit: A bound or a modulus is out of reach, or there is too little noise budget.
-        RuleError: An operation is not supported, no parameters are secure, the profile's file is none, or the program
+        RuleError: An operation is not supported, no parameters are secure, the file is not a profile, or the program
             computes something other than the network.
     """
     lowered, profile = _lowered(he, network, pixels, images, bar, given)
@@ -132,7 +132,7 @@ def _lowered(
 
 
 def _stacked(he: HEConfig, lowered: Lowered, profile: Profile) -> Lowered:
-    """The same with layers that take several images together ahead, as far as the settings give room."""
+    """The same with layers that take several images together offline, as far as the settings give room."""
     program = lowered.program
     program = with_stacks(program, profile, LINKS[he.link], together(program), int(1e9 * he.stack_gb))
     return replace(lowered, fitted=replace(lowered.fitted, program=program))
@@ -145,7 +145,7 @@ def target_of(he: HEConfig, given: Profile | None = None, bar: Bar = silent) -> 
         given: A profile that is used in place of the settings'.
 
     Raises:
-        RuleError: No parameters are secure, or the profile's file is none.
+        RuleError: No parameters are secure, or the file is not a profile.
     """
     link, auto = LINKS[he.link], not he.coefficient_bits
     sets = sets_for(he.ring_degree, he.coefficient_bits)

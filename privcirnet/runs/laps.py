@@ -59,7 +59,7 @@ class PartyLaps:
     _prepared: int = 0
 
     def add(self, meters: Sequence[Meter], images: int = 1, prepared: int = 0) -> None:
-        """Note what a request took; ``meters``: of all images, and of all work ahead if there is such."""
+        """Note what a request took; ``meters``: of all images, and of all offline work, if there is any."""
         of_images, *ahead = meters
         self.images.add(of_images.seconds, images)
         for meter in ahead:

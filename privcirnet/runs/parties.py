@@ -64,7 +64,7 @@ class Parties:
 
     Attributes:
         requests: runs images.
-        meters: the client's, of all images, and of all work ahead if there is such.
+        meters: the client's, of all images, and of all offline work, if there is any.
         report: tells what the server did for the last request; None if nobody may know.
         seconds_setup: until the first request: making and loading keys, and encoding weights if that was done too.
         bytes_keys: of all keys, sent once.

@@ -79,7 +79,7 @@ class ServerReport(NamedTuple):
 
     Attributes:
         seen: see :meth:`protocol.served.ServedSession.seen`.
-        meters: of all inferences so far, and of all work ahead where there is such.
+        meters: of all inferences so far, and of all offline work, if there is any.
         peak: the most memory that its process ever had, bytes.
     """
 

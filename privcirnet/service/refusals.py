@@ -53,7 +53,7 @@ class Refusing(RuleError):
 
 
 def busy(rule: str, got: object, seconds: float) -> Refusing:
-    """Return a refusal for want of room; ``seconds``: after which it may be tried again."""
+    """Return a refusal for lack of room; ``seconds``: after which it may be tried again."""
     after = max(round(seconds + 0.5), 1)
     return _made(rule, got, f"come again in {after} s", grpc.StatusCode.RESOURCE_EXHAUSTED, after)
 

@@ -21,7 +21,7 @@ async def read(context: Any, seconds: float, what: str = "the next message") -> 
 
     Raises:
         HungUp: there is none.
-        Refusing: it did not come, or is none of inference.proto.
+        Refusing: it did not come, or is not in inference.proto.
     """
     try:
         async with asyncio.timeout(seconds):
@@ -41,7 +41,7 @@ async def read_opening(context: Any, what: str) -> Any:
     Raises:
         RuleError: it is a chunk of a body.
         HungUp: there is none.
-        Refusing: it did not come, or is none of inference.proto.
+        Refusing: it did not come, or is not in inference.proto.
     """
     first = await read(context, HANDSHAKE_S, what)
     if isinstance(first, Piece):

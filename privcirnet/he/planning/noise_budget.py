@@ -56,7 +56,7 @@ class Budget:
         noise: bits of the products' noise.
         flooding: bits of flooding over the noise of the layer with the most; where there is no room, the least.
         switched: bits left after the switch to the primes that a reply keeps, by its rounding alone.
-        distance: -log2 of the statistical distance of an image's noise from one that no weight has a part in.
+        distance: -log2 of the statistical distance of an image's noise from one that does not depend on the weights.
     """
 
     modulus: int

@@ -1,4 +1,4 @@
-"""What a program wants of the plain modulus t, whatever the ring and the coefficient modulus.
+"""What a program requires of the plain modulus t, for any n and q.
 
 Every value must stay under t / 2, and truncation must fail (uniform masks) or reveal (bounded masks) little enough.
 Both grow with t. Source: docs/mathematics.md, "Truncation" and "What is always checked".

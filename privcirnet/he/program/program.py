@@ -89,7 +89,7 @@ class Program:
 
     @property
     def stacks(self) -> list[tuple[Node, LinearShape, Stack]]:
-        """Linear nodes that take several images together ahead, in order; with the dimensions on one image."""
+        """Linear nodes that take several images together offline, in order; with the dimensions on one image."""
         linear = ((node, node.operation) for node in self.nodes if isinstance(node.operation, Linear))
         return [(node, each.layer.shape, each.stack) for node, each in linear if each.stack]
 

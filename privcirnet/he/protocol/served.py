@@ -19,7 +19,7 @@ class ServedSession(Protocol):
 
     @property
     def meters(self) -> Sequence[Meter]:
-        """What was measured of images, and of all work ahead if there is such."""
+        """What was measured of images, and of all offline work, if there is any."""
         ...
 
     @property
@@ -63,7 +63,7 @@ class ServedClient(Protocol):
 
     @property
     def meters(self) -> Sequence[Meter]:
-        """What was measured of images, and of all work ahead if there is such."""
+        """What was measured of images, and of all offline work, if there is any."""
         ...
 
     def keys(self) -> bytes:
@@ -77,7 +77,7 @@ class ServedClient(Protocol):
             requests; the generator is sent the reply to each.
 
         Raises:
-            RuleError: the image does not fit, or a reply is none.
+            RuleError: the image does not fit, or a reply is malformed.
             WrongResult: the result is wider than right ones are.
         """
         ...

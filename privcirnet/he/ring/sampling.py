@@ -30,7 +30,7 @@ FLOODING_BITS = 40
 """Least ratio, in bits, of the width of each of the three parts of flooding noise to the bound on what it hides."""
 
 IMAGE_DISTANCE_BITS = 30
-"""The noise of an image's replies is within a statistical distance of 2^-30 of noise that no weight has a part in."""
+"""The noise of an image's replies is within a statistical distance of 2^-30 of noise independent of the weights."""
 
 _FISHER = 4.6
 """Fisher information of the sum of three uniform numbers of width 1, rounded up from 4.562."""
@@ -117,7 +117,7 @@ def flood_powers(bits: int) -> tuple[tuple[int, ...], int]:
 
 
 def image_distance_bits(replies: Iterable[tuple[int, float]], flood_bits: int) -> float:
-    """Return -log2 of a bound on the statistical distance of an image's noise from noise that no weight has a part in.
+    """Return -log2 of a bound on the statistical distance of an image's noise from noise independent of the weights.
 
     Maths: for a density f with Fisher information I, the squared Hellinger distance of f from f shifted by d is at most
     I d^2 / 8 (Cauchy-Schwarz). Over independent coefficients, and over replies that depend on earlier ones, squared

@@ -94,7 +94,7 @@ def fits(parameters: LeveledParameters, circuit: NetworkCircuit) -> bool:
 
 
 def distance_bits(parameters: LeveledParameters, circuit: NetworkCircuit) -> float:
-    """Return -log2 of the distance of an answer's noise from one that no weight has a part in."""
+    """Return -log2 of the distance of an answer's noise from one that does not depend on the weights."""
     count, bits = len(circuit.outputs) * circuit.ring_degree, float(noise_bits(circuit, parameters))
     replies = [(count, bits)] * len(parameters.moduli)
     return image_distance_bits(replies, min(map(noise.flood_bits, _answers(parameters, circuit))))

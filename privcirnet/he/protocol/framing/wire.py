@@ -64,7 +64,7 @@ def framed_bytes(parts: Sequence[int]) -> int:
 
 
 def position_of(message: bytes) -> int:
-    """Return the position that a message of this process is about, with the image or ahead.
+    """Return the position that a message of this process is about, online or offline.
 
     >>> position_of(frame(OFFLINE + 3, []))
     3

@@ -284,7 +284,7 @@ class LeveledClient:
             the results, Python integers, (K,), of a batch image by image.
 
         Raises:
-            RuleError: the image has the wrong shape or range, or the answer is none.
+            RuleError: the image has the wrong shape or range, or the answer is malformed.
             WrongResult: a result is wider than right ones are.
         """
         inference = self._open()

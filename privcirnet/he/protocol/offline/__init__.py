@@ -1,1 +1,1 @@
-"""Correlated randomness: made ahead, kept, used once; sizes of messages."""
+"""Correlated randomness: made offline, kept, used once."""

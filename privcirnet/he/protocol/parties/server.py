@@ -32,7 +32,7 @@ from privcirnet.he.schemes.bfv.noise import check_noise
 from privcirnet.he.system.process import Process
 
 _STOCK_BYTES, _WORD = 1 << 26, 8
-"""Of what is made ahead for the replies to one client."""
+"""Of what hides the replies to one client, made beforehand."""
 _LANES = False, True
 """Images, and offline work: a session goes on with either whenever a request of it comes."""
 
