@@ -4,7 +4,8 @@ A layer is public data: what both parties know of how one convolution or GEMM is
 dataclass fields are its description, stored with a program and sent to clients. Everything else follows from them.
 
 A new encoding is one file with a frozen dataclass that has the members of :class:`Layer`, and one line in
-:data:`ENCODINGS`. Planner, protocol, limits and the manifest ask for nothing else.
+:data:`ENCODINGS`. Protocol, limits and the manifest ask for nothing else; the planner
+(:func:`planning.planner.cheapest_layer`) proposes the families that it knows.
 
 Letters: C input channels, K output channels, b block size, R kernel size, n ring degree, t plain modulus.
 """

@@ -31,11 +31,16 @@ def sequential(name: str) -> Pair:
 
     Args:
         name: "tenseal", which is imported when it is needed, or "cleartext".
+
+    Raises:
+        RuleError: another name: nobody gets the engine that hides nothing without asking for it.
     """
     if name == "tenseal":
         from privcirnet.he.circuits.bfv.seal import TensealClient, TensealServer
 
         return Pair(TensealClient, TensealServer)
-    from privcirnet.he.circuits.bfv.cleartext import CleartextClient, CleartextServer
+    if name == "cleartext":
+        from privcirnet.he.circuits.bfv.cleartext import CleartextClient, CleartextServer
 
-    return Pair(CleartextClient, CleartextServer)
+        return Pair(CleartextClient, CleartextServer)
+    raise RuleError("the engine must be one that works on single ciphertexts", got=repr(name), remedy="use tenseal")
