@@ -171,9 +171,6 @@ def explained(name: str, schema: type, overrides: list[str]) -> str:
 
     Args:
         overrides: "setting=value" each.
-
-    Raises:
-        RuleError: as for :func:`composed`.
     """
     composed(name, schema, overrides)
     with _opened():

@@ -52,9 +52,6 @@ def load_for(settings: Settings, progress: Progress | None = None) -> ImageData:
 
     Args:
         progress: called with the number of decoded images and of all images.
-
-    Raises:
-        RuleError: as for :func:`load`.
     """
     files = Files(settings.root, settings.size, settings.cache)
     return load(settings.name, settings.seed, settings.test_fraction, files, progress)

@@ -22,10 +22,6 @@ class OwnImages:
     Args:
         tests: held-out ones; None for none.
         logits: of the network, by one image (1, C, H, W): they tell how many classes there are.
-
-    Raises:
-        RuleError: neither tensors nor a loader, no images, images that are not finite, labels that do not fit, fewer
-            than two logits. Batches of a loader are checked when they come.
     """
 
     levels = 0

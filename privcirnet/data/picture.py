@@ -38,9 +38,6 @@ class Preparation:
         shape: (C, H, W); one channel is grey, three are RGB.
         levels: pixels are integers in [0, levels].
         light_on_dark: whether the data set shows light strokes on a dark ground.
-
-    Raises:
-        RuleError: the shape is no square picture's, or there are more than 255 levels.
     """
 
     shape: tuple[int, int, int]
@@ -55,11 +52,7 @@ class Preparation:
             raise RuleError(rule, got=got, remedy="prepare images of this network in a program of your own")
 
     def prepare(self, content: bytes) -> Prepared:
-        """Return a picture as the network sees it.
-
-        Raises:
-            RuleError: as for :func:`privcirnet.data.decoder.decode`.
-        """
+        """Return a picture as the network sees it."""
         picture, done = self._fitted(decode(content))
         pixels = np.asarray(picture, dtype=np.int64).reshape(*self.shape[1:], -1).transpose(2, 0, 1)
         if self.light_on_dark and _border(pixels) > _WHITE / 2:

@@ -37,9 +37,6 @@ class FitNet(nn.Sequential):
         image_size: side of the image, a multiple of 4.
         number: 1 to 4.
         activation: see `privcirnet.models.activation`.
-
-    Raises:
-        RuleError: the number or the activation is unknown, or 4 does not divide the image's side.
     """
 
     def __init__(

@@ -29,9 +29,6 @@ class MinionnCifar(nn.Sequential):
         width: maps of the convolutions but the last.
         activation: see `privcirnet.models.activation`.
         squares: activations, counted from 1, that are squares instead; [2, 5] is ENSEI's High-Square.
-
-    Raises:
-        RuleError: the activation is unknown, a counted one does not exist, or 4 does not divide the image's side.
     """
 
     def __init__(

@@ -39,9 +39,6 @@ class Size:
         width: C, channels of a token; a multiple of `heads`.
         heads: of the attention, each of d = C / heads channels.
         mlp_ratio: channels between fc1 and fc2, as a multiple of C.
-
-    Raises:
-        RuleError: the heads do not divide the width.
     """
 
     image_size: int
@@ -71,9 +68,6 @@ class Operations:
         norm: "layer" or "batch".
         attention: "softmax" or "polynomial".
         activation: see `privcirnet.models.activation`.
-
-    Raises:
-        RuleError: an unknown norm or attention.
     """
 
     norm: str = "layer"

@@ -67,9 +67,6 @@ def subject_of(known: object, levels: int = 0) -> Subject:
 
     Args:
         levels: largest pixel of its data set, whose lower bits a leveled program drops; 0 where nobody knows.
-
-    Raises:
-        RuleError: it is a CKKS program.
     """
     if isinstance(known, Description):
         plan, parameters = known.plan, known.parameters

@@ -85,11 +85,7 @@ class ProgramFolders:
 
 
 def check_room(catalogue: Catalogue, limits: StoreLimits) -> None:
-    """Raise unless the store has room for the keys of a client of each program.
-
-    Raises:
-        RuleError: it has not.
-    """
+    """Raise unless the store has room for the keys of a client of each program."""
     for offer in catalogue.offers:
         if offer.most.keys > 1e9 * limits.gigabytes:
             rule, size = "the store of keys must have room for a client's", offer.most.keys / 1e9

@@ -98,11 +98,7 @@ class ServerAccess:
         return replace(self, tokens=later.tokens, authority=later.authority)
 
     def name_of(self, context: Any) -> str:
-        """Return what the client of a call is called.
-
-        Raises:
-            Refusing: it is a stranger.
-        """
+        """Return what the client of a call is called."""
         if self.credentials is None:
             return LOCAL
         if self.tokens is None:

@@ -33,9 +33,6 @@ class ServiceLimits:
         age_s: seconds after which a session ends, however busy.
         grace_s: seconds that images may take to end when the service stops.
         connections: of one address at once; 0: four for each session, and a few.
-
-    Raises:
-        RuleError: there are less than no connections.
     """
 
     sessions: int = 4

@@ -86,11 +86,7 @@ class Catalogue:
         return [*self._offers.values()]
 
     def find(self, name: str, version: str) -> Offer:
-        """Return what a client asks for: "" is the only program, and the current version.
-
-        Raises:
-            Refusing: there is none of that name and version.
-        """
+        """Return what a client asks for: "" is the only program, and the current version."""
         remedy = f"ask for one of {', '.join(sorted(self._offers))}"
         if not name and len(self._offers) > 1:
             raise unknown("a client of several programs must name one", "no name", remedy)

@@ -57,9 +57,6 @@ class Quotas:
         own: by a client's name.
         file: for counts of images; None: they are forgotten at the end.
         clock: seconds since 1970.
-
-    Raises:
-        RuleError: the file cannot be used.
     """
 
     def __init__(
@@ -92,22 +89,14 @@ class Quotas:
         return self._own.get(client, self._default)
 
     def admit(self, client: str) -> None:
-        """Raise if a client is shut out, maybe since it came.
-
-        Raises:
-            Refusing: it is.
-        """
+        """Raise if a client is shut out, maybe since it came."""
         if not self.of(client).sessions:
             rule, remedy = "a client must have a quota of sessions", "ask whoever runs the server"
             raise Refusing(rule, got=0, remedy=remedy)
 
     @contextmanager
     def session(self, client: str, most: int) -> Generator[None]:
-        """Yield once a client's session has a place. The last place is for another client, where clients have names.
-
-        Raises:
-            Refusing: the client has as many as it may, or there is no place.
-        """
+        """Yield once a client's session has a place. The last place is for another client, where clients have names."""
         self.admit(client)
         quota, shared = self.of(client).sessions, client != LOCAL and client not in self._own
         places = min(quota, max(most - 1, 1)) if shared else quota
@@ -141,11 +130,7 @@ class Quotas:
             raise Unwritten(f"images cannot be counted: {problem}") from problem
 
     def preparation(self, client: str, held: int, count: int = 1) -> None:
-        """Check that a client may prepare some inferences more.
-
-        Raises:
-            Refusing: that is as many as it may.
-        """
+        """Check that a client may prepare some inferences more."""
         quota = self.of(client).prepared
         if held + count > quota:
             rule, remedy = f"a client may have {quota} inferences prepared here", "use them first, or run unprepared"

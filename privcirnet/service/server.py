@@ -55,9 +55,6 @@ class Service:
 
     Attributes:
         address: host and port, as a client can reach them.
-
-    Raises:
-        RuleError: it cannot listen there, or must not.
     """
 
     def __init__(

@@ -54,9 +54,6 @@ class KeyStore:
     Args:
         folder: for files; None: keys are kept in memory, and forgotten at the end.
         clock: seconds since 1970.
-
-    Raises:
-        RuleError: the folder cannot be used.
     """
 
     def __init__(
@@ -80,11 +77,7 @@ class KeyStore:
         return 0.0 if kept is None else kept.registered + self._limits.days * _DAY_S - self._clock()
 
     def load(self, client: str, key_id: bytes) -> bytes:
-        """Return a client's keys, named by their SHA-256.
-
-        Raises:
-            Refusing: there are none, they expired, or their file is damaged.
-        """
+        """Return a client's keys, named by their SHA-256."""
         if self.seconds_left(client, key_id) > 0:
             owner = _digest(client)
             kept = self._kept[owner, key_id]
@@ -102,9 +95,6 @@ class KeyStore:
             key_id: SHA-256 of the keys.
             size: the most bytes that they may have.
             most: keys that the client may have; its oldest make room.
-
-        Raises:
-            Refusing: there is no room.
         """
         self._expire()
         owner, limit = _digest(client), int(1e9 * self._limits.gigabytes)

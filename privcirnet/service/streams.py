@@ -81,11 +81,7 @@ async def read_chunks(context: Any, take: Callable[[Any], bool], most: int, limi
 
 
 async def write_body(context: Any, body: bytes, limits: ServiceLimits) -> None:
-    """Send a body, which the client must take in the time for it.
-
-    Raises:
-        Refusing: the client was too slow.
-    """
+    """Send a body, which the client must take in the time for it."""
     seconds = limits.seconds_for(len(body))
     try:
         async with asyncio.timeout(seconds):

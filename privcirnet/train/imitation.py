@@ -46,9 +46,6 @@ class Imitation(Callback):
         model: trains; changed only by hooks, and only where :meth:`show` is called before.
         original: has modules of the same names that return values of the same shapes; left as it was.
         pattern: names of the blocks as a shell pattern, "blocks.*"; a star does not match a dot.
-
-    Raises:
-        RuleError: one of the two networks has no such module, or not the same.
     """
 
     def __init__(self, model: nn.Module, original: nn.Module, pattern: str, epochs: int) -> None:

@@ -58,9 +58,6 @@ def create_from(
 
     Returns:
         The network, and the names of tensors with random values where it has pretrained ones.
-
-    Raises:
-        RuleError: as for :func:`create`, or weights that do not fit.
     """
     # None: the default, as in timm
     given = {key: value for key, value in (arguments or {}).items() if value is not None}

@@ -58,9 +58,6 @@ class CoefficientLayer:
         block_size: b; weights come as the first rows of circulant blocks and are encoded densely.
         encoding: "cheetah" or "falcon".
         weight_bits: weights are integers in [-2^(weight_bits - 1), 2^(weight_bits - 1)]; bounds the noise.
-
-    Raises:
-        RuleError: unknown encoding, or b does not fit the channels of a group.
     """
 
     shape: LinearShape

@@ -38,9 +38,6 @@ class SpectralLayout:
 
     Attributes:
         tile: (rows, columns) of output in a tile.
-
-    Raises:
-        RuleError: b does not fit the channels of a group, or a tile is larger than the output.
     """
 
     shape: LinearShape

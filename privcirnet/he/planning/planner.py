@@ -70,11 +70,7 @@ def cheapest_layer(
 
 
 def layers_by_time(shape: LinearShape, block_size: int, goal: Goal) -> Iterator[tuple[float, Layer]]:
-    """Yield a layer's plans, the fastest first, each written out when it is asked for: (predicted seconds, layer).
-
-    Raises:
-        RuleError: As :func:`plan_layer`.
-    """
+    """Yield a layer's plans, the fastest first, each written out when it is asked for: (predicted seconds, layer)."""
     for candidate in sorted(_candidates(shape, block_size, goal), key=_total):
         yield _total(candidate), candidate.layer(goal)
 

@@ -72,11 +72,7 @@ def read_public(path: Path) -> PublicKey:
 
 
 def pinned(name: str) -> PublicKey | None:
-    """Return the public key that a setting names.
-
-    Raises:
-        RuleError: see :func:`read_public`.
-    """
+    """Return the public key that a setting names."""
     return read_public(Path(name)) if name else None
 
 

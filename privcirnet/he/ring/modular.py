@@ -133,7 +133,6 @@ def multiply_constant(a: Residues, constants: Residues, quotients: Residues, t: 
     Args:
         a: words of up to 64 bits, any shape.
         constants: residues w, a shape that broadcasts with that of ``a``.
-        quotients: their :func:`constant_quotients`.
         t: modulus under 2^61.
     """
     a_high, a_low = a >> _HALF, a & _LOW
@@ -193,9 +192,6 @@ def largest_prime(bits: int, multiple: int, skip: frozenset[int] = frozenset()) 
         bits: of the prime, 2 to 61.
         multiple: the prime minus 1 is a multiple of it.
         skip: primes that are not taken.
-
-    Raises:
-        RuleError: there is no such prime, or ``bits`` is out of range.
     """
     if not 2 <= bits <= MAX_BITS:
         raise RuleError(f"a plain modulus must have 2 to {MAX_BITS} bits", got=bits, remedy="ask for bits in between")
@@ -213,14 +209,7 @@ def largest_prime(bits: int, multiple: int, skip: frozenset[int] = frozenset()) 
 
 @lru_cache(maxsize=256)
 def root_of_unity(order: int, t: int) -> int:
-    """Return a primitive root of unity modulo a prime.
-
-    Args:
-        t: prime modulus.
-
-    Raises:
-        RuleError: the order does not divide t - 1.
-    """
+    """Return a primitive root of unity modulo a prime; ``t``: prime modulus."""
     if (t - 1) % order:
         raise RuleError(
             "a transform length must divide t - 1", got=f"length {order}, t = {t}", remedy="choose t for this length"

@@ -10,10 +10,6 @@ def private_folder(folder: Path) -> None:
     """Make a folder that is its owner's alone, or check that it is.
 
     An existing folder is not changed: it may be somebody else's, or everybody's.
-
-    Raises:
-        RuleError: others can read or write there, or it is another user's: also for root, whose files its owner could
-            replace.
     """
     if not folder.is_dir():
         folder.mkdir(parents=True, mode=0o700)

@@ -22,9 +22,6 @@ class Layout:
         channels: C, a power of two, at least 2.
         size: s of a map, H = W, a power of two.
         slots: n / 2.
-
-    Raises:
-        RuleError: no powers of two, or a map has more values than a ciphertext has slots.
     """
 
     channels: int

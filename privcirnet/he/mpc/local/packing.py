@@ -78,9 +78,6 @@ class Packed:
 
     Args:
         t: modulus under 2^64.
-
-    Raises:
-        RuleError: another length, or bits beyond the last value.
     """
 
     def __init__(self, message: Octets, count: int, t: int) -> None:

@@ -44,11 +44,7 @@ class Ends:
     classes: int
 
     def encode(self, image: Reals) -> list[Slots]:
-        """Return the slots of an image, of each ciphertext.
-
-        Args:
-            image: shape (channels, size, size), real values.
-        """
+        """Return the slots of an image, of each ciphertext; ``image``: shape (channels, size, size), real values."""
         return self.image.encode(image / self.bound)
 
     def logits(self, slots: Slots) -> Reals:
@@ -62,9 +58,6 @@ class NetworkCircuit:
 
     Args:
         weights_gb: of memory for encoded weights, which are kept; others are encoded anew for each image.
-
-    Raises:
-        RuleError: the network does not fit the levels, or its maps do not fit the slots.
     """
 
     def __init__(self, network: Sums, refresh: Bootstrapping, weights_gb: float = 8.0) -> None:

@@ -33,9 +33,6 @@ class Convolution:
         weights: shape (K, C, f, f), f = 1 or 3.
         bias: shape (K,).
         stride: 1 or 2.
-
-    Raises:
-        RuleError: another kernel or stride.
     """
 
     name: str
@@ -99,9 +96,6 @@ class Scales:
         bound: of the image's absolute values.
         pooled: bound of the means of the last squares, once they are divided.
         answer: bound of the logits.
-
-    Raises:
-        RuleError: a bound is not positive.
     """
 
     sums: tuple[float, ...]

@@ -27,9 +27,6 @@ class ChainLayer:
         name: unique.
         rows: the first row of each circulant block row, integers, ``shape.weight_shape(block_size)``.
         bias: Python integers, (K,).
-
-    Raises:
-        RuleError: the rows are not those of whole blocks, padded ones among them, or the bias has another length.
     """
 
     name: str

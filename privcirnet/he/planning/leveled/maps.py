@@ -40,12 +40,7 @@ SIDE = 8
 
 
 class _Frames:
-    """The layout of the second convolution.
-
-    Raises:
-        DoesNotFit: a row has no room for half of the frames, or for the outputs'.
-        RuleError: the convolution is padded or grouped.
-    """
+    """The layout of the second convolution."""
 
     def __init__(self, layer: ChainLayer, ring_degree: int) -> None:
         self.layer, self.n, self.k, self.row = layer, ring_degree, layer.block_size, ring_degree // 2

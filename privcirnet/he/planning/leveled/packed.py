@@ -32,11 +32,7 @@ _HOISTED = 0.6
 
 
 class _Packed:
-    """The layout of three layers.
-
-    Raises:
-        DoesNotFit: the slots have no room for the first layer's outputs twice, or for the middle layer's.
-    """
+    """The layout of three layers."""
 
     def __init__(self, network: Chain, ring_degree: int) -> None:
         self.first, self.middle, self.last = three_layers(network)

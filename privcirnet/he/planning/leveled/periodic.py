@@ -23,11 +23,7 @@ from privcirnet.he.planning.leveled.spread import convolution, three_layers
 
 
 class _Periodic:
-    """The layout: for each slot its row, p, o, j.
-
-    Raises:
-        DoesNotFit: not even one output block has room.
-    """
+    """The layout: for each slot its row, p, o, j."""
 
     def __init__(self, layer: ChainLayer, ring_degree: int) -> None:
         self.layer, self.k = layer, layer.block_size

@@ -99,14 +99,7 @@ class CkksDescription:
         )
 
     def real(self, image: Values) -> Reals:
-        """Return an image as the network takes it.
-
-        Args:
-            image: integers as the data set has them, (C, s, s).
-
-        Raises:
-            RuleError: it has another shape.
-        """
+        """Return an image as the network takes it; ``image``: integers as the data set has them, (C, s, s)."""
         if np.shape(image) != self.shape:
             rule, remedy = f"images must have the program's shape {self.shape}", "use the data set of the program"
             raise RuleError(rule, got=np.shape(image), remedy=remedy)
@@ -123,11 +116,7 @@ def to_dict(program: CkksProgram) -> dict[str, Any]:
 
 
 def parameters_from(data: Any) -> CkksParameters:
-    """Return the parameters of a description, from anybody.
-
-    Raises:
-        RuleError: they are none, or not 128-bit secure.
-    """
+    """Return the parameters of a description, from anybody."""
     numbers = {str(name): _read.integer(value, 0, 1 << 17) for name, value in data.items()}
     if numbers["ring_degree"] not in MAX_LOG_Q or numbers["levels"] > MAX_LEVELS:  # before primes are looked for
         raise _read.refused(f"must have a secure ring and at most {MAX_LEVELS} levels", f"{numbers}"[:60])
@@ -144,11 +133,7 @@ def bootstrapping_from(data: Any) -> dict[str, int]:
 
 
 def from_dict(data: Any) -> CkksDescription:
-    """Return a description.
-
-    Raises:
-        RuleError: it is no such description, is not 128-bit secure, or asks for too much.
-    """
+    """Return a description."""
     with _read.whole(data, CKKS, _VERSION):
         parameters = parameters_from(data["parameters"])
         channels, *sizes = _read.integers(data["image"], 3, 1, parameters.slots)
@@ -257,9 +242,6 @@ class CkksInferenceServer:
         encoding: called with the layer of each map that is encoded.
         rehearsed: the circuit that the simulator has run; None: it runs it now.
         keys_gb: of a client's keys, at most.
-
-    Raises:
-        RuleError: the program cannot run, or one client's keys and all that computes on them do not fit the memory.
     """
 
     def __init__(  # noqa: PLR0913
@@ -311,9 +293,6 @@ class CkksInferenceServer:
 
         Args:
             parts: from :meth:`CkksInferenceClient.keys`; each is let go of as it is loaded.
-
-        Raises:
-            RuleError: they are not such keys.
         """
         if self.server is None:
             return None, {}

@@ -129,9 +129,6 @@ class LeveledInferenceServer:
     Args:
         engine: one of :data:`circuits.bfv.engines.ENGINES`.
         cache: how much memory encoded weights may take; None: as much as they need.
-
-    Raises:
-        RuleError: the network is deeper or its values are larger than the parameters carry.
     """
 
     def __init__(
@@ -207,11 +204,7 @@ class LeveledInferenceServer:
 
 
 def check_counts(message: Message, rows: int, count: int, what: str) -> None:
-    """Raise unless a message has so many ciphertexts in each of so many rows.
-
-    Raises:
-        RuleError: it has not.
-    """
+    """Raise unless a message has so many ciphertexts in each of so many rows."""
     counts = [len(messages) for messages in message]
     if counts != [count] * rows:
         got, remedy = f"{counts}", "use the same version and network on both sides"

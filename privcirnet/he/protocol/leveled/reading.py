@@ -28,9 +28,6 @@ class Reader:
 
         Yields:
             nothing, once.
-
-        Raises:
-            RuleError: they have not.
         """
         try:
             if data["format"] != known or data["version"] != version:

@@ -114,9 +114,6 @@ class LeveledServer:
         signature: of the program's description, for clients that pin a key; empty for none.
         watched: whether sessions keep the last image's values for an audit; of CKKS none are kept.
         cache: how much memory encoded weights may take; None: as much as they need.
-
-    Raises:
-        RuleError: the engine is unknown, or not for this program.
     """
 
     def __init__(

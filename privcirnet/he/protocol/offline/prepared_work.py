@@ -33,9 +33,6 @@ class PreparedWork:
         days: after which correlated randomness is dropped; None for never.
         note: is told in a line what was removed unused, and why.
         clock: seconds since 1970.
-
-    Raises:
-        RuleError: the folder cannot be used, or another process uses it.
     """
 
     def __init__(

@@ -104,12 +104,7 @@ def barrett_lazy(x: Word, one: Word, p: Word) -> Word:
 
 @inline
 def sub_if_ge(x: Word, m: Word) -> Word:
-    """Return x - m where x >= m, else x: where x < m the difference wraps to a huge number.
-
-    Args:
-        x: a word.
-        m: a word.
-    """
+    """Return x - m where x >= m, else x: where x < m the difference wraps to a huge number."""
     return min(x, x - m)
 
 

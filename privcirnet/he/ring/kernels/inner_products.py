@@ -125,7 +125,6 @@ def accumulate_chunk(  # noqa: PLR0913, PLR0917
         sums: written, shape (sums, 2, R, n).
         inputs: the chunk of each, split, shape (inputs, 2, CHUNK).
         weights: split, shape (weights, R, n).
-        moduli: of all primes.
         place: (row of sums and weights, which of the primes it is under, first word).
         none: zeros, shape (CHUNK,).
     """
@@ -183,7 +182,6 @@ def add_products(total: Residues, x: Rows, w: Rows, count: int, moduli: Moduli, 
         total: reduced, shape (words,).
         x: rows of inputs, split.
         w: rows of weights, split.
-        moduli: of the primes.
     """
     (xa, xb, xc, xd, xe, xf, xg, xh), (wa, wb, wc, wd, we, wf, wg, wh) = x, w
     powers, half, p = moduli.powers[limb], moduli.half[limb], moduli.primes[limb]
@@ -207,8 +205,6 @@ def four_products(  # noqa: PLR0913, PLR0917
     """Return the three sums (low, middle, high) of four products of split words.
 
     Args:
-        xa: first input.
-        xb: second input.
         wa: weight of ``xa``.
         wb: weight of ``xb``.
         wc: weight of ``xc``.
@@ -238,7 +234,6 @@ def joined(  # noqa: PLR0913, PLR0917
         power: 2^2s mod p.
         quotient: floor(power 2^64 / p).
         half: s.
-        p: prime.
     """
     mask = (np.uint64(1) << half) - np.uint64(1)
     upper = mul_shoup_lazy(high + (middle >> half), power, quotient, p)
@@ -266,7 +261,6 @@ def inner_product(inputs: Residues, start: int, weights: Residues, moduli: Modul
 
     Args:
         inputs: split, shape (chunks, inputs, 2, CHUNK).
-        start: the first input that is used.
         weights: split, shape (K, L, n).
         moduli: of the L primes.
     """
@@ -277,11 +271,7 @@ def inner_product(inputs: Residues, start: int, weights: Residues, moduli: Modul
 
 @jit
 def successive(start: int, count: int) -> Terms:
-    """Return the terms of one sum: successive inputs times successive weights, from weight 0 on.
-
-    Args:
-        start: the first input.
-    """
+    """Return the terms of one sum: successive inputs times successive weights, from weight 0 on."""
     pairs = np.empty((count, 2), dtype=np.int64)
     for k in range(count):
         pairs[k, 0], pairs[k, 1] = start + k, k

@@ -94,8 +94,6 @@ def forward(polynomials: Residues, tables: Tables, limb: int) -> None:
 
     Args:
         polynomials: shape (count, n), values under 8 p.
-        tables: of the primes.
-        limb: which of the primes.
     """
     p, roots = tables.primes[limb], tables.far[limb]
     for index in range(polynomials.shape[0]):
@@ -119,8 +117,6 @@ def inverse(polynomials: Residues, tables: Tables, limb: int) -> None:
 
     Args:
         polynomials: shape (count, n), values under 4 p in the kernel's order; becomes coefficients, reduced.
-        tables: of the primes.
-        limb: which of the primes.
     """
     p, roots = tables.primes[limb], tables.far_back[limb]
     scale, scale_quotient = tables.scale[limb, 0], tables.scale[limb, 1]

@@ -70,9 +70,7 @@ def place_limb(inputs: Residues, index: int, i: int, words: Residues, limb: int)
 
     Args:
         inputs: written, shape (chunks, inputs, 2, CHUNK).
-        i: which of its two polynomials.
         words: split, shape (n,).
-        limb: which of the primes.
     """
     size = inputs.shape[3]
     parts = words.size // size

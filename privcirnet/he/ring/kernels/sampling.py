@@ -72,7 +72,6 @@ def add_flood(target: Residues, flood: Flood, limb: int, p: Word) -> None:
         target: residues, shape (n,).
         flood: what :func:`flooding` returned for n integers.
         limb: which of its primes ``p`` is.
-        p: prime.
     """
     start = flood.starts[limb]
     for k in range(flood.digits.shape[0]):
