@@ -17,15 +17,12 @@ ASPECT = (0.3, 1 / 0.3)
 
 
 def crop_and_flip(images: Tensor, padding: int, generator: torch.Generator, *, flip: bool = True) -> Tensor:
-    """Crop at a random place of the image padded by reflection, then mirror left and right with probability 1/2.
+    """Return images cropped at a random place, padded by reflection, then mirrored left and right with probability 1/2.
 
     Args:
         images: uint8 (N, C, H, W).
         padding: pixels on every side; less than H and W.
         generator: N rows and N columns in [0, 2 padding] are drawn from it, then N flips.
-
-    Returns:
-        uint8 (N, C, H, W).
 
     >>> image = torch.tensor([[[[1, 2, 3]]]], dtype=torch.uint8)
     >>> crop_and_flip(image, 0, torch.Generator().manual_seed(0)).tolist() in ([[[[1, 2, 3]]]], [[[[3, 2, 1]]]])
@@ -44,15 +41,12 @@ def crop_and_flip(images: Tensor, padding: int, generator: torch.Generator, *, f
 
 
 def erase(images: Tensor, probability: float, generator: torch.Generator) -> Tensor:
-    """Fill a random rectangle of some of the images with the image's mean colour (random erasing).
+    """Return images, some with a random rectangle filled with the image's mean colour (random erasing).
 
     Args:
         images: uint8 (N, C, H, W).
         probability: with which each image is changed.
         generator: five numbers are drawn from it for each image.
-
-    Returns:
-        uint8 (N, C, H, W).
 
     Source: Zhong et al., "Random Erasing Data Augmentation", AAAI 2020: area and logarithm of the aspect ratio are
         uniform.

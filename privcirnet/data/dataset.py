@@ -175,13 +175,11 @@ class ImageData:
 def batches(
     images: Tensor, labels: Tensor, size: int, generator: torch.Generator | None = None
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield batches in order, or shuffled by a generator: images (n, C, H, W) and labels (n,).
+    """Yield batches in order, or shuffled by a generator: images (n, C, H, W) and labels (n,), of (N, ...).
 
     An image that would be left alone joins the batch before: norms cannot train on one.
 
     Args:
-        images: (N, C, H, W).
-        labels: (N,).
         size: images in a batch; the last one may have fewer, or one more.
         generator: a permutation is drawn from it; None keeps the order.
     """

@@ -29,9 +29,6 @@ _UINT8 = 8
 def find_mnist(root: Path) -> Tree:
     """Return the folder or archive with MNIST's files; torchvision keeps them in MNIST/raw.
 
-    Args:
-        root: an archive, the folder, or one that contains them.
-
     Raises:
         RuleError: there is none, or more than one.
     """

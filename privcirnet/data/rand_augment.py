@@ -31,7 +31,7 @@ _TRANSLATION = 150 / 331
 def rand_augment(
     images: Tensor, operations: int, magnitude: float, deviation: float, levels: int, generator: torch.Generator
 ) -> Tensor:
-    """Change each image by operations of its own.
+    """Return images, each changed by operations of its own.
 
     Args:
         images: uint8 (N, C, H, W), C = 1 or 3.
@@ -42,9 +42,6 @@ def rand_augment(
         levels: pixels are in [0, levels].
         generator: an operation and a direction are drawn from it for each of ``operations`` x N, then with a deviation
             the noise of their magnitudes.
-
-    Returns:
-        uint8 (N, C, H, W), in [0, levels].
     """
     drawn = operations, len(images)
     which = torch.randint(len(OPERATIONS), drawn, generator=generator, device=generator.device)

@@ -20,15 +20,12 @@ ATTEMPTS = 10
 
 
 def random_resized_crop(images: Tensor, smallest: float, generator: torch.Generator) -> Tensor:
-    """Crop a random box of each image and resize it to the image's size.
+    """Return a random box of each image, resized to the image's size.
 
     Args:
         images: uint8 (N, C, H, W).
         smallest: smallest share of the area, in (0, 1]; the largest is 1.
         generator: see :func:`random_boxes`.
-
-    Returns:
-        uint8 (N, C, H, W).
     """
     return resized(images, random_boxes(len(images), images.shape[2:], smallest, generator).to(images.device))
 

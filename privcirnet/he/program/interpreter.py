@@ -78,15 +78,12 @@ def interpret(
     image: Values,
     truncate: Callable[[Node, Values], Values] | None = None,
 ) -> dict[str, Values]:
-    """Evaluate every node in clear.
+    """Return the integer values of every node by name, in clear.
 
     Args:
         image: integers, shape of the input node.
         truncate: (node, input values) -> truncated values; the default rounds to nearest. The protocol's truncation
             may differ by 1 from it; a caller that knows the masks can pass exactly what the parties did.
-
-    Returns:
-        integer values of every node by name.
     """
     return Integers(image.astype(np.int64), truncate).values(program.nodes, program.weights)
 

@@ -1,4 +1,4 @@
-"""The integer network as data: nodes, weights, parameters.
+"""A network as data, nodes and weights; with parameters and plans, a program.
 
 A program is a list of nodes in order of evaluation. Every value is an integer array; ``log_step`` says what it means:
 real value = integer x 2^log_step. Rescaling is a truncation by whole bits, so nothing is ever rounded silently.

@@ -170,10 +170,6 @@ MAX_AXES = 8
 def grid(offset: int, sizes: tuple[int, ...], strides: tuple[int, ...]) -> np.ndarray:
     """Return the places of a :class:`Gather` in the flat value, int64, in the order of the result.
 
-    Args:
-        offset: where the grid begins.
-        strides: one for each axis.
-
     >>> grid(1, (2, 3), (10, 1)).tolist()
     [1, 2, 3, 11, 12, 13]
     """

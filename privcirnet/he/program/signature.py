@@ -26,13 +26,10 @@ _FOLDER, _DESCRIPTION = b"privcirnet program folder 1\n", b"privcirnet program d
 
 
 def make_keys(path: Path) -> Path:
-    """Write a new private key, readable for its owner alone, and its public key beside it.
+    """Return the path of a public key, ``.pub``, written beside a new private key that its owner alone can read.
 
     Args:
         path: of the private key; it must not exist.
-
-    Returns:
-        the path of the public key, which ends in ``.pub``.
     """
     key, public = PrivateKey.generate(), path.with_name(f"{path.name}.pub")
     secret = key.private_bytes(formats.Encoding.PEM, formats.PrivateFormat.PKCS8, formats.NoEncryption())
@@ -91,9 +88,6 @@ def check_folder(key: PublicKey, manifest: bytes, signature: bytes) -> None:
 
     Args:
         signature: of :func:`sign_folder`; empty for none.
-
-    Raises:
-        RuleError: it is not.
     """
     _verify(key, _FOLDER + manifest, signature, "the program", "export it again with its signing_key=")
 
@@ -103,9 +97,6 @@ def check_description(key: PublicKey, description: Mapping[str, Any], signature:
 
     Args:
         signature: of :func:`sign_description`; empty for none.
-
-    Raises:
-        RuleError: it is not.
     """
     _verify(key, _DESCRIPTION + _canonical(description), signature, "the server's program", "do not use this server")
 

@@ -85,9 +85,6 @@ def distance_bits(truncated: Iterable[tuple[int, int]], t: int) -> float:
 
     Args:
         truncated: see :func:`truncated_bounds`. Each value with |y| < B costs 2 B / (t - 2 B).
-
-    Returns:
-        bits; -inf if t has no room for a mask.
     """
     distance = 0.0
     for count, bound in truncated:

@@ -67,13 +67,10 @@ def _check_answer(program: Program) -> None:
 
 
 def check_nodes(nodes: Sequence[Node], parameters: Parameters | None = None) -> set[str]:
-    """Raise unless nodes form a network.
+    """Return, if nodes form a network, the names of those whose values the client knows alone.
 
     Args:
         parameters: that the layers are planned for; None for a network that may be computed any way.
-
-    Returns:
-        the names of those whose values the client knows alone.
     """
     values = sum(prod(node.shape) for node in nodes)
     if len(nodes) > limits.MAX_NODES or values > limits.MAX_ALL_VALUES:

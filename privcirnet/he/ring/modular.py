@@ -209,7 +209,7 @@ def largest_prime(bits: int, multiple: int, skip: frozenset[int] = frozenset()) 
 
 @lru_cache(maxsize=256)
 def root_of_unity(order: int, t: int) -> int:
-    """Return a primitive root of unity modulo a prime; ``t``: prime modulus."""
+    """Return a primitive root of unity modulo a prime t."""
     if (t - 1) % order:
         raise RuleError(
             "a transform length must divide t - 1", got=f"length {order}, t = {t}", remedy="choose t for this length"
