@@ -17,9 +17,9 @@ import numpy as np
 from papers.ckks import cins, circulant
 from privcirnet.he.circuits.ckks.bootstrapping import parameters_for
 from privcirnet.he.circuits.ckks.cleartext import Cleartext
-from privcirnet.he.circuits.ckks.counting import Counting
 from privcirnet.he.circuits.ckks.linear_map import LinearMap
 from privcirnet.he.circuits.ckks.machine import Encrypted, Machine
+from privcirnet.he.circuits.ckks.simulator import Simulator
 from privcirnet.he.layers.ckks import slotwise
 from privcirnet.he.layers.ckks.layout import Layout
 from privcirnet.he.schemes.ckks.client import CkksClient
@@ -156,7 +156,7 @@ def run(parameters: CkksParameters, name: str, circuit: Circuit, inputs: Sequenc
         inputs: slots of each ciphertext.
     """
     largest = max(float(np.abs(each).max()) for each in inputs)
-    inputs, counting = [each / largest for each in inputs], Counting(parameters)
+    inputs, counting = [each / largest for each in inputs], Simulator(parameters)
     circuit(counting, [counting.fresh(level=LEVEL) for _ in inputs])
     client, server = CkksClient(parameters), CkksServer(parameters)
     names = counting.keys

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from privcirnet.he.circuits.bfv.evaluator import run
+from privcirnet.he.circuits.bfv.evaluator import Evaluator, run
 from privcirnet.he.circuits.bfv.layer_circuit import LayerCircuit, Slots, as_steps, check_sums
 from privcirnet.he.circuits.bfv.network_circuit import Combine, NetworkCircuit, Step
 from privcirnet.he.circuits.bfv.weights import Factors
@@ -69,7 +69,7 @@ class PlainWeights(NamedTuple):
     factors: list[Factors | None]
 
 
-class Sequential(ABC):
+class Sequential(Evaluator, ABC):
     """A server's engine, of layers and of networks, out of single operations; rotations are in coefficient form.
 
     Args:
@@ -114,15 +114,6 @@ class Sequential(ABC):
         """
 
     @abstractmethod
-    def add_plain(self, ciphertext: Any, plaintext: Any) -> Any: ...
-
-    @abstractmethod
-    def turn(self, ciphertext: Any, element: int, keys: Any) -> Any: ...
-
-    @abstractmethod
-    def to_ntt(self, ciphertext: Any) -> Any: ...
-
-    @abstractmethod
     def from_ntt(self, ciphertext: Any) -> Any:
         """Return a ciphertext in coefficient form."""
 
@@ -133,12 +124,6 @@ class Sequential(ABC):
         Args:
             plaintext: in the same form, not zero.
         """
-
-    @abstractmethod
-    def add(self, first: Any, second: Any) -> Any: ...
-
-    @abstractmethod
-    def square(self, ciphertext: Any, keys: Any) -> Any: ...
 
     @abstractmethod
     def reply(self, ciphertext: Any, keys: Any, kept: Integers | None = None) -> bytes:

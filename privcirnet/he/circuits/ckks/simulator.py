@@ -18,8 +18,11 @@ tests/he/circuits/ckks/test_simulator.py holds it against ciphertexts.
 """
 
 import math
-from collections.abc import Collection, Sequence
+import weakref
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -41,8 +44,30 @@ _ERROR, _ROUNDING, _SECRET = 10.5, 1 / 12, 2 / 3
 _DRIFT = 0.5
 
 
+class Met(NamedTuple):
+    """A linear map that a circuit meets.
+
+    Attributes:
+        babies: baby steps, 0 among them if it is one.
+        linear: returns the map as long as the circuit keeps it, then None.
+    """
+
+    layer: str
+    level: int
+    products: int
+    rotations: int
+    babies: int
+    giants: int
+    linear: Callable[[], LinearMap | None]
+
+
 class Simulator:
-    """See :class:`circuits.ckks.machine.Machine`.
+    """See :class:`circuits.ckks.machine.Machine`; it counts.
+
+    Attributes:
+        maps: in the order in which they are met.
+        counts: of each layer, operations by the names that :class:`CkksServer` counts them by, and "raised".
+        course: what became of each stretch of a layer, in the order of time; a layer that is refreshed has two.
 
     Args:
         names: of the keys that the server will have (:meth:`Context.named`); None: all that it takes, which ``keys``
@@ -51,9 +76,16 @@ class Simulator:
 
     def __init__(self, parameters: CkksParameters, names: Names | None = None) -> None:
         self.layer, self.parameters, self._context = "", parameters, Context(parameters)
-        self.traces: dict[str, Trace] = {}
+        self.maps: list[Met] = []
+        self.counts = defaultdict[str, Counter[str]](Counter)
+        self.course: list[Trace] = []
         self.keys: dict[int, int] = {} if names is None else self._context.named(names)
         self._collects = names is None
+
+    @property
+    def total(self) -> Counter[str]:
+        """Operations of all layers."""
+        return sum(self.counts.values(), Counter[str]())
 
     def fresh(self, bound: float = 1.0, level: int | None = None) -> Estimate:
         """Return what is known of a fresh ciphertext.
@@ -89,6 +121,7 @@ class Simulator:
 
     def combine(self, values: Sequence[Estimate], factors: Sequence[float]) -> Estimate:
         """Numbers are rounded to the scale of a factor."""
+        self.counts[self.layer]["pmult"] += len(values)
         lowest, parameters = min(values, key=lambda value: value.level), self.parameters
         self._spend(lowest)
         bound = sum(abs(factor) * value.bound for value, factor in zip(values, factors, strict=True))
@@ -97,6 +130,7 @@ class Simulator:
         return self._rescaled(lowest, parameters.factors[lowest.level], bound, variance)
 
     def multiply(self, first: Estimate, second: Estimate, gain: float = 1.0) -> Estimate:
+        self.counts[self.layer]["multiply"] += 1
         one, other = self._aligned(first, second)
         self._spend(one)
         self.parameters.check_gain(one.level, gain, f" in layer {self.layer!r}")
@@ -107,11 +141,13 @@ class Simulator:
         return self._rescaled(one, other.scale / gain, one.bound * other.bound * gain, variance * gain**2)
 
     def rotate(self, value: Estimate, step: int) -> Estimate:
+        self.counts[self.layer]["rotate"] += 1
         self._need(self._context.elements({step}), value.level)
         added = self._switch(value.level, value.scale) + self._division(value.scale)
         return replace(value, variance=value.variance + added)
 
     def conjugate(self, value: Estimate) -> Estimate:
+        self.counts[self.layer]["conjugate"] += 1
         self._need({inversion(self.parameters.ring_degree)}, value.level)
         added = self._switch(value.level, value.scale) + self._division(value.scale)
         return replace(value, variance=value.variance + added)
@@ -125,6 +161,7 @@ class Simulator:
 
     def raised(self, value: Estimate, multiples: float, ratio: float) -> Estimate:
         """A slot adds up n coefficients."""
+        self.counts[self.layer]["raised"] += 1
         parameters, low = self.parameters, self._lowered(value, 0)
         scale, n, q, top = parameters.scales[-1], parameters.ring_degree, parameters.data_primes[0], parameters.levels
         variance = low.variance
@@ -140,12 +177,12 @@ class Simulator:
         return self._checked(Estimate(top, scale, bound, variance))
 
     def bounded(self, value: Estimate, bound: float, rms: float = math.inf) -> Estimate:
-        return replace(value, bound=min(bound, value.bound), rms=min(rms, value.rms))
+        return self._noted(replace(value, bound=min(bound, value.bound), rms=min(rms, value.rms)))
 
     def smooth(self, value: Estimate, source: Estimate, slope: float, growth: float, error: float) -> Estimate:
         product = self._switch(source.level, source.scale**2) + self._division(source.scale)
         own = self._division(value.scale) + error**2
-        return replace(value, variance=slope**2 * source.variance + growth**2 * product + own)
+        return self._noted(replace(value, variance=slope**2 * source.variance + growth**2 * product + own))
 
     def lowered(self, value: Estimate, level: int) -> Estimate:
         """Raise a RuleError where the value has fewer levels."""
@@ -156,6 +193,9 @@ class Simulator:
 
     def map(self, value: Estimate, linear: LinearMap) -> Estimate:
         """Rotations stay extended, so that only the sums are divided by P."""
+        met = linear.products, linear.rotations, len(linear.babies), len(linear.groups)
+        self.maps.append(Met(self.layer, value.level, *met, weakref.ref(linear)))
+        self.counts[self.layer] += Counter(rotate=linear.rotations, pmult=linear.products)
         self._spend(value)
         self._need(self._context.elements(linear.steps), value.level)
         sizes = np.abs(np.stack([np.asarray(diagonal) for diagonal in linear.diagonals.values()]))
@@ -237,7 +277,12 @@ class Simulator:
         if largest > 0 and math.log2(largest) >= room:
             rule, remedy = "a value must fit its modulus", "use a longer first prime, or smaller weights"
             raise RuleError(rule, got=f"{largest:.4g} for {2**room:.4g} {where}", remedy=remedy)
-        self.traces[self.layer] = Trace(self.layer, value.level, value.precision_bits, value.bound)
+        return self._noted(value)
+
+    def _noted(self, value: Estimate) -> Estimate:
+        if self.course and self.course[-1].layer == self.layer:
+            self.course.pop()
+        self.course.append(Trace(self.layer, value.level, value.precision_bits, value.bound))
         return value
 
 

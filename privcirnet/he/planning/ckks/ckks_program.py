@@ -9,8 +9,8 @@ import numpy as np
 
 from privcirnet.errors import RuleError
 from privcirnet.he.circuits.ckks.bootstrapping import Bootstrapping
-from privcirnet.he.circuits.ckks.counting import Counting
 from privcirnet.he.circuits.ckks.estimates import Estimate
+from privcirnet.he.circuits.ckks.simulator import Simulator
 from privcirnet.he.layers.integer import Values
 from privcirnet.he.planning.ckks.network_circuit import NetworkCircuit
 from privcirnet.he.planning.ckks.sums import IMAGE, Scales, Sums, sums_of
@@ -28,7 +28,7 @@ class Rehearsed:
     """
 
     circuit: NetworkCircuit
-    counting: Counting
+    counting: Simulator
     reply: Estimate
 
     @property
@@ -110,7 +110,7 @@ class CkksProgram:
             RuleError: a level is missing, a scale drifts, or a value is too large; with layer and level.
         """
         circuit = NetworkCircuit(self.sums, self.refresh, weights_gb)
-        counting = Counting(self.refresh.parameters)
+        counting = Simulator(self.refresh.parameters)
         counting.layer = "image"
         image = counting.fresh(level=circuit.schedule.image)
         logits = circuit(counting, [image] * circuit.layouts[IMAGE].parts)

@@ -8,7 +8,7 @@ before the classifier are left out: a network took 70 seconds where 61 are predi
 
 from collections import defaultdict
 
-from privcirnet.he.circuits.ckks.counting import Counting, Met
+from privcirnet.he.circuits.ckks.simulator import Met, Simulator
 from privcirnet.he.planning.ckks.network_circuit import NetworkCircuit
 from privcirnet.he.schemes.ckks.context import Context
 from privcirnet.he.schemes.ckks.parameters import CkksParameters
@@ -72,7 +72,7 @@ def bootstrapping_seconds(circuit: NetworkCircuit) -> dict[str, float]:
     return {nodes[i].name: share * refreshing_seconds(count) for i, count in parts.items()}
 
 
-def predicted(circuit: NetworkCircuit, counting: Counting) -> dict[str, float]:
+def predicted(circuit: NetworkCircuit, counting: Simulator) -> dict[str, float]:
     """Return the processor seconds by layer (:func:`row_of`)."""
     found = defaultdict[str, float](float)
     for met in counting.maps:
@@ -83,13 +83,13 @@ def predicted(circuit: NetworkCircuit, counting: Counting) -> dict[str, float]:
     return dict(found)
 
 
-def encoded_bytes(counting: Counting) -> int:
+def encoded_bytes(counting: Simulator) -> int:
     """Return the memory of a network's encoded weights, if all are kept."""
     own = sum(met.products for met in counting.maps if not part_of(met.layer))
     return 16 * counting.parameters.ring_degree * own
 
 
-def memory_bytes(circuit: NetworkCircuit, counting: Counting) -> int:
+def memory_bytes(circuit: NetworkCircuit, counting: Simulator) -> int:
     """Return about how much memory client and server take in one process."""
     parameters = circuit.refresh.parameters
     extra = _EXTRA_BYTES * parameters.ring_degree / _DEGREE

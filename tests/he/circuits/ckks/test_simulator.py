@@ -37,7 +37,7 @@ def test_the_error_is_what_the_simulator_says(levels, digit_primes):
     assert errors.max() < 2**-reply.precision_bits
     assert math.sqrt(reply.variance) / 3 < np.sqrt((errors**2).mean()) < math.sqrt(reply.variance)
     assert pair.server.counts["rotate"] == clear.counts["rotate"] == 1 + MAP.rotations
-    assert [trace.level for trace in simulator.traces.values()][1:] == [levels - 1, levels - 2, levels - 2, 0]
+    assert [trace.level for trace in simulator.course][1:] == [levels - 1, levels - 2, levels - 2, 0]
 
 
 @pytest.mark.parametrize("step", ["fresh", "rotate", "multiply", "multiply_plain", "map"])
