@@ -81,7 +81,7 @@ def applied(maps, slots: Slots) -> Slots:
 
 
 def simulate(circuit, parameters: CkksParameters, bound: float = 1.0, names=None):
-    """What is known of a circuit of one value, as the server replies it, and the simulator with the layers' traces."""
+    """What is known of a circuit of one value, as the server replies it, and the simulator."""
     simulator = Simulator(parameters, names)
     found = circuit(simulator, simulator.fresh(bound))
     return simulator.reply(found), simulator

@@ -27,8 +27,8 @@ class KernelClient(SecretKey):
 
     def evaluation_keys(self) -> list[bytes]:
         """In one message."""
-        each = [self.switch_key(primes, name) for name, primes in self._plan.keys]
-        return [b"".join([self.public_key(self._plan.primes), *each])]
+        switches = [self.switch_key(primes, name) for name, primes in self._plan.keys]
+        return [b"".join([self.public_key(self._plan.primes), *switches])]
 
     def encrypt_all(self, slots: Sequence[Residues]) -> list[list[bytes]]:
         """One row of seeded ciphertexts."""
