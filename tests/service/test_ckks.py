@@ -67,10 +67,10 @@ def test_both_parties_in_this_process(server, client, keys, clear):
     assert session._keys is None
 
 
-def test_over_grpc(server, clear):
-    """Beside another program; keys are counted by their bytes, images by quotas; nothing is prepared."""
+def test_over_grpc(server, clear, tmp_path):
+    """Beside another program; keys are kept in files and counted by their bytes, images by quotas; nothing is prepared."""
     interactive = Server(network(), "cleartext", watched=False)
-    store = KeyStore()
+    store = KeyStore(folder=tmp_path / "keys")
     books = {"quotas": Quotas(Quota(images=2)), "store": store}
     with serving(catalogue(ckks=server, other=interactive), books=books) as service:
         with ServiceClient(service.address, program="ckks", party=LeveledClient) as remote:

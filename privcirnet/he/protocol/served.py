@@ -12,6 +12,7 @@ from privcirnet.he.layers.integer import Values
 from privcirnet.he.protocol.framing.message_sizes import Sizes
 from privcirnet.he.protocol.framing.meter import Meter
 from privcirnet.he.protocol.offline.store import PreparedStore
+from privcirnet.he.rlwe.wire_bytes import Message
 
 
 class ServedSession(Protocol):
@@ -107,7 +108,7 @@ class Served(Protocol):
         """Return the program's public description, signed or not; no weight is in it."""
         ...
 
-    def session(self, keys: bytes | None, store: PreparedStore | None = None, owner: bytes = b"") -> ServedSession:
+    def session(self, keys: Message | None, store: PreparedStore | None = None, owner: bytes = b"") -> ServedSession:
         """Return a session with one client.
 
         Args:

@@ -157,7 +157,7 @@ class LeveledServer:
         """Raise: nothing can be prepared."""
         raise unprepared()
 
-    def session(self, keys: bytes | None, store: PreparedStore | None = None, owner: bytes = b"") -> "LeveledSession":
+    def session(self, keys: Bytes | None, store: PreparedStore | None = None, owner: bytes = b"") -> "LeveledSession":
         """Return a session with one client; ``store``: is not used: nothing is prepared."""
         if keys is None:
             raise RuleError("a leveled session needs keys", got="none", remedy="register keys")

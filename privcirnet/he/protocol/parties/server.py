@@ -28,6 +28,7 @@ from privcirnet.he.protocol.rounds.exchanges import exchanges_of
 from privcirnet.he.protocol.rounds.stacked import StackedExchange
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.ring.wipe import wipe
+from privcirnet.he.rlwe.wire_bytes import Message
 from privcirnet.he.schemes.bfv.noise import check_noise
 from privcirnet.he.system.process import Process
 
@@ -104,7 +105,7 @@ class Server:
         signed = {"signature": self._signature.hex()} if self._signature else {}
         return json.dumps({**manifest.to_dict(self.program), **signed}).encode()
 
-    def session(self, keys: bytes | None, store: PreparedStore | None = None, owner: bytes = b"") -> "Session":
+    def session(self, keys: Message | None, store: PreparedStore | None = None, owner: bytes = b"") -> "Session":
         """Return a session with one client.
 
         Args:
@@ -116,7 +117,7 @@ class Server:
             RuleError: the keys are not what the program's rotations need.
         """
         form = Form("server", self.program, owner or bytes(DIGEST_BYTES))
-        loaded = None if keys is None else self.engine.load_keys(keys, self.program.column_steps)
+        loaded = None if keys is None else self.engine.load_keys(bytes(keys), self.program.column_steps)
         return Session(self, loaded, form, MemoryStore() if store is None else store)
 
     def prepared_bytes(self, owner: bytes) -> int:
