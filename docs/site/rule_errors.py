@@ -159,10 +159,8 @@ def _text(node: ast.expr | None, names: Names, followed: frozenset[str] = frozen
             return _text(value, names, followed)
         case ast.IfExp(body=body, orelse=other):
             return " / ".join(dict.fromkeys(text for part in (body, other) if (text := _text(part, names, followed))))
-        case ast.Name(id=name) if name in names and name not in followed:
+        case ast.Name() | ast.Attribute() if (name := ast.unparse(node)) in names and name not in followed:
             return _text(names[name], names, followed | {name})
-        case ast.Attribute(value=ast.Name(id="self"), attr=name) if f"self.{name}" in names:
-            return _text(names[f"self.{name}"], names, followed)
     return BLANK
 
 
