@@ -1,4 +1,4 @@
-"""Linear maps of ciphertexts by their diagonals, row by row: rotated inputs times plaintexts, and rotated sums.
+"""Linear maps of ciphertexts by their diagonals, row by row: rotated inputs times plaintexts.
 
 A plaintext whose slots have a period of n / 32 or less is a polynomial of X^16. Its transform has the same word in all
 16 places of a group (:mod:`ring.kernels.ntt`), which in the kernel's order are 64 words apart: a tile of 1024 words
@@ -35,23 +35,6 @@ def rotated_input(target: Residues, switched: Residues, own: Residues, order: In
         x, y = sub_if_ge(switched[0, order[i]] + own[order[i]], p), switched[1, order[i]]
         target[0, i] = (x >> half) << _HALF | (x & mask)
         target[1, i] = (y >> half) << _HALF | (y & mask)
-
-
-@jit
-def add_rotated(total: Residues, switched: Residues, own: Residues, order: Integers, p: Word) -> None:
-    """Add a row of a rotated extended ciphertext to a total, in place.
-
-    Args:
-        total: reduced, shape (2, n).
-        switched: the row of what its second polynomial was switched to, shape (2, n).
-        own: of its first polynomial, shape (n,).
-        order: of the automorphism, shape (n,).
-        p: prime.
-    """
-    for i in range(order.size):
-        x = sub_if_ge(switched[0, order[i]] + own[order[i]], p)
-        total[0, i] = sub_if_ge(total[0, i] + x, p)
-        total[1, i] = sub_if_ge(total[1, i] + switched[1, order[i]], p)
 
 
 @jit

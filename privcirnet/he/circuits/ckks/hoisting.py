@@ -7,6 +7,7 @@ diagonal, and transformed row by row when they are needed.
 """
 
 from dataclasses import dataclass
+from functools import reduce
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -95,12 +96,13 @@ def apply(server: CkksServer, ciphertext: Ciphertext, source: LinearMap, keys: K
     check_keys(context, context.elements(source.steps), ciphertext.level, keys)
     server.counts["rotate"] += source.rotations
     server.counts["pmult"] += source.products
-    sums = _sums(context, ciphertext.residues, encoded, keys)
-    total = np.zeros_like(sums[0]) if encoded.giants[0] else sums[0]  # they are ascending
-    for giant, own in zip(encoded.giants, sums, strict=True):
-        if giant:
-            _add_rotated(context, total, own, giant, keys)
-    return server.ciphertext(context.chain.lowered(total, 1))
+    chain, sums = context.chain, _sums(context, ciphertext.residues, encoded, keys)
+
+    def turned(giant: int, made: Residues) -> Ciphertext:
+        own, element = Ciphertext(chain, made, ciphertext.primes), context.element(giant)
+        return own.turned(element, keys[element]) if giant else own
+
+    return server.ciphertext(chain.lowered(reduce(Ciphertext.plus, map(turned, encoded.giants, sums)).made, 1))
 
 
 def _sums(context: Context, values: Residues, encoded: EncodedMap, keys: Keys) -> Residues:
@@ -108,8 +110,9 @@ def _sums(context: Context, values: Residues, encoded: EncodedMap, keys: Keys) -
     babies, digits = encoded.babies, context.chain.digits(values[1])
     rows, n = digits.shape[1:]
     sums = np.empty((len(encoded.giants), 2, rows, n), dtype=np.uint64)
-    turns = {step: _turn(context, step, keys) for step in babies if step}
     chain, tables, moduli, scale = context.chain, context.ring.tables, context.ring.moduli, context.ring.division.scale
+    elements = {step: context.element(step) for step in babies if step}
+    turns = {step: (keys[element], chain.order(element)) for step, element in elements.items()}
 
     def row(number: int) -> None:
         limb = chain.limb(number, rows)
@@ -132,21 +135,3 @@ def _sums(context: Context, values: Residues, encoded: EncodedMap, keys: Keys) -
 
     each(row, range(rows))
     return sums
-
-
-def _turn(context: Context, step: int, keys: Keys) -> tuple[Residues, Integers]:
-    """A rotation's key, and where values come from."""
-    element = context.element(step)
-    return keys[element], context.chain.order(element)
-
-
-def _add_rotated(context: Context, total: Residues, own: Residues, step: int, keys: Keys) -> None:
-    """Add a rotated extended ciphertext to an extended total, in place."""
-    chain, rows, (key, order) = context.chain, total.shape[1], _turn(context, step, keys)
-    switched = chain.extended(chain.digits(chain.lowered(own[1:])[0]), key)
-
-    def row(number: int) -> None:
-        prime = context.ring.tables.primes[chain.limb(number, rows)]
-        diagonals.add_rotated(total[:, number], switched[:, number], own[0, number], order, prime)
-
-    each(row, range(rows))
