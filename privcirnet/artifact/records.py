@@ -64,7 +64,7 @@ class Bits(NamedTuple):
     weight: int
     activation: int
     stream: int
-    """of residual streams; those of activations in files that say nothing of it"""
+    """of residual streams"""
 
 
 @dataclass(frozen=True)

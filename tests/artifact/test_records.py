@@ -39,12 +39,6 @@ class TestRoundTrips:
             assert found.tensors[name].dtype == tensor.dtype
             assert np.array_equal(found.tensors[name], tensor), name
 
-    def test_bits_that_say_nothing_of_streams(self, tmp_path):
-        """Version 1 began so: streams were like other activations."""
-        old = dataclasses.replace(CHECKPOINT, bits=(8, 6))
-        write_checkpoint(tmp_path / "c", old)
-        assert read_checkpoint(tmp_path / "c").bits == Bits(weight=8, activation=6, stream=6)
-
     def test_dense_checkpoint(self, tmp_path):
         write_checkpoint(tmp_path / "c", Checkpoint({}, "resnet18", "train", {}))
         assert read_checkpoint(tmp_path / "c") == Checkpoint({}, "resnet18", "train", {}, None)
