@@ -10,7 +10,6 @@ import safetensors.numpy
 from safetensors import safe_open
 
 from privcirnet.artifact import (
-    Bits,
     Checkpoint,
     plan_composed,
     read_checkpoint,
