@@ -5,9 +5,9 @@ import socket
 import grpc
 import pytest
 
-from privcirnet.he.protocol.parties.server import Server
+from privcirnet.he.protocol.parties.server import Server, Session
 from privcirnet.he.protocol.parties.session import run
-from privcirnet.service import calls, connections, messages, sessions, streams
+from privcirnet.service import calls, connections, messages, streams
 from privcirnet.service import limits as limits_module
 from privcirnet.service.chunks import CHUNK
 from privcirnet.service.client import ServiceClient
@@ -99,7 +99,7 @@ def test_a_session_has_a_greatest_age():
 def test_a_client_that_takes_nothing(monkeypatch):
     """It sends and never reads: its replies fill what the transport holds, and no more."""
     monkeypatch.setattr(limits_module, "SLOWEST", 1 << 40)
-    monkeypatch.setattr(sessions.Session, "handle", lambda self, message: message_of(1 << 24))
+    monkeypatch.setattr(Session, "handle", lambda self, message: message_of(1 << 24))
     with serving(Server(network(), "cleartext"), ServiceLimits(1, timeout_s=0.5)) as service:
         with ServiceClient(service.address, "cleartext") as remote:
             for _ in range(2):

@@ -66,8 +66,9 @@ def performed(layer: SpectralLayer) -> dict[str, int]:
 
         setattr(engine, method, counted)
 
-    for name in ("receive", "add_plain", "rotate", "to_ntt", "from_ntt", "add", "reply"):
+    for name in ("receive", "add_plain", "to_ntt", "from_ntt", "add", "reply"):
         watch(party.server, name, name)
+    watch(party.server, "turn", "rotate")
     watch(party.server, "multiply", "pmult")
     for name in ("encrypt", "decrypt"):
         watch(party.client, name, name)
