@@ -208,8 +208,9 @@ class Chain:
         found = np.zeros((count, level + self.special, n), dtype=np.uint64)
         found[:, :level] = polynomials
         scales, primes = self.ring.division.scale, self.ring.tables.primes
-        for number in range(level):
-            multiply_constant(found[:, number], scales[number, 0], scales[number, 1], primes[number])
+        for half in found:
+            for number in range(level):
+                multiply_constant(half[number : number + 1], scales[number, 0], scales[number, 1], primes[number])
         return found
 
     def added(self, first: Residues, second: Residues) -> Residues:
