@@ -15,7 +15,7 @@ from privcirnet.he.ring.kernels import conversion, inner_products, ntt, operands
 from privcirnet.he.ring.modular import Integers, Residues
 from privcirnet.he.rlwe.kernels import gadget
 from privcirnet.he.rlwe.kernels.modulus import Ring, ring
-from privcirnet.he.rlwe.kernels.rows import add_multiple, multiply_constant
+from privcirnet.he.rlwe.kernels.rows import add_multiple, multiply_rows
 from privcirnet.he.rlwe.parameters import RlweParameters
 from privcirnet.he.system.threads import each
 
@@ -207,10 +207,7 @@ class Chain:
         count, level, n = polynomials.shape
         found = np.zeros((count, level + self.special, n), dtype=np.uint64)
         found[:, :level] = polynomials
-        scales, primes = self.ring.division.scale, self.ring.tables.primes
-        for half in found:
-            for number in range(level):
-                multiply_constant(half[number : number + 1], scales[number, 0], scales[number, 1], primes[number])
+        multiply_rows(found, self.ring.division.scale, self.ring.tables.primes[:level])
         return found
 
     def added(self, first: Residues, second: Residues) -> Residues:

@@ -75,6 +75,23 @@ def multiply_constant(target: Residues, factor: Word, quotient: Word, p: Word) -
 
 
 @jit
+def multiply_rows(target: Residues, factors: Residues, primes: Residues) -> None:
+    """Multiply the first rows of polynomials by constants, in place.
+
+    Args:
+        target: shape (polynomials, l or more, n), contiguous: words with a stride take LoLa a tenth longer.
+        factors: under each prime, and their quotients, shape (l, 2) or longer.
+        primes: of the l rows.
+    """
+    for polynomial in range(target.shape[0]):
+        for row in range(primes.size):
+            factor, quotient, p = factors[row, 0], factors[row, 1], primes[row]
+            for i in range(target.shape[2]):
+                product = mul_shoup_lazy(target[polynomial, row, i], factor, quotient, p)
+                target[polynomial, row, i] = reduce_4p(product, p)
+
+
+@jit
 def add_multiple(target: Residues, source: Residues, factor: Word, quotient: Word, p: Word) -> None:
     """Add a constant times a row to another, in place.
 

@@ -60,12 +60,13 @@ class KernelEvaluator:
 
     def __init__(self, parameters: LeveledParameters, number: int, primes: int, answers: Ring) -> None:
         self.counts: Counter[str] = Counter()
-        self._chain, self._primes, self.special = Chain(parameters.rlwe), primes, len(parameters.rlwe.special_primes)
+        self._chain, self._primes = Chain(parameters.rlwe), primes
+        self.special = self._chain.special
         self.parameters, at = parameters.moduli[number], parameters.at(number, primes)
         t, data, n = self.parameters.plain_modulus, parameters.rlwe.data_primes, parameters.ring_degree
         self._plain = [plaintexts.plain(t, data[: count + 1], n) for count in range(len(data))]
         self._square, self._lift = BfvSquare(self._chain, t), parameters.product // t
-        self._ring, self._special = self._chain.ring, parameters.rlwe.special_primes
+        self._ring = self._chain.ring
         self._form = reply.form(answers, self._plain[primes - 1], Replies.of(at, data), flood_bits(at))
 
     def inputs(self, received: Sequence[Ciphertext]) -> list[Ciphertext]:
@@ -134,7 +135,7 @@ class KernelEvaluator:
         """Of the rows of values: all data primes, or the first and the special ones."""
         if not extended:
             return self._ring
-        return ring(self._ring.primes[:primes] + self._special, self._ring.degree, self.special)
+        return ring(self._chain.parameters.key_modulus(primes).primes, self._ring.degree, self.special)
 
 
 class KernelServer:
