@@ -24,6 +24,7 @@ from functools import partial
 import numpy as np
 
 from privcirnet.errors import DoesNotFit
+from privcirnet.he.circuits import linear_transform
 from privcirnet.he.circuits.bfv.builder import Builder
 from privcirnet.he.circuits.bfv.network_circuit import Plaintext
 from privcirnet.he.layers.spectral_layout import next_power_of_two
@@ -123,8 +124,8 @@ def spectral_product(builder: Builder, spectral: Spectral, value: int) -> int:
     Args:
         value: the layer's input, :attr:`Spectral.values`.
     """
-    spectrum = builder.sum_over(builder.products([(value, spectral.twiddles)]), spectral.stride, spectral.k)
-    summed = builder.sum_over(builder.products([(spectrum, spectral.spectrum)]), 1, spectral.width)
+    spectrum = builder.sum_over(builder.weighted([(value, spectral.twiddles)]), spectral.stride, spectral.k)
+    summed = builder.sum_over(builder.weighted([(spectrum, spectral.spectrum)]), 1, spectral.width)
     made = _inverse(builder, spectral, summed)
     held = spectral.outputs >= 0
     return builder.add_integers(made, np.where(held, spectral.layer.bias[spectral.outputs], 0))
@@ -133,17 +134,16 @@ def spectral_product(builder: Builder, spectral: Spectral, value: int) -> int:
 def _inverse(builder: Builder, spectral: Spectral, value: int) -> int:
     """The inverse DFT over f: 2 k - 1 diagonals, those of a giant step added up before it."""
     k, width = spectral.k, spectral.width
-    baby = 1 << (k.bit_length() // 2)
-    found: list[int] = []
-    for giant in range(-k, k, baby):
-        shifts = [shift for shift in range(giant, giant + baby) if -k < shift < k]
-        terms: list[tuple[int, Plaintext]] = [
-            (builder.rotate(value, (shift - giant) * width), partial(spectral.inverse, shift, giant * width))
-            for shift in shifts
-        ]
-        if terms:
-            found.append(builder.rotate(builder.products(terms), giant * width))
-    return builder.total(found)
+
+    def term(giant: int, baby: int) -> tuple[int, int, Plaintext]:
+        return value, baby * width, partial(spectral.inverse, giant + baby, giant * width)
+
+    return builder.transformed({g * width: [term(g, b) for b in babies] for g, babies in inverse_steps(k).items()})
+
+
+def inverse_steps(k: int) -> dict[int, list[int]]:
+    """Return giant steps with their baby steps for the 2 k - 1 diagonals of an inverse DFT that is not cyclic."""
+    return linear_transform.groups(range(1 - k, k), 1 << (k.bit_length() // 2))
 
 
 def _row_major(builder: Builder, layer: ChainLayer, spectral: Spectral, value: int) -> list[int]:

@@ -122,7 +122,7 @@ def _spectral(builder: Builder, maps: _SpectralMaps, value: int) -> int:
     """Sums over half of the inputs in either row, side by side."""
     found: int | None = None
     for output in reversed(range(maps.outputs)):
-        made = builder.products([(value, partial(maps.weights, output))])
+        made = builder.weighted([(value, partial(maps.weights, output))])
         made = builder.weighted([(builder.sum_over(made, 1, maps.width), maps.mask())])
         found = made if found is None else builder.add(made, builder.rotate(found, -1))
     if found is None:

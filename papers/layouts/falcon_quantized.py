@@ -14,12 +14,13 @@ Layout and names are those of :mod:`papers.layouts.falcon`.
 Source: Lou et al., Falcon (NeurIPS 2020), Section 3, equation 5, Table 3.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
-from papers.layouts.falcon import Spectral, spectral_product
+from papers.layouts.falcon import Spectral, inverse_steps, spectral_product
 from privcirnet.he.circuits.bfv.builder import Builder
 from privcirnet.he.circuits.bfv.network_circuit import NetworkCircuit
 from privcirnet.he.planning.leveled.chain import ChainLayer
@@ -123,20 +124,17 @@ class QuantizedLayer:
     def _inverse(self, builder: Builder, up: int, across: int) -> int:
         """The real part: outputs i = f read f + shift of either part."""
         layout, k = self.layout, self.layout.k
-        baby, found = 1 << (k.bit_length() // 2), list[int]()
-        for giant in range(-k, k, baby):
-            terms: list[tuple[int, np.ndarray]] = []
-            for shift in (shift for shift in range(giant, giant + baby) if -k < shift < k):
-                source = layout.f + shift
+
+        def terms(turn: int, babies: list[int]) -> Iterator[tuple[int, int, np.ndarray]]:
+            for baby in babies:
+                source = layout.f + turn // layout.width + baby
                 held = (layout.outputs >= 0) & (source >= 0) & (source < k)
                 for value, part in zip((up, across), self.twiddles, strict=True):
                     slots = np.where(held, part[source % k, layout.f % k], 0).reshape(2, -1)
-                    turned = np.roll(slots, giant * layout.width, axis=1).reshape(-1)
-                    if turned.any():
-                        terms.append((builder.rotate(value, (shift - giant) * layout.width), turned))
-            if terms:
-                found.append(builder.rotate(builder.weighted(terms), giant * layout.width))
-        return builder.total(found)
+                    yield value, baby * layout.width, np.roll(slots, turn, axis=1).reshape(-1)
+
+        turns = {giant * layout.width: babies for giant, babies in inverse_steps(k).items()}
+        return builder.transformed({turn: terms(turn, babies) for turn, babies in turns.items()})
 
 
 def exact_circuit(layer: ChainLayer, ring_degree: int) -> NetworkCircuit:

@@ -158,7 +158,7 @@ def _first(builder: Builder, maps: _Maps, layer: ChainLayer) -> int:
     pieces: list[int] = []
     for number in range(maps.pieces):
         terms = [(source, _lazy(partial(maps.piece, number, source))) for source in maps.used(number)]
-        pieces.append(builder.products(terms) if terms else builder.weighted([]))
+        pieces.append(builder.weighted(terms))
     made = builder.side_by_side(pieces, maps.size)
     made = builder.add_integers(made, maps.dense.at(np.repeat(layer.bias, maps.size)))
     builder.layer = f"square behind {layer.name}"
@@ -172,7 +172,7 @@ def _second(builder: Builder, maps: _Maps, value: int) -> int:
 
     def own(output: int) -> int:
         made = _sum(builder, value, partial(maps.row, output), maps.dense.period)
-        return builder.products([(made, _lazy(partial(maps.mask, output)))])
+        return builder.weighted([(made, _lazy(partial(maps.mask, output)))])
 
     made = builder.total(map(own, range(maps.outputs)))
     places = maps.outputs // layer.shape.out_channels
@@ -185,7 +185,7 @@ def _sum(builder: Builder, value: int, slots: partial[np.ndarray], count: int) -
     """A row-major product: what stands in some columns, times integers, added up."""
     if not slots().any():
         _ = builder.weighted([])
-    return builder.sum_over(builder.products([(value, _lazy(slots))]), 1, count)
+    return builder.sum_over(builder.weighted([(value, _lazy(slots))]), 1, count)
 
 
 def _row_major(maps: _Maps, row: np.ndarray) -> np.ndarray:

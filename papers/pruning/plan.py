@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from papers.pruning.layer import DiagonalGroups, PrunedLayer, pruned_plan
 from privcirnet.errors import RuleError
+from privcirnet.he.circuits.linear_transform import powers_of_two
 from privcirnet.he.layers.bsgs import Booleans
 from privcirnet.he.layers.spectral_pieces import Piece, plan_of
 from privcirnet.he.planning.cost import plan_cost
@@ -61,6 +62,6 @@ def _cheapest(groups: DiagonalGroups, placed: tuple[Piece, int], kept: Booleans,
 def _baby_steps(groups: DiagonalGroups, piece: Piece) -> list[Piece]:
     """A piece with every number of baby steps, its own first."""
     diagonals = plan_of(groups.layer.layout, piece).diagonals
-    others = [1 << i for i in range(diagonals.bit_length()) if 1 << i != piece.baby_steps]
+    others = [steps for steps in powers_of_two(diagonals) if steps != piece.baby_steps]
     usable = [steps for steps in others if not piece.giants_on_shares or steps < diagonals]
     return [replace(piece, baby_steps=steps) for steps in (piece.baby_steps, *usable)]

@@ -2,6 +2,7 @@
 
 from hypothesis import strategies as st
 
+from privcirnet.he.circuits.linear_transform import powers_of_two
 from privcirnet.he.layers.bsgs import BsgsPlan, copy_counts
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.spectral_layer import SpectralLayer
@@ -11,11 +12,6 @@ from privcirnet.he.planning.planner import counted_goal, plan_layer
 
 MANY_TILES = LinearShape(90, 70, 2, 3, 3, 1, 1)
 """In coefficient encoding its maps are cut in tiles at a ring degree of 2048."""
-
-
-def powers_of_two(most: int) -> list[int]:
-    """1, 2, 4 ... up to ``most``."""
-    return [1 << i for i in range(most.bit_length())]
 
 
 @st.composite

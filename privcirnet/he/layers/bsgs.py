@@ -5,7 +5,9 @@ counts"). With input block i in lane i mod G of ciphertext i // G, output lane l
 
     y[l] = sum over g of rot_(g B) ( sum over j of D'_(g,j) * rot_j(x) ) [l]
 
-where rot_k turns the lanes left by k and D'_(g,j) is the k-th diagonal of the weight, rotated right by g B.
+where rot_k turns the lanes left by k and D'_(g,j) is the k-th diagonal of the weight, rotated right by g B. The cut is
+that of :mod:`circuits.linear_transform`, whose D diagonals are 0, ..., D - 1; copies and sums on shares are this
+module's, and a planner prices every baby length because both change what a giant step costs.
 
 Beyond the papers, all of it decided by public shapes alone:
 
@@ -28,6 +30,7 @@ import numpy as np
 import numpy.typing as npt
 
 from privcirnet.errors import RuleError
+from privcirnet.he.circuits.linear_transform import powers_of_two
 from privcirnet.he.layers.spectral_layout import next_power_of_two
 
 Booleans = npt.NDArray[np.bool_]
@@ -271,7 +274,7 @@ def copy_counts(lanes: int, blocks_in: int, blocks_out: int) -> list[int]:
     """
     period, out_period = (min(next_power_of_two(blocks), lanes) for blocks in (blocks_in, blocks_out))
     most = min(lanes // max(period, out_period), period, out_period)
-    return [1 << i for i in range(most.bit_length())]
+    return powers_of_two(most)
 
 
 def candidates(lanes: int, blocks_in: int, blocks_out: int, *, on_shares: bool) -> list[BsgsPlan]:
@@ -284,7 +287,7 @@ def candidates(lanes: int, blocks_in: int, blocks_out: int, *, on_shares: bool) 
     found: list[BsgsPlan] = []
     for copies in copy_counts(lanes, blocks_in, blocks_out):
         diagonals = BsgsPlan(lanes, blocks_in, blocks_out, 1, copies).diagonals
-        for baby in (1 << i for i in range(diagonals.bit_length())):
+        for baby in powers_of_two(diagonals):
             found.append(BsgsPlan(lanes, blocks_in, blocks_out, baby, copies, folds_on_shares=on_shares))
             if on_shares and baby < diagonals:
                 found.append(BsgsPlan(lanes, blocks_in, blocks_out, baby, copies, giants_on_shares=True))

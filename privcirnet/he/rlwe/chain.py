@@ -79,11 +79,11 @@ class Chain:
         Args:
             polynomial: shape (l, n).
         """
-        level, n = polynomial.shape
-        parts, own = self.parameters.digits(level), self.coefficients(polynomial[None])[0]
+        count, n = polynomial.shape
+        parts, own = self.parameters.digits(count), self.coefficients(polynomial[None])[0]
         constants = [self._from_digit(part) for part in parts]
         scaled, multiples = np.empty_like(own), np.empty((len(parts), n), dtype=np.int64)
-        found = np.empty((len(parts), level + self.special, n), dtype=np.uint64)
+        found = np.empty((len(parts), count + self.special, n), dtype=np.uint64)
 
         def scale(d: int) -> None:
             part = slice(parts[d].start, parts[d].stop)
@@ -134,14 +134,14 @@ class Chain:
             product: (a0 b0, a0 b1 + a1 b0, a1 b1), shape (3, l, n).
             key: that switches the square of the secret key to it; see :meth:`switch_row`.
         """
-        level, digits = product.shape[1], self.digits(product[2])
+        count, digits = product.shape[1], self.digits(product[2])
         found = np.empty((1, 2, *digits.shape[1:]), dtype=np.uint64)
         scales, primes = self.ring.division.scale, self.ring.tables.primes
 
         def row(number: int) -> None:
             self.switch_row(found, digits, key, number)
             factor, quotient = scales[number]
-            for half in range(2 if number < level else 0):
+            for half in range(2 if number < count else 0):
                 add_multiple(found[0, half, number], product[half, number], factor, quotient, primes[number])
 
         each(row, range(digits.shape[1]))
@@ -168,14 +168,14 @@ class Chain:
         rows = extended.shape[1]
         return self._divided(extended, [self.limb(row, rows) for row in range(rows - self.special - dropped, rows)])
 
-    def reduced(self, polynomials: Residues, level: int) -> Residues:
-        """Return polynomials divided by their last primes and rounded, shape (polynomials, level, n).
+    def reduced(self, polynomials: Residues, count: int) -> Residues:
+        """Return polynomials divided by their last primes and rounded, shape (polynomials, count, n).
 
         Args:
             polynomials: shape (polynomials, l, n).
-            level: data primes that are left.
+            count: data primes that are left.
         """
-        return self._divided(polynomials.copy(), range(level, polynomials.shape[1]))
+        return self._divided(polynomials.copy(), range(count, polynomials.shape[1]))
 
     def rotated(self, values: Residues, digits: Residues, key: Residues, element: int) -> Residues:
         """Return P times a ciphertext after an automorphism, extended, shape (2, l + k, n).
@@ -204,10 +204,10 @@ class Chain:
         Args:
             polynomials: shape (polynomials, l, n).
         """
-        count, level, n = polynomials.shape
-        found = np.zeros((count, level + self.special, n), dtype=np.uint64)
-        found[:, :level] = polynomials
-        multiply_rows(found, self.ring.division.scale, self.ring.tables.primes[:level])
+        halves, count, n = polynomials.shape
+        found = np.zeros((halves, count + self.special, n), dtype=np.uint64)
+        found[:, :count] = polynomials
+        multiply_rows(found, self.ring.division.scale, self.ring.tables.primes[:count])
         return found
 
     def added(self, first: Residues, second: Residues) -> Residues:

@@ -30,7 +30,7 @@ class Ciphertext:
 
     @property
     def level(self) -> int:
-        """Rescalings that are left, l - 1."""
+        """Rescalings that are left, l - 1: what CKKS counts by; all else counts primes."""
         return self.primes - 1
 
     @property

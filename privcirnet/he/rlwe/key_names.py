@@ -1,7 +1,7 @@
 """Names of switch keys, the same in both schemes.
 
 The key of an automorphism X -> X^g is named by its Galois element g, which is odd and under 2n; other keys have even
-names.
+names. A key for the first data primes alone, with fewer special primes, is named :data:`LOW` more.
 """
 
 from collections.abc import Collection, Sequence
@@ -10,6 +10,16 @@ from privcirnet.errors import RuleError
 
 RELINEARIZATION = 0
 """Of the key for products of ciphertexts."""
+
+EPHEMERAL = FROM_EPHEMERAL, TO_EPHEMERAL = 2, 4
+"""Of the keys from the sparse secret of bootstrapping, and to it."""
+
+LOW = 1 << 20
+
+
+def is_low(name: int) -> bool:
+    """Return whether a key is one for the first data primes alone."""
+    return name >= LOW
 
 
 def galois_element(step: int, ring_degree: int, base: int = 3) -> int:

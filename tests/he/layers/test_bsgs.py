@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privcirnet.errors import RuleError
+from privcirnet.he.circuits.linear_transform import powers_of_two
 from privcirnet.he.layers import bsgs
 from privcirnet.he.layers.bsgs import BsgsPlan, Product
 from privcirnet.he.layers.shape import LinearShape
@@ -15,7 +16,7 @@ from privcirnet.he.layers.spectral_pieces import Piece
 from privcirnet.he.rlwe.key_names import galois_element
 from tests.he.exchange import Party, random_input, random_rows, slow_layer
 from tests.he.insecure import insecure_parameters
-from tests.he.layer_examples import paper_layer, plans, powers_of_two
+from tests.he.layer_examples import paper_layer, plans
 
 N = 8192
 GEMM, CONV = LinearShape.gemm(256, 192, 576), LinearShape(16, 16, 128, 128, 3, 1, 1)

@@ -4,12 +4,13 @@ Values are counted as in :mod:`circuits.bfv.network_circuit`; every method that 
 value.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 
 import numpy as np
 
 from privcirnet.errors import RuleError
+from privcirnet.he.circuits import linear_transform
 from privcirnet.he.circuits.bfv.network_circuit import (
     Add,
     AddPlain,
@@ -22,6 +23,24 @@ from privcirnet.he.circuits.bfv.network_circuit import (
     Term,
 )
 from privcirnet.he.rlwe.key_names import galois_element, inversion
+
+Weight = Plaintext | np.ndarray
+"""A plaintext that is not zero, or integers of any size in slots, shape (n,)."""
+
+HOISTED = 0.6
+"""A rotation whose digits are there already, in others."""
+
+
+def cut(diagonals: int, baby: float = 1.0, giant: float = 1.0) -> dict[int, list[int]]:
+    """Return giant steps with their baby steps for diagonals 0, 1, ... of the least work.
+
+    Args:
+        diagonals: how many.
+        baby: values that each baby step turns.
+        giant: sums that each giant step turns.
+    """
+    steps = range(diagonals)
+    return linear_transform.groups(steps, linear_transform.cheapest(steps, HOISTED * baby, giant))
 
 
 class Builder:
@@ -85,32 +104,41 @@ class Builder:
         """Return the squares of every slot."""
         return self._add(Square(source))
 
-    def products(self, terms: Sequence[tuple[int, Plaintext]]) -> int:
-        """Return the sum of plaintext products.
-
-        Args:
-            terms: (value, plaintext), no plaintext zero.
-        """
-        return self.combine([(value, self._plaintext(plaintext)) for value, plaintext in terms])
-
     def combine(self, terms: Iterable[Term]) -> int:
         """Return the sum of products with plaintexts that have their numbers."""
         return self._add(Combine(tuple(terms)))
 
-    def weighted(self, terms: Sequence[tuple[int, np.ndarray]]) -> int:
-        """Return the sum of products with integers in slots; those with zeros alone are left out.
+    def weighted(self, terms: Iterable[tuple[int, Weight]]) -> int:
+        """Return the sum of products with plaintexts; integers that are all zero are left out.
 
         Args:
-            terms: (value, integers of shape (n,)).
+            terms: (value, weight).
 
         Raises:
-            RuleError: all are zero.
+            RuleError: none is left.
         """
-        kept = [(value, integers(slots)) for value, slots in terms if slots.any()]
-        if not kept:
+        return self.transformed({0: ((value, 0, weight) for value, weight in terms)})
+
+    def transformed(self, groups: Mapping[int, Iterable[tuple[int, int, Weight]]]) -> int:
+        """Return a linear transform by its diagonals (:mod:`circuits.linear_transform`), of one value or several.
+
+        Args:
+            groups: giant step, in columns -> (value, baby step, weight) of each product of its sum; integers that are
+                all zero are left out.
+
+        Raises:
+            RuleError: no product is left.
+        """
+        sums: list[int] = []
+        for giant, terms in groups.items():
+            kept = [(self.rotate(value, baby), own) for value, baby, own in terms if callable(own) or own.any()]
+            if kept:
+                numbered = [(value, self._plaintext(own)) for value, own in kept]
+                sums.append(self.rotate(self.combine(numbered), giant))
+        if not sums:
             got, remedy = f"none in layer {self.layer}", "train it again: an output without weights says nothing"
             raise RuleError("every sum must have a weight that is not zero", got=got, remedy=remedy)
-        return self.products(kept)
+        return self.total(sums)
 
     def add_integers(self, source: int, slots: np.ndarray) -> int:
         """Return a value plus integers in slots; zeros are not added.
@@ -118,7 +146,7 @@ class Builder:
         Args:
             slots: integers of any size, shape (n,).
         """
-        return self._add(AddPlain(source, self._plaintext(integers(slots)))) if slots.any() else source
+        return self._add(AddPlain(source, self._plaintext(slots))) if slots.any() else source
 
     def side_by_side(self, values: Sequence[int], columns: int) -> int:
         """Return the sum of values, each some columns further to the right than the one before, by one rotation key.
@@ -132,15 +160,17 @@ class Builder:
             found = self.add(value, self.rotate(found, -columns))
         return found
 
-    def sum_over(self, source: int, stride: int, count: int) -> int:
+    def sum_over(self, source: int, stride: int, count: int, radix: int = 2) -> int:
         """Return sums of what stands 0, 1, ... count - 1 strides to the right of each slot, cyclically in its row.
 
         Args:
             count: a power of two.
+            radix: summands of a step, a power of two: more are more rotations and keys, and fewer digits to make.
         """
         while count > 1:
-            count //= 2
-            source = self.add(source, self.rotate(source, stride * count))
+            summands = min(radix, count)
+            count //= summands
+            source = self.total(self.rotate(source, stride * count * i) for i in range(summands))
         return source
 
     def _add(self, step: Step) -> int:
@@ -148,15 +178,6 @@ class Builder:
         self._layers.append(self.layer)
         return self.inputs + len(self._steps) - 1
 
-    def _plaintext(self, plaintext: Plaintext) -> int:
-        self._plaintexts.append(plaintext)
+    def _plaintext(self, weight: Weight) -> int:
+        self._plaintexts.append(weight if callable(weight) else lambda t: (weight % t).astype(np.uint64))
         return len(self._plaintexts) - 1
-
-
-def integers(slots: np.ndarray) -> Plaintext:
-    """Return integers as a plaintext.
-
-    Args:
-        slots: integers of any size, shape (n,).
-    """
-    return lambda t: (slots % t).astype(np.uint64)

@@ -1,8 +1,6 @@
 """Linear maps of the slots, by their diagonals, in baby and giant steps.
 
-Maths (NeuJeans, section 2.6): y = sum over d of diag_d * rot_d(x), with d = g + b, b under a baby length B:
-
-    y = sum over g of rot_g(sum over b of rot_-g(diag_(g + b)) * rot_b(x)).
+Source: NeuJeans, section 2.6; :mod:`circuits.linear_transform` says how diagonals are cut.
 
 Double hoisting (Bossuat et al., 2021, algorithm 6): the digits of x are made once; its rotations stay extended (times
 P), and so do the sums over b and over g. Divided by P are only the halves that a giant step switches, and the result.
@@ -17,6 +15,7 @@ from functools import cached_property
 import numpy as np
 
 from privcirnet.errors import RuleError
+from privcirnet.he.circuits import linear_transform
 from privcirnet.he.ring.modular import Integers
 from privcirnet.he.schemes.ckks.embedding import Slots
 
@@ -44,17 +43,6 @@ class LinearMap:
             got, remedy = f"shapes {sorted(sizes)}", "give each diagonal every slot"
             raise RuleError("a linear map must have diagonals of one length", got=got, remedy=remedy)
 
-    @staticmethod
-    def of(matrix: Slots, baby: int = 0) -> "LinearMap":
-        """Return the map of a matrix; diagonals of zeros are left out.
-
-        Args:
-            matrix: shape (n / 2, n / 2).
-        """
-        rows = np.arange(len(matrix))
-        diagonals = {d: matrix[rows, (rows + d) % rows.size] for d in range(rows.size)}
-        return LinearMap({d: diagonal for d, diagonal in diagonals.items() if diagonal.any()}, baby)
-
     @cached_property
     def slots(self) -> int:
         """The slots of a ciphertext, n / 2."""
@@ -74,18 +62,12 @@ class LinearMap:
     @cached_property
     def length(self) -> int:
         """The baby length B."""
-        if self.baby:
-            return self.baby
-        lengths = [1 << i for i in range(self.slots.bit_length())]
-        return min(lengths, key=self._cost)
+        return self.baby or linear_transform.cheapest(self._by_step, giant=self.giant)
 
     @cached_property
     def groups(self) -> dict[int, list[int]]:
         """Giant step g -> its baby steps b, both ascending."""
-        found: dict[int, list[int]] = {}
-        for d in sorted(step % self.slots for step in self.diagonals):
-            found.setdefault(d - d % self.length, []).append(d % self.length)
-        return found
+        return linear_transform.groups(self._by_step, self.length)
 
     @property
     def babies(self) -> list[int]:
@@ -95,13 +77,13 @@ class LinearMap:
     @property
     def steps(self) -> frozenset[int]:
         """Rotations that take keys."""
-        babies, giants = self._steps(self.length)
+        babies, giants = linear_transform.rotations(self._by_step, self.length)
         return frozenset(babies | giants)
 
     @property
     def rotations(self) -> int:
         """Rotations that are made: one for every baby step and every giant step but 0."""
-        return len([b for b in self.babies if b]) + len([g for g in self.groups if g])
+        return sum(map(len, linear_transform.rotations(self._by_step, self.length)))
 
     @property
     def products(self) -> int:
@@ -128,15 +110,6 @@ class LinearMap:
     @cached_property
     def _by_step(self) -> dict[int, Slots]:
         return {d % self.slots: np.asarray(diagonal) for d, diagonal in self.diagonals.items()}
-
-    def _steps(self, length: int) -> tuple[set[int], set[int]]:
-        """Rotations for a baby length: baby steps and giant steps."""
-        steps = {d % self.slots for d in self.diagonals}
-        return {d % length for d in steps} - {0}, {d - d % length for d in steps} - {0}
-
-    def _cost(self, length: int) -> float:
-        babies, giants = self._steps(length)
-        return len(babies) + self.giant * len(giants)
 
 
 def permutation(sources: Integers) -> LinearMap:

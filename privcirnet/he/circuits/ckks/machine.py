@@ -18,7 +18,7 @@ from privcirnet.he.circuits.ckks import hoisting
 from privcirnet.he.circuits.ckks.linear_map import LinearMap
 from privcirnet.he.circuits.ckks.stopwatch import Announcing, unheard
 from privcirnet.he.rlwe.ciphertext import Ciphertext
-from privcirnet.he.schemes.ckks.context import LOW, is_low
+from privcirnet.he.rlwe.key_names import LOW, is_low
 from privcirnet.he.schemes.ckks.received import Keys
 from privcirnet.he.schemes.ckks.server import CkksServer
 

@@ -30,14 +30,8 @@ import numpy.typing as npt
 from privcirnet.errors import RuleError
 from privcirnet.he.circuits.ckks.estimates import Estimate, Trace
 from privcirnet.he.circuits.ckks.linear_map import LinearMap
-from privcirnet.he.rlwe.key_names import RELINEARIZATION, check_held, inversion
-from privcirnet.he.schemes.ckks.context import (
-    FROM_EPHEMERAL,
-    TO_EPHEMERAL,
-    Context,
-    Names,
-    stored_name,
-)
+from privcirnet.he.rlwe.key_names import FROM_EPHEMERAL, RELINEARIZATION, TO_EPHEMERAL, check_held, inversion
+from privcirnet.he.schemes.ckks.context import Context, Names, stored_name
 from privcirnet.he.schemes.ckks.parameters import CkksParameters
 
 _ERROR, _ROUNDING, _SECRET = 10.5, 1 / 12, 2 / 3

@@ -12,7 +12,7 @@ ciphertexts. The method is that of Halevi and Shoup (CRYPTO 2014), with the imag
 import numpy as np
 
 from privcirnet.errors import DoesNotFit, RuleError
-from privcirnet.he.circuits.bfv.builder import Builder
+from privcirnet.he.circuits.bfv.builder import Builder, cut
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.spectral_layout import next_power_of_two
 from privcirnet.he.planning.leveled.chain import Chain, ChainLayer
@@ -41,20 +41,17 @@ class _Columns:
         """
         builder, (rows, columns) = self.builder, pieces[0].shape
         depth = min(rows, columns)
-        baby = _steps(depth, len(values))
-        giants: list[int] = []
-        for giant in range(0, depth, baby):
-            terms = [
-                (builder.rotate(value, (shift - giant) * self.stride), self._diagonal(piece, shift, giant))
-                for shift in range(giant, min(giant + baby, depth))
-                for value, piece in zip(values, pieces, strict=True)
-            ]
-            terms = [(value, slots) for value, slots in terms if slots.any()]
-            if terms:
-                giants.append(builder.rotate(builder.weighted(terms), giant * self.stride))
-        if not giants:
-            _ = builder.weighted([])
-        return builder.sum_over(builder.total(giants), depth * self.stride, columns // depth)
+        made = builder.transformed(
+            {
+                giant * self.stride: [
+                    (value, baby * self.stride, self._diagonal(piece, giant + baby, giant))
+                    for baby in babies
+                    for value, piece in zip(values, pieces, strict=True)
+                ]
+                for giant, babies in cut(depth, baby=len(values)).items()
+            }
+        )
+        return builder.sum_over(made, depth * self.stride, columns // depth)
 
     def _diagonal(self, piece: np.ndarray, shift: int, turn: int) -> np.ndarray:
         """Output c reads input c + shift, after a later turn."""
@@ -138,8 +135,3 @@ def _filled(bias: np.ndarray, size: int) -> np.ndarray:
     found = np.zeros(size, dtype=object)
     found[: len(bias)] = bias
     return found
-
-
-def _steps(depth: int, values: int) -> int:
-    """Baby steps of the fewest rotations: each value is turned by all of them."""
-    return min((1 << i for i in range(depth.bit_length())), key=lambda b: values * (b - 1) + -(-depth // b) - 1)

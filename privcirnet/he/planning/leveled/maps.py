@@ -21,7 +21,9 @@ Cost: for CIFAR (83 maps of 14 x 14, 163 of 5 x 5) with n = 32768, 7 + 34 rotati
 messages with k = 16; 77, 1,696 and 192 with dense weights. Published: 7.9 K rotations (Falcon, Table 9).
 """
 
+from collections.abc import Iterator
 from functools import partial
+from itertools import product
 
 import numpy as np
 
@@ -177,21 +179,15 @@ def _second(builder: Builder, frames: _Frames, value: int) -> int:
     """Sums over half of the inputs in either row, at the outputs' frames; other slots are zero."""
     steps, taps = frames.steps, [(u, v) for u in range(frames.taps) for v in range(frames.taps)]
     baby = _baby(len(taps), len(steps))
-    giants: list[int] = []
-    for giant in range(0, len(steps), baby):
-        turn = steps[giant] * frames.size
-        terms: list[tuple[int, Plaintext]] = []
-        for step in steps[giant : giant + baby]:
-            for u, v in taps:
-                if frames.meets(step, u, v):
-                    near = builder.rotate(value, (step - steps[giant]) * frames.size + u * frames.width + v)
-                    terms.append((near, partial(frames.slots, step, (u, v), turn)))
-        if terms:
-            giants.append(builder.rotate(builder.products(terms), turn))
-    if not giants:
-        got, remedy = f"none in layer {frames.layer.name}", "train it again: an output without weights says nothing"
-        raise RuleError("every sum must have a weight that is not zero", got=got, remedy=remedy)
-    return builder.total(giants)
+
+    def terms(giant: int, turn: int) -> Iterator[tuple[int, int, Plaintext]]:
+        for step, (u, v) in product(steps[giant : giant + baby], taps):
+            if frames.meets(step, u, v):
+                near = step * frames.size - turn + u * frames.width + v
+                yield value, near, partial(frames.slots, step, (u, v), turn)
+
+    turns = {giant: steps[giant] * frames.size for giant in range(0, len(steps), baby)}
+    return builder.transformed({turn: terms(giant, turn) for giant, turn in turns.items()})
 
 
 def _baby(taps: int, steps: int) -> int:

@@ -21,14 +21,11 @@ import math
 import numpy as np
 
 from privcirnet.errors import DoesNotFit
-from privcirnet.he.circuits.bfv.builder import Builder
+from privcirnet.he.circuits.bfv.builder import HOISTED, Builder
 from privcirnet.he.layers.spectral_layout import next_power_of_two
 from privcirnet.he.planning.leveled.chain import Chain, ChainLayer
 from privcirnet.he.planning.leveled.plan import Plan, plan_of
 from privcirnet.he.planning.leveled.spread import three_layers
-
-_HOISTED = 0.6
-"""A rotation whose digits are there already, in others; each layer further on has about as much less to do."""
 
 
 class _Packed:
@@ -54,8 +51,8 @@ class _Packed:
         return -(-len(self.last.bias) * self.hidden // (self.copies * baby))
 
     def _rotations(self, baby: int) -> float:
-        last = _HOISTED**2 * (self._shifts(baby) - 1)
-        return _HOISTED * (baby - 1) + math.log2(self.width // baby) + last
+        last = HOISTED**2 * (self._shifts(baby) - 1)  # each layer further on has about as much less to do
+        return HOISTED * (baby - 1) + math.log2(self.width // baby) + last
 
     @property
     def messages(self) -> int:

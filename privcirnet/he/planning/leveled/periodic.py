@@ -15,7 +15,7 @@ Cost: for LoLa's MNIST network with k = 8, 4 + 7 + 7 rotations.
 import numpy as np
 
 from privcirnet.errors import DoesNotFit
-from privcirnet.he.circuits.bfv.builder import Builder
+from privcirnet.he.circuits.bfv.builder import Builder, cut
 from privcirnet.he.layers.spectral_layout import next_power_of_two
 from privcirnet.he.planning.leveled.chain import Chain, ChainLayer
 from privcirnet.he.planning.leveled.plan import Plan, plan_of
@@ -91,21 +91,15 @@ def periodic_plan(network: Chain, ring_degree: int) -> Plan:
 
 def _circulant(builder: Builder, layout: _Periodic, number: int, value: int) -> int:
     """One ciphertext of the middle layer's outputs, a copy of each for every p."""
-    baby = _steps(layout.k, layout.ciphertexts)
-    giants: list[int] = []
-    for giant in range(0, layout.k, baby):
-        terms = [
-            (builder.rotate(value, shift - giant), layout.diagonal(number, shift, giant))
-            for shift in range(giant, min(giant + baby, layout.k))
-        ]
-        giants.append(builder.rotate(builder.weighted(terms), giant))
-    summed, outputs = builder.sum_over(builder.total(giants), layout.stride, layout.count), layout.outputs(number)
+    steps = cut(layout.k, giant=layout.ciphertexts)  # those of the input are shared by all ciphertexts of outputs
+    made = builder.transformed(
+        {
+            giant: ((value, baby, layout.diagonal(number, giant + baby, giant)) for baby in babies)
+            for giant, babies in steps.items()
+        }
+    )
+    summed, outputs = builder.sum_over(made, layout.stride, layout.count), layout.outputs(number)
     return builder.add_integers(summed, np.where(outputs >= 0, layout.layer.bias[outputs], 0))
-
-
-def _steps(k: int, ciphertexts: int) -> int:
-    """Baby steps of the fewest rotations: those of the input are shared by all ciphertexts of outputs."""
-    return min((1 << i for i in range(k.bit_length())), key=lambda b: b - 1 + ciphertexts * (-(-k // b) - 1))
 
 
 def _outputs(builder: Builder, layout: _Periodic, layer: ChainLayer, hidden: list[int], some: range) -> int:

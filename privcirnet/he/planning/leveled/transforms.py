@@ -9,7 +9,7 @@ from functools import partial
 
 import numpy as np
 
-from privcirnet.he.circuits.bfv.builder import Builder
+from privcirnet.he.circuits.bfv.builder import Builder, cut
 from privcirnet.he.circuits.bfv.network_circuit import Plaintext
 from privcirnet.he.planning.leveled.chain import ChainLayer
 from privcirnet.he.ring import modular
@@ -23,19 +23,14 @@ def transformed(builder: Builder, value: int, k: int, *, inverse: bool = False) 
     Args:
         k: values of the digit, a power of two; 1 changes nothing.
     """
-    baby, stride, found = 1 << (k.bit_length() // 2), builder.row // k, list[int]()
     if k == 1:
         return value
-    for giant in range(0, k, baby):
-        terms: list[tuple[int, Plaintext]] = [
-            (
-                builder.rotate(value, (shift - giant) * stride),
-                partial(_diagonal, k, stride, shift, giant * stride, inverse),
-            )
-            for shift in range(giant, min(giant + baby, k))
-        ]
-        found.append(builder.rotate(builder.products(terms), giant * stride))
-    return builder.total(found)
+    stride = builder.row // k
+
+    def term(giant: int, baby: int) -> tuple[int, int, Plaintext]:
+        return value, baby * stride, partial(_diagonal, k, stride, giant + baby, giant * stride, inverse)
+
+    return builder.transformed({g * stride: [term(g, b) for b in babies] for g, babies in cut(k).items()})
 
 
 def block_spectra(rows: np.ndarray, t: int) -> Residues:

@@ -29,11 +29,12 @@ from privcirnet.he.protocol.framing.message_sizes import Sizes
 from privcirnet.he.protocol.leveled.inference import Message, Watched, check_counts
 from privcirnet.he.protocol.leveled.reading import CKKS, MAX_CIPHERTEXTS, Reader
 from privcirnet.he.rlwe.ciphertext import Ciphertext
+from privcirnet.he.rlwe.key_names import is_low
 from privcirnet.he.rlwe.security import MAX_LOG_Q
 from privcirnet.he.rlwe.wire_bytes import Message as Bytes
 from privcirnet.he.rlwe.wire_bytes import check_length
 from privcirnet.he.schemes.ckks.client import CkksClient
-from privcirnet.he.schemes.ckks.context import Context, is_low, is_name
+from privcirnet.he.schemes.ckks.context import Context, is_name
 from privcirnet.he.schemes.ckks.embedding import Reals, Slots
 from privcirnet.he.schemes.ckks.hiding import flood_bits, hidden
 from privcirnet.he.schemes.ckks.parameters import CkksParameters

@@ -58,10 +58,10 @@ class BfvSquare:
             values: of a ciphertext, shape (2, l, n).
         """
         chain, t, auxiliary = self.chain, self.plain_modulus, self._auxiliary
-        level, n = values.shape[1:]
-        data, rows = chain.parameters.data_primes[:level], self._rows(level)
+        count, n = values.shape[1:]
+        data, rows = chain.parameters.data_primes[:count], self._rows(count)
         lifted = self._converted(chain.coefficients(values), data, auxiliary.primes[:rows])
-        products = np.empty((level, 3, n), dtype=np.uint64)
+        products = np.empty((count, 3, n), dtype=np.uint64)
         others = np.empty((rows, 3, n), dtype=np.uint64)
 
         def own(i: int) -> None:
@@ -74,19 +74,19 @@ class BfvSquare:
                 ntt.forward(lifted[r, half : half + 1], auxiliary.tables, r)
             _times(others[r], lifted[r], t, auxiliary, r)
 
-        each(own, range(level))
+        each(own, range(count))
         each(other, range(rows))
         self._divide(others, products)
         for r in range(rows):
             ntt.inverse(others[r], auxiliary.tables, r)
         found = self._converted(others.swapaxes(0, 1), auxiliary.primes[:rows], data)
-        each(lambda i: ntt.forward(found[i], chain.ring.tables, i), range(level))
+        each(lambda i: ntt.forward(found[i], chain.ring.tables, i), range(count))
         return np.ascontiguousarray(found.swapaxes(0, 1))
 
-    def _rows(self, level: int) -> int:
-        """Auxiliary primes for a level: the fewest whose product is over t n Q."""
+    def _rows(self, count: int) -> int:
+        """Auxiliary primes for so many data primes: the fewest whose product is over t n Q."""
         own = self.chain.parameters
-        needed = prod(own.data_primes[:level]) * self.plain_modulus * own.ring_degree
+        needed = prod(own.data_primes[:count]) * self.plain_modulus * own.ring_degree
         return next(r for r in range(len(self._auxiliary.primes) + 1) if prod(self._auxiliary.primes[:r]) > needed)
 
     def _converted(self, polynomials: Residues, sources: tuple[int, ...], targets: tuple[int, ...]) -> Residues:
@@ -106,8 +106,8 @@ class BfvSquare:
 
     def _divide(self, others: Residues, products: Residues) -> None:
         """Divide t c c by Q: under auxiliary primes in the NTT order, in place, from its coefficients under Q."""
-        level, rows, ring_ = len(products), len(others), self._auxiliary
-        division = conversion.division(self.chain.parameters.data_primes[:level], ring_.primes)
+        count, rows, ring_ = len(products), len(others), self._auxiliary
+        division = conversion.division(self.chain.parameters.data_primes[:count], ring_.primes)
 
         def one(half: int) -> None:
             own, multiples = np.ascontiguousarray(products[:, half]), np.empty(products.shape[2], dtype=np.int64)

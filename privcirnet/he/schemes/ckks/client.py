@@ -14,16 +14,9 @@ from privcirnet.he.ring.stream import stream
 from privcirnet.he.ring.wipe import wipe
 from privcirnet.he.rlwe import switch_keys
 from privcirnet.he.rlwe.kernels import receive, rows, secret_key, wire_bytes
-from privcirnet.he.rlwe.key_names import RELINEARIZATION
+from privcirnet.he.rlwe.key_names import EPHEMERAL, FROM_EPHEMERAL, LOW, RELINEARIZATION, is_low
 from privcirnet.he.rlwe.wire_bytes import Message, check_length
-from privcirnet.he.schemes.ckks.context import (
-    FROM_EPHEMERAL,
-    LOW,
-    TO_EPHEMERAL,
-    Context,
-    Names,
-    is_low,
-)
+from privcirnet.he.schemes.ckks.context import Context, Names
 from privcirnet.he.schemes.ckks.embedding import Slots, to_slots
 from privcirnet.he.schemes.ckks.parameters import CkksParameters
 
@@ -131,7 +124,7 @@ class CkksClient:
         chain, count = context.key_chain(name, level)
         if name == RELINEARIZATION:
             return switch_keys.make_relinearization(chain, count, secret)
-        if name not in {TO_EPHEMERAL, FROM_EPHEMERAL}:
+        if name not in EPHEMERAL:
             return switch_keys.make_automorphism(chain, count, secret, name)
         if self._sparse is None:
             raise ValueError("these parameters have no sparse secret")

@@ -16,7 +16,7 @@ from privcirnet.he.ring.modular import Integers, Residues
 from privcirnet.he.rlwe.chain import Chain
 from privcirnet.he.rlwe.kernels import rows
 from privcirnet.he.rlwe.kernels.modulus import Ring
-from privcirnet.he.rlwe.key_names import RELINEARIZATION, galois_element
+from privcirnet.he.rlwe.key_names import EPHEMERAL, LOW, RELINEARIZATION, TO_EPHEMERAL, galois_element, is_low
 from privcirnet.he.rlwe.parameters import RlweParameters
 from privcirnet.he.rlwe.wire_bytes import Modulus
 from privcirnet.he.schemes.ckks.embedding import to_coefficients
@@ -26,11 +26,6 @@ from privcirnet.he.system.threads import each
 _MOST = 62
 """Bits of a plaintext's coefficients, at most."""
 _BASE = 5
-_EPHEMERAL = FROM_EPHEMERAL, TO_EPHEMERAL = 2, 4
-"""Names of the keys from the sparse secret, and to it; the others are those of :mod:`rlwe.key_names`."""
-
-LOW = 1 << 20
-"""What the names of keys for the lower levels are larger by (:attr:`CkksParameters.low`)."""
 
 Names = Collection[int] | Mapping[int, int]
 """Names of keys: with the highest level that each is used at, or Galois elements alone, which are for all levels then
@@ -43,12 +38,7 @@ def stored_name(parameters: CkksParameters, name: int, level: int) -> int:
     Args:
         name: see :mod:`rlwe.key_names`.
     """
-    return name if name in _EPHEMERAL or parameters.at(level) is parameters else name + LOW
-
-
-def is_low(name: int) -> bool:
-    """Return whether a key is one for the lower levels."""
-    return name >= LOW
+    return name if name in EPHEMERAL or parameters.at(level) is parameters else name + LOW
 
 
 def is_name(name: int, parameters: CkksParameters) -> bool:
@@ -56,7 +46,7 @@ def is_name(name: int, parameters: CkksParameters) -> bool:
     if is_low(name):
         return parameters.low is not None and is_name(name - LOW, parameters.low)
     element = name % 2 == 1 and name < 2 * parameters.ring_degree
-    return element or name == RELINEARIZATION or (name in _EPHEMERAL and parameters.ephemeral_weight > 0)
+    return element or name == RELINEARIZATION or (name in EPHEMERAL and parameters.ephemeral_weight > 0)
 
 
 @dataclass(frozen=True)

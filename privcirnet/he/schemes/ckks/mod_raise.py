@@ -5,8 +5,8 @@ import numpy as np
 from privcirnet.he.ring.kernels import conversion, ntt
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.rlwe.chain import Chain
-from privcirnet.he.rlwe.key_names import check_held
-from privcirnet.he.schemes.ckks.context import FROM_EPHEMERAL, TO_EPHEMERAL, Context
+from privcirnet.he.rlwe.key_names import FROM_EPHEMERAL, TO_EPHEMERAL, check_held
+from privcirnet.he.schemes.ckks.context import Context
 from privcirnet.he.schemes.ckks.received import Keys, check_keys
 from privcirnet.he.system.threads import each
 

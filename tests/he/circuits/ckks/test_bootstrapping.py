@@ -12,9 +12,9 @@ from privcirnet.he.circuits.ckks.bootstrapping import Bootstrapping, parameters_
 from privcirnet.he.circuits.ckks.cleartext import Cleartext
 from privcirnet.he.circuits.ckks.linear_map import LinearMap
 from privcirnet.he.circuits.ckks.simulator import Simulator
-from privcirnet.he.rlwe.key_names import RELINEARIZATION, inversion
+from privcirnet.he.rlwe.key_names import FROM_EPHEMERAL, LOW, RELINEARIZATION, TO_EPHEMERAL, inversion, is_low
 from privcirnet.he.schemes.ckks import sparse_secret
-from privcirnet.he.schemes.ckks.context import FROM_EPHEMERAL, LOW, TO_EPHEMERAL, Context, is_low
+from privcirnet.he.schemes.ckks.context import Context
 from tests.he.ckks_toys import Pair, insecure_ckks, random_slots
 
 

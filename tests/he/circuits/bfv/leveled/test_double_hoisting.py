@@ -20,14 +20,14 @@ def ones(t: int) -> np.ndarray:
 def test_each_rotation_saves_one_division_however_many_sums_read_it(sums, extended):
     builder = Builder(64, 1)
     rotated = [builder.rotate(0, columns) for columns in range(1, 4)]
-    made = [builder.products([(value, ones) for value in rotated]) for _ in range(sums)]
+    made = [builder.weighted([(value, ones) for value in rotated]) for _ in range(sums)]
     found = with_double_hoisting(builder.built([builder.total(made)]), 2, 1)
     assert {step.extended for step in found.steps if isinstance(step, Combine)} == {extended}
 
 
 def test_products_of_what_is_not_rotated_are_not_extended():
     builder = Builder(64, 1)
-    found = with_double_hoisting(builder.built([builder.products([(0, ones)])]), 2, 1)
+    found = with_double_hoisting(builder.built([builder.weighted([(0, ones)])]), 2, 1)
     assert not found.steps[0].extended
 
 
