@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from papers.ensei import moduli as ensei
 from papers.ensei.moduli import Moduli
-from privcirnet.he.circuits.bfv.interactive.interface import Ciphertext, ClientEngine, EvaluationKeys, ServerEngine
+from privcirnet.he.circuits.bfv.interface import Ciphertext, ClientEngine, EvaluationKeys, ServerEngine
 from privcirnet.he.layers.integer import convolve, expand_rows
 from privcirnet.he.layers.spectral_layer import SpectralLayer, encode_weights
 from privcirnet.he.measure.benchmark import Timing

@@ -12,7 +12,7 @@ from papers.ensei.moduli import Moduli, Sums
 from papers.ensei.ntt_requests import NttClient, NttServer
 from papers.reproduce.cells import Values
 from papers.reproduce.layers import LayerCase, without_rotations
-from privcirnet.he.circuits.bfv.interactive.interface import client_engine, server_engine
+from privcirnet.he.circuits.bfv.engines import engine_of
 from privcirnet.he.circuits.bfv.interactive.kernel import KernelServer
 from privcirnet.he.layers.spectral_layer import SpectralLayer
 from privcirnet.he.ring import sampling
@@ -80,7 +80,7 @@ def run(
     """
     layer = layer_of(conv, parameters.ring_degree)
     x, rows = random_values(layer, sums_of(conv, bits), binary=bits[1] == 1)
-    sides = client_engine(engine, parameters), server_engine(engine, parameters)
+    sides = engine_of(engine).parties(parameters)
     both, bias = Convolution(layer, rows, moduli, moduli.sharing, *sides), np.zeros(len(rows), dtype=np.int64)
     both.run(x, bias)
     found = both.run(x, bias)

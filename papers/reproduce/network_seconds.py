@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from privcirnet.he.circuits.bfv.engines import engine_of
 from privcirnet.he.circuits.bfv.evaluator import run
-from privcirnet.he.circuits.bfv.leveled import interface as engine
 from privcirnet.he.circuits.bfv.repetitions import without_repetitions
 from privcirnet.he.circuits.bfv.weights import encode
 from privcirnet.he.planning.leveled.parameters import LeveledParameters
@@ -102,7 +102,7 @@ def seconds_by_steps(plan: Plan, parameters: LeveledParameters) -> dict[str, flo
     """
     circuit, counts = without_repetitions(plan.circuit)
     client = LeveledInferenceClient(plan.public, parameters)
-    server = engine.leveled_server("kernel", parameters, plan.public)
+    server = engine_of("kernel").leveled_server(parameters, plan.public)
     keys = server.load_evaluation_keys(client.keys())[0]
     evaluator, moduli = server.evaluators[0], len(parameters.moduli)
     plaintexts = encode(circuit, evaluator, len(parameters.data_bits))

@@ -14,7 +14,7 @@ from papers.reproduce.cells import Values
 from papers.reproduce.layers import PRIMES, LayerCase
 from papers.reproduce.leveled import leveled_latency, leveled_steps
 from privcirnet.errors import RuleError
-from privcirnet.he.circuits.bfv.interactive.interface import client_engine, server_engine
+from privcirnet.he.circuits.bfv.engines import engine_of
 from privcirnet.he.layers.layer import Layer
 from privcirnet.he.measure.benchmark import Entry, LayerBenchmark, bench_layers
 from privcirnet.he.measure.networks import allowed_block_size, network_shapes
@@ -95,7 +95,7 @@ def layer_setup(threads: int = 1, **case: Any) -> Values:
     for _ in range(_RUNS + 1):
         with in_use.using(threads):
             start = clock()
-            client, server = client_engine(_ENGINE, parameters), server_engine(_ENGINE, parameters)
+            client, server = engine_of(_ENGINE).parties(parameters)
             server.load_keys(client.public_keys(layer.column_steps), layer.column_steps)
             layer.encode_spectrum(layer.spectrum(rows, parameters.plain_modulus), server, "setup")
             seconds.append(clock() - start)

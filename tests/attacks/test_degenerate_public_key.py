@@ -8,13 +8,14 @@ second polynomial of its key: it sends a seed, and the server makes a uniform po
 import numpy as np
 import pytest
 
-from privcirnet.he.circuits.bfv.interactive import interface, kernel
+from privcirnet.he.circuits.bfv.engines import engine_of
+from privcirnet.he.circuits.bfv.interactive import kernel
 from tests.he.schemes.bfv.test_circuit_privacy import LAYER, PARAMETERS, PRIMES, Game, KernelGame
 
 
 @pytest.mark.parametrize("engine", ["kernel", "tenseal"])
 def test_a_key_of_zeros_hides_as_well_as_any(engine: str) -> None:
-    server, steps = interface.server_engine(engine, PARAMETERS), LAYER.column_steps
+    server, steps = engine_of(engine).server(PARAMETERS), LAYER.column_steps
     game = KernelGame(server) if isinstance(server, kernel.KernelServer) else Game(server)
     good, size = game.client.public_keys(steps), len(game.client.public_keys([]))
     game.keys = server.load_keys(bytes(size) + good[size:], steps)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from privcirnet.he.circuits.bfv import cleartext
-from privcirnet.he.circuits.bfv.interactive.interface import client_engine, server_engine
+from privcirnet.he.circuits.bfv.engines import engine_of
 from privcirnet.he.layers.integer import Values
 from privcirnet.he.layers.layer import Layer
 from privcirnet.he.layers.shape import LinearShape
@@ -45,9 +45,9 @@ class Party:
     sent: tuple[int, int] = (0, 0)
 
     def __post_init__(self) -> None:
-        self.client = client_engine(self.engine, self.parameters)
+        self.client = engine_of(self.engine).client(self.parameters)
         watched = self.engine == "cleartext"
-        self.server = Watched(self.parameters) if watched else server_engine(self.engine, self.parameters)
+        self.server = Watched(self.parameters) if watched else engine_of(self.engine).server(self.parameters)
         steps, spectrum = self.layer.column_steps, self.layer.spectrum(self.rows, self.parameters.plain_modulus)
         encoded = self.layer.encode_spectrum(spectrum, self.server, "conv1")
         self.exchange, self.held = LinearExchange(self.layer), Held(encoded, self.bias, self.mask_bound)

@@ -29,6 +29,21 @@ def random_residues(primes: tuple[int, ...], *shape: int, seed: int = 0, largest
     return np.stack(found, axis=-2).astype(np.uint64)
 
 
+def residues_mod(shape: tuple[int, ...], t: int, seed: int = 0) -> Residues:
+    """Residues of which the first are t - 1."""
+    residues = np.random.default_rng(seed).integers(0, t, shape, dtype=np.uint64)
+    residues.reshape(-1)[: min(3, residues.size)] = t - 1
+    return residues
+
+
+def prime_under(bound: float, n: int) -> int:
+    """The largest prime under a bound that is 1 mod 2n."""
+    candidate = (int(bound) - 2) // (2 * n) * 2 * n + 1
+    while not modular.is_prime(candidate):
+        candidate -= 2 * n
+    return candidate
+
+
 def value_at(coefficients: Residues, x: int, p: int) -> int:
     """A polynomial's value (Horner)."""
     total = 0

@@ -4,8 +4,10 @@ import functools
 
 import numpy as np
 
-from privcirnet.he.circuits.bfv.interactive import interface
+from privcirnet.he.circuits.bfv import interface
+from privcirnet.he.circuits.bfv.engines import engine_of
 from privcirnet.he.ring import sampling
+from privcirnet.he.ring.modular import Integers
 from privcirnet.he.schemes.bfv.parameters import choose
 
 PARAMETERS = choose({1}, 46)
@@ -24,7 +26,7 @@ SINGLE = ("tenseal", "cleartext")
 @functools.cache
 def pair(name: str) -> tuple[interface.ClientEngine, interface.ServerEngine, interface.EvaluationKeys]:
     """(client, server, keys) of one engine."""
-    client, server = interface.client_engine(name, PARAMETERS), interface.server_engine(name, PARAMETERS)
+    client, server = engine_of(name).parties(PARAMETERS)
     return client, server, server.load_keys(client.public_keys(STEPS), STEPS)
 
 
@@ -33,6 +35,12 @@ def random_slots() -> np.ndarray:
 
 
 X, Y, Z = random_slots(), random_slots(), random_slots()
+
+
+def some_places(n: int, count: int) -> list[Integers]:
+    """Ascending positions for some messages, of different numbers."""
+    random = np.random.default_rng(5)
+    return [np.unique(np.append(random.integers(0, n, 50 * (number + 1)), [0, n - 1])) for number in range(count)]
 
 
 KEPT = np.unique(np.concatenate([[0, N - 1], np.random.default_rng(3).integers(0, N, 300)]))

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from privcirnet.he.circuits.bfv.interactive.interface import Ciphertext, EncodedWeights, EvaluationKeys, ServerEngine
+from privcirnet.he.circuits.bfv.interface import Ciphertext, EncodedWeights, EvaluationKeys, ServerEngine
 from privcirnet.he.circuits.bfv.layer_circuit import LayerCircuit, Pair
 from privcirnet.he.layers import size_limits, spectral
 from privcirnet.he.layers.bsgs import BsgsPlan, Product

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from privcirnet.he.circuits.bfv.interactive.interface import client_engine, server_engine
+from privcirnet.he.circuits.bfv.engines import engine_of
 from privcirnet.he.layers.integer import convolve, dense_weight
 from privcirnet.he.layers.layer import Layer
 from privcirnet.he.protocol.rounds.exchange import Held
@@ -135,7 +135,7 @@ class _Contestant:
         parameters = choose(layer.transform_lengths, plain_bits, layer.ring_degree, coefficient_bits, table)
         check_noise(parameters, layer.noise_bits(parameters), "bench")
         self._layer, self._t = layer, parameters.plain_modulus
-        self._client, self._server = client_engine(engine, parameters), server_engine(engine, parameters)
+        self._client, self._server = engine_of(engine).parties(parameters)
         self._random = np.random.default_rng(0)
         self._rows = self._random.integers(-_LARGEST, _LARGEST + 1, layer.shape.weight_shape(layer.block_size))
         encoded = layer.encode_spectrum(layer.spectrum(self._rows, self._t), self._server, "bench")

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from privcirnet.errors import RuleError
-from privcirnet.he.circuits.bfv.interactive import interface
-from privcirnet.he.circuits.bfv.interactive.interface import ClientEngine, EvaluationKeys, ServerEngine
+from privcirnet.he.circuits.bfv.engines import engine_of
+from privcirnet.he.circuits.bfv.interface import ClientEngine, EvaluationKeys, ServerEngine
 from privcirnet.he.circuits.bfv.layer_circuit import LayerCircuit, Pair
 from privcirnet.he.layers.layer import Layer
 from privcirnet.he.layers.shape import LinearShape
@@ -141,7 +141,7 @@ def _plain_bits(ring_degree: int, coefficient_bits: tuple[int, ...]) -> int:
 def _calls(parameters: Parameters, name: str, layer: Layer) -> dict[str, Callable[[], object]]:
     """Each timed call, on operands like those of inference."""
     n, t, step = parameters.ring_degree, parameters.plain_modulus, parameters.ring_degree // 16
-    client, server = interface.client_engine(name, parameters), interface.server_engine(name, parameters)
+    client, server = engine_of(name).parties(parameters)
     steps = {number * step for number in range(1, _TURNS + 1)} | layer.column_steps
     keys = server.load_keys(client.public_keys(steps), steps)
     slots = sampling.uniform((_INPUTS, n), t)

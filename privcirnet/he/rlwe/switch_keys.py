@@ -16,7 +16,7 @@ from privcirnet.he.ring.modular import Integers, Residues
 from privcirnet.he.ring.wipe import wipe
 from privcirnet.he.rlwe.chain import Chain
 from privcirnet.he.rlwe.kernels import receive, rows, secret_key, wire_bytes
-from privcirnet.he.rlwe.key_names import missing_key
+from privcirnet.he.rlwe.key_names import RELINEARIZATION, missing_key
 from privcirnet.he.rlwe.seeded import read
 from privcirnet.he.rlwe.wire_bytes import check_length
 from privcirnet.he.system.threads import each
@@ -47,28 +47,19 @@ def make(chain: Chain, count: int, source: Residues, target: Residues) -> bytes:
     return _made(chain, count, source, target, same, same)
 
 
-def make_automorphism(chain: Chain, count: int, secret: Residues, element: int, *, seal: bool = False) -> bytes:
-    """Return the key of an automorphism.
+def make_named(chain: Chain, count: int, secret: Residues, name: int, *, seal: bool = False) -> bytes:
+    """Return the key of an automorphism, or the one that switches the square of the secret to it.
 
     Args:
         chain: of primes.
         count: data primes of what is switched with it.
         secret: s and its quotients under all primes, shape (2, R, n).
-        element: g.
-        seal: whether values stand in SEAL's order.
+        name: see :mod:`rlwe.key_names`.
+        seal: whether values of an automorphism's key stand in SEAL's order.
     """
-    turned = chain.order(element)
-    return _made(chain, count, secret[0], secret, turned, ntt.kernel_order(len(turned)) if seal else turned)
-
-
-def make_relinearization(chain: Chain, count: int, secret: Residues) -> bytes:
-    """Return the key that switches the square of the secret to it.
-
-    Args:
-        chain: of primes.
-        count: data primes of what is switched with it.
-        secret: s and its quotients under all primes, shape (2, R, n).
-    """
+    if name != RELINEARIZATION:
+        turned = chain.order(name)
+        return _made(chain, count, secret[0], secret, turned, ntt.kernel_order(len(turned)) if seal else turned)
     square = np.empty_like(secret[0])
     for limb in range(len(square)):
         own = secret[0, limb : limb + 1]
@@ -84,7 +75,7 @@ def load(chain: Chain, count: int, message: bytes) -> Residues:
     Args:
         chain: of primes.
         count: data primes that it was made for.
-        message: from :func:`make`, or :func:`make_automorphism` in the kernel's order.
+        message: from :func:`make`, or :func:`make_named` in the kernel's order.
 
     Raises:
         RuleError: the bytes are not such a key.

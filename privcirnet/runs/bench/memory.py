@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from privcirnet.he.circuits.bfv.interactive.interface import client_engine, server_engine
+from privcirnet.he.circuits.bfv.engines import engine_of
 from privcirnet.he.circuits.bfv.weight_cache import WeightCache
 from privcirnet.he.layers.layer import Layer
 from privcirnet.he.protocol.rounds.exchange import Held
@@ -33,7 +33,7 @@ def network_memory(
     degree = next(iter(layers.values())).ring_degree
     parameters = choose(lengths, bench_run.plain_bits, degree, bench_run.coefficient_bits, bench_run.table)
     steps = set[int]().union(*(layer.column_steps for layer in layers.values()))
-    client, server = client_engine(engine, parameters), server_engine(engine, parameters, cache)
+    client, server = engine_of(engine).client(parameters), engine_of(engine).server(parameters, cache)
     keys = server.load_keys(client.public_keys(steps), steps)
     t, random = parameters.plain_modulus, np.random.default_rng(0)
     rounds: list[tuple[LinearExchange, Held]] = []

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from privcirnet.errors import RuleError
-from privcirnet.he.circuits.bfv.interactive.interface import client_engine, server_engine
+from privcirnet.he.circuits.bfv.engines import engine_of
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.spectral_layer import SpectralLayer
 from privcirnet.he.layers.spectral_pieces import Piece
@@ -153,7 +153,7 @@ def test_transforms_are_priced_by_value_and_axis() -> None:
 @pytest.mark.parametrize("values", [1, N, N + 1, 5 * N])
 def test_square_counts(values: int) -> None:
     parameters = insecure_parameters(N)
-    client, server = client_engine("cleartext", parameters), server_engine("cleartext", parameters)
+    client, server = engine_of("cleartext").parties(parameters)
     share = sampling.uniform((values,), parameters.plain_modulus)
     exchange = SquareExchange(values, N)
     messages = exchange.request([share], client)
@@ -192,7 +192,7 @@ def test_network_time_is_bytes_and_one_round_trip() -> None:
     expected = (layer.ciphertexts_in * up + layer.ciphertexts_out * down) / 1e6 + 0.25
     assert linear_cost(layer, profile, Link(1e6, 0.25)).network == pytest.approx(expected)
     assert linear_cost(layer, profile, FREE).network == 0
-    client = client_engine("tenseal", parameters)
+    client = engine_of("tenseal").client(parameters)
     slots = sampling.uniform((8192,), parameters.plain_modulus)
     assert len(client.encrypt(slots)) == up
 
@@ -201,7 +201,7 @@ def test_network_time_is_bytes_and_one_round_trip() -> None:
 def test_network_time_of_a_square_is_that_of_its_messages(values: int) -> None:
     """But for the seeds, of which a short request has one like any other."""
     parameters = choose({1}, 60)
-    client, server = client_engine("tenseal", parameters), server_engine("tenseal", parameters)
+    client, server = engine_of("tenseal").parties(parameters)
     keys, share = server.load_keys(client.public_keys(()), ()), sampling.uniform((values,), parameters.plain_modulus)
     exchange = SquareExchange(values, 8192)
     messages = exchange.request([share], client)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from privcirnet.errors import RuleError
-from privcirnet.he.circuits.bfv.interactive.interface import client_engine
+from privcirnet.he.circuits.bfv.engines import engine_of
 from privcirnet.he.layers import size_limits
 from privcirnet.he.layers.coefficient_layer import CoefficientLayer
 from privcirnet.he.layers.layer import Layer
@@ -217,7 +217,7 @@ def test_lengths_at_the_bound() -> None:
 
 
 def test_key_bytes_are_those_of_the_engine() -> None:
-    engine = client_engine("tenseal", PLAIN)
+    engine = engine_of("tenseal").client(PLAIN)
     sizes = [len(engine.public_keys(steps)) for steps in ([], [1], [1, 2])]
     assert [after - before for before, after in itertools.pairwise(sizes)] == [key_bytes(PLAIN)] * 2
 

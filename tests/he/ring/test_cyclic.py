@@ -5,15 +5,10 @@ import pytest
 
 from privcirnet.errors import RuleError
 from privcirnet.he.ring import cyclic, modular
+from tests.he.kernel_oracles import residues_mod
 
 LENGTHS = (1, 2, 3, 5, 6, 8, 9, 12, 15, 16, 17, 33)
 T = modular.largest_prime(61, 16 * 9 * 5 * 11 * 17)
-
-
-def random_residues(shape: tuple[int, ...], t: int, seed: int = 0) -> modular.Residues:
-    residues = np.random.default_rng(seed).integers(0, t, shape, dtype=np.uint64)
-    residues.reshape(-1)[: min(3, residues.size)] = t - 1
-    return residues
 
 
 def slow_cyclic(x: list[int], t: int) -> list[int]:
@@ -25,7 +20,7 @@ def slow_cyclic(x: list[int], t: int) -> list[int]:
 @pytest.mark.parametrize("length", LENGTHS)
 def test_cyclic_equals_the_sum(length: int) -> None:
     """The largest values too, which must not overflow."""
-    for x in (random_residues((length,), T), np.full(length, T - 1, dtype=np.uint64)):
+    for x in (residues_mod((length,), T), np.full(length, T - 1, dtype=np.uint64)):
         assert cyclic.cyclic(x, 0, T).tolist() == slow_cyclic(x.tolist(), T)
 
 
@@ -33,7 +28,7 @@ def test_cyclic_equals_the_sum(length: int) -> None:
 @pytest.mark.parametrize("sizes", [(9, 8, 5), (17, 3, 16), (5, 17, 300)])
 def test_each_axis_alone(sizes: tuple[int, ...], axis: int) -> None:
     t = modular.largest_prime(61, 16 * 9 * 5 * 17 * 25)
-    x = random_residues(sizes, t)
+    x = residues_mod(sizes, t)
     before = x.copy()
     found = np.moveaxis(cyclic.cyclic(x, axis, t), axis, -1)
     source = np.moveaxis(x, axis, -1)
@@ -44,7 +39,7 @@ def test_each_axis_alone(sizes: tuple[int, ...], axis: int) -> None:
 
 @pytest.mark.parametrize("length", LENGTHS)
 def test_inverse(length: int) -> None:
-    x = random_residues((4, length, 7), T)
+    x = residues_mod((4, length, 7), T)
     assert (cyclic.cyclic(cyclic.cyclic(x, 1, T), 1, T, inverse=True) == x).all()
 
 
@@ -58,7 +53,7 @@ def test_length_must_divide() -> None:
 @pytest.mark.parametrize("inverse", [False, True])
 def test_cells_are_sums_of_gathered_values_transformed(axes: tuple[int, ...], terms: int, inverse: bool) -> None:
     cells, shape = 7, (3, 5, 8)
-    source = random_residues((4, 100), T)
+    source = residues_mod((4, 100), T)
     numbers = np.random.default_rng(0).integers(0, source.size + 1, (terms, cells, 120), dtype=np.int32)
     numbers[:, 0, :3] = 0, 1, source.size
     values = [0, *source.reshape(-1).tolist()]

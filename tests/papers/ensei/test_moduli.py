@@ -9,7 +9,8 @@ from papers.ensei import moduli as ensei
 from papers.ensei.exchange import Convolution, wrong_share
 from papers.ensei.moduli import Moduli, Sums
 from privcirnet.errors import RuleError
-from privcirnet.he.circuits.bfv.interactive import interface
+from privcirnet.he.circuits.bfv import interface
+from privcirnet.he.circuits.bfv.engines import engine_of
 from privcirnet.he.layers.integer import Values, convolve, expand_rows
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.spectral_layer import SpectralLayer, encode_weights
@@ -145,7 +146,7 @@ def in_clear(layer: SpectralLayer, rows: Values, x: int, w: int, hiding_bits: in
     found = ensei.choose(sums_of(layer, x + 8, w), layer.transform_lengths, layer.ring_degree, hiding_bits)
     toy = insecure_parameters(layer.ring_degree)
     object.__setattr__(toy, "plain_modulus", found.encryption)
-    sides = interface.client_engine("cleartext", toy), interface.server_engine("cleartext", toy)
+    sides = engine_of("cleartext").parties(toy)
     return exchange(layer, rows, found, hiding_bits, sides)
 
 
@@ -203,7 +204,7 @@ def real(shape: LinearShape, x: int, hiding_bits: int) -> Convolution:
     layer = paper_layer(shape, 1, 8192)
     found = ensei.choose(sums_of(layer, x, 1), layer.transform_lengths, 8192, hiding_bits)
     parameters = Parameters(8192, DEFAULT_COEFFICIENT_BITS, found.encryption)
-    sides = interface.client_engine("tenseal", parameters), interface.server_engine("tenseal", parameters)
+    sides = engine_of("tenseal").parties(parameters)
     return exchange(layer, random_rows(shape, 1, 0, 1), found, hiding_bits, sides)
 
 
@@ -228,7 +229,7 @@ def test_encrypted_at_real_parameters(
 def test_small_weight_slots_bring_no_noise_budget(plain_bits: int) -> None:
     """The paper's claim for its own scheme does not hold for batched slots: what counts are the coefficients."""
     parameters = choose({7}, plain_bits)
-    client, server = interface.client_engine("tenseal", parameters), interface.server_engine("tenseal", parameters)
+    client, server = engine_of("tenseal").parties(parameters)
     t = parameters.plain_modulus
     fresh = server.receive(client.encrypt(sampling.uniform((8192,), t)))
     left = {}
@@ -247,7 +248,7 @@ def test_equal_moduli_leave_more_noise_budget() -> None:
     equal = choose({9}, 20).plain_modulus
     ensei.check(Moduli(equal, equal, equal), sums_of(lifted.layer, 255, 1), 40)
     parameters = Parameters(8192, DEFAULT_COEFFICIENT_BITS, equal)
-    sides = interface.client_engine("tenseal", parameters), interface.server_engine("tenseal", parameters)
+    sides = engine_of("tenseal").parties(parameters)
     plain = exchange(lifted.layer, lifted.rows, Moduli(equal, equal, equal), 0, sides)
     x = np.full(lifted.layer.shape.input_shape, 255)
     results = {both: both.evaluate(*both.request(x)) for both in (plain, lifted)}

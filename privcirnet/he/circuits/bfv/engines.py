@@ -1,23 +1,41 @@
-"""Engines by name, for both modes."""
+"""Engines by name, for both parties and both modes."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from privcirnet.errors import RuleError
-from privcirnet.he.circuits.bfv.sequential import Sequential, SequentialClient
+from privcirnet.he.circuits.bfv.interface import ClientEngine, LeveledClient, LeveledServer, ServerEngine
+from privcirnet.he.circuits.bfv.network_circuit import KeyPlan
+from privcirnet.he.circuits.bfv.sequential import SeparateClient, SeparateServer, Sequential, SequentialClient
+from privcirnet.he.schemes.bfv.parameters import Parameters
+from privcirnet.he.schemes.bfv.plain_moduli import LeveledParameters
 
 ENGINES = ("kernel", "tenseal", "cleartext")
 """kernel: our own, compiled by Numba; tenseal: SEAL's; either client with either server. cleartext hides nothing."""
 
 
-class Pair(NamedTuple):
-    """Both parties of an engine that works on one ciphertext at a time; each is made of n, q and t."""
+class Engine(NamedTuple):
+    """What makes the parties.
 
-    client: type[SequentialClient]
-    server: type[Sequential]
+    Attributes:
+        client: of interactive inference, with fresh keys; from n, q, t.
+        server: its server; from n, q, t, and a :class:`circuits.bfv.weight_cache.WeightCache`, which the kernels use.
+        leveled_client: of leveled inference, with fresh keys; from n, q and all t.
+        leveled_server: its server.
+    """
+
+    client: Callable[[Parameters], ClientEngine]
+    server: Callable[..., ServerEngine]
+    leveled_client: Callable[[LeveledParameters, KeyPlan], LeveledClient]
+    leveled_server: Callable[[LeveledParameters, KeyPlan], LeveledServer]
+
+    def parties(self, parameters: Parameters) -> tuple[ClientEngine, ServerEngine]:
+        """Return both parties of interactive inference."""
+        return self.client(parameters), self.server(parameters)
 
 
 def check_engine(name: str) -> None:
-    """Raise unless an engine is a known one.
+    """Raise unless an engine is a known one: nobody gets the one that hides nothing without asking for it.
 
     Raises:
         RuleError: it is not one of :data:`ENGINES`.
@@ -26,21 +44,36 @@ def check_engine(name: str) -> None:
         raise RuleError("the engine must be a known one", got=repr(name), remedy=f"use one of {', '.join(ENGINES)}")
 
 
-def sequential(name: str) -> Pair:
-    """Return an engine that works on one ciphertext at a time.
+def engine_of(name: str) -> Engine:
+    """Return an engine; its library is imported when it is needed.
 
     Args:
-        name: "tenseal", which is imported when it is needed, or "cleartext".
+        name: one of :data:`ENGINES`.
 
     Raises:
-        RuleError: another name: nobody gets the engine that hides nothing without asking for it.
+        RuleError: unknown name.
     """
+    check_engine(name)
+    if name == "kernel":
+        from privcirnet.he.circuits.bfv.interactive.kernel import KernelServer
+        from privcirnet.he.circuits.bfv.leveled.kernel import LeveledKernelClient, LeveledKernelServer
+        from privcirnet.he.schemes.bfv.client import KernelClient
+
+        return Engine(KernelClient, KernelServer, LeveledKernelClient, LeveledKernelServer)
     if name == "tenseal":
         from privcirnet.he.circuits.bfv.seal import TensealClient, TensealServer
 
-        return Pair(TensealClient, TensealServer)
-    if name == "cleartext":
-        from privcirnet.he.circuits.bfv.cleartext import CleartextClient, CleartextServer
+        return _one_by_one(TensealClient, TensealServer)
+    from privcirnet.he.circuits.bfv.cleartext import CleartextClient, CleartextServer
 
-        return Pair(CleartextClient, CleartextServer)
-    raise RuleError("the engine must be one that works on single ciphertexts", got=repr(name), remedy="use tenseal")
+    return _one_by_one(CleartextClient, CleartextServer)
+
+
+def _one_by_one(client: type[SequentialClient], server: type[Sequential]) -> Engine:
+    """An engine that works on one ciphertext at a time, and on one plain modulus."""
+    return Engine(
+        client,
+        lambda parameters, cache=None: server(parameters),
+        lambda parameters, plan: SeparateClient([*map(client, parameters.moduli)], plan),
+        lambda parameters, plan: SeparateServer([*map(server, parameters.moduli)], plan),
+    )

@@ -15,7 +15,6 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Collection
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,18 +22,19 @@ import numpy as np
 import tenseal.sealapi as seal
 
 from privcirnet.errors import RuleError
+from privcirnet.he.circuits.bfv.keys import ClientKeys, public_key
 from privcirnet.he.circuits.bfv.sequential import Sequential, SequentialClient
 from privcirnet.he.ring.modular import Integers, Residues
 from privcirnet.he.rlwe import wire_bytes
 from privcirnet.he.rlwe.kernels.modulus import ring
-from privcirnet.he.rlwe.key_names import RELINEARIZATION, check_held
-from privcirnet.he.rlwe.seeded import read_one
+from privcirnet.he.rlwe.key_names import RELINEARIZATION
+from privcirnet.he.rlwe.switch_keys import SwitchKeys
 from privcirnet.he.rlwe.wire_bytes import SEED_BYTES
 from privcirnet.he.schemes.bfv import sealfile
 from privcirnet.he.schemes.bfv.kernels import plaintexts, reply
-from privcirnet.he.schemes.bfv.kernels.reply import PublicKey
 from privcirnet.he.schemes.bfv.noise import flood_bits
 from privcirnet.he.schemes.bfv.parameters import Parameters
+from privcirnet.he.schemes.bfv.reply_stock import ReplyStock
 from privcirnet.he.schemes.bfv.rounding import Replies
 
 
@@ -91,22 +91,6 @@ class _Context:
         self._file.write_bytes(sealfile.wrap(payload, self._version))
         item.load(self.seal, str(self._file))
         return item
-
-
-@dataclass(frozen=True)
-class TensealKeys:
-    """The client's evaluation keys and its public key.
-
-    Attributes:
-        galois: None for none.
-        relinearization: None for none.
-        names: of both.
-    """
-
-    galois: Any
-    relinearization: Any
-    names: frozenset[int]
-    public: PublicKey
 
 
 class TensealClient(SequentialClient):
@@ -174,23 +158,21 @@ class TensealServer(Sequential):
         self._ring, plain = ring(rlwe.primes, rlwe.ring_degree), plaintexts.plain(t, rlwe.data_primes, rlwe.ring_degree)
         self._form = reply.form(self._ring, plain, self._context.replies, flood_bits(parameters))
 
-    def load(self, message: bytes, names: Collection[int]) -> TensealKeys:
+    def load(self, message: bytes, names: Collection[int]) -> ClientKeys:
         level, context, elements = self._context.key_level, self._context, _elements(names)
         digits, relinearizes = len(context.data_level.primes), RELINEARIZATION in names
         public, each = (one.compact_size(1) + SEED_BYTES for one in (context.data_level, level))
         wire_bytes.check_keys_length(message, public, each * digits * (relinearizes + len(elements)))
         end = public + each * digits * relinearizes
-        first = sealfile.expand_relinearization_key(message[public:end], level, digits) if relinearizes else b""
-        galois = sealfile.expand_keys(message[end:], level, digits, elements) if elements else b""
-        return TensealKeys(
-            context.load(seal.GaloisKeys(), galois) if elements else None,
-            context.load(seal.RelinKeys(), first) if relinearizes else None,
-            frozenset(names),
-            self._public_key(message[:public]),
-        )
-
-    def _public_key(self, message: bytes) -> PublicKey:
-        return PublicKey.build(self._ring, self._ring.values(read_one(message, self._context.data_level)))
+        switches = SwitchKeys()
+        if relinearizes:
+            made = sealfile.expand_relinearization_key(message[public:end], level, digits)
+            switches[RELINEARIZATION] = context.load(seal.RelinKeys(), made)
+        if elements:
+            made = sealfile.expand_keys(message[end:], level, digits, elements)
+            switches |= dict.fromkeys(elements, context.load(seal.GaloisKeys(), made))
+        key = public_key(message[:public], context.data_level, self._ring)
+        return ClientKeys(switches, key, ReplyStock(self.parameters.ring_degree, self.parameters.plain_modulus))
 
     def receive(self, message: bytes, kept: Integers | None = None) -> Any:
         """SEAL expands the seed."""
@@ -208,11 +190,11 @@ class TensealServer(Sequential):
     def add_plain(self, ciphertext: Any, plaintext: Any) -> Any:
         return self._apply(self._evaluator.add_plain, ciphertext, plaintext)
 
-    def turn(self, ciphertext: Any, element: int, keys: TensealKeys) -> Any:
+    def turn(self, ciphertext: Any, element: int, keys: ClientKeys) -> Any:
         """An automorphism and a key switch."""
-        check_held({element}, keys.names)
+        key = keys.switches[element]
         self.counts["rotate"] += 1
-        return self._apply(self._evaluator.apply_galois, ciphertext, element, keys.galois)
+        return self._apply(self._evaluator.apply_galois, ciphertext, element, key)
 
     def to_ntt(self, ciphertext: Any) -> Any:
         self.counts["to_ntt"] += 1
@@ -230,19 +212,19 @@ class TensealServer(Sequential):
         self.counts["add"] += 1
         return self._apply(self._evaluator.add, first, second)
 
-    def square(self, ciphertext: Any, keys: TensealKeys) -> Any:
+    def square(self, ciphertext: Any, keys: ClientKeys) -> Any:
         self.counts["square"] += 1
         product = self._apply(self._evaluator.square, ciphertext)
-        return self._apply(self._evaluator.relinearize, product, keys.relinearization)
+        return self._apply(self._evaluator.relinearize, product, keys.switches[RELINEARIZATION])
 
-    def reply(self, ciphertext: Any, keys: TensealKeys, kept: Integers | None = None) -> bytes:
+    def reply(self, ciphertext: Any, keys: ClientKeys, kept: Integers | None = None) -> bytes:
         """An encryption of zero and flooding noise are added, then q is switched down."""
         level = self._context.reply_level
         hidden = self._hide(ciphertext, keys)
         switched = self._apply(self._evaluator.mod_switch_to, hidden, list(level.parms_id))
         return sealfile.compact_reply(self._context.save(switched), level, self._context.replies, kept)
 
-    def _hide(self, ciphertext: Any, keys: TensealKeys) -> Any:
+    def _hide(self, ciphertext: Any, keys: ClientKeys) -> Any:
         """Add a fresh encryption of zero with flooding noise (:mod:`schemes.bfv.kernels.reply`)."""
         hidden = sealfile.addend(reply.hiding(keys.public, self._form), self._context.data_level)
         return self._apply(

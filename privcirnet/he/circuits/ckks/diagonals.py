@@ -7,10 +7,10 @@ is 64 words, 16 times. So a *short* plaintext is kept as n / 16 words, a sixteen
 
 import numpy as np
 
-from privcirnet.compiled.jit import inline, jit
+from privcirnet.compiled.jit import jit
 from privcirnet.he.ring.kernels import operands
 from privcirnet.he.ring.kernels.arithmetic import Word, sub_if_ge
-from privcirnet.he.ring.kernels.inner_products import AT_ONCE, Moduli, Rows, Terms, add_products
+from privcirnet.he.ring.kernels.inner_products import AT_ONCE, Moduli, Terms, add_products, rows_of
 from privcirnet.he.ring.kernels.ntt import GROUP, TILE, WIDTH, Tables
 from privcirnet.he.ring.modular import Integers, Residues
 from privcirnet.he.rlwe.kernels import rows
@@ -75,7 +75,7 @@ def multiply_accumulate(
     row, limb = place
     n, step = inputs.shape[2], min(moduli.terms[limb], AT_ONCE)
     size = TILE if weights.shape[1] == n else WIDTH
-    none = np.zeros(size, dtype=np.uint64)
+    none, factors = np.zeros(size, dtype=np.uint64), weights.reshape(weights.shape[0], 1, weights.shape[1])
     for tile in range(n // TILE):
         start = tile * size
         for number in range(terms.first.size - 1):
@@ -84,43 +84,11 @@ def multiply_accumulate(
                 sums[number, i, row, tile * TILE : (tile + 1) * TILE] = 0
             for first in range(terms.first[number], last, step):
                 pairs = terms.pairs[first : min(first + step, last)]
-                w = _weights(weights, pairs, start, none)
+                w = rows_of(factors, pairs, 1, 0, start, none)
                 for i in range(2):
                     for word in range(tile * TILE, (tile + 1) * TILE, size):
-                        x = _inputs(inputs, pairs, i, word, none)
+                        x = rows_of(inputs, pairs, 0, i, word, none)
                         add_products(sums[number, i, row, word : word + size], x, w, len(pairs), moduli, limb)
-
-
-@inline
-def _weights(weights: Residues, pairs: Integers, start: int, none: Residues) -> Rows:
-    """Parts of the weights of up to 8 products, filled up with zeros."""
-    end, count = start + none.size, pairs.shape[0]
-    return (
-        weights[pairs[0, 1], start:end],
-        weights[pairs[1, 1], start:end] if count > 1 else none,
-        weights[pairs[2, 1], start:end] if count > 2 else none,
-        weights[pairs[3, 1], start:end] if count > 3 else none,
-        weights[pairs[4, 1], start:end] if count > 4 else none,
-        weights[pairs[5, 1], start:end] if count > 5 else none,
-        weights[pairs[6, 1], start:end] if count > 6 else none,
-        weights[pairs[7, 1], start:end] if count > 7 else none,
-    )
-
-
-@inline
-def _inputs(x: Residues, pairs: Integers, i: int, start: int, none: Residues) -> Rows:
-    """Parts of the inputs of up to 8 products, filled up with zeros."""
-    end, count = start + none.size, pairs.shape[0]
-    return (
-        x[pairs[0, 0], i, start:end],
-        x[pairs[1, 0], i, start:end] if count > 1 else none,
-        x[pairs[2, 0], i, start:end] if count > 2 else none,
-        x[pairs[3, 0], i, start:end] if count > 3 else none,
-        x[pairs[4, 0], i, start:end] if count > 4 else none,
-        x[pairs[5, 0], i, start:end] if count > 5 else none,
-        x[pairs[6, 0], i, start:end] if count > 6 else none,
-        x[pairs[7, 0], i, start:end] if count > 7 else none,
-    )
 
 
 def shortest(n: int) -> int:

@@ -135,16 +135,10 @@ class Simulator:
         return self._rescaled(one, other.scale / gain, one.bound * other.bound * gain, variance * gain**2)
 
     def rotate(self, value: Estimate, step: int) -> Estimate:
-        self.counts[self.layer]["rotate"] += 1
-        self._need(self._context.elements({step}), value.level)
-        added = self._switch(value.level, value.scale) + self._division(value.scale)
-        return replace(value, variance=value.variance + added)
+        return self._turned(value, "rotate", self._context.element(step))
 
     def conjugate(self, value: Estimate) -> Estimate:
-        self.counts[self.layer]["conjugate"] += 1
-        self._need({inversion(self.parameters.ring_degree)}, value.level)
-        added = self._switch(value.level, value.scale) + self._division(value.scale)
-        return replace(value, variance=value.variance + added)
+        return self._turned(value, "conjugate", inversion(self.parameters.ring_degree))
 
     def times_i(self, value: Estimate) -> Estimate:
         return value
@@ -210,6 +204,12 @@ class Simulator:
         """
         self.layer = "reply"
         return self._checked(self._lowered(value, 0))
+
+    def _turned(self, value: Estimate, name: str, element: int) -> Estimate:
+        self.counts[self.layer][name] += 1
+        self._need({element}, value.level)
+        added = self._switch(value.level, value.scale) + self._division(value.scale)
+        return replace(value, variance=value.variance + added)
 
     def _aligned(self, first: Estimate, second: Estimate) -> tuple[Estimate, Estimate]:
         level = min(first.level, second.level)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from privcirnet.errors import RuleError
+from privcirnet.he.circuits.bfv.engines import engine_of
 from privcirnet.he.circuits.bfv.evaluator import run
-from privcirnet.he.circuits.bfv.leveled import interface as engines
 from privcirnet.he.circuits.bfv.weight_cache import WeightCache
 from privcirnet.he.circuits.bfv.weights import encode
 from privcirnet.he.planning.leveled.parameters import LeveledParameters, check_parameters
@@ -23,7 +23,7 @@ from privcirnet.he.rlwe.wire_bytes import Message as Bytes
 from privcirnet.he.system.threads import each
 
 if TYPE_CHECKING:
-    from privcirnet.he.circuits.bfv.leveled.kernel_client import KernelClient
+    from privcirnet.he.schemes.bfv.client import SecretKey
 
 Message = list[list[bytes]]
 """Rows of ciphertexts."""
@@ -51,7 +51,7 @@ class LeveledInferenceClient:
 
     def __init__(self, plan: PublicPlan, parameters: LeveledParameters, engine: str = "kernel") -> None:
         self._plan, self._parameters = plan, parameters
-        self.engine = engines.leveled_client(engine, parameters, plan)
+        self.engine = engine_of(engine).leveled_client(parameters, plan)
 
     def keys(self) -> list[bytes]:
         """Return the evaluation keys: one message for all plain moduli, or one for each."""
@@ -110,10 +110,10 @@ class LeveledInferenceClient:
         """
         self._kernels().restore_secret(secret)
 
-    def _kernels(self) -> "KernelClient":
-        from privcirnet.he.circuits.bfv.leveled.kernel_client import KernelClient
+    def _kernels(self) -> "SecretKey":
+        from privcirnet.he.schemes.bfv.client import SecretKey
 
-        if not isinstance(self.engine, KernelClient):
+        if not isinstance(self.engine, SecretKey):
             rule, remedy = "a secret key can be stored by the kernels alone", "use engine=kernel"
             raise RuleError(rule, got=type(self.engine).__name__, remedy=remedy)
         return self.engine
@@ -136,7 +136,7 @@ class LeveledInferenceServer:
     ) -> None:
         check_parameters(parameters, plan.circuit, plan.network.bits, engine)
         self._plan, self._parameters, self.counts = plan, parameters, plan.circuit.counts
-        self.engine, top = engines.leveled_server(engine, parameters, plan.public), len(parameters.data_bits)
+        self.engine, top = engine_of(engine).leveled_server(parameters, plan.public), len(parameters.data_bits)
         self._plaintexts = each(lambda own: encode(plan.circuit, own, top, cache), self.engine.evaluators)
 
     def in_words(self) -> str:

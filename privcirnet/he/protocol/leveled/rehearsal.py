@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from privcirnet.he.circuits.bfv.engines import engine_of
 from privcirnet.he.circuits.bfv.evaluator import run
-from privcirnet.he.circuits.bfv.leveled import interface
 from privcirnet.he.circuits.bfv.weight_cache import WeightCache
 from privcirnet.he.circuits.bfv.weights import encode
 from privcirnet.he.protocol.leveled.leveled_program import LeveledProgram
@@ -21,8 +21,8 @@ class Rehearsal:
     def __init__(self, program: LeveledProgram) -> None:
         self._program = program
         self._circuit = replace(program.plan.circuit, outputs=tuple(program.ends.values()))
-        parties = "cleartext", program.parameters, program.plan.public
-        self._client, self._server = interface.leveled_client(*parties), interface.leveled_server(*parties)
+        engine, parties = engine_of("cleartext"), (program.parameters, program.plan.public)
+        self._client, self._server = engine.leveled_client(*parties), engine.leveled_server(*parties)
         self._keys = self._server.load_evaluation_keys(self._client.evaluation_keys())
         top, cache = len(program.parameters.data_bits), WeightCache(_MOST_BYTES)
         self._plaintexts = [encode(self._circuit, own, top, cache) for own in self._server.evaluators]

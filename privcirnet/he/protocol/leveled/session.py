@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 import numpy as np
 
 from privcirnet.errors import RuleError
-from privcirnet.he.circuits.bfv.engines import ENGINES
+from privcirnet.he.circuits.bfv import engines
 from privcirnet.he.circuits.bfv.weight_cache import WeightCache
 from privcirnet.he.layers.integer import Values
 from privcirnet.he.program.signature import PublicKey
@@ -336,9 +336,7 @@ def check_engine(name: str, known: Description) -> None:
     Args:
         name: one of :data:`circuits.bfv.engines.ENGINES`.
     """
-    if name not in ENGINES:
-        rule, remedy = "the engine of leveled inference must be a known one", f"use one of {', '.join(ENGINES)}"
-        raise RuleError(rule, got=repr(name), remedy=remedy)
+    engines.check_engine(name)
     made_for = "kernel" if known.together else "tenseal"
     if name not in (made_for, "cleartext"):
         rule, remedy = "a leveled program's parameters must be for the engine", f"export it with he.engine={name}"

@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from privcirnet.errors import RuleError
-from privcirnet.he.circuits.bfv.interactive.interface import EvaluationKeys, ServerEngine
+from privcirnet.he.circuits.bfv.interface import EvaluationKeys, ServerEngine
 from privcirnet.he.mpc.local import shares
 from privcirnet.he.mpc.local.linear import ClearLinear
 from privcirnet.he.mpc.local.packing import unpack

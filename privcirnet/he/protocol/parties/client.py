@@ -2,15 +2,15 @@
 
 import reprlib
 from collections.abc import Callable, Generator
-from functools import cached_property, partial
+from functools import cached_property
 from types import TracebackType
 from typing import cast
 
 import numpy as np
 
 from privcirnet.errors import RuleError
-from privcirnet.he.circuits.bfv.engines import check_engine
-from privcirnet.he.circuits.bfv.interactive.interface import ClientEngine, client_engine
+from privcirnet.he.circuits.bfv.engines import check_engine, engine_of
+from privcirnet.he.circuits.bfv.interface import ClientEngine
 from privcirnet.he.layers.integer import Values
 from privcirnet.he.mpc.local import shares
 from privcirnet.he.program import manifest
@@ -82,7 +82,7 @@ class Client:
             self.program, self._exchanges, MemoryStore() if store is None else store, form, self.meter, self.preparation
         )
         check_engine(engine)
-        self._make: Callable[[], ClientEngine] | None = partial(client_engine, engine, self.program.parameters)
+        self._make: Callable[[], ClientEngine] | None = lambda: engine_of(engine).client(self.program.parameters)
         self._engine: ClientEngine | None = None
         self._finished = False
 

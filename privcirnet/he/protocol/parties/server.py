@@ -8,7 +8,8 @@ from threading import Lock
 from types import TracebackType
 
 from privcirnet.errors import RuleError
-from privcirnet.he.circuits.bfv.interactive.interface import EvaluationKeys, server_engine
+from privcirnet.he.circuits.bfv.engines import engine_of
+from privcirnet.he.circuits.bfv.interface import EvaluationKeys
 from privcirnet.he.circuits.bfv.weight_cache import WeightCache
 from privcirnet.he.mpc.local import shares
 from privcirnet.he.mpc.local.linear import ClearLinear, clear_linear
@@ -80,7 +81,7 @@ class Server:
         bounds.check_modulus(program, intervals)
         if intervals and not program.output_bits:
             program = replace(program, output_bits=bounds.value_bits(intervals[program.output.name]))
-        self.program, self.engine = program, server_engine(engine, program.parameters, cache)
+        self.program, self.engine = program, engine_of(engine).server(program.parameters, cache)
         mask_bounds = truncation.mask_bounds(program, intervals) if program.masks == "bounded" else {}
         exchanges = exchanges_of(program)
         for name, exchange in exchanges.items():

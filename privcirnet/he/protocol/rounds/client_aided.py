@@ -7,7 +7,7 @@ Nothing is encrypted and nothing is masked, so the client sees every value that 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from privcirnet.he.circuits.bfv.interactive.interface import ClientEngine, EvaluationKeys, ServerEngine
+from privcirnet.he.circuits.bfv.interface import ClientEngine, EvaluationKeys, ServerEngine
 from privcirnet.he.mpc.local.linear import ClearLinear
 from privcirnet.he.mpc.local.packing import Octets, pack, unpack
 from privcirnet.he.mpc.local.shares import from_bytes, present, to_bytes

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from privcirnet.he.circuits.bfv.interactive.interface import ClientEngine, EncodedWeights, EvaluationKeys, ServerEngine
+from privcirnet.he.circuits.bfv.interface import ClientEngine, EncodedWeights, EvaluationKeys, ServerEngine
 from privcirnet.he.program.operation import Weights
 from privcirnet.he.protocol.rounds.online_phase import Online
 from privcirnet.he.ring.modular import Integers, Residues

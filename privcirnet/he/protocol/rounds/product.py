@@ -17,7 +17,7 @@ from math import prod
 
 import numpy as np
 
-from privcirnet.he.circuits.bfv.interactive.interface import ClientEngine, EncodedWeights, EvaluationKeys, ServerEngine
+from privcirnet.he.circuits.bfv.interface import ClientEngine, EncodedWeights, EvaluationKeys, ServerEngine
 from privcirnet.he.layers.integer import transpose
 from privcirnet.he.layers.spectral_layer import SpectralLayer, encode_weights
 from privcirnet.he.mpc.local import products

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from privcirnet.he.circuits.bfv.interactive.interface import ClientEngine, EvaluationKeys, ServerEngine
+from privcirnet.he.circuits.bfv.interface import ClientEngine, EvaluationKeys, ServerEngine
 from privcirnet.he.layers import subring
 from privcirnet.he.mpc.local import squares
 from privcirnet.he.mpc.local.linear import ClearLinear

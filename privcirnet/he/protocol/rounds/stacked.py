@@ -6,7 +6,7 @@ neither party keeps it. Maths: :mod:`layers.stacking`.
 
 from dataclasses import dataclass, replace
 
-from privcirnet.he.circuits.bfv.interactive.interface import ClientEngine, EvaluationKeys, ServerEngine
+from privcirnet.he.circuits.bfv.interface import ClientEngine, EvaluationKeys, ServerEngine
 from privcirnet.he.layers import stacking
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.stacking import Stack

@@ -136,41 +136,33 @@ def accumulate_chunk(  # noqa: PLR0913, PLR0917
             sums[number, i, row, start : start + size] = 0
         for first in range(terms.first[number], last, step):
             pairs = terms.pairs[first : min(first + step, last)]
-            w = _weights(weights, pairs, row, start, none)
+            w = rows_of(weights, pairs, 1, row, start, none)
             for i in range(2):
-                x = _inputs(inputs, pairs, i, none)
+                x = rows_of(inputs, pairs, 0, i, 0, none)
                 add_products(sums[number, i, row, start : start + size], x, w, len(pairs), moduli, limb)
 
 
 @inline
-def _weights(weights: Residues, pairs: Integers, limb: int, start: int, none: Residues) -> Rows:
-    """The weights' rows of up to 8 products, filled up with zeros."""
+def rows_of(x: Residues, pairs: Integers, side: int, i: int, start: int, none: Residues) -> Rows:
+    """Return parts of the rows x[., i] of up to 8 products, filled up with zeros.
+
+    Args:
+        x: shape (inputs or weights, rows, words).
+        pairs: (input, weight) of each product.
+        side: 0 for inputs, 1 for weights.
+        start: first word.
+        none: zeros, as many as the words of a part.
+    """
     end, count = start + none.size, pairs.shape[0]
     return (
-        weights[pairs[0, 1], limb, start:end],
-        weights[pairs[1, 1], limb, start:end] if count > 1 else none,
-        weights[pairs[2, 1], limb, start:end] if count > 2 else none,
-        weights[pairs[3, 1], limb, start:end] if count > 3 else none,
-        weights[pairs[4, 1], limb, start:end] if count > 4 else none,
-        weights[pairs[5, 1], limb, start:end] if count > 5 else none,
-        weights[pairs[6, 1], limb, start:end] if count > 6 else none,
-        weights[pairs[7, 1], limb, start:end] if count > 7 else none,
-    )
-
-
-@inline
-def _inputs(x: Residues, pairs: Integers, i: int, none: Residues) -> Rows:
-    """The inputs' rows of up to 8 products, filled up with zeros."""
-    count = pairs.shape[0]
-    return (
-        x[pairs[0, 0], i],
-        x[pairs[1, 0], i] if count > 1 else none,
-        x[pairs[2, 0], i] if count > 2 else none,
-        x[pairs[3, 0], i] if count > 3 else none,
-        x[pairs[4, 0], i] if count > 4 else none,
-        x[pairs[5, 0], i] if count > 5 else none,
-        x[pairs[6, 0], i] if count > 6 else none,
-        x[pairs[7, 0], i] if count > 7 else none,
+        x[pairs[0, side], i, start:end],
+        x[pairs[1, side], i, start:end] if count > 1 else none,
+        x[pairs[2, side], i, start:end] if count > 2 else none,
+        x[pairs[3, side], i, start:end] if count > 3 else none,
+        x[pairs[4, side], i, start:end] if count > 4 else none,
+        x[pairs[5, side], i, start:end] if count > 5 else none,
+        x[pairs[6, side], i, start:end] if count > 6 else none,
+        x[pairs[7, side], i, start:end] if count > 7 else none,
     )
 
 

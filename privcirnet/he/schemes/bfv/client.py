@@ -17,7 +17,7 @@ from privcirnet.he.ring.wipe import wipe
 from privcirnet.he.rlwe import switch_keys
 from privcirnet.he.rlwe.chain import Chain
 from privcirnet.he.rlwe.kernels import secret_key, wire_bytes
-from privcirnet.he.rlwe.key_names import RELINEARIZATION, galois_element
+from privcirnet.he.rlwe.key_names import galois_element
 from privcirnet.he.rlwe.parameters import RlweParameters
 from privcirnet.he.rlwe.wire_bytes import SEED_BYTES
 from privcirnet.he.schemes.bfv.kernels import decrypt, encrypt, plaintexts
@@ -65,9 +65,7 @@ class SecretKey:
             name: see :mod:`rlwe.key_names`.
             seal: whether values of an automorphism's key stand in SEAL's order.
         """
-        if name == RELINEARIZATION:
-            return switch_keys.make_relinearization(self.chain, count, self._key())
-        return switch_keys.make_automorphism(self.chain, count, self._key(), name, seal=seal)
+        return switch_keys.make_named(self.chain, count, self._key(), name, seal=seal)
 
     def request(self, slots: Sequence[Residues], kept: Integers | None = None) -> bytes:
         """Return a seeded ciphertext: one polynomial, whole or in part, and a seed.

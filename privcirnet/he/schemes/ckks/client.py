@@ -14,7 +14,7 @@ from privcirnet.he.ring.stream import stream
 from privcirnet.he.ring.wipe import wipe
 from privcirnet.he.rlwe import switch_keys
 from privcirnet.he.rlwe.kernels import receive, rows, secret_key, wire_bytes
-from privcirnet.he.rlwe.key_names import EPHEMERAL, FROM_EPHEMERAL, LOW, RELINEARIZATION, is_low
+from privcirnet.he.rlwe.key_names import EPHEMERAL, FROM_EPHEMERAL, LOW, is_low
 from privcirnet.he.rlwe.wire_bytes import Message, check_length
 from privcirnet.he.schemes.ckks.context import Context, Names
 from privcirnet.he.schemes.ckks.embedding import Slots, to_slots
@@ -122,10 +122,8 @@ class CkksClient:
     def _made(self, context: Context, secret: Residues, name: int, level: int) -> bytes:
         """Return a key under the primes of a context."""
         chain, count = context.key_chain(name, level)
-        if name == RELINEARIZATION:
-            return switch_keys.make_relinearization(chain, count, secret)
         if name not in EPHEMERAL:
-            return switch_keys.make_automorphism(chain, count, secret, name)
+            return switch_keys.make_named(chain, count, secret, name)
         if self._sparse is None:
             raise ValueError("these parameters have no sparse secret")
         if name == FROM_EPHEMERAL:

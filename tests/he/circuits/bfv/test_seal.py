@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from privcirnet.he.circuits.bfv import seal
-from privcirnet.he.circuits.bfv.interactive import interface
+from privcirnet.he.circuits.bfv.engines import engine_of
 from privcirnet.he.rlwe.key_names import galois_element
 from privcirnet.he.rlwe.security import MAX_LOG_Q
 from privcirnet.he.rlwe.wire_bytes import SEED_BYTES
@@ -27,7 +27,7 @@ def test_encryption_is_fresh_every_time() -> None:
     assert first != second
     assert first[-SEED_BYTES:] != second[-SEED_BYTES:]
     assert server.reply(server.receive(first), keys) != server.reply(server.receive(second), keys)
-    other = interface.client_engine("tenseal", PARAMETERS)
+    other = engine_of("tenseal").client(PARAMETERS)
     assert not np.array_equal(other.decrypt(server.reply(server.receive(first), keys)), X)
 
 
@@ -67,4 +67,4 @@ def test_no_secret_key_is_written_and_the_folder_goes_away() -> None:
 def test_library_agrees_on_security(n: int, bits: tuple[int, ...]) -> None:
     """What Parameters accepts at the very limit, the library's own 128-bit check, by the older table, accepts."""
     assert sum(bits) == MAX_LOG_Q[n]
-    assert interface.server_engine("tenseal", choose({1}, 20, n, bits)).parameters.ring_degree == n
+    assert engine_of("tenseal").server(choose({1}, 20, n, bits)).parameters.ring_degree == n

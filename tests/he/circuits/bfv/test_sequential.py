@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from privcirnet.errors import RuleError
-from privcirnet.he.circuits.bfv import cleartext, seal
-from privcirnet.he.circuits.bfv.engines import ENGINES
-from privcirnet.he.circuits.bfv.interactive import interface, kernel
+from privcirnet.he.circuits.bfv import cleartext, interface, seal
+from privcirnet.he.circuits.bfv.engines import ENGINES, engine_of
+from privcirnet.he.circuits.bfv.interactive import kernel
 from privcirnet.he.ring import modular
 from privcirnet.he.rlwe.key_names import galois_element
 from privcirnet.he.schemes.bfv import batching
@@ -131,14 +131,13 @@ def test_keys_for_other_rotations_are_refused(kind: str) -> None:
 
 
 def test_unknown_engine() -> None:
-    for make in (interface.client_engine, interface.server_engine):
-        with pytest.raises(RuleError, match="got 'plain'; use one of kernel, tenseal, cleartext"):
-            make("plain", PARAMETERS)
+    with pytest.raises(RuleError, match="got 'plain'; use one of kernel, tenseal, cleartext"):
+        engine_of("plain")
 
 
 def test_the_compiled_engine_is_used() -> None:
-    assert type(interface.server_engine("kernel", PARAMETERS)) is kernel.KernelServer
-    assert type(interface.client_engine("kernel", PARAMETERS)) is kernel_client.KernelClient
+    assert type(engine_of("kernel").server(PARAMETERS)) is kernel.KernelServer
+    assert type(engine_of("kernel").client(PARAMETERS)) is kernel_client.KernelClient
 
 
 def test_engines_have_every_method_of_the_interface() -> None:

@@ -8,6 +8,7 @@ import pytest
 from privcirnet.errors import RuleError
 from privcirnet.he.circuits.bfv import seal
 from privcirnet.he.circuits.bfv.interactive import kernel
+from privcirnet.he.circuits.bfv.keys import ClientKeys
 from privcirnet.he.circuits.bfv.layer_circuit import LayerCircuit, fingerprint
 from privcirnet.he.circuits.bfv.weight_cache import WeightCache
 from privcirnet.he.ring import sampling
@@ -24,7 +25,7 @@ CIRCUIT = LayerCircuit(
     ((), (), ()),
     6,
 )
-NO_KEYS = kernel.KernelKeys(None, None, None)
+NO_KEYS = ClientKeys(None, None, None)
 SLOTS = list(sampling.uniform((6, N), T))
 
 

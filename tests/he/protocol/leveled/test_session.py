@@ -87,7 +87,7 @@ def test_programs_of_the_other_kind_are_named(greeting):
         LeveledClient(Server(interactive(), "cleartext").greeting(), "cleartext")
     with pytest.raises(RuleError, match="a greeting must be JSON"):
         LeveledClient(b"[" * 9, "cleartext")
-    with pytest.raises(RuleError, match="engine of leveled inference must be a known one: got 'swift'"):
+    with pytest.raises(RuleError, match="engine must be a known one: got 'swift'"):
         LeveledClient(greeting, "swift")
     with pytest.raises(RuleError, match="got parameters for kernel, engine tenseal"):
         LeveledClient(greeting, "tenseal")

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from privcirnet.errors import RuleError
-from privcirnet.he.circuits.bfv.engines import ENGINES
-from privcirnet.he.circuits.bfv.interactive import interface
+from privcirnet.he.circuits.bfv.engines import ENGINES, engine_of
 from privcirnet.he.program.interpreter import interpret
 from privcirnet.he.program.operations import ClientAided
 from privcirnet.he.protocol.framing import wire
@@ -49,7 +48,7 @@ def test_a_share_that_is_none_is_refused(wrong: bytes) -> None:
 def test_the_server_sends_its_share_and_keeps_none() -> None:
     """No ciphertext either way: the reply is one part, a word a value."""
     parameters = insecure_parameters(64, None, 20)
-    client, server = interface.client_engine("cleartext", parameters), interface.server_engine("cleartext", parameters)
+    client, server = engine_of("cleartext").parties(parameters)
     t, x = parameters.plain_modulus, np.arange(-12, 12).reshape(2, 3, 4)
     theirs = sampling.uniform(x.shape, t)
     ours, exchange = modular.subtract(modular.residues(x, t), theirs, t), ClientAidedExchange(RELU, x.size)

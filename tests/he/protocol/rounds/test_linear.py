@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privcirnet.he.circuits.bfv.engines import ENGINES
-from privcirnet.he.circuits.bfv.interactive import interface
+from privcirnet.he.circuits.bfv.engines import ENGINES, engine_of
 from privcirnet.he.layers import spectral
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.spectral_layer import SpectralLayer, encode_weights
@@ -109,7 +108,7 @@ def test_encrypted_replies_differ_in_every_slot(name: str) -> None:
     """An encrypted engine on one request twice: no slot keeps its value."""
     layer = paper_layer(LinearShape(4, 4, 4, 4, 3, 1, 1), 2, 8192)
     parameters = network().parameters
-    client, server = interface.client_engine(name, parameters), interface.server_engine(name, parameters)
+    client, server = engine_of(name).parties(parameters)
     rows = random_rows(layer.shape, 2)
     spectrum = spectral.weight_spectrum(layer.layout, rows, parameters.plain_modulus)
     exchange, held = LinearExchange(layer), Held(encode_weights(layer, spectrum, server))

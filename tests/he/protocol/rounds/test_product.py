@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from privcirnet.he.circuits.bfv.engines import ENGINES
-from privcirnet.he.circuits.bfv.interactive import interface
+from privcirnet.he.circuits.bfv.engines import ENGINES, engine_of
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.spectral_layer import SpectralLayer
 from privcirnet.he.layers.spectral_pieces import Piece
@@ -24,7 +23,7 @@ def test_every_slot_of_a_product_is_uniform(bound: int | None) -> None:
     shapes = LinearShape.product(left, right, 2), LinearShape.product(right, left, 2)
     factors = Product(*(SpectralLayer(shape, 1, n, (1, 1), (Piece(2, shape.height, 4, 2),)) for shape in shapes))
     parameters = insecure_parameters(n, None, 20)
-    client, server = interface.client_engine("cleartext", parameters), interface.server_engine("cleartext", parameters)
+    client, server = engine_of("cleartext").parties(parameters)
     t = parameters.plain_modulus
     steps = factors.left.column_steps | factors.right.column_steps
     keys = server.load_keys(client.public_keys(steps), steps)

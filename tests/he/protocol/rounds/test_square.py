@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from privcirnet.he.circuits.bfv.interactive import interface
+from privcirnet.he.circuits.bfv.engines import engine_of
 from privcirnet.he.layers import subring
 from privcirnet.he.protocol.rounds.exchange import Held
 from privcirnet.he.protocol.rounds.square import SquareExchange
@@ -17,7 +17,7 @@ N = 64
 
 def test_every_slot_of_a_square_is_uniform() -> None:
     parameters = insecure_parameters(N, None, 20)
-    client, server = interface.client_engine("cleartext", parameters), interface.server_engine("cleartext", parameters)
+    client, server = engine_of("cleartext").parties(parameters)
     t, share = parameters.plain_modulus, np.arange(1, N + 6, dtype=np.uint64)
     exchange = SquareExchange(N + 5, N)
     request, kept, found = exchange.request([share], client), subring.kept(N + 5, N), []
@@ -37,7 +37,7 @@ def test_every_slot_of_a_square_is_uniform() -> None:
 def test_values_are_squared(shape: tuple[int, ...], bound: int | None) -> None:
     """In as many ciphertexts as planned, one product each."""
     parameters = insecure_parameters(N, None, 20)
-    client, server = interface.client_engine("cleartext", parameters), interface.server_engine("cleartext", parameters)
+    client, server = engine_of("cleartext").parties(parameters)
     t, x = parameters.plain_modulus, np.arange(np.prod(shape)).reshape(shape) - 2
     theirs = sampling.uniform(shape, t)
     ours, exchange = modular.subtract(modular.residues(x, t), theirs, t), SquareExchange(x.size, N)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from privcirnet.he.circuits.bfv.interactive.interface import client_engine, server_engine
+from privcirnet.he.circuits.bfv.engines import engine_of
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.stacking import Stack, tall
 from privcirnet.he.program.operation import Node, Weights
@@ -42,7 +42,11 @@ def test_each_images_result(engine: str, shape: LinearShape, b: int, images: int
     assert whole is not None
     exchange, steps = StackedExchange(shape, whole, images), whole.layer.column_steps
     parameters = choose(whole.layer.transform_lengths | {1}, 46)
-    client, server, t = client_engine(engine, parameters), server_engine(engine, parameters), parameters.plain_modulus
+    client, server, t = (
+        engine_of(engine).client(parameters),
+        engine_of(engine).server(parameters),
+        parameters.plain_modulus,
+    )
     keys = server.load_keys(client.public_keys(steps), steps)
     rows, bias = random_rows(shape, b), np.arange(shape.out_channels)
     given = np.broadcast_to(bias[:, None, None], shape.output_shape).copy() if maps else bias

@@ -13,10 +13,10 @@ import tenseal.sealapi as seal
 from privcirnet.errors import RuleError
 from privcirnet.he.circuits.bfv import seal as tenseal
 from privcirnet.he.ring import sampling
-from privcirnet.he.ring.modular import is_prime
 from privcirnet.he.rlwe.kernels import blake2xb
 from privcirnet.he.schemes.bfv import sealfile
 from privcirnet.he.schemes.bfv.parameters import choose
+from tests.he.kernel_oracles import prime_under
 
 SEED = bytes(range(7, 71))
 MASK = (1 << 64) - 1
@@ -54,25 +54,17 @@ def test_a_seed_has_64_bytes() -> None:
             made()
 
 
-def rejecting_prime(fraction: float, ring_degree: int) -> int:
-    """The prime under 2^64 / fraction that is 1 mod 2n: the words over its multiples are a great part of 2^64."""
-    candidate = int(2**64 / fraction) // (2 * ring_degree) * 2 * ring_degree + 1
-    while not is_prime(candidate):
-        candidate -= 2 * ring_degree
-    return candidate
-
-
 @pytest.mark.parametrize("ring_degree", [8, 512, 1000])
 def test_rejected_words_give_way_to_the_next_of_the_stream(ring_degree: int) -> None:
     """Primes that reject up to a third of the words, with and without a rest of the last buffer."""
-    primes = tuple(rejecting_prime(fraction, 8) for fraction in (8.9, 8.5, 17.9))
+    primes = tuple(prime_under(2**64 / fraction, 8) for fraction in (8.9, 8.5, 17.9))
     words = blake2xb.stream(SEED, 8192).tolist()
     assert blake2xb.expand([SEED], primes, ring_degree)[0].tolist() == uniform(words, primes, ring_degree)
 
 
 def test_the_largest_residues() -> None:
     """Words on both sides of the bound, given to the kernel itself."""
-    p = rejecting_prime(17.9, 8)
+    p = prime_under(2**64 / 17.9, 8)
     limit = MASK - MASK % p - 1
     for word, expected in ((0, 0), (p - 1, p - 1), (p, 0), (limit - 1, (limit - 1) % p), (limit, 5), (MASK, 5)):
         row = np.array([[word]], dtype=np.uint64)
@@ -102,7 +94,7 @@ def test_galois_keys_as_seal_expands_them(name: str) -> None:
     client, server = engines(name)
     level = server._context.key_level
     message = client.public_keys([1])
-    files = key_files(server._context.save(server.load_keys(message, [1]).galois))
+    files = key_files(server._context.save(server.load_keys(message, [1]).switches[3]))
     size = level.compact_size(1) + 64
     assert len(files) == len(level.primes) - 1
     for digit, file in enumerate(files):
@@ -127,7 +119,7 @@ def key_files(payload: bytes) -> list[bytes]:
 def test_rejected_words_as_seal_replaces_them(tmp_path: Path) -> None:
     """SEAL with primes far under a power of two, which reject one word in 20: its own primes reject none."""
     n = 1024
-    primes = tuple(rejecting_prime(fraction, n) for fraction in (17.9, 17.8, 17.7))
+    primes = tuple(prime_under(2**64 / fraction, n) for fraction in (17.9, 17.8, 17.7))
     literal = seal.EncryptionParameters(seal.SCHEME_TYPE.BFV)
     literal.set_poly_modulus_degree(n)
     literal.set_coeff_modulus([seal.Modulus(p) for p in primes])

@@ -4,24 +4,17 @@ import numpy as np
 import pytest
 
 from privcirnet.errors import RuleError
-from privcirnet.he.ring.modular import Residues, is_prime
+from privcirnet.he.ring.modular import Residues
 from privcirnet.he.rlwe.kernels import blake2xb, receive
 from privcirnet.he.rlwe.kernels.wire_bytes import pack
 from privcirnet.he.rlwe.wire_bytes import Modulus
+from tests.he.kernel_oracles import prime_under
 
 N, SEED = 1024, bytes(range(64))
 
 
-def prime_under(bound: int) -> int:
-    """The largest prime under a bound that is 1 mod 2n."""
-    candidate = (bound - 2) // (2 * N) * 2 * N + 1
-    while not is_prime(candidate):
-        candidate -= 2 * N
-    return candidate
-
-
-SEAL_S = Modulus((prime_under(2**50), prime_under(2**36)), N)
-REJECTING = Modulus((prime_under(int(2**64 / 17.9)), prime_under(int(2**64 / 17.7))), N)
+SEAL_S = Modulus((prime_under(2**50, N), prime_under(2**36, N)), N)
+REJECTING = Modulus((prime_under(2**64 / 17.9, N), prime_under(2**64 / 17.7, N)), N)
 """Their multiples leave out one word in 20: the buffers' rest does not suffice."""
 
 

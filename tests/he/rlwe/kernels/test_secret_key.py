@@ -66,7 +66,7 @@ def test_keys_digits_are_their_definition(step: int, seal: bool, monkeypatch: py
         return drawn[-1]
 
     monkeypatch.setattr(secret_key, "draw", draw)
-    noise, message = errors(draw(N).error), switch_keys.make_automorphism(chain, 2, key, element, seal=seal)
+    noise, message = errors(draw(N).error), switch_keys.make_named(chain, 2, key, element, seal=seal)
     assert not any(own.error.any() for own in drawn[1:]), "zeroed"
     order = ntt.kernel_order(N) if seal else chain.order(element)  # place of each value
     rotated, uniform = automorphism(secret, element), blake2xb.expand([SEED], PRIMES, N)[0]

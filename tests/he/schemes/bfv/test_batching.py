@@ -6,12 +6,7 @@ from privcirnet.errors import RuleError
 from privcirnet.he.ring import modular, roots
 from privcirnet.he.schemes.bfv import batching
 from privcirnet.he.schemes.bfv.parameters import choose
-
-
-def random_residues(shape: tuple[int, ...], t: int, seed: int = 0) -> modular.Residues:
-    residues = np.random.default_rng(seed).integers(0, t, shape, dtype=np.uint64)
-    residues.reshape(-1)[: min(3, residues.size)] = t - 1
-    return residues
+from tests.he.kernel_oracles import residues_mod
 
 
 def slow_evaluate(coefficients: list[int], point: int, t: int) -> int:
@@ -21,7 +16,7 @@ def slow_evaluate(coefficients: list[int], point: int, t: int) -> int:
 @pytest.mark.parametrize("n", [2, 8, 64])
 def test_slots_are_values_of_the_polynomial(n: int) -> None:
     t = modular.largest_prime(41, 2 * n)
-    slots = random_residues((3, n), t)
+    slots = residues_mod((3, n), t)
     psi = roots.minimal_root(2 * n, t)
     assert psi == min(x for k in range(1, 2 * n, 2) for x in [pow(psi, k, t)])
     for row, coefficients in zip(slots, batching.slots_to_coefficients(slots, t), strict=True):
@@ -34,7 +29,7 @@ def test_slots_are_values_of_the_polynomial(n: int) -> None:
 @pytest.mark.parametrize("n", [2, 8, 64, 4096])
 def test_slots_and_coefficients_are_inverse(n: int) -> None:
     t = modular.largest_prime(60, 2 * n)
-    values = random_residues((2, 3, n), t)
+    values = residues_mod((2, 3, n), t)
     assert (batching.coefficients_to_slots(batching.slots_to_coefficients(values, t), t) == values).all()
     assert (batching.slots_to_coefficients(batching.coefficients_to_slots(values, t), t) == values).all()
 
@@ -47,7 +42,7 @@ def test_batching_is_the_library_s(n: int, bits: tuple[int, ...], plain_bits: in
     literal.set_coeff_modulus(seal.CoeffModulus.Create(n, list(bits)))
     literal.set_plain_modulus(parameters.plain_modulus)
     encoder, plaintext = seal.BatchEncoder(seal.SEALContext(literal, True, seal.SEC_LEVEL_TYPE.TC128)), seal.Plaintext()
-    slots = random_residues((n,), parameters.plain_modulus)
+    slots = residues_mod((n,), parameters.plain_modulus)
     encoder.encode(slots.tolist(), plaintext)
     theirs = [plaintext[i] for i in range(plaintext.coeff_count())]
     assert batching.slots_to_coefficients(slots, parameters.plain_modulus).tolist()[: len(theirs)] == theirs

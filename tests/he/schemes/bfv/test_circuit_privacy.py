@@ -7,20 +7,20 @@ import pytest
 import tenseal.sealapi as seal
 
 from privcirnet.he.circuits.bfv import seal as tenseal
-from privcirnet.he.circuits.bfv.interactive import interface, kernel
+from privcirnet.he.circuits.bfv.engines import engine_of
+from privcirnet.he.circuits.bfv.interactive import kernel
 from privcirnet.he.layers import spectral
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.spectral_layer import SpectralLayer, encode_weights
 from privcirnet.he.layers.spectral_pieces import Piece
 from privcirnet.he.ring import sampling
-from privcirnet.he.ring.modular import Residues
 from privcirnet.he.rlwe.kernels import gadget
 from privcirnet.he.rlwe.kernels.modulus import ring
-from privcirnet.he.schemes.bfv import sealfile
 from privcirnet.he.schemes.bfv.kernels import reply
 from privcirnet.he.schemes.bfv.noise import MIN_NOISE_BUDGET, ZERO_NOISE_BITS, flood_bits
 from privcirnet.he.schemes.bfv.parameters import choose, ordered_primes
 from tests.he.replies import no_flood, nothing, unswitched
+from tests.he.secrets import fresh
 
 LAYER = SpectralLayer(LinearShape(4, 4, 8, 8, 3, 1, 1), 2, 8192, (4, 4), (Piece(1, 1, 128, baby_steps=2),))
 
@@ -82,15 +82,10 @@ class Game:
 class KernelGame(Game):
     """The same with the compiled engine."""
 
-    def _loaded(self, residues: Residues) -> Any:
-        context = self.client._context
-        payload = sealfile._payload(residues, context.data_level, b"", ntt=False)
-        return context.load(seal.Ciphertext(context.seal), payload)
-
     def result(self, seed: int) -> Any:
         values = gadget.divided(self.output(seed).residues, self.server._ring)
         self.server._ring.to_coefficients(values)
-        return self._loaded(values)
+        return fresh(self.client, values)
 
     def masked(self, seed: int) -> Any:
         with pytest.MonkeyPatch.context() as patch:
@@ -100,12 +95,12 @@ class KernelGame(Game):
     def reply(self, seed: int) -> Any:
         outputs, masks = [self.output(seed)], sampling.uniform((1, 8192), T)
         (found,) = unswitched(lambda: self.server.reply_all(outputs, masks, self.keys))
-        return self._loaded(found)
+        return fresh(self.client, found)
 
 
 @pytest.fixture(scope="module", params=["kernel", "tenseal"])
 def game(request: pytest.FixtureRequest) -> Game:
-    server = interface.server_engine(request.param, PARAMETERS)
+    server = engine_of(request.param).server(PARAMETERS)
     return KernelGame(server) if isinstance(server, kernel.KernelServer) else Game(server)
 
 

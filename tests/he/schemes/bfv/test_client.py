@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 import tenseal.sealapi as seal
 
+from privcirnet.he.circuits.bfv import interface
 from privcirnet.he.circuits.bfv import seal as tenseal
-from privcirnet.he.circuits.bfv.interactive import interface
+from privcirnet.he.circuits.bfv.engines import engine_of
 from privcirnet.he.ring import modular, sampling
-from privcirnet.he.ring.modular import Integers, Residues
+from privcirnet.he.ring.modular import Residues
 from privcirnet.he.rlwe.kernels import blake2xb, wire_bytes
 from privcirnet.he.rlwe.kernels.modulus import ring
 from privcirnet.he.rlwe.key_names import galois_element
@@ -29,6 +30,7 @@ from privcirnet.he.schemes.bfv.parameters import (
     ordered_primes,
 )
 from privcirnet.he.schemes.bfv.sizes import key_bytes, message_bytes
+from tests.he.pairs import some_places
 from tests.he.secrets import fresh, twin, values_of
 
 DEFAULT = choose({1}, 46)
@@ -92,14 +94,9 @@ SETS = pytest.mark.parametrize("parameters", ALL.values(), ids=ALL)
 CLIENTS = pytest.mark.parametrize("name", ["kernel", "tenseal"])
 
 
-def places(n: int, count: int) -> list[Integers]:
-    random = np.random.default_rng(9)
-    return [np.unique(np.append(random.integers(0, n, 40 * (i + 1)), [0, n - 1])) for i in range(count)]
-
-
 @functools.cache
 def server(name: str, parameters: Parameters) -> interface.ServerEngine:
-    return interface.server_engine(name, parameters)
+    return engine_of(name).server(parameters)
 
 
 @SETS
@@ -109,7 +106,7 @@ def test_either_server_takes_either_client_s_requests_and_keys(parameters: Param
     """Both clients decrypt every reply to the same words, and to what was encrypted where it was kept."""
     both, t = clients(parameters), parameters.plain_modulus
     slots, addends = both.slots(3), both.slots(3)
-    kept = places(both.n, 3) if some else None
+    kept = some_places(both.n, 3) if some else None
     messages, keys = both.client(name).encrypt_all(slots), both.client(name).public_keys([])
     wanted = modular.add(slots, addends, t)
     for own in ("kernel", "tenseal"):

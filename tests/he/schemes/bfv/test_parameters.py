@@ -5,7 +5,7 @@ import pytest
 import tenseal.sealapi as seal
 
 from privcirnet.errors import RuleError
-from privcirnet.he.circuits.bfv.interactive.interface import client_engine, server_engine
+from privcirnet.he.circuits.bfv.engines import engine_of
 from privcirnet.he.ring import modular, sampling
 from privcirnet.he.rlwe.security import MAX_LOG_Q
 from privcirnet.he.schemes.bfv.noise import (
@@ -74,7 +74,7 @@ def test_plain_modulus_is_no_prime_of_q(plain_bits: int) -> None:
         Parameters(8192, GOOD.coefficient_bits, taken)
     chosen = choose({1, 8}, plain_bits)
     assert chosen.plain_modulus < taken
-    assert client_engine("tenseal", chosen).parameters == chosen
+    assert engine_of("tenseal").client(chosen).parameters == chosen
 
 
 def test_narrow_parameters_are_as_wide_as_they_can_be() -> None:
@@ -84,7 +84,7 @@ def test_narrow_parameters_are_as_wide_as_they_can_be() -> None:
     assert fitting_plain_bits(bits, 16) == 30
     assert fitting_plain_bits((60, 60, 60, 34), 10) == MAX_PLAIN_BITS
     parameters = choose({1}, 30, n, bits)
-    assert client_engine("tenseal", parameters).parameters == parameters
+    assert engine_of("tenseal").client(parameters).parameters == parameters
     assert coefficient_primes(n, bits) >= {40961}
     with pytest.raises(RuleError, match="no 15-bit prime that is 1 mod 8192"):
         modular.largest_prime(15, 2 * n)
@@ -108,7 +108,7 @@ def test_narrow_parameters_are_as_wide_as_they_can_be() -> None:
 )
 def test_message_bytes_are_those_of_real_messages(n: int, bits: tuple[int, ...], plain_bits: int) -> None:
     parameters = choose({1}, plain_bits, n, bits)
-    client, server = client_engine("tenseal", parameters), server_engine("tenseal", parameters)
+    client, server = engine_of("tenseal").parties(parameters)
     slots = sampling.uniform((n,), parameters.plain_modulus)
     up = client.encrypt(slots)
     keys = server.load_keys(client.public_keys([]), [])

@@ -1,1 +1,1 @@
-"""One linear layer between two messages: one interface, three engines."""
+"""One linear layer between two messages: the kernels, and how they cut its work."""

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from privcirnet.he.circuits.bfv.interactive.schedule import Block, Limits, Segment, schedule, shared_out
+from privcirnet.he.circuits.bfv.keys import ClientKeys, public_key
 from privcirnet.he.circuits.bfv.layer_circuit import LayerCircuit, Pair, Slots, check_sums, fingerprint
 from privcirnet.he.circuits.bfv.weight_cache import CachedWeights, WeightCache
 from privcirnet.he.ring.kernels import inner_products
@@ -28,11 +29,10 @@ from privcirnet.he.rlwe.kernels import gadget
 from privcirnet.he.rlwe.kernels.gadget import Hoisted
 from privcirnet.he.rlwe.kernels.modulus import add_scaled
 from privcirnet.he.rlwe.key_names import galois_element
-from privcirnet.he.rlwe.seeded import read, read_one
+from privcirnet.he.rlwe.seeded import read
 from privcirnet.he.rlwe.switch_keys import SwitchKeys
 from privcirnet.he.rlwe.wire_bytes import check_keys_length
 from privcirnet.he.schemes.bfv.kernels import plaintexts, reply
-from privcirnet.he.schemes.bfv.kernels.reply import PublicKey
 from privcirnet.he.schemes.bfv.noise import flood_bits
 from privcirnet.he.schemes.bfv.parameters import Parameters
 from privcirnet.he.schemes.bfv.reply_stock import ReplyStock
@@ -44,19 +44,6 @@ LIMITS = Limits(rotated=64, sums=128, products=1024)
 """Of a layer's work in pieces: 25 MB of rotated inputs, 50 MB of sums and 200 MB of weights at n = 8192."""
 _CHUNKS = 4
 """Chunks of words in a task: long enough for a thread to be worth waking."""
-
-
-@dataclass(frozen=True)
-class KernelKeys:
-    """The client's keys.
-
-    Attributes:
-        switches: by Galois element.
-    """
-
-    switches: SwitchKeys
-    public: PublicKey
-    stock: ReplyStock
 
 
 @dataclass(frozen=True)
@@ -102,14 +89,14 @@ class KernelServer:
         self._plain = plaintexts.plain(parameters.plain_modulus, data, rlwe.ring_degree)
         self._form = reply.form(self._ring, self._plain, Replies.of(parameters, data), flood_bits(parameters))
 
-    def load_keys(self, message: bytes, steps: Collection[int]) -> KernelKeys:
+    def load_keys(self, message: bytes, steps: Collection[int]) -> ClientKeys:
         data, n, t = self._modulus, self._ring.degree, self.parameters.plain_modulus
         elements, at = sorted(galois_element(step, n) for step in steps), data.seeded_size()
         check_keys_length(message, at, key_bytes(self.parameters) * len(elements))
-        key = PublicKey.build(self._ring, self._ring.values(read_one(message[:at], data)))
+        key = public_key(message[:at], data, self._ring)
         found = switch_keys.load_seal(self._chain, message[at:], elements)
         switches = SwitchKeys(zip(elements, found, strict=True))
-        return KernelKeys(switches, key, ReplyStock(n, t, lambda: reply.hiding(key, self._form)))
+        return ClientKeys(switches, key, ReplyStock(n, t, lambda: reply.hiding(key, self._form)))
 
     def receive_all(
         self, messages: Sequence[bytes], addends: Residues | None, kept: Sequence[Integers] | None = None
@@ -143,7 +130,7 @@ class KernelServer:
         self._ring.split(target[None])
 
     def evaluate(
-        self, circuit: LayerCircuit, weights: KernelWeights, inputs: Sequence[Ciphertext], keys: KernelKeys
+        self, circuit: LayerCircuit, weights: KernelWeights, inputs: Sequence[Ciphertext], keys: ClientKeys
     ) -> list[Ciphertext]:
         found: list[Ciphertext] = []
         for segment in weights.segments:
@@ -169,7 +156,7 @@ class KernelServer:
         self,
         ciphertexts: Sequence[Ciphertext],
         addends: Residues,
-        keys: KernelKeys,
+        keys: ClientKeys,
         kept: Sequence[Integers] | None = None,
     ) -> list[bytes]:
         """The ciphertexts are overwritten."""
@@ -183,10 +170,10 @@ class KernelServer:
 
         return each(finished, range(len(ciphertexts)))
 
-    def stock(self, keys: KernelKeys) -> ReplyStock:
+    def stock(self, keys: ClientKeys) -> ReplyStock:
         return keys.stock
 
-    def _rotated(self, rotated: Sequence[Pair], inputs: Sequence[Ciphertext], keys: KernelKeys) -> Residues:
+    def _rotated(self, rotated: Sequence[Pair], inputs: Sequence[Ciphertext], keys: ClientKeys) -> Residues:
         """Return the inputs of products: all (input, step) of a segment, (chunks, rotated, 2, CHUNK)."""
         chunks, places = (
             self._ring.inputs(len(rotated), len(self._modulus.primes)),
@@ -222,7 +209,7 @@ class KernelServer:
         gadget.hoist(values, digits, residues, self._ring)
         return values, digits
 
-    def _turn(self, step: int, keys: KernelKeys) -> tuple[Residues, Integers]:
+    def _turn(self, step: int, keys: ClientKeys) -> tuple[Residues, Integers]:
         """A rotation's key, and where values come from."""
         element = galois_element(step, self._ring.degree)
         return keys.switches[element], self._chain.order(element)
@@ -244,7 +231,7 @@ class KernelServer:
         self.counts["pmult"] += len(block.terms.pairs)
         return sums
 
-    def _outputs(self, circuit: LayerCircuit, block: Block, sums: Residues, keys: KernelKeys) -> list[Ciphertext]:
+    def _outputs(self, circuit: LayerCircuit, block: Block, sums: Residues, keys: ClientKeys) -> list[Ciphertext]:
         """Return a block's outputs: giant steps, their terms shared out where threads outnumber outputs, and folds."""
         start, numbers = block.sums.start, range(block.outputs.start, block.outputs.stop)
         most = -(-count() // len(numbers))
@@ -269,7 +256,7 @@ class KernelServer:
         self.counts["rotate"] += sum(map(bool, steps)) + sum(map(len, circuit.folds[block.outputs]))
         return done
 
-    def _added(self, terms: Sequence[tuple[Residues, int]], keys: KernelKeys) -> Residues:
+    def _added(self, terms: Sequence[tuple[Residues, int]], keys: ClientKeys) -> Residues:
         """Return the sum of values (2, L, n), each rotated by its step; it is extended if any is rotated."""
         if len(terms) == 1 and not terms[0][1]:
             return terms[0][0]

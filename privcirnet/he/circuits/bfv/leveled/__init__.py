@@ -1,1 +1,1 @@
-"""A whole network between two messages: interface, engines, modulus switching, noise."""
+"""A whole network between two messages: the kernels, modulus switching, double hoisting, noise."""

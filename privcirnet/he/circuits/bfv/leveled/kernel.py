@@ -1,4 +1,4 @@
-"""The server on compiled kernels: leveled circuits at one key switch's cost for each rotation, under short moduli.
+"""Leveled inference on compiled kernels: circuits at one key switch's cost for each rotation, under short moduli.
 
 Ciphertexts stay in the kernel's NTT order. The digits of a value are made at its first rotation and kept for the others
 (hoisting). A rotated value is divided by P where a step needs it (double hoisting): sums of rotations and products are
@@ -6,17 +6,18 @@ divided once, and a rotation divides the second polynomial alone. Squares are th
 Values lose primes where the circuit says so (:mod:`circuits.bfv.leveled.modulus_switching`), and keys have no
 more primes than they need.
 
-One request and one set of keys serve all plain moduli: an input times T / t is one for t
-(:mod:`schemes.bfv.plain_moduli`).
+One secret, one request and one set of keys serve all plain moduli: an input times T / t is one for t
+(:mod:`schemes.bfv.plain_moduli`). Keys on the wire: the public key (an encryption of zero), then the switch keys in the
+order of the plan's ``keys``; all are seeded, and each has no more data primes than what it switches.
 """
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
+from privcirnet.he.circuits.bfv.keys import ClientKeys, public_key
 from privcirnet.he.circuits.bfv.network_circuit import KeyPlan
 from privcirnet.he.ring.kernels import inner_products
 from privcirnet.he.ring.modular import Residues
@@ -25,28 +26,17 @@ from privcirnet.he.rlwe.chain import Chain
 from privcirnet.he.rlwe.ciphertext import Ciphertext
 from privcirnet.he.rlwe.kernels.modulus import Ring, ring
 from privcirnet.he.rlwe.key_names import RELINEARIZATION
-from privcirnet.he.rlwe.seeded import read, read_one
+from privcirnet.he.rlwe.seeded import read
 from privcirnet.he.rlwe.switch_keys import SwitchKeys
 from privcirnet.he.rlwe.wire_bytes import check_keys_length
+from privcirnet.he.schemes.bfv.client import SecretKey
 from privcirnet.he.schemes.bfv.kernels import plaintexts, reply
-from privcirnet.he.schemes.bfv.kernels.reply import PublicKey
 from privcirnet.he.schemes.bfv.noise import flood_bits
 from privcirnet.he.schemes.bfv.plain_moduli import LeveledParameters
+from privcirnet.he.schemes.bfv.reply_stock import ReplyStock
 from privcirnet.he.schemes.bfv.rounding import Replies
 from privcirnet.he.schemes.bfv.square import BfvSquare
 from privcirnet.he.system.threads import each
-
-
-@dataclass(frozen=True)
-class KernelKeys:
-    """A client's keys.
-
-    Attributes:
-        switches: by name.
-    """
-
-    switches: SwitchKeys
-    public: PublicKey
 
 
 class KernelEvaluator:
@@ -96,7 +86,7 @@ class KernelEvaluator:
     def to_ntt(self, ciphertext: Ciphertext) -> Ciphertext:
         return ciphertext
 
-    def turn(self, ciphertext: Ciphertext, element: int, keys: KernelKeys) -> Ciphertext:
+    def turn(self, ciphertext: Ciphertext, element: int, keys: ClientKeys) -> Ciphertext:
         self.counts["rotate"] += 1
         return ciphertext.turned(element, keys.switches[element])
 
@@ -119,7 +109,7 @@ class KernelEvaluator:
     def add_plain(self, ciphertext: Ciphertext, plaintext: Residues) -> Ciphertext:
         return ciphertext.plus_plain(plaintext)
 
-    def square(self, ciphertext: Ciphertext, keys: KernelKeys) -> Ciphertext:
+    def square(self, ciphertext: Ciphertext, keys: ClientKeys) -> Ciphertext:
         self.counts["square"] += 1
         found = self._chain.relinearized(self._square.square(ciphertext.residues), keys.switches[RELINEARIZATION])
         return Ciphertext(self._chain, found, ciphertext.primes)
@@ -127,7 +117,7 @@ class KernelEvaluator:
     def reduce(self, ciphertext: Ciphertext, primes: int) -> Ciphertext:
         return ciphertext.reduced(primes)
 
-    def answer(self, ciphertext: Ciphertext, addend: Residues, keys: KernelKeys) -> bytes:
+    def answer(self, ciphertext: Ciphertext, addend: Residues, keys: ClientKeys) -> bytes:
         own = ciphertext.reduced(self._primes) if ciphertext.primes > self._primes else ciphertext
         return reply.reply(own.residues.copy(), keys.public, addend, self._form)
 
@@ -138,8 +128,8 @@ class KernelEvaluator:
         return ring(self._chain.parameters.key_modulus(primes).primes, self._ring.degree, self.special)
 
 
-class KernelServer:
-    """The server's side for all plain moduli; see :class:`circuits.bfv.leveled.interface.LeveledServer`.
+class LeveledKernelServer:
+    """The server's side for all plain moduli; see :class:`circuits.bfv.interface.LeveledServer`.
 
     Args:
         parameters: n, q, and all t.
@@ -152,18 +142,19 @@ class KernelServer:
         numbers = range(len(parameters.moduli))
         self.evaluators = [KernelEvaluator(parameters, number, plan.primes, self._answers) for number in numbers]
 
-    def load_evaluation_keys(self, messages: Sequence[bytes]) -> list[KernelKeys]:
+    def load_evaluation_keys(self, messages: Sequence[bytes]) -> list[ClientKeys]:
         (message,) = messages
         rlwe, found = self._parameters.rlwe, SwitchKeys()
         modulus = rlwe.modulus(self._plan.primes)
         at = modulus.seeded_size()
         check_keys_length(message, at, self._parameters.key_bytes(self._plan.primes, self._plan.keys) - at)
-        public = self._answers.values(read_one(message[:at], modulus))
+        public = public_key(message[:at], modulus, self._answers)
         for kind, primes in self._plan.keys:
             size = rlwe.key_bytes(primes)
             found[kind] = switch_keys.load(self._chain, primes, message[at : at + size])
             at += size
-        return [KernelKeys(found, PublicKey.build(self._answers, public))] * len(self.evaluators)
+        stocks = [ReplyStock(rlwe.ring_degree, each.plain_modulus) for each in self._parameters.moduli]
+        return [ClientKeys(found, public, stock) for stock in stocks]
 
     def receive_all(self, request: Sequence[Sequence[bytes]]) -> list[Callable[[], list[Ciphertext]]]:
         (row,) = request
@@ -174,3 +165,28 @@ class KernelServer:
 
         found = read(row, self._parameters.rlwe.modulus(len(self._parameters.data_bits)), received)
         return [partial(evaluator.inputs, found) for evaluator in self.evaluators]
+
+
+class LeveledKernelClient(SecretKey):
+    """The client's side for all plain moduli; see :class:`circuits.bfv.interface.LeveledClient`.
+
+    Args:
+        parameters: n, q, and all t.
+    """
+
+    def __init__(self, parameters: LeveledParameters, plan: KeyPlan) -> None:
+        numbers = range(len(parameters.moduli))
+        super().__init__(parameters.rlwe, [parameters.at(number, plan.primes) for number in numbers])
+        self._plan = plan
+
+    def evaluation_keys(self) -> list[bytes]:
+        """In one message."""
+        switches = [self.switch_key(primes, name) for name, primes in self._plan.keys]
+        return [b"".join([self.public_key(self._plan.primes), *switches])]
+
+    def encrypt_all(self, slots: Sequence[Residues]) -> list[list[bytes]]:
+        """One row of seeded ciphertexts."""
+        return [each(lambda number: self.request([own[number] for own in slots]), range(len(slots[0])))]
+
+    def decrypt(self, number: int, message: bytes) -> Residues:
+        return self.answer(number, message)

@@ -37,7 +37,9 @@ from privcirnet.he.system import threads
 from tests.he.circuit_examples import circuits, inputs_of, random_weights
 from tests.he.exchange import Party, random_input, random_rows, slow_layer
 from tests.he.layer_examples import layers
+from tests.he.pairs import some_places
 from tests.he.replies import nothing, unswitched
+from tests.he.secrets import fresh
 
 DEFAULT = choose({1}, 46)
 WIDE = choose({1}, 60, WIDE_RING_DEGREE, WIDE_COEFFICIENT_BITS)
@@ -89,9 +91,7 @@ class Engines:
 
     def loaded(self, found: kernel.Ciphertext) -> Any:
         """One of the kernel engine's ciphertexts as SEAL's."""
-        context = self.client._context
-        payload = sealfile._payload(self.coefficients(found), context.data_level, b"", ntt=False)
-        return context.load(seal.Ciphertext(context.seal), payload)
+        return fresh(self.client, self.coefficients(found))
 
     def decrypted(self, found: kernel.Ciphertext) -> Residues:
         plaintext = seal.Plaintext()
@@ -152,12 +152,6 @@ def bare_replies(
     places = kept or [None] * len(switched)
     files = map(context.save, switched)
     return [sealfile.compact_reply(f, level, context.replies, p) for f, p in zip(files, places, strict=True)]
-
-
-def some_places(n: int, count: int) -> list[Integers]:
-    """Ascending positions for some replies, of different numbers."""
-    random = np.random.default_rng(5)
-    return [np.unique(np.append(random.integers(0, n, 50 * (number + 1)), [0, n - 1])) for number in range(count)]
 
 
 @pytest.mark.parametrize("parameters", [DEFAULT, NARROW, SHORT], ids=["default", "narrow", "short"])

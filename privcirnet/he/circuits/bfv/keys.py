@@ -1,0 +1,37 @@
+"""A client's keys as a server holds them, on every engine that hides something."""
+
+from dataclasses import dataclass
+
+from privcirnet.he.rlwe.kernels.modulus import Ring
+from privcirnet.he.rlwe.seeded import read_one
+from privcirnet.he.rlwe.switch_keys import SwitchKeys
+from privcirnet.he.rlwe.wire_bytes import Message, Modulus
+from privcirnet.he.schemes.bfv.kernels.reply import PublicKey
+from privcirnet.he.schemes.bfv.reply_stock import ReplyStock
+
+
+@dataclass(frozen=True)
+class ClientKeys:
+    """What a server computes with for one client.
+
+    Attributes:
+        switches: by name; of SEAL's, objects that hold several.
+        stock: of its replies.
+    """
+
+    switches: SwitchKeys
+    public: PublicKey
+    stock: ReplyStock
+
+
+def public_key(message: Message, modulus: Modulus, extended: Ring) -> PublicKey:
+    """Return a client's public key, checked: a seeded encryption of zero.
+
+    Args:
+        modulus: of the data primes.
+        extended: ring of the data primes and a special one.
+
+    Raises:
+        RuleError: the bytes are not such a ciphertext.
+    """
+    return PublicKey.build(extended, extended.values(read_one(message, modulus)))
