@@ -1,12 +1,14 @@
 """Engines by name, for both parties and both modes."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 from privcirnet.errors import RuleError
 from privcirnet.he.circuits.bfv.interface import ClientEngine, LeveledClient, LeveledServer, ServerEngine
 from privcirnet.he.circuits.bfv.network_circuit import KeyPlan
 from privcirnet.he.circuits.bfv.sequential import SeparateClient, SeparateServer, Sequential, SequentialClient
+from privcirnet.he.circuits.bfv.weight_cache import WeightCache
 from privcirnet.he.schemes.bfv.parameters import Parameters
 from privcirnet.he.schemes.bfv.plain_moduli import LeveledParameters
 
@@ -19,7 +21,7 @@ class Engine(NamedTuple):
 
     Attributes:
         client: of interactive inference, with fresh keys; from n, q, t.
-        server: its server; from n, q, t, and a :class:`circuits.bfv.weight_cache.WeightCache`, which the kernels use.
+        server: its server; from n, q, t, and a :class:`WeightCache`, which the kernels use.
         leveled_client: of leveled inference, with fresh keys; from n, q and all t.
         leveled_server: its server.
     """
@@ -71,9 +73,8 @@ def engine_of(name: str) -> Engine:
 
 def _one_by_one(client: type[SequentialClient], server: type[Sequential]) -> Engine:
     """An engine that works on one ciphertext at a time, and on one plain modulus."""
-    return Engine(
-        client,
-        lambda parameters, cache=None: server(parameters),
-        lambda parameters, plan: SeparateClient([*map(client, parameters.moduli)], plan),
-        lambda parameters, plan: SeparateServer([*map(server, parameters.moduli)], plan),
-    )
+
+    def uncached(parameters: Parameters, _: WeightCache | None = None) -> ServerEngine:
+        return server(parameters)
+
+    return Engine(client, uncached, partial(SeparateClient, client), partial(SeparateServer, server))

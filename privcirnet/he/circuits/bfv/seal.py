@@ -169,8 +169,8 @@ class TensealServer(Sequential):
             made = sealfile.expand_relinearization_key(message[public:end], level, digits)
             switches[RELINEARIZATION] = context.load(seal.RelinKeys(), made)
         if elements:
-            made = sealfile.expand_keys(message[end:], level, digits, elements)
-            switches |= dict.fromkeys(elements, context.load(seal.GaloisKeys(), made))
+            galois = context.load(seal.GaloisKeys(), sealfile.expand_keys(message[end:], level, digits, elements))
+            switches.update({element: galois for element in elements})
         key = public_key(message[:public], context.data_level, self._ring)
         return ClientKeys(switches, key, ReplyStock(self.parameters.ring_degree, self.parameters.plain_modulus))
 

@@ -22,6 +22,7 @@ from privcirnet.he.circuits.bfv.weights import Factors
 from privcirnet.he.ring.modular import Integers, Residues
 from privcirnet.he.rlwe.key_names import galois_element
 from privcirnet.he.schemes.bfv.parameters import Parameters
+from privcirnet.he.schemes.bfv.plain_moduli import LeveledParameters
 from privcirnet.he.schemes.bfv.reply_stock import ReplyStock
 
 
@@ -188,11 +189,12 @@ class SeparateClient:
     """The client's side for all plain moduli; see :class:`circuits.bfv.interface.LeveledClient`.
 
     Args:
-        clients: for each plain modulus.
+        client: of one plain modulus.
+        parameters: n, q, and all t.
     """
 
-    def __init__(self, clients: Sequence[SequentialClient], plan: KeyPlan) -> None:
-        self.clients, self._names = clients, [name for name, _ in plan.keys]
+    def __init__(self, client: type[SequentialClient], parameters: LeveledParameters, plan: KeyPlan) -> None:
+        self.clients, self._names = [client(each) for each in parameters.moduli], [name for name, _ in plan.keys]
 
     def evaluation_keys(self) -> list[bytes]:
         return [client.keys(self._names) for client in self.clients]
@@ -213,11 +215,13 @@ class SeparateServer:
     """The server's side for all plain moduli; see :class:`circuits.bfv.interface.LeveledServer`.
 
     Args:
-        evaluators: for each plain modulus.
+        server: of one plain modulus.
+        parameters: n, q, and all t.
     """
 
-    def __init__(self, evaluators: Sequence[Sequential], plan: KeyPlan) -> None:
-        self.evaluators, self.rows, self._names = evaluators, len(evaluators), [name for name, _ in plan.keys]
+    def __init__(self, server: type[Sequential], parameters: LeveledParameters, plan: KeyPlan) -> None:
+        self.evaluators, self._names = [server(each) for each in parameters.moduli], [name for name, _ in plan.keys]
+        self.rows = len(self.evaluators)
 
     def load_evaluation_keys(self, messages: Sequence[bytes]) -> list[Any]:
         each = zip(self.evaluators, messages, strict=True)

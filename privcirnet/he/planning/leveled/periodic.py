@@ -94,7 +94,7 @@ def _circulant(builder: Builder, layout: _Periodic, number: int, value: int) -> 
     steps = cut(layout.k, giant=layout.ciphertexts)  # those of the input are shared by all ciphertexts of outputs
     made = builder.transformed(
         {
-            giant: ((value, baby, layout.diagonal(number, giant + baby, giant)) for baby in babies)
+            giant: [(value, baby, layout.diagonal(number, giant + baby, giant)) for baby in babies]
             for giant, babies in steps.items()
         }
     )
