@@ -78,8 +78,6 @@ _HOME = {
     "solve": "blocksizes.solve",
     "uniform": "config.search",
 }
-_RENAMED = {"run": "program(images)"}
-"""Names of before -> what to write now."""
 
 __all__ = [
     "Aespa2d",
@@ -115,8 +113,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """Load a public name on first use (PEP 562)."""
     if name not in _HOME:
-        now = f"; write {_RENAMED[name]}" if name in _RENAMED else ""
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{now}")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
 
 

@@ -84,7 +84,7 @@ NO_TORCH = {"compiled", "he", "report", "artifact", "config", "errors", "runs", 
 """Parts that a client without torch can import, but for the files of :data:`WITH_TORCH`."""
 
 WITH_TORCH = {
-    *("runs/doctor.py", "runs/compiled.py", "runs/export.py", "runs/exported.py", "runs/ckks_export.py"),
+    *("runs/doctor.py", "runs/compiled.py", "runs/export.py", "runs/exported.py"),
     "runs/leveled_export.py",
     *("runs/check.py", "runs/forecast.py", "runs/search.py", "runs/train.py", "cli/infer.py"),
 }

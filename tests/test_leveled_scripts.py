@@ -1,49 +1,164 @@
-"""Bad input of the leveled chain as a user meets it: one line, and nothing half-written."""
+"""Leveled chains, BFV and CKKS, as a user meets them: summaries, bad input in one line, and nothing half-written."""
 
 import json
+import re
+import subprocess
+import sys
+import time
 
 import pytest
 
+from privcirnet.artifact import read_leveled
 from tests.artifact.samples import contents
-from tests.scripts import call, refused
+from tests.conftest import ROOT
+from tests.scripts import FORMATS, call, refused, summary
+
+SMALL = ("model=resnet20_cifar", *(f"+model.arguments.{a}" for a in ("activation=aespa", "width=4", "blocks=1")))
+TRAIN = {
+    "bfv": ("model=lola_digits", "recipe.epochs=1"),
+    "ckks": (*SMALL, "+model.arguments.image_size=8", "recipe.epochs=1", "recipe.clip_gradient=1"),
+}
+EXPORT = {"bfv": ("leveled.weight_bits=4",), "ckks": ()}
+
+
+def _export(root, scheme, *more):
+    return [f"root={root}", f"init={root}/train", "mode=leveled", f"leveled.scheme={scheme}", *more]
+
+
+def _infer(root, *more):
+    return [f"root={root}", f"reference={root}/train", "mode=leveled", "engine=cleartext", "images=2", *more]
 
 
 @pytest.fixture(scope="module")
-def root(tmp_path_factory):
-    """A network of an epoch, and its program."""
-    folder = tmp_path_factory.mktemp("leveled")
+def roots(tmp_path_factory):
+    """A network of an epoch and its program for each scheme; CKKS's at n = 65536."""
+    found = {}
     with pytest.MonkeyPatch.context() as patch:
-        call(patch, "train", f"root={folder}", "model=lola_digits", "recipe.epochs=1")
-        call(patch, "export", f"root={folder}", f"init={folder}/train", "mode=leveled", "leveled.weight_bits=4")
-    return folder
+        for scheme, settings in TRAIN.items():
+            found[scheme] = tmp_path_factory.mktemp(scheme)
+            call(patch, "train", f"root={found[scheme]}", *settings)
+            call(patch, "export", *_export(found[scheme], scheme, *EXPORT[scheme]))
+    return found
+
+
+@pytest.fixture(scope="module")
+def root(roots):
+    """CKKS's, with two images through the twin in clear."""
+    with pytest.MonkeyPatch.context() as patch:
+        call(patch, "infer", *_infer(roots["ckks"]))
+    return roots["ckks"]
 
 
 @pytest.mark.parametrize(
-    ("setting", "rule"),
+    ("stage", "row"), [("export", "export leveled.scheme=ckks"), ("infer", "infer mode=leveled` of a CKKS")]
+)
+def test_the_formats_name_every_key(root, stage, row):
+    (described,) = [line for line in FORMATS.splitlines() if line.startswith(f"| `{row}")]
+    known = set(re.findall(r"`(\w+)`", described))
+    if stage == "infer":
+        known |= set(re.findall(r"`(\w+)`", next(o for o in FORMATS.splitlines() if o.startswith("| `infer` |"))))
+    folder = "infer_rehearsal" if stage == "infer" else stage
+    missing = summary(root, folder).keys() - known
+    assert not missing
+
+
+def test_the_chain_says_what_it_is(root):
+    exported, inferred = summary(root, "export"), summary(root, "infer_rehearsal")
+    assert (exported["scheme"], inferred["scheme"], inferred["mode"]) == ("ckks", "ckks", "leveled")
+    assert exported["bootstrappings"] == inferred["bootstrappings"] == 3
+    assert exported["precision_bits"] == inferred["precision_bits"]
+    assert inferred["argmax_equal"] == 2
+    assert 15 < inferred["logits_bits"] < 40
+    assert (root / "infer_rehearsal" / "images.npz").is_file()
+    assert read_leveled(root / "export" / "program").log_step == -4
+
+
+@pytest.mark.slow
+def test_ckks_in_two_processes_is_the_same_circuit(root, monkeypatch):
+    call(monkeypatch, "infer", *_infer(root, "processes=2", f"out={root}/apart"))
+    apart, together = summary(root, "apart"), summary(root, "infer_rehearsal")
+    assert (apart["processes"], apart["argmax_equal"], apart["operations"]) == (2, 2, together["operations"])
+    assert "seconds" not in apart["layers"][1]
+    assert min(apart["memory"]["client"], apart["memory"]["server"], apart["seconds_server"]) > 0
+
+
+@pytest.mark.parametrize(
+    ("scheme", "setting", "rule"),
     [
-        ("leveled.plan=batch", "this plan is for three layers on a vector"),
-        ("leveled.plan=other", "leveled.plan must be a known one"),
-        ("leveled.weight_bits=40", "leveled.weight_bits must be in"),
+        ("bfv", "leveled.plan=batch", "this plan is for three layers on a vector"),
+        ("bfv", "leveled.plan=other", "leveled.plan must be a known one"),
+        ("bfv", "leveled.weight_bits=40", "leveled.weight_bits must be in"),
+        ("ckks", "leveled.scheme=other", "leveled.scheme must be a known one"),
+        ("ckks", "leveled.plan=maps", "leveled.plan is for leveled.scheme=bfv"),
+        ("ckks", "leveled.examples=0", "leveled.examples must be at least 1"),
     ],
 )
-def test_an_export_that_is_refused_leaves_the_old_program(root, monkeypatch, capsys, setting, rule):
-    before = contents(root / "export" / "program")
-    assert rule in refused(monkeypatch, capsys, "export", f"root={root}", f"init={root}/train", "mode=leveled", setting)
+def test_an_export_that_is_refused_leaves_the_old_program(roots, monkeypatch, capsys, scheme, setting, rule):
+    root, before = roots[scheme], contents(roots[scheme] / "export" / "program")
+    for out in ("export", "fresh"):
+        assert rule in refused(monkeypatch, capsys, "export", *_export(root, scheme, setting, f"out={root}/{out}"))
     assert contents(root / "export" / "program") == before
-    fresh = f"out={root}/fresh"
-    refused(monkeypatch, capsys, "export", f"root={root}", f"init={root}/train", "mode=leveled", setting, fresh)
     assert not (root / "fresh" / "program").exists()
 
 
-def test_an_inference_that_is_refused_leaves_no_summary(root, monkeypatch, capsys):
-    """Of a program that is cut short, or whose manifest says something else."""
+@pytest.mark.parametrize("scheme", TRAIN)
+def test_a_program_that_was_changed_is_refused(roots, monkeypatch, capsys, scheme):
+    """Cut short, or with a manifest that says something else."""
+    root, settings = roots[scheme], _infer(roots[scheme], f"out={roots[scheme]}/refused")
     program = root / "export" / "program"
-    weights, manifest = program / "weights.safetensors", program / "manifest.json"
-    whole, said = weights.read_bytes(), manifest.read_text()
-    weights.write_bytes(whole[:-1])
-    assert "must match their checksums" in refused(monkeypatch, capsys, "infer", f"root={root}", "mode=leveled")
-    weights.write_bytes(whole)
-    manifest.write_text(json.dumps({**json.loads(said), "planner": "other"}))
-    refused(monkeypatch, capsys, "infer", f"root={root}", "mode=leveled")
-    manifest.write_text(said)
-    assert not (root / "infer").exists()
+    for name, text in (("weights.safetensors", b"cut"), ("manifest.json", b'"mode"')):
+        whole = (program / name).read_bytes()
+        (program / name).write_bytes(whole[:-1] if text == b"cut" else whole.replace(b'"source"', text))
+        assert "must match their checksums" in refused(monkeypatch, capsys, "infer", *settings)
+        (program / name).write_bytes(whole)
+    assert not (root / "refused").exists()
+
+
+def test_settings_that_are_not_for_ckks_leave_nothing(root, monkeypatch, capsys):
+    out = f"out={root}/refused"
+    for setting, rule in (
+        ("weights_folder=here", "a CKKS program's encoded weights are kept in memory"),
+        ("engine=tenseal", "a CKKS program runs with engine=kernel or cleartext"),
+        ("keys_gb=0", "keys_gb must be positive"),
+        ("mode=interactive", "this reads programs of mode=interactive"),
+    ):
+        assert rule in refused(monkeypatch, capsys, "infer", *_infer(root, out, setting))
+    for apart in ("processes=1", "processes=2"):
+        keys = _infer(root, out, "engine=kernel", "keys_gb=1", apart)
+        assert "keys must fit keys_gb = 1: got 4.56 GB" in refused(monkeypatch, capsys, "infer", *keys)
+    assert not (root / "refused").exists()
+
+
+@pytest.mark.slow
+def test_a_search_knows_the_family(root, monkeypatch, capsys):
+    """It prices every block size as dense weights, and so chooses dense ones."""
+    call(
+        monkeypatch, "search", f"root={root}", "mode=leveled", "leveled.scheme=ckks", "he.profile=counted", "samples=8"
+    )
+    found = summary(root, "search")
+    assert {*found["block_sizes"].values()} == {1}
+    assert found["leveled"]["bootstrappings"] == 3
+    seconds = found["leveled"]["seconds_layers"] + found["leveled"]["seconds_bootstrapping"]
+    assert found["latency_predicted_s"] == pytest.approx(seconds)
+    assert "no block size is faster" in capsys.readouterr().out
+
+
+def test_what_is_no_ckks_network_is_refused(digits_chain, monkeypatch, capsys, tmp_path):
+    given = f"root={tmp_path}", f"init={digits_chain}/train", "mode=leveled", "leveled.scheme=ckks"
+    assert "a network in CKKS cannot have" in refused(monkeypatch, capsys, "export", *given)
+    assert not (tmp_path / "export").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("script", ["export", "infer"])
+def test_a_killed_run_leaves_nothing(root, script):
+    """Killed at three points of it, the last while the simulator or the images run; a run that was faster is whole."""
+    given = [f"root={root}", f"init={root}/train", "mode=leveled", "leveled.scheme=ckks"]
+    given = given if script == "export" else _infer(root, "images=200")
+    for seconds in (3, 5, 8):
+        out = root / f"killed {script} {seconds}"
+        command = [sys.executable, f"{script}.py", *given, f"out={out}"]
+        with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+            time.sleep(seconds)
+            process.kill()
+        assert not out.exists() or json.loads((out / "summary.json").read_text())["stage"] == script

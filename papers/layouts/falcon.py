@@ -19,6 +19,7 @@ Source: Lou et al., Falcon (NeurIPS 2020), Section 3, algorithms 1 and 2, Table 
 fully connected layer and 120 in all. Here 16 and 86: no complex slots, and the client stacks.
 """
 
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -113,7 +114,13 @@ def falcon_plan(network: Chain, ring_degree: int) -> Plan:
     product = spectral_product(builder, spectral, squared)
     builder.layer = f"square behind {circulant.name}"
     hidden = builder.square(product)
-    outputs = _row_major(builder, last, spectral, hidden)
+    held = spectral.outputs >= 0
+
+    def products(row: np.ndarray) -> int:
+        made = builder.weighted([(hidden, np.where(held, row[spectral.outputs], 0))])
+        return builder.add(made, builder.swap(made))
+
+    outputs = row_major(builder, last, products, (spectral.width, spectral.k), (spectral.stride, spectral.k))
     results = tuple((number, 0) for number in range(len(outputs)))
     return plan_of(network, builder.built(outputs), columns, results)
 
@@ -146,16 +153,22 @@ def inverse_steps(k: int) -> dict[int, list[int]]:
     return linear_transform.groups(range(1 - k, k), 1 << (k.bit_length() // 2))
 
 
-def _row_major(builder: Builder, layer: ChainLayer, spectral: Spectral, value: int) -> list[int]:
-    """A ciphertext for each output, the output in its first slot."""
+def row_major(
+    builder: Builder, layer: ChainLayer, products: Callable[[np.ndarray], int], *sums: tuple[int, int]
+) -> list[int]:
+    """Return a ciphertext for each output of the last layer, the output in its first slot.
+
+    Args:
+        products: of a row of its weights and what it reads.
+        sums: strides and counts, by which they are added up.
+    """
     builder.layer = layer.name
-    held = spectral.outputs >= 0
     found: list[int] = []
     for row, bias in zip(layer.matrix, layer.bias, strict=True):
-        made = builder.weighted([(value, np.where(held, row[spectral.outputs], 0))])
-        made = builder.sum_over(made, spectral.width, spectral.k)
-        made = builder.sum_over(made, spectral.stride, spectral.k)
+        made = products(row)
+        for stride, count in sums:
+            made = builder.sum_over(made, stride, count)
         first = np.zeros(builder.ring_degree, dtype=object)
         first[0] = bias
-        found.append(builder.add_integers(builder.add(made, builder.swap(made)), first))
+        found.append(builder.add_integers(made, first))
     return found

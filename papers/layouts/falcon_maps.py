@@ -22,6 +22,7 @@ from functools import partial
 
 import numpy as np
 
+from papers.layouts.falcon import row_major
 from privcirnet.errors import DoesNotFit
 from privcirnet.he.circuits.bfv.builder import Builder
 from privcirnet.he.layers.spectral_layout import next_power_of_two
@@ -114,7 +115,12 @@ def falcon_maps_plan(network: Chain, ring_degree: int) -> Plan:
     made = builder.add_integers(made, maps.spread(np.repeat(second.bias, maps.high * maps.wide)))
     builder.layer = f"square behind {second.name}"
     hidden = builder.square(made)
-    outputs = _row_major(builder, last, maps, hidden)
+    upper = np.arange(ring_degree) < builder.row
+
+    def products(row: np.ndarray) -> int:
+        return builder.weighted([(hidden, np.where(upper, maps.spread(row), 0))])
+
+    outputs = row_major(builder, last, products, (1, next_power_of_two(maps.outputs)), (maps.stride, maps.k))
     return plan_of(network, builder.built(outputs), columns, [(number, 0) for number in range(len(outputs))])
 
 
@@ -127,18 +133,4 @@ def _spectral(builder: Builder, maps: _SpectralMaps, value: int) -> int:
         found = made if found is None else builder.add(made, builder.rotate(found, -1))
     if found is None:
         raise ValueError("a layer must have outputs")
-    return found
-
-
-def _row_major(builder: Builder, layer: ChainLayer, maps: _SpectralMaps, value: int) -> list[int]:
-    """A ciphertext for each output of the last layer, the output in its first slot."""
-    builder.layer = layer.name
-    first, found = np.arange(builder.ring_degree) < builder.row, list[int]()
-    for row, bias in zip(layer.matrix, layer.bias, strict=True):
-        made = builder.weighted([(value, np.where(first, maps.spread(row), 0))])
-        made = builder.sum_over(made, 1, next_power_of_two(maps.outputs))
-        made = builder.sum_over(made, maps.stride, maps.k)
-        slots = np.zeros(builder.ring_degree, dtype=object)
-        slots[0] = bias
-        found.append(builder.add_integers(made, slots))
     return found

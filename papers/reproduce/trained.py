@@ -14,10 +14,10 @@ from privcirnet.data.dataset import ImageData
 from privcirnet.errors import RuleError
 from privcirnet.he.planning.profile import LINKS
 from privcirnet.runs.ckks import Ckks, bits_of
-from privcirnet.runs.ckks_export import ckks_program
 from privcirnet.runs.evaluation import Evaluation, evaluate
 from privcirnet.runs.export import lower_for, quantized
 from privcirnet.runs.interactive import Interactive
+from privcirnet.runs.leveled_export import ckks_program
 from privcirnet.train import stages
 from privcirnet.train.accuracy import accuracy
 

@@ -16,7 +16,7 @@ from privcirnet.runs.check import Check
 from privcirnet.runs.check import check as check_network
 
 
-@verb(uniform="block_size=")
+@verb
 def check(  # noqa: PLR0913
     model: nn.Module,
     images: Tensor,

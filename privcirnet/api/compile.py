@@ -26,7 +26,7 @@ from privcirnet.runs.progress import Bar
 from privcirnet.runs.rehearsal import rehearsed
 
 
-@verb()
+@verb
 def compile(  # noqa: PLR0913
     network: fx.GraphModule,
     images: Tensor,
@@ -73,7 +73,8 @@ def compile(  # noqa: PLR0913
         HEConfig(**asdict(configured("compile", CompileConfig, config, settings)), profile=named(profile)),
         bars(progress),
     )
-    network, images = copy.deepcopy(network).cpu(), images.cpu()
+    network = copy.deepcopy(network).cpu()
+    images = images.to("cpu", next(network.parameters()).dtype)
     if reference is not None:
         check_module(reference)
         check_reference(network, copy.deepcopy(with_plain_weights(reference)).cpu(), images, tolerance)
@@ -93,7 +94,7 @@ def compile(  # noqa: PLR0913
 def _warn_of_large_values(program: Program, network: fx.GraphModule, images: Tensor, bar: Bar) -> None:
     with bar("checking bounds", 0):
         found = exceeding(program, network, images)
-    if found and found["beyond"]:
+    if found and found.beyond:
         remedy = "train longer, or with outlier_penalty=0.1, which keeps values near each other"
-        many = f"{found['beyond']} of {found['images']} images go beyond the measured bounds"
+        many = f"{found.beyond} of {found.images} images go beyond the measured bounds"
         warnings.warn(f"{many}: they would be answered wrongly; {remedy}", stacklevel=4)

@@ -20,7 +20,7 @@ from privcirnet.train.restoring import restored_on_failure
 from privcirnet.train.taught import teaching
 
 
-@verb(images="data=")
+@verb
 def fit(  # noqa: PLR0913
     model: nn.Module,
     data: Pairs,

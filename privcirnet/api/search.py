@@ -19,7 +19,7 @@ from privcirnet.runs.search import SearchResult, search_in
 from privcirnet.train.sensitivities import check_trained
 
 
-@verb(images="data=", uniform="budget=pc.uniform(4)", fraction="budget=pc.fraction(0.5)")
+@verb
 def search(  # noqa: PLR0913
     model: nn.Module,
     data: Pairs,

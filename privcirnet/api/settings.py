@@ -44,7 +44,7 @@ def configured(verb: str, schema: type[C], config: C | None, given: Mapping[str,
     for name in given:
         if name not in types:
             close = difflib.get_close_matches(name, types, n=1)
-            remedy = f"did you mean {close[0]}=?" if close else f"use some of {', '.join(types)}"
+            remedy = f"did you mean {close[0]}=?" if close else f"help(privcirnet.{schema.__name__}) lists them"
             raise RuleError(f"a setting of {verb} must be a known one", got=name, remedy=remedy)
     made = replace(config, **given)
     for name, value in vars(made).items():
@@ -64,32 +64,16 @@ def _is(value: object, kind: type) -> bool:
     return isinstance(value, _TAKEN.get(kind, kind)) and not (isinstance(value, bool) and kind in (int, float))
 
 
-def verb(**renamed: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Decorate a verb: mistakes name settings as its arguments, learning_rate and not recipe.learning_rate.
+def verb(function: Callable[P, R]) -> Callable[P, R]:
+    """Return a verb whose mistakes name settings as its arguments, learning_rate and not recipe.learning_rate."""
 
-    Args:
-        renamed: arguments that had another name before -> what to write now.
+    @functools.wraps(function)
+    def call(*arguments: P.args, **settings: P.kwargs) -> R:
+        try:
+            return function(*arguments, **settings)
+        except RuleError as error:
+            error.rule, error.remedy = _GROUP.sub("", error.rule), _GROUP.sub("", error.remedy)
+            error.args = (f"{error.rule}: got {error.got}; {error.remedy}",)
+            raise
 
-    Returns:
-        The decorator.
-
-    Raises:
-        RuleError: from the verb: an argument has a name of before.
-    """
-
-    def decorate(function: Callable[P, R]) -> Callable[P, R]:
-        @functools.wraps(function)
-        def call(*arguments: P.args, **settings: P.kwargs) -> R:
-            for name in renamed.keys() & settings.keys():
-                rule = f"a setting of {function.__name__} must have its present name"
-                raise RuleError(rule, got=f"{name}=", remedy=f"write {renamed[name]}")
-            try:
-                return function(*arguments, **settings)
-            except RuleError as error:
-                error.rule, error.remedy = _GROUP.sub("", error.rule), _GROUP.sub("", error.remedy)
-                error.args = (f"{error.rule}: got {error.got}; {error.remedy}",)
-                raise
-
-        return call
-
-    return decorate
+    return call

@@ -1,7 +1,6 @@
 """Every file format on disk: run summary, checkpoint, plan, program. docs/formats.md describes them.
 
-CKKS programs are read and written by :mod:`artifact.ckks`, which loads the kernels. Writing is atomic: a file or
-folder appears under its name when it is complete, or not at all.
+Writing is atomic: a file or folder appears under its name when it is complete, or not at all.
 """
 
 from privcirnet.artifact.compact import compacted, expanded

@@ -20,7 +20,7 @@ from privcirnet.he.system.atomic import replacing_folder
 MANIFEST, SIGNATURE = "manifest.json", "signature.json"
 INTERACTIVE, LEVELED, CKKS = "privcirnet-program", "privcirnet-leveled-program", "privcirnet-ckks-program"
 """Formats of programs."""
-_MODES = {INTERACTIVE: "interactive", LEVELED: "leveled"}
+_MODES = {INTERACTIVE: "interactive", LEVELED: "leveled", CKKS: "leveled"}
 REMEDY = "export it again with export.py"
 
 
@@ -92,11 +92,8 @@ def read_manifest(folder: Path, key: PublicKey | None, name: str, versions: Sequ
         signed = (Path(folder) / MANIFEST).read_bytes()
         signature.check_folder(key, signed, read_signature(folder)[0])
         data = json.loads(signed)
-    if data.get("format") == CKKS != name:
-        rule, remedy = "a CKKS program is run by serve.py, or by infer.py in one process", "use infer.py mode=leveled"
-        raise RuleError(rule, got=folder, remedy=f"{remedy} without ui= and processes=2")
-    made, asked = _MODES.get(str(data.get("format"))), _MODES.get(name)
-    if made and asked and made != asked:
+    made, asked = _MODES.get(str(data.get("format"))), _MODES[name]
+    if made and made != asked:
         rule, remedy = f"this reads programs of mode={asked}", f"give mode={made}, or export it with mode={asked}"
         raise RuleError(rule, got=f"{folder} of mode={made}", remedy=remedy)
     check_format(data, name, folder, versions)

@@ -48,26 +48,34 @@ class Search:
 
 @dataclass(frozen=True)
 class Truncation:
-    """The masks of truncation on shares, and its chance of failure (log2, per image)."""
+    """The masks of truncation on shares; its chance of failure, and of one that nobody notices (log2, per image)."""
 
     masks: str | None = None
     hiding: str | None = None
     failure_per_image_log2: float | None = None
+    unnoticed_per_image_log2: float | None = None
 
 
 @dataclass(frozen=True)
-class ParameterReason:
-    """The reason for the choice of encryption parameters, in one line."""
+class Choice:
+    """The reason for the choice of encryption parameters in one line, and a table of all that were judged."""
 
     reason: str | None = None
+    table: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class BoundsCheck:
-    """Held-out images on which measured bounds were checked, and how many of them go beyond the modulus."""
+    """Images on which measured bounds were checked.
+
+    Attributes:
+        beyond: of them with a value that the plain modulus does not carry, so that their result is wrong.
+        spare_bits: of the modulus over the largest value of the others.
+    """
 
     images: int
     beyond: int
+    spare_bits: int | None = None
 
 
 @dataclass(frozen=True)
@@ -81,34 +89,75 @@ class Rehearsal:
     difference: float | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Export:
-    """The encrypted-inference program: parameters, bound on values, plaintext sizes in bytes."""
+    """A program for encrypted inference, whichever way it is to run.
 
+    Attributes:
+        mode: "leveled" for one request and one answer; of others nothing is said.
+        scheme: "ckks", or none for BFV.
+        linear: nodes with weights.
+        max_value_bits: of the largest value, of a leveled program of the largest result.
+        bounds_bits: of the values of each node.
+        output_bits: of right results.
+        revealed: values of an image that the client sees in clear.
+        flooding_distance_bits: an image's noise is hidden to 2^-this.
+        stacks: images that a layer prepares together, by node.
+        bytes_stacks: of their weights in the server's memory.
+        operations: of one image, by name; of each plain modulus.
+        levels: of the chain of primes.
+        level_image: of a request.
+        failure_bits: a bootstrapping fails with probability 2^-this.
+        precision_bits: of the reply, by the simulator.
+        processor_seconds_predicted: of "layers" and of "bootstrapping".
+        files: bytes by name.
+    """
+
+    mode: str | None = None
+    scheme: str | None = None
+    planner: str | None = None
+    nodes: int | None = None
+    linear: int | None = None
     ring_degree: int
     log_q: int
     security_bits: int
     plain_modulus_bits: int | None = None
     plain_modulus: int | None = None
+    plain_moduli: int | None = None
+    scale_bits: int | None = None
     max_value_bits: int | None = None
     bounds: str | None = None
+    bounds_bits: dict[str, int] | None = None
     bounds_exceeded: BoundsCheck | None = None
     guard_bits: int | None = None
     rehearsal: Rehearsal | None = None
-    choice: ParameterReason | None = None
+    revealed: int | None = None
+    answer: str | None = None
+    output_bits: int | None = None
+    choice: Choice | None = None
     truncation: Truncation | None = None
+    noise_bits: int | None = None
     flooding_bits: int | None = None
     flooding_distance_bits: float | None = None
     bytes_plaintexts: int | None = None
     bytes_plaintexts_dense: int | None = None
-    seconds: float | None = None
-    mode: str | None = None
-    plain_moduli: int | None = None
+    stacks: dict[str, int] | None = None
+    bytes_stacks: int | None = None
+    block_sizes: dict[str, int] | None = None
     depth_products: int | None = None
     depth_squares: int | None = None
-    scheme: str | None = None
+    operations: dict[str, int] | None = None
+    rotation_keys: int | None = None
     levels: int | None = None
+    level_image: int | None = None
+    bootstrappings: int | None = None
     failure_bits: int | None = None
+    precision_bits: float | None = None
+    bytes_keys_server: int | None = None
+    bytes_weights: int | None = None
+    processor_seconds_predicted: dict[str, float] | None = None
+    files: dict[str, int] = field(default_factory=dict)
+    seconds: float | None = None
 
     @property
     def ckks(self) -> bool:

@@ -2,11 +2,12 @@
 
 import time
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 from privcirnet.artifact import PLAINTEXTS, folder_bytes, write_json
+from privcirnet.artifact.summaries import Export, Rehearsal, Truncation
+from privcirnet.artifact.typed_json import plain
 from privcirnet.cli.console import counting, in_words_revealed, progress_bar, show
 from privcirnet.cli.settings import script
 from privcirnet.config import ExportConfig
@@ -15,8 +16,6 @@ from privcirnet.data import load_for
 from privcirnet.he.program.signature import PrivateKey, make_keys, read_private
 from privcirnet.runs.exported import exported
 from privcirnet.train import stages
-
-Facts = Mapping[str, Any]
 
 
 @script(ExportConfig)
@@ -30,65 +29,62 @@ def main(config: ExportConfig) -> None:
     made.write(out / "program", about, _signing_key(config.signing_key))
     if made.profile:
         write_json(out / "profile.json", made.profile.to_dict())
-    took = {"files": folder_bytes(out / "program"), "seconds": time.perf_counter() - started, "config": asdict(config)}
-    summary = {"stage": "export", "program": str(out / "program"), **made.facts, **took}
+    found = replace(made.facts, files=folder_bytes(out / "program"), seconds=time.perf_counter() - started)
+    summary = {"stage": "export", "program": str(out / "program"), **plain(found), "config": asdict(config)}
     write_json(out / "summary.json", summary)
-    in_words = _interactive if config.mode != "leveled" else _ckks if config.leveled.scheme == "ckks" else _leveled
-    title, facts = in_words(summary)
+    title, facts = (_ckks if found.ckks else _leveled if found.leveled else _interactive)(found, config)
     show(f"export: {title}", {**facts, "saved": out / "program"})
 
 
-def _interactive(summary: Facts) -> tuple[str, dict[str, object]]:
-    files = f"{summary['files'][PLAINTEXTS]:,} bytes (dense: {summary['bytes_plaintexts_dense']:,})"
-    return f"{summary['nodes']} nodes, {summary['linear']} of them with weights", {
-        "parameters": f"n = {summary['ring_degree']}, log q = {summary['log_q']}, "
-        f"t of {summary['plain_modulus_bits']} bits, 128-bit security",
-        "choice": summary["choice"]["reason"],
-        "largest value": f"{summary['max_value_bits']} bits, {_in_words_bounds(summary)}",
-        "flooding": _in_words_flooding(summary),
-        "guard bits": _in_words_rehearsal(summary),
-        "truncation": _in_words(summary["truncation"], summary["bounds"]),
-        "answer": f"{summary['answer']}, absolute values under 2^{summary['output_bits']}; a client refuses others",
-        **in_words_revealed(summary["revealed"]),
+def _interactive(found: Export, config: ExportConfig) -> tuple[str, dict[str, object]]:
+    files = f"{found.files[PLAINTEXTS]:,} bytes (dense: {found.bytes_plaintexts_dense:,})"
+    return f"{found.nodes} nodes, {found.linear} of them with weights", {
+        "parameters": f"n = {found.ring_degree}, log q = {found.log_q}, "
+        f"t of {found.plain_modulus_bits} bits, 128-bit security",
+        "choice": found.choice and found.choice.reason,
+        "largest value": f"{found.max_value_bits} bits, {_in_words_bounds(found)}",
+        "flooding": _in_words_flooding(found),
+        "guard bits": _in_words_rehearsal(found.guard_bits or 0, found.rehearsal),
+        "truncation": _in_words(found.truncation or Truncation(), found.bounds),
+        "answer": f"{found.answer}, absolute values under 2^{found.output_bits}; a client refuses others",
+        **in_words_revealed(found.revealed or 0),
         "plaintexts": files,
-        **_in_words_stacks(summary["stacks"], summary["bytes_stacks"]),
+        **_in_words_stacks(found.stacks or {}, found.bytes_stacks or 0),
     }
 
 
-def _leveled(summary: Facts) -> tuple[str, dict[str, object]]:
-    return f"leveled, {len(summary['block_sizes'])} layers, plan {summary['planner']}", {
-        "parameters": f"n = {summary['ring_degree']}, log q = {summary['log_q']}, {summary['plain_moduli']} plain "
-        f"moduli of {summary['plain_modulus_bits']} bits, 128-bit security",
-        "results": f"{summary['max_value_bits']} bits, proved",
-        "depth": f"{summary['depth_products']} products with weights, {summary['depth_squares']} squares",
-        "operations": f"{_in_words_counts(summary)}, for each plain modulus",
-        "flooding": _in_words_flooding(summary),
+def _leveled(found: Export, config: ExportConfig) -> tuple[str, dict[str, object]]:
+    return f"leveled, {len(found.block_sizes or ())} layers, plan {found.planner}", {
+        "parameters": f"n = {found.ring_degree}, log q = {found.log_q}, {found.plain_moduli} plain "
+        f"moduli of {found.plain_modulus_bits} bits, 128-bit security",
+        "results": f"{found.max_value_bits} bits, proved",
+        "depth": f"{found.depth_products} products with weights, {found.depth_squares} squares",
+        "operations": f"{_in_words_counts(found)}, for each plain modulus",
+        "flooding": _in_words_flooding(found),
     }
 
 
-def _ckks(summary: Facts) -> tuple[str, dict[str, object]]:
-    took, examples = summary["processor_seconds_predicted"], summary["config"]["leveled"]["examples"]
-    return f"CKKS, {summary['depth_squares']} squares, {summary['bootstrappings']} bootstrappings", {
-        "parameters": f"n = {summary['ring_degree']}, log q = {summary['log_q']}, {summary['levels']} levels, "
-        "128-bit security",
-        "precision": f"logits right to 2^-{summary['precision_bits']:.1f} of their bound, by the simulator; "
-        f"a bootstrapping fails with probability 2^-{summary['failure_bits']}",
-        "bounds": f"twice the largest values of {examples} training images, not proved",
-        "operations": _in_words_counts(summary),
-        "memory": f"{summary['bytes_keys_server'] / 1e9:.1f} GB of keys, {summary['bytes_weights'] / 1e9:.1f} GB of "
-        "encoded weights",
-        "predicted": f"{took['layers'] + took['bootstrapping']:.0f} processor seconds an image, "
-        f"{took['bootstrapping']:.0f} of them bootstrapping",
+def _ckks(found: Export, config: ExportConfig) -> tuple[str, dict[str, object]]:
+    took, keys, weights = found.processor_seconds_predicted or {}, found.bytes_keys_server, found.bytes_weights
+    return f"CKKS, {found.depth_squares} squares, {found.bootstrappings} bootstrappings", {
+        "parameters": f"n = {found.ring_degree}, log q = {found.log_q}, {found.levels} levels, 128-bit security",
+        "precision": f"logits right to 2^-{found.precision_bits:.1f} of their bound, by the simulator; "
+        f"a bootstrapping fails with probability 2^-{found.failure_bits}",
+        "bounds": f"twice the largest values of {config.leveled.examples} training images, not proved",
+        "operations": _in_words_counts(found),
+        "memory": f"{(keys or 0) / 1e9:.1f} GB of keys, {(weights or 0) / 1e9:.1f} GB of encoded weights",
+        "predicted": f"{sum(took.values()):.0f} processor seconds an image, "
+        f"{took.get('bootstrapping', 0.0):.0f} of them bootstrapping",
     }
 
 
-def _in_words_counts(summary: Facts) -> str:
-    return ", ".join(f"{count} {name}" for name, count in summary["operations"].items())
+def _in_words_counts(found: Export) -> str:
+    return ", ".join(f"{count} {name}" for name, count in (found.operations or {}).items())
 
 
-def _in_words_flooding(summary: Facts) -> str:
-    hidden = f"an image's noise hidden to 2^-{summary['flooding_distance_bits']:.1f}"
-    return f"{summary['flooding_bits']} bits over the noise, {hidden}"
+def _in_words_flooding(found: Export) -> str:
+    hidden = f"an image's noise hidden to 2^-{found.flooding_distance_bits:.1f}"
+    return f"{found.flooding_bits} bits over the noise, {hidden}"
 
 
 def _in_words_stacks(images: Mapping[str, int], size: int) -> dict[str, str]:
@@ -110,28 +106,27 @@ def _signing_key(name: str) -> PrivateKey | None:
     return read_private(path)
 
 
-def _in_words_bounds(summary: Facts) -> str:
-    seen = summary["bounds_exceeded"]
-    return "proved" if seen is None else f"measured; {seen['beyond']} of {seen['images']} held-out images go beyond"
+def _in_words_bounds(found: Export) -> str:
+    seen = found.bounds_exceeded
+    return "proved" if seen is None else f"measured; {seen.beyond} of {seen.images} held-out images go beyond"
 
 
-def _in_words_rehearsal(summary: Facts) -> str:
-    bits, found = summary["guard_bits"], summary["rehearsal"]
+def _in_words_rehearsal(bits: int, found: Rehearsal | None) -> str:
     if found is None:
         return f"{bits}"
-    refused = f", {found['refused']} more are refused" if found["refused"] else ""
+    refused = f", {found.refused} more are refused" if found.refused else ""
     more = min(bits + 3, MOST_GUARD_BITS)
     remedy = f"; he.guard_bits={more} he.least_guard_bits={more} makes that rarer"
-    spoiled = found["changed"] + found["refused"] > 0
+    spoiled = found.changed + found.refused > 0
     return (
-        f"{bits}; random truncations change the class of {found['changed']} of {found['images']} held-out images"
+        f"{bits}; random truncations change the class of {found.changed} of {found.images} held-out images"
         f"{refused}{remedy if spoiled and more > bits else ''}"
     )
 
 
-def _in_words(facts: dict[str, object], bound: str) -> str:
-    failure, unnoticed = facts["failure_per_image_log2"], facts["unnoticed_per_image_log2"]
-    hidden, most = f"{facts['masks']} masks, hiding {facts['hiding']}", "at most" if bound == "proved" else "about"
+def _in_words(found: Truncation, bound: str | None) -> str:
+    failure, unnoticed = found.failure_per_image_log2, found.unnoticed_per_image_log2
+    hidden, most = f"{found.masks} masks, hiding {found.hiding}", "at most" if bound == "proved" else "about"
     if failure is None:
         return f"{hidden}, never wrong"
     return f"{hidden}, an image is wrong with probability {most} 2^{failure:.1f}, unnoticed about 2^{unnoticed:.1f}"

@@ -9,15 +9,7 @@ from pathlib import Path
 import numpy as np
 from torch import Tensor
 
-from privcirnet.artifact import (
-    CKKS,
-    format_of,
-    read_json,
-    read_leveled,
-    read_program,
-    write_arrays,
-    write_json,
-)
+from privcirnet.artifact import read_json, write_arrays, write_json
 from privcirnet.artifact.summaries import Inference, LinkPrediction, Prediction
 from privcirnet.artifact.typed_json import plain
 from privcirnet.cli.console import counting, in_words_revealed, inference_bar, progress_bar, show, show_rows, show_text
@@ -31,7 +23,7 @@ from privcirnet.he.protocol.leveled.session import LeveledClient
 from privcirnet.he.protocol.offline.prepared_work import PreparedWork
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.system import threads
-from privcirnet.runs.evaluation import evaluate
+from privcirnet.runs.evaluation import Mode, evaluate
 from privcirnet.runs.infer import infer, read_mode
 from privcirnet.runs.interactive import Interactive
 from privcirnet.runs.memory import check_memory
@@ -81,10 +73,7 @@ def _check_encrypted_run_stays(config: InferConfig) -> None:
 
 def _audit(config: InferConfig, data: ImageData, images: Tensor, labels: np.ndarray) -> Inference:
     """Run both parties here and check every step."""
-    leveled = config.mode == "leveled"
-    if leveled and format_of(Path(config.program)) == CKKS:
-        config.check_ckks()
-    mode = read_mode(Path(config.program), leveled, pinned(config.model_key))
+    mode = _mode(config)
     if isinstance(mode, Interactive):
         check_memory(mode.program, config.weights_gb, config.engine)
     reference = _predicted(config, data, images)
@@ -100,6 +89,10 @@ def _audit(config: InferConfig, data: ImageData, images: Tensor, labels: np.ndar
     )
     with inference_bar(len(labels)) as progress:
         return evaluate(mode, images.numpy().astype(np.int64), how, progress, progress_bar).summary(reference, labels)
+
+
+def _mode(config: InferConfig) -> Mode:
+    return read_mode(Path(config.program), config.mode == "leveled", pinned(config.model_key))
 
 
 def _ask(config: InferConfig, data: ImageData, images: Tensor, labels: np.ndarray) -> Inference:
@@ -154,15 +147,10 @@ def _connected(config: InferConfig, prepared_work: PreparedWork) -> Generator[Se
         with _asked(config, prepared_work) as remote:
             yield remote
         return
-    key, leveled = pinned(config.model_key), config.mode == "leveled"
-    program, spectra = (
-        (read_leveled(Path(config.program), key), {}) if leveled else read_program(Path(config.program), key)
-    )
-    how = How(config.engine, config.weights_gb, config.weights_folder, audited=False)
-    party = LeveledClient if leveled else Client
+    task = _mode(config).task(How(config.engine, config.weights_gb, config.weights_folder, audited=False))
     with (
-        start_server(how.task(program, spectra)) as process,
-        ServiceClient(process.address, config.engine, config.timeout_s, party=party) as remote,
+        start_server(task) as process,
+        ServiceClient(process.address, config.engine, config.timeout_s, party=task.party) as remote,
     ):
         yield remote
 
@@ -199,15 +187,15 @@ def _agreement(found: Inference) -> dict[str, str]:
         equal = f"{found.logits_equal} images follow the integer network exactly, up to {found.unit}"
         return {"equal": f"{equal}; {found.argmax_equal} with the same class"}
     beyond = f"; {found.beyond} are beyond the bounds, not to be used" if found.beyond else ""
-    keys, weights = (found.bytes_keys_server or 0) / 1e9, (found.bytes_weights or 0) / 1e9
+    sizes = found.bytes_keys_server or 0, found.bytes_weights or 0, sum(found.memory.values())
+    keys, weights, memory = (size / 1e9 for size in sizes)
     rotations = (found.operations or {}).get("rotate")
     return {
         "equal": f"logits right to {found.logits_bits:.1f} bits of the largest one, in the worst of all images; "
         f"{found.argmax_equal} with the same class as in clear{beyond}",
         "circuit": f"{found.bootstrappings} bootstrappings, {found.levels} levels, {rotations} rotations; "
         f"{found.processor_seconds_predicted:.0f} processor seconds predicted",
-        "memory": f"{keys:.2f} GB of keys, {weights:.2f} GB of encoded weights, {found.memory['both'] / 1e9:.2f} GB at "
-        "most in all",
+        "memory": f"{keys:.2f} GB of keys, {weights:.2f} GB of encoded weights, {memory:.2f} GB at most in all",
     }
 
 

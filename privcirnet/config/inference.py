@@ -96,18 +96,6 @@ class InferConfig:
         """Whether nothing is encrypted."""
         return self.engine == "cleartext"
 
-    def check_ckks(self) -> None:
-        """Raise unless the settings are ones that a CKKS program can be run with: both parties in one process.
-
-        Raises:
-            RuleError: they are not.
-        """
-        known = self.engine in ("kernel", "cleartext")
-        check(known, "a CKKS program runs with engine=kernel or cleartext", self.engine, "use engine=kernel")
-        alone = self.processes == 1 and not self.throttle and not self.weights_folder
-        got = f"processes={self.processes} throttle={self.throttle} weights_folder={self.weights_folder}"
-        check(alone, "a CKKS program runs in one process, weights in memory", got, "leave all three out")
-
 
 @dataclass
 class ServeConfig:

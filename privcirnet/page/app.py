@@ -26,8 +26,8 @@ MOST_BYTES = 1 << 24
 """Of an image file."""
 _LONGEST_ROUND = 60.0
 """Seconds that an image waits for the last round of one that was stopped."""
-_STOP_HEARD = 1.0
-"""Seconds that an image waits to hear that the one that runs was stopped; the two come on different connections."""
+_PATIENCE = 1.0
+"""Seconds that an image waits for the one that runs to end, or to be stopped: the two come on different connections."""
 _FILES = {
     "": ("page", "static/page.html", "text/html"),
     "page.css": ("page", "static/page.css", "text/css"),
@@ -115,7 +115,7 @@ class Page:
 
     async def _classify(self, prepare: Prepare) -> Response:
         """Prepare an image and answer with the events of its inference, unless another one runs."""
-        if not (self._busy.acquire(blocking=False) or await self._stopped_one_ended()):
+        if not await self._has_room():
             rule, remedy = "images must be classified one at a time", "wait for the answer, or stop the one that runs"
             return refused(409, RuleError(rule, got="a second one", remedy=remedy))
         try:
@@ -131,10 +131,11 @@ class Page:
         stop, events = self._start(prepared)
         return StreamingResponse(_told(first, events, stop), media_type="text/event-stream")
 
-    async def _stopped_one_ended(self) -> bool:
-        """Whether the inference that runs was stopped, and makes room now that its round is done."""
-        heard = await run_in_threadpool(self._stop.wait, _STOP_HEARD)
-        return heard and await run_in_threadpool(self._busy.acquire, timeout=_LONGEST_ROUND)
+    async def _has_room(self) -> bool:
+        """Take the turn of the inference that runs if it ends soon, or when the last round of a stopped one is done."""
+        if await run_in_threadpool(self._busy.acquire, timeout=_PATIENCE):
+            return True
+        return self._stop.is_set() and await run_in_threadpool(self._busy.acquire, timeout=_LONGEST_ROUND)
 
     def _start(self, prepared: Prepared) -> tuple[threading.Event, Events]:
         """Begin the inference in a thread of its own, which ends, and makes room, even if nobody listens."""

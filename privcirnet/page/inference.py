@@ -10,14 +10,13 @@ import time
 import traceback
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 import numpy as np
 
 from privcirnet.errors import RuleError
 from privcirnet.he.layers.integer import Values
 from privcirnet.he.protocol.framing import wire
-from privcirnet.he.protocol.leveled.session import LeveledClient
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.idle_preparation import IdlePreparation
 from privcirnet.he.protocol.served import ServedClient
@@ -25,7 +24,7 @@ from privcirnet.page.content import Content
 from privcirnet.page.events import Event, plain
 from privcirnet.page.pictures import ciphertext_picture, for_canvas
 from privcirnet.page.subject import Subject, subject_of
-from privcirnet.runs.answers import Answer, answers
+from privcirnet.runs.answers import Answer, answers, known_of
 
 MOST_LOGITS = 10
 """Logits that are shown, at most: the largest."""
@@ -104,11 +103,7 @@ class Classifier:
     @property
     def subject(self) -> Subject:
         """The server's program, as its greeting described it; the connection is opened if it is not."""
-        party = self.connected()[0].party
-        return subject_of(
-            party.program if isinstance(party, Client) else cast(LeveledClient, party).description,
-            self._content.levels,
-        )
+        return subject_of(known_of(self.connected()[0].party), self._content.levels)
 
     def close(self) -> None:
         """End the connection, if there is one."""

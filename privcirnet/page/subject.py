@@ -1,18 +1,20 @@
-"""What the page has to know of a program, interactive or leveled: pixels, logits, primes, and its rounds in words."""
+"""What the page has to know of any program: pixels, logits, primes, and its rounds in words."""
 
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from privcirnet.errors import RuleError
-from privcirnet.he.program.operations import Input
 from privcirnet.he.program.program import Program
 from privcirnet.he.protocol.leveled.leveled_program import Description
 from privcirnet.he.protocol.rounds.exchange import RoundPlan
 from privcirnet.he.protocol.rounds.exchanges import exchanges_of
 from privcirnet.he.rlwe.security import SECURITY_BITS
-from privcirnet.runs.answers import name_of
+from privcirnet.runs.answers import name_of, pixel_range
 
+if TYPE_CHECKING:  # it loads the kernels
+    from privcirnet.he.protocol.leveled.ckks import CkksDescription
+
+_BITS = f"{SECURITY_BITS} bits"
 _KINDS = {"conv": "convolution", "gemm": "linear", "depthwise": "depthwise convolution", "square": "squares"}
 """What rounds are called; functions that the client computes are called by their own names."""
 
@@ -62,35 +64,28 @@ class Subject:
         return [{"name": "image", "what": "less the client’s random share"}, *asking]
 
 
-def subject_of(known: object, levels: int = 0) -> Subject:
+def subject_of(known: "Program | Description | CkksDescription", levels: int = 0) -> Subject:
     """Return what the page has to know of a program.
 
     Args:
-        levels: largest pixel of its data set, whose lower bits a leveled program drops; 0 where nobody knows.
+        levels: largest pixel of its data set, of which a leveled program does not know all; 0 where nobody knows.
     """
+    shape, low, high, shift = pixel_range(known)
+    if isinstance(known, Program):
+        own = known.parameters
+        bits, words = own.coefficient_bits[:-1], f"n = {own.ring_degree}, log q = {own.log_q}"
+        logits, step = prod(known.output.shape), known.output.log_step
+        return Subject(shape, low, high, logits, step, bits, f"BFV of {_BITS}, {words}", known.revealed, known)
+    high = levels or ((high + 1) << shift) - 1
     if isinstance(known, Description):
-        plan, parameters = known.plan, known.parameters
-        largest, log_q = levels or ((plan.high + 1) << known.shift) - 1, sum(parameters.data_bits)
-        words = f"BFV of {SECURITY_BITS} bits, n = {parameters.ring_degree}, log q = {log_q}"
-        words += f", {len(parameters.moduli)} plain moduli"
-        logits = len(plan.results) // plan.batch
-        return Subject(plan.image, plan.low, largest, logits, known.log_step, parameters.data_bits, words)
-    if not isinstance(known, Program):
-        rule, remedy = "the page must have a BFV program", "leave ui= out"
-        raise RuleError(rule, got="a CKKS program", remedy=remedy)
-    source, parameters = known.nodes[0], known.parameters
-    assert isinstance(source.operation, Input)
-    return Subject(
-        source.shape,
-        source.operation.low,
-        source.operation.high,
-        prod(known.output.shape),
-        known.output.log_step,
-        parameters.coefficient_bits[:-1],
-        f"BFV of {SECURITY_BITS} bits, n = {parameters.ring_degree}, log q = {parameters.log_q}",
-        known.revealed,
-        known,
-    )
+        plan, params = known.plan, known.parameters
+        words = f"BFV of {_BITS}, n = {params.ring_degree}, log q = {sum(params.data_bits)}"
+        words += f", {len(params.moduli)} plain moduli"
+        return Subject(shape, low, high, len(plan.results) // plan.batch, known.log_step, params.data_bits, words)
+    chain = known.parameters
+    words = f"CKKS of {_BITS}, n = {chain.ring_degree}, log q = {chain.log_q}"
+    bits = tuple(prime.bit_length() for prime in chain.data_primes[: known.level + 1])
+    return Subject(shape, low, high, known.ends.classes, 0, bits, words)
 
 
 def in_words(plan: RoundPlan) -> str:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
+from typing import Any
+
 from rich import box
 from rich.console import Console
 from rich.table import Table
@@ -17,7 +21,7 @@ def print_tables(runs: Runs, console: Console) -> None:
     whole, some = ladder_steps(runs)
     console.print(ladder_table([*whole, *some]))
     infer, exact = runs.infer, "" if runs.export.leveled else ", up to the truncation unit"
-    table = (level_table if runs.export.ckks else layer_table)(infer.layers)
+    table = layer_table(infer.layers)
     if infer.rehearsal:
         table.title = "Layers of a rehearsal, NOTHING WAS ENCRYPTED, one image"
     console.print(table)
@@ -64,48 +68,41 @@ def ladder_table(ladder: list[LadderStep]) -> Table:
 
 
 def layer_table(layers: list[LayerRow]) -> Table:
-    """Return the cost of each layer for one image, with the totals in the last row; narrow enough for 80 columns."""
+    """Return the cost of each layer for one image, with the totals in the last row; narrow enough for 80 columns.
+
+    A column of which the run says nothing is left out: levels are CKKS's, messages of layers those of shares.
+    """
     table = Table(title="Encrypted layers, one image", title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("layer", overflow="fold")
-    for heading in ("b", "HE-Rot", "HE-Pmult", "ct up+down", "bytes", "predicted", "measured"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for layer in layers:
-        table.add_row(*map(Text, _row(layer)), end_section=layer is layers[-1])
-    table.add_row(*map(Text, _row(total(layers))), style="bold")
-    return table
-
-
-def level_table(layers: list[LayerRow]) -> Table:
-    """Return the cost of each layer on bootstrapped CKKS, with the levels and bits that are left behind it."""
-    table = Table(title="Encrypted layers, one image", title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    table.add_column("layer", overflow="fold")
-    for heading in ("level", "bits", "HE-Rot", "HE-Pmult", "predicted", "measured"):
+    known = {heading: cell for heading, cell in _COLUMNS.items() if any(re.search(r"\d", cell(row)) for row in layers)}
+    for heading in known:
         table.add_column(heading, justify="right", no_wrap=True)
     for layer in [*layers, total(layers)]:
+        cells = layer.name, *(cell(layer) for cell in known.values())
         last = layer.name == "total"
-        cells = (
-            layer.name,
-            "" if layer.level is None else quantities.count(layer.level),
-            "" if layer.precision_bits is None else f"{layer.precision_bits:.1f}",
-            quantities.count(layer.rotations),
-            quantities.count(layer.pmults),
-            quantities.seconds(layer.seconds_predicted),
-            quantities.seconds(layer.seconds),
-        )
         table.add_row(*map(Text, cells), style="bold" if last else None, end_section=layer is layers[-1])
     return table
 
 
-def _row(layer: LayerRow) -> tuple[str, ...]:
-    count = quantities.count
-    sent = [size for size in (layer.bytes_up, layer.bytes_down) if size is not None]
-    return (
-        layer.name,
-        "" if layer.block_size is None else count(layer.block_size),
-        count(layer.rotations),
-        count(layer.pmults),
-        f"{count(layer.ciphertexts_up)}+{count(layer.ciphertexts_down)}",
-        quantities.size(sum(sent) if sent else None),
-        quantities.seconds(layer.seconds_predicted),
-        quantities.seconds(layer.seconds),
-    )
+def _sent(layer: LayerRow) -> int | None:
+    found = [size for size in (layer.bytes_up, layer.bytes_down) if size is not None]
+    return sum(found) if found else None
+
+
+def _if(value: float | None, form: Callable[[Any], str]) -> str:
+    return "" if value is None else form(value)
+
+
+_count = quantities.count
+_COLUMNS: dict[str, Callable[[LayerRow], str]] = {
+    "b": lambda row: _if(row.block_size, _count),
+    "level": lambda row: _if(row.level, _count),
+    "bits": lambda row: _if(row.precision_bits, "{:.1f}".format),
+    "HE-Rot": lambda row: _count(row.rotations),
+    "HE-Pmult": lambda row: _count(row.pmults),
+    "ct up+down": lambda row: f"{_count(row.ciphertexts_up)}+{_count(row.ciphertexts_down)}",
+    "bytes": lambda row: quantities.size(_sent(row)),
+    "predicted": lambda row: quantities.seconds(row.seconds_predicted),
+    "measured": lambda row: quantities.seconds(row.seconds),
+}
+"""Heading -> cell of a layer."""

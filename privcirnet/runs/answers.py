@@ -3,21 +3,59 @@
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from privcirnet.he.layers.integer import Values
 from privcirnet.he.program.operation import Node
+from privcirnet.he.program.operations import Input
 from privcirnet.he.program.program import Program
 from privcirnet.he.program.wrong_result import WrongResult
 from privcirnet.he.protocol.framing import wire
 from privcirnet.he.protocol.framing.message_sizes import rounds, rounds_online
-from privcirnet.he.protocol.leveled.session import LeveledClient
+from privcirnet.he.protocol.leveled.leveled_program import Description
+from privcirnet.he.protocol.leveled.session import LeveledClient, LeveledServer
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.session import Handler, Traffic, run
-from privcirnet.he.protocol.served import ServedClient
+from privcirnet.he.protocol.served import Served, ServedClient
 from privcirnet.runs.preparation import Ahead
+
+if TYPE_CHECKING:  # it loads the kernels
+    from privcirnet.he.protocol.leveled.ckks import CkksDescription
+
+
+class PixelRange(NamedTuple):
+    """What a program takes of an image.
+
+    Attributes:
+        shape: (C, H, W).
+        low: least integer that is encrypted.
+        high: largest one; of CKKS, as large as examples had it.
+        shift: bits of a stored pixel that are dropped before.
+    """
+
+    shape: tuple[int, int, int]
+    low: int
+    high: int
+    shift: int = 0
+
+
+def known_of(party: ServedClient | Served) -> "Program | Description | CkksDescription":
+    """Return what is public of a party's program."""
+    either: Any = party
+    return either.description if isinstance(party, LeveledClient | LeveledServer) else either.program
+
+
+def pixel_range(known: "Program | Description | CkksDescription") -> PixelRange:
+    """Return what a program takes of an image."""
+    if isinstance(known, Program):
+        source = known.nodes[0]
+        assert isinstance(source.operation, Input)
+        return PixelRange(source.shape, source.operation.low, source.operation.high)
+    if isinstance(known, Description):
+        return PixelRange(known.plan.image, known.plan.low, known.plan.high, known.shift)
+    return PixelRange(known.shape, 0, int(known.ends.bound / 2 * 2.0**-known.log_step))  # a bound is twice of that
 
 
 class Answer(NamedTuple):

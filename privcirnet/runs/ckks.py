@@ -4,27 +4,28 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from privcirnet.artifact.summaries import LayerRow
+from privcirnet.errors import RuleError
 from privcirnet.he.circuits.ckks.stopwatch import Stopwatch
 from privcirnet.he.layers.integer import Values
 from privcirnet.he.planning.ckks.ckks_program import CkksProgram, Rehearsed
 from privcirnet.he.planning.ckks.costs import part_of, predicted, row_of
 from privcirnet.he.program.wrong_result import WrongResult
 from privcirnet.he.protocol.framing.meter import Meter
-from privcirnet.he.protocol.leveled.ckks import CkksInferenceClient, CkksInferenceServer
+from privcirnet.he.protocol.leveled.ckks import ENGINES, CkksInferenceClient, CkksInferenceServer
 from privcirnet.he.protocol.leveled.session import WORK
 from privcirnet.he.protocol.parties.session import Traffic
 from privcirnet.he.system.memory import peak_bytes
 from privcirnet.runs.answers import Answer, Step, StepProgress
 from privcirnet.runs.evaluation import Evaluation
-from privcirnet.runs.parties import How, Parties
+from privcirnet.runs.parties import How, Parties, opened
 from privcirnet.runs.progress import Bar
-from privcirnet.runs.server_process import ServerReport
+from privcirnet.runs.server_process import ServerReport, ServerTask
 
 BEYOND = "bounds"
 """What is wrong with an image that has a value beyond the bounds that examples told; its answer may be."""
@@ -68,6 +69,20 @@ class Ckks:
         """
         self.whole.real(images)
 
+    def task(self, how: How) -> ServerTask:
+        """Return what a server has to do.
+
+        Raises:
+            RuleError: there is no such engine, or weights are to be kept in a folder.
+        """
+        if how.engine not in ENGINES:
+            rule, remedy = "a CKKS program runs with engine=kernel or cleartext", "use engine=kernel"
+            raise RuleError(rule, got=how.engine, remedy=remedy)
+        if how.weights_folder:
+            rule, remedy = "a CKKS program's encoded weights are kept in memory", "leave weights_folder out"
+            raise RuleError(rule, got=f"weights_folder={how.weights_folder}", remedy=remedy)
+        return replace(how, weights_gb=_weights_gb(how)).task(self.whole)
+
     @contextmanager
     def open(self, how: How, bar: Bar) -> Iterator[Parties]:
         """Yield both parties, or the twin in clear. The simulator says first what cannot run.
@@ -75,9 +90,15 @@ class Ckks:
         Raises:
             RuleError: the program cannot run, or keys or memory are too small.
         """
-        started, program = time.perf_counter(), self.whole
+        started, program, task = time.perf_counter(), self.whole, self.task(how)
         with bar("Simulating the circuit", 0):
-            self.rehearsed = found = program.rehearsed(4.0 if how.weights_gb is None else how.weights_gb)
+            self.rehearsed = found = program.rehearsed(_weights_gb(how))
+        if how.served:
+            if how.engine == "kernel":
+                found.check(how.keys_gb, 0, 0)  # the server looks at its memory itself
+            with opened(task, how, bar) as both:
+                yield both
+            return
         with bar("Encoding weights", len(found.counting.maps)) as advance:
             given = {"encoding": advance, "rehearsed": found, "keys_gb": how.keys_gb}
             server = CkksInferenceServer(program, how.engine, hides=False, **given)
@@ -89,25 +110,25 @@ class Ckks:
     def clear(self, image: np.ndarray) -> np.ndarray:
         """Return the network's logits in double precision."""
         with np.errstate(over="ignore", invalid="ignore"):  # of images beyond the bounds
-            return self.whole.sums(image[None])[0]
+            return self.whole.sums(self.whole.real(image[None]))[0]
 
     def wrong(self, client: Any, request: np.ndarray, answers: Sequence[Answer], seen: Any) -> list[list[str]]:
         """Return :data:`BEYOND` for an image that is beyond the bounds."""
         with np.errstate(over="ignore", invalid="ignore"):
-            return [[] if self.whole.sums.within(request[None]) else [BEYOND]]
+            return [[] if self.whole.sums.within(self.whole.real(request[None])) else [BEYOND]]
 
     def facts(self, of: Evaluation) -> dict[str, Any]:
         """Return how near results are to those in clear, and what the circuit takes."""
         mode = {"mode": "leveled", "scheme": "ckks"}
         if self.program is None:
             return mode
-        found, counting, bits = self.circuit, self.circuit.counting, bits_of(of)
+        found, counting, bits, how = self.circuit, self.circuit.counting, bits_of(of), of.parties.how
         return {
             **mode,
             "logits_bits": min(bits),
             "logits_bits_images": bits,
             "beyond": [i for i, names in enumerate(of.wrong) if names],
-            "processor_seconds_images": [answer.processor for answer in of.answers],
+            "processor_seconds_images": None if how.apart else [answer.processor for answer in of.answers],
             "processor_seconds_predicted": sum(predicted(found.circuit, counting).values()),
             "bytes_keys_server": found.key_bytes if of.parties.bytes_keys else 0,
             "bytes_weights": found.circuit.weight_bytes,
@@ -121,7 +142,8 @@ class Ckks:
     def layers(self, of: Evaluation) -> list[LayerRow]:
         """Return what each layer takes of one image; a bootstrapping is one row.
 
-        Levels and precision are those behind a layer; of a sum that is refreshed, those of its square.
+        Levels and precision are those behind a layer; of a sum that is refreshed, those of its square. A server that
+        is reached through a service does not tell layers apart.
         """
         if self.program is None:
             return []
@@ -146,12 +168,16 @@ class Ckks:
                 rotations=own["rotate"],
                 pmults=own["pmult"],
                 squares=own["multiply"],
-                seconds=seconds.get(name, 0.0),
+                seconds=None if of.parties.how.served else seconds.get(name, 0.0),
                 seconds_predicted=expected.get(name),
                 level=trace.level,
                 precision_bits=trace.precision_bits,
             )
         return list(rows.values())
+
+
+def _weights_gb(how: How) -> float:
+    return 4.0 if how.weights_gb is None else how.weights_gb
 
 
 def bits_of(of: Evaluation) -> list[float]:
@@ -246,4 +272,4 @@ class _Party:
             up, down = (sum(map(len, parts)) for parts in (*request, *reply))
             progress(Step(number, "answer", up + down, number + 1.0))
             traffic = [Traffic(0, up, down, seconds)]
-            yield self.program.real(image[None])[0], [Answer(logits, traffic, seconds, refused, processor=busy)]
+            yield image, [Answer(logits, traffic, seconds, refused, processor=busy)]

@@ -20,6 +20,7 @@ from privcirnet.runs.laps import PartyLaps, typical
 from privcirnet.runs.links import over_links
 from privcirnet.runs.parties import How, Parties
 from privcirnet.runs.progress import Bar, silent
+from privcirnet.runs.server_process import ServerTask
 
 
 class Mode(Protocol):
@@ -39,6 +40,14 @@ class Mode(Protocol):
 
         Raises:
             RuleError: the program is refused.
+        """
+        ...
+
+    def task(self, how: How) -> ServerTask:
+        """Return what a server has to do.
+
+        Raises:
+            RuleError: the settings are not for such a program.
         """
         ...
 

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import fx, nn
 
+from privcirnet.artifact.summaries import BoundsCheck
 from privcirnet.config import HEConfig
 from privcirnet.data.dataset import ImageData
 from privcirnet.errors import RuleError
@@ -184,15 +185,11 @@ def observed(found: Mapping[str, Range]) -> dict[str, ObservedRange]:
     return {name: ObservedRange(*map(array, ends)) for name, ends in found.items()}
 
 
-def exceeding(program: Program, network: fx.GraphModule, images: torch.Tensor) -> dict[str, int] | None:
-    """How well measured bounds hold on images; None for proved ones, which hold for every image.
+def exceeding(program: Program, network: fx.GraphModule, images: torch.Tensor) -> BoundsCheck | None:
+    """Return how well measured bounds hold on images; None for proved ones, which hold for every image.
 
     Args:
         images: real, (N, C, H, W).
-
-    Returns:
-        {"images": checked, "beyond": of them with a value that the plain modulus does not carry, so that their result
-        is wrong, "spare_bits": of the modulus over the largest value of the others}.
     """
     if program.bounds == "proved":
         return None
@@ -201,4 +198,4 @@ def exceeding(program: Program, network: fx.GraphModule, images: torch.Tensor) -
     shares = torch.stack([found[real_name(node)] * (2.0**-node.log_step / half) for node in nodes]).amax(0)
     carried = shares[shares < 1]  # neither too large nor no number at all
     spare = math.floor(-math.log2(carried.max().item())) if len(carried) else 0
-    return {"images": len(images), "beyond": len(images) - len(carried), "spare_bits": spare}
+    return BoundsCheck(len(images), len(images) - len(carried), spare)

@@ -2,16 +2,14 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import cast
 
-from privcirnet.artifact import CKKS, format_of, read_leveled
+from privcirnet.artifact import read_leveled
 from privcirnet.he.layers.integer import Values
+from privcirnet.he.program.program import Program
 from privcirnet.he.program.signature import PublicKey
-from privcirnet.he.protocol.leveled.leveled_program import Description
-from privcirnet.he.protocol.leveled.session import LeveledClient
-from privcirnet.he.protocol.parties.client import Client
+from privcirnet.he.protocol.leveled.leveled_program import Description, LeveledProgram
 from privcirnet.he.protocol.served import ServedClient
-from privcirnet.runs.answers import StepProgress, no_progress
+from privcirnet.runs.answers import StepProgress, known_of, no_progress
 from privcirnet.runs.compiled import read_compiled
 from privcirnet.runs.evaluation import Evaluation, Mode, run
 from privcirnet.runs.interactive import Interactive
@@ -30,19 +28,19 @@ def read_mode(folder: Path, leveled: bool, key: PublicKey | None = None) -> Mode
     if not leveled:
         made = read_compiled(folder, key)
         return Interactive(made.integer, made.spectra, made.profile)
-    if format_of(folder) != CKKS:
-        return Leveled.of(read_leveled(folder, key))
-    from privcirnet.artifact.ckks import read_ckks  # these load the kernels
-    from privcirnet.runs.ckks import Ckks
+    program = read_leveled(folder, key)
+    if isinstance(program, LeveledProgram):
+        return Leveled.of(program)
+    from privcirnet.runs.ckks import Ckks  # it loads the kernels
 
-    return Ckks(read_ckks(folder, key))
+    return Ckks(program)
 
 
 def _mode_of(client: ServedClient) -> Mode:
     """What a client that is alone knows of its program."""
-    if isinstance(client, Client):
-        return Interactive(client.program)
-    known = cast(LeveledClient, client).description
+    known = known_of(client)
+    if isinstance(known, Program):
+        return Interactive(known)
     if isinstance(known, Description):
         return Leveled(known)
     from privcirnet.runs.ckks import Ckks  # it loads the kernels

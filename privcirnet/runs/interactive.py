@@ -26,6 +26,7 @@ from privcirnet.runs.evaluation import Audit, Evaluation, followed
 from privcirnet.runs.laps import typical
 from privcirnet.runs.parties import How, Parties, opened
 from privcirnet.runs.progress import Bar
+from privcirnet.runs.server_process import ServerTask
 
 UNIT = "1 unit in the last place of each truncation"
 
@@ -64,7 +65,11 @@ class Interactive:
         Raises:
             RuleError: the server refuses the program.
         """
-        return opened(how.task(self.program, self.spectra), Client, how, bar)
+        return opened(self.task(how), how, bar)
+
+    def task(self, how: How) -> ServerTask:
+        """Return what a server has to do."""
+        return how.task(self.program, self.spectra)
 
     def clear(self, image: np.ndarray) -> np.ndarray:
         """Return the integer network's results."""

@@ -18,6 +18,7 @@ from privcirnet.runs.answers import Answer
 from privcirnet.runs.evaluation import Evaluation, followed
 from privcirnet.runs.parties import How, Parties, opened
 from privcirnet.runs.progress import Bar
+from privcirnet.runs.server_process import ServerTask
 
 UNIT = "nothing: no value is rounded"
 
@@ -70,7 +71,11 @@ class Leveled:
         Raises:
             RuleError: the engine is not one that the parameters are for.
         """
-        return opened(how.task(self.whole), LeveledClient, how, bar)
+        return opened(self.task(how), how, bar)
+
+    def task(self, how: How) -> ServerTask:
+        """Return what a server has to do."""
+        return how.task(self.whole)
 
     def clear(self, image: np.ndarray) -> np.ndarray:
         """Return the integer network's results, Python integers."""

@@ -1,23 +1,22 @@
-"""A trained network to a leveled program, under the settings of the group leveled/."""
+"""A trained network to a leveled program of either scheme, under the settings of the group leveled/."""
 
 from copy import deepcopy
-from typing import Any
+from typing import TYPE_CHECKING
 
 from torch import fx, nn
 
 from privcirnet.config import LeveledConfig
 from privcirnet.data.dataset import ImageData
 from privcirnet.errors import RuleError
-from privcirnet.he.circuits.bfv.leveled.noise import noise_bits
 from privcirnet.he.planning.leveled.chain import chain_of
-from privcirnet.he.planning.leveled.parameters import distance_bits
 from privcirnet.he.planning.leveled.plans import OWN, fastest
 from privcirnet.he.program.operations import Input
 from privcirnet.he.program.program import Network
 from privcirnet.he.protocol.leveled.leveled_program import LeveledProgram
-from privcirnet.he.rlwe.security import SECURITY_BITS
-from privcirnet.he.schemes.bfv.noise import flood_bits
-from privcirnet.passes.lower import lower_exact
+from privcirnet.passes.lower import lower_exact, lower_real
+
+if TYPE_CHECKING:  # it loads the kernels
+    from privcirnet.he.planning.ckks.ckks_program import CkksProgram
 
 
 def leveled_program(
@@ -55,30 +54,25 @@ def lowered_for(config: LeveledConfig, network: nn.Module, data: ImageData) -> t
     return lower_exact(exact, data.shape, source, data.log_step + shift, config.weight_bits), shift
 
 
-def leveled_facts(program: LeveledProgram) -> dict[str, Any]:
-    """Return what export.py says of a leveled program in its summary."""
-    parameters, circuit = program.parameters, program.plan.circuit
-    (products, squares), level = circuit.levels, program.plan.public.primes
-    return {
-        "mode": "leveled",
-        "planner": program.planner,
-        "plain_modulus": parameters.moduli[0].plain_modulus,
-        "plain_modulus_bits": parameters.moduli[0].plain_bits,
-        "plain_moduli": len(parameters.moduli),
-        "ring_degree": parameters.ring_degree,
-        "log_q": max(sum(parameters.data_bits), sum(parameters.coefficient_bits) + sum(parameters.special_bits)),
-        "security_bits": SECURITY_BITS,
-        "noise_bits": noise_bits(circuit, parameters),
-        "flooding_bits": min(flood_bits(parameters.at(i, level)) for i in range(len(parameters.moduli))),
-        "flooding_distance_bits": distance_bits(parameters, circuit),
-        "max_value_bits": program.chain.bits,
-        "bounds": "proved",
-        "depth_products": products,
-        "depth_squares": squares,
-        "operations": dict(circuit.counts),
-        "rotation_keys": len(circuit.rotations),
-        "block_sizes": {layer.name: layer.block_size for layer in program.chain.layers},
-    }
+def ckks_program(config: LeveledConfig, network: nn.Module, data: ImageData) -> "CkksProgram":
+    """Return the CKKS program of a trained network, at n = 65536.
+
+    Args:
+        network: convolutions with squares or AESPA between them, residuals, an average pool and a linear layer, not
+            quantized; left as it was.
+
+    Raises:
+        RuleError: the network has something else, is quantized already, or does not fit levels or slots.
+    """
+    from privcirnet.he.circuits.ckks.bootstrapping import Bootstrapping, parameters_for
+    from privcirnet.he.planning.ckks.ckks_program import CkksProgram
+    from privcirnet.he.planning.ckks.sums import sums_of
+
+    check_float(network)
+    examples = data.real(data.sample(config.examples)[0])
+    lowered = lower_real(deepcopy(network).eval(), data.shape)
+    scales = sums_of(lowered).seen(examples.double().numpy())
+    return CkksProgram(lowered, scales, Bootstrapping(parameters_for()), data.log_step)
 
 
 def check_float(network: nn.Module) -> None:

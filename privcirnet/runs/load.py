@@ -9,19 +9,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.queues import Queue
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from privcirnet.artifact import read_leveled, read_program
 from privcirnet.errors import RuleError
-from privcirnet.he.program.interpreter import interpret
-from privcirnet.he.program.operations import Input
 from privcirnet.he.protocol.leveled.leveled_program import Description
 from privcirnet.he.protocol.leveled.session import LeveledClient
 from privcirnet.he.protocol.parties.client import Client
-from privcirnet.he.protocol.parties.session import run
-from privcirnet.he.protocol.served import ServedClient
+from privcirnet.runs.answers import known_of, pixel_range, requests
+from privcirnet.runs.infer import read_mode
 from privcirnet.service.access import ClientAccess
 from privcirnet.service.client import ServiceClient
 
@@ -154,56 +151,21 @@ def _client(task: LoadTask, number: int, queue: "Queue[Sample | None]") -> None:
 
 def _images(task: LoadTask, remote: ServiceClient, random: Any, report: Callable[..., object]) -> None:
     """Image after image until the time is over; those of a batch have its seconds."""
-    asked, end = (_leveled if task.leveled else _interactive)(task, remote), time.monotonic() + task.seconds
+    known = known_of(remote.party)
+    pixels, together = pixel_range(known), known.plan.batch if isinstance(known, Description) else 1
+    clear = read_mode(task.program, task.leveled).clear if task.program else None
+    low, high, end = pixels.low // _CONTRAST, max(pixels.high // _CONTRAST, 1), time.monotonic() + task.seconds
     while time.monotonic() < end:
-        low, high = asked.low // _CONTRAST, max(asked.high // _CONTRAST, 1)
-        images = random.integers(low, high + 1, (asked.batch or 1, *asked.shape))
-        started = time.perf_counter()
-        logits, _ = run(asked.client, remote, images if asked.batch else images[0])
-        seconds = time.perf_counter() - started
-        for image, found in zip(images, logits.reshape(len(images), -1), strict=True):
-            if asked.exact is None:
-                report(seconds, "")
+        images = random.integers(low, high + 1, (together, *pixels.shape)) << pixels.shift
+        ((request, answers),) = requests(remote.party, remote, images)
+        for image, answer in zip(request if request.ndim > 3 else request[None], answers, strict=True):
+            seconds = answer.seconds * len(answers)
+            if answer.refused or clear is None:
+                report(seconds, answer.refused.rule if answer.refused else "")
                 continue
-            exact = asked.exact(image).reshape(-1)
-            off = float(np.abs(found - exact).max() / max(np.ptp(exact), 1))
-            report(seconds, "", bool(exact.argmax() == found.argmax()), off)
-
-
-@dataclass(frozen=True)
-class _Asked:
-    """What random images are made for.
-
-    Attributes:
-        low: least value of a pixel.
-        high: largest value of a pixel.
-        exact: the integer network; None: answers are not compared.
-        batch: images of a request; 0: one, and no batch of it.
-    """
-
-    client: ServedClient
-    shape: tuple[int, ...]
-    low: int
-    high: int
-    exact: Callable[[np.ndarray], np.ndarray] | None
-    batch: int = 0
-
-
-def _interactive(task: LoadTask, remote: ServiceClient) -> _Asked:
-    program, source = read_program(task.program)[0] if task.program else None, remote.client.program.nodes[0]
-    assert isinstance(source.operation, Input)
-    low, high = source.operation.low, source.operation.high
-    exact = None if program is None else lambda image: interpret(program, image)[program.output.name]
-    return _Asked(remote.client, source.shape, low, high, exact)
-
-
-def _leveled(task: LoadTask, remote: ServiceClient) -> _Asked:
-    known = cast(LeveledClient, remote.party).description
-    if not isinstance(known, Description):
-        rule, remedy = "load is measured of BFV programs", "use infer.py server= with several images"
-        raise RuleError(rule, got="a CKKS program", remedy=remedy)
-    plan, exact = known.plan, read_leveled(task.program).chain.evaluate if task.program else None
-    return _Asked(remote.party, plan.image, plan.low, plan.high, exact, 0 if plan.lanes is None else plan.batch)
+            exact = clear(image)
+            off = float(np.abs(answer.logits - exact).max() / max(np.ptp(exact), 1e-9))
+            report(seconds, "", bool(exact.argmax() == answer.logits.argmax()), off)
 
 
 def _resident(url: str) -> float:

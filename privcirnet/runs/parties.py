@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -19,7 +19,7 @@ from privcirnet.runs.preparation import Ahead
 from privcirnet.runs.progress import Bar
 from privcirnet.runs.server_process import ServerReport, ServerTask, report_of, start_server
 from privcirnet.runs.throttle import throttled
-from privcirnet.service.client import Party, ServiceClient
+from privcirnet.service.client import ServiceClient
 
 Requests = Callable[[Sequence[Values] | Values, StepProgress], Iterator[tuple[Values, list[Answer]]]]
 """Runs requests on images, see :func:`runs.answers.requests`."""
@@ -51,8 +51,13 @@ class How:
     throttle: str = ""
     audited: bool = True
 
+    @property
+    def served(self) -> bool:
+        """Whether the server's work is out of sight, in a process of its own or behind a link."""
+        return self.apart or bool(self.throttle)
+
     def task(self, program: Any, spectra: Any = None) -> ServerTask:
-        """Return what a server of a BFV program has to do."""
+        """Return what a server of a program has to do."""
         limit = None if self.weights_gb is None else int(1e9 * self.weights_gb)
         folder = Path(self.weights_folder) if self.weights_folder else None
         return ServerTask(program, spectra or {}, self.engine, limit, folder, threads.count(), self.audited)
@@ -91,7 +96,7 @@ def parties(  # noqa: PLR0913, PLR0917
     ahead: Ahead,
     how: How,
 ) -> Parties:
-    """Return a client of a BFV program and what replies to it, behind a link if the settings name one."""
+    """Return a client and what replies to it, behind a link if the settings name one."""
     handler = throttled(server, how.throttle)
 
     def run(images: Sequence[Values] | Values, progress: StepProgress) -> Iterator[tuple[Values, list[Answer]]]:
@@ -101,8 +106,8 @@ def parties(  # noqa: PLR0913, PLR0917
 
 
 @contextmanager
-def opened(task: ServerTask, party: Party, how: How, bar: Bar) -> Iterator[Parties]:
-    """Yield both parties of a BFV program, in this process or each in its own.
+def opened(task: ServerTask, how: How, bar: Bar) -> Iterator[Parties]:
+    """Yield both parties as a service has them, in this process or each in its own.
 
     Raises:
         RuleError: the server refuses the program, or its process ended.
@@ -111,14 +116,17 @@ def opened(task: ServerTask, party: Party, how: How, bar: Bar) -> Iterator[Parti
     if not how.apart:
         with bar("Setting up", 0):
             store, server = MemoryStore(), task.server()
-            client = party(server.greeting(), how.engine, None, store, b"")
+            client = task.party(server.greeting(), how.engine, None, store, b"")
             keys = client.keys()
             session = server.session(keys)
         ahead = Ahead(how.prepare, store, False, lambda: None, how.pause_s)
         setup = time.perf_counter() - started
         yield parties(client, session, partial(report_of, session), setup, len(keys), ahead, how)
         return
-    with start_server(task) as process, ServiceClient(process.address, how.engine, party=party) as remote:
+    with ExitStack() as stack:
+        with bar("Setting up", 0):
+            process = stack.enter_context(start_server(task))
+            remote = stack.enter_context(ServiceClient(process.address, how.engine, party=task.party))
         ahead = Ahead(how.prepare, remote.store, False, remote.reopen, how.pause_s)
         setup = time.perf_counter() - started
         yield parties(remote.party, remote, process.report, setup, remote.bytes_keys, ahead, how)

@@ -245,7 +245,7 @@ def _leveled(
         raise RuleError(rule, got=type(data).__name__, remedy=remedy)
     if config.leveled.scheme == "ckks":
         from privcirnet.blocksizes.ckks import ckks_figures  # these load the kernels
-        from privcirnet.runs.ckks_export import ckks_program
+        from privcirnet.runs.leveled_export import ckks_program
 
         return ckks_figures(ckks_program(config.leveled, model, data), config.block_sizes, padded)
     network = chain_of(lowered_for(config.leveled, model, data)[0])

@@ -16,24 +16,29 @@ from dataclasses import dataclass
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from privcirnet.errors import RuleError
 from privcirnet.he.circuits.bfv.weight_cache import WeightCache
 from privcirnet.he.program.program import Program
 from privcirnet.he.protocol.framing.meter import Meter
 from privcirnet.he.protocol.leveled.leveled_program import LeveledProgram
-from privcirnet.he.protocol.leveled.session import LeveledServer
+from privcirnet.he.protocol.leveled.session import LeveledClient, LeveledServer
+from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.server import Server
 from privcirnet.he.protocol.served import Served, ServedSession
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.system import threads
 from privcirnet.he.system.memory import peak_bytes
 from privcirnet.service.books import Books
+from privcirnet.service.client import Party
 from privcirnet.service.limits import ServiceLimits
 from privcirnet.service.programs import Catalogue, Offer
 from privcirnet.service.quotas import Quota, Quotas
 from privcirnet.service.server import Service
+
+if TYPE_CHECKING:  # it loads the kernels
+    from privcirnet.he.planning.ckks.ckks_program import CkksProgram
 
 _AT_END = 10.0
 _HARNESS = ServiceLimits(sessions=1, timeout_s=1e6, age_s=1e7, grace_s=0.0)
@@ -46,7 +51,7 @@ class ServerTask:
     """What to serve, and how.
 
     Attributes:
-        spectra: its weight spectra by node.
+        spectra: its weight spectra by node, of an interactive program.
         engine: "kernel", "tenseal" or "cleartext".
         limit: of :class:`WeightCache`.
         folder: of :class:`WeightCache`.
@@ -54,7 +59,7 @@ class ServerTask:
         audited: whether it reports its shares after each inference; the harness must then read each report.
     """
 
-    program: Program | LeveledProgram
+    program: "Program | LeveledProgram | CkksProgram"
     spectra: Mapping[str, Residues]
     engine: str
     limit: int | None = None
@@ -69,9 +74,14 @@ class ServerTask:
             RuleError: it refuses the program.
         """
         cache = WeightCache(self.limit, self.folder)
-        if isinstance(self.program, LeveledProgram):
-            return LeveledServer(self.program, self.engine, watched=self.audited, cache=cache)
-        return Server(self.program, self.engine, self.spectra, cache=cache, watched=self.audited)
+        if isinstance(self.program, Program):
+            return Server(self.program, self.engine, self.spectra, cache=cache, watched=self.audited)
+        return LeveledServer(self.program, self.engine, watched=self.audited, cache=cache)
+
+    @property
+    def party(self) -> Party:
+        """What makes its client."""
+        return Client if isinstance(self.program, Program) else LeveledClient
 
 
 class ServerReport(NamedTuple):

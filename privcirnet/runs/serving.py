@@ -5,15 +5,14 @@ from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import numpy as np
 
 from privcirnet.artifact import CKKS, LEVELED, format_of, read_leveled, read_program, read_signature
 from privcirnet.errors import RuleError
 from privcirnet.he.circuits.bfv.weight_cache import WeightCache
-from privcirnet.he.layers.integer import Values
-from privcirnet.he.program.operations import Input
+from privcirnet.he.program.program import Program
 from privcirnet.he.program.signature import PublicKey
 from privcirnet.he.protocol.framing import message_sizes
 from privcirnet.he.protocol.leveled.leveled_program import Description
@@ -22,12 +21,9 @@ from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.server import Server
 from privcirnet.he.protocol.parties.session import prepare
 from privcirnet.he.protocol.served import Served
-from privcirnet.runs.answers import StepProgress, answers
+from privcirnet.runs.answers import StepProgress, answers, known_of, pixel_range
 from privcirnet.service.programs import Catalogue, Offer, version_of
 from privcirnet.service.store import StoreLimits
-
-if TYPE_CHECKING:
-    from privcirnet.he.planning.ckks.ckks_program import CkksProgram
 
 Advance = Callable[[str], None]
 
@@ -77,8 +73,8 @@ class ProgramFolders:
         known, gigabytes = format_of(folder), self.gigabytes / len(self.folders)
         if known in (LEVELED, CKKS):
             progress("network")
-            leveled = read_leveled(folder, self.key) if known == LEVELED else _ckks(folder, self.key)
-            return LeveledServer(leveled, self.engine, signature, cache=WeightCache.of(gigabytes))
+            cache = WeightCache.of(gigabytes)
+            return LeveledServer(read_leveled(folder, self.key), self.engine, signature, cache=cache)
         program, spectra = read_program(folder, self.key)
         cache = WeightCache.of(gigabytes, self.weights_folder)
         return Server(program, self.engine, spectra, progress=progress, cache=cache, signature=signature, watched=False)
@@ -99,13 +95,12 @@ def in_words(offer: Offer) -> str:
     if isinstance(server, LeveledServer):
         return f"version {offer.version}, leveled, {server.in_words()}; {keys}; mode=leveled"
     program = cast(Server, server).program
-    source = program.nodes[0]
-    assert isinstance(source.operation, Input)
+    pixels = pixel_range(program)
     return (
         f"version {offer.version}, {len(program.linear_nodes)} layers with weights, "
         f"{message_sizes.rounds(program)} rounds an image, n = {program.parameters.ring_degree}, "
-        f"log q = {program.parameters.log_q}; images of {' x '.join(map(str, source.shape))} integers in "
-        f"[{source.operation.low}, {source.operation.high}]; {keys}, "
+        f"log q = {program.parameters.log_q}; images of {' x '.join(map(str, pixels.shape))} integers in "
+        f"[{pixels.low}, {pixels.high}]; {keys}, "
         f"its session takes {message_sizes.keys_in_memory(program) / 1e6:.0f} MB, "
         f"an inference that it prepares {server.prepared_bytes(bytes(32)) / 1e6:.1f} MB"
     )
@@ -116,32 +111,17 @@ def rehearse(offer: Offer, engine: str, progress: StepProgress) -> None:
 
     Not of CKKS, whose keys are gigabytes.
     """
-    server, interactive = offer.server, isinstance(offer.server, Server)
-    image = _brightest(server)
-    if image is None:
+    server, known = offer.server, known_of(offer.server)
+    if not isinstance(known, Program | Description):
         return
-    client = (Client if interactive else LeveledClient)(offer.greeting, engine)
+    pixels = pixel_range(known)
+    image = np.full(pixels.shape, pixels.high << pixels.shift)
+    client = (Client if isinstance(known, Program) else LeveledClient)(offer.greeting, engine)
     with closing(client), closing(server.session(client.keys())) as session:
         list(answers(client, session, [image], progress))
         if isinstance(client, Client) and client.program.masks == "uniform":
             prepare(client, session)
             list(answers(client, session, [image]))
-
-
-def _brightest(server: Served) -> Values | None:
-    """An image for a rehearsal, as the data set has it; None of CKKS."""
-    if isinstance(server, Server):
-        source = server.program.nodes[0]
-        assert isinstance(source.operation, Input)
-        return np.full(source.shape, source.operation.high)
-    known = cast(LeveledServer, server).description
-    return np.full(known.plan.image, known.plan.high << known.shift) if isinstance(known, Description) else None
-
-
-def _ckks(folder: Path, key: PublicKey | None) -> "CkksProgram":
-    from privcirnet.artifact.ckks import read_ckks  # it loads the kernels
-
-    return read_ckks(folder, key)
 
 
 def _advance(advance: Advance, name: str, layer: str) -> None:

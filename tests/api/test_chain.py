@@ -217,6 +217,10 @@ def test_bounds_can_be_proved_and_pixels_without_sign(plan):
     assert program.bounds == "proved"
     assert program.integer.nodes[0].operation == Input(0, 511)
     assert np.array_equal(program.integers(images), np.floor(images.double().numpy() * 256 + 0.5))
+    exact = pc.compile(
+        quantized, images.double(), bounds="proved", profile=plan.profile, progress=False, failure_bits=4
+    )
+    assert exact.integer.nodes == program.integer.nodes, "images may have any floating-point type"
 
 
 def test_a_given_step_is_kept():
@@ -248,6 +252,10 @@ def test_images_may_be_an_array_and_a_client_wants_integers(program):
     client = pc.Client(pc.Server(program.integer, "cleartext", program.spectra).greeting(), "cleartext")
     with pytest.raises(pc.RuleError, match="an image must be a NumPy array of integers: got Tensor"):
         next(client.infer(IMAGES[0]))
+    client.close()
+    for used in (client.keys, lambda: next(client.infer(program.integers(IMAGES[:1])[0]))):
+        with pytest.raises(pc.RuleError, match="a client must be open: got a closed one; make another"):
+            used()
 
 
 def test_what_cannot_be_compiled(quantized, trained, plan):
@@ -382,22 +390,8 @@ def test_a_config_and_keywords_say_the_same(plan, quantized):
         assert (program.integer.answer, program.integer.output.name) == ("rounded", "answer")
 
 
-@pytest.mark.parametrize(
-    ("verb", "message"),
-    [
-        (lambda: pc.fit(nn.Linear(2, 2), images=IMAGES), "fit must have its present name: got images=; write data="),
-        (lambda: pc.search(nn.Linear(2, 2), (IMAGES, LABELS), uniform=4), r"write budget=pc.uniform\(4\)"),
-        (lambda: pc.search(nn.Linear(2, 2), (IMAGES, LABELS), fraction=0.5), r"write budget=pc.fraction\(0.5\)"),
-        (lambda: pc.check(nn.Linear(2, 2), IMAGES, uniform=4), "got uniform=; write block_size="),
-    ],
-)
-def test_a_name_of_before_is_refused_with_the_present_one(verb, message):
-    with pytest.raises(pc.RuleError, match=message):
-        verb()
-
-
 def test_the_module_lists_its_verbs():
     assert {"fit", "search", "compile", "uniform", "__version__"} <= set(dir(pc))
     assert "importlib" not in dir(pc)
-    with pytest.raises(AttributeError, match=r"no attribute 'run'; write program\(images\)"):
+    with pytest.raises(AttributeError, match=r"no attribute 'run'"):
         _ = pc.run

@@ -1,4 +1,4 @@
-"""Folders of leveled programs: round trips, signatures, and folders that are refused."""
+"""Folders of leveled programs, BFV and CKKS: round trips, signatures, and folders that are refused."""
 
 import dataclasses
 import json
@@ -9,6 +9,7 @@ import pytest
 import safetensors.numpy
 
 from privcirnet.artifact import (
+    CKKS,
     LEVELED,
     MANIFEST,
     SIGNATURE,
@@ -20,86 +21,123 @@ from privcirnet.artifact import (
 )
 from privcirnet.artifact.records import write_tensors
 from privcirnet.errors import RuleError
+from privcirnet.he.planning.ckks.ckks_program import CkksProgram
+from privcirnet.he.program.operation import Weights
 from privcirnet.he.program.signature import make_keys, read_private, read_public
 from privcirnet.he.protocol.leveled import description
 from privcirnet.he.protocol.leveled.leveled_program import LeveledProgram
-from tests.artifact.samples import leveled_program
+from tests.artifact.samples import ckks_program, leveled_program
 from tests.he.exact_networks import network_of
+from tests.passes.lower.test_ckks import images_of
 
 
-@pytest.fixture(scope="module")
-def program():
-    return leveled_program()
-
-
-@pytest.fixture(scope="module")
-def written(program, tmp_path_factory):
-    path = tmp_path_factory.mktemp("leveled") / "program"
-    key = path.parent / "key"
-    make_keys(key)
-    write_leveled(path, program, {"classes": ["a", "b", "c"]}, read_private(key))
+def _written(program, path):
+    """A signed folder, the key beside it."""
+    make_keys(path.parent / "key")
+    write_leveled(path, program, {"classes": ["a", "b", "c"]}, read_private(path.parent / "key"))
     return path
 
 
+@pytest.fixture(scope="module")
+def bfv(tmp_path_factory):
+    return _written(leveled_program(), tmp_path_factory.mktemp("bfv") / "program")
+
+
+@pytest.fixture(scope="module")
+def ckks(tmp_path_factory):
+    return _written(ckks_program(), tmp_path_factory.mktemp("ckks") / "program")
+
+
 @pytest.fixture
-def copy(written, tmp_path):
-    return shutil.copytree(written, tmp_path / "program")
+def of_bfv(bfv, tmp_path):
+    return shutil.copytree(bfv, tmp_path / "program")
 
 
-def test_a_program_is_what_was_written(written, program):
-    found = read_leveled(written, read_public(written.parent / "key.pub"))
+@pytest.fixture
+def of_ckks(ckks, tmp_path):
+    return shutil.copytree(ckks, tmp_path / "program")
+
+
+def _manifest(path):
+    return json.loads((path / MANIFEST).read_text())
+
+
+def _sealed(copy, **changes):
+    """The folder with another manifest, whose checksums are right."""
+    facts = _manifest(copy)
+    (copy / SIGNATURE).unlink(missing_ok=True)
+    facts.pop("checksums", None)
+    folder.seal(copy, {**facts, **changes}, [WEIGHTS], {})
+
+
+def test_a_bfv_program_is_what_was_written(bfv):
+    program, found = leveled_program(), read_leveled(bfv, read_public(bfv.parent / "key.pub"))
     assert description.to_dict(found.description) == description.to_dict(program.description)
     assert (found.planner, found.log_step, found.shift) == ("periodic", -7, 2)
     for mine, other in zip(found.chain.layers, program.chain.layers, strict=True):
         assert (mine.name, mine.shape, mine.block_size) == (other.name, other.shape, other.block_size)
         assert np.array_equal(mine.rows, other.rows)
         assert list(mine.bias) == list(other.bias)
-    assert format_of(written) == LEVELED
+    assert format_of(bfv) == LEVELED
 
 
-def test_no_weight_is_in_the_manifest(written, program):
+def test_a_ckks_program_is_what_was_written(ckks):
+    program, found = ckks_program(), read_leveled(ckks, read_public(ckks.parent / "key.pub"))
+    assert found.description == program.description
+    assert found.refresh == program.refresh
+    images = images_of(8).double().numpy()
+    np.testing.assert_array_equal(found.sums(images), program.sums(images))
+    assert (found.network.nodes, found.scales) == (program.network.nodes, program.scales)
+    assert format_of(ckks) == CKKS
+
+
+def test_no_weight_is_in_the_manifest_of_bfv(bfv):
     """Two programs that differ in weights alone, and not in the bits of their results, have the same description."""
+    program = leveled_program()
     first = program.chain.layers[0]
     turned = dataclasses.replace(first, rows=-first.rows)
     other = dataclasses.replace(program.chain, layers=(turned, *program.chain.layers[1:]))
     again = LeveledProgram(network_of(other, -7), "periodic", program.parameters, 2)
     assert again.chain.bits == program.chain.bits
-    assert description.to_dict(again.description) == json.loads((written / MANIFEST).read_text())["description"]
+    assert description.to_dict(again.description) == _manifest(bfv)["description"]
 
 
-def _sealed(copy, **changes):
-    """The folder with another manifest, whose checksums are right."""
-    facts = json.loads((copy / MANIFEST).read_text())
-    (copy / SIGNATURE).unlink()
-    facts.pop("checksums")
-    folder.seal(copy, {**facts, **changes}, [WEIGHTS], {})
+def test_no_weight_is_in_the_manifest_of_ckks(ckks, tmp_path):
+    """Two programs that differ in weights alone have the same manifest, but for the checksum of the weights."""
+    program = ckks_program()
+    weights = {name: Weights(-each.rows, 2 * each.bias) for name, each in program.network.weights.items()}
+    scales = dataclasses.replace(program.scales, rms=program.scales.sums, pooled=0.5)
+    again = CkksProgram(dataclasses.replace(program.network, weights=weights), scales, program.refresh, -8)
+    write_leveled(tmp_path / "other", again, {"classes": ["a", "b", "c"]})
+    first, second = _manifest(ckks), _manifest(tmp_path / "other")
+    assert first.pop("checksums")[WEIGHTS] != second.pop("checksums")[WEIGHTS]
+    assert first == second
 
 
-def test_weights_that_are_not_those_of_the_description_are_refused(copy):
-    tensors = safetensors.numpy.load_file(copy / WEIGHTS)
-    write_tensors(copy / WEIGHTS, {**tensors, "conv.rows": tensors["conv.rows"].astype(np.int32) * 100_000})
-    _sealed(copy)
+def test_weights_that_are_not_those_of_the_description_are_refused(of_bfv):
+    tensors = safetensors.numpy.load_file(of_bfv / WEIGHTS)
+    write_tensors(of_bfv / WEIGHTS, {**tensors, "conv.rows": tensors["conv.rows"].astype(np.int32) * 100_000})
+    _sealed(of_bfv)
     with pytest.raises(RuleError, match=r"must follow from its weights|must be under the product"):
-        read_leveled(copy)
+        read_leveled(of_bfv)
 
 
-def test_rows_that_do_not_fill_padded_blocks_are_refused(copy):
+def test_rows_that_do_not_fill_padded_blocks_are_refused(of_bfv):
     """Of a layer of 18 to 6 with blocks of 4: two rows of 20, as many as the layer's own size would need."""
-    tensors = safetensors.numpy.load_file(copy / WEIGHTS)
+    tensors = safetensors.numpy.load_file(of_bfv / WEIGHTS)
     assert tensors["fc1.rows"].shape == (2, 20, 1, 1)
     for rows in (tensors["fc1.rows"][:1], tensors["fc1.rows"][:, :18]):
-        (copy / SIGNATURE).touch()
-        write_tensors(copy / WEIGHTS, {**tensors, "fc1.rows": np.ascontiguousarray(rows)})
-        _sealed(copy)
+        write_tensors(of_bfv / WEIGHTS, {**tensors, "fc1.rows": np.ascontiguousarray(rows)})
+        _sealed(of_bfv)
         with pytest.raises(RuleError, match=r"fc1.rows.*got"):
-            read_leveled(copy)
+            read_leveled(of_bfv)
 
 
-def test_a_plan_or_a_layer_that_is_unknown_is_refused(copy):
-    nodes = json.loads((copy / MANIFEST).read_text())["nodes"]
-    _sealed(copy, planner="other")
+def test_a_plan_or_a_layer_that_is_unknown_is_refused(of_bfv):
+    nodes = _manifest(of_bfv)["nodes"]
+    _sealed(of_bfv, planner="other")
     with pytest.raises(RuleError, match="the plan must be a known one: got 'other'"):
-        read_leveled(copy)
+        read_leveled(of_bfv)
     place = next(i for i, node in enumerate(nodes) if node["name"] == "fc1")
     for change, match in (
         ({"layer": {**nodes[place]["layer"], "block_size": 30}}, "block size"),
@@ -109,7 +147,102 @@ def test_a_plan_or_a_layer_that_is_unknown_is_refused(copy):
         ({"inputs": ["nowhere"]}, "node fc1: inputs"),
         ({"layer": {}}, "must be complete"),
     ):
-        (copy / SIGNATURE).touch()
-        _sealed(copy, planner="periodic", nodes=[*nodes[:place], {**nodes[place], **change}, *nodes[place + 1 :]])
+        _sealed(of_bfv, planner="periodic", nodes=[*nodes[:place], {**nodes[place], **change}, *nodes[place + 1 :]])
         with pytest.raises(RuleError, match=match):
-            read_leveled(copy)
+            read_leveled(of_bfv)
+
+
+@pytest.mark.parametrize(
+    ("changes", "match"),
+    [
+        ({"levels": 60}, "log2 of the modulus|must be at most|secure"),
+        ({"ring_degree": 1024}, "secure|at most|must be"),
+        ({"ring_degree": "65536"}, "must have an integer in"),
+        ({"ephemeral_weight": 4}, "weight must be 32 or more"),
+        ({"unknown": 1}, "must be complete"),
+    ],
+)
+def test_parameters_that_are_not_secure_are_refused(of_ckks, changes, match):
+    known = _manifest(of_ckks)["description"]
+    _sealed(of_ckks, description={**known, "parameters": {**known["parameters"], **changes}})
+    with pytest.raises(RuleError, match=match):
+        read_leveled(of_ckks)
+
+
+@pytest.mark.parametrize(
+    ("changes", "match"),
+    [
+        ({"level": 7}, "description must follow from its weights"),
+        ({"classes": 3}, "description must follow from its weights"),
+        ({"keys": [[0, 1]]}, "description must follow from its weights"),
+        ({"bound": -1.0}, "must have a positive number"),
+        ({"image": [2, 8, 8]}, "description must follow from its weights"),
+        ({"parameters": None}, "must be complete"),
+        ({"log_step": 1 << 40}, "must have an integer in"),
+        ({"refreshed": {}}, "description must follow from its weights"),
+    ],
+)
+def test_descriptions_that_do_not_follow_are_refused(of_ckks, changes, match):
+    known = _manifest(of_ckks)["description"]
+    _sealed(of_ckks, description={**known, **changes})
+    with pytest.raises(RuleError, match=match):
+        read_leveled(of_ckks)
+
+
+def test_networks_that_are_none_are_refused(of_ckks):
+    nodes = _manifest(of_ckks)["nodes"]
+    names = [node["name"] for node in nodes]
+    stem, square = (
+        next(i for i, node in enumerate(nodes) if node["operation"] == kind) for kind in ("linear", "square")
+    )
+
+    def other(place: int, **changes):
+        return [*nodes[:place], {**nodes[place], **changes}, *nodes[place + 1 :]]
+
+    layer, shape = nodes[stem]["layer"], nodes[stem]["layer"]["shape"]
+    for broken, match in (
+        ([], "tensor /sums must be real numbers"),
+        (other(stem, name=names[-1]), "its name is taken|inputs"),
+        (other(stem, inputs=[names[-1]]), "inputs"),
+        (other(stem, layer={**layer, "shape": {**shape, "stride": 3}}), "shape"),
+        (other(stem, layer={**layer, "encoding": "other"}), "encoding must be a known one"),
+        (other(square, operation="unknown"), "operation must be a known one"),
+        (other(0, shape=[3, 6, 6]), "takes"),
+        (nodes[:-1], "must have squares, then an average pool of whole maps"),
+        ("nodes", "must have a list"),
+    ):
+        _sealed(of_ckks, nodes=broken)
+        with pytest.raises(RuleError, match=match):
+            read_leveled(of_ckks)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "match"),
+    [
+        ("stem.rows", lambda w: np.where(w == w.max(), np.nan, w), "weights must be finite"),
+        ("stem.rows", lambda w: w.astype(np.int64), "must be real numbers"),
+        ("stem.rows", lambda w: w[:, :, :2], "must be real numbers"),
+        ("stem.bias", lambda b: b[:1], "must be real numbers"),
+        ("classifier.rows", lambda w: w[:, :3], "must be real numbers"),
+        ("/sums", lambda s: s[:, :2], "must be real numbers"),
+        ("/sums", lambda s: -s, "bounds positive"),
+        ("/ends", lambda e: np.inf * e, "weights must be finite"),
+    ],
+)
+def test_weights_that_are_none_are_refused(of_ckks, name, change, match):
+    tensors = safetensors.numpy.load_file(of_ckks / WEIGHTS)
+    write_tensors(of_ckks / WEIGHTS, {**tensors, name: change(tensors[name])})
+    _sealed(of_ckks)
+    with pytest.raises(RuleError, match=match):
+        read_leveled(of_ckks)
+    write_tensors(of_ckks / WEIGHTS, {key: value for key, value in tensors.items() if key != name})
+    _sealed(of_ckks)
+    with pytest.raises(RuleError, match=r"must be real numbers .*: got none"):
+        read_leveled(of_ckks)
+
+
+def test_a_file_of_another_kind_under_the_right_checksum(of_ckks):
+    (of_ckks / WEIGHTS).write_bytes((of_ckks / WEIGHTS).read_bytes()[:-1])
+    _sealed(of_ckks)
+    with pytest.raises(RuleError, match="must be whole safetensors files"):
+        read_leveled(of_ckks)

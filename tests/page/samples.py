@@ -14,6 +14,7 @@ from PIL import Image
 from privcirnet.config import LeveledConfig
 from privcirnet.data import load
 from privcirnet.he.layers.shape import LinearShape
+from privcirnet.he.planning.ckks.ckks_program import CkksProgram
 from privcirnet.he.program.operation import Node
 from privcirnet.he.program.operations import Input, Linear, Square, Truncate
 from privcirnet.he.program.program import Program
@@ -86,8 +87,8 @@ class InProcess:
 class Service:
     """Opens connections in this process, and remembers them."""
 
-    def __init__(self, served: Program | LeveledProgram, engine: str = "cleartext") -> None:
-        kind = LeveledServer if isinstance(served, LeveledProgram) else Server
+    def __init__(self, served: Program | LeveledProgram | CkksProgram, engine: str = "cleartext") -> None:
+        kind = Server if isinstance(served, Program) else LeveledServer
         self.server, self.engine = kind(served, engine), engine
         self.opened: list[InProcess] = []
         self.open, self.before = 0, lambda number: None

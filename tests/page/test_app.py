@@ -154,8 +154,9 @@ def test_a_second_image_while_one_runs_is_refused(service):
     assert events(first[0])[-1][0] == "answer"
 
 
-def test_an_image_right_after_a_stop_waits_until_the_stop_is_heard(service):
-    """The stop is the end of another connection: it may be heard after the next image has come."""
+@pytest.mark.parametrize("stopped", [True, False])
+def test_an_image_waits_for_one_that_is_about_to_end(service, stopped):
+    """The end and the stop, which is the end of another connection, may come after the next image has come."""
     arrived, go = threading.Event(), threading.Event()
 
     def wait(number):
@@ -176,10 +177,12 @@ def test_an_image_right_after_a_stop_waits_until_the_stop_is_heard(service):
         two.start()
         two.join(0.2)
         assert two.is_alive(), "it waits"
-        page._stop.set()
+        if stopped:
+            page._stop.set()
         go.set()
         one.join(30)
         two.join(30)
+    assert events(first[0])[-1][0] == ("error" if stopped else "answer")
     assert events(second[0])[-1][0] == "answer"
 
 

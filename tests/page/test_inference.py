@@ -8,6 +8,7 @@ import pytest
 
 from privcirnet.errors import RuleError
 from privcirnet.he.protocol.rounds import answer
+from tests.he import ckks_served
 from tests.page import samples
 from tests.service.running import until
 
@@ -173,4 +174,21 @@ def test_a_leveled_program_s_image_is_one_request_and_one_answer():
     assert [shown[name] for name in samples.DIGITS] == pytest.approx([float(value) for value in exact])
     assert classifier.stock() == {"prepared": 0, "stopped": "", "wanted": 0}
     assert classified(classifier, IMAGE + 16)[-1].data["rule"] == "pixels must be integers in [0, 4]"
+    classifier.close()
+
+
+def test_a_ckks_program_s_image_is_one_request_and_one_answer():
+    """Logits are real and near those in clear; what the server sees is a ciphertext of the image."""
+    program, (image, _) = ckks_served.program(), ckks_served.images()
+    with ckks_served.insecure():
+        classifier = samples.page(samples.Service(program, "kernel"), levels=255, tests=None, classes=()).classifier
+        found, refused = classified(classifier, image), classified(classifier, image[:, :4])
+    told = {event.name: event.data for event in found}
+    assert list(told) == ["connecting", "program", "request", "reply", "answer"]
+    assert told["program"]["parameters"].startswith("CKKS of 128 bits, n = 1024")
+    assert min(told["request"]["ciphertexts"], told["request"]["picture"]["width"]) > 0
+    clear = program.sums(program.real(image[None]))[0]
+    shown = {row["name"]: row["value"] for row in told["answer"]["logits"]}
+    assert [shown[f"class {label}"] for label in range(4)] == pytest.approx(clear, abs=2e-3 * np.abs(clear).max())
+    assert refused[-1].data["rule"] == "images must have the program's shape (3, 8, 8)"
     classifier.close()

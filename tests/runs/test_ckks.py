@@ -19,8 +19,9 @@ from privcirnet.he.protocol.leveled import ckks
 from privcirnet.he.schemes.ckks.client import CkksClient
 from privcirnet.models import lola_digits, resnet20_cifar
 from privcirnet.runs.ckks import Ckks
-from privcirnet.runs.ckks_export import ckks_facts, ckks_program
 from privcirnet.runs.evaluation import evaluate
+from privcirnet.runs.exported import ckks_facts
+from privcirnet.runs.leveled_export import ckks_program
 from privcirnet.runs.parties import How
 from tests.he import ckks_served
 from tests.he.circuits.ckks.test_bootstrapping import toy
@@ -169,10 +170,10 @@ def test_what_is_exported_is_secure_and_says_what_it_takes():
     program = ckks_program(LeveledConfig(scheme="ckks", examples=64), model, data)
     assert model.training, "the network is left as it was"
     facts = ckks_facts(program, program.rehearsed(0))
-    assert (facts["ring_degree"], facts["log_q"], facts["security_bits"]) == (65536, 1736, 128)
-    assert (facts["bootstrappings"], facts["levels"], facts["bounds"]) == (3, 20, "measured")
-    assert facts["precision_bits"] > 15
-    assert 10 < facts["processor_seconds_predicted"]["bootstrapping"] < 20
+    assert (facts.ring_degree, facts.log_q, facts.security_bits) == (65536, 1736, 128)
+    assert (facts.bootstrappings, facts.levels, facts.bounds) == (3, 20, "measured")
+    assert facts.precision_bits > 15
+    assert 10 < facts.processor_seconds_predicted["bootstrapping"] < 20
 
 
 def test_what_is_no_residual_network_of_squares_is_refused():

@@ -116,14 +116,13 @@ def test_the_program_says_that_its_bounds_were_measured_and_runs(program):
 def test_held_out_images_are_checked_against_the_modulus(network, program):
     found = exceeding(program, network, HELD_OUT)
     assert found is not None
-    assert found["images"] == 360
-    assert found["beyond"] == 0
-    assert found["spare_bits"] >= 1
+    assert (found.images, found.beyond) == (360, 0)
+    assert found.spare_bits >= 1
     tight = dataclasses.replace(program.parameters, plain_modulus=65537)
     beyond = exceeding(dataclasses.replace(program, parameters=tight), network, HELD_OUT)
     assert beyond is not None
-    assert beyond["beyond"] >= 1
-    assert beyond["spare_bits"] >= 0
+    assert beyond.beyond >= 1
+    assert beyond.spare_bits >= 0
     assert exceeding(dataclasses.replace(program, bounds="proved"), network, HELD_OUT) is None
 
 
@@ -144,4 +143,4 @@ def test_a_summand_behind_a_pool_is_checked_like_any_other():
     assert any(isinstance(node.operation, Scale) for node in RESNET.program.nodes)
     found = exceeding(RESNET.program, copy.deepcopy(RESNET.quantized).float(), data.real(images))
     assert found
-    assert found["images"] == 48
+    assert found.images == 48

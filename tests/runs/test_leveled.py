@@ -16,9 +16,10 @@ from privcirnet.he.protocol.leveled.session import LeveledClient, LeveledServer
 from privcirnet.models import lola_digits
 from privcirnet.nn.activations import Square
 from privcirnet.runs.evaluation import evaluate
+from privcirnet.runs.exported import leveled_facts
 from privcirnet.runs.infer import infer
 from privcirnet.runs.leveled import Leveled
-from privcirnet.runs.leveled_export import leveled_facts, leveled_program
+from privcirnet.runs.leveled_export import leveled_program
 from privcirnet.runs.parties import How
 from privcirnet.service.client import ServiceClient
 from tests.page import samples
@@ -40,8 +41,8 @@ def images():
 
 def test_the_program_says_what_it_takes(program):
     facts = leveled_facts(program)
-    assert (facts["planner"], facts["depth_products"], facts["depth_squares"]) == ("packed", 3, 2)
-    assert (facts["block_sizes"], facts["security_bits"]) == ({"conv": 1, "fc1": 8, "fc2": 1}, 128)
+    assert (facts.planner, facts.depth_products, facts.depth_squares) == ("packed", 3, 2)
+    assert (facts.block_sizes, facts.security_bits) == ({"conv": 1, "fc1": 8, "fc2": 1}, 128)
     assert (program.chain.high, program.shift) == (4, 2), "digits are in [0, 16]"
 
 

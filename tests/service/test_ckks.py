@@ -81,7 +81,7 @@ def test_over_grpc(server, clear, tmp_path):
             assert (summary.images, summary.rounds, summary.scheme, summary.layers) == (2, 1, "ckks", [])
             with pytest.raises(RuleError, match="a client may begin 2 images in all"):
                 infer(remote, IMAGES)
-        with pytest.raises(RuleError, match="must be leveled for mode=leveled: got an interactive one"):
+        with pytest.raises(RuleError, match="must be leveled: got mode=interactive"):
             ServiceClient(service.address, program="other", party=LeveledClient)
         with pytest.raises(RuleError, match="must be interactive"):
             ServiceClient(service.address, program="ckks")

@@ -13,7 +13,7 @@ from privcirnet.he.circuits.bfv.weight_cache import WeightCache
 from privcirnet.he.layers.integer import Values
 from privcirnet.he.program.signature import PublicKey
 from privcirnet.he.protocol.framing import wire
-from privcirnet.he.protocol.framing.greeting import read_greeting
+from privcirnet.he.protocol.framing.greeting import closed, read_greeting
 from privcirnet.he.protocol.framing.message_sizes import Sizes
 from privcirnet.he.protocol.framing.meter import Meter
 from privcirnet.he.protocol.leveled import description
@@ -241,10 +241,7 @@ class LeveledClient:
         store: PreparedStore | None = None,
         owner: bytes = b"",
     ) -> None:
-        data = read_greeting(greeting, key)
-        if isinstance(data, dict) and "nodes" in data:
-            rule, remedy = "the server's program must be leveled for mode=leveled", "leave mode= out"
-            raise RuleError(rule, got="an interactive one", remedy=remedy)
+        data = read_greeting(greeting, key, "leveled")
         self.meter = Meter()
         self.meters = (self.meter,)
         self.description: Described
@@ -312,7 +309,7 @@ class LeveledClient:
     def _open(self) -> Asking:
         """The engines. Their secret keys are made when they are first needed."""
         if self._make is None:
-            raise RuntimeError("a closed client has no keys")
+            raise closed()
         if self._inference is None:
             self._inference = self._make()
         return self._inference

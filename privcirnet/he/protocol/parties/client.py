@@ -1,10 +1,8 @@
 """The client: it has the image and the keys, and never sees a weight."""
 
-import reprlib
 from collections.abc import Callable, Generator
 from functools import cached_property
 from types import TracebackType
-from typing import cast
 
 import numpy as np
 
@@ -18,7 +16,7 @@ from privcirnet.he.program.operation import Node
 from privcirnet.he.program.operations import ClientAided, Input
 from privcirnet.he.program.signature import PublicKey
 from privcirnet.he.protocol.framing import message_sizes, wire
-from privcirnet.he.protocol.framing.greeting import read_greeting
+from privcirnet.he.protocol.framing.greeting import closed, read_greeting
 from privcirnet.he.protocol.framing.message_sizes import Sizes
 from privcirnet.he.protocol.framing.meter import Meter
 from privcirnet.he.protocol.offline.correlated import Form
@@ -68,11 +66,7 @@ class Client:
         store: PreparedStore | None = None,
         owner: bytes = b"",
     ) -> None:
-        description = read_greeting(greeting, key)
-        if isinstance(description, dict) and "nodes" not in description and "format" in description:
-            rule, remedy = "the server's program must be interactive", "infer it with mode=leveled"
-            raise RuleError(rule, got=reprlib.repr(cast(dict[str, object], description)["format"]), remedy=remedy)
-        self.program = manifest.from_dict(description)
+        self.program = manifest.from_dict(read_greeting(greeting, key, "interactive"))
         self.meter, self.preparation, self.used = Meter(), Meter(), ""
         self.meters = self.meter, self.preparation
         form = Form("client", self.program, owner or bytes(DIGEST_BYTES))
@@ -109,7 +103,7 @@ class Client:
     def _open(self) -> ClientEngine:
         """The engine. Its secret key is made when it is first needed: images with prepared work need none."""
         if self._make is None:
-            raise RuntimeError("a closed client has no keys")
+            raise closed()
         if self._engine is None:
             self._engine = self._make()
         return self._engine

@@ -81,9 +81,9 @@ def test_a_foreign_key_gives_no_result(encrypted, program):
 def test_programs_of_the_other_kind_are_named(greeting):
     from privcirnet.he.protocol.parties.server import Server
 
-    with pytest.raises(RuleError, match=r"interactive: got 'privcirnet-leveled'; .*mode=leveled"):
+    with pytest.raises(RuleError, match="must be interactive: got mode=leveled; give mode=leveled"):
         Client(greeting, "cleartext")
-    with pytest.raises(RuleError, match="must be leveled for mode=leveled: got an interactive one"):
+    with pytest.raises(RuleError, match="must be leveled: got mode=interactive"):
         LeveledClient(Server(interactive(), "cleartext").greeting(), "cleartext")
     with pytest.raises(RuleError, match="a greeting must be JSON"):
         LeveledClient(b"[" * 9, "cleartext")
