@@ -36,10 +36,12 @@ ONLY_USER = {
     "threadpoolctl": {"he/system/threads.py"},
     "starlette": {"page/access.py", "page/app.py"},
     "uvicorn": {"page/server.py", "page/connections.py"},
+    "nacl": {"he/mpc/ot/base.py"},
     "numba": {"compiled/jit.py", "compiled/bfloat16.py"},
     "google": {"service/messages.py"},
     "grpc_health": {"service/health.py"},
     "cryptography": {
+        "he/mpc/ot/ciphers.py",
         "he/program/signature.py",
         "he/protocol/rounds/equality.py",
         "he/ring/stream.py",

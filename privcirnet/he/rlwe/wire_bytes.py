@@ -90,18 +90,19 @@ def not_under() -> RuleError:
     return RuleError("every residue must be under its prime", got="one that is not", remedy="send it again")
 
 
-def check_length(message: Message, expected: int) -> None:
-    """Raise unless a ciphertext's message has the length that the parameters fix.
+def check_length(message: Message, expected: int, what: str = "a ciphertext") -> None:
+    """Raise unless a message has the length that the parameters fix.
 
     Args:
         expected: bytes.
+        what: the message, for the error.
 
     Raises:
         RuleError: it has another length.
     """
     if len(message) != expected:
         raise RuleError(
-            "a ciphertext must have the length that the parameters fix",
+            f"{what} must have the length that the parameters fix",
             got=f"{len(message)} bytes where {expected} are due",
             remedy="use the same version and parameters on both sides",
         )

@@ -1,0 +1,311 @@
+"""Comparison of two numbers of which each party knows one, the client's ahead of the image, the server's online.
+
+A bit is *split* if one party holds m, which it learns online, and the other knows l, fixed ahead, and the bit is m + l.
+Digits are compared by tables (:class:`Digit`), whose results are merged, sides alternating (:class:`Merge`): each level
+is one message. Values are planes, 64 to a word; sums of bits are XOR. Every string that is sent is hidden by a key of
+an oblivious transfer or by a fresh bit, and each hides once.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import chain, combinations
+
+import numpy as np
+
+from privcirnet.he.mpc.ot.keys import Chosen, Offered
+from privcirnet.he.ring.modular import Residues
+
+Factors = frozenset[int]
+"""Inputs of a merge that are multiplied."""
+
+
+def offer(offered: Offered, slot: int, strings: Residues, flip: Residues | None = None) -> tuple[Residues, Residues]:
+    """Return the message of a correlated transfer of bit strings, and the helper's shares of choice x string.
+
+    Args:
+        strings: (bits, words).
+        flip: where the chooser's choice is not that of the transfer.
+    """
+    first, second = offered.planes(slot, len(strings))
+    if flip is not None:
+        change = (first ^ second) & flip
+        first, second = first ^ change, second ^ change
+    return strings ^ first ^ second, first
+
+
+def accept(chosen: Chosen, slot: int, message: Residues, choice: Residues) -> Residues:
+    """Return the chooser's shares of choice x string; ``choice``: with the flip."""
+    return chosen.planes(slot, len(message)) ^ (message & choice)
+
+
+@dataclass(frozen=True)
+class Digit:
+    """Whether the client's digit is greater than the server's, and equal to it if a more significant part asks so.
+
+    The client makes the table of its answers for every digit of the server. Ahead, the table is shifted by a random
+    number of the server's choice, in shares; online the server says where its digit went, and each looks up its share.
+
+    Attributes:
+        bits: of the digit.
+    """
+
+    bits: int
+    equal: bool
+
+    @property
+    def outputs(self) -> int:
+        """Greater, and perhaps equal."""
+        return 1 + self.equal
+
+    @property
+    def table_planes(self) -> int:
+        """Planes of a share of the table."""
+        return self.outputs << self.bits
+
+    @property
+    def ahead_planes(self) -> int:
+        """Planes that the client sends ahead."""
+        return self.bits * self.table_planes // 2
+
+    @property
+    def online_planes(self) -> int:
+        """Planes that the server sends online."""
+        return self.bits + self.outputs
+
+    def shaped(self, planes: Residues) -> Residues:
+        """Return a share of the table of its planes."""
+        return planes.reshape(self.outputs, 1 << self.bits, -1)
+
+    def client_table(self, offered: Offered, digit: Residues) -> tuple[Residues, Residues]:
+        """Return the message, (ahead planes, words), and the client's share of the table, (outputs, 2^bits, words).
+
+        Args:
+            offered: a slot for each bit.
+            digit: planes, the lowest first.
+        """
+        table, messages = (
+            self._answers(digit),
+            np.empty((self.bits, self.outputs << self.bits - 1, digit.shape[1]), np.uint64),
+        )
+        for j in range(self.bits):
+            low, high = _sides(table, j)
+            messages[j], own = offer(offered, j, (low ^ high).reshape(-1, digit.shape[1]))
+            own = own.reshape(low.shape)
+            low ^= own
+            high ^= own
+        return messages.reshape(-1, digit.shape[1]), table
+
+    def _answers(self, digit: Residues) -> Residues:
+        """Return the answers for each digit of the server: greater, then equal."""
+        table = np.empty((self.outputs, 1 << self.bits, digit.shape[1]), dtype=np.uint64)
+        for i in range(1 << self.bits):
+            same, more = np.full(digit.shape[1], ~np.uint64(0)), np.zeros(digit.shape[1], dtype=np.uint64)
+            for j in reversed(range(self.bits)):
+                if i >> j & 1:
+                    same &= digit[j]
+                else:
+                    more |= same & digit[j]
+                    same &= ~digit[j]
+            table[:, i] = (more, same)[: self.outputs]
+        return table
+
+    def server_table(self, chosen: Chosen, message: Residues) -> Residues:
+        """Return the server's share of the table, shifted by its choices; ``message``: the client's."""
+        words = message.shape[1]
+        table = np.zeros((self.outputs, 1 << self.bits, words), dtype=np.uint64)
+        for j, part in enumerate(message.reshape(self.bits, -1, words)):
+            low, high = _sides(table, j)
+            own = accept(chosen, j, part, chosen.choices[j]).reshape(low.shape)
+            swap = ((low ^ high) & chosen.choices[j]) ^ own
+            low ^= swap
+            high ^= swap
+        return table
+
+    def choose(self, digit: Residues, shift: Residues, table: Residues, fresh: Residues) -> Residues:
+        """Return the server's message, (online planes, words): the shifted digit, its share hidden.
+
+        Args:
+            digit: planes, (bits, words).
+            shift: its choices ahead, alike.
+            fresh: random, (outputs, words): what it knows ahead of the results.
+        """
+        index = digit ^ shift
+        return np.concatenate([index, _pick(table, index) ^ fresh])
+
+    def answer(self, table: Residues, message: Residues) -> Residues:
+        """Return what the client holds of the results, (outputs, words)."""
+        return _pick(table, message[: self.bits]) ^ message[self.bits :]
+
+
+def _sides(table: Residues, j: int) -> tuple[Residues, Residues]:
+    """Return the entries without and with bit j in their index, as views, (outputs, 2^bits / 2, words) in effect."""
+    pairs = table.reshape(len(table), -1, 2, 1 << j, table.shape[-1])
+    return pairs[:, :, 0], pairs[:, :, 1]
+
+
+def _pick(table: Residues, index: Residues) -> Residues:
+    """Return the entry at the index, (outputs, words), reading all."""
+    for j in reversed(range(len(index))):
+        low, high = table[:, : 1 << j], table[:, 1 << j :]
+        table = low ^ ((low ^ high) & index[j])
+    return table[:, 0]
+
+
+@dataclass(frozen=True)
+class Merge:
+    """Results of neighbouring digits, the most significant last, to those of all: greater, and perhaps equal.
+
+    Inputs are numbered: greater of each digit, then equal of each. Greater is a sum of products of inputs; the masks of
+    what the chooser holds and what the helper knows ahead are multiplied ahead.
+    """
+
+    fan: int
+    equal: bool
+    sums: tuple[tuple[Factors, ...], ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Write down the products."""
+        equals = range(self.fan, 2 * self.fan)
+        greater = tuple(frozenset({i, *equals[i + 1 :]}) for i in range(self.fan))
+        sums = (greater, (frozenset(equals),)) if self.equal else (greater,)
+        object.__setattr__(self, "sums", sums)
+
+    @property
+    def outputs(self) -> int:
+        """Greater, and perhaps equal."""
+        return len(self.sums)
+
+    @cached_property
+    def products(self) -> list[Factors]:
+        """Products of two inputs or more that outputs are made of."""
+        return _sorted(s for product in chain(*self.sums) for s in _subsets(product, range(2, len(product) + 1)))
+
+    @cached_property
+    def choices(self) -> list[Factors]:
+        """Products of masks that the chooser chooses by, each a slot; single inputs first."""
+        return _sorted(s for product in self.products for s in _subsets(product, range(1, len(product))))
+
+    @cached_property
+    def inputs(self) -> list[int]:
+        """Inputs that the chooser says hidden."""
+        return [next(iter(c)) for c in self.choices if len(c) == 1]
+
+    @property
+    def flip_planes(self) -> int:
+        """Planes that the chooser sends ahead."""
+        return len(self.choices) - len(self.inputs)
+
+    @cached_property
+    def needs(self) -> dict[Factors, list[Factors]]:
+        """Products that each choice is a factor of."""
+        return {c: [s for s in self.products if c < s] for c in self.choices}
+
+    @property
+    def help_planes(self) -> int:
+        """Planes that the helper sends ahead."""
+        return sum(map(len, self.needs.values()))
+
+    @property
+    def online_planes(self) -> int:
+        """Planes that the chooser sends online."""
+        return len(self.inputs) + self.outputs
+
+    def flips(self, chosen: Chosen) -> Residues:
+        """Return the chooser's first message: where a product of its masks is not the choice of its slot."""
+        masks = self._masks(chosen.choices)
+        found = [_product(masks, c) ^ chosen.choices[i] for i, c in enumerate(self.choices) if len(c) > 1]
+        return _planes(found, chosen.choices.shape[1])
+
+    def _masks(self, choices: Residues) -> dict[int, Residues]:
+        return dict(zip(self.inputs, choices, strict=False))
+
+    def help_ahead(self, offered: Offered, ahead: dict[int, Residues], flips: Residues) -> tuple[Residues, Residues]:
+        """Return the helper's message and its shares of all products of masks, (products, words).
+
+        Args:
+            ahead: what it knows of the inputs.
+            flips: the chooser's first message.
+        """
+        shares = {s: _product(ahead, s) for s in self.products}
+        messages: list[Residues] = []
+        words = flips.shape[1]
+        for slot, c in enumerate(self.choices):
+            strings = _planes([_product(ahead, s - c) for s in self.needs[c]], words)
+            flip = flips[slot - len(self.inputs)] if len(c) > 1 else None
+            message, own = offer(offered, slot, strings, flip)
+            messages.append(message)
+            for s, share in zip(self.needs[c], own, strict=True):
+                shares[s] = shares[s] ^ share
+        return _planes(chain(*messages), words), _planes(shares.values(), words)
+
+    def choose_ahead(self, chosen: Chosen, message: Residues) -> Residues:
+        """Return the chooser's shares of all products of masks, (products, words); ``message``: the helper's."""
+        masks = self._masks(chosen.choices)
+        shares = {s: _product(masks, s) for s in self.products}
+        for slot, c in enumerate(self.choices):
+            part, message = message[: len(self.needs[c])], message[len(self.needs[c]) :]
+            for s, share in zip(self.needs[c], accept(chosen, slot, part, _product(masks, c)), strict=True):
+                shares[s] = shares[s] ^ share
+        return _planes(shares.values(), chosen.choices.shape[1])
+
+    def choose(self, held: dict[int, Residues], choices: Residues, products: Residues, fresh: Residues) -> Residues:
+        """Return the chooser's message, (online planes, words).
+
+        Args:
+            held: of the inputs.
+            choices: of its transfers.
+            products: its shares ahead.
+            fresh: random, (outputs, words): what it knows ahead of the results.
+        """
+        masks = self._masks(choices)
+        public = {i: held[i] ^ masks[i] for i in self.inputs}
+        return np.concatenate(
+            [*(plane[None] for plane in public.values()), self._share(public, masks, products, held, True) ^ fresh]
+        )
+
+    def help(self, ahead: dict[int, Residues], products: Residues, message: Residues) -> Residues:
+        """Return what the helper holds of the results, (outputs, words); ``message``: the chooser's."""
+        public = dict(zip(self.inputs, message, strict=False))
+        return self._share(public, ahead, products, ahead, False) ^ message[len(self.inputs) :]
+
+    def _share(
+        self,
+        public: dict[int, Residues],
+        own: dict[int, Residues],
+        products: Residues,
+        linear: dict[int, Residues],
+        chooser: bool,
+    ) -> Residues:
+        """Return a party's share of the outputs: each input is what is public of it and what both know of its mask."""
+        shares: dict[Factors, Residues] = dict(zip(self.products, products, strict=True))
+        found: list[Residues] = []
+        for terms in self.sums:
+            total = np.zeros_like(products[0] if len(products) else next(iter(linear.values())))
+            for s in terms:
+                if len(s) == 1:
+                    total = total ^ linear[next(iter(s))]
+                    continue
+                for c in _subsets(s, range(0 if chooser else 1, len(s) + 1)):
+                    known = [public[i] for i in sorted(s - c)]
+                    mine = [] if not c else [own[next(iter(c))] if len(c) == 1 else shares[c]]
+                    total = total ^ np.bitwise_and.reduce(known + mine)
+            found.append(total)
+        return np.array(found)
+
+
+def _subsets(of: Factors, sizes: Iterable[int]) -> list[Factors]:
+    return [frozenset(c) for size in sizes for c in combinations(sorted(of), size)]
+
+
+def _sorted(sets: Iterable[Factors]) -> list[Factors]:
+    return sorted(set(sets), key=lambda s: (len(s), sorted(s)))
+
+
+def _product(factors: dict[int, Residues], which: Factors) -> Residues:
+    return np.bitwise_and.reduce([factors[i] for i in sorted(which)])
+
+
+def _planes(planes: Iterable[Residues], words: int) -> Residues:
+    found: Sequence[Residues] = list(planes)
+    return np.array(found) if found else np.empty((0, words), dtype=np.uint64)

@@ -1,0 +1,1 @@
+"""Kernels of two-party computation on bits."""

@@ -1,0 +1,92 @@
+"""Trees of keys: one party knows all leaves, the other all but one of its choice, which the first does not learn.
+
+The generator of Goldreich, Goldwasser and Micali, punctured by oblivious transfers: for each level the sum of its left
+nodes and the sum of its right nodes are offered, and the holder takes the side that its path leaves. Its check against
+a maker who offers sums of something else is that of Boyle and others (CCS 2019) as Roy has it ("SoftSpokenOT", CRYPTO
+2022, figure 14): what is left is a guess at the holder's path, which ends the session if it was wrong.
+"""
+
+import hashlib
+
+import numpy as np
+
+from privcirnet.errors import RuleError
+from privcirnet.he.mpc.kernels import blocks
+from privcirnet.he.mpc.ot.ciphers import Doubling
+from privcirnet.he.ring.modular import Residues
+from privcirnet.he.rlwe.wire_bytes import Message, check_length
+
+_BLOCK, _DIGEST = 16, 32
+_REMEDY = "start the session again"
+
+
+def message_bytes(trees: int, depth: int) -> int:
+    """Return the bytes that the maker sends."""
+    return trees * (2 * depth + 2) * _BLOCK + _DIGEST
+
+
+def make(roots: Residues, pads: Residues, session: bytes) -> tuple[Residues, bytes]:
+    """Return all leaves, (trees, 2^depth, 2), and the message to the holder.
+
+    Args:
+        roots: random, (trees, 2).
+        pads: both keys of an oblivious transfer for each tree and level, (trees, depth, 2, 2).
+        session: as the holder's.
+    """
+    depth = pads.shape[1]
+    double, level, offers = Doubling(session), roots[:, None], np.empty_like(pads)
+    for d in range(depth):
+        level = double(level)
+        blocks.side_sums(offers[:, d], level)
+    leaves, proofs = _leaves(level, session)
+    sums = np.bitwise_xor.reduce(proofs, axis=1)
+    return leaves, (offers ^ pads).tobytes() + sums.tobytes() + hashlib.sha256(proofs.tobytes()).digest()
+
+
+def hold(paths: Residues, keys: Residues, message: Message, session: bytes) -> Residues:
+    """Return the leaves, (trees, 2^depth, 2), zeros in the one of each path.
+
+    Args:
+        paths: 0 for left and 1 for right, (trees, depth), from the root.
+        keys: of transfers in which 1 minus the path was chosen, (trees, depth, 2).
+        message: the maker's.
+        session: as the maker's.
+
+    Raises:
+        RuleError: the message has another length, or its sums are not those of a tree.
+    """
+    trees, depth = paths.shape
+    check_length(message, message_bytes(trees, depth), "trees of keys")
+    words = np.frombuffer(bytes(message[:-_DIGEST]), dtype=np.uint64)
+    offers, sums = words[: 4 * trees * depth].reshape(trees, depth, 2, 2), words[4 * trees * depth :].reshape(trees, 4)
+    double, level = Doubling(session), np.zeros((trees, 1, 2), dtype=np.uint64)
+    hole, found = np.zeros(trees, dtype=np.uint64), np.empty((trees, 2, 2), dtype=np.uint64)
+    for d in range(depth):
+        level, hole = double(level), np.uint64(2) * hole
+        blocks.clear(level, hole)
+        blocks.clear(level, hole + np.uint64(1))
+        blocks.side_sums(found, level)
+        other = np.uint64(1) - paths[:, d]
+        taken = _chosen(offers[:, d] ^ found, other) ^ keys[:, d]
+        blocks.put(level, hole + other, taken)
+        hole = hole + paths[:, d]
+    leaves, proofs = _leaves(level, session)
+    blocks.clear(leaves, hole)
+    blocks.clear(proofs, hole)
+    blocks.put(proofs, hole, np.bitwise_xor.reduce(proofs, axis=1) ^ sums)
+    if hashlib.sha256(proofs.tobytes()).digest() != bytes(message[-_DIGEST:]):
+        raise RuleError("sums of keys must be those of trees", got="others", remedy=_REMEDY)
+    return leaves
+
+
+def _leaves(level: Residues, session: bytes) -> tuple[Residues, Residues]:
+    """Return of the last level the leaves, (trees, nodes, 2), and what proves them, (trees, nodes, 4)."""
+    trees, nodes = level.shape[:2]
+    grown = [Doubling(session, purpose)(level).reshape(trees, nodes, 4) for purpose in ("leaves", "proofs")]
+    return np.ascontiguousarray(grown[0][..., :2]), grown[1]
+
+
+def _chosen(pairs: Residues, choices: Residues) -> Residues:
+    """Return pair[choice] of each pair, (trees, 2) of (trees, 2, 2), without an index by the choice."""
+    mask = (np.uint64(0) - choices)[:, None]
+    return pairs[:, 0] ^ ((pairs[:, 0] ^ pairs[:, 1]) & mask)

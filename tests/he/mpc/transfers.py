@@ -1,0 +1,52 @@
+"""Both ends of oblivious transfers in one process."""
+
+from collections.abc import Generator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from privcirnet.he.mpc.ot.session import Transfers, answering, opening
+from privcirnet.he.mpc.ot.softspoken import Receiver, Sender
+from privcirnet.he.ring.modular import Residues
+
+Side = Generator[list[Any], list[Any], Any]
+
+
+def pair(k: int = 4, session: bytes = b"session") -> tuple[Sender, Receiver]:
+    """A sender and a receiver after their first messages."""
+    sender = Sender(k, session)
+    receiver = Receiver(sender.hello, k, session)
+    sender.begin(receiver.setup)
+    return sender, receiver
+
+
+def bits_of(planes: Residues) -> Residues:
+    """(values,) of (values / 64,)."""
+    return np.unpackbits(planes.view(np.uint8), bitorder="little").astype(np.uint64)
+
+
+def both(session: bytes = b"session") -> tuple[Transfers, Transfers]:
+    """Transfers in both directions, of who began and of who answered."""
+    made = converse(opening(session), answering(session))
+    return made[0], made[1]
+
+
+def converse(first: Side, second: Side, said: list[list[bytes]] | None = None) -> tuple[Any, Any]:
+    """The results of two parties that send each other messages; ``said`` is given the parts of each."""
+    next(second)
+    parts, said = next(first), [] if said is None else said
+    while True:
+        said.append(parts)
+        said.append(second.send(parts))
+        try:
+            parts = first.send(said[-1])
+        except StopIteration as ended:
+            return ended.value, result_of(second)
+
+
+def result_of(side: Side) -> Any:
+    """What a party returns after its last message."""
+    with pytest.raises(StopIteration) as ended:
+        next(side)
+    return ended.value.value
