@@ -252,25 +252,6 @@ def test_bad_plans(root, monkeypatch, capsys, tmp_path, block_sizes, match):
     assert not out.exists()
 
 
-def damaged(program):
-    path = program / "weights.safetensors"
-    data = bytearray(path.read_bytes())
-    data[-1] ^= 1
-    path.write_bytes(bytes(data))
-
-
-@pytest.mark.parametrize(
-    ("change", "match"),
-    [(damaged, r"must match their checksums: got .*weights.safetensors"), (shutil.rmtree, "manifest must exist")],
-)
-def test_bad_program_folders(root, monkeypatch, capsys, tmp_path, change, match):
-    program = shutil.copytree(root / "export" / "program", tmp_path / "program")
-    change(program)
-    error = refused(monkeypatch, capsys, "infer", f"root={root}", f"program={program}", f"out={tmp_path / 'out'}")
-    assert re.search(match, error)
-    assert not (tmp_path / "out").exists()
-
-
 def test_a_program_is_enough_for_infer(root, monkeypatch, tmp_path):
     """Its profile is in it; what others made may have none, and is run without predicted seconds."""
     made, program, at = pc.load(root / "export" / "program"), tmp_path / "program", f"root={tmp_path}"

@@ -122,14 +122,6 @@ def test_a_client_finds_what_it_prepared(server, monkeypatch, capsys, tmp_path):
     assert "prepared_folder is for the client of server=: got" in error
 
 
-def test_a_client_too_many_is_one_line(server, monkeypatch, capsys, tmp_path):
-    host, port = server[1].split(":")
-    with ServiceClient((host, int(port))), ServiceClient((host, int(port))):
-        error = refused(monkeypatch, capsys, "infer", f"server={server[1]}", "reference=", f"out={tmp_path / 'out'}")
-    assert f"the server at {server[1]} refused: a server has at most 2 sessions at once: got one more" in error
-    assert not (tmp_path / "out").exists()
-
-
 def test_a_client_shows_how_far_it_is(server):
     """Every round, with the bytes so far."""
     host, port = server[1].split(":")

@@ -46,8 +46,7 @@ class Ckks:
 
     @property
     def step(self) -> float:
-        """Of results, which are real."""
-        return 1.0
+        return 1.0  # results are real
 
     @property
     def whole(self) -> CkksProgram:
@@ -62,11 +61,6 @@ class Ckks:
         return self.rehearsed
 
     def check(self, images: Sequence[Values] | Values) -> None:
-        """Raise unless images have the program's shape.
-
-        Raises:
-            RuleError: one has not.
-        """
         self.whole.real(images)
 
     def task(self, how: How) -> ServerTask:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from privcirnet.artifact import read_measured, read_program, write_program
-from privcirnet.errors import RuleError, first_line
+from privcirnet.errors import RuleError, first_line, listed
 from privcirnet.he.layers.integer import Values
 from privcirnet.he.planning.profile import Profile
 from privcirnet.he.program.operations import Input
@@ -17,9 +17,11 @@ from privcirnet.he.program.program import Program
 from privcirnet.he.program.signature import PublicKey
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.schemes.bfv.parameters import Parameters
+from privcirnet.runs.evaluation import evaluate
+from privcirnet.runs.interactive import Interactive
 from privcirnet.runs.memory import WEIGHTS_GB, check_memory, weight_bytes
+from privcirnet.runs.parties import How
 from privcirnet.runs.rehearsal import in_words
-from privcirnet.runs.two_parties import run
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -117,8 +119,12 @@ class CompiledProgram:
         check_memory(self.integer, weights_gb, engine)
         if self.doubtful:
             warnings.warn(f"{in_words(self.rehearsal)}; compile with guard_bits=, or train longer", stacklevel=2)
-        values = run(self.integer, self.spectra, integers, engine, weights_gb, check=check)
-        logits = self.logits(values).astype(np.float32)
+        found = evaluate(Interactive(self.integer, self.spectra), integers, How(engine, weights_gb, audited=check))
+        if check and (wrong := {i: nodes[0] for i, nodes in enumerate(found.wrong) if nodes}):
+            raise _wrong(self.integer, wrong)
+        if refused := next((answer.refused for answer in found.answers if answer.refused), None):
+            raise refused
+        logits = self.logits(found.logits).astype(np.float32)
         if isinstance(images, np.ndarray):
             return logits
         from torch import from_numpy  # a client with arrays needs none
@@ -185,3 +191,12 @@ def load(folder: str | Path) -> CompiledProgram:
 def read_compiled(folder: Path, key: PublicKey | None = None) -> CompiledProgram:
     """Return a program of a folder, as :func:`load` does; with a key, one that it signed."""
     return CompiledProgram(*read_program(folder, key), *read_measured(folder))
+
+
+def _wrong(program: Program, first: Mapping[int, str]) -> RuleError:
+    """The first wrong node by image."""
+    again = "run it again: masks wrap with the probability that failure_bits allows"
+    beyond = "an image is beyond the measured bounds if it fails again: compile with images like it, or train longer"
+    remedy = f"{again}; {beyond if program.bounds == 'measured' else 'report it if it fails again'}"
+    got = listed([f"another from {name} on for image {i}" for i, name in first.items()])
+    return RuleError("every value must be the integer network's", got=got, remedy=remedy)

@@ -47,32 +47,19 @@ class Interactive:
 
     @property
     def step(self) -> float:
-        """Of results: real logit = result x step."""
         return 2.0**self.program.output.log_step
 
     def check(self, images: Sequence[Values] | Values) -> None:
-        """Raise unless images have the input's shape and range.
-
-        Raises:
-            RuleError: one has not.
-        """
         for image in images:
             check_image(self.program.nodes[0], image)
 
     def open(self, how: How, bar: Bar) -> AbstractContextManager[Parties]:
-        """Return both parties, which end with the block.
-
-        Raises:
-            RuleError: the server refuses the program.
-        """
         return opened(self.task(how), how, bar)
 
     def task(self, how: How) -> ServerTask:
-        """Return what a server has to do."""
         return how.task(self.program, self.spectra)
 
     def clear(self, image: np.ndarray) -> np.ndarray:
-        """Return the integer network's results."""
         return interpret(self.program, image)[self.program.output.name].reshape(-1)
 
     def wrong(self, client: Client, request: np.ndarray, answers: Sequence[Answer], seen: Any) -> list[list[str]]:

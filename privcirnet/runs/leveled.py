@@ -42,7 +42,6 @@ class Leveled:
 
     @property
     def step(self) -> float:
-        """Of results: real logit = result x step."""
         return 2.0**self.description.log_step
 
     @property
@@ -56,29 +55,17 @@ class Leveled:
         return Rehearsal(self.whole)
 
     def check(self, images: Sequence[Values] | Values) -> None:
-        """Raise unless images have the program's shape and range.
-
-        Raises:
-            RuleError: one has not.
-        """
         plan = self.description.plan
         for image in images:
             check_image(self.description.pixels(image), plan.image, plan.low, plan.high)
 
     def open(self, how: How, bar: Bar) -> AbstractContextManager[Parties]:
-        """Return both parties, which end with the block.
-
-        Raises:
-            RuleError: the engine is not one that the parameters are for.
-        """
         return opened(self.task(how), how, bar)
 
     def task(self, how: How) -> ServerTask:
-        """Return what a server has to do."""
         return how.task(self.whole)
 
     def clear(self, image: np.ndarray) -> np.ndarray:
-        """Return the integer network's results, Python integers."""
         return self.whole.chain.evaluate(image)
 
     def wrong(

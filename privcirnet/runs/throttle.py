@@ -26,11 +26,6 @@ class Throttled:
     wait: Callable[[float], object] = time.sleep
 
     def handle(self, message: bytes) -> bytes:
-        """Return the reply to a request.
-
-        Raises:
-            RuleError: as the session does.
-        """
         self.wait(self.link.round_trip / 2 + len(message) / self.link.bandwidth)
         reply = self.session.handle(message)
         self.wait(self.link.round_trip / 2 + len(reply) / self.link.bandwidth)

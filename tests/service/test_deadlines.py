@@ -1,7 +1,5 @@
 """Whoever is silent, slow, stays too long or never says who it is, is ended in time; a client beside it is served."""
 
-import socket
-
 import grpc
 import pytest
 
@@ -25,15 +23,6 @@ def hasty(monkeypatch):
     """Short deadlines for everything that comes before a session."""
     for module in (calls, connections, streams, limits_module):
         monkeypatch.setattr(module, "HANDSHAKE_S", 0.3)
-
-
-def test_a_connection_that_never_shakes_hands_is_closed(hasty):
-    with serving(Server(network(), "cleartext")) as service:
-        with socket.create_connection(service.address) as bare:
-            bare.settimeout(10)
-            ask(service)
-            while bare.recv(1 << 16):  # the server's settings, then its end
-                pass
 
 
 @pytest.mark.parametrize("name", ["Session", "RegisterKeys"])

@@ -14,8 +14,6 @@ import numpy as np
 import pytest
 
 from privcirnet.he.program.interpreter import interpret
-from privcirnet.he.protocol.framing import message_sizes
-from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.server import Server
 from privcirnet.he.protocol.parties.session import run
 from privcirnet.he.ring import sampling
@@ -23,11 +21,10 @@ from privcirnet.service import messages
 from privcirnet.service.chunks import CHUNK
 from privcirnet.service.client import ServiceClient
 from privcirnet.service.limits import ServiceLimits
-from privcirnet.service.quotas import Quota, Quotas
 from privcirnet.service.refusals import Lost, Refused
 from privcirnet.service.store import KeyStore, StoreLimits
 from tests.conftest import ROOT
-from tests.he.networks import network, random_image, residual_of_the_image
+from tests.he.networks import network, random_image
 from tests.service.running import reopened, serving, started, until
 from tests.service.strangers import Stream, channel
 
@@ -197,15 +194,6 @@ def test_a_slow_client(monkeypatch):
         assert time.monotonic() - began > 0.4
 
 
-def test_keys_of_other_parameters(monkeypatch):
-    """Of a client of another program: refused when they are loaded, before any image."""
-    other = Client(Server(residual_of_the_image(), "kernel").greeting(), "kernel").keys()
-    with watched(monkeypatch) as service, ServiceClient(service.address, "cleartext") as remote:
-        remote._keys, remote._id = other, hashlib.sha256(other).digest()
-        with pytest.raises(Refused, match=r"at most|keys must be"):
-            remote.reopen()
-
-
 def test_an_expired_key(monkeypatch):
     """The server has forgotten it; the client registers it again by itself, and a stranger's call is refused."""
     now = [1e9]
@@ -222,26 +210,6 @@ def test_an_expired_key(monkeypatch):
             remote.reopen()
             assert right(run(remote.client, remote, OTHER)[0])
         assert len(service.audited.of("keys registered")) == 2
-
-
-def test_a_full_store(monkeypatch):
-    """Full of what others are sending: whoever has its keys in is served, whoever comes is told when to come again."""
-    most = message_sizes.largest(network()).keys
-    store = KeyStore(StoreLimits(gigabytes=1.5 * most / 1e9))
-    with watched(monkeypatch, books={"store": store, "quotas": Quotas(Quota(keys=100))}) as service:
-        store._promised += most
-        with pytest.raises(Refused, match="a server must have room for keys") as refused:
-            ServiceClient(service.address, "kernel")
-        assert refused.value.retry_after_s > 0
-        store._promised -= most
-
-
-def test_a_quota_of_images(monkeypatch):
-    with watched(monkeypatch, books={"quotas": Quotas(Quota(images=2))}) as service:
-        with ServiceClient(service.address, "cleartext") as remote:
-            assert right(run(remote.client, remote, OTHER)[0])
-            with pytest.raises(Refused, match="a client may begin 2 images in all"):
-                run(remote.client, remote, OTHER)
 
 
 def test_a_cancelled_image_frees_its_place(monkeypatch):

@@ -205,16 +205,6 @@ def test_a_reload_leaves_old_sessions_what_they_have():
                 old.reopen()
 
 
-def test_a_reload_that_fails_changes_nothing():
-    def broken(before):
-        raise RuleError("a program's files must match their checksums", got="x", remedy="export it again")
-
-    with serving(Server(network(), "cleartext"), reload=broken) as service:
-        service.reload()
-        until(lambda: service.lines.of("nothing is reloaded"))
-        ask(service)
-
-
 def test_who_is_idle_when_a_service_stops_is_told_to_come_again():
     with serving(Server(network(), "cleartext")) as service:
         remote = ServiceClient(service.address, "cleartext")
