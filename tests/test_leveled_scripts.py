@@ -143,12 +143,6 @@ def test_a_search_knows_the_family(root, monkeypatch, capsys):
     assert "no block size is faster" in capsys.readouterr().out
 
 
-def test_what_is_no_ckks_network_is_refused(digits_chain, monkeypatch, capsys, tmp_path):
-    given = f"root={tmp_path}", f"init={digits_chain}/train", "mode=leveled", "leveled.scheme=ckks"
-    assert "a network in CKKS cannot have" in refused(monkeypatch, capsys, "export", *given)
-    assert not (tmp_path / "export").exists()
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("script", ["export", "infer"])
 def test_a_killed_run_leaves_nothing(root, script):

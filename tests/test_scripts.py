@@ -8,7 +8,6 @@ import resource
 import shutil
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
@@ -415,26 +414,3 @@ def test_named_parameters_that_are_too_small(root, monkeypatch, capsys, tmp_path
         error,
     ), error
     assert not (tmp_path / "out").exists()
-
-
-def test_report_names_the_missing_stage(root, monkeypatch, capsys, tmp_path):
-    partial = tmp_path / "partial"
-    shutil.copytree(root, partial)
-    (partial / "qat" / "summary.json").unlink()
-    (partial / "report.html").unlink()
-    assert "run `python train.py recipe=qat" in refused(monkeypatch, capsys, "report", str(partial))
-    assert not (partial / "report.html").exists()
-
-
-def test_report_shows_the_images(root):
-    page = (root / "report.html").read_text()
-    with np.load(root / "infer" / "images.npz") as archive:
-        assert archive["images"].shape == (3, 8, 8)
-    assert page.count("data:image/png;base64,") == 3
-
-
-def test_missing_images_are_one_line(monkeypatch, capsys, tmp_path):
-    error = refused(monkeypatch, capsys, "train", "data=cifar10", f"data.root={tmp_path}", f"root={tmp_path}")
-    assert f"got nothing in {tmp_path} (looked for cifar-10-batches-py/ or train/" in error
-    error = refused(monkeypatch, capsys, "train", "data.name=digitz", f"root={tmp_path}")
-    assert "use one of digits, cifar10" in error

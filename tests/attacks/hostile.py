@@ -5,9 +5,7 @@ form of honest ones, so that no check of bytes can tell them.
 """
 
 import math
-import re
 from collections.abc import Generator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,13 +22,6 @@ from privcirnet.he.rlwe.wire_bytes import SEED_BYTES, Modulus
 from privcirnet.he.schemes.bfv.parameters import Parameters, ordered_primes
 from privcirnet.he.schemes.bfv.rounding import Replies
 from tests.he.wire_oracles import lengthen
-
-SECURITY = (Path(__file__).parents[2] / "SECURITY.md").read_text()
-
-
-def known_attacks() -> str:
-    """The part of SECURITY.md on attacks that work."""
-    return re.split(r"^## ", SECURITY.split("## Known attacks")[1], flags=re.MULTILINE)[0]
 
 
 def modulus_of(parameters: Parameters) -> Modulus:

@@ -9,7 +9,7 @@ from privcirnet.he.protocol.parties.session import prepare, run
 from privcirnet.service.access import PLAIN_SERVER, ClientAccess, ServerAccess
 from privcirnet.service.client import ServiceClient
 from privcirnet.service.limits import ServiceLimits
-from privcirnet.service.quotas import Quota, Quotas
+from privcirnet.service.quotas import Quota
 from privcirnet.service.refusals import Refused, stranger
 from privcirnet.service.server import Reloaded
 from tests.he.networks import network, random_image
@@ -96,17 +96,3 @@ def test_one_client_leaves_a_place(known, places, most):
         if places > 1:
             bob = stack.enter_context(client(service, "bob"))
             run(bob.client, bob, IMAGE)
-
-
-def test_a_client_with_a_quota_of_its_own_may_have_all_places(known):
-    quotas = Quotas(own={"alice": Quota(sessions=2)})
-    with serving(Server(network(), "cleartext"), ServiceLimits(sessions=2), books={"quotas": quotas}) as service:
-        with client(service, "alice"), client(service, "alice"):
-            assert service.sessions == 2
-
-
-def test_clients_without_names_share_all_places():
-    """Of a plain server, on one machine: nobody can tell them apart."""
-    with serving(Server(network(), "cleartext"), ServiceLimits(sessions=2)) as service:
-        with ServiceClient(service.address, "cleartext"), ServiceClient(service.address, "cleartext"):
-            assert service.sessions == 2

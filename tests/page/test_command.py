@@ -115,11 +115,8 @@ def test_what_is_missing_is_one_line(monkeypatch, capsys, settings, words):
 
 
 @pytest.mark.slow
-def test_a_port_that_is_taken_and_another_data_set_are_one_line(monkeypatch, capsys, folder):
+def test_a_port_that_is_taken_is_one_line(monkeypatch, capsys, folder):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         at = f"program={folder}", "engine=cleartext", f"ui_port={port}"
         assert "listen at its port: got 127.0.0.1" in refused(monkeypatch, capsys, "infer", "ui=true", *at)
-    write_program(folder.parent / "colour", samples.program(3, 255), {})
-    error = refused(monkeypatch, capsys, "infer", "ui=true", "engine=cleartext", f"program={folder.parent / 'colour'}")
-    assert "test images must have the size of the program's: got (1, 8, 8) for (3, 8, 8)" in error

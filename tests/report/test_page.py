@@ -110,15 +110,6 @@ def test_wrong_and_differing_predictions_are_marked_in_words(root):
     assert page.count("✓ right") == 4
 
 
-def test_right_predictions_are_not_marked(root):
-    def correct(contents):
-        contents["infer"]["predictions"] = [{"label": i, "float": i, "clear": i, "encrypted": i} for i in range(6)]
-
-    page = page_with(root, correct)
-    assert "✗" not in page
-    assert page.count("✓ right") == 6
-
-
 def test_logits_that_do_not_follow_raise_an_alarm(root):
     page = build_page(load_runs(root))
     assert "⚠" not in page

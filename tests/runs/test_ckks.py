@@ -184,7 +184,3 @@ def test_what_is_no_residual_network_of_squares_is_refused():
         ckks_program(LeveledConfig(scheme="ckks"), resnet20_cifar(in_chans=1, image_size=8), data)
     with pytest.raises(RuleError, match="made of a network before the qat stage"):
         ckks_program(LeveledConfig(scheme="ckks"), torch.fx.symbolic_trace(lola_digits()), data)
-    with pytest.raises(RuleError, match=r"leveled.plan is for leveled.scheme=bfv: got maps"):
-        LeveledConfig(scheme="ckks", plan="maps")
-    with pytest.raises(RuleError, match=r"leveled.scheme must be a known one"):
-        LeveledConfig(scheme="bgv")

@@ -6,6 +6,7 @@ from contextlib import ExitStack, closing
 import pytest
 
 from privcirnet.errors import RuleError
+from privcirnet.service.access import LOCAL
 from privcirnet.service.quotas import Quota, Quotas
 
 
@@ -17,7 +18,10 @@ class Clock:
 
 
 def test_sessions_of_one_and_of_all():
-    with closing(Quotas(Quota(sessions=2), {"mallory": Quota(sessions=0)})) as quotas, ExitStack() as stack:
+    with (
+        closing(Quotas(Quota(sessions=2), {"mallory": Quota(sessions=0), "bob": Quota()})) as quotas,
+        ExitStack() as stack,
+    ):
         for _ in range(2):
             stack.enter_context(quotas.session("alice", 3))
         with pytest.raises(RuleError, match="a client has at most 2 sessions at once"), quotas.session("alice", 3):
@@ -30,6 +34,9 @@ def test_sessions_of_one_and_of_all():
         stack.close()
         with quotas.session("alice", 1):
             pass
+        for unbound in (LOCAL, "bob"):  # nobody can tell a plain server's clients apart; bob has a quota of his own
+            with quotas.session(unbound, 2), quotas.session(unbound, 2):
+                pass
 
 
 def test_images_in_any_hour():
