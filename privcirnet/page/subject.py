@@ -60,7 +60,8 @@ class Subject:
         if not prepared:
             each = [{"name": names[name], "what": in_words(exchange.plan)} for name, exchange in found.items()]
             return [*each, {"name": "result", "what": "the server’s share of the logits"}]
-        asking = [{"name": names[name], "what": in_words(e.plan)} for name, e in found.items() if e.online.asked]
+        t = self.program.parameters.plain_modulus
+        asking = [{"name": names[name], "what": in_words(e.plan)} for name, e in found.items() if e.online.turns(t)]
         return [{"name": "image", "what": "less the client’s random share"}, *asking]
 
 
@@ -94,7 +95,7 @@ def in_words(plan: RoundPlan) -> str:
     >>> in_words(RoundPlan("conv", "nested", block_size=8))
     'convolution, b = 8'
     """
-    if plan.shares_down and not plan.ciphertexts_down:
+    if not plan.ahead:
         return f"{plan.kind}, computed by the client in clear"
     kind = _KINDS.get(plan.kind, plan.kind)
     return f"{kind}, b = {plan.block_size}" if plan.block_size > 1 else kind

@@ -68,8 +68,8 @@ class _Prices:
     def square(self, values: int) -> Cost:
         return square_cost(values, self.profile, self.link)
 
-    def message(self, byte_count: int) -> Cost:
-        return Cost(network=byte_count / self.link.bandwidth + self.link.round_trip)
+    def messages(self, *byte_counts: int) -> Cost:
+        return Cost(network=sum(byte_counts) / self.link.bandwidth + len(byte_counts) / 2 * self.link.round_trip)
 
     def local(self) -> Cost:
         return Cost()

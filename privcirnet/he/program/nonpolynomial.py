@@ -129,4 +129,4 @@ class ClientAided(Operation):
 
     def cost(self, prices: Prices[C_co], shape: Shape) -> C_co:
         """The function itself is free."""
-        return prices.message(prod(shape) * SHARE_BYTES)
+        return prices.messages(0, prod(shape) * SHARE_BYTES)

@@ -51,7 +51,7 @@ NO_ROWS: np.ndarray = np.zeros((0, 0, 1, 1), dtype=np.int64)
 
 
 class Prices(Protocol[C_co]):
-    """What a round costs."""
+    """What an operation's turns cost."""
 
     def linear(self, layer: Layer) -> C_co:
         """Return that of a linear layer."""
@@ -65,8 +65,8 @@ class Prices(Protocol[C_co]):
         """Return that of so many squares."""
         ...
 
-    def message(self, byte_count: int) -> C_co:
-        """Return that of so many bytes in one round trip, nothing encrypted."""
+    def messages(self, *byte_counts: int) -> C_co:
+        """Return that of messages that take turns, so many bytes each, nothing encrypted."""
         ...
 
     def local(self) -> C_co:

@@ -21,7 +21,9 @@ from privcirnet.he.protocol.parties.server import Server, Session
 from privcirnet.he.protocol.parties.session import prepare, run
 from tests.he.networks import network, random_image, residual_of_the_image
 from tests.he.parties import check, parties, requests_of, strange
+from tests.he.turns_toy import offsets
 
+__all__ = ["offsets"]
 PROGRAM = network()
 OWNER = bytes(range(32))
 HEADER = 4 + 4 + SERIAL_BYTES + 32 + 32
@@ -219,9 +221,11 @@ def test_replies_that_are_not_due_are_refused(step: int) -> None:
 
 
 @pytest.mark.parametrize("lost", ["request", "reply"])
-def test_preparation_that_ends_anywhere(lost: str) -> None:
+@pytest.mark.parametrize(("trips", "length"), [("one", 5), ("two", 6)])
+def test_preparation_that_ends_anywhere(trips: str, length: int, lost: str, offsets: Program) -> None:
     """Both processes end after any number of messages, the last of them lost: what is left agrees, and is used once."""
-    server = Server(PROGRAM, "cleartext")
+    program = offsets if trips == "two" else PROGRAM
+    server = Server(program, "cleartext")
     step, done = 0, False
     while not done:
         ours, theirs = MemoryStore(), MemoryStore()
@@ -242,9 +246,9 @@ def test_preparation_that_ends_anywhere(lost: str) -> None:
         assert mine.serials() == other.serials()
         assert len(mine.serials()) == 1 + sum(copy.values())
         for _ in range(len(mine.serials())):
-            check(PROGRAM, again, session, random_image(PROGRAM), "prepared")
+            check(program, again, session, random_image(program), "prepared")
         step += 1
-    assert step == 5
+    assert step == length
 
 
 def kept(store: PreparedStore) -> MemoryStore:

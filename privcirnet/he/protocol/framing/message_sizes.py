@@ -4,6 +4,7 @@ Both parties know it from the public description alone. A length that a peer ann
 room is made for it. They bound every engine's messages; the exact lengths are checked where messages are parsed.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import prod
 
@@ -14,12 +15,15 @@ from privcirnet.he.protocol.framing import wire
 from privcirnet.he.protocol.offline.correlated import MAX_HELD
 from privcirnet.he.protocol.offline.store_files import SERIAL_BYTES
 from privcirnet.he.protocol.rounds import answer
-from privcirnet.he.protocol.rounds.exchanges import exchanges_of
+from privcirnet.he.protocol.rounds.exchanges import exchanges_of, runs_directly
+from privcirnet.he.protocol.rounds.turns import Turn, trips
 from privcirnet.he.protocol.rounds.waves import bundles
-from privcirnet.he.schemes.bfv.sizes import SHARE_BYTES, key_bytes, message_bytes
+from privcirnet.he.schemes.bfv.sizes import key_bytes, message_bytes
 
 _TOGETHER_BYTES, _CORRELATED_BYTES = 1 << 24, 1 << 27
 """Of a message about several of them, and of their prepared work while it is made."""
+_AROUND = 3
+"""Messages each way around what an image's preparation exchanges: AGREE, PREPARE, PREPARED."""
 _WORD = 8
 """Bytes of a residue in the clear-text engine's messages and in a server's memory."""
 
@@ -38,13 +42,17 @@ class Sizes:
 
 
 def rounds(program: Program) -> int:
-    """Return the number of messages each way for one image: one for each exchange, and those for the result."""
-    return answer.rounds(program) + len(exchanges_of(program))
+    """Return the number of messages each way for one image that nothing was prepared for: all trips, and the result."""
+    exchanges = exchanges_of(program)
+    if runs_directly(exchanges):
+        return answer.rounds(program) + sum(len(trips(exchange.plan.turns)) for exchange in exchanges.values())
+    ahead = sum(len(bundle.together.trips) for bundle in bundles(program, exchanges, 1))
+    return _AROUND + ahead + rounds_online(program)
 
 
 def rounds_online(program: Program) -> int:
     """Return the number of messages each way for a prepared image: its first, those that ask, a rounded result's."""
-    return answer.rounds(program) + sum(exchange.online.asked > 0 for exchange in exchanges_of(program).values())
+    return answer.rounds(program) + sum(len(pairs) for pairs in _online(program))
 
 
 def keys_in_memory(program: Program) -> int:
@@ -67,39 +75,49 @@ def largest(program: Program) -> Sizes:
     parameters = program.parameters
     counts = range(1, together(program) + 1)  # layers may take more images in fewer ciphertexts
     request, reply = (max(sizes) for sizes in zip(*(_ahead(program, count) for count in counts), strict=True))
-    requests, replies = _online(program)
-    plans = [exchange.plan for exchange in exchanges_of(program).values()]
+    requests, replies = _images(program)
     numbers = wire.framed_bytes([SERIAL_BYTES * MAX_HELD])
     return Sizes(
         keys=message_bytes(parameters)[0] + len(program.column_steps) * max(key_bytes(parameters), _WORD),
         request=max(request, numbers, *requests),
-        reply=max(reply, *(wire.framed_bytes([SHARE_BYTES * plan.shares_down]) for plan in plans), numbers, *replies),
+        reply=max(reply, numbers, *replies),
     )
 
 
 def _kept(program: Program) -> int:
     """Values that a server keeps of an image."""
-    return sum(sum(exchange.online.server.values()) for exchange in exchanges_of(program).values())
+    return sum(sum(exchange.online.server_keeps.values()) for exchange in exchanges_of(program).values())
 
 
 def _ahead(program: Program, count: int) -> tuple[int, int]:
     """Bytes of the longest request and reply with ciphertexts, where so many images are prepared at once."""
+    pairs = [pair for bundle in bundles(program, exchanges_of(program), count) for pair in bundle.together.trips]
+    return _longest(program, pairs)
+
+
+def _longest(program: Program, pairs: Iterable[tuple[Turn, Turn]]) -> tuple[int, int]:
+    """Bytes of the longest request and reply."""
     clear = _WORD * program.parameters.ring_degree
-    up, down = (max(size, clear) for size in message_bytes(program.parameters))
-    rounds = [bundle.together for bundle in bundles(program, exchanges_of(program), count)]
-    return (
-        max((wire.framed_bytes([up] * one.ciphertexts_up) for one in rounds), default=0),
-        max((wire.framed_bytes([down] * one.ciphertexts_down) for one in rounds), default=0),
-    )
+    sizes = [max(size, clear) for size in message_bytes(program.parameters)]
+    framed = [[wire.framed_bytes(turn.sizes(size)) for turn, size in zip(pair, sizes, strict=True)] for pair in pairs]
+    request, reply = (max(way, default=0) for way in zip(*framed, strict=True)) if framed else (0, 0)
+    return request, reply
 
 
-def _online(program: Program) -> tuple[list[int], list[int]]:
-    """Bytes of every request and reply of a prepared image."""
-    t, online = program.parameters.plain_modulus, [exchange.online for exchange in exchanges_of(program).values()]
-    asking = [part for part in online if part.asked]
+def _online(program: Program) -> list[list[tuple[Turn, Turn]]]:
+    """What the server asks about a prepared image, and the client answers, by node."""
+    t = program.parameters.plain_modulus
+    return [trips(exchange.online.turns(t), "server") for exchange in exchanges_of(program).values()]
+
+
+def _images(program: Program) -> tuple[list[int], list[int]]:
+    """Bytes of requests and replies of images: the longest one without prepared work, all of one with it."""
+    exchanges, t = exchanges_of(program), program.parameters.plain_modulus
+    direct = _longest(program, (pair for one in exchanges.values() for pair in trips(one.plan.turns)))
     first = wire.framed_bytes([SERIAL_BYTES, packed_size(prod(program.nodes[0].shape), t)])
-    requests = [first, *(wire.framed_bytes([packed_size(part.answered, t)]) for part in asking)]
-    replies = [wire.framed_bytes([packed_size(part.asked, t)]) for part in asking]
+    asking = [pair for pairs in _online(program) for pair in pairs]
+    requests = [direct[0], first, *(wire.framed_bytes(turn.sizes(0)) for _, turn in asking)]
+    replies = [direct[1], *(wire.framed_bytes(turn.sizes(0)) for turn, _ in asking)]
     (_, share), *questions = answer.part_bytes(program)
     requests += [wire.framed_bytes([asked]) for asked, _ in questions]
     return requests, [*replies, *(wire.framed_bytes([size]) for size in (share, *(told for _, told in questions)))]

@@ -114,24 +114,6 @@ def unframe(message: Bytes, position: int, count: int | None = None) -> list[Byt
     return _split(message, number)
 
 
-def only(message: bytes, position: int) -> memoryview:
-    """Return the part of a message that has one, without copying it.
-
-    Args:
-        position: that it must be about.
-
-    >>> bytes(only(frame(3, [b"ab"]), 3))
-    b'ab'
-    """
-    found = memoryview(message)
-    start = _HEADER.size + _LENGTH.size
-    whole = len(found) >= start and _HEADER.unpack_from(found) == (_MAGIC, position, 1)
-    if not whole or _LENGTH.unpack_from(found, _HEADER.size)[0] != len(found) - start:
-        unframe(message, position, 1)  # which says what is wrong
-        raise AssertionError("a message of one part has one")
-    return found[start:]
-
-
 def _split(message: Bytes, number: int) -> list[Bytes]:
     parts: list[Bytes] = []
     start = _HEADER.size

@@ -78,9 +78,12 @@ class Form:
         """How many values are kept, by node and name."""
         online = {name: exchange.online for name, exchange in exchanges_of(self.program).items()}
         if self.side == "server":
-            return {name: part.server for name, part in online.items()}
+            return {name: part.server_keeps for name, part in online.items()}
         source = self.program.nodes[0]
-        return {source.name: {SHARE: int(np.prod(source.shape))}, **{n: part.client for n, part in online.items()}}
+        return {
+            source.name: {SHARE: int(np.prod(source.shape))},
+            **{n: part.client_keeps for n, part in online.items()},
+        }
 
     @property
     def values(self) -> int:

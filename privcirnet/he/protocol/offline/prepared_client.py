@@ -1,9 +1,9 @@
 """The client's side of prepared inference: its offline walk through the program, and its answers with the image."""
 
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from math import prod
-from typing import TypeVar
 
 import numpy as np
 
@@ -23,16 +23,14 @@ from privcirnet.he.protocol.offline.store import PreparedStore
 from privcirnet.he.protocol.offline.store_files import Unusable
 from privcirnet.he.protocol.rounds import answer
 from privcirnet.he.protocol.rounds.answer import Received
+from privcirnet.he.protocol.rounds.client_aided import noted
 from privcirnet.he.protocol.rounds.exchange import Exchange
 from privcirnet.he.protocol.rounds.online_phase import SHARE, Kept
+from privcirnet.he.protocol.rounds.turns import Side, Turn, answered, opened, trips
 from privcirnet.he.protocol.rounds.waves import Bundle, bundles
 from privcirnet.he.ring import modular, sampling
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.ring.wipe import wipe
-from privcirnet.he.system.threads import each
-
-T = TypeVar("T")
-R = TypeVar("R")
 
 
 class Walk(dict[str, Residues]):
@@ -116,7 +114,9 @@ class PreparedClient:
         walks = [Walk(self.program, arrays) for arrays in kept]
         try:
             for bundle in bundles(self.program, self.exchanges, count):
-                yield from self._round(bundle, kept, walks, engine)
+                side, names = self._side(bundle, kept, walks, engine), [node.name for node in bundle.nodes]
+                position, measured = wire.OFFLINE + bundle.position, partial(self.preparation.time, *names)
+                yield from opened(side, position, bundle.together.trips, measured)
             self._unconfirmed = {*serials}  # until the server has its halves
             for serial, arrays in zip(serials, kept, strict=True):
                 self.store.put(serial, self.form.write(CorrelatedRandomness(serial, arrays)))
@@ -179,11 +179,10 @@ class PreparedClient:
                 self._drop(correlated.serial)
                 return None
             for position, node in enumerate(self.program.nodes):
-                if node.name in self.exchanges and self.exchanges[node.name].online.asked:
-                    with self.meter.time(node.name):
-                        request = self._answer(position, node, correlated.kept[node.name], held, reply, seen)
-                        correlated.spend(node.name, SHARE)
-                    reply = yield request
+                pairs = self._online(node)
+                if pairs:
+                    side, measured = self._answers(node, correlated, held, seen), partial(self.meter.time, node.name)
+                    _, reply = yield from answered(side, reply, position, pairs, measured, memoryview)
             return (yield from answer.receive(self.program, held[self.program.output.name], reply))
         except BaseException:
             wipe(held.values())
@@ -197,38 +196,26 @@ class PreparedClient:
         chosen = [n for n in others if n.name in self.exchanges and self.exchanges[n.name].online.chosen]
         return {node.name: {SHARE: sampling.uniform((prod(node.shape),), self._t)} for node in (source, *chosen)}
 
-    def _round(
+    def _side(
         self,
         bundle: Bundle,
         kept: Sequence[dict[str, Kept]],
         walks: Sequence[Walk],
         engine: Callable[[], ClientEngine],
-    ) -> Generator[bytes, bytes, None]:
-        """Yield the offline request about some nodes, and keep what comes of it for each image."""
-        names, together, position = (
-            [node.name for node in bundle.nodes],
-            bundle.together,
-            wire.OFFLINE + bundle.position,
-        )
-        with self.preparation.time(*names):
-            own_engine = engine()
-            apply = each if own_engine.concurrent else _one_by_one
-            arguments = [
-                [np.stack(one) for one in zip(*(walk.of(node) for walk in walks), strict=True)] for node in bundle.nodes
-            ]
-            asked = [[*map(shares.present, own)] for own in together.shares(arguments)]
-            rounds = [*zip((part.exchange for part in together.parts), asked, strict=True)]
-            requests = apply(lambda one: one[0].request(one[1], own_engine), rounds)
-            request = wire.frame(position, [part for parts in requests for part in parts])
-        reply = yield request
-        with self.preparation.time(*names):
-            parts = iter(wire.unframe(reply, position, together.parts_down))
-            tasks = [(one, own, [next(parts) for _ in range(one.plan.parts_down)]) for one, own in rounds]
-            found = apply(lambda task: task[0].finish(task[1], task[2], own_engine), tasks)
+    ) -> Side[None]:
+        """The exchanges of some nodes, of which what comes is kept for each image."""
+        together = bundle.together
+        arguments = [
+            [np.stack(one) for one in zip(*(walk.of(node) for walk in walks), strict=True)] for node in bundle.nodes
+        ]
+        asked = [[*map(shares.present, own)] for own in together.shares(arguments)]
+        try:
+            found = yield from together.client(asked, engine())
             for node, results in zip(bundle.nodes, together.results(found), strict=True):
                 for arrays, walk, result in zip(kept, walks, results, strict=True):
                     self._keep(node, arrays, walk, result.reshape(-1))
-        wipe(share for one in [*arguments, *asked] for share in one)
+        finally:
+            wipe(share for one in [*arguments, *asked] for share in one)
 
     def _keep(self, node: Node, arrays: dict[str, Kept], walk: Walk, result: Residues) -> None:
         """Keep what comes of a node's round for an image."""
@@ -237,24 +224,22 @@ class PreparedClient:
         arrays[node.name] = online.keep_client(share, result, self._t)
         walk[node.name] = share.reshape(node.shape)
 
-    def _answer(
-        self, position: int, node: Node, kept: Kept, held: Walk, reply: bytes, seen: dict[str, tuple[int, int]]
-    ) -> bytes:
-        """The request that answers what the server asks of a node."""
-        online, arguments = self.exchanges[node.name].online, held.of(node)
-        part = wire.only(reply, position)
+    def _online(self, node: Node) -> list[tuple[Turn, Turn]]:
+        """A node's turns with an image."""
+        return trips(self.exchanges[node.name].online.turns(self._t), "server") if node.name in self.exchanges else []
+
+    def _answers(
+        self, node: Node, correlated: CorrelatedRandomness, held: Walk, seen: dict[str, tuple[int, int]]
+    ) -> Side[None]:
+        """The client's turns of a node, with what was kept of it, which they use up."""
+        arguments, kept = held.of(node), correlated.kept[node.name]
+        side = self.exchanges[node.name].online.client(kept, arguments, self._t)
         if isinstance(node.operation, ClientAided):
-            asked = unpack(part, arguments[0].shape, self._t)
-            values = modular.centered(modular.add(arguments[0], asked, self._t), self._t)
-            seen[node.inputs[0]] = answer.width(values), node.operation.value_bits
-        return wire.frame(position, [online.answer(kept, arguments, part, self._t)])
+            side = noted(side, node, arguments[0], self._t, unpack, seen)
+        yield from side
+        correlated.spend(node.name, SHARE)
 
     def _drop(self, serial: bytes) -> None:
         self.store.drop(serial)
         self._agreed.discard(serial)
         self.dropped.append(f"the server has no prepared work of number {serial.hex()}")
-
-
-def _one_by_one(function: Callable[[T], R], items: Iterable[T]) -> list[R]:
-    """:func:`system.threads.each` for an engine that one thread at a time may use."""
-    return [function(item) for item in items]

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -21,8 +22,10 @@ from privcirnet.he.protocol.offline.store import PreparedStore
 from privcirnet.he.protocol.offline.store_files import SERIAL_BYTES, Unusable
 from privcirnet.he.protocol.rounds import answer, zeroing
 from privcirnet.he.protocol.rounds.exchange import Exchange, Held
+from privcirnet.he.protocol.rounds.merged import Part
 from privcirnet.he.protocol.rounds.online_phase import Kept
 from privcirnet.he.protocol.rounds.stacked import StackedExchange
+from privcirnet.he.protocol.rounds.turns import Side, answered, opened, trips
 from privcirnet.he.protocol.rounds.waves import Bundle, bundles
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.ring.wipe import wipe
@@ -101,7 +104,8 @@ class PreparedServer:
             message = yield wire.frame(wire.PREPARE, [correlated.join(serials)])
             exchanges = {name: exchange for name, (exchange, _) in self.rounds.items()}
             for bundle in bundles(self.program, exchanges, count):
-                message = yield self._round(bundle, kept, message, engine, keys)
+                side, position = self._side(bundle, kept, engine, keys), wire.OFFLINE + bundle.position
+                _, message = yield from answered(side, message, position, bundle.together.trips)
             for arrays in kept:
                 arrays.update({name: {} for name in exchanges.keys() - arrays.keys()})  # those without a round
             if wire.unframe(message, wire.PREPARED, 1) != [correlated.join(serials)]:
@@ -156,52 +160,45 @@ class PreparedServer:
             correlated.wipe()
         return (yield from answer.hand_out(self.program, share))
 
-    def _round(
-        self,
-        bundle: Bundle,
-        kept: Sequence[dict[str, Kept]],
-        message: bytes,
-        engine: ServerEngine,
-        keys: EvaluationKeys,
-    ) -> bytes:
-        """The reply to an offline request about some nodes, of which what comes is kept for each image."""
-        names, together, position = (
-            [node.name for node in bundle.nodes],
-            bundle.together,
-            wire.OFFLINE + bundle.position,
-        )
-        parts = iter(wire.unframe(message, position, together.ciphertexts_up))
-        replies, own = list[bytes](), list[Residues]()
+    def _side(
+        self, bundle: Bundle, kept: Sequence[dict[str, Kept]], engine: ServerEngine, keys: EvaluationKeys
+    ) -> Side[None]:
+        """The exchanges of some nodes, of which what comes is kept for each image."""
+        names, together = [node.name for node in bundle.nodes], bundle.together
+
+        @contextmanager
+        def measured(part: Part) -> Generator[None]:
+            who = [names[number] for number in part.members]
+            with self.preparation.time(*who), self.preparation.count(who[0], engine.counts):
+                yield
+
+        def held(part: Part) -> Held:
+            name = names[part.members[0]]
+            return self.stacks()[name] if isinstance(part.exchange, StackedExchange) else self.rounds[name][1]
+
         onlines = [exchange.online for exchange in together.exchanges]
         drawn = [[online.offline_shares(self._t) for _ in kept] for online in onlines]
         offline_shares = together.shares([[_stacked(one) for one in zip(*images, strict=True)] for images in drawn])
-        for (exchange, members, _), inputs in zip(together.parts, offline_shares, strict=True):
-            who = [names[number] for number in members]
-            with self.preparation.time(*who), self.preparation.count(who[0], engine.counts):
-                asked = [next(parts) for _ in range(exchange.plan.ciphertexts_up)]
-                held = self.stacks()[who[0]] if isinstance(exchange, StackedExchange) else self.rounds[who[0]][1]
-                reply, share = exchange.reply(held, inputs, asked, engine, keys)
-            replies += reply
-            own.append(shares.present(share))
-        for name, online, images, results in zip(names, onlines, drawn, together.results(own), strict=True):
-            for arrays, one, result in zip(kept, images, results, strict=True):
-                arrays[name] = online.keep_server(one, result, self._t)
-        wipe(share for images in drawn for one in images for share in one)
-        wipe(share for one in offline_shares for share in one)
-        return wire.frame(position, replies)
+        try:
+            each = [held(part) for part in together.parts]
+            own = yield from together.server(each, offline_shares, engine, keys, measured)
+            for name, online, images, results in zip(names, onlines, drawn, together.results(own), strict=True):
+                for arrays, one, result in zip(kept, images, results, strict=True):
+                    arrays[name] = online.keep_server(one, result, self._t)
+        finally:
+            wipe(share for images in drawn for one in images for share in one)
+            wipe(share for one in offline_shares for share in one)
 
     def _step(
         self, position: int, name: str, kept: Kept, arguments: list[Residues]
     ) -> Generator[bytes, bytes, Residues]:
-        """Yield what the client is asked, if anything, and return the server's share of the result."""
-        online, t, found = self.rounds[name][0].online, self._t, None
-        if online.asked:
-            with self.meter.time(name):
-                question = wire.frame(position, [online.ask(kept, arguments, t)])
-            message = yield question
-            found = wire.only(message, position)
-        with self.meter.time(name):
-            return online.close(self.layers().get(name), kept, arguments, found, t)
+        """Take a node's turns, if it has any, and return the server's share of the result."""
+        online = self.rounds[name][0].online
+        side, pairs = (
+            online.server(self.layers().get(name), kept, arguments, self._t),
+            trips(online.turns(self._t), "server"),
+        )
+        return (yield from opened(side, position, pairs, lambda: self.meter.time(name), memoryview))
 
     def _taken(self, serial: bytes) -> CorrelatedRandomness | None:
         try:

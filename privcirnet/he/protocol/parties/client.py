@@ -26,8 +26,10 @@ from privcirnet.he.protocol.offline.store import PreparedStore
 from privcirnet.he.protocol.offline.store_files import DIGEST_BYTES
 from privcirnet.he.protocol.rounds import answer
 from privcirnet.he.protocol.rounds.answer import Received
+from privcirnet.he.protocol.rounds.client_aided import noted
 from privcirnet.he.protocol.rounds.exchange import Exchange
-from privcirnet.he.protocol.rounds.exchanges import exchanges_of
+from privcirnet.he.protocol.rounds.exchanges import exchanges_of, runs_directly
+from privcirnet.he.protocol.rounds.turns import Side, opened, trips
 from privcirnet.he.ring import modular
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.ring.wipe import wipe
@@ -190,6 +192,10 @@ class Client:
     def _image(self, image: Values, seen: dict[str, tuple[int, int]]) -> Generator[bytes, bytes, Received]:
         """What the server hands out of the result."""
         received = yield from self._prepared_image(image, seen)
+        if received is None and not runs_directly(self._exchanges):
+            yield from self.agree()
+            yield from self._prepared.prepare(self._open, 1)
+            received = yield from self._prepared_image(image, seen)
         return (yield from self._direct(image, seen)) if received is None else received
 
     def _prepared_image(
@@ -215,26 +221,22 @@ class Client:
         for position, node in enumerate(others, start=1):
             arguments = [held[name] for name in node.inputs]
             if node.name in self._exchanges:
-                exchange = self._exchanges[node.name]
-                held[node.name], parts = yield from self._round(position, node.name, exchange, arguments)
-                if isinstance(node.operation, ClientAided):
-                    found = answer.width(shares.reveal(arguments[0], parts[0], t))
-                    seen[node.inputs[0]] = found, node.operation.value_bits
+                exchange, measured = self._exchanges[node.name], partial(self.meter.time, node.name)
+                side = self._side(node, exchange, arguments, seen)
+                held[node.name] = yield from opened(side, position, trips(exchange.plan.turns), measured)
             else:
                 held[node.name] = shares.local_client(self.program, node, arguments)
         reply = yield wire.frame(wire.OUTPUT, [])
         return (yield from answer.receive(self.program, held[self.program.output.name], reply))
 
-    def _round(
-        self, position: int, name: str, exchange: Exchange, arguments: list[Residues]
-    ) -> Generator[bytes, bytes, tuple[Residues, list[bytes]]]:
-        """Yield the request, be sent the reply, return the share of the result and the reply's parts."""
-        with self.meter.time(name):
-            request = wire.frame(position, exchange.request(arguments, self._open()))
-        reply = yield request
-        with self.meter.time(name):
-            parts = wire.unframe(reply, position, exchange.plan.parts_down)
-            return exchange.finish(arguments, parts, self._open()), parts
+    def _side(
+        self, node: Node, exchange: Exchange, arguments: list[Residues], seen: dict[str, tuple[int, int]]
+    ) -> Side[Residues]:
+        """The client's turns of a node. Its keys are made when the first one comes."""
+        side = exchange.client(arguments, self._open())
+        if isinstance(node.operation, ClientAided):
+            side = noted(side, node, arguments[0], self.program.parameters.plain_modulus, shares.from_bytes, seen)
+        return (yield from side)
 
 
 def check_image(node: Node, image: Values) -> None:

@@ -2,8 +2,9 @@
 
 import json
 from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from threading import Lock
 from types import TracebackType
 
@@ -25,8 +26,9 @@ from privcirnet.he.protocol.offline.store import PreparedStore
 from privcirnet.he.protocol.offline.store_files import DIGEST_BYTES
 from privcirnet.he.protocol.rounds import answer, zeroing
 from privcirnet.he.protocol.rounds.exchange import Exchange, Held
-from privcirnet.he.protocol.rounds.exchanges import exchanges_of
+from privcirnet.he.protocol.rounds.exchanges import exchanges_of, runs_directly
 from privcirnet.he.protocol.rounds.stacked import StackedExchange
+from privcirnet.he.protocol.rounds.turns import answered, trips
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.ring.wipe import wipe
 from privcirnet.he.rlwe.wire_bytes import Message
@@ -285,24 +287,23 @@ class Session:
     def _direct(self, message: bytes, held: dict[str, Residues | None]) -> Phase:
         """Run the program on an image for which nothing was prepared."""
         program = self._server.program
+        if not runs_directly({name: exchange for name, (exchange, _) in self._server.rounds.items()}):
+            rule, remedy = "an image of this program must have prepared work", "prepare it first"
+            raise RuleError(rule, got="an image without", remedy=remedy)
         source, *others = program.nodes
         held[source.name] = None
         for position, node in enumerate(others, start=1):
             if node.name in self._server.rounds:
-                arguments = [held[name] for name in node.inputs]
-                reply, held[node.name] = self._answer(position, node.name, arguments, message)
-                message = yield reply
+                (exchange, kept), engine = self._server.rounds[node.name], self._server.engine
+                side = exchange.server(kept, [held[name] for name in node.inputs], engine, self._keys)
+                pairs, measured = trips(exchange.plan.turns), partial(self._measured, node.name)
+                held[node.name], message = yield from answered(side, message, position, pairs, measured)
             else:
                 held[node.name] = shares.local_server(program, node, held)
         wire.unframe(message, wire.OUTPUT, 0)
         return (yield from answer.hand_out(program, shares.present(held[program.output.name])))
 
-    def _answer(
-        self, position: int, name: str, arguments: list[Residues | None], message: bytes
-    ) -> tuple[bytes, Residues | None]:
-        """The reply to a request, and the server's share of the result."""
-        engine, (exchange, held) = self._server.engine, self._server.rounds[name]
-        with self.meter.time(name), self.meter.count(name, engine.counts):
-            parts = wire.unframe(message, position, exchange.plan.ciphertexts_up)
-            replies, own = exchange.reply(held, arguments, parts, engine, self._keys)
-            return wire.frame(position, replies), own
+    @contextmanager
+    def _measured(self, name: str) -> Generator[None]:
+        with self.meter.time(name), self.meter.count(name, self._server.engine.counts):
+            yield

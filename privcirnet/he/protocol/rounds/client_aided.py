@@ -6,19 +6,25 @@ Nothing is encrypted and nothing is masked, so the client sees every value that 
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from privcirnet.he.circuits.bfv.interface import ClientEngine, EvaluationKeys, ServerEngine
 from privcirnet.he.mpc.local.linear import ClearLinear
-from privcirnet.he.mpc.local.packing import Octets, pack, unpack
+from privcirnet.he.mpc.local.packing import pack, unpack
 from privcirnet.he.mpc.local.shares import from_bytes, present, to_bytes
 from privcirnet.he.program.interpreter import apply
-from privcirnet.he.program.operation import Weights
+from privcirnet.he.program.operation import Node, Weights
 from privcirnet.he.program.operations import ClientAided
-from privcirnet.he.protocol.rounds.exchange import ClientShares, Held, RoundPlan, ServerShares
-from privcirnet.he.protocol.rounds.online_phase import SHARE, Kept, flat
+from privcirnet.he.protocol.rounds.answer import width
+from privcirnet.he.protocol.rounds.exchange import ClientShares, Held, OneTrip, RoundPlan, ServerShares
+from privcirnet.he.protocol.rounds.online_phase import SHARE, Kept, flat, question
+from privcirnet.he.protocol.rounds.turns import Side, Turn
 from privcirnet.he.ring import modular
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.schemes.bfv.parameters import Parameters
+from privcirnet.he.schemes.bfv.sizes import SHARE_BYTES
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -34,20 +40,15 @@ class RevealedOnline:
     function: Callable[[Residues, Residues, int], Residues]
 
     @property
-    def client(self) -> Mapping[str, int]:
+    def client_keeps(self) -> Mapping[str, int]:
         return {SHARE: self.values}
 
     @property
-    def server(self) -> Mapping[str, int]:
+    def server_keeps(self) -> Mapping[str, int]:
         return {}
 
-    @property
-    def asked(self) -> int:
-        return self.values
-
-    @property
-    def answered(self) -> int:
-        return self.values
+    def turns(self, t: int) -> tuple[Turn, ...]:
+        return question(self.values, self.values, t)
 
     @property
     def chosen(self) -> bool:
@@ -62,22 +63,18 @@ class RevealedOnline:
     def keep_server(self, offline_shares: Sequence[Residues | None], own: Residues | None, t: int) -> Kept:
         return {}
 
-    def ask(self, kept: Kept, shares: Sequence[Residues], t: int) -> Octets:
-        return pack(flat(shares), t)
-
-    def answer(self, kept: Kept, shares: Sequence[Residues], asked: Octets, t: int) -> Octets:
+    def client(self, kept: Kept, shares: Sequence[Residues], t: int) -> Side[None]:
+        (asked,) = yield []
         found = self.function(shares[0], unpack(asked, shares[0].shape, t), t)
-        return pack(modular.subtract(found.reshape(-1), kept[SHARE], t), t)
+        yield [pack(modular.subtract(found.reshape(-1), kept[SHARE], t), t)]
 
-    def close(
-        self, layer: ClearLinear | None, kept: Kept, shares: Sequence[Residues], answer: Octets | None, t: int
-    ) -> Residues:
-        assert answer is not None
+    def server(self, layer: ClearLinear | None, kept: Kept, shares: Sequence[Residues], t: int) -> Side[Residues]:
+        (answer,) = yield [pack(flat(shares), t)]
         return unpack(answer, shares[0].shape, t)
 
 
 @dataclass(frozen=True)
-class ClientAidedExchange:
+class ClientAidedExchange(OneTrip):
     """The round of a function in clear, from one share of any shape to one of the same shape; the server's is zero."""
 
     operation: ClientAided
@@ -86,7 +83,8 @@ class ClientAidedExchange:
     @property
     def plan(self) -> RoundPlan:
         """An empty request, and a reply of shares alone."""
-        return RoundPlan(self.operation.function, "in clear", shares_down=self.values)
+        turns = Turn("client"), Turn("server", octets=(SHARE_BYTES * self.values,))
+        return RoundPlan(self.operation.function, "in clear", turns, ahead=False)
 
     @property
     def online(self) -> RevealedOnline:
@@ -121,3 +119,29 @@ class ClientAidedExchange:
     def _apply(self, share: Residues, other: Residues, t: int) -> Residues:
         values = modular.centered(modular.add(share, other, t), t)
         return modular.residues(apply(self.operation, [values]), t)
+
+
+def noted(
+    side: Side[T],
+    node: Node,
+    share: Residues,
+    t: int,
+    read: Callable[[Any, tuple[int, ...], int], Residues],
+    seen: dict[str, tuple[int, int]],
+) -> Side[T]:
+    """Take the client's turns, and note how wide the values are that it sees.
+
+    Args:
+        share: the client's, of the input.
+        read: (the server's share as it was sent, shape, t) -> the share.
+        seen: is given (bits of the largest value, bits that it has at most) under the input's name.
+    """
+    assert isinstance(node.operation, ClientAided)
+    told = yield next(side)
+    values = modular.centered(modular.add(share, read(told[0], share.shape, t), t), t)
+    seen[node.inputs[0]] = width(values), node.operation.value_bits
+    try:
+        while True:
+            told = yield side.send(told)
+    except StopIteration as finished:
+        return finished.value

@@ -1,10 +1,11 @@
-"""One round between the client and the server for one operation on shared values: what all kinds of rounds have alike.
+"""What client and server send each other for one operation on shared values: what all kinds of exchanges have alike.
 
-The client sends a request made from its shares of the inputs, the server replies and keeps its share of the result, and
-the client takes its own share from the reply. Each kind is one file beside this one, and one line of the table in
+From their shares of the inputs, each party gets its share of the result, in one or more trips from the client to the
+server and back. Each kind is one file beside this one, and one line of the table in
 :mod:`protocol.rounds.exchanges`. Nothing but public data is in an exchange, so both parties make the same ones.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -12,6 +13,7 @@ from typing import Protocol
 from privcirnet.he.circuits.bfv.interface import ClientEngine, EncodedWeights, EvaluationKeys, ServerEngine
 from privcirnet.he.program.operation import Weights
 from privcirnet.he.protocol.rounds.online_phase import Online
+from privcirnet.he.protocol.rounds.turns import Sender, Side, Turn
 from privcirnet.he.ring.modular import Integers, Residues
 from privcirnet.he.schemes.bfv.parameters import Parameters
 
@@ -23,28 +25,36 @@ ServerShares = Sequence[Residues | None]
 
 @dataclass(frozen=True)
 class RoundPlan:
-    """What is known of a round before it happens.
+    """What is known of an exchange before it happens.
 
     Attributes:
+        turns: the client begins (:mod:`protocol.rounds.turns`).
         block_size: b of the weights; 1 without structure.
-        ciphertexts_up: ciphertexts that the client sends, each a part of the request.
-        ciphertexts_down: ciphertexts that the server sends, each a part of the reply.
-        shares_down: number of values of which the server sends its share as it is, together one more part of the reply.
+        ahead: it is done before an image is there, with random shares.
+        direct: it can be done with an image's own shares. Where one exchange can't, an image is prepared first.
     """
 
     kind: str
     encoding: str
+    turns: tuple[Turn, ...] = ()
     block_size: int = 1
-    ciphertexts_up: int = 0
-    ciphertexts_down: int = 0
     rotations: int = 0
     pmults: int = 0
-    shares_down: int = 0
+    ahead: bool = True
+    direct: bool = True
 
     @property
-    def parts_down(self) -> int:
-        """Parts of the reply."""
-        return self.ciphertexts_down + (self.shares_down > 0)
+    def ciphertexts_up(self) -> int:
+        """Ciphertexts that the client sends."""
+        return self._ciphertexts("client")
+
+    @property
+    def ciphertexts_down(self) -> int:
+        """Ciphertexts that the server sends."""
+        return self._ciphertexts("server")
+
+    def _ciphertexts(self, sender: Sender) -> int:
+        return sum(turn.ciphertexts for turn in self.turns if turn.sender == sender)
 
 
 @dataclass(frozen=True)
@@ -63,20 +73,20 @@ class Held:
 
 
 class Exchange(Protocol):
-    """One round for one node."""
+    """What one node's operation takes."""
 
     @property
     def plan(self) -> RoundPlan:
-        """Sizes and counts of the round."""
+        """Turns and counts."""
         ...
 
     @property
     def online(self) -> Online:
-        """What is left to do with the image where the round was done offline."""
+        """What is left to do with the image where the exchange was done ahead."""
         ...
 
     def noise_bits(self, parameters: Parameters) -> int:
-        """Return log2 of a bound on the noise of the round's results, from public data only."""
+        """Return log2 of a bound on the noise of the results, from public data only."""
         ...
 
     def prepare(
@@ -87,7 +97,7 @@ class Exchange(Protocol):
         engine: ServerEngine,
         name: str,
     ) -> Held:
-        """Return what the server holds for the node, made once for all rounds.
+        """Return what the server holds for the node, made once for all exchanges.
 
         Args:
             weights: the node's; None where it has none.
@@ -98,27 +108,66 @@ class Exchange(Protocol):
         """
         ...
 
-    def request(self, shares: ClientShares, engine: ClientEngine) -> list[bytes]:
-        """Return the client's request: ``plan.ciphertexts_up`` parts of a message."""
+    def client(self, shares: ClientShares, engine: ClientEngine) -> Side[Residues]:
+        """Take the client's turns; it begins.
+
+        Returns:
+            the client's share of the result, residues of the node's shape; ahead, whatever its :attr:`online` keeps.
+
+        Raises:
+            RuleError: a message is not what the server's side makes.
+        """
         ...
 
+    def server(
+        self, held: Held, shares: ServerShares, engine: ServerEngine, keys: EvaluationKeys
+    ) -> Side[Residues | None]:
+        """Take the server's turns.
+
+        Returns:
+            the server's share of the result, None for zero; ahead, whatever its :attr:`online` keeps.
+
+        Raises:
+            RuleError: a message is not what the client's side makes.
+        """
+        ...
+
+
+class OneTrip(ABC):
+    """The sides of an exchange of one request and one reply."""
+
+    @abstractmethod
+    def request(self, shares: ClientShares, engine: ClientEngine) -> list[bytes]:
+        """Return the parts of the client's request."""
+
+    @abstractmethod
     def reply(
         self, held: Held, shares: ServerShares, messages: list[bytes], engine: ServerEngine, keys: EvaluationKeys
     ) -> tuple[list[bytes], Residues | None]:
         """Return the server's reply and its share of the result.
 
         Returns:
-            (``plan.parts_down`` parts of a message, the server's share of the result or None for zero).
+            (parts of the reply, the server's share of the result or None for zero).
 
         Raises:
             RuleError: the messages are not what :meth:`request` makes.
         """
-        ...
 
+    @abstractmethod
     def finish(self, shares: ClientShares, messages: list[bytes], engine: ClientEngine) -> Residues:
         """Return the client's share of the result: residues of the node's shape.
 
         Raises:
             RuleError: the messages are not what :meth:`reply` makes.
         """
-        ...
+
+    def client(self, shares: ClientShares, engine: ClientEngine) -> Side[Residues]:
+        messages = yield self.request(shares, engine)
+        return self.finish(shares, messages, engine)
+
+    def server(
+        self, held: Held, shares: ServerShares, engine: ServerEngine, keys: EvaluationKeys
+    ) -> Side[Residues | None]:
+        replies, own = self.reply(held, shares, (yield []), engine, keys)
+        yield replies
+        return own

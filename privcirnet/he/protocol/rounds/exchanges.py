@@ -1,6 +1,6 @@
-"""Which operations take a round, and of which kind: the one place that says so for both parties, sizes and reports."""
+"""Which operations take an exchange, and which: the one place that says so for both parties, sizes and reports."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import prod
 from typing import Any
 
@@ -24,7 +24,7 @@ EXCHANGES: dict[type, Constructor] = {
     op.Product: lambda operation, shape, parameters: ProductExchange(operation),
     op.ClientAided: lambda operation, shape, parameters: ClientAidedExchange(operation, prod(shape)),
 }
-"""Operations that take a round."""
+"""Operations that are not local."""
 
 
 def exchange_of(node: Node, parameters: Parameters) -> Exchange | None:
@@ -42,7 +42,12 @@ def exchanges_of(program: Program) -> dict[str, Exchange]:
     """Return the exchanges of a program by the names of their nodes, in order.
 
     Raises:
-        RuleError: an operation takes a round, but has no exchange.
+        RuleError: an operation is not local, but has no exchange.
     """
     found = ((node.name, exchange_of(node, program.parameters)) for node in program.nodes)
     return {name: exchange for name, exchange in found if exchange is not None}
+
+
+def runs_directly(exchanges: Mapping[str, Exchange]) -> bool:
+    """Return whether an image can do without prepared work."""
+    return all(exchange.plan.direct for exchange in exchanges.values())

@@ -15,10 +15,10 @@ from privcirnet.he.circuits.bfv.interface import ClientEngine, EvaluationKeys, S
 from privcirnet.he.layers.layer import Layer
 from privcirnet.he.layers.stacking import Stack
 from privcirnet.he.mpc.local.linear import ClearLinear
-from privcirnet.he.mpc.local.packing import Octets
 from privcirnet.he.program.operation import Weights, spread
-from privcirnet.he.protocol.rounds.exchange import ClientShares, Held, RoundPlan, ServerShares
+from privcirnet.he.protocol.rounds.exchange import ClientShares, Held, OneTrip, RoundPlan, ServerShares
 from privcirnet.he.protocol.rounds.online_phase import SHARE, Kept
+from privcirnet.he.protocol.rounds.turns import Side, Turn, one_trip
 from privcirnet.he.ring import modular, sampling
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.schemes.bfv.parameters import Parameters
@@ -31,16 +31,18 @@ class LinearOnline:
     """A linear layer's: the server keeps its mask, with the bias."""
 
     shape: tuple[int, int, int]
-    asked: int = 0
-    answered: int = 0
 
     @property
-    def client(self) -> Mapping[str, int]:
+    def client_keeps(self) -> Mapping[str, int]:
         return {SHARE: prod(self.shape)}
 
     @property
-    def server(self) -> Mapping[str, int]:
+    def server_keeps(self) -> Mapping[str, int]:
         return {"mask": prod(self.shape)}
+
+    def turns(self, t: int) -> tuple[Turn, ...]:
+        """None: nobody sends anything."""
+        return ()
 
     @property
     def chosen(self) -> bool:
@@ -56,21 +58,17 @@ class LinearOnline:
         assert own is not None
         return {"mask": own.reshape(-1)}
 
-    def ask(self, kept: Kept, shares: Sequence[Residues], t: int) -> Octets:
-        raise AssertionError("a linear layer asks for nothing")
+    def client(self, kept: Kept, shares: Sequence[Residues], t: int) -> Side[None]:
+        yield from ()
 
-    def answer(self, kept: Kept, shares: Sequence[Residues], asked: Octets, t: int) -> Octets:
-        raise AssertionError("a linear layer asks for nothing")
-
-    def close(
-        self, layer: ClearLinear | None, kept: Kept, shares: Sequence[Residues], answer: Octets | None, t: int
-    ) -> Residues:
+    def server(self, layer: ClearLinear | None, kept: Kept, shares: Sequence[Residues], t: int) -> Side[Residues]:
+        yield from ()
         assert layer is not None
         return layer.apply(shares[0], kept["mask"].reshape(self.shape))
 
 
 @dataclass(frozen=True)
-class LinearExchange:
+class LinearExchange(OneTrip):
     """The round of a linear layer, from one share (C, H, W) to one (K, H', W').
 
     Attributes:
@@ -88,9 +86,8 @@ class LinearExchange:
         return RoundPlan(
             kind=layer.shape.kind,
             encoding=layer.encoding,
+            turns=one_trip(layer.ciphertexts_in, layer.ciphertexts_out),
             block_size=layer.block_size,
-            ciphertexts_up=layer.ciphertexts_in,
-            ciphertexts_down=layer.ciphertexts_out,
             rotations=layer.rotations,
             pmults=layer.pmults,
         )

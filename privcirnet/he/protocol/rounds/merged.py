@@ -1,22 +1,30 @@
-"""Rounds of several nodes and images in one message each way, which only offline work can have.
+"""Exchanges of several nodes and images in the same messages, which only offline work can have.
 
 Values of several images stand on a new first axis. The values of all squares fill ciphertexts one after the other,
-whichever node and image they belong to. Linear layers take images together where their stack says so. The rounds of
-all other operations stand side by side.
+whichever node and image they belong to. Linear layers take images together where their stack says so. All other
+exchanges stand side by side; one of more trips goes on in messages that those of fewer have no part in.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from privcirnet.he.protocol.rounds.exchange import Exchange, ServerShares
+from privcirnet.he.circuits.bfv.interactive.interface import ClientEngine, EvaluationKeys, ServerEngine
+from privcirnet.he.mpc.local.shares import present
+from privcirnet.he.protocol.rounds.exchange import ClientShares, Exchange, Held, ServerShares
 from privcirnet.he.protocol.rounds.linear import LinearExchange
 from privcirnet.he.protocol.rounds.square import SquareExchange
 from privcirnet.he.protocol.rounds.stacked import StackedExchange
+from privcirnet.he.protocol.rounds.turns import Side, Turn, end, joined, say, trips
 from privcirnet.he.ring.modular import Residues
+from privcirnet.he.system import threads
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 class Part(NamedTuple):
@@ -59,30 +67,89 @@ class Together:
             found.append(Part(whole, tuple(number for number, _ in squares), range(self.count)))
         return found
 
-    @property
-    def ciphertexts_up(self) -> int:
-        """Ciphertexts that the client sends."""
-        return sum(part.exchange.plan.ciphertexts_up for part in self.parts)
+    @cached_property
+    def trips(self) -> list[tuple[Turn, Turn]]:
+        """What either party sends, message by message."""
+        found = list[tuple[Turn, Turn]]()
+        for trip in range(max(map(len, self._trips), default=0)):
+            now = [pairs[trip] for pairs in self._trips if trip < len(pairs)]
+            found.append((joined((up for up, _ in now), "client"), joined((down for _, down in now), "server")))
+        return found
 
-    @property
-    def ciphertexts_down(self) -> int:
-        """Ciphertexts that the server sends."""
-        return sum(part.exchange.plan.ciphertexts_down for part in self.parts)
+    @cached_property
+    def _trips(self) -> list[list[tuple[Turn, Turn]]]:
+        """Of each part."""
+        return [trips(part.exchange.plan.turns) for part in self.parts]
 
-    @property
-    def parts_down(self) -> int:
-        """Parts of the server's message."""
-        return sum(part.exchange.plan.parts_down for part in self.parts)
+    def bytes_of(self, member: int, ciphertext: int) -> tuple[float, float]:
+        """Return the bytes (up, down) that are one exchange's; those of squares are shared by values.
 
-    def ciphertexts(self, member: int) -> tuple[float, float]:
-        """Return the ciphertexts (up, down) that are one exchange's; those of squares are shared by values."""
+        Args:
+            ciphertext: bytes of one.
+        """
         up = down = 0.0
-        for exchange, members, _ in self.parts:
+        for (exchange, members, _), pairs in zip(self.parts, self._trips, strict=True):
             if member in members:
                 squares = isinstance(exchange, SquareExchange)
                 share = self.count * _values(self.exchanges[member]) / _values(exchange) if squares else 1.0
-                up, down = up + share * exchange.plan.ciphertexts_up, down + share * exchange.plan.ciphertexts_down
+                up += share * sum(sum(asking.sizes(ciphertext)) for asking, _ in pairs)
+                down += share * sum(sum(answering.sizes(ciphertext)) for _, answering in pairs)
         return up, down
+
+    def client(self, shares: Sequence[ClientShares], engine: ClientEngine) -> Side[list[Residues]]:
+        """Take the client's turns in all parts.
+
+        Args:
+            shares: of each part, see :meth:`shares`.
+
+        Returns:
+            the result of each part.
+        """
+        apply = threads.each if engine.concurrent else _one_by_one
+        sides = [part.exchange.client(own, engine) for part, own in zip(self.parts, shares, strict=True)]
+        told: list[list[bytes] | None] = [None] * len(sides)
+        for trip in range(len(self.trips)):
+            now = [index for index, pairs in enumerate(self._trips) if trip < len(pairs)]
+            said = apply(lambda index: say(sides[index], told[index]), now)
+            answers = iter((yield [part for parts in said for part in parts]))
+            for index in now:
+                told[index] = [next(answers) for _ in range(self._trips[index][trip][1].parts)]
+        return apply(lambda index: end(sides[index], told[index]), range(len(sides)))
+
+    def server(
+        self,
+        held: Sequence[Held],
+        shares: Sequence[ServerShares],
+        engine: ServerEngine,
+        keys: EvaluationKeys,
+        measured: Callable[[Part], AbstractContextManager[None]],
+    ) -> Side[list[Residues]]:
+        """Take the server's turns in all parts.
+
+        Args:
+            held: what the server holds for each part.
+            shares: of each part, see :meth:`shares`.
+            measured: a context for what is done for a part.
+
+        Returns:
+            the result of each part.
+        """
+        given = zip(self.parts, held, shares, strict=True)
+        sides = [part.exchange.server(own, inputs, engine, keys) for part, own, inputs in given]
+        for side in sides:
+            next(side)
+        results, asked = dict[int, Residues](), iter((yield []))
+        for trip in range(len(self.trips)):
+            replies = list[bytes]()
+            for index, pairs in enumerate(self._trips):
+                if trip < len(pairs):
+                    with measured(self.parts[index]):
+                        replies += sides[index].send([next(asked) for _ in range(pairs[trip][0].parts)])
+                        if trip == len(pairs) - 1:
+                            results[index] = present(end(sides[index]))
+            told = yield replies
+            asked = iter(told or ())
+        return [results[index] for index in range(len(sides))]
 
     def shares(self, given: Sequence[ServerShares]) -> list[list[Residues | None]]:
         """Return either party's shares of the inputs of each part.
@@ -133,3 +200,8 @@ def _rounds(exchange: Exchange, count: int) -> Iterator[tuple[Exchange, range]]:
 def _values(exchange: Exchange) -> int:
     assert isinstance(exchange, SquareExchange)
     return exchange.values
+
+
+def _one_by_one(function: Callable[[T], R], items: Iterable[T]) -> list[R]:
+    """:func:`system.threads.each` for an engine that one thread at a time may use."""
+    return [function(item) for item in items]

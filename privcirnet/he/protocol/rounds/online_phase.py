@@ -23,7 +23,8 @@ import numpy as np
 
 from privcirnet.he.mpc.local.elementwise import subtract
 from privcirnet.he.mpc.local.linear import ClearLinear
-from privcirnet.he.mpc.local.packing import Octets, pack, unpack
+from privcirnet.he.mpc.local.packing import pack, packed_size, unpack
+from privcirnet.he.protocol.rounds.turns import Side, Turn
 from privcirnet.he.ring import sampling
 from privcirnet.he.ring.modular import Residues
 
@@ -37,28 +38,22 @@ class Online(Protocol):
     """One node's part of an inference with prepared work. All arrays that are kept or sent are flat."""
 
     @property
-    def client(self) -> Mapping[str, int]:
+    def client_keeps(self) -> Mapping[str, int]:
         """How many values the client keeps, by name; :data:`SHARE` is among them."""
         ...
 
     @property
-    def server(self) -> Mapping[str, int]:
+    def server_keeps(self) -> Mapping[str, int]:
         """How many values the server keeps, by name."""
-        ...
-
-    @property
-    def asked(self) -> int:
-        """How many values the server sends; 0: the node takes no round."""
-        ...
-
-    @property
-    def answered(self) -> int:
-        """How many values the client answers."""
         ...
 
     @property
     def chosen(self) -> bool:
         """Whether the client's share of the result is its own choice, and not what the exchange returns."""
+        ...
+
+    def turns(self, t: int) -> tuple[Turn, ...]:
+        """Return the turns, one part each; the server begins, and the client ends."""
         ...
 
     def offline_shares(self, t: int) -> list[Residues | None]:
@@ -78,37 +73,33 @@ class Online(Protocol):
         """Return what the server keeps.
 
         Args:
-            own: its share of the exchange's result; None if there was no exchange.
+            own: its result of the exchange; None if there was no exchange.
         """
         ...
 
-    def ask(self, kept: Kept, shares: Sequence[Residues], t: int) -> Octets:
-        """Return what the server sends, packed."""
-        ...
-
-    def answer(self, kept: Kept, shares: Sequence[Residues], asked: Octets, t: int) -> Octets:
-        """Return what the client answers, packed.
-
-        Args:
-            asked: of :meth:`ask`, from the server.
+    def client(self, kept: Kept, shares: Sequence[Residues], t: int) -> Side[None]:
+        """Take the client's turns, of which nothing follows: its share of the result is kept.
 
         Raises:
-            RuleError: what was asked is not that many residues.
+            RuleError: a message is not that many residues.
         """
         ...
 
-    def close(
-        self, layer: ClearLinear | None, kept: Kept, shares: Sequence[Residues], answer: Octets | None, t: int
-    ) -> Residues:
-        """Return the server's share of the result: residues of the node's shape.
+    def server(self, layer: ClearLinear | None, kept: Kept, shares: Sequence[Residues], t: int) -> Side[Residues]:
+        """Take the server's turns; it begins.
 
-        Args:
-            answer: of :meth:`answer`, from the client; None of a node that takes no round.
+        Returns:
+            the server's share of the result: residues of the node's shape.
 
         Raises:
-            RuleError: the answer is not that many residues.
+            RuleError: a message is not that many residues.
         """
         ...
+
+
+def question(asked: int, answered: int, t: int) -> tuple[Turn, Turn]:
+    """Return the turns of so many packed residues from the server, and so many from the client."""
+    return Turn("server", octets=(packed_size(asked, t),)), Turn("client", octets=(packed_size(answered, t),))
 
 
 @dataclass(frozen=True)
@@ -132,24 +123,19 @@ class CrossedOnline:
     finished_by: Callable[[Sequence[Residues], Residues, Residues, int], Residues]
 
     @property
-    def client(self) -> Mapping[str, int]:
+    def client_keeps(self) -> Mapping[str, int]:
         return {SHARE: self.values, "terms": self.values}
 
     @property
-    def server(self) -> Mapping[str, int]:
-        return {"offline_shares": self.asked, "terms": self.values}
-
-    @property
-    def asked(self) -> int:
-        return sum(map(prod, self.inputs))
-
-    @property
-    def answered(self) -> int:
-        return self.values
+    def server_keeps(self) -> Mapping[str, int]:
+        return {"offline_shares": self._given, "terms": self.values}
 
     @property
     def chosen(self) -> bool:
         return True
+
+    def turns(self, t: int) -> tuple[Turn, ...]:
+        return question(self._given, self.values, t)
 
     def offline_shares(self, t: int) -> list[Residues | None]:
         return [sampling.uniform(shape, t) for shape in self.inputs]
@@ -165,20 +151,19 @@ class CrossedOnline:
         terms = subtract(own.reshape(-1), self.finished_by(known, zero, zero, t).reshape(-1), t)
         return {"offline_shares": flat(known), "terms": terms}
 
-    def ask(self, kept: Kept, shares: Sequence[Residues], t: int) -> Octets:
-        return pack(subtract(flat(shares), kept["offline_shares"], t), t)
-
-    def answer(self, kept: Kept, shares: Sequence[Residues], asked: Octets, t: int) -> Octets:
-        cuts = np.cumsum([share.size for share in shares])[:-1]
-        pairs = zip(np.split(unpack(asked, (self.asked,), t), cuts), shares, strict=True)
+    def client(self, kept: Kept, shares: Sequence[Residues], t: int) -> Side[None]:
+        (asked,), cuts = (yield []), np.cumsum([share.size for share in shares])[:-1]
+        pairs = zip(np.split(unpack(asked, (self._given,), t), cuts), shares, strict=True)
         differences = [part.reshape(share.shape) for part, share in pairs]
-        return pack(self.answered_by(shares, differences, kept["terms"], t), t)
+        yield [pack(self.answered_by(shares, differences, kept["terms"], t), t)]
 
-    def close(
-        self, layer: ClearLinear | None, kept: Kept, shares: Sequence[Residues], answer: Octets | None, t: int
-    ) -> Residues:
-        assert answer is not None
-        return self.finished_by(shares, unpack(answer, (self.answered,), t), kept["terms"], t)
+    def server(self, layer: ClearLinear | None, kept: Kept, shares: Sequence[Residues], t: int) -> Side[Residues]:
+        (answer,) = yield [pack(subtract(flat(shares), kept["offline_shares"], t), t)]
+        return self.finished_by(shares, unpack(answer, (self.values,), t), kept["terms"], t)
+
+    @property
+    def _given(self) -> int:
+        return sum(map(prod, self.inputs))
 
 
 def flat(shares: Sequence[Residues]) -> Residues:

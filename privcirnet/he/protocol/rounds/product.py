@@ -25,16 +25,17 @@ from privcirnet.he.mpc.local.shares import present
 from privcirnet.he.program.interpreter import as_weights
 from privcirnet.he.program.operation import Weights, spread
 from privcirnet.he.program.operations import Product
-from privcirnet.he.protocol.rounds.exchange import ClientShares, Held, RoundPlan, ServerShares
+from privcirnet.he.protocol.rounds.exchange import ClientShares, Held, OneTrip, RoundPlan, ServerShares
 from privcirnet.he.protocol.rounds.linear import LinearExchange
 from privcirnet.he.protocol.rounds.online_phase import CrossedOnline
+from privcirnet.he.protocol.rounds.turns import one_trip
 from privcirnet.he.ring import modular
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.schemes.bfv.parameters import Parameters
 
 
 @dataclass(frozen=True)
-class ProductExchange:
+class ProductExchange(OneTrip):
     """The round of a product, from shares (g k, A, 1) of the left and (g k, B, 1) of the right value to (g B, A, 1).
 
     Messages hold the left layer's ciphertexts, then the right one's.
@@ -49,8 +50,7 @@ class ProductExchange:
         return RoundPlan(
             kind="product",
             encoding=left.encoding,
-            ciphertexts_up=left.ciphertexts_up + right.ciphertexts_up,
-            ciphertexts_down=left.ciphertexts_down + right.ciphertexts_down,
+            turns=one_trip(left.ciphertexts_up + right.ciphertexts_up, left.ciphertexts_down + right.ciphertexts_down),
             rotations=left.rotations + right.rotations,
             pmults=left.pmults + right.pmults,
         )

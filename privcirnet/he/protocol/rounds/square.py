@@ -14,11 +14,11 @@ from privcirnet.he.circuits.bfv.interface import ClientEngine, EvaluationKeys, S
 from privcirnet.he.layers import subring
 from privcirnet.he.mpc.local import squares
 from privcirnet.he.mpc.local.linear import ClearLinear
-from privcirnet.he.mpc.local.packing import Octets
 from privcirnet.he.mpc.local.shares import present
 from privcirnet.he.program.operation import Weights
-from privcirnet.he.protocol.rounds.exchange import ClientShares, Held, RoundPlan, ServerShares
+from privcirnet.he.protocol.rounds.exchange import ClientShares, Held, OneTrip, RoundPlan, ServerShares
 from privcirnet.he.protocol.rounds.online_phase import CrossedOnline, Kept
+from privcirnet.he.protocol.rounds.turns import Side, one_trip
 from privcirnet.he.ring import modular, sampling
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.schemes.bfv.noise import square_noise_bits
@@ -29,21 +29,17 @@ from privcirnet.he.system import threads
 class SquareOnline(CrossedOnline):
     """A square's: what either party makes of a message is packed again while it is near."""
 
-    def ask(self, kept: Kept, shares: Sequence[Residues], t: int) -> Octets:
-        return squares.ask_packed(_flat(shares), kept["offline_shares"], t)
+    def client(self, kept: Kept, shares: Sequence[Residues], t: int) -> Side[None]:
+        (asked,) = yield []
+        yield [squares.answer_packed(_flat(shares), asked, kept["terms"], t)]
 
-    def answer(self, kept: Kept, shares: Sequence[Residues], asked: Octets, t: int) -> Octets:
-        return squares.answer_packed(_flat(shares), asked, kept["terms"], t)
-
-    def close(
-        self, layer: ClearLinear | None, kept: Kept, shares: Sequence[Residues], answer: Octets | None, t: int
-    ) -> Residues:
-        assert answer is not None
+    def server(self, layer: ClearLinear | None, kept: Kept, shares: Sequence[Residues], t: int) -> Side[Residues]:
+        (answer,) = yield [squares.ask_packed(_flat(shares), kept["offline_shares"], t)]
         return squares.finish_packed(_flat(shares), answer, kept["terms"], t).reshape(shares[0].shape)
 
 
 @dataclass(frozen=True)
-class SquareExchange:
+class SquareExchange(OneTrip):
     """The round of a square, from one share of any shape to one of the same shape."""
 
     values: int
@@ -53,7 +49,7 @@ class SquareExchange:
     def plan(self) -> RoundPlan:
         """One product for each ciphertext."""
         count = len(subring.sizes(self.values, self.ring_degree))
-        return RoundPlan("square", "slots", ciphertexts_up=count, ciphertexts_down=count, pmults=count)
+        return RoundPlan("square", "slots", one_trip(count, count), pmults=count)
 
     @property
     def online(self) -> SquareOnline:

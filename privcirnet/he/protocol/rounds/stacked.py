@@ -12,14 +12,14 @@ from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.stacking import Stack
 from privcirnet.he.mpc.local.shares import present
 from privcirnet.he.program.operation import Weights
-from privcirnet.he.protocol.rounds.exchange import ClientShares, Held, RoundPlan, ServerShares
+from privcirnet.he.protocol.rounds.exchange import ClientShares, Held, OneTrip, RoundPlan, ServerShares
 from privcirnet.he.protocol.rounds.linear import LinearExchange, LinearOnline
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.schemes.bfv.parameters import Parameters
 
 
 @dataclass(frozen=True)
-class StackedExchange:
+class StackedExchange(OneTrip):
     """The round of some images, from one share (images, C, H, W) to one (images, K, H', W').
 
     Attributes:

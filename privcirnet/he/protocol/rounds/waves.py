@@ -1,7 +1,7 @@
-"""Which rounds of a preparation share a message: as many as do not need each other's results.
+"""Which exchanges of a preparation share messages: as many as do not need each other's results.
 
 Offline, the client's share of a square, of a product or of a client-aided function is random and its own choice, so it
-is there from the beginning. Its share of a linear layer's result is there after that layer's round. So rounds come in
+is there from the beginning. Its share of a linear layer's result is there after that layer's exchange. So they come in
 *waves*: first those whose inputs follow from random numbers alone, then those that need the result of one layer, and so
 on. A network that squares after every layer has two waves, however deep it is. One with linear bottlenecks has three.
 
@@ -23,16 +23,23 @@ MESSAGE_BYTES = 1 << 23
 
 @dataclass(frozen=True)
 class Bundle:
-    """The nodes of a message.
+    """The nodes of a message, or of several where one takes more trips.
 
     Attributes:
         nodes: in the program's order.
         positions: theirs in the program; the message is about the first one.
+        ciphertext: bytes of one, at most.
     """
 
     nodes: tuple[Node, ...]
     positions: tuple[int, ...]
     together: Together
+    ciphertext: int
+
+    @property
+    def longest(self) -> int:
+        """The most bytes of a message."""
+        return max(sum(turn.sizes(self.ciphertext)) for trip in self.together.trips for turn in trip)
 
     @property
     def position(self) -> int:
@@ -40,18 +47,19 @@ class Bundle:
         return self.positions[0]
 
     def part(self, position: int) -> tuple[float, float]:
-        """Return which part of the request and of the reply is a node's."""
-        up, down = self.together.ciphertexts(self.positions.index(position))
-        return up / self.together.ciphertexts_up, down / self.together.ciphertexts_down
+        """Return which part of the requests and of the replies is a node's."""
+        each = [self.together.bytes_of(member, self.ciphertext) for member in range(len(self.nodes))]
+        (up, down), whole = each[self.positions.index(position)], [sum(way) or 1 for way in zip(*each, strict=True)]
+        return up / whole[0], down / whole[1]
 
 
 def waves(program: Program, exchanges: Mapping[str, Exchange]) -> list[list[Node]]:
-    """Return the nodes that take an offline round, by wave."""
+    """Return the nodes with an exchange ahead, by wave."""
     found, known = list[list[Node]](), dict[str, int]()
     for node in program.nodes:
         wave = max((known[name] for name in node.inputs), default=0)
         exchange = exchanges.get(node.name)
-        if exchange is not None and exchange.plan.ciphertexts_up:
+        if exchange is not None and exchange.plan.ahead:
             found += [[] for _ in range(wave + 1 - len(found))]
             found[wave].append(node)
         if exchange is not None:
@@ -61,19 +69,19 @@ def waves(program: Program, exchanges: Mapping[str, Exchange]) -> list[list[Node
 
 
 def bundles(program: Program, exchanges: Mapping[str, Exchange], count: int) -> list[Bundle]:
-    """Return the messages that prepare some images, in order."""
+    """Return what prepares some images, in order: nodes that share messages."""
     positions = {node.name: position for position, node in enumerate(program.nodes)}
     found, size = list[Bundle](), max(message_bytes(program.parameters))
 
     def bundle(nodes: Sequence[Node]) -> Bundle:
         together = Together(tuple(exchanges[node.name] for node in nodes), count)
-        return Bundle(tuple(nodes), tuple(positions[node.name] for node in nodes), together)
+        return Bundle(tuple(nodes), tuple(positions[node.name] for node in nodes), together, size)
 
     for wave in waves(program, exchanges):
         now = bundle(wave[:1])
         for node in wave[1:]:
             more = bundle([*now.nodes, node])
-            if size * max(more.together.ciphertexts_up, more.together.ciphertexts_down) <= MESSAGE_BYTES:
+            if more.longest <= MESSAGE_BYTES:
                 now = more
             else:
                 found.append(now)

@@ -59,4 +59,5 @@ def test_the_server_sends_its_share_and_keeps_none() -> None:
     assert (modular.centered(exchange.finish([ours], replies, client), t) == np.maximum(x, 0)).all()
     plan = exchange.plan
     assert (plan.kind, plan.encoding, plan.ciphertexts_up, plan.ciphertexts_down) == ("relu", "in clear", 0, 0)
-    assert (plan.rotations, plan.pmults, plan.shares_down, plan.parts_down) == (0, 0, x.size, 1)
+    assert (plan.rotations, plan.pmults, plan.ahead) == (0, 0, False)
+    assert [(turn.parts, turn.octets) for turn in plan.turns] == [(0, ()), (1, (8 * x.size,))]

@@ -23,6 +23,7 @@ from privcirnet.he.protocol.rounds.exchange import ClientShares, Held, RoundPlan
 from privcirnet.he.protocol.rounds.exchanges import EXCHANGES, exchange_of, exchanges_of
 from privcirnet.he.protocol.rounds.online_phase import Online
 from privcirnet.he.protocol.rounds.square import SquareExchange
+from privcirnet.he.protocol.rounds.turns import Side, Turn, trips
 from privcirnet.he.ring import modular, sampling
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.schemes.bfv.parameters import Parameters
@@ -40,13 +41,15 @@ class Toy(op.Square):
 
 @dataclass(frozen=True)
 class ToyExchange:
-    """A square that hides nothing: the client sends its share in clear, the server a share of the result."""
+    """A square that hides nothing, in two trips: of the first half of the values, and of the others."""
 
     values: int
 
     @property
     def plan(self) -> RoundPlan:
-        return RoundPlan("toy", "in clear", ciphertexts_up=1, shares_down=self.values)
+        sizes = 8 * (self.values // 2), 8 * (self.values - self.values // 2)
+        turns = [(Turn("client", octets=(size,)), Turn("server", octets=(size,))) for size in sizes]
+        return RoundPlan("toy", "in clear", (*turns[0], *turns[1]))
 
     @property
     def online(self) -> Online:
@@ -65,19 +68,26 @@ class ToyExchange:
     ) -> Held:
         return Held(mask_bound=mask_bound)
 
-    def request(self, shares: ClientShares, engine: ClientEngine) -> list[bytes]:
-        return [shares[0].tobytes()]
+    def client(self, shares: ClientShares, engine: ClientEngine) -> Side[Residues]:
+        found = list[bytes]()
+        for half in self._halves(shares[0]):
+            found += yield [half.tobytes()]
+        return np.frombuffer(b"".join(found), dtype=np.uint64).reshape(shares[0].shape)
 
-    def reply(
-        self, held: Held, shares: ServerShares, messages: list[bytes], engine: ServerEngine, keys: EvaluationKeys
-    ) -> tuple[list[bytes], Residues]:
-        (share,), t = shares, engine.parameters.plain_modulus
-        x = modular.add(share, np.frombuffer(messages[0], dtype=np.uint64).reshape(share.shape), t)
-        own = sampling.uniform(share.shape, t)
-        return [modular.subtract(modular.multiply(x, x, t), own, t).tobytes()], own
+    def server(
+        self, held: Held, shares: ServerShares, engine: ServerEngine, keys: EvaluationKeys
+    ) -> Side[Residues | None]:
+        share, t = shares[0], engine.parameters.plain_modulus
+        own = sampling.uniform((self.values,), t)
+        (message,) = yield []
+        for half, masks in zip(self._halves(share), self._halves(own), strict=True):
+            x = modular.add(half, np.frombuffer(message, dtype=np.uint64), t)
+            told = yield [modular.subtract(modular.multiply(x, x, t), masks, t).tobytes()]
+            message = told[0] if told else b""
+        return own.reshape(share.shape)
 
-    def finish(self, shares: ClientShares, messages: list[bytes], engine: ClientEngine) -> Residues:
-        return np.frombuffer(messages[0], dtype=np.uint64).reshape(shares[0].shape)
+    def _halves(self, values: Residues) -> list[Residues]:
+        return np.split(values.reshape(-1), [self.values // 2])
 
 
 def with_toy() -> Program:
@@ -97,9 +107,10 @@ def test_exchanges_are_those_of_the_nodes_that_are_not_local(program: Program) -
     assert list(found) == [node.name for node in program.nodes if type(node.operation) in EXCHANGES]
     for node in program.nodes:
         assert exchange_of(node, program.parameters) == found.get(node.name)
-        plan = found[node.name].plan if node.name in found else None
-        assert plan is None or plan.parts_down == plan.ciphertexts_down + (plan.shares_down > 0) > 0
-        assert plan is None or plan.shares_down in (0, prod(node.shape))
+        if node.name in found:
+            ((request, reply),) = trips(found[node.name].plan.turns)
+            assert (request.octets, reply.parts > 0) == ((), True)
+            assert reply.octets in ((), (8 * prod(node.shape),))
 
 
 def test_a_new_operation_with_a_round_is_one_line_in_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,10 +122,10 @@ def test_a_new_operation_with_a_round_is_one_line_in_the_table(monkeypatch: pyte
     traffic = check(program, client, session, random_image(program))
     prepare(client, session)
     assert len(check(program, client, session, random_image(program))) == message_sizes.rounds_online(program)
-    assert len(traffic) == message_sizes.rounds(program) == message_sizes.rounds(network())
-    found = next(t for t in traffic if program.nodes[t.position].name == "square")
-    assert found.up == found.down == 8 + 4 + 8 * 8 * 4 * 4
-    assert found.down <= message_sizes.largest(program).reply
+    assert len(traffic) == message_sizes.rounds(program) == message_sizes.rounds(network()) + 1
+    found = [t for t in traffic if t.position == 3]
+    assert program.nodes[3].name == "square"
+    assert [(t.up, t.down) for t in found] == [(8 + 4 + 8 * 4 * 4 * 4,) * 2] * 2
     evaluation = evaluate(Interactive(program), random_image(program)[None], How("cleartext"))
     assert evaluation.wrong == [[]]
     assert "square" in evaluation.parties.client.meter.seconds

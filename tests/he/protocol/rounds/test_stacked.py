@@ -76,8 +76,8 @@ def test_no_message_is_longer_than_both_know_it_may_be() -> None:
     assert message_sizes.together(program) == 8
     for count in range(1, 9):
         for bundle in bundles(program, exchanges_of(program), count):
-            sizes = [N * 8 * each for each in (bundle.together.ciphertexts_up, bundle.together.ciphertexts_down)]
-            assert (sizes[0] <= most.request, sizes[1] <= most.reply) == (True, True)
+            ((up, down),) = bundle.together.trips
+            assert (N * 8 * up.parts <= most.request, N * 8 * down.parts <= most.reply) == (True, True)
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_stacks_are_taken_as_far_as_they_pay(count: int, least: int, sizes: list
     together = Together((exchange,), count)
     assert [len(part.images) for part in together.parts] == sizes
     assert [image for part in together.parts for image in part.images] == list(range(count))
-    assert together.ciphertexts(0) == (together.ciphertexts_up, together.ciphertexts_down)
+    assert together.bytes_of(0, 1) == tuple(turn.ciphertexts for turn in together.trips[0])
     given = np.arange(count * 128, dtype=np.uint64).reshape(count, 8, 4, 4)
     shares = [share for (share,) in together.shares([[given]]) if share is not None]
     assert [share.ndim for share in shares] == [4 if size > 1 else 3 for size in sizes]

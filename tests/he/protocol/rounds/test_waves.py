@@ -30,11 +30,10 @@ def test_every_round_comes_once_and_after_the_layers_that_it_follows_from(
         for node in bundle.nodes:
             assert needed(program, exchanges, node) <= done
         done |= {node.name for node in bundle.nodes}
-        together = bundle.together
-        assert len(bundle.nodes) == 1 or max(together.ciphertexts_up, together.ciphertexts_down) <= ciphertexts
+        assert len(bundle.nodes) == 1 or bundle.longest <= ciphertexts * size
         parts = [bundle.part(position) for position in bundle.positions]
         assert np.allclose(np.sum(parts, axis=0), 1)
-    rounds = [name for name, exchange in exchanges.items() if exchange.plan.ciphertexts_up]
+    rounds = [name for name, exchange in exchanges.items() if exchange.plan.ahead]
     assert sorted(node.name for bundle in found for node in bundle.nodes) == sorted(rounds)
     if ciphertexts > len(rounds):
         assert len(found) == len(waves.waves(program, exchanges)) <= 3
@@ -61,7 +60,8 @@ def test_results_come_back_to_whoever_gave_the_shares() -> None:
     given = [rng.integers(0, 100, shape, dtype=np.uint64) for shape in shapes]
     parts = together.shares([[share] for share in given])
     assert len(parts) == count + 1
-    assert together.ciphertexts_up == count * linear.plan.ciphertexts_up + 4
+    ((request, _),) = together.trips
+    assert request.ciphertexts == count * linear.plan.ciphertexts_up + 4
     results = together.results([share for (share,) in parts if share is not None])
     for share, result in zip(given, results, strict=True):
         assert np.array_equal(result.reshape(share.shape), share)

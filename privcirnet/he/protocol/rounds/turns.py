@@ -1,0 +1,152 @@
+"""Turns: which messages a node takes, who sends each, how long it is; and how the two parties take them.
+
+A node has turns in its *exchange*, which is done ahead of an image or with the image's own shares: the client begins,
+and each pair of turns is a request and its reply. It has turns *online*, with the image and what was kept of an
+exchange: the server begins, because the message before was the client's. Both parties know all turns from the public
+description, so the scheduling of messages, their sizes and their number follow from these lists.
+
+What a party does in its turns is a generator, its *side*. Who begins yields the parts of a message and is sent those of
+the answer. Who answers yields an empty list first, is sent the parts of a message and yields those of the answer; what
+follows its last answer is done before that is sent. A side returns its result.
+"""
+
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+
+from privcirnet.he.protocol.framing import wire
+
+Sender = Literal["client", "server"]
+T = TypeVar("T")
+Side = Generator[list[Any], list[Any], T]
+"""Parts of messages either way: bytes, or views of them online."""
+Measured = Callable[[], AbstractContextManager[None]]
+
+
+@dataclass(frozen=True)
+class Turn:
+    """A message, or a node's part of one.
+
+    Attributes:
+        ciphertexts: how many, each a part of the message.
+        octets: bytes of each part that is no ciphertext.
+    """
+
+    sender: Sender
+    ciphertexts: int = 0
+    octets: tuple[int, ...] = ()
+
+    @property
+    def parts(self) -> int:
+        """Parts of the message."""
+        return self.ciphertexts + len(self.octets)
+
+    def sizes(self, ciphertext: int) -> list[int]:
+        """Return the most bytes of each part; ``ciphertext``: of a ciphertext."""
+        return [ciphertext] * self.ciphertexts + [*self.octets]
+
+
+def one_trip(ciphertexts_up: int, ciphertexts_down: int) -> tuple[Turn, Turn]:
+    """Return the turns of one request and one reply of ciphertexts."""
+    return Turn("client", ciphertexts_up), Turn("server", ciphertexts_down)
+
+
+def trips(turns: Sequence[Turn], first: Sender = "client") -> list[tuple[Turn, Turn]]:
+    """Return the messages and their answers; ``first``: who begins.
+
+    >>> len(trips(one_trip(2, 3)))
+    1
+    """
+    found = [*zip(turns[::2], turns[1::2], strict=True)]
+    if any(asking.sender != first or answering.sender == first for asking, answering in found):
+        raise ValueError(f"turns must alternate, and the {first}'s be first: {turns}")
+    return found
+
+
+def joined(turns: Iterable[Turn], sender: Sender) -> Turn:
+    """Return the turns of several nodes as one message."""
+    each = [*turns]
+    return Turn(sender, sum(turn.ciphertexts for turn in each), tuple(size for turn in each for size in turn.octets))
+
+
+def say(side: Side[T], told: list[Any] | None) -> list[Any]:
+    """Return the parts of a side's next message; ``told``: those of the other party's last one, None at the start."""
+    return next(side) if told is None else side.send(told)
+
+
+def end(side: Side[T], told: list[Any] | None = None) -> T:
+    """Return a side's result; ``told``: the parts of the last message, None if the side sent it or there was none."""
+    try:
+        say(side, told)
+    except StopIteration as finished:
+        return finished.value
+    raise ValueError("a side takes more turns than there are")
+
+
+def opened(
+    side: Side[T],
+    position: int,
+    pairs: Sequence[tuple[Turn, Turn]],
+    measured: Measured = nullcontext,
+    view: Callable[[bytes], Any] = bytes,
+) -> Generator[bytes, bytes, T]:
+    """Take the turns of who begins.
+
+    Args:
+        position: what the messages are about.
+        pairs: of :func:`trips`.
+        measured: a context for whatever the side does.
+        view: of a message, bytes or memoryview, of which the parts are given to the side.
+
+    Yields:
+        messages; the generator is sent the answer to each.
+
+    Returns:
+        the side's result.
+
+    Raises:
+        RuleError: an answer is not about this, or has other parts than its turn.
+    """
+    told = None
+    for _, theirs in pairs:
+        with measured():
+            message = wire.frame(position, say(side, told))
+        answer = yield message
+        with measured():
+            told = wire.unframe(view(answer), position, theirs.parts)
+    with measured():
+        return end(side, told)
+
+
+def answered(
+    side: Side[T],
+    message: bytes,
+    position: int,
+    pairs: Sequence[tuple[Turn, Turn]],
+    measured: Measured = nullcontext,
+    view: Callable[[bytes], Any] = bytes,
+) -> Generator[bytes, bytes, tuple[T, bytes]]:
+    """Take the turns of who answers; arguments as of :func:`opened`.
+
+    Args:
+        message: the first one, from who begins.
+
+    Yields:
+        answers; the generator is sent the message after each.
+
+    Returns:
+        (the side's result, the message after the last answer).
+
+    Raises:
+        RuleError: a message is not about this, or has other parts than its turn.
+    """
+    next(side)
+    for theirs, _ in pairs[:-1]:
+        with measured():
+            answer = wire.frame(position, side.send(wire.unframe(view(message), position, theirs.parts)))
+        message = yield answer
+    with measured():
+        answer = wire.frame(position, side.send(wire.unframe(view(message), position, pairs[-1][0].parts)))
+        result = end(side)
+    return result, (yield answer)

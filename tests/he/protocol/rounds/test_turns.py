@@ -1,0 +1,117 @@
+"""Operations of more than one trip, ahead and online: as many messages as both know, and whatever is kept serves once."""
+
+import pytest
+
+from privcirnet.errors import RuleError
+from privcirnet.he.program.interpreter import interpret
+from privcirnet.he.program.program import Program
+from privcirnet.he.protocol.framing import message_sizes, wire
+from privcirnet.he.protocol.offline.prepared_work import MemoryStore
+from privcirnet.he.protocol.parties.client import Client
+from privcirnet.he.protocol.parties.server import Server
+from privcirnet.he.protocol.parties.session import prepare, run
+from privcirnet.he.protocol.rounds.exchanges import exchanges_of
+from privcirnet.he.protocol.rounds.turns import Turn, trips
+from privcirnet.he.protocol.rounds.waves import bundles
+from privcirnet.service.client import ServiceClient
+from tests.he.networks import network, random_image
+from tests.he.parties import check, parties, rounds, strange
+from tests.he.protocol.test_prepared_faults import kept
+from tests.he.turns_toy import offsets
+from tests.service.running import serving
+
+__all__ = ["offsets"]
+TOYS = 5, 6
+"""Their positions."""
+
+
+@pytest.mark.parametrize(("engine", "count"), [("cleartext", 3), ("kernel", 2)])
+def test_both_parties_take_the_turns_that_both_know(engine: str, count: int, offsets: Program) -> None:
+    client, session = parties(offsets, engine)
+    ahead, most = prepare(client, session, count), message_sizes.largest(offsets)
+    first, *_ = bundles(offsets, exchanges_of(offsets), count)
+    shared = [t for t in ahead if t.position == first.position]
+    assert len(shared) == len(first.together.trips) == 2, "exchanges of one trip have no part in the second message"
+    assert {*TOYS} <= {*first.positions}
+    for seed in range(count):
+        traffic = check(offsets, client, session, random_image(offsets, seed), "prepared")
+        assert [t.position for t in traffic if t.position in TOYS] == [5, 5, 6, 6]
+        assert len(traffic) == message_sizes.rounds_online(offsets) == message_sizes.rounds_online(network()) + 4
+        assert max(t.up for t in traffic + ahead) <= most.request
+        assert max(t.down for t in traffic + ahead) <= most.reply
+
+
+def test_an_image_without_prepared_work_has_some_made(offsets: Program) -> None:
+    client, session = parties(offsets, "cleartext")
+    for seed in range(2):
+        traffic = check(offsets, client, session, random_image(offsets, seed), "prepared")
+        assert len(traffic) == message_sizes.rounds(offsets)
+    with pytest.raises(RuleError, match="an image of this program must have prepared work"):
+        session.handle(wire.frame(1, [b"x"]))
+    check(offsets, client, session, random_image(offsets), "prepared")
+
+
+def test_through_a_service(offsets: Program) -> None:
+    image = random_image(offsets)
+    with serving(Server(offsets, "cleartext")) as service, ServiceClient(service.address, "cleartext") as remote:
+        logits, _ = run(remote.client, remote, image)
+        assert remote.client.used == "prepared"
+    expected = interpret(offsets, image)["head"].ravel()
+    assert abs(logits.ravel() - expected).max() < 0.2 * abs(expected).max()
+
+
+@pytest.mark.parametrize("lost", ["request", "reply"])
+def test_an_image_that_ends_at_any_turn(lost: str, offsets: Program) -> None:
+    """Both processes end after any number of messages, the last of them lost: what it was to use is used no more."""
+    server, sent = Server(offsets, "cleartext"), list[bytes]()
+    for step in range(message_sizes.rounds_online(offsets)):
+        ours, theirs = MemoryStore(), MemoryStore()
+        client = Client(server.greeting(), "cleartext", store=ours)
+        session = server.session(client.keys(), theirs)
+        prepare(client, session, 2)
+        used, other = ours.serials()
+        image = client.infer(random_image(offsets))
+        message = next(image)
+        for _ in range(step):
+            sent.append(message)
+            message = image.send(session.handle(message))
+        if lost == "reply":
+            session.handle(message)
+        ours, theirs = kept(ours), kept(theirs)
+        again = Client(server.greeting(), "cleartext", store=ours)
+        session = server.session(again.keys(), theirs)
+        (_, _), *honest = rounds(session, again.infer(random_image(offsets)))
+        assert other in honest[0][0]
+        assert used not in b"".join(request for request, _ in honest)
+        assert ours.serials() == theirs.serials() == []
+        sent += [request for request, _ in honest if wire.position_of(request) in TOYS]
+    assert len({*sent}) == len(sent), "no message is sent twice, of the same image"
+
+
+def test_messages_that_are_not_due_end_the_image(offsets: Program) -> None:
+    """At each turn of a toy, of either party."""
+    for turn in range(4):
+        for number in range(len(strange(b"")) - 2):
+            client, session = parties(offsets, "cleartext")
+            prepare(client, session)
+            image = client.infer(random_image(offsets))
+            message = next(image)
+            reply = session.handle(message)
+            while wire.position_of(reply) != TOYS[0]:
+                reply = session.handle(image.send(reply))
+            for _ in range(turn // 2):
+                reply = session.handle(image.send(reply))
+            take, due = (session.handle, image.send(reply)) if turn % 2 else (image.send, reply)
+            with pytest.raises(RuleError, match="must"):
+                take(strange(due)[number])
+            assert client._prepared.store.serials() == session._prepared.store.serials() == []
+            if turn % 2:  # a server begins anew; a client that gives up opens another session
+                check(offsets, client, session, random_image(offsets), "prepared")
+
+
+@pytest.mark.parametrize(
+    "turns", [("server", "client"), ("client", "client"), ("client", "server", "server", "client")]
+)
+def test_turns_alternate(turns: tuple) -> None:
+    with pytest.raises(ValueError, match="turns must alternate, and the client's be first"):
+        trips([Turn(sender) for sender in turns])
