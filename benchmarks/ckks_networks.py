@@ -88,7 +88,7 @@ def show_counts(rehearsed: Rehearsed) -> None:
     for name, seconds in predicted(rehearsed.circuit, counting).items():
         took["bootstrapping" if name.endswith(" bootstrapping") else "layers"] += seconds
     own = [met for met in counting.maps if not part_of(met.layer)]
-    print(f"image at level {rehearsed.circuit.schedule.image}; {rehearsed.bootstrappings} bootstrappings")
+    print(f"image at level {rehearsed.circuit.placement.image}; {rehearsed.bootstrappings} bootstrappings")
     diagonals, rotations = sum(met.products for met in own), sum(met.rotations for met in own)
     print(f"maps of the network: {len(own)}, {diagonals} diagonals, {rotations} rotations")
     print(f"keys: {len(counting.keys)}, {rehearsed.key_bytes / 1e9:.2f} GB")

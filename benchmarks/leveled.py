@@ -25,7 +25,7 @@ from privcirnet.artifact import read_checkpoint, write_json
 from privcirnet.cli.console import show_rows
 from privcirnet.config import run_file
 from privcirnet.he.circuits.bfv.engines import ENGINES
-from privcirnet.he.planning.leveled.chain import Chain, chain_of
+from privcirnet.he.planning.leveled.exact_network import ExactNetwork, exact_network_of
 from privcirnet.he.planning.leveled.lola import lola_plan
 from privcirnet.he.planning.leveled.packed import packed_plan
 from privcirnet.he.planning.leveled.parameters import plan_for
@@ -37,7 +37,7 @@ from privcirnet.passes.convert import circulant_
 from privcirnet.passes.lower import lower_exact
 from privcirnet.train import stages
 
-PLANS: dict[str, Callable[[Chain, int], Plan]] = {
+PLANS: dict[str, Callable[[ExactNetwork, int], Plan]] = {
     "lola": lola_plan,
     "falcon": falcon_plan,
     "periodic": periodic_plan,
@@ -48,7 +48,7 @@ PLANS: dict[str, Callable[[Chain, int], Plan]] = {
 class Entry(LeveledBenchmark):
     """Both parties for one plan and engine."""
 
-    def __init__(self, network: Chain, name: str, engine: str) -> None:
+    def __init__(self, network: ExactNetwork, name: str, engine: str) -> None:
         self.name, self.engine = name, engine
         super().__init__(*plan_for(network, PLANS[name], engine), engine)
 
@@ -99,7 +99,7 @@ def main() -> None:
         model, log_step = circulant_(lola_mnist(), {"fc1": 8}, pad=True), -given.pixel_bits
         images = np.random.default_rng(0).integers(0, source.high + 1, (given.images, 1, 28, 28))
         labels = np.zeros(given.images, dtype=np.int64)
-    network = chain_of(lower_exact(model.double(), (1, 28, 28), source, log_step, given.weight_bits))
+    network = exact_network_of(lower_exact(model.double(), (1, 28, 28), source, log_step, given.weight_bits))
     facts = {"bits": network.bits, "weight_bits": given.weight_bits, "pixel_bits": given.pixel_bits}
     if given.accuracy:
         some = zip(images[: given.accuracy], labels[: given.accuracy], strict=True)

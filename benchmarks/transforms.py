@@ -13,7 +13,7 @@ from papers.layouts.falcon_quantized import QuantizedLayer, exact_circuit
 from privcirnet.he.circuits.bfv.leveled.noise import noise_bits
 from privcirnet.he.circuits.bfv.network_circuit import NetworkCircuit
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.planning.leveled.chain import ChainLayer
+from privcirnet.he.planning.leveled.exact_network import ExactLayer
 from privcirnet.he.ring import modular
 from privcirnet.he.schemes.bfv.parameters import Parameters
 from privcirnet.he.schemes.bfv.plain_moduli import LeveledParameters
@@ -26,7 +26,7 @@ def main() -> None:
     random = np.random.default_rng(0)
     shape = LinearShape.gemm(1, 845, 100)
     rows = random.integers(-127, 128, shape.weight_shape(8))
-    layer = ChainLayer("fc1", shape, 8, rows, np.zeros(100, dtype=object))
+    layer = ExactLayer("fc1", shape, 8, rows, np.zeros(100, dtype=object))
     x = random.integers(0, 1 << 17, 845) ** 2
     exact = int(np.abs(layer.matrix).sum(axis=1).max()) << _INPUT_BITS
     print("| transforms | rotations | products | bits of a result | plain moduli | noise, bits | largest error |")

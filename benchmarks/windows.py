@@ -13,7 +13,7 @@ import numpy as np
 from papers.reproduce.leveled import SHAPES, message_megabytes
 from papers.reproduce.network_seconds import CLIENT, seconds_by_steps
 from privcirnet.cli.console import show_rows
-from privcirnet.he.planning.leveled.chain import Chain, ChainLayer
+from privcirnet.he.planning.leveled.exact_network import ExactLayer, ExactNetwork
 from privcirnet.he.planning.leveled.maps import maps_plan
 from privcirnet.he.planning.leveled.parameters import plan_for
 from privcirnet.he.system import threads
@@ -23,11 +23,11 @@ _SIDES, _TURNS, _K = (1, 2, 4, 8, 16), 2, 16
 
 def main() -> None:
     """Print a table."""
-    random, layers = np.random.default_rng(0), list[ChainLayer]()
+    random, layers = np.random.default_rng(0), list[ExactLayer]()
     for name, shape, b in zip(("conv1", "conv2", "fc"), SHAPES["lola_cifar"], (1, _K, 1), strict=True):
         rows, bias = random.integers(-127, 128, shape.weight_shape(b)), np.zeros(shape.out_channels, dtype=object)
-        layers.append(ChainLayer(name, shape, b, rows, bias))
-    network = Chain(tuple(layers), 0, 15)
+        layers.append(ExactLayer(name, shape, b, rows, bias))
+    network = ExactNetwork(tuple(layers), 0, 15)
     planned = {side: plan_for(network, partial(maps_plan, side=side)) for side in _SIDES}
     with threads.using(1):
         found = [{side: seconds_by_steps(*planned[side]) for side in _SIDES} for _ in range(_TURNS)]

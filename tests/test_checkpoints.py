@@ -11,9 +11,9 @@ from privcirnet.config import HEConfig, LeveledConfig
 from privcirnet.data import Files, load
 from privcirnet.data.dataset import ImageData
 from privcirnet.he.circuits.ckks.bootstrapping import Bootstrapping, parameters_for
-from privcirnet.he.planning.ckks.network_circuit import NetworkCircuit
+from privcirnet.he.planning.ckks.ckks_circuit import CkksCircuit
 from privcirnet.he.planning.ckks.sums import sums_of
-from privcirnet.he.planning.leveled.chain import Chain
+from privcirnet.he.planning.leveled.exact_network import ExactNetwork
 from privcirnet.he.planning.noise_budget import budget
 from privcirnet.he.program.program import layers_of, squares_of
 from privcirnet.he.program.truncation import truncation_facts
@@ -91,7 +91,7 @@ def test_integers_of_leveled_networks(file, name, bits, planner, right, image_ca
     model = stages.load_checkpoint(FOLDER / "leveled" / f"{file}.safetensors", data).model
     program = leveled_program(LeveledConfig(weight_bits=bits[0], pixel_bits=bits[1]), model, data)
     assert program.planner == planner
-    assert in_floats(program.chain, program.description.pixels(few(data)[0].numpy()), few(data)[1]) == right
+    assert in_floats(program.exact, program.description.pixels(few(data)[0].numpy()), few(data)[1]) == right
     found = evaluate(Leveled.of(program), data.test_images[:1].numpy().astype(np.int64), How("cleartext"))
     assert found.wrong == [[]]
 
@@ -105,7 +105,7 @@ def test_classes_of_resnet20_bear_the_errors_of_bootstrapping(image_cache):
     model = stages.load_checkpoint(FOLDER / "leveled" / "resnet20_cifar10.safetensors", data).model
     images = data.real(data.test_images[:10]).double()
     network = sums_of(lower_real(model, (3, 32, 32))).normalized(data.real(data.sample(64)[0]).double().numpy())
-    circuit, want = NetworkCircuit(network, Bootstrapping(parameters_for())), model.double()(images)
+    circuit, want = CkksCircuit(network, Bootstrapping(parameters_for())), model.double()(images)
     for image, logits in zip(images.numpy(), want.detach().numpy(), strict=True):
         found = circuit.logits(circuit(Noisy(2**-21), circuit.encode(image)))
         assert found.argmax() == logits.argmax()
@@ -118,7 +118,7 @@ def few(data: ImageData) -> tuple[torch.Tensor, torch.Tensor]:
     return data.test_images[::step], data.test_labels[::step]
 
 
-def in_floats(network: Chain, images: np.ndarray, labels: torch.Tensor) -> int:
+def in_floats(network: ExactNetwork, images: np.ndarray, labels: torch.Tensor) -> int:
     """How many images are right, with integers as floats of 53 bits."""
     x = torch.from_numpy(images).double()
     for number, layer in enumerate(network.layers):

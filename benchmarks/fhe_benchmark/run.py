@@ -93,7 +93,7 @@ def _checked(files: Files) -> dict[str, Any]:
     program, count = read_leveled(files.program), SIZES[files.size]
     images = to_integers(np.loadtxt(files.pixels, ndmin=2), program.description)
     results = [[int(value) for value in line.split()] for line in files.results.read_text().splitlines()[:count]]
-    equal = sum(list(program.chain.evaluate(image)) == row for image, row in zip(images, results, strict=True))
+    equal = sum(list(program.exact.evaluate(image)) == row for image, row in zip(images, results, strict=True))
     right = np.loadtxt(files.labels, ndmin=1) == np.loadtxt(files.predictions, ndmin=1)
     return {"accuracy": float(right.mean()), "equal": equal}
 

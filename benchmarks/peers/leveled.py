@@ -13,7 +13,7 @@ import numpy as np
 from peer import Result, add_out, peak_bytes, timed, write
 
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.planning.leveled.chain import Chain, ChainLayer
+from privcirnet.he.planning.leveled.exact_network import ExactLayer, ExactNetwork
 from privcirnet.he.planning.leveled.packed import packed_plan
 from privcirnet.he.planning.leveled.parameters import plan_for
 from privcirnet.he.protocol.leveled.inference import LeveledInferenceClient, LeveledInferenceServer
@@ -25,18 +25,18 @@ _SHAPES = {
 }
 
 
-def integer_network(arrays: dict[str, np.ndarray], pixel_bits: int) -> tuple[Chain, int]:
+def integer_network(arrays: dict[str, np.ndarray], pixel_bits: int) -> tuple[ExactNetwork, int]:
     """Return the network in integers, and log2 of the step of its results."""
-    layers: list[ChainLayer] = []
+    layers: list[ExactLayer] = []
     step = -pixel_bits
     for name, shape in _SHAPES.items():
         weight = arrays[f"{name}.weight"].astype(np.float64)
         own = _log_step(weight)
         rows, step = np.rint(weight * 2.0**-own).astype(np.int64), step + own
         bias = np.array([round(float(b) * 2.0**-step) for b in arrays[f"{name}.bias"]], dtype=object)
-        layers.append(ChainLayer(name, shape, 1, rows.reshape(shape.weight_shape(1)), bias))
+        layers.append(ExactLayer(name, shape, 1, rows.reshape(shape.weight_shape(1)), bias))
         step *= 2
-    return Chain(tuple(layers), 0, 2**pixel_bits - 1), step // 2
+    return ExactNetwork(tuple(layers), 0, 2**pixel_bits - 1), step // 2
 
 
 def _log_step(weight: np.ndarray) -> int:

@@ -29,7 +29,7 @@ from privcirnet.he.circuits import linear_transform
 from privcirnet.he.circuits.bfv.builder import Builder
 from privcirnet.he.circuits.bfv.network_circuit import Plaintext
 from privcirnet.he.layers.spectral_layout import next_power_of_two
-from privcirnet.he.planning.leveled.chain import Chain, ChainLayer
+from privcirnet.he.planning.leveled.exact_network import ExactNetwork, ExactLayer
 from privcirnet.he.planning.leveled.plan import Plan, plan_of
 from privcirnet.he.planning.leveled.spread import convolution, three_layers
 from privcirnet.he.planning.leveled.transforms import block_spectra
@@ -44,7 +44,7 @@ class Spectral:
         DoesNotFit: k x k x p values do not fit a row, or the output blocks two rows.
     """
 
-    def __init__(self, layer: ChainLayer, ring_degree: int) -> None:
+    def __init__(self, layer: ExactLayer, ring_degree: int) -> None:
         self.layer, self.k = layer, layer.block_size
         padded = layer.shape.padded(self.k)
         self.blocks_in, self.blocks_out = (c // self.k for c in (padded.in_channels, padded.out_channels))
@@ -96,7 +96,7 @@ class Spectral:
         return np.roll(slots.reshape(2, -1), turn, axis=1).reshape(-1)
 
 
-def falcon_plan(network: Chain, ring_degree: int) -> Plan:
+def falcon_plan(network: ExactNetwork, ring_degree: int) -> Plan:
     """Return Falcon's plan.
 
     Args:
@@ -154,7 +154,7 @@ def inverse_steps(k: int) -> dict[int, list[int]]:
 
 
 def row_major(
-    builder: Builder, layer: ChainLayer, products: Callable[[np.ndarray], int], *sums: tuple[int, int]
+    builder: Builder, layer: ExactLayer, products: Callable[[np.ndarray], int], *sums: tuple[int, int]
 ) -> list[int]:
     """Return a ciphertext for each output of the last layer, the output in its first slot.
 

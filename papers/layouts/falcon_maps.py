@@ -26,7 +26,7 @@ from papers.layouts.falcon import row_major
 from privcirnet.errors import DoesNotFit
 from privcirnet.he.circuits.bfv.builder import Builder
 from privcirnet.he.layers.spectral_layout import next_power_of_two
-from privcirnet.he.planning.leveled.chain import Chain, ChainLayer
+from privcirnet.he.planning.leveled.exact_network import ExactNetwork, ExactLayer
 from privcirnet.he.planning.leveled.plan import Plan, plan_of
 from privcirnet.he.planning.leveled.spread import convolution, three_layers
 from privcirnet.he.planning.leveled.transforms import layer_spectra, transformed
@@ -40,7 +40,7 @@ class _SpectralMaps:
         DoesNotFit: k columns of a row have no room for half of the inputs, or for the outputs.
     """
 
-    def __init__(self, layer: ChainLayer, ring_degree: int) -> None:
+    def __init__(self, layer: ExactLayer, ring_degree: int) -> None:
         self.layer, self.k, self.row = layer, layer.block_size, ring_degree // 2
         shape, padded = layer.shape, layer.shape.padded(layer.block_size)
         self.blocks_in, self.area = padded.in_channels // self.k, shape.height * shape.width
@@ -95,7 +95,7 @@ class _SpectralMaps:
         return np.where(found >= 0, values[found], 0)
 
 
-def falcon_maps_plan(network: Chain, ring_degree: int) -> Plan:
+def falcon_maps_plan(network: ExactNetwork, ring_degree: int) -> Plan:
     """Return Falcon's plan.
 
     Args:

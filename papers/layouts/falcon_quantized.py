@@ -23,7 +23,7 @@ import numpy as np
 from papers.layouts.falcon import Spectral, inverse_steps, spectral_product
 from privcirnet.he.circuits.bfv.builder import Builder
 from privcirnet.he.circuits.bfv.network_circuit import NetworkCircuit
-from privcirnet.he.planning.leveled.chain import ChainLayer
+from privcirnet.he.planning.leveled.exact_network import ExactLayer
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class QuantizedLayer:
         DoesNotFit: the layer has too many blocks, when the layout is asked for.
     """
 
-    layer: ChainLayer
+    layer: ExactLayer
     ring_degree: int
     bits: int = 8
 
@@ -137,7 +137,7 @@ class QuantizedLayer:
         return builder.transformed({turn: terms(turn, babies) for turn, babies in turns.items()})
 
 
-def exact_circuit(layer: ChainLayer, ring_degree: int) -> NetworkCircuit:
+def exact_circuit(layer: ExactLayer, ring_degree: int) -> NetworkCircuit:
     """Return the same layer with transforms that are exact mod t, from one ciphertext to one.
 
     Args:

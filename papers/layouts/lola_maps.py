@@ -25,7 +25,7 @@ from privcirnet.errors import DoesNotFit
 from privcirnet.he.circuits.bfv.builder import Builder
 from privcirnet.he.circuits.bfv.network_circuit import Plaintext
 from privcirnet.he.layers.spectral_layout import next_power_of_two
-from privcirnet.he.planning.leveled.chain import Chain, ChainLayer
+from privcirnet.he.planning.leveled.exact_network import ExactLayer, ExactNetwork
 from privcirnet.he.planning.leveled.plan import Plan, plan_of
 from privcirnet.he.planning.leveled.spread import three_layers
 from privcirnet.he.ring import modular
@@ -69,7 +69,7 @@ class _Maps:
         DoesNotFit: a ciphertext has no room for the first layer's outputs, or a period for the second's.
     """
 
-    def __init__(self, first: ChainLayer, second: ChainLayer, ring_degree: int) -> None:
+    def __init__(self, first: ExactLayer, second: ExactLayer, ring_degree: int) -> None:
         self.size = int(np.prod(first.shape.output_shape[1:]))
         self.inputs, self.outputs = (int(np.prod(layer.shape.output_shape)) for layer in (first, second))
         self.dense = _Dense(first.shape.out_channels * self.size, ring_degree, self.size)
@@ -127,7 +127,7 @@ class _Maps:
         return np.where(held, values[np.where(held, self.dense.column, 0)], 0)
 
 
-def lola_maps_plan(network: Chain, ring_degree: int) -> Plan:
+def lola_maps_plan(network: ExactNetwork, ring_degree: int) -> Plan:
     """Return LoLa's plan.
 
     Args:
@@ -152,7 +152,7 @@ def lola_maps_plan(network: Chain, ring_degree: int) -> Plan:
     return plan_of(network, builder.built(outputs), maps.places, [(number, 0) for number in range(len(outputs))])
 
 
-def _first(builder: Builder, maps: _Maps, layer: ChainLayer) -> int:
+def _first(builder: Builder, maps: _Maps, layer: ExactLayer) -> int:
     """The first layer's outputs as a dense vector, squared."""
     builder.layer = layer.name
     pieces: list[int] = []

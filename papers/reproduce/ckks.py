@@ -53,8 +53,8 @@ def imagenet() -> Values:
     """Return the processor seconds of an ImageNet image in ResNet-18 with AESPA, predicted from counts.
 
     Maps are padded to powers of two: 128 behind the stem, whose 7 x 7 kernel has 16 taps over phases, then 64 to 8. Of
-    every block the sum is refreshed, two ciphertexts as one of complex slots. Convolutions are at level 5 on average;
-    their rotations and squares are left out.
+    every block the sum is bootstrapped, two ciphertexts as one of complex slots. Convolutions are at level 5 on
+    average; their rotations and squares are left out.
     """
     slots, stem = _N // 2, Layout(64, 128, _N // 2)
     stages = [Layout(64 << i, 64 >> i, slots) for i in range(4)]
@@ -63,11 +63,11 @@ def imagenet() -> Values:
         phases = Layout(4 * before.channels, stage.size, slots)
         diagonals += 3 * _diagonals(stage, stage, 9) + _diagonals(phases, stage, 4) + _diagonals(phases, stage, 1)
     convolutions = costs.diagonal_seconds(diagonals, 5, parameters_for())
-    refreshed = sum(costs.refreshing_seconds(each.parts) for each in [stem, *stages, *stages])
+    bootstrapped = sum(costs.part_seconds(each.parts) for each in [stem, *stages, *stages])
     return {
         "convolutions": convolutions,
-        "CtoS, ModEval, StoC": refreshed,
-        "latency": convolutions + refreshed,
+        "CtoS, ModEval, StoC": bootstrapped,
+        "latency": convolutions + bootstrapped,
     }
 
 

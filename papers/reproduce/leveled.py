@@ -14,7 +14,7 @@ from papers.reproduce.network_seconds import LeveledBenchmark, seconds_by_steps
 from privcirnet.errors import RuleError
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.planning.leveled import plans
-from privcirnet.he.planning.leveled.chain import Chain, ChainLayer
+from privcirnet.he.planning.leveled.exact_network import ExactLayer, ExactNetwork
 from privcirnet.he.planning.leveled.parameters import LeveledParameters, plan_for
 from privcirnet.he.planning.leveled.plan import Plan
 from privcirnet.he.schemes.bfv.sizes import ciphertext_bytes, message_bytes
@@ -113,11 +113,11 @@ def _planned(network: str, plan: str, b: int) -> tuple[Plan, LeveledParameters]:
 
 
 @cache
-def _network(network: str, b: int) -> Chain:
-    random, layers = np.random.default_rng(0), list[ChainLayer]()
+def _network(network: str, b: int) -> ExactNetwork:
+    random, layers = np.random.default_rng(0), list[ExactLayer]()
     for number, shape in enumerate(SHAPES[network]):
         own = b if number == 1 else 1
         rows = random.integers(-_LARGEST, _LARGEST + 1, shape.weight_shape(own))
         bias = random.integers(-_LARGEST, _LARGEST + 1, shape.out_channels).astype(object)
-        layers.append(ChainLayer(f"layer{number}", shape, own, rows, bias))
-    return Chain(tuple(layers), 0, _PIXELS)
+        layers.append(ExactLayer(f"layer{number}", shape, own, rows, bias))
+    return ExactNetwork(tuple(layers), 0, _PIXELS)

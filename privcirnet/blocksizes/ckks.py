@@ -31,9 +31,9 @@ class CkksFigures:
     def facts(self) -> dict[str, object]:
         """Everything but the table, as plain data."""
         circuit, counting = self.rehearsed.circuit, self.rehearsed.counting
-        parameters, seconds = circuit.refresh.parameters, predicted(circuit, counting)
+        parameters, seconds = circuit.bootstrapping.parameters, predicted(circuit, counting)
         own = [met for met in counting.maps if not part_of(met.layer)]
-        refreshing = sum(each for name, each in seconds.items() if name.endswith(_BOOTSTRAPPING))
+        bootstrapping = sum(each for name, each in seconds.items() if name.endswith(_BOOTSTRAPPING))
         return {
             "scheme": "ckks",
             "planner": "slots",
@@ -46,8 +46,8 @@ class CkksFigures:
             "diagonals": sum(met.products for met in own),
             "rotations": sum(met.rotations for met in own),
             "bytes_keys_server": self.rehearsed.key_bytes,
-            "seconds_bootstrapping": refreshing,
-            "seconds_layers": sum(seconds.values()) - refreshing,
+            "seconds_bootstrapping": bootstrapping,
+            "seconds_layers": sum(seconds.values()) - bootstrapping,
         }
 
 
@@ -71,7 +71,7 @@ def ckks_figures(program: CkksProgram, block_sizes: Sequence[int], padded: Colle
     memory = {name: 0 for name in shapes}
     for met in rehearsed.counting.maps:
         if met.layer in memory:
-            memory[met.layer] += 16 * program.refresh.parameters.ring_degree * met.products
+            memory[met.layer] += 16 * program.bootstrapping.parameters.ring_degree * met.products
     table = {
         name: dict.fromkeys(
             admissible_block_sizes(shape, tuple(block_sizes), pad=name in padded),

@@ -16,7 +16,7 @@ from privcirnet.errors import DoesNotFit
 from privcirnet.functional.circulant import admissible_block_sizes, project
 from privcirnet.he.circuits.bfv.network_circuit import NetworkCircuit
 from privcirnet.he.planning.fit import scaled
-from privcirnet.he.planning.leveled.chain import Chain, ChainLayer
+from privcirnet.he.planning.leveled.exact_network import ExactLayer, ExactNetwork
 from privcirnet.he.planning.leveled.plans import OWN, SQUARE, fastest, planner_of
 from privcirnet.he.planning.profile import Profile
 from privcirnet.he.schemes.bfv.parameters import ParameterSet
@@ -47,7 +47,7 @@ class LeveledFigures:
 
 
 def leveled_figures(
-    network: Chain,
+    network: ExactNetwork,
     block_sizes: Sequence[int],
     profile: Profile,
     padded: Collection[str] = (),
@@ -97,7 +97,7 @@ def seconds_of(circuit: NetworkCircuit, layer: str, profile: Profile, parameters
     return len(parameters.moduli) * each
 
 
-def with_blocks(network: Chain, block_sizes: Mapping[str, int]) -> Chain:
+def with_blocks(network: ExactNetwork, block_sizes: Mapping[str, int]) -> ExactNetwork:
     """Return a network with some of its layers made circulant: their nearest ones, rounded.
 
     Args:
@@ -107,7 +107,7 @@ def with_blocks(network: Chain, block_sizes: Mapping[str, int]) -> Chain:
     return replace(network, layers=layers)
 
 
-def _circulant(layer: ChainLayer, b: int) -> ChainLayer:
+def _circulant(layer: ExactLayer, b: int) -> ExactLayer:
     if b == layer.block_size:
         return layer
     rows = project(torch.from_numpy(layer.weight).double(), b, pad=True).round().to(torch.int64)

@@ -127,7 +127,7 @@ class Ckks:
             "bytes_keys_server": found.key_bytes if of.parties.bytes_keys else 0,
             "bytes_weights": found.circuit.weight_bytes,
             "bootstrappings": found.bootstrappings,
-            "levels": found.circuit.refresh.parameters.levels,
+            "levels": found.circuit.bootstrapping.parameters.levels,
             "precision_bits": found.reply.precision_bits,
             "operations": {name: count for name, count in counting.total.items() if name != "raised"},
             "rotation_keys": len(counting.keys),

@@ -140,13 +140,13 @@ def leveled_facts(program: LeveledProgram) -> Export:
         noise_bits=noise_bits(circuit, parameters),
         flooding_bits=min(flood_bits(parameters.at(i, level)) for i in range(len(parameters.moduli))),
         flooding_distance_bits=distance_bits(parameters, circuit),
-        max_value_bits=program.chain.bits,
+        max_value_bits=program.exact.bits,
         bounds="proved",
         depth_products=products,
         depth_squares=squares,
         operations=dict(circuit.counts),
         rotation_keys=len(circuit.rotations),
-        block_sizes={layer.name: layer.block_size for layer in program.chain.layers},
+        block_sizes={layer.name: layer.block_size for layer in program.exact.layers},
     )
 
 
@@ -154,7 +154,7 @@ def ckks_facts(program: "CkksProgram", rehearsed: "Rehearsed") -> Export:
     """Return what export.py says of a CKKS program in its summary."""
     from privcirnet.he.planning.ckks.costs import encoded_bytes, predicted
 
-    circuit, counting, parameters = rehearsed.circuit, rehearsed.counting, program.refresh.parameters
+    circuit, counting, parameters = rehearsed.circuit, rehearsed.counting, program.bootstrapping.parameters
     seconds = {"bootstrapping": 0.0, "layers": 0.0}
     for name, each in predicted(circuit, counting).items():
         seconds["bootstrapping" if name.endswith(" bootstrapping") else "layers"] += each
@@ -167,9 +167,9 @@ def ckks_facts(program: "CkksProgram", rehearsed: "Rehearsed") -> Export:
         security_bits=SECURITY_BITS,
         scale_bits=parameters.scale_bits,
         levels=parameters.levels,
-        level_image=circuit.schedule.image,
+        level_image=circuit.placement.image,
         bootstrappings=rehearsed.bootstrappings,
-        failure_bits=program.refresh.failure_bits,
+        failure_bits=program.bootstrapping.failure_bits,
         precision_bits=rehearsed.reply.precision_bits,
         bounds="measured",
         depth_squares=len(program.sums.nodes),

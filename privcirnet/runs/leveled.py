@@ -10,7 +10,7 @@ import numpy as np
 
 from privcirnet.artifact.summaries import LayerRow
 from privcirnet.he.layers.integer import Values
-from privcirnet.he.planning.leveled.chain import check_image
+from privcirnet.he.planning.leveled.exact_network import check_image
 from privcirnet.he.protocol.leveled.leveled_program import Description, LeveledProgram
 from privcirnet.he.protocol.leveled.rehearsal import Rehearsal
 from privcirnet.he.protocol.leveled.session import LeveledClient
@@ -66,7 +66,7 @@ class Leveled:
         return how.task(self.whole)
 
     def clear(self, image: np.ndarray) -> np.ndarray:
-        return self.whole.chain.evaluate(image)
+        return self.whole.exact.evaluate(image)
 
     def wrong(
         self, client: LeveledClient, request: np.ndarray, answers: Sequence[Answer], seen: Any
@@ -90,7 +90,7 @@ class Leveled:
         if self.program is None:
             return []
         circuit, rows = self.program.plan.circuit, list[LayerRow]()
-        blocks = {layer.name: layer.block_size for layer in self.program.chain.layers}
+        blocks = {layer.name: layer.block_size for layer in self.program.exact.layers}
         for name in self.program.ends:
             counts, kind = circuit.counts_of(name), "linear" if name in blocks else "square"
             done = {"rotations": counts["rotate"], "pmults": counts["pmult"], "squares": counts["square"]}

@@ -21,7 +21,7 @@ from privcirnet.config import SearchRunConfig, run_file
 from privcirnet.data.dataset import Examples, ImageData
 from privcirnet.errors import RuleError
 from privcirnet.he.planning.goal import Goal
-from privcirnet.he.planning.leveled.chain import chain_of
+from privcirnet.he.planning.leveled.exact_network import exact_network_of
 from privcirnet.he.planning.profile import LINKS, Profile
 from privcirnet.passes.compose import Pair, pairs
 from privcirnet.passes.convert import paddable
@@ -248,7 +248,7 @@ def _leveled(
         from privcirnet.runs.leveled_export import ckks_program
 
         return ckks_figures(ckks_program(config.leveled, model, data), config.block_sizes, padded)
-    network = chain_of(lowered_for(config.leveled, model, data)[0])
+    network = exact_network_of(lowered_for(config.leveled, model, data)[0])
     return leveled_figures(network, config.block_sizes, profile, padded, planners_of(config.leveled))
 
 

@@ -12,7 +12,7 @@ from privcirnet.he.circuits.ckks.bootstrapping import Bootstrapping, parameters_
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.planning.ckks.ckks_program import CkksProgram
 from privcirnet.he.planning.ckks.sums import sums_of
-from privcirnet.he.planning.leveled.chain import Chain
+from privcirnet.he.planning.leveled.exact_network import ExactNetwork
 from privcirnet.he.planning.leveled.parameters import plan_for
 from privcirnet.he.planning.leveled.periodic import periodic_plan
 from privcirnet.he.planning.planner import cheapest_layer
@@ -73,7 +73,7 @@ def leveled_program() -> LeveledProgram:
     """With a bias of more than 64 bits, and one that is negative."""
     made = network(2, 6, 6, 3, b=4, largest=1)
     last = dataclasses.replace(made.layers[2], bias=np.array([1 << 70, -(1 << 69), 0], dtype=object))
-    made = Chain((*made.layers[:2], last), made.low, made.high)
+    made = ExactNetwork((*made.layers[:2], last), made.low, made.high)
     plan, parameters = plan_for(made, periodic_plan)
     return LeveledProgram(network_of(made, -7), "periodic", parameters, 2, plan)
 

@@ -74,7 +74,7 @@ def test_a_bfv_program_is_what_was_written(bfv):
     program, found = leveled_program(), read_leveled(bfv, read_public(bfv.parent / "key.pub"))
     assert description.to_dict(found.description) == description.to_dict(program.description)
     assert (found.planner, found.log_step, found.shift) == ("periodic", -7, 2)
-    for mine, other in zip(found.chain.layers, program.chain.layers, strict=True):
+    for mine, other in zip(found.exact.layers, program.exact.layers, strict=True):
         assert (mine.name, mine.shape, mine.block_size) == (other.name, other.shape, other.block_size)
         assert np.array_equal(mine.rows, other.rows)
         assert list(mine.bias) == list(other.bias)
@@ -84,7 +84,7 @@ def test_a_bfv_program_is_what_was_written(bfv):
 def test_a_ckks_program_is_what_was_written(ckks):
     program, found = ckks_program(), read_leveled(ckks, read_public(ckks.parent / "key.pub"))
     assert found.description == program.description
-    assert found.refresh == program.refresh
+    assert found.bootstrapping == program.bootstrapping
     images = images_of(8).double().numpy()
     np.testing.assert_array_equal(found.sums(images), program.sums(images))
     assert (found.network.nodes, found.scales) == (program.network.nodes, program.scales)
@@ -94,11 +94,11 @@ def test_a_ckks_program_is_what_was_written(ckks):
 def test_no_weight_is_in_the_manifest_of_bfv(bfv):
     """Two programs that differ in weights alone, and not in the bits of their results, have the same description."""
     program = leveled_program()
-    first = program.chain.layers[0]
+    first = program.exact.layers[0]
     turned = dataclasses.replace(first, rows=-first.rows)
-    other = dataclasses.replace(program.chain, layers=(turned, *program.chain.layers[1:]))
+    other = dataclasses.replace(program.exact, layers=(turned, *program.exact.layers[1:]))
     again = LeveledProgram(network_of(other, -7), "periodic", program.parameters, 2)
-    assert again.chain.bits == program.chain.bits
+    assert again.exact.bits == program.exact.bits
     assert description.to_dict(again.description) == _manifest(bfv)["description"]
 
 
@@ -107,7 +107,7 @@ def test_no_weight_is_in_the_manifest_of_ckks(ckks, tmp_path):
     program = ckks_program()
     weights = {name: Weights(-each.rows, 2 * each.bias) for name, each in program.network.weights.items()}
     scales = dataclasses.replace(program.scales, rms=program.scales.sums, pooled=0.5)
-    again = CkksProgram(dataclasses.replace(program.network, weights=weights), scales, program.refresh, -8)
+    again = CkksProgram(dataclasses.replace(program.network, weights=weights), scales, program.bootstrapping, -8)
     write_leveled(tmp_path / "other", again, {"classes": ["a", "b", "c"]})
     first, second = _manifest(ckks), _manifest(tmp_path / "other")
     assert first.pop("checksums")[WEIGHTS] != second.pop("checksums")[WEIGHTS]
@@ -179,7 +179,7 @@ def test_parameters_that_are_not_secure_are_refused(of_ckks, changes, match):
         ({"image": [2, 8, 8]}, "description must follow from its weights"),
         ({"parameters": None}, "must be complete"),
         ({"log_step": 1 << 40}, "must have an integer in"),
-        ({"refreshed": {}}, "description must follow from its weights"),
+        ({"bootstrapped": {}}, "description must follow from its weights"),
     ],
 )
 def test_descriptions_that_do_not_follow_are_refused(of_ckks, changes, match):

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from privcirnet.he.layers.integer import Values, expand_rows
-from privcirnet.he.planning.rounding import rounded
+from privcirnet.he.planning.disclosure import rounded
 from privcirnet.he.program import bounds
 from privcirnet.he.program.program import Program
 from privcirnet.he.protocol.parties.server import Server

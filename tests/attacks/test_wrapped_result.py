@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from privcirnet.he.mpc.local import shares
-from privcirnet.he.planning.rounding import published
+from privcirnet.he.planning.disclosure import published
 from privcirnet.he.program import bounds
 from privcirnet.he.program.operations import ClientAided
 from privcirnet.he.program.program import Program

@@ -30,6 +30,6 @@ def test_no_block_size_is_faster_than_dense_weights(figures):
         assert len({*row.values()}) == 1
     assert [*figures.table["stem"]] == [1]
     assert [*figures.table["layer2.0.conv1"]] == [1, 2, 4]
-    refreshed = figures.table["layer1.0.conv2"][1].server
-    assert refreshed > 10 * figures.table["layer1.0.conv1"][1].server, "it has the bootstrapping of its sum"
+    bootstrapped = figures.table["layer1.0.conv2"][1].server
+    assert bootstrapped > 10 * figures.table["layer1.0.conv1"][1].server, "it has the bootstrapping of its sum"
     assert all(row[1].memory > 0 for row in figures.table.values())

@@ -29,5 +29,5 @@ def images(count: int = 2) -> np.ndarray:
 def insecure() -> Generator[None]:
     """Both parties take the toy's parameters, whatever a description says."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ckks, "parameters_from", lambda data: program().refresh.parameters)
+        patch.setattr(ckks, "parameters_from", lambda data: program().bootstrapping.parameters)
         yield

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privcirnet.he.planning.leveled.chain import Chain
+from privcirnet.he.planning.leveled.exact_network import ExactNetwork
 from privcirnet.he.planning.leveled.lola import lola_plan
 from privcirnet.he.planning.leveled.parameters import LeveledParameters, plan_for
 from privcirnet.he.planning.leveled.plan import Plan
@@ -19,7 +19,7 @@ from tests.he.exact_networks import image_of, network
 class Encrypted:
     """Both parties, and one image's messages."""
 
-    network: Chain
+    network: ExactNetwork
     plan: Plan
     parameters: LeveledParameters
     client: LeveledInferenceClient
@@ -33,7 +33,7 @@ class Encrypted:
 def encrypted_by(engine: str) -> Encrypted:
     """The parties after the keys."""
     made = network(2, 6, 3, 3)
-    made = Chain((made.layers[0], made.layers[1]), made.low, made.high)
+    made = ExactNetwork((made.layers[0], made.layers[1]), made.low, made.high)
     plan, parameters = plan_for(made, lola_plan, engine)
     client = LeveledInferenceClient(plan.public, parameters, engine)
     server = LeveledInferenceServer(plan, parameters, engine)

@@ -169,7 +169,7 @@ def test_a_leveled_program_s_image_is_one_request_and_one_answer():
     told = dict(zip(names, (event.data for event in found), strict=True))
     assert min(told["request"]["ciphertexts"], told["request"]["picture"]["width"]) > 0
     assert (told["answer"]["rounds"], told["answer"]["bytes_up"]) == (1, told["request"]["bytes"])
-    exact = program.chain.evaluate(IMAGE >> program.shift) * 2.0**program.log_step
+    exact = program.exact.evaluate(IMAGE >> program.shift) * 2.0**program.log_step
     shown = {row["name"]: row["value"] for row in told["answer"]["logits"]}
     assert [shown[name] for name in samples.DIGITS] == pytest.approx([float(value) for value in exact])
     assert classifier.stock() == {"prepared": 0, "stopped": "", "wanted": 0}

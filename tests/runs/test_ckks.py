@@ -69,7 +69,7 @@ def test_an_encrypted_run_says_how_right_it_is_and_what_it_took(program):
     assert 19 < summary["logits_bits"] == min(summary["logits_bits_images"]) < 40
     assert "logits_equal" not in summary
     assert summary["logit_max_difference"] <= 2 ** -summary["precision_bits"] * known.sums.answer
-    assert (summary["bootstrappings"], summary["levels"]) == (5, known.refresh.parameters.levels)
+    assert (summary["bootstrappings"], summary["levels"]) == (5, known.bootstrapping.parameters.levels)
     names = "bytes_up", "bytes_down", "bytes_keys", "seconds_setup", "processor_seconds_predicted"
     assert min(summary[name] for name in names) > 0
     assert 1.5 < summary["bytes_keys_server"] / summary["bytes_keys"] < 3, "seeds travel instead of half of a key"
@@ -77,7 +77,7 @@ def test_an_encrypted_run_says_how_right_it_is_and_what_it_took(program):
     assert sum(row["rotations"] for row in rows) == summary["operations"]["rotate"] > 0
     assert sum(row["seconds"] for row in rows) == pytest.approx(summary["seconds_server"], rel=0.2)
     assert [row["name"] for row in rows if row["kind"] == "bootstrapping"] == [
-        f"{known.sums.nodes[place].name} bootstrapping" for place in mode.circuit.circuit.schedule.refreshed
+        f"{known.sums.nodes[place].name} bootstrapping" for place in mode.circuit.circuit.placement.bootstrapped
     ]
     assert [bar[1:] for bar in bars.seen] == [(0, 0), *((n, n) for n in (40, summary["rotation_keys"] + 1))]
 

@@ -43,7 +43,7 @@ def test_the_program_says_what_it_takes(program):
     facts = leveled_facts(program)
     assert (facts.planner, facts.depth_products, facts.depth_squares) == ("packed", 3, 2)
     assert (facts.block_sizes, facts.security_bits) == ({"conv": 1, "fc1": 8, "fc2": 1}, 128)
-    assert (program.chain.high, program.shift) == (4, 2), "digits are in [0, 16]"
+    assert (program.exact.high, program.shift) == (4, 2), "digits are in [0, 16]"
 
 
 def test_the_summary_has_the_keys_of_the_interactive_one(program, images):
@@ -84,7 +84,7 @@ def test_through_a_service(program, images):
         with ServiceClient(service.address, "cleartext", party=LeveledClient) as remote:
             found = infer(remote, images)
             assert [list(row) for row in found.logits] == [
-                list(program.chain.evaluate(image)) for image in images >> program.shift
+                list(program.exact.evaluate(image)) for image in images >> program.shift
             ]
             summary = found.summary(None, np.array([0, 1]))
             assert (summary.images, summary.rounds, summary.bytes_keys) == (2, 1, remote.bytes_keys)

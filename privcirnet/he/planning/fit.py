@@ -24,12 +24,12 @@ from privcirnet.he.layers.spectral_layer import SpectralLayer
 from privcirnet.he.planning import chooser
 from privcirnet.he.planning.chooser import ParameterChoice
 from privcirnet.he.planning.cost import for_one_use, operation_cost
+from privcirnet.he.planning.disclosure import published, rounded
 from privcirnet.he.planning.goal import SPECTRAL, Allowed
 from privcirnet.he.planning.noise_budget import Option
 from privcirnet.he.planning.planner import cheapest_layer
 from privcirnet.he.planning.profile import Link, Profile
 from privcirnet.he.planning.requirements import requirements
-from privcirnet.he.planning.rounding import published, rounded
 from privcirnet.he.planning.target import Target, scaled
 from privcirnet.he.program import bounds, manifest
 from privcirnet.he.program.operation import Node, Planner, Weights

@@ -7,7 +7,7 @@ layers, squares, products and functions. Each domain gives them its own meaning:
 * integers in clear, :class:`program.interpreter.Integers`;
 * bounds on them, :class:`program.bounds.Intervals`;
 * a party's share, :mod:`mpc.local.shares`;
-* the layers that a leveled BFV circuit is planned from, :func:`planning.leveled.chain.chain_of`;
+* the layers that a leveled BFV circuit is planned from, :func:`planning.leveled.exact_network.exact_network_of`;
 * the sums that a CKKS circuit is planned from, :func:`planning.ckks.sums.sums_of`.
 
 So a new operation that these primitives express is a dataclass in one file and one line in

@@ -12,10 +12,10 @@ from privcirnet.he.circuits.ckks.bootstrapping import Bootstrapping
 from privcirnet.he.circuits.ckks.simulator import Simulator
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.unplanned import unplanned
-from privcirnet.he.planning.ckks.network_circuit import NetworkCircuit
+from privcirnet.he.planning.ckks.ckks_circuit import CkksCircuit
 from privcirnet.he.planning.ckks.sums import sums_of
 from privcirnet.he.planning.fit import fit
-from privcirnet.he.planning.leveled.chain import chain_of
+from privcirnet.he.planning.leveled.exact_network import exact_network_of
 from privcirnet.he.planning.leveled.lola import lola_plan
 from privcirnet.he.planning.leveled.parameters import plan_for
 from privcirnet.he.planning.profile import COUNTED, LINKS
@@ -107,7 +107,7 @@ def test_interactively() -> None:
 
 def test_in_leveled_bfv() -> None:
     made, image = network(), images(1)[0]
-    plan, parameters = plan_for(chain_of(made), lola_plan)
+    plan, parameters = plan_for(exact_network_of(made), lola_plan)
     client, server = LeveledInferenceClient(plan.public, parameters), LeveledInferenceServer(plan, parameters)
     answer = server.answer(client.request(image), server.load_keys(client.keys()))
     assert list(client.results(answer)) == logits(made, image).tolist()
@@ -120,10 +120,8 @@ def test_in_ckks() -> None:
     real = some * 2.0**-2
     sums = sums_of(made)
     np.testing.assert_allclose(sums(real), expected, rtol=1e-12)
-    circuit = NetworkCircuit(
-        sums.normalized(real), Bootstrapping(with_low(toy(spare=5)), to_coefficients=2, to_slots=2)
-    )
-    parameters, level = circuit.refresh.parameters, circuit.schedule.image
+    circuit = CkksCircuit(sums.normalized(real), Bootstrapping(with_low(toy(spare=5)), to_coefficients=2, to_slots=2))
+    parameters, level = circuit.bootstrapping.parameters, circuit.placement.image
     simulator = Simulator(parameters)
     circuit(simulator, [simulator.fresh(level=level)])
     pair = Pair.of(parameters)
@@ -133,7 +131,7 @@ def test_in_ckks() -> None:
 
 
 def test_a_mode_that_cannot_do_it_says_so() -> None:
-    for name, find in (("a leveled network", chain_of), ("a network in CKKS", sums_of)):
+    for name, find in (("a leveled network", exact_network_of), ("a network in CKKS", sums_of)):
         rule = f"{name} cannot have truncations here: got truncate 'toy'; infer it with the interactive protocol"
         with pytest.raises(RuleError, match=rule):
             find(network(affine=op.Truncate(1)))

@@ -6,7 +6,7 @@ import pytest
 from papers.reproduce import leveled
 from privcirnet.errors import RuleError
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.planning.leveled.chain import Chain
+from privcirnet.he.planning.leveled.exact_network import ExactNetwork
 
 SMALL = (LinearShape(8, 8, 1, 2, 3, 2, 1), LinearShape.gemm(1, 32, 6), LinearShape.gemm(1, 6, 3))
 
@@ -29,6 +29,6 @@ def test_bytes_are_those_of_a_run_and_steps_add_up(small, plan):
 
 
 def test_a_wrong_result_ends_a_measurement(small, monkeypatch):
-    monkeypatch.setattr(Chain, "evaluate", lambda self, image: np.zeros(3, dtype=object))
+    monkeypatch.setattr(ExactNetwork, "evaluate", lambda self, image: np.zeros(3, dtype=object))
     with pytest.raises(RuleError, match="an encrypted result must be exact: got packed"):
         leveled.leveled_latency("small", "packed")

@@ -6,7 +6,7 @@ import pytest
 from papers.reproduce import network_seconds
 from papers.reproduce.network_seconds import CLIENT, MESSAGES, LeveledBenchmark, seconds_by_steps
 from privcirnet.he.circuits.bfv import evaluator
-from privcirnet.he.planning.leveled.chain import Chain
+from privcirnet.he.planning.leveled.exact_network import ExactNetwork
 from tests.he.conftest import Encrypted, encrypted_by
 from tests.he.exact_networks import image_of
 
@@ -24,7 +24,7 @@ def test_images_are_timed_and_checked(encrypted, monkeypatch):
     assert made.key_bytes == sum(map(len, encrypted.sent_keys))
     assert made.message_bytes[0] == sum(len(message) for row in encrypted.request for message in row)
     assert all(0 < each.server < each.image for each in made.seconds)
-    monkeypatch.setattr(Chain, "evaluate", lambda self, image: np.zeros(3, dtype=object))
+    monkeypatch.setattr(ExactNetwork, "evaluate", lambda self, image: np.zeros(3, dtype=object))
     made.run(encrypted.image)
     assert (made.images, made.equal) == (4, 3)
     made.close()

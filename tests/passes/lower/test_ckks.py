@@ -11,8 +11,8 @@ from privcirnet.errors import RuleError
 from privcirnet.he.circuits.ckks.bootstrapping import Bootstrapping
 from privcirnet.he.circuits.ckks.cleartext import Cleartext
 from privcirnet.he.circuits.ckks.simulator import Simulator
+from privcirnet.he.planning.ckks.ckks_circuit import CkksCircuit
 from privcirnet.he.planning.ckks.ckks_program import CkksProgram
-from privcirnet.he.planning.ckks.network_circuit import NetworkCircuit
 from privcirnet.he.planning.ckks.sums import Sums, sums_of
 from privcirnet.models import resnet18_cifar, resnet20_cifar
 from privcirnet.nn.activations import Square
@@ -38,7 +38,7 @@ def settled(model: nn.Module, images: torch.Tensor) -> nn.Module:
     return model.eval()
 
 
-def built(model: nn.Module, size: int) -> tuple[NetworkCircuit, np.ndarray, np.ndarray]:
+def built(model: nn.Module, size: int) -> tuple[CkksCircuit, np.ndarray, np.ndarray]:
     """A circuit at n = 1024, images and the network's own logits."""
     images = images_of(size)
     settled(model, images)
@@ -46,14 +46,14 @@ def built(model: nn.Module, size: int) -> tuple[NetworkCircuit, np.ndarray, np.n
         logits = model.double()(images.double()).numpy()
     real = images.double().numpy()
     network = sums_of(lower_real(model, (3, size, size))).normalized(real)
-    return NetworkCircuit(network, Bootstrapping(with_low(toy(spare=5)), to_coefficients=2, to_slots=2)), real, logits
+    return CkksCircuit(network, Bootstrapping(with_low(toy(spare=5)), to_coefficients=2, to_slots=2)), real, logits
 
 
 def program_of(model: nn.Module, size: int, log_step: int) -> CkksProgram:
     """The program of such a circuit."""
     circuit, images, _ = built(model, size)
     network = lower_real(model, (3, size, size))
-    return CkksProgram(network, sums_of(network).seen(images), circuit.refresh, log_step)
+    return CkksProgram(network, sums_of(network).seen(images), circuit.bootstrapping, log_step)
 
 
 def resnet20(**given) -> nn.Module:
@@ -87,7 +87,7 @@ def test_other_depths_and_circulant_weights_are_lowered_too():
 
 def test_weights_beyond_the_memory_that_is_allowed_are_made_anew():
     circuit, images, _ = built(resnet20(), 8)
-    sparing = NetworkCircuit(circuit.network, circuit.refresh, weights_gb=0)
+    sparing = CkksCircuit(circuit.network, circuit.bootstrapping, weights_gb=0)
     slots = circuit.encode(images[0])
     np.testing.assert_array_equal(sparing(Cleartext(), slots), circuit(Cleartext(), slots))
     assert circuit.weight_bytes > sparing.weight_bytes == 0
@@ -96,10 +96,10 @@ def test_weights_beyond_the_memory_that_is_allowed_are_made_anew():
 def test_an_encrypted_image_has_the_logits_of_the_network():
     """Five bootstrappings at n = 1024, with the scales of n = 65536."""
     circuit, images, logits = built(resnet20(), 8)
-    parameters = circuit.refresh.parameters
-    simulator, level = Simulator(parameters), circuit.schedule.image
+    parameters = circuit.bootstrapping.parameters
+    simulator, level = Simulator(parameters), circuit.placement.image
     estimate = circuit(simulator, [simulator.fresh(level=level)])
-    assert (len(circuit.schedule.refreshed), estimate.level) == (5, 0)
+    assert (len(circuit.placement.bootstrapped), estimate.level) == (5, 0)
     pair = Pair.of(parameters)
     machine = pair.machine(simulator.keys)
     (slots,) = circuit.encode(images[1])
@@ -111,14 +111,14 @@ def test_an_encrypted_image_has_the_logits_of_the_network():
     assert pair.server.counts["rotate"] == counts_in_clear(circuit, images[1])["rotate"]
 
 
-def counts_in_clear(circuit: NetworkCircuit, image: np.ndarray):
+def counts_in_clear(circuit: CkksCircuit, image: np.ndarray):
     clear = Cleartext()
     circuit(clear, circuit.encode(image))
     return clear.counts
 
 
 class Noisy(Cleartext):
-    """Every refreshed value gets an error, as large as a bootstrapping's."""
+    """Every bootstrapped value gets an error, as large as a bootstrapping's."""
 
     def __init__(self, deviation: float) -> None:
         super().__init__()
@@ -141,8 +141,8 @@ def test_what_is_refused():
     circuit, images, _ = built(resnet20(), 8)
     network: Sums = circuit.network
     with pytest.raises(RuleError, match=r"at most 3 levels: got 6 up to .layer2.0.act2."):
-        _ = NetworkCircuit(network, Bootstrapping(toy(spare=3), to_coefficients=2, to_slots=2)).schedule
-    simulator = Simulator(circuit.refresh.parameters)
+        _ = CkksCircuit(network, Bootstrapping(toy(spare=3), to_coefficients=2, to_slots=2)).placement
+    simulator = Simulator(circuit.bootstrapping.parameters)
     with pytest.raises(RuleError, match=r"above 0: got level 0 in layer 'layer1.0.act1"):
         circuit(simulator, [simulator.fresh(level=3)])
     with pytest.raises(RuleError, match=r"keep the bound .* in layer 'image'"):

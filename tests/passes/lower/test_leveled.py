@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from privcirnet.errors import RuleError
-from privcirnet.he.planning.leveled.chain import chain_of
+from privcirnet.he.planning.leveled.exact_network import exact_network_of
 from privcirnet.he.planning.leveled.parameters import plan_for
 from privcirnet.he.planning.leveled.periodic import periodic_plan
 from privcirnet.he.program.operations import Input
@@ -37,7 +37,7 @@ def test_logits_are_the_network_s_bit_for_bit_through_the_circuit():
     on_grid_(model, -4)
     images = torch.randint(0, 5, (3, 1, 6, 6), generator=torch.Generator().manual_seed(1))
     lowered = lower_exact(model, (1, 6, 6), Input(0, 4), -2, weight_bits=5)
-    plan, parameters = plan_for(chain_of(lowered), periodic_plan)
+    plan, parameters = plan_for(exact_network_of(lowered), periodic_plan)
     client = LeveledInferenceClient(plan.public, parameters, "cleartext")
     server = LeveledInferenceServer(plan, parameters, "cleartext")
     keys = server.load_keys(client.keys())
@@ -53,16 +53,18 @@ def test_eight_bits_are_close_and_aespa_is_folded():
     images = torch.rand(4, 1, 6, 6, dtype=torch.float64).mul(256).floor()
     network = lower_exact(model, (1, 6, 6), Input(0, 255), -8)
     for image, wanted in zip(images, model(images * 2.0**-8).numpy(), strict=True):
-        found = chain_of(network).evaluate(image.long().numpy()).astype(np.float64) * 2.0**network.output.log_step
+        found = (
+            exact_network_of(network).evaluate(image.long().numpy()).astype(np.float64) * 2.0**network.output.log_step
+        )
         assert np.abs(found - wanted).max() < 0.05 * np.abs(wanted).max()
 
 
 def test_what_is_not_a_line_of_layers_and_squares_is_refused():
     with pytest.raises(RuleError, match="a leveled network cannot have pools here: got sumpool '3'"):
-        chain_of(lower_exact(small(nn.AvgPool2d(1)), (1, 6, 6), Input(0, 4), -2))
+        exact_network_of(lower_exact(small(nn.AvgPool2d(1)), (1, 6, 6), Input(0, 4), -2))
     model = small()
     model[1] = nn.ReLU()  # type: ignore[assignment]
     with pytest.raises(RuleError, match=r"must be one that runs encrypted: got 1 \(ReLU\)"):
         lower_exact(model, (1, 6, 6), Input(0, 4), -2)
     with pytest.raises(RuleError, match="must end in a linear layer: got 1 layers"):
-        chain_of(lower_exact(nn.Sequential(nn.Conv2d(1, 2, 3), Square()), (1, 6, 6), Input(0, 4), -2))
+        exact_network_of(lower_exact(nn.Sequential(nn.Conv2d(1, 2, 3), Square()), (1, 6, 6), Input(0, 4), -2))

@@ -1,1 +1,1 @@
-"""Where a real network is refreshed, its circuit and what it costs."""
+"""Where a real network is bootstrapped, its circuit and what it costs."""

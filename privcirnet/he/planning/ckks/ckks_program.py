@@ -12,7 +12,7 @@ from privcirnet.he.circuits.ckks.bootstrapping import Bootstrapping
 from privcirnet.he.circuits.ckks.estimates import Estimate
 from privcirnet.he.circuits.ckks.simulator import Simulator
 from privcirnet.he.layers.integer import Values
-from privcirnet.he.planning.ckks.network_circuit import NetworkCircuit
+from privcirnet.he.planning.ckks.ckks_circuit import CkksCircuit
 from privcirnet.he.planning.ckks.sums import IMAGE, Scales, Sums, sums_of
 from privcirnet.he.program.program import Network
 from privcirnet.he.schemes.ckks.context import Context
@@ -27,7 +27,7 @@ class Rehearsed:
         reply: what is known of the logits that are sent back, divided by ``network.answer``.
     """
 
-    circuit: NetworkCircuit
+    circuit: CkksCircuit
     counting: Simulator
     reply: Estimate
 
@@ -39,11 +39,11 @@ class Rehearsed:
     @cached_property
     def key_bytes(self) -> int:
         """Memory of the keys that the server keeps."""
-        return Context(self.circuit.refresh.parameters).key_bytes(self.counting.keys)
+        return Context(self.circuit.bootstrapping.parameters).key_bytes(self.counting.keys)
 
     def check(self, keys_gb: float, memory: int, needed: int) -> None:
         """Raise unless keys fit their budget, and all that client and server need (bytes) the process's memory."""
-        Context(self.circuit.refresh.parameters).check_keys_gb(self.counting.keys, keys_gb)
+        Context(self.circuit.bootstrapping.parameters).check_keys_gb(self.counting.keys, keys_gb)
         if needed > memory:
             rule = "keys, encoded weights and what computes on them must fit the memory"
             got = f"{needed / 1e9:.1f} GB for {memory / 1e9:.1f} GB"
@@ -63,7 +63,7 @@ class CkksProgram:
 
     network: Network
     scales: Scales
-    refresh: Bootstrapping
+    bootstrapping: Bootstrapping
     log_step: int
 
     def __post_init__(self) -> None:
@@ -77,21 +77,21 @@ class CkksProgram:
     @cached_property
     def description(self) -> dict[str, Any]:
         """What is public of it, as plain data: parameters, layout of image and logits, levels, keys; no weight."""
-        network, refresh, rehearsed = self.sums, self.refresh, self.rehearsed(0)
-        parameters, schedule, last = refresh.parameters, rehearsed.circuit.schedule, rehearsed.circuit.ends.last
+        network, bootstrapping, rehearsed = self.sums, self.bootstrapping, self.rehearsed(0)
+        parameters, placement, last = bootstrapping.parameters, rehearsed.circuit.placement, rehearsed.circuit.ends.last
         names = ("ring_degree", "levels", "scale_bits", "first_bits", "digit_primes", "upper_levels", "upper_bits")
         more = ("ephemeral_weight", "low_levels", "low_digit_primes")
         return {
             "parameters": {name: getattr(parameters, name) for name in (*names, *more)},
-            "bootstrapping": {name: getattr(refresh, name) for name in BOOTSTRAPPING},
+            "bootstrapping": {name: getattr(bootstrapping, name) for name in BOOTSTRAPPING},
             "image": [network.channels, network.size, network.size],
             "last": [last.channels, last.size],
             "classes": len(network.bias),
             "log_step": self.log_step,
             "bound": network.bound,
             "answer": network.answer,
-            "level": schedule.image,
-            "refreshed": {network.nodes[place].name: level for place, level in schedule.refreshed.items()},
+            "level": placement.image,
+            "bootstrapped": {network.nodes[place].name: level for place, level in placement.bootstrapped.items()},
             "keys": sorted(list(pair) for pair in rehearsed.counting.keys.items()),
         }
 
@@ -109,10 +109,10 @@ class CkksProgram:
         Raises:
             RuleError: a level is missing, a scale drifts, or a value is too large; with layer and level.
         """
-        circuit = NetworkCircuit(self.sums, self.refresh, weights_gb)
-        counting = Simulator(self.refresh.parameters)
+        circuit = CkksCircuit(self.sums, self.bootstrapping, weights_gb)
+        counting = Simulator(self.bootstrapping.parameters)
         counting.layer = "image"
-        image = counting.fresh(level=circuit.schedule.image)
+        image = counting.fresh(level=circuit.placement.image)
         logits = circuit(counting, [image] * circuit.layouts[IMAGE].parts)
         return Rehearsed(circuit, counting, counting.reply(logits))
 

@@ -9,7 +9,7 @@ before the classifier are left out: a network took 70 seconds where 61 are predi
 from collections import defaultdict
 
 from privcirnet.he.circuits.ckks.simulator import Met, Simulator
-from privcirnet.he.planning.ckks.network_circuit import NetworkCircuit
+from privcirnet.he.planning.ckks.ckks_circuit import CkksCircuit
 from privcirnet.he.schemes.ckks.context import Context
 from privcirnet.he.schemes.ckks.parameters import CkksParameters
 
@@ -51,8 +51,8 @@ def diagonal_seconds(count: int, level: int, parameters: CkksParameters) -> floa
     return count * _rows(level, parameters) * (_ROW + _PRODUCT) * parameters.ring_degree / _DEGREE
 
 
-def refreshing_seconds(parts: int) -> float:
-    """Return the processor seconds of refreshing real values at n = 65536, two ciphertexts as one of complex slots.
+def part_seconds(parts: int) -> float:
+    """Return the processor seconds of bootstrapping real values at n = 65536, two ciphertexts as one of complex slots.
 
     Args:
         parts: ciphertexts, one or an even number.
@@ -64,20 +64,20 @@ def _rows(level: int, parameters: CkksParameters) -> int:
     return len(parameters.at(level).special_primes) + 1 + level
 
 
-def bootstrapping_seconds(circuit: NetworkCircuit) -> dict[str, float]:
-    """Return the processor seconds of the bootstrappings behind each sum that is refreshed, by its name."""
-    share = circuit.refresh.parameters.ring_degree / _DEGREE
-    parts = {place: circuit.layouts[place].parts for place in circuit.schedule.refreshed}
+def bootstrapping_seconds(circuit: CkksCircuit) -> dict[str, float]:
+    """Return the processor seconds of the bootstrappings behind each sum that is bootstrapped, by its name."""
+    share = circuit.bootstrapping.parameters.ring_degree / _DEGREE
+    parts = {place: circuit.layouts[place].parts for place in circuit.placement.bootstrapped}
     nodes = circuit.network.nodes
-    return {nodes[i].name: share * refreshing_seconds(count) for i, count in parts.items()}
+    return {nodes[i].name: share * part_seconds(count) for i, count in parts.items()}
 
 
-def predicted(circuit: NetworkCircuit, counting: Simulator) -> dict[str, float]:
+def predicted(circuit: CkksCircuit, counting: Simulator) -> dict[str, float]:
     """Return the processor seconds by layer (:func:`row_of`)."""
     found = defaultdict[str, float](float)
     for met in counting.maps:
         if not part_of(met.layer):
-            found[met.layer] += map_seconds(met, circuit.refresh.parameters)
+            found[met.layer] += map_seconds(met, circuit.bootstrapping.parameters)
     for name, seconds in bootstrapping_seconds(circuit).items():
         found[f"{name} bootstrapping"] += seconds
     return dict(found)
@@ -89,8 +89,8 @@ def encoded_bytes(counting: Simulator) -> int:
     return 16 * counting.parameters.ring_degree * own
 
 
-def memory_bytes(circuit: NetworkCircuit, counting: Simulator) -> int:
+def memory_bytes(circuit: CkksCircuit, counting: Simulator) -> int:
     """Return about how much memory client and server take in one process."""
-    parameters = circuit.refresh.parameters
+    parameters = circuit.bootstrapping.parameters
     extra = _EXTRA_BYTES * parameters.ring_degree / _DEGREE
     return round(Context(parameters).key_bytes(counting.keys) + circuit.weight_bytes + extra)

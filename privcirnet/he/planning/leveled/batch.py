@@ -15,7 +15,7 @@ from privcirnet.errors import DoesNotFit, RuleError
 from privcirnet.he.circuits.bfv.builder import Builder, cut
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.spectral_layout import next_power_of_two
-from privcirnet.he.planning.leveled.chain import Chain, ChainLayer
+from privcirnet.he.planning.leveled.exact_network import ExactLayer, ExactNetwork
 from privcirnet.he.planning.leveled.plan import Plan, plan_of
 
 
@@ -64,7 +64,7 @@ class _Columns:
         return values[self.c % len(values)]
 
 
-def batch_plan(network: Chain, ring_degree: int) -> Plan:
+def batch_plan(network: ExactNetwork, ring_degree: int) -> Plan:
     """Return the plan for many images side by side."""
     first, second, third = _layers(network)
     count = next_power_of_two(max(len(layer.bias) for layer in network.layers))
@@ -94,7 +94,7 @@ def batch_plan(network: Chain, ring_degree: int) -> Plan:
     return plan_of(network, builder.built([answer]), places_of_pixels, results, view, lanes=lanes)
 
 
-def _layers(network: Chain) -> tuple[ChainLayer, ChainLayer, ChainLayer]:
+def _layers(network: ExactNetwork) -> tuple[ExactLayer, ExactLayer, ExactLayer]:
     vectors = [layer for layer in network.layers if layer.shape.input_shape[1:] == (1, 1)]
     if len(vectors) != len(network.layers) or len(vectors) != 3:
         got, remedy = f"{len(network.layers)} layers, {len(vectors)} of them on vectors", "use another plan"
@@ -103,7 +103,7 @@ def _layers(network: Chain) -> tuple[ChainLayer, ChainLayer, ChainLayer]:
     return first, second, third
 
 
-def _view(network: Chain, count: int) -> tuple[LinearShape, int]:
+def _view(network: ExactNetwork, count: int) -> tuple[LinearShape, int]:
     """The image as equal pieces of at most ``count`` pixels, one for each message; pixels of a piece."""
     pixels = int(np.prod(network.input_shape))
     pieces = -(-pixels // count)
@@ -112,13 +112,13 @@ def _view(network: Chain, count: int) -> tuple[LinearShape, int]:
     return LinearShape(pixels // pieces, 1, pieces, 1), pixels // pieces
 
 
-def _pieces(layer: ChainLayer, used: int, count: int) -> list[np.ndarray]:
+def _pieces(layer: ExactLayer, used: int, count: int) -> list[np.ndarray]:
     """The first layer's matrix in pieces of ``used`` inputs, each with ``count`` columns."""
     matrix, rows = layer.matrix, next_power_of_two(len(layer.bias))
     return [_padded(matrix[:, start : start + used], rows, count) for start in range(0, matrix.shape[1], used)]
 
 
-def _last(builder: Builder, columns: _Columns, layer: ChainLayer, value: int, period: int) -> tuple[int, np.ndarray]:
+def _last(builder: Builder, columns: _Columns, layer: ExactLayer, value: int, period: int) -> tuple[int, np.ndarray]:
     """The last layer's outputs, and the c of each."""
     rows = next_power_of_two(len(layer.bias))
     made = columns.matrix([value], [_padded(layer.matrix, rows, period)])

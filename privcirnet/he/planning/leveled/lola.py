@@ -20,7 +20,7 @@ import numpy as np
 from privcirnet.errors import DoesNotFit
 from privcirnet.he.circuits.bfv.builder import Builder
 from privcirnet.he.layers.spectral_layout import next_power_of_two
-from privcirnet.he.planning.leveled.chain import Chain, ChainLayer
+from privcirnet.he.planning.leveled.exact_network import ExactLayer, ExactNetwork
 from privcirnet.he.planning.leveled.plan import Plan, plan_of
 
 
@@ -35,7 +35,7 @@ class Vector(NamedTuple):
     places: np.ndarray
 
 
-def lola_plan(network: Chain, ring_degree: int) -> Plan:
+def lola_plan(network: ExactNetwork, ring_degree: int) -> Plan:
     """Return LoLa's plan of a network whose first layer is a convolution.
 
     Raises:
@@ -55,7 +55,7 @@ def lola_plan(network: Chain, ring_degree: int) -> Plan:
     return plan_of(network, builder.built(outputs), columns, sparse if others else dense)
 
 
-def _convolution(builder: Builder, layer: ChainLayer, size: int) -> Vector:
+def _convolution(builder: Builder, layer: ExactLayer, size: int) -> Vector:
     """A dense vector of all maps, map after map."""
     builder.layer = layer.name
     maps, kernels = len(layer.weight), layer.weight.reshape(len(layer.weight), -1)
@@ -70,12 +70,12 @@ def _convolution(builder: Builder, layer: ChainLayer, size: int) -> Vector:
     return Vector(builder.add_integers(dense, _at(builder, places, np.repeat(layer.bias, size))), places)
 
 
-def _squared(builder: Builder, layer: ChainLayer, vector: Vector) -> Vector:
+def _squared(builder: Builder, layer: ExactLayer, vector: Vector) -> Vector:
     builder.layer = f"square before {layer.name}"
     return Vector(builder.square(vector.value), vector.places)
 
 
-def _stacked(builder: Builder, layer: ChainLayer, vector: Vector) -> Vector:
+def _stacked(builder: Builder, layer: ExactLayer, vector: Vector) -> Vector:
     """An interleaved vector of the layer's outputs: as many rows of the matrix in each product as there are copies."""
     builder.layer = layer.name
     matrix, width = layer.matrix, next_power_of_two(int(vector.places.max()) + 1)
@@ -96,7 +96,7 @@ def _stacked(builder: Builder, layer: ChainLayer, vector: Vector) -> Vector:
     return Vector(builder.add_integers(interleaved, _at(builder, places, layer.bias)), places)
 
 
-def _row_major(builder: Builder, layer: ChainLayer, vector: Vector) -> list[int]:
+def _row_major(builder: Builder, layer: ExactLayer, vector: Vector) -> list[int]:
     """A sparse ciphertext for each output, the output in its first slot."""
     builder.layer = layer.name
     strides = _bits(vector.places)

@@ -30,7 +30,7 @@ import numpy as np
 from privcirnet.errors import DoesNotFit, RuleError
 from privcirnet.he.circuits.bfv.builder import Builder
 from privcirnet.he.circuits.bfv.network_circuit import Plaintext
-from privcirnet.he.planning.leveled.chain import Chain, ChainLayer
+from privcirnet.he.planning.leveled.exact_network import ExactLayer, ExactNetwork
 from privcirnet.he.planning.leveled.plan import Plan, plan_of
 from privcirnet.he.planning.leveled.spread import messages, shared_convolution, three_layers
 from privcirnet.he.planning.leveled.transforms import layer_spectra, transformed
@@ -44,7 +44,7 @@ SIDE = 8
 class _Frames:
     """The layout of the second convolution."""
 
-    def __init__(self, layer: ChainLayer, ring_degree: int) -> None:
+    def __init__(self, layer: ExactLayer, ring_degree: int) -> None:
         self.layer, self.n, self.k, self.row = layer, ring_degree, layer.block_size, ring_degree // 2
         shape, self.phases = layer.shape, layer.shape.stride
         if shape.padding or shape.groups > 1:
@@ -143,7 +143,7 @@ class _Frames:
         return self._spectra[t]
 
 
-def maps_plan(network: Chain, ring_degree: int, side: int = SIDE) -> Plan:
+def maps_plan(network: ExactNetwork, ring_degree: int, side: int = SIDE) -> Plan:
     """Return the plan.
 
     Args:

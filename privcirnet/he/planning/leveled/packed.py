@@ -23,7 +23,7 @@ import numpy as np
 from privcirnet.errors import DoesNotFit
 from privcirnet.he.circuits.bfv.builder import HOISTED, Builder
 from privcirnet.he.layers.spectral_layout import next_power_of_two
-from privcirnet.he.planning.leveled.chain import Chain, ChainLayer
+from privcirnet.he.planning.leveled.exact_network import ExactLayer, ExactNetwork
 from privcirnet.he.planning.leveled.plan import Plan, plan_of
 from privcirnet.he.planning.leveled.spread import three_layers
 
@@ -31,7 +31,7 @@ from privcirnet.he.planning.leveled.spread import three_layers
 class _Packed:
     """The layout of three layers."""
 
-    def __init__(self, network: Chain, ring_degree: int) -> None:
+    def __init__(self, network: ExactNetwork, ring_degree: int) -> None:
         self.first, self.middle, self.last = three_layers(network)
         self.n, self.values = ring_degree, math.prod(self.first.shape.output_shape)
         self.width = next_power_of_two(self.values)
@@ -90,7 +90,7 @@ class _Packed:
         return self.stride * np.arange(len(self.middle.bias))
 
 
-def packed_plan(network: Chain, ring_degree: int) -> Plan:
+def packed_plan(network: ExactNetwork, ring_degree: int) -> Plan:
     """Return our plan with few messages, for three layers, the first on an image or dense.
 
     Raises:
@@ -122,7 +122,7 @@ def _first(builder: Builder, layout: _Packed) -> int:
 
 
 def _middle(builder: Builder, layout: _Packed, value: int) -> int:
-    layer: ChainLayer = layout.middle
+    layer: ExactLayer = layout.middle
     builder.layer = layer.name
     terms = [(builder.rotate(value, step * layout.stride), layout.weights(step)) for step in range(layout.baby)]
     made = builder.sum_over(builder.weighted(terms), 1, layout.stride)

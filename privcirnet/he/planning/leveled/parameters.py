@@ -15,7 +15,7 @@ from privcirnet.he.circuits.bfv.leveled.modulus_switching import with_switches
 from privcirnet.he.circuits.bfv.leveled.noise import noise_bits
 from privcirnet.he.circuits.bfv.network_circuit import Combine, NetworkCircuit, Reduce, Rotate, Square, sources_of
 from privcirnet.he.circuits.bfv.repetitions import without_repetitions
-from privcirnet.he.planning.leveled.chain import Chain
+from privcirnet.he.planning.leveled.exact_network import ExactNetwork
 from privcirnet.he.planning.leveled.plan import Plan
 from privcirnet.he.ring import modular
 from privcirnet.he.ring.sampling import FLOODING_BITS, IMAGE_DISTANCE_BITS, image_distance_bits
@@ -40,7 +40,7 @@ _SPARE_BITS = 8
 
 
 def plan_for(
-    network: Chain, planner: Callable[[Chain, int], Plan], engine: str = "kernel"
+    network: ExactNetwork, planner: Callable[[ExactNetwork, int], Plan], engine: str = "kernel"
 ) -> tuple[Plan, LeveledParameters]:
     """Return a network's plan for the cheapest parameters that its results fit, with its modulus switches.
 
@@ -68,7 +68,7 @@ def plan_for(
     raise DoesNotFit(rule, got=refused, remedy="use the interactive protocol, or quantise to fewer bits")
 
 
-def plan_at(network: Chain, planner: Callable[[Chain, int], Plan], parameters: LeveledParameters) -> Plan:
+def plan_at(network: ExactNetwork, planner: Callable[[ExactNetwork, int], Plan], parameters: LeveledParameters) -> Plan:
     """Return a network's plan for parameters that :func:`plan_for` found, with its modulus switches.
 
     Raises:

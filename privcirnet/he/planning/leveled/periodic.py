@@ -17,7 +17,7 @@ import numpy as np
 from privcirnet.errors import DoesNotFit
 from privcirnet.he.circuits.bfv.builder import Builder, cut
 from privcirnet.he.layers.spectral_layout import next_power_of_two
-from privcirnet.he.planning.leveled.chain import Chain, ChainLayer
+from privcirnet.he.planning.leveled.exact_network import ExactNetwork, ExactLayer
 from privcirnet.he.planning.leveled.plan import Plan, plan_of
 from privcirnet.he.planning.leveled.spread import convolution, three_layers
 
@@ -25,7 +25,7 @@ from privcirnet.he.planning.leveled.spread import convolution, three_layers
 class _Periodic:
     """The layout: for each slot its row, p, o, j."""
 
-    def __init__(self, layer: ChainLayer, ring_degree: int) -> None:
+    def __init__(self, layer: ExactLayer, ring_degree: int) -> None:
         self.layer, self.k = layer, layer.block_size
         padded = layer.shape.padded(self.k)
         self.blocks_in, self.blocks_out = (c // self.k for c in (padded.in_channels, padded.out_channels))
@@ -70,7 +70,7 @@ class _Periodic:
         return np.roll(slots.reshape(2, -1), turn, axis=1).reshape(-1)
 
 
-def periodic_plan(network: Chain, ring_degree: int) -> Plan:
+def periodic_plan(network: ExactNetwork, ring_degree: int) -> Plan:
     """Return our plan of a convolution and two layers, the middle one of any block size.
 
     Raises:
@@ -102,7 +102,7 @@ def _circulant(builder: Builder, layout: _Periodic, number: int, value: int) -> 
     return builder.add_integers(summed, np.where(outputs >= 0, layout.layer.bias[outputs], 0))
 
 
-def _outputs(builder: Builder, layout: _Periodic, layer: ChainLayer, hidden: list[int], some: range) -> int:
+def _outputs(builder: Builder, layout: _Periodic, layer: ExactLayer, hidden: list[int], some: range) -> int:
     """A ciphertext of the last layer's outputs: number c of them at the first column of p = c."""
     builder.layer = layer.name
     terms: list[tuple[int, np.ndarray]] = []

@@ -17,7 +17,7 @@ from privcirnet.errors import RuleError
 from privcirnet.he.circuits.bfv.network_circuit import NetworkCircuit
 from privcirnet.he.layers.integer import windows
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.planning.leveled.chain import Chain, check_image
+from privcirnet.he.planning.leveled.exact_network import ExactNetwork, check_image
 from privcirnet.he.program.wrong_result import WrongResult
 from privcirnet.he.ring.modular import Residues
 
@@ -124,7 +124,7 @@ class PublicPlan:
 class Plan:
     """How the server computes a network."""
 
-    network: Chain
+    network: ExactNetwork
     circuit: NetworkCircuit
     public: PublicPlan
 
@@ -138,7 +138,7 @@ class Plan:
 
 
 def plan_of(
-    network: Chain,
+    network: ExactNetwork,
     circuit: NetworkCircuit,
     columns: np.ndarray,
     results: Sequence[tuple[int, int]],

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from privcirnet.errors import DoesNotFit, RuleError
 from privcirnet.he.planning.leveled.batch import batch_plan
-from privcirnet.he.planning.leveled.chain import Chain
+from privcirnet.he.planning.leveled.exact_network import ExactNetwork
 from privcirnet.he.planning.leveled.lola import lola_plan
 from privcirnet.he.planning.leveled.maps import maps_plan
 from privcirnet.he.planning.leveled.packed import packed_plan
@@ -13,7 +13,7 @@ from privcirnet.he.planning.leveled.periodic import periodic_plan
 from privcirnet.he.planning.leveled.plan import Plan
 from privcirnet.he.schemes.bfv.plain_moduli import LeveledParameters
 
-Planner = Callable[[Chain, int], Plan]
+Planner = Callable[[ExactNetwork, int], Plan]
 PLANS: dict[str, Planner] = {
     "periodic": periodic_plan,
     "packed": packed_plan,
@@ -36,7 +36,7 @@ def planner_of(name: str) -> Planner:
 
 
 def fastest(
-    network: Chain, names: tuple[str, ...] = OWN, engine: str = "kernel"
+    network: ExactNetwork, names: tuple[str, ...] = OWN, engine: str = "kernel"
 ) -> tuple[str, Plan, LeveledParameters]:
     """Return the first plan that is for a network: its name, the plan and its parameters."""
     refused: list[RuleError] = []

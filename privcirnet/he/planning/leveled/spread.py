@@ -13,10 +13,10 @@ import numpy as np
 
 from privcirnet.errors import RuleError
 from privcirnet.he.circuits.bfv.builder import Builder
-from privcirnet.he.planning.leveled.chain import Chain, ChainLayer
+from privcirnet.he.planning.leveled.exact_network import ExactLayer, ExactNetwork
 
 
-def three_layers(network: Chain) -> tuple[ChainLayer, ChainLayer, ChainLayer]:
+def three_layers(network: ExactNetwork) -> tuple[ExactLayer, ExactLayer, ExactLayer]:
     """Return a network's layers."""
     if len(network.layers) != 3:
         got, remedy = f"{len(network.layers)} layers", "use LoLa's plan"
@@ -25,7 +25,7 @@ def three_layers(network: Chain) -> tuple[ChainLayer, ChainLayer, ChainLayer]:
     return first, second, third
 
 
-def convolution(builder: Builder, layer: ChainLayer, values: np.ndarray) -> tuple[int, np.ndarray]:
+def convolution(builder: Builder, layer: ExactLayer, values: np.ndarray) -> tuple[int, np.ndarray]:
     """Return the first layer's outputs in given slots, without rotations, squared.
 
     Args:
@@ -38,7 +38,7 @@ def convolution(builder: Builder, layer: ChainLayer, values: np.ndarray) -> tupl
 
 
 def shared_convolution(
-    builder: Builder, layer: ChainLayer, values: np.ndarray, count: int, side: int
+    builder: Builder, layer: ExactLayer, values: np.ndarray, count: int, side: int
 ) -> tuple[int, np.ndarray, np.ndarray]:
     """Return the first layer's outputs in given slots, squared, from messages of several windows.
 
@@ -81,6 +81,6 @@ def shared_convolution(
     return builder.square(made), columns, kernels
 
 
-def messages(layer: ChainLayer, side: int) -> int:
+def messages(layer: ExactLayer, side: int) -> int:
     """Return how many messages hold an image."""
     return -(-layer.weight[0].size // side)

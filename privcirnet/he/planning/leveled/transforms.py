@@ -11,7 +11,7 @@ import numpy as np
 
 from privcirnet.he.circuits.bfv.builder import Builder, cut
 from privcirnet.he.circuits.bfv.network_circuit import Plaintext
-from privcirnet.he.planning.leveled.chain import ChainLayer
+from privcirnet.he.planning.leveled.exact_network import ExactLayer
 from privcirnet.he.ring import modular
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.ring.roots import cyclic_matrix
@@ -44,7 +44,7 @@ def block_spectra(rows: np.ndarray, t: int) -> Residues:
     return modular.matmul(columns.reshape(-1, k), cyclic_matrix(k, t).T.copy(), t).reshape(rows.shape)
 
 
-def layer_spectra(layer: ChainLayer, t: int) -> Residues:
+def layer_spectra(layer: ExactLayer, t: int) -> Residues:
     """Return the transforms mod t of a layer's weights, (output blocks, input blocks, R, R, k)."""
     k, rows = layer.block_size, layer.rows
     padded = layer.shape.padded(k)

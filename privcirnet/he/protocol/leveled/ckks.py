@@ -20,9 +20,9 @@ from privcirnet.he.circuits.ckks.machine import Encrypted
 from privcirnet.he.circuits.ckks.stopwatch import unheard
 from privcirnet.he.layers.ckks.layout import Layout
 from privcirnet.he.layers.integer import Values
+from privcirnet.he.planning.ckks.ckks_circuit import Ends
 from privcirnet.he.planning.ckks.ckks_program import BOOTSTRAPPING, CkksProgram, Rehearsed
 from privcirnet.he.planning.ckks.costs import memory_bytes
-from privcirnet.he.planning.ckks.network_circuit import Ends
 from privcirnet.he.program.wrong_result import WrongResult
 from privcirnet.he.protocol.framing import wire
 from privcirnet.he.protocol.framing.message_sizes import Sizes

@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 
 from privcirnet.he.layers.integer import Values
-from privcirnet.he.planning.leveled.chain import Chain, chain_of
+from privcirnet.he.planning.leveled.exact_network import ExactNetwork, exact_network_of
 from privcirnet.he.planning.leveled.parameters import check_parameters, plan_at
 from privcirnet.he.planning.leveled.plan import Plan, PublicPlan
 from privcirnet.he.planning.leveled.plans import planner_of
@@ -107,16 +107,16 @@ class LeveledProgram:
     made: Plan | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        check_parameters(self.parameters, self.plan.circuit, self.chain.bits)
+        check_parameters(self.parameters, self.plan.circuit, self.exact.bits)
 
     def __reduce__(self) -> tuple[type["LeveledProgram"], tuple[object, ...]]:
         """Return how to make it again in another process: plans have functions in them."""
         return LeveledProgram, (self.network, self.planner, self.parameters, self.shift)
 
     @cached_property
-    def chain(self) -> Chain:
+    def exact(self) -> ExactNetwork:
         """The network's layers with a square between each two."""
-        return chain_of(self.network)
+        return exact_network_of(self.network)
 
     @property
     def log_step(self) -> int:
@@ -126,7 +126,7 @@ class LeveledProgram:
     @cached_property
     def plan(self) -> Plan:
         """The network's circuit, and what its messages hold."""
-        return self.made or plan_at(self.chain, planner_of(self.planner), self.parameters)
+        return self.made or plan_at(self.exact, planner_of(self.planner), self.parameters)
 
     @cached_property
     def description(self) -> Description:

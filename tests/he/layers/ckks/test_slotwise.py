@@ -1,4 +1,4 @@
-"""Convolutions of real maps in slot encoding, where a network is refreshed, and what is refused."""
+"""Convolutions of real maps in slot encoding, where a network is bootstrapped, and what is refused."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from privcirnet.he.circuits.ckks import fourier
 from privcirnet.he.circuits.ckks.cleartext import Cleartext
 from privcirnet.he.layers.ckks import slotwise
 from privcirnet.he.layers.ckks.layout import Layout
-from privcirnet.he.planning.ckks.refreshes import schedule
+from privcirnet.he.planning.ckks.bootstrap_placement import bootstrap_placement
 from privcirnet.he.planning.ckks.sums import IMAGE, Convolution, Sum, Sums, Term
 from privcirnet.he.schemes.ckks import embedding
 from tests.he.ckks_toys import applied, in_slots, random
@@ -76,24 +76,24 @@ def residual(strides: list[int]) -> Sums:
     return Sums(2, 64, tuple(nodes), np.ones((2, 2)), np.zeros(2))
 
 
-def test_every_block_of_resnet_20_is_refreshed_once():
+def test_every_block_of_resnet_20_is_bootstrapped_once():
     """Five levels each: phases are begun before, where one is left. A part begins as low as it can."""
-    found = schedule(residual([1, 1, 1, 2, 1, 1, 2, 1, 1]), spare=5, floor=3)
+    found = bootstrap_placement(residual([1, 1, 1, 2, 1, 1, 2, 1, 1]), spare=5, floor=3)
     assert found.image == 8
-    assert found.refreshed == {2: 7, 4: 8, 6: 8, 8: 7, 10: 8, 12: 8, 14: 7, 16: 6}
+    assert found.bootstrapped == {2: 7, 4: 8, 6: 8, 8: 7, 10: 8, 12: 8, 14: 7, 16: 6}
     assert found.early == {6, 12}
-    roomy = schedule(residual([1] * 4), spare=9, floor=3)
-    assert (roomy.image, roomy.refreshed) == (12, {4: 10})
+    roomy = bootstrap_placement(residual([1] * 4), spare=9, floor=3)
+    assert (roomy.image, roomy.bootstrapped) == (12, {4: 10})
 
 
 def test_parts_that_are_too_long_and_strides_that_differ_are_refused():
     with pytest.raises(RuleError, match=r"at most 5 levels: got 6 up to '1.2'; use more spare levels"):
-        schedule(residual([1, 2, 2, 1]), spare=5, floor=3)
+        bootstrap_placement(residual([1, 2, 2, 1]), spare=5, floor=3)
     network = residual([2])
     node = Sum("1.2", (*network.nodes[2].terms[:1], Term(0)))
     wrong = Sums(2, 64, (*network.nodes[:2], node), np.ones((2, 2)), np.zeros(2))
     with pytest.raises(RuleError, match=r"the same stride: got \[1, 2\] after 'stem'"):
-        schedule(wrong, spare=5, floor=3)
+        bootstrap_placement(wrong, spare=5, floor=3)
     with pytest.raises(RuleError, match=r"3 x 3 .*: got 5 x 5, stride 1 in layer 'x'"):
         Convolution("x", np.ones((2, 2, 5, 5)), np.zeros(2))
 

@@ -8,7 +8,7 @@ import pytest
 from privcirnet.errors import DoesNotFit, RuleError
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.planning.leveled.batch import batch_plan
-from privcirnet.he.planning.leveled.chain import Chain
+from privcirnet.he.planning.leveled.exact_network import ExactNetwork
 from privcirnet.he.planning.leveled.packed import packed_plan
 from tests.he.exact_networks import layer, network
 from tests.he.planning.leveled.test_plans import in_clear
@@ -16,14 +16,14 @@ from tests.he.planning.leveled.test_plans import in_clear
 N = 256
 
 
-def dense(*sizes: int) -> Chain:
+def dense(*sizes: int) -> ExactNetwork:
     """Three layers of the given sizes, on an image of one channel and one row."""
     pairs = itertools.pairwise(sizes)
     layers = (layer(f"fc{i}", LinearShape.gemm(1, c, k), 1, 2, i) for i, (c, k) in enumerate(pairs))
-    return Chain(tuple(layers), 0, 3, (1, 1, sizes[0]))
+    return ExactNetwork(tuple(layers), 0, 3, (1, 1, sizes[0]))
 
 
-def images_of(made: Chain, count: int) -> np.ndarray:
+def images_of(made: ExactNetwork, count: int) -> np.ndarray:
     return np.random.default_rng(1).integers(0, 4, (count, *made.input_shape))
 
 

@@ -9,7 +9,7 @@ from papers.layouts.falcon_maps import falcon_maps_plan
 from papers.layouts.lola_maps import lola_maps_plan
 from privcirnet.errors import DoesNotFit, RuleError
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.planning.leveled.chain import Chain
+from privcirnet.he.planning.leveled.exact_network import ExactNetwork
 from privcirnet.he.planning.leveled.maps import maps_plan
 from privcirnet.he.planning.leveled.parameters import plan_for
 from privcirnet.he.protocol.leveled.inference import LeveledInferenceClient, LeveledInferenceServer
@@ -19,12 +19,12 @@ from tests.he.planning.leveled.test_plans import in_clear
 LAYERS = ("conv1", "conv2", "fc")
 
 
-def two_convolutions(first: LinearShape, maps: int, kernel: int, classes: int, b: int = 1, **more) -> Chain:
+def two_convolutions(first: LinearShape, maps: int, kernel: int, classes: int, b: int = 1, **more) -> ExactNetwork:
     channels, side, _ = first.output_shape
     second = LinearShape(side, side, channels, maps, kernel, 2, **more)
     last = LinearShape.gemm(1, int(np.prod(second.output_shape)), classes)
     layers = layer("conv1", first, 1, 2, 1), layer("conv2", second, b, 2, 2), layer("fc", last, 1, 2, 3)
-    return Chain(layers, 0, 3)
+    return ExactNetwork(layers, 0, 3)
 
 
 FIRST = {1: LinearShape(8, 8, 2, 3, 3, 2, 1), 2: LinearShape(8, 8, 2, 5, 3, 2, 1)}
@@ -80,11 +80,11 @@ def test_weights_that_are_zero_for_all_maps_are_left_out():
             planner(two_convolutions_of(made.layers), 1024)
 
 
-def two_convolutions_of(layers) -> Chain:
-    return Chain(tuple(replace(each) for each in layers), 0, 3)
+def two_convolutions_of(layers) -> ExactNetwork:
+    return ExactNetwork(tuple(replace(each) for each in layers), 0, 3)
 
 
-def cifar(b: int) -> Chain:
+def cifar(b: int) -> ExactNetwork:
     """LoLa's network as the papers print it: 83 maps of 14 x 14, 163 of 5 x 5."""
     return two_convolutions(LinearShape(32, 32, 3, 83, 8, 2, 1), 163, 6, 10, b)
 

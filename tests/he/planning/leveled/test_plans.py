@@ -13,7 +13,7 @@ from privcirnet.he.circuits.bfv import cleartext
 from privcirnet.he.circuits.bfv.evaluator import run
 from privcirnet.he.circuits.bfv.weights import encode
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.planning.leveled.chain import Chain, ChainLayer
+from privcirnet.he.planning.leveled.exact_network import ExactLayer, ExactNetwork
 from privcirnet.he.planning.leveled.lola import lola_plan
 from privcirnet.he.planning.leveled.packed import packed_plan
 from privcirnet.he.planning.leveled.periodic import periodic_plan
@@ -47,7 +47,7 @@ def in_clear(plan: Plan, image: np.ndarray, bits: int = 41) -> np.ndarray:
 @pytest.mark.parametrize("planner", PLANNERS.values(), ids=list(PLANNERS))
 @given(st.integers(1, 3), st.integers(4, 7), st.integers(1, 9), st.integers(1, 5), st.sampled_from([1, 2, 4]))
 def test_every_plan_is_the_integer_network(
-    planner: Callable[[Chain, int], Plan], maps: int, side: int, hidden: int, classes: int, b: int
+    planner: Callable[[ExactNetwork, int], Plan], maps: int, side: int, hidden: int, classes: int, b: int
 ) -> None:
     """Sizes that blocks do not divide; a plan may refuse what has no room, and does not answer wrongly."""
     made = network(maps, side, min(max(hidden, b), 2 * b * b), classes, b)
@@ -80,7 +80,7 @@ def test_rotations_of_mnist_are_at_most_the_published_ones():
 def test_networks_of_other_depths_are_refused(planner):
     made = network(2, 6, 4, 3)
     with pytest.raises(RuleError, match="two layers behind it: got 2 layers"):
-        planner(Chain(made.layers[:2], 0, 4), N)
+        planner(ExactNetwork(made.layers[:2], 0, 4), N)
 
 
 def test_an_output_without_weights_is_refused():
@@ -90,14 +90,14 @@ def test_an_output_without_weights_is_refused():
         lola_plan(made, N)
 
 
-def extreme() -> Chain:
+def extreme() -> ExactNetwork:
     """All weights and biases at their largest, and of one sign."""
     shapes = LinearShape(28, 28, 1, 5, 5, 2, 1), LinearShape.gemm(1, 845, 100), LinearShape.gemm(1, 100, 10)
     layers = [
-        ChainLayer(f"l{i}", s, 1, np.full(s.weight_shape(1), 127), np.full(s.out_channels, 1 << 60, dtype=object))
+        ExactLayer(f"l{i}", s, 1, np.full(s.weight_shape(1), 127), np.full(s.out_channels, 1 << 60, dtype=object))
         for i, s in enumerate(shapes)
     ]
-    return Chain(tuple(layers), 0, 16)
+    return ExactNetwork(tuple(layers), 0, 16)
 
 
 def test_values_are_python_integers_and_the_bound_is_reached():
@@ -116,7 +116,7 @@ def test_rows_that_are_not_those_of_whole_blocks_are_refused():
     """845 to 100 with blocks of 8: 13 rows of 848, and not 12 of 845."""
     shape = LinearShape.gemm(1, 845, 100)
     rows, bias = np.ones(shape.weight_shape(8), dtype=np.int64), np.zeros(100, dtype=object)
-    assert ChainLayer("fc1", shape, 8, rows, bias).weight.shape == (100, 845, 1, 1)
+    assert ExactLayer("fc1", shape, 8, rows, bias).weight.shape == (100, 845, 1, 1)
     for wrong, short in ((rows[:-1], bias), (rows[:, :-3], bias), (rows, bias[:-1])):
         with pytest.raises(RuleError, match=r"rows and bias must have the shapes \(13, 848, 1, 1\), \(100,\): got"):
-            ChainLayer("fc1", shape, 8, wrong, short)
+            ExactLayer("fc1", shape, 8, wrong, short)

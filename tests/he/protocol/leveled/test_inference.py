@@ -8,7 +8,7 @@ import pytest
 from privcirnet.errors import DoesNotFit, RuleError
 from privcirnet.he.circuits.bfv.leveled.modulus_switching import with_switches
 from privcirnet.he.circuits.bfv.weight_cache import WeightCache
-from privcirnet.he.planning.leveled.chain import Chain
+from privcirnet.he.planning.leveled.exact_network import ExactNetwork
 from privcirnet.he.planning.leveled.lola import lola_plan
 from privcirnet.he.planning.leveled.packed import packed_plan
 from privcirnet.he.planning.leveled.parameters import plan_for
@@ -111,7 +111,7 @@ def test_what_decrypts_to_no_result_is_refused(encrypted):
 def test_the_client_s_half_of_a_plan_has_no_weights(encrypted):
     """Another network of the same architecture has the same one, but for the bits of its results."""
     made = encrypted.network
-    other = Chain(tuple(replace(one, rows=-one.rows[::-1]) for one in made.layers), made.low, made.high)
+    other = ExactNetwork(tuple(replace(one, rows=-one.rows[::-1]) for one in made.layers), made.low, made.high)
     first, second = (lola_plan(each, encrypted.parameters.ring_degree).public for each in (made, other))
     for each in fields(PublicPlan):
         assert np.array_equal(getattr(first, each.name), getattr(second, each.name)) or each.name == "bits"
@@ -157,4 +157,4 @@ def test_weights_beyond_the_limit_on_memory_are_encoded_when_they_are_needed(enc
 def test_a_network_that_nothing_carries_is_refused():
     made = network(2, 6, 3, 3, largest=1 << 40)
     with pytest.raises(DoesNotFit, match="must fit n = 32768"):
-        plan_for(Chain(made.layers, 0, 1 << 60), periodic_plan)
+        plan_for(ExactNetwork(made.layers, 0, 1 << 60), periodic_plan)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from privcirnet.errors import RuleError
-from privcirnet.he.planning.leveled.chain import Chain
+from privcirnet.he.planning.leveled.exact_network import ExactNetwork
 from privcirnet.he.planning.leveled.lola import lola_plan
 from privcirnet.he.planning.leveled.plans import fastest, planner_of
 from privcirnet.he.program.wrong_result import WrongResult
@@ -48,9 +48,9 @@ def test_one_request_and_one_answer(program, server, greeting):
     assert to_dict(client.description) == to_dict(program.description)
     session = server.session(client.keys())
     for seed in (0, 1):
-        image = image_of(program.chain, seed)
+        image = image_of(program.exact, seed)
         found, traffic = run(client, session, image)
-        assert list(found) == list(program.chain.evaluate(image))
+        assert list(found) == list(program.exact.evaluate(image))
         assert len(traffic) == 1
         assert traffic[0].up <= server.sizes.request
         assert traffic[0].down <= server.sizes.reply
@@ -96,7 +96,7 @@ def test_programs_of_the_other_kind_are_named(greeting):
 
 
 def test_a_program_that_its_parameters_do_not_carry_is_refused(program):
-    larger = Chain(tuple(replace(o, rows=o.rows << 30) for o in program.chain.layers), 0, 4)
+    larger = ExactNetwork(tuple(replace(o, rows=o.rows << 30) for o in program.exact.layers), 0, 4)
     with pytest.raises(RuleError, match="results must be under the product of its plain moduli"):
         replace(program, network=network_of(larger), made=None)
 

@@ -1,8 +1,8 @@
 """A network as leveled BFV plans it: linear layers and squares in turn, exact, without rounding between them.
 
-:func:`chain_of` finds them in a program of any operations that come to that: multiples and constants join the layer
-beside them. There is no truncation under encryption, so values grow: LoLa's MNIST network ends at some 90 bits. They
-are Python integers here, and residues for several plain moduli under encryption.
+:func:`exact_network_of` finds them in a program of any operations that come to that: multiples and constants join the
+layer beside them. There is no truncation under encryption, so values grow: LoLa's MNIST network ends at some 90 bits.
+They are Python integers here, and residues for several plain moduli under encryption.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from privcirnet.he.program.program import Network
 
 
 @dataclass(frozen=True)
-class ChainLayer:
+class ExactLayer:
     """A linear layer.
 
     Attributes:
@@ -67,7 +67,7 @@ class ChainLayer:
 
 
 @dataclass(frozen=True)
-class Chain:
+class ExactNetwork:
     """Linear layers with a square between each two.
 
     Attributes:
@@ -77,7 +77,7 @@ class Chain:
         image: (C, H, W) of an image that the first layer flattens; None: it is on the image itself.
     """
 
-    layers: tuple[ChainLayer, ...]
+    layers: tuple[ExactLayer, ...]
     low: int
     high: int
     image: tuple[int, int, int] | None = None
@@ -122,14 +122,14 @@ def check_image(image: np.ndarray, shape: tuple[int, int, int], low: int, high: 
 
 @dataclass(frozen=True)
 class _Value:
-    """A value of a chain.
+    """A value of the network.
 
     Attributes:
         layers: up to here.
         open: it is the last one's result; else that result's square, or the image, times a factor.
     """
 
-    layers: tuple[ChainLayer, ...]
+    layers: tuple[ExactLayer, ...]
     open: bool = False
     factor: int = 1
 
@@ -161,7 +161,7 @@ class _Chains(Domain[_Value]):
         if x.open:
             self.refuse("two linear layers without a square between them")
         bias = np.array([int(value) for value in weights.bias], dtype=object)
-        made = ChainLayer(self.title, layer.shape, layer.block_size, weights.rows * x.factor, bias)
+        made = ExactLayer(self.title, layer.shape, layer.block_size, weights.rows * x.factor, bias)
         return _Value((*x.layers, made), open=True)
 
     def square(self, x: _Value) -> _Value:
@@ -170,7 +170,7 @@ class _Chains(Domain[_Value]):
         return replace(x, open=False)
 
 
-def chain_of(network: Network) -> Chain:
+def exact_network_of(network: Network) -> ExactNetwork:
     """Return the linear layers of a network with a square between each two.
 
     Raises:
@@ -182,4 +182,4 @@ def chain_of(network: Network) -> Chain:
         raise RuleError(rule, got=f"{len(found.layers)} layers", remedy=remedy)
     shape = network.nodes[0].shape
     image = None if found.layers[0].shape.input_shape == shape else shape
-    return Chain(found.layers, source.low, source.high, image)
+    return ExactNetwork(found.layers, source.low, source.high, image)

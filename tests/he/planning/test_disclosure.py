@@ -6,9 +6,9 @@ import pytest
 
 from privcirnet.errors import RuleError
 from privcirnet.he.planning.chooser import SETS
+from privcirnet.he.planning.disclosure import published, rounded
 from privcirnet.he.planning.fit import Target, fit
 from privcirnet.he.planning.profile import COUNTED
-from privcirnet.he.planning.rounding import published, rounded
 from privcirnet.he.program import bounds, manifest
 from privcirnet.he.program.operation import Node
 from privcirnet.he.program.operations import Add, ClientAided, Truncate

@@ -1,8 +1,8 @@
-"""Where a network is refreshed, and at which level each part begins.
+"""Where a network is bootstrapped, and at which level each part begins.
 
-A sum can be refreshed if nothing behind it reads what is before it: at the end of a residual block, not within. From
+A sum can be bootstrapped if nothing behind it reads what is before it: at the end of a residual block, not within. From
 one such sum to the next a number of levels is needed: one for a square, a convolution or a square that is added, two
-for the phases before a stride. The first of the two may come before the refreshing, where a level is left.
+for the phases before a stride. The first of the two may come before the bootstrapping, where a level is left.
 
 Each part begins at the lowest level that is enough, because all costs less there.
 """
@@ -16,23 +16,23 @@ _PHASES, _CLASSIFIER = 2, 2
 
 
 @dataclass(frozen=True)
-class Schedule:
-    """When what happens.
+class Placement:
+    """Levels of the image and of what is bootstrapped.
 
     Attributes:
-        refreshed: level of each sum that is refreshed, after it.
+        bootstrapped: level of each sum that is bootstrapped, after it.
     """
 
     image: int
-    refreshed: dict[int, int]
+    bootstrapped: dict[int, int]
     early: frozenset[int]
 
 
-def schedule(network: Sums, spare: int, floor: int) -> Schedule:
-    """Return where a network is refreshed, as seldom and as late as can be.
+def bootstrap_placement(network: Sums, spare: int, floor: int) -> Placement:
+    """Return where a network is bootstrapped, as seldom and as late as can be.
 
     Args:
-        spare: levels of a refreshed value beyond those that its next refreshing begins with.
+        spare: levels of a bootstrapped value beyond those that its next bootstrapping begins with.
     """
     parts = _Parts(network, spare, floor)
     found = parts.best(IMAGE, False)
@@ -41,8 +41,8 @@ def schedule(network: Sums, spare: int, floor: int) -> Schedule:
         rule, remedy = f"a part of a network must take at most {spare} levels", "use more spare levels"
         raise RuleError(rule, got=f"{count} up to {name!r}", remedy=remedy)
     (_, image, _), *later = found
-    refreshed = {place: level for place, level, _ in later}
-    return Schedule(image, refreshed, frozenset(place for place, _, early in later if early))
+    bootstrapped = {place: level for place, level, _ in later}
+    return Placement(image, bootstrapped, frozenset(place for place, _, early in later if early))
 
 
 _Part = tuple[int, int, bool]

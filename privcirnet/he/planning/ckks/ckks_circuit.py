@@ -1,8 +1,8 @@
 """A network as a circuit, from an encrypted image to encrypted logits, without the client in between.
 
 Values are real, in slot encoding (:mod:`layers.ckks.layout`). A convolution takes one level
-(:mod:`layers.ckks.slotwise`), a square one; so a residual block takes four, and five levels are enough to refresh the
-end of each block only. A ciphertext of real values is refreshed with one EvalMod, two as the real and the imaginary
+(:mod:`layers.ckks.slotwise`), a square one; so a residual block takes four, and five levels are enough to bootstrap the
+end of each block only. A ciphertext of real values is bootstrapped with one EvalMod, two as the real and the imaginary
 part of one.
 """
 
@@ -19,7 +19,7 @@ from privcirnet.he.circuits.ckks.linear_map import LinearMap
 from privcirnet.he.circuits.ckks.machine import Machine
 from privcirnet.he.layers.ckks import slotwise
 from privcirnet.he.layers.ckks.layout import Layout
-from privcirnet.he.planning.ckks.refreshes import Schedule, schedule
+from privcirnet.he.planning.ckks.bootstrap_placement import Placement, bootstrap_placement
 from privcirnet.he.planning.ckks.sums import IMAGE, Sums
 from privcirnet.he.schemes.ckks.embedding import Reals, Slots
 
@@ -53,15 +53,15 @@ class Ends:
         return own.mean(axis=0)[: self.classes] * self.answer
 
 
-class NetworkCircuit:
+class CkksCircuit:
     """What a server runs: the network's circuit, with its plan and its encoded weights.
 
     Args:
         weights_gb: of memory for encoded weights, which are kept; others are encoded anew for each image.
     """
 
-    def __init__(self, network: Sums, refresh: Bootstrapping, weights_gb: float = 8.0) -> None:
-        self.network, self.refresh, slots = network, refresh, refresh.parameters.slots
+    def __init__(self, network: Sums, bootstrapping: Bootstrapping, weights_gb: float = 8.0) -> None:
+        self.network, self.bootstrapping, slots = network, bootstrapping, bootstrapping.parameters.slots
         self._room = weights_gb * 1e9 / (32 * slots)
         shapes = {IMAGE: (network.channels, network.size)} | dict(enumerate(network.shapes()))
         self.layouts = {i: Layout(max(2, 1 << (c - 1).bit_length()), s, slots) for i, (c, s) in shapes.items()}
@@ -79,14 +79,14 @@ class NetworkCircuit:
         return sum(32 * linear.slots * linear.products for maps in self._maps.values() for linear in maps)
 
     @cached_property
-    def schedule(self) -> Schedule:
-        """Where it is refreshed."""
-        refresh = self.refresh
-        floor = refresh.to_coefficients
-        return schedule(self.network, refresh.parameters.levels - refresh.levels - floor, floor)
+    def placement(self) -> Placement:
+        """Where it is bootstrapped."""
+        bootstrapping = self.bootstrapping
+        floor = bootstrapping.to_coefficients
+        return bootstrap_placement(self.network, bootstrapping.parameters.levels - bootstrapping.levels - floor, floor)
 
     def encode(self, image: Reals) -> list[Slots]:
-        """Return the slots of an image, of each ciphertext; they are encrypted at level ``schedule.image``.
+        """Return the slots of an image, of each ciphertext; they are encrypted at level ``placement.image``.
 
         Args:
             image: shape (channels, size, size), real values.
@@ -104,7 +104,7 @@ class NetworkCircuit:
         pairs = {IMAGE: self._paired(machine, IMAGE, values[IMAGE])}
         for number, node in enumerate(self.network.nodes):
             machine.layer = node.name
-            sums = self._refreshed(machine, number, self._sum(machine, number, values, pairs))
+            sums = self._bootstrapped(machine, number, self._sum(machine, number, values, pairs))
             values[number] = [machine.multiply(part, part) for part in sums]
             pairs[number] = self._paired(machine, number, values[number])
         machine.layer = self.network.head
@@ -156,19 +156,19 @@ class NetworkCircuit:
             self._maps[number, place, part] = made
         return made
 
-    def _refreshed(self, machine: Machine[V], number: int, sums: list[V]) -> list[V]:
+    def _bootstrapped(self, machine: Machine[V], number: int, sums: list[V]) -> list[V]:
         """Sums with new levels, where it is time, and with the first half of their phases, where these are next."""
-        if number not in self.schedule.refreshed:
+        if number not in self.placement.bootstrapped:
             return sums
-        if number in self.schedule.early:
+        if number in self.placement.early:
             sums = [machine.map(part, self._phases(number)[0]) for part in sums]
-        level, found = self.schedule.refreshed[number], list[V]()
+        level, found = self.placement.bootstrapped[number], list[V]()
         for first, *second in zip(sums[::2], sums[1::2], strict=True) if len(sums) > 1 else [sums]:
             if second:
                 both = machine.add(first, machine.times_i(second[0]))
-                found += self.refresh.both(machine, both)
+                found += self.bootstrapping.both(machine, both)
             else:
-                found.append(self.refresh.real(machine, first))
+                found.append(self.bootstrapping.real(machine, first))
         rms = self.network.nodes[number].rms
         return [machine.lowered(machine.bounded(part, 1.0, rms), level) for part in found]
 
@@ -176,7 +176,7 @@ class NetworkCircuit:
         """What the convolutions behind a node take."""
         layout = self.layouts[number]
         if self.network.strided(number):
-            maps = self._phases(number)[number in self.schedule.early :]
+            maps = self._phases(number)[number in self.placement.early :]
             for linear in maps:
                 values = [machine.map(part, linear) for part in values]
             layout = slotwise.phased(layout)
