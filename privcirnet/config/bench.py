@@ -6,7 +6,7 @@ from privcirnet.config.checks import check, check_name
 from privcirnet.config.encryption import HEConfig
 from privcirnet.he.circuits.bfv.engines import ENGINES
 from privcirnet.he.measure.networks import NETWORKS
-from privcirnet.he.planning.named import ENCODINGS, LAYOUTS
+from privcirnet.he.planning.named import LAYOUTS, NAMES
 from privcirnet.he.rlwe.security import TABLE, TABLES
 from privcirnet.he.schemes.bfv.parameters import DEFAULT_COEFFICIENT_BITS
 
@@ -69,7 +69,7 @@ class BenchConfig:
         right = len(self.dims) == sizes[self.layer] and min(self.dims) > 0
         wanted = "[d1,d2,d3]" if self.layer == "gemm" else "[H,W,C,K,R]"
         check(right, f"dims of a {self.layer} must be {wanted}", self.dims, f"give dims={wanted}")
-        check_name("encoding", self.encoding, ENCODINGS)
+        check_name("encoding", self.encoding, NAMES)
         check_name("layout", self.layout, LAYOUTS)
         check_name("against", self.against, ("", *LAYOUTS))
         check(self.against != self.layout, "against must be another layout", self.against, "use layout=best")

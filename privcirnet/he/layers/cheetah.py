@@ -24,7 +24,7 @@ from functools import lru_cache
 import numpy as np
 
 from privcirnet.errors import RuleError
-from privcirnet.he.layers.coefficient_layout import Factor, Grid, Placement, balanced, grids
+from privcirnet.he.layers.coefficient_layout import CoefficientEncoding, Factor, Grid, Placement, balanced, grids
 from privcirnet.he.layers.shape import LinearShape
 
 UP_WEIGHT = 2
@@ -127,3 +127,6 @@ def _factors(shape: LinearShape, tile: DenseTile) -> Iterator[Factor]:
 
 def _parts(numbers: np.ndarray, size: int) -> list[np.ndarray]:
     return [numbers[start : start + size] for start in range(0, len(numbers), size)]
+
+
+ENCODING = CoefficientEncoding(place, most_products=products, in_any=True)

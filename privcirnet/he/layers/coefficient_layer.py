@@ -25,7 +25,7 @@ With :data:`schemes.bfv.parameters.NARROW_COEFFICIENT_BITS` the plain modulus th
 Cost: :attr:`CoefficientLayer.pmults` products, no rotation, no Galois key.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -44,8 +44,8 @@ from privcirnet.he.schemes.bfv import batching
 from privcirnet.he.schemes.bfv.noise import fresh_noise_bits
 from privcirnet.he.schemes.bfv.parameters import Parameters
 
-PLACEMENTS: dict[str, Callable[[LinearShape, int], Placement]] = {"cheetah": cheetah.place, "falcon": depthwise.place}
-"""Encoding -> (shape, n) -> what each polynomial holds."""
+COEFFICIENT_ENCODINGS = {"cheetah": cheetah.ENCODING, "falcon": depthwise.ENCODING}
+"""Those of polynomials by name; limits, manifest and planner ask for nothing else."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class CoefficientLayer:
 
     Attributes:
         block_size: b; weights come as the first rows of circulant blocks and are encoded densely.
-        encoding: "cheetah" or "falcon".
+        encoding: one of :data:`COEFFICIENT_ENCODINGS`.
         weight_bits: weights are integers in [-2^(weight_bits - 1), 2^(weight_bits - 1)]; bounds the noise.
     """
 
@@ -67,15 +67,15 @@ class CoefficientLayer:
     weight_bits: int = 8
 
     def __post_init__(self) -> None:
-        if self.encoding not in PLACEMENTS:
-            known = ", ".join(PLACEMENTS)
+        if self.encoding not in COEFFICIENT_ENCODINGS:
+            known = ", ".join(COEFFICIENT_ENCODINGS)
             raise RuleError("the encoding must be a known one", got=repr(self.encoding), remedy=f"use one of {known}")
         self.shape.check_block_size(self.block_size)
 
     @cached_property
     def placement(self) -> Placement:
         """What each polynomial holds."""
-        return PLACEMENTS[self.encoding](self._flat, self.ring_degree)
+        return COEFFICIENT_ENCODINGS[self.encoding].place(self._flat, self.ring_degree)
 
     @cached_property
     def _flat(self) -> LinearShape:
@@ -105,8 +105,9 @@ class CoefficientLayer:
 
     @property
     def most_products(self) -> int:
-        """HE-Pmult of the layer without groups, which takes no placement to find."""
-        return cheetah.products(self._flat, self.ring_degree) if self.encoding == "cheetah" else self.pmults
+        """Of Cheetah those of the layer without groups."""
+        products = COEFFICIENT_ENCODINGS[self.encoding].most_products
+        return products(self._flat, self.ring_degree) if products else self.pmults
 
     @property
     def rotations(self) -> int:

@@ -18,7 +18,7 @@ Source: Huang et al., "Cheetah" (USENIX Security 2022), section 3, which pads wi
 position of a strided convolution.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -139,6 +139,25 @@ class Placement:
     inputs: tuple[Integers, ...]
     outputs: tuple[Integers, ...]
     factors: tuple[Factor, ...]
+
+
+@dataclass(frozen=True)
+class CoefficientEncoding:
+    """A way to put maps and weights into polynomials.
+
+    Attributes:
+        place: (shape, n) -> what each polynomial holds.
+        rule: what it is for, in words.
+        fits: whether it is for a shape.
+        most_products: (shape, n) -> the most products, found without a placement; None: a placement is found fast.
+        in_any: a program whose layers may have any encoding may have it.
+    """
+
+    place: Callable[[LinearShape, int], Placement]
+    rule: str = "is for every layer"
+    fits: Callable[[LinearShape], bool] = lambda shape: True
+    most_products: Callable[[LinearShape, int], int] | None = None
+    in_any: bool = False
 
 
 def weight_polynomial(grid: Grid, factor: Factor, dense: Residues, ring_degree: int) -> Residues:

@@ -28,7 +28,7 @@ from functools import lru_cache
 import numpy as np
 
 from privcirnet.he.layers.cheetah import UP_WEIGHT, no_window
-from privcirnet.he.layers.coefficient_layout import Factor, Grid, Placement, balanced, grids
+from privcirnet.he.layers.coefficient_layout import CoefficientEncoding, Factor, Grid, Placement, balanced, grids
 from privcirnet.he.layers.depthwise_packing import Packing, first_groups, scattered, side_by_side
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.ring.modular import Integers
@@ -146,3 +146,6 @@ def _cost(shape: LinearShape, tile: GroupTile) -> tuple[int, int]:
     polynomials = full * len(tile.packing.filters) + len(first_groups(tile.packing, rest).filters)
     down = tile.grid.tiles * polynomials * -(-size // tile.outputs)
     return UP_WEIGHT * tile.grid.tiles * -(-shape.groups // held) * spread + down, down * spread
+
+
+ENCODING = CoefficientEncoding(place, "is for channel groups", lambda shape: shape.groups > 1)

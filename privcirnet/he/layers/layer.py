@@ -3,9 +3,11 @@
 A layer is public data: what both parties know of how one convolution or GEMM is computed under encryption. Its
 dataclass fields are its description, stored with a program and sent to clients. Everything else follows from them.
 
-A new encoding is one file with a frozen dataclass that has the members of :class:`Layer`, and one line in
-:data:`ENCODINGS`. Protocol, limits and the manifest ask for nothing else; the planner
-(:func:`planning.planner.cheapest_layer`) proposes the families that it knows.
+A new encoding of polynomials is one file beside :mod:`layers.cheetah` and one line in
+:data:`layers.coefficient_layer.COEFFICIENT_ENCODINGS`. Any other is one file with a frozen dataclass that has the
+members of :class:`Layer`, and one line in :data:`ENCODINGS`: protocol, limits and the manifest ask for nothing else.
+Who proposes its layers is a line in :data:`planning.planner.PROPOSERS`, what they cost one in
+:data:`planning.cost.COSTS`.
 
 Letters: C input channels, K output channels, b block size, R kernel size, n ring degree, t plain modulus.
 """
@@ -16,7 +18,7 @@ from typing import Any, ClassVar, Protocol
 
 from privcirnet.he.circuits.bfv.interface import Ciphertext, EncodedWeights, EvaluationKeys, ServerEngine
 from privcirnet.he.circuits.bfv.layer_circuit import LayerCircuit
-from privcirnet.he.layers.coefficient_layer import CoefficientLayer
+from privcirnet.he.layers.coefficient_layer import COEFFICIENT_ENCODINGS, CoefficientLayer
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.spectral_layer import SpectralLayer
 from privcirnet.he.ring.modular import Integers, Residues
@@ -187,8 +189,7 @@ class Layer(Protocol):
 
 
 ENCODINGS: dict[str, type[Layer]] = {
-    "cheetah": CoefficientLayer,
-    "falcon": CoefficientLayer,
+    **dict.fromkeys(COEFFICIENT_ENCODINGS, CoefficientLayer),
     "cirencode": SpectralLayer,
 }
 """Encodings by the name that a program's manifest has: Cheetah, Falcon 2023, CirEncode with its special cases."""

@@ -6,8 +6,9 @@ a wrong profile, never a hidden factor.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from privcirnet.errors import RuleError
 from privcirnet.he.layers import subring
@@ -81,11 +82,14 @@ def linear_cost(layer: Layer, profile: Profile, link: Link) -> Cost:
     Args:
         profile: seconds of operations at one (n, q).
     """
-    if isinstance(layer, CoefficientLayer):
-        return _coefficient_cost(layer, profile, link)
-    if not isinstance(layer, SpectralLayer):
-        rule = "a layer must be planned before its cost is known"
-        raise RuleError(rule, got=layer.encoding, remedy="plan it with cheapest_layer")
+    for kind, cost in COSTS:
+        if isinstance(layer, kind):
+            return cost(layer, profile, link)
+    rule = "a layer must be planned before its cost is known"
+    raise RuleError(rule, got=layer.encoding, remedy="plan it with cheapest_layer")
+
+
+def _spectral_cost(layer: SpectralLayer, profile: Profile, link: Link) -> Cost:
     plans = [placed.plan for placed in layer.placed]
     parts = [plan_cost(plan, profile, link) for plan in plans]
     return sum(parts, fixed_cost(layer.layout, profile, link)) + Cost(server=_uneven(plans, profile))
@@ -164,6 +168,13 @@ def _coefficient_cost(layer: CoefficientLayer, profile: Profile, link: Link) -> 
     network = _transfer(inputs, kept, outputs, profile, link) + link.round_trip
     client = inputs * (s["encrypt"] + s["polynomial"]), outputs * (s["decrypt"] + s["polynomial"])
     return Cost(client[0], server + s["call"], client[1], network)
+
+
+COSTS: tuple[tuple[type, Callable[[Any, Profile, Link], Cost]], ...] = (
+    (CoefficientLayer, _coefficient_cost),
+    (SpectralLayer, _spectral_cost),
+)
+"""What a layer costs, by its class."""
 
 
 def product_cost(left: Layer, right: Layer, profile: Profile, link: Link) -> Cost:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from privcirnet.errors import RuleError
-from privcirnet.he.layers.coefficient_layer import PLACEMENTS as COEFFICIENT_ENCODINGS
+from privcirnet.he.layers.coefficient_layer import COEFFICIENT_ENCODINGS
 from privcirnet.he.layers.layer import Layer
 from privcirnet.he.planning.cost import Cost
 from privcirnet.he.planning.profile import Link, Profile

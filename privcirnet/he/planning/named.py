@@ -17,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from privcirnet.errors import RuleError
+from privcirnet.he.layers.coefficient_layer import COEFFICIENT_ENCODINGS
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.planning.goal import Goal, LayerChoice
 from privcirnet.he.planning.planner import counted_goal, plan_layer
@@ -38,22 +39,33 @@ class Encoding:
     family: str = "spectral"
 
 
-ENCODINGS = {
-    "cirencode": Encoding(lambda shape, b: True, "is for every layer"),
+def _every(shape: LinearShape, b: int) -> bool:
+    return True
+
+
+def _dense_kernel(shape: LinearShape, b: int) -> bool:
+    return b == 1 and shape.kernel > 1
+
+
+NAMES = {
+    "cirencode": Encoding(_every, "is for every layer"),
     "bolt": Encoding(lambda shape, b: b == 1 and shape.kernel == 1, "is for b = 1 and 1 x 1 kernels"),
-    "neujeans": Encoding(lambda shape, b: b == 1 and shape.kernel > 1, "is for b = 1 and larger kernels"),
-    "ensei": Encoding(lambda shape, b: b == 1 and shape.kernel > 1, "is for b = 1 and larger kernels", "shares"),
-    "cheetah": Encoding(lambda shape, b: True, "is for every layer", family="cheetah"),
-    "falcon": Encoding(lambda shape, b: shape.groups > 1, "is for channel groups", family="falcon"),
-    "any": Encoding(lambda shape, b: True, "is for every layer", family="any"),
+    "neujeans": Encoding(_dense_kernel, "is for b = 1 and larger kernels"),
+    "ensei": Encoding(_dense_kernel, "is for b = 1 and larger kernels", "shares"),
+    **{
+        name: Encoding(lambda shape, b, fits=own.fits: fits(shape), own.rule, family=name)
+        for name, own in COEFFICIENT_ENCODINGS.items()
+    },
+    "any": Encoding(_every, "is for every layer", family="any"),
 }
+"""Encodings by the papers' names."""
 
 
 def plan_named(name: str, shape: LinearShape, block_size: int, goal: Goal) -> LayerChoice:
-    """Return the cheapest plan of a layer in a named encoding; ``name``: of :data:`ENCODINGS`."""
-    encoding = ENCODINGS.get(name)
+    """Return the cheapest plan of a layer in a named encoding; ``name``: of :data:`NAMES`."""
+    encoding = NAMES.get(name)
     if encoding is None:
-        raise RuleError("the encoding must be a known one", got=repr(name), remedy=f"use {', '.join(ENCODINGS)}")
+        raise RuleError("the encoding must be a known one", got=repr(name), remedy=f"use {', '.join(NAMES)}")
     if not encoding.fits(shape, block_size):
         got = f"b = {block_size}, kernel {shape.kernel}, {shape.groups} groups"
         raise RuleError(f"the encoding {name} {encoding.rule}", got=got, remedy="use cirencode")

@@ -10,15 +10,14 @@ what is left of the grid.
 rotation at all.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 from privcirnet.errors import RuleError
 from privcirnet.he.layers import bsgs
-from privcirnet.he.layers.coefficient_layer import PLACEMENTS as COEFFICIENT_ENCODINGS
-from privcirnet.he.layers.coefficient_layer import CoefficientLayer
+from privcirnet.he.layers.coefficient_layer import COEFFICIENT_ENCODINGS, CoefficientLayer
 from privcirnet.he.layers.layer import Layer
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.size_limits import MAX_PIECES
@@ -80,22 +79,15 @@ class _Candidate(NamedTuple):
 
     Attributes:
         seconds: predicted, in the order of a :class:`Cost`.
-        source: where its layout and pieces are, or the layer itself.
+        layer: writes it out.
     """
 
     seconds: Seconds
-    source: tuple[SpectralLayout, Cover] | CoefficientLayer
-
-    def layer(self, goal: Goal) -> Layer:
-        """Write the layer out."""
-        if isinstance(self.source, CoefficientLayer):
-            return self.source
-        layout, cover = self.source
-        return SpectralLayer(layout.shape, layout.block_size, goal.profile.ring_degree, layout.tile, cover.pieces)
+    layer: Callable[[Goal], Layer]
 
 
 def _candidates(shape: LinearShape, block_size: int, goal: Goal) -> list[_Candidate]:
-    found = [*_spectral(shape, block_size, goal), *_coefficient(shape, block_size, goal)]
+    found = [candidate for propose in PROPOSERS for candidate in propose(shape, block_size, goal)]
     if not found:
         raise RuleError(
             "a cell (block size x places of a tile) must fit a ciphertext",
@@ -118,19 +110,30 @@ def _spectral(shape: LinearShape, block_size: int, goal: Goal) -> Iterator[_Cand
             fixed = parts_of(fixed_cost(layout, goal.profile, goal.link))
             for cover in covers(grid, goal):
                 if cover.size <= MAX_PIECES:
-                    yield _Candidate(sum_of(cover.seconds, fixed), (layout, cover))
+                    yield _Candidate(sum_of(cover.seconds, fixed), partial(_written, layout, cover))
+
+
+def _written(layout: SpectralLayout, cover: Cover, goal: Goal) -> SpectralLayer:
+    return SpectralLayer(layout.shape, layout.block_size, goal.profile.ring_degree, layout.tile, cover.pieces)
 
 
 def _coefficient(shape: LinearShape, block_size: int, goal: Goal) -> Iterator[_Candidate]:
-    for name in ("cheetah",) if goal.family == "any" else {goal.family} & set(COEFFICIENT_ENCODINGS):
+    for name, encoding in COEFFICIENT_ENCODINGS.items():
+        wanted = goal.family == name
+        if not wanted and not (goal.family == "any" and encoding.in_any):
+            continue
         layer = CoefficientLayer(shape, block_size, goal.profile.ring_degree, name, goal.weight_bits)
-        if goal.family == "any" and layer.size_excess:
+        if not wanted and layer.size_excess:
             continue
         try:
-            yield _Candidate(parts_of(linear_cost(layer, goal.profile, goal.link)), layer)
+            yield _Candidate(parts_of(linear_cost(layer, goal.profile, goal.link)), lambda _, layer=layer: layer)
         except RuleError:
-            if goal.family == name:
+            if wanted:
                 raise
+
+
+PROPOSERS: tuple[Callable[[LinearShape, int, Goal], Iterator[_Candidate]], ...] = (_spectral, _coefficient)
+"""Who proposes layers of a shape and block size under a goal."""
 
 
 def counted_goal(ring_degree: int) -> Goal:

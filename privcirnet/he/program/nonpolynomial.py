@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from privcirnet.he.layers.integer import Values
 from privcirnet.he.program.operation import C_co, Domain, Node, Operation, Prices, Shape, V, Weights
-from privcirnet.he.schemes.bfv.sizes import SHARE_BYTES
+from privcirnet.he.ring.modular import SHARE_BYTES
 
 Reals = npt.NDArray[np.float64]
 

@@ -22,6 +22,8 @@ SourceIndices = npt.NDArray[np.int32]
 """Positions in a flat source, counted from 1; 0 stands for a zero."""
 
 MAX_BITS = 61
+SHARE_BYTES = 8
+"""Bytes of a residue in a message that does not pack it: a little-endian word."""
 _PART, _EXACT_TERMS = 21, 1 << 9
 _HALF = np.uint64(32)
 _LOW = np.uint64(0xFFFFFFFF)

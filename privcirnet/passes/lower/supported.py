@@ -8,7 +8,7 @@ from privcirnet.nn.attention import SoftmaxAttention
 from privcirnet.nn.concat import Concat
 from privcirnet.nn.graph import is_plain_layer, is_sum, module_of
 from privcirnet.nn.moves import Move
-from privcirnet.nn.nonpolynomial import function_name
+from privcirnet.nn.nonpolynomial import FUNCTION_MODULES, function_name
 from privcirnet.nn.quantizers import ActivationQuantizer
 from privcirnet.nn.tokens import Channels, HeadProduct, HeadTranspose, Take, Tokens
 
@@ -20,7 +20,7 @@ _POLYNOMIAL = "Square or AESPA (model.arguments.activation=aespa)"
 _INSTEAD: dict[type[nn.Module], str] = {
     SoftmaxAttention: "PolynomialAttention (model.arguments.attention=polynomial)",
     nn.LayerNorm: "TokenBatchNorm (model.arguments.norm=batch)",
-    **dict.fromkeys((nn.GELU, nn.ReLU, nn.ReLU6, nn.SiLU, nn.Hardswish), _POLYNOMIAL),
+    **dict.fromkeys(FUNCTION_MODULES, _POLYNOMIAL),
 }
 _REVEALED = "or, weaker, he.nonlinear=client-aided: the client then sees the values that activations take"
 

@@ -13,10 +13,11 @@ from torch import fx, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from privcirnet.nn.graph import ADDITIONS, is_plain_layer, module_of
+from privcirnet.nn.nonpolynomial import FUNCTION_MODULES
 
 ACTIVATION_MODULES = (
-    *(nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.PReLU, nn.ELU, nn.CELU, nn.SELU, nn.RReLU, nn.Hardtanh),
-    *(nn.GELU, nn.SiLU, nn.Mish, nn.Hardswish, nn.Softplus),
+    *FUNCTION_MODULES,
+    *(nn.LeakyReLU, nn.PReLU, nn.ELU, nn.CELU, nn.SELU, nn.RReLU, nn.Hardtanh, nn.Mish, nn.Softplus),
 )
 _ACTIVATION_NAMES = frozenset({"Swish", "Mish", "HardSwish", "HardMish", "PReLU", "GELU", "GELUTanh", "QuickGELU"})
 _NOTHING_MODULES = (nn.Identity, nn.modules.dropout._DropoutNd)

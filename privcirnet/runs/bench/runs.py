@@ -66,7 +66,7 @@ def plan_layer(layout: str, encoding: str, shape: LinearShape, block_size: int, 
 
     Args:
         layout: of :data:`planning.named.LAYOUTS`.
-        encoding: see :data:`planning.named.ENCODINGS`.
+        encoding: see :data:`planning.named.NAMES`.
         goal: what "best" is chosen by; "paper" takes its ring degree only.
 
     Raises:

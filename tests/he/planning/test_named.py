@@ -8,7 +8,7 @@ from privcirnet.errors import RuleError
 from privcirnet.he.layers.coefficient_layer import CoefficientLayer
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.planning.goal import SUMS, Goal
-from privcirnet.he.planning.named import ENCODINGS, plan_named
+from privcirnet.he.planning.named import NAMES, plan_named
 from privcirnet.he.planning.planner import plan_layer
 from privcirnet.he.planning.profile import COUNTED, LINKS, OPERATIONS, Profile
 from tests.he.exchange import Party, random_input, random_rows, slow_layer
@@ -46,7 +46,7 @@ def brief(value: LinearShape | int) -> str:
     return f"{value.kind} {value.kernel} {value.groups}" if isinstance(value, LinearShape) else f"b{value}"
 
 
-@pytest.mark.parametrize("name", ENCODINGS)
+@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize(("shape", "b"), EVERY, ids=brief)
 def test_each_is_for_its_layers_and_refuses_the_others(name: str, shape: LinearShape, b: int) -> None:
     for goal in GOALS:
@@ -60,7 +60,7 @@ def test_each_is_for_its_layers_and_refuses_the_others(name: str, shape: LinearS
 
 
 def test_the_cases_are_all_of_them() -> None:
-    assert set(FITS) == set(ENCODINGS)
+    assert set(FITS) == set(NAMES)
     assert set(RULES) == {name for name, fits in FITS.items() if fits != ALL}
 
 
@@ -86,7 +86,7 @@ def test_any_is_the_cheapest_of_all_that_fit(goal: Goal) -> None:
     for shape, b in ALL:
         prices = {
             name: plan_named(name, shape, b, goal).candidates[0][0]
-            for name in set(ENCODINGS) - {"falcon"}
+            for name in set(NAMES) - {"falcon"}
             if (shape, b) in FITS[name]
         }
         if goal.sums != "shares":
@@ -113,7 +113,7 @@ def test_ensei_has_no_rotation(shape: LinearShape, b: int, goal: Goal) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(set(ENCODINGS) - COEFFICIENT - {"any"}))
+@pytest.mark.parametrize("name", sorted(set(NAMES) - COEFFICIENT - {"any"}))
 def test_each_is_exact(name: str) -> None:
     for shape, b in FITS[name]:
         layer = plan_named(name, shape, b, GOALS[0]).layer

@@ -21,8 +21,7 @@ from privcirnet.he.mpc.local.elementwise import add, times, truncate_client, tru
 from privcirnet.he.program.operation import NO_ROWS, Domain, Node, Weights
 from privcirnet.he.program.program import Program
 from privcirnet.he.ring import modular
-from privcirnet.he.ring.modular import Residues
-from privcirnet.he.schemes.bfv.sizes import SHARE_BYTES
+from privcirnet.he.ring.modular import SHARE_BYTES, Residues
 
 
 def present(share: Residues | None) -> Residues:

@@ -24,8 +24,7 @@ from privcirnet.he.program.program import Program
 from privcirnet.he.program.wrong_result import WrongResult
 from privcirnet.he.protocol.framing import wire
 from privcirnet.he.protocol.rounds.equality import POINT_BYTES, Question, answered
-from privcirnet.he.ring.modular import Residues
-from privcirnet.he.schemes.bfv.sizes import SHARE_BYTES
+from privcirnet.he.ring.modular import SHARE_BYTES, Residues
 
 
 class Received(NamedTuple):

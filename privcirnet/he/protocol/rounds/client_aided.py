@@ -20,9 +20,8 @@ from privcirnet.he.protocol.rounds.exchange import ClientShares, Held, OneTrip, 
 from privcirnet.he.protocol.rounds.online_phase import SHARE, Kept, flat, question
 from privcirnet.he.protocol.rounds.turns import Side, Turn
 from privcirnet.he.ring import modular
-from privcirnet.he.ring.modular import Residues
+from privcirnet.he.ring.modular import SHARE_BYTES, Residues
 from privcirnet.he.schemes.bfv.parameters import Parameters
-from privcirnet.he.schemes.bfv.sizes import SHARE_BYTES
 
 T = TypeVar("T")
 
@@ -135,6 +134,12 @@ def noted(
         share: the client's, of the input.
         read: (the server's share as it was sent, shape, t) -> the share.
         seen: is given (bits of the largest value, bits that it has at most) under the input's name.
+
+    Yields:
+        as the side does.
+
+    Returns:
+        what the side returns.
     """
     assert isinstance(node.operation, ClientAided)
     told = yield next(side)

@@ -18,9 +18,6 @@ and 30 at 16384, and decrypts under 2^9, of which flooding and the first polynom
 Where the primes that are left have hardly more bits, their own switch takes as much again: 9 deviations are left, and
 13 at n = 8192."""
 
-SHARE_BYTES = 8
-"""Bytes of one value's share in a message: a little-endian word."""
-
 
 def reply_primes(coefficient_bits: tuple[int, ...], plain_bits: int) -> int:
     """Return how many data primes a reply keeps: the fewest that leave room for the switch's own rounding noise.
