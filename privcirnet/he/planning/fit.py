@@ -32,6 +32,7 @@ from privcirnet.he.planning.profile import Link, Profile
 from privcirnet.he.planning.requirements import requirements
 from privcirnet.he.planning.target import Target, scaled
 from privcirnet.he.program import bounds, manifest
+from privcirnet.he.program.composite import expanded
 from privcirnet.he.program.operation import Node, Planner, Weights
 from privcirnet.he.program.program import Network, Program, layers_of, squares_of
 from privcirnet.he.schemes.bfv.parameters import MAX_PLAIN_BITS, ParameterSet
@@ -80,10 +81,14 @@ def draft(network: Network, target: Target) -> Draft:
     Raises:
         DoesNotFit: A bound is out of reach.
     """
-    nodes, weights = network.nodes, network.weights
+    whole = expanded(network)
+    nodes, weights = whole.nodes, whole.weights
     if target.seen is None:
-        intervals, kind = bounds.prove(network), "proved"
+        intervals, kind = bounds.prove(whole), "proved"
         sizes: bounds.Sizes = bounds.largest_sizes(intervals)
+    elif whole is not network:
+        rule, remedy = "bounds of a composite operation must be proved", "use he.bounds=proved"
+        raise RuleError(rule, got="measured ones", remedy=remedy)
     else:
         intervals, kind = bounds.measured(nodes, target.seen, target.margin_bits), "measured"
         sizes = bounds.mean_sizes(nodes, target.seen)

@@ -1,12 +1,12 @@
-"""Operations that each party applies to its share: sums, powers of two, pools, truncations; and the image."""
+"""Operations that each party applies to its share: sums, multiples, constants, pools, truncations; and the image."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from privcirnet.he.program.limits import MAX_PIXEL
-from privcirnet.he.program.operation import Domain, Node, Operation, Shape, V, Weights
+from privcirnet.he.program.operation import Domain, Node, Operation, Shape, V, Weights, given, spread
 
 MAX_SHIFT = 60
 """Bits of a truncation or of a factor are fewer."""
@@ -69,6 +69,36 @@ class Scale(Operation):
     def problem(self, node: Node, sources: Sequence[Node]) -> str:
         fits = 1 <= self.bits < MAX_SHIFT and node.log_step == sources[0].log_step - self.bits
         return "" if fits else f"a factor of 2^{self.bits} from step 2^{sources[0].log_step} to 2^{node.log_step}"
+
+
+@dataclass(frozen=True)
+class Times(Operation):
+    """x * factor, in whatever step its node says.
+
+    Attributes:
+        factor: public, of at most 59 bits.
+    """
+
+    factor: int
+
+    def apply(self, on: Domain[V], arguments: Sequence[V], weights: Weights | None) -> V:
+        return on.times(arguments[0], self.factor)
+
+    def problem(self, node: Node, sources: Sequence[Node]) -> str:
+        return "" if abs(self.factor) < 1 << MAX_SHIFT - 1 else f"a factor of {self.factor.bit_length()} bits"
+
+
+@dataclass(frozen=True)
+class Plus(Operation):
+    """x + constants of channels, which the server alone knows."""
+
+    needs_share = True
+
+    def apply(self, on: Domain[V], arguments: Sequence[V], weights: Weights | None) -> V:
+        return on.plus(arguments[0], spread(given(weights).bias))
+
+    def tensors(self, shape: Shape) -> Mapping[str, tuple[int, ...]]:
+        return {"bias": shape[:1]}
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ layers, squares, products and functions. Each domain gives them its own meaning:
 * integers in clear, :class:`program.interpreter.Integers`;
 * bounds on them, :class:`program.bounds.Intervals`;
 * a party's share, :mod:`mpc.local.shares`;
+* the nodes that a composite operation comes to, :mod:`program.composite`;
 * the layers that a leveled BFV circuit is planned from, :func:`planning.leveled.exact_network.exact_network_of`;
 * the sums that a CKKS circuit is planned from, :func:`planning.ckks.sums.sums_of`.
 
@@ -95,12 +96,14 @@ class Operation:
         masks: its result is shared anew, with a mask that a truncation can rest on.
         needs_share: it cannot be applied to a value that the client knows alone, of which the server has no share.
         reveals: the client sees the values that go in.
+        composite: interactively it is run as the operations that its :meth:`apply` comes to.
     """
 
     local: ClassVar[bool] = True
     masks: ClassVar[bool] = False
     needs_share: ClassVar[bool] = False
     reveals: ClassVar[bool] = False
+    composite: ClassVar[bool] = False
 
     @classmethod
     def kind(cls) -> str:
@@ -297,3 +300,10 @@ def spread(bias: np.ndarray) -> np.ndarray:
         bias: of channels, (K,), or of channels and places, (K, H).
     """
     return bias.reshape(bias.shape + (1,) * (3 - bias.ndim))
+
+
+def given(weights: Weights | None) -> Weights:
+    """Return the weights of a node that must have some."""
+    if weights is None:
+        raise ValueError("a node's weights are missing")
+    return weights

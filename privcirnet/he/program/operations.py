@@ -8,7 +8,7 @@ Linear layers, squares, products of two values and client-aided functions cost a
 each party applies them to its share.
 """
 
-from privcirnet.he.program.local import Add, Concat, Input, Scale, SumPool, Truncate
+from privcirnet.he.program.local import Add, Concat, Input, Plus, Scale, SumPool, Times, Truncate
 from privcirnet.he.program.nonpolynomial import ClientAided
 from privcirnet.he.program.operation import Operation, register
 from privcirnet.he.program.rearrangement import Channels, Flatten, Gather, Take, Tokens, Transpose
@@ -24,15 +24,17 @@ __all__ = [
     "Input",
     "Linear",
     "Operation",
+    "Plus",
     "Product",
     "Scale",
     "Square",
     "SumPool",
     "Take",
+    "Times",
     "Tokens",
     "Transpose",
     "Truncate",
 ]
 
-register(Input, Linear, Truncate, Scale, Square, ClientAided, Add, Concat, SumPool, Product)
+register(Input, Linear, Truncate, Scale, Square, ClientAided, Add, Times, Plus, Concat, SumPool, Product)
 register(Flatten, Tokens, Take, Channels, Transpose, Gather)

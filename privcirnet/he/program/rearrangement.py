@@ -12,8 +12,7 @@ from math import prod
 import numpy as np
 
 from privcirnet.he.layers.integer import tokens, transpose
-from privcirnet.he.program.operation import Domain, Node, Operation, Shape, V, Weights
-from privcirnet.he.program.rounds import given
+from privcirnet.he.program.operation import Domain, Node, Operation, Shape, V, Weights, given
 
 
 class Rearrangement(Operation):

@@ -8,7 +8,7 @@ from privcirnet.he.layers.layer import Layer
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.spectral_layer import SpectralLayer
 from privcirnet.he.layers.stacking import Stack
-from privcirnet.he.program.operation import C_co, Domain, Node, Operation, Planner, Prices, Shape, V, Weights
+from privcirnet.he.program.operation import C_co, Domain, Node, Operation, Planner, Prices, Shape, V, Weights, given
 
 
 @dataclass(frozen=True)
@@ -126,10 +126,3 @@ class Product(Operation):
 
     def planned(self, planner: Planner) -> "Product":
         return Product(planner.factor(self.left.shape), planner.factor(self.right.shape))
-
-
-def given(weights: Weights | None) -> Weights:
-    """Return the weights of a node that must have some."""
-    if weights is None:
-        raise ValueError("a node's weights are missing")
-    return weights

@@ -26,6 +26,7 @@ from privcirnet.he.program.interpreter import Integers, interpret
 from privcirnet.he.program.operation import KINDS, Domain, Node, V, Weights
 from privcirnet.he.program.program import Network
 from privcirnet.he.protocol.leveled.inference import LeveledInferenceClient, LeveledInferenceServer
+from privcirnet.he.protocol.parties.session import prepare
 from tests.he.circuits.ckks.test_bootstrapping import toy, with_low
 from tests.he.ckks_toys import Pair
 from tests.he.parties import check, parties
@@ -44,6 +45,28 @@ class Affine(op.Operation):
 
     def apply(self, on: Domain[V], arguments: Sequence[V], weights: Weights | None) -> V:
         return on.plus(on.times(arguments[0], self.factor), np.array(self.offset))
+
+
+@dataclass(frozen=True)
+class Quadratic(op.Operation):
+    """y = x^2 + a x + c for each channel's c, in units of its own step."""
+
+    local = False
+    composite = True
+
+    a: int
+
+    def apply(self, on: Domain[V], arguments: Sequence[V], weights: Weights | None) -> V:
+        (x,) = arguments
+        return on.plus(on.add(on.square(x), on.times(x, self.a)), np.arange(MAPS)[:, None, None])
+
+
+@dataclass(frozen=True)
+class Turned(Quadratic):
+    """The places of x, transposed: no operation of its own."""
+
+    def apply(self, on: Domain[V], arguments: Sequence[V], weights: Weights | None) -> V:
+        return on.move(lambda x: x.swapaxes(1, 2), arguments[0])
 
 
 @pytest.fixture(autouse=True)
@@ -103,6 +126,37 @@ def test_interactively() -> None:
     image = images(1)[0]
     check(program, *parties(program, "kernel"), image)
     assert (interpret(program, image)["again"].reshape(-1) == logits(network(), image)).all()
+
+
+def with_composite(operation: op.Operation) -> Network:
+    """The network with a composite operation in the square's place."""
+    made = network()
+    nodes = [replace(node, operation=operation) if node.name == "square" else node for node in made.nodes]
+    return Network(tuple(nodes), made.weights)
+
+
+@pytest.mark.parametrize("engine", ["cleartext", "kernel"])
+def test_a_composite_operation_runs_interactively_with_the_exchanges_that_there_are(engine: str) -> None:
+    """No party meets it: its nodes are in the program, whose description a client reads as any other."""
+    made, image = with_composite(Quadratic(-3)), images(1)[0]
+    program = fit(made, Target(COUNTED, LINKS["local"], failure_bits=0)).program
+    assert [node.operation.kind() for node in program.nodes][3:7] == ["square", "times", "add", "plus"]
+    assert manifest.from_dict(json.loads(json.dumps(manifest.to_dict(program)))) == replace(program, weights={})
+    client, session = parties(program, engine)
+    check(program, client, session, image, "direct")
+    prepare(client, session, 2)
+    check(program, client, session, image, "prepared")
+    found = interpret(program, image)
+    assert (found["again"].reshape(-1) == logits(made, image)).all()
+    assert (found["square"] == found["toy"] ** 2 - 3 * found["toy"] + np.arange(MAPS)[:, None, None]).all()
+
+
+def test_what_a_composite_operation_may_not_have_is_said() -> None:
+    target = Target(COUNTED, LINKS["local"], failure_bits=0)
+    with pytest.raises(RuleError, match="a composite operation cannot have moved values here: got turned 'square'"):
+        fit(with_composite(Turned(0)), target)
+    with pytest.raises(RuleError, match="bounds of a composite operation must be proved"):
+        fit(with_composite(Quadratic(1)), replace(target, seen={}))
 
 
 def test_in_leveled_bfv() -> None:

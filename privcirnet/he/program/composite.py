@@ -1,0 +1,104 @@
+"""Composite operations: what one applies, as nodes of a program.
+
+With the interactive protocol each primitive that takes messages is a node of its own. So an operation whose ``apply``
+uses primitives that the protocol has, x^2 + a x for one, needs no exchange: :func:`expanded` replaces it before bounds
+are proved and parameters chosen, and neither party ever meets it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from privcirnet.he.layers.layer import Layer
+from privcirnet.he.program.local import Add, Plus, SumPool, Times, Truncate
+from privcirnet.he.program.operation import NO_ROWS, Domain, Function, Node, Operation, Weights
+from privcirnet.he.program.program import Network
+from privcirnet.he.program.rounds import Linear, Square
+
+
+class Primitives(Domain[Node]):
+    """The nodes that a network's operations come to; values are the nodes that have them.
+
+    Attributes:
+        nodes: in order.
+        weights: by name of the nodes that have some.
+    """
+
+    name, remedy = "a composite operation", "give it an exchange (protocol.rounds.exchanges)"
+
+    def __init__(self) -> None:
+        self.nodes, self.weights = list[Node](), dict[str, Weights]()
+
+    def visit(self, node: Node, arguments: Sequence[Node], weights: Weights | None) -> Node:
+        """Return the node itself, or if it is composite the last one of those that it comes to, by its name."""
+        self.node = node
+        if not node.operation.composite:
+            return self._keep(node, weights)
+        found = node.operation.apply(self, arguments, weights)
+        if self.nodes[-1] is not found or found in arguments:
+            found = self.times(found, 1)
+        last = self.nodes.pop()
+        return self._keep(replace(last, name=node.name), self.weights.pop(last.name, None))
+
+    def add(self, x: Node, y: Node) -> Node:
+        return self._then(Add(), *map(self._own, (x, y)))
+
+    def times(self, x: Node, factor: int) -> Node:
+        return self._then(Times(factor), x)
+
+    def pool(self, x: Node, kernel: int) -> Node:
+        return self._then(SumPool(kernel), x)
+
+    def plus(self, x: Node, constants: np.ndarray) -> Node:
+        found = np.broadcast_to(constants, x.shape).reshape(x.shape[0], -1)
+        if (found != found[:, :1]).any():
+            self.refuse("constants that differ within a channel")
+        return self._then(Plus(), x, weights=Weights(NO_ROWS, found[:, 0].astype(np.int64)))
+
+    def truncate(self, x: Node, bits: int) -> Node:
+        return self._then(Truncate(bits), x)
+
+    def linear(self, layer: Layer, x: Node, weights: Weights) -> Node:
+        return self._then(Linear(layer), x, weights=weights)
+
+    def square(self, x: Node) -> Node:
+        return self._then(Square(), x)
+
+    def product(self, operation: Any, x: Node, y: Node, weights: Weights) -> Node:
+        return self._then(operation, x, y, weights=weights)
+
+    def function(self, operation: Function, x: Node) -> Node:
+        if not isinstance(operation, Operation):
+            self.refuse("a function that is no operation")
+        return self._then(operation, x)
+
+    def _own(self, x: Node) -> Node:
+        """A summand in the step of this node: its integers are what counts."""
+        return x if self.node and x.log_step == self.node.log_step else self.times(x, 1)
+
+    def _then(self, operation: Operation, *inputs: Node, weights: Weights | None = None) -> Node:
+        assert self.node is not None
+        shape, name = operation.shape_after([x.shape for x in inputs]), f"{self.node.name}/{len(self.nodes)}"
+        made = replace(self.node, name=name, operation=operation, inputs=tuple(x.name for x in inputs), shape=shape)
+        return self._keep(made, weights)
+
+    def _keep(self, node: Node, weights: Weights | None) -> Node:
+        self.nodes.append(node)
+        if weights is not None:
+            self.weights[node.name] = weights
+        return node
+
+
+def expanded(network: Network) -> Network:
+    """Return a network without composite operations.
+
+    Raises:
+        RuleError: one uses a primitive that is no operation of its own, such as values in new places.
+    """
+    if not any(node.operation.composite for node in network.nodes):
+        return network
+    found = Primitives()
+    found.values(network.nodes, network.weights)
+    return Network(tuple(found.nodes), found.weights)
