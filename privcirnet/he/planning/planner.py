@@ -126,10 +126,14 @@ def _coefficient(shape: LinearShape, block_size: int, goal: Goal) -> Iterator[_C
         if not wanted and layer.size_excess:
             continue
         try:
-            yield _Candidate(parts_of(linear_cost(layer, goal.profile, goal.link)), lambda _, layer=layer: layer)
+            yield _Candidate(parts_of(linear_cost(layer, goal.profile, goal.link)), partial(_as_it_is, layer))
         except RuleError:
             if wanted:
                 raise
+
+
+def _as_it_is(layer: Layer, goal: Goal) -> Layer:
+    return layer
 
 
 PROPOSERS: tuple[Callable[[LinearShape, int, Goal], Iterator[_Candidate]], ...] = (_spectral, _coefficient)
