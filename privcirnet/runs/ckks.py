@@ -136,7 +136,7 @@ class Ckks:
     def layers(self, of: Evaluation) -> list[LayerRow]:
         """Return what each layer takes of one image; a bootstrapping is one row.
 
-        Levels and precision are those behind a layer; of a sum that is refreshed, those of its square. A server that
+        Levels and precision are those behind a layer; of a sum that is bootstrapped, those of its square. A server that
         is reached through a service does not tell layers apart.
         """
         if self.program is None:
@@ -154,7 +154,7 @@ class Ckks:
             name = row_of(trace.layer)
             kind = "bootstrapping" if part_of(trace.layer) else kinds.get(trace.layer, "image")
             own = counts.get(name, Counter[str]())
-            rows.pop(name, None)  # what is refreshed comes again behind its bootstrapping, which is its place
+            rows.pop(name, None)  # what is bootstrapped comes again behind its bootstrapping, which is its place
             rows[name] = LayerRow(
                 name=name,
                 kind=kind,

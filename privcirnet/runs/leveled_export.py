@@ -8,7 +8,7 @@ from torch import fx, nn
 from privcirnet.config import LeveledConfig
 from privcirnet.data.dataset import ImageData
 from privcirnet.errors import RuleError
-from privcirnet.he.planning.leveled.chain import chain_of
+from privcirnet.he.planning.leveled.exact_network import exact_network_of
 from privcirnet.he.planning.leveled.plans import OWN, fastest
 from privcirnet.he.program.operations import Input
 from privcirnet.he.program.program import Network
@@ -33,7 +33,7 @@ def leveled_program(
         DoesNotFit: it is deeper, or its values are larger, than any parameters carry.
     """
     lowered, shift = lowered_for(config, network, data)
-    name, plan, parameters = fastest(chain_of(lowered), planners_of(config), engine)
+    name, plan, parameters = fastest(exact_network_of(lowered), planners_of(config), engine)
     return LeveledProgram(lowered, name, parameters, shift, plan)
 
 

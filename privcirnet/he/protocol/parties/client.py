@@ -1,7 +1,7 @@
 """The client: it has the image and the keys, and never sees a weight."""
 
 from collections.abc import Callable, Generator
-from functools import cached_property
+from functools import cached_property, partial
 from types import TracebackType
 
 import numpy as np
