@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from privcirnet.he.circuits.bfv.interactive.interface import ClientEngine, EvaluationKeys, ServerEngine
 
+from privcirnet.he.circuits.bfv.interface import ClientEngine, EvaluationKeys, ServerEngine
 from privcirnet.he.mpc.local.linear import ClearLinear
 from privcirnet.he.mpc.local.packing import pack, unpack
 from privcirnet.he.mpc.local.shares import from_bytes, to_bytes

@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from privcirnet.he.circuits.bfv.interactive.interface import ClientEngine, EvaluationKeys, ServerEngine
+from privcirnet.he.circuits.bfv.interface import ClientEngine, EvaluationKeys, ServerEngine
 from privcirnet.he.mpc.local.shares import present
 from privcirnet.he.protocol.rounds.exchange import ClientShares, Exchange, Held, ServerShares
 from privcirnet.he.protocol.rounds.linear import LinearExchange
