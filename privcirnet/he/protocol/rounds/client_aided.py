@@ -13,7 +13,7 @@ from privcirnet.he.mpc.local.linear import ClearLinear
 from privcirnet.he.mpc.local.packing import pack, unpack
 from privcirnet.he.mpc.local.shares import from_bytes, present, to_bytes
 from privcirnet.he.program.interpreter import apply
-from privcirnet.he.program.operation import Node, Weights
+from privcirnet.he.program.operation import Node
 from privcirnet.he.program.operations import ClientAided
 from privcirnet.he.protocol.rounds.answer import width
 from privcirnet.he.protocol.rounds.exchange import ClientShares, Held, OneTrip, RoundPlan, ServerShares
@@ -92,16 +92,6 @@ class ClientAidedExchange(OneTrip):
     def noise_bits(self, parameters: Parameters) -> int:
         """Without ciphertexts there is no noise."""
         return 0
-
-    def prepare(
-        self,
-        weights: Weights | None,
-        spectrum: Residues | None,
-        mask_bound: int | None,
-        engine: ServerEngine,
-        name: str,
-    ) -> Held:
-        return Held()
 
     def request(self, shares: ClientShares, engine: ClientEngine) -> list[bytes]:
         return []

@@ -134,7 +134,17 @@ class Exchange(Protocol):
 
 
 class OneTrip(ABC):
-    """The sides of an exchange of one request and one reply."""
+    """What exchanges of one request and one reply have alike, of which no weights are encoded unless they say so."""
+
+    def prepare(
+        self,
+        weights: Weights | None,
+        spectrum: Residues | None,
+        mask_bound: int | None,
+        engine: ServerEngine,
+        name: str,
+    ) -> Held:
+        return Held(bias=weights.bias if weights else None, mask_bound=mask_bound)
 
     @abstractmethod
     def request(self, shares: ClientShares, engine: ClientEngine) -> list[bytes]:

@@ -23,7 +23,7 @@ from privcirnet.he.layers.spectral_layer import SpectralLayer, encode_weights
 from privcirnet.he.mpc.local import products
 from privcirnet.he.mpc.local.shares import present
 from privcirnet.he.program.interpreter import as_weights
-from privcirnet.he.program.operation import Weights, spread
+from privcirnet.he.program.operation import spread
 from privcirnet.he.program.operations import Product
 from privcirnet.he.protocol.rounds.exchange import ClientShares, Held, OneTrip, RoundPlan, ServerShares
 from privcirnet.he.protocol.rounds.linear import LinearExchange
@@ -70,17 +70,6 @@ class ProductExchange(OneTrip):
 
     def noise_bits(self, parameters: Parameters) -> int:
         return max(self._left.noise_bits(parameters), self._right.noise_bits(parameters))
-
-    def prepare(
-        self,
-        weights: Weights | None,
-        spectrum: Residues | None,
-        mask_bound: int | None,
-        engine: ServerEngine,
-        name: str,
-    ) -> Held:
-        assert weights is not None
-        return Held(bias=weights.bias, mask_bound=mask_bound)
 
     def request(self, shares: ClientShares, engine: ClientEngine) -> list[bytes]:
         left, right = shares

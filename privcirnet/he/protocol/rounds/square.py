@@ -15,7 +15,6 @@ from privcirnet.he.layers import subring
 from privcirnet.he.mpc.local import squares
 from privcirnet.he.mpc.local.linear import ClearLinear
 from privcirnet.he.mpc.local.shares import present
-from privcirnet.he.program.operation import Weights
 from privcirnet.he.protocol.rounds.exchange import ClientShares, Held, OneTrip, RoundPlan, ServerShares
 from privcirnet.he.protocol.rounds.online_phase import CrossedOnline, Kept
 from privcirnet.he.protocol.rounds.turns import Side, one_trip
@@ -57,16 +56,6 @@ class SquareExchange(OneTrip):
 
     def noise_bits(self, parameters: Parameters) -> int:
         return square_noise_bits(parameters)
-
-    def prepare(
-        self,
-        weights: Weights | None,
-        spectrum: Residues | None,
-        mask_bound: int | None,
-        engine: ServerEngine,
-        name: str,
-    ) -> Held:
-        return Held(mask_bound=mask_bound)
 
     def request(self, shares: ClientShares, engine: ClientEngine) -> list[bytes]:
         (share,), n = shares, self.ring_degree
