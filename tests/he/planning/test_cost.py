@@ -36,7 +36,7 @@ SHAPES = [
 DONE = ("encrypt", "receive", "add_plain", "rotate", "to_ntt", "from_ntt", "pmult", "add", "reply", "decrypt")
 """Calls of the engines."""
 LOCAL_OPERATIONS: list[op.Operation] = [
-    *(op.Input(0, 255), op.Truncate(3), op.Scale(2), op.Concat(2), op.Add(), op.SumPool(2)),
+    *(op.Input(0, 255), op.Truncate(3), op.Scale(2), op.Times(3), op.Plus(), op.Concat(2), op.Add(), op.SumPool(2)),
     *(op.Flatten(), op.Tokens(), op.Take(0), op.Channels(0, 2), op.Transpose(1)),
     op.Gather((1, 1, 1), 0, (), ()),
 ]
