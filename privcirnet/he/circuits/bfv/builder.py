@@ -160,17 +160,15 @@ class Builder:
             found = self.add(value, self.rotate(found, -columns))
         return found
 
-    def sum_over(self, source: int, stride: int, count: int, radix: int = 2) -> int:
+    def sum_over(self, source: int, stride: int, count: int) -> int:
         """Return sums of what stands 0, 1, ... count - 1 strides to the right of each slot, cyclically in its row.
 
         Args:
             count: a power of two.
-            radix: summands of a step, a power of two: more are more rotations and keys, and fewer digits to make.
         """
         while count > 1:
-            summands = min(radix, count)
-            count //= summands
-            source = self.total(self.rotate(source, stride * count * i) for i in range(summands))
+            count //= 2
+            source = self.add(source, self.rotate(source, stride * count))
         return source
 
     def _add(self, step: Step) -> int:

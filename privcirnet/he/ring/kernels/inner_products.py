@@ -168,7 +168,7 @@ def rows_of(x: Residues, pairs: Integers, side: int, i: int, start: int, none: R
 
 @inline
 def add_products(total: Residues, x: Rows, w: Rows, count: int, moduli: Moduli, limb: int) -> None:
-    """Add the first four or all eight products to the total, reduced.
+    """Add the first two, the first four or all eight products to the total, reduced.
 
     Args:
         total: reduced, shape (words,).
@@ -178,7 +178,11 @@ def add_products(total: Residues, x: Rows, w: Rows, count: int, moduli: Moduli, 
     (xa, xb, xc, xd, xe, xf, xg, xh), (wa, wb, wc, wd, we, wf, wg, wh) = x, w
     powers, half, p = moduli.powers[limb], moduli.half[limb], moduli.primes[limb]
     one, power, quotient = powers[0], powers[1], powers[2]
-    if count <= AT_ONCE // 2:
+    if count <= AT_ONCE // 4:
+        for j in range(total.size):
+            low, middle, high = two_products(xa[j], xb[j], wa[j], wb[j])
+            total[j] = sub_if_ge(total[j] + joined(low, middle, high, one, power, quotient, half, p), p)
+    elif count <= AT_ONCE // 2:
         for j in range(total.size):
             low, middle, high = four_products(xa[j], xb[j], xc[j], xd[j], wa[j], wb[j], wc[j], wd[j])
             total[j] = sub_if_ge(total[j] + joined(low, middle, high, one, power, quotient, half, p), p)
@@ -202,13 +206,22 @@ def four_products(  # noqa: PLR0913, PLR0917
         wc: weight of ``xc``.
         wd: weight of ``xd``.
     """
+    low, middle, high = two_products(xa, xb, wa, wb)
+    more = two_products(xc, xd, wc, wd)
+    return low + more[0], middle + more[1], high + more[2]
+
+
+@inline
+def two_products(xa: Word, xb: Word, wa: Word, wb: Word) -> tuple[Word, Word, Word]:
+    """Return the three sums (low, middle, high) of two products of split words.
+
+    Args:
+        wa: weight of ``xa``.
+        wb: weight of ``xb``.
+    """
     a0, a1, b0, b1 = wa & _LOW, wa >> _HALF, wb & _LOW, wb >> _HALF
-    c0, c1, d0, d1 = wc & _LOW, wc >> _HALF, wd & _LOW, wd >> _HALF
     p0, p1, q0, q1 = xa & _LOW, xa >> _HALF, xb & _LOW, xb >> _HALF
-    r0, r1, s0, s1 = xc & _LOW, xc >> _HALF, xd & _LOW, xd >> _HALF
-    low = p0 * a0 + q0 * b0 + r0 * c0 + s0 * d0
-    middle = p0 * a1 + p1 * a0 + q0 * b1 + q1 * b0 + r0 * c1 + r1 * c0 + s0 * d1 + s1 * d0
-    return low, middle, p1 * a1 + q1 * b1 + r1 * c1 + s1 * d1
+    return p0 * a0 + q0 * b0, p0 * a1 + p1 * a0 + q0 * b1 + q1 * b0, p1 * a1 + q1 * b1
 
 
 @inline
