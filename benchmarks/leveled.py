@@ -25,12 +25,12 @@ from privcirnet.artifact import read_checkpoint, write_json
 from privcirnet.cli.console import show_rows
 from privcirnet.config import run_file
 from privcirnet.he.circuits.bfv.engines import ENGINES
-from privcirnet.he.planning.leveled.exact_network import ExactNetwork, exact_network_of
-from privcirnet.he.planning.leveled.lola import lola_plan
-from privcirnet.he.planning.leveled.packed import packed_plan
-from privcirnet.he.planning.leveled.parameters import plan_for
-from privcirnet.he.planning.leveled.periodic import periodic_plan
-from privcirnet.he.planning.leveled.plan import Plan
+from privcirnet.he.planning.leveled.bfv.exact_network import ExactNetwork, exact_network_of
+from privcirnet.he.planning.leveled.bfv.lola import lola_plan
+from privcirnet.he.planning.leveled.bfv.packed import packed_plan
+from privcirnet.he.planning.leveled.bfv.parameters import plan_for
+from privcirnet.he.planning.leveled.bfv.periodic import periodic_plan
+from privcirnet.he.planning.leveled.bfv.plan import Plan
 from privcirnet.he.program.operations import Input
 from privcirnet.models import lola_mnist
 from privcirnet.passes.convert import circulant_

@@ -13,7 +13,7 @@ from papers.layouts.falcon_quantized import QuantizedLayer, exact_circuit
 from privcirnet.he.circuits.bfv.leveled.noise import noise_bits
 from privcirnet.he.circuits.bfv.network_circuit import NetworkCircuit
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.planning.leveled.exact_network import ExactLayer
+from privcirnet.he.planning.leveled.bfv.exact_network import ExactLayer
 from privcirnet.he.ring import modular
 from privcirnet.he.schemes.bfv.parameters import Parameters
 from privcirnet.he.schemes.bfv.plain_moduli import LeveledParameters

@@ -11,9 +11,9 @@ from privcirnet.config import HEConfig, LeveledConfig
 from privcirnet.data import Files, load
 from privcirnet.data.dataset import ImageData
 from privcirnet.he.circuits.ckks.bootstrapping import Bootstrapping, parameters_for
-from privcirnet.he.planning.ckks.ckks_circuit import CkksCircuit
-from privcirnet.he.planning.ckks.sums import sums_of
-from privcirnet.he.planning.leveled.exact_network import ExactNetwork
+from privcirnet.he.planning.leveled.bfv.exact_network import ExactNetwork
+from privcirnet.he.planning.leveled.ckks.ckks_circuit import CkksCircuit
+from privcirnet.he.planning.leveled.ckks.sums import sums_of
 from privcirnet.he.planning.noise_budget import budget
 from privcirnet.he.program.program import layers_of, squares_of
 from privcirnet.he.program.truncation import truncation_facts

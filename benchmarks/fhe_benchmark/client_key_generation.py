@@ -2,7 +2,7 @@
 
 from files import given, timed, write_rows, write_secret
 
-from privcirnet.he.protocol.leveled.inference import LeveledInferenceClient
+from privcirnet.he.protocol.leveled.bfv.inference import LeveledInferenceClient
 
 
 def main() -> None:

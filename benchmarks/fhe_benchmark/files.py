@@ -11,9 +11,9 @@ from time import perf_counter, process_time
 
 import numpy as np
 
-from privcirnet.he.protocol.leveled.description import from_dict, to_dict
-from privcirnet.he.protocol.leveled.inference import LeveledInferenceClient
-from privcirnet.he.protocol.leveled.leveled_program import Description
+from privcirnet.he.protocol.leveled.bfv.description import from_dict, to_dict
+from privcirnet.he.protocol.leveled.bfv.inference import LeveledInferenceClient
+from privcirnet.he.protocol.leveled.bfv.leveled_program import Description
 
 SIZES = {"single": 1, "small": 15, "batch": 100, "medium": 1000, "large": 10000}
 """Images of an instance: the harness' four sizes, and a batch of 100."""

@@ -8,8 +8,8 @@ import numpy as np
 from files import given, read_rows, timed, write_rows
 
 from privcirnet.artifact import read_leveled
-from privcirnet.he.protocol.leveled.inference import LeveledInferenceClient, LeveledInferenceServer
-from privcirnet.he.protocol.leveled.leveled_program import LeveledProgram
+from privcirnet.he.protocol.leveled.bfv.inference import LeveledInferenceClient, LeveledInferenceServer
+from privcirnet.he.protocol.leveled.bfv.leveled_program import LeveledProgram
 
 
 def rehearse(program: LeveledProgram, server: LeveledInferenceServer) -> None:

@@ -29,10 +29,10 @@ from privcirnet.he.circuits import linear_transform
 from privcirnet.he.circuits.bfv.builder import Builder
 from privcirnet.he.circuits.bfv.network_circuit import Plaintext
 from privcirnet.he.layers.spectral_layout import next_power_of_two
-from privcirnet.he.planning.leveled.exact_network import ExactLayer, ExactNetwork
-from privcirnet.he.planning.leveled.plan import Plan, plan_of
-from privcirnet.he.planning.leveled.spread import convolution, three_layers
-from privcirnet.he.planning.leveled.transforms import block_spectra
+from privcirnet.he.planning.leveled.bfv.exact_network import ExactLayer, ExactNetwork
+from privcirnet.he.planning.leveled.bfv.plan import Plan, plan_of
+from privcirnet.he.planning.leveled.bfv.spread import convolution, three_layers
+from privcirnet.he.planning.leveled.bfv.transforms import block_spectra
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.ring.roots import cyclic_matrix
 

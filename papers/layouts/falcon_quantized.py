@@ -23,7 +23,7 @@ import numpy as np
 from papers.layouts.falcon import Spectral, inverse_steps, spectral_product
 from privcirnet.he.circuits.bfv.builder import Builder
 from privcirnet.he.circuits.bfv.network_circuit import NetworkCircuit
-from privcirnet.he.planning.leveled.exact_network import ExactLayer
+from privcirnet.he.planning.leveled.bfv.exact_network import ExactLayer
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,10 @@ from papers.layouts.lola_maps import lola_maps_plan
 from papers.reproduce.network_seconds import LeveledBenchmark, seconds_by_steps
 from privcirnet.errors import RuleError
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.planning.leveled import plans
-from privcirnet.he.planning.leveled.exact_network import ExactLayer, ExactNetwork
-from privcirnet.he.planning.leveled.parameters import LeveledParameters, plan_for
-from privcirnet.he.planning.leveled.plan import Plan
+from privcirnet.he.planning.leveled.bfv import plans
+from privcirnet.he.planning.leveled.bfv.exact_network import ExactLayer, ExactNetwork
+from privcirnet.he.planning.leveled.bfv.parameters import LeveledParameters, plan_for
+from privcirnet.he.planning.leveled.bfv.plan import Plan
 from privcirnet.he.schemes.bfv.sizes import ciphertext_bytes, message_bytes
 from privcirnet.he.system import threads
 

@@ -10,9 +10,9 @@ from privcirnet.he.circuits.bfv.engines import engine_of
 from privcirnet.he.circuits.bfv.evaluator import run
 from privcirnet.he.circuits.bfv.repetitions import without_repetitions
 from privcirnet.he.circuits.bfv.weights import encode
-from privcirnet.he.planning.leveled.parameters import LeveledParameters
-from privcirnet.he.planning.leveled.plan import Plan
-from privcirnet.he.protocol.leveled.inference import LeveledInferenceClient, LeveledInferenceServer
+from privcirnet.he.planning.leveled.bfv.parameters import LeveledParameters
+from privcirnet.he.planning.leveled.bfv.plan import Plan
+from privcirnet.he.protocol.leveled.bfv.inference import LeveledInferenceClient, LeveledInferenceServer
 
 _PASSES = 2
 """Runs of each step, of which the quickest counts: compiled kernels are loaded in the first."""

@@ -35,11 +35,11 @@ from privcirnet.he.program.operation import Node
 from privcirnet.he.program.operations import Square
 from privcirnet.he.program.program import Network
 from privcirnet.he.program.signature import PrivateKey, PublicKey
-from privcirnet.he.protocol.leveled import description
-from privcirnet.he.protocol.leveled.leveled_program import LeveledProgram
+from privcirnet.he.protocol.leveled.bfv import description
+from privcirnet.he.protocol.leveled.bfv.leveled_program import LeveledProgram
 
 if TYPE_CHECKING:  # it loads the kernels
-    from privcirnet.he.planning.ckks.ckks_program import CkksProgram
+    from privcirnet.he.planning.leveled.ckks.ckks_program import CkksProgram
 
 VERSIONS = {LEVELED: 2, CKKS: 3}
 _SUMS, _ENDS = "/sums", "/ends"
@@ -109,8 +109,8 @@ def _bfv(data: Mapping[str, Any], nodes: tuple[Node, ...], tensors: Tensors) -> 
 
 def _ckks(data: Mapping[str, Any], nodes: tuple[Node, ...], tensors: Tensors) -> "CkksProgram":
     from privcirnet.he.circuits.ckks.bootstrapping import Bootstrapping
-    from privcirnet.he.planning.ckks.ckks_program import CkksProgram
-    from privcirnet.he.planning.ckks.sums import Scales
+    from privcirnet.he.planning.leveled.ckks.ckks_program import CkksProgram
+    from privcirnet.he.planning.leveled.ckks.sums import Scales
     from privcirnet.he.protocol.leveled import ckks
 
     known = data["description"]

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from privcirnet.blocksizes.latency import Figures
 from privcirnet.functional.circulant import admissible_block_sizes
-from privcirnet.he.planning.ckks.ckks_program import CkksProgram, Rehearsed
-from privcirnet.he.planning.ckks.costs import part_of, predicted
-from privcirnet.he.planning.ckks.sums import Sums
+from privcirnet.he.planning.leveled.ckks.ckks_program import CkksProgram, Rehearsed
+from privcirnet.he.planning.leveled.ckks.costs import part_of, predicted
+from privcirnet.he.planning.leveled.ckks.sums import Sums
 
 _BOOTSTRAPPING = " bootstrapping"
 

@@ -2,7 +2,7 @@
 
 Each layer is planned at each of its block sizes with the largest blocks in the others, at the parameters of that
 network. Operations are those of the layer's part of the circuit and of the square behind it, for all plain moduli; a
-square counts as :data:`planning.leveled.plans.SQUARE` rotations.
+square counts as :data:`planning.leveled.bfv.plans.SQUARE` rotations.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -16,8 +16,8 @@ from privcirnet.errors import DoesNotFit
 from privcirnet.functional.circulant import admissible_block_sizes, project
 from privcirnet.he.circuits.bfv.network_circuit import NetworkCircuit
 from privcirnet.he.planning.fit import scaled
-from privcirnet.he.planning.leveled.exact_network import ExactLayer, ExactNetwork
-from privcirnet.he.planning.leveled.plans import OWN, SQUARE, fastest, planner_of
+from privcirnet.he.planning.leveled.bfv.exact_network import ExactLayer, ExactNetwork
+from privcirnet.he.planning.leveled.bfv.plans import OWN, SQUARE, fastest, planner_of
 from privcirnet.he.planning.profile import Profile
 from privcirnet.he.schemes.bfv.parameters import ParameterSet
 from privcirnet.he.schemes.bfv.plain_moduli import LeveledParameters
@@ -58,7 +58,7 @@ def leveled_figures(
     Args:
         profile: operation times; they are scaled to the network's parameters.
         padded: layers that may be padded where a block size does not divide.
-        planners: names of the plans that compete; none: those of :data:`planning.leveled.plans.OWN`.
+        planners: names of the plans that compete; none: those of :data:`planning.leveled.bfv.plans.OWN`.
 
     Raises:
         DoesNotFit: no parameters carry the network.

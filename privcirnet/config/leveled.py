@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from privcirnet.config.checks import check, check_name
-from privcirnet.he.planning.leveled.plans import PLANS
+from privcirnet.he.planning.leveled.bfv.plans import PLANS
 
 MODES = ("interactive", "leveled")
 """How a network runs: rounds of both parties, or one request and one answer."""

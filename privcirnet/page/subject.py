@@ -5,7 +5,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from privcirnet.he.program.program import Program
-from privcirnet.he.protocol.leveled.leveled_program import Description
+from privcirnet.he.protocol.leveled.bfv.leveled_program import Description
 from privcirnet.he.protocol.rounds.exchange import RoundPlan
 from privcirnet.he.protocol.rounds.exchanges import exchanges_of
 from privcirnet.he.rlwe.security import SECURITY_BITS

@@ -13,8 +13,8 @@ from privcirnet.artifact.summaries import LayerRow
 from privcirnet.errors import RuleError
 from privcirnet.he.circuits.ckks.stopwatch import Stopwatch
 from privcirnet.he.layers.integer import Values
-from privcirnet.he.planning.ckks.ckks_program import CkksProgram, Rehearsed
-from privcirnet.he.planning.ckks.costs import part_of, predicted, row_of
+from privcirnet.he.planning.leveled.ckks.ckks_program import CkksProgram, Rehearsed
+from privcirnet.he.planning.leveled.ckks.costs import part_of, predicted, row_of
 from privcirnet.he.program.wrong_result import WrongResult
 from privcirnet.he.protocol.framing.meter import Meter
 from privcirnet.he.protocol.leveled.ckks import ENGINES, CkksInferenceClient, CkksInferenceServer

@@ -14,14 +14,14 @@ from privcirnet.artifact.summaries import Choice, Export, Rehearsal, Truncation
 from privcirnet.config import ExportConfig
 from privcirnet.data.dataset import ImageData
 from privcirnet.he.circuits.bfv.leveled.noise import noise_bits
-from privcirnet.he.planning.leveled.parameters import distance_bits
+from privcirnet.he.planning.leveled.bfv.parameters import distance_bits
 from privcirnet.he.planning.noise_budget import budget
 from privcirnet.he.planning.profile import Profile
 from privcirnet.he.planning.stacks import weight_bytes
 from privcirnet.he.program import bounds, truncation
 from privcirnet.he.program.program import layers_of, squares_of
 from privcirnet.he.program.signature import PrivateKey
-from privcirnet.he.protocol.leveled.leveled_program import LeveledProgram
+from privcirnet.he.protocol.leveled.bfv.leveled_program import LeveledProgram
 from privcirnet.he.rlwe.security import SECURITY_BITS
 from privcirnet.he.schemes.bfv.noise import flood_bits
 from privcirnet.passes.lower import Lowered
@@ -32,7 +32,7 @@ from privcirnet.runs.progress import Bar, silent
 from privcirnet.runs.rehearsal import rehearsed
 
 if TYPE_CHECKING:  # it loads the kernels
-    from privcirnet.he.planning.ckks.ckks_program import CkksProgram, Rehearsed
+    from privcirnet.he.planning.leveled.ckks.ckks_program import CkksProgram, Rehearsed
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ def leveled_facts(program: LeveledProgram) -> Export:
 
 def ckks_facts(program: "CkksProgram", rehearsed: "Rehearsed") -> Export:
     """Return what export.py says of a CKKS program in its summary."""
-    from privcirnet.he.planning.ckks.costs import encoded_bytes, predicted
+    from privcirnet.he.planning.leveled.ckks.costs import encoded_bytes, predicted
 
     circuit, counting, parameters = rehearsed.circuit, rehearsed.counting, program.bootstrapping.parameters
     seconds = {"bootstrapping": 0.0, "layers": 0.0}

@@ -7,7 +7,7 @@ from privcirnet.artifact import read_leveled
 from privcirnet.he.layers.integer import Values
 from privcirnet.he.program.program import Program
 from privcirnet.he.program.signature import PublicKey
-from privcirnet.he.protocol.leveled.leveled_program import Description, LeveledProgram
+from privcirnet.he.protocol.leveled.bfv.leveled_program import Description, LeveledProgram
 from privcirnet.he.protocol.served import ServedClient
 from privcirnet.runs.answers import StepProgress, known_of, no_progress
 from privcirnet.runs.compiled import read_compiled

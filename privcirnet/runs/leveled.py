@@ -10,9 +10,9 @@ import numpy as np
 
 from privcirnet.artifact.summaries import LayerRow
 from privcirnet.he.layers.integer import Values
-from privcirnet.he.planning.leveled.exact_network import check_image
-from privcirnet.he.protocol.leveled.leveled_program import Description, LeveledProgram
-from privcirnet.he.protocol.leveled.rehearsal import Rehearsal
+from privcirnet.he.planning.leveled.bfv.exact_network import check_image
+from privcirnet.he.protocol.leveled.bfv.leveled_program import Description, LeveledProgram
+from privcirnet.he.protocol.leveled.bfv.rehearsal import Rehearsal
 from privcirnet.he.protocol.leveled.session import LeveledClient
 from privcirnet.runs.answers import Answer
 from privcirnet.runs.evaluation import Evaluation, followed

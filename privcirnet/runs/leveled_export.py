@@ -8,15 +8,15 @@ from torch import fx, nn
 from privcirnet.config import LeveledConfig
 from privcirnet.data.dataset import ImageData
 from privcirnet.errors import RuleError
-from privcirnet.he.planning.leveled.exact_network import exact_network_of
-from privcirnet.he.planning.leveled.plans import OWN, fastest
+from privcirnet.he.planning.leveled.bfv.exact_network import exact_network_of
+from privcirnet.he.planning.leveled.bfv.plans import OWN, fastest
 from privcirnet.he.program.operations import Input
 from privcirnet.he.program.program import Network
-from privcirnet.he.protocol.leveled.leveled_program import LeveledProgram
+from privcirnet.he.protocol.leveled.bfv.leveled_program import LeveledProgram
 from privcirnet.passes.lower import lower_exact, lower_real
 
 if TYPE_CHECKING:  # it loads the kernels
-    from privcirnet.he.planning.ckks.ckks_program import CkksProgram
+    from privcirnet.he.planning.leveled.ckks.ckks_program import CkksProgram
 
 
 def leveled_program(
@@ -65,8 +65,8 @@ def ckks_program(config: LeveledConfig, network: nn.Module, data: ImageData) -> 
         RuleError: the network has something else, is quantized already, or does not fit levels or slots.
     """
     from privcirnet.he.circuits.ckks.bootstrapping import Bootstrapping, parameters_for
-    from privcirnet.he.planning.ckks.ckks_program import CkksProgram
-    from privcirnet.he.planning.ckks.sums import sums_of
+    from privcirnet.he.planning.leveled.ckks.ckks_program import CkksProgram
+    from privcirnet.he.planning.leveled.ckks.sums import sums_of
 
     check_float(network)
     examples = data.real(data.sample(config.examples)[0])

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from privcirnet.errors import RuleError
-from privcirnet.he.protocol.leveled.leveled_program import Description
+from privcirnet.he.protocol.leveled.bfv.leveled_program import Description
 from privcirnet.he.protocol.leveled.session import LeveledClient
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.runs.answers import known_of, pixel_range, requests

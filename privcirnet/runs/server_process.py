@@ -22,7 +22,7 @@ from privcirnet.errors import RuleError
 from privcirnet.he.circuits.bfv.weight_cache import WeightCache
 from privcirnet.he.program.program import Program
 from privcirnet.he.protocol.framing.meter import Meter
-from privcirnet.he.protocol.leveled.leveled_program import LeveledProgram
+from privcirnet.he.protocol.leveled.bfv.leveled_program import LeveledProgram
 from privcirnet.he.protocol.leveled.session import LeveledClient, LeveledServer
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.server import Server
@@ -38,7 +38,7 @@ from privcirnet.service.quotas import Quota, Quotas
 from privcirnet.service.server import Service
 
 if TYPE_CHECKING:  # it loads the kernels
-    from privcirnet.he.planning.ckks.ckks_program import CkksProgram
+    from privcirnet.he.planning.leveled.ckks.ckks_program import CkksProgram
 
 _AT_END = 10.0
 _HARNESS = ServiceLimits(sessions=1, timeout_s=1e6, age_s=1e7, grace_s=0.0)

@@ -15,7 +15,7 @@ from privcirnet.he.circuits.bfv.weight_cache import WeightCache
 from privcirnet.he.program.program import Program
 from privcirnet.he.program.signature import PublicKey
 from privcirnet.he.protocol.framing import message_sizes
-from privcirnet.he.protocol.leveled.leveled_program import Description
+from privcirnet.he.protocol.leveled.bfv.leveled_program import Description
 from privcirnet.he.protocol.leveled.session import LeveledClient, LeveledServer
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.server import Server

@@ -10,17 +10,17 @@ import torch
 from privcirnet.artifact import Bits, Checkpoint
 from privcirnet.he.circuits.ckks.bootstrapping import Bootstrapping, parameters_for
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.planning.ckks.ckks_program import CkksProgram
-from privcirnet.he.planning.ckks.sums import sums_of
-from privcirnet.he.planning.leveled.exact_network import ExactNetwork
-from privcirnet.he.planning.leveled.parameters import plan_for
-from privcirnet.he.planning.leveled.periodic import periodic_plan
+from privcirnet.he.planning.leveled.bfv.exact_network import ExactNetwork
+from privcirnet.he.planning.leveled.bfv.parameters import plan_for
+from privcirnet.he.planning.leveled.bfv.periodic import periodic_plan
+from privcirnet.he.planning.leveled.ckks.ckks_program import CkksProgram
+from privcirnet.he.planning.leveled.ckks.sums import sums_of
 from privcirnet.he.planning.planner import cheapest_layer
 from privcirnet.he.planning.profile import COUNTED, LINKS
 from privcirnet.he.program.operation import Node, Weights
 from privcirnet.he.program.operations import Input, Linear
 from privcirnet.he.program.program import Program
-from privcirnet.he.protocol.leveled.leveled_program import LeveledProgram
+from privcirnet.he.protocol.leveled.bfv.leveled_program import LeveledProgram
 from privcirnet.he.schemes.bfv.parameters import choose
 from privcirnet.passes.lower import lower_real
 from tests.he.exact_networks import network, network_of

@@ -21,11 +21,11 @@ from privcirnet.artifact import (
 )
 from privcirnet.artifact.records import write_tensors
 from privcirnet.errors import RuleError
-from privcirnet.he.planning.ckks.ckks_program import CkksProgram
+from privcirnet.he.planning.leveled.ckks.ckks_program import CkksProgram
 from privcirnet.he.program.operation import Weights
 from privcirnet.he.program.signature import make_keys, read_private, read_public
-from privcirnet.he.protocol.leveled import description
-from privcirnet.he.protocol.leveled.leveled_program import LeveledProgram
+from privcirnet.he.protocol.leveled.bfv import description
+from privcirnet.he.protocol.leveled.bfv.leveled_program import LeveledProgram
 from tests.artifact.samples import ckks_program, leveled_program
 from tests.he.exact_networks import network_of
 from tests.passes.lower.test_ckks import images_of

@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privcirnet.he.planning.leveled.exact_network import ExactNetwork
-from privcirnet.he.planning.leveled.lola import lola_plan
-from privcirnet.he.planning.leveled.parameters import LeveledParameters, plan_for
-from privcirnet.he.planning.leveled.plan import Plan
-from privcirnet.he.protocol.leveled.inference import LeveledInferenceClient, LeveledInferenceServer, Message
+from privcirnet.he.planning.leveled.bfv.exact_network import ExactNetwork
+from privcirnet.he.planning.leveled.bfv.lola import lola_plan
+from privcirnet.he.planning.leveled.bfv.parameters import LeveledParameters, plan_for
+from privcirnet.he.planning.leveled.bfv.plan import Plan
+from privcirnet.he.protocol.leveled.bfv.inference import LeveledInferenceClient, LeveledInferenceServer, Message
 from tests.he.ckks_toys import Pair, insecure_ckks
 from tests.he.exact_networks import image_of, network
 

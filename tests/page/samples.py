@@ -14,12 +14,12 @@ from PIL import Image
 from privcirnet.config import LeveledConfig
 from privcirnet.data import load
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.planning.ckks.ckks_program import CkksProgram
+from privcirnet.he.planning.leveled.ckks.ckks_program import CkksProgram
 from privcirnet.he.program.operation import Node
 from privcirnet.he.program.operations import Input, Linear, Square, Truncate
 from privcirnet.he.program.program import Program
 from privcirnet.he.program.rearrangement import Flatten
-from privcirnet.he.protocol.leveled.leveled_program import LeveledProgram
+from privcirnet.he.protocol.leveled.bfv.leveled_program import LeveledProgram
 from privcirnet.he.protocol.leveled.session import LeveledClient, LeveledServer
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.server import Server

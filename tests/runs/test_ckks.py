@@ -13,8 +13,8 @@ from privcirnet.data import load
 from privcirnet.errors import RuleError
 from privcirnet.he.circuits.ckks import hoisting
 from privcirnet.he.circuits.ckks.bootstrapping import Bootstrapping
-from privcirnet.he.planning.ckks import costs
-from privcirnet.he.planning.ckks.ckks_program import CkksProgram
+from privcirnet.he.planning.leveled.ckks import costs
+from privcirnet.he.planning.leveled.ckks.ckks_program import CkksProgram
 from privcirnet.he.protocol.leveled import ckks
 from privcirnet.he.schemes.ckks.client import CkksClient
 from privcirnet.models import lola_digits, resnet20_cifar

@@ -12,12 +12,12 @@ from privcirnet.he.circuits.ckks.bootstrapping import Bootstrapping
 from privcirnet.he.circuits.ckks.simulator import Simulator
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.unplanned import unplanned
-from privcirnet.he.planning.ckks.ckks_circuit import CkksCircuit
-from privcirnet.he.planning.ckks.sums import sums_of
 from privcirnet.he.planning.fit import fit
-from privcirnet.he.planning.leveled.exact_network import exact_network_of
-from privcirnet.he.planning.leveled.lola import lola_plan
-from privcirnet.he.planning.leveled.parameters import plan_for
+from privcirnet.he.planning.leveled.bfv.exact_network import exact_network_of
+from privcirnet.he.planning.leveled.bfv.lola import lola_plan
+from privcirnet.he.planning.leveled.bfv.parameters import plan_for
+from privcirnet.he.planning.leveled.ckks.ckks_circuit import CkksCircuit
+from privcirnet.he.planning.leveled.ckks.sums import sums_of
 from privcirnet.he.planning.profile import COUNTED, LINKS
 from privcirnet.he.planning.target import Target
 from privcirnet.he.program import bounds, manifest
@@ -25,7 +25,7 @@ from privcirnet.he.program import operations as op
 from privcirnet.he.program.interpreter import Integers, interpret
 from privcirnet.he.program.operation import KINDS, Domain, Node, V, Weights
 from privcirnet.he.program.program import Network
-from privcirnet.he.protocol.leveled.inference import LeveledInferenceClient, LeveledInferenceServer
+from privcirnet.he.protocol.leveled.bfv.inference import LeveledInferenceClient, LeveledInferenceServer
 from privcirnet.he.protocol.parties.session import prepare
 from tests.he.circuits.ckks.test_bootstrapping import toy, with_low
 from tests.he.ckks_toys import Pair

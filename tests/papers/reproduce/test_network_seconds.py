@@ -6,7 +6,7 @@ import pytest
 from papers.reproduce import network_seconds
 from papers.reproduce.network_seconds import CLIENT, MESSAGES, LeveledBenchmark, seconds_by_steps
 from privcirnet.he.circuits.bfv import evaluator
-from privcirnet.he.planning.leveled.exact_network import ExactNetwork
+from privcirnet.he.planning.leveled.bfv.exact_network import ExactNetwork
 from tests.he.conftest import Encrypted, encrypted_by
 from tests.he.exact_networks import image_of
 

@@ -6,11 +6,11 @@ import torch
 from torch import nn
 
 from privcirnet.errors import RuleError
-from privcirnet.he.planning.leveled.exact_network import exact_network_of
-from privcirnet.he.planning.leveled.parameters import plan_for
-from privcirnet.he.planning.leveled.periodic import periodic_plan
+from privcirnet.he.planning.leveled.bfv.exact_network import exact_network_of
+from privcirnet.he.planning.leveled.bfv.parameters import plan_for
+from privcirnet.he.planning.leveled.bfv.periodic import periodic_plan
 from privcirnet.he.program.operations import Input
-from privcirnet.he.protocol.leveled.inference import LeveledInferenceClient, LeveledInferenceServer
+from privcirnet.he.protocol.leveled.bfv.inference import LeveledInferenceClient, LeveledInferenceServer
 from privcirnet.nn.activations import Aespa1d, Square
 from privcirnet.passes.convert import circulant_
 from privcirnet.passes.lower import lower_exact

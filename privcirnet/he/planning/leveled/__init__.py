@@ -1,1 +1,1 @@
-"""Plans and parameters of whole networks in BFV. See docs/leveled.md."""
+"""Circuits of networks that take one request and one answer, in BFV or CKKS: plans, parameters, what they cost."""

@@ -1,6 +1,6 @@
 """CKKS inference between two parties: what a client is told of a program, and both ends of a request.
 
-They have the members of :class:`protocol.leveled.inference.LeveledInferenceClient` and its server, so that one
+They have the members of :class:`protocol.leveled.bfv.inference.LeveledInferenceClient` and its server, so that one
 session serves both schemes. Keys are one message: the public key, then every switch key in ascending order of names;
 each length follows from the parameters.
 """
@@ -20,13 +20,13 @@ from privcirnet.he.circuits.ckks.machine import Encrypted
 from privcirnet.he.circuits.ckks.stopwatch import unheard
 from privcirnet.he.layers.ckks.layout import Layout
 from privcirnet.he.layers.integer import Values
-from privcirnet.he.planning.ckks.ckks_circuit import Ends
-from privcirnet.he.planning.ckks.ckks_program import BOOTSTRAPPING, CkksProgram, Rehearsed
-from privcirnet.he.planning.ckks.costs import memory_bytes
+from privcirnet.he.planning.leveled.ckks.ckks_circuit import Ends
+from privcirnet.he.planning.leveled.ckks.ckks_program import BOOTSTRAPPING, CkksProgram, Rehearsed
+from privcirnet.he.planning.leveled.ckks.costs import memory_bytes
 from privcirnet.he.program.wrong_result import WrongResult
 from privcirnet.he.protocol.framing import wire
 from privcirnet.he.protocol.framing.message_sizes import Sizes
-from privcirnet.he.protocol.leveled.inference import Message, Watched, check_counts
+from privcirnet.he.protocol.leveled.bfv.inference import Message, Watched, check_counts
 from privcirnet.he.protocol.leveled.reading import CKKS, MAX_CIPHERTEXTS, Reader
 from privcirnet.he.rlwe.ciphertext import Ciphertext
 from privcirnet.he.rlwe.key_names import is_low

@@ -16,21 +16,21 @@ from privcirnet.he.protocol.framing import wire
 from privcirnet.he.protocol.framing.greeting import closed, read_greeting
 from privcirnet.he.protocol.framing.message_sizes import Sizes
 from privcirnet.he.protocol.framing.meter import Meter
-from privcirnet.he.protocol.leveled import description
-from privcirnet.he.protocol.leveled.inference import (
+from privcirnet.he.protocol.leveled.bfv import description
+from privcirnet.he.protocol.leveled.bfv.inference import (
     LeveledInferenceClient,
     LeveledInferenceServer,
     Message,
     Watched,
 )
-from privcirnet.he.protocol.leveled.leveled_program import Description, LeveledProgram
+from privcirnet.he.protocol.leveled.bfv.leveled_program import Description, LeveledProgram
 from privcirnet.he.protocol.leveled.reading import CKKS
 from privcirnet.he.protocol.offline.store import PreparedStore
 from privcirnet.he.protocol.served import unprepared
 from privcirnet.he.rlwe.wire_bytes import Message as Bytes
 
 if TYPE_CHECKING:
-    from privcirnet.he.planning.ckks.ckks_program import CkksProgram
+    from privcirnet.he.planning.leveled.ckks.ckks_program import CkksProgram
 
 KEYS, REQUEST = 0, 1
 """Positions of the messages from a client; the answer's is :data:`protocol.framing.wire.OUTPUT`."""

@@ -8,10 +8,10 @@ from privcirnet.he.circuits.bfv.leveled.noise import noise_bits
 from privcirnet.he.circuits.bfv.network_circuit import Reduce
 from privcirnet.he.circuits.bfv.repetitions import without_repetitions
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.planning.leveled.parameters import _Candidate, distance_bits, plan_for
+from privcirnet.he.planning.leveled.bfv.parameters import _Candidate, distance_bits, plan_for
 from tests.he.exact_networks import network
-from tests.he.planning.leveled.test_maps import two_convolutions
-from tests.he.planning.leveled.test_plans import PLANNERS
+from tests.he.planning.leveled.bfv.test_maps import two_convolutions
+from tests.he.planning.leveled.bfv.test_plans import PLANNERS
 
 
 @pytest.mark.parametrize("name", PLANNERS)

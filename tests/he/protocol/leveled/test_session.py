@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 
 from privcirnet.errors import RuleError
-from privcirnet.he.planning.leveled.exact_network import ExactNetwork
-from privcirnet.he.planning.leveled.lola import lola_plan
-from privcirnet.he.planning.leveled.plans import fastest, planner_of
+from privcirnet.he.planning.leveled.bfv.exact_network import ExactNetwork
+from privcirnet.he.planning.leveled.bfv.lola import lola_plan
+from privcirnet.he.planning.leveled.bfv.plans import fastest, planner_of
 from privcirnet.he.program.wrong_result import WrongResult
 from privcirnet.he.protocol.framing import wire
-from privcirnet.he.protocol.leveled import description, inference
-from privcirnet.he.protocol.leveled.description import from_dict, to_dict
-from privcirnet.he.protocol.leveled.leveled_program import LeveledProgram
-from privcirnet.he.protocol.leveled.rehearsal import Rehearsal
+from privcirnet.he.protocol.leveled.bfv import description, inference
+from privcirnet.he.protocol.leveled.bfv.description import from_dict, to_dict
+from privcirnet.he.protocol.leveled.bfv.leveled_program import LeveledProgram
+from privcirnet.he.protocol.leveled.bfv.rehearsal import Rehearsal
 from privcirnet.he.protocol.leveled.session import LeveledClient, LeveledServer
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.session import run

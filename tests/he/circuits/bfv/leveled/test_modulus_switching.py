@@ -8,8 +8,8 @@ from privcirnet.errors import RuleError
 from privcirnet.he.circuits.bfv.leveled.modulus_switching import with_switches
 from privcirnet.he.circuits.bfv.leveled.noise import noise_bits
 from privcirnet.he.circuits.bfv.network_circuit import Reduce, Rotate, Square, sources_of
-from privcirnet.he.planning.leveled.packed import packed_plan
-from privcirnet.he.planning.leveled.parameters import fits, plan_for
+from privcirnet.he.planning.leveled.bfv.packed import packed_plan
+from privcirnet.he.planning.leveled.bfv.parameters import fits, plan_for
 from privcirnet.he.rlwe.key_names import RELINEARIZATION
 from tests.he.exact_networks import network
 

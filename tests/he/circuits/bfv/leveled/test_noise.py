@@ -8,7 +8,7 @@ import pytest
 from privcirnet.he.circuits.bfv.evaluator import run
 from privcirnet.he.circuits.bfv.leveled.noise import Noise, noise_bits
 from privcirnet.he.circuits.bfv.weights import encode
-from privcirnet.he.planning.leveled.parameters import distance_bits
+from privcirnet.he.planning.leveled.bfv.parameters import distance_bits
 from privcirnet.he.ring.sampling import IMAGE_DISTANCE_BITS
 from privcirnet.he.schemes.bfv.parameters import choose
 from privcirnet.he.schemes.bfv.plain_moduli import LeveledParameters

@@ -8,7 +8,7 @@ from privcirnet.he.circuits.bfv.engines import engine_of
 from privcirnet.he.circuits.bfv.evaluator import run
 from privcirnet.he.circuits.bfv.weight_cache import WeightCache
 from privcirnet.he.circuits.bfv.weights import encode
-from privcirnet.he.protocol.leveled.leveled_program import LeveledProgram
+from privcirnet.he.protocol.leveled.bfv.leveled_program import LeveledProgram
 from privcirnet.he.ring import modular
 
 _MOST_BYTES = 500_000_000
@@ -31,7 +31,7 @@ class Rehearsal:
         """Return the slots of the last value of every layer and square, for each plain modulus.
 
         Args:
-            image: integers, as :meth:`planning.leveled.plan.PublicPlan.encode` takes them.
+            image: integers, as :meth:`planning.leveled.bfv.plan.PublicPlan.encode` takes them.
         """
         slots, moduli = self._program.plan.public.encode(image), self._program.parameters.moduli
         rows = self._client.encrypt_all([modular.residues(slots, each.plain_modulus) for each in moduli])

@@ -7,10 +7,10 @@ from functools import cached_property
 import numpy as np
 
 from privcirnet.he.layers.integer import Values
-from privcirnet.he.planning.leveled.exact_network import ExactNetwork, exact_network_of
-from privcirnet.he.planning.leveled.parameters import check_parameters, plan_at
-from privcirnet.he.planning.leveled.plan import Plan, PublicPlan
-from privcirnet.he.planning.leveled.plans import planner_of
+from privcirnet.he.planning.leveled.bfv.exact_network import ExactNetwork, exact_network_of
+from privcirnet.he.planning.leveled.bfv.parameters import check_parameters, plan_at
+from privcirnet.he.planning.leveled.bfv.plan import Plan, PublicPlan
+from privcirnet.he.planning.leveled.bfv.plans import planner_of
 from privcirnet.he.program.program import Network
 from privcirnet.he.protocol.framing import wire
 from privcirnet.he.protocol.framing.message_sizes import Sizes
@@ -91,7 +91,7 @@ class LeveledProgram:
     """A network that can be served.
 
     Attributes:
-        planner: name of its plan, see :data:`planning.leveled.plans.PLANS`.
+        planner: name of its plan, see :data:`planning.leveled.bfv.plans.PLANS`.
         shift: bits that are dropped of a stored pixel.
         made: its plan, if it was made already.
 

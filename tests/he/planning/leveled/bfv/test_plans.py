@@ -13,11 +13,11 @@ from privcirnet.he.circuits.bfv import cleartext
 from privcirnet.he.circuits.bfv.evaluator import run
 from privcirnet.he.circuits.bfv.weights import encode
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.planning.leveled.exact_network import ExactLayer, ExactNetwork
-from privcirnet.he.planning.leveled.lola import lola_plan
-from privcirnet.he.planning.leveled.packed import packed_plan
-from privcirnet.he.planning.leveled.periodic import periodic_plan
-from privcirnet.he.planning.leveled.plan import Plan
+from privcirnet.he.planning.leveled.bfv.exact_network import ExactLayer, ExactNetwork
+from privcirnet.he.planning.leveled.bfv.lola import lola_plan
+from privcirnet.he.planning.leveled.bfv.packed import packed_plan
+from privcirnet.he.planning.leveled.bfv.periodic import periodic_plan
+from privcirnet.he.planning.leveled.bfv.plan import Plan
 from privcirnet.he.ring import modular
 from tests.he.exact_networks import image_of, mnist, network
 from tests.he.insecure import insecure_parameters

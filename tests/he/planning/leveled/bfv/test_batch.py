@@ -7,11 +7,11 @@ import pytest
 
 from privcirnet.errors import DoesNotFit, RuleError
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.planning.leveled.batch import batch_plan
-from privcirnet.he.planning.leveled.exact_network import ExactNetwork
-from privcirnet.he.planning.leveled.packed import packed_plan
+from privcirnet.he.planning.leveled.bfv.batch import batch_plan
+from privcirnet.he.planning.leveled.bfv.exact_network import ExactNetwork
+from privcirnet.he.planning.leveled.bfv.packed import packed_plan
 from tests.he.exact_networks import layer, network
-from tests.he.planning.leveled.test_plans import in_clear
+from tests.he.planning.leveled.bfv.test_plans import in_clear
 
 N = 256
 

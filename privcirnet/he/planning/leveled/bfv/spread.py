@@ -13,7 +13,7 @@ import numpy as np
 
 from privcirnet.errors import RuleError
 from privcirnet.he.circuits.bfv.builder import Builder
-from privcirnet.he.planning.leveled.exact_network import ExactLayer, ExactNetwork
+from privcirnet.he.planning.leveled.bfv.exact_network import ExactLayer, ExactNetwork
 
 
 def three_layers(network: ExactNetwork) -> tuple[ExactLayer, ExactLayer, ExactLayer]:

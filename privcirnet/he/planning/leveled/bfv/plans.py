@@ -3,14 +3,14 @@
 from collections.abc import Callable
 
 from privcirnet.errors import DoesNotFit, RuleError
-from privcirnet.he.planning.leveled.batch import batch_plan
-from privcirnet.he.planning.leveled.exact_network import ExactNetwork
-from privcirnet.he.planning.leveled.lola import lola_plan
-from privcirnet.he.planning.leveled.maps import maps_plan
-from privcirnet.he.planning.leveled.packed import packed_plan
-from privcirnet.he.planning.leveled.parameters import plan_for
-from privcirnet.he.planning.leveled.periodic import periodic_plan
-from privcirnet.he.planning.leveled.plan import Plan
+from privcirnet.he.planning.leveled.bfv.batch import batch_plan
+from privcirnet.he.planning.leveled.bfv.exact_network import ExactNetwork
+from privcirnet.he.planning.leveled.bfv.lola import lola_plan
+from privcirnet.he.planning.leveled.bfv.maps import maps_plan
+from privcirnet.he.planning.leveled.bfv.packed import packed_plan
+from privcirnet.he.planning.leveled.bfv.parameters import plan_for
+from privcirnet.he.planning.leveled.bfv.periodic import periodic_plan
+from privcirnet.he.planning.leveled.bfv.plan import Plan
 from privcirnet.he.schemes.bfv.plain_moduli import LeveledParameters
 
 Planner = Callable[[ExactNetwork, int], Plan]

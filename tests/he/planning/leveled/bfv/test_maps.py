@@ -9,12 +9,12 @@ from papers.layouts.falcon_maps import falcon_maps_plan
 from papers.layouts.lola_maps import lola_maps_plan
 from privcirnet.errors import DoesNotFit, RuleError
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.planning.leveled.exact_network import ExactNetwork
-from privcirnet.he.planning.leveled.maps import maps_plan
-from privcirnet.he.planning.leveled.parameters import plan_for
-from privcirnet.he.protocol.leveled.inference import LeveledInferenceClient, LeveledInferenceServer
+from privcirnet.he.planning.leveled.bfv.exact_network import ExactNetwork
+from privcirnet.he.planning.leveled.bfv.maps import maps_plan
+from privcirnet.he.planning.leveled.bfv.parameters import plan_for
+from privcirnet.he.protocol.leveled.bfv.inference import LeveledInferenceClient, LeveledInferenceServer
 from tests.he.exact_networks import image_of, layer
-from tests.he.planning.leveled.test_plans import in_clear
+from tests.he.planning.leveled.bfv.test_plans import in_clear
 
 LAYERS = ("conv1", "conv2", "fc")
 

@@ -23,9 +23,9 @@ import numpy as np
 from privcirnet.errors import DoesNotFit
 from privcirnet.he.circuits.bfv.builder import HOISTED, Builder
 from privcirnet.he.layers.spectral_layout import next_power_of_two
-from privcirnet.he.planning.leveled.exact_network import ExactLayer, ExactNetwork
-from privcirnet.he.planning.leveled.plan import Plan, plan_of
-from privcirnet.he.planning.leveled.spread import three_layers
+from privcirnet.he.planning.leveled.bfv.exact_network import ExactLayer, ExactNetwork
+from privcirnet.he.planning.leveled.bfv.plan import Plan, plan_of
+from privcirnet.he.planning.leveled.bfv.spread import three_layers
 
 
 class _Packed:

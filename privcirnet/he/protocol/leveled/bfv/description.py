@@ -15,8 +15,8 @@ from typing import Any, cast
 import numpy as np
 
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.planning.leveled.plan import PublicPlan
-from privcirnet.he.protocol.leveled.leveled_program import Description
+from privcirnet.he.planning.leveled.bfv.plan import PublicPlan
+from privcirnet.he.protocol.leveled.bfv.leveled_program import Description
 from privcirnet.he.protocol.leveled.reading import MAX_CIPHERTEXTS, Reader
 from privcirnet.he.rlwe.key_names import RELINEARIZATION
 from privcirnet.he.schemes.bfv.parameters import Parameters

@@ -15,8 +15,8 @@ from privcirnet.he.circuits.bfv.leveled.modulus_switching import with_switches
 from privcirnet.he.circuits.bfv.leveled.noise import noise_bits
 from privcirnet.he.circuits.bfv.network_circuit import Combine, NetworkCircuit, Reduce, Rotate, Square, sources_of
 from privcirnet.he.circuits.bfv.repetitions import without_repetitions
-from privcirnet.he.planning.leveled.exact_network import ExactNetwork
-from privcirnet.he.planning.leveled.plan import Plan
+from privcirnet.he.planning.leveled.bfv.exact_network import ExactNetwork
+from privcirnet.he.planning.leveled.bfv.plan import Plan
 from privcirnet.he.ring import modular
 from privcirnet.he.ring.sampling import FLOODING_BITS, IMAGE_DISTANCE_BITS, image_distance_bits
 from privcirnet.he.rlwe.security import MAX_LOG_Q

@@ -8,13 +8,13 @@ import pytest
 from privcirnet.errors import DoesNotFit, RuleError
 from privcirnet.he.circuits.bfv.leveled.modulus_switching import with_switches
 from privcirnet.he.circuits.bfv.weight_cache import WeightCache
-from privcirnet.he.planning.leveled.exact_network import ExactNetwork
-from privcirnet.he.planning.leveled.lola import lola_plan
-from privcirnet.he.planning.leveled.packed import packed_plan
-from privcirnet.he.planning.leveled.parameters import plan_for
-from privcirnet.he.planning.leveled.periodic import periodic_plan
-from privcirnet.he.planning.leveled.plan import PublicPlan
-from privcirnet.he.protocol.leveled.inference import LeveledInferenceClient, LeveledInferenceServer
+from privcirnet.he.planning.leveled.bfv.exact_network import ExactNetwork
+from privcirnet.he.planning.leveled.bfv.lola import lola_plan
+from privcirnet.he.planning.leveled.bfv.packed import packed_plan
+from privcirnet.he.planning.leveled.bfv.parameters import plan_for
+from privcirnet.he.planning.leveled.bfv.periodic import periodic_plan
+from privcirnet.he.planning.leveled.bfv.plan import PublicPlan
+from privcirnet.he.protocol.leveled.bfv.inference import LeveledInferenceClient, LeveledInferenceServer
 from tests.he.exact_networks import image_of, network
 
 

@@ -15,8 +15,8 @@ from privcirnet.errors import DoesNotFit, RuleError
 from privcirnet.he.circuits.bfv.builder import Builder, cut
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.spectral_layout import next_power_of_two
-from privcirnet.he.planning.leveled.exact_network import ExactLayer, ExactNetwork
-from privcirnet.he.planning.leveled.plan import Plan, plan_of
+from privcirnet.he.planning.leveled.bfv.exact_network import ExactLayer, ExactNetwork
+from privcirnet.he.planning.leveled.bfv.plan import Plan, plan_of
 
 
 class _Columns:

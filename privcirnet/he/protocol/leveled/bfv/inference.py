@@ -15,8 +15,8 @@ from privcirnet.he.circuits.bfv.engines import engine_of
 from privcirnet.he.circuits.bfv.evaluator import run
 from privcirnet.he.circuits.bfv.weight_cache import WeightCache
 from privcirnet.he.circuits.bfv.weights import encode
-from privcirnet.he.planning.leveled.parameters import LeveledParameters, check_parameters
-from privcirnet.he.planning.leveled.plan import Plan, PublicPlan
+from privcirnet.he.planning.leveled.bfv.parameters import LeveledParameters, check_parameters
+from privcirnet.he.planning.leveled.bfv.plan import Plan, PublicPlan
 from privcirnet.he.ring import modular, sampling
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.rlwe.wire_bytes import Message as Bytes

@@ -1,6 +1,6 @@
 """LoLa's plan of a network: its representations, and the products between them.
 
-* convolution: a message for each weight of the kernel (:mod:`planning.leveled.plan`). Times plaintexts and added
+* convolution: a message for each weight of the kernel (:mod:`planning.leveled.bfv.plan`). Times plaintexts and added
   up it gives one *dense* vector for each map, without rotations; K - 1 rotations put them side by side in one.
 * *stacked*: copies of a dense vector side by side. One product serves a row of the matrix in each copy; rotations and
   sums over a copy's width leave an output in its first slot.
@@ -20,8 +20,8 @@ import numpy as np
 from privcirnet.errors import DoesNotFit
 from privcirnet.he.circuits.bfv.builder import Builder
 from privcirnet.he.layers.spectral_layout import next_power_of_two
-from privcirnet.he.planning.leveled.exact_network import ExactLayer, ExactNetwork
-from privcirnet.he.planning.leveled.plan import Plan, plan_of
+from privcirnet.he.planning.leveled.bfv.exact_network import ExactLayer, ExactNetwork
+from privcirnet.he.planning.leveled.bfv.plan import Plan, plan_of
 
 
 class Vector(NamedTuple):

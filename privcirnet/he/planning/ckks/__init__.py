@@ -1,1 +1,0 @@
-"""Where a real network is bootstrapped, its circuit and what it costs."""

@@ -1,0 +1,1 @@
+"""Leveled CKKS: where a real network is bootstrapped, its circuit and what it costs."""
