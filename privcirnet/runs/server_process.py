@@ -36,6 +36,7 @@ from privcirnet.service.limits import ServiceLimits
 from privcirnet.service.programs import Catalogue, Offer
 from privcirnet.service.quotas import Quota, Quotas
 from privcirnet.service.server import Service
+from privcirnet.service.store import KeyStore, StoreLimits
 
 if TYPE_CHECKING:  # it loads the kernels
     from privcirnet.he.planning.leveled.ckks.ckks_program import CkksProgram
@@ -43,7 +44,7 @@ if TYPE_CHECKING:  # it loads the kernels
 _AT_END = 10.0
 _HARNESS = ServiceLimits(sessions=1, timeout_s=1e6, age_s=1e7, grace_s=0.0)
 """One client, which may take its time: between two images it audits."""
-_ANY = Quota(prepared=1 << 20)
+_ANY, _ROOM = Quota(prepared=1 << 20), StoreLimits(gigabytes=64)
 
 
 @dataclass(frozen=True)
@@ -162,7 +163,8 @@ def serve(inherited: int) -> None:
     try:
         server = task.server()
         offers = Catalogue({task.engine: Offer.of(task.engine, server)})
-        service = Service(offers, books=Books(limits=_HARNESS, quotas=Quotas(_ANY)), finished=report)
+        books = Books(limits=_HARNESS, quotas=Quotas(_ANY), store=KeyStore(_ROOM))
+        service = Service(offers, books=books, finished=report)
     except RuleError as error:
         pipe.send(error)
         return
