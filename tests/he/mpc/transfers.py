@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from privcirnet.he.mpc.ot import silent
 from privcirnet.he.mpc.ot.session import Transfers, answering, opening
 from privcirnet.he.mpc.ot.softspoken import Receiver, Sender
 from privcirnet.he.ring.modular import Residues
@@ -21,14 +22,22 @@ def pair(k: int = 4, session: bytes = b"session") -> tuple[Sender, Receiver]:
     return sender, receiver
 
 
+def silent_pair(monkeypatch: pytest.MonkeyPatch, session: bytes = b"session") -> tuple[silent.Sender, silent.Receiver]:
+    """A silent sender and its receiver, of a code that hides nothing: 1472 transfers an iteration."""
+    monkeypatch.setattr(silent, "CODE", silent.Code(trees=64, depth=5, seed=128))
+    (sender, receiver), spent = pair(), silent.CODE.spent
+    made, message = receiver.extend(spent)
+    return silent.Sender(sender.extend(spent, message), sender.delta, session), silent.Receiver(made, session)
+
+
 def bits_of(planes: Residues) -> Residues:
     """(values,) of (values / 64,)."""
     return np.unpackbits(planes.view(np.uint8), bitorder="little").astype(np.uint64)
 
 
-def both(session: bytes = b"session") -> tuple[Transfers, Transfers]:
+def both(session: bytes = b"session", source: str = "softspoken") -> tuple[Transfers, Transfers]:
     """Transfers in both directions, of who began and of who answered."""
-    made = converse(opening(session), answering(session))
+    made = converse(opening(session, source=source), answering(session, source=source))
     return made[0], made[1]
 
 

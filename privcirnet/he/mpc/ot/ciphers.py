@@ -40,13 +40,14 @@ class Hash:
     def __init__(self, session: bytes) -> None:
         self._permutation = Permutation(session, "hash")
 
-    def __call__(self, rows: Residues, first: int) -> Residues:
+    def __call__(self, rows: Residues, first: int, found: Residues | None = None) -> Residues:
         """Return the hashes of rows, (rows, 2).
 
         Args:
             first: the number of the first row, which no other row of the session had.
+            found: where the hashes go, which may be the rows.
         """
-        found = np.empty_like(rows)
+        found = np.empty_like(rows) if found is None else found
         for start in range(0, len(rows), _AT_ONCE):
             inner = self._permutation(rows[start : start + _AT_ONCE])
             tweaked = found[start : start + _AT_ONCE]
@@ -96,3 +97,9 @@ def linear_check(key: bytes, columns: Iterable[Residues]) -> Residues:
     tag, nonce = AESGCM(key), bytes(12)
     found = [tag.encrypt(nonce, b"", column.data.cast("B")) for column in columns]
     return np.frombuffer(b"".join(found), dtype=np.uint64).reshape(-1, 2)
+
+
+def check_point(key: bytes) -> Residues:
+    """Return where :func:`linear_check` evaluates its polynomial: block i of n is multiplied by the point's power n + 1 - i."""
+    block = Cipher(algorithms.AES(key), modes.ECB()).encryptor().update(bytes(16))
+    return np.frombuffer(block, dtype=np.uint64)

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from privcirnet.he.mpc.kernels import blocks
 from privcirnet.he.mpc.kernels.planes import planes_into
 from privcirnet.he.mpc.ot.ciphers import Hash
 from privcirnet.he.mpc.ot.softspoken import Transfers
@@ -19,8 +20,12 @@ class Offered:
     @classmethod
     def of(cls, made: Transfers, delta: Residues, values: int, hashed: Hash, first: int) -> "Offered":
         """Return the keys of transfers; ``first``: the number of the first, which no hash had before."""
-        keys = [hashed(rows, first) for rows in (made.rows, made.rows ^ delta)]
-        return cls(np.stack(keys).reshape(2, -1, values, 2))
+        keys = np.empty((2, *made.rows.shape), dtype=np.uint64)
+        keys[0] = made.rows
+        blocks.add_to_each(keys[1], made.rows, delta)
+        for rows in keys:
+            hashed(rows, first, rows)
+        return cls(keys.reshape(2, -1, values, 2))
 
     def planes(self, slot: int, bits: int) -> tuple[Residues, Residues]:
         """Return bits of both keys of a slot, (bits, values / 64)."""
@@ -42,7 +47,7 @@ class Chosen:
     def of(cls, made: Transfers, values: int, hashed: Hash, first: int) -> "Chosen":
         """Return the keys of transfers; ``first``: as the helper's."""
         assert made.choices is not None
-        return cls(made.choices.reshape(-1, values // 64), hashed(made.rows, first).reshape(-1, values, 2))
+        return cls(made.choices.reshape(-1, values // 64), hashed(made.rows, first, made.rows).reshape(-1, values, 2))
 
     def planes(self, slot: int, bits: int) -> Residues:
         """Return bits of the keys of a slot, (bits, values / 64)."""

@@ -13,10 +13,10 @@ transfers hide what it shows of the choices and are not used.
 
 import hashlib
 import hmac
+import math
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from privcirnet.he.mpc.kernels import blocks
 from privcirnet.he.mpc.kernels.planes import rows_into
 from privcirnet.he.mpc.ot import base, trees
 from privcirnet.he.mpc.ot.ciphers import linear_check, stream
+from privcirnet.he.mpc.ot.confined import Confined
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.rlwe.wire_bytes import Message, check_length
 
@@ -60,18 +61,18 @@ class Transfers:
     choices: Residues | None = None
 
 
-class _Party:
+class _Party(Confined):
     """What sender and receiver have alike: the streams of their leaves, and how many transfers were made."""
 
+    stock = math.inf
+    """Transfers that are left: as many as are asked for."""
+
     def __init__(self, k: int, session: bytes) -> None:
+        super().__init__()
         if k not in DEPTHS:
             raise RuleError("k of SoftSpoken must be 1, 2, 4 or 8", got=k, remedy="4 sends 3.9 bytes a transfer")
-        self._k, self._session, self._made, self._owner = k, session, 0, os.getpid()
+        self._k, self._session, self._made = k, session, 0
         self._streams: list[list[Callable[[Residues], None]]] = []
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Refuse: a second copy would repeat its streams."""
-        raise TypeError("transfers stay in the process that began them: a copy would use their keys twice")
 
     def _begin(self, leaves: Residues, transcript: bytes) -> None:
         self._transcript = hashlib.sha256(self._session + transcript).digest()
@@ -79,8 +80,7 @@ class _Party:
 
     def _next(self, words: int) -> Residues:
         """Return each tree's sums of the next words of its streams, (trees, 1 + k, words)."""
-        if os.getpid() != self._owner:
-            raise RuntimeError("transfers stay in the process that began them: a copy would use their keys twice")
+        self.check_process()
         sums = np.empty((len(self._streams), 1 + self._k, words), dtype=np.uint64)
         buffer = np.empty((1 << self._k, words + 2), dtype=np.uint64)
         for tree, streams in enumerate(self._streams):

@@ -67,7 +67,7 @@ def hold(paths: Residues, keys: Residues, message: Message, session: bytes) -> R
         blocks.clear(level, hole + np.uint64(1))
         blocks.side_sums(found, level)
         other = np.uint64(1) - paths[:, d]
-        taken = _chosen(offers[:, d] ^ found, other) ^ keys[:, d]
+        taken = chosen(offers[:, d] ^ found, other) ^ keys[:, d]
         blocks.put(level, hole + other, taken)
         hole = hole + paths[:, d]
     leaves, proofs = _leaves(level, session)
@@ -86,7 +86,7 @@ def _leaves(level: Residues, session: bytes) -> tuple[Residues, Residues]:
     return np.ascontiguousarray(grown[0][..., :2]), grown[1]
 
 
-def _chosen(pairs: Residues, choices: Residues) -> Residues:
+def chosen(pairs: Residues, choices: Residues) -> Residues:
     """Return pair[choice] of each pair, (trees, 2) of (trees, 2, 2), without an index by the choice."""
     mask = (np.uint64(0) - choices)[:, None]
     return pairs[:, 0] ^ ((pairs[:, 0] ^ pairs[:, 1]) & mask)

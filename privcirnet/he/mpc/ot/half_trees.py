@@ -1,0 +1,99 @@
+"""Trees of keys whose levels all sum to one secret: one party holds all leaves, the other one of them off by the secret.
+
+Half-Tree's correlated trees (Guo, Yang, Wang, Zhang, Xie, Liu, Zhao, EUROCRYPT 2023, figure 3): the root's children are
+r and r + Delta, a node's x are H(x) and x + H(x), so that a level costs half an AES a node and one block is sent for it.
+H(x) = pi(s) + s, s = (x0 + x1, x0) of x's halves, is circular correlation robust for an ideal permutation pi (Guo, Katz,
+Wang, Yu, S&P 2020, section 7.3). The blocks are sent under correlated transfers of the same Delta, of which the holder
+has t = q + u Delta: it gets the sum of the right nodes where u is 1 and of the left ones elsewhere, and its path goes
+the other way. At the end of its path it gets the leaf plus Delta, for all leaves sum to Delta.
+
+Delta's lowest bit is 1. A leaf's lowest bit is 0, with the holder 1 where its path ends: leaves are correlated transfers.
+Nothing here notices a maker that sends other blocks.
+"""
+
+import numpy as np
+
+from privcirnet.he.mpc.kernels import half_trees as kernels
+from privcirnet.he.mpc.ot.ciphers import Permutation
+from privcirnet.he.mpc.ot.trees import chosen
+from privcirnet.he.ring.modular import Residues
+from privcirnet.he.rlwe.wire_bytes import Message, check_length
+
+_AT_ONCE = 1 << 15
+"""Leaves that stay in the cache while their trees grow."""
+_NOWHERE = np.uint64(2**64 - 1)
+
+
+def message_bytes(trees: int, depth: int) -> int:
+    """Return the bytes that the maker sends."""
+    return 16 * trees * depth
+
+
+def make(roots: Residues, q: Residues, delta: Residues, session: bytes) -> tuple[Residues, bytes]:
+    """Return the leaves, (trees, 2^depth, 2), and the message to the holder.
+
+    Args:
+        roots: random, (trees, 2).
+        q: of transfers, one for each tree and level: (trees, depth, 2).
+        delta: of the transfers, odd.
+        session: as the holder's.
+    """
+    (trees, depth), sums = q.shape[:2], np.empty_like(q)
+    leaves, permutation = np.empty((trees, 1 << depth, 2), np.uint64), Permutation(session, "half trees")
+    for some in _groups(trees, depth):
+        nodes = np.stack([roots[some], roots[some] ^ delta], axis=1)
+        nowhere, nothing = np.full(len(nodes), _NOWHERE), np.zeros((len(nodes), 2), np.uint64)
+        sums[some, 0] = roots[some]
+        for d in range(1, depth):
+            nodes, both = _grown(permutation, nodes, nowhere, nothing, nowhere)
+            sums[some, d] = both[:, 0]
+        kernels.closed(nodes, nowhere, nothing, nowhere, nothing)
+        leaves[some] = nodes
+    return leaves, (sums ^ q).tobytes()
+
+
+def hold(t: Residues, sides: Residues, message: Message, session: bytes) -> Residues:
+    """Return the leaves, (trees, 2^depth, 2).
+
+    Args:
+        t: of the maker's transfers, (trees, depth, 2).
+        sides: their choices, 1 minus the path from the root: (trees, depth).
+        message: the maker's.
+        session: as the maker's.
+
+    Raises:
+        RuleError: the message has another length.
+    """
+    trees, depth = sides.shape
+    check_length(message, message_bytes(trees, depth), "correlated trees")
+    taken = t ^ np.frombuffer(bytes(message), dtype=np.uint64).reshape(t.shape)
+    leaves, permutation = np.empty((trees, 1 << depth, 2), np.uint64), Permutation(session, "half trees")
+    for some in _groups(trees, depth):
+        nodes, total = np.zeros((len(taken[some]), 2, 2), np.uint64), taken[some, 0]
+        at, value, hole = sides[some, 0], taken[some, 0], np.uint64(1) - sides[some, 0]
+        for d in range(1, depth):
+            nodes, both = _grown(permutation, nodes, at, value, hole)
+            side = sides[some, d]
+            at, hole = np.uint64(2) * hole + side, np.uint64(2) * hole + np.uint64(1) - side
+            value = chosen(both, side) ^ taken[some, d]
+            total = both[:, 0] ^ both[:, 1] ^ value
+        kernels.closed(nodes, at, value, hole, total)
+        leaves[some] = nodes
+    return leaves
+
+
+def _groups(trees: int, depth: int) -> list[slice]:
+    step = max(1, _AT_ONCE >> depth)
+    return [slice(start, min(start + step, trees)) for start in range(0, trees, step)]
+
+
+def _grown(
+    permutation: Permutation, nodes: Residues, at: Residues, value: Residues, hole: Residues
+) -> tuple[Residues, Residues]:
+    """Return the children of a level to which a value is added at one place, and their sums, left and right."""
+    mixed = np.empty_like(nodes)
+    kernels.opened(mixed, nodes, at, value)
+    images = permutation(mixed.reshape(-1, 2)).reshape(nodes.shape)
+    found, sums = np.empty((len(nodes), 2 * nodes.shape[1], 2), np.uint64), np.empty((len(nodes), 2, 2), np.uint64)
+    kernels.halves(found, sums, nodes, images, hole)
+    return found, sums

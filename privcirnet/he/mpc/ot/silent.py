@@ -1,0 +1,260 @@
+"""Correlated transfers that are made ahead for less than a tenth of a byte each: Ferret (Yang, Weng, Lan, Zhang, Wang).
+
+CCS 2020, with regular noise. The sender has a secret Delta, whose lowest bit is 1, and rows q whose lowest bit is 0, the
+receiver t = q + u Delta with its bit u as the lowest. An iteration makes 2^22 new rows: a sparse public code over 2^18
+rows that are spent, plus the leaves of 2048 correlated trees of depth 11, in each of which the receiver has one off by
+Delta. What is sent are the trees, 0.092 bytes a transfer; the sender speaks first. The last rows go into the next
+iteration, SoftSpoken makes those of the first. Delta has 127 secret bits.
+
+**Against a receiver** nothing rests on the code: it knows t and u, and Delta is in nothing that it gets but keys' hashes.
+**Against a sender** the choices u are hidden by regular learning parity with noise: from the code's words it cannot tell
+which leaf of each tree carries the noise. 2048 blocks of 2048 with one error each, a secret of 2^18 bits and 10 of them
+in a row have at least 128 bits against everything that ``benchmarks/lpn_security.py`` computes: linear tests and
+information sets (Liu, Wang, Yang and Yu, EUROCRYPT 2024), those of regular noise (Esser and Santini, CRYPTO 2024),
+algebraic and hybrid attacks (Briaud and Oygarden, EUROCRYPT 2023, and what came after), each also on the densest part
+of a sparse code, should someone find it. Ferret's own parameters do not have them.
+
+**A sender that deviates** could offer blocks that fit no tree and learn from what follows where the noise is. The check
+is Ferret's (figure 7): a random linear function of all leaves, GHASH at a point that the receiver draws after the trees
+have come, is alike on both sides but for Delta times the points' powers where the noise is, which the receiver sends
+under a mask of 128 transfers. A sender passes it with leaves of its own only by a guess of places of noise, as if it had
+asked for that one bit; a wrong guess ends the session. The receiver's bits do not tell whether it deviates, nor need to.
+"""
+
+import hashlib
+import hmac
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from privcirnet.errors import RuleError
+from privcirnet.he.mpc.kernels import field, local_code
+from privcirnet.he.mpc.ot import half_trees
+from privcirnet.he.mpc.ot.ciphers import check_point, linear_check, stream
+from privcirnet.he.mpc.ot.confined import Confined
+from privcirnet.he.mpc.ot.softspoken import SECURITY, Transfers
+from privcirnet.he.ring.modular import Residues
+from privcirnet.he.rlwe.wire_bytes import Message, check_length
+
+_BLOCK, _DIGEST = 16, 32
+_AT_ONCE = 1 << 12
+"""Rows of the code whose places stay in the cache."""
+
+
+@dataclass(frozen=True)
+class Code:
+    """Sizes of an iteration.
+
+    Attributes:
+        trees: of the noise, one error each.
+        depth: of a tree.
+        seed: rows that are encoded, a power of two.
+    """
+
+    trees: int
+    depth: int
+    seed: int
+
+    @property
+    def spent(self) -> int:
+        """Rows that go into an iteration: the seed, one for each level of a tree, and those that mask the check."""
+        return self.seed + self.trees * self.depth + SECURITY
+
+    @property
+    def made(self) -> int:
+        """New transfers of an iteration, without those that the next one spends."""
+        return (self.trees << self.depth) - self.spent
+
+    @property
+    def message_bytes(self) -> tuple[int, int, int]:
+        """Bytes of the sender's, the receiver's and the sender's message of an iteration."""
+        return half_trees.message_bytes(self.trees, self.depth), 2 * _BLOCK, _DIGEST
+
+
+CODE = Code(trees=1 << 11, depth=11, seed=1 << 18)
+
+
+class _Party(Confined):
+    """What sender and receiver have alike: the rows that the next iteration spends, and the stock.
+
+    Args:
+        rows: of SoftSpoken, with the choice as the lowest bit.
+        session: as both parties call this direction.
+    """
+
+    def __init__(self, rows: Residues, session: bytes) -> None:
+        super().__init__()
+        self._spent, self._session, self._code, self._iterations = rows, session, CODE, 0
+        self._rows: list[Residues] = []
+        self._leaves: Residues | None = None
+
+    @property
+    def stock(self) -> int:
+        """Transfers that are left."""
+        return sum(map(len, self._rows))
+
+    def _levels(self) -> Residues:
+        """Return the rows that the trees' levels spend, (trees, depth, 2)."""
+        self.check_process()
+        assert self._leaves is None, "an iteration spends its rows once"
+        return self._spent[self._code.seed : -SECURITY].reshape(self._code.trees, self._code.depth, 2)
+
+    def _function(self, leaves: Residues, key: bytes) -> Residues:
+        """Return the check's function of the leaves, plus its mask."""
+        found = np.empty(2, dtype=np.uint64)
+        field.combination(found, self._spent[-SECURITY:])
+        return found ^ linear_check(key, [leaves.reshape(-1)])[0]
+
+    def _proof(self, function: Residues) -> bytes:
+        number = self._iterations.to_bytes(8, "little")
+        return hashlib.sha256(b"privcirnet leaves" + self._session + number + function.tobytes()).digest()
+
+    def _encode(self, leaves: Residues, key: bytes) -> None:
+        """Make the leaves new rows, and the last of them those that the next iteration spends."""
+        rows, seed = leaves.reshape(-1, 2), self._spent[: self._code.seed]
+        places = np.empty(local_code.LOCALITY * _AT_ONCE // 2 + 2, dtype=np.uint64)
+        fill = stream(np.frombuffer(hashlib.sha256(b"privcirnet code" + key).digest()[:16], dtype=np.uint64))
+        for start in range(0, len(rows), _AT_ONCE):
+            fill(places)
+            local_code.encode(rows[start : start + _AT_ONCE], seed, places.view(np.uint32))
+        self._spent[:] = 0
+        self._spent[:] = rows[-len(self._spent) :]
+        rows[-len(self._spent) :] = 0
+        self._rows.append(rows[: -len(self._spent)])
+        self._iterations += 1
+
+    def _take(self, transfers: int) -> Residues:
+        """Take rows out of the stock.
+
+        Raises:
+            RuleError: it has fewer.
+        """
+        self.check_process()
+        if transfers > self.stock:
+            remedy = "both parties run refill before"
+            raise RuleError("silent transfers must be made ahead", got=f"{self.stock} for {transfers}", remedy=remedy)
+        found = np.empty((transfers, 2), dtype=np.uint64)
+        for start, part in self._parts(transfers):
+            found[start : start + len(part)] = part
+            part[:] = 0
+        return found
+
+    def _parts(self, transfers: int) -> Iterator[tuple[int, Residues]]:
+        start = 0
+        while start < transfers:
+            rows = self._rows.pop(0)
+            part, rest = rows[: transfers - start], rows[transfers - start :]
+            if len(rest):
+                self._rows.insert(0, rest)
+            yield start, part
+            start += len(part)
+
+
+class Sender(_Party):
+    """Who has both keys of each pair.
+
+    Args:
+        made: of SoftSpoken, ``CODE.spent`` transfers.
+        delta: theirs.
+        session: as the receiver's.
+    """
+
+    def __init__(self, made: Transfers, delta: Residues, session: bytes) -> None:
+        super().__init__(made.rows & _clear(), session)
+        self.delta = delta | ~_clear()
+
+    def offer(self) -> bytes:
+        """Begin an iteration: return the message to the receiver."""
+        roots = np.frombuffer(os.urandom(_BLOCK * self._code.trees), dtype=np.uint64).reshape(-1, 2)
+        self._leaves, message = half_trees.make(roots, self._levels(), self.delta, self._session)
+        return message
+
+    def prove(self, message: Message) -> bytes:
+        """End the iteration: return the last message; ``message``: the receiver's.
+
+        Raises:
+            RuleError: it has another length.
+        """
+        check_length(message, self._code.message_bytes[1], "the check of silent transfers")
+        leaves, self._leaves = self._leaves, None
+        assert leaves is not None, "offer comes first"
+        key, shift = bytes(message[:_BLOCK]), np.empty(2, dtype=np.uint64)
+        field.product(shift, np.frombuffer(bytes(message[_BLOCK:]), dtype=np.uint64), self.delta)
+        proof = self._proof(self._function(leaves, key) ^ shift)
+        self._encode(leaves, key)
+        return proof
+
+    def extend(self, transfers: int, message: Message) -> Transfers:
+        """Take transfers out of the stock; ``message``: empty, for the receiver has nothing to say.
+
+        Raises:
+            RuleError: there are fewer, or the message is not empty.
+        """
+        check_length(message, 0, "an extension of silent transfers")
+        return Transfers(self._take(transfers))
+
+
+class Receiver(_Party):
+    """Who has the choices.
+
+    Args:
+        made: of SoftSpoken, ``CODE.spent`` transfers.
+        session: as the sender's.
+    """
+
+    def __init__(self, made: Transfers, session: bytes) -> None:
+        assert made.choices is not None
+        choices = np.unpackbits(made.choices.view(np.uint8), bitorder="little")
+        rows = made.rows & _clear()
+        rows[:, 0] |= choices
+        super().__init__(rows, session)
+
+    def answer(self, message: Message) -> bytes:
+        """Return the answer to the sender's first message.
+
+        Raises:
+            RuleError: it has another length.
+        """
+        levels = self._levels()
+        sides = levels[..., 0] & np.uint64(1)
+        self._leaves = half_trees.hold(levels, sides, message, self._session)
+        self._key = os.urandom(_BLOCK)
+        self._expected = self._proof(self._function(self._leaves, self._key))
+        shown, mask = np.empty(2, dtype=np.uint64), np.zeros((SECURITY, 2), dtype=np.uint64)
+        field.weights(shown, check_point(self._key), sides)
+        mask[:, 0] = (self._spent[-SECURITY:, 0] & np.uint64(1)) << np.uint64(7)
+        masked = np.empty(2, dtype=np.uint64)
+        field.combination(masked, mask)
+        return self._key + (shown ^ masked).tobytes()
+
+    def finish(self, message: Message) -> None:
+        """Take the sender's last message.
+
+        Raises:
+            RuleError: it has another length, or the leaves are not those of the sender's trees; the session must end.
+        """
+        check_length(message, self._code.message_bytes[2], "the proof of silent transfers")
+        leaves, self._leaves = self._leaves, None
+        assert leaves is not None, "answer comes first"
+        if not hmac.compare_digest(self._expected, bytes(message)):
+            self._spent = self._spent[:0]
+            self._rows.clear()
+            raise RuleError("leaves must be those of trees", got="others", remedy="start the session again")
+        self._encode(leaves, self._key)
+
+    def extend(self, transfers: int) -> tuple[Transfers, bytes]:
+        """Take transfers, a multiple of 64, out of the stock, and return them and an empty message.
+
+        Raises:
+            RuleError: there are fewer.
+        """
+        rows, choices = self._take(transfers), np.empty(transfers // 64, dtype=np.uint64)
+        local_code.lowest_bits(choices, rows)
+        return Transfers(rows, choices), b""
+
+
+def _clear() -> Residues:
+    """Return a mask of all bits of a row but the lowest."""
+    return np.array([2**64 - 2, 2**64 - 1], dtype=np.uint64)

@@ -1,0 +1,165 @@
+"""Silent transfers: t = q + u Delta in all of them, sizes, a stock that serves once, and a sender that offers others."""
+
+import math
+import os
+import pickle
+
+import numpy as np
+import pytest
+
+from privcirnet.errors import RuleError
+from privcirnet.he.mpc.kernels import field, local_code
+from privcirnet.he.mpc.ot import silent
+from privcirnet.he.mpc.ot.ciphers import check_point
+from tests.he.mpc.transfers import bits_of, both, converse, silent_pair
+
+
+def iterate(sender: silent.Sender, receiver: silent.Receiver) -> list[bytes]:
+    """The messages of an iteration."""
+    messages = [sender.offer()]
+    messages.append(receiver.answer(messages[0]))
+    messages.append(sender.prove(messages[1]))
+    receiver.finish(messages[2])
+    return messages
+
+
+@pytest.fixture
+def ends(monkeypatch):
+    return silent_pair(monkeypatch)
+
+
+def test_rows_differ_by_delta_where_the_choice_is_one(ends):
+    sender, receiver = ends
+    seen, choices, code = [], [], silent.CODE
+    for stock in (1, 2, 3):
+        assert tuple(map(len, iterate(*ends))) == code.message_bytes
+        assert sender.stock == receiver.stock == stock * code.made
+    for transfers in (64, code.made, 2 * code.made - 64):
+        made, message = receiver.extend(transfers)
+        q, u = sender.extend(transfers, message).rows, bits_of(made.choices)
+        assert (made.rows == q ^ u[:, None] * sender.delta).all()
+        assert (made.rows[:, 0] & np.uint64(1) == u).all()
+        seen.append(q)
+        choices.append(u)
+    assert abs(np.concatenate(choices).mean() - 0.5) < 4 / (3 * code.made) ** 0.5
+    assert len(np.unique(np.concatenate(seen), axis=0)) == 3 * code.made
+    assert sender.stock == receiver.stock == 0
+
+
+def test_the_code_adds_ten_rows_of_the_seed():
+    rng = np.random.default_rng(0)
+    rows, seed = (rng.integers(0, 1 << 63, (n, 2), dtype=np.uint64) for n in (300, 64))
+    places = rng.integers(0, 1 << 32, 3000, dtype=np.uint32)
+    expected = rows ^ np.bitwise_xor.reduce(seed[places.reshape(300, 10) % 64], axis=1)
+    local_code.encode(rows, seed, places)
+    assert (rows == expected).all()
+
+
+def test_a_session_has_millions_in_both_directions_and_no_more():
+    """With the sizes that users have: a tenth of a byte each, and messages whose lengths are the formula's."""
+    first, second = both(source="silent")
+    code, said = silent.CODE, []
+    assert first.stock == second.stock == (0, 0)
+    converse(first.refill(), second.refill(), said)
+    assert first.stock == second.stock == (code.made, code.made)
+    offer, answer, proof = code.message_bytes
+    assert [[len(part) for part in parts] for parts in said] == [[offer], [answer, offer], [proof, answer], [proof]]
+    assert sum(code.message_bytes) / code.made < 0.0923
+    for helper, chooser in ((first, second), (second, first)):
+        slots, values = 2, code.made // 128 * 64
+        chosen, message = chooser.choose(slots, values)
+        offered = helper.help(slots, values, message)
+        assert message == b""
+        u = bits_of(chosen.choices.reshape(-1)).reshape(slots, values, 1)
+        assert (chosen.keys == offered.keys[0] ^ (offered.keys[0] ^ offered.keys[1]) * u).all()
+        assert abs(u.mean() - 0.5) < 4 / u.size**0.5
+        with pytest.raises(RuleError, match="silent transfers must be made ahead: got .* for 6400; both parties run"):
+            chooser.choose(1, 6400)
+        with pytest.raises(RuleError, match="silent transfers must be made ahead"):
+            helper.help(1, 6400, b"")
+
+
+def test_rows_are_zeroed_when_they_are_taken_and_when_they_are_spent(ends):
+    iterate(*ends)
+    for party in ends:
+        kept, spent = party._rows[0], party._spent.copy()
+        party.extend(64, *[b""][: isinstance(party, silent.Sender)])
+        assert not kept[:64].any()
+        assert kept[64:].any(1).all()
+        assert not (spent[:, None] == kept[64:128]).all(-1).any()
+
+
+def test_a_mask_that_served_twice_confirms_a_guess_of_the_noise(ends):
+    """The answers to two checks of the same trees under the same mask differ by what the noise alone gives."""
+    sender, receiver = ends
+    sides = receiver._levels()[..., 0] & np.uint64(1)
+
+    def told(first: bytes, second: bytes) -> bool:
+        sums = [np.empty(2, np.uint64) for _ in range(2)]
+        for found, answer in zip(sums, (first, second), strict=True):
+            field.weights(found, check_point(answer[:16]), sides)
+        return sums[0].tobytes() == (sums[1] ^ difference(first, second)).tobytes()
+
+    def difference(first: bytes, second: bytes) -> np.ndarray:
+        return np.frombuffer(first[16:], np.uint64) ^ np.frombuffer(second[16:], np.uint64)
+
+    offer = sender.offer()
+    first = receiver.answer(offer)
+    with pytest.raises(AssertionError, match="spends its rows once"):
+        receiver.answer(offer)
+    receiver._leaves = None
+    again = receiver.answer(offer)
+    assert told(first, again)
+    receiver.finish(sender.prove(again))
+    assert not told(again, receiver.answer(sender.offer()))
+
+
+@pytest.mark.parametrize("part", ["offer", "answer", "proof"])
+def test_a_changed_message_ends_the_session(ends, part):
+    sender, receiver = ends
+
+    def sent(name: str, message: bytes) -> bytes:
+        return bytes([message[0], message[1] ^ (name == part), *message[2:]])
+
+    proof = sender.prove(sent("answer", receiver.answer(sent("offer", sender.offer()))))
+    with pytest.raises(RuleError, match="leaves must be those of trees"):
+        receiver.finish(sent("proof", proof))
+    with pytest.raises(RuleError, match="silent transfers must be made ahead: got 0"):
+        receiver.extend(64)
+    with pytest.raises(ValueError, match="reshape"):
+        receiver.answer(b"")
+
+
+def test_other_lengths_are_refused(ends):
+    sender, receiver = ends
+    offer = sender.offer()
+    with pytest.raises(RuleError, match="correlated trees must have the length"):
+        receiver.answer(offer[1:])
+    answer = receiver.answer(offer)
+    with pytest.raises(RuleError, match="check of silent transfers must have the length"):
+        sender.prove(answer + b"0")
+    with pytest.raises(RuleError, match="proof of silent transfers must have the length"):
+        receiver.finish(sender.prove(answer)[1:])
+    with pytest.raises(RuleError, match="extension of silent transfers must have the length"):
+        sender.extend(64, b"0")
+
+
+def test_a_party_cannot_be_copied_or_used_in_a_forked_process(ends, monkeypatch):
+    sender, receiver = ends
+    iterate(*ends)
+    for party in ends:
+        with pytest.raises(TypeError, match="would use their keys twice"):
+            pickle.dumps(party)
+    monkeypatch.setattr(os, "getpid", lambda: -1)
+    for use in (lambda: receiver.extend(64), lambda: sender.extend(64, b""), sender.offer, lambda: receiver.answer(b"")):
+        with pytest.raises(RuntimeError, match="would use their keys twice"):
+            use()
+
+
+def test_softspoken_has_no_stock_and_other_sources_are_refused():
+    first, second = both()
+    assert first.stock == second.stock == (math.inf, math.inf)
+    with pytest.raises(RuleError, match="transfers with a stock must be silent: got softspoken"):
+        next(first.refill())
+    with pytest.raises(RuleError, match="source of transfers must be softspoken or silent: got loud"):
+        both(source="loud")
