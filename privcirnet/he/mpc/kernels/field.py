@@ -1,15 +1,19 @@
-"""The field of 2^128 elements in GHASH's order of bits: x^0 is the highest bit of the first byte. No index by secrets."""
+"""The field of 2^128 elements in GHASH's order of bits: x^0 is the highest bit of the first byte.
+
+None branches on or indexes by what it reads.
+"""
 
 import numpy as np
 
 from privcirnet.compiled.jit import inline_late, jit
+from privcirnet.he.ring.kernels.arithmetic import Word
 from privcirnet.he.ring.modular import Residues
 
 _ONE = np.uint64(1)
 
 
 @inline_late
-def _swapped(word: int) -> int:
+def _swapped(word: Word) -> Word:
     """Reverse the bytes of a word: x^0 becomes its highest bit."""
     found = np.uint64(0)
     for i in range(8):
@@ -18,14 +22,14 @@ def _swapped(word: int) -> int:
 
 
 @inline_late
-def _shifted(high: int, low: int) -> tuple[int, int]:
+def _shifted(high: Word, low: Word) -> tuple[Word, Word]:
     """Multiply by x, modulo x^128 + x^7 + x^2 + x + 1."""
     over = (np.uint64(0) - (low & _ONE)) & np.uint64(0xE100000000000000)
     return (high >> _ONE) ^ over, (low >> _ONE) | (high << np.uint64(63))
 
 
 @inline_late
-def _times(ah: int, al: int, bh: int, bl: int) -> tuple[int, int]:
+def _times(ah: Word, al: Word, bh: Word, bl: Word) -> tuple[Word, Word]:
     high = low = np.uint64(0)
     for word in (ah, al):
         for i in range(63, -1, -1):

@@ -100,6 +100,6 @@ def linear_check(key: bytes, columns: Iterable[Residues]) -> Residues:
 
 
 def check_point(key: bytes) -> Residues:
-    """Return where :func:`linear_check` evaluates its polynomial: block i of n is multiplied by the point's power n + 1 - i."""
+    """Return the point of :func:`linear_check`: block i of n, from 0, is multiplied by its power n + 1 - i."""
     block = Cipher(algorithms.AES(key), modes.ECB()).encryptor().update(bytes(16))
     return np.frombuffer(block, dtype=np.uint64)

@@ -1,13 +1,13 @@
-"""Trees of keys whose levels all sum to one secret: one party holds all leaves, the other one of them off by the secret.
+"""Trees of keys whose levels all sum to one secret: one party has all leaves, the other one of them off by the secret.
 
-Half-Tree's correlated trees (Guo, Yang, Wang, Zhang, Xie, Liu, Zhao, EUROCRYPT 2023, figure 3): the root's children are
-r and r + Delta, a node's x are H(x) and x + H(x), so that a level costs half an AES a node and one block is sent for it.
-H(x) = pi(s) + s, s = (x0 + x1, x0) of x's halves, is circular correlation robust for an ideal permutation pi (Guo, Katz,
-Wang, Yu, S&P 2020, section 7.3). The blocks are sent under correlated transfers of the same Delta, of which the holder
-has t = q + u Delta: it gets the sum of the right nodes where u is 1 and of the left ones elsewhere, and its path goes
-the other way. At the end of its path it gets the leaf plus Delta, for all leaves sum to Delta.
+The correlated trees of Guo, Yang, Wang and others ("Half-Tree", EUROCRYPT 2023, figure 3): a root's children are r and
+r + Delta, those of a node x are H(x) and x + H(x), so that a level costs half an AES a node and one block is sent for
+it. H(x) = pi(s) + s, where s = (x0 + x1, x0) of x's halves, is circular correlation robust for an ideal permutation pi
+(Guo, Katz, Wang, Yu, S&P 2020, section 7.3). The blocks are sent under correlated transfers of the same Delta, of which
+the holder has t = q + u Delta: it gets the sum of the right nodes where u is 1 and of the left ones elsewhere, and its
+path goes the other way. At the end of its path it gets the leaf plus Delta, for all leaves sum to Delta.
 
-Delta's lowest bit is 1. A leaf's lowest bit is 0, with the holder 1 where its path ends: leaves are correlated transfers.
+Delta's lowest bit is 1, a leaf's is 0, or 1 at the end of the holder's path: leaves are correlated transfers.
 Nothing here notices a maker that sends other blocks.
 """
 

@@ -23,8 +23,8 @@ class Offered:
         keys = np.empty((2, *made.rows.shape), dtype=np.uint64)
         keys[0] = made.rows
         blocks.add_to_each(keys[1], made.rows, delta)
-        for rows in keys:
-            hashed(rows, first, rows)
+        for key in (0, 1):
+            hashed(keys[key], first, keys[key])
         return cls(keys.reshape(2, -1, values, 2))
 
     def planes(self, slot: int, bits: int) -> tuple[Residues, Residues]:

@@ -141,9 +141,7 @@ def _choosing(
     return silent.Receiver(made, session), [message]
 
 
-def _helping(
-    sender: softspoken.Sender, source: str, session: bytes, seeds: Parts
-) -> softspoken.Sender | silent.Sender:
+def _helping(sender: softspoken.Sender, source: str, session: bytes, seeds: Parts) -> softspoken.Sender | silent.Sender:
     """Return the sender of a source; ``seeds``: of the other party."""
     if source == "softspoken":
         return sender

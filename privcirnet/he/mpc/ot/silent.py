@@ -1,24 +1,26 @@
-"""Correlated transfers that are made ahead for less than a tenth of a byte each: Ferret (Yang, Weng, Lan, Zhang, Wang).
+"""Correlated transfers made ahead, in millions, for a tenth of a byte each: Ferret with regular noise.
 
-CCS 2020, with regular noise. The sender has a secret Delta, whose lowest bit is 1, and rows q whose lowest bit is 0, the
-receiver t = q + u Delta with its bit u as the lowest. An iteration makes 2^22 new rows: a sparse public code over 2^18
-rows that are spent, plus the leaves of 2048 correlated trees of depth 11, in each of which the receiver has one off by
-Delta. What is sent are the trees, 0.092 bytes a transfer; the sender speaks first. The last rows go into the next
-iteration, SoftSpoken makes those of the first. Delta has 127 secret bits.
+(Yang, Weng, Lan, Zhang, Wang, CCS 2020.) The sender has a secret Delta, whose lowest bit is 1, and rows q whose lowest
+bit is 0, the receiver t = q + u Delta, with its bit u as the lowest. An iteration makes 2^22 rows: a sparse public code
+over 2^18 rows, which are spent, plus the leaves of 2048 correlated trees of depth 11, in each of which the receiver has
+one off by Delta. What is sent are the trees, 0.092 bytes a transfer; the sender speaks first. The last rows go into the
+next iteration, SoftSpoken makes those of the first.
 
-**Against a receiver** nothing rests on the code: it knows t and u, and Delta is in nothing that it gets but keys' hashes.
-**Against a sender** the choices u are hidden by regular learning parity with noise: from the code's words it cannot tell
-which leaf of each tree carries the noise. 2048 blocks of 2048 with one error each, a secret of 2^18 bits and 10 of them
-in a row have at least 128 bits against everything that ``benchmarks/lpn_security.py`` computes: linear tests and
-information sets (Liu, Wang, Yang and Yu, EUROCRYPT 2024), those of regular noise (Esser and Santini, CRYPTO 2024),
-algebraic and hybrid attacks (Briaud and Oygarden, EUROCRYPT 2023, and what came after), each also on the densest part
-of a sparse code, should someone find it. Ferret's own parameters do not have them.
+**What a receiver does not learn**: Delta, of 127 secret bits. It knows t and u, and Delta shows in hashes alone. To
+that the code does not matter, so the receiver draws it.
 
-**A sender that deviates** could offer blocks that fit no tree and learn from what follows where the noise is. The check
-is Ferret's (figure 7): a random linear function of all leaves, GHASH at a point that the receiver draws after the trees
-have come, is alike on both sides but for Delta times the points' powers where the noise is, which the receiver sends
-under a mask of 128 transfers. A sender passes it with leaves of its own only by a guess of places of noise, as if it had
-asked for that one bit; a wrong guess ends the session. The receiver's bits do not tell whether it deviates, nor need to.
+**What a sender does not learn**: the choices u. They are the code's words plus noise, regular learning parity with
+noise: 2048 blocks of 2048 rows with one error each, 2^18 unknowns, 10 in a row. That has 128 bits or more by all of
+``benchmarks/lpn_security.py``, which names its sources: 203 by information sets, 193 by the hybrid of guesses and
+linearization, 210 by algebra; 155 on a part of the code that touches few unknowns, 128 if the densest part could be
+found. Ferret's own parameters and later ones of emp-ot have 70 to 79 by that last count.
+
+**A sender that deviates** could offer blocks that fit no tree, to learn from what follows where the noise is. The check
+is Ferret's (figure 7): a random linear function of all leaves, GHASH at a point that the receiver draws when the trees
+have come, is alike on both sides but for Delta times the point's powers where the noise is, and their sum the receiver
+sends under a mask of 128 transfers. Other blocks pass only by a guess of places of noise, a wrong one ends the session:
+on average a sender learns the one bit that its luck says. A receiver's answer, whatever it is, gets it the hash of a
+number that it either knows or would have to know Delta for.
 """
 
 import hashlib
