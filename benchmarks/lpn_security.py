@@ -143,7 +143,7 @@ def _powers(base: Grid, count: Grid) -> list[Grid]:
     """The first coefficients of (1 + base z)^count."""
     found: list[Grid] = [np.ones(np.broadcast(base, count).shape, np.longdouble)]
     for i in range(4):
-        found.append(found[-1] * base * (count - i) / (i + 1))
+        found.append(found[-1] * base * (count - i) / np.longdouble(i + 1))
     return found
 
 

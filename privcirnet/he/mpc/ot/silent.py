@@ -100,8 +100,16 @@ class _Party(Confined):
     def _levels(self) -> Residues:
         """Return the rows that the trees' levels spend, (trees, depth, 2)."""
         self.check_process()
-        assert self._leaves is None, "an iteration spends its rows once"
+        if self._leaves is not None:
+            raise RuntimeError("an iteration spends its rows once")
         return self._spent[self._code.seed : -SECURITY].reshape(self._code.trees, self._code.depth, 2)
+
+    def _grown(self) -> Residues:
+        """Return the leaves of the iteration, which ends."""
+        leaves, self._leaves = self._leaves, None
+        if leaves is None:
+            raise RuntimeError("an iteration begins with its trees")
+        return leaves
 
     def _function(self, leaves: Residues, key: bytes) -> Residues:
         """Return the check's function of the leaves, plus its mask."""
@@ -168,20 +176,19 @@ class Sender(_Party):
         self.delta = delta | ~_clear()
 
     def offer(self) -> bytes:
-        """Begin an iteration: return the message to the receiver."""
+        """Return the message to the receiver with which an iteration begins."""
         roots = np.frombuffer(os.urandom(_BLOCK * self._code.trees), dtype=np.uint64).reshape(-1, 2)
         self._leaves, message = half_trees.make(roots, self._levels(), self.delta, self._session)
         return message
 
     def prove(self, message: Message) -> bytes:
-        """End the iteration: return the last message; ``message``: the receiver's.
+        """Return the last message of an iteration; ``message``: the receiver's.
 
         Raises:
             RuleError: it has another length.
         """
         check_length(message, self._code.message_bytes[1], "the check of silent transfers")
-        leaves, self._leaves = self._leaves, None
-        assert leaves is not None, "offer comes first"
+        leaves = self._grown()
         key, shift = bytes(message[:_BLOCK]), np.empty(2, dtype=np.uint64)
         field.product(shift, np.frombuffer(bytes(message[_BLOCK:]), dtype=np.uint64), self.delta)
         proof = self._proof(self._function(leaves, key) ^ shift)
@@ -189,7 +196,7 @@ class Sender(_Party):
         return proof
 
     def extend(self, transfers: int, message: Message) -> Transfers:
-        """Take transfers out of the stock; ``message``: empty, for the receiver has nothing to say.
+        """Return transfers out of the stock; ``message``: empty, for the receiver has nothing to say.
 
         Raises:
             RuleError: there are fewer, or the message is not empty.
@@ -238,8 +245,7 @@ class Receiver(_Party):
             RuleError: it has another length, or the leaves are not those of the sender's trees; the session must end.
         """
         check_length(message, self._code.message_bytes[2], "the proof of silent transfers")
-        leaves, self._leaves = self._leaves, None
-        assert leaves is not None, "answer comes first"
+        leaves = self._grown()
         if not hmac.compare_digest(self._expected, bytes(message)):
             self._spent = self._spent[:0]
             self._rows.clear()
@@ -247,7 +253,7 @@ class Receiver(_Party):
         self._encode(leaves, self._key)
 
     def extend(self, transfers: int) -> tuple[Transfers, bytes]:
-        """Take transfers, a multiple of 64, out of the stock, and return them and an empty message.
+        """Return transfers, a multiple of 64, out of the stock, and an empty message.
 
         Raises:
             RuleError: there are fewer.

@@ -105,7 +105,7 @@ def test_a_mask_that_served_twice_confirms_a_guess_of_the_noise(ends):
 
     offer = sender.offer()
     first = receiver.answer(offer)
-    with pytest.raises(AssertionError, match="spends its rows once"):
+    with pytest.raises(RuntimeError, match="spends its rows once"):
         receiver.answer(offer)
     receiver._leaves = None
     again = receiver.answer(offer)
@@ -142,6 +142,17 @@ def test_other_lengths_are_refused(ends):
         receiver.finish(sender.prove(answer)[1:])
     with pytest.raises(RuleError, match="extension of silent transfers must have the length"):
         sender.extend(64, b"0")
+
+
+def test_steps_out_of_order_are_refused(ends):
+    sender, receiver = ends
+    with pytest.raises(RuntimeError, match="begins with its trees"):
+        sender.prove(bytes(32))
+    with pytest.raises(RuntimeError, match="begins with its trees"):
+        receiver.finish(bytes(32))
+    sender.offer()
+    with pytest.raises(RuntimeError, match="spends its rows once"):
+        sender.offer()
 
 
 def test_a_party_cannot_be_copied_or_used_in_a_forked_process(ends, monkeypatch):
