@@ -108,7 +108,7 @@ class Chain:
         """Compute one row of the sum of digits times key digits.
 
         Args:
-            switched: [0, :, row] is written, shape (1, 2, l + k, n).
+            switched: [0, :, row] is written, shape (1, 2, l + k, n); or (1, 2, 1, n) for this row alone.
             digits: from :meth:`digits`.
             key: D inputs of products for these data primes or more, shape (chunks, D, 2, CHUNK).
         """
@@ -187,13 +187,13 @@ class Chain:
         """
         rows, order, primes = digits.shape[1], self.order(element), self.ring.tables.primes
         own = values[0] if values.shape[1] == rows else self.multiplied(values[:1])[0]
-        switched = np.empty((1, 2, rows, self.ring.degree), dtype=np.uint64)
-        found = np.empty_like(switched[0])
+        found = np.empty((2, rows, self.ring.degree), dtype=np.uint64)
 
         def row(number: int) -> None:
+            switched = np.empty((1, 2, 1, self.ring.degree), dtype=np.uint64)
             self.switch_row(switched, digits, key, number)
             prime = primes[self.limb(number, rows)]
-            gadget.rotate_row(found[:, number], switched[0, :, number], own[number], order, prime)
+            gadget.rotate_row(found[:, number], switched[0, :, 0], own[number], order, prime)
 
         each(row, range(rows))
         return found

@@ -116,7 +116,7 @@ def _sums(context: Context, values: Residues, encoded: EncodedMap, keys: Keys) -
 
     def row(number: int) -> None:
         limb = chain.limb(number, rows)
-        inputs, switched = np.empty((len(babies), 2, n), dtype=np.uint64), np.empty((1, 2, rows, n), dtype=np.uint64)
+        inputs, switched = np.empty((len(babies), 2, n), dtype=np.uint64), np.empty((1, 2, 1, n), dtype=np.uint64)
         own, half, prime = np.zeros((2, n), dtype=np.uint64), moduli.half[limb], tables.primes[limb]
         if number < values.shape[1]:
             own[:] = values[:, number]
@@ -125,7 +125,7 @@ def _sums(context: Context, values: Residues, encoded: EncodedMap, keys: Keys) -
             if step:
                 key, order = turns[step]
                 chain.switch_row(switched, digits, key, number)
-                diagonals.rotated_input(inputs[place], switched[0, :, number], own[0], order, half, prime)
+                diagonals.rotated_input(inputs[place], switched[0, :, 0], own[0], order, half, prime)
             else:
                 for i in range(2):
                     inputs[place, i] = own[i]

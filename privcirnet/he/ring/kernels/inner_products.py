@@ -122,24 +122,24 @@ def accumulate_chunk(  # noqa: PLR0913, PLR0917
     """Compute every sum's words in one chunk; see :func:`multiply_accumulate`.
 
     Args:
-        sums: written, shape (sums, 2, R, n).
+        sums: written, shape (sums, 2, R, n), or (sums, 2, 1, n) for this row alone.
         inputs: the chunk of each, split, shape (inputs, 2, CHUNK).
         weights: split, shape (weights, R, n).
         place: (row of sums and weights, which of the primes it is under, first word).
         none: zeros, shape (CHUNK,).
     """
     row, limb, start = place
-    size, step = inputs.shape[2], min(moduli.terms[limb], AT_ONCE)
+    size, step, own = inputs.shape[2], min(moduli.terms[limb], AT_ONCE), row if sums.shape[2] > 1 else 0
     for number in range(terms.first.size - 1):
         last = terms.first[number + 1]
         for i in range(2):
-            sums[number, i, row, start : start + size] = 0
+            sums[number, i, own, start : start + size] = 0
         for first in range(terms.first[number], last, step):
             pairs = terms.pairs[first : min(first + step, last)]
             w = rows_of(weights, pairs, 1, row, start, none)
             for i in range(2):
                 x = rows_of(inputs, pairs, 0, i, 0, none)
-                add_products(sums[number, i, row, start : start + size], x, w, len(pairs), moduli, limb)
+                add_products(sums[number, i, own, start : start + size], x, w, len(pairs), moduli, limb)
 
 
 @inline

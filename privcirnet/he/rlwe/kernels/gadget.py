@@ -88,7 +88,7 @@ def switch_row(
     """Compute one row of the sum of digits times key digits.
 
     Args:
-        switched: [0, :, row] is written, shape (1, 2, R, n).
+        switched: [0, :, row] is written, shape (1, 2, R, n); or (1, 2, 1, n) for this row alone.
         digits: split, shape (D', R, n) for D' <= D.
         key: D inputs of products, shape (chunks, D, 2, CHUNK).
         moduli: of all primes.
