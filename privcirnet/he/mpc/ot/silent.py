@@ -13,7 +13,7 @@ that the code does not matter, so the receiver draws it.
 noise: 2048 blocks of 2048 rows with one error each, 2^18 unknowns, 10 in a row. That has 128 bits or more by all of
 ``benchmarks/lpn_security.py``, which names its sources: 203 by information sets, 193 by the hybrid of guesses and
 linearization, 210 by algebra; 155 on a part of the code that touches few unknowns, 128 if the densest part could be
-found. Ferret's own parameters and later ones of emp-ot have 70 to 79 by that last count.
+found. Ferret's own parameters and later ones of emp-ot have 71 to 79 by that last count.
 
 **A sender that deviates** could offer blocks that fit no tree, to learn from what follows where the noise is. The check
 is Ferret's (figure 7): a random linear function of all leaves, GHASH at a point that the receiver draws when the trees
