@@ -5,6 +5,7 @@ Under torchrun every process runs it, with the same arguments (:mod:`privcirnet.
 
 import math
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any, NamedTuple
@@ -26,13 +27,18 @@ from privcirnet.train.losses import training_loss
 from privcirnet.train.mixing import Mixer
 from privcirnet.train.optimization import average_of, optimizer_of, schedule_of
 from privcirnet.train.outliers import OutlierPenalty
+from privcirnet.train.parts import in_parts, together
 from privcirnet.train.patches import FewerPatches
-from privcirnet.train.progress import EpochProgress, Step
+from privcirnet.train.progress import EpochProgress, Step, falls_to_chance
 from privcirnet.train.recalibration import recalibrate_
 from privcirnet.train.settling import settle_
 
 COMPILE_BACKEND = "inductor"
 """torch.compile's own default; its others only trace, or are for GPUs."""
+_AT_CHANCE = (
+    "held-out accuracy fell to chance while the training loss fell too; "
+    "lower recipe.learning_rate or set recipe.outlier_penalty=0.1"
+)
 
 
 def fit(  # noqa: PLR0913, PLR0917
@@ -61,6 +67,9 @@ def fit(  # noqa: PLR0913, PLR0917
         Per epoch {"epoch", "loss" in nats, "top1" in percent on the held-out images if there are any (see
         :meth:`_Run.top1`), "learning_rate" at its end, "images_per_second" in training, "seconds" with evaluation}.
 
+    Warns:
+        UserWarning: held-out accuracy fell to chance while the loss fell too.
+
     Raises:
         RuleError: the loss is not finite, steps are learned without AdamW, or they cannot obey the rules of nn.steps.
     """
@@ -79,6 +88,8 @@ def fit(  # noqa: PLR0913, PLR0917
             if data.has_tests:
                 measured["top1"] = run.top1(last)
             progress.history.append({"epoch": progress.epoch, **measured, "seconds": time.perf_counter() - started})
+            if falls_to_chance(progress.history, len(data.classes)) and distributed.rank() == 0:
+                warnings.warn(_AT_CHANCE, stacklevel=2)
             progress.state = run.state()
             if after_epoch and distributed.rank() == 0:
                 after_epoch(progress)
@@ -107,6 +118,7 @@ class _Run:
         self.optimizer = optimizer_of(model, recipe)
         self.schedule = schedule_of(self.optimizer, recipe, data.steps(recipe.batch_size))
         self.average = average_of(model, recipe)
+        self.together = together(model, recipe.batch_size)
         self.step = torch.compile(_step, backend=COMPILE_BACKEND) if recipe.compile else _step
         mixes = recipe.mixup > 0 or recipe.cutmix > 0
         self.mixer = Mixer(recipe.mixup, recipe.cutmix, len(data.classes)) if mixes else None
@@ -130,7 +142,7 @@ class _Run:
             measured = self._pass(number, after_step)
         if self.average:
             with _entered(callback.beside(self.trained) for callback in self.callbacks):
-                recalibrate_(self.trained, self.data, self.recipe.batch_size, shared=True)
+                recalibrate_(self.trained, self.data, self.together, shared=True)
         return measured
 
     def _pass(self, number: int, after_step: Callable[[Step], None] | None) -> dict[str, float]:
@@ -139,12 +151,10 @@ class _Run:
         started, seen = time.perf_counter(), 0
         total, data, mix = 0.0, self.data, self.mixer and not 0 <= self.recipe.mix_epochs <= number
         for images, labels in augmented_epoch(data, self.recipe, self.generator):
-            loss = self._loss(images, labels, self.mixer if mix else None)
-            if not math.isfinite(here := distributed.total(loss.detach()).item()):
+            self.optimizer.zero_grad(set_to_none=True)
+            if not math.isfinite(here := self._backward(images, labels, self.mixer if mix else None)):
                 remedy = "lower recipe.learning_rate or set recipe.clip_gradient=1"
                 raise RuleError("the training loss must stay finite", got=here, remedy=remedy)
-            self.optimizer.zero_grad(set_to_none=True)
-            loss.backward()
             distributed.sum_gradients_(self.model)
             if self.recipe.clip_gradient:
                 nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.clip_gradient)
@@ -163,20 +173,29 @@ class _Run:
         rate = self.recipe.learning_rate * self.schedule.lr_lambdas[0](self.schedule.last_epoch)
         return {"loss": total / seen, "learning_rate": rate, "images_per_second": speed}
 
-    def _loss(self, images: Tensor, labels: Tensor, mixer: Mixer | None) -> Tensor:
-        """Return this process's part of a batch's mean loss."""
+    def _backward(self, images: Tensor, labels: Tensor, mixer: Mixer | None) -> float:
+        """Add the gradients of this process's part of a batch's mean loss; return the loss of all."""
         recipe, device = self.recipe, next(self.model.parameters()).device
         real, targets = _placed(self.data.real(images.to(device)), recipe, device), labels.to(device)
         if mixer:
             real, targets = mixer(real, targets, self.generator)
-        real, targets = distributed.share(real), distributed.share(targets)
-        with torch.autocast(device.type, torch.bfloat16, enabled=self.mixed):
-            for callback in self.callbacks:
-                callback.show(real)
-            loss = self.step(self.model, real, targets, self.teacher, recipe)
-            for callback in self.callbacks:
-                loss = loss + callback.penalty()
-        return distributed.weighted(loss, len(targets), len(labels))
+        losses: list[Tensor] = []
+        for part in zip(in_parts(real, self.together), in_parts(targets, self.together), strict=True):
+            seen, wanted = map(distributed.share, part)
+            with torch.autocast(device.type, torch.bfloat16, enabled=self.mixed):
+                loss = distributed.weighted(self._loss(seen, wanted), len(wanted), len(labels))
+            loss.backward()
+            losses.append(loss.detach())
+        return distributed.total(torch.stack(losses).sum()).item()
+
+    def _loss(self, images: Tensor, targets: Tensor) -> Tensor:
+        """Return the mean loss of some images, with what the callbacks add."""
+        for callback in self.callbacks:
+            callback.show(images)
+        loss = self.step(self.model, images, targets, self.teacher, self.recipe)
+        for callback in self.callbacks:
+            loss = loss + callback.penalty()
+        return loss
 
     def state(self) -> dict[str, Any]:
         """Return the state that :meth:`restore` needs."""
@@ -216,7 +235,8 @@ def _mixed(networks: _Networks, data: Examples, recipe: RecipeConfig, progress: 
         return recipe.amp == "true"
     if "mixed" in progress.state:
         return progress.state["mixed"]
-    real, targets = next(data.sampled(recipe.batch_size, recipe.batch_size))
+    size = together(networks.model, recipe.batch_size)
+    real, targets = next(data.sampled(size, size))
     device = next(networks.model.parameters()).device
     real, targets = _placed(real, recipe, device), targets.to(device)
 

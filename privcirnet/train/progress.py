@@ -1,5 +1,6 @@
 """How far a training run is: after an epoch, as a resumed run starts from, and within one, for display."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,3 +36,24 @@ class Step:
     learning_rate: float
     images_per_second: float
     mixed: bool = False
+
+
+def falls_to_chance(history: Sequence[Mapping[str, float]], classes: int) -> bool:
+    """Return whether held-out accuracy fell to chance in the last epoch, for the first time, though the loss fell too.
+
+    At chance is what is at most 1.5 times the guesses that are right, and at most five points above them. Before it was
+    1.5 times that.
+
+    Args:
+        history: per epoch, as :func:`privcirnet.train.loop.fit` returns it; without "top1" nothing falls.
+
+    >>> [falls_to_chance([{"loss": 2.0, "top1": 30.0}, {"loss": loss, "top1": 10.0}], 10) for loss in (2.1, 1.9)]
+    [False, True]
+    """
+    limit = min(150 / classes, 100 / classes + 5)
+
+    def fallen(epochs: Sequence[Mapping[str, float]]) -> bool:
+        last, best = epochs[-1], max(epochs, key=lambda epoch: epoch.get("top1", 0.0))
+        return last.get("top1", 100.0) <= limit < best.get("top1", 0.0) / 1.5 and last["loss"] < best["loss"]
+
+    return fallen(history) and not any(fallen(history[:done]) for done in range(1, len(history)))

@@ -290,3 +290,11 @@ def test_accuracy_is_in_percent():
     always_zero[1].bias.data = torch.tensor([1.0, 0.0])
     expected = 100 * (DATA.test_labels == 0).float().mean().item()
     assert accuracy(always_zero, DATA) == pytest.approx(expected)
+
+
+def test_accuracy_that_falls_to_chance_while_the_loss_falls_is_said_once(monkeypatch):
+    found = iter([60.0, 90.0, 50.0, 50.0])
+    monkeypatch.setattr(loop, "accuracy", lambda *_: next(found))
+    with pytest.warns(UserWarning, match=r"accuracy fell to chance .*; lower recipe.learning_rate or set") as said:
+        fit(small(), DATA, RECIPE, 0)
+    assert len(said) == 1
