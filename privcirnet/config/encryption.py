@@ -29,6 +29,9 @@ class CompileConfig:
     """fractional bits that activations keep beyond their quantized step, at most and if the modulus has room."""
     least_guard_bits: int = 0
     """fractional bits, at least: the parameters are chosen to have room for them, which costs time."""
+    truncation: str = "random"
+    """of activations: random, on shares, without a message; or exact, by two-party computation in prepared images:
+    every value is the integer network's, no guard bits, a smaller plain modulus."""
     masks: str = "uniform"
     """of truncated values: uniform (hides perfectly) or bounded (never wrong)."""
     failure_bits: int = 18
@@ -79,7 +82,13 @@ class HEConfig(CompileConfig):
             self.bounds,
             "use uniform masks: their privacy needs none",
         )
+        check_name("he.truncation", self.truncation, ("random", "exact"))
+        exact = self.truncation == "exact"
+        rule = "he.truncation=exact needs he.masks=uniform"
+        check(not exact or self.masks == "uniform", rule, self.masks, "use uniform masks")
         check_name("he.answer", self.answer, ANSWERS)
+        rule = "he.truncation=exact needs he.answer=logits"
+        check(not exact or self.answer == "logits", rule, self.answer, "round logits with he.truncation=random")
         check(2 <= self.answer_bits <= 32, "he.answer_bits must be in [2, 32]", self.answer_bits, "use 8")
         check_name("he.nonlinear", self.nonlinear, ("refused", "client-aided"))
         check(0 <= self.margin_bits <= 16, "he.margin_bits must be in [0, 16]", self.margin_bits, "use 2")

@@ -217,6 +217,8 @@ def truncation_words(export: Export) -> str:
         "bounded": "Masks are drawn so that shares cannot wrap for any value within the proved bound; "
         "the price is that hiding is statistical, not perfect.",
     }
+    if truncation.exact:
+        return "Truncation is exact: every value is the integer network's, by two-party computation in prepared images."
     words = [parts.get(truncation.masks, f"Masks: {truncation.masks}.")]
     if truncation.hiding:
         words.append(f"Hiding: {truncation.hiding.rstrip('.')}.")

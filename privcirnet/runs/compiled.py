@@ -12,6 +12,7 @@ from privcirnet.artifact import read_measured, read_program, write_program
 from privcirnet.errors import RuleError, first_line, listed
 from privcirnet.he.layers.integer import Values
 from privcirnet.he.planning.profile import Profile
+from privcirnet.he.program.exact import exact_steps
 from privcirnet.he.program.operations import Input
 from privcirnet.he.program.program import Program
 from privcirnet.he.program.signature import PublicKey
@@ -76,8 +77,9 @@ class CompiledProgram:
         """Return what it is in one line."""
         of, (low, high) = self.parameters, self.pixel_range
         layers, size = len(self.integer.layers), " x ".join(map(str, self.image))
+        exact = ", exact truncation" if exact_steps(self.integer.nodes) else ""
         return (
-            f"{len(self.integer.nodes)} nodes, {layers} encrypted layers, {self.bounds} bounds; "
+            f"{len(self.integer.nodes)} nodes, {layers} encrypted layers, {self.bounds} bounds{exact}; "
             f"n = {of.ring_degree}, log q = {of.log_q}, t of {of.plain_bits} bits; encoded weights of "
             f"{weight_bytes(self.integer) / 1e9:.2g} GB; images {size} in [{low:g}, {high:g}]"
             f"{f'; {in_words(self.rehearsal)}' if self.rehearsal else ''}"

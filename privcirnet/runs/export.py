@@ -116,7 +116,7 @@ def _lowered(
         with bar("measuring ranges", 0):
             target = _measured(he, network, images, target)
     found = drafts(network, pixels.shape, pixels.range, pixels.log_step, target)
-    guard = he.guard_bits, he.least_guard_bits
+    guard = (0, 0) if he.truncation == "exact" else (he.guard_bits, he.least_guard_bits)
     with bar("lowering", 0):
         lowered = refined(found, target, *guard)
     if given:
@@ -157,7 +157,8 @@ def target_of(he: HEConfig, given: Profile | None = None, bar: Bar = silent) -> 
     elif he.ring_degree in (0, profile.ring_degree):
         sets = (profile.parameter_set, *sets)
     masks = he.masks, he.failure_bits, he.hiding_bits
-    return Target(profile, link, *masks, sets, auto, nonlinear=he.nonlinear, family=he.family)
+    kinds = {"truncation": he.truncation, "nonlinear": he.nonlinear}
+    return replace(Target(profile, link, *masks, sets, auto, family=he.family), **kinds)
 
 
 def _measured(he: HEConfig, network: fx.GraphModule, images: torch.Tensor, target: Target) -> Target:

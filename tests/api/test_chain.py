@@ -223,6 +223,21 @@ def test_bounds_can_be_proved_and_pixels_without_sign(plan):
     assert exact.integer.nodes == program.integer.nodes, "images may have any floating-point type"
 
 
+def test_exact_truncation_gives_the_quantized_networks_logits(plan):
+    """Bit for bit, in both parties' exact arithmetic; and there is nothing for guard bits to do."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), pc.Square(), nn.Flatten(), nn.Linear(144, 2))
+    model(IMAGES)
+    quantized = pc.quantize(pc.fuse(model), IMAGES)
+    program = pc.compile(quantized, IMAGES, truncation="exact", profile=plan.profile, progress=False)
+    truth = quantized.double().eval()(IMAGES.double())
+    for engine in ("cleartext", "kernel"):
+        assert torch.equal(program(IMAGES[:2], engine=engine).double(), truth[:2].detach())
+    assert "exact" in str(program)
+    with pytest.raises(pc.RuleError, match=r"truncation=exact needs .*answer=logits"):
+        pc.compile(quantized, IMAGES, truncation="exact", answer="rounded", profile=plan.profile, progress=False)
+
+
 def test_a_given_step_is_kept():
     assert input_step(pc.quantize(pc.fuse(convolutional_with_squares()), IMAGES, -3)) == -3
     assert input_step(pc.quantize(pc.fuse(convolutional_with_squares()), IMAGES)) == -6

@@ -123,7 +123,7 @@ class OffsetExchange:
     ) -> Held:
         return Held()
 
-    def client(self, shares: ClientShares, engine: ClientEngine) -> Side[Residues]:
+    def client(self, shares: ClientShares, engine: ClientEngine, transfers: Any) -> Side[Residues]:
         t, theirs = engine.parameters.plain_modulus, list[Residues]()
         own = sampling.uniform((2, self.values), t)
         for mask in own:
@@ -132,7 +132,7 @@ class OffsetExchange:
         return np.concatenate([*own, *theirs])
 
     def server(
-        self, held: Held, shares: ServerShares, engine: ServerEngine, keys: EvaluationKeys
+        self, held: Held, shares: ServerShares, engine: ServerEngine, keys: EvaluationKeys, transfers: Any
     ) -> Side[Residues | None]:
         t, theirs, told = engine.parameters.plain_modulus, list[Residues](), (yield [])
         own = sampling.uniform((2, self.values), t)

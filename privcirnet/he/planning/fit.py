@@ -33,6 +33,7 @@ from privcirnet.he.planning.requirements import requirements
 from privcirnet.he.planning.target import Target, scaled
 from privcirnet.he.program import bounds, manifest
 from privcirnet.he.program.composite import expanded
+from privcirnet.he.program.exact import exact
 from privcirnet.he.program.operation import Node, Planner, Weights
 from privcirnet.he.program.program import Network, Program, layers_of, squares_of
 from privcirnet.he.schemes.bfv.parameters import MAX_PLAIN_BITS, ParameterSet
@@ -92,6 +93,8 @@ def draft(network: Network, target: Target) -> Draft:
     else:
         intervals, kind = bounds.measured(nodes, target.seen, target.margin_bits), "measured"
         sizes = bounds.mean_sizes(nodes, target.seen)
+    if target.truncation == "exact":
+        nodes = exact(nodes, intervals)
     if target.answer_bits:
         nodes, intervals = rounded(nodes, intervals, target.answer_bits, target.largest_logit)
     return Draft(tuple(nodes), weights, intervals, sizes, kind, Allowed(target.family, _weight_bits(weights)))

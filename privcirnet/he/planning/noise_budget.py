@@ -4,7 +4,7 @@ The noise budget falls with t: of the data primes' bits, t itself, the noise of 
 :func:`schemes.bfv.noise.noise_bits`), the flooding and its range are spent. So a set carries t up to some size, the
 program needs t from some size on (:mod:`planning.requirements`), and the set fits if there is a prime in between that
 is 1 modulo 2n and every transform length. The chosen t is the largest such: that makes truncation safer still. Where
-bytes cost time, it is the largest with which replies are as short as with the smallest. What bits are to spare then go
+bytes cost time it is the smallest, and where truncation is exact. What bits are to spare then go
 into the flooding, which must hide the noise of a whole image (:func:`ring.sampling.image_distance_bits`).
 """
 
@@ -149,7 +149,7 @@ def judge(wants: Requirements, option: Option) -> Verdict:
     verdict = _with_budget(option, smallest)
     if not _carried(verdict):
         return _refused_noise(wants, verdict)
-    larger = () if option.thrifty else _parameters(option, smallest.plain_bits + 1)
+    larger = () if option.thrifty or wants.exact else _parameters(option, smallest.plain_bits + 1)
     return [verdict, *(found for found in (_with_budget(option, p) for p in larger) if _carried(found))][-1]
 
 

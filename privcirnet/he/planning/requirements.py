@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from privcirnet.he.program import bounds, truncation
+from privcirnet.he.program.exact import exact_steps
 from privcirnet.he.program.operation import Node
 
 
@@ -22,6 +23,7 @@ class Requirements:
         wrapping: uniform masks, :func:`truncation.wrapping_masks`.
         truncated: bounded masks, :func:`truncation.truncated_bounds`.
         wanted_bits: failure_bits (uniform) or hiding_bits (bounded).
+        exact: what t must be greater than for exact steps.
     """
 
     node: str
@@ -30,6 +32,7 @@ class Requirements:
     wrapping: float
     truncated: tuple[tuple[int, int], ...]
     wanted_bits: float
+    exact: int = 0
 
     @property
     def setting(self) -> str:
@@ -38,8 +41,8 @@ class Requirements:
 
     @property
     def value_bits(self) -> int:
-        """Least bits of t for every value to stay under t / 2."""
-        return (2 * self.largest + 1).bit_length()
+        """Least bits of t for every value to stay under t / 2, or t / 8 where a step is exact."""
+        return max(2 * self.largest + 1, self.exact + 1).bit_length()
 
     @property
     def truncation_bits(self) -> int:
@@ -66,7 +69,7 @@ class Requirements:
 
     def satisfied(self, t: int) -> bool:
         """Return whether t is large enough."""
-        return 2 * self.largest < t and self.reached(t) >= self.wanted_bits
+        return max(2 * self.largest, self.exact) < t and self.reached(t) >= self.wanted_bits
 
 
 def requirements(
@@ -85,4 +88,5 @@ def requirements(
     nodes = tuple(nodes)
     node, largest = max(((n, bounds.largest(i)) for n, i in intervals.items()), key=lambda found: found[1])
     wrapping, truncated = truncation.wrapping_masks(nodes, sizes), truncation.truncated_bounds(nodes, intervals)
-    return Requirements(node, largest, masks, wrapping, truncated, wanted_bits)
+    exact = max((step.least_modulus for step in exact_steps(nodes)), default=0)
+    return Requirements(node, largest, masks, wrapping, truncated, wanted_bits, exact)

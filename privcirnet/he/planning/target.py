@@ -29,6 +29,7 @@ class Target:
         auto: take the fastest of ``sets`` that fits.
         seen: each node's real values on images, for measured bounds; None for proved ones.
         margin_bits: measured bounds: values of other images may exceed these 2^margin_bits times.
+        truncation: "random", or "exact" by two-party computation (:mod:`program.exact`).
         nonlinear: of activations that are no polynomials: "refused", or "client-aided" (:mod:`program.nonpolynomial`).
         answer_bits: of each logit, its sign included, that the client is given; 0: all.
         largest_logit: the largest absolute one that a rounded answer can have, real.
@@ -44,6 +45,7 @@ class Target:
     auto: bool = False
     seen: Mapping[str, bounds.ObservedRange] | None = None
     margin_bits: int = 2
+    truncation: str = "random"
     nonlinear: str = "refused"
     answer_bits: int = 0
     largest_logit: float = 0.0

@@ -8,6 +8,7 @@ Linear layers, squares, products of two values and client-aided functions cost a
 each party applies them to its share.
 """
 
+from privcirnet.he.program.exact import ExactTruncate
 from privcirnet.he.program.local import Add, Concat, Input, Plus, Scale, SumPool, Times, Truncate
 from privcirnet.he.program.nonpolynomial import ClientAided
 from privcirnet.he.program.operation import Operation, register
@@ -19,6 +20,7 @@ __all__ = [
     "Channels",
     "ClientAided",
     "Concat",
+    "ExactTruncate",
     "Flatten",
     "Gather",
     "Input",
@@ -37,4 +39,4 @@ __all__ = [
 ]
 
 register(Input, Linear, Truncate, Scale, Square, ClientAided, Add, Times, Plus, Concat, SumPool, Product)
-register(Flatten, Tokens, Take, Channels, Transpose, Gather)
+register(ExactTruncate, Flatten, Tokens, Take, Channels, Transpose, Gather)

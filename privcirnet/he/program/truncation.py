@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from privcirnet.he.program.bounds import Interval, Sizes, largest
+from privcirnet.he.program.exact import exact_steps
 from privcirnet.he.program.local import Truncate
 from privcirnet.he.program.operation import Node
 from privcirnet.he.program.program import Program, masked_node
@@ -41,9 +42,11 @@ def truncation_facts(program: Program, intervals: dict[str, Interval], sizes: Si
         "masks", "hiding" in words, and "failure_per_image_log2", which is None where no truncation can fail;
         "unnoticed_per_image_log2": about how likely an image fails and its result passes for a right one.
     """
+    never = dict.fromkeys(("failure_per_image_log2", "unnoticed_per_image_log2"))
+    if exact_steps(program.nodes):
+        return {"masks": "uniform", "hiding": "perfect", "exact": True, **never}
     if program.masks == "bounded":
         hidden = f"statistical, 2^-{hiding_bits(program, intervals):.1f} an image"
-        never = dict.fromkeys(("failure_per_image_log2", "unnoticed_per_image_log2"))
         return {"masks": "bounded", "hiding": hidden, **never}
     failure = math.log2(max(wrap_probability(program, sizes), 2.0**-200))
     unnoticed = failure - _CHECKED_BITS if program.answer == "rounded" else failure - _spare_bits(program)

@@ -132,7 +132,9 @@ def _shareless(node: Node, known: Mapping[str, Node], of_client: Set[str]) -> st
 
 
 def _unfit(node: Node, parameters: Parameters) -> str:
-    """What is wrong with the plans of a node's layers."""
+    """What is wrong with the plans of a node's layers, or with the parameters for what is exact."""
+    if isinstance(node.operation, op.ExactTruncate):
+        return node.operation.unfit(parameters.plain_modulus)
     problem = next(filter(None, (_unfit_layer(layer, parameters) for layer in node.operation.layers)), "")
     return problem or (_unfit_stack(node.operation, parameters) if isinstance(node.operation, op.Linear) else "")
 

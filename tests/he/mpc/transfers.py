@@ -35,9 +35,9 @@ def bits_of(planes: Residues) -> Residues:
     return np.unpackbits(planes.view(np.uint8), bitorder="little").astype(np.uint64)
 
 
-def both(session: bytes = b"session", source: str = "softspoken") -> tuple[Transfers, Transfers]:
+def both(source: str = "softspoken") -> tuple[Transfers, Transfers]:
     """Transfers in both directions, of who began and of who answered."""
-    made = converse(opening(session, source=source), answering(session, source=source))
+    made = converse(opening(source=source), answering(source=source))
     return made[0], made[1]
 
 

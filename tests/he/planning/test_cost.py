@@ -217,6 +217,7 @@ def test_cost_of_an_operation_is_looked_up_by_its_type() -> None:
         op.Linear(layer): linear_cost(layer, profile, link),
         op.Product(factor, factor): cost.product_cost(factor, factor, profile, link),
         op.Square(): square_cost(3 * 5 * 7, profile, link),
+        op.ExactTruncate(4, 16): Cost(network=10 * 3 * 5 * 7 / link.bandwidth + 2 * link.round_trip),
         op.ClientAided("relu", 0, 0): Cost(network=8 * 3 * 5 * 7 / link.bandwidth + link.round_trip),
     }
     assert len(set(expected.values())) == len(expected)

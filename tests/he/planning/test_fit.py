@@ -26,7 +26,7 @@ from privcirnet.he.planning.planner import cheapest_layer
 from privcirnet.he.planning.profile import COUNTED, LINKS, ONLINE
 from privcirnet.he.program import truncation
 from privcirnet.he.program.operation import Weights
-from privcirnet.he.program.operations import Product
+from privcirnet.he.program.operations import ExactTruncate, Product, Truncate
 from privcirnet.he.program.program import Program, layers_of
 from privcirnet.he.schemes.bfv.noise import MIN_NOISE_BUDGET
 from privcirnet.he.schemes.bfv.parameters import Parameters
@@ -95,6 +95,16 @@ def test_encrypted_inference_at_the_chosen_parameters(failure_bits: int, expecte
     assert verdict.budget.left >= MIN_NOISE_BUDGET
     assert -math.log2(truncation.wrap_probability(program, fitted.sizes)) >= failure_bits
     check(program, *parties(program, "tenseal"), random_image(program))
+
+
+def test_exact_truncation_takes_the_smallest_modulus() -> None:
+    """No failure to make rarer: values alone decide, and t carries eight times what is truncated."""
+    random, exact = (fit(NETWORK, target(failure_bits=20, truncation=kind)).program for kind in ("random", "exact"))
+    steps = [node.operation for node in exact.nodes if isinstance(node.operation, ExactTruncate)]
+    t = exact.parameters.plain_modulus
+    assert len(steps) == sum(isinstance(node.operation, Truncate) for node in random.nodes)
+    assert max(step.least_modulus for step in steps) < t < random.parameters.plain_modulus >> 16
+    assert all(t % (2 << step.bits) == 1 for step in steps)
 
 
 WAN = LINKS["wan"]

@@ -18,6 +18,7 @@ EVERY: dict[op.Operation, tuple[int, int, bool]] = {
     op.Input(0, 1): (0, 0, False),
     op.Linear(LAYER): (1, 1, True),
     op.Truncate(1): (1, 0, False),
+    op.ExactTruncate(1, 2): (1, 0, False),
     op.Scale(1): (1, 0, False),
     op.Square(): (1, 0, False),
     op.ClientAided("relu", 0, 0): (1, 0, False),

@@ -1,5 +1,6 @@
 """Oblivious transfers of two parties in both directions, as one of them has them, from the first message on."""
 
+import os
 from collections.abc import Generator
 from typing import Any
 
@@ -7,13 +8,14 @@ from privcirnet.errors import RuleError
 from privcirnet.he.mpc.ot import silent, softspoken
 from privcirnet.he.mpc.ot.ciphers import Hash
 from privcirnet.he.mpc.ot.keys import Chosen, Offered
-from privcirnet.he.rlwe.wire_bytes import Message
+from privcirnet.he.rlwe.wire_bytes import Message, check_length
 
 Parts = list[Any]
 """Of a message: bytes or views of them."""
 
 K = 4
 """Of SoftSpoken: 3.9 bytes a transfer."""
+_NAME_BYTES = 32
 SOURCES = ("softspoken", "silent")
 """Where transfers come from: made as they are asked for, or ahead, in millions, for a fortieth of the bytes."""
 
@@ -42,6 +44,11 @@ class Transfers:
     def stock(self) -> tuple[float, float]:
         """Transfers that are left, those in which this party chooses and those in which it helps."""
         return self._receiver.stock, self._sender.stock
+
+    @staticmethod
+    def message_bytes(slots: int, values: int) -> int:
+        """Return the bytes of the message of :meth:`choose`, of transfers that are made as they are asked for."""
+        return softspoken.message_bytes(K, slots * values)
 
     def choose(self, slots: int, values: int) -> tuple[Chosen, bytes]:
         """Return transfers in which this party chooses, and the message that the other one makes its own of.
@@ -87,19 +94,19 @@ class Transfers:
             yield [sender.prove(told[1])]
 
 
-def opening(session: bytes, k: int = K, source: str = "softspoken") -> Generator[Parts, Parts, Transfers]:
-    """Begin, as who speaks first.
+def opening(k: int = K, source: str = "softspoken") -> Generator[Parts, Parts, Transfers]:
+    """Begin, as who speaks first and names the session, at random.
 
     Args:
-        session: random, for this session alone.
         k: of SoftSpoken.
         source: one of ``SOURCES``.
 
     Returns:
         its end of the transfers.
     """
+    session = os.urandom(_NAME_BYTES)
     sender = softspoken.Sender(k, session + b"first")
-    told = yield [sender.hello]
+    told = yield [session, sender.hello]
     receiver = softspoken.Receiver(told[0], k, session + b"second")
     sender.begin(told[1])
     chosen, seeds = _choosing(receiver, source, session + b"second")
@@ -107,25 +114,43 @@ def opening(session: bytes, k: int = K, source: str = "softspoken") -> Generator
     return Transfers(_helping(sender, source, session + b"first", told[2:]), chosen, session, opens=True)
 
 
-def answering(session: bytes, k: int = K, source: str = "softspoken") -> Generator[Parts, Parts, Transfers]:
+def answering(k: int = K, source: str = "softspoken") -> Generator[Parts, Parts, Transfers]:
     """Begin, as who answers: an empty list is yielded first.
 
     Args:
-        session: as the other party's.
-        k: likewise.
+        k: as the other party's.
         source: likewise.
 
     Returns:
         its end of the transfers.
     """
     told = yield []
+    check_length(told[0], _NAME_BYTES, "a session's name")
+    session = bytes(told[0])
     sender = softspoken.Sender(k, session + b"second")
-    receiver = softspoken.Receiver(told[0], k, session + b"first")
+    receiver = softspoken.Receiver(told[1], k, session + b"first")
     chosen, seeds = _choosing(receiver, source, session + b"first")
     told = yield [sender.hello, receiver.setup, *seeds]
     sender.begin(told[0])
     yield []
     return Transfers(_helping(sender, source, session + b"second", told[1:]), chosen, session, opens=False)
+
+
+def setup_sizes() -> list[tuple[int, ...]]:
+    """Return the bytes of each part of the messages of :func:`opening` and :func:`answering`, in turns."""
+    hello, setup = softspoken.setup_bytes(K)
+    return [(_NAME_BYTES, hello), (hello, setup), (setup,), ()]
+
+
+def given(transfers: Transfers | None) -> Transfers:
+    """Return transfers that there must be.
+
+    Raises:
+        RuleError: there are none.
+    """
+    if transfers is None:
+        raise RuleError("oblivious transfers must be begun before they are used", got="none", remedy="connect again")
+    return transfers
 
 
 def _choosing(

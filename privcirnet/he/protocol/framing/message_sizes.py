@@ -4,7 +4,7 @@ Both parties know it from the public description alone. A length that a peer ann
 room is made for it. They bound every engine's messages; the exact lengths are checked where messages are parsed.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import prod
 
@@ -15,7 +15,8 @@ from privcirnet.he.protocol.framing import wire
 from privcirnet.he.protocol.offline.correlated import MAX_HELD
 from privcirnet.he.protocol.offline.store_files import SERIAL_BYTES
 from privcirnet.he.protocol.rounds import answer
-from privcirnet.he.protocol.rounds.exchanges import exchanges_of, runs_directly
+from privcirnet.he.protocol.rounds.exchange import Exchange
+from privcirnet.he.protocol.rounds.exchanges import exchanges_of, runs_directly, setup_turns, takes_transfers
 from privcirnet.he.protocol.rounds.turns import Turn, trips
 from privcirnet.he.protocol.rounds.waves import bundles
 from privcirnet.he.schemes.bfv.sizes import key_bytes, message_bytes
@@ -42,12 +43,16 @@ class Sizes:
 
 
 def rounds(program: Program) -> int:
-    """Return the number of messages each way for one image that nothing was prepared for: all trips, and the result."""
+    """Return the number of messages each way for one image that nothing was prepared for: all trips, and the result.
+
+    It is the first of its session: others begin no oblivious transfers.
+    """
     exchanges = exchanges_of(program)
     if runs_directly(exchanges):
         return answer.rounds(program) + sum(len(trips(exchange.plan.turns)) for exchange in exchanges.values())
     ahead = sum(len(bundle.together.trips) for bundle in bundles(program, exchanges, 1))
-    return _AROUND + ahead + rounds_online(program)
+    begun = len(_setup(exchanges))
+    return _AROUND + begun + ahead + rounds_online(program)
 
 
 def rounds_online(program: Program) -> int:
@@ -91,8 +96,14 @@ def _kept(program: Program) -> int:
 
 def _ahead(program: Program, count: int) -> tuple[int, int]:
     """Bytes of the longest request and reply with ciphertexts, where so many images are prepared at once."""
-    pairs = [pair for bundle in bundles(program, exchanges_of(program), count) for pair in bundle.together.trips]
-    return _longest(program, pairs)
+    exchanges = exchanges_of(program)
+    pairs = [pair for bundle in bundles(program, exchanges, count) for pair in bundle.together.trips]
+    return _longest(program, [*pairs, *_setup(exchanges)])
+
+
+def _setup(exchanges: Mapping[str, Exchange]) -> list[tuple[Turn, Turn]]:
+    """The messages with which oblivious transfers begin, if there are any."""
+    return trips(setup_turns()) if takes_transfers(exchanges) else []
 
 
 def _longest(program: Program, pairs: Iterable[tuple[Turn, Turn]]) -> tuple[int, int]:

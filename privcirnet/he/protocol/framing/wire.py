@@ -31,9 +31,11 @@ PREPARED = 0xFFFB
 """Position of the last messages of offline work: both parties have their halves."""
 ROUNDED = 0xFFFA
 """Position of a part of the server's share of a rounded output, and of the question whether the result is right."""
+TRANSFERS = 0xFFF9
+"""Position of the messages with which oblivious transfers begin, within a preparation."""
 OFFLINE = 0x8000
 """Is added to a node's position in a round of offline work. Programs have fewer nodes."""
-_NAMED = (OUTPUT, PREPARE, ONLINE, AGREE, PREPARED, ROUNDED)
+_NAMED = (OUTPUT, PREPARE, ONLINE, AGREE, PREPARED, ROUNDED, TRANSFERS)
 
 
 def frame(position: int, parts: Sequence[bytes | memoryview]) -> bytes:
@@ -78,17 +80,17 @@ def is_offline(message: bytes) -> bool:
     if len(message) < _HEADER.size:
         return False
     position = _HEADER.unpack_from(message)[1]
-    return position in (PREPARE, PREPARED) if position in _NAMED else position >= OFFLINE
+    return position in (PREPARE, PREPARED, TRANSFERS) if position in _NAMED else position >= OFFLINE
 
 
 def begins(message: bytes) -> int:
     """Return what a message of the other party is about, before anything else in it is looked at.
 
     Returns:
-        :data:`AGREE`, :data:`PREPARE` or :data:`ONLINE`; 0 for everything else.
+        :data:`AGREE`, :data:`PREPARE`, :data:`ONLINE` or :data:`TRANSFERS`; 0 for everything else.
     """
     position = position_of(message) if len(message) >= _HEADER.size else 0
-    return position if position in (AGREE, PREPARE, ONLINE) else 0
+    return position if position in (AGREE, PREPARE, ONLINE, TRANSFERS) else 0
 
 
 def ends(reply: bytes) -> bool:

@@ -21,7 +21,7 @@ from privcirnet.he.program.program import Program
 from privcirnet.he.protocol.framing import wire
 from privcirnet.he.protocol.offline.store_files import DIGEST_BYTES, SERIAL_BYTES, Unusable
 from privcirnet.he.protocol.rounds.exchanges import exchanges_of
-from privcirnet.he.protocol.rounds.online_phase import SHARE, Kept
+from privcirnet.he.protocol.rounds.online_phase import PLANES, SHARE, Kept
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.ring.wipe import wipe
 from privcirnet.he.system import threads
@@ -115,15 +115,17 @@ class Form:
             raise _unfit("be of this program, client, party and number", "prepared work of another")
         writable = data if isinstance(data, bytearray) else bytearray(data)
         flat = np.frombuffer(writable, _WORD, offset=_HEADER_BYTES)
-        largest = threads.each(lambda part: flat[part.start : part.stop].max(), threads.ranges(flat.size, _AT_ONCE))
-        if max(largest, default=0) >= self.program.parameters.plain_modulus:
-            raise _unfit("hold residues", "a value that is none")
-        kept, start = dict[str, Kept](), 0
+        kept, start, residues = dict[str, Kept](), 0, list[Residues]()
         for node, names in self.sizes.items():
             arrays = dict[str, Residues]()
             for name, size in names.items():
                 arrays[name], start = flat[start : start + size], start + size
+                if name != PLANES:
+                    residues += [arrays[name][i : i + _AT_ONCE] for i in range(0, size, _AT_ONCE)]
             kept[node] = arrays
+        largest = threads.each(lambda part: part.max(), residues)
+        if max(largest, default=0) >= self.program.parameters.plain_modulus:
+            raise _unfit("hold residues", "a value that is none")
         return CorrelatedRandomness(serial, kept)
 
     def _header(self, serial: bytes) -> bytes:

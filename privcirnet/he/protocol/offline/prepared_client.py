@@ -12,6 +12,7 @@ from privcirnet.he.circuits.bfv.interface import ClientEngine
 from privcirnet.he.layers.integer import Values
 from privcirnet.he.mpc.local import shares
 from privcirnet.he.mpc.local.packing import pack, unpack
+from privcirnet.he.mpc.ot.session import Transfers, opening
 from privcirnet.he.program.operation import Node
 from privcirnet.he.program.operations import ClientAided
 from privcirnet.he.program.program import Program
@@ -25,6 +26,7 @@ from privcirnet.he.protocol.rounds import answer
 from privcirnet.he.protocol.rounds.answer import Received
 from privcirnet.he.protocol.rounds.client_aided import noted
 from privcirnet.he.protocol.rounds.exchange import Exchange
+from privcirnet.he.protocol.rounds.exchanges import setup_turns, takes_transfers
 from privcirnet.he.protocol.rounds.online_phase import SHARE, Kept
 from privcirnet.he.protocol.rounds.turns import Side, Turn, answered, opened, trips
 from privcirnet.he.protocol.rounds.waves import Bundle, bundles
@@ -71,6 +73,7 @@ class PreparedClient:
     meter: Meter
     preparation: Meter
     dropped: list[str] = field(default_factory=list[str])
+    _transfers: Transfers | None = None
     _agreed: set[bytes] = field(default_factory=set[bytes])
     _unconfirmed: set[bytes] = field(default_factory=set[bytes])
 
@@ -112,9 +115,12 @@ class PreparedClient:
             raise RuleError("prepared work must have a number of its own", got=got, remedy="do not use this server")
         kept: list[dict[str, Kept]] = [self._chosen() for _ in serials]
         walks = [Walk(self.program, arrays) for arrays in kept]
+        transfers, self._transfers = self._transfers, None
         try:
+            if transfers is None and takes_transfers(self.exchanges):
+                transfers = yield from opened(opening(), wire.TRANSFERS, trips(setup_turns()))
             for bundle in bundles(self.program, self.exchanges, count):
-                side, names = self._side(bundle, kept, walks, engine), [node.name for node in bundle.nodes]
+                side, names = self._side(bundle, kept, walks, engine, transfers), [node.name for node in bundle.nodes]
                 position, measured = wire.OFFLINE + bundle.position, partial(self.preparation.time, *names)
                 yield from opened(side, position, bundle.together.trips, measured)
             self._unconfirmed = {*serials}  # until the server has its halves
@@ -122,6 +128,7 @@ class PreparedClient:
                 self.store.put(serial, self.form.write(CorrelatedRandomness(serial, arrays)))
             wire.unframe((yield wire.frame(wire.PREPARED, [correlated.join(serials)])), wire.PREPARED, 0)
             self._agreed.update(serials)
+            self._transfers = transfers
         except BaseException:
             for serial in serials:
                 self.store.drop(serial)
@@ -202,6 +209,7 @@ class PreparedClient:
         kept: Sequence[dict[str, Kept]],
         walks: Sequence[Walk],
         engine: Callable[[], ClientEngine],
+        transfers: Transfers | None,
     ) -> Side[None]:
         """The exchanges of some nodes, of which what comes is kept for each image."""
         together = bundle.together
@@ -210,7 +218,7 @@ class PreparedClient:
         ]
         asked = [[*map(shares.present, own)] for own in together.shares(arguments)]
         try:
-            found = yield from together.client(asked, engine())
+            found = yield from together.client(asked, engine(), transfers)
             for node, results in zip(bundle.nodes, together.results(found), strict=True):
                 for arrays, walk, result in zip(kept, walks, results, strict=True):
                     self._keep(node, arrays, walk, result.reshape(-1))

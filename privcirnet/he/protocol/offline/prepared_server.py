@@ -13,6 +13,7 @@ from privcirnet.he.circuits.bfv.interface import EvaluationKeys, ServerEngine
 from privcirnet.he.mpc.local import shares
 from privcirnet.he.mpc.local.linear import ClearLinear
 from privcirnet.he.mpc.local.packing import unpack
+from privcirnet.he.mpc.ot.session import Transfers, answering
 from privcirnet.he.program.program import Program
 from privcirnet.he.protocol.framing import message_sizes, wire
 from privcirnet.he.protocol.framing.meter import Meter
@@ -22,6 +23,7 @@ from privcirnet.he.protocol.offline.store import PreparedStore
 from privcirnet.he.protocol.offline.store_files import SERIAL_BYTES, Unusable
 from privcirnet.he.protocol.rounds import answer, zeroing
 from privcirnet.he.protocol.rounds.exchange import Exchange, Held
+from privcirnet.he.protocol.rounds.exchanges import setup_turns
 from privcirnet.he.protocol.rounds.merged import Part
 from privcirnet.he.protocol.rounds.online_phase import Kept
 from privcirnet.he.protocol.rounds.stacked import StackedExchange
@@ -58,6 +60,7 @@ class PreparedServer:
     last_uses: Mapping[str, Sequence[str]]
     preparation: Meter = field(default_factory=Meter)
     dropped: list[str] = field(default_factory=list[str])
+    _transfers: Transfers | None = None
 
     @property
     def _t(self) -> int:
@@ -103,14 +106,18 @@ class PreparedServer:
         try:
             message = yield wire.frame(wire.PREPARE, [correlated.join(serials)])
             exchanges = {name: exchange for name, (exchange, _) in self.rounds.items()}
+            transfers, self._transfers = self._transfers, None
+            if wire.begins(message) == wire.TRANSFERS:
+                transfers, message = yield from answered(answering(), message, wire.TRANSFERS, trips(setup_turns()))
             for bundle in bundles(self.program, exchanges, count):
-                side, position = self._side(bundle, kept, engine, keys), wire.OFFLINE + bundle.position
+                side, position = self._side(bundle, kept, engine, keys, transfers), wire.OFFLINE + bundle.position
                 _, message = yield from answered(side, message, position, bundle.together.trips)
             for arrays in kept:
                 arrays.update({name: {} for name in exchanges.keys() - arrays.keys()})  # those without a round
             if wire.unframe(message, wire.PREPARED, 1) != [correlated.join(serials)]:
                 raise RuleError("prepared work must keep its number", got="another", remedy="prepare again")
             self._put(serials, kept)
+            self._transfers = transfers
         finally:
             for serial, arrays in zip(serials, kept, strict=True):
                 CorrelatedRandomness(serial, arrays).wipe()
@@ -161,7 +168,12 @@ class PreparedServer:
         return (yield from answer.hand_out(self.program, share))
 
     def _side(
-        self, bundle: Bundle, kept: Sequence[dict[str, Kept]], engine: ServerEngine, keys: EvaluationKeys
+        self,
+        bundle: Bundle,
+        kept: Sequence[dict[str, Kept]],
+        engine: ServerEngine,
+        keys: EvaluationKeys,
+        transfers: Transfers | None,
     ) -> Side[None]:
         """The exchanges of some nodes, of which what comes is kept for each image."""
         names, together = [node.name for node in bundle.nodes], bundle.together
@@ -181,7 +193,7 @@ class PreparedServer:
         offline_shares = together.shares([[_stacked(one) for one in zip(*images, strict=True)] for images in drawn])
         try:
             each = [held(part) for part in together.parts]
-            own = yield from together.server(each, offline_shares, engine, keys, measured)
+            own = yield from together.server(each, offline_shares, engine, keys, measured, transfers)
             for name, online, images, results in zip(names, onlines, drawn, together.results(own), strict=True):
                 for arrays, one, result in zip(kept, images, results, strict=True):
                     arrays[name] = online.keep_server(one, result, self._t)

@@ -233,7 +233,7 @@ class Client:
         self, node: Node, exchange: Exchange, arguments: list[Residues], seen: dict[str, tuple[int, int]]
     ) -> Side[Residues]:
         """The client's turns of a node. Its keys are made when the first one comes."""
-        side = exchange.client(arguments, self._open())
+        side = exchange.client(arguments, self._open(), None)
         if isinstance(node.operation, ClientAided):
             side = noted(side, node, arguments[0], self.program.parameters.plain_modulus, shares.from_bytes, seen)
         return (yield from side)

@@ -295,7 +295,7 @@ class Session:
         for position, node in enumerate(others, start=1):
             if node.name in self._server.rounds:
                 (exchange, kept), engine = self._server.rounds[node.name], self._server.engine
-                side = exchange.server(kept, [held[name] for name in node.inputs], engine, self._keys)
+                side = exchange.server(kept, [held[name] for name in node.inputs], engine, self._keys, None)
                 pairs, measured = trips(exchange.plan.turns), partial(self._measured, node.name)
                 held[node.name], message = yield from answered(side, message, position, pairs, measured)
             else:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from privcirnet.he.circuits.bfv.interface import ClientEngine, EncodedWeights, EvaluationKeys, ServerEngine
+from privcirnet.he.mpc.ot.session import Transfers
 from privcirnet.he.program.operation import Weights
 from privcirnet.he.protocol.rounds.online_phase import Online
 from privcirnet.he.protocol.rounds.turns import Sender, Side, Turn
@@ -32,6 +33,7 @@ class RoundPlan:
         block_size: b of the weights; 1 without structure.
         ahead: it is done before an image is there, with random shares.
         direct: it can be done with an image's own shares. Where one exchange can't, an image is prepared first.
+        transfers: it takes oblivious transfers, which both parties make in the same order.
     """
 
     kind: str
@@ -42,6 +44,7 @@ class RoundPlan:
     pmults: int = 0
     ahead: bool = True
     direct: bool = True
+    transfers: bool = False
 
     @property
     def ciphertexts_up(self) -> int:
@@ -108,7 +111,7 @@ class Exchange(Protocol):
         """
         ...
 
-    def client(self, shares: ClientShares, engine: ClientEngine) -> Side[Residues]:
+    def client(self, shares: ClientShares, engine: ClientEngine, transfers: Transfers | None) -> Side[Residues]:
         """Take the client's turns; it begins.
 
         Returns:
@@ -120,7 +123,12 @@ class Exchange(Protocol):
         ...
 
     def server(
-        self, held: Held, shares: ServerShares, engine: ServerEngine, keys: EvaluationKeys
+        self,
+        held: Held,
+        shares: ServerShares,
+        engine: ServerEngine,
+        keys: EvaluationKeys,
+        transfers: Transfers | None,
     ) -> Side[Residues | None]:
         """Take the server's turns.
 
@@ -171,12 +179,17 @@ class OneTrip(ABC):
             RuleError: the messages are not what :meth:`reply` makes.
         """
 
-    def client(self, shares: ClientShares, engine: ClientEngine) -> Side[Residues]:
+    def client(self, shares: ClientShares, engine: ClientEngine, transfers: Transfers | None) -> Side[Residues]:
         messages = yield self.request(shares, engine)
         return self.finish(shares, messages, engine)
 
     def server(
-        self, held: Held, shares: ServerShares, engine: ServerEngine, keys: EvaluationKeys
+        self,
+        held: Held,
+        shares: ServerShares,
+        engine: ServerEngine,
+        keys: EvaluationKeys,
+        transfers: Transfers | None,
     ) -> Side[Residues | None]:
         replies, own = self.reply(held, shares, (yield []), engine, keys)
         yield replies

@@ -5,14 +5,17 @@ from math import prod
 from typing import Any
 
 from privcirnet.errors import RuleError
+from privcirnet.he.mpc.ot.session import setup_sizes
 from privcirnet.he.program import operations as op
 from privcirnet.he.program.operation import Node
 from privcirnet.he.program.program import Program
 from privcirnet.he.protocol.rounds.client_aided import ClientAidedExchange
 from privcirnet.he.protocol.rounds.exchange import Exchange
+from privcirnet.he.protocol.rounds.floor import FloorExchange
 from privcirnet.he.protocol.rounds.linear import LinearExchange
 from privcirnet.he.protocol.rounds.product import ProductExchange
 from privcirnet.he.protocol.rounds.square import SquareExchange
+from privcirnet.he.protocol.rounds.turns import Sender, Turn
 from privcirnet.he.schemes.bfv.parameters import Parameters
 
 Constructor = Callable[[Any, tuple[int, int, int], Parameters], Exchange]
@@ -22,6 +25,7 @@ EXCHANGES: dict[type, Constructor] = {
     op.Linear: lambda operation, shape, parameters: LinearExchange(operation.layer, operation.stack),
     op.Square: lambda operation, shape, parameters: SquareExchange(prod(shape), parameters.ring_degree),
     op.Product: lambda operation, shape, parameters: ProductExchange(operation),
+    op.ExactTruncate: lambda operation, shape, parameters: FloorExchange(operation, shape, parameters.plain_modulus),
     op.ClientAided: lambda operation, shape, parameters: ClientAidedExchange(operation, prod(shape)),
 }
 """Operations that are not local."""
@@ -51,3 +55,14 @@ def exchanges_of(program: Program) -> dict[str, Exchange]:
 def runs_directly(exchanges: Mapping[str, Exchange]) -> bool:
     """Return whether an image can do without prepared work."""
     return all(exchange.plan.direct for exchange in exchanges.values())
+
+
+def takes_transfers(exchanges: Mapping[str, Exchange]) -> bool:
+    """Return whether preparing an image takes oblivious transfers."""
+    return any(exchange.plan.transfers for exchange in exchanges.values())
+
+
+def setup_turns() -> tuple[Turn, ...]:
+    """Return the turns in which oblivious transfers begin, once for a session."""
+    senders: tuple[Sender, Sender] = ("client", "server")
+    return tuple(Turn(senders[i % 2], octets=sizes) for i, sizes in enumerate(setup_sizes()))

@@ -15,6 +15,7 @@ import numpy as np
 
 from privcirnet.he.circuits.bfv.interface import ClientEngine, EvaluationKeys, ServerEngine
 from privcirnet.he.mpc.local.shares import present
+from privcirnet.he.mpc.ot.session import Transfers
 from privcirnet.he.protocol.rounds.exchange import ClientShares, Exchange, Held, ServerShares
 from privcirnet.he.protocol.rounds.linear import LinearExchange
 from privcirnet.he.protocol.rounds.square import SquareExchange
@@ -96,7 +97,9 @@ class Together:
                 down += share * sum(sum(answering.sizes(ciphertext)) for _, answering in pairs)
         return up, down
 
-    def client(self, shares: Sequence[ClientShares], engine: ClientEngine) -> Side[list[Residues]]:
+    def client(
+        self, shares: Sequence[ClientShares], engine: ClientEngine, transfers: Transfers | None
+    ) -> Side[list[Residues]]:
         """Take the client's turns in all parts.
 
         Args:
@@ -106,11 +109,11 @@ class Together:
             the result of each part.
         """
         apply = threads.each if engine.concurrent else _one_by_one
-        sides = [part.exchange.client(own, engine) for part, own in zip(self.parts, shares, strict=True)]
+        sides = [part.exchange.client(own, engine, transfers) for part, own in zip(self.parts, shares, strict=True)]
         told: list[list[bytes] | None] = [None] * len(sides)
         for trip in range(len(self.trips)):
             now = [index for index, pairs in enumerate(self._trips) if trip < len(pairs)]
-            said = apply(lambda index: say(sides[index], told[index]), now)
+            said = self._each(lambda index: say(sides[index], told[index]), now, apply)
             answers = iter((yield [part for parts in said for part in parts]))
             for index in now:
                 told[index] = [next(answers) for _ in range(self._trips[index][trip][1].parts)]
@@ -123,6 +126,7 @@ class Together:
         engine: ServerEngine,
         keys: EvaluationKeys,
         measured: Callable[[Part], AbstractContextManager[None]],
+        transfers: Transfers | None,
     ) -> Side[list[Residues]]:
         """Take the server's turns in all parts.
 
@@ -135,7 +139,7 @@ class Together:
             the result of each part.
         """
         given = zip(self.parts, held, shares, strict=True)
-        sides = [part.exchange.server(own, inputs, engine, keys) for part, own, inputs in given]
+        sides = [part.exchange.server(own, inputs, engine, keys, transfers) for part, own, inputs in given]
         for side in sides:
             next(side)
         results, asked = dict[int, Residues](), iter((yield []))
@@ -150,6 +154,18 @@ class Together:
             told = yield replies
             asked = iter(told or ())
         return [results[index] for index in range(len(sides))]
+
+    def _each(
+        self,
+        function: Callable[[int], list[bytes]],
+        parts: Sequence[int],
+        apply: Callable[[Callable[[int], list[bytes]], Sequence[int]], list[list[bytes]]],
+    ) -> list[list[bytes]]:
+        """What a function makes of each part: those that take oblivious transfers in order, the others side by side."""
+        ordered = [index for index in parts if self.parts[index].exchange.plan.transfers]
+        others = [index for index in parts if index not in ordered]
+        found = dict(zip(others, apply(function, others), strict=True)) | {i: function(i) for i in ordered}
+        return [found[index] for index in parts]
 
     def shares(self, given: Sequence[ServerShares]) -> list[list[Residues | None]]:
         """Return either party's shares of the inputs of each part.

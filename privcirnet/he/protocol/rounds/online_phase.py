@@ -32,6 +32,8 @@ Kept = Mapping[str, Residues]
 """What a party keeps of a node, flat residues by name."""
 SHARE = "share"
 """Name of the client's share of a node's result."""
+PLANES = "planes"
+"""Name of what holds bits of many values in words, and no residues."""
 
 
 class Online(Protocol):

@@ -3,6 +3,7 @@
 import json
 from dataclasses import dataclass
 from math import prod
+from typing import Any
 
 import numpy as np
 import pytest
@@ -68,14 +69,14 @@ class ToyExchange:
     ) -> Held:
         return Held(mask_bound=mask_bound)
 
-    def client(self, shares: ClientShares, engine: ClientEngine) -> Side[Residues]:
+    def client(self, shares: ClientShares, engine: ClientEngine, transfers: Any) -> Side[Residues]:
         found = list[bytes]()
         for half in self._halves(shares[0]):
             found += yield [half.tobytes()]
         return np.frombuffer(b"".join(found), dtype=np.uint64).reshape(shares[0].shape)
 
     def server(
-        self, held: Held, shares: ServerShares, engine: ServerEngine, keys: EvaluationKeys
+        self, held: Held, shares: ServerShares, engine: ServerEngine, keys: EvaluationKeys, transfers: Any
     ) -> Side[Residues | None]:
         share, t = shares[0], engine.parameters.plain_modulus
         own = sampling.uniform((self.values,), t)

@@ -1,0 +1,154 @@
+"""The messages of an exact truncation: two trips ahead of the image, two with it, and no ciphertext.
+
+It cannot be done with an image's own shares: what the client knows of its share ahead is what the tables are made of.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from privcirnet.he.circuits.bfv.interface import ClientEngine, EvaluationKeys, ServerEngine
+from privcirnet.he.mpc import floor_parties as parties
+from privcirnet.he.mpc.floor import Floor
+from privcirnet.he.mpc.floor_parties import Kept as FloorKept
+from privcirnet.he.mpc.local.linear import ClearLinear
+from privcirnet.he.mpc.local.shares import present
+from privcirnet.he.mpc.ot.session import Transfers, given
+from privcirnet.he.program.exact import ExactTruncate
+from privcirnet.he.program.operation import Weights
+from privcirnet.he.protocol.rounds.exchange import ClientShares, Held, RoundPlan, ServerShares
+from privcirnet.he.protocol.rounds.online_phase import PLANES, SHARE, Kept
+from privcirnet.he.protocol.rounds.turns import Sender, Side, Turn
+from privcirnet.he.ring.modular import Residues
+from privcirnet.he.schemes.bfv.parameters import Parameters
+
+_NUMBERS = "numbers"
+_SENDERS: tuple[Sender, Sender] = ("client", "server")
+
+
+@dataclass(frozen=True)
+class FloorOnline:
+    """What is left with the image: the server's masked digits, and the client's answers from its tables."""
+
+    floor: Floor
+    shape: tuple[int, ...]
+
+    @property
+    def values(self) -> int:
+        """Of the node's result."""
+        return prod(self.shape)
+
+    @property
+    def padded(self) -> int:
+        """Values in whole words of planes."""
+        return -(-self.values // 64) * 64
+
+    @property
+    def client_keeps(self) -> Mapping[str, int]:
+        kept = self._keeps(parties.client_planes(self.floor), parties.client_numbers(self.floor))
+        return {SHARE: self.values, **kept}
+
+    @property
+    def server_keeps(self) -> Mapping[str, int]:
+        return self._keeps(parties.server_planes(self.floor), parties.server_numbers(self.floor))
+
+    def _keeps(self, planes: list[int], numbers: int) -> dict[str, int]:
+        return {PLANES: sum(planes) * self.padded // 64, _NUMBERS: numbers * self.padded}
+
+    @property
+    def chosen(self) -> bool:
+        return True
+
+    def turns(self, t: int) -> tuple[Turn, ...]:
+        sizes = [self.padded * bits // 8 for bits in self.floor.online_bits()]
+        return tuple(Turn(_SENDERS[1 - i % 2], octets=(size,)) for i, size in enumerate(sizes))
+
+    def offline_shares(self, t: int) -> list[Residues | None]:
+        return []
+
+    def keep_client(self, share: Residues, result: Residues | None, t: int) -> Kept:
+        return {SHARE: share, **self._kept(present(result), self.client_keeps[PLANES])}
+
+    def keep_server(self, offline_shares: Sequence[Residues | None], own: Residues | None, t: int) -> Kept:
+        return self._kept(present(own), self.server_keeps[PLANES])
+
+    def _kept(self, flat: Residues, planes: int) -> dict[str, Residues]:
+        return {PLANES: flat.reshape(-1)[:planes], _NUMBERS: flat.reshape(-1)[planes:]}
+
+    def _shaped(self, kept: Kept) -> FloorKept:
+        return FloorKept(kept[PLANES].reshape(-1, self.padded // 64), kept[_NUMBERS].reshape(-1, self.padded))
+
+    def client(self, kept: Kept, shares: Sequence[Residues], t: int) -> Side[None]:
+        return parties.client_online(self.floor, self._shaped(kept), self.pad(kept[SHARE]))
+
+    def server(self, layer: ClearLinear | None, kept: Kept, shares: Sequence[Residues], t: int) -> Side[Residues]:
+        half = np.uint64(1 << self.floor.f >> 1)
+        own = self.pad((shares[0] + half) % np.uint64(t))
+        found = yield from parties.server_online(self.floor, self._shaped(kept), own)
+        return found[: self.values].reshape(self.shape)
+
+    def pad(self, values: Residues) -> Residues:
+        """Return values with zeros behind them, in whole words of planes."""
+        return np.concatenate([values.reshape(-1), np.zeros(self.padded - self.values, dtype=np.uint64)])
+
+
+@dataclass(frozen=True)
+class FloorExchange:
+    """The exchange of an exact truncation, from one share of any shape to one of the same shape."""
+
+    operation: ExactTruncate
+    shape: tuple[int, ...]
+    t: int
+
+    @property
+    def _floor(self) -> Floor:
+        return Floor(self.t, self.operation.bits, self.t, self.operation.bound)
+
+    @property
+    def online(self) -> FloorOnline:
+        return FloorOnline(self._floor, self.shape)
+
+    @property
+    def plan(self) -> RoundPlan:
+        """Extensions of oblivious transfers, and what they hide."""
+        floor, values = self._floor, self.online.padded
+        first, second, third = (values * bits // 8 for bits in floor.ahead_bits())
+        up, down = (Transfers.message_bytes(slots[-1].stop, values) for slots in (floor.up, floor.down))
+        offers = values * floor.products * floor.width // 8
+        octets = [(up, first), (down, second), (third - offers, offers), ()]
+        turns = tuple(Turn(_SENDERS[i % 2], octets=sizes) for i, sizes in enumerate(octets))
+        return RoundPlan("exact truncation", "transfers", turns, direct=False, transfers=True)
+
+    def noise_bits(self, parameters: Parameters) -> int:
+        """Without ciphertexts there is no noise."""
+        return 0
+
+    def prepare(
+        self,
+        weights: Weights | None,
+        spectrum: Residues | None,
+        mask_bound: int | None,
+        engine: ServerEngine,
+        name: str,
+    ) -> Held:
+        return Held()
+
+    def client(self, shares: ClientShares, engine: ClientEngine, transfers: Transfers | None) -> Side[Residues]:
+        own = self.online.pad(shares[0])
+        return _flat((yield from parties.client_ahead(self._floor, own, given(transfers))))
+
+    def server(
+        self,
+        held: Held,
+        shares: ServerShares,
+        engine: ServerEngine,
+        keys: EvaluationKeys,
+        transfers: Transfers | None,
+    ) -> Side[Residues]:
+        return _flat((yield from parties.server_ahead(self._floor, self.online.padded, given(transfers))))
+
+
+def _flat(kept: FloorKept) -> Residues:
+    return np.concatenate([kept.planes.reshape(-1), kept.numbers.reshape(-1)])

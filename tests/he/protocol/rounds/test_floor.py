@@ -1,0 +1,174 @@
+"""Exact truncations between parties: every value the integer network's, through sessions, services and broken ones."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from privcirnet.errors import RuleError
+from privcirnet.he.program import bounds, manifest
+from privcirnet.he.program.exact import ExactTruncate, exact
+from privcirnet.he.program.interpreter import interpret
+from privcirnet.he.program.program import Network, Program
+from privcirnet.he.protocol.framing import message_sizes, wire
+from privcirnet.he.protocol.offline.prepared_work import MemoryStore
+from privcirnet.he.protocol.parties.client import Client
+from privcirnet.he.protocol.parties.server import Server, Session
+from privcirnet.he.protocol.parties.session import prepare, run
+from privcirnet.he.protocol.rounds.exchanges import exchanges_of, setup_turns
+from privcirnet.he.protocol.rounds.turns import trips
+from privcirnet.runs import audit
+from privcirnet.service.client import ServiceClient
+from tests.he.networks import bottleneck, network, random_image
+from tests.he.parties import check, parties, rounds, strange
+from tests.he.protocol.test_prepared_faults import kept
+from tests.service.running import serving
+
+SETUP = len(setup_turns()) // 2
+"""Trips in which oblivious transfers begin."""
+
+
+def exactly(program: Program) -> Program:
+    """The program with exact truncations."""
+    return replace(program, nodes=exact(program.nodes, bounds.prove(Network(program.nodes, program.weights))))
+
+
+PROGRAM = exactly(network(plain_bits=30))
+STEPS = sum(isinstance(node.operation, ExactTruncate) for node in PROGRAM.nodes)
+
+
+def wrong(program: Program, client: Client, session: Session, image: np.ndarray) -> list[str]:
+    """Nodes with a value that is not the integer network's."""
+    values, truth = audit.reconstruct(program, client.shares, session.shares), interpret(program, image)
+    return [name for name in truth if (values[name] != truth[name]).any()]
+
+
+@pytest.mark.parametrize("engine", ["cleartext", "kernel"])
+@pytest.mark.parametrize("program", [PROGRAM, exactly(bottleneck())], ids=["network", "bottleneck"])
+def test_every_value_is_the_integer_networks(program: Program, engine: str) -> None:
+    client, session = parties(program, engine)
+    ahead, most = prepare(client, session, 3), message_sizes.largest(program)
+    for seed in range(3):
+        image = random_image(program, seed)
+        traffic = check(program, client, session, image, "prepared")
+        assert wrong(program, client, session, image) == []
+        assert len(traffic) == message_sizes.rounds_online(program)
+        assert max(t.up for t in traffic + ahead) <= most.request
+        assert max(t.down for t in traffic + ahead) <= most.reply
+    online = sum(len(trips(e.online.turns(3), "server")) for e in exchanges_of(program).values() if e.plan.transfers)
+    assert online == 2 * sum(isinstance(node.operation, ExactTruncate) for node in program.nodes)
+
+
+def test_an_image_without_prepared_work_has_some_made() -> None:
+    client, session = parties(PROGRAM, "cleartext")
+    trips_of = [len(check(PROGRAM, client, session, random_image(PROGRAM, seed), "prepared")) for seed in range(2)]
+    assert trips_of == [message_sizes.rounds(PROGRAM), message_sizes.rounds(PROGRAM) - SETUP]
+
+
+def test_transfers_begin_once_for_a_session() -> None:
+    client, session = parties(PROGRAM, "cleartext")
+    begun = [sum(t.position == wire.TRANSFERS for t in prepare(client, session, 2)) for _ in range(2)]
+    assert begun == [SETUP, 0]
+
+
+def test_through_a_service() -> None:
+    image = random_image(PROGRAM)
+    with serving(Server(PROGRAM, "cleartext")) as service, ServiceClient(service.address, "cleartext") as remote:
+        logits, _ = run(remote.client, remote, image)
+    assert (logits.ravel() == interpret(PROGRAM, image)["head"].ravel()).all()
+
+
+@pytest.mark.parametrize("lost", ["request", "reply"])
+def test_a_preparation_that_ends_at_any_turn(lost: str) -> None:
+    """What was begun is kept by neither party, and the next preparation of the session begins transfers anew."""
+    server = Server(PROGRAM, "cleartext")
+    whole = len(prepare(*parties(PROGRAM, "cleartext")))
+    for step in range(1, whole - 1):
+        client = Client(server.greeting(), "cleartext")
+        session = server.session(client.keys())
+        work = client.prepare(1)
+        message = next(work)
+        for _ in range(step):
+            message = work.send(session.handle(message))
+        if lost == "reply":
+            session.handle(message)
+        work.close()
+        assert client._prepared.store.serials() == session._prepared.store.serials() == []
+        again = prepare(client, session)
+        assert sum(t.position == wire.TRANSFERS for t in again) == SETUP
+        check(PROGRAM, client, session, random_image(PROGRAM), "prepared")
+
+
+@pytest.mark.parametrize("lost", ["request", "reply"])
+def test_an_image_that_ends_at_any_turn(lost: str) -> None:
+    """Both processes end: what was kept for the image is gone on both sides, and what they sent is sent no more."""
+    server, sent = Server(PROGRAM, "cleartext"), list[bytes]()
+    positions = {i for i, node in enumerate(PROGRAM.nodes) if isinstance(node.operation, ExactTruncate)}
+    for step in range(message_sizes.rounds_online(PROGRAM)):
+        ours, theirs = MemoryStore(), MemoryStore()
+        client = Client(server.greeting(), "cleartext", store=ours)
+        session = server.session(client.keys(), theirs)
+        prepare(client, session, 2)
+        used, other = ours.serials()
+        image = client.infer(random_image(PROGRAM))
+        message = next(image)
+        for _ in range(step):
+            sent += [message] * (wire.position_of(message) in positions)
+            message = image.send(session.handle(message))
+        if lost == "reply":
+            session.handle(message)
+        again = Client(server.greeting(), "cleartext", store=kept(ours))
+        session = server.session(again.keys(), kept(theirs))
+        honest = [request for request, _ in rounds(session, again.infer(random_image(PROGRAM)))]
+        assert other in b"".join(honest)
+        assert used not in b"".join(honest)
+        sent += [request for request in honest if wire.position_of(request) in positions]
+    assert len({*sent}) == len(sent), "no message is sent twice, of the same image"
+
+
+def test_messages_that_are_not_due_end_the_image() -> None:
+    position = next(i for i, node in enumerate(PROGRAM.nodes) if isinstance(node.operation, ExactTruncate))
+    for turn in range(4):
+        for number in (0, 1, 2, 3, 4, 5, 7):  # any bits are planes
+            client, session = parties(PROGRAM, "cleartext")
+            prepare(client, session)
+            image = client.infer(random_image(PROGRAM))
+            reply = session.handle(next(image))
+            while wire.position_of(reply) != position:
+                reply = session.handle(image.send(reply))
+            for _ in range(turn // 2):
+                reply = session.handle(image.send(reply))
+            take, due = (session.handle, image.send(reply)) if turn % 2 else (image.send, reply)
+            with pytest.raises(RuleError, match="must"):
+                take(strange(due)[number])
+            assert client._prepared.store.serials() == session._prepared.store.serials() == []
+
+
+def test_a_preparation_needs_transfers() -> None:
+    client, session = parties(PROGRAM, "cleartext")
+    prepare(client, session)
+    session._prepared._transfers = None  # as after an error that the client did not see
+    with pytest.raises(RuleError, match="oblivious transfers must be begun"):
+        prepare(client, session)
+    check(PROGRAM, client, session, random_image(PROGRAM), "prepared")
+
+
+@pytest.mark.parametrize(
+    ("operation", "problem"),
+    [
+        (ExactTruncate(20, 1 << 20), "1 mod 2\\^21"),
+        (ExactTruncate(4, 1 << 28), "a plain modulus of"),
+        (ExactTruncate(4, 24), "an exact truncation by 4 bits"),
+        (ExactTruncate(0, 24), "an exact truncation by 0 bits"),
+    ],
+)
+def test_descriptions_that_would_not_be_exact_are_refused(operation: ExactTruncate, problem: str) -> None:
+    nodes = [replace(n, operation=operation) if n.name == "first_t" else n for n in PROGRAM.nodes]
+    with pytest.raises(RuleError, match=problem):
+        manifest.check(replace(PROGRAM, nodes=tuple(nodes)))
+
+
+def test_a_description_says_what_is_exact() -> None:
+    again = manifest.from_dict(manifest.to_dict(PROGRAM))
+    assert again.nodes == PROGRAM.nodes
+    assert STEPS == 3
