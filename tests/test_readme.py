@@ -29,8 +29,8 @@ MOST_README_LINES, MOST_CONTRIBUTING_LINES, TYPICAL_CHANGES = 130, 90, 12
 NO_HYDRA = {"report", "doctor", "completion"}
 SECTIONS = [
     *("Notation", "One idea behind four systems", "Transform lengths", "Lanes and counts", "Coefficient encodings"),
-    *("Sums on shares", "The protocol", "Prepared inference", "Truncation", "Circuit privacy", "Noise"),
-    *("What is always checked", "Engine order of work"),
+    *("Sums on shares", "The protocol", "Prepared inference", "Truncation", "Exact floor and sign"),
+    *("Exact look-up", "Circuit privacy", "Noise", "What is always checked", "Engine order of work"),
 ]
 """Of docs/mathematics.md, which docstrings refer to."""
 

@@ -1,39 +1,21 @@
 """Both parties of an exact floor (:mod:`mpc.floor`), message by message, ahead of the image and with it.
 
-Ahead the client begins, online the server. Who begins yields the parts of a message and is sent those of the answer;
-who answers yields an empty list first. What is kept in between are planes, (planes, words), and numbers mod m, one
-column for each value. All of it serves once.
+Ahead the client begins, online the server (:mod:`mpc.messages`).
 """
 
-import os
-from collections.abc import Generator, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
-from privcirnet.errors import RuleError
 from privcirnet.he.mpc import selection
 from privcirnet.he.mpc.comparison import Digit, Merge
 from privcirnet.he.mpc.floor import Floor
-from privcirnet.he.mpc.kernels.planes import values_into
+from privcirnet.he.mpc.messages import Kept, Side, fresh_planes, joined, numbers_of, packed, read, split
 from privcirnet.he.mpc.ot.keys import planes
-from privcirnet.he.mpc.ot.session import Parts, Transfers
+from privcirnet.he.mpc.ot.session import Transfers
 from privcirnet.he.mpc.selection import bits, minus, pick
 from privcirnet.he.ring.modular import Residues
-from privcirnet.he.rlwe.wire_bytes import Message, check_length
-
-T = TypeVar("T")
-Side = Generator[Parts, Parts, T]
-
-
-@dataclass(frozen=True)
-class Kept:
-    """What a party keeps for the image: (planes, words) and (numbers, values)."""
-
-    planes: Residues
-    numbers: Residues
 
 
 def client_planes(floor: Floor) -> list[int]:
@@ -79,15 +61,15 @@ def client_ahead(floor: Floor, share: Residues, transfers: Transfers) -> Side[Ke
     up, extension = transfers.choose(floor.up[-1].stop, share.size)
     ups = [up.some(slots) for slots in floor.up]
     flips = [merge.flips(chosen) for merge, chosen in zip(floor.merges, ups, strict=False)]
-    told = yield [extension, _joined(flips)]
+    told = yield [extension, joined(flips)]
 
     down = transfers.help(floor.down[-1].stop, share.size, told[0])
     downs = [down.some(slots) for slots in floor.down]
     digits = _digits(floor.low, u) + _digits(floor.high, u1 + np.uint64(1))
     tables = [d.client_table(offered, x) for d, offered, x in zip(floor.digits, downs, digits, strict=False)]
-    *helped, top_flips = _read(told[1], [*(merge.help_planes for merge in floor.merges), floor.top_flips], words)
+    *helped, top_flips = read(told[1], [*(merge.help_planes for merge in floor.merges), floor.top_flips], words)
     shares = [merge.choose_ahead(c, p) for merge, c, p in zip(floor.merges, ups, helped, strict=False)]
-    fresh = _fresh(sum(merge.outputs for merge in floor.merges), words)
+    fresh = fresh_planes(sum(merge.outputs for merge in floor.merges), words)
     top = top_shares = np.empty((0, words), dtype=np.uint64)
     if floor.top:
         top, top_shares = floor.top.help_ahead(downs[-2], _tops(_split(fresh, floor.merges)), top_flips)
@@ -100,7 +82,7 @@ def client_ahead(floor: Floor, share: Residues, transfers: Transfers) -> Side[Ke
     keys = [selection.helper_keys(downs[-1], i, m) for i in range(floor.products)]
     offers = [selection.offer(x, distance, m) for x, (_, distance) in zip(numbers, keys, strict=True)]
     last = [selection.residues(ups[-1].keys[0], m)] if floor.relu else []
-    yield [_joined([message for message, _ in tables] + [top]), _packed(offers, floor.width)]
+    yield [joined([message for message, _ in tables] + [top]), packed(offers, floor.width)]
 
     kept = [table.reshape(-1, words) for _, table in tables] + [up.choices, fresh, *shares, top_shares, bit[None]]
     return Kept(np.concatenate(kept), np.array([first for first, _ in keys] + [constant] + last))
@@ -134,8 +116,8 @@ def server_ahead(floor: Floor, values: int, transfers: Transfers) -> Side[Kept]:
     words, m = values // 64, floor.m
     told = yield []
     up = transfers.help(floor.up[-1].stop, values, told[0])
-    flips = _read(told[1], [merge.flip_planes for merge in floor.merges], words)
-    fresh = _fresh(sum(digit.outputs for digit in floor.digits), words)
+    flips = read(told[1], [merge.flip_planes for merge in floor.merges], words)
+    fresh = fresh_planes(sum(digit.outputs for digit in floor.digits), words)
     made = [
         merge.help_ahead(up.some(slots), known, part)
         for merge, slots, known, part in zip(floor.merges, floor.up, _known(floor, fresh), flips, strict=False)
@@ -143,18 +125,24 @@ def server_ahead(floor: Floor, values: int, transfers: Transfers) -> Side[Kept]:
     down, extension = transfers.choose(floor.down[-1].stop, values)
     downs = [down.some(slots) for slots in floor.down]
     top_flips = [floor.top.flips(downs[-2])] if floor.top else []
-    told = yield [extension, _joined([message for message, _ in made] + top_flips)]
+    told = yield [extension, joined([message for message, _ in made] + top_flips)]
 
-    *parts, top = _read(told[0], [*(d.ahead_planes for d in floor.digits), floor.top_help], words)
+    *parts, top = read(told[0], [*(d.ahead_planes for d in floor.digits), floor.top_help], words)
     tables = [d.server_table(c, p) for d, c, p in zip(floor.digits, downs, parts, strict=False)]
     top_shares = floor.top.choose_ahead(downs[-2], top) if floor.top else np.empty((0, words), dtype=np.uint64)
-    offers = [_numbers(part, m) for part in _read(told[1], [floor.width] * floor.products, words)]
+    offers = [numbers_of(part, m) for part in read(told[1], [floor.width] * floor.products, words)]
     numbers = [selection.accept(downs[-1], i, offered, m) for i, offered in enumerate(offers)]
     last = [*selection.helper_keys(up.some(floor.up[-1]), 0, m)] if floor.relu else []
     yield []
 
     shares = [share for _, share in made]
-    kept = [table.reshape(-1, words) for table in tables] + [down.choices, fresh, *shares, top_shares, _fresh(1, words)]
+    kept = [table.reshape(-1, words) for table in tables] + [
+        down.choices,
+        fresh,
+        *shares,
+        top_shares,
+        fresh_planes(1, words),
+    ]
     return Kept(np.concatenate(kept), np.array(numbers + last))
 
 
@@ -171,27 +159,27 @@ def client_online(floor: Floor, kept: Kept, result: Residues) -> Side[None]:
     *tables, choices, fresh, shares, top_shares, bit = _kept(floor, client_planes(floor), kept)
     known = _split(fresh, floor.merges)
     told = yield []
-    parts = _read(told[0], [d.online_planes for d in floor.digits], words)
+    parts = read(told[0], [d.online_planes for d in floor.digits], words)
     held = [d.answer(d.shaped(table), part) for d, table, part in zip(floor.digits, tables, parts, strict=True)]
     merged = zip(floor.merges, floor.groups, floor.up, shares, known, strict=False)
-    told = yield [_joined([g.choose(_inputs(held, at), choices[s.start : s.stop], p, f) for g, at, s, p, f in merged])]
+    told = yield [joined([g.choose(_inputs(held, at), choices[s.start : s.stop], p, f) for g, at, s, p, f in merged])]
 
-    tops, flips = _read(told[0], [floor.top.online_planes if floor.top else 0, floor.products], words)
+    tops, flips = read(told[0], [floor.top.online_planes if floor.top else 0, floor.products], words)
     constant = kept.numbers[floor.products]
     numbers = _client_numbers(floor, fresh[0], bit[0], constant)
     each = zip(numbers, kept.numbers[: floor.products], flips, strict=True)
     products = [selection.helped(x, first, flip, m) for x, first, flip in each]
     found = (constant + products[0] + products[1]) % np.uint64(m)
     if not floor.top:
-        yield [_packed([minus(found, result, m)], floor.width)]
+        yield [packed([minus(found, result, m)], floor.width)]
         return
     positive = ~(bit[0] ^ floor.top.help(_tops(known), top_shares, tops)[0])
     d = (products[2] + products[3] + products[4]) % np.uint64(m)
-    offered = _numbers(_read(told[1], [floor.width], words)[0], m)
+    offered = numbers_of(read(told[1], [floor.width], words)[0], m)
     part = (kept.numbers[-1] + bits(choices[-1]) * offered) % np.uint64(m)
     flip, chosen = selection.choose(positive, choices[-1], part, m)
     found = (d + bits(positive) * minus(found, (d + d) % np.uint64(m), m) + chosen) % np.uint64(m)
-    yield [_packed([minus(found, result, m)], floor.width) + flip.tobytes()]
+    yield [packed([minus(found, result, m)], floor.width) + flip.tobytes()]
 
 
 def server_online(floor: Floor, kept: Kept, share: Residues) -> Side[Residues]:
@@ -210,9 +198,9 @@ def server_online(floor: Floor, kept: Kept, share: Residues) -> Side[Residues]:
     low, v1 = np.uint64((2 << floor.f) - 1), v >> np.uint64(floor.f + 1)
     digits = _digits(floor.low, low - (v & low)) + _digits(floor.high, np.uint64(floor.t1) - v1)
     chosen = zip(floor.digits, digits, floor.down, tables, _split(fresh, floor.digits), strict=False)
-    told = yield [_joined([d.choose(x, choices[s.start : s.stop], d.shaped(y), f) for d, x, s, y, f in chosen])]
+    told = yield [joined([d.choose(x, choices[s.start : s.stop], d.shaped(y), f) for d, x, s, y, f in chosen])]
 
-    parts = _read(told[0], [merge.online_planes for merge in floor.merges], words)
+    parts = read(told[0], [merge.online_planes for merge in floor.merges], words)
     merged = zip(floor.merges, _known(floor, fresh), shares, parts, strict=True)
     held = [merge.help(known, products, part) for merge, known, products, part in merged]
     carry, high = held[0][0], v1 % np.uint64(m)
@@ -223,7 +211,7 @@ def server_online(floor: Floor, kept: Kept, share: Residues) -> Side[Residues]:
         offset = np.full_like(high, (floor.bound >> floor.f) % m)
         told = yield [flips]
         result = (minus(high, offset, m) + products[0] + products[1]) % np.uint64(m)
-        return (result + _numbers(_read(told[0], [floor.width], words)[0], m)) % np.uint64(m)
+        return (result + numbers_of(read(told[0], [floor.width], words)[0], m)) % np.uint64(m)
     second = choices[floor.down[-2].start : floor.down[-2].stop]
     top = floor.top.choose(_tops(held), second, top_shares, wrap)
     odd = planes(v, 1)[0]
@@ -233,20 +221,20 @@ def server_online(floor: Floor, kept: Kept, share: Residues) -> Side[Residues]:
     d = (products[2] + bits(sign) * beta + products[3] + products[4]) % np.uint64(m)
     rest = minus((beta + products[0] + products[1]) % np.uint64(m), (d + d) % np.uint64(m), m)
     first, distance = kept.numbers[-2:]
-    told = yield [top.tobytes() + flips, _packed([selection.offer(rest, distance, m)], floor.width)]
-    result, flip = _read(told[0], [floor.width, 1], words)
-    return (d + selection.helped(rest, first, flip[0], m) + _numbers(result, m)) % np.uint64(m)
+    told = yield [top.tobytes() + flips, packed([selection.offer(rest, distance, m)], floor.width)]
+    result, flip = read(told[0], [floor.width, 1], words)
+    return (d + selection.helped(rest, first, flip[0], m) + numbers_of(result, m)) % np.uint64(m)
 
 
 def _chosen(floor: Floor, bit: list[Residues], choices: Residues, parts: Residues) -> tuple[bytes, list[Residues]]:
     """Return the server's message of its products, and its shares."""
     made = [selection.choose(b, c, p, floor.m) for b, c, p in zip(bit, choices, parts, strict=False)]
-    return _joined([flip for flip, _ in made]), [share for _, share in made]
+    return joined([flip for flip, _ in made]), [share for _, share in made]
 
 
 def _kept(floor: Floor, sizes: list[int], kept: Kept) -> list[Any]:
     """Return what a party kept in planes: tables, choices, what it knows ahead, shares of merges, of the top, a bit."""
-    parts, digits = _split_by(kept.planes, sizes), len(floor.digits)
+    parts, digits = split(kept.planes, sizes), len(floor.digits)
     return [*parts[:digits], *parts[digits : digits + 2], parts[digits + 2 : -2], *parts[-2:]]
 
 
@@ -272,42 +260,9 @@ def _inputs(results: list[Residues], group: range) -> dict[int, Residues]:
 def _digits(digits: list[Digit], values: Residues) -> list[Residues]:
     """Return the planes of each digit, the lowest bits first."""
     sizes = [digit.bits for digit in digits]
-    return _split_by(planes(values, sum(sizes)), sizes)
-
-
-def _fresh(count: int, words: int) -> Residues:
-    return np.frombuffer(os.urandom(8 * count * words), dtype=np.uint64).reshape(count, words)
+    return split(planes(values, sum(sizes)), sizes)
 
 
 def _split(results: Residues, parts: Sequence[Digit | Merge]) -> list[Residues]:
     """Return the results of each part."""
-    return _split_by(results, [part.outputs for part in parts])
-
-
-def _split_by(rows: Residues, sizes: list[int]) -> list[Residues]:
-    ends = np.cumsum([0, *sizes]).tolist()
-    return [rows[start:end] for start, end in pairwise(ends)]
-
-
-def _joined(parts: list[Residues]) -> bytes:
-    return b"".join(part.tobytes() for part in parts)
-
-
-def _read(message: Message, sizes: list[int], words: int) -> list[Residues]:
-    """Return a message's parts, so many planes each."""
-    check_length(message, 8 * words * sum(sizes), "a message of an exact step")
-    return _split_by(np.frombuffer(message, dtype=np.uint64).reshape(-1, words), sizes)
-
-
-def _packed(numbers: list[Residues], width: int) -> bytes:
-    """Return numbers as planes, so many bits each."""
-    return _joined([planes(number, width) for number in numbers])
-
-
-def _numbers(found: Residues, m: int) -> Residues:
-    """Return the numbers of planes, checked to be under m."""
-    values = np.empty(64 * found.shape[1], dtype=np.uint64)
-    values_into(values, np.ascontiguousarray(found))
-    if values.size and int(values.max()) >= m:
-        raise RuleError("shares must be under their modulus", got=int(values.max()), remedy="send the message again")
-    return values
+    return split(results, [part.outputs for part in parts])

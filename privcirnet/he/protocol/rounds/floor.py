@@ -12,9 +12,9 @@ import numpy as np
 from privcirnet.he.circuits.bfv.interface import ClientEngine, EvaluationKeys, ServerEngine
 from privcirnet.he.mpc import floor_parties as parties
 from privcirnet.he.mpc.floor import Floor
-from privcirnet.he.mpc.floor_parties import Kept as FloorKept
 from privcirnet.he.mpc.local.linear import ClearLinear
 from privcirnet.he.mpc.local.shares import present
+from privcirnet.he.mpc.messages import Kept as FloorKept
 from privcirnet.he.mpc.ot.session import Transfers, given
 from privcirnet.he.program.exact import ExactTruncate
 from privcirnet.he.program.operation import Weights

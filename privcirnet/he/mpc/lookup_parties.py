@@ -1,0 +1,186 @@
+"""Both parties of an exact look-up (:mod:`mpc.lookup`), ahead of the image and with it.
+
+Ahead the client begins, online the server (:mod:`mpc.messages`).
+"""
+
+import numpy as np
+
+from privcirnet.he.mpc import selection
+from privcirnet.he.mpc.comparison import accept, offer
+from privcirnet.he.mpc.kernels.planes import values_into
+from privcirnet.he.mpc.kernels.tables import entries_into
+from privcirnet.he.mpc.lookup import Lookup
+from privcirnet.he.mpc.messages import Kept, Side, fresh_planes, joined, numbers_of, packed, read, split
+from privcirnet.he.mpc.ot.keys import Chosen, Offered, planes
+from privcirnet.he.mpc.ot.session import Transfers
+from privcirnet.he.mpc.selection import bits, minus, pick, zeros
+from privcirnet.he.ring.modular import Residues
+
+
+def client_ahead(lookup: Lookup, values: int, transfers: Transfers) -> Side[Kept]:
+    """Take the client's turns ahead.
+
+    Args:
+        values: how many, a multiple of 64.
+
+    Returns:
+        what it keeps; the last of the numbers is its share of the index mod 2^k, which is random.
+    """
+    t, (low, high), words = lookup.t, lookup.sides, values // 64
+    up, extension = transfers.choose(lookup.up, values)
+    told = yield [extension]
+
+    down = transfers.help(lookup.down[-1].stop, values, told[0])
+    *places, rows, masked = [down.some(slots) for slots in lookup.down]
+    own, masks = fresh_planes(lookup.bits, words), fresh_planes(lookup.entry_bits, words)
+    digits = zip(lookup.digits, places, split(own, [digit.bits for digit in lookup.digits]), strict=True)
+    tables = [digit.client_table(offered, x) for digit, offered, x in digits]
+    sums, index = _client_index(lookup, down, own)
+    keys = [selection.helper_keys(masked, j, t) for j in range(lookup.entry_bits)]
+    twice = [bits(mask) * np.uint64((2 << j) % t) for j, mask in enumerate(masks)]
+    offers = [selection.offer(number, distance, t) for number, (_, distance) in zip(twice, keys, strict=True)]
+    x, y = (table[0] for _, table in tables)
+    first = [*(message for message, _ in tables), *sums, x[:-1] ^ up.choices]
+    told = yield [joined(first), packed(offers, lookup.width)]
+
+    flips, *theirs = read(told[0], [low, *[high] * low], words)
+    mine = [offer(rows, i, y[:-1], flip) for i, flip in enumerate(flips)]
+    yield [joined([message for message, _ in mine])]
+
+    crossed = [accept(up, i, part, x[i]) ^ mine[i][1] for i, part in enumerate(theirs)]
+    numbers = [
+        (bits(mask) * np.uint64((1 << j) % t) + key) % np.uint64(t)
+        for j, (mask, (key, _)) in enumerate(zip(masks, keys, strict=True))
+    ]
+    return Kept(np.concatenate([_by_value(lookup, x, y, crossed), masks]), np.array([*numbers, index]))
+
+
+def _client_index(lookup: Lookup, down: Offered, own: Residues) -> tuple[list[Residues], Residues]:
+    """Return messages, planes each, and the client's share of r; ``own``: its bits."""
+    messages, index = list[Residues](), zeros(down.keys[0, 0, :, 1])
+    for j, size in enumerate([*lookup.sum_bits, 0]):
+        first, second = down.keys[:, j, :, 1]  # the table's bits are in the other word
+        messages.append(planes(bits(own[j]) + first - second, size))
+        index += (bits(own[j]) + first + first) << np.uint64(j)
+    return messages, index & np.uint64(len(lookup.table) - 1)
+
+
+def server_ahead(lookup: Lookup, values: int, transfers: Transfers) -> Side[Kept]:
+    """Take the server's turns ahead.
+
+    Args:
+        values: how many, a multiple of 64.
+
+    Returns:
+        what it keeps.
+    """
+    t, (low, high), words = lookup.t, lookup.sides, values // 64
+    told = yield []
+    up = transfers.help(lookup.up, values, told[0])
+    down, extension = transfers.choose(lookup.down[-1].stop, values)
+    *places, rows, masked = [down.some(slots) for slots in lookup.down]
+    told = yield [extension]
+
+    sizes = [*(digit.ahead_planes for digit in lookup.digits), *lookup.sum_bits, low]
+    *parts, flips = read(told[0], sizes, words)
+    x, y = (d.server_table(c, part)[0] for d, c, part in zip(lookup.digits, places, parts, strict=False))
+    index = _server_index(lookup, down, parts[2:])
+    mine = [offer(up, i, y[:-1], flip) for i, flip in enumerate(flips)]
+    offers = [numbers_of(part, t) for part in read(told[1], [lookup.width] * lookup.entry_bits, words)]
+    products = [selection.accept(masked, j, offered, t) for j, offered in enumerate(offers)]
+    numbers = [
+        minus(bits(mask) * np.uint64((1 << j) % t), product, t)
+        for j, (mask, product) in enumerate(zip(masked.choices, products, strict=True))
+    ]
+    told = yield [joined([x[:-1] ^ rows.choices, *(message for message, _ in mine)])]
+
+    theirs = read(told[0], [high] * low, words)
+    crossed = [accept(rows, i, part, x[i]) ^ mine[i][1] for i, part in enumerate(theirs)]
+    yield []
+    return Kept(np.concatenate([_by_value(lookup, x, y, crossed), masked.choices]), np.array([*numbers, index]))
+
+
+def _server_index(lookup: Lookup, down: Chosen, messages: list[Residues]) -> Residues:
+    """Return the server's share of r; ``messages``: of the client, for each bit but the highest."""
+    index = zeros(down.keys[0, :, 1])
+    for j in range(lookup.bits):
+        own = bits(down.choices[j])
+        product = zeros(own)
+        if j < len(messages):
+            product = down.keys[j, :, 1] + own * numbers_of(messages[j], 1 << len(messages[j]))
+        index += (own - product - product) << np.uint64(j)
+    return index & np.uint64(len(lookup.table) - 1)
+
+
+def _by_value(lookup: Lookup, x: Residues, y: Residues, crossed: list[Residues]) -> Residues:
+    """Return a party's share of the vector, the words of a value together, (64 place words, words).
+
+    Args:
+        x: its share of the low digit's.
+        y: of the high one's.
+        crossed: its share of the products of its own and the other's, row by row, without the last.
+    """
+    grid = np.empty((len(x), *y.shape), dtype=np.uint64)
+    grid[:-1, :-1] = (x[:-1, None] & y[None, :-1]) ^ np.array(crossed)
+    grid[:-1, -1] = x[:-1] ^ np.bitwise_xor.reduce(grid[:-1, :-1], axis=1)
+    grid[-1] = y ^ np.bitwise_xor.reduce(grid[:-1], axis=0)
+    flat = grid.swapaxes(0, 1).reshape(len(lookup.table), -1)
+    found = np.empty((64 * flat.shape[1], lookup.place_words), dtype=np.uint64)
+    column = np.empty(len(found), dtype=np.uint64)
+    for w in range(lookup.place_words):
+        values_into(column, np.ascontiguousarray(np.resize(flat[64 * w : 64 * w + 64], (64, flat.shape[1]))))
+        found[:, w] = column
+    return found.reshape(-1, flat.shape[1])
+
+
+def client_online(lookup: Lookup, kept: Kept, result: Residues) -> Side[None]:
+    """Take the client's turns online.
+
+    Args:
+        result: its share, mod t, (values,), random and chosen ahead.
+
+    Returns:
+        nothing.
+    """
+    t, words = lookup.t, kept.planes.shape[1]
+    told = yield []
+    index, theirs = read(told[0], [lookup.bits, lookup.entry_bits], words)
+    own = _masked(lookup, kept, numbers_of(index, len(lookup.table)))
+    ones = [np.uint64((1 << j) % t) for j in range(lookup.entry_bits)]
+    found = _added(lookup, kept, own ^ theirs, ones)
+    found = (found + np.uint64(lookup.least % t)) % np.uint64(t)
+    yield [joined([own]) + packed([minus(found, result, t)], lookup.width)]
+
+
+def server_online(lookup: Lookup, kept: Kept, share: Residues) -> Side[Residues]:
+    """Take the server's turns online.
+
+    Args:
+        share: of the index, mod 2^k, (values,).
+
+    Returns:
+        its share of the result, mod t, (values,).
+    """
+    t, words = lookup.t, kept.planes.shape[1]
+    index = (share - kept.numbers[-1]) & np.uint64(len(lookup.table) - 1)
+    own = _masked(lookup, kept, index)
+    told = yield [joined([planes(index, lookup.bits), own])]
+    theirs, result = read(told[0], [lookup.entry_bits, lookup.width], words)
+    found = _added(lookup, kept, own ^ theirs, [np.uint64(0)] * lookup.entry_bits)
+    return (found + numbers_of(result, t)) % np.uint64(t)
+
+
+def _masked(lookup: Lookup, kept: Kept, index: Residues) -> Residues:
+    """Return a party's share of what is looked up, under its masks, (entry bits, words)."""
+    places, masks = split(kept.planes, lookup.kept_planes)
+    found = np.empty(len(index), dtype=np.uint64)
+    entries_into(found, places.reshape(len(index), -1), index, lookup.words)
+    return planes(found, lookup.entry_bits) ^ masks
+
+
+def _added(lookup: Lookup, kept: Kept, masked: Residues, ones: list[np.uint64]) -> Residues:
+    """Return a party's share of the sum of all bits; ``ones``: what it adds where a masked bit is one."""
+    t, total = lookup.t, zeros(kept.numbers[0])
+    for plane, share, one in zip(masked, kept.numbers, ones, strict=False):
+        total = (total + pick(plane, share, minus(np.full_like(share, one), share, t))) % np.uint64(t)
+    return total
