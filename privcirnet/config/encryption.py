@@ -31,7 +31,7 @@ class CompileConfig:
     """fractional bits, at least: the parameters are chosen to have room for them, which costs time."""
     truncation: str = "random"
     """of activations: random, on shares, without a message; or exact, by two-party computation in prepared images:
-    every value is the integer network's, no guard bits, a smaller plain modulus."""
+    every value is the integer network's, no guard bits, a smaller plain modulus. nonlinear=exact implies it."""
     masks: str = "uniform"
     """of truncated values: uniform (hides perfectly) or bounded (never wrong)."""
     failure_bits: int = 18
@@ -49,7 +49,13 @@ class CompileConfig:
     stack_gb: float = 0.25
     """10^9 bytes that a server may spend on weights with which layers prepare several images together; 0: none."""
     nonlinear: str = "refused"
-    """non-polynomial activations: refused, or client-aided: the client computes them and sees their inputs."""
+    """non-polynomial activations and max pools: refused; exact: ReLU, ReLU6 and max pools by two-party computation, as
+    the quantized network has them; or, weaker, client-aided: the client computes activations and sees their inputs."""
+
+    @property
+    def exact(self) -> bool:
+        """Whether truncations are exact, as they are where activations are."""
+        return "exact" in (self.truncation, self.nonlinear)
 
 
 @dataclass(frozen=True)
@@ -83,14 +89,14 @@ class HEConfig(CompileConfig):
             "use uniform masks: their privacy needs none",
         )
         check_name("he.truncation", self.truncation, ("random", "exact"))
-        exact = self.truncation == "exact"
-        rule = "he.truncation=exact needs he.masks=uniform"
-        check(not exact or self.masks == "uniform", rule, self.masks, "use uniform masks")
+        setting = "he.nonlinear" if self.nonlinear == "exact" else "he.truncation"
+        rule = f"{setting}=exact needs he.masks=uniform"
+        check(not self.exact or self.masks == "uniform", rule, self.masks, "use uniform masks")
         check_name("he.answer", self.answer, ANSWERS)
-        rule = "he.truncation=exact needs he.answer=logits"
-        check(not exact or self.answer == "logits", rule, self.answer, "round logits with he.truncation=random")
+        rule = f"{setting}=exact needs he.answer=logits"
+        check(not self.exact or self.answer == "logits", rule, self.answer, "round logits with he.truncation=random")
         check(2 <= self.answer_bits <= 32, "he.answer_bits must be in [2, 32]", self.answer_bits, "use 8")
-        check_name("he.nonlinear", self.nonlinear, ("refused", "client-aided"))
+        check_name("he.nonlinear", self.nonlinear, ("refused", "exact", "client-aided"))
         check(0 <= self.margin_bits <= 16, "he.margin_bits must be in [0, 16]", self.margin_bits, "use 2")
         check(self.stack_gb >= 0, "he.stack_gb must be at least 0", self.stack_gb, "use 0.25")
         check(self.bound_images >= 1, "he.bound_images must be at least 1", self.bound_images, "use 256")

@@ -16,16 +16,15 @@ protocol truncates; quantizers that feed the same sum share a parameter.
 import torch
 from torch import fx, nn
 
-from privcirnet.nn.activations import Square
-from privcirnet.nn.graph import module_of
 from privcirnet.nn.quantizers import ActivationQuantizer, Quantizer, WeightQuantizer, quantizer_of
-from privcirnet.nn.steps import activation_quantizer, groups_of, settle_steps, weighted_modules
+from privcirnet.nn.steps import activation_quantizer, groups_of, has_sign, settle_steps, weighted_modules
 
 
 def learn_steps_(graph: fx.GraphModule) -> fx.GraphModule:
     """Return the same network, its steps learnable except that of its input. Build the optimizer afterwards.
 
-    In training, activations are clipped to the range of their quantizer's bits; a square has no sign.
+    In training, activations are clipped to the range of their quantizer's bits; what a square gives or a ReLU takes has
+    no sign.
 
     Args:
         graph: from :func:`privcirnet.passes.quantize.quantize`, calibrated.
@@ -37,15 +36,13 @@ def learn_steps_(graph: fx.GraphModule) -> fx.GraphModule:
         if highest:  # of one bit there is nothing to learn but the signs
             quantizer.learn(_parameter(quantizer), (-highest, highest))
     for group in groups_of(graph):
-        sources = [node.all_input_nodes[0] for node in group]
-        if any(source.op == "placeholder" for source in sources):
+        if any(node.all_input_nodes[0].op == "placeholder" for node in group):
             continue
         shared = _parameter(activation_quantizer(graph, group[0]))
-        for node, source in zip(group, sources, strict=True):
-            squared = isinstance(module_of(graph, source), Square)
+        for node in group:
             quantizer = activation_quantizer(graph, node)
             highest = 2 ** (quantizer.bits - 1) - 1
-            quantizer.learn(shared, (0, 2**quantizer.bits - 1) if squared else (-highest, highest))
+            quantizer.learn(shared, (-highest, highest) if has_sign(graph, node) else (0, 2**quantizer.bits - 1))
     return graph
 
 

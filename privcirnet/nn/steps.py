@@ -29,7 +29,19 @@ from privcirnet.nn.tokens import Channels, HeadProduct, HeadTranspose, Take, Tok
 MAX_LOG_STEP = 32
 """Limit for steps; only a residual whose branch is coarser than what it is added to exceeds it, without end."""
 
-PASSES_STEP = (nn.Identity, nn.Dropout, nn.Flatten, nn.ReLU, Move, Tokens, Take, Channels, HeadTranspose)
+PASSES_STEP = (
+    nn.Identity,
+    nn.Dropout,
+    nn.Flatten,
+    nn.ReLU,
+    nn.ReLU6,
+    nn.MaxPool2d,
+    Move,
+    Tokens,
+    Take,
+    Channels,
+    HeadTranspose,
+)
 """Modules whose output has the step of their input."""
 
 
@@ -196,12 +208,23 @@ def _raise_too_fine_steps(graph: fx.GraphModule, groups: list[list[fx.Node]], in
 
 
 def _wanted_step(graph: fx.GraphModule, node: fx.Node, largest: dict[str, float], input_log_step: int) -> int:
-    """Return the finest step with which the largest value fits the quantizer's bits; a square has no sign."""
-    source = node.all_input_nodes[0]
+    """Return the finest step with which the largest value that counts fits the quantizer's bits."""
+    source, behind = node.all_input_nodes[0], rectifiers(graph, node)
     if source.op == "placeholder":
         return input_log_step
-    squared = isinstance(module_of(graph, source), Square)
-    return log_step_for(largest[source.name], activation_quantizer(graph, node).bits, signed=not squared)
+    counts = max(largest[found.name] for found in behind or [source])
+    return log_step_for(counts, activation_quantizer(graph, node).bits, signed=has_sign(graph, node))
+
+
+def has_sign(graph: fx.GraphModule, node: fx.Node) -> bool:
+    """Return whether negative values of a quantizer's node count: a square has none, a ReLU makes them zero."""
+    return not (isinstance(module_of(graph, node.all_input_nodes[0]), Square) or rectifiers(graph, node))
+
+
+def rectifiers(graph: fx.GraphModule, node: fx.Node) -> list[fx.Node]:
+    """Return the ReLUs that read a node, or none if anything else does."""
+    found = [user for user in node.users if isinstance(module_of(graph, user), nn.ReLU | nn.ReLU6)]
+    return found if len(found) == len(node.users) else []
 
 
 def _set_steps(graph: fx.GraphModule, group: list[fx.Node], step: int) -> None:

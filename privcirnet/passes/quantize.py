@@ -195,7 +195,7 @@ def _is_rounded(node: fx.Node, modules: Mapping[fx.Node, nn.Module]) -> bool:
             return isinstance(modules.get(node.all_input_nodes[0]), nn.Linear | nn.Conv2d)
         case Square() | HeadProduct():
             return True
-        case nn.ReLU():  # its values are among its inputs
+        case nn.ReLU() | nn.ReLU6():  # what they give is on the grid already
             return False
         case module:
             return node.op == "placeholder" or function_name(module) is not None

@@ -38,7 +38,7 @@ def _adds(graph: fx.GraphModule, node: fx.Node) -> bool:
     """Return whether a node's values are a sum's, at most rearranged."""
     while not is_sum(node):
         module = module_of(graph, node)
-        if isinstance(module, nn.ReLU) or not isinstance(module, PASSES_STEP):
+        if isinstance(module, nn.ReLU | nn.ReLU6) or not isinstance(module, PASSES_STEP):
             return False
         node = node.all_input_nodes[0]
     return True

@@ -77,7 +77,7 @@ class CompiledProgram:
         """Return what it is in one line."""
         of, (low, high) = self.parameters, self.pixel_range
         layers, size = len(self.integer.layers), " x ".join(map(str, self.image))
-        exact = ", exact truncation" if exact_steps(self.integer.nodes) else ""
+        exact = "".join(f", {title}" for title in sorted({step.title for step in exact_steps(self.integer.nodes)}))
         return (
             f"{len(self.integer.nodes)} nodes, {layers} encrypted layers, {self.bounds} bounds{exact}; "
             f"n = {of.ring_degree}, log q = {of.log_q}, t of {of.plain_bits} bits; encoded weights of "

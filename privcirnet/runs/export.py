@@ -116,7 +116,7 @@ def _lowered(
         with bar("measuring ranges", 0):
             target = _measured(he, network, images, target)
     found = drafts(network, pixels.shape, pixels.range, pixels.log_step, target)
-    guard = (0, 0) if he.truncation == "exact" else (he.guard_bits, he.least_guard_bits)
+    guard = (0, 0) if he.exact else (he.guard_bits, he.least_guard_bits)
     with bar("lowering", 0):
         lowered = refined(found, target, *guard)
     if given:
@@ -157,7 +157,7 @@ def target_of(he: HEConfig, given: Profile | None = None, bar: Bar = silent) -> 
     elif he.ring_degree in (0, profile.ring_degree):
         sets = (profile.parameter_set, *sets)
     masks = he.masks, he.failure_bits, he.hiding_bits
-    kinds = {"truncation": he.truncation, "nonlinear": he.nonlinear}
+    kinds = {"truncation": "exact" if he.exact else "random", "nonlinear": he.nonlinear}
     return replace(Target(profile, link, *masks, sets, auto, family=he.family), **kinds)
 
 
@@ -196,7 +196,8 @@ def exceeding(program: Program, network: fx.GraphModule, images: torch.Tensor) -
         return None
     found, half = peaks(network, images), program.parameters.plain_modulus / 2
     nodes = program.nodes if program.answer == "logits" else program.nodes[:-1]  # the network does not round
-    shares = torch.stack([found[real_name(node)] * (2.0**-node.log_step / half) for node in nodes]).amax(0)
+    named = [node for node in nodes if real_name(node) in found]  # others are pieces of an operation
+    shares = torch.stack([found[real_name(node)] * (2.0**-node.log_step / half) for node in named]).amax(0)
     carried = shares[shares < 1]  # neither too large nor no number at all
     spare = math.floor(-math.log2(carried.max().item())) if len(carried) else 0
     return BoundsCheck(len(images), len(images) - len(carried), spare)

@@ -238,6 +238,23 @@ def test_exact_truncation_gives_the_quantized_networks_logits(plan):
         pc.compile(quantized, IMAGES, truncation="exact", answer="rounded", profile=plan.profile, progress=False)
 
 
+def test_a_networks_own_activations_run_exactly(plan):
+    """ReLU, ReLU6 and max pools as the quantized network has them, bit for bit, without another training."""
+    torch.manual_seed(0)
+    first = nn.Conv2d(3, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(3, 2, 1)
+    last = nn.Conv2d(8, 8, 1), nn.ReLU6(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(32, 4)
+    model = nn.Sequential(*first, *last)
+    model(IMAGES)
+    quantized = pc.quantize(pc.fuse(model), IMAGES)
+    program = pc.compile(quantized, IMAGES, nonlinear="exact", profile=plan.profile, progress=False)
+    truth = quantized.double().eval()(IMAGES.double()).detach()
+    for engine in ("cleartext", "kernel"):
+        assert torch.equal(program(IMAGES[:2], engine=engine).double(), truth[:2])
+    assert "exact ReLU" in str(program)
+    with pytest.raises(pc.RuleError, match=r"nonlinear=exact needs .*masks=uniform"):
+        pc.compile(quantized, IMAGES, nonlinear="exact", masks="bounded", bounds="proved", progress=False)
+
+
 def test_a_given_step_is_kept():
     assert input_step(pc.quantize(pc.fuse(convolutional_with_squares()), IMAGES, -3)) == -3
     assert input_step(pc.quantize(pc.fuse(convolutional_with_squares()), IMAGES)) == -6

@@ -21,6 +21,7 @@ from tests.he.parties import protocol
 from tests.ladder.case import LEVELS, LOG_STEP, Case, real
 from tests.ladder.client_aided import AIDED, CLIENT_AIDED
 from tests.ladder.digits import DIGITS, rotations_of
+from tests.ladder.exact import EXACT
 from tests.ladder.mobilenetv2 import COMPOSED, DEPTHWISE, MOBILENETV2
 from tests.ladder.padded import PADDED
 from tests.ladder.surgery import DENSENET, RESNET
@@ -119,6 +120,13 @@ def test_every_activation_is_revealed_once_to_who_asked():
         lower(CLIENT_AIDED.quantized, CLIENT_AIDED.shape, LEVELS, LOG_STEP, Target(COUNTED, LINKS["local"]))
     with pytest.raises(RuleError, match=r"he\.nonlinear"):
         HEConfig(nonlinear="yes")
+
+
+def test_own_activations_and_pools_are_exact():
+    """A truncation before an activation is part of it, and one in front of a sum is exact, too."""
+    found = operations(EXACT)
+    assert (found[op.ExactReLU], found[op.ExactTruncate], found[op.Truncate]) == (3 + 4 + 2, 1, 0)
+    assert {kind for kind in found if kind.composite} == set()
 
 
 def test_an_approximation_is_named():

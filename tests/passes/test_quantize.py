@@ -130,7 +130,7 @@ def shared() -> nn.Module:
 def pooled() -> nn.Module:
     """The sum of what two pools make of a convolution's output."""
     forward = lambda net, x: net.left(y := net.conv(x)) + net.right(y)  # noqa: E731
-    return Written(forward, conv=nn.Conv2d(1, 1, 1), left=nn.MaxPool2d(2), right=nn.MaxPool2d(2))
+    return Written(forward, conv=nn.Conv2d(1, 1, 1), left=nn.LPPool2d(2, 2), right=nn.LPPool2d(2, 2))
 
 
 def offset() -> nn.Module:
@@ -143,7 +143,7 @@ def pool(kernel: int | tuple[int, int], **options: int) -> nn.Module:
 
 UNQUANTIZABLE = [
     (shared, "a layer must run once an image: got conv"),
-    (pooled, r"summands .* quantized activation: got left \(MaxPool2d\)"),
+    (pooled, r"summands .* quantized activation: got left \(LPPool2d\)"),
     (offset, r"summands .* quantized activation: got offset \(get_attr\)"),
     (lambda: Skip(1000), r"branch must not be coarser .*: got steps over 2\^32 at conv_quantizer,"),
     (lambda: Skip(50), r"the image can't be rescaled to the step of a sum: got step 2\^-1 for 2\^-4 at x"),

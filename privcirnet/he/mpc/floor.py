@@ -135,12 +135,12 @@ class Floor:
         tables = sum(digit.ahead_planes for digit in self.digits)
         return first, second + self.top_flips, tables + self.top_help + self.products * self.width
 
-    def online_bits(self) -> tuple[int, int, int, int]:
-        """Return bits a value of the messages online, the server's first."""
+    def online_bits(self) -> tuple[tuple[int, ...], ...]:
+        """Return bits a value of each part of the messages online, the server's first."""
         first = sum(digit.online_planes for digit in self.digits)
         second = sum(merge.online_planes for merge in self.merges)
-        third = (self.top.online_planes + self.width if self.top else 0) + self.products
-        return first, second, third, self.width + self.relu
+        third = (self.top.online_planes + self.products, self.width) if self.top else (self.products,)
+        return (first,), (second,), third, (self.width + self.relu,)
 
 
 def _widths(bits: int, most: int) -> list[int]:

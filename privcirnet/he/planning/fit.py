@@ -82,17 +82,17 @@ def draft(network: Network, target: Target) -> Draft:
     Raises:
         DoesNotFit: A bound is out of reach.
     """
-    whole = expanded(network)
-    nodes, weights = whole.nodes, whole.weights
     if target.seen is None:
-        intervals, kind = bounds.prove(whole), "proved"
-        sizes: bounds.Sizes = bounds.largest_sizes(intervals)
-    elif whole is not network:
-        rule, remedy = "bounds of a composite operation must be proved", "use he.bounds=proved"
-        raise RuleError(rule, got="measured ones", remedy=remedy)
+        intervals, kind = bounds.prove(network), "proved"
     else:
-        intervals, kind = bounds.measured(nodes, target.seen, target.margin_bits), "measured"
-        sizes = bounds.mean_sizes(nodes, target.seen)
+        intervals, kind = bounds.measured(network.nodes, target.seen, target.margin_bits), "measured"
+    whole = expanded(network, intervals)
+    nodes, weights = whole.nodes, whole.weights
+    if whole is not network:
+        intervals = bounds.completed(whole, {} if target.seen is None else intervals)
+    sizes: bounds.Sizes = bounds.largest_sizes(intervals)
+    if target.seen is not None:
+        sizes = {**sizes, **bounds.mean_sizes(network.nodes, target.seen)}
     if target.truncation == "exact":
         nodes = exact(nodes, intervals)
     if target.answer_bits:

@@ -143,20 +143,20 @@ def judge(wants: Requirements, option: Option) -> Verdict:
     refused = _refused_set(option) or _refused_bits(wants, option)
     if refused:
         return refused
-    smallest = next((p for p in _parameters(option) if wants.satisfied(p.plain_modulus)), None)
+    smallest = next((p for p in _parameters(wants, option) if wants.satisfied(p.plain_modulus)), None)
     if smallest is None:
-        return _refused_lengths(option)
+        return _refused_lengths(wants, option)
     verdict = _with_budget(option, smallest)
     if not _carried(verdict):
         return _refused_noise(wants, verdict)
-    larger = () if option.thrifty or wants.exact else _parameters(option, smallest.plain_bits + 1)
+    larger = () if option.thrifty or wants.exact else _parameters(wants, option, smallest.plain_bits + 1)
     return [verdict, *(found for found in (_with_budget(option, p) for p in larger) if _carried(found))][-1]
 
 
-def _parameters(option: Option, from_bits: int = 2) -> Iterator[Parameters]:
+def _parameters(wants: Requirements, option: Option, from_bits: int = 2) -> Iterator[Parameters]:
     """With the largest prime t of each number of bits that carries every transform length, in ascending order."""
     n, bits = option.parameters.ring_degree, option.parameters.coefficient_bits
-    multiple, taken = _multiple(option), coefficient_primes(n, bits)
+    multiple, taken = _multiple(wants, option), coefficient_primes(n, bits)
     for size in range(max(from_bits, multiple.bit_length()), MAX_PLAIN_BITS + 1):
         try:
             t = modular.largest_prime(size, multiple, taken)
@@ -165,10 +165,10 @@ def _parameters(option: Option, from_bits: int = 2) -> Iterator[Parameters]:
         yield Parameters(n, bits, t)
 
 
-def _multiple(option: Option) -> int:
+def _multiple(wants: Requirements, option: Option) -> int:
     """What t - 1 must be a multiple of."""
     lengths = set[int]().union(*(layer.transform_lengths for layer in option.layers))
-    return math.lcm(2 * option.parameters.ring_degree, *lengths)
+    return math.lcm(2 * option.parameters.ring_degree, wants.multiple, *lengths)
 
 
 def _with_budget(option: Option, parameters: Parameters) -> Verdict:
@@ -221,8 +221,8 @@ def _refused_bits(wants: Requirements, option: Option) -> Verdict | None:
     return None
 
 
-def _refused_lengths(option: Option) -> Verdict:
-    none = f"no t of at most {MAX_PLAIN_BITS} bits that is large enough is 1 mod {_multiple(option)}"
+def _refused_lengths(wants: Requirements, option: Option) -> Verdict:
+    none = f"no t of at most {MAX_PLAIN_BITS} bits that is large enough is 1 mod {_multiple(wants, option)}"
     return _refuse(
         option,
         "transform lengths",

@@ -24,6 +24,7 @@ class Requirements:
         truncated: bounded masks, :func:`truncation.truncated_bounds`.
         wanted_bits: failure_bits (uniform) or hiding_bits (bounded).
         exact: what t must be greater than for exact steps.
+        multiple: of which t - 1 must be one for them.
     """
 
     node: str
@@ -33,6 +34,7 @@ class Requirements:
     truncated: tuple[tuple[int, int], ...]
     wanted_bits: float
     exact: int = 0
+    multiple: int = 1
 
     @property
     def setting(self) -> str:
@@ -88,5 +90,6 @@ def requirements(
     nodes = tuple(nodes)
     node, largest = max(((n, bounds.largest(i)) for n, i in intervals.items()), key=lambda found: found[1])
     wrapping, truncated = truncation.wrapping_masks(nodes, sizes), truncation.truncated_bounds(nodes, intervals)
-    exact = max((step.least_modulus for step in exact_steps(nodes)), default=0)
-    return Requirements(node, largest, masks, wrapping, truncated, wanted_bits, exact)
+    steps = exact_steps(nodes)
+    exact = max((step.least_modulus for step in steps), default=0), max((2 << step.bits for step in steps), default=1)
+    return Requirements(node, largest, masks, wrapping, truncated, wanted_bits, *exact)

@@ -30,7 +30,8 @@ class Target:
         seen: each node's real values on images, for measured bounds; None for proved ones.
         margin_bits: measured bounds: values of other images may exceed these 2^margin_bits times.
         truncation: "random", or "exact" by two-party computation (:mod:`program.exact`).
-        nonlinear: of activations that are no polynomials: "refused", or "client-aided" (:mod:`program.nonpolynomial`).
+        nonlinear: of activations that are no polynomials: "refused", "exact" (:mod:`program.exact`), which
+            needs exact truncations, or "client-aided" (:mod:`program.nonpolynomial`).
         answer_bits: of each logit, its sign included, that the client is given; 0: all.
         largest_logit: the largest absolute one that a rounded answer can have, real.
         family: encodings that layers may have: "spectral" or "any", see :class:`goal.Goal`.

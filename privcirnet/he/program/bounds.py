@@ -48,6 +48,21 @@ def prove(network: Network | Program) -> dict[str, Interval]:
     return Intervals().values(network.nodes, network.weights)
 
 
+def completed(network: Network, known: Mapping[str, Interval]) -> dict[str, Interval]:
+    """Return intervals of all nodes: the known ones, and of the others what follows from those, all that is proved.
+
+    Raises:
+        DoesNotFit: a bound is over 2^:data:`MAX_BOUND_BITS`.
+    """
+    domain, found = Intervals(), dict[str, Interval]()
+    for node in network.nodes:
+        inputs = [found[name] for name in node.inputs]
+        found[node.name] = (
+            known[node.name] if node.name in known else domain.visit(node, inputs, network.weights.get(node.name))
+        )
+    return found
+
+
 @dataclass(frozen=True)
 class ObservedRange:
     """The real values of one node on images, each (C, H, W) or flat.
@@ -159,6 +174,9 @@ class Intervals(Domain[Interval]):
     def truncate(self, x: Interval, bits: int) -> Interval:
         """The protocol rounds up or down."""
         return x[0] >> bits, -(-x[1] >> bits)
+
+    def within(self, x: Interval, low: int, high: int) -> Interval:
+        return x[0].clip(low, high), x[1].clip(low, high)
 
     def linear(self, layer: Layer, x: Interval, weights: Weights) -> Interval:
         norms = np.abs(weights.rows).sum(axis=(1, 2, 3), dtype=np.float64)

@@ -1,19 +1,20 @@
 """Composite operations: what one applies, as nodes of a program.
 
 With the interactive protocol each primitive that takes messages is a node of its own. So an operation whose ``apply``
-uses primitives that the protocol has, x^2 + a x for one, needs no exchange: :func:`expanded` replaces it before bounds
-are proved and parameters chosen, and neither party ever meets it.
+uses primitives that the protocol has, x^2 + a x for one, needs no exchange: :func:`expanded` replaces it before
+parameters are chosen, and neither party ever meets it. Bounds that it has of its own are kept (:class:`local.Within`):
+those of a maximum are its inputs', of which the sums that it comes to know nothing.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from privcirnet.he.layers.layer import Layer
-from privcirnet.he.program.local import Add, Plus, SumPool, Times, Truncate
-from privcirnet.he.program.operation import NO_ROWS, Domain, Function, Node, Operation, Weights
+from privcirnet.he.program.local import Add, Plus, SumPool, Times, Truncate, Within
+from privcirnet.he.program.operation import NO_ROWS, Domain, Function, Interval, Node, Operation, Weights
 from privcirnet.he.program.program import Network
 from privcirnet.he.program.rounds import Linear, Square
 
@@ -24,20 +25,26 @@ class Primitives(Domain[Node]):
     Attributes:
         nodes: in order.
         weights: by name of the nodes that have some.
+
+    Args:
+        known: bounds that composite operations have, of their own.
     """
 
     name, remedy = "a composite operation", "give it an exchange (protocol.rounds.exchanges)"
 
-    def __init__(self) -> None:
-        self.nodes, self.weights = list[Node](), dict[str, Weights]()
+    def __init__(self, known: Mapping[str, Interval]) -> None:
+        self.nodes, self.weights, self._known = list[Node](), dict[str, Weights](), known
 
     def visit(self, node: Node, arguments: Sequence[Node], weights: Weights | None) -> Node:
         """Return the node itself, or if it is composite the last one of those that it comes to, by its name."""
         self.node = node
         if not node.operation.composite:
             return self._keep(node, weights)
-        found = node.operation.apply(self, arguments, weights)
-        if self.nodes[-1] is not found or found in arguments:
+        found = node.operation.pieces(self, arguments, weights)
+        if node.name in self._known:
+            low, high = self._known[node.name]
+            found = self.step(Within(int(low.min()), int(high.max())), found)
+        elif self.nodes[-1] is not found or found in arguments:
             found = self.times(found, 1)
         last = self.nodes.pop()
         return self._keep(replace(last, name=node.name), self.weights.pop(last.name, None))
@@ -74,6 +81,9 @@ class Primitives(Domain[Node]):
             self.refuse("a function that is no operation")
         return self._then(operation, x)
 
+    def step(self, operation: Operation, *arguments: Node) -> Node:
+        return self._then(operation, *map(self._own, arguments))
+
     def _own(self, x: Node) -> Node:
         """A summand in the step of this node: its integers are what counts."""
         return x if self.node and x.log_step == self.node.log_step else self.times(x, 1)
@@ -91,14 +101,17 @@ class Primitives(Domain[Node]):
         return node
 
 
-def expanded(network: Network) -> Network:
+def expanded(network: Network, known: Mapping[str, Interval]) -> Network:
     """Return a network without composite operations.
+
+    Args:
+        known: bounds of the network's values, by node.
 
     Raises:
         RuleError: one uses a primitive that is no operation of its own, such as values in new places.
     """
     if not any(node.operation.composite for node in network.nodes):
         return network
-    found = Primitives()
+    found = Primitives(known)
     found.values(network.nodes, network.weights)
     return Network(tuple(found.nodes), found.weights)

@@ -3,76 +3,121 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
+from typing import ClassVar
 
+from privcirnet.he.layers.integer import Values, round_shift
 from privcirnet.he.program.bounds import Interval, largest
-from privcirnet.he.program.local import MAX_SHIFT, Truncate
+from privcirnet.he.program.local import Truncate
 from privcirnet.he.program.operation import C_co, Domain, Node, Operation, Prices, Shape, V, Weights
 
-_ONLINE_BYTES = (3, 2, 1, 4)
-"""Of a value, message by message, about."""
+MOST_BITS = 14
+"""Bits that go: those of three digits, but for one (:class:`mpc.floor.Floor`)."""
+MOST_HIGH_BITS = 30
+"""Of a plain modulus, bits that a ReLU compares beyond those that go and one more: six digits."""
 
 
 @dataclass(frozen=True)
-class ExactTruncate(Operation):
-    """Division by 2^bits, rounded to the nearest integer, ties up, for every value and mask.
+class ExactStep(Operation):
+    """Rounding to a step 2^bits coarser, to nearest, ties up, for every value and mask, and perhaps more.
 
     Attributes:
-        bits: how many, 1 to 59.
-        bound: of |x| and what rounding adds, a multiple of 2^bits.
+        bits: how many go.
+        bound: of |x| and what rounding adds; 0: not known yet.
+        title: its name in tables.
+        rectifies: whether negative values become zero.
+        online_bytes: of a value, message by message, about.
     """
 
     local = False
     masks = True
     needs_share = True
+    title: ClassVar[str]
+    rectifies: ClassVar[bool]
+    online_bytes: ClassVar[tuple[int, int, int, int]]
 
     bits: int
-    bound: int
+    bound: int = 0
+
+    @property
+    def least_modulus(self) -> int:
+        """The plain modulus must be greater."""
+        return 2 * self.bound + 2 if self.rectifies else 8 * self.bound
+
+    def bounded(self, most: int) -> "ExactStep":
+        """Return it for values of at most this size."""
+        unit, bound = 1 << self.bits, most + (1 << self.bits >> 1)
+        return replace(self, bound=max(1, bound) if self.rectifies else -(-bound // unit) * unit)
+
+    def problem(self, node: Node, sources: Sequence[Node]) -> str:
+        fits = (not self.rectifies) <= self.bits <= MOST_BITS and self.bound >= 0
+        fits = fits and (self.rectifies or self.bound % (1 << self.bits) == 0)
+        return "" if fits else f"an {self.title} by {self.bits} bits of values under {self.bound}"
+
+    def unfit(self, t: int) -> str:
+        """Return why a plain modulus does not carry it, "" if it does."""
+        if not self.bound:
+            return f"an {self.title} of values without a bound"
+        if t % (2 << self.bits) != 1:
+            return f"a plain modulus that is not 1 mod 2^{self.bits + 1}"
+        if self.rectifies and ((t >> self.bits + 1) + 1).bit_length() > MOST_HIGH_BITS:
+            return f"a plain modulus of {t.bit_length()} bits for an {self.title} by {self.bits}"
+        return "" if t > self.least_modulus else f"a plain modulus of {t} where {self.least_modulus} is exceeded"
+
+    def cost(self, prices: Prices[C_co], shape: Shape) -> C_co:
+        return prices.messages(*(size * prod(shape) for size in self.online_bytes))
+
+
+@dataclass(frozen=True)
+class ExactTruncate(ExactStep):
+    """Division by 2^bits, 1 or more; the bound is a multiple of 2^bits."""
+
+    title, rectifies, online_bytes = "exact truncation", False, (3, 2, 1, 4)
 
     @classmethod
     def kind(cls) -> str:
         return "exact_truncate"
 
-    @property
-    def least_modulus(self) -> int:
-        """The plain modulus must be greater."""
-        return 8 * self.bound
-
     def apply(self, on: Domain[V], arguments: Sequence[V], weights: Weights | None) -> V:
         return on.truncate(arguments[0], self.bits)
 
-    def problem(self, node: Node, sources: Sequence[Node]) -> str:
-        fits = 1 <= self.bits < MAX_SHIFT and self.bound > 0 and self.bound % (1 << self.bits) == 0
-        return "" if fits else f"an exact truncation by {self.bits} bits of values under {self.bound}"
 
-    def unfit(self, t: int) -> str:
-        """Return why a plain modulus does not carry it, "" if it does."""
-        if t % (2 << self.bits) != 1:
-            return f"a plain modulus that is not 1 mod 2^{self.bits + 1}"
-        return "" if t > self.least_modulus else f"a plain modulus of {t} where {self.least_modulus} is exceeded"
+@dataclass(frozen=True)
+class ExactReLU(ExactStep):
+    """max(0, x / 2^bits), rounded: a ReLU and the truncation before it, or with 0 bits a ReLU alone."""
 
-    def cost(self, prices: Prices[C_co], shape: Shape) -> C_co:
-        return prices.messages(*(size * prod(shape) for size in _ONLINE_BYTES))
+    title, rectifies, online_bytes = "exact ReLU", True, (5, 2, 5, 4)
+
+    @classmethod
+    def kind(cls) -> str:
+        return "exact_relu"
+
+    def apply(self, on: Domain[V], arguments: Sequence[V], weights: Weights | None) -> V:
+        return on.function(self, arguments[0])
+
+    def values(self, x: Values) -> Values:
+        """Return its values."""
+        return round_shift(x, self.bits).clip(0)
+
+    def interval(self, low: Values, high: Values) -> Interval:
+        """Return the least and the largest value on [low, high], position by position."""
+        return self.values(low), self.values(high)
 
 
 def exact(nodes: Iterable[Node], intervals: Mapping[str, Interval]) -> tuple[Node, ...]:
-    """Return nodes whose truncations are exact.
+    """Return nodes whose truncations are exact, and whose exact steps have bounds.
 
     Args:
         intervals: of each node's values.
     """
-    return tuple(
-        replace(node, operation=_exact(node.operation.bits, largest(intervals[node.inputs[0]])))
-        if isinstance(node.operation, Truncate)
-        else node
-        for node in nodes
-    )
+
+    def of(node: Node) -> Operation:
+        found = node.operation
+        step = ExactTruncate(found.bits) if isinstance(found, Truncate) else found
+        return step.bounded(largest(intervals[node.inputs[0]])) if isinstance(step, ExactStep) else step
+
+    return tuple(replace(node, operation=of(node)) for node in nodes)
 
 
-def exact_steps(nodes: Iterable[Node]) -> list[ExactTruncate]:
-    """Return the exact truncations of a program's nodes."""
-    return [node.operation for node in nodes if isinstance(node.operation, ExactTruncate)]
-
-
-def _exact(bits: int, most: int) -> ExactTruncate:
-    half, unit = 1 << bits - 1, 1 << bits
-    return ExactTruncate(bits, -(-(most + half) // unit) * unit)
+def exact_steps(nodes: Iterable[Node]) -> list[ExactStep]:
+    """Return the exact steps of a program's nodes."""
+    return [node.operation for node in nodes if isinstance(node.operation, ExactStep)]

@@ -89,6 +89,26 @@ class Times(Operation):
 
 
 @dataclass(frozen=True)
+class Within(Operation):
+    """x itself: how a composite operation was bounded, where its pieces alone say less.
+
+    Attributes:
+        low: its least value.
+        high: its largest value.
+    """
+
+    low: int
+    high: int
+
+    def apply(self, on: Domain[V], arguments: Sequence[V], weights: Weights | None) -> V:
+        return on.within(arguments[0], self.low, self.high)
+
+    def problem(self, node: Node, sources: Sequence[Node]) -> str:
+        fits = -(1 << MAX_SHIFT) < self.low <= self.high < 1 << MAX_SHIFT
+        return "" if fits else f"values in [{self.low}, {self.high}]"
+
+
+@dataclass(frozen=True)
 class Plus(Operation):
     """x + constants of channels, which the server alone knows."""
 

@@ -96,7 +96,7 @@ class Operation:
         masks: its result is shared anew, with a mask that a truncation can rest on.
         needs_share: it cannot be applied to a value that the client knows alone, of which the server has no share.
         reveals: the client sees the values that go in.
-        composite: interactively it is run as the operations that its :meth:`apply` comes to.
+        composite: interactively it is run as the operations that its :meth:`pieces` come to.
     """
 
     local: ClassVar[bool] = True
@@ -127,6 +127,14 @@ class Operation:
             weights: the node's; None where :meth:`tensors` names none.
         """
         raise NotImplementedError
+
+    def pieces(self, on: "Domain[V]", arguments: Sequence[V], weights: Weights | None) -> V:
+        """Return the result of a composite one, from operations; where it has bounds of its own, not as it is applied.
+
+        Args:
+            weights: the node's.
+        """
+        return self.apply(on, arguments, weights)
 
     def shape_after(self, shapes: Sequence[Shape]) -> Shape:
         """Return the shape of its result."""
@@ -226,6 +234,10 @@ class Domain(Generic[V]):
         """Return x / 2^bits, rounded."""
         self.refuse("truncations")
 
+    def within(self, x: V, low: int, high: int) -> V:
+        """Return x, of which is known that it lies in [low, high]."""
+        return x
+
     def linear(self, layer: Layer, x: V, weights: Weights) -> V:
         """Return a linear layer's result, its bias added."""
         self.refuse("linear layers")
@@ -241,6 +253,10 @@ class Domain(Generic[V]):
     def function(self, operation: "Function", x: V) -> V:
         """Return a function of x, element by element."""
         self.refuse("functions that are no polynomials")
+
+    def step(self, operation: Operation, *arguments: V) -> V:
+        """Return the result of an operation without weights, as a piece of a composite one."""
+        return operation.apply(self, arguments, None)
 
     @property
     def title(self) -> str:
@@ -273,7 +289,7 @@ class Domain(Generic[V]):
 
 
 class Function(Protocol):
-    """An operation that is a function of single integers."""
+    """An operation whose bounds are known from those of what it takes: a function of single integers, or a maximum."""
 
     def values(self, x: np.ndarray) -> np.ndarray:
         """Return its values."""

@@ -4,30 +4,35 @@
 
     Node("y", op.Square(), ("x",), shape, log_step)
 
-Linear layers, squares, products of two values and client-aided functions cost a message each way. All others are local:
-each party applies them to its share.
+Linear layers, squares, products of two values and client-aided functions cost a message each way, exact steps two.
+Clips and maxima are made of those. All others are local: each party applies them to its share.
 """
 
-from privcirnet.he.program.exact import ExactTruncate
-from privcirnet.he.program.local import Add, Concat, Input, Plus, Scale, SumPool, Times, Truncate
+from privcirnet.he.program.exact import ExactReLU, ExactTruncate
+from privcirnet.he.program.local import Add, Concat, Input, Plus, Scale, SumPool, Times, Truncate, Within
+from privcirnet.he.program.maxima import Clip, MaxPool
 from privcirnet.he.program.nonpolynomial import ClientAided
 from privcirnet.he.program.operation import Operation, register
-from privcirnet.he.program.rearrangement import Channels, Flatten, Gather, Take, Tokens, Transpose
+from privcirnet.he.program.rearrangement import Channels, Flatten, Gather, Sampled, Take, Tokens, Transpose
 from privcirnet.he.program.rounds import Linear, Product, Square
 
 __all__ = [
     "Add",
     "Channels",
     "ClientAided",
+    "Clip",
     "Concat",
+    "ExactReLU",
     "ExactTruncate",
     "Flatten",
     "Gather",
     "Input",
     "Linear",
+    "MaxPool",
     "Operation",
     "Plus",
     "Product",
+    "Sampled",
     "Scale",
     "Square",
     "SumPool",
@@ -36,7 +41,8 @@ __all__ = [
     "Tokens",
     "Transpose",
     "Truncate",
+    "Within",
 ]
 
 register(Input, Linear, Truncate, Scale, Square, ClientAided, Add, Times, Plus, Concat, SumPool, Product)
-register(ExactTruncate, Flatten, Tokens, Take, Channels, Transpose, Gather)
+register(ExactTruncate, ExactReLU, Flatten, Tokens, Take, Channels, Transpose, Gather, Sampled, Within)

@@ -2,7 +2,7 @@
 
 Tokens are the places of a value (C, T, 1). Channels are split into groups where several heads lie side by side.
 :class:`Gather` is every other rearrangement whose places follow from strides: windows, shuffled channels, patches, one
-value at many places.
+value at many places. :class:`Sampled` is a side of a window that may reach over the edges.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,6 +12,7 @@ from math import prod
 import numpy as np
 
 from privcirnet.he.layers.integer import tokens, transpose
+from privcirnet.he.program.limits import MAX_KERNEL
 from privcirnet.he.program.operation import Domain, Node, Operation, Shape, V, Weights, given
 
 
@@ -161,6 +162,36 @@ class Gather(Rearrangement):
         if prod(sizes) != prod(self.shape) or not 0 <= first <= last < count:
             return f"a grid of {sizes} over places {first} to {last} of {count} for shape {self.shape}"
         return ""
+
+
+@dataclass(frozen=True)
+class Sampled(Rearrangement):
+    """Rows (or columns) number first, first + stride, ...; beyond an edge, those at the edge.
+
+    Attributes:
+        axis: 1 for rows, 2 for columns.
+        first: may be negative.
+        count: how many.
+    """
+
+    axis: int
+    first: int
+    stride: int
+    count: int
+
+    def places(self, x: np.ndarray) -> np.ndarray:
+        wanted = self.first + self.stride * np.arange(self.count)
+        return x.take(wanted.clip(0, x.shape[self.axis] - 1), axis=self.axis)
+
+    def shape_after(self, shapes: Sequence[Shape]) -> Shape:
+        channels, height, width = shapes[0]
+        return (channels, self.count, width) if self.axis == 1 else (channels, height, self.count)
+
+    def unfit(self, shape: Shape) -> str:
+        """Nothing is computed that grows with its numbers."""
+        fits = self.axis in (1, 2) and 1 <= self.stride <= MAX_KERNEL and -MAX_KERNEL <= self.first <= MAX_KERNEL
+        fits = fits and 1 <= self.count <= shape[self.axis] + MAX_KERNEL
+        return "" if fits else f"{self.count} places from {self.first} on along axis {self.axis} of {shape}"
 
 
 MAX_AXES = 8

@@ -12,6 +12,7 @@ from privcirnet.he.layers.stacking import MOST_IMAGES, tall
 from privcirnet.he.layers.unplanned import UnplannedLayer
 from privcirnet.he.program import limits
 from privcirnet.he.program import operations as op
+from privcirnet.he.program.exact import ExactStep
 from privcirnet.he.program.limits import MAX_KERNEL, MAX_LOG_STEP, MAX_PRODUCTS, MAX_VALUES
 from privcirnet.he.program.operation import Node
 from privcirnet.he.program.program import ANSWERS, BOUNDS, MASKS, Program, masked_node
@@ -133,7 +134,7 @@ def _shareless(node: Node, known: Mapping[str, Node], of_client: Set[str]) -> st
 
 def _unfit(node: Node, parameters: Parameters) -> str:
     """What is wrong with the plans of a node's layers, or with the parameters for what is exact."""
-    if isinstance(node.operation, op.ExactTruncate):
+    if isinstance(node.operation, ExactStep):
         return node.operation.unfit(parameters.plain_modulus)
     problem = next(filter(None, (_unfit_layer(layer, parameters) for layer in node.operation.layers)), "")
     return problem or (_unfit_stack(node.operation, parameters) if isinstance(node.operation, op.Linear) else "")

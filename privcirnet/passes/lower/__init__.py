@@ -171,7 +171,7 @@ def _network(
     graph: fx.GraphModule, source: Input, shape: Shape, log_step: int, numbers: Numbers, nonlinear: str = ""
 ) -> Network:
     check_operations(graph, nonlinear)
-    builder = Builder(graph, source, shape, log_step, numbers)
+    builder = Builder(graph, source, shape, log_step, numbers, exact=nonlinear == "exact")
     for node in graph.graph.nodes:
         builder.visit(node)
     return Network(tuple(builder.nodes), builder.weights)

@@ -26,6 +26,7 @@ from privcirnet.nn.nonpolynomial import function_name
 from privcirnet.nn.pooling import pool_window
 from privcirnet.nn.quantizers import ActivationQuantizer
 from privcirnet.nn.steps import factors
+from privcirnet.passes.lower.activations import EXACT, Rounding, max_pool
 from privcirnet.passes.lower.layers import Numbers, Shape, constants, linear_shape, quantized
 
 
@@ -36,6 +37,8 @@ class Builder:
         input_shape: (C, H, W).
         input_log_step: real pixel = integer x 2^input_log_step.
         numbers: what weights become.
+        exact: whether activations that are no polynomials are exact (:mod:`privcirnet.passes.lower.activations`), else
+            the client computes them.
     """
 
     def __init__(
@@ -45,8 +48,10 @@ class Builder:
         input_shape: Shape,
         input_log_step: int,
         numbers: Numbers = quantized,
+        *,
+        exact: bool = False,
     ) -> None:
-        self.graph, self.source, self._numbers = graph, source, numbers
+        self.graph, self.source, self._numbers, self._exact = graph, source, numbers, exact
         self.input_shape, self.input_log_step = input_shape, input_log_step
         self.nodes: list[Node] = []
         self.weights: dict[str, Weights] = {}
@@ -79,7 +84,7 @@ class Builder:
                 pool = module if isinstance(module, nn.AvgPool2d) else nn.AvgPool2d(inputs[0].shape[2])
                 self._keep(node, self._pool(node, pool, inputs[0]))
             case _ if function := function_name(module):
-                self._keep(node, self._revealed(node, function, inputs))
+                self._keep(node, (self._function if self._exact else self._revealed)(node, function, inputs))
             case tokens.HeadProduct():
                 self._keep(node, self._product(node, module, [self._lowered[source] for source in factors(node)]))
             case Concat():
@@ -144,7 +149,13 @@ class Builder:
         return Node(node.name, op.Concat(len(parts)), names, shape, parts[0].log_step, str(node.target))
 
     def _rearrangement(self, node: fx.Node, module: nn.Module, source: Node) -> Node:
-        operation = self._gather(node, module, source) if isinstance(module, Move) else _rearrangement_of(module)
+        match module:
+            case Move():
+                operation = self._gather(node, module, source)
+            case nn.MaxPool2d():
+                operation = max_pool(module, source.shape)
+            case _:
+                operation = _rearrangement_of(module)
         if isinstance(module, tokens.Tokens):
             self.weights[node.name] = constants(module.bias.T, source.log_step, str(node.target))
         shape = operation.shape_after([source.shape])
@@ -173,17 +184,36 @@ class Builder:
                 got=f"{node.name}: step 2^{int(module.log_step)} after 2^{source.log_step}",
                 remedy="calibrate the network again",
             )
-        if bits == 0:
+        if bits == 0 or self._rounds_itself(node):
             self._lowered[node] = source
         else:
             self._keep(node, self._node(node, op.Truncate(bits), [source], int(module.log_step)))
 
+    def _rounds_itself(self, node: fx.Node) -> bool:
+        """Whether what follows a quantizer is an exact activation alone, which rounds what it is given."""
+        behind = [function_name(module_of(self.graph, user)) for user in node.users]
+        return self._exact and len(behind) == 1 and behind[0] in EXACT
+
+    def _function(self, node: fx.Node, function: str, inputs: list[Node]) -> Node:
+        """A function that is exact, with the rounding of the quantizers before and behind it."""
+        quantizer, given = module_of(self.graph, node.all_input_nodes[0]), inputs[0].log_step
+        before = int(quantizer.log_step) if isinstance(quantizer, ActivationQuantizer) else given
+        rounding = Rounding(given, before, self._step_behind(node, before))
+        operation = EXACT[function](str(node.target), rounding, inputs[0].shape)
+        return self._node(node, operation, inputs, rounding.after)
+
     def _revealed(self, node: fx.Node, function: str, inputs: list[Node]) -> Node:
         """A function that the client computes, rounded to the step of the quantizer behind it, if there is one."""
-        behind, before = [module_of(self.graph, user) for user in node.users], inputs[0].log_step
-        steps = [int(module.log_step) for module in behind if isinstance(module, ActivationQuantizer)]
-        after = max(steps, default=before)
+        before = inputs[0].log_step
+        after = self._step_behind(node, before)
         return self._node(node, op.ClientAided(function, before, after - before), inputs, after)
+
+    def _step_behind(self, node: fx.Node, before: int) -> int:
+        """log2 of the step of the quantizer behind a function."""
+        behind = [module_of(self.graph, user) for user in node.users]
+        return max(
+            (int(module.log_step) for module in behind if isinstance(module, ActivationQuantizer)), default=before
+        )
 
     def _pool(self, node: fx.Node, module: nn.AvgPool2d, source: Node) -> Node:
         (kernel, bits), (channels, height, width) = pool_window(module, str(node.target)), source.shape

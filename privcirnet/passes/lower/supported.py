@@ -11,6 +11,7 @@ from privcirnet.nn.moves import Move
 from privcirnet.nn.nonpolynomial import FUNCTION_MODULES, function_name
 from privcirnet.nn.quantizers import ActivationQuantizer
 from privcirnet.nn.tokens import Channels, HeadProduct, HeadTranspose, Take, Tokens
+from privcirnet.passes.lower.activations import has_exact_form
 
 _SUPPORTED = (
     "Conv2d, Linear, BatchNorm2d (fused), Square, AESPA (fused), +, Concat, AvgPool2d, Flatten, Tokens, Take, "
@@ -20,8 +21,10 @@ _POLYNOMIAL = "Square or AESPA (model.arguments.activation=aespa)"
 _INSTEAD: dict[type[nn.Module], str] = {
     SoftmaxAttention: "PolynomialAttention (model.arguments.attention=polynomial)",
     nn.LayerNorm: "TokenBatchNorm (model.arguments.norm=batch)",
+    nn.MaxPool2d: "AvgPool2d (privcirnet.polynomial_)",
     **dict.fromkeys(FUNCTION_MODULES, _POLYNOMIAL),
 }
+_EXACT = "or he.nonlinear=exact"
 _REVEALED = "or, weaker, he.nonlinear=client-aided: the client then sees the values that activations take"
 
 
@@ -29,27 +32,36 @@ def check_operations(graph: fx.GraphModule, nonlinear: str) -> None:
     """Name everything that does not run encrypted, modules by their paths.
 
     Args:
-        nonlinear: "client-aided" if the client may see what activations that are no polynomials take; "real" in CKKS.
+        nonlinear: "exact" if activations that are no polynomials run by two-party computation, "client-aided" if the
+            client may see what they take; "real" in CKKS.
     """
-    rule, wrong, remedies, reveals = "every operation must be one that runs encrypted", list[str](), list[str](), False
+    rule, wrong, remedies, others = (
+        "every operation must be one that runs encrypted",
+        list[str](),
+        list[str](),
+        set[str](),
+    )
     for node in graph.graph.nodes:
         module = module_of(graph, node)
         if node.op in ("placeholder", "output") or is_sum(node) or _runs_encrypted(module, nonlinear):
             continue
         known = _INSTEAD.get(type(module)) if module is not None else None
         remedies.append(f"{known} instead of {type(module).__name__}" if known else _SUPPORTED)
-        reveals = reveals or function_name(module) is not None
+        others |= {_EXACT} if has_exact_form(module) else set()
+        others |= {_REVEALED} if function_name(module) is not None else set()
         wrong.append(
             f"{node.target} ({type(module).__name__})" if module is not None else f"{node.name} ({node.target})"
         )
     if wrong:
         each = [RuleError(rule, got=name, remedy=f"use {use}") for name, use in zip(wrong, remedies, strict=True)]
-        remedy = f"use {'; '.join([*dict.fromkeys(remedies), *[_REVEALED] * reveals])}"
+        remedy = f"use {'; '.join([*dict.fromkeys(remedies), *sorted(others)])}"
         raise RuleError(rule, got=listed(wrong), remedy=remedy).of(each)
 
 
 def _runs_encrypted(module: nn.Module | None, nonlinear: str) -> bool:  # noqa: PLR0911
     match module:
+        case _ if nonlinear == "exact" and has_exact_form(module):
+            return True
         case _ if function_name(module):
             return nonlinear == "client-aided"
         case nn.Conv2d() | nn.Linear():

@@ -38,7 +38,7 @@ DONE = ("encrypt", "receive", "add_plain", "rotate", "to_ntt", "from_ntt", "pmul
 LOCAL_OPERATIONS: list[op.Operation] = [
     *(op.Input(0, 255), op.Truncate(3), op.Scale(2), op.Times(3), op.Plus(), op.Concat(2), op.Add(), op.SumPool(2)),
     *(op.Flatten(), op.Tokens(), op.Take(0), op.Channels(0, 2), op.Transpose(1)),
-    op.Gather((1, 1, 1), 0, (), ()),
+    *(op.Gather((1, 1, 1), 0, (), ()), op.Sampled(1, 0, 1, 1), op.Within(0, 1)),
 ]
 LAYERS = [layer for case in SHAPES for layer in planner.candidate_layers(*case, N)][::3]
 """A third of all plans of a few shapes."""
@@ -217,6 +217,7 @@ def test_cost_of_an_operation_is_looked_up_by_its_type() -> None:
         op.Linear(layer): linear_cost(layer, profile, link),
         op.Product(factor, factor): cost.product_cost(factor, factor, profile, link),
         op.Square(): square_cost(3 * 5 * 7, profile, link),
+        op.ExactReLU(4): Cost(network=16 * 3 * 5 * 7 / link.bandwidth + 2 * link.round_trip),
         op.ExactTruncate(4, 16): Cost(network=10 * 3 * 5 * 7 / link.bandwidth + 2 * link.round_trip),
         op.ClientAided("relu", 0, 0): Cost(network=8 * 3 * 5 * 7 / link.bandwidth + link.round_trip),
     }

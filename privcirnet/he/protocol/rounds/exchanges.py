@@ -25,7 +25,10 @@ EXCHANGES: dict[type, Constructor] = {
     op.Linear: lambda operation, shape, parameters: LinearExchange(operation.layer, operation.stack),
     op.Square: lambda operation, shape, parameters: SquareExchange(prod(shape), parameters.ring_degree),
     op.Product: lambda operation, shape, parameters: ProductExchange(operation),
-    op.ExactTruncate: lambda operation, shape, parameters: FloorExchange(operation, shape, parameters.plain_modulus),
+    **dict.fromkeys(
+        (op.ExactTruncate, op.ExactReLU),
+        lambda operation, shape, parameters: FloorExchange(operation, shape, parameters.plain_modulus),
+    ),
     op.ClientAided: lambda operation, shape, parameters: ClientAidedExchange(operation, prod(shape)),
 }
 """Operations that are not local."""

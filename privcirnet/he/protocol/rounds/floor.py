@@ -1,4 +1,4 @@
-"""The messages of an exact truncation: two trips ahead of the image, two with it, and no ciphertext.
+"""The messages of an exact truncation or ReLU: two trips ahead of the image, two with it, and no ciphertext.
 
 It cannot be done with an image's own shares: what the client knows of its share ahead is what the tables are made of.
 """
@@ -16,7 +16,7 @@ from privcirnet.he.mpc.local.linear import ClearLinear
 from privcirnet.he.mpc.local.shares import present
 from privcirnet.he.mpc.messages import Kept as FloorKept
 from privcirnet.he.mpc.ot.session import Transfers, given
-from privcirnet.he.program.exact import ExactTruncate
+from privcirnet.he.program.exact import ExactStep
 from privcirnet.he.program.operation import Weights
 from privcirnet.he.protocol.rounds.exchange import ClientShares, Held, RoundPlan, ServerShares
 from privcirnet.he.protocol.rounds.online_phase import PLANES, SHARE, Kept
@@ -62,8 +62,8 @@ class FloorOnline:
         return True
 
     def turns(self, t: int) -> tuple[Turn, ...]:
-        sizes = [self.padded * bits // 8 for bits in self.floor.online_bits()]
-        return tuple(Turn(_SENDERS[1 - i % 2], octets=(size,)) for i, size in enumerate(sizes))
+        sizes = [tuple(self.padded * bits // 8 for bits in parts) for parts in self.floor.online_bits()]
+        return tuple(Turn(_SENDERS[1 - i % 2], octets=parts) for i, parts in enumerate(sizes))
 
     def offline_shares(self, t: int) -> list[Residues | None]:
         return []
@@ -96,15 +96,16 @@ class FloorOnline:
 
 @dataclass(frozen=True)
 class FloorExchange:
-    """The exchange of an exact truncation, from one share of any shape to one of the same shape."""
+    """The exchange of an exact step, from one share of any shape to one of the same shape."""
 
-    operation: ExactTruncate
+    operation: ExactStep
     shape: tuple[int, ...]
     t: int
 
     @property
     def _floor(self) -> Floor:
-        return Floor(self.t, self.operation.bits, self.t, self.operation.bound)
+        step = self.operation
+        return Floor(self.t, step.bits, self.t, 0 if step.rectifies else step.bound)
 
     @property
     def online(self) -> FloorOnline:
@@ -119,7 +120,7 @@ class FloorExchange:
         offers = values * floor.products * floor.width // 8
         octets = [(up, first), (down, second), (third - offers, offers), ()]
         turns = tuple(Turn(_SENDERS[i % 2], octets=sizes) for i, sizes in enumerate(octets))
-        return RoundPlan("exact truncation", "transfers", turns, direct=False, transfers=True)
+        return RoundPlan(self.operation.title, "transfers", turns, direct=False, transfers=True)
 
     def noise_bits(self, parameters: Parameters) -> int:
         """Without ciphertexts there is no noise."""

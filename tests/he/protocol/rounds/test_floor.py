@@ -1,4 +1,4 @@
-"""Exact truncations between parties: every value the integer network's, through sessions, services and broken ones."""
+"""Exact truncations and ReLUs between parties: every value the integer network's, through sessions, services and broken ones."""
 
 from dataclasses import replace
 
@@ -7,7 +7,7 @@ import pytest
 
 from privcirnet.errors import RuleError
 from privcirnet.he.program import bounds, manifest
-from privcirnet.he.program.exact import ExactTruncate, exact
+from privcirnet.he.program.exact import ExactReLU, ExactStep, ExactTruncate, exact, exact_steps
 from privcirnet.he.program.interpreter import interpret
 from privcirnet.he.program.program import Network, Program
 from privcirnet.he.protocol.framing import message_sizes, wire
@@ -29,12 +29,12 @@ SETUP = len(setup_turns()) // 2
 
 
 def exactly(program: Program) -> Program:
-    """The program with exact truncations."""
-    return replace(program, nodes=exact(program.nodes, bounds.prove(Network(program.nodes, program.weights))))
+    """The program with exact truncations, the first of them with a ReLU."""
+    nodes = [replace(n, operation=ExactReLU(n.operation.bits)) if n.name == "first_t" else n for n in program.nodes]
+    return replace(program, nodes=exact(nodes, bounds.prove(Network(tuple(nodes), program.weights))))
 
 
 PROGRAM = exactly(network(plain_bits=30))
-STEPS = sum(isinstance(node.operation, ExactTruncate) for node in PROGRAM.nodes)
 
 
 def wrong(program: Program, client: Client, session: Session, image: np.ndarray) -> list[str]:
@@ -56,7 +56,7 @@ def test_every_value_is_the_integer_networks(program: Program, engine: str) -> N
         assert max(t.up for t in traffic + ahead) <= most.request
         assert max(t.down for t in traffic + ahead) <= most.reply
     online = sum(len(trips(e.online.turns(3), "server")) for e in exchanges_of(program).values() if e.plan.transfers)
-    assert online == 2 * sum(isinstance(node.operation, ExactTruncate) for node in program.nodes)
+    assert online == 2 * len(exact_steps(program.nodes))
 
 
 def test_an_image_without_prepared_work_has_some_made() -> None:
@@ -103,7 +103,7 @@ def test_a_preparation_that_ends_at_any_turn(lost: str) -> None:
 def test_an_image_that_ends_at_any_turn(lost: str) -> None:
     """Both processes end: what was kept for the image is gone on both sides, and what they sent is sent no more."""
     server, sent = Server(PROGRAM, "cleartext"), list[bytes]()
-    positions = {i for i, node in enumerate(PROGRAM.nodes) if isinstance(node.operation, ExactTruncate)}
+    positions = {i for i, node in enumerate(PROGRAM.nodes) if isinstance(node.operation, ExactStep)}
     for step in range(message_sizes.rounds_online(PROGRAM)):
         ours, theirs = MemoryStore(), MemoryStore()
         client = Client(server.greeting(), "cleartext", store=ours)
@@ -127,7 +127,7 @@ def test_an_image_that_ends_at_any_turn(lost: str) -> None:
 
 
 def test_messages_that_are_not_due_end_the_image() -> None:
-    position = next(i for i, node in enumerate(PROGRAM.nodes) if isinstance(node.operation, ExactTruncate))
+    position = next(i for i, node in enumerate(PROGRAM.nodes) if isinstance(node.operation, ExactStep))
     for turn in range(4):
         for number in (0, 1, 2, 3, 4, 5, 7):  # any bits are planes
             client, session = parties(PROGRAM, "cleartext")
@@ -156,10 +156,13 @@ def test_a_preparation_needs_transfers() -> None:
 @pytest.mark.parametrize(
     ("operation", "problem"),
     [
-        (ExactTruncate(20, 1 << 20), "1 mod 2\\^21"),
+        (ExactTruncate(20, 1 << 20), "an exact truncation by 20 bits"),
         (ExactTruncate(4, 1 << 28), "a plain modulus of"),
         (ExactTruncate(4, 24), "an exact truncation by 4 bits"),
         (ExactTruncate(0, 24), "an exact truncation by 0 bits"),
+        (ExactReLU(15, 24), "an exact ReLU by 15 bits"),
+        (ExactReLU(4), "an exact ReLU of values without a bound"),
+        (ExactReLU(4, 1 << 29), "a plain modulus of"),
     ],
 )
 def test_descriptions_that_would_not_be_exact_are_refused(operation: ExactTruncate, problem: str) -> None:
@@ -171,4 +174,11 @@ def test_descriptions_that_would_not_be_exact_are_refused(operation: ExactTrunca
 def test_a_description_says_what_is_exact() -> None:
     again = manifest.from_dict(manifest.to_dict(PROGRAM))
     assert again.nodes == PROGRAM.nodes
-    assert STEPS == 3
+    assert sorted(step.title for step in exact_steps(PROGRAM.nodes)) == ["exact ReLU", *2 * ["exact truncation"]]
+
+
+def test_a_modulus_of_more_digits_than_a_relu_compares_is_refused() -> None:
+    large = exactly(network(plain_bits=40))
+    with pytest.raises(RuleError, match="a plain modulus of 40 bits for an exact ReLU by 4"):
+        manifest.check(large)
+    assert ExactReLU(14, 1).unfit(12289) == "a plain modulus that is not 1 mod 2^15"

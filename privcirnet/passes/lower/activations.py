@@ -1,0 +1,64 @@
+"""Activations and max pools with an exact form in a program (he.nonlinear=exact): the one place that says which."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from torch import nn
+
+from privcirnet.errors import RuleError
+from privcirnet.he.program import operations as op
+from privcirnet.nn.nonpolynomial import function_name
+from privcirnet.passes.lower.layers import Shape
+
+
+class Rounding(NamedTuple):
+    """log2 of the steps around an activation: of its input's integers, to which they are rounded before, and after."""
+
+    given: int
+    before: int
+    after: int
+
+    @property
+    def bits(self) -> int:
+        """Bits that go before."""
+        return self.before - self.given
+
+
+def _relu6(name: str, rounding: Rounding, shape: Shape) -> op.Operation:
+    top = 6 * 2.0**-rounding.before
+    if not top.is_integer():
+        got, remedy = f"step 2^{rounding.before} at {name}", "calibrate the network again, with more bits"
+        raise RuleError("a ReLU6 must clip at a whole number of steps", got=got, remedy=remedy)
+    return op.Clip(rounding.bits, int(top), shape[0])
+
+
+EXACT: dict[str, Callable[[str, Rounding, Shape], op.Operation]] = {
+    "relu": lambda name, rounding, shape: op.ExactReLU(rounding.bits),
+    "relu6": _relu6,
+}
+"""(module's name, steps, shape of the values) -> operation, by its name in :mod:`privcirnet.nn.nonpolynomial`."""
+
+
+def has_exact_form(module: nn.Module | None) -> bool:
+    """Return whether a module is an activation or a max pool that runs exactly."""
+    if isinstance(module, nn.MaxPool2d):
+        return type(module) is nn.MaxPool2d and set(_pair(module.dilation)) == {1} and not module.return_indices
+    return function_name(module) in EXACT
+
+
+def max_pool(module: nn.MaxPool2d, shape: Shape) -> op.MaxPool:
+    """Return the operation of a max pool; ``shape``: (C, H, W) of its input."""
+    kernel, stride, padding = map(_pair, (module.kernel_size, module.stride, module.padding))
+    rows, columns = (_windows(kernel[i], stride[i], padding[i], shape[1 + i], module.ceil_mode) for i in (0, 1))
+    return op.MaxPool(kernel, stride, padding, (rows, columns))
+
+
+def _windows(kernel: int, stride: int, padding: int, size: int, ceil_mode: bool) -> int:
+    """How many windows torch takes along an axis: none begins behind the last value."""
+    rest = size + 2 * padding - kernel
+    count = (-(-rest // stride) if ceil_mode else rest // stride) + 1
+    return count - (ceil_mode and (count - 1) * stride >= size + padding)
+
+
+def _pair(of: int | tuple[int, ...]) -> tuple[int, int]:
+    return (of, of) if isinstance(of, int) else (of[0], of[1])

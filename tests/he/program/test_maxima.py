@@ -1,0 +1,92 @@
+"""Clips and maxima: what they come to, against what they are in clear, and bounds that hold."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from privcirnet.errors import RuleError
+from privcirnet.he.program import bounds
+from privcirnet.he.program import operations as op
+from privcirnet.he.program.composite import expanded
+from privcirnet.he.program.interpreter import Integers
+from privcirnet.he.program.operation import KINDS, Node
+from privcirnet.he.program.program import Network
+from privcirnet.he.program.validate import check_nodes
+
+SHAPE = (3, 7, 6)
+POOLS = [
+    op.MaxPool((2, 2), (2, 2), (0, 0), (3, 3)),
+    op.MaxPool((3, 3), (2, 2), (1, 1), (4, 3)),
+    op.MaxPool((3, 2), (1, 3), (1, 0), (7, 2)),
+    op.MaxPool((2, 2), (2, 2), (0, 0), (4, 3)),  # a window that reaches over the edge
+    op.MaxPool((7, 6), (1, 1), (0, 0), (1, 1)),
+]
+
+
+def network(operation: op.Operation) -> Network:
+    """One operation on the image; parties would need a share, integers don't."""
+    after = operation.shape_after([SHAPE])
+    step = operation.bits if isinstance(operation, op.Clip) else 0
+    return Network((Node("x", op.Input(-500, 900), (), SHAPE, 0), Node("y", operation, ("x",), after, step)), {})
+
+
+def largest_of_windows(x: np.ndarray, pool: op.MaxPool) -> np.ndarray:
+    """Window by window, with -inf around."""
+    found = np.empty((len(x), *pool.size), dtype=np.int64)
+    for i, j in np.ndindex(*pool.size):
+        top, left = i * pool.stride[0] - pool.padding[0], j * pool.stride[1] - pool.padding[1]
+        rows, columns = slice(max(top, 0), top + pool.kernel[0]), slice(max(left, 0), left + pool.kernel[1])
+        found[:, i, j] = x[:, rows, columns].reshape(len(x), -1).max(1)
+    return found
+
+
+@pytest.mark.parametrize("operation", [*POOLS, op.Clip(0, 255, 3), op.Clip(3, 7, 3), op.Clip(1, 1000, 3)])
+def test_pieces_are_what_the_operation_is(operation: op.Operation) -> None:
+    whole = network(operation)
+    pieces = expanded(whole, bounds.prove(whole))
+    assert all(type(node.operation) in KINDS.values() for node in pieces.nodes)
+    assert check_nodes(pieces.nodes) is not None
+    proved, tight = bounds.prove(pieces), bounds.prove(whole)["y"]
+    assert (proved["y"][0].min(), proved["y"][1].max()) == (tight[0].min(), tight[1].max())
+    for seed in range(5):
+        x = np.random.default_rng(seed).integers(-500, 901, SHAPE)
+        values = Integers(x).values(pieces.nodes, pieces.weights)
+        if isinstance(operation, op.MaxPool):
+            assert (values["y"] == largest_of_windows(x, operation)).all()
+        else:
+            assert (values["y"] == np.clip((x + (1 << operation.bits >> 1)) >> operation.bits, 0, operation.top)).all()
+        assert (values["y"] == operation.values(x)).all()
+        for name, (low, high) in proved.items():
+            assert (low <= values[name]).all()
+            assert (values[name] <= high).all()
+
+
+def test_one_exchange_clips_and_each_further_row_and_column_of_a_window_takes_one() -> None:
+    counts = [
+        sum(isinstance(node.operation, op.ExactReLU) for node in expanded(network(operation), {}).nodes)
+        for operation in (op.Clip(3, 7, 3), POOLS[0], POOLS[1], POOLS[4])
+    ]
+    assert counts == [1, 2, 4, 11]
+
+
+@pytest.mark.parametrize(
+    ("operation", "problem"),
+    [
+        (op.Clip(3, 0, 3), "a clip of 3 channels at 0"),
+        (op.Clip(3, 7, 2), "a clip of 2 channels at 7"),
+        (op.MaxPool((2, 2), (2, 2), (2, 0), (3, 3)), "windows of"),
+        (op.MaxPool((2, 2), (2, 2), (0, 0), (5, 3)), "windows of"),
+        (op.Sampled(0, 0, 1, 1), "1 places from 0 on along axis 0"),
+        (op.Sampled(1, -1000, 1, 1), "1 places from -1000"),
+        (op.Sampled(1, 0, 1, 1 << 40), "places from 0"),
+        (op.Within(3, 2), "values in"),
+        (op.ExactReLU(15), "an exact ReLU by 15 bits"),
+    ],
+)
+def test_numbers_that_make_no_sense_are_refused(operation: op.Operation, problem: str) -> None:
+    made = network(op.Within(0, 1))
+    shape = operation.size if isinstance(operation, op.MaxPool) else SHAPE[1:]
+    nodes = (made.nodes[0], replace(made.nodes[1], operation=operation, shape=(SHAPE[0], *shape)))
+    with pytest.raises(RuleError, match=problem):
+        check_nodes(nodes)

@@ -1,0 +1,39 @@
+"""A network with its own activations and pools, one ReLU behind a residual: exact, by two-party computation."""
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+
+from privcirnet.passes.block_sizes import uniform_sizes
+from privcirnet.passes.convert import circulant_
+from tests.ladder.case import PROVED, Case, unsettle_
+
+
+class Own(nn.Module):
+    """ReLU and ReLU6, pools with and without overlap."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.norm, self.relu = nn.Conv2d(1, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8), nn.ReLU()
+        self.overlapping, self.one, self.after = nn.MaxPool2d(3, 2, 1), nn.Conv2d(8, 8, 3, padding=1), nn.ReLU()
+        self.two, self.relu6, self.pool = nn.Conv2d(8, 8, 1), nn.ReLU6(), nn.MaxPool2d(2)
+        self.flatten, self.head = nn.Flatten(), nn.Linear(32, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.overlapping(self.relu(self.norm(self.stem(x))))
+        x = self.after(self.one(x) + x)
+        return self.head(self.flatten(self.pool(self.relu6(self.two(x)))))
+
+
+def build(images: Tensor) -> nn.Module:
+    """Circulant, with values far beyond 6."""
+    torch.manual_seed(0)
+    dense = Own().double()
+    with torch.no_grad():
+        dense.two.weight.mul_(8)
+    return unsettle_(circulant_(dense, uniform_sizes(dense, 4)), images)
+
+
+EXACTLY = replace(PROVED, truncation="exact", nonlinear="exact")
+EXACT = Case("exact", (1, 8, 8), build, {"one": 4, "head": 4}, target=lambda network, images: EXACTLY)

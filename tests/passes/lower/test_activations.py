@@ -1,0 +1,68 @@
+"""Which activations and pools have an exact form, and that it is torch's."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from privcirnet.errors import RuleError
+from privcirnet.he.planning.fit import Target
+from privcirnet.he.planning.profile import COUNTED, LINKS
+from privcirnet.he.program import operations as op
+from privcirnet.passes.fuse import fuse
+from privcirnet.passes.lower import lower
+from privcirnet.passes.lower.activations import EXACT, Rounding, has_exact_form, max_pool
+from privcirnet.passes.quantize import quantize
+
+EXACTLY = Target(COUNTED, LINKS["local"], truncation="exact", nonlinear="exact")
+
+
+@pytest.mark.parametrize(
+    "pool",
+    [
+        nn.MaxPool2d(2),
+        nn.MaxPool2d(3, 2, 1),
+        nn.MaxPool2d((3, 2), (1, 3), (1, 0)),
+        nn.MaxPool2d(3, 2, ceil_mode=True),
+        nn.MaxPool2d(2, 2, 1, ceil_mode=True),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("shape", [(2, 8, 9), (2, 5, 7), (1, 6, 6)])
+def test_max_pools_are_torchs(pool, shape):
+    x = torch.randint(-100, 100, shape, generator=torch.Generator().manual_seed(0))
+    operation, wanted = max_pool(pool, shape), pool(x[None].double())[0]
+    assert operation.shape_after([shape]) == tuple(wanted.shape)
+    assert np.array_equal(operation.values(x.numpy()), wanted.long().numpy())
+
+
+def test_what_has_an_exact_form():
+    assert all(has_exact_form(module) for module in (nn.ReLU(), nn.ReLU6(), nn.MaxPool2d(2, 2, 1)))
+    others = nn.GELU(), nn.Hardswish(), nn.MaxPool2d(2, dilation=2), nn.MaxPool2d(2, return_indices=True), None
+    assert not any(has_exact_form(module) for module in others)
+
+
+def model(activation: nn.Module) -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Conv2d(1, 4, 3), activation, nn.Flatten(), nn.Linear(144, 4)).double()
+
+
+def test_a_truncation_is_part_of_the_relu_behind_it():
+    images = torch.rand(8, 1, 8, 8).double()
+    graph = quantize(fuse(model(nn.ReLU())), images, -4)
+    nodes = lower(graph, (1, 8, 8), 16, -4, EXACTLY).nodes
+    assert [node.operation.kind() for node in nodes] == ["input", "linear", "exact_relu", "flatten", "linear"]
+    assert isinstance(nodes[2].operation, op.ExactReLU)
+    assert nodes[2].log_step == nodes[1].log_step + nodes[2].operation.bits
+
+
+def test_what_has_none_is_named_with_what_can_be_done():
+    graph = quantize(fuse(model(nn.GELU())), torch.rand(8, 1, 8, 8).double(), -4)
+    with pytest.raises(RuleError, match=r"1 \(GELU\); use Square .* instead of GELU; or, weaker, he.nonlinear=client"):
+        lower(graph, (1, 8, 8), 16, -4, EXACTLY)
+
+
+def test_a_clip_between_two_steps_is_refused():
+    assert EXACT["relu6"]("act", Rounding(-9, 1, 1), (4, 2, 2)) == op.Clip(10, 3, 4)
+    with pytest.raises(RuleError, match="a ReLU6 must clip at a whole number of steps: got step 2\\^2 at act"):
+        EXACT["relu6"]("act", Rounding(-9, 2, 2), (4, 2, 2))
