@@ -24,10 +24,8 @@ from functools import cached_property
 import numpy as np
 
 from privcirnet.he.mpc.comparison import Digit
+from privcirnet.he.program.table import LEAST_INDEX_BITS, MOST_INDEX_BITS
 from privcirnet.he.ring.modular import Residues
-
-LEAST_BITS, MOST_BITS = 4, 12
-"""Of an index."""
 
 
 @dataclass(frozen=True)
@@ -58,8 +56,9 @@ class Lookup:
 
     def __post_init__(self) -> None:
         """Check the table."""
-        if len(self.table) != 1 << self.bits or not LEAST_BITS <= self.bits <= MOST_BITS:
-            raise ValueError(f"a table must have 2^{LEAST_BITS} to 2^{MOST_BITS} entries, not {len(self.table)}")
+        if len(self.table) != 1 << self.bits or not LEAST_INDEX_BITS <= self.bits <= MOST_INDEX_BITS:
+            most = MOST_INDEX_BITS
+            raise ValueError(f"a table must have 2^{LEAST_INDEX_BITS} to 2^{most} entries, not {len(self.table)}")
         if max(self.table) - min(self.table) >= self.t:
             raise ValueError(f"the entries of a table must span less than t = {self.t}")
 
@@ -143,9 +142,9 @@ class Lookup:
         first = sum(digit.ahead_planes for digit in self.digits) + sum(self.sum_bits) + low
         return first + self.entry_bits * self.width, low + low * high, low * high
 
-    def online_bits(self) -> tuple[int, int]:
-        """Return bits a value of the messages online, the server's first."""
-        return self.bits + self.entry_bits, self.entry_bits + self.width
+    def online_bits(self) -> tuple[tuple[int], tuple[int]]:
+        """Return bits a value of each part of the messages online, the server's first."""
+        return (self.bits + self.entry_bits,), (self.entry_bits + self.width,)
 
 
 def _ranges(sizes: list[int]) -> Iterator[range]:

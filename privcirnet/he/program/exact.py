@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from privcirnet.he.layers.integer import Values, round_shift
-from privcirnet.he.program.bounds import Interval, largest
+from privcirnet.he.program.bounds import Interval
 from privcirnet.he.program.local import Truncate
 from privcirnet.he.program.operation import C_co, Domain, Node, Operation, Prices, Shape, V, Weights
 
@@ -24,7 +24,6 @@ class ExactStep(Operation):
         bits: how many go.
         bound: of |x| and what rounding adds; 0: not known yet.
         title: its name in tables.
-        rectifies: whether negative values become zero.
         online_bytes: of a value, message by message, about.
     """
 
@@ -32,21 +31,25 @@ class ExactStep(Operation):
     masks = True
     needs_share = True
     title: ClassVar[str]
-    rectifies: ClassVar[bool]
-    online_bytes: ClassVar[tuple[int, int, int, int]]
+    online_bytes: ClassVar[tuple[int, ...]]
 
     bits: int
     bound: int = 0
+
+    @property
+    def rectifies(self) -> bool:
+        """Whether negative values become zero."""
+        return False
 
     @property
     def least_modulus(self) -> int:
         """The plain modulus must be greater."""
         return 2 * self.bound + 2 if self.rectifies else 8 * self.bound
 
-    def bounded(self, most: int) -> "ExactStep":
-        """Return it for values of at most this size."""
-        unit, bound = 1 << self.bits, most + (1 << self.bits >> 1)
-        return replace(self, bound=max(1, bound) if self.rectifies else -(-bound // unit) * unit)
+    def bounded(self, low: int, high: int) -> Self:
+        """Return it for values of this range."""
+        unit, bound = 1 << self.bits, max(1, -low, high) + (1 << self.bits >> 1)
+        return replace(self, bound=bound if self.rectifies else -(-bound // unit) * unit)
 
     def problem(self, node: Node, sources: Sequence[Node]) -> str:
         fits = (not self.rectifies) <= self.bits <= MOST_BITS and self.bound >= 0
@@ -71,7 +74,7 @@ class ExactStep(Operation):
 class ExactTruncate(ExactStep):
     """Division by 2^bits, 1 or more; the bound is a multiple of 2^bits."""
 
-    title, rectifies, online_bytes = "exact truncation", False, (3, 2, 1, 4)
+    title, online_bytes = "exact truncation", (3, 2, 1, 4)
 
     @classmethod
     def kind(cls) -> str:
@@ -85,7 +88,11 @@ class ExactTruncate(ExactStep):
 class ExactReLU(ExactStep):
     """max(0, x / 2^bits), rounded: a ReLU and the truncation before it, or with 0 bits a ReLU alone."""
 
-    title, rectifies, online_bytes = "exact ReLU", True, (5, 2, 5, 4)
+    title, online_bytes = "exact ReLU", (5, 2, 5, 4)
+
+    @property
+    def rectifies(self) -> bool:
+        return True
 
     @classmethod
     def kind(cls) -> str:
@@ -113,7 +120,10 @@ def exact(nodes: Iterable[Node], intervals: Mapping[str, Interval]) -> tuple[Nod
     def of(node: Node) -> Operation:
         found = node.operation
         step = ExactTruncate(found.bits) if isinstance(found, Truncate) else found
-        return step.bounded(largest(intervals[node.inputs[0]])) if isinstance(step, ExactStep) else step
+        if not isinstance(step, ExactStep):
+            return step
+        low, high = intervals[node.inputs[0]]
+        return step.bounded(int(low.min()), int(high.max()))
 
     return tuple(replace(node, operation=of(node)) for node in nodes)
 

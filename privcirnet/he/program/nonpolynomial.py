@@ -5,7 +5,8 @@ of the result, and holds y alone: the server's share of y is zero. That costs on
 gives away every x, so a client that asks for many images can learn the layers in between. Whoever exports a program
 has to ask for it by name.
 
-All functions here fall to one lowest point and rise from there, so that an interval's image follows from three points.
+All functions here fall to one lowest point and rise from there, or only fall: an interval's image follows from three
+points.
 """
 
 import math
@@ -53,37 +54,50 @@ FUNCTIONS = {
     "silu": Function(_silu, -1.2784645),
 }
 """What a client computes, by name."""
+TABULATED = {
+    **FUNCTIONS,
+    "sigmoid": Function(lambda x: 1 / (1 + np.exp(-x))),
+    "tanh": Function(np.tanh),
+    "exp": Function(np.exp),
+    "reciprocal": Function(lambda x: 1 / x),
+    "rsqrt": Function(lambda x: 1 / np.sqrt(x)),
+}
+"""What has tables (:mod:`program.table`), by name; the last two for positive numbers, where they fall."""
 
 
 def apply(name: str, values: Values, log_step: int, log_step_out: int) -> Values:
     """Return f(x 2^log_step) 2^-log_step_out, rounded to the nearest integer, ties up.
 
     Args:
-        name: of f, one of :data:`FUNCTIONS`.
+        name: of f, one of :data:`TABULATED`.
         values: x, int64 of any shape.
 
     >>> apply("relu6", np.array([-5, 3, 40]), -2, -1).tolist()
     [0, 2, 12]
     """
     integers, places = np.unique(values.ravel(), return_inverse=True)
-    distinct: Reals = integers.astype(np.float64)
-    found = FUNCTIONS[name].of(distinct * 2.0**log_step) * 2.0**-log_step_out
-    return np.floor(found + 0.5).astype(np.int64)[places].reshape(values.shape)
+    found = np.floor(real_values(name, integers, log_step, log_step_out) + 0.5)
+    return found.astype(np.int64)[places].reshape(values.shape)
+
+
+def real_values(name: str, values: Values, log_step: int, log_step_out: int) -> Reals:
+    """Return what :func:`apply` rounds; ``values``: in one row."""
+    return TABULATED[name].of(values.astype(np.float64) * 2.0**log_step) * 2.0**-log_step_out
 
 
 def ends(name: str, low: Values, high: Values, log_step: int, log_step_out: int) -> tuple[Values, Values]:
     """Return the least and the largest value of :func:`apply` on [low, high], position by position.
 
     Args:
-        name: of f, one of :data:`FUNCTIONS`.
+        name: of f, one of :data:`TABULATED`.
         low: least values, int64 of any shape.
         high: largest values, of the same shape.
     """
     first, last = (apply(name, end, log_step, log_step_out) for end in (low, high))
-    lowest = FUNCTIONS[name].lowest_at
+    lowest = TABULATED[name].lowest_at
     least = np.minimum(first, last)
     if math.isfinite(lowest):
-        turn = math.floor(FUNCTIONS[name].of(np.array([lowest]))[0] * 2.0**-log_step_out + 0.5)
+        turn = math.floor(TABULATED[name].of(np.array([lowest]))[0] * 2.0**-log_step_out + 0.5)
         crossed = (low * 2.0**log_step < lowest) & (lowest < high * 2.0**log_step)
         least = np.where(crossed, turn, least)
     return least, np.maximum(first, last)

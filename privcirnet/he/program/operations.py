@@ -4,8 +4,8 @@
 
     Node("y", op.Square(), ("x",), shape, log_step)
 
-Linear layers, squares, products of two values and client-aided functions cost a message each way, exact steps two.
-Clips and maxima are made of those. All others are local: each party applies them to its share.
+Linear layers, squares, products of two values and client-aided functions cost a message each way, exact steps two,
+tables three. Clips and maxima are made of those. All others are local: each party applies them to its share.
 """
 
 from privcirnet.he.program.exact import ExactReLU, ExactTruncate
@@ -15,6 +15,7 @@ from privcirnet.he.program.nonpolynomial import ClientAided
 from privcirnet.he.program.operation import Operation, register
 from privcirnet.he.program.rearrangement import Channels, Flatten, Gather, Sampled, Take, Tokens, Transpose
 from privcirnet.he.program.rounds import Linear, Product, Square
+from privcirnet.he.program.table import ExactTable
 
 __all__ = [
     "Add",
@@ -23,6 +24,7 @@ __all__ = [
     "Clip",
     "Concat",
     "ExactReLU",
+    "ExactTable",
     "ExactTruncate",
     "Flatten",
     "Gather",
@@ -45,4 +47,4 @@ __all__ = [
 ]
 
 register(Input, Linear, Truncate, Scale, Square, ClientAided, Add, Times, Plus, Concat, SumPool, Product)
-register(ExactTruncate, ExactReLU, Flatten, Tokens, Take, Channels, Transpose, Gather, Sampled, Within)
+register(ExactTruncate, ExactReLU, ExactTable, Flatten, Tokens, Take, Channels, Transpose, Gather, Sampled, Within)

@@ -11,6 +11,7 @@ from privcirnet.he.program import bounds
 from privcirnet.he.program import operations as op
 from privcirnet.he.program.operation import KINDS, Node
 from privcirnet.he.program.program import Network
+from privcirnet.he.program.table import tabulated
 from tests.he.layer_examples import paper_layer
 
 LAYER = paper_layer(LinearShape.gemm(2, 4, 4), 1, 64)
@@ -37,6 +38,7 @@ EVERY: dict[op.Operation, tuple[int, int, bool]] = {
     op.Sampled(1, 0, 1, 1): (1, 0, False),
     op.Within(0, 1): (1, 0, False),
     op.ExactReLU(0): (1, 0, False),
+    tabulated("gelu", 3, -3, -3, -8, 7): (1, 0, False),
     op.Clip(0, 6, 4): (1, 0, False),
     op.MaxPool((2, 2), (2, 2), (0, 0), (1, 1)): (1, 0, False),
 }

@@ -15,6 +15,7 @@ from privcirnet.he.protocol.rounds.floor import FloorExchange
 from privcirnet.he.protocol.rounds.linear import LinearExchange
 from privcirnet.he.protocol.rounds.product import ProductExchange
 from privcirnet.he.protocol.rounds.square import SquareExchange
+from privcirnet.he.protocol.rounds.table import TableExchange
 from privcirnet.he.protocol.rounds.turns import Sender, Turn
 from privcirnet.he.schemes.bfv.parameters import Parameters
 
@@ -28,6 +29,9 @@ EXCHANGES: dict[type, Constructor] = {
     **dict.fromkeys(
         (op.ExactTruncate, op.ExactReLU),
         lambda operation, shape, parameters: FloorExchange(operation, shape, parameters.plain_modulus),
+    ),
+    op.ExactTable: lambda operation, shape, parameters: TableExchange(
+        operation, shape, parameters.plain_modulus, 1 << operation.index_bits
     ),
     op.ClientAided: lambda operation, shape, parameters: ClientAidedExchange(operation, prod(shape)),
 }

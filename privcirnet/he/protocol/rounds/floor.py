@@ -24,8 +24,8 @@ from privcirnet.he.protocol.rounds.turns import Sender, Side, Turn
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.schemes.bfv.parameters import Parameters
 
-_NUMBERS = "numbers"
-_SENDERS: tuple[Sender, Sender] = ("client", "server")
+NUMBERS = "numbers"
+SENDERS: tuple[Sender, Sender] = ("client", "server")
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class FloorOnline:
         return self._keeps(parties.server_planes(self.floor), parties.server_numbers(self.floor))
 
     def _keeps(self, planes: list[int], numbers: int) -> dict[str, int]:
-        return {PLANES: sum(planes) * self.padded // 64, _NUMBERS: numbers * self.padded}
+        return {PLANES: sum(planes) * self.padded // 64, NUMBERS: numbers * self.padded}
 
     @property
     def chosen(self) -> bool:
@@ -63,7 +63,7 @@ class FloorOnline:
 
     def turns(self, t: int) -> tuple[Turn, ...]:
         sizes = [tuple(self.padded * bits // 8 for bits in parts) for parts in self.floor.online_bits()]
-        return tuple(Turn(_SENDERS[1 - i % 2], octets=parts) for i, parts in enumerate(sizes))
+        return tuple(Turn(SENDERS[1 - i % 2], octets=parts) for i, parts in enumerate(sizes))
 
     def offline_shares(self, t: int) -> list[Residues | None]:
         return []
@@ -75,19 +75,22 @@ class FloorOnline:
         return self._kept(present(own), self.server_keeps[PLANES])
 
     def _kept(self, flat: Residues, planes: int) -> dict[str, Residues]:
-        return {PLANES: flat.reshape(-1)[:planes], _NUMBERS: flat.reshape(-1)[planes:]}
+        return {PLANES: flat.reshape(-1)[:planes], NUMBERS: flat.reshape(-1)[planes:]}
 
-    def _shaped(self, kept: Kept) -> FloorKept:
-        return FloorKept(kept[PLANES].reshape(-1, self.padded // 64), kept[_NUMBERS].reshape(-1, self.padded))
+    def shaped(self, kept: Kept) -> FloorKept:
+        """Return what is kept, in rows."""
+        return FloorKept(kept[PLANES].reshape(-1, self.padded // 64), kept[NUMBERS].reshape(-1, self.padded))
 
     def client(self, kept: Kept, shares: Sequence[Residues], t: int) -> Side[None]:
-        return parties.client_online(self.floor, self._shaped(kept), self.pad(kept[SHARE]))
+        return parties.client_online(self.floor, self.shaped(kept), self.pad(kept[SHARE]))
 
     def server(self, layer: ClearLinear | None, kept: Kept, shares: Sequence[Residues], t: int) -> Side[Residues]:
-        half = np.uint64(1 << self.floor.f >> 1)
-        own = self.pad((shares[0] + half) % np.uint64(t))
-        found = yield from parties.server_online(self.floor, self._shaped(kept), own)
+        found = yield from parties.server_online(self.floor, self.shaped(kept), self.raised(shares[0]))
         return found[: self.values].reshape(self.shape)
+
+    def raised(self, share: Residues) -> Residues:
+        """Return the server's share of what is rounded down to the nearest integer, in whole words of planes."""
+        return self.pad((share + np.uint64(1 << self.floor.f >> 1)) % np.uint64(self.floor.t))
 
     def pad(self, values: Residues) -> Residues:
         """Return values with zeros behind them, in whole words of planes."""
@@ -96,30 +99,37 @@ class FloorOnline:
 
 @dataclass(frozen=True)
 class FloorExchange:
-    """The exchange of an exact step, from one share of any shape to one of the same shape."""
+    """The exchange of an exact step, from one share of any shape to one of the same shape.
+
+    Attributes:
+        t: of the shares.
+        m: of the results' shares; 0: t.
+    """
 
     operation: ExactStep
     shape: tuple[int, ...]
     t: int
+    m: int = 0
 
     @property
-    def _floor(self) -> Floor:
+    def floor(self) -> Floor:
+        """What is computed."""
         step = self.operation
-        return Floor(self.t, step.bits, self.t, 0 if step.rectifies else step.bound)
+        return Floor(self.t, step.bits, self.m or self.t, 0 if step.rectifies else step.bound)
 
     @property
     def online(self) -> FloorOnline:
-        return FloorOnline(self._floor, self.shape)
+        return FloorOnline(self.floor, self.shape)
 
     @property
     def plan(self) -> RoundPlan:
         """Extensions of oblivious transfers, and what they hide."""
-        floor, values = self._floor, self.online.padded
+        floor, values = self.floor, self.online.padded
         first, second, third = (values * bits // 8 for bits in floor.ahead_bits())
         up, down = (Transfers.message_bytes(slots[-1].stop, values) for slots in (floor.up, floor.down))
         offers = values * floor.products * floor.width // 8
         octets = [(up, first), (down, second), (third - offers, offers), ()]
-        turns = tuple(Turn(_SENDERS[i % 2], octets=sizes) for i, sizes in enumerate(octets))
+        turns = tuple(Turn(SENDERS[i % 2], octets=sizes) for i, sizes in enumerate(octets))
         return RoundPlan(self.operation.title, "transfers", turns, direct=False, transfers=True)
 
     def noise_bits(self, parameters: Parameters) -> int:
@@ -138,7 +148,7 @@ class FloorExchange:
 
     def client(self, shares: ClientShares, engine: ClientEngine, transfers: Transfers | None) -> Side[Residues]:
         own = self.online.pad(shares[0])
-        return _flat((yield from parties.client_ahead(self._floor, own, given(transfers))))
+        return flat((yield from parties.client_ahead(self.floor, own, given(transfers))))
 
     def server(
         self,
@@ -148,8 +158,9 @@ class FloorExchange:
         keys: EvaluationKeys,
         transfers: Transfers | None,
     ) -> Side[Residues]:
-        return _flat((yield from parties.server_ahead(self._floor, self.online.padded, given(transfers))))
+        return flat((yield from parties.server_ahead(self.floor, self.online.padded, given(transfers))))
 
 
-def _flat(kept: FloorKept) -> Residues:
-    return np.concatenate([kept.planes.reshape(-1), kept.numbers.reshape(-1)])
+def flat(*kept: FloorKept) -> Residues:
+    """Return what a party keeps in one row: all planes, then all numbers."""
+    return np.concatenate([rows.reshape(-1) for rows in (*(k.planes for k in kept), *(k.numbers for k in kept))])

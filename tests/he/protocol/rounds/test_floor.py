@@ -10,6 +10,7 @@ from privcirnet.he.program import bounds, manifest
 from privcirnet.he.program.exact import ExactReLU, ExactStep, ExactTruncate, exact, exact_steps
 from privcirnet.he.program.interpreter import interpret
 from privcirnet.he.program.program import Network, Program
+from privcirnet.he.program.table import ExactTable, tabulated
 from privcirnet.he.protocol.framing import message_sizes, wire
 from privcirnet.he.protocol.offline.prepared_work import MemoryStore
 from privcirnet.he.protocol.parties.client import Client
@@ -29,8 +30,9 @@ SETUP = len(setup_turns()) // 2
 
 
 def exactly(program: Program) -> Program:
-    """The program with exact truncations, the first of them with a ReLU."""
-    nodes = [replace(n, operation=ExactReLU(n.operation.bits)) if n.name == "first_t" else n for n in program.nodes]
+    """The program with exact truncations, the first of them with a ReLU, and another with GELU."""
+    other = {"first_t": ExactReLU(4), "second_t": tabulated("gelu", 4, -2, -2, -40, 50)}
+    nodes = [replace(node, operation=other.get(node.name, node.operation)) for node in program.nodes]
     return replace(program, nodes=exact(nodes, bounds.prove(Network(tuple(nodes), program.weights))))
 
 
@@ -56,7 +58,7 @@ def test_every_value_is_the_integer_networks(program: Program, engine: str) -> N
         assert max(t.up for t in traffic + ahead) <= most.request
         assert max(t.down for t in traffic + ahead) <= most.reply
     online = sum(len(trips(e.online.turns(3), "server")) for e in exchanges_of(program).values() if e.plan.transfers)
-    assert online == 2 * len(exact_steps(program.nodes))
+    assert online == sum(2 + isinstance(step, ExactTable) for step in exact_steps(program.nodes))
 
 
 def test_an_image_without_prepared_work_has_some_made() -> None:
@@ -174,7 +176,11 @@ def test_descriptions_that_would_not_be_exact_are_refused(operation: ExactTrunca
 def test_a_description_says_what_is_exact() -> None:
     again = manifest.from_dict(manifest.to_dict(PROGRAM))
     assert again.nodes == PROGRAM.nodes
-    assert sorted(step.title for step in exact_steps(PROGRAM.nodes)) == ["exact ReLU", *2 * ["exact truncation"]]
+    assert sorted(step.title for step in exact_steps(PROGRAM.nodes)) == [
+        "exact ReLU",
+        "exact table",
+        "exact truncation",
+    ]
 
 
 def test_a_modulus_of_more_digits_than_a_relu_compares_is_refused() -> None:

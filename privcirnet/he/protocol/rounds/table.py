@@ -1,0 +1,147 @@
+"""The messages of an exact table: those of a truncation to its index, or of ReLUs that clip it, and of the look-up.
+
+Ahead of the image both go side by side, in three trips; with it the look-up follows the index, three trips in all.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import zip_longest
+
+import numpy as np
+
+from privcirnet.he.circuits.bfv.interface import ClientEngine, EvaluationKeys, ServerEngine
+from privcirnet.he.mpc import floor_parties, lookup_parties
+from privcirnet.he.mpc.local.linear import ClearLinear
+from privcirnet.he.mpc.lookup import Lookup
+from privcirnet.he.mpc.messages import Kept as PartyKept
+from privcirnet.he.mpc.ot.session import Transfers, given
+from privcirnet.he.program.table import ExactTable
+from privcirnet.he.protocol.rounds.exchange import ClientShares, Held, RoundPlan, ServerShares
+from privcirnet.he.protocol.rounds.floor import NUMBERS, SENDERS, FloorExchange, FloorOnline, flat
+from privcirnet.he.protocol.rounds.online_phase import PLANES, SHARE, Kept
+from privcirnet.he.protocol.rounds.turns import Side, Turn, end
+from privcirnet.he.ring.modular import Residues
+
+
+@dataclass(frozen=True)
+class TableOnline(FloorOnline):
+    """What is left with the image: the index in shares, of which the client's is that of the look-up, and the look-up.
+
+    The index is q - first, of a truncation q. Where it is clipped to [0, top] it is R(q - first) - R(q - first - top).
+    """
+
+    operation: ExactTable
+    lookup: Lookup
+
+    @property
+    def index(self) -> FloorOnline:
+        """That of the truncation, or of two ReLUs for each value."""
+        return FloorOnline(self.floor, ((1 + self.operation.clips) * self.padded,))
+
+    @property
+    def client_keeps(self) -> Mapping[str, int]:
+        return {**self._with_lookup(self.index.client_keeps), SHARE: self.values}
+
+    @property
+    def server_keeps(self) -> Mapping[str, int]:
+        return self._with_lookup(self.index.server_keeps)
+
+    def _with_lookup(self, index: Mapping[str, int]) -> dict[str, int]:
+        planes, numbers = sum(self.lookup.kept_planes) * self.padded // 64, self.lookup.kept_numbers * self.padded
+        return {PLANES: index[PLANES] + planes, NUMBERS: index[NUMBERS] + numbers}
+
+    def turns(self, t: int) -> tuple[Turn, ...]:
+        asked, answered = (tuple(self.padded * bits // 8 for bits in parts) for parts in self.lookup.online_bits())
+        return *self.index.turns(t), Turn("server", octets=asked), Turn("client", octets=answered)
+
+    def _parted(self, kept: Kept, index: Mapping[str, int]) -> tuple[PartyKept, PartyKept]:
+        """Return what is kept for the index, so many words and residues, and for the look-up."""
+        first = {name: kept[name][: index[name]] for name in (PLANES, NUMBERS)}
+        second = {name: kept[name][index[name] :] for name in (PLANES, NUMBERS)}
+        return self.index.shaped(first), self.shaped(second)
+
+    def client(self, kept: Kept, shares: Sequence[Residues], t: int) -> Side[None]:
+        index_kept, table_kept = self._parted(kept, self.index.client_keeps)
+        own = table_kept.numbers[-1]
+        if self.operation.clips:
+            other = np.frombuffer(os.urandom(own.nbytes), dtype=np.uint64)
+            own = np.concatenate([own + other, other]) & np.uint64(self.floor.m - 1)
+        index = floor_parties.client_online(self.floor, index_kept, own)
+        table = lookup_parties.client_online(self.lookup, table_kept, self.pad(kept[SHARE]))
+        told = [*next(index), *next(table)]
+        for side in (index, index, table):
+            told = side.send((yield told))
+        yield told
+
+    def server(self, layer: ClearLinear | None, kept: Kept, shares: Sequence[Residues], t: int) -> Side[Residues]:
+        index_kept, table_kept = self._parted(kept, self.index.server_keeps)
+        share, first, top = self.raised(shares[0]), self.operation.first, self.operation.high - self.operation.low
+        if self.operation.clips:
+            cuts = [first << self.operation.bits, first + top << self.operation.bits]
+            share = np.concatenate([(share + np.uint64(-cut % t)) % np.uint64(t) for cut in cuts])
+        found = yield from floor_parties.server_online(self.floor, index_kept, share)
+        less = found[self.padded :] if self.operation.clips else np.uint64(first % self.floor.m)
+        index = (found[: self.padded] - less) & np.uint64(self.floor.m - 1)
+        found = yield from lookup_parties.server_online(self.lookup, table_kept, index)
+        return found[: self.values].reshape(self.shape)
+
+
+@dataclass(frozen=True)
+class TableExchange(FloorExchange):
+    """The exchange of an exact table, from one share of any shape to one of the same shape; m: 2^index bits."""
+
+    operation: ExactTable
+
+    @cached_property
+    def lookup(self) -> Lookup:
+        """Of the index."""
+        return Lookup(self.t, self.operation.table)
+
+    @property
+    def online(self) -> TableOnline:
+        return TableOnline(self.floor, self.shape, self.operation, self.lookup)
+
+    @property
+    def index(self) -> FloorExchange:
+        """That of the truncation, or of two ReLUs for each value."""
+        return FloorExchange(self.operation, self.online.index.shape, self.t, self.m)
+
+    @property
+    def plan(self) -> RoundPlan:
+        lookup, values, octets = self.lookup, self.online.padded, [turn.octets for turn in self.index.plan.turns]
+        first, second, third = (values * bits // 8 for bits in lookup.ahead_bits())
+        up, down = (Transfers.message_bytes(slots, values) for slots in (lookup.up, lookup.down[-1].stop))
+        offers = values * lookup.entry_bits * lookup.width // 8
+        more = [(up,), (down,), (first - offers, offers), (second,), (third,), ()]
+        sizes = [(*index, *table) for index, table in zip_longest(octets, more, fillvalue=())]
+        turns = tuple(Turn(SENDERS[i % 2], octets=each) for i, each in enumerate(sizes))
+        return RoundPlan(self.operation.title, "transfers", turns, direct=False, transfers=True)
+
+    def client(self, shares: ClientShares, engine: ClientEngine, transfers: Transfers | None) -> Side[Residues]:
+        own = np.resize(self.online.pad(shares[0]), self.index.shape)
+        index = floor_parties.client_ahead(self.floor, own, given(transfers))
+        table = lookup_parties.client_ahead(self.lookup, self.online.padded, given(transfers))
+        told = yield [*next(index), *next(table)]
+        told = yield [*index.send(told[:2]), *table.send(told[2:])]
+        index_kept = end(index, [])
+        told = yield table.send(told)
+        return flat(index_kept, end(table, told))
+
+    def server(
+        self,
+        held: Held,
+        shares: ServerShares,
+        engine: ServerEngine,
+        keys: EvaluationKeys,
+        transfers: Transfers | None,
+    ) -> Side[Residues]:
+        index = floor_parties.server_ahead(self.floor, self.index.shape[0], given(transfers))
+        table = lookup_parties.server_ahead(self.lookup, self.online.padded, given(transfers))
+        told = yield [*next(index), *next(table)]
+        told = yield [*index.send(told[:2]), *table.send(told[2:])]
+        told = yield [*index.send(told[:2]), *table.send(told[2:])]
+        index_kept = end(index)
+        yield table.send(told)
+        return flat(index_kept, end(table))

@@ -1,0 +1,75 @@
+"""Exact tables between parties: every value the integer network's, in messages of the sizes that are planned."""
+
+from dataclasses import replace
+
+import pytest
+
+from privcirnet.he.program import bounds
+from privcirnet.he.program.exact import exact
+from privcirnet.he.program.program import Network, Program
+from privcirnet.he.program.table import ExactTable, tabulated
+from privcirnet.he.protocol.framing import message_sizes
+from privcirnet.he.protocol.parties.session import prepare
+from privcirnet.he.protocol.rounds.table import TableExchange
+from tests.he.networks import network, random_image
+from tests.he.parties import check, parties
+from tests.he.protocol.rounds.test_floor import wrong
+
+TABLES = {
+    "gelu": tabulated("gelu", 4, -4, -4, -128, 127),
+    "silu": tabulated("silu", 4, -4, -4, -512, 511),
+    "sigmoid": tabulated("sigmoid", 4, -4, -4, -128, 127),
+    "tanh": tabulated("tanh", 4, -4, -4, -64, 63),
+    "exp": tabulated("exp", 4, -4, -4, -100, 50),
+    "reciprocal": tabulated("reciprocal", 4, -4, -4, 1, 100),
+    "rsqrt": tabulated("rsqrt", 4, -4, -4, 1, 40),
+}
+
+
+def with_table(program: Program, table: ExactTable) -> Program:
+    nodes = [replace(node, operation=table) if node.name == "first_t" else node for node in program.nodes]
+    return replace(program, nodes=exact(nodes, bounds.prove(Network(tuple(nodes), program.weights))))
+
+
+def clipped(program: Program) -> Program:
+    """The program as if its values might be more numbers than a table has entries."""
+    table = next(node.operation for node in program.nodes if isinstance(node.operation, ExactTable))
+    bits = max(4, (table.high - table.low).bit_length())
+    again = replace(table, clips=True, first=table.low, index_bits=bits, bound=2 * table.bound + (1 << 13))
+    nodes = [replace(node, operation=again) if node.operation == table else node for node in program.nodes]
+    return replace(program, nodes=tuple(nodes))
+
+
+@pytest.mark.parametrize("clips", [False, True])
+@pytest.mark.parametrize("name", TABLES)
+def test_every_value_is_the_integer_networks(name: str, clips: bool) -> None:
+    program = with_table(network(plain_bits=34), TABLES[name])
+    program = clipped(program) if clips else program
+    client, session = parties(program, "cleartext")
+    ahead, most = prepare(client, session), message_sizes.largest(program)
+    image = random_image(program)
+    traffic = check(program, client, session, image, "prepared")
+    assert wrong(program, client, session, image) == []
+    assert len(traffic) == message_sizes.rounds_online(program)
+    assert max(t.up for t in traffic + ahead) <= most.request
+    assert max(t.down for t in traffic + ahead) <= most.reply
+
+
+@pytest.mark.parametrize(
+    ("low", "index_bits", "clips", "transfers", "ahead", "online"),
+    [(-128, 8, False, 43, 128.125, 10.5), (-512, 10, False, 69, 326.25, 11), (-100000, 8, True, 130, 228.5, 27.25)],
+)
+def test_bytes_of_a_value(
+    low: int, index_bits: int, clips: bool, transfers: int, ahead: float, online: float
+) -> None:
+    """GELU from an accumulator of 11 bits more, to 8 bits in shares mod t of 28 bits."""
+    table = tabulated("gelu", 11, -4, -4, -128, 127).bounded(low << 11, 127 << 11)
+    assert (table.index_bits, table.clips) == (index_bits, clips)
+    exchange = TableExchange(table, (64,), 167772161, 1 << index_bits)
+    values = exchange.online.index.padded
+    slots = values // 64 * (exchange.floor.up[-1].stop + exchange.floor.down[-1].stop)
+    slots += exchange.lookup.up + exchange.lookup.down[-1].stop
+    octets = [turn.octets for turn in exchange.plan.turns]
+    ours = sum(map(sum, octets)) - octets[0][0] - octets[0][2] - octets[1][0] - octets[1][2]
+    found = slots, ours / 64, sum(sum(turn.octets) for turn in exchange.online.turns(exchange.t)) / 64
+    assert found == (transfers, ahead, online)
