@@ -28,7 +28,13 @@ NETWORKS = {
     ("vit", "cifar100"): "vit_cifar",
     ("vit", "tiny_imagenet"): "vit_tiny_imagenet",
 }
-ALONE = {"mobilenetv2_cifar10_gpu", "vit_cifar10_gpu", "resnet18_narrow_cifar10_short"}
+ALONE = {
+    "mobilenetv2_cifar10_gpu",
+    "mobilenetv2_cifar100_gpu",
+    "mobilenetv2_tiny_imagenet_gpu",
+    "vit_cifar10_gpu",
+    "resnet18_narrow_cifar10_short",
+}
 """With no paper's recipe beside them."""
 LEVELED = {
     "lola_cifar_leveled": ("cifar10", "lola_cifar", {"conv2"}, 16),
