@@ -29,7 +29,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from privcirnet.errors import Errors, RuleError
 from privcirnet.nn.activations import Aespa, Square
 from privcirnet.nn.affine import Affine
-from privcirnet.nn.agreement import EXACT, agree, check_traced, exact_value, some_of
+from privcirnet.nn.agreement import EXACT, agree, check_traced, exact_value, node_values, some_of
 from privcirnet.nn.attention import PolynomialAttention
 from privcirnet.nn.checks import check_module, value_of_one
 from privcirnet.nn.example import example_for
@@ -53,7 +53,8 @@ def fuse(model: nn.Module, composed: Collection[str] = (), images: Tensor | None
     Args:
         model: A network; left as it was.
         composed: Names of layers that are made one with the layer before them (:mod:`privcirnet.passes.compose`).
-        images: Some, (N, C, H, W): on two of them the result is compared with the network, on random ones if None.
+        images: Some, (N, C, H, W): on two of them the result is compared with the network, on random ones if None. With
+            them averages over a whole map (AdaptiveAvgPool2d(1)) become AvgPool2d of its size.
 
     Returns:
         A graph module in evaluation mode that shares nothing with `model`.
@@ -82,6 +83,8 @@ def fuse(model: nn.Module, composed: Collection[str] = (), images: Tensor | None
     if shown is None:
         return _folded_(fused.double(), composed).to(kind)
     check_traced(fused, copied, shown)
+    if images is not None:
+        _size_pools_(fused, shown)
     wanted = exact_value(copied, shown)
     if not agree(exact_value(_folded_(fused.double(), composed), shown), wanted, EXACT):
         rule, got = "a fused network must compute what the network does", f"other values of {type(model).__name__}"
@@ -105,6 +108,17 @@ def _folded_(fused: fx.GraphModule, composed: Collection[str]) -> fx.GraphModule
     fused.graph.lint()
     fused.recompile()
     return compose_(fused, composed) if composed else fused
+
+
+def _size_pools_(fused: fx.GraphModule, images: Tensor) -> None:
+    """Let averages over whole maps say the side of these, on which steps of integers depend."""
+    shapes = {name: value.shape for name, value in node_values(fused, images).items()}
+    for node in fused.graph.nodes:
+        pool = module_of(fused, node)
+        if isinstance(pool, nn.AdaptiveAvgPool2d) and pool.output_size in (1, (1, 1)):
+            height, width = shapes[node.all_input_nodes[0].name][-2:]
+            if height == width:
+                fused.set_submodule(str(node.target), nn.AvgPool2d(height))
 
 
 def _fold_norm_(fused: fx.GraphModule, node: fx.Node, calls: Mapping[Any, int]) -> None:

@@ -151,3 +151,11 @@ def test_fusing_leaves_squares(plan):
 def test_images_that_the_network_does_not_take_are_refused(images, message):
     with pytest.raises(RuleError, match=message):
         fuse(nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2)), images=images)
+
+
+def test_averages_over_whole_maps_take_their_size_from_images():
+    model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 2))
+    assert isinstance(fuse(model).get_submodule("1"), nn.AdaptiveAvgPool2d)
+    pool = fuse(model, images=torch.rand(2, 1, 9, 9)).get_submodule("1")
+    assert isinstance(pool, nn.AvgPool2d)
+    assert (pool.kernel_size, pool.divisor_override) == (7, 64)

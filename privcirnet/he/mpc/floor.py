@@ -144,12 +144,11 @@ class Floor:
 
 
 def _widths(bits: int, most: int) -> list[int]:
-    """Return the bits of digits, of at most 4 unless more than so many digits would be needed."""
-    count = max(1, min(-(-bits // 4), most))
-    widths = [bits // count + (i < bits % count) for i in range(count)]
-    if max(widths) > _MOST:
-        raise ValueError(f"{bits} bits are more than {most} digits hold")
-    return widths
+    """Return the bits of digits, of at most 4, or 5 where so many digits would not do; at most a third more of them."""
+    count = max(1, min(-(-bits // 4), most), -(-bits // _MOST))
+    if count > most + most // 3:
+        raise ValueError(f"{bits} bits are more than {most + most // 3} digits hold")
+    return [bits // count + (i < bits % count) for i in range(count)]
 
 
 def _ranges(sizes: list[int]) -> Iterator[range]:

@@ -10,10 +10,10 @@ from privcirnet.he.program.bounds import Interval
 from privcirnet.he.program.local import Truncate
 from privcirnet.he.program.operation import C_co, Domain, Node, Operation, Prices, Shape, V, Weights
 
-MOST_BITS = 14
-"""Bits that go: those of three digits, but for one (:class:`mpc.floor.Floor`)."""
-MOST_HIGH_BITS = 30
-"""Of a plain modulus, bits that a ReLU compares beyond those that go and one more: six digits."""
+MOST_BITS = 19
+"""Bits that go: those of four digits, but for one (:class:`mpc.floor.Floor`)."""
+MOST_HIGH_BITS = 40
+"""Of a plain modulus, bits that a ReLU compares beyond those that go and one more: eight digits."""
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,11 @@ from privcirnet.he.mpc.floor_parties import (
     server_online,
     server_planes,
 )
+from privcirnet.he.program.exact import MOST_BITS, MOST_HIGH_BITS
 from tests.he.mpc.transfers import both, converse
 
 SMALL = 12289
-LARGE = (167772161, 998244353, 4293918721, 1152921504606830593)
+LARGE = (167772161, 998244353, 4293918721, 8589475841, 1099510054913, 1152921504606830593)
 CLIENT, SERVER = both()
 
 
@@ -87,7 +88,7 @@ def test_edges_of_large_moduli(t, f):
     for m in (t, 256):
         x = edges(-min(limit, m // 2 << f), min(limit, m // 2 << f) - 1, f)
         assert (computed(Floor(t, f, m, limit), x) == (x >> f) % m).all()
-    if (t >> f).bit_length() <= 30:
+    if ((t >> f + 1) + 1).bit_length() <= MOST_HIGH_BITS:
         x = edges(-(t - 3) // 2, (t - 3) // 2, f)
         for m in (t, 256):
             assert (computed(Floor(t, f, m), x) == (np.maximum(x, 0) >> f) % m).all()
@@ -127,6 +128,14 @@ def test_other_messages_are_refused(wrong):
     )
     with pytest.raises(RuleError, match=match):
         server.send([tables, message])
+
+
+def test_digits_hold_what_programs_may_have():
+    t = (1 << MOST_HIGH_BITS + 1) - (1 << 20) + 1
+    assert len(Floor(t, 0, t).high) == 8
+    assert len(Floor(t, MOST_BITS, t, 1 << MOST_BITS).low) == 4
+    with pytest.raises(ValueError, match="41 bits are more than 8 digits hold"):
+        _ = Floor(2 * t - 1, 0, 2 * t - 1).high
 
 
 def test_shapes_that_would_not_be_exact_are_refused():

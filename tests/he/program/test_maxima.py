@@ -81,7 +81,7 @@ def test_one_exchange_clips_and_each_further_row_and_column_of_a_window_takes_on
         (op.Sampled(1, -1000, 1, 1), "1 places from -1000"),
         (op.Sampled(1, 0, 1, 1 << 40), "places from 0"),
         (op.Within(3, 2), "values in"),
-        (op.ExactReLU(15), "an exact ReLU by 15 bits"),
+        (op.ExactReLU(20), "an exact ReLU by 20 bits"),
     ],
 )
 def test_numbers_that_make_no_sense_are_refused(operation: op.Operation, problem: str) -> None:

@@ -162,7 +162,7 @@ def test_a_preparation_needs_transfers() -> None:
         (ExactTruncate(4, 1 << 28), "a plain modulus of"),
         (ExactTruncate(4, 24), "an exact truncation by 4 bits"),
         (ExactTruncate(0, 24), "an exact truncation by 0 bits"),
-        (ExactReLU(15, 24), "an exact ReLU by 15 bits"),
+        (ExactReLU(20, 24), "an exact ReLU by 20 bits"),
         (ExactReLU(4), "an exact ReLU of values without a bound"),
         (ExactReLU(4, 1 << 29), "a plain modulus of"),
     ],
@@ -184,7 +184,7 @@ def test_a_description_says_what_is_exact() -> None:
 
 
 def test_a_modulus_of_more_digits_than_a_relu_compares_is_refused() -> None:
-    large = exactly(network(plain_bits=40))
-    with pytest.raises(RuleError, match="a plain modulus of 40 bits for an exact ReLU by 4"):
+    large = exactly(network(plain_bits=50))
+    with pytest.raises(RuleError, match="a plain modulus of 50 bits for an exact ReLU by 4"):
         manifest.check(large)
     assert ExactReLU(14, 1).unfit(12289) == "a plain modulus that is not 1 mod 2^15"
