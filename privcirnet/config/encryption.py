@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from privcirnet.config.checks import check, check_name
 from privcirnet.he.planning.chooser import sets_for
 from privcirnet.he.planning.profile import LINKS
-from privcirnet.he.program.program import ANSWERS
+from privcirnet.he.program.program import ANSWERS, TRANSFERS
 
 MOST_GUARD_BITS = 16
 """Of what he.guard_bits may be."""
@@ -32,6 +32,9 @@ class CompileConfig:
     truncation: str = "random"
     """of activations: random, on shares, without a message; or exact, by two-party computation in prepared images:
     every value is the integer network's, no guard bits, a smaller plain modulus. nonlinear=exact implies it."""
+    ot: str = "auto"
+    """oblivious transfers of exact steps: softspoken (3.9 bytes each), silent (0.09, after 2.5 MB for a session), or
+    auto: silent where an image takes many."""
     masks: str = "uniform"
     """of truncated values: uniform (hides perfectly) or bounded (never wrong)."""
     failure_bits: int = 18
@@ -88,6 +91,7 @@ class HEConfig(CompileConfig):
             self.bounds,
             "use uniform masks: their privacy needs none",
         )
+        check_name("he.ot", self.ot, ("auto", *TRANSFERS))
         check_name("he.truncation", self.truncation, ("random", "exact"))
         setting = "he.nonlinear" if self.nonlinear == "exact" else "he.truncation"
         rule = f"{setting}=exact needs he.masks=uniform"

@@ -23,6 +23,8 @@ from privcirnet.he.program.bounds import ObservedRange, Reals, real_name
 from privcirnet.he.program.operations import Input
 from privcirnet.he.program.program import Program
 from privcirnet.he.protocol.framing.message_sizes import together
+from privcirnet.he.protocol.rounds.exchanges import exchanges_of
+from privcirnet.he.protocol.rounds.transfers import source_for
 from privcirnet.passes.lower import Lowered, drafts, refined
 from privcirnet.passes.lower.agreement import check_program
 from privcirnet.passes.quantize import input_step
@@ -133,8 +135,9 @@ def _lowered(
 
 
 def _stacked(he: HEConfig, lowered: Lowered, profile: Profile) -> Lowered:
-    """The same with layers that take several images together offline, as far as the settings give room."""
+    """The same with layers that take several images together, as far as the settings give room, and transfers."""
     program = lowered.program
+    program = replace(program, transfers=source_for(exchanges_of(program)) if he.ot == "auto" else he.ot)
     program = with_stacks(program, profile, LINKS[he.link], together(program), int(1e9 * he.stack_gb))
     return replace(lowered, fitted=replace(lowered.fitted, program=program))
 

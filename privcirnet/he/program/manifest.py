@@ -22,8 +22,9 @@ from privcirnet.he.layers.layer import ENCODINGS, Layer
 from privcirnet.he.layers.spectral_layer import SpectralLayer
 from privcirnet.he.layers.unplanned import UnplannedLayer
 from privcirnet.he.program import limits, operations
+from privcirnet.he.program.exact import exact_steps
 from privcirnet.he.program.operation import KINDS, Node, Operation
-from privcirnet.he.program.program import Program
+from privcirnet.he.program.program import TRANSFERS, Program
 from privcirnet.he.program.validate import REMEDY, check, check_nodes
 from privcirnet.he.schemes.bfv.parameters import Parameters
 
@@ -35,13 +36,14 @@ _REGISTERED = operations.__all__
 
 def to_dict(program: Program) -> dict[str, Any]:
     """Return the public description of a program: plain data for JSON."""
-    known = program.parameters
+    known, exact = program.parameters, {"transfers": program.transfers} if exact_steps(program.nodes) else {}
     return {
         "parameters": {name: getattr(known, name) for name in ("ring_degree", "coefficient_bits", "plain_modulus")},
         "masks": program.masks,
         "bounds": program.bounds,
         "answer": program.answer,
         "output_bits": program.output_bits,
+        **exact,
         "nodes": nodes_to_list(program.nodes),
     }
 
@@ -54,10 +56,11 @@ def from_dict(data: Any) -> Program:
         parameters = Parameters(_integer(literal["ring_degree"]), bits, _integer(literal["plain_modulus"]))
         nodes = _nodes_from_list(data["nodes"])
         masks, bounds, answer = (_string(data[name]) for name in ("masks", "bounds", "answer"))
+        transfers = _string(data.get("transfers", TRANSFERS[0]))
         output_bits = _integer(data["output_bits"])
     except (KeyError, TypeError, AttributeError, IndexError) as error:
         raise RuleError("a program's description must be complete", got=reprlib.repr(error), remedy=REMEDY) from None
-    program = Program(nodes, parameters, {}, masks, bounds, answer, output_bits)
+    program = Program(nodes, parameters, {}, masks, bounds, answer, output_bits, transfers)
     check(program)
     return program
 

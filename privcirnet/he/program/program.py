@@ -24,6 +24,7 @@ from privcirnet.he.schemes.bfv.parameters import Parameters
 MASKS = ("uniform", "bounded")
 ANSWERS = ("logits", "rounded")
 BOUNDS = ("proved", "measured")
+TRANSFERS = ("softspoken", "silent")
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,8 @@ class Program:
             no more (:mod:`protocol.rounds.answer`).
         output_bits: absolute values of the result stay under 2^output_bits, or it is wrong; 0: not known, until a
             server finds it from proved bounds.
+        transfers: where oblivious transfers come from, if a step takes some: "softspoken", or "silent", which sends
+            fewer bytes once an image takes hundreds of thousands (:mod:`mpc.ot.silent`).
     """
 
     nodes: tuple[Node, ...]
@@ -76,6 +79,7 @@ class Program:
     bounds: str = "proved"
     answer: str = "logits"
     output_bits: int = 0
+    transfers: str = "softspoken"
 
     @property
     def output(self) -> Node:

@@ -15,7 +15,7 @@ from privcirnet.he.program import operations as op
 from privcirnet.he.program.exact import ExactStep
 from privcirnet.he.program.limits import MAX_KERNEL, MAX_LOG_STEP, MAX_PRODUCTS, MAX_VALUES
 from privcirnet.he.program.operation import Node
-from privcirnet.he.program.program import ANSWERS, BOUNDS, MASKS, Program, masked_node
+from privcirnet.he.program.program import ANSWERS, BOUNDS, MASKS, TRANSFERS, Program, masked_node
 from privcirnet.he.schemes.bfv.parameters import Parameters
 
 REMEDY = "export the program again with this version"
@@ -36,6 +36,9 @@ def check(program: Program) -> None:
         raise RuleError(
             "the answer must be a known kind", got=repr(program.answer), remedy=f"use {' or '.join(ANSWERS)}"
         )
+    if program.transfers not in TRANSFERS:
+        rule, remedy = "oblivious transfers must be of a known source", f"use {' or '.join(TRANSFERS)}"
+        raise RuleError(rule, got=repr(program.transfers), remedy=remedy)
     if program.masks == "bounded" and program.bounds != "proved":
         rule, remedy = "bounded masks hide only within proved bounds", "use uniform masks, or he.bounds=proved"
         raise RuleError(rule, got=f"{program.bounds} bounds", remedy=remedy)

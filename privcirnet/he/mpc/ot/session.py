@@ -45,11 +45,6 @@ class Transfers:
         """Transfers that are left, those in which this party chooses and those in which it helps."""
         return self._receiver.stock, self._sender.stock
 
-    @staticmethod
-    def message_bytes(slots: int, values: int) -> int:
-        """Return the bytes of the message of :meth:`choose`, of transfers that are made as they are asked for."""
-        return softspoken.message_bytes(K, slots * values)
-
     def choose(self, slots: int, values: int) -> tuple[Chosen, bytes]:
         """Return transfers in which this party chooses, and the message that the other one makes its own of.
 
@@ -71,10 +66,24 @@ class Transfers:
         first, self._helped = self._helped, self._helped + slots * values
         return Offered.of(made, self._sender.delta, values, self._hash, first)
 
-    def refill(self) -> Generator[Parts, Parts, None]:
-        """Fill the stock, in both directions: a few messages with the other party, which does the same.
+    def lacks(self, choose: int, help: int) -> tuple[bool, bool]:
+        """Return which directions must be refilled: where who opened the session helps, and the other one.
+
+        Args:
+            choose: transfers in which this party is to choose.
+            help: those in which it is to help.
+        """
+        helps, chooses = help > self._sender.stock, choose > self._receiver.stock
+        return (helps, chooses) if self._opens else (chooses, helps)
+
+    def refill(self, first: bool = True, second: bool = True) -> Generator[Parts, Parts, None]:
+        """Fill the stock: a few messages with the other party, which does the same.
 
         Who opened the session speaks first; of the other, an empty list is yielded first.
+
+        Args:
+            first: of transfers in which who opened the session helps.
+            second: of those in which the other party does.
 
         Raises:
             RuleError: transfers are made as they are asked for; or a message has another length, or the other party
@@ -83,15 +92,30 @@ class Transfers:
         sender, receiver = self._sender, self._receiver
         if not isinstance(sender, silent.Sender) or not isinstance(receiver, silent.Receiver):
             raise RuleError("transfers with a stock must be silent", got="softspoken", remedy="leave it out")
+        helps, chooses = (first, second) if self._opens else (second, first)
         if self._opens:
-            told = yield [sender.offer()]
-            told = yield [sender.prove(told[0]), receiver.answer(told[1])]
-            receiver.finish(told[0])
+            told = yield [sender.offer()] if helps else []
+            proof = [sender.prove(told[0])] if helps else []
+            told = yield proof + ([receiver.answer(told[-1])] if chooses else [])
         else:
             told = yield []
-            told = yield [receiver.answer(told[0]), sender.offer()]
+            answer = [receiver.answer(told[0])] if chooses else []
+            told = yield answer + ([sender.offer()] if helps else [])
+        if chooses:
             receiver.finish(told[0])
-            yield [sender.prove(told[1])]
+        if not self._opens:
+            yield [sender.prove(told[-1])] if helps else []
+
+
+def message_bytes(source: str, slots: int, values: int) -> int:
+    """Return the bytes of the message of :meth:`Transfers.choose`."""
+    return softspoken.message_bytes(K, slots * values) if source == "softspoken" else 0
+
+
+def refill_sizes(first: bool, second: bool) -> list[tuple[int, ...]]:
+    """Return the bytes of each part of the messages of :meth:`Transfers.refill`, in turns; arguments as there."""
+    offer, answer, proof = ((size,) for size in silent.CODE.message_bytes)
+    return [offer * first, answer * first + offer * second, proof * first + answer * second, proof * second]
 
 
 def opening(k: int = K, source: str = "softspoken") -> Generator[Parts, Parts, Transfers]:
@@ -136,10 +160,11 @@ def answering(k: int = K, source: str = "softspoken") -> Generator[Parts, Parts,
     return Transfers(_helping(sender, source, session + b"second", told[1:]), chosen, session, opens=False)
 
 
-def setup_sizes() -> list[tuple[int, ...]]:
+def setup_sizes(source: str) -> list[tuple[int, ...]]:
     """Return the bytes of each part of the messages of :func:`opening` and :func:`answering`, in turns."""
     hello, setup = softspoken.setup_bytes(K)
-    return [(_NAME_BYTES, hello), (hello, setup), (setup,), ()]
+    seeds = (softspoken.message_bytes(K, silent.CODE.spent),) if source == "silent" else ()
+    return [(_NAME_BYTES, hello), (hello, setup, *seeds), (setup, *seeds), ()]
 
 
 def given(transfers: Transfers | None) -> Transfers:

@@ -16,7 +16,8 @@ from privcirnet.he.protocol.offline.correlated import MAX_HELD
 from privcirnet.he.protocol.offline.store_files import SERIAL_BYTES
 from privcirnet.he.protocol.rounds import answer
 from privcirnet.he.protocol.rounds.exchange import Exchange
-from privcirnet.he.protocol.rounds.exchanges import exchanges_of, runs_directly, setup_turns, takes_transfers
+from privcirnet.he.protocol.rounds.exchanges import exchanges_of, runs_directly
+from privcirnet.he.protocol.rounds.transfers import refill_trips, setup_trips, takes_transfers
 from privcirnet.he.protocol.rounds.turns import Turn, trips
 from privcirnet.he.protocol.rounds.waves import bundles
 from privcirnet.he.schemes.bfv.sizes import key_bytes, message_bytes
@@ -51,7 +52,7 @@ def rounds(program: Program) -> int:
     if runs_directly(exchanges):
         return answer.rounds(program) + sum(len(trips(exchange.plan.turns)) for exchange in exchanges.values())
     ahead = sum(len(bundle.together.trips) for bundle in bundles(program, exchanges, 1))
-    begun = len(_setup(exchanges))
+    begun = len(_setup(program, exchanges))
     return _AROUND + begun + ahead + rounds_online(program)
 
 
@@ -98,12 +99,14 @@ def _ahead(program: Program, count: int) -> tuple[int, int]:
     """Bytes of the longest request and reply with ciphertexts, where so many images are prepared at once."""
     exchanges = exchanges_of(program)
     pairs = [pair for bundle in bundles(program, exchanges, count) for pair in bundle.together.trips]
-    return _longest(program, [*pairs, *_setup(exchanges)])
+    return _longest(program, [*pairs, *_setup(program, exchanges)])
 
 
-def _setup(exchanges: Mapping[str, Exchange]) -> list[tuple[Turn, Turn]]:
-    """The messages with which oblivious transfers begin, if there are any."""
-    return trips(setup_turns()) if takes_transfers(exchanges) else []
+def _setup(program: Program, exchanges: Mapping[str, Exchange]) -> list[tuple[Turn, Turn]]:
+    """The messages with which oblivious transfers begin, if there are any, and with which a first stock is made."""
+    if not takes_transfers(exchanges):
+        return []
+    return setup_trips(program.transfers) + (refill_trips(True, True) if program.transfers == "silent" else [])
 
 
 def _longest(program: Program, pairs: Iterable[tuple[Turn, Turn]]) -> tuple[int, int]:

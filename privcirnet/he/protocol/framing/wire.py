@@ -33,9 +33,11 @@ ROUNDED = 0xFFFA
 """Position of a part of the server's share of a rounded output, and of the question whether the result is right."""
 TRANSFERS = 0xFFF9
 """Position of the messages with which oblivious transfers begin, within a preparation."""
+REFILL = 0xFFF8
+"""Position of the messages with which more oblivious transfers are made."""
 OFFLINE = 0x8000
 """Is added to a node's position in a round of offline work. Programs have fewer nodes."""
-_NAMED = (OUTPUT, PREPARE, ONLINE, AGREE, PREPARED, ROUNDED, TRANSFERS)
+_NAMED = (OUTPUT, PREPARE, ONLINE, AGREE, PREPARED, ROUNDED, TRANSFERS, REFILL)
 
 
 def frame(position: int, parts: Sequence[bytes | memoryview]) -> bytes:
@@ -80,7 +82,7 @@ def is_offline(message: bytes) -> bool:
     if len(message) < _HEADER.size:
         return False
     position = _HEADER.unpack_from(message)[1]
-    return position in (PREPARE, PREPARED, TRANSFERS) if position in _NAMED else position >= OFFLINE
+    return position in (PREPARE, PREPARED, TRANSFERS, REFILL) if position in _NAMED else position >= OFFLINE
 
 
 def begins(message: bytes) -> int:

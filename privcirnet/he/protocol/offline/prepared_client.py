@@ -12,7 +12,7 @@ from privcirnet.he.circuits.bfv.interface import ClientEngine
 from privcirnet.he.layers.integer import Values
 from privcirnet.he.mpc.local import shares
 from privcirnet.he.mpc.local.packing import pack, unpack
-from privcirnet.he.mpc.ot.session import Transfers, opening
+from privcirnet.he.mpc.ot.session import Transfers
 from privcirnet.he.program.operation import Node
 from privcirnet.he.program.operations import ClientAided
 from privcirnet.he.program.program import Program
@@ -26,8 +26,8 @@ from privcirnet.he.protocol.rounds import answer
 from privcirnet.he.protocol.rounds.answer import Received
 from privcirnet.he.protocol.rounds.client_aided import noted
 from privcirnet.he.protocol.rounds.exchange import Exchange
-from privcirnet.he.protocol.rounds.exchanges import setup_turns, takes_transfers
 from privcirnet.he.protocol.rounds.online_phase import SHARE, Kept
+from privcirnet.he.protocol.rounds.transfers import begin, more, takes_transfers
 from privcirnet.he.protocol.rounds.turns import Side, Turn, answered, opened, trips
 from privcirnet.he.protocol.rounds.waves import Bundle, bundles
 from privcirnet.he.ring import modular, sampling
@@ -118,8 +118,9 @@ class PreparedClient:
         transfers, self._transfers = self._transfers, None
         try:
             if transfers is None and takes_transfers(self.exchanges):
-                transfers = yield from opened(opening(), wire.TRANSFERS, trips(setup_turns()))
+                transfers = yield from begin(self.program)
             for bundle in bundles(self.program, self.exchanges, count):
+                yield from more(transfers, bundle.together)
                 side, names = self._side(bundle, kept, walks, engine, transfers), [node.name for node in bundle.nodes]
                 position, measured = wire.OFFLINE + bundle.position, partial(self.preparation.time, *names)
                 yield from opened(side, position, bundle.together.trips, measured)

@@ -13,7 +13,7 @@ from privcirnet.he.circuits.bfv.interface import EvaluationKeys, ServerEngine
 from privcirnet.he.mpc.local import shares
 from privcirnet.he.mpc.local.linear import ClearLinear
 from privcirnet.he.mpc.local.packing import unpack
-from privcirnet.he.mpc.ot.session import Transfers, answering
+from privcirnet.he.mpc.ot.session import Transfers
 from privcirnet.he.program.program import Program
 from privcirnet.he.protocol.framing import message_sizes, wire
 from privcirnet.he.protocol.framing.meter import Meter
@@ -23,10 +23,10 @@ from privcirnet.he.protocol.offline.store import PreparedStore
 from privcirnet.he.protocol.offline.store_files import SERIAL_BYTES, Unusable
 from privcirnet.he.protocol.rounds import answer, zeroing
 from privcirnet.he.protocol.rounds.exchange import Exchange, Held
-from privcirnet.he.protocol.rounds.exchanges import setup_turns
 from privcirnet.he.protocol.rounds.merged import Part
 from privcirnet.he.protocol.rounds.online_phase import Kept
 from privcirnet.he.protocol.rounds.stacked import StackedExchange
+from privcirnet.he.protocol.rounds.transfers import answer_beginning, answer_more
 from privcirnet.he.protocol.rounds.turns import Side, answered, opened, trips
 from privcirnet.he.protocol.rounds.waves import Bundle, bundles
 from privcirnet.he.ring.modular import Residues
@@ -108,8 +108,9 @@ class PreparedServer:
             exchanges = {name: exchange for name, (exchange, _) in self.rounds.items()}
             transfers, self._transfers = self._transfers, None
             if wire.begins(message) == wire.TRANSFERS:
-                transfers, message = yield from answered(answering(), message, wire.TRANSFERS, trips(setup_turns()))
+                transfers, message = yield from answer_beginning(self.program, message)
             for bundle in bundles(self.program, exchanges, count):
+                message = yield from answer_more(transfers, bundle.together, message)
                 side, position = self._side(bundle, kept, engine, keys, transfers), wire.OFFLINE + bundle.position
                 _, message = yield from answered(side, message, position, bundle.together.trips)
             for arrays in kept:

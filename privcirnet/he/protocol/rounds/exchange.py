@@ -33,7 +33,8 @@ class RoundPlan:
         block_size: b of the weights; 1 without structure.
         ahead: it is done before an image is there, with random shares.
         direct: it can be done with an image's own shares. Where one exchange can't, an image is prepared first.
-        transfers: it takes oblivious transfers, which both parties make in the same order.
+        transfers: oblivious ones that it takes, which both parties make in the same order: those in which the client
+            helps, and those in which the server does.
     """
 
     kind: str
@@ -44,7 +45,7 @@ class RoundPlan:
     pmults: int = 0
     ahead: bool = True
     direct: bool = True
-    transfers: bool = False
+    transfers: tuple[int, int] = (0, 0)
 
     @property
     def ciphertexts_up(self) -> int:

@@ -5,7 +5,6 @@ from math import prod
 from typing import Any
 
 from privcirnet.errors import RuleError
-from privcirnet.he.mpc.ot.session import setup_sizes
 from privcirnet.he.program import operations as op
 from privcirnet.he.program.operation import Node
 from privcirnet.he.program.program import Program
@@ -16,29 +15,29 @@ from privcirnet.he.protocol.rounds.linear import LinearExchange
 from privcirnet.he.protocol.rounds.product import ProductExchange
 from privcirnet.he.protocol.rounds.square import SquareExchange
 from privcirnet.he.protocol.rounds.table import TableExchange
-from privcirnet.he.protocol.rounds.turns import Sender, Turn
-from privcirnet.he.schemes.bfv.parameters import Parameters
 
-Constructor = Callable[[Any, tuple[int, int, int], Parameters], Exchange]
-"""(operation, shape of its result, parameters) -> exchange."""
+Constructor = Callable[[Any, tuple[int, int, int], Program], Exchange]
+"""(operation, shape of its result, program) -> exchange."""
 
 EXCHANGES: dict[type, Constructor] = {
-    op.Linear: lambda operation, shape, parameters: LinearExchange(operation.layer, operation.stack),
-    op.Square: lambda operation, shape, parameters: SquareExchange(prod(shape), parameters.ring_degree),
-    op.Product: lambda operation, shape, parameters: ProductExchange(operation),
+    op.Linear: lambda operation, shape, program: LinearExchange(operation.layer, operation.stack),
+    op.Square: lambda operation, shape, program: SquareExchange(prod(shape), program.parameters.ring_degree),
+    op.Product: lambda operation, shape, program: ProductExchange(operation),
     **dict.fromkeys(
         (op.ExactTruncate, op.ExactReLU),
-        lambda operation, shape, parameters: FloorExchange(operation, shape, parameters.plain_modulus),
+        lambda operation, shape, program: FloorExchange(
+            operation, shape, program.parameters.plain_modulus, source=program.transfers
+        ),
     ),
-    op.ExactTable: lambda operation, shape, parameters: TableExchange(
-        operation, shape, parameters.plain_modulus, 1 << operation.index_bits
+    op.ExactTable: lambda operation, shape, program: TableExchange(
+        operation, shape, program.parameters.plain_modulus, 1 << operation.index_bits, program.transfers
     ),
-    op.ClientAided: lambda operation, shape, parameters: ClientAidedExchange(operation, prod(shape)),
+    op.ClientAided: lambda operation, shape, program: ClientAidedExchange(operation, prod(shape)),
 }
 """Operations that are not local."""
 
 
-def exchange_of(node: Node, parameters: Parameters) -> Exchange | None:
+def exchange_of(node: Node, program: Program) -> Exchange | None:
     """Return the exchange of a node; None if its operation is local (:mod:`mpc.local.shares`)."""
     kind = type(node.operation)
     if node.operation.local:
@@ -46,7 +45,7 @@ def exchange_of(node: Node, parameters: Parameters) -> Exchange | None:
     if kind not in EXCHANGES:
         rule, remedy = "an operation that is not local must have an exchange", f"give it a line in {__name__}.EXCHANGES"
         raise RuleError(rule, got=f"{kind.__name__} at node {node.name}", remedy=remedy)
-    return EXCHANGES[kind](node.operation, node.shape, parameters)
+    return EXCHANGES[kind](node.operation, node.shape, program)
 
 
 def exchanges_of(program: Program) -> dict[str, Exchange]:
@@ -55,21 +54,10 @@ def exchanges_of(program: Program) -> dict[str, Exchange]:
     Raises:
         RuleError: an operation is not local, but has no exchange.
     """
-    found = ((node.name, exchange_of(node, program.parameters)) for node in program.nodes)
+    found = ((node.name, exchange_of(node, program)) for node in program.nodes)
     return {name: exchange for name, exchange in found if exchange is not None}
 
 
 def runs_directly(exchanges: Mapping[str, Exchange]) -> bool:
     """Return whether an image can do without prepared work."""
     return all(exchange.plan.direct for exchange in exchanges.values())
-
-
-def takes_transfers(exchanges: Mapping[str, Exchange]) -> bool:
-    """Return whether preparing an image takes oblivious transfers."""
-    return any(exchange.plan.transfers for exchange in exchanges.values())
-
-
-def setup_turns() -> tuple[Turn, ...]:
-    """Return the turns in which oblivious transfers begin, once for a session."""
-    senders: tuple[Sender, Sender] = ("client", "server")
-    return tuple(Turn(senders[i % 2], octets=sizes) for i, sizes in enumerate(setup_sizes()))

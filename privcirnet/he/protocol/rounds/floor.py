@@ -15,17 +15,16 @@ from privcirnet.he.mpc.floor import Floor
 from privcirnet.he.mpc.local.linear import ClearLinear
 from privcirnet.he.mpc.local.shares import present
 from privcirnet.he.mpc.messages import Kept as FloorKept
-from privcirnet.he.mpc.ot.session import Transfers, given
+from privcirnet.he.mpc.ot.session import Transfers, given, message_bytes
 from privcirnet.he.program.exact import ExactStep
 from privcirnet.he.program.operation import Weights
 from privcirnet.he.protocol.rounds.exchange import ClientShares, Held, RoundPlan, ServerShares
 from privcirnet.he.protocol.rounds.online_phase import PLANES, SHARE, Kept
-from privcirnet.he.protocol.rounds.turns import Sender, Side, Turn
+from privcirnet.he.protocol.rounds.turns import Side, Turn, alternating
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.schemes.bfv.parameters import Parameters
 
 NUMBERS = "numbers"
-SENDERS: tuple[Sender, Sender] = ("client", "server")
 
 
 @dataclass(frozen=True)
@@ -63,7 +62,7 @@ class FloorOnline:
 
     def turns(self, t: int) -> tuple[Turn, ...]:
         sizes = [tuple(self.padded * bits // 8 for bits in parts) for parts in self.floor.online_bits()]
-        return tuple(Turn(SENDERS[1 - i % 2], octets=parts) for i, parts in enumerate(sizes))
+        return alternating("server", sizes)
 
     def offline_shares(self, t: int) -> list[Residues | None]:
         return []
@@ -104,12 +103,14 @@ class FloorExchange:
     Attributes:
         t: of the shares.
         m: of the results' shares; 0: t.
+        source: of oblivious transfers, one of :data:`mpc.ot.session.SOURCES`.
     """
 
     operation: ExactStep
     shape: tuple[int, ...]
     t: int
     m: int = 0
+    source: str = "softspoken"
 
     @property
     def floor(self) -> Floor:
@@ -126,11 +127,14 @@ class FloorExchange:
         """Extensions of oblivious transfers, and what they hide."""
         floor, values = self.floor, self.online.padded
         first, second, third = (values * bits // 8 for bits in floor.ahead_bits())
-        up, down = (Transfers.message_bytes(slots[-1].stop, values) for slots in (floor.up, floor.down))
+        slots = floor.down[-1].stop, floor.up[-1].stop
+        down, up = (message_bytes(self.source, count, values) for count in slots)
         offers = values * floor.products * floor.width // 8
         octets = [(up, first), (down, second), (third - offers, offers), ()]
-        turns = tuple(Turn(SENDERS[i % 2], octets=sizes) for i, sizes in enumerate(octets))
-        return RoundPlan(self.operation.title, "transfers", turns, direct=False, transfers=True)
+        transfers = (slots[0] * values, slots[1] * values)
+        return RoundPlan(
+            self.operation.title, "transfers", alternating("client", octets), direct=False, transfers=transfers
+        )
 
     def noise_bits(self, parameters: Parameters) -> int:
         """Without ciphertexts there is no noise."""

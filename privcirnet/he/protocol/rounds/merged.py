@@ -69,6 +69,12 @@ class Together:
         return found
 
     @cached_property
+    def transfers(self) -> tuple[int, int]:
+        """Oblivious transfers that all parts take, see :class:`protocol.rounds.exchange.RoundPlan`."""
+        each = [part.exchange.plan.transfers for part in self.parts]
+        return sum(down for down, _ in each), sum(up for _, up in each)
+
+    @cached_property
     def trips(self) -> list[tuple[Turn, Turn]]:
         """What either party sends, message by message."""
         found = list[tuple[Turn, Turn]]()
@@ -162,7 +168,7 @@ class Together:
         apply: Callable[[Callable[[int], list[bytes]], Sequence[int]], list[list[bytes]]],
     ) -> list[list[bytes]]:
         """What a function makes of each part: those that take oblivious transfers in order, the others side by side."""
-        ordered = [index for index in parts if self.parts[index].exchange.plan.transfers]
+        ordered = [index for index in parts if sum(self.parts[index].exchange.plan.transfers)]
         others = [index for index in parts if index not in ordered]
         found = dict(zip(others, apply(function, others), strict=True)) | {i: function(i) for i in ordered}
         return [found[index] for index in parts]

@@ -16,12 +16,12 @@ from privcirnet.he.mpc import floor_parties, lookup_parties
 from privcirnet.he.mpc.local.linear import ClearLinear
 from privcirnet.he.mpc.lookup import Lookup
 from privcirnet.he.mpc.messages import Kept as PartyKept
-from privcirnet.he.mpc.ot.session import Transfers, given
+from privcirnet.he.mpc.ot.session import Transfers, given, message_bytes
 from privcirnet.he.program.table import ExactTable
 from privcirnet.he.protocol.rounds.exchange import ClientShares, Held, RoundPlan, ServerShares
-from privcirnet.he.protocol.rounds.floor import NUMBERS, SENDERS, FloorExchange, FloorOnline, flat
+from privcirnet.he.protocol.rounds.floor import NUMBERS, FloorExchange, FloorOnline, flat
 from privcirnet.he.protocol.rounds.online_phase import PLANES, SHARE, Kept
-from privcirnet.he.protocol.rounds.turns import Side, Turn, end
+from privcirnet.he.protocol.rounds.turns import Side, Turn, alternating, end
 from privcirnet.he.ring.modular import Residues
 
 
@@ -106,18 +106,20 @@ class TableExchange(FloorExchange):
     @property
     def index(self) -> FloorExchange:
         """That of the truncation, or of two ReLUs for each value."""
-        return FloorExchange(self.operation, self.online.index.shape, self.t, self.m)
+        return FloorExchange(self.operation, self.online.index.shape, self.t, self.m, self.source)
 
     @property
     def plan(self) -> RoundPlan:
         lookup, values, octets = self.lookup, self.online.padded, [turn.octets for turn in self.index.plan.turns]
         first, second, third = (values * bits // 8 for bits in lookup.ahead_bits())
-        up, down = (Transfers.message_bytes(slots, values) for slots in (lookup.up, lookup.down[-1].stop))
+        slots, index = (lookup.down[-1].stop, lookup.up), self.index.plan
+        down, up = (message_bytes(self.source, count, values) for count in slots)
         offers = values * lookup.entry_bits * lookup.width // 8
         more = [(up,), (down,), (first - offers, offers), (second,), (third,), ()]
-        sizes = [(*index, *table) for index, table in zip_longest(octets, more, fillvalue=())]
-        turns = tuple(Turn(SENDERS[i % 2], octets=each) for i, each in enumerate(sizes))
-        return RoundPlan(self.operation.title, "transfers", turns, direct=False, transfers=True)
+        sizes = [(*first, *second) for first, second in zip_longest(octets, more, fillvalue=())]
+        helped, chosen = (own + count * values for own, count in zip(index.transfers, slots, strict=True))
+        turns = alternating("client", sizes)
+        return RoundPlan(self.operation.title, "transfers", turns, direct=False, transfers=(helped, chosen))
 
     def client(self, shares: ClientShares, engine: ClientEngine, transfers: Transfers | None) -> Side[Residues]:
         own = np.resize(self.online.pad(shares[0]), self.index.shape)

@@ -52,6 +52,12 @@ def one_trip(ciphertexts_up: int, ciphertexts_down: int) -> tuple[Turn, Turn]:
     return Turn("client", ciphertexts_up), Turn("server", ciphertexts_down)
 
 
+def alternating(first: Sender, sizes: Iterable[tuple[int, ...]]) -> tuple[Turn, ...]:
+    """Return turns of so many bytes in each part, one party's after the other's; ``first``: who begins."""
+    senders: tuple[Sender, Sender] = ("client", "server") if first == "client" else ("server", "client")
+    return tuple(Turn(senders[i % 2], octets=octets) for i, octets in enumerate(sizes))
+
+
 def trips(turns: Sequence[Turn], first: Sender = "client") -> list[tuple[Turn, Turn]]:
     """Return the messages and their answers; ``first``: who begins.
 

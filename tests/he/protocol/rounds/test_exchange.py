@@ -107,7 +107,7 @@ def test_exchanges_are_those_of_the_nodes_that_are_not_local(program: Program) -
     found = exchanges_of(program)
     assert list(found) == [node.name for node in program.nodes if type(node.operation) in EXCHANGES]
     for node in program.nodes:
-        assert exchange_of(node, program.parameters) == found.get(node.name)
+        assert exchange_of(node, program) == found.get(node.name)
         if node.name in found:
             ((request, reply),) = trips(found[node.name].plan.turns)
             assert (request.octets, reply.parts > 0) == ((), True)
@@ -138,7 +138,7 @@ def test_an_operation_without_an_exchange_is_refused_everywhere(monkeypatch: pyt
     toy = next(node for node in program.nodes if node.name == "square")
     share = np.zeros(toy.shape, dtype=np.uint64)
     for unknown in (
-        lambda: exchange_of(toy, program.parameters),
+        lambda: exchange_of(toy, program),
         lambda: message_sizes.rounds(program),
         lambda: message_sizes.largest(program),
         lambda: Server(program, "cleartext"),

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from privcirnet.errors import RuleError
+from privcirnet.he.mpc.ot import silent
 from privcirnet.he.program import bounds, manifest
 from privcirnet.he.program.exact import ExactReLU, ExactStep, ExactTruncate, exact, exact_steps
 from privcirnet.he.program.interpreter import interpret
@@ -16,7 +17,8 @@ from privcirnet.he.protocol.offline.prepared_work import MemoryStore
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.server import Server, Session
 from privcirnet.he.protocol.parties.session import prepare, run
-from privcirnet.he.protocol.rounds.exchanges import exchanges_of, setup_turns
+from privcirnet.he.protocol.rounds.exchanges import exchanges_of
+from privcirnet.he.protocol.rounds.transfers import setup_trips, source_for
 from privcirnet.he.protocol.rounds.turns import trips
 from privcirnet.runs import audit
 from privcirnet.service.client import ServiceClient
@@ -25,7 +27,7 @@ from tests.he.parties import check, parties, rounds, strange
 from tests.he.protocol.test_prepared_faults import kept
 from tests.service.running import serving
 
-SETUP = len(setup_turns()) // 2
+SETUP = len(setup_trips("softspoken"))
 """Trips in which oblivious transfers begin."""
 
 
@@ -57,7 +59,9 @@ def test_every_value_is_the_integer_networks(program: Program, engine: str) -> N
         assert len(traffic) == message_sizes.rounds_online(program)
         assert max(t.up for t in traffic + ahead) <= most.request
         assert max(t.down for t in traffic + ahead) <= most.reply
-    online = sum(len(trips(e.online.turns(3), "server")) for e in exchanges_of(program).values() if e.plan.transfers)
+    online = sum(
+        len(trips(e.online.turns(3), "server")) for e in exchanges_of(program).values() if sum(e.plan.transfers)
+    )
     assert online == sum(2 + isinstance(step, ExactTable) for step in exact_steps(program.nodes))
 
 
@@ -71,6 +75,33 @@ def test_transfers_begin_once_for_a_session() -> None:
     client, session = parties(PROGRAM, "cleartext")
     begun = [sum(t.position == wire.TRANSFERS for t in prepare(client, session, 2)) for _ in range(2)]
     assert begun == [SETUP, 0]
+
+
+def test_silent_transfers_are_made_where_they_lack(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a code of 1472 transfers an iteration, which hides nothing: refilled within a preparation, and between two."""
+    monkeypatch.setattr(silent, "CODE", silent.Code(trees=64, depth=5, seed=128))
+    program = replace(PROGRAM, transfers="silent")
+    client, session = parties(program, "cleartext")
+    ahead = [prepare(client, session, count) for count in (2, 1)]
+    begun, more = ([sum(t.position == at for t in one) for one in ahead] for at in (wire.TRANSFERS, wire.REFILL))
+    assert begun == [SETUP, 0]
+    assert min(more) > 2
+    most = message_sizes.largest(program)
+    assert max(max(t.up, t.down) for one in ahead for t in one) <= max(most.request, most.reply)
+    for seed in range(3):
+        image = random_image(program, seed)
+        check(program, client, session, image, "prepared")
+        assert wrong(program, client, session, image) == []
+    client._prepared._transfers = None  # as after an error that the server did not see
+    check(program, client, session, random_image(program), "prepared")
+
+
+def test_large_images_have_silent_transfers() -> None:
+    assert source_for(exchanges_of(PROGRAM)) == "softspoken"
+    wide = {f"{i} {name}": exchange for i in range(99) for name, exchange in exchanges_of(PROGRAM).items()}
+    assert source_for(wide) == "silent"
+    with pytest.raises(RuleError, match="oblivious transfers must be of a known source"):
+        manifest.check(replace(PROGRAM, transfers="loud"))
 
 
 def test_through_a_service() -> None:

@@ -59,9 +59,7 @@ def test_every_value_is_the_integer_networks(name: str, clips: bool) -> None:
     ("low", "index_bits", "clips", "transfers", "ahead", "online"),
     [(-128, 8, False, 43, 128.125, 10.5), (-512, 10, False, 69, 326.25, 11), (-100000, 8, True, 130, 228.5, 27.25)],
 )
-def test_bytes_of_a_value(
-    low: int, index_bits: int, clips: bool, transfers: int, ahead: float, online: float
-) -> None:
+def test_bytes_of_a_value(low: int, index_bits: int, clips: bool, transfers: int, ahead: float, online: float) -> None:
     """GELU from an accumulator of 11 bits more, to 8 bits in shares mod t of 28 bits."""
     table = tabulated("gelu", 11, -4, -4, -128, 127).bounded(low << 11, 127 << 11)
     assert (table.index_bits, table.clips) == (index_bits, clips)

@@ -1,0 +1,85 @@
+"""Oblivious transfers of a session's preparations: how they begin, and how many the messages to come need.
+
+Both parties know it from the public description and from what was made before, so neither has to say it.
+"""
+
+from collections.abc import Generator, Mapping
+
+from privcirnet.he.mpc.ot.session import Transfers, answering, opening, refill_sizes, setup_sizes
+from privcirnet.he.program.program import Program
+from privcirnet.he.protocol.framing import wire
+from privcirnet.he.protocol.rounds.exchange import Exchange
+from privcirnet.he.protocol.rounds.merged import Together
+from privcirnet.he.protocol.rounds.turns import Turn, alternating, answered, opened, trips
+
+SILENT_FROM = 300_000
+"""Transfers of an image, one way, from which silent ones send fewer bytes, what they begin with included."""
+Pair = tuple[Turn, Turn]
+
+
+def source_for(exchanges: Mapping[str, Exchange]) -> str:
+    """Return where the transfers of a program should come from."""
+    most = max(map(sum, zip(*(exchange.plan.transfers for exchange in exchanges.values()), strict=True)), default=0)
+    return "silent" if most >= SILENT_FROM else "softspoken"
+
+
+def takes_transfers(exchanges: Mapping[str, Exchange]) -> bool:
+    """Return whether preparing an image takes oblivious transfers."""
+    return any(sum(exchange.plan.transfers) for exchange in exchanges.values())
+
+
+def setup_trips(source: str) -> list[Pair]:
+    """Return the messages with which transfers begin, once for a session, and their answers."""
+    return trips(alternating("client", setup_sizes(source)))
+
+
+def refill_trips(first: bool, second: bool) -> list[Pair]:
+    """Return the messages that make more: in which the client helps, and in which the server does."""
+    return trips(alternating("client", refill_sizes(first, second)))
+
+
+def begin(program: Program) -> Generator[bytes, bytes, Transfers]:
+    """Begin, as the client.
+
+    Yields:
+        messages; the generator is sent the answer to each.
+
+    Returns:
+        its end of the transfers.
+    """
+    side = opening(source=program.transfers)
+    return (yield from opened(side, wire.TRANSFERS, setup_trips(program.transfers)))
+
+
+def answer_beginning(program: Program, message: bytes) -> Generator[bytes, bytes, tuple[Transfers, bytes]]:
+    """Begin, as the server.
+
+    Args:
+        message: the client's first.
+
+    Yields:
+        answers; the generator is sent the message after each.
+
+    Returns:
+        its end of the transfers, and the message after the last answer.
+    """
+    side = answering(source=program.transfers)
+    return (yield from answered(side, message, wire.TRANSFERS, setup_trips(program.transfers)))
+
+
+def more(transfers: Transfers | None, together: Together) -> Generator[bytes, bytes, None]:
+    """Make as many as the messages to come need, as the client; messages as :func:`begin`'s."""
+    while transfers and any(lacking := transfers.lacks(together.transfers[1], together.transfers[0])):
+        yield from opened(transfers.refill(*lacking), wire.REFILL, refill_trips(*lacking))
+
+
+def answer_more(transfers: Transfers | None, together: Together, message: bytes) -> Generator[bytes, bytes, bytes]:
+    """Make as many as the messages to come need, as the server; as :func:`answer_beginning`.
+
+    Returns:
+        the message after the last answer.
+    """
+    while transfers and any(lacking := transfers.lacks(*together.transfers)):
+        side, pairs = transfers.refill(*lacking), refill_trips(*lacking)
+        _, message = yield from answered(side, message, wire.REFILL, pairs)
+    return message
