@@ -82,9 +82,7 @@ class TestFormat:
         without = dataclasses.replace(network(), weights={})
         data = json.loads(text)
         public = json.loads(json.dumps(manifest.to_dict(without)))
-        assert public == {
-            key: data[key] for key in ("parameters", "masks", "bounds", "answer", "output_bits", "transfers", "nodes")
-        }
+        assert public == {key: data[key] for key in ("parameters", "masks", "bounds", "answer", "output_bits", "nodes")}
 
     def test_files(self, folder, tmp_path):
         write_program(tmp_path / "compact", network(), {})

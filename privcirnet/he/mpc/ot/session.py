@@ -85,6 +85,9 @@ class Transfers:
             first: of transfers in which who opened the session helps.
             second: of those in which the other party does.
 
+        Returns:
+            nothing.
+
         Raises:
             RuleError: transfers are made as they are asked for; or a message has another length, or the other party
                 cheats: the session must end.

@@ -68,7 +68,11 @@ def answer_beginning(program: Program, message: bytes) -> Generator[bytes, bytes
 
 
 def more(transfers: Transfers | None, together: Together) -> Generator[bytes, bytes, None]:
-    """Make as many as the messages to come need, as the client; messages as :func:`begin`'s."""
+    """Make as many as the messages to come need, as the client.
+
+    Yields:
+        messages; the generator is sent the answer to each.
+    """
     while transfers and any(lacking := transfers.lacks(together.transfers[1], together.transfers[0])):
         yield from opened(transfers.refill(*lacking), wire.REFILL, refill_trips(*lacking))
 

@@ -1,0 +1,156 @@
+"""Seconds and bytes of exact ReLUs and truncations between two processes, a TCP connection on loopback in between.
+
+python benchmarks/exact_steps.py                                    65,536 values, t of 32 bits, both sources
+python benchmarks/exact_steps.py --values 1048576 --source silent
+
+Transfers begin once for a session and are not counted. A silent stock is filled before; of its seconds and bytes each
+step has the part that it uses up. Every result is compared with the integers. Medians of turns after one that warms up;
+each party has one thread.
+"""
+
+import argparse
+import os
+import socket
+import time
+from collections.abc import Generator
+from multiprocessing import Process
+from multiprocessing.connection import Client, Listener
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from privcirnet.cli.console import show_rows
+from privcirnet.he.mpc.floor import Floor
+from privcirnet.he.mpc.floor_parties import client_ahead, client_online, server_ahead, server_online
+from privcirnet.he.mpc.ot import silent
+from privcirnet.he.mpc.ot.session import SOURCES, Transfers, answering, opening
+
+T, BITS = 4293918721, 11
+STEPS = {"ReLU and floor": Floor(T, BITS, T), "floor": Floor(T, BITS, T, (T >> 3) >> BITS << BITS)}
+TRIPS = 2
+"""Of every exchange here, ahead and online."""
+Side = Generator[list[Any], list[Any], Any]
+
+
+class Line:
+    """One party's end of the connection, and the bytes that it sends."""
+
+    def __init__(self, connection: Any) -> None:
+        self.connection, self.sent, self.fills = connection, 0, list[float]()
+        with socket.socket(fileno=os.dup(connection.fileno())) as own:
+            own.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def say(self, parts: list[Any]) -> None:
+        """Send a message."""
+        self.sent += sum(map(len, parts))
+        self.connection.send([bytes(part) for part in parts])
+
+    def begin(self, side: Side) -> Any:
+        """Take the turns of who begins."""
+        parts = next(side)
+        while True:
+            self.say(parts)
+            try:
+                parts = side.send(self.connection.recv())
+            except StopIteration as ended:
+                return ended.value
+
+    def answer(self, side: Side) -> Any:
+        """Take the turns of who answers."""
+        next(side)
+        answers = [side.send(self.connection.recv())]
+        for _ in range(1, TRIPS):
+            self.say(answers.pop())
+            answers.append(side.send(self.connection.recv()))
+        try:
+            next(side)
+        except StopIteration as ended:
+            self.say(answers.pop())
+            return ended.value
+        raise RuntimeError("an exchange has two trips")
+
+    def filled(self, take: Any, transfers: Transfers, choose: int, help: int) -> None:
+        """Make as many silent transfers as are needed, and note the seconds of an iteration, one way."""
+        while any(lacking := transfers.lacks(choose, help)):
+            started = time.perf_counter()
+            take(transfers.refill(*lacking))
+            self.fills.append((time.perf_counter() - started) / sum(lacking))
+
+
+def shares(values: int, turn: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The integers, and both parties' shares: the same for both processes."""
+    rng = np.random.default_rng(turn)
+    x = rng.integers(-(T >> 4), T >> 4, values)
+    client = rng.integers(0, T, values, dtype=np.uint64)
+    return x, client, ((x - client.astype(np.int64)) % T).astype(np.uint64)
+
+
+def client(address: Any, key: bytes, name: str, source: str, values: int, turns: int) -> None:
+    """One process: the client's turns."""
+    floor, line = STEPS[name], Line(Client(address, authkey=key))
+    transfers = line.begin(opening(source=source))
+    for turn in range(turns):
+        _, own, _ = shares(values, turn)
+        line.filled(line.begin, transfers, floor.up[-1].stop * values, floor.down[-1].stop * values)
+        line.connection.recv()
+        kept = line.begin(client_ahead(floor, own, transfers))
+        result = np.random.default_rng(turn).integers(0, T, values, dtype=np.uint64)
+        line.answer(client_online(floor, kept, result))
+        line.connection.send(line.sent)
+
+
+def measured(name: str, source: str, values: int, turns: int) -> dict[str, str]:
+    """Run both parties, and return a row."""
+    key, floor, rows = b"loopback", STEPS[name], list[tuple[float, float, float, float]]()
+    with Listener(("127.0.0.1", 0), authkey=key) as listener:
+        other = Process(target=client, args=(listener.address, key, name, source, values, turns))
+        other.start()
+        line = Line(listener.accept())
+        transfers = line.answer(answering(source=source))
+        theirs = 0
+        for turn in range(turns):
+            x, _, own = shares(values, turn)
+            line.filled(line.answer, transfers, floor.down[-1].stop * values, floor.up[-1].stop * values)
+            line.connection.send("ready")
+            before, started = line.sent, time.perf_counter()
+            kept = line.answer(server_ahead(floor, values, transfers))
+            ahead, middle = line.sent, time.perf_counter()
+            found = line.begin(server_online(floor, kept, own))
+            ended = time.perf_counter()
+            result = np.random.default_rng(turn).integers(0, T, values, dtype=np.uint64)
+            right = (np.maximum(x, 0) if floor.relu else x) >> BITS
+            if ((found + result) % np.uint64(T) != (right % T).astype(np.uint64)).any():
+                raise RuntimeError(f"turn {turn} is wrong")
+            sent = line.connection.recv()
+            online = values * sum(floor.online_bits()) / 8
+            rows.append((middle - started, ended - middle, line.sent - before + sent - theirs - online, online))
+            theirs, _ = sent, ahead
+        other.join()
+    seconds = [median(column) for column in zip(*rows[1:], strict=True)]
+    made = sum(slots[-1].stop for slots in (floor.up, floor.down)) * values
+    iterations = made / silent.CODE.made if line.fills else 0.0
+    filled, fill_s = iterations * sum(silent.CODE.message_bytes), iterations * median(line.fills or [0.0])
+    return {
+        "step": name,
+        "source": source,
+        "ahead s": f"{seconds[0] + fill_s:.3f}",
+        "online s": f"{seconds[1]:.3f}",
+        "ahead MB": f"{(seconds[2] + filled) / 1e6:.1f}",
+        "online MB": f"{seconds[3] / 1e6:.2f}",
+    }
+
+
+def main() -> None:
+    """Print a row for each step and source."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--values", type=int, default=65536, help="a multiple of 64")
+    parser.add_argument("--source", nargs="+", default=SOURCES, choices=SOURCES)
+    parser.add_argument("--turns", type=int, default=7, help="the first warms up")
+    given = parser.parse_args()
+    rows = [measured(name, source, given.values, given.turns) for name in STEPS for source in given.source]
+    show_rows(f"{given.values:,} values, t of {T.bit_length()} bits, floor by 2^{BITS}", rows)
+
+
+if __name__ == "__main__":
+    main()
