@@ -4,6 +4,8 @@ from torch import nn
 
 FUNCTION_MODULES = nn.ReLU, nn.ReLU6, nn.Hardswish, nn.GELU, nn.SiLU
 """Modules that a client can compute in clear."""
+TABLE_MODULES = nn.Hardswish, nn.GELU, nn.SiLU
+"""Those that an exact program looks up in tables, so that what goes in is clipped."""
 
 
 def function_name(module: nn.Module | None) -> str | None:

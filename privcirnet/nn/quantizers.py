@@ -80,17 +80,25 @@ class BiasQuantizer(Quantizer):
 class ActivationQuantizer(Quantizer):
     """A rescale of activations: stochastic in training, like the protocol's truncation; to nearest in evaluation.
 
-    In evaluation nothing is clipped. In training values are, far outside (:data:`FAR`), or to the bits while steps are
-    learned.
+    In evaluation nothing is clipped unless ``clips`` says so. In training values are, far outside (:data:`FAR`), or to
+    the bits while steps are learned.
 
     Args:
         bits: of the integers that its step is made for, sign included; larger values are carried.
         log_step: log2 of the first step.
+
+    Attributes:
+        clips: larger values are clipped to these bits, because a function follows that is looked up in a table.
     """
 
     def __init__(self, bits: int, log_step: int = 0) -> None:
         super().__init__(log_step)
-        self.bits = bits
+        self.bits, self.clips = bits, False
+
+    @property
+    def ends(self) -> tuple[int, int]:
+        """The least and the largest integer of its bits."""
+        return -(2 ** (self.bits - 1)), 2 ** (self.bits - 1) - 1
 
     def forward(self, x: Tensor) -> Tensor:
         if self.training and self.learned is not None:
@@ -98,7 +106,8 @@ class ActivationQuantizer(Quantizer):
         if self.training:
             far = 2.0 ** (self.bits + FAR - 1 + int(self.log_step))
             x = x.clamp(-far, far)
-        return quantize_activation(x, int(self.log_step), stochastic=self.training)
+        rounded = quantize_activation(x, int(self.log_step), stochastic=self.training)
+        return rounded.clamp(*(end * 2.0 ** int(self.log_step) for end in self.ends)) if self.clips else rounded
 
     def extra_repr(self) -> str:
         return f"bits={self.bits}, log_step={int(self.log_step)}"

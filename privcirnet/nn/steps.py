@@ -104,10 +104,12 @@ def refine(graph: fx.GraphModule, guard_bits: int) -> fx.GraphModule:
     """
     refined = copy.deepcopy(graph)
     quantizers = [m for _, m in called_modules(refined) if isinstance(m, ActivationQuantizer)]
-    input_log_step = int(quantizers[0].log_step)
+    input_log_step, before = int(quantizers[0].log_step), [int(quantizer.log_step) for quantizer in quantizers]
     for quantizer in quantizers[1:]:
         quantizer.log_step -= guard_bits
     settle_steps(refined, input_log_step)
+    for quantizer, step in zip(quantizers, before, strict=True):
+        quantizer.bits += step - int(quantizer.log_step)
     return refined
 
 

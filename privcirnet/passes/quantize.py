@@ -5,8 +5,9 @@ can only be part of the weights, because the server cannot apply its secret fact
 is dense -> circulant -> fused -> fake-quantized -> integer program.
 
 Quantizers go where the protocol truncates shares: after every linear layer but the last, every square and every product
-of two values. If channels are taken from a linear layer, as queries, keys and values are, each part has a quantizer of
-its own. :mod:`privcirnet.nn.steps` sets their steps.
+of two values, and before and behind every function that has a table, such as GELU: the one before clips. If channels
+are taken from a linear layer, as queries, keys and values are, each part has a quantizer of its own.
+:mod:`privcirnet.nn.steps` sets their steps.
 """
 
 import copy
@@ -22,7 +23,8 @@ from privcirnet.functional.quantize import log_step_for
 from privcirnet.nn.activations import Square
 from privcirnet.nn.checks import check_batch, check_weights, value_of_one
 from privcirnet.nn.example import IMAGE
-from privcirnet.nn.nonpolynomial import function_name
+from privcirnet.nn.graph import module_of
+from privcirnet.nn.nonpolynomial import TABLE_MODULES, function_name
 from privcirnet.nn.plain import give_own_class_, with_plain_weights
 from privcirnet.nn.quantizers import ActivationQuantizer, BiasQuantizer, WeightQuantizer, quantizer_of
 from privcirnet.nn.steps import activation_quantizer, calibrate, called_modules, weighted_modules
@@ -183,7 +185,25 @@ def _insert_quantizers(graph: fx.GraphModule, bits: int) -> None:
             with graph.graph.inserting_after(node):
                 inserted = graph.graph.call_module(name, (node,))
             node.replace_all_uses_with(inserted, delete_user_cb=lambda user, new=inserted: user is not new)
+    for node, module in called_modules(graph):
+        if isinstance(module, TABLE_MODULES):
+            _quantizer_before(graph, node, bits).clips = True
     graph.recompile()
+
+
+def _quantizer_before(graph: fx.GraphModule, node: fx.Node, bits: int) -> ActivationQuantizer:
+    """Return the quantizer of what a node alone takes, a new one if there is none."""
+    source = node.all_input_nodes[0]
+    found = module_of(graph, source)
+    if isinstance(found, ActivationQuantizer):
+        if len(source.users) == 1:
+            return found
+        source = source.all_input_nodes[0]
+    name, made = f"{node.name}_input{SUFFIX}", ActivationQuantizer(bits)
+    graph.add_submodule(name, made)
+    with graph.graph.inserting_before(node):
+        node.args = (graph.graph.call_module(name, (source,)),)
+    return made
 
 
 def _is_rounded(node: fx.Node, modules: Mapping[fx.Node, nn.Module]) -> bool:

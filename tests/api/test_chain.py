@@ -239,9 +239,10 @@ def test_exact_truncation_gives_the_quantized_networks_logits(plan):
 
 
 def test_a_networks_own_activations_run_exactly(plan):
-    """ReLU, ReLU6 and max pools as the quantized network has them, bit for bit, without another training."""
+    """ReLU, ReLU6, GELU and max pools as the quantized network has them, bit for bit, without another training."""
     torch.manual_seed(0)
     first = nn.Conv2d(3, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(3, 2, 1)
+    first = *first, nn.Conv2d(8, 8, 1), nn.GELU()
     last = nn.Conv2d(8, 8, 1), nn.ReLU6(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(32, 4)
     model = nn.Sequential(*first, *last)
     model(IMAGES)
@@ -251,6 +252,7 @@ def test_a_networks_own_activations_run_exactly(plan):
     for engine in ("cleartext", "kernel"):
         assert torch.equal(program(IMAGES[:2], engine=engine).double(), truth[:2])
     assert "exact ReLU" in str(program)
+    assert "exact table" in str(program)
     with pytest.raises(pc.RuleError, match=r"nonlinear=exact needs .*masks=uniform"):
         pc.compile(quantized, IMAGES, nonlinear="exact", masks="bounded", bounds="proved", progress=False)
 

@@ -1,4 +1,4 @@
-"""A network with its own activations and pools, one ReLU behind a residual: exact, by two-party computation."""
+"""A network with its own activations and pools, one behind a residual: exact, by two-party computation."""
 
 from dataclasses import replace
 
@@ -11,19 +11,19 @@ from tests.ladder.case import PROVED, Case, unsettle_
 
 
 class Own(nn.Module):
-    """ReLU and ReLU6, pools with and without overlap."""
+    """ReLU, ReLU6, SiLU and GELU, pools with and without overlap."""
 
     def __init__(self) -> None:
         super().__init__()
         self.stem, self.norm, self.relu = nn.Conv2d(1, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8), nn.ReLU()
-        self.overlapping, self.one, self.after = nn.MaxPool2d(3, 2, 1), nn.Conv2d(8, 8, 3, padding=1), nn.ReLU()
+        self.overlapping, self.one, self.after = nn.MaxPool2d(3, 2, 1), nn.Conv2d(8, 8, 3, padding=1), nn.SiLU()
         self.two, self.relu6, self.pool = nn.Conv2d(8, 8, 1), nn.ReLU6(), nn.MaxPool2d(2)
-        self.flatten, self.head = nn.Flatten(), nn.Linear(32, 4)
+        self.flatten, self.body, self.gelu, self.head = nn.Flatten(), nn.Linear(32, 8), nn.GELU(), nn.Linear(8, 4)
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.overlapping(self.relu(self.norm(self.stem(x))))
         x = self.after(self.one(x) + x)
-        return self.head(self.flatten(self.pool(self.relu6(self.two(x)))))
+        return self.head(self.gelu(self.body(self.flatten(self.pool(self.relu6(self.two(x)))))))
 
 
 def build(images: Tensor) -> nn.Module:

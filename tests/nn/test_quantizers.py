@@ -50,6 +50,18 @@ def test_in_training_an_image_that_explodes_leaves_gradients_finite():
     torch.testing.assert_close(quantizer(torch.tensor([1e9, -1e9, 3.0])), torch.tensor([128.0, -128.0, 3.0]))
 
 
+@pytest.mark.parametrize("training", [False, True])
+def test_what_a_table_takes_is_clipped(training):
+    quantizer = ActivationQuantizer(4, -1).train(training)
+    quantizer.clips = True
+    x = torch.tensor([-9.0, -4.0, 3.5, 3.9, 9.0, 1.0], requires_grad=True)
+    found = quantizer(x)
+    assert found.tolist() == [-4.0, -4.0, 3.5, 3.5, 3.5, 1.0]
+    assert quantizer.ends == (-8, 7)
+    found.sum().backward()
+    assert x.grad[[0, 4, 5]].tolist() == [0.0, 0.0, 1.0]
+
+
 def test_a_quantizers_text_says_its_step():
     assert "ActivationQuantizer(bits=8, log_step=-3)" in repr(ActivationQuantizer(8, -3))
     assert quantizer_of(nn.Linear(2, 2)) is None

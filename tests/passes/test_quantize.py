@@ -10,7 +10,8 @@ from privcirnet.functional.circulant import expand, project
 from privcirnet.models import DigitsResNet
 from privcirnet.nn.graph import trace
 from privcirnet.nn.learned import follow_learned_steps_, learn_steps_
-from privcirnet.nn.quantizers import quantizer_of
+from privcirnet.nn.quantizers import ActivationQuantizer, quantizer_of
+from privcirnet.nn.steps import refine
 from privcirnet.passes.convert import circulant_
 from privcirnet.passes.fuse import fuse
 from privcirnet.passes.quantize import SUFFIX, quantize
@@ -193,3 +194,23 @@ def test_values_that_are_not_finite():
         quantize(fuse(network()), torch.full((1, 1, 8, 8), 3e38), INPUT_STEP)
     with pytest.raises(RuleError, match="images must be finite: got NaN or infinity"):
         quantize(fuse(network()), torch.full((1, 1, 8, 8), math.inf), INPUT_STEP)
+
+
+def test_functions_with_tables_take_what_is_clipped():
+    """Behind a layer alone its quantizer clips; where something else reads it, or after a sum, one of their own does."""
+    forward = lambda net, x: net.tail(net.third(net.two(z := net.one(x)) + z) + net.first(y := net.conv(x)) + y)  # noqa: E731
+    layers = {"conv": nn.Conv2d(1, 1, 1), "one": nn.Conv2d(1, 1, 1), "tail": nn.Conv2d(1, 1, 1)}
+    functions = {"first": nn.GELU(), "two": nn.SiLU(), "third": nn.Hardswish()}
+    network = Written(forward, **layers, **functions).eval()
+    images = torch.rand(8, 1, 4, 4)
+    graph = quantize(fuse(network), images)
+    found = {name: module for name, module in graph.named_modules() if isinstance(module, ActivationQuantizer)}
+    clipping = [name for name, module in found.items() if module.clips]
+    assert sorted(clipping) == ["first_input_quantizer", "third_input_quantizer", "two_input_quantizer"]
+    alone = quantize(fuse(nn.Sequential(nn.Conv2d(1, 1, 1), nn.GELU(), nn.Conv2d(1, 1, 1)).eval()), images)
+    assert [n for n, m in alone.named_modules() if isinstance(m, ActivationQuantizer) and m.clips] == ["_0_quantizer"]
+    finer = refine(graph, 3)
+    for name in clipping:
+        (low, high), after = found[name].ends, getattr(finer, name)
+        step, new = int(found[name].log_step), int(after.log_step)
+        assert (new <= step, after.ends) == (True, (low << step - new, (high + 1 << step - new) - 1))

@@ -112,6 +112,8 @@ class ClientAided(Operation):
         log_step_in: real value = integer x 2^log_step_in of what goes in.
         bits: the result's step is 2^(log_step_in + bits).
         value_bits: absolute values that go in stay under 2^value_bits, or they are wrong; 0: not known.
+        low: the least value that is told from others; None: all are.
+        high: likewise.
     """
 
     local = False
@@ -122,6 +124,8 @@ class ClientAided(Operation):
     log_step_in: int
     bits: int
     value_bits: int = 0
+    low: int | None = None
+    high: int | None = None
 
     @classmethod
     def kind(cls) -> str:
@@ -131,14 +135,20 @@ class ClientAided(Operation):
         return on.function(self, arguments[0])
 
     def values(self, x: Values) -> Values:
-        return apply(self.function, x, self.log_step_in, self.log_step_in + self.bits)
+        return apply(self.function, self._clipped(x), self.log_step_in, self.log_step_in + self.bits)
 
     def interval(self, low: Values, high: Values) -> tuple[Values, Values]:
-        return ends(self.function, low, high, self.log_step_in, self.log_step_in + self.bits)
+        within = self._clipped(low), self._clipped(high)
+        return ends(self.function, *within, self.log_step_in, self.log_step_in + self.bits)
+
+    def _clipped(self, x: Values) -> Values:
+        return x if self.low is None or self.high is None else x.clip(self.low, self.high)
 
     def problem(self, node: Node, sources: Sequence[Node]) -> str:
         steps = (self.log_step_in, self.log_step_in + self.bits) == (sources[0].log_step, node.log_step)
         good = self.function in FUNCTIONS and steps and self.bits >= 0
+        good = good and (self.low is None) == (self.high is None)
+        good = good and (self.low is None or self.high is None or self.low <= self.high)
         return "" if good else f"{self.function} at step 2^{self.log_step_in}, {self.bits} bits coarser"
 
     def cost(self, prices: Prices[C_co], shape: Shape) -> C_co:

@@ -41,7 +41,7 @@ class ExactTable(ExactStep):
         clips: q is clipped by exact ReLUs, because it may be more numbers than a table has entries.
     """
 
-    title, online_bytes = "exact table", (3, 2, 1, 1, 2, 5)
+    title, online_bytes = "exact table", (2, 1, 1, 1, 2, 4)
 
     function: str
     log_step: int

@@ -1,22 +1,29 @@
 """Activations and max pools with an exact form in a program (he.nonlinear=exact): the one place that says which."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 from torch import nn
 
 from privcirnet.errors import RuleError
 from privcirnet.he.program import operations as op
+from privcirnet.he.program.table import tabulated
 from privcirnet.nn.nonpolynomial import function_name
 from privcirnet.passes.lower.layers import Shape
 
 
 class Rounding(NamedTuple):
-    """log2 of the steps around an activation: of its input's integers, to which they are rounded before, and after."""
+    """log2 of the steps around an activation: of its input's integers, to which they are rounded before, and after.
+
+    Attributes:
+        ends: to which they are clipped before, None if they are not.
+    """
 
     given: int
     before: int
     after: int
+    ends: tuple[int, int] | None = None
 
     @property
     def bits(self) -> int:
@@ -32,9 +39,17 @@ def _relu6(name: str, rounding: Rounding, shape: Shape) -> op.Operation:
     return op.Clip(rounding.bits, int(top), shape[0])
 
 
+def _table(function: str, name: str, rounding: Rounding, shape: Shape) -> op.Operation:
+    if rounding.ends is None:
+        remedy = "quantize the network again"
+        raise RuleError("what a table takes must be quantized and clipped before", got=name, remedy=remedy)
+    return tabulated(function, *(rounding.bits, rounding.before, rounding.after), *rounding.ends)
+
+
 EXACT: dict[str, Callable[[str, Rounding, Shape], op.Operation]] = {
     "relu": lambda name, rounding, shape: op.ExactReLU(rounding.bits),
     "relu6": _relu6,
+    **{function: partial(_table, function) for function in ("gelu", "silu", "hardswish")},
 }
 """(module's name, steps, shape of the values) -> operation, by its name in :mod:`privcirnet.nn.nonpolynomial`."""
 

@@ -198,7 +198,7 @@ class Builder:
         """A function that is exact, with the rounding of the quantizers before and behind it."""
         quantizer, given = module_of(self.graph, node.all_input_nodes[0]), inputs[0].log_step
         before = int(quantizer.log_step) if isinstance(quantizer, ActivationQuantizer) else given
-        rounding = Rounding(given, before, self._step_behind(node, before))
+        rounding = Rounding(given, before, self._step_behind(node, before), self._ends_before(node))
         operation = EXACT[function](str(node.target), rounding, inputs[0].shape)
         return self._node(node, operation, inputs, rounding.after)
 
@@ -206,7 +206,13 @@ class Builder:
         """A function that the client computes, rounded to the step of the quantizer behind it, if there is one."""
         before = inputs[0].log_step
         after = self._step_behind(node, before)
-        return self._node(node, op.ClientAided(function, before, after - before), inputs, after)
+        low, high = self._ends_before(node) or (None, None)
+        return self._node(node, op.ClientAided(function, before, after - before, low=low, high=high), inputs, after)
+
+    def _ends_before(self, node: fx.Node) -> tuple[int, int] | None:
+        """To what the quantizer before a function clips, in its steps."""
+        quantizer = module_of(self.graph, node.all_input_nodes[0])
+        return quantizer.ends if isinstance(quantizer, ActivationQuantizer) and quantizer.clips else None
 
     def _step_behind(self, node: fx.Node, before: int) -> int:
         """log2 of the step of the quantizer behind a function."""

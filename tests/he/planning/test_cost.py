@@ -17,6 +17,7 @@ from privcirnet.he.planning.planner import plan_layer
 from privcirnet.he.planning.profile import LINKS, OPERATIONS, Link, Profile
 from privcirnet.he.program import operations as op
 from privcirnet.he.program.operation import KINDS
+from privcirnet.he.program.table import tabulated
 from privcirnet.he.protocol.rounds.exchange import Held
 from privcirnet.he.protocol.rounds.square import SquareExchange
 from privcirnet.he.ring import sampling
@@ -219,6 +220,10 @@ def test_cost_of_an_operation_is_looked_up_by_its_type() -> None:
         op.Square(): square_cost(3 * 5 * 7, profile, link),
         op.ExactReLU(4): Cost(network=16 * 3 * 5 * 7 / link.bandwidth + 2 * link.round_trip),
         op.ExactTruncate(4, 16): Cost(network=10 * 3 * 5 * 7 / link.bandwidth + 2 * link.round_trip),
+        tabulated("gelu", 4, 0, 0, -8, 7): Cost(network=11 * 3 * 5 * 7 / link.bandwidth + 3 * link.round_trip),
+        replace(tabulated("gelu", 4, 0, 0, -8, 7), clips=True): Cost(
+            network=27 * 3 * 5 * 7 / link.bandwidth + 3 * link.round_trip
+        ),
         op.ClientAided("relu", 0, 0): Cost(network=8 * 3 * 5 * 7 / link.bandwidth + link.round_trip),
     }
     assert len(set(expected.values())) == len(expected)

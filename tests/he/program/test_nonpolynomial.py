@@ -66,6 +66,7 @@ def test_a_description_comes_back() -> None:
         ("bits", -1, "bits coarser"),
         ("log_step_in", -5, "at step 2\\^-5"),
         ("bits", "1", "62-bit integer"),
+        ("low", 40, "gelu at step"),
     ],
 )
 def test_wrong_descriptions_are_refused(field: str, value: object, message: str) -> None:
@@ -73,3 +74,12 @@ def test_wrong_descriptions_are_refused(field: str, value: object, message: str)
     described["nodes"][3][field] = value
     with pytest.raises(RuleError, match=message):
         manifest.from_dict(described)
+
+
+def test_a_clip_before() -> None:
+    clipped = nonpolynomial.ClientAided("gelu", -4, 0, low=-30, high=20)
+    x = np.arange(-90, 91)
+    found = clipped.values(x)
+    assert (found == nonpolynomial.apply("gelu", x.clip(-30, 20), -4, -4)).all()
+    least, most = clipped.interval(x[:1], x[-1:])
+    assert (least[0] <= found.min(), most[0]) == (True, found.max())

@@ -37,8 +37,10 @@ def test_max_pools_are_torchs(pool, shape):
 
 
 def test_what_has_an_exact_form():
-    assert all(has_exact_form(module) for module in (nn.ReLU(), nn.ReLU6(), nn.MaxPool2d(2, 2, 1)))
-    others = nn.GELU(), nn.Hardswish(), nn.MaxPool2d(2, dilation=2), nn.MaxPool2d(2, return_indices=True), None
+    some = nn.ReLU(), nn.ReLU6(), nn.GELU(), nn.SiLU(), nn.Hardswish(), nn.MaxPool2d(2, 2, 1)
+    assert all(has_exact_form(module) for module in some)
+    pools = nn.MaxPool2d(2, dilation=2), nn.MaxPool2d(2, return_indices=True)
+    others = nn.GELU(approximate="tanh"), nn.LeakyReLU(), *pools, None
     assert not any(has_exact_form(module) for module in others)
 
 
@@ -56,9 +58,28 @@ def test_a_truncation_is_part_of_the_relu_behind_it():
     assert nodes[2].log_step == nodes[1].log_step + nodes[2].operation.bits
 
 
+@pytest.mark.parametrize("activation", [nn.GELU(), nn.SiLU(), nn.Hardswish()], ids=str)
+def test_a_truncation_is_part_of_the_table_behind_it(activation):
+    images = torch.rand(8, 1, 8, 8).double()
+    graph = quantize(fuse(model(activation)), images, -4)
+    nodes = lower(graph, (1, 8, 8), 16, -4, EXACTLY).nodes
+    assert [node.operation.kind() for node in nodes] == ["input", "linear", "exact_table", "flatten", "linear"]
+    table = nodes[2].operation
+    assert isinstance(table, op.ExactTable)
+    assert (table.log_step, table.log_step_out) == (nodes[1].log_step + table.bits, nodes[2].log_step)
+    x = torch.arange(table.low, table.high + 1, dtype=torch.float64) * 2.0**table.log_step
+    behind = next(m for name, m in graph.named_modules() if name == "_1_quantizer")
+    assert np.array_equal(table.entries, (behind(activation(x)) * 2.0**-table.log_step_out).numpy())
+
+
+def test_a_table_needs_a_clip_before():
+    with pytest.raises(RuleError, match="must be quantized and clipped before: got act"):
+        EXACT["gelu"]("act", Rounding(-9, -4, -4), (4, 2, 2))
+
+
 def test_what_has_none_is_named_with_what_can_be_done():
-    graph = quantize(fuse(model(nn.GELU())), torch.rand(8, 1, 8, 8).double(), -4)
-    with pytest.raises(RuleError, match=r"1 \(GELU\); use Square .* instead of GELU; or, weaker, he.nonlinear=client"):
+    graph = quantize(fuse(model(nn.LeakyReLU())), torch.rand(8, 1, 8, 8).double(), -4)
+    with pytest.raises(RuleError, match=r"1 \(LeakyReLU\); use Conv2d, "):
         lower(graph, (1, 8, 8), 16, -4, EXACTLY)
 
 

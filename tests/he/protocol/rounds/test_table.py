@@ -16,10 +16,10 @@ from tests.he.parties import check, parties
 from tests.he.protocol.rounds.test_floor import wrong
 
 TABLES = {
-    "gelu": tabulated("gelu", 4, -4, -4, -128, 127),
+    "gelu": tabulated("gelu", 4, -4, -4, -32, 31),
     "silu": tabulated("silu", 4, -4, -4, -512, 511),
     "sigmoid": tabulated("sigmoid", 4, -4, -4, -128, 127),
-    "tanh": tabulated("tanh", 4, -4, -4, -64, 63),
+    "tanh": tabulated("tanh", 4, -4, -4, -16, 15),
     "exp": tabulated("exp", 4, -4, -4, -100, 50),
     "reciprocal": tabulated("reciprocal", 4, -4, -4, 1, 100),
     "rsqrt": tabulated("rsqrt", 4, -4, -4, 1, 40),
