@@ -87,7 +87,7 @@ def test_a_search_names_every_layer_without_an_encrypted_form():
     [
         ({"failure": 12}, "a setting of check must be a known one: got failure"),
         ({"block_size": 3}, "a uniform block size must be a power of two: got 3"),
-        ({"activation": "relu"}, "the activation must be a polynomial: got 'relu'"),
+        ({"activation": "relu"}, "the activation must be a polynomial, or the network's own: got 'relu'"),
         ({"profile": "nowhere.json"}, "nowhere.json"),
     ],
 )

@@ -19,7 +19,7 @@ from privcirnet.nn.checks import check_batch, check_module
 from privcirnet.nn.example import IMAGE
 from privcirnet.nn.graph import evaluating, is_sum
 from privcirnet.nn.summands import readers, summands, uses
-from privcirnet.passes.surgery import norms, pads, strides, sums
+from privcirnet.passes.surgery import norms, own, pads, strides, sums
 from privcirnet.passes.surgery.attention import attentions_replaced
 from privcirnet.passes.surgery.changes import TRAIN, Change
 from privcirnet.passes.surgery.edit import Edit, shape_of
@@ -30,7 +30,7 @@ from privcirnet.passes.surgery.moves import settle_moves
 from privcirnet.passes.surgery.pools import pool
 from privcirnet.passes.surgery.sizes import trace_at
 
-ACTIVATIONS = ("aespa", "square")
+ACTIVATIONS = ("aespa", "square", "own")
 
 
 def polynomial_(model: nn.Module, images: Tensor, activation: str = "aespa") -> tuple[Change, ...]:
@@ -45,7 +45,7 @@ def polynomial_(model: nn.Module, images: Tensor, activation: str = "aespa") -> 
         model: a network on images, with any weights.
         images: some as the network reads them, (N, C, H, W). The network is made for their size, and what is said to
             compute the same is compared on two of them.
-        activation: "aespa" or "square".
+        activation: "aespa" or "square"; "own": ReLU, ReLU6 and max pools stay, for programs with nonlinear="exact".
 
     Returns:
         What was replaced, in the order of the forward.
@@ -108,7 +108,11 @@ def check_activation(activation: str) -> None:
     """Raise unless an activation is one that :func:`polynomial_` puts in place of others."""
     if activation not in ACTIVATIONS:
         known = ", ".join(ACTIVATIONS)
-        raise RuleError("the activation must be a polynomial", got=repr(activation), remedy=f"use one of {known}")
+        raise RuleError(
+            "the activation must be a polynomial, or the network's own",
+            got=repr(activation),
+            remedy=f"use one of {known}",
+        )
 
 
 def _visit(edit: Edit, node: fx.Node, activation: str) -> None:
@@ -119,7 +123,9 @@ def _visit(edit: Edit, node: fx.Node, activation: str) -> None:
         strides.square(edit, node)
     if kind in ("kept", "layer", "move") or "constant" in node.meta:
         return
-    if kind in _REPLACED:
+    if activation == "own" and kind in ("activation", "maximum") and len(node.all_input_nodes) == 1:
+        own.keep(edit, node)
+    elif kind in _REPLACED:
         _REPLACED[kind](edit, node)
     elif kind == "activation" and len(node.all_input_nodes) == 1:
         edit.replace(node, _activation(edit, node, activation), TRAIN)

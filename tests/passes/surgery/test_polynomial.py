@@ -190,5 +190,5 @@ def test_what_cannot_be_replaced_is_named_and_nothing_changes(layers, got):
 
 
 def test_an_activation_that_is_no_polynomial():
-    with pytest.raises(RuleError, match="the activation must be a polynomial: got 'relu'"):
+    with pytest.raises(RuleError, match="the activation must be a polynomial, or the network's own: got 'relu'"):
         polynomial_(nn.Conv2d(3, 8, 3), torch.rand(1, 3, 8, 8), activation="relu")

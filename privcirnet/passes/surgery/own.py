@@ -1,0 +1,41 @@
+"""What runs exactly as it is (he.nonlinear=exact), however it is written: ReLU, ReLU6 and max pools as modules."""
+
+from collections.abc import Iterator
+from math import prod
+
+import torch
+from torch import fx, nn
+
+from privcirnet.passes.surgery.edit import Edit, shape_of
+from privcirnet.passes.surgery.pools import side_of
+
+
+def keep(edit: Edit, node: fx.Node) -> None:
+    """Let the module that computes what a node does take its place, or note that there is none."""
+    shape = shape_of(node.all_input_nodes[0])
+    values = torch.linspace(-9, 9, prod(shape)).to(edit.like)
+    values = values[torch.randperm(len(values))].reshape(shape)
+    wanted = edit.compute(node, values.clone())
+    same = (module for module in _forms(edit, node) if torch.equal(module(values), wanted))
+    if (found := next(same, None)) is None:
+        edit.cannot(node, 'replace it (activation="aespa"), or use ReLU, ReLU6 or a max pool')
+    elif type(edit.module(node)) is not type(found):
+        edit.replace(node, found, "")
+
+
+def _forms(edit: Edit, node: fx.Node) -> Iterator[nn.Module]:
+    """Yield what a node may be: activations, or max pools that give its shape."""
+    before, after = shape_of(node.all_input_nodes[0]), shape_of(node)
+    if before == after:
+        yield from (nn.ReLU(), nn.ReLU6())
+    if len(before) != 4 or len(after) != 4:
+        return
+    if isinstance(module := edit.module(node), nn.MaxPool2d):
+        yield nn.MaxPool2d(module.kernel_size, module.stride, module.padding, ceil_mode=module.ceil_mode)
+    elif module is None:
+        names = ("kernel_size", "stride", "padding", "dilation", "ceil_mode")
+        given = dict(zip(names, node.args[1:], strict=False)) | {n: node.kwargs[n] for n in names if n in node.kwargs}
+        if "kernel_size" in given:
+            yield nn.MaxPool2d(**{**given, "dilation": 1})  # type: ignore[arg-type]
+    if side := side_of(before, after):
+        yield nn.MaxPool2d(side)

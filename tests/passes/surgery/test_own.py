@@ -1,0 +1,64 @@
+"""Networks keep what runs exactly, however it is written."""
+
+import pytest
+import timm
+import torch
+import torch.nn.functional as F
+import torchvision
+from torch import Tensor, nn
+from torch.testing import assert_close
+
+from privcirnet.errors import RuleError
+from privcirnet.passes.surgery import polynomial_
+
+
+class Written(nn.Module):
+    """Activations and pools as functions, methods and clamps."""
+
+    def __init__(self, last: nn.Module) -> None:
+        super().__init__()
+        self.conv, self.relu, self.last, self.fc = nn.Conv2d(3, 8, 1), nn.ReLU(inplace=True), last, nn.Linear(8, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.max_pool2d(F.relu(self.conv(x)), 3, stride=2, padding=1)
+        x = F.adaptive_max_pool2d(torch.clamp(x, 0, 6) + x.relu(), (4, 4))
+        x = F.max_pool2d(self.relu(x), 3, stride=2, ceil_mode=True)
+        return self.fc(torch.flatten(self.last(x).mean((2, 3)), 1))
+
+
+def kinds(model: nn.Module) -> list[str]:
+    """Of what keeps comparisons, in order."""
+    return [type(m).__name__ for m in model.modules() if isinstance(m, nn.ReLU | nn.ReLU6 | nn.MaxPool2d)]
+
+
+def test_functions_become_the_modules_that_they_are():
+    model, images = Written(nn.Hardtanh(0, 6)), torch.rand(2, 3, 16, 16)
+    before = model(images)
+    changes = polynomial_(model, images, activation="own")
+    assert not any(change.effect for change in changes)
+    assert sorted(kinds(model)) == [*["MaxPool2d"] * 3, *["ReLU"] * 3, *["ReLU6"] * 2]
+    assert_close(model(images), before)
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: torchvision.models.resnet18(num_classes=4),
+        lambda: timm.create_model("resnet18", num_classes=4),
+        lambda: timm.create_model("mobilenetv2_035", num_classes=4),
+    ],
+)
+def test_networks_of_others_compute_what_they_did(build):
+    torch.manual_seed(0)
+    model, images = build().eval(), torch.rand(2, 3, 64, 64)
+    before = model(images)
+    assert not any(change.effect for change in polynomial_(model, images, activation="own"))
+    assert_close(model(images), before)
+
+
+@pytest.mark.parametrize("last", [nn.GELU(), nn.MaxPool2d(2, 1, 1, dilation=2), nn.Hardtanh(-1, 6)], ids=str)
+def test_what_has_no_exact_form_is_named(last):
+    with pytest.raises(
+        RuleError, match=r"got last \(.*\); replace it \(activation=\"aespa\"\), or use ReLU, ReLU6 or a"
+    ):
+        polynomial_(Written(last), torch.rand(2, 3, 32, 32), activation="own")
