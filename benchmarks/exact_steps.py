@@ -1,4 +1,4 @@
-"""Seconds and bytes of exact ReLUs and truncations between two processes, a TCP connection on loopback in between.
+"""Seconds and bytes of exact ReLUs, truncations and look-ups of 8 bits between two processes, over TCP on loopback.
 
 python benchmarks/exact_steps.py                                    65,536 values, t of 32 bits, both sources
 python benchmarks/exact_steps.py --values 1048576 --source silent
@@ -21,15 +21,18 @@ from typing import Any
 import numpy as np
 
 from privcirnet.cli.console import show_rows
+from privcirnet.he.mpc import floor_parties, lookup_parties
 from privcirnet.he.mpc.floor import Floor
-from privcirnet.he.mpc.floor_parties import client_ahead, client_online, server_ahead, server_online
+from privcirnet.he.mpc.lookup import Lookup
 from privcirnet.he.mpc.ot import silent
 from privcirnet.he.mpc.ot.session import SOURCES, Transfers, answering, opening
 
 T, BITS = 4293918721, 11
-STEPS = {"ReLU and floor": Floor(T, BITS, T), "floor": Floor(T, BITS, T, (T >> 3) >> BITS << BITS)}
-TRIPS = 2
-"""Of every exchange here, ahead and online."""
+STEPS: dict[str, Floor | Lookup] = {
+    "ReLU and floor": Floor(T, BITS, T),
+    "floor": Floor(T, BITS, T, (T >> 3) >> BITS << BITS),
+    "look-up of 8 bits": Lookup(T, tuple(np.random.default_rng(0).integers(-128, 128, 256).tolist())),
+}
 Side = Generator[list[Any], list[Any], Any]
 
 
@@ -56,11 +59,11 @@ class Line:
             except StopIteration as ended:
                 return ended.value
 
-    def answer(self, side: Side) -> Any:
-        """Take the turns of who answers."""
+    def answer(self, side: Side, trips: int = 2) -> Any:
+        """Take the turns of who answers, so many."""
         next(side)
         answers = [side.send(self.connection.recv())]
-        for _ in range(1, TRIPS):
+        for _ in range(1, trips):
             self.say(answers.pop())
             answers.append(side.send(self.connection.recv()))
         try:
@@ -68,7 +71,7 @@ class Line:
         except StopIteration as ended:
             self.say(answers.pop())
             return ended.value
-        raise RuntimeError("an exchange has two trips")
+        raise RuntimeError("an exchange has other trips")
 
     def filled(self, take: Any, transfers: Transfers, choose: int, help: int) -> None:
         """Make as many silent transfers as are needed, and note the seconds of an iteration, one way."""
@@ -76,6 +79,11 @@ class Line:
             started = time.perf_counter()
             take(transfers.refill(*lacking))
             self.fills.append((time.perf_counter() - started) / sum(lacking))
+
+
+def slots(step: Floor | Lookup) -> tuple[int, int]:
+    """Return the transfers of a value: those in which the client chooses, and the server."""
+    return (step.up[-1].stop if isinstance(step, Floor) else step.up), step.down[-1].stop
 
 
 def shares(values: int, turn: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -88,21 +96,27 @@ def shares(values: int, turn: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 def client(address: Any, key: bytes, name: str, source: str, values: int, turns: int) -> None:
     """One process: the client's turns."""
-    floor, line = STEPS[name], Line(Client(address, authkey=key))
+    step, line = STEPS[name], Line(Client(address, authkey=key))
     transfers = line.begin(opening(source=source))
     for turn in range(turns):
         _, own, _ = shares(values, turn)
-        line.filled(line.begin, transfers, floor.up[-1].stop * values, floor.down[-1].stop * values)
+        chooses, helps = slots(step)
+        line.filled(line.begin, transfers, chooses * values, helps * values)
         line.connection.recv()
-        kept = line.begin(client_ahead(floor, own, transfers))
         result = np.random.default_rng(turn).integers(0, T, values, dtype=np.uint64)
-        line.answer(client_online(floor, kept, result))
+        if isinstance(step, Floor):
+            kept = line.begin(floor_parties.client_ahead(step, own, transfers))
+            line.answer(floor_parties.client_online(step, kept, result))
+        else:
+            kept = line.begin(lookup_parties.client_ahead(step, values, transfers))
+            line.connection.send(kept.numbers[-1])  # for the benchmark's own index
+            line.answer(lookup_parties.client_online(step, kept, result), 1)
         line.connection.send(line.sent)
 
 
 def measured(name: str, source: str, values: int, turns: int) -> dict[str, str]:
     """Run both parties, and return a row."""
-    key, floor, rows = b"loopback", STEPS[name], list[tuple[float, float, float, float]]()
+    key, step, rows = b"loopback", STEPS[name], list[tuple[float, float, float, float]]()
     with Listener(("127.0.0.1", 0), authkey=key) as listener:
         other = Process(target=client, args=(listener.address, key, name, source, values, turns))
         other.start()
@@ -111,24 +125,34 @@ def measured(name: str, source: str, values: int, turns: int) -> dict[str, str]:
         theirs = 0
         for turn in range(turns):
             x, _, own = shares(values, turn)
-            line.filled(line.answer, transfers, floor.down[-1].stop * values, floor.up[-1].stop * values)
+            helps, chooses = slots(step)
+            line.filled(line.answer, transfers, chooses * values, helps * values)
             line.connection.send("ready")
             before, started = line.sent, time.perf_counter()
-            kept = line.answer(server_ahead(floor, values, transfers))
+            if isinstance(step, Floor):
+                kept = line.answer(floor_parties.server_ahead(step, values, transfers))
+            else:
+                kept = line.answer(lookup_parties.server_ahead(step, values, transfers), 3)
             ahead, middle = line.sent, time.perf_counter()
-            found = line.begin(server_online(floor, kept, own))
+            if isinstance(step, Floor):
+                found = line.begin(floor_parties.server_online(step, kept, own))
+                right = (np.maximum(x, 0) if step.relu else x) >> BITS
+            else:
+                index = (x.astype(np.uint64) - line.connection.recv()) & np.uint64(255)
+                middle = time.perf_counter()
+                found = line.begin(lookup_parties.server_online(step, kept, index))
+                right = np.array(step.table)[x & 255]
             ended = time.perf_counter()
             result = np.random.default_rng(turn).integers(0, T, values, dtype=np.uint64)
-            right = (np.maximum(x, 0) if floor.relu else x) >> BITS
             if ((found + result) % np.uint64(T) != (right % T).astype(np.uint64)).any():
                 raise RuntimeError(f"turn {turn} is wrong")
             sent = line.connection.recv()
-            online = values * sum(floor.online_bits()) / 8
+            online = values * sum(map(sum, step.online_bits())) / 8
             rows.append((middle - started, ended - middle, line.sent - before + sent - theirs - online, online))
             theirs, _ = sent, ahead
         other.join()
     seconds = [median(column) for column in zip(*rows[1:], strict=True)]
-    made = sum(slots[-1].stop for slots in (floor.up, floor.down)) * values
+    made = sum(slots(step)) * values
     iterations = made / silent.CODE.made if line.fills else 0.0
     filled, fill_s = iterations * sum(silent.CODE.message_bytes), iterations * median(line.fills or [0.0])
     return {
