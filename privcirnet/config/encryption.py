@@ -52,9 +52,8 @@ class CompileConfig:
     stack_gb: float = 0.25
     """10^9 bytes that a server may spend on weights with which layers prepare several images together; 0: none."""
     nonlinear: str = "refused"
-    """non-polynomial activations and max pools: refused; exact: ReLU, ReLU6, GELU, SiLU, Hardswish and max pools by
-    two-party computation, as the quantized network has them; or, weaker, client-aided: the client computes activations
-    and sees their inputs."""
+    """non-polynomial activations and max pools: refused; exact: by two-party computation, as the quantized network has
+    them; or, weaker, client-aided: the client computes activations and sees their inputs."""
 
     @property
     def exact(self) -> bool:

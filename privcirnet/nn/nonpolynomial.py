@@ -2,18 +2,27 @@
 
 from torch import nn
 
-FUNCTION_MODULES = nn.ReLU, nn.ReLU6, nn.Hardswish, nn.GELU, nn.SiLU
-"""Modules that a client can compute in clear."""
-TABLE_MODULES = nn.Hardswish, nn.GELU, nn.SiLU
-"""Those that an exact program looks up in tables, so that what goes in is clipped."""
+FUNCTION_MODULES = nn.ReLU, nn.ReLU6, nn.Hardswish, nn.GELU, nn.SiLU, nn.Mish, nn.LeakyReLU
+"""Activations that have a name."""
+_BOUNDED = nn.Sigmoid, nn.Hardsigmoid, nn.Tanh
+"""Likewise, but nothing that a polynomial can stand for."""
+_SLOPE = 0.01
+"""Of a leaky ReLU: torch's own."""
 
 
 def function_name(module: nn.Module | None) -> str | None:
-    """Return the name of an activation's function; None for any other module and for GELU's approximation by tanh.
+    """Return the name of an activation's function; None for any other module, and for a leaky ReLU of another slope.
 
-    >>> function_name(nn.ReLU6()), function_name(nn.GELU(approximate="tanh")), function_name(nn.Flatten())
-    ('relu6', None, None)
+    >>> function_name(nn.ReLU6()), function_name(nn.GELU(approximate="tanh")), function_name(nn.LeakyReLU(0.2))
+    ('relu6', 'gelu_tanh', None)
     """
     if isinstance(module, nn.GELU) and module.approximate != "none":
+        return "gelu_tanh"
+    if isinstance(module, nn.LeakyReLU) and module.negative_slope != _SLOPE:
         return None
-    return type(module).__name__.lower() if type(module) in FUNCTION_MODULES else None
+    return type(module).__name__.lower() if type(module) in (*FUNCTION_MODULES, *_BOUNDED) else None
+
+
+def has_table(module: nn.Module | None) -> bool:
+    """Return whether an exact program looks an activation up in a table, so that what goes in is clipped."""
+    return function_name(module) not in (None, "relu", "relu6")

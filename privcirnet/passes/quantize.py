@@ -24,7 +24,7 @@ from privcirnet.nn.activations import Square
 from privcirnet.nn.checks import check_batch, check_weights, value_of_one
 from privcirnet.nn.example import IMAGE
 from privcirnet.nn.graph import module_of
-from privcirnet.nn.nonpolynomial import TABLE_MODULES, function_name
+from privcirnet.nn.nonpolynomial import function_name, has_table
 from privcirnet.nn.plain import give_own_class_, with_plain_weights
 from privcirnet.nn.quantizers import ActivationQuantizer, BiasQuantizer, WeightQuantizer, quantizer_of
 from privcirnet.nn.steps import activation_quantizer, calibrate, called_modules, weighted_modules
@@ -186,7 +186,7 @@ def _insert_quantizers(graph: fx.GraphModule, bits: int) -> None:
                 inserted = graph.graph.call_module(name, (node,))
             node.replace_all_uses_with(inserted, delete_user_cb=lambda user, new=inserted: user is not new)
     for node, module in called_modules(graph):
-        if isinstance(module, TABLE_MODULES):
+        if has_table(module):
             _quantizer_before(graph, node, bits).clips = True
     graph.recompile()
 

@@ -46,18 +46,34 @@ def _silu(x: Reals) -> Reals:
     return x / (1 + np.exp(np.minimum(-x, 700.0)))
 
 
+def _gelu_tanh(x: Reals) -> Reals:
+    return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+
+
+def _sigmoid(x: Reals) -> Reals:
+    return 1 / (1 + np.exp(np.minimum(-x, 700.0)))
+
+
+def _mish(x: Reals) -> Reals:
+    return x * np.tanh(np.log1p(np.exp(np.minimum(x, 700.0))))
+
+
 FUNCTIONS = {
     "relu": Function(lambda x: np.maximum(x, 0)),
     "relu6": Function(lambda x: np.clip(x, 0, 6)),
     "hardswish": Function(lambda x: x * np.clip(x + 3, 0, 6) / 6, -1.5),
     "gelu": Function(_gelu, -0.7517915),
+    "gelu_tanh": Function(_gelu_tanh, -0.7524614),
     "silu": Function(_silu, -1.2784645),
+    "mish": Function(_mish, -1.1924312),
+    "leakyrelu": Function(lambda x: np.where(x > 0, x, 0.01 * x)),
+    "sigmoid": Function(_sigmoid),
+    "hardsigmoid": Function(lambda x: np.clip(x + 3, 0, 6) / 6),
+    "tanh": Function(np.tanh),
 }
 """What a client computes, by name."""
 TABULATED = {
     **FUNCTIONS,
-    "sigmoid": Function(lambda x: 1 / (1 + np.exp(-x))),
-    "tanh": Function(np.tanh),
     "exp": Function(np.exp),
     "reciprocal": Function(lambda x: 1 / x),
     "rsqrt": Function(lambda x: 1 / np.sqrt(x)),

@@ -8,6 +8,7 @@ from torch import nn
 
 from privcirnet.errors import RuleError
 from privcirnet.he.program import operations as op
+from privcirnet.he.program.nonpolynomial import FUNCTIONS
 from privcirnet.he.program.table import tabulated
 from privcirnet.nn.nonpolynomial import function_name
 from privcirnet.passes.lower.layers import Shape
@@ -49,7 +50,7 @@ def _table(function: str, name: str, rounding: Rounding, shape: Shape) -> op.Ope
 EXACT: dict[str, Callable[[str, Rounding, Shape], op.Operation]] = {
     "relu": lambda name, rounding, shape: op.ExactReLU(rounding.bits),
     "relu6": _relu6,
-    **{function: partial(_table, function) for function in ("gelu", "silu", "hardswish")},
+    **{function: partial(_table, function) for function in FUNCTIONS if function not in ("relu", "relu6")},
 }
 """(module's name, steps, shape of the values) -> operation, by its name in :mod:`privcirnet.nn.nonpolynomial`."""
 

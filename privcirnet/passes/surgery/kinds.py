@@ -17,7 +17,7 @@ from privcirnet.nn.nonpolynomial import FUNCTION_MODULES
 
 ACTIVATION_MODULES = (
     *FUNCTION_MODULES,
-    *(nn.LeakyReLU, nn.PReLU, nn.ELU, nn.CELU, nn.SELU, nn.RReLU, nn.Hardtanh, nn.Mish, nn.Softplus),
+    *(nn.PReLU, nn.ELU, nn.CELU, nn.SELU, nn.RReLU, nn.Hardtanh, nn.Softplus),
 )
 _ACTIVATION_NAMES = frozenset({"Swish", "Mish", "HardSwish", "HardMish", "PReLU", "GELU", "GELUTanh", "QuickGELU"})
 _NOTHING_MODULES = (nn.Identity, nn.modules.dropout._DropoutNd)

@@ -17,7 +17,13 @@ TORCH = {
     "relu6": torch.nn.ReLU6(),
     "hardswish": torch.nn.Hardswish(),
     "gelu": torch.nn.GELU(),
+    "gelu_tanh": torch.nn.GELU(approximate="tanh"),
     "silu": torch.nn.SiLU(),
+    "mish": torch.nn.Mish(),
+    "leakyrelu": torch.nn.LeakyReLU(),
+    "sigmoid": torch.nn.Sigmoid(),
+    "hardsigmoid": torch.nn.Hardsigmoid(),
+    "tanh": torch.nn.Tanh(),
 }
 
 
@@ -38,8 +44,9 @@ def test_values_are_the_functions_rounded(name: str, steps: tuple[int, int]) -> 
 
 def test_values_of_every_size_are_carried() -> None:
     values = np.array([-(1 << 58), 1 << 58])
-    for name in TORCH:
-        assert nonpolynomial.apply(name, values, -40, -40).tolist() == [0, 6 << 40 if name == "relu6" else 1 << 58]
+    for name, function in TORCH.items():
+        real = function(torch.from_numpy(values * 2.0**-40)).numpy() * 2.0**40
+        assert nonpolynomial.apply(name, values, -40, -40).tolist() == np.floor(real + 0.5).tolist()
 
 
 @pytest.mark.parametrize("name", TORCH)

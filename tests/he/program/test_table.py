@@ -13,19 +13,9 @@ from privcirnet.he.program import manifest
 from privcirnet.he.program.nonpolynomial import TABULATED
 from privcirnet.he.program.table import ExactTable, tabulated
 from tests.he.networks import network
+from tests.he.program.test_nonpolynomial import TORCH as ACTIVATIONS
 
-TORCH = {
-    "relu": torch.relu,
-    "relu6": torch.nn.functional.relu6,
-    "hardswish": torch.nn.functional.hardswish,
-    "gelu": torch.nn.functional.gelu,
-    "silu": torch.nn.functional.silu,
-    "sigmoid": torch.sigmoid,
-    "tanh": torch.tanh,
-    "exp": torch.exp,
-    "reciprocal": torch.reciprocal,
-    "rsqrt": torch.rsqrt,
-}
+TORCH = {**ACTIVATIONS, "exp": torch.exp, "reciprocal": torch.reciprocal, "rsqrt": torch.rsqrt}
 POSITIVE = {"reciprocal", "rsqrt"}
 
 

@@ -14,6 +14,10 @@ from privcirnet.passes.lower import lower
 from privcirnet.passes.lower.activations import EXACT, Rounding, has_exact_form, max_pool
 from privcirnet.passes.quantize import quantize
 
+TABLES = [
+    *(nn.GELU(), nn.GELU(approximate="tanh"), nn.SiLU(), nn.Hardswish(), nn.Mish(), nn.LeakyReLU()),
+    *(nn.Sigmoid(), nn.Hardsigmoid(), nn.Tanh()),
+]
 EXACTLY = Target(COUNTED, LINKS["local"], truncation="exact", nonlinear="exact")
 
 
@@ -37,10 +41,10 @@ def test_max_pools_are_torchs(pool, shape):
 
 
 def test_what_has_an_exact_form():
-    some = nn.ReLU(), nn.ReLU6(), nn.GELU(), nn.SiLU(), nn.Hardswish(), nn.MaxPool2d(2, 2, 1)
+    some = nn.ReLU(), nn.ReLU6(), *TABLES, nn.MaxPool2d(2, 2, 1)
     assert all(has_exact_form(module) for module in some)
     pools = nn.MaxPool2d(2, dilation=2), nn.MaxPool2d(2, return_indices=True)
-    others = nn.GELU(approximate="tanh"), nn.LeakyReLU(), *pools, None
+    others = nn.ELU(), nn.LeakyReLU(0.2), *pools, None
     assert not any(has_exact_form(module) for module in others)
 
 
@@ -58,7 +62,7 @@ def test_a_truncation_is_part_of_the_relu_behind_it():
     assert nodes[2].log_step == nodes[1].log_step + nodes[2].operation.bits
 
 
-@pytest.mark.parametrize("activation", [nn.GELU(), nn.SiLU(), nn.Hardswish()], ids=str)
+@pytest.mark.parametrize("activation", TABLES, ids=str)
 def test_a_truncation_is_part_of_the_table_behind_it(activation):
     images = torch.rand(8, 1, 8, 8).double()
     graph = quantize(fuse(model(activation)), images, -4)
@@ -78,8 +82,8 @@ def test_a_table_needs_a_clip_before():
 
 
 def test_what_has_none_is_named_with_what_can_be_done():
-    graph = quantize(fuse(model(nn.LeakyReLU())), torch.rand(8, 1, 8, 8).double(), -4)
-    with pytest.raises(RuleError, match=r"1 \(LeakyReLU\); use Conv2d, "):
+    graph = quantize(fuse(model(nn.ELU())), torch.rand(8, 1, 8, 8).double(), -4)
+    with pytest.raises(RuleError, match=r"1 \(ELU\); use Conv2d, "):
         lower(graph, (1, 8, 8), 16, -4, EXACTLY)
 
 
