@@ -45,7 +45,7 @@ def polynomial_(model: nn.Module, images: Tensor, activation: str = "aespa") -> 
         model: a network on images, with any weights.
         images: some as the network reads them, (N, C, H, W). The network is made for their size, and what is said to
             compute the same is compared on two of them.
-        activation: "aespa" or "square"; "own": ReLU, ReLU6 and max pools stay, for programs with nonlinear="exact".
+        activation: "aespa" or "square"; "own": those and max pools with an exact form stay (nonlinear="exact").
 
     Returns:
         What was replaced, in the order of the forward.
