@@ -123,7 +123,8 @@ class Interactive:
         of_images, before = found.meters
         if images := sum(not answer.prepared for answer in of.answers):
             return of_images.counts[node.name], images
-        return before.counts[node.name], of.parties.ahead.images if of.parties.ahead else 1
+        ahead = of.parties.ahead.images if of.parties.ahead else 0
+        return before.counts[node.name], ahead or len(of.answers)  # each image was prepared when it came
 
     def _predicted(self, node: Node) -> float | None:
         if self.profile is None:

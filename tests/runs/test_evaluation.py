@@ -19,6 +19,7 @@ from privcirnet.runs.evaluation import Evaluation, evaluate
 from privcirnet.runs.interactive import UNIT, Interactive
 from privcirnet.runs.parties import How
 from tests.he.networks import attention, bottleneck, network, random_image, revealing
+from tests.he.protocol.rounds.test_floor import PROGRAM as EXACT
 
 IMAGES = np.stack([random_image(network(), seed) for seed in range(3)])
 LABELS = np.array([1, 2, 3])
@@ -61,6 +62,18 @@ def test_without_a_profile_no_seconds_are_predicted():
     """A program that an older version made, or another party, has none."""
     found = dataclasses.replace(evaluation(), mode=Interactive(program())).summary(LABELS, LABELS)
     assert [layer.seconds_predicted for layer in found.layers] == [None] * 4
+
+
+def test_operations_of_images_that_are_prepared_when_they_come_are_counted():
+    layers = told(evaluate(Interactive(EXACT, profile=COUNTED), IMAGES, CLEAR))["layers"]
+    kinds = ["conv", "exact ReLU", "square", "exact truncation", "conv", "exact table", "gemm"]
+    assert [layer["kind"] for layer in layers] == kinds
+    assert all((found["rotations"], found["pmults"]) == _planned(found) for found in layers)
+    assert all(found["rounds"] >= 2 for found in layers if found["encoding"] == "transfers")
+
+
+def _planned(layer: dict) -> tuple[int, int]:
+    return layer["rotations_planned"], layer["pmults_planned"]
 
 
 def test_layers_are_described_by_their_plans():
