@@ -47,9 +47,9 @@ class ExactStep(Operation):
         return 2 * self.bound + 2 if self.rectifies else 8 * self.bound
 
     def bounded(self, low: int, high: int) -> Self:
-        """Return it for values of this range."""
-        unit, bound = 1 << self.bits, max(1, -low, high) + (1 << self.bits >> 1)
-        return replace(self, bound=bound if self.rectifies else -(-bound // unit) * unit)
+        """Return it for values of this range, of which three bits are public."""
+        most = max(1, -low, high) + (1 << self.bits >> 1)
+        return replace(self, bound=coarse(most, 1 if self.rectifies else 1 << self.bits))
 
     def problem(self, node: Node, sources: Sequence[Node]) -> str:
         fits = (not self.rectifies) <= self.bits <= MOST_BITS and self.bound >= 0
@@ -108,6 +108,16 @@ class ExactReLU(ExactStep):
     def interval(self, low: Values, high: Values) -> Interval:
         """Return the least and the largest value on [low, high], position by position."""
         return self.values(low), self.values(high)
+
+
+def coarse(number: int, unit: int = 1) -> int:
+    """Return the least multiple of a power of two that is not under a number, and has three bits or is that of a unit.
+
+    >>> coarse(9), coarse(40), coarse(41), coarse(41, 64)
+    (10, 40, 48, 64)
+    """
+    step = max(unit, 1 << max(0, number.bit_length() - 3))
+    return -(-number // step) * step
 
 
 def exact(nodes: Iterable[Node], intervals: Mapping[str, Interval]) -> tuple[Node, ...]:

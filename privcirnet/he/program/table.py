@@ -12,7 +12,7 @@ import numpy as np
 from privcirnet.errors import DoesNotFit
 from privcirnet.he.layers.integer import Values, round_shift
 from privcirnet.he.program.bounds import Interval
-from privcirnet.he.program.exact import MOST_BITS, ExactStep
+from privcirnet.he.program.exact import MOST_BITS, ExactStep, coarse
 from privcirnet.he.program.nonpolynomial import TABULATED, ends, real_values
 from privcirnet.he.program.operation import C_co, Domain, Node, Prices, Shape, V, Weights
 
@@ -89,11 +89,13 @@ class ExactTable(ExactStep):
     def bounded(self, low: int, high: int) -> Self:
         """Return it for values of this range, with the shortest index, or clipped."""
         first, last = (int(round_shift(np.array(end), self.bits)) for end in (low, high))
+        first = first >> (start := max(0, (last - first).bit_length() - 3)) << start  # three bits of it are public
         bits = (last - first).bit_length()
         if bits > MOST_UNCLIPPED_BITS:
             bits, first = (self.high - self.low).bit_length(), self.low
             ends = (end - (cut << self.bits) for end in (low, high) for cut in (self.low, self.high))
-            found = replace(self, clips=True, bound=max(map(abs, ends)) + (1 << self.bits >> 1))
+            most = max(map(abs, ends)) + (1 << self.bits >> 1)
+            found = replace(self, clips=True, bound=coarse(most))
         else:
             found = super().bounded(low, high)
         return replace(found, first=first, index_bits=max(LEAST_INDEX_BITS, bits))

@@ -10,6 +10,7 @@ from privcirnet.errors import DoesNotFit, RuleError
 from privcirnet.functional.quantize import quantize_activation
 from privcirnet.he.mpc.lookup import Lookup
 from privcirnet.he.program import manifest
+from privcirnet.he.program.exact import ExactReLU, ExactStep, ExactTruncate
 from privcirnet.he.program.nonpolynomial import TABULATED
 from privcirnet.he.program.table import ExactTable, tabulated
 from tests.he.networks import network
@@ -50,14 +51,14 @@ def test_values_and_ranges(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("low", "high", "bits", "first", "clips"),
-    [(-64, 59, 4, -8, False), (-64, 60, 5, -8, False), (-8100, 60, 10, -1012, False), (-8200, 60, 7, -50, True)],
+    [(-64, 59, 4, -8, False), (-64, 60, 5, -8, False), (-8100, -100, 10, -1024, False), (-8200, 60, 7, -50, True)],
 )
 def test_the_shortest_index_that_holds_a_range(low: int, high: int, bits: int, first: int, clips: bool) -> None:
     table = tabulated("gelu", 3, -3, -5, -50, 49).bounded(low, high)
     assert (table.index_bits, table.first, table.clips) == (bits, first, clips)
     assert table.bound >= max(-low, high) + 4
     if clips:
-        assert table.bound == -low + (49 << 3) + 4
+        assert -low + (49 << 3) + 4 <= table.bound <= 1.25 * (-low + (49 << 3) + 4)
     index = np.arange(first, first + (1 << bits))
     assert Lookup(12289, table.table).table == tuple(table.values(index << 3).tolist())
 
@@ -102,3 +103,10 @@ def test_a_description_comes_back() -> None:
     again = manifest.nodes_from_list(manifest.nodes_to_list(nodes))
     assert isinstance(again[2].operation, ExactTable)
     assert again[2].operation == TABLE
+
+
+@pytest.mark.parametrize("step", [ExactReLU(4), ExactTruncate(4), tabulated("gelu", 4, -4, -4, -40, 50)], ids=str)
+def test_of_a_bound_three_bits_are_public(step: ExactStep) -> None:
+    found = [step.bounded(-most, most) for most in range(1040, 2000, 8)]
+    assert len(set(found)) <= 9
+    assert all(one.bound >= most + 8 for one, most in zip(found, range(1040, 2000, 8), strict=True))
