@@ -4,6 +4,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from math import prod
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,7 +13,6 @@ from privcirnet.he.circuits.bfv.interface import ClientEngine
 from privcirnet.he.layers.integer import Values
 from privcirnet.he.mpc.local import shares
 from privcirnet.he.mpc.local.packing import pack, unpack
-from privcirnet.he.mpc.ot.session import Transfers
 from privcirnet.he.program.operation import Node
 from privcirnet.he.program.operations import ClientAided
 from privcirnet.he.program.program import Program
@@ -33,6 +33,9 @@ from privcirnet.he.protocol.rounds.waves import Bundle, bundles
 from privcirnet.he.ring import modular, sampling
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.ring.wipe import wipe
+
+if TYPE_CHECKING:  # it loads the kernels
+    from privcirnet.he.mpc.ot.session import Transfers
 
 
 class Walk(dict[str, Residues]):
@@ -73,7 +76,7 @@ class PreparedClient:
     meter: Meter
     preparation: Meter
     dropped: list[str] = field(default_factory=list[str])
-    _transfers: Transfers | None = None
+    _transfers: "Transfers | None" = None
     _agreed: set[bytes] = field(default_factory=set[bytes])
     _unconfirmed: set[bytes] = field(default_factory=set[bytes])
 
@@ -210,7 +213,7 @@ class PreparedClient:
         kept: Sequence[dict[str, Kept]],
         walks: Sequence[Walk],
         engine: Callable[[], ClientEngine],
-        transfers: Transfers | None,
+        transfers: "Transfers | None",
     ) -> Side[None]:
         """The exchanges of some nodes, of which what comes is kept for each image."""
         together = bundle.together

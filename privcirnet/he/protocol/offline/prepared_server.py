@@ -5,6 +5,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,7 +14,6 @@ from privcirnet.he.circuits.bfv.interface import EvaluationKeys, ServerEngine
 from privcirnet.he.mpc.local import shares
 from privcirnet.he.mpc.local.linear import ClearLinear
 from privcirnet.he.mpc.local.packing import unpack
-from privcirnet.he.mpc.ot.session import Transfers
 from privcirnet.he.program.program import Program
 from privcirnet.he.protocol.framing import message_sizes, wire
 from privcirnet.he.protocol.framing.meter import Meter
@@ -31,6 +31,9 @@ from privcirnet.he.protocol.rounds.turns import Side, answered, opened, trips
 from privcirnet.he.protocol.rounds.waves import Bundle, bundles
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.ring.wipe import wipe
+
+if TYPE_CHECKING:  # it loads the kernels
+    from privcirnet.he.mpc.ot.session import Transfers
 
 Phase = Generator[bytes, bytes, bytes]
 """Yields replies, is sent the requests after the first, returns the last reply."""
@@ -60,7 +63,7 @@ class PreparedServer:
     last_uses: Mapping[str, Sequence[str]]
     preparation: Meter = field(default_factory=Meter)
     dropped: list[str] = field(default_factory=list[str])
-    _transfers: Transfers | None = None
+    _transfers: "Transfers | None" = None
 
     @property
     def _t(self) -> int:
@@ -174,7 +177,7 @@ class PreparedServer:
         kept: Sequence[dict[str, Kept]],
         engine: ServerEngine,
         keys: EvaluationKeys,
-        transfers: Transfers | None,
+        transfers: "Transfers | None",
     ) -> Side[None]:
         """The exchanges of some nodes, of which what comes is kept for each image."""
         names, together = [node.name for node in bundle.nodes], bundle.together

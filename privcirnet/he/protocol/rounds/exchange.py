@@ -8,15 +8,17 @@ server and back. Each kind is one file beside this one, and one line of the tabl
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from privcirnet.he.circuits.bfv.interface import ClientEngine, EncodedWeights, EvaluationKeys, ServerEngine
-from privcirnet.he.mpc.ot.session import Transfers
 from privcirnet.he.program.operation import Weights
 from privcirnet.he.protocol.rounds.online_phase import Online
 from privcirnet.he.protocol.rounds.turns import Sender, Side, Turn
 from privcirnet.he.ring.modular import Integers, Residues
 from privcirnet.he.schemes.bfv.parameters import Parameters
+
+if TYPE_CHECKING:  # it loads the kernels
+    from privcirnet.he.mpc.ot.session import Transfers
 
 ClientShares = Sequence[Residues]
 """The client's share of each input of a node, residues mod t."""
@@ -112,7 +114,7 @@ class Exchange(Protocol):
         """
         ...
 
-    def client(self, shares: ClientShares, engine: ClientEngine, transfers: Transfers | None) -> Side[Residues]:
+    def client(self, shares: ClientShares, engine: ClientEngine, transfers: "Transfers | None") -> Side[Residues]:
         """Take the client's turns; it begins.
 
         Returns:
@@ -129,7 +131,7 @@ class Exchange(Protocol):
         shares: ServerShares,
         engine: ServerEngine,
         keys: EvaluationKeys,
-        transfers: Transfers | None,
+        transfers: "Transfers | None",
     ) -> Side[Residues | None]:
         """Take the server's turns.
 
@@ -180,7 +182,7 @@ class OneTrip(ABC):
             RuleError: the messages are not what :meth:`reply` makes.
         """
 
-    def client(self, shares: ClientShares, engine: ClientEngine, transfers: Transfers | None) -> Side[Residues]:
+    def client(self, shares: ClientShares, engine: ClientEngine, transfers: "Transfers | None") -> Side[Residues]:
         messages = yield self.request(shares, engine)
         return self.finish(shares, messages, engine)
 
@@ -190,7 +192,7 @@ class OneTrip(ABC):
         shares: ServerShares,
         engine: ServerEngine,
         keys: EvaluationKeys,
-        transfers: Transfers | None,
+        transfers: "Transfers | None",
     ) -> Side[Residues | None]:
         replies, own = self.reply(held, shares, (yield []), engine, keys)
         yield replies

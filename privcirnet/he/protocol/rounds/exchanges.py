@@ -10,28 +10,34 @@ from privcirnet.he.program.operation import Node
 from privcirnet.he.program.program import Program
 from privcirnet.he.protocol.rounds.client_aided import ClientAidedExchange
 from privcirnet.he.protocol.rounds.exchange import Exchange
-from privcirnet.he.protocol.rounds.floor import FloorExchange
 from privcirnet.he.protocol.rounds.linear import LinearExchange
 from privcirnet.he.protocol.rounds.product import ProductExchange
 from privcirnet.he.protocol.rounds.square import SquareExchange
-from privcirnet.he.protocol.rounds.table import TableExchange
 
 Constructor = Callable[[Any, tuple[int, int, int], Program], Exchange]
 """(operation, shape of its result, program) -> exchange."""
+
+
+def _floor(operation: Any, shape: tuple[int, int, int], program: Program) -> Exchange:
+    from privcirnet.he.protocol.rounds.floor import FloorExchange  # it loads the kernels
+
+    return FloorExchange(operation, shape, program.parameters.plain_modulus, source=program.transfers)
+
+
+def _table(operation: Any, shape: tuple[int, int, int], program: Program) -> Exchange:
+    from privcirnet.he.protocol.rounds.table import TableExchange
+
+    entries, t = 1 << operation.index_bits, program.parameters.plain_modulus
+    return TableExchange(operation, shape, t, entries, program.transfers)
+
 
 EXCHANGES: dict[type, Constructor] = {
     op.Linear: lambda operation, shape, program: LinearExchange(operation.layer, operation.stack),
     op.Square: lambda operation, shape, program: SquareExchange(prod(shape), program.parameters.ring_degree),
     op.Product: lambda operation, shape, program: ProductExchange(operation),
-    **dict.fromkeys(
-        (op.ExactTruncate, op.ExactReLU),
-        lambda operation, shape, program: FloorExchange(
-            operation, shape, program.parameters.plain_modulus, source=program.transfers
-        ),
-    ),
-    op.ExactTable: lambda operation, shape, program: TableExchange(
-        operation, shape, program.parameters.plain_modulus, 1 << operation.index_bits, program.transfers
-    ),
+    op.ExactTruncate: _floor,
+    op.ExactReLU: _floor,
+    op.ExactTable: _table,
     op.ClientAided: lambda operation, shape, program: ClientAidedExchange(operation, prod(shape)),
 }
 """Operations that are not local."""

@@ -9,13 +9,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 
 from privcirnet.he.circuits.bfv.interface import ClientEngine, EvaluationKeys, ServerEngine
 from privcirnet.he.mpc.local.shares import present
-from privcirnet.he.mpc.ot.session import Transfers
 from privcirnet.he.protocol.rounds.exchange import ClientShares, Exchange, Held, ServerShares
 from privcirnet.he.protocol.rounds.linear import LinearExchange
 from privcirnet.he.protocol.rounds.square import SquareExchange
@@ -23,6 +22,9 @@ from privcirnet.he.protocol.rounds.stacked import StackedExchange
 from privcirnet.he.protocol.rounds.turns import Side, Turn, end, joined, say, trips
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.system import threads
+
+if TYPE_CHECKING:  # it loads the kernels
+    from privcirnet.he.mpc.ot.session import Transfers
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -104,7 +106,7 @@ class Together:
         return up, down
 
     def client(
-        self, shares: Sequence[ClientShares], engine: ClientEngine, transfers: Transfers | None
+        self, shares: Sequence[ClientShares], engine: ClientEngine, transfers: "Transfers | None"
     ) -> Side[list[Residues]]:
         """Take the client's turns in all parts.
 
@@ -132,7 +134,7 @@ class Together:
         engine: ServerEngine,
         keys: EvaluationKeys,
         measured: Callable[[Part], AbstractContextManager[None]],
-        transfers: Transfers | None,
+        transfers: "Transfers | None",
     ) -> Side[list[Residues]]:
         """Take the server's turns in all parts.
 

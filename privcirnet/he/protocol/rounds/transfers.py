@@ -4,13 +4,16 @@ Both parties know it from the public description and from what was made before, 
 """
 
 from collections.abc import Generator, Mapping
+from typing import TYPE_CHECKING
 
-from privcirnet.he.mpc.ot.session import Transfers, answering, opening, refill_sizes, setup_sizes
 from privcirnet.he.program.program import Program
 from privcirnet.he.protocol.framing import wire
 from privcirnet.he.protocol.rounds.exchange import Exchange
 from privcirnet.he.protocol.rounds.merged import Together
 from privcirnet.he.protocol.rounds.turns import Turn, alternating, answered, opened, trips
+
+if TYPE_CHECKING:
+    from privcirnet.he.mpc.ot.session import Transfers
 
 SILENT_FROM = 300_000
 """Transfers of an image, one way, from which silent ones send fewer bytes, what they begin with included."""
@@ -30,15 +33,19 @@ def takes_transfers(exchanges: Mapping[str, Exchange]) -> bool:
 
 def setup_trips(source: str) -> list[Pair]:
     """Return the messages with which transfers begin, once for a session, and their answers."""
+    from privcirnet.he.mpc.ot.session import setup_sizes  # it loads the kernels
+
     return trips(alternating("client", setup_sizes(source)))
 
 
 def refill_trips(first: bool, second: bool) -> list[Pair]:
     """Return the messages that make more: in which the client helps, and in which the server does."""
+    from privcirnet.he.mpc.ot.session import refill_sizes
+
     return trips(alternating("client", refill_sizes(first, second)))
 
 
-def begin(program: Program) -> Generator[bytes, bytes, Transfers]:
+def begin(program: Program) -> Generator[bytes, bytes, "Transfers"]:
     """Begin, as the client.
 
     Yields:
@@ -47,11 +54,13 @@ def begin(program: Program) -> Generator[bytes, bytes, Transfers]:
     Returns:
         its end of the transfers.
     """
+    from privcirnet.he.mpc.ot.session import opening
+
     side = opening(source=program.transfers)
     return (yield from opened(side, wire.TRANSFERS, setup_trips(program.transfers)))
 
 
-def answer_beginning(program: Program, message: bytes) -> Generator[bytes, bytes, tuple[Transfers, bytes]]:
+def answer_beginning(program: Program, message: bytes) -> Generator[bytes, bytes, tuple["Transfers", bytes]]:
     """Begin, as the server.
 
     Args:
@@ -63,11 +72,13 @@ def answer_beginning(program: Program, message: bytes) -> Generator[bytes, bytes
     Returns:
         its end of the transfers, and the message after the last answer.
     """
+    from privcirnet.he.mpc.ot.session import answering
+
     side = answering(source=program.transfers)
     return (yield from answered(side, message, wire.TRANSFERS, setup_trips(program.transfers)))
 
 
-def more(transfers: Transfers | None, together: Together) -> Generator[bytes, bytes, None]:
+def more(transfers: "Transfers | None", together: Together) -> Generator[bytes, bytes, None]:
     """Make as many as the messages to come need, as the client.
 
     Yields:
@@ -77,7 +88,7 @@ def more(transfers: Transfers | None, together: Together) -> Generator[bytes, by
         yield from opened(transfers.refill(*lacking), wire.REFILL, refill_trips(*lacking))
 
 
-def answer_more(transfers: Transfers | None, together: Together, message: bytes) -> Generator[bytes, bytes, bytes]:
+def answer_more(transfers: "Transfers | None", together: Together, message: bytes) -> Generator[bytes, bytes, bytes]:
     """Make as many as the messages to come need, as the server; as :func:`answer_beginning`.
 
     Returns:
