@@ -40,7 +40,7 @@ class Timed:
 
 def started(source: str) -> tuple[Transfers, Transfers, Timed]:
     """Return both ends of a session, and what the one that opened it spent."""
-    party, first, second = Timed(), opening(b"benchmark", K, source), answering(b"benchmark", K, source)
+    party, first, second = Timed(), opening(K, source), answering(K, source)
     next(second)
     told = second.send(party.says(party(next, first)))
     told = second.send(party.says(party(first.send, told)))
