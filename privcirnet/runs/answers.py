@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -181,17 +182,28 @@ class _Steps:
     def __call__(self, exchange: Traffic) -> None:
         self.traffic.append(exchange)
         sent = sum(done.up + done.down for done in self.traffic)
-        name, part = self._round(self.client.program) if isinstance(self.client, Client) else ("answer", 1.0)
+        name, part = self._round() if isinstance(self.client, Client) else ("answer", 1.0)
         self.progress(Step(self.first + self.count - 1, name, sent, self.first + part * self.count))
 
-    def _round(self, program: Program) -> tuple[str, float]:
+    def _round(self) -> tuple[str, float]:
         """What the last round was, and the part of the image that is done."""
-        names = {wire.OUTPUT: "result", wire.ROUNDED: "check"} | dict(enumerate(map(name_of, program.nodes)))
-        name = names.get(self.traffic[-1].position, "numbers" if self.before else "image")
-        if self.before:
-            return f"preparation, {name}", 0.0
-        in_all = (rounds_online if self.traffic[0].position == wire.ONLINE else rounds)(program)
-        return name, min(1.0, len(self.traffic) / in_all)
+        name = self._names.get(self.traffic[-1].position, "numbers" if self.before else "image")
+        return (f"preparation, {name}", 0.0) if self.before else (name, min(1.0, len(self.traffic) / self._in_all))
+
+    @cached_property
+    def _names(self) -> dict[int, str]:
+        nodes = self._program.nodes
+        return {wire.OUTPUT: "result", wire.ROUNDED: "check"} | dict(enumerate(map(name_of, nodes)))
+
+    @cached_property
+    def _in_all(self) -> int:
+        """Rounds of an image that begins as this one did."""
+        return (rounds_online if self.traffic[0].position == wire.ONLINE else rounds)(self._program)
+
+    @property
+    def _program(self) -> Program:
+        assert isinstance(self.client, Client)
+        return self.client.program
 
 
 def name_of(node: Node) -> str:
