@@ -15,7 +15,7 @@ from privcirnet.he.mpc.local.shares import from_bytes, to_bytes
 from privcirnet.he.program import operations as op
 from privcirnet.he.program.operation import KINDS, C_co, Domain, Node, Prices, Shape, V, Weights
 from privcirnet.he.program.program import Program
-from privcirnet.he.protocol.rounds.exchange import ClientShares, Held, RoundPlan, ServerShares
+from privcirnet.he.protocol.rounds.exchange import ClientShares, Exchange, Held, RoundPlan, ServerShares
 from privcirnet.he.protocol.rounds.exchanges import EXCHANGES
 from privcirnet.he.protocol.rounds.online_phase import SHARE, Kept, question
 from privcirnet.he.protocol.rounds.turns import Side, Turn
@@ -95,7 +95,7 @@ class OffsetOnline:
 
 
 @dataclass(frozen=True)
-class OffsetExchange:
+class OffsetExchange(Exchange):
     """Ahead each party sends the other two masks, one a trip."""
 
     constant: int
@@ -112,16 +112,6 @@ class OffsetExchange:
 
     def noise_bits(self, parameters: Parameters) -> int:
         return 0
-
-    def prepare(
-        self,
-        weights: Weights | None,
-        spectrum: Residues | None,
-        mask_bound: int | None,
-        engine: ServerEngine,
-        name: str,
-    ) -> Held:
-        return Held()
 
     def client(self, shares: ClientShares, engine: ClientEngine, transfers: Any) -> Side[Residues]:
         t, theirs = engine.parameters.plain_modulus, list[Residues]()

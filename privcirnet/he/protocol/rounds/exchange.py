@@ -103,7 +103,7 @@ class Exchange(Protocol):
         engine: ServerEngine,
         name: str,
     ) -> Held:
-        """Return what the server holds for the node, made once for all exchanges.
+        """Return what the server holds for the node, made once for all exchanges; no encoded weights unless overridden.
 
         Args:
             weights: the node's; None where it has none.
@@ -112,7 +112,7 @@ class Exchange(Protocol):
         Raises:
             RuleError: the weights are zero where the engine needs one that is not.
         """
-        ...
+        return Held(bias=weights.bias if weights else None, mask_bound=mask_bound)
 
     def client(self, shares: ClientShares, engine: ClientEngine, transfers: "Transfers | None") -> Side[Residues]:
         """Take the client's turns; it begins.
@@ -144,18 +144,8 @@ class Exchange(Protocol):
         ...
 
 
-class OneTrip(ABC):
-    """What exchanges of one request and one reply have alike, of which no weights are encoded unless they say so."""
-
-    def prepare(
-        self,
-        weights: Weights | None,
-        spectrum: Residues | None,
-        mask_bound: int | None,
-        engine: ServerEngine,
-        name: str,
-    ) -> Held:
-        return Held(bias=weights.bias if weights else None, mask_bound=mask_bound)
+class OneTrip(Exchange, ABC):
+    """What exchanges of one request and one reply have alike."""
 
     @abstractmethod
     def request(self, shares: ClientShares, engine: ClientEngine) -> list[bytes]:

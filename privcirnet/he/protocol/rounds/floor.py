@@ -17,8 +17,7 @@ from privcirnet.he.mpc.local.shares import present
 from privcirnet.he.mpc.messages import Kept as FloorKept
 from privcirnet.he.mpc.ot.session import Transfers, given, message_bytes
 from privcirnet.he.program.exact import ExactStep
-from privcirnet.he.program.operation import Weights
-from privcirnet.he.protocol.rounds.exchange import ClientShares, Held, RoundPlan, ServerShares
+from privcirnet.he.protocol.rounds.exchange import ClientShares, Exchange, Held, RoundPlan, ServerShares
 from privcirnet.he.protocol.rounds.online_phase import PLANES, SHARE, Kept
 from privcirnet.he.protocol.rounds.turns import Side, Turn, alternating
 from privcirnet.he.ring.modular import Residues
@@ -97,7 +96,7 @@ class FloorOnline:
 
 
 @dataclass(frozen=True)
-class FloorExchange:
+class FloorExchange(Exchange):
     """The exchange of an exact step, from one share of any shape to one of the same shape.
 
     Attributes:
@@ -139,16 +138,6 @@ class FloorExchange:
     def noise_bits(self, parameters: Parameters) -> int:
         """Without ciphertexts there is no noise."""
         return 0
-
-    def prepare(
-        self,
-        weights: Weights | None,
-        spectrum: Residues | None,
-        mask_bound: int | None,
-        engine: ServerEngine,
-        name: str,
-    ) -> Held:
-        return Held()
 
     def client(self, shares: ClientShares, engine: ClientEngine, transfers: Transfers | None) -> Side[Residues]:
         own = self.online.pad(shares[0])

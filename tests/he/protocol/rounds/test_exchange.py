@@ -13,14 +13,14 @@ from privcirnet.he.circuits.bfv.interface import ClientEngine, EvaluationKeys, S
 from privcirnet.he.mpc.local import shares
 from privcirnet.he.program import manifest
 from privcirnet.he.program import operations as op
-from privcirnet.he.program.operation import KINDS, Node, Weights
+from privcirnet.he.program.operation import KINDS, Node
 from privcirnet.he.program.program import Program
 from privcirnet.he.protocol.framing import message_sizes
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.server import Server
 from privcirnet.he.protocol.parties.session import prepare
 from privcirnet.he.protocol.rounds import exchanges
-from privcirnet.he.protocol.rounds.exchange import ClientShares, Held, RoundPlan, ServerShares
+from privcirnet.he.protocol.rounds.exchange import ClientShares, Exchange, Held, RoundPlan, ServerShares
 from privcirnet.he.protocol.rounds.exchanges import EXCHANGES, exchange_of, exchanges_of
 from privcirnet.he.protocol.rounds.online_phase import Online
 from privcirnet.he.protocol.rounds.square import SquareExchange
@@ -41,7 +41,7 @@ class Toy(op.Square):
 
 
 @dataclass(frozen=True)
-class ToyExchange:
+class ToyExchange(Exchange):
     """A square that hides nothing, in two trips: of the first half of the values, and of the others."""
 
     values: int
@@ -58,16 +58,6 @@ class ToyExchange:
 
     def noise_bits(self, parameters: Parameters) -> int:
         return 0
-
-    def prepare(
-        self,
-        weights: Weights | None,
-        spectrum: Residues | None,
-        mask_bound: int | None,
-        engine: ServerEngine,
-        name: str,
-    ) -> Held:
-        return Held(mask_bound=mask_bound)
 
     def client(self, shares: ClientShares, engine: ClientEngine, transfers: Any) -> Side[Residues]:
         found = list[bytes]()
