@@ -13,7 +13,6 @@ from privcirnet.he.program.interpreter import interpret
 from privcirnet.he.program.program import Network, Program
 from privcirnet.he.program.table import ExactTable, tabulated
 from privcirnet.he.protocol.framing import message_sizes, wire
-from privcirnet.he.protocol.offline.prepared_work import MemoryStore
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.server import Server, Session
 from privcirnet.he.protocol.parties.session import prepare, run
@@ -22,9 +21,9 @@ from privcirnet.he.protocol.rounds.transfers import setup_trips, source_for
 from privcirnet.he.protocol.rounds.turns import trips
 from privcirnet.runs import audit
 from privcirnet.service.client import ServiceClient
+from tests.he.broken import ends_at_any_turn, refuses_what_is_not_due
 from tests.he.networks import bottleneck, network, random_image
-from tests.he.parties import check, parties, rounds, strange
-from tests.he.protocol.test_prepared_faults import kept
+from tests.he.parties import check, parties
 from tests.service.running import serving
 
 SETUP = len(setup_trips("softspoken"))
@@ -39,6 +38,7 @@ def exactly(program: Program) -> Program:
 
 
 PROGRAM = exactly(network(plain_bits=30))
+POSITIONS = [i for i, node in enumerate(PROGRAM.nodes) if isinstance(node.operation, ExactStep)]
 
 
 def wrong(program: Program, client: Client, session: Session, image: np.ndarray) -> list[str]:
@@ -134,47 +134,11 @@ def test_a_preparation_that_ends_at_any_turn(lost: str) -> None:
 
 @pytest.mark.parametrize("lost", ["request", "reply"])
 def test_an_image_that_ends_at_any_turn(lost: str) -> None:
-    """Both processes end: what was kept for the image is gone on both sides, and what they sent is sent no more."""
-    server, sent = Server(PROGRAM, "cleartext"), list[bytes]()
-    positions = {i for i, node in enumerate(PROGRAM.nodes) if isinstance(node.operation, ExactStep)}
-    for step in range(message_sizes.rounds_online(PROGRAM)):
-        ours, theirs = MemoryStore(), MemoryStore()
-        client = Client(server.greeting(), "cleartext", store=ours)
-        session = server.session(client.keys(), theirs)
-        prepare(client, session, 2)
-        used, other = ours.serials()
-        image = client.infer(random_image(PROGRAM))
-        message = next(image)
-        for _ in range(step):
-            sent += [message] * (wire.position_of(message) in positions)
-            message = image.send(session.handle(message))
-        if lost == "reply":
-            session.handle(message)
-        again = Client(server.greeting(), "cleartext", store=kept(ours))
-        session = server.session(again.keys(), kept(theirs))
-        honest = [request for request, _ in rounds(session, again.infer(random_image(PROGRAM)))]
-        assert other in b"".join(honest)
-        assert used not in b"".join(honest)
-        sent += [request for request in honest if wire.position_of(request) in positions]
-    assert len({*sent}) == len(sent), "no message is sent twice, of the same image"
+    ends_at_any_turn(PROGRAM, lost, POSITIONS)
 
 
 def test_messages_that_are_not_due_end_the_image() -> None:
-    position = next(i for i, node in enumerate(PROGRAM.nodes) if isinstance(node.operation, ExactStep))
-    for turn in range(4):
-        for number in (0, 1, 2, 3, 4, 5, 7):  # any bits are planes
-            client, session = parties(PROGRAM, "cleartext")
-            prepare(client, session)
-            image = client.infer(random_image(PROGRAM))
-            reply = session.handle(next(image))
-            while wire.position_of(reply) != position:
-                reply = session.handle(image.send(reply))
-            for _ in range(turn // 2):
-                reply = session.handle(image.send(reply))
-            take, due = (session.handle, image.send(reply)) if turn % 2 else (image.send, reply)
-            with pytest.raises(RuleError, match="must"):
-                take(strange(due)[number])
-            assert client._prepared.store.serials() == session._prepared.store.serials() == []
+    refuses_what_is_not_due(PROGRAM, POSITIONS[0], (0, 1, 2, 3, 4, 5, 7))  # any bits are planes
 
 
 def test_a_preparation_needs_transfers() -> None:

@@ -6,17 +6,15 @@ from privcirnet.errors import RuleError
 from privcirnet.he.program.interpreter import interpret
 from privcirnet.he.program.program import Program
 from privcirnet.he.protocol.framing import message_sizes, wire
-from privcirnet.he.protocol.offline.prepared_work import MemoryStore
-from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.server import Server
 from privcirnet.he.protocol.parties.session import prepare, run
 from privcirnet.he.protocol.rounds.exchanges import exchanges_of
 from privcirnet.he.protocol.rounds.turns import Turn, trips
 from privcirnet.he.protocol.rounds.waves import bundles
 from privcirnet.service.client import ServiceClient
+from tests.he.broken import ends_at_any_turn, refuses_what_is_not_due
 from tests.he.networks import network, random_image
-from tests.he.parties import check, parties, rounds, strange
-from tests.he.protocol.test_prepared_faults import kept
+from tests.he.parties import check, parties, strange
 from tests.he.turns_toy import offsets
 from tests.service.running import serving
 
@@ -62,51 +60,11 @@ def test_through_a_service(offsets: Program) -> None:
 
 @pytest.mark.parametrize("lost", ["request", "reply"])
 def test_an_image_that_ends_at_any_turn(lost: str, offsets: Program) -> None:
-    """Both processes end after any number of messages, the last of them lost: what it was to use is used no more."""
-    server, sent = Server(offsets, "cleartext"), list[bytes]()
-    for step in range(message_sizes.rounds_online(offsets)):
-        ours, theirs = MemoryStore(), MemoryStore()
-        client = Client(server.greeting(), "cleartext", store=ours)
-        session = server.session(client.keys(), theirs)
-        prepare(client, session, 2)
-        used, other = ours.serials()
-        image = client.infer(random_image(offsets))
-        message = next(image)
-        for _ in range(step):
-            sent.append(message)
-            message = image.send(session.handle(message))
-        if lost == "reply":
-            session.handle(message)
-        ours, theirs = kept(ours), kept(theirs)
-        again = Client(server.greeting(), "cleartext", store=ours)
-        session = server.session(again.keys(), theirs)
-        (_, _), *honest = rounds(session, again.infer(random_image(offsets)))
-        assert other in honest[0][0]
-        assert used not in b"".join(request for request, _ in honest)
-        assert ours.serials() == theirs.serials() == []
-        sent += [request for request, _ in honest if wire.position_of(request) in TOYS]
-    assert len({*sent}) == len(sent), "no message is sent twice, of the same image"
+    ends_at_any_turn(offsets, lost, TOYS)
 
 
 def test_messages_that_are_not_due_end_the_image(offsets: Program) -> None:
-    """At each turn of a toy, of either party."""
-    for turn in range(4):
-        for number in range(len(strange(b"")) - 2):
-            client, session = parties(offsets, "cleartext")
-            prepare(client, session)
-            image = client.infer(random_image(offsets))
-            message = next(image)
-            reply = session.handle(message)
-            while wire.position_of(reply) != TOYS[0]:
-                reply = session.handle(image.send(reply))
-            for _ in range(turn // 2):
-                reply = session.handle(image.send(reply))
-            take, due = (session.handle, image.send(reply)) if turn % 2 else (image.send, reply)
-            with pytest.raises(RuleError, match="must"):
-                take(strange(due)[number])
-            assert client._prepared.store.serials() == session._prepared.store.serials() == []
-            if turn % 2:  # a server begins anew; a client that gives up opens another session
-                check(offsets, client, session, random_image(offsets), "prepared")
+    refuses_what_is_not_due(offsets, TOYS[0], range(len(strange(b"")) - 2))
 
 
 @pytest.mark.parametrize(
