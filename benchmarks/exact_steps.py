@@ -133,7 +133,7 @@ def measured(name: str, source: str, values: int, turns: int) -> dict[str, str]:
                 kept = line.answer(floor_parties.server_ahead(step, values, transfers))
             else:
                 kept = line.answer(lookup_parties.server_ahead(step, values, transfers), 3)
-            ahead, middle = line.sent, time.perf_counter()
+            middle = time.perf_counter()
             if isinstance(step, Floor):
                 found = line.begin(floor_parties.server_online(step, kept, own))
                 right = (np.maximum(x, 0) if step.relu else x) >> BITS
@@ -149,7 +149,7 @@ def measured(name: str, source: str, values: int, turns: int) -> dict[str, str]:
             sent = line.connection.recv()
             online = values * sum(map(sum, step.online_bits())) / 8
             rows.append((middle - started, ended - middle, line.sent - before + sent - theirs - online, online))
-            theirs, _ = sent, ahead
+            theirs = sent
         other.join()
     seconds = [median(column) for column in zip(*rows[1:], strict=True)]
     made = sum(slots(step)) * values

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from privcirnet.he.mpc.ot import silent
-from privcirnet.he.mpc.ot.session import SOURCES, K, Parts, Transfers, answering, opening
+from privcirnet.he.mpc.ot.session import SOURCES, Parts, Transfers, answering, opening
 from privcirnet.runs.allocator import keep_freed_memory
 
 VALUES = silent.CODE.made // 64 * 64
@@ -40,7 +40,7 @@ class Timed:
 
 def started(source: str) -> tuple[Transfers, Transfers, Timed]:
     """Return both ends of a session, and what the one that opened it spent."""
-    party, first, second = Timed(), opening(K, source), answering(K, source)
+    party, first, second = Timed(), opening(source), answering(source)
     next(second)
     told = second.send(party.says(party(next, first)))
     told = second.send(party.says(party(first.send, told)))

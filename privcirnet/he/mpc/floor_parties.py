@@ -57,7 +57,8 @@ def client_ahead(floor: Floor, share: Residues, transfers: Transfers) -> Side[Ke
     """
     t, m, words = np.uint64(floor.t), floor.m, share.size // 64
     u = (share + share) % t
-    u1, odd = u >> np.uint64(floor.f + 1), planes(u, 1)[0]
+    u1 = u >> np.uint64(floor.f + 1)
+    bit = planes(u if floor.top else (u > t >> np.uint64(1)).astype(np.uint64), 1)[0]
     up, extension = transfers.choose(floor.up[-1].stop, share.size)
     ups = [up.some(slots) for slots in floor.up]
     flips = [merge.flips(chosen) for merge, chosen in zip(floor.merges, ups, strict=False)]
@@ -73,9 +74,6 @@ def client_ahead(floor: Floor, share: Residues, transfers: Transfers) -> Side[Ke
     top = top_shares = np.empty((0, words), dtype=np.uint64)
     if floor.top:
         top, top_shares = floor.top.help_ahead(downs[-2], _tops(_split(fresh, floor.merges)), top_flips)
-        bit = odd
-    else:
-        bit = planes((u > t >> np.uint64(1)).astype(np.uint64), 1)[0]
     wrapped = bits(bit) * np.uint64(floor.t1 % m)
     constant = (minus(u1 % np.uint64(m), wrapped, m) + bits(fresh[0])) % np.uint64(m)
     numbers = _client_numbers(floor, fresh[0], bit, constant)
@@ -136,13 +134,8 @@ def server_ahead(floor: Floor, values: int, transfers: Transfers) -> Side[Kept]:
     yield []
 
     shares = [share for _, share in made]
-    kept = [table.reshape(-1, words) for table in tables] + [
-        down.choices,
-        fresh,
-        *shares,
-        top_shares,
-        fresh_planes(1, words),
-    ]
+    kept = [*(table.reshape(-1, words) for table in tables), down.choices, fresh, *shares, top_shares]
+    kept.append(fresh_planes(1, words))
     return Kept(np.concatenate(kept), np.array(numbers + last))
 
 
@@ -176,7 +169,7 @@ def client_online(floor: Floor, kept: Kept, result: Residues) -> Side[None]:
     positive = ~(bit[0] ^ floor.top.help(_tops(known), top_shares, tops)[0])
     d = (products[2] + products[3] + products[4]) % np.uint64(m)
     offered = numbers_of(read(told[1], [floor.width], words)[0], m)
-    part = (kept.numbers[-1] + bits(choices[-1]) * offered) % np.uint64(m)
+    part = selection.taken(kept.numbers[-1], choices[-1], offered, m)
     flip, chosen = selection.choose(positive, choices[-1], part, m)
     found = (d + bits(positive) * minus(found, (d + d) % np.uint64(m), m) + chosen) % np.uint64(m)
     yield [packed([minus(found, result, m)], floor.width) + flip.tobytes()]

@@ -41,7 +41,18 @@ def helped(number: Residues, first: Residues, flip: Residues, m: int) -> Residue
 
 def accept(chosen: Chosen, slot: int, message: Residues, m: int) -> Residues:
     """Return the chooser's part, of choice x number; ``message``: the helper's."""
-    return (residues(chosen.keys[slot], m) + bits(chosen.choices[slot]) * message) % np.uint64(m)
+    return taken(residues(chosen.keys[slot], m), chosen.choices[slot], message, m)
+
+
+def taken(key: Residues, choice: Residues, message: Residues, m: int) -> Residues:
+    """Return the chooser's part, of choice x number.
+
+    Args:
+        key: mod m, of the choice of the transfer.
+        choice: a plane.
+        message: the helper's.
+    """
+    return (key + bits(choice) * message) % np.uint64(m)
 
 
 def choose(bit: Residues, choice: Residues, part: Residues, m: int) -> tuple[Residues, Residues]:

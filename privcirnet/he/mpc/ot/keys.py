@@ -7,7 +7,7 @@ import numpy as np
 from privcirnet.he.mpc.kernels import blocks
 from privcirnet.he.mpc.kernels.planes import planes_into
 from privcirnet.he.mpc.ot.ciphers import Hash
-from privcirnet.he.mpc.ot.softspoken import Transfers
+from privcirnet.he.mpc.ot.softspoken import Correlated
 from privcirnet.he.ring.modular import Residues
 
 
@@ -18,7 +18,7 @@ class Offered:
     keys: Residues
 
     @classmethod
-    def of(cls, made: Transfers, delta: Residues, values: int, hashed: Hash, first: int) -> "Offered":
+    def of(cls, made: Correlated, delta: Residues, values: int, hashed: Hash, first: int) -> "Offered":
         """Return the keys of transfers; ``first``: the number of the first, which no hash had before."""
         keys = np.empty((2, *made.rows.shape), dtype=np.uint64)
         keys[0] = made.rows
@@ -44,7 +44,7 @@ class Chosen:
     keys: Residues
 
     @classmethod
-    def of(cls, made: Transfers, values: int, hashed: Hash, first: int) -> "Chosen":
+    def of(cls, made: Correlated, values: int, hashed: Hash, first: int) -> "Chosen":
         """Return the keys of transfers; ``first``: as the helper's."""
         assert made.choices is not None
         return cls(made.choices.reshape(-1, values // 64), hashed(made.rows, first, made.rows).reshape(-1, values, 2))

@@ -121,32 +121,30 @@ def refill_sizes(first: bool, second: bool) -> list[tuple[int, ...]]:
     return [offer * first, answer * first + offer * second, proof * first + answer * second, proof * second]
 
 
-def opening(k: int = K, source: str = "softspoken") -> Generator[Parts, Parts, Transfers]:
+def opening(source: str = "softspoken") -> Generator[Parts, Parts, Transfers]:
     """Begin, as who speaks first and names the session, at random.
 
     Args:
-        k: of SoftSpoken.
         source: one of ``SOURCES``.
 
     Returns:
         its end of the transfers.
     """
     session = os.urandom(_NAME_BYTES)
-    sender = softspoken.Sender(k, session + b"first")
+    sender = softspoken.Sender(K, session + b"first")
     told = yield [session, sender.hello]
-    receiver = softspoken.Receiver(told[0], k, session + b"second")
+    receiver = softspoken.Receiver(told[0], K, session + b"second")
     sender.begin(told[1])
     chosen, seeds = _choosing(receiver, source, session + b"second")
     yield [receiver.setup, *seeds]
     return Transfers(_helping(sender, source, session + b"first", told[2:]), chosen, session, opens=True)
 
 
-def answering(k: int = K, source: str = "softspoken") -> Generator[Parts, Parts, Transfers]:
+def answering(source: str = "softspoken") -> Generator[Parts, Parts, Transfers]:
     """Begin, as who answers: an empty list is yielded first.
 
     Args:
-        k: as the other party's.
-        source: likewise.
+        source: as the other party's.
 
     Returns:
         its end of the transfers.
@@ -154,8 +152,8 @@ def answering(k: int = K, source: str = "softspoken") -> Generator[Parts, Parts,
     told = yield []
     check_length(told[0], _NAME_BYTES, "a session's name")
     session = bytes(told[0])
-    sender = softspoken.Sender(k, session + b"second")
-    receiver = softspoken.Receiver(told[1], k, session + b"first")
+    sender = softspoken.Sender(K, session + b"second")
+    receiver = softspoken.Receiver(told[1], K, session + b"first")
     chosen, seeds = _choosing(receiver, source, session + b"first")
     told = yield [sender.hello, receiver.setup, *seeds]
     sender.begin(told[0])

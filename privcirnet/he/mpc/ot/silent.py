@@ -36,7 +36,7 @@ from privcirnet.he.mpc.kernels import field, local_code
 from privcirnet.he.mpc.ot import half_trees
 from privcirnet.he.mpc.ot.ciphers import check_point, linear_check, stream
 from privcirnet.he.mpc.ot.confined import Confined
-from privcirnet.he.mpc.ot.softspoken import SECURITY, Transfers
+from privcirnet.he.mpc.ot.softspoken import SECURITY, Correlated
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.rlwe.wire_bytes import Message, check_length
 
@@ -171,7 +171,7 @@ class Sender(_Party):
         session: as the receiver's.
     """
 
-    def __init__(self, made: Transfers, delta: Residues, session: bytes) -> None:
+    def __init__(self, made: Correlated, delta: Residues, session: bytes) -> None:
         super().__init__(made.rows & _clear(), session)
         self.delta = delta | ~_clear()
 
@@ -195,14 +195,14 @@ class Sender(_Party):
         self._encode(leaves, key)
         return proof
 
-    def extend(self, transfers: int, message: Message) -> Transfers:
+    def extend(self, transfers: int, message: Message) -> Correlated:
         """Return transfers out of the stock; ``message``: empty, for the receiver has nothing to say.
 
         Raises:
             RuleError: there are fewer, or the message is not empty.
         """
         check_length(message, 0, "an extension of silent transfers")
-        return Transfers(self._take(transfers))
+        return Correlated(self._take(transfers))
 
 
 class Receiver(_Party):
@@ -213,7 +213,7 @@ class Receiver(_Party):
         session: as the sender's.
     """
 
-    def __init__(self, made: Transfers, session: bytes) -> None:
+    def __init__(self, made: Correlated, session: bytes) -> None:
         assert made.choices is not None
         choices = np.unpackbits(made.choices.view(np.uint8), bitorder="little")
         rows = made.rows & _clear()
@@ -252,7 +252,7 @@ class Receiver(_Party):
             raise RuleError("leaves must be those of trees", got="others", remedy="start the session again")
         self._encode(leaves, self._key)
 
-    def extend(self, transfers: int) -> tuple[Transfers, bytes]:
+    def extend(self, transfers: int) -> tuple[Correlated, bytes]:
         """Return transfers, a multiple of 64, out of the stock, and an empty message.
 
         Raises:
@@ -260,7 +260,7 @@ class Receiver(_Party):
         """
         rows, choices = self._take(transfers), np.empty(transfers // 64, dtype=np.uint64)
         local_code.lowest_bits(choices, rows)
-        return Transfers(rows, choices), b""
+        return Correlated(rows, choices), b""
 
 
 def _clear() -> Residues:

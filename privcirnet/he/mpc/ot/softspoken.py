@@ -49,7 +49,7 @@ def message_bytes(k: int, transfers: int) -> int:
 
 
 @dataclass(frozen=True)
-class Transfers:
+class Correlated:
     """Correlated transfers as one party has them.
 
     Attributes:
@@ -115,7 +115,7 @@ class Receiver(_Party):
         """The answer to the sender."""
         self._begin(leaves, bytes(hello) + self.setup)
 
-    def extend(self, transfers: int) -> tuple[Transfers, bytes]:
+    def extend(self, transfers: int) -> tuple[Correlated, bytes]:
         """Return new transfers and the message to the sender; ``transfers``: a multiple of 64."""
         rows, choices = np.empty((transfers, 2), np.uint64), np.empty(transfers // 64, np.uint64)
         messages: list[bytes] = []
@@ -127,7 +127,7 @@ class Receiver(_Party):
             messages += [corrections, (tags[0] ^ tags[1]).tobytes(), hashlib.sha256(tags[2:].tobytes()).digest()]
             rows_into(rows[start : start + part], columns[:, : part // 64])
             choices[start // 64 : (start + part) // 64] = sums[0, 0, : part // 64]
-        return Transfers(rows, choices), b"".join(messages)
+        return Correlated(rows, choices), b"".join(messages)
 
 
 class Sender(_Party):
@@ -156,7 +156,7 @@ class Sender(_Party):
         )
         self._begin(_by_distance(leaves, self._bits)[:, 1:], self.hello + bytes(setup))
 
-    def extend(self, transfers: int, message: Message) -> Transfers:
+    def extend(self, transfers: int, message: Message) -> Correlated:
         """Return new transfers.
 
         Args:
@@ -178,7 +178,7 @@ class Sender(_Party):
             columns = sums[:, 1:].reshape(SECURITY, -1)
             self._check(bytes(corrections), columns, bytes(check))
             rows_into(rows[start : start + part], columns[:, : part // 64])
-        return Transfers(rows)
+        return Correlated(rows)
 
     def _check(self, corrections: bytes, columns: Residues, check: bytes) -> None:
         shown = np.frombuffer(check[:16], dtype=np.uint64) & (np.uint64(0) - self._bits.reshape(-1, 1))

@@ -121,7 +121,7 @@ class Form:
             for name, size in names.items():
                 arrays[name], start = flat[start : start + size], start + size
                 if name != PLANES:
-                    residues += [arrays[name][i : i + _AT_ONCE] for i in range(0, size, _AT_ONCE)]
+                    residues += [arrays[name][part.start : part.stop] for part in threads.ranges(size, _AT_ONCE)]
             kept[node] = arrays
         largest = threads.each(lambda part: part.max(), residues)
         if max(largest, default=0) >= self.program.parameters.plain_modulus:

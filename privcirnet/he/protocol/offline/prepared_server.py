@@ -210,10 +210,8 @@ class PreparedServer:
     ) -> Generator[bytes, bytes, Residues]:
         """Take a node's turns, if it has any, and return the server's share of the result."""
         online = self.rounds[name][0].online
-        side, pairs = (
-            online.server(self.layers().get(name), kept, arguments, self._t),
-            trips(online.turns(self._t), "server"),
-        )
+        side = online.server(self.layers().get(name), kept, arguments, self._t)
+        pairs = trips(online.turns(self._t), "server")
         return (yield from opened(side, position, pairs, lambda: self.meter.time(name), memoryview))
 
     def _taken(self, serial: bytes) -> CorrelatedRandomness | None:
