@@ -11,11 +11,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from privcirnet.he.layers.integer import Values
+from privcirnet.he.layers.integer import Values, round_shift
 from privcirnet.he.mpc.local.elementwise import truncate_client, truncate_server
 from privcirnet.he.program.interpreter import interpret
 from privcirnet.he.program.operation import Node
-from privcirnet.he.program.operations import Truncate
+from privcirnet.he.program.operations import ExactTruncate, Truncate
 from privcirnet.he.program.program import Program
 from privcirnet.he.protocol.rounds.answer import width
 from privcirnet.he.ring import modular, sampling
@@ -39,8 +39,11 @@ def rehearsed(
     """
 
     def truncate(node: Node, values: Values) -> Values:
-        assert isinstance(node.operation, Truncate)
-        return on_shares(values, node.operation.bits, program.parameters.plain_modulus)
+        operation = node.operation
+        if isinstance(operation, Truncate):
+            return on_shares(values, operation.bits, program.parameters.plain_modulus)
+        assert isinstance(operation, ExactTruncate)
+        return round_shift(values, operation.bits)
 
     random = any(isinstance(node.operation, Truncate) for node in program.nodes)
     found: dict[str, float] = {"images": len(images), "changed": 0, "refused": 0}
