@@ -2,10 +2,11 @@
 
 from torch import nn
 
-FUNCTION_MODULES = nn.ReLU, nn.ReLU6, nn.Hardswish, nn.GELU, nn.SiLU, nn.Mish, nn.LeakyReLU
-"""Activations that have a name."""
-_BOUNDED = nn.Sigmoid, nn.Hardsigmoid, nn.Tanh
-"""Likewise, but nothing that a polynomial can stand for."""
+FUNCTION_MODULES = (
+    *(nn.ReLU, nn.ReLU6, nn.Hardswish, nn.GELU, nn.SiLU, nn.Mish, nn.LeakyReLU),
+    *(nn.Sigmoid, nn.Hardsigmoid, nn.Tanh),
+)
+"""Activations and gates that have a name."""
 _SLOPE = 0.01
 """Of a leaky ReLU: torch's own."""
 
@@ -20,7 +21,7 @@ def function_name(module: nn.Module | None) -> str | None:
         return "gelu_tanh"
     if isinstance(module, nn.LeakyReLU) and module.negative_slope != _SLOPE:
         return None
-    return type(module).__name__.lower() if type(module) in (*FUNCTION_MODULES, *_BOUNDED) else None
+    return type(module).__name__.lower() if type(module) in FUNCTION_MODULES else None
 
 
 def has_table(module: nn.Module | None) -> bool:

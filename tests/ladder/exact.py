@@ -1,37 +1,44 @@
-"""A network with its own activations and pools, one behind a residual: exact, by two-party computation."""
+"""A network with its own activations, gates and pools, one behind a residual: exact, by two-party computation."""
 
 from dataclasses import replace
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from privcirnet.passes.block_sizes import uniform_sizes
 from privcirnet.passes.convert import circulant_
-from tests.ladder.case import PROVED, Case, unsettle_
+from privcirnet.passes.surgery import polynomial_
+from tests.ladder.case import PROVED, Case, real, unsettle_
 
 
 class Own(nn.Module):
-    """ReLU, ReLU6, SiLU and GELU, pools with and without overlap."""
+    """ReLU, ReLU6, SiLU and GELU, pools with and without overlap; a gate for each channel, one for each token."""
 
     def __init__(self) -> None:
         super().__init__()
         self.stem, self.norm, self.relu = nn.Conv2d(1, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8), nn.ReLU()
         self.overlapping, self.one, self.after = nn.MaxPool2d(3, 2, 1), nn.Conv2d(8, 8, 3, padding=1), nn.SiLU()
         self.two, self.relu6, self.pool = nn.Conv2d(8, 8, 1), nn.ReLU6(), nn.MaxPool2d(2)
+        self.squeeze, self.weigh = nn.Conv2d(8, 8, 1), nn.Linear(8, 1)
         self.flatten, self.body, self.gelu, self.head = nn.Flatten(), nn.Linear(32, 8), nn.GELU(), nn.Linear(8, 4)
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.overlapping(self.relu(self.norm(self.stem(x))))
         x = self.after(self.one(x) + x)
-        return self.head(self.gelu(self.body(self.flatten(self.pool(self.relu6(self.two(x)))))))
+        x = self.pool(self.relu6(self.two(x)))
+        x = x * torch.sigmoid(self.squeeze(x.mean((2, 3), keepdim=True)))
+        tokens = x.flatten(2).mT
+        return self.head(self.gelu(self.body(self.flatten(tokens * F.hardsigmoid(self.weigh(tokens))))))
 
 
 def build(images: Tensor) -> nn.Module:
     """Circulant, with values far beyond 6."""
     torch.manual_seed(0)
-    dense = Own().double()
+    dense = Own().double().train()
     with torch.no_grad():
         dense.two.weight.mul_(8)
+    polynomial_(dense, real(images), activation="own")
     return unsettle_(circulant_(dense, uniform_sizes(dense, 4)), images)
 
 

@@ -27,7 +27,7 @@ _MOVE_NAMES = frozenset({"Flatten", "Unflatten", "ChannelShuffle", "PixelShuffle
 _FUNCTIONS: dict[str, tuple[Callable[..., Any], ...]] = {
     "activation": (
         *(F.relu, torch.relu, F.relu6, F.leaky_relu, F.elu, F.celu, F.selu),
-        *(F.hardtanh, F.gelu, F.silu, F.mish, F.hardswish, F.softplus),
+        *(F.hardtanh, F.gelu, F.silu, F.mish, F.hardswish, F.softplus, F.tanh, torch.tanh),
         *(torch.clamp, torch.clip, torch.clamp_min, torch.clamp_max),
     ),
     "nothing": (F.dropout, F.dropout2d, F.alpha_dropout, torch.dropout),
@@ -48,7 +48,7 @@ _FUNCTIONS: dict[str, tuple[Callable[..., Any], ...]] = {
     "concat": (torch.cat, torch.concat, torch.concatenate),
 }
 _METHODS: dict[str, tuple[str, ...]] = {
-    "activation": ("relu", "clamp", "clip", "clamp_min", "clamp_max"),
+    "activation": ("relu", "tanh", "clamp", "clip", "clamp_min", "clamp_max"),
     "nothing": ("contiguous", "clone", "detach"),
     "average": ("mean",),
     "move": (

@@ -1,4 +1,4 @@
-"""What runs exactly as it is (he.nonlinear=exact), however it is written: activations and max pools as modules."""
+"""What runs exactly as it is (he.nonlinear=exact), however it is written: activations, gates, max pools as modules."""
 
 from collections.abc import Iterator
 from math import prod
@@ -16,7 +16,7 @@ _KNOWN = f"{', '.join(kind.__name__ for kind in FUNCTION_MODULES)}, and max pool
 def keep(edit: Edit, node: fx.Node) -> None:
     """Let the module that computes what a node does take its place, or note that there is none."""
     shape = shape_of(node.all_input_nodes[0])
-    values = torch.linspace(-9, 9, prod(shape)).to(edit.like)
+    values = torch.linspace(-9.1, 7.3, prod(shape)).to(edit.like)  # few of them, yet no two functions agree on all
     values = values[torch.randperm(len(values), generator=torch.Generator().manual_seed(0))].reshape(shape)
     wanted = edit.compute(node, values.clone())
     if (found := next((form for form in _forms(edit, node) if _alike(form(values), wanted)), None)) is None:
@@ -30,7 +30,7 @@ def _alike(found: Tensor, wanted: Tensor) -> bool:
 
 
 def _forms(edit: Edit, node: fx.Node) -> Iterator[nn.Module]:
-    """Yield what a node may be: activations, or max pools that give its shape."""
+    """Yield what a node may be: activations and gates, or max pools that give its shape."""
     before, after = shape_of(node.all_input_nodes[0]), shape_of(node)
     if before == after:
         yield from (kind() for kind in FUNCTION_MODULES)

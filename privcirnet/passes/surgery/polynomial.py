@@ -45,7 +45,7 @@ def polynomial_(model: nn.Module, images: Tensor, activation: str = "aespa") -> 
         model: a network on images, with any weights.
         images: some as the network reads them, (N, C, H, W). The network is made for their size, and what is said to
             compute the same is compared on two of them.
-        activation: "aespa" or "square"; "own": those and max pools with an exact form stay (nonlinear="exact").
+        activation: "aespa" or "square"; "own": those, gates and max pools with an exact form stay (nonlinear="exact").
 
     Returns:
         What was replaced, in the order of the forward.
@@ -123,7 +123,7 @@ def _visit(edit: Edit, node: fx.Node, activation: str) -> None:
         strides.square(edit, node)
     if kind in ("kept", "layer", "move") or "constant" in node.meta:
         return
-    if activation == "own" and kind in ("activation", "maximum") and len(node.all_input_nodes) == 1:
+    if activation == "own" and kind in ("activation", "gate", "maximum") and len(node.all_input_nodes) == 1:
         own.keep(edit, node)
     elif kind in _REPLACED:
         _REPLACED[kind](edit, node)

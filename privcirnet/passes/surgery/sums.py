@@ -35,7 +35,7 @@ def add(edit: Edit, node: fx.Node) -> None:
 
 
 def multiply(edit: Edit, node: fx.Node) -> None:
-    """Replace a product of a map with a value for each channel, as of squeeze-and-excitation, or with constants."""
+    """Replace a product with values that broadcast, as of squeeze-and-excitation, or of a map with constants."""
     values, constants = _terms(node)
     if len(values) == 2 and values[0] is values[1]:
         square(edit, node)
@@ -51,11 +51,11 @@ def multiply(edit: Edit, node: fx.Node) -> None:
             scale(edit, node, factors, torch.zeros_like(factors), "")
             return
     elif len(values) == 2 and not constants and not node.kwargs:
-        first, second = values if shapes[1][2:] == (1, 1) else values[::-1]
-        if len(shapes[0]) == len(shapes[1]) == 4 and shape_of(second) == (*shape_of(first)[:2], 1, 1):
+        first, second = sorted(values, key=lambda value: -math.prod(shape_of(value)))
+        if shape_of(first) == torch.broadcast_shapes(*shapes) and len(shapes[0]) == len(shapes[1]):
             _gated(edit, node, first, second)
             return
-    edit.cannot(node, "multiply a map by a value for each channel")
+    edit.cannot(node, "multiply values by one for each channel or place")
 
 
 def subtract(edit: Edit, node: fx.Node) -> None:
@@ -195,12 +195,19 @@ def _tokens(edit: Edit, node: fx.Node, value: fx.Node, constants: Tensor) -> fx.
 
 
 def _gated(edit: Edit, node: fx.Node, values: fx.Node, gates: fx.Node) -> None:
-    """Multiply channel by channel: places as tokens with the gates as one more, in as many heads as channels."""
-    _, channels, height, width = shape_of(values)
-    places, one = Move.to_tokens(channels, height, width), Move.to_tokens(channels, 1, 1)
-    back = Move.to_map(channels, height, width)
-    left = edit.insert(node, edit.free(f"{node.name}_places"), places, (values,))
+    """Multiply by values that broadcast: each is the channel of a head, and the places that share it are tokens."""
+    shape, axes = shape_of(values)[1:], range(1, len(shape_of(values)))
+    shared = [axis for axis in axes if shape_of(gates)[axis] < shape[axis - 1]]
+    order = [0, *shared, *(axis for axis in axes if axis not in shared)]
+    heads, sizes = math.prod(shape_of(gates)[1:]), [shape[axis - 1] for axis in order[1:]]
+    tokens = Move.like(lambda x: x.permute(order).reshape(len(x), -1, heads), shape, channels_last=True)
+    one = Move.like(lambda x: x.reshape(len(x), 1, heads), shape_of(gates)[1:], channels_last=True)
+    places = [order.index(axis) for axis in range(len(order))]
+    back = Move.like(
+        lambda x: x.reshape(len(x), *sizes).permute(places), tokens.after, channels_last=channels_last(edit, node)
+    )
+    left = edit.insert(node, edit.free(f"{node.name}_places"), tokens, (values,))
     right = edit.insert(left, edit.free(f"{node.name}_gates"), one, (gates,))
-    product = edit.insert(right, edit.free(node.name), HeadProduct(channels), (left, right))
-    edit.put_for(node, edit.insert(product, edit.free(f"{node.name}_map"), back, (product,)))
+    product = edit.insert(right, edit.free(node.name), HeadProduct(heads), (left, right))
+    edit.put_for(node, edit.insert(product, edit.free(f"{node.name}_moved"), back, (product,)))
     edit.changes.append(Change(path_of(node), "product with a gate", "HeadProduct"))

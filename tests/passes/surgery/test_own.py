@@ -46,6 +46,8 @@ def test_functions_become_the_modules_that_they_are():
         lambda: torchvision.models.resnet18(num_classes=4),
         lambda: timm.create_model("resnet18", num_classes=4),
         lambda: timm.create_model("mobilenetv2_035", num_classes=4),
+        lambda: timm.create_model("mobilenetv3_small_050", num_classes=4),
+        lambda: torchvision.models.mobilenet_v3_small(num_classes=4),
     ],
 )
 def test_networks_of_others_compute_what_they_did(build):

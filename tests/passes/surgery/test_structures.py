@@ -53,6 +53,12 @@ def parameter(*shape: int) -> nn.Parameter:
     return nn.Parameter(torch.randn(shape))
 
 
+def multiplied(net: Written, x: Tensor) -> Tensor:
+    x = (y := net.conv(x)) * y.mean((2, 3), keepdim=True) * net.conv(y)
+    tokens = net.one(x.flatten(2).mT) * x.flatten(2).mT
+    return tokens * net.last(tokens.mT).mT
+
+
 EXACT = {
     "class token and positions": lambda: Written(
         tokens, patch=nn.Conv2d(4, 8, 2, 2), token=parameter(1, 1, 8), places=parameter(1, 5, 8), mix=nn.Linear(5, 3),
@@ -70,6 +76,9 @@ EXACT = {
         lambda net, x: torch.square((net.conv(x) ** 2).pow(2.0)) * 0.5, conv=nn.Conv2d(4, 6, 1, groups=2)
     ),
     "products with themselves": lambda: Written(lambda net, x: (y := net.conv(x)) * y, conv=nn.Conv2d(4, 6, 1)),
+    "products with a value for each channel, with one for each token, of equal shapes": lambda: Written(
+        multiplied, conv=nn.Conv2d(4, 4, 1), one=nn.Linear(4, 1), last=nn.Linear(16, 1)
+    ),
     "channels shifted": lambda: Written(
         lambda net, x: net.conv(x) + net.shifts, conv=nn.Conv2d(4, 6, 1), shifts=parameter(6, 1, 1)
     ),
@@ -186,7 +195,7 @@ def test_an_option_of_the_forward_keeps_its_default():
     [
         (lambda net, x: net.conv(x).roll(1, 2), r"roll \(roll\); write it"),
         (lambda net, x: net.conv(x).unsqueeze(1), r"unsqueeze \(unsqueeze\); end in a map"),
-        (lambda net, x: net.conv(x) * net.conv(x), r"mul \(mul\); multiply a map by a value for each channel"),
+        (lambda net, x: net.conv(x)[..., :1] * x[..., :1, :], r"mul \(mul\); multiply values by one for each channel"),
         (lambda net, x: net.conv(x) ** 3, r"pow_1 \(pow\); use squares|pow \(pow\); use squares"),
         (lambda net, x: net.conv(x).mean((1, 2, 3)) + net.bias[0, 0, 0, 0], r"mean \(mean\)"),
         (lambda net, x: torch.cat([net.conv(x), net.bias.expand(2, 4, 4, 4)], 1), r"cat \(cat\); concatenate channels"),
