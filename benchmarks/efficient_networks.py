@@ -31,6 +31,7 @@ from privcirnet.he.measure.networks import allowed_block_size
 from privcirnet.he.planning.chooser import SETS
 from privcirnet.he.planning.cost import linear_cost, square_cost
 from privcirnet.he.planning.fit import planned_layer, scaled
+from privcirnet.he.planning.goal import Allowed
 from privcirnet.he.planning.noise_budget import budget
 from privcirnet.he.planning.profile import LINKS, Link, Profile
 from privcirnet.he.schemes.bfv.noise import MIN_NOISE_BUDGET
@@ -85,7 +86,7 @@ class Plan(NamedTuple):
 
 def planned(network: Network, profile: Profile, link: Link, family: str) -> Plan:
     """Return the fastest layers at a profile's set, with squares in the seconds."""
-    layers = [planned_layer(shape, b, profile, link, family) for shape, b in network.layers.values()]
+    layers = [planned_layer(shape, b, profile, link, Allowed(family)) for shape, b in network.layers.values()]
     seconds = sum(linear_cost(layer, profile, link).total for layer in layers)
     seconds += sum(square_cost(values, profile, link).total for values in network.squares)
     return Plan(profile.parameter_set, layers, seconds)
@@ -150,7 +151,7 @@ def rings(names: list[str], profile: Profile, block_size: int) -> Iterator[dict[
 def _prices(network: Network, profile: Profile, link: Link) -> Iterator[float]:
     """Seconds of each layer and square; infinite where the set does not carry the profile's t."""
     for shape, b in network.layers.values():
-        layer = planned_layer(shape, b, profile, link, "any")
+        layer = planned_layer(shape, b, profile, link, Allowed("any"))
         fits = carries(Plan(profile.parameter_set, [layer], 0.0), profile.plain_bits)
         yield linear_cost(layer, profile, link).total if fits else inf
     yield from (square_cost(values, profile, link).total for values in network.squares)

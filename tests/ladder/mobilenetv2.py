@@ -51,9 +51,9 @@ def plans_with_several_ciphertexts() -> Iterator[None]:
     Stem and classifier, circulant too, are in coefficient encoding, as a program may mix both families.
     """
 
-    def in_pieces(shape, b, profile, link, family, weight_bits):
+    def in_pieces(shape, b, profile, link, allowed):
         if shape.groups == 1 and (shape.kernel == 3 or shape.height == 1):
-            return CoefficientLayer(shape, b, profile.ring_degree, "cheetah", weight_bits)
+            return CoefficientLayer(shape, b, profile.ring_degree, "cheetah", allowed.weight_bits)
         if shape.kind != "depthwise":
             return cheapest_layer(shape, b, profile, link)
         _, height, width = shape.output_shape

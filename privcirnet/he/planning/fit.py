@@ -27,7 +27,7 @@ from privcirnet.he.planning.cost import for_one_use, operation_cost
 from privcirnet.he.planning.disclosure import published, rounded
 from privcirnet.he.planning.goal import SPECTRAL, Allowed
 from privcirnet.he.planning.noise_budget import Option
-from privcirnet.he.planning.planner import cheapest_layer
+from privcirnet.he.planning.planner import SHORT, cheapest_layer
 from privcirnet.he.planning.profile import Link, Profile
 from privcirnet.he.planning.requirements import requirements
 from privcirnet.he.planning.target import Target, scaled
@@ -97,7 +97,8 @@ def draft(network: Network, target: Target) -> Draft:
         nodes = exact(nodes, intervals)
     if target.answer_bits:
         nodes, intervals = rounded(nodes, intervals, target.answer_bits, target.largest_logit)
-    return Draft(tuple(nodes), weights, intervals, sizes, kind, Allowed(target.family, _weight_bits(weights)))
+    lengths = SHORT if target.truncation == "exact" else 0  # the smaller t is, the fewer transfers a ReLU takes
+    return Draft(tuple(nodes), weights, intervals, sizes, kind, Allowed(target.family, _weight_bits(weights), lengths))
 
 
 def fit(network: Network, target: Target) -> Fitted:
@@ -142,7 +143,7 @@ class Planned(Planner):
     allowed: Allowed = SPECTRAL
 
     def layer(self, shape: LinearShape, block_size: int) -> Layer:
-        return planned_layer(shape, block_size, self.profile, self.link, *self.allowed)
+        return planned_layer(shape, block_size, self.profile, self.link, self.allowed)
 
     def factor(self, shape: LinearShape) -> SpectralLayer:
         """Its weights are encoded for every image."""

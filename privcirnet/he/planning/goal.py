@@ -27,6 +27,8 @@ class Goal:
         family: encodings to choose from: "spectral"; "any", with the coefficient encodings that programs may have
             besides; or a coefficient encoding by name.
         weight_bits: of a layer's weights, which the noise bound of a coefficient encoding rests on.
+        lengths: what every transform's length must divide, if it can; 0: those of tiles divide a number that a long t
+            carries.
     """
 
     profile: Profile
@@ -34,6 +36,7 @@ class Goal:
     sums: str = "any"
     family: str = "spectral"
     weight_bits: int = 8
+    lengths: int = 0
 
     def __post_init__(self) -> None:
         if self.family not in FAMILIES:
@@ -49,10 +52,12 @@ class Allowed(NamedTuple):
     Attributes:
         family: see :class:`Goal`.
         weight_bits: of all of its weights.
+        lengths: see :class:`Goal`.
     """
 
     family: str = "spectral"
     weight_bits: int = 8
+    lengths: int = 0
 
 
 SPECTRAL = Allowed()

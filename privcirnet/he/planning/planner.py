@@ -36,11 +36,13 @@ from privcirnet.he.planning.cover import (
     sum_of,
     total_of,
 )
-from privcirnet.he.planning.goal import Goal, LayerChoice
+from privcirnet.he.planning.goal import SPECTRAL, Allowed, Goal, LayerChoice
 from privcirnet.he.planning.profile import COUNTED, LINKS, Link, Profile
 
 _SMOOTH = 2**10 * 3**2 * 5 * 7 * 11 * 13 * 17
 """Lengths that divide this are carried by one plain modulus all together."""
+SHORT = 2**10 * 3**2 * 5 * 17
+"""Those that divide this are carried by one of 25 bits. It costs layers of 32 x 32 to 2 x 2 pixels 1 or 2 %."""
 _TILES_ON_AN_AXIS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32)
 
 
@@ -56,15 +58,10 @@ def plan_layer(shape: LinearShape, block_size: int, goal: Goal) -> LayerChoice:
 
 
 def cheapest_layer(
-    shape: LinearShape,
-    block_size: int,
-    profile: Profile,
-    link: Link,
-    family: str = "spectral",
-    weight_bits: int = 8,
+    shape: LinearShape, block_size: int, profile: Profile, link: Link, allowed: Allowed = SPECTRAL
 ) -> Layer:
     """Return the layer whose plan has the least predicted time; no other candidate is written out."""
-    goal = Goal(profile, link, family=family, weight_bits=weight_bits)
+    goal = Goal(profile, link, "any", *allowed)
     return min(_candidates(shape, block_size, goal), key=_total).layer(goal)
 
 
@@ -105,7 +102,7 @@ def _spectral(shape: LinearShape, block_size: int, goal: Goal) -> Iterator[_Cand
     """For every layout and number of lanes the grid covered by as many pieces of that kind as fit."""
     if goal.family not in ("any", "spectral"):
         return
-    for layout, grid in _layouts(shape, block_size):
+    for layout, grid in _layouts(shape, block_size, goal.lengths) or _layouts(shape, block_size, 0):
         if grid.cell <= goal.profile.ring_degree:
             fixed = parts_of(fixed_cost(layout, goal.profile, goal.link))
             for cover in covers(grid, goal):
@@ -161,11 +158,11 @@ def candidate_layers(shape: LinearShape, block_size: int, ring_degree: int) -> l
 
 
 @lru_cache(maxsize=1024)
-def _layouts(shape: LinearShape, block_size: int) -> tuple[tuple[SpectralLayout, Grid], ...]:
+def _layouts(shape: LinearShape, block_size: int, lengths: int) -> tuple[tuple[SpectralLayout, Grid], ...]:
     """Tilings worth a look: single positions where an axis is not transformed, else an axis in a few parts.
 
     A tile's transform length must be smooth, so that one plain modulus carries the lengths of many layers; only a
-    whole map may have any.
+    whole map may have any. Where ``lengths`` is not 0, all must divide it, and there may be no such tiling.
     """
     whole = SpectralLayout.whole(shape, block_size)
     sizes: list[list[int]] = []
@@ -173,9 +170,10 @@ def _layouts(shape: LinearShape, block_size: int) -> tuple[tuple[SpectralLayout,
         parts = {-(-outputs // count) for count in _TILES_ON_AN_AXIS if count <= outputs}
         sizes.append(sorted(parts, reverse=True) if axis.transformed else [size])
     tiled = [SpectralLayout(shape, block_size, (height, width)) for height in sizes[0] for width in sizes[1]]
-    kept = (layout for layout in tiled if layout.tile == whole.tile or all(map(_is_smooth, layout.spectral_extent)))
+    kept = (
+        layout
+        for layout in tiled
+        if (not lengths and layout.tile == whole.tile)
+        or not any((lengths or _SMOOTH) % length for length in layout.spectral_extent)
+    )
     return tuple((layout, grid_of(layout)) for layout in kept)
-
-
-def _is_smooth(length: int) -> bool:
-    return _SMOOTH % length == 0

@@ -14,7 +14,7 @@ from privcirnet.he.schemes.bfv.parameters import Parameters, ParameterSet
 from privcirnet.he.schemes.bfv.parameters import choose as choose_parameters
 from tests.he.networks import network
 
-LOCAL, DEFAULT = LINKS["local"], SETS[0]
+LOCAL, DEFAULT, FASTEST = LINKS["local"], SETS[0], SETS[4]
 NETWORK = network()
 INTERVALS = bounds.prove(NETWORK)
 SIZES = bounds.largest_sizes(INTERVALS)

@@ -34,7 +34,7 @@ from privcirnet.he.schemes.bfv.sizes import message_bytes
 from tests.he.networks import attention, random_image
 from tests.he.parties import check, parties
 from tests.he.planning.case import (
-    DEFAULT,
+    FASTEST,
     LOCAL,
     NETWORK,
 )
@@ -79,9 +79,9 @@ def target(**changes: object) -> Target:
 def test_a_set_that_is_only_compared_with_is_not_taken() -> None:
     fixed = fit(NETWORK, target(profile=scaled(COUNTED, WIDE), auto=False, failure_bits=0))
     assert scaled(COUNTED, WIDE).parameter_set == fixed.choice.set == WIDE
-    assert fixed.choice.cheapest.option.parameters == DEFAULT
+    assert fixed.choice.cheapest.option.parameters == FASTEST
     assert fixed.program.parameters.ring_degree == 16384
-    narrow = target(sets=SETS[3:], failure_bits=0)
+    narrow = target(sets=sets_for(16384), failure_bits=0)
     assert fit(NETWORK, narrow).program.parameters.ring_degree == 16384
 
 
@@ -146,7 +146,10 @@ def test_any_is_never_dearer_than_spectral() -> None:
 def test_depthwise_layers_stay_spectral() -> None:
     """Falcon's denser packing needs more ciphertexts than the transformed maps at the ring degrees of programs."""
     shape = LinearShape(14, 14, 96, 96, 3, 1, 1, 96)
-    spectral, falcon = cheapest_layer(shape, 1, COUNTED, WAN, "any"), CoefficientLayer(shape, 1, 8192, "falcon")
+    spectral, falcon = (
+        cheapest_layer(shape, 1, COUNTED, WAN, Allowed("any")),
+        CoefficientLayer(shape, 1, 8192, "falcon"),
+    )
     assert spectral.encoding == "cirencode"
     assert 2 * spectral.ciphertexts_in <= falcon.ciphertexts_in
     assert 2 * spectral.ciphertexts_out <= falcon.ciphertexts_out
