@@ -11,7 +11,8 @@ docs/mathematics.md, "Exact floor and sign".
 *Floor alone.* x + B is under t / 4 for a bound B on |x|, so U or V above t / 2 tells w: only the low bits are compared.
 
 *ReLU.* w = [U1 + 1 > K] or ([U1 + 1 = K] and c) with K = t1 - V1, compared by digits of the high parts. The output is
-p Z, p = [x >= 0]: Z = U1 + V1 + c - t1 w, where w = u0 + v0 mod 2 as p = 1.
+p Z, p = [x >= 0]: Z = U1 + V1 + c - t1 w, where w = u0 + v0 mod 2 as p = 1. Where nothing is rounded, f = 0, Z is x
+itself, and low and high parts of any widths tell w.
 
 The client's share is known before the image, as is the share w that it chooses of the result. So its digits go into
 tables ahead (:mod:`mpc.comparison`), and online four messages pass: the server's digits, the low and high results, the
@@ -27,6 +28,8 @@ from privcirnet.he.mpc.comparison import Digit, Merge
 
 _MOST = 5
 """Bits of a digit: its table has 2^bits entries."""
+_CUT = 11
+"""Low bits where they need not be those that are rounded: of t of 24 to 32 bits, three digits, and the fewest."""
 
 
 @dataclass(frozen=True)
@@ -58,14 +61,24 @@ class Floor:
         return not self.bound
 
     @property
+    def unrounded(self) -> bool:
+        """Whether positive values stay as they are."""
+        return self.relu and not self.f and self.m == self.t
+
+    @property
+    def cut(self) -> int:
+        """Bits of the low parts."""
+        return min(_CUT, (self.t - 1 & 1 - self.t).bit_length() - 1) if self.unrounded else self.f + 1
+
+    @property
     def t1(self) -> int:
         """Of t, what the low bits leave."""
-        return self.t >> (self.f + 1)
+        return self.t >> self.cut
 
     @cached_property
     def low(self) -> list[Digit]:
         """Digits of the low parts, the lowest first."""
-        return [Digit(bits, equal=i > 0) for i, bits in enumerate(_widths(self.f + 1, 3))]
+        return [Digit(bits, equal=i > 0) for i, bits in enumerate(_widths(self.cut, 3))]
 
     @cached_property
     def high(self) -> list[Digit]:
@@ -109,9 +122,14 @@ class Floor:
         return len(self.top.products) if self.top else 0
 
     @property
+    def summands(self) -> int:
+        """Products that a result before the sign counts is made of."""
+        return 0 if self.unrounded else 2
+
+    @property
     def products(self) -> int:
         """Bits of the server times numbers that the client knows ahead."""
-        return 5 if self.relu else 2
+        return self.summands + (1 + self.summands if self.relu else 0)
 
     @cached_property
     def down(self) -> list[range]:

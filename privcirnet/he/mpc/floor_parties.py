@@ -14,7 +14,7 @@ from privcirnet.he.mpc.floor import Floor
 from privcirnet.he.mpc.messages import Kept, Side, fresh_planes, joined, numbers_of, packed, read, split
 from privcirnet.he.mpc.ot.keys import planes
 from privcirnet.he.mpc.ot.session import Transfers
-from privcirnet.he.mpc.selection import bits, minus, pick
+from privcirnet.he.mpc.selection import bits, minus, pick, zeros
 from privcirnet.he.ring.modular import Residues
 
 
@@ -57,7 +57,7 @@ def client_ahead(floor: Floor, share: Residues, transfers: Transfers) -> Side[Ke
     """
     t, m, words = np.uint64(floor.t), floor.m, share.size // 64
     u = (share + share) % t
-    u1 = u >> np.uint64(floor.f + 1)
+    u1 = u >> np.uint64(floor.cut)
     bit = planes(u if floor.top else (u > t >> np.uint64(1)).astype(np.uint64), 1)[0]
     up, extension = transfers.choose(floor.up[-1].stop, share.size)
     ups = [up.some(slots) for slots in floor.up]
@@ -75,7 +75,8 @@ def client_ahead(floor: Floor, share: Residues, transfers: Transfers) -> Side[Ke
     if floor.top:
         top, top_shares = floor.top.help_ahead(downs[-2], _tops(_split(fresh, floor.merges)), top_flips)
     wrapped = bits(bit) * np.uint64(floor.t1 % m)
-    constant = (minus(u1 % np.uint64(m), wrapped, m) + bits(fresh[0])) % np.uint64(m)
+    rounded = (minus(u1 % np.uint64(m), wrapped, m) + bits(fresh[0])) % np.uint64(m)
+    constant = share if floor.unrounded else rounded
     numbers = _client_numbers(floor, fresh[0], bit, constant)
     keys = [selection.helper_keys(downs[-1], i, m) for i in range(floor.products)]
     offers = [selection.offer(x, distance, m) for x, (_, distance) in zip(numbers, keys, strict=True)]
@@ -94,8 +95,10 @@ def _client_numbers(floor: Floor, carry: Residues, bit: Residues, constant: Resi
         bit: the last of :func:`client_planes`.
         constant: what it adds to the result, (values,).
     """
+    if floor.unrounded:
+        return [constant]
     m, one = floor.m, np.ones_like(constant)
-    sign, wrap = pick(carry, one, minus(selection.zeros(one), one, m)), bits(bit)
+    sign, wrap = pick(carry, one, minus(zeros(one), one, m)), bits(bit)
     if floor.relu:
         twice = wrap * np.uint64(2 * floor.t1 % m)
         return [sign, twice, constant, sign, twice]
@@ -162,12 +165,12 @@ def client_online(floor: Floor, kept: Kept, result: Residues) -> Side[None]:
     numbers = _client_numbers(floor, fresh[0], bit[0], constant)
     each = zip(numbers, kept.numbers[: floor.products], flips, strict=True)
     products = [selection.helped(x, first, flip, m) for x, first, flip in each]
-    found = (constant + products[0] + products[1]) % np.uint64(m)
+    found = sum(products[: floor.summands], constant) % np.uint64(m)
     if not floor.top:
         yield [packed([minus(found, result, m)], floor.width)]
         return
     positive = ~(bit[0] ^ floor.top.help(_tops(known), top_shares, tops)[0])
-    d = (products[2] + products[3] + products[4]) % np.uint64(m)
+    d = sum(products[floor.summands :], zeros(found)) % np.uint64(m)
     offered = numbers_of(read(told[1], [floor.width], words)[0], m)
     part = selection.taken(kept.numbers[-1], choices[-1], offered, m)
     flip, chosen = selection.choose(positive, choices[-1], part, m)
@@ -188,7 +191,7 @@ def server_online(floor: Floor, kept: Kept, share: Residues) -> Side[Residues]:
     *tables, choices, fresh, shares, top_shares, wrap = _kept(floor, server_planes(floor), kept)
     shifted = (share + np.uint64(floor.bound)) % t
     v = (shifted + shifted) % t
-    low, v1 = np.uint64((2 << floor.f) - 1), v >> np.uint64(floor.f + 1)
+    low, v1 = np.uint64((1 << floor.cut) - 1), v >> np.uint64(floor.cut)
     digits = _digits(floor.low, low - (v & low)) + _digits(floor.high, np.uint64(floor.t1) - v1)
     chosen = zip(floor.digits, digits, floor.down, tables, _split(fresh, floor.digits), strict=False)
     told = yield [joined([d.choose(x, choices[s.start : s.stop], d.shaped(y), f) for d, x, s, y, f in chosen])]
@@ -209,10 +212,11 @@ def server_online(floor: Floor, kept: Kept, share: Residues) -> Side[Residues]:
     top = floor.top.choose(_tops(held), second, top_shares, wrap)
     odd = planes(v, 1)[0]
     sign = odd ^ wrap[0]
-    flips, products = _chosen(floor, [carry, odd, sign, sign & carry, sign & odd], own, kept.numbers)
-    beta = minus(high, bits(odd) * np.uint64(floor.t1 % m), m)
-    d = (products[2] + bits(sign) * beta + products[3] + products[4]) % np.uint64(m)
-    rest = minus((beta + products[0] + products[1]) % np.uint64(m), (d + d) % np.uint64(m), m)
+    each = [sign] if floor.unrounded else [carry, odd, sign, sign & carry, sign & odd]
+    flips, products = _chosen(floor, each, own, kept.numbers)
+    beta = share if floor.unrounded else minus(high, bits(odd) * np.uint64(floor.t1 % m), m)
+    d = sum(products[floor.summands :], bits(sign) * beta) % np.uint64(m)
+    rest = minus(sum(products[: floor.summands], beta) % np.uint64(m), (d + d) % np.uint64(m), m)
     first, distance = kept.numbers[-2:]
     told = yield [top.tobytes() + flips, packed([selection.offer(rest, distance, m)], floor.width)]
     result, flip = read(told[0], [floor.width, 1], words)

@@ -94,7 +94,10 @@ def test_edges_of_large_moduli(t, f):
             assert (computed(Floor(t, f, m), x) == (np.maximum(x, 0) >> f) % m).all()
 
 
-@pytest.mark.parametrize("floor", [Floor(998244353, 7, 998244353), Floor(998244353, 7, 256, 1 << 20)])
+SHAPES = [Floor(998244353, 7, 998244353), Floor(998244353, 0, 998244353), Floor(998244353, 7, 256, 1 << 20)]
+
+
+@pytest.mark.parametrize("floor", SHAPES)
 def test_messages_have_the_sizes_that_the_plan_says(floor):
     x = np.arange(192)
     _, sent = messages(floor, *share(x, floor.t, np.random.default_rng(0)), np.zeros(192, np.uint64))
@@ -102,10 +105,10 @@ def test_messages_have_the_sizes_that_the_plan_says(floor):
     assert sizes == [*floor.ahead_bits(), *map(sum, floor.online_bits())]
 
 
-@pytest.mark.parametrize("relu", [True, False])
-def test_every_message_is_uniform(relu):
+@pytest.mark.parametrize(("f", "limit"), [(3, 0), (0, 0), (3, 1024)])
+def test_every_message_is_uniform(f, limit):
     """Bits of each message of one input and one pair of shares, over all transfers and masks: none is likelier."""
-    floor = Floor(SMALL, 3, SMALL, 0 if relu else 1024)
+    floor = Floor(SMALL, f, SMALL, limit)
     x = np.full(1 << 14, -77)
     client = np.full(x.size, 4321, np.uint64)
     server = ((x - client.astype(np.int64)) % SMALL).astype(np.uint64)
@@ -131,11 +134,11 @@ def test_other_messages_are_refused(wrong):
 
 
 def test_digits_hold_what_programs_may_have():
-    t = (1 << MOST_HIGH_BITS + 1) - (1 << 20) + 1
-    assert len(Floor(t, 0, t).high) == 8
+    t = (1 << MOST_HIGH_BITS + 2) - (1 << 20) + 1
+    assert len(Floor(t, 1, t).high) == 8
     assert len(Floor(t, MOST_BITS, t, 1 << MOST_BITS).low) == 4
     with pytest.raises(ValueError, match="41 bits are more than 8 digits hold"):
-        _ = Floor(2 * t - 1, 0, 2 * t - 1).high
+        _ = Floor(2 * t - 1, 1, 2 * t - 1).high
 
 
 def test_shapes_that_would_not_be_exact_are_refused():
