@@ -9,7 +9,8 @@ divide by it::
 
 Hence the activations are processed from the last to the first. A batch norm of tokens or vectors that follows no linear
 layer scales and shifts the columns of those behind it, W (s x + t) = (W s) x + W t. A polynomial attention becomes its
-pieces (:mod:`privcirnet.nn.attention`). All of this is exact. Circulant weights stay circulant as long as scales are
+pieces (:mod:`privcirnet.nn.attention`). A max pool goes before the ReLU that it follows, which then has fewer values.
+All of this is exact. Circulant weights stay circulant as long as scales are
 shared by blocks, which :func:`privcirnet.passes.convert.circulant_` ensures. The divisor of an average pooling becomes
 a power of two (:mod:`privcirnet.nn.pooling`).
 
@@ -105,6 +106,7 @@ def _folded_(fused: fx.GraphModule, composed: Collection[str]) -> fx.GraphModule
     errors.check()
     _fold_squares_(fused, calls)
     _fold_pools_(fused, calls)
+    _pool_first_(fused)
     fused.graph.lint()
     fused.recompile()
     return compose_(fused, composed) if composed else fused
@@ -215,6 +217,20 @@ def _fold_pools_(fused: fx.GraphModule, calls: Mapping[Any, int]) -> None:
         pool.divisor_override = power
         for reader in layers:
             scale_input_(_layer_of(fused, reader), power / divisor, str(reader.target))
+
+
+def _pool_first_(fused: fx.GraphModule) -> None:
+    """Let max pools take the largest of values before a ReLU, not behind it."""
+    for node in list(fused.graph.nodes):
+        if not isinstance(module_of(fused, node), nn.MaxPool2d):
+            continue
+        before = node.all_input_nodes[0]
+        if isinstance(module_of(fused, before), nn.ReLU | nn.ReLU6) and len(before.users) == 1:
+            source = before.all_input_nodes[0]
+            node.replace_all_uses_with(before)
+            node.replace_input_with(before, source)
+            before.replace_input_with(source, node)
+            node.append(before)
 
 
 def _cannot_fold(node: fx.Node, rule: str, remedy: str) -> RuleError:

@@ -6,7 +6,8 @@ is dense -> circulant -> fused -> fake-quantized -> integer program.
 
 Quantizers go where the protocol truncates shares: after every linear layer but the last, every square and every product
 of two values, and before and behind every function that has a table, such as GELU: the one before clips. If channels
-are taken from a linear layer, as queries, keys and values are, each part has a quantizer of its own.
+are taken from a linear layer, as queries, keys and values are, each part has a quantizer of its own. A max pool behind
+a layer comes first: it leaves fewer values to round.
 :mod:`privcirnet.nn.steps` sets their steps.
 """
 
@@ -210,8 +211,8 @@ def _is_rounded(node: fx.Node, modules: Mapping[fx.Node, nn.Module]) -> bool:
     """Return whether a quantizer goes behind a node."""
     match modules.get(node):
         case nn.Linear() | nn.Conv2d():
-            return not all(isinstance(modules.get(user), Channels) for user in node.users)
-        case Channels():
+            return not all(isinstance(modules.get(user), Channels | nn.MaxPool2d) for user in node.users)
+        case Channels() | nn.MaxPool2d():
             return isinstance(modules.get(node.all_input_nodes[0]), nn.Linear | nn.Conv2d)
         case Square() | HeadProduct():
             return True

@@ -159,3 +159,24 @@ def test_averages_over_whole_maps_take_their_size_from_images():
     pool = fuse(model, images=torch.rand(2, 1, 9, 9)).get_submodule("1")
     assert isinstance(pool, nn.AvgPool2d)
     assert (pool.kernel_size, pool.divisor_override) == (7, 64)
+
+
+def test_a_max_pool_goes_before_the_relu_that_it_follows():
+    """Not where something else reads the ReLU, too."""
+
+    class Two(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.one, self.relu, self.pool = nn.Conv2d(1, 4, 3, padding=1), nn.ReLU6(), nn.MaxPool2d(3, 2, 1)
+            self.two, self.again, self.other = nn.Conv2d(4, 4, 1), nn.ReLU(), nn.MaxPool2d(2)
+
+        def forward(self, x):
+            x = self.again(self.two(self.pool(self.relu(self.one(x)))))
+            return self.other(x) + x[..., :2, :2]
+
+    torch.manual_seed(0)
+    model, x = Two(), torch.randn(2, 1, 9, 9)
+    fused = fuse(model)
+    order = [str(node.target) for node in fused.graph.nodes if node.op == "call_module"]
+    assert order == ["one", "pool", "relu", "two", "again", "other"]
+    assert torch.equal(fused(x), model(x))

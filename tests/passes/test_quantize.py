@@ -214,3 +214,10 @@ def test_functions_with_tables_take_what_is_clipped():
         (low, high), after = found[name].ends, getattr(finer, name)
         step, new = int(found[name].log_step), int(after.log_step)
         assert (new <= step, after.ends) == (True, (low << step - new, (high + 1 << step - new) - 1))
+
+
+def test_a_max_pool_behind_a_layer_is_rounded_once_it_has_fewer_values():
+    chain = nn.Sequential(nn.Conv2d(2, 4, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(4, 4, 1))
+    graph = quantize(fuse(chain), torch.rand(4, 2, 8, 8))
+    order = [str(node.target) for node in graph.graph.nodes if node.op == "call_module"]
+    assert order == ["x_quantizer".replace("x", "input_1"), "0", "2", "_2_quantizer", "1", "3"]

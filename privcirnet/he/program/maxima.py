@@ -61,7 +61,7 @@ class Clip(Monotone):
 
 @dataclass(frozen=True)
 class MaxPool(Monotone):
-    """The largest value of each window: columns first, then rows, max(a, b) = b + R(a - b) with an exact ReLU R.
+    """The largest value of each window: columns, then rows, in pairs, max(a, b) = b + R(a - b) with an exact ReLU R.
 
     A window may reach over the edges, where there is nothing, but begins at most half of itself outside.
 
@@ -91,10 +91,15 @@ class MaxPool(Monotone):
         for axis in (1, 0):
             stride, size, begin = self.stride[axis], self.size[axis], -self.padding[axis]
             sides = [on.step(Sampled(axis + 1, begin + i, stride, size), found) for i in range(self.kernel[axis])]
-            found = sides[0]
-            for other in sides[1:]:
-                found = on.add(other, on.step(ExactReLU(0), on.add(found, on.times(other, -1))))
+            while len(sides) > 1:
+                pairs = zip(sides[::2], sides[1::2], strict=False)
+                sides = [*(self._larger(on, *pair) for pair in pairs), *sides[len(sides) // 2 * 2 :]]
+            (found,) = sides
         return found
+
+    @staticmethod
+    def _larger(on: Domain[V], one: V, other: V) -> V:
+        return on.add(other, on.step(ExactReLU(0), on.add(one, on.times(other, -1))))
 
     def shape_after(self, shapes: Sequence[Shape]) -> Shape:
         return shapes[0][0], *self.size
