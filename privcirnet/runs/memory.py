@@ -2,7 +2,7 @@
 
 from privcirnet.errors import RuleError
 from privcirnet.he.program.program import Program
-from privcirnet.he.protocol.framing.message_sizes import keys_in_memory
+from privcirnet.he.protocol.framing.message_sizes import keys_in_memory, session_in_memory
 from privcirnet.he.system.memory import machine_bytes
 
 WEIGHTS_GB = 4.0
@@ -25,7 +25,8 @@ def needed_bytes(program: Program, weights_gb: float | None = None) -> int:
     """
     weights = weight_bytes(program)
     kept = weights if weights_gb is None else min(weights, int(1e9 * weights_gb))
-    return round(kept + keys_in_memory(program) + _PROCESS_BYTES)
+    session = session_in_memory(program)
+    return round(kept + 2 * session - keys_in_memory(program) + _PROCESS_BYTES)  # the client has a stock, too
 
 
 def check_memory(program: Program, weights_gb: float, engine: str = "kernel") -> None:

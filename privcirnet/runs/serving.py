@@ -101,7 +101,7 @@ def in_words(offer: Offer) -> str:
         f"{message_sizes.rounds(program)} rounds an image, n = {program.parameters.ring_degree}, "
         f"log q = {program.parameters.log_q}; images of {' x '.join(map(str, pixels.shape))} integers in "
         f"[{pixels.low}, {pixels.high}]; {keys}, "
-        f"its session takes {message_sizes.keys_in_memory(program) / 1e6:.0f} MB, "
+        f"its session takes {message_sizes.session_in_memory(program) / 1e6:.0f} MB, "
         f"an inference that it prepares {server.prepared_bytes(bytes(32)) / 1e6:.1f} MB"
     )
 

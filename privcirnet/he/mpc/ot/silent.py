@@ -70,6 +70,11 @@ class Code:
         return (self.trees << self.depth) - self.spent
 
     @property
+    def stock_bytes(self) -> int:
+        """Bytes of an iteration's rows, with which a party's memory is filled."""
+        return _BLOCK * self.trees << self.depth
+
+    @property
     def message_bytes(self) -> tuple[int, int, int]:
         """Bytes of the sender's, the receiver's and the sender's message of an iteration."""
         return half_trees.message_bytes(self.trees, self.depth), 2 * _BLOCK, _DIGEST

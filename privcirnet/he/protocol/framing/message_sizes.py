@@ -17,7 +17,7 @@ from privcirnet.he.protocol.offline.store_files import SERIAL_BYTES
 from privcirnet.he.protocol.rounds import answer
 from privcirnet.he.protocol.rounds.exchange import Exchange
 from privcirnet.he.protocol.rounds.exchanges import exchanges_of, runs_directly
-from privcirnet.he.protocol.rounds.transfers import refill_trips, setup_trips, takes_transfers
+from privcirnet.he.protocol.rounds.transfers import refill_trips, setup_trips, stock_bytes, takes_transfers
 from privcirnet.he.protocol.rounds.turns import Turn, trips
 from privcirnet.he.protocol.rounds.waves import bundles
 from privcirnet.he.schemes.bfv.sizes import key_bytes, message_bytes
@@ -65,6 +65,11 @@ def keys_in_memory(program: Program) -> int:
     """Return the bytes that one client's Galois keys take at the server: both polynomials of every digit, in words."""
     primes, n = len(program.parameters.coefficient_bits), program.parameters.ring_degree
     return len(program.column_steps) * (primes - 1) * 2 * primes * n * _WORD
+
+
+def session_in_memory(program: Program) -> int:
+    """Return the bytes that one client's session takes at the server: its keys and a stock of silent transfers."""
+    return keys_in_memory(program) + stock_bytes(program, exchanges_of(program))
 
 
 def together(program: Program) -> int:

@@ -31,6 +31,13 @@ def takes_transfers(exchanges: Mapping[str, Exchange]) -> bool:
     return any(sum(exchange.plan.transfers) for exchange in exchanges.values())
 
 
+def stock_bytes(program: Program, exchanges: Mapping[str, Exchange]) -> int:
+    """Return the bytes that transfers made ahead, both ways, take in either party's memory."""
+    from privcirnet.he.mpc.ot.silent import CODE  # it loads the kernels
+
+    return 2 * CODE.stock_bytes if program.transfers == "silent" and takes_transfers(exchanges) else 0
+
+
 def setup_trips(source: str) -> list[Pair]:
     """Return the messages with which transfers begin, once for a session, and their answers."""
     from privcirnet.he.mpc.ot.session import setup_sizes  # it loads the kernels

@@ -20,6 +20,7 @@ from privcirnet.he.protocol.rounds.exchanges import exchanges_of
 from privcirnet.he.protocol.rounds.transfers import setup_trips, source_for
 from privcirnet.he.protocol.rounds.turns import trips
 from privcirnet.runs import audit
+from privcirnet.runs.memory import needed_bytes
 from privcirnet.service.client import ServiceClient
 from tests.he.broken import ends_at_any_turn, refuses_what_is_not_due
 from tests.he.networks import bottleneck, network, random_image
@@ -94,6 +95,13 @@ def test_silent_transfers_are_made_where_they_lack(monkeypatch: pytest.MonkeyPat
         assert wrong(program, client, session, image) == []
     client._prepared._transfers = None  # as after an error that the server did not see
     check(program, client, session, random_image(program), "prepared")
+
+
+def test_a_session_has_room_for_a_stock_of_silent_transfers() -> None:
+    quiet, without, stock = replace(PROGRAM, transfers="silent"), replace(network(), transfers="silent"), 1 << 27
+    for program, more in ((PROGRAM, 0), (quiet, stock), (without, 0)):
+        assert message_sizes.session_in_memory(program) == message_sizes.keys_in_memory(program) + more
+    assert needed_bytes(quiet) == needed_bytes(PROGRAM) + 2 * stock, "of both parties"
 
 
 def test_large_images_have_silent_transfers() -> None:
