@@ -46,7 +46,8 @@ class CompileConfig:
     margin_bits: int = 2
     """measured bounds: factor 2^margin_bits over the values seen; an image that exceeds it gets a wrong answer."""
     answer: str = "logits"
-    """what a client is given: logits, or rounded: answer_bits of each, whatever the client asks for."""
+    """what a client is given: logits; rounded: answer_bits of each, whatever the client asks for; or top1: the class
+    alone, which needs truncation=exact or nonlinear=exact."""
     answer_bits: int = 8
     """bits of a rounded logit, its sign included, for logits up to 2^margin_bits times the largest of bound_images."""
     stack_gb: float = 0.25
@@ -97,8 +98,10 @@ class HEConfig(CompileConfig):
         rule = f"{setting}=exact needs he.masks=uniform"
         check(not self.exact or self.masks == "uniform", rule, self.masks, "use uniform masks")
         check_name("he.answer", self.answer, ANSWERS)
-        rule = f"{setting}=exact needs he.answer=logits"
-        check(not self.exact or self.answer == "logits", rule, self.answer, "round logits with he.truncation=random")
+        rule = f"{setting}=exact needs he.answer=logits or top1"
+        check(not self.exact or self.answer != "rounded", rule, self.answer, "use he.answer=top1, which tells less")
+        remedy = "use he.truncation=exact, or he.answer=rounded"
+        check(self.exact or self.answer != "top1", "he.answer=top1 needs he.truncation=exact", self.truncation, remedy)
         check(2 <= self.answer_bits <= 32, "he.answer_bits must be in [2, 32]", self.answer_bits, "use 8")
         check_name("he.nonlinear", self.nonlinear, ("refused", "exact", "client-aided"))
         check(0 <= self.margin_bits <= 16, "he.margin_bits must be in [0, 16]", self.margin_bits, "use 2")

@@ -173,7 +173,8 @@ class Classifier:
 
     def _logits(self, answer: Answer) -> dict[str, Any]:
         values = answer.logits.astype(np.float64) * 2.0**self.subject.log_step
-        largest = np.argsort(-values, kind="stable")[:MOST_LOGITS]
+        most = 1 if self.subject.program and self.subject.program.answer == "top1" else MOST_LOGITS
+        largest = np.argsort(-values, kind="stable")[:most]
         return {
             "logits": [{"name": self._content.name(int(i)), "value": float(values[i])} for i in largest],
             "classes": len(values),

@@ -59,7 +59,8 @@ class Subject:
         names, found = {node.name: name_of(node) for node in self.program.nodes}, exchanges_of(self.program)
         if not prepared:
             each = [{"name": names[name], "what": in_words(exchange.plan)} for name, exchange in found.items()]
-            return [*each, {"name": "result", "what": "the server’s share of the logits"}]
+            what = "class" if self.program.answer == "top1" else "logits"
+            return [*each, {"name": "result", "what": f"the server’s share of the {what}"}]
         t = self.program.parameters.plain_modulus
         asking = [{"name": names[name], "what": in_words(e.plan)} for name, e in found.items() if e.online.turns(t)]
         return [{"name": "image", "what": "less the client’s random share"}, *asking]
@@ -75,7 +76,7 @@ def subject_of(known: "Program | Description | CkksDescription", levels: int = 0
     if isinstance(known, Program):
         own = known.parameters
         bits, words = own.coefficient_bits[:-1], f"n = {own.ring_degree}, log q = {own.log_q}"
-        logits, step = prod(known.output.shape), known.output.log_step
+        logits, step = prod(known.logits.shape), known.output.log_step
         return Subject(shape, low, high, logits, step, bits, f"BFV of {_BITS}, {words}", known.revealed, known)
     high = levels or ((high + 1) << shift) - 1
     if isinstance(known, Description):

@@ -160,7 +160,7 @@ def target_of(he: HEConfig, given: Profile | None = None, bar: Bar = silent) -> 
     elif he.ring_degree in (0, profile.ring_degree):
         sets = (profile.parameter_set, *sets)
     masks = he.masks, he.failure_bits, he.hiding_bits
-    kinds = {"truncation": "exact" if he.exact else "random", "nonlinear": he.nonlinear}
+    kinds = {"truncation": "exact" if he.exact else "random", "nonlinear": he.nonlinear, "answer": he.answer}
     return replace(Target(profile, link, *masks, sets, auto, family=he.family), **kinds)
 
 
@@ -198,7 +198,7 @@ def exceeding(program: Program, network: fx.GraphModule, images: torch.Tensor) -
     if program.bounds == "proved":
         return None
     found, half = peaks(network, images), program.parameters.plain_modulus / 2
-    nodes = program.nodes if program.answer == "logits" else program.nodes[:-1]  # the network does not round
+    nodes = program.nodes[: program.nodes.index(program.logits) + 1]
     named = [node for node in nodes if real_name(node) in found]  # others are pieces of an operation
     shares = torch.stack([found[real_name(node)] * (2.0**-node.log_step / half) for node in named]).amax(0)
     carried = shares[shares < 1]  # neither too large nor no number at all

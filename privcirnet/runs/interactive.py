@@ -60,14 +60,15 @@ class Interactive:
         return how.task(self.program, self.spectra)
 
     def clear(self, image: np.ndarray) -> np.ndarray:
-        return interpret(self.program, image)[self.program.output.name].reshape(-1)
+        return self.program.answered(interpret(self.program, image)[self.program.output.name]).reshape(-1)
 
     def wrong(self, client: Client, request: np.ndarray, answers: Sequence[Answer], seen: Any) -> list[list[str]]:
         """Return the nodes whose value does not follow from their inputs'; ``seen``: the server's shares."""
         program, (answer,) = self.program, answers
         values = audit.reconstruct(program, client.shares, seen)
-        ends = {program.nodes[0].name: request, program.output.name: answer.logits}
-        foreign = [name for name, value in ends.items() if not np.array_equal(values[name].reshape(value.shape), value)]
+        source, output = program.nodes[0].name, program.output.name
+        ends = (source, values[source], request), (output, program.answered(values[output]), answer.logits)
+        foreign = [name for name, own, value in ends if not np.array_equal(own.reshape(value.shape), value)]
         return [audit.wrong_nodes(program, values) + foreign]
 
     def facts(self, of: Evaluation) -> dict[str, Any]:

@@ -50,14 +50,22 @@ def rehearsed(
     logits: list[np.ndarray] = []
     with bar("rehearsing truncations", len(images)) as advance:
         for image in images:
-            want = interpret(program, image)[program.output.name]
-            got = interpret(program, image, truncate)[program.output.name] if random else want
+            want = program.answered(interpret(program, image)[program.output.name])
+            got = program.answered(interpret(program, image, truncate)[program.output.name]) if random else want
             changed = bool(got.argmax() != want.argmax())
             found["changed"] += changed
             found["refused"] += not changed and width(got) > program.output_bits > 0
             logits.append(got.reshape(-1) * 2.0**program.output.log_step)
             advance()
-    return found if quantized is None or not logits else {**found, **_apart(np.stack(logits), quantized)}
+    if quantized is None or not logits:
+        return found
+    return {**found, **_apart(np.stack(logits), _answered(program, quantized))}
+
+
+def _answered(program: Program, logits: np.ndarray) -> np.ndarray:
+    """Logits as the answer has them, (N, classes)."""
+    classes = [program.answered(row.argmax()) for row in logits] if program.answer == "top1" else [*logits]
+    return np.stack(classes).reshape(logits.shape)
 
 
 def _apart(logits: np.ndarray, quantized: np.ndarray) -> dict[str, float]:

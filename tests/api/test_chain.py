@@ -234,7 +234,7 @@ def test_exact_truncation_gives_the_quantized_networks_logits(plan):
     for engine in ("cleartext", "kernel"):
         assert torch.equal(program(IMAGES[:2], engine=engine).double(), truth[:2].detach())
     assert "exact" in str(program)
-    with pytest.raises(pc.RuleError, match=r"truncation=exact needs .*answer=logits"):
+    with pytest.raises(pc.RuleError, match=r"truncation=exact needs .*answer=logits or top1: got rounded; use .*top1"):
         pc.compile(quantized, IMAGES, truncation="exact", answer="rounded", profile=plan.profile, progress=False)
 
 
@@ -253,6 +253,11 @@ def test_a_networks_own_activations_run_exactly(plan):
         assert torch.equal(program(IMAGES[:2], engine=engine).double(), truth[:2])
     assert "exact ReLU" in str(program)
     assert "exact table" in str(program)
+    program = pc.compile(quantized, IMAGES, nonlinear="exact", answer="top1", profile=plan.profile, progress=False)
+    assert program.rehearsal["differ"] == program.rehearsal["difference"] == 0
+    assert torch.equal(program(IMAGES[:2], check=True), nn.functional.one_hot(truth[:2].argmax(1), 4).float())
+    with pytest.raises(pc.RuleError, match=r"answer=top1 needs .*truncation=exact: got random"):
+        pc.compile(quantized, IMAGES, answer="top1", progress=False)
     with pytest.raises(pc.RuleError, match=r"nonlinear=exact needs .*masks=uniform"):
         pc.compile(quantized, IMAGES, nonlinear="exact", masks="bounded", bounds="proved", progress=False)
 

@@ -15,12 +15,18 @@ import pytest
 
 from privcirnet.he.layers.integer import Values, expand_rows
 from privcirnet.he.planning.disclosure import rounded
+from privcirnet.he.planning.fit import Target, fit
+from privcirnet.he.planning.profile import COUNTED, LINKS
 from privcirnet.he.program import bounds
-from privcirnet.he.program.program import Program
+from privcirnet.he.program.operation import Node
+from privcirnet.he.program.program import Network, Program
+from privcirnet.he.protocol.offline import prepared_client
 from privcirnet.he.protocol.parties.server import Server
+from privcirnet.he.protocol.parties.session import run
+from privcirnet.he.ring.modular import Residues
 from tests.attacks.hostile import ShiftingClient
 from tests.he.networks import network, random_image
-from tests.he.parties import protocol
+from tests.he.parties import parties, protocol
 
 INPUTS = 32
 """Of the classifier, which has ten outputs."""
@@ -32,8 +38,9 @@ ANSWER_BITS = 8
 def rounding_network() -> Program:
     """The network, whose answers have 8 bits for what its widest proved logit needs."""
     program = network()
-    nodes, _ = rounded(program.nodes, bounds.prove(program), ANSWER_BITS, 2.0 ** (wide(program) - 8))
-    return replace(program, nodes=nodes, answer="rounded", output_bits=ANSWER_BITS - 1)
+    wanted = Target(COUNTED, LINKS["local"], answer_bits=ANSWER_BITS, largest_logit=2.0 ** (wide(program) - 8))
+    found, _ = rounded(Network(program.nodes, program.weights), bounds.prove(program), wanted)
+    return replace(program, nodes=found.nodes, answer="rounded", output_bits=ANSWER_BITS - 1)
 
 
 def wide(program: Program) -> int:
@@ -96,3 +103,26 @@ def test_rounded_answers_tell_less_of_each_image(packed: list[int]) -> None:
     found, images = steal(program, [top - WEIGHT_BITS], honest(program))
     assert (found == weights()).all(), "an attacker who knows of the window, and the honest answer"
     assert images == INPUTS
+
+
+def test_a_class_alone_tells_one_comparison_of_each_image(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that adds to its share of a logit finds by bisection how far the logit is from the largest one."""
+    target = Target(COUNTED, LINKS["local"], truncation="exact", answer="top1")
+    program = fit(Network(network().nodes, network().weights), target).program
+    logits, local, shift = honest(network()), prepared_client.shares.local_client, 0
+    asked = logits.argmin()
+
+    def shifted(known: Program, node: Node, arguments: list[Residues]) -> Residues:
+        found = local(known, node, arguments).copy()
+        if node.inputs == ("head",):  # logits, with four bits for their places
+            found[asked] = (found[asked] + np.uint64(shift << 4)) % np.uint64(known.parameters.plain_modulus)
+        return found
+
+    monkeypatch.setattr(prepared_client.shares, "local_client", shifted)
+    client, session = parties(program, "cleartext")
+    low, high = 0, 1 << wide(program) + 1
+    for _ in range(8):
+        shift = (low + high) // 2
+        won = run(client, session, random_image(program))[0][asked].item()
+        low, high = (low, shift) if won else (shift, high)
+    assert low < logits.max() - logits[asked] <= high == low + (1 << wide(program) + 1 - 8)

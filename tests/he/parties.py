@@ -60,7 +60,7 @@ def check(program: Program, client: Client, session: Session, image: Values, use
     values = audit.reconstruct(program, client.shares, session.shares)
     assert audit.wrong_nodes(program, values) == []
     assert (values[program.nodes[0].name] == image).all()
-    assert (logits == values[program.output.name]).all()
+    assert (logits == program.answered(values[program.output.name])).all()
     exact = interpret(program, image, lambda node, _: values[node.name])
     assert all((exact[name] == values[name]).all() for name in exact)
     return traffic

@@ -24,7 +24,7 @@ from privcirnet.he.layers.spectral_layer import SpectralLayer
 from privcirnet.he.planning import chooser
 from privcirnet.he.planning.chooser import ParameterChoice
 from privcirnet.he.planning.cost import for_one_use, operation_cost
-from privcirnet.he.planning.disclosure import published, rounded
+from privcirnet.he.planning.disclosure import ANSWERING, published
 from privcirnet.he.planning.goal import SPECTRAL, Allowed
 from privcirnet.he.planning.noise_budget import Option
 from privcirnet.he.planning.planner import SHORT, cheapest_layer
@@ -86,17 +86,18 @@ def draft(network: Network, target: Target) -> Draft:
         intervals, kind = bounds.prove(network), "proved"
     else:
         intervals, kind = bounds.measured(network.nodes, target.seen, target.margin_bits), "measured"
-    whole = expanded(network, intervals)
+    answering = network
+    if target.answer in ANSWERING:
+        answering, intervals = ANSWERING[target.answer](network, intervals, target)
+    whole = expanded(answering, intervals)
     nodes, weights = whole.nodes, whole.weights
-    if whole is not network:
+    if whole is not answering:
         intervals = bounds.completed(whole, {} if target.seen is None else intervals)
     sizes: bounds.Sizes = bounds.largest_sizes(intervals)
     if target.seen is not None:
         sizes = {**sizes, **bounds.mean_sizes(network.nodes, target.seen)}
     if target.truncation == "exact":
         nodes = exact(nodes, intervals)
-    if target.answer_bits:
-        nodes, intervals = rounded(nodes, intervals, target.answer_bits, target.largest_logit)
     lengths = SHORT if target.truncation == "exact" else 0  # the smaller t is, the fewer transfers a ReLU takes
     return Draft(tuple(nodes), weights, intervals, sizes, kind, Allowed(target.family, _weight_bits(weights), lengths))
 
@@ -121,8 +122,8 @@ def fit_draft(found: Draft, target: Target) -> Fitted:
     choice = chooser.choose(wants, candidates, None if target.auto else own)
     planned = replan(found.nodes, _priced(profile, choice.set, target.link), target.link, found.allowed)
     planned, width = published(planned, found.intervals), bounds.value_bits(found.intervals[planned[-1].name])
-    answer = ("rounded", target.answer_bits - 1) if target.answer_bits else ("logits", width)
-    program = Program(planned, choice.parameters, found.weights, target.masks, found.kind, *answer)
+    width = target.answer_bits - 1 if target.answer == "rounded" else width
+    program = Program(planned, choice.parameters, found.weights, target.masks, found.kind, target.answer, width)
     try:
         manifest.check(program)
     except RuleError as error:

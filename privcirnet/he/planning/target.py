@@ -32,7 +32,8 @@ class Target:
         truncation: "random", or "exact" by two-party computation (:mod:`program.exact`).
         nonlinear: of activations that are no polynomials: "refused", "exact" (:mod:`program.exact`), which
             needs exact truncations, or "client-aided" (:mod:`program.nonpolynomial`).
-        answer_bits: of each logit, its sign included, that the client is given; 0: all.
+        answer: what the client is given, one of :data:`program.program.ANSWERS`; "top1" needs exact truncations.
+        answer_bits: of each rounded logit, its sign included.
         largest_logit: the largest absolute one that a rounded answer can have, real.
         family: encodings that layers may have: "spectral" or "any", see :class:`goal.Goal`.
     """
@@ -48,6 +49,7 @@ class Target:
     margin_bits: int = 2
     truncation: str = "random"
     nonlinear: str = "refused"
+    answer: str = "logits"
     answer_bits: int = 0
     largest_logit: float = 0.0
     family: str = "spectral"

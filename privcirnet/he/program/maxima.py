@@ -1,4 +1,4 @@
-"""Clips and maxima: interactively, exact ReLUs with sums and rearrangements around them."""
+"""Clips, maxima and where they are: interactively, exact ReLUs with sums and rearrangements around them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,14 +6,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from privcirnet.he.layers.integer import Values, round_shift
-from privcirnet.he.program.exact import ExactReLU
-from privcirnet.he.program.local import Concat
+from privcirnet.he.program.exact import ExactReLU, ExactTruncate
+from privcirnet.he.program.local import Concat, Within
 from privcirnet.he.program.operation import Domain, Interval, Node, Operation, Shape, V, Weights
 from privcirnet.he.program.rearrangement import Channels, Sampled
 
 
-class Monotone(Operation):
-    """A composite operation that never falls where one of its values rises."""
+class Composite(Operation):
+    """A composite operation of one value."""
 
     local = False
     needs_share = True
@@ -24,7 +24,7 @@ class Monotone(Operation):
         raise NotImplementedError
 
     def interval(self, low: Values, high: Values) -> Interval:
-        """Return the least and the largest result on [low, high], position by position."""
+        """Return the least and the largest result on [low, high]; here of what falls nowhere as its values rise."""
         return self.values(low), self.values(high)
 
     def apply(self, on: Domain[V], arguments: Sequence[V], weights: Weights | None) -> V:
@@ -32,7 +32,7 @@ class Monotone(Operation):
 
 
 @dataclass(frozen=True)
-class Clip(Monotone):
+class Clip(Composite):
     """x / 2^bits, rounded, and clipped to [0, top]: R(x) - R(x - top 2^bits) with an exact ReLU R of both at once.
 
     Attributes:
@@ -60,7 +60,7 @@ class Clip(Monotone):
 
 
 @dataclass(frozen=True)
-class MaxPool(Monotone):
+class MaxPool(Composite):
     """The largest value of each window: columns, then rows, in pairs, max(a, b) = b + R(a - b) with an exact ReLU R.
 
     A window may reach over the edges, where there is nothing, but begins at most half of itself outside.
@@ -93,13 +93,9 @@ class MaxPool(Monotone):
             sides = [on.step(Sampled(axis + 1, begin + i, stride, size), found) for i in range(self.kernel[axis])]
             while len(sides) > 1:
                 pairs = zip(sides[::2], sides[1::2], strict=False)
-                sides = [*(self._larger(on, *pair) for pair in pairs), *sides[len(sides) // 2 * 2 :]]
+                sides = [*(_larger(on, *pair) for pair in pairs), *sides[len(sides) // 2 * 2 :]]
             (found,) = sides
         return found
-
-    @staticmethod
-    def _larger(on: Domain[V], one: V, other: V) -> V:
-        return on.add(other, on.step(ExactReLU(0), on.add(one, on.times(other, -1))))
 
     def shape_after(self, shapes: Sequence[Shape]) -> Shape:
         return shapes[0][0], *self.size
@@ -108,3 +104,50 @@ class MaxPool(Monotone):
         each = zip(self.kernel, self.stride, self.padding, sources[0].shape[1:], self.size, strict=True)
         fits = all(0 <= 2 * p <= k and s >= 1 and 1 <= (n - 1) * s + 1 <= w + p for k, s, p, w, n in each)
         return "" if fits else f"windows of {self.kernel}, {self.stride} apart, {self.padding} outside"
+
+
+@dataclass(frozen=True)
+class Top1(Composite):
+    """The place of the largest of some values (C, 1, 1), the first of equal ones: a tournament of exact ReLUs.
+
+    Each value takes its place with it, in bits below its own: of the winner they are what an exact truncation drops.
+
+    Attributes:
+        count: of values, 2 or more.
+        low: the least that a value may be.
+        high: the largest.
+    """
+
+    count: int
+    low: int
+    high: int
+
+    def values(self, x: Values) -> Values:
+        return x.reshape(-1).argmax().reshape(1, 1, 1)
+
+    def interval(self, low: Values, high: Values) -> Interval:
+        return np.zeros((1, 1, 1), dtype=np.int64), np.full((1, 1, 1), self.count - 1)
+
+    def pieces(self, on: Domain[V], arguments: Sequence[V], weights: Weights | None) -> V:
+        last = self.count - 1
+        bits, left = last.bit_length(), self.count
+        within = Within(self.low << bits, (self.high << bits) + last)
+        best = on.plus(on.times(arguments[0], 1 << bits), np.arange(last, -1, -1).reshape(-1, 1, 1))
+        while left > 1:
+            half = -(-left // 2)
+            first, second = (on.step(Channels(start, half), best) for start in (0, left - half))
+            best, left = on.step(within, _larger(on, first, second)), half
+        # Not by a ReLU: a client that adds to its share of the value could have it be 0, and be given the whole value.
+        whole = on.step(ExactTruncate(bits), on.plus(best, np.array(-(1 << bits >> 1))))
+        return on.plus(on.add(on.times(whole, 1 << bits), on.times(best, -1)), np.array(last))
+
+    def shape_after(self, shapes: Sequence[Shape]) -> Shape:
+        return 1, 1, 1
+
+    def problem(self, node: Node, sources: Sequence[Node]) -> str:
+        fits = self.count >= 2 and sources[0].shape == (self.count, 1, 1) and self.low <= self.high
+        return "" if fits else f"the largest of {self.count} in {sources[0].shape}"
+
+
+def _larger(on: Domain[V], one: V, other: V) -> V:
+    return on.add(other, on.step(ExactReLU(0), on.add(one, on.times(other, -1))))

@@ -10,7 +10,7 @@ tables three. Clips and maxima are made of those. All others are local: each par
 
 from privcirnet.he.program.exact import ExactReLU, ExactTruncate
 from privcirnet.he.program.local import Add, Concat, Input, Plus, Scale, SumPool, Times, Truncate, Within
-from privcirnet.he.program.maxima import Clip, MaxPool
+from privcirnet.he.program.maxima import Clip, MaxPool, Top1
 from privcirnet.he.program.nonpolynomial import ClientAided
 from privcirnet.he.program.operation import Operation, register
 from privcirnet.he.program.rearrangement import Channels, Flatten, Gather, Sampled, Take, Tokens, Transpose
@@ -41,6 +41,7 @@ __all__ = [
     "Take",
     "Times",
     "Tokens",
+    "Top1",
     "Transpose",
     "Truncate",
     "Within",

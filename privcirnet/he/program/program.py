@@ -11,7 +11,10 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from privcirnet.errors import RuleError
+from privcirnet.he.layers.integer import Values
 from privcirnet.he.layers.layer import Layer
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.stacking import Stack
@@ -22,7 +25,7 @@ from privcirnet.he.program.rounds import Linear, Square
 from privcirnet.he.schemes.bfv.parameters import Parameters
 
 MASKS = ("uniform", "bounded")
-ANSWERS = ("logits", "rounded")
+ANSWERS = ("logits", "rounded", "top1")
 BOUNDS = ("proved", "measured")
 TRANSFERS = ("softspoken", "silent")
 
@@ -64,8 +67,8 @@ class Program:
             :func:`truncation.wrap_probability` bounds; "bounded" is never wrong and hides to
             :func:`truncation.hiding_bits` bits.
         bounds: of the values. "proved" for every image, or "measured" on some, see :mod:`bounds`.
-        answer: "logits", or "rounded": of the last node, a truncation, the client is given as many bits as it needs and
-            no more (:mod:`protocol.rounds.answer`).
+        answer: "logits"; "rounded": the last node is a truncation of them; or "top1": it is their class. The client is
+            given no more of any (:mod:`protocol.rounds.answer`).
         output_bits: absolute values of the result stay under 2^output_bits, or it is wrong; 0: not known, until a
             server finds it from proved bounds.
         transfers: where oblivious transfers come from, if a step takes some: "softspoken", or "silent", which sends
@@ -83,8 +86,22 @@ class Program:
 
     @property
     def output(self) -> Node:
-        """The logits."""
+        """What the client is given: the logits, or their answer."""
         return self.nodes[-1]
+
+    @property
+    def logits(self) -> Node:
+        """The logits themselves, whatever the answer makes of them."""
+        before = (node for node in reversed(self.nodes) if node.name.split("/")[0] != self.output.name)
+        return self.output if self.answer == "logits" else next(before)
+
+    def answered(self, values: Values) -> Values:
+        """Return what a client makes of the output's values: of a class, 1 in its place and 0 in all others."""
+        if self.answer != "top1":
+            return values
+        return (
+            (np.arange(math.prod(self.logits.shape)) == values.reshape(-1)).astype(np.int64).reshape(self.logits.shape)
+        )
 
     @property
     def linear_nodes(self) -> list[tuple[Node, Layer]]:

@@ -61,10 +61,14 @@ def _check_stacks(program: Program) -> None:
 
 def _check_answer(program: Program) -> None:
     """A rounded answer is cut out of a truncation's shares; a width that is not under t's would let any value pass."""
-    rounded, bits = program.answer == "rounded", program.output_bits
-    if rounded and (not isinstance(program.output.operation, op.Truncate) or not bits):
-        got = f"{program.output.operation.kind()} of {bits} bits"
+    output, bits = program.output, program.output_bits
+    if program.answer == "rounded" and (not isinstance(output.operation, op.Truncate) or not bits):
+        got = f"{output.operation.kind()} of {bits} bits"
         raise RuleError("a rounded answer must be a truncation of known width", got=got, remedy=REMEDY)
+    if program.answer == "top1" and (
+        len({node.name.split("/")[0] for node in program.nodes}) < 2 or output.shape != (1, 1, 1)
+    ):
+        raise RuleError("a class must be one number, behind logits", got=f"shape {output.shape}", remedy=REMEDY)
     if not 0 <= bits < program.parameters.plain_bits:
         rule = "a result's width must leave room in the plain modulus, to tell wrong results"
         raise RuleError(rule, got=f"{bits} of {program.parameters.plain_bits} bits", remedy=REMEDY)

@@ -94,11 +94,13 @@ const on = {
       element("data", { value: String(value) }, value.toFixed(2))));
     const list = element("ol", { className: "logits" }, ...bars);
     list.setAttribute("aria-label", "Logits, the largest first");
-    find("answer").replaceChildren(element("p", { className: "winner" }, logits[0].name), list);
-    const shown = logits.length < classes ? `The ${logits.length} largest of ${classes} logits` : "All logits";
+    const alone = logits.length === 1;
+    find("answer").replaceChildren(element("p", { className: "winner" }, logits[0].name), ...(alone ? [] : [list]));
+    const shown = alone ? "The class alone" : logits.length < classes ? `The ${logits.length} largest of ${classes} logits` : "All logits";
     find("answer-words").replaceChildren(`${shown}${facts.encrypted ? ", decrypted here" : ""}.`, ...verdict(logits[0].name));
     find("step").textContent = `Done: ${logits[0].name}, ${showCosts(costs)}.`;
-    say(`The answer is ${logits[0].name}, with a logit of ${values[0].toFixed(2)}, after ${duration(costs.seconds)}.`);
+    const logit = alone ? "" : `, with a logit of ${values[0].toFixed(2)}`;
+    say(`The answer is ${logits[0].name}${logit}, after ${duration(costs.seconds)}.`);
   },
   refused({ rule, got, remedy, ...costs }) {
     find("answer").replaceChildren(

@@ -41,7 +41,7 @@ def check_program(lowered: Lowered, network: fx.GraphModule, images: Tensor) -> 
     integers = (kept * 2.0**-source.log_step + 0.5).floor()
     wanted = node_values(exact, integers * 2.0**source.log_step)
     found = interpret(program, integers[0].long().cpu().numpy())
-    nodes = program.nodes if program.answer == "logits" else program.nodes[:-1]  # the network does not round
+    nodes = program.nodes[: program.nodes.index(program.logits) + 1]
     if not _same(nodes[-1], found, wanted[returned(exact).name]):
         named = (node for node in nodes if (real := real_name(node)) in wanted and not _same(node, found, wanted[real]))
         first = next(named, nodes[-1])

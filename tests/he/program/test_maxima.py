@@ -1,4 +1,4 @@
-"""Clips and maxima: what they come to, against what they are in clear, and bounds that hold."""
+"""Clips, maxima and where they are: what they come to, against what they are in clear, and bounds that hold."""
 
 from dataclasses import replace
 
@@ -22,6 +22,11 @@ POOLS = [
     op.MaxPool((2, 2), (2, 2), (0, 0), (4, 3)),  # a window that reaches over the edge
     op.MaxPool((7, 6), (1, 1), (0, 0), (1, 1)),
 ]
+
+
+def place(count: int) -> Node:
+    """Of the largest value of the image."""
+    return Node("y", op.Top1(count, -3, 4), ("x",), (1, 1, 1), 0)
 
 
 def network(operation: op.Operation) -> Network:
@@ -62,6 +67,19 @@ def test_pieces_are_what_the_operation_is(operation: op.Operation) -> None:
             assert (values[name] <= high).all()
 
 
+@pytest.mark.parametrize("count", [2, 3, 10, 100])
+def test_every_place_wins_and_the_first_of_equal_values(count: int) -> None:
+    whole = Network((Node("x", op.Input(-3, 4), (), (count, 1, 1), 0), place(count)), {})
+    pieces = expanded(whole, bounds.prove(whole))
+    assert sum(isinstance(node.operation, op.ExactReLU) for node in pieces.nodes) == (count - 1).bit_length()
+    proved = bounds.prove(pieces)
+    random = np.random.default_rng(count).integers(-3, 5, (20, count))
+    for x in (*np.full((1, count), -3), *(np.eye(count, dtype=np.int64) * 7 - 3), *random):
+        values = Integers(x.reshape(-1, 1, 1)).values(pieces.nodes, pieces.weights)
+        assert values["y"].item() == x.argmax() == Integers(x).values(whole.nodes, {})["y"].item()
+        assert all((low <= values[name]).all() and (values[name] <= high).all() for name, (low, high) in proved.items())
+
+
 def test_one_exchange_clips_and_each_further_row_and_column_of_a_window_takes_one() -> None:
     counts = [
         sum(isinstance(node.operation, op.ExactReLU) for node in expanded(network(operation), {}).nodes)
@@ -77,6 +95,7 @@ def test_one_exchange_clips_and_each_further_row_and_column_of_a_window_takes_on
         (op.Clip(3, 7, 2), "a clip of 2 channels at 7"),
         (op.MaxPool((2, 2), (2, 2), (2, 0), (3, 3)), "windows of"),
         (op.MaxPool((2, 2), (2, 2), (0, 0), (5, 3)), "windows of"),
+        (op.Top1(3, -3, 4), r"the largest of 3 in \(3, 7, 6\)"),
         (op.Sampled(0, 0, 1, 1), "1 places from 0 on along axis 0"),
         (op.Sampled(1, -1000, 1, 1), "1 places from -1000"),
         (op.Sampled(1, 0, 1, 1 << 40), "places from 0"),
@@ -86,7 +105,7 @@ def test_one_exchange_clips_and_each_further_row_and_column_of_a_window_takes_on
 )
 def test_numbers_that_make_no_sense_are_refused(operation: op.Operation, problem: str) -> None:
     made = network(op.Within(0, 1))
-    shape = operation.size if isinstance(operation, op.MaxPool) else SHAPE[1:]
-    nodes = (made.nodes[0], replace(made.nodes[1], operation=operation, shape=(SHAPE[0], *shape)))
+    shape = (SHAPE[0], *operation.size) if isinstance(operation, op.MaxPool) else SHAPE
+    nodes = (made.nodes[0], replace(made.nodes[1], operation=operation, shape=shape))
     with pytest.raises(RuleError, match=problem):
         check_nodes(nodes)

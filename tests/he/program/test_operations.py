@@ -41,6 +41,7 @@ EVERY: dict[op.Operation, tuple[int, int, bool]] = {
     tabulated("gelu", 3, -3, -3, -8, 7): (1, 0, False),
     op.Clip(0, 6, 4): (1, 0, False),
     op.MaxPool((2, 2), (2, 2), (0, 0), (1, 1)): (1, 0, False),
+    op.Top1(4, 0, 1): (1, 0, False),
 }
 """Operation -> (values that it takes, encrypted layers, whether it has weights)."""
 

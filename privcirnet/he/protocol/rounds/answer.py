@@ -8,6 +8,8 @@ hands out w bits of r: as many as right results have. What a client adds to its 
 not see. A client that has the right y knows all of r = y + q. In one more round it asks whether this is the server's r,
 and learns that alone (:mod:`protocol.rounds.equality`). The width is the program's, never the client's.
 
+*top1*: the result is a class, and its share is handed out as that of logits is.
+
 A result that no right inference has is refused. Whatever happens, a client first completes the image: a server that is
 told that an image failed learns something of it (SECURITY.md).
 """
@@ -60,7 +62,7 @@ def hand_out(program: Program, share: Residues) -> Generator[bytes, bytes, bytes
     Raises:
         RuleError: what the client sends is no question.
     """
-    if program.answer == "logits":
+    if program.answer != "rounded":
         return wire.frame(wire.OUTPUT, [shares.to_bytes(share)])
     message = yield wire.frame(wire.ROUNDED, [shares.to_bytes(share & np.uint64(_window(program) - 1))])
     (question,) = wire.unframe(message, wire.ROUNDED, 1)
@@ -83,7 +85,7 @@ def receive(program: Program, share: Residues, reply: bytes) -> Generator[bytes,
     Raises:
         RuleError: a message is not what the protocol expects.
     """
-    if program.answer == "logits":
+    if program.answer != "rounded":
         return Received(wire.unframe(reply, wire.OUTPUT, 1)[0])
     (part,) = wire.unframe(reply, wire.ROUNDED, 1)
     own, values = _rounded(program, share, part)
@@ -93,17 +95,21 @@ def receive(program: Program, share: Residues, reply: bytes) -> Generator[bytes,
 
 
 def result(program: Program, share: Residues, received: Received) -> Values:
-    """Return the result from the client's share of it and what the server handed out: integers of the share's shape.
+    """Return the result from the client's share of it and what the server handed out: integers of the logits' shape.
 
     Args:
         share: the client's, residues of any shape.
 
     Raises:
         RuleError: it is not a part of a share of that many values.
-        WrongResult: the result is rounded, and not that of the server's whole share.
+        WrongResult: the result is rounded, and not that of the server's whole share; or it is no class.
     """
-    if program.answer == "logits":
-        return shares.reveal(share, received.part, program.parameters.plain_modulus)
+    if program.answer != "rounded":
+        found = shares.reveal(share, received.part, program.parameters.plain_modulus)
+        values = program.answered(found)
+        if program.answer == "top1" and not values.any():
+            raise _wrong(program, program.output.name, program.output_bits, f"class {found.item()}", values)
+        return values
     _, values = _rounded(program, share, received.part)
     if received.question is None or not received.question.affirmed(received.answer):
         raise _wrong(program, program.output.name, program.output_bits, "more", values)

@@ -6,8 +6,15 @@ import numpy as np
 import pytest
 
 from privcirnet.errors import RuleError
+from privcirnet.he.layers.shape import LinearShape
+from privcirnet.he.layers.unplanned import unplanned
 from privcirnet.he.mpc.local import shares
-from privcirnet.he.program.program import Program
+from privcirnet.he.planning.fit import Target, fit
+from privcirnet.he.planning.profile import COUNTED, LINKS
+from privcirnet.he.program import manifest
+from privcirnet.he.program.operation import Node, Weights
+from privcirnet.he.program.operations import Input, Linear
+from privcirnet.he.program.program import Network, Program
 from privcirnet.he.protocol.framing import message_sizes, wire
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.server import Server
@@ -17,8 +24,45 @@ from privcirnet.he.protocol.rounds.answer import Received
 from privcirnet.he.ring import modular, sampling
 from tests.attacks.test_shifted_share import rounding_network
 from tests.he.networks import network, random_image
+from tests.he.parties import check, parties
 
 BITS, F = 5, 7
+
+
+def largest_of(count: int) -> Program:
+    """The place of the largest number of an image; logits are what it is above a sum."""
+    layer, shape = unplanned(LinearShape.gemm(1, count, count), 1), (count, 1, 1)
+    nodes = Node("x", Input(-3, 4), (), shape, 0), Node("head", Linear(layer), ("x",), shape, 0)
+    same = Weights(1 + np.eye(count, dtype=np.int64)[..., None, None], np.zeros(count, dtype=np.int64))
+    target = Target(COUNTED, LINKS["local"], truncation="exact", answer="top1")
+    return fit(Network(nodes, {"head": same}), target).program
+
+
+@pytest.mark.parametrize("count", [2, 3, 10, 100])
+def test_a_client_is_given_the_class_alone_the_first_of_equal_ones(count: int) -> None:
+    program = largest_of(count)
+    images = np.full((6, count), -3)
+    images[range(5), [0, 1, count // 2, count - 2, count - 1]] = 4
+    images[4, 0] = 4
+    client, session = parties(program, "cleartext")
+    prepare(client, session, 4)
+    for number, image in enumerate(images):
+        used = "prepared" if number < 4 else ""
+        traffic = check(program, client, session, image.reshape(-1, 1, 1), used)
+        assert number > 3 or len(traffic) == message_sizes.rounds_online(program) == 3 + 2 * (count - 1).bit_length()
+        share = client.shares[program.output.name], session.shares[program.output.name]
+        assert modular.add(*share, program.parameters.plain_modulus).item() == image.argmax()
+
+
+def test_what_is_no_class_is_refused() -> None:
+    program = largest_of(10)
+    given = Received(shares.to_bytes(np.full((1, 1, 1), 7, dtype=np.uint64)))
+    found = answer.result(program, np.full((1, 1, 1), 2, dtype=np.uint64), given)
+    assert (found.reshape(-1) == np.eye(10)[9]).all()
+    with pytest.raises(answer.WrongResult, match=r"values of answer must have at most 4 bits, .* got class 10"):
+        answer.result(program, np.full((1, 1, 1), 3, dtype=np.uint64), given)
+    with pytest.raises(RuleError, match=r"a class must be one number, behind logits: got shape \(10, 1, 1\)"):
+        manifest.check(replace(program, nodes=program.nodes[:2]))
 
 
 def rounded() -> Program:
