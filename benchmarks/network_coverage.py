@@ -2,28 +2,30 @@
 
 python benchmarks/network_coverage.py --networks resnet18 torchvision/mobilenet_v2
 python benchmarks/network_coverage.py --out docs/coverage.md
-python benchmarks/network_coverage.py --networks dla34 mixnet_s --sample 10 --seed 41 --readme --out docs/coverage.md
+python benchmarks/network_coverage.py --networks dla34 --sample 10 --seed 41 --road readme --out docs/coverage.md
 
 Each network has random weights, its statistics are measured on smooth random images, and it runs in a process of its
 own: polynomial_, b = 4 wherever it fits, one training step, 8 bits, measured bounds, and one encrypted image whose
-every value is compared with the integer network. With --readme it goes through the lines under Python in README.md
-instead, as they stand there; their random images are small and few. --sample adds networks that a seed draws from timm
-and torchvision, of at most 30 million parameters, which take images of 32 or 64 pixels and have a polynomial form; it
-names those that it leaves out. Done ones are kept in outputs/coverage; remove that to begin anew.
+every value is compared with the integer network. With --road readme it goes through the lines under Python in README.md
+instead, as they stand there; their random images are small and few. With --road exact nothing is replaced: activations
+and gates run exactly, and every encrypted logit is compared with the quantized network's. --sample adds networks that a
+seed draws from timm and torchvision, of at most 30 million parameters, which take images of 32 or 64 pixels and have a
+polynomial form; it names those that it leaves out. Done ones are kept in outputs/coverage; remove that to begin anew.
 """
 
 import argparse
 import json
 import multiprocessing
 import random
+import re
 import shlex
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -33,7 +35,7 @@ import privcirnet as pc
 from papers.reproduce.untrained import LEVELS, LOG_STEP, keep_last_statistics_, smooth_pixels
 from privcirnet.config import HEConfig
 from privcirnet.data.dataset import ImageData
-from privcirnet.errors import RuleError
+from privcirnet.errors import RuleError, listed
 from privcirnet.passes.block_sizes import uniform_sizes
 from privcirnet.passes.convert import circulant_
 from privcirnet.passes.fuse import fuse
@@ -64,8 +66,8 @@ SIDES = {
 """Network -> side of its images: the smallest that is convenient for it."""
 STEPS = ("polynomial", "circulant", "trained", "exported", "encrypted")
 README_STEPS = ("polynomial", "fit", "search", "circulant", "quantize", "compile", "run")
+EXACT_STEPS = ("own", "quantized", "compiled", "encrypted")
 _IMAGES, _CLASSES, _BLOCK, _MOST_PARAMETERS = 64, 10, 4, 30e6
-_README = "\n## The lines of README.md\n"
 _FOLDER = Path("outputs/coverage")
 
 
@@ -76,7 +78,7 @@ class Found:
     Attributes:
         network: its name.
         side: of its images.
-        steps: that it took, of :data:`STEPS` or :data:`README_STEPS`.
+        steps: that it took, of those of a :class:`Road`.
         reason: why it took no more; "" if it took all.
         seconds: of the encrypted image.
     """
@@ -88,18 +90,18 @@ class Found:
     seconds: float = 0.0
 
 
-def examined(name: str, engine: str, readme: bool = False, side: int = 0) -> Found:
+def examined(name: str, engine: str, road: str = "polynomial", side: int = 0) -> Found:
     """Return how far a network comes; call it in a process of its own.
 
     Args:
         name: of timm, or of torchvision.models behind "torchvision/".
         engine: that runs it encrypted.
-        readme: whether it goes through the lines of README.md.
+        road: of :data:`ROADS`.
         side: of its images; 0 for that in :data:`SIDES`.
     """
     found = Found(name, side or SIDES.get(name, 32), [])
     try:
-        (_follow_readme if readme else _examine)(created(name), found, engine)
+        ROADS[road].take(created(name), found, engine)
     except RuleError as error:
         found.reason = str(error)
     except Exception as error:
@@ -222,6 +224,50 @@ def _examine(model: nn.Module, found: Found, engine: str) -> None:
     found.steps.append("encrypted")
 
 
+def _keep(model: nn.Module, found: Found, engine: str) -> None:
+    """With statistics of the images, and no training."""
+    data = smooth_images(found.side)
+    images = data.real(data.train_images)
+    keep_last_statistics_(model)
+    with torch.no_grad():
+        model.train()(images)
+    if lost := [str(change) for change in pc.polynomial_(model.eval(), images[:2], "own") if change.effect]:
+        raise RuleError("nothing must be replaced", got=listed(lost), remedy="")
+    found.steps.append("own")
+    quantized = pc.quantize(pc.fuse(model, images=images[:2]), images, data.log_step)
+    found.steps.append("quantized")
+    program = pc.compile(quantized, images, profile="counted", nonlinear="exact", progress=False)
+    found.steps.append("compiled")
+    started = time.perf_counter()
+    logits = program(images[:1], check=True, engine=engine)
+    found.seconds = time.perf_counter() - started
+    if not torch.equal(logits.double(), quantized.double().eval()(images[:1].double()).flatten(1)):
+        raise RuleError("logits must be the quantized network's", got="others", remedy="report this")
+    found.steps.append("encrypted")
+
+
+class Road(NamedTuple):
+    """One way to go.
+
+    Attributes:
+        heading: of its table.
+        steps: in order.
+        take: (network, what is noted of it, engine): takes them.
+    """
+
+    heading: str
+    steps: tuple[str, ...]
+    take: Callable[[nn.Module, Found, str], None]
+
+
+ROADS = {
+    "polynomial": Road("# Networks of others", STEPS, _examine),
+    "exact": Road("## As they are", EXACT_STEPS, _keep),
+    "readme": Road("## The lines of README.md", README_STEPS, _follow_readme),
+}
+"""By name, in the order of docs/coverage.md."""
+
+
 def _train_(model: nn.Module, images: Tensor, labels: Tensor) -> None:
     """Make one step, and leave the statistics of all images."""
     keep_last_statistics_(model)
@@ -249,20 +295,19 @@ def table(rows: list[Found], steps: tuple[str, ...] = STEPS) -> str:
     )
 
 
-def written(text: str, table: str, command: str, readme: bool) -> str:
-    """Return docs/coverage.md with one of its two tables replaced.
+def written(text: str, table: str, command: str, road: str) -> str:
+    """Return docs/coverage.md with one of its tables replaced.
 
     Args:
         text: of the file, or "".
         table: new one.
         command: that made it.
-        readme: whether it is that of README's lines.
+        road: whose it is.
     """
-    first, heading, second = text.partition(_README)
-    part = f"`{command}`\n\n{table}"
-    if readme:
-        return f"{first}{_README}\n{part}"
-    return f"# Networks of others\n\n{part}{heading}{second}"
+    _, *parts = re.split(r"^(#.*)$", text, flags=re.MULTILINE)
+    parts = dict(zip(parts[::2], parts[1::2], strict=True)) | {ROADS[road].heading: f"`{command}`\n\n{table}"}
+    headings = [each.heading for each in ROADS.values() if each.heading in parts]
+    return "\n".join(f"{heading}\n\n{parts[heading].strip()}\n" for heading in headings)
 
 
 def main() -> None:
@@ -271,7 +316,7 @@ def main() -> None:
     parser.add_argument("--networks", nargs="+", help="of timm, or torchvision/NAME; those of docs/coverage.md")
     parser.add_argument("--sample", type=int, default=0, help="further networks that the seed draws")
     parser.add_argument("--seed", type=int, default=0, help="of --sample")
-    parser.add_argument("--readme", action="store_true", help="go through the lines of README.md")
+    parser.add_argument("--road", default="polynomial", choices=ROADS, help="which way; exact: nothing is replaced")
     parser.add_argument("--engine", default="kernel", help="kernel, tenseal or cleartext")
     parser.add_argument("--out", type=Path, help="write the table to this file instead of printing it")
     given = parser.parse_args()
@@ -281,22 +326,22 @@ def main() -> None:
             wanted.setdefault(name, side)
         else:
             print(f"left out: {name}: {side}", flush=True)
-    folder = _FOLDER / "readme" if given.readme else _FOLDER
+    folder = _FOLDER / given.road
     folder.mkdir(parents=True, exist_ok=True)
     rows: list[Found] = []
     for name, side in wanted.items():
         kept = folder / f"{name.replace('/', '_')}.json"
         if not kept.is_file():
             with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-                row = pool.submit(examined, name, given.engine, given.readme, side).result()
+                row = pool.submit(examined, name, given.engine, given.road, side).result()
             kept.write_text(json.dumps(asdict(row)))
         rows.append(Found(**json.loads(kept.read_text())))
         print(f"{name}: {', '.join(rows[-1].steps) or 'nothing'}; {rows[-1].reason}", flush=True)
-    text = table(rows, README_STEPS if given.readme else STEPS)
+    text = table(rows, ROADS[given.road].steps)
     if given.out:
         before = given.out.read_text() if given.out.is_file() else ""
         command = shlex.join(["python", *sys.argv])
-        given.out.write_text(written(before, text, command, given.readme))
+        given.out.write_text(written(before, text, command, given.road))
     else:
         print(text, end="")
 

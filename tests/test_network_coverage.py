@@ -16,10 +16,12 @@ PROMISED = (
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.* images go beyond the measured bounds", "ignore:encrypted logits .* off")
+@pytest.mark.parametrize("road", ["polynomial", "exact"])
 @pytest.mark.parametrize("name", ["resnet10t", "mobilenetv3_small_050"])
-def test_a_network_runs_encrypted(name):
-    found = network_coverage.examined(name, "cleartext")
-    assert (found.reason, tuple(found.steps)) == ("", network_coverage.STEPS)
+def test_a_network_runs_encrypted(name, road):
+    found = network_coverage.examined(name, "cleartext", road)
+    assert (found.reason, tuple(found.steps)) == ("", network_coverage.ROADS[road].steps)
 
 
 def test_a_network_that_does_not_says_why():
@@ -31,7 +33,7 @@ def test_a_network_that_does_not_says_why():
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.* images go beyond the measured bounds", "ignore:encrypted logits .* off")
 def test_a_network_whose_squares_exploded_goes_through_the_lines_of_the_readme():
-    found = network_coverage.examined("semnasnet_075", "cleartext", readme=True)
+    found = network_coverage.examined("semnasnet_075", "cleartext", "readme")
     assert (found.reason, tuple(found.steps)) == ("", network_coverage.README_STEPS)
 
 
@@ -56,12 +58,15 @@ def test_networks_that_a_sample_leaves_out(name, why):
     assert why in network_coverage._side(name)
 
 
-def test_the_two_tables_of_the_page_are_replaced_alone():
-    first = network_coverage.written("", "one\n", "a", readme=False)
-    both = network_coverage.written(first, "two\n", "b", readme=True)
+def test_the_tables_of_the_page_are_replaced_alone():
+    first = network_coverage.written("", "one\n", "a", "polynomial")
+    both = network_coverage.written(first, "two\n", "b", "readme")
     assert both == "# Networks of others\n\n`a`\n\none\n\n## The lines of README.md\n\n`b`\n\ntwo\n"
-    assert network_coverage.written(both, "one\n", "a", readme=False) == both
-    assert network_coverage.written(both, "two\n", "b", readme=True) == both
+    assert network_coverage.written(both, "one\n", "a", "polynomial") == both
+    assert network_coverage.written(both, "two\n", "b", "readme") == both
+    assert [*network_coverage.ROADS] == ["polynomial", "exact", "readme"]
+    three = network_coverage.written(both, "three\n", "c", "exact")
+    assert three == both.replace("\n## The", "\n## As they are\n\n`c`\n\nthree\n\n## The")
 
 
 def test_the_table_has_every_network_and_most_run():
