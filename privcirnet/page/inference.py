@@ -212,7 +212,7 @@ class Watched:
         """
         if self._stop.is_set():
             raise Stopped
-        if wire.begins(message) == wire.AGREE:  # of what is prepared, before the image
+        if wire.begins(message) == wire.AGREE or wire.is_offline(message):  # before the image
             return self._remote.handle(message)
         self._tell(message)
         reply = self._remote.handle(message)

@@ -7,6 +7,10 @@ import numpy as np
 import pytest
 
 from privcirnet.errors import RuleError
+from privcirnet.he.planning.fit import Target, fit
+from privcirnet.he.planning.profile import COUNTED, LINKS
+from privcirnet.he.program.interpreter import interpret
+from privcirnet.he.program.program import Network
 from privcirnet.he.protocol.rounds import answer
 from tests.he import ckks_served
 from tests.page import samples
@@ -38,6 +42,14 @@ def test_a_connection_is_kept_from_image_to_image(program):
     assert len(service.opened) == 1
     classifier.close()
     assert service.open == 0
+
+
+def test_of_a_class_alone_no_logits_are_shown(program):
+    target = Target(COUNTED, LINKS["local"], truncation="exact", answer="top1")
+    made = fit(Network(program.nodes, program.weights), target).program
+    found = classified(samples.page(samples.Service(made)).classifier)
+    (shown,) = found[-1].data["logits"]
+    assert shown == {"name": str(interpret(made, IMAGE)["head"].argmax()), "value": 1.0}
 
 
 def test_a_server_that_hung_up_on_a_silent_client_is_connected_again(program):
