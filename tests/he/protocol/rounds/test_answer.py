@@ -12,6 +12,7 @@ from privcirnet.he.mpc.local import shares
 from privcirnet.he.planning.fit import Target, fit
 from privcirnet.he.planning.profile import COUNTED, LINKS
 from privcirnet.he.program import manifest
+from privcirnet.he.program.exact import ExactStep
 from privcirnet.he.program.operation import Node, Weights
 from privcirnet.he.program.operations import Input, Linear
 from privcirnet.he.program.program import Network, Program
@@ -23,6 +24,7 @@ from privcirnet.he.protocol.rounds import answer
 from privcirnet.he.protocol.rounds.answer import Received
 from privcirnet.he.ring import modular, sampling
 from tests.attacks.test_shifted_share import rounding_network
+from tests.he.broken import ends_at_any_turn
 from tests.he.networks import network, random_image
 from tests.he.parties import check, parties
 
@@ -52,6 +54,12 @@ def test_a_client_is_given_the_class_alone_the_first_of_equal_ones(count: int) -
         assert number > 3 or len(traffic) == message_sizes.rounds_online(program) == 3 + 2 * (count - 1).bit_length()
         share = client.shares[program.output.name], session.shares[program.output.name]
         assert modular.add(*share, program.parameters.plain_modulus).item() == image.argmax()
+
+
+@pytest.mark.parametrize("lost", ["request", "reply"])
+def test_a_class_whose_image_ends_at_any_turn(lost: str) -> None:
+    program = largest_of(2)
+    ends_at_any_turn(program, lost, [i for i, n in enumerate(program.nodes) if isinstance(n.operation, ExactStep)])
 
 
 def test_what_is_no_class_is_refused() -> None:
