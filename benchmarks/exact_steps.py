@@ -5,7 +5,7 @@ python benchmarks/exact_steps.py --values 1048576 --source silent
 
 Transfers begin once for a session and are not counted. A silent stock is filled before; of its seconds and bytes each
 step has the part that it uses up. Every result is compared with the integers. Medians of turns after one that warms up;
-each party has one thread.
+each party has one thread. Processor seconds are those of both parties, without a silent stock's.
 """
 
 import argparse
@@ -29,6 +29,7 @@ from privcirnet.he.mpc.ot.session import SOURCES, Transfers, answering, opening
 
 T, BITS = 4293918721, 11
 STEPS: dict[str, Floor | Lookup] = {
+    "ReLU": Floor(T, 0, T),
     "ReLU and floor": Floor(T, BITS, T),
     "floor": Floor(T, BITS, T, (T >> 3) >> BITS << BITS),
     "look-up of 8 bits": Lookup(T, tuple(np.random.default_rng(0).integers(-128, 128, 256).tolist())),
@@ -103,20 +104,23 @@ def client(address: Any, key: bytes, name: str, source: str, values: int, turns:
         chooses, helps = slots(step)
         line.filled(line.begin, transfers, chooses * values, helps * values)
         line.connection.recv()
+        clock = [time.process_time()]
         result = np.random.default_rng(turn).integers(0, T, values, dtype=np.uint64)
         if isinstance(step, Floor):
             kept = line.begin(floor_parties.client_ahead(step, own, transfers))
+            clock.append(time.process_time())
             line.answer(floor_parties.client_online(step, kept, result))
         else:
             kept = line.begin(lookup_parties.client_ahead(step, values, transfers))
+            clock.append(time.process_time())
             line.connection.send(kept.numbers[-1])  # for the benchmark's own index
             line.answer(lookup_parties.client_online(step, kept, result), 1)
-        line.connection.send(line.sent)
+        line.connection.send((line.sent, np.diff([*clock, time.process_time()])))
 
 
 def measured(name: str, source: str, values: int, turns: int) -> dict[str, str]:
     """Run both parties, and return a row."""
-    key, step, rows = b"loopback", STEPS[name], list[tuple[float, float, float, float]]()
+    key, step, rows = b"loopback", STEPS[name], list[tuple[float, ...]]()
     with Listener(("127.0.0.1", 0), authkey=key) as listener:
         other = Process(target=client, args=(listener.address, key, name, source, values, turns))
         other.start()
@@ -128,40 +132,46 @@ def measured(name: str, source: str, values: int, turns: int) -> dict[str, str]:
             helps, chooses = slots(step)
             line.filled(line.answer, transfers, chooses * values, helps * values)
             line.connection.send("ready")
-            before, started = line.sent, time.perf_counter()
+            before, started, clock = line.sent, time.perf_counter(), [time.process_time()]
             if isinstance(step, Floor):
                 kept = line.answer(floor_parties.server_ahead(step, values, transfers))
             else:
                 kept = line.answer(lookup_parties.server_ahead(step, values, transfers), 3)
             middle = time.perf_counter()
+            clock.append(time.process_time())
             if isinstance(step, Floor):
                 found = line.begin(floor_parties.server_online(step, kept, own))
-                right = (np.maximum(x, 0) if step.relu else x) >> BITS
+                right = (np.maximum(x, 0) if step.relu else x) >> step.f
             else:
                 index = (x.astype(np.uint64) - line.connection.recv()) & np.uint64(255)
                 middle = time.perf_counter()
                 found = line.begin(lookup_parties.server_online(step, kept, index))
                 right = np.array(step.table)[x & 255]
             ended = time.perf_counter()
+            clock.append(time.process_time())
             result = np.random.default_rng(turn).integers(0, T, values, dtype=np.uint64)
             if ((found + result) % np.uint64(T) != (right % T).astype(np.uint64)).any():
                 raise RuntimeError(f"turn {turn} is wrong")
-            sent = line.connection.recv()
+            sent, worked = line.connection.recv()
+            ahead_worked, online_worked = worked + np.diff(clock)
             online = values * sum(map(sum, step.online_bits())) / 8
-            rows.append((middle - started, ended - middle, line.sent - before + sent - theirs - online, online))
+            seconds = middle - started, ended - middle, ahead_worked, online_worked
+            rows.append((*seconds, line.sent - before + sent - theirs - online, online))
             theirs = sent
         other.join()
-    seconds = [median(column) for column in zip(*rows[1:], strict=True)]
+    ahead, online, ahead_worked, online_worked, *octets = (median(column) for column in zip(*rows[1:], strict=True))
     made = sum(slots(step)) * values
     iterations = made / silent.CODE.made if line.fills else 0.0
     filled, fill_s = iterations * sum(silent.CODE.message_bytes), iterations * median(line.fills or [0.0])
     return {
         "step": name,
         "source": source,
-        "ahead s": f"{seconds[0] + fill_s:.3f}",
-        "online s": f"{seconds[1]:.3f}",
-        "ahead MB": f"{(seconds[2] + filled) / 1e6:.1f}",
-        "online MB": f"{seconds[3] / 1e6:.2f}",
+        "ahead s": f"{ahead + fill_s:.3f}",
+        "online s": f"{online:.3f}",
+        "ahead processor s": f"{ahead_worked:.3f}",
+        "online processor s": f"{online_worked:.3f}",
+        "ahead MB": f"{(octets[0] + filled) / 1e6:.1f}",
+        "online MB": f"{octets[1] / 1e6:.2f}",
     }
 
 

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,49 +31,59 @@ def noise(program: Program, seed: int = 0) -> Values:
     return np.random.default_rng(seed).integers(middle - width, middle + width, source.shape)
 
 
-def turn(remote: ServiceClient, image: Values) -> dict[str, dict[str, float]]:
+def worked(process: int | str) -> float:
+    """Return the processor seconds of a process that runs."""
+    tasks = Path(f"/proc/{process}/task").iterdir()
+    return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
+
+
+def turn(remote: ServiceClient, image: Values, server: int) -> dict[str, dict[str, float]]:
     """Run every phase once.
 
     Args:
         remote: connected, without prepared work.
         image: that fits the program.
+        server: number of its process.
 
     Returns:
         by phase (preparation, online, direct, and where it is possible several together): ``seconds``, those of the
-        ``client``, ``bytes`` both ways, ``rounds``, of one image.
+        ``client``, those of both parties' ``processor``, ``bytes`` both ways, ``rounds``, of one image.
     """
-    found = {"preparation": _prepared(remote, 1)}
-    found |= {phase: _image(phase, remote, image) for phase in ("online", "direct")}
+    found = {"preparation": _prepared(remote, 1, server)}
+    found |= {phase: _image(phase, remote, image, server) for phase in ("online", "direct")}
     several = min(remote.client.together, TOGETHER)
     if several > 1:
-        found["together"] = _prepared(remote, several)
+        found["together"] = _prepared(remote, several, server)
         for _ in range(several):
-            _image("online", remote, image)
+            _image("online", remote, image, server)
     return found
 
 
-def _prepared(remote: ServiceClient, count: int) -> dict[str, float]:
-    before, started = _worked(remote.client), time.perf_counter()
+def _prepared(remote: ServiceClient, count: int, server: int) -> dict[str, float]:
+    before, started = _clocks(remote.client, server), time.perf_counter()
     traffic = prepare(remote.client, remote, count)
-    one = _facts(traffic, time.perf_counter() - started, _worked(remote.client) - before)
+    one = _facts(traffic, time.perf_counter() - started, before, _clocks(remote.client, server))
     return {name: amount / count for name, amount in one.items()}
 
 
-def _image(phase: str, remote: ServiceClient, image: Values) -> dict[str, float]:
-    before = _worked(remote.client)
+def _image(phase: str, remote: ServiceClient, image: Values, server: int) -> dict[str, float]:
+    before = _clocks(remote.client, server)
     (answer,) = answers(remote.client, remote, [image])
-    assert answer.prepared == (phase == "online"), remote.client.dropped
-    return _facts(answer.traffic, answer.seconds, _worked(remote.client) - before)
+    assert answer.prepared or phase == "direct", remote.client.dropped  # an image with exact steps is prepared first
+    return _facts(answer.traffic, answer.seconds, before, _clocks(remote.client, server))
 
 
-def _facts(traffic: list[Traffic], seconds: float, client: float) -> dict[str, float]:
-    size = sum(each.up + each.down for each in traffic)
-    return {"seconds": seconds, "client": client, "bytes": size, "rounds": len(traffic)}
+def _facts(
+    traffic: list[Traffic], seconds: float, before: dict[str, float], after: dict[str, float]
+) -> dict[str, float]:
+    size, took = sum(each.up + each.down for each in traffic), {name: after[name] - before[name] for name in after}
+    return {"seconds": seconds, **took, "bytes": size, "rounds": len(traffic)}
 
 
-def _worked(client: Client) -> float:
-    """Seconds of the client's work so far."""
-    return sum(client.meter.seconds.values()) + sum(client.preparation.seconds.values())
+def _clocks(client: Client, server: int) -> dict[str, float]:
+    """Seconds of the client's work so far, and of both processes on all processors."""
+    own = sum(client.meter.seconds.values()) + sum(client.preparation.seconds.values())
+    return {"client": own, "processor": worked("self") + worked(server)}
 
 
 def wrong_nodes(program: Program, spectra: Mapping[str, Residues], image: Values, engine: str) -> list[str]:

@@ -2,6 +2,7 @@
 
 python benchmarks/prepared.py --networks mobilenetv2_cifar resnet18_cifar vit_cifar mobilenetv2_imagenet
 python benchmarks/prepared.py --networks resnet18_cifar mobilenetv2_cifar --blocks 1 2 4 8 16
+python benchmarks/prepared.py --networks resnet18_cifar_relu_silent mobilenetv2_cifar_relu6_silent --blocks 4
 python benchmarks/prepared.py --programs cifar10=outputs/export/program
 
 Client and server are two processes with gRPC on loopback in between. Preparation, an image with it and an image without
@@ -67,9 +68,9 @@ def measured(kept: Path, row: Row, folder: Path, turns: int, engine: str) -> Non
         if "connections" not in row:
             row["connections"] = connections(process.address, engine, _CONNECTIONS)
         with ServiceClient(process.address, engine) as remote:
-            turn(remote, image)
+            turn(remote, image, process.number)
             while len(row["turns"]) < turns:
-                row["turns"].append(turn(remote, image))
+                row["turns"].append(turn(remote, image, process.number))
                 row["server_bytes"] = max(row["server_bytes"], peak_bytes(process.number))
                 row |= {"load": os.getloadavg()[0], "cores": threads.count()}
                 write_json(kept, row)
@@ -92,6 +93,7 @@ def phase_table(rows: list[Row]) -> str:
         for phase, one in figures(row).items():
             links = {f"{name.upper()} s": f"{over['seconds']:.2f}" for name, over in one["links"].items()}
             cells = {"seconds": f"{one['seconds']:.3f}", "of them the client's": f"{one['client']:.3f}"}
+            cells |= {"processor s": f"{one['processor']:.2f}" if "processor" in one else "-"}
             cells |= {"MB": f"{one['bytes'] / 1e6:.1f}", "rounds": f"{one['rounds']:.4g}", **links}
             lines.append({"network": titled(row), "phase": _NAMES.get(phase, phase), **cells})
     return markdown(lines)

@@ -21,7 +21,7 @@ from statistics import median
 from time import perf_counter
 from typing import NamedTuple
 
-from phases import noise
+from phases import noise, worked
 
 from privcirnet.artifact import read_program
 from privcirnet.cli.console import progress_bar, show_rows
@@ -132,12 +132,6 @@ def connected(folder: Path, kind: str, trial: Path) -> Generator[Remote]:
     finally:
         process.kill()
         process.wait()
-
-
-def worked(process: int | str) -> float:
-    """Return the processor seconds of a process that runs."""
-    tasks = Path(f"/proc/{process}/task").iterdir()
-    return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
 
 
 class Cost(NamedTuple):

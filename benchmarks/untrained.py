@@ -26,13 +26,27 @@ class Network:
         title: for tables.
         side: of an image.
         classes: how many.
-        arguments: of its own, beside the activation.
+        arguments: of its own, beside AESPA for its activations.
+        settings: of its encryption, beside measured bounds.
+        model: its name, if that is not the key's.
     """
 
     title: str
     side: int
     classes: int
     arguments: Mapping[str, str] = field(default_factory=dict)
+    settings: Mapping[str, str] = field(default_factory=dict)
+    model: str = ""
+
+
+def _exact(title: str, model: str, activation: str) -> dict[str, Network]:
+    """Return a network with its own activations, by name and source of oblivious transfers."""
+    return {
+        f"{model}_{activation}_{ot}": Network(
+            f"{title}, exact, {ot}", 32, 10, {"activation": activation}, {"nonlinear": "exact", "ot": ot}, model
+        )
+        for ot in ("softspoken", "silent")
+    }
 
 
 NETWORKS = {
@@ -40,6 +54,8 @@ NETWORKS = {
     "resnet18_cifar": Network("ResNet-18, 32 x 32", 32, 100),
     "vit_cifar": Network("ViT, CIFAR", 32, 10, {"norm": "batch", "attention": "polynomial"}),
     "mobilenetv2_imagenet": Network("MobileNetV2, 224 x 224", 224, 1000),
+    **_exact("ResNet-18 with ReLU", "resnet18_cifar", "relu"),
+    **_exact("MobileNetV2 with ReLU6", "mobilenetv2_cifar", "relu6"),
 }
 """Those of the tables, by name."""
 
@@ -58,12 +74,19 @@ def program_of(name: str, block_size: int, folder: Path, profile: str = "calibra
         return
     network = NETWORKS[name]
     arguments = {"activation": "aespa", **network.arguments}
-    made = random_network(name, network.side, network.classes, block_size, arguments)
+    made = random_network(network.model or name, network.side, network.classes, block_size, arguments)
     measure_(made.model, made.images)
     given = None if profile == "calibrate" else read_profile(Path(profile))
     together = paying(made.model, made.images[:1], read_profile(Path(profile)), LINKS["local"]) if composed else ()
     quantized = quantize(fuse(made.model, together), made.images, LOG_STEP)
-    lowered, _ = lower_on(HEConfig(bounds="measured"), quantized, made.described, made.images, progress_bar, given)
+    lowered, _ = lower_on(
+        HEConfig(**{"bounds": "measured", **network.settings}),
+        quantized,
+        made.described,
+        made.images,
+        progress_bar,
+        given,
+    )
     write_program(folder, lowered.program, {"network": name})
 
 

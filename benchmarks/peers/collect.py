@@ -11,7 +11,11 @@ from typing import Any
 from peer import HERE
 
 BEGIN, END = "<!-- results -->\n", "<!-- end of results -->\n"
-NETWORKS = {"tutorial": "Tutorial network, MNIST", "resnet18": "ResNet-18, 32 x 32, 100 classes"}
+NETWORKS = {
+    "tutorial": "Tutorial network, MNIST",
+    "resnet18": "ResNet-18, 32 x 32, 100 classes",
+    "relus": "65,536 ReLUs",
+}
 HEADER = (
     "system",
     "activation",

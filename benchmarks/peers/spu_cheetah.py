@@ -2,10 +2,12 @@
 
 python benchmarks/peers/spu_cheetah.py --network outputs/peers/network.npz [--activation relu]
 python benchmarks/peers/spu_cheetah.py --resnet18 [--images 1]
+python benchmarks/peers/spu_cheetah.py --relus 65536 [--protocol SEMI2K]
 
 The client's images and the server's weights stay with their owners (``experimental_enable_colocated_optimization``).
 SPU computes in fixed point in Z_2^64 with 18 fractional bits and evaluates ReLU exactly. ResNet-18 (32 x 32 images, 100
-classes, batch norms folded) has random weights: neither seconds nor bytes depend on them. Needs Python 3.11.
+classes, batch norms folded) has random weights: neither seconds nor bytes depend on them. With SEMI2K the first party
+deals the randomness that the two multiply with, and must be trusted. Needs Python 3.11.
 """
 
 import argparse
@@ -99,11 +101,11 @@ def load(path: Path):
     return known["images"].transpose(0, 2, 3, 1).astype(np.float32) / 256, known["labels"], known["logits"], w
 
 
-def configuration(packed: bool, profiled: bool = False):
-    """Return Cheetah's configuration as measured."""
+def configuration(packed: bool, protocol: str, profiled: bool = False):
+    """Return a protocol's configuration as measured."""
     from spu import libspu
 
-    config = libspu.RuntimeConfig(protocol=libspu.ProtocolKind.CHEETAH, field=libspu.FieldType.FM64)
+    config = libspu.RuntimeConfig(protocol=getattr(libspu.ProtocolKind, protocol), field=libspu.FieldType.FM64)
     config.experimental_enable_colocated_optimization = True
     config.cheetah_2pc_config.disable_matmul_pack = not packed
     config.enable_pphlo_profile = profiled
@@ -114,7 +116,7 @@ def party(rank: int, ports, program, values, configured, answer: Connection) -> 
     """Run the program on every image, in one process, with SPU's own profile if there is a file for it."""
     from spu import api, libspu
 
-    (code, names, outputs), (images, weights), (packed, log) = program, values, configured
+    (code, names, outputs), (images, weights), (packed, protocol, log) = program, values, configured
     executable = libspu.Executable(name="network", input_names=names, output_names=outputs, code=code)
     desc = libspu.link.Desc()
     for index, port in enumerate(ports):
@@ -123,7 +125,7 @@ def party(rank: int, ports, program, values, configured, answer: Connection) -> 
     if log:
         os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT), 2)
         os.dup2(2, 1)
-    link, config = libspu.link.create_brpc(desc, rank), configuration(packed, profiled=bool(log))
+    link, config = libspu.link.create_brpc(desc, rank), configuration(packed, protocol, profiled=bool(log))
     io, runtime = api.Io(2, config), api.Runtime(link, config)
     secret = libspu.Visibility.VIS_SECRET
     for name, value in zip(names[1:], weights, strict=True):
@@ -171,7 +173,7 @@ def compiled(function, image, weights):
     return (made.code, list(made.input_names), list(made.output_names)), leaves[1:]
 
 
-def measure(program, images, leaves, packed, logs=None):
+def measure(program, images, leaves, configured, logs=None):
     """Return seconds, processor seconds, logits and peaks of two fresh processes; write profiles to ``logs``."""
     import numpy as np
     from spu import api
@@ -181,7 +183,14 @@ def measure(program, images, leaves, packed, logs=None):
     processes = [
         context.Process(
             target=party,
-            args=(rank, ports, program, (images, leaves), (packed, str(logs / str(rank)) if logs else ""), pipe[1]),
+            args=(
+                rank,
+                ports,
+                program,
+                (images, leaves),
+                (*configured, str(logs / str(rank)) if logs else ""),
+                pipe[1],
+            ),
         )
         for rank, pipe in enumerate(pipes)
     ]
@@ -193,7 +202,7 @@ def measure(program, images, leaves, packed, logs=None):
         found = [pipe[0].recv() for pipe in pipes]
         seconds.append(max(one[0] for one in found))
         cpu.append(sum(one[1] for one in found))
-        logits.append(api.Io(2, configuration(packed)).reconstruct([one[2] for one in found])[0])
+        logits.append(api.Io(2, configuration(*configured)).reconstruct([one[2] for one in found])[0])
         peaks = {"client": found[CLIENT][3], "server": found[SERVER][3]}
     for process in processes:
         process.join()
@@ -211,6 +220,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--network", type=Path, default=Path("outputs/peers/network.npz"), help="of network.py")
     parser.add_argument("--resnet18", action="store_true", help="ResNet-18 with random weights instead")
+    parser.add_argument("--relus", type=int, default=0, help="so many ReLUs alone instead")
+    parser.add_argument("--protocol", default="CHEETAH", choices=("CHEETAH", "SEMI2K"))
     parser.add_argument("--activation", default="square", choices=("square", "relu"))
     parser.add_argument("--pack", action="store_true", help="pack replies of matrix products: fewer bytes, more work")
     parser.add_argument("--images", type=int, default=10)
@@ -222,9 +233,13 @@ def main() -> None:
     import jax
     import numpy as np
 
-    packed = given.pack or given.resnet18
-    activate = jax.nn.relu if given.activation == "relu" else lambda x: x * x
-    if given.resnet18:
+    configured = packed, _ = given.pack or given.resnet18, given.protocol
+    activate = jax.nn.relu if given.activation == "relu" or given.relus else lambda x: x * x
+    if given.relus:
+        images = np.random.default_rng(1).normal(size=(given.images, given.relus)).astype(np.float32)
+        weights, labels = {"w": images[0] / 2}, np.zeros(given.images)  # of a party's own values it is local
+        function = lambda x, w: activate(x + w["w"])  # noqa: E731
+    elif given.resnet18:
         images = np.random.default_rng(1).random((given.images, 32, 32, 3), dtype=np.float32)
         weights = resnet18_weights()
         function, labels = resnet18(activate), np.zeros(given.images)
@@ -235,21 +250,21 @@ def main() -> None:
     program, leaves = compiled(function, images[0], weights)
     with tempfile.TemporaryDirectory() as logs:
         if given.resnet18:  # too long for a second run, and a profile is nothing beside it
-            seconds, cpu, logits, peaks = measure(program, images, leaves, packed, Path(logs))
+            seconds, cpu, logits, peaks = measure(program, images, leaves, configured, Path(logs))
         else:
-            seconds, cpu, logits, peaks = measure(program, images, leaves, packed)
-            measure(program, images[:2], leaves, packed, Path(logs))
+            seconds, cpu, logits, peaks = measure(program, images, leaves, configured)
+            measure(program, images[:2], leaves, configured, Path(logs))
         once, moved = sent(Path(logs))
     found = Timed(logits, seconds, cpu).facts(clear, labels)
     write(
         given.out,
         Result(
-            network="resnet18" if given.resnet18 else "tutorial",
-            peer="SPU (Cheetah)",
+            network="relus" if given.relus else "resnet18" if given.resnet18 else "tutorial",
+            peer="SPU (Cheetah)" if given.protocol == "CHEETAH" else "SPU (Semi2k, a dealer)",
             version="0.9.5",
-            activation={"relu": "ReLU", "square": "square"}[given.activation],
+            activation="ReLU" if given.relus else {"relu": "ReLU", "square": "square"}[given.activation],
             interactive=True,
-            parameters="Z_2^64, 18 fractional bits, " + ("packed" if packed else "not packed"),
+            parameters="Z_2^64, 18 fractional bits" + ("" if given.relus else ", packed" if packed else ", not packed"),
             **(found | {"seconds_first": found["seconds_first"] if given.images > 1 else None}),
             bytes_image=moved,
             bytes_once=once - moved if given.images > 1 else None,

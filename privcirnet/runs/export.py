@@ -136,10 +136,14 @@ def _lowered(
 
 def _stacked(he: HEConfig, lowered: Lowered, profile: Profile) -> Lowered:
     """The same with layers that take several images together, as far as the settings give room, and transfers."""
-    program = lowered.program
-    program = replace(program, transfers=source_for(exchanges_of(program)) if he.ot == "auto" else he.ot)
+    program = with_transfers(lowered.program, he.ot)
     program = with_stacks(program, profile, LINKS[he.link], together(program), int(1e9 * he.stack_gb))
     return replace(lowered, fitted=replace(lowered.fitted, program=program))
+
+
+def with_transfers(program: Program, source: str) -> Program:
+    """Return a program with a source of oblivious transfers; ``source``: of them, or "auto"."""
+    return replace(program, transfers=source_for(exchanges_of(program)) if source == "auto" else source)
 
 
 def target_of(he: HEConfig, given: Profile | None = None, bar: Bar = silent) -> Target:

@@ -19,7 +19,7 @@ from privcirnet.he.protocol.framing.message_sizes import rounds
 from privcirnet.nn.quantizers import ActivationQuantizer, WeightQuantizer
 from privcirnet.passes.lower import integer_network
 from privcirnet.passes.quantize import quantize
-from privcirnet.runs.export import target_of
+from privcirnet.runs.export import target_of, with_transfers
 from privcirnet.runs.memory import needed_bytes, weight_bytes
 
 _LOG_STEP, _PIXELS = -7, Input(-128, 127)
@@ -76,7 +76,7 @@ def forecast(
         seen.setdefault(real_name(node), ObservedRange(*ends))
     target = replace(target_of(he, profile), seen=seen, margin_bits=he.margin_bits)
     fitted = fit_draft(draft(network, target), target)
-    program, of = fitted.program, fitted.program.parameters
+    program, of = with_transfers(fitted.program, he.ot), fitted.program.parameters
     there = replace(scaled(profile, fitted.choice.set), plain_bits=of.plain_bits)
     seconds, local, link = (predicted_seconds(program.nodes, there, to) for to in (LINKS[he.link], *_LINKS))
     taken = seconds, link - local, rounds(program), weight_bytes(program), needed_bytes(program)

@@ -21,6 +21,9 @@ from privcirnet.he.planning.profile import Link, Profile
 from privcirnet.he.program.operation import Operation
 from privcirnet.he.schemes.bfv.sizes import ciphertext_bytes, reply_bits
 
+TRANSFER = 1e-7
+"""Seconds of an oblivious transfer and of what is done with it, by both parties (benchmarks/exact_steps.py)."""
+
 
 @dataclass(frozen=True)
 class Cost:
@@ -69,8 +72,9 @@ class _Prices:
     def square(self, values: int) -> Cost:
         return square_cost(values, self.profile, self.link)
 
-    def messages(self, *byte_counts: int) -> Cost:
-        return Cost(network=sum(byte_counts) / self.link.bandwidth + len(byte_counts) / 2 * self.link.round_trip)
+    def messages(self, *byte_counts: int, ahead: int = 0, transfers: int = 0) -> Cost:
+        network = (sum(byte_counts) + ahead) / self.link.bandwidth + len(byte_counts) / 2 * self.link.round_trip
+        return Cost(server=transfers * TRANSFER, network=network)
 
     def local(self) -> Cost:
         return Cost()

@@ -25,6 +25,7 @@ class ExactStep(Operation):
         bound: of |x| and what rounding adds; 0: not known yet.
         title: its name in tables.
         online_bytes: of a value, message by message, about.
+        ahead: likewise transfers, and bytes beside those of silent ones, for t of 25 bits.
     """
 
     local = False
@@ -32,6 +33,7 @@ class ExactStep(Operation):
     needs_share = True
     title: ClassVar[str]
     online_bytes: ClassVar[tuple[int, ...]]
+    ahead: ClassVar[tuple[int, int]]
 
     bits: int
     bound: int = 0
@@ -67,14 +69,16 @@ class ExactStep(Operation):
         return "" if t > self.least_modulus else f"a plain modulus of {t} where {self.least_modulus} is exceeded"
 
     def cost(self, prices: Prices[C_co], shape: Shape) -> C_co:
-        return prices.messages(*(size * prod(shape) for size in self.online_bytes))
+        values, (transfers, ahead) = prod(shape), self.ahead
+        each = (size * values for size in self.online_bytes)
+        return prices.messages(*each, ahead=ahead * values, transfers=transfers * values)
 
 
 @dataclass(frozen=True)
 class ExactTruncate(ExactStep):
     """Division by 2^bits, 1 or more; the bound is a multiple of 2^bits."""
 
-    title, online_bytes = "exact truncation", (3, 2, 1, 4)
+    title, online_bytes, ahead = "exact truncation", (3, 2, 1, 4), (20, 25)
 
     @classmethod
     def kind(cls) -> str:
@@ -88,7 +92,7 @@ class ExactTruncate(ExactStep):
 class ExactReLU(ExactStep):
     """max(0, x / 2^bits), rounded: a ReLU and the truncation before it, or with 0 bits a ReLU alone."""
 
-    title, online_bytes = "exact ReLU", (5, 2, 5, 4)
+    title, online_bytes, ahead = "exact ReLU", (5, 2, 5, 4), (51, 63)
 
     @property
     def rectifies(self) -> bool:

@@ -66,8 +66,14 @@ class Prices(Protocol[C_co]):
         """Return that of so many squares."""
         ...
 
-    def messages(self, *byte_counts: int) -> C_co:
-        """Return that of messages that take turns, so many bytes each, nothing encrypted."""
+    def messages(self, *byte_counts: int, ahead: int = 0, transfers: int = 0) -> C_co:
+        """Return that of messages that take turns, so many bytes each, nothing encrypted.
+
+        Args:
+            byte_counts: of the messages.
+            ahead: bytes that are sent before, whose round trips others share.
+            transfers: oblivious ones that are made before.
+        """
         ...
 
     def local(self) -> C_co:

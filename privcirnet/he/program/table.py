@@ -41,7 +41,7 @@ class ExactTable(ExactStep):
         clips: q is clipped by exact ReLUs, because it may be more numbers than a table has entries.
     """
 
-    title, online_bytes = "exact table", (2, 1, 1, 1, 2, 4)
+    title, online_bytes, ahead = "exact table", (2, 1, 1, 1, 2, 4), (42, 130)
 
     function: str
     log_step: int
@@ -101,8 +101,10 @@ class ExactTable(ExactStep):
         return replace(found, first=first, index_bits=max(LEAST_INDEX_BITS, bits))
 
     def cost(self, prices: Prices[C_co], shape: Shape) -> C_co:
-        sizes = (10, 4, 4, 2, 2, 5) if self.clips else self.online_bytes
-        return prices.messages(*(size * prod(shape) for size in sizes))
+        if not self.clips:
+            return super().cost(prices, shape)
+        values, sizes = prod(shape), (10, 4, 4, 2, 2, 5)
+        return prices.messages(*(size * values for size in sizes), ahead=230 * values, transfers=124 * values)
 
     def problem(self, node: Node, sources: Sequence[Node]) -> str:
         steps = self.log_step == sources[0].log_step + self.bits and self.log_step_out == node.log_step

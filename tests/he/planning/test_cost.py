@@ -214,16 +214,19 @@ def test_network_time_of_a_square_is_that_of_its_messages(values: int) -> None:
 def test_cost_of_an_operation_is_looked_up_by_its_type() -> None:
     profile, link, shape = pricing("encrypt"), Link(1e6, 0.25), (3, 5, 7)
     layer, factor = LAYERS[0], planner.candidate_layers(LinearShape.gemm(4, 8, 4), 1, N)[0]
+
+    def exact(transfers: int, octets: int, trips: int) -> Cost:
+        network = octets * 3 * 5 * 7 / link.bandwidth + trips * link.round_trip
+        return Cost(server=transfers * 3 * 5 * 7 * cost.TRANSFER, network=network)
+
     expected = {
         op.Linear(layer): linear_cost(layer, profile, link),
         op.Product(factor, factor): cost.product_cost(factor, factor, profile, link),
         op.Square(): square_cost(3 * 5 * 7, profile, link),
-        op.ExactReLU(4): Cost(network=16 * 3 * 5 * 7 / link.bandwidth + 2 * link.round_trip),
-        op.ExactTruncate(4, 16): Cost(network=10 * 3 * 5 * 7 / link.bandwidth + 2 * link.round_trip),
-        tabulated("gelu", 4, 0, 0, -8, 7): Cost(network=11 * 3 * 5 * 7 / link.bandwidth + 3 * link.round_trip),
-        replace(tabulated("gelu", 4, 0, 0, -8, 7), clips=True): Cost(
-            network=27 * 3 * 5 * 7 / link.bandwidth + 3 * link.round_trip
-        ),
+        op.ExactReLU(4): exact(51, 63 + 16, 2),
+        op.ExactTruncate(4, 16): exact(20, 25 + 10, 2),
+        tabulated("gelu", 4, 0, 0, -8, 7): exact(42, 130 + 11, 3),
+        replace(tabulated("gelu", 4, 0, 0, -8, 7), clips=True): exact(124, 230 + 27, 3),
         op.ClientAided("relu", 0, 0): Cost(network=8 * 3 * 5 * 7 / link.bandwidth + link.round_trip),
     }
     assert len(set(expected.values())) == len(expected)
