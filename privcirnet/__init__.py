@@ -13,6 +13,7 @@ A network of a user's own, from training to encrypted answers::
     program = pc.compile(quantized, images)           # integers, bounds, encryption parameters
     logits = program(images)                          # encrypted, with both parties in this process
     program.save(folder)                              # pc.load(folder) reads it
+    pc.save(model, folder)                            # pc.network(folder) reads it, and so do the scripts
 
 :class:`Server` and :class:`Client` are the two parties on their own, :class:`IdlePreparation` prepares inferences. What
 :func:`search` does step by step: :func:`candidates`, :func:`diagonal_fisher`, :func:`sensitivity`, :func:`solve`. A
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from privcirnet.api.check import check
     from privcirnet.api.compile import compile
     from privcirnet.api.fit import fit
+    from privcirnet.api.network import network, save
     from privcirnet.api.search import search
     from privcirnet.blocksizes.fisher import diagonal_fisher
     from privcirnet.blocksizes.solve import solve
@@ -71,8 +73,10 @@ _HOME = {
     "fraction": "config.search",
     "fuse": "passes.fuse",
     "load": "runs.compiled",
+    "network": "api.network",
     "polynomial_": "passes.surgery",
     "quantize": "passes.quantize",
+    "save": "api.network",
     "search": "api.search",
     "sensitivity": "functional.sensitivity",
     "solve": "blocksizes.solve",
@@ -101,8 +105,10 @@ __all__ = [
     "fraction",
     "fuse",
     "load",
+    "network",
     "polynomial_",
     "quantize",
+    "save",
     "search",
     "sensitivity",
     "solve",

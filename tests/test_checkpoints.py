@@ -31,15 +31,15 @@ from tests.passes.lower.test_ckks import Noisy
 
 FOLDER = Path(__file__).parents[1] / "checkpoints"
 FILES = sorted(FOLDER.glob("*.safetensors"))
-IMAGES = {
-    "resnet18_cifar10": (3, 32, 17, 10),
-    "mobilenetv2_cifar10": (3, 32, 35, 10),
-    "mobilenetv2_cifar100": (3, 32, 35, 100),
-    "mobilenetv2_tiny_imagenet": (3, 64, 35, 200),
-    "vit_cifar10": (3, 32, 14, 10),
-    "tutorial_mnist": (1, 28, 2, 10),
+SQUARES = {
+    "resnet18_cifar10": 17,
+    "mobilenetv2_cifar10": 35,
+    "mobilenetv2_cifar100": 35,
+    "mobilenetv2_tiny_imagenet": 35,
+    "vit_cifar10": 14,
+    "tutorial_mnist": 2,
 }
-"""Channels and side of a file's images, squares and classes of its network."""
+"""Of a file's network."""
 
 
 def test_they_are_few_and_small_and_described():
@@ -58,16 +58,17 @@ def test_every_step_of_an_encrypted_inference_follows_the_integer_network(file):
     With colours as far apart as they can be most such images explode in the transformer, which never saw any.
     An image's noise is hidden to 2^-30, and its result is wrong without being refused less often than that.
     """
-    channels, side, expected, classes = IMAGES[file.stem]
+    inputs = read_checkpoint(file).inputs
+    channels, side, _ = inputs.shape
     coarse = torch.rand(64, channels, 4, 4, generator=torch.Generator().manual_seed(0))
     smooth = torch.nn.functional.interpolate(0.3 + 0.4 * coarse, size=side, mode="bilinear")
     images = (255 * smooth).to(torch.uint8)
     labels = torch.zeros(64, dtype=torch.int64)
-    data = ImageData(images, labels, images, labels, -8, 255, tuple(map(str, range(classes))))
+    data = ImageData(images, labels, images, labels, inputs.log_step, inputs.levels, inputs.classes)
     network = stages.load_checkpoint(file, data).model
     lowered, _ = lower_for(HEConfig(profile="counted", bounds="measured", failure_bits=10), network, data)
     program, fitted = lowered.program, lowered.fitted
-    assert len(squares_of(program.nodes)) == expected
+    assert len(squares_of(program.nodes)) == SQUARES[file.stem]
     assert budget(layers_of(program.nodes), program.parameters, squares_of(program.nodes)).distance >= 30
     assert truncation_facts(program, fitted.intervals, fitted.sizes)["unnoticed_per_image_log2"] <= -30
     found = evaluate(Interactive(program), images[:1].numpy().astype(np.int64), How("cleartext"))

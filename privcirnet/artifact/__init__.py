@@ -21,6 +21,7 @@ from privcirnet.artifact.plan import plan_composed, plan_pads, read_plan, write_
 from privcirnet.artifact.records import (
     Bits,
     Checkpoint,
+    Inputs,
     read_checkpoint,
     read_json,
     read_profile,
@@ -40,6 +41,7 @@ __all__ = [
     "WEIGHTS",
     "Bits",
     "Checkpoint",
+    "Inputs",
     "compacted",
     "expanded",
     "folder_bytes",

@@ -6,7 +6,7 @@ Reading checks format, version, names and types before anything is used. numpy o
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -68,6 +68,25 @@ class Bits(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Inputs:
+    """The images that a network reads, and what it tells apart.
+
+    Attributes:
+        shape: (C, H, W).
+        log_step: real pixel = integer x 2^log_step.
+        levels: integers are in [0, levels].
+        classes: names by label.
+        data: name of the data set.
+    """
+
+    shape: tuple[int, int, int]
+    log_step: int
+    levels: int
+    classes: tuple[str, ...]
+    data: str = ""
+
+
+@dataclass(frozen=True)
 class Checkpoint:
     """A trained network as stored.
 
@@ -78,6 +97,7 @@ class Checkpoint:
         bits: of a quantized network, None before.
         arguments: that the model was created with besides classes and channels, such as its activation.
         composed: layers that are one with the layer before them once the network is fused.
+        inputs: what it reads; None: not known.
     """
 
     tensors: dict[str, np.ndarray]
@@ -87,6 +107,7 @@ class Checkpoint:
     bits: Bits | None = None
     arguments: dict[str, Any] = field(default_factory=dict[str, Any])
     composed: tuple[str, ...] = ()
+    inputs: Inputs | None = None
 
     def digest(self) -> str:
         """Return the SHA-256 of the tensors with their names, types and shapes, in hexadecimal."""
@@ -113,6 +134,7 @@ def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
         "arguments": json.dumps(checkpoint.arguments),
     }
     about |= {"composed": json.dumps(checkpoint.composed)} if checkpoint.composed else {}
+    about |= {"inputs": json.dumps(asdict(checkpoint.inputs))} if checkpoint.inputs else {}
     with replacing(path) as draft:
         write_tensors(draft, checkpoint.tensors, about)
 
@@ -138,9 +160,15 @@ def read_checkpoint(path: Path) -> Checkpoint:
         bits, block_sizes = json.loads(about["bits"]), json.loads(about["block_sizes"])
         arguments, composed = json.loads(about.get("arguments", "{}")), json.loads(about.get("composed", "[]"))
         facts = about["model"], about["stage"], dict(block_sizes), Bits(*bits) if bits else None, dict(arguments)
-        return Checkpoint(tensors, *facts, tuple(map(str, composed)))
+        inputs = _inputs(**json.loads(about["inputs"])) if "inputs" in about else None
+        return Checkpoint(tensors, *facts, tuple(map(str, composed)), inputs)
     except (KeyError, ValueError, RecursionError, TypeError) as error:
         raise RuleError("a checkpoint must say what it holds", got=f"{path}: {error!r}", remedy=remedy) from None
+
+
+def _inputs(shape: Sequence[int], log_step: int, levels: int, classes: Sequence[str], data: str) -> Inputs:
+    channels, height, width = map(int, shape)
+    return Inputs((channels, height, width), int(log_step), int(levels), tuple(map(str, classes)), str(data))
 
 
 def read_profile(path: Path) -> Profile:

@@ -39,6 +39,8 @@ INPUT_BITS = 9
 """Of images whose step is chosen: enough for 8 bits over a range that is no power of two."""
 STREAM_BITS = 10
 """Of residual streams, where nothing else is asked for."""
+BITS = "bits"
+"""Key of a graph's ``meta``: its bits of weights, activations and streams."""
 _BITS = {"weight": (1, 8), "activation": (2, 16), "stream": (2, 20)}
 
 
@@ -94,6 +96,7 @@ def quantize(  # noqa: PLR0913
         graph.meta[IMAGE] = tuple(shown.shape[1:])
         if correct_biases:
             correct_biases_(graph.eval(), fused, shown)
+    graph.meta[BITS] = weight_bits, activation_bits, stream_bits
     graph.train(fused.training)
     return graph
 

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from privcirnet import distributed
-from privcirnet.artifact import Checkpoint, compacted, expanded, read_checkpoint, write_checkpoint, write_json
+from privcirnet.artifact import Checkpoint, Inputs, compacted, expanded, read_checkpoint, write_checkpoint, write_json
 from privcirnet.config import TrainConfig
 from privcirnet.data.dataset import ImageData
 from privcirnet.errors import RuleError
@@ -37,6 +37,7 @@ class Trained:
         network: trained, with the facts it can be rebuilt from.
         top1_before: before the first epoch.
         history: per epoch, see :func:`privcirnet.train.loop.fit`.
+        inputs: what the network reads.
         seconds_before: of the epochs of an interrupted run that it continued.
     """
 
@@ -46,6 +47,7 @@ class Trained:
     top1_before: float
     test_images: int
     history: list[dict[str, float]]
+    inputs: Inputs
     seconds_before: float = 0.0
     mixed: bool = False
 
@@ -117,7 +119,8 @@ def train(
         history = fit(model, data, recipe, config.seed, teacher, progress, after_epoch, after_step, original)
     top1 = history[-1]["top1"] if history else before
     mixed = progress.state.get("mixed", False)
-    return Trained(config, start, top1, before, len(data.test_labels), history, seconds_before, mixed)
+    inputs = _inputs(config, data)
+    return Trained(config, start, top1, before, len(data.test_labels), history, inputs, seconds_before, mixed)
 
 
 def _prepared(
@@ -167,7 +170,7 @@ def write(trained: Trained, seconds: float) -> Path:
     """
     out = Path(trained.config.out)
     path = out / stages.CHECKPOINT
-    write_checkpoint(path, checkpoint_of(trained.network, trained.config.recipe.stage))
+    write_checkpoint(path, checkpoint_of(trained.network, trained.config.recipe.stage, trained.inputs))
     write_json(out / "summary.json", summary(trained, seconds, path))
     record.picture(out, trained.history, trained.title)
     checkpoint.remove(out)
@@ -206,6 +209,7 @@ def evaluate(config: TrainConfig, data: ImageData) -> dict[str, Any]:
     started, path = time.perf_counter(), Path(config.evaluate)
     stored = read_checkpoint(path)
     if config.compact:
+        stored = replace(stored, inputs=_inputs(config, data))
         path = Path(config.out) / stages.CHECKPOINT
         if path.resolve() == Path(config.evaluate).resolve():
             raise RuleError("a smaller copy must not replace the network", got=path, remedy="give another out=")
@@ -216,6 +220,10 @@ def evaluate(config: TrainConfig, data: ImageData) -> dict[str, Any]:
     facts = {"model": held.name, "block_sizes": held.block_sizes, "bits": held.bits}
     measured = {"top1": top1, "images": len(data.test_labels), "seconds": time.perf_counter() - started}
     return {**about, **facts, **measured, "config": asdict(config)}
+
+
+def _inputs(config: TrainConfig, data: ImageData) -> Inputs:
+    return Inputs(data.shape, data.log_step, data.levels, data.classes, config.data.name)
 
 
 def _compact(stored: Checkpoint, kind: str, path: Path) -> Checkpoint:

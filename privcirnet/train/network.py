@@ -5,10 +5,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from privcirnet.artifact import Bits, Checkpoint
+from privcirnet.artifact import Bits, Checkpoint, Inputs
 from privcirnet.errors import RuleError
 from privcirnet.functional.fusion import block_mean
 from privcirnet.models import ENTRY_POINTS
@@ -146,10 +147,15 @@ class BuiltNetwork:
     composed: tuple[str, ...] = ()
 
 
-def checkpoint_of(built: BuiltNetwork, stage: str) -> Checkpoint:
+def checkpoint_of(built: BuiltNetwork, stage: str, inputs: Inputs | None = None) -> Checkpoint:
     """Return a network as a checkpoint; ``stage``: "train", "finetune", "replace" or "qat"."""
-    tensors = {key: value.detach().cpu().contiguous().numpy() for key, value in built.model.state_dict().items()}
-    return Checkpoint(tensors, built.name, stage, built.block_sizes, built.bits, built.arguments, built.composed)
+    facts = built.name, stage, built.block_sizes, built.bits, built.arguments, built.composed, inputs
+    return Checkpoint(tensors_of(built.model), *facts)
+
+
+def tensors_of(model: nn.Module) -> dict[str, np.ndarray]:
+    """Return a network's state as a checkpoint has it."""
+    return {key: value.detach().cpu().contiguous().numpy() for key, value in model.state_dict().items()}
 
 
 def weighted_layers(model: nn.Module) -> dict[str, nn.Linear | nn.Conv2d]:

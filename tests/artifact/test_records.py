@@ -84,6 +84,7 @@ class TestCheckpointFormat:
                 "block_sizes": '{"conv1": 8, "stem": 1}',
                 "bits": "[8, 6, 10]",
                 "arguments": '{"activation": "square"}',
+                "inputs": '{"shape": [1, 8, 8], "log_step": -4, "levels": 16, "classes": ["zero", "one"], "data": "digits"}',
             }
 
 
@@ -114,6 +115,8 @@ class TestDamagedCheckpoints:
             ({"bits": "[8]"}, "a checkpoint must say what it holds"),
             ({"bits": "[8, 8, 8, 8]"}, "a checkpoint must say what it holds"),
             ({"block_sizes": "{"}, "a checkpoint must say what it holds"),
+            ({"inputs": "[]"}, "a checkpoint must say what it holds"),
+            ({"inputs": '{"shape": [1, 8]}'}, "a checkpoint must say what it holds"),
             ({"model": None}, "a checkpoint must say what it holds"),
         ],
     )

@@ -1,0 +1,195 @@
+"""Trained networks from files and to files, as the scripts read and write them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+
+from privcirnet.api.settings import verb
+from privcirnet.artifact import Bits, Checkpoint, Inputs, read_checkpoint, write_checkpoint, write_text
+from privcirnet.data.picture import LIGHT_ON_DARK, Preparation
+from privcirnet.errors import RuleError, first_line, listed
+from privcirnet.models import ENTRY_POINTS
+from privcirnet.nn.activations import Aespa, Square
+from privcirnet.nn.checks import check_module, check_weights, logits_of_one
+from privcirnet.nn.circulant import block_size_of
+from privcirnet.nn.graph import evaluating
+from privcirnet.passes.quantize import BITS, input_step_for
+from privcirnet.report.model_card import card
+from privcirnet.train.network import build, tensors_of, weighted_layers
+from privcirnet.train.stages import CHECKPOINT
+
+HUB = "hf-hub:"
+"""What the name of a network on the Hugging Face hub begins with."""
+COMMITTED = Path(__file__).parents[2] / "checkpoints"
+"""The trained networks of a checkout."""
+_FACTS = "checkpoint"
+"""Key of a network's ``meta``: the checkpoint that it was read from, without its tensors."""
+
+
+@verb
+def network(source: str | Path) -> nn.Module:
+    """Return a trained network: dense, circulant, with polynomials, or of 8 bits.
+
+    Args:
+        source: a checkpoint, or the run directory of ``train.py`` or :func:`save` that has one; ``hf-hub:OWNER/NAME``,
+            fetched once by huggingface_hub; or the name of a network in a checkout's folder ``checkpoints``, as
+            ``mobilenetv2_cifar10`` or ``circulant/vit_cifar10``.
+
+    Returns:
+        It, in evaluation mode. ``classes`` are their names by label; ``preprocess(picture)`` makes an image, (1, C, H,
+        W), of a picture: the path or the bytes of a file.
+
+    Raises:
+        RuleError: there is none, it is damaged, or does not say what its network reads.
+    """
+    path = _found(str(source))
+    held = read_checkpoint(path)
+    if held.inputs is None:
+        remedy = f"make it again: train.py evaluate={path} compact=rows8, with its data="
+        raise RuleError("a checkpoint must say what its network reads", got=path, remedy=remedy)
+    model = build(held, len(held.inputs.classes), held.inputs.shape)
+    facts: dict[str, Any] = {"classes": held.inputs.classes, "preprocess": partial(_image, held.inputs)}
+    facts["meta"] = getattr(model, "meta", {}) | {_FACTS: replace(held, tensors={})}
+    vars(model).update(facts)
+    return model
+
+
+@verb
+def save(  # noqa: PLR0913
+    model: nn.Module,
+    path: str | Path,
+    *,
+    name: str = "",
+    images: Tensor | None = None,
+    classes: Sequence[str] = (),
+    arguments: Mapping[str, Any] | None = None,
+    about: Mapping[str, object] | None = None,
+) -> Path:
+    """Write a network as the scripts and :func:`network` read it; it is read again before the file takes its place.
+
+    Args:
+        model: before :func:`~privcirnet.fuse`, or quantized; left as it was. One of :func:`network` needs nothing else.
+        path: a ``.safetensors`` file; or a folder, as ``recipe.init=`` takes it, with a model card beside.
+        name: of the architecture, as ``model.name=`` takes it: of this project, of timm, or ``torchvision/NAME``; empty
+            for the one that it was read from or that timm made it by.
+        images: some that it reads, (N, C, H, W).
+        classes: their names by label; numbers if none are given.
+        arguments: that it was made with besides classes and channels.
+        about: what else the model card says, as ``{"top-1": "93.2 % of CIFAR-10's test images"}``.
+
+    Returns:
+        The file.
+
+    Raises:
+        RuleError: nobody knows the architecture, what the name stands for is another network, it is fused but not
+            quantized, its weights are not finite, or the disk is full.
+
+    >>> import tempfile, timm
+    >>> model = timm.create_model("resnet10t", num_classes=2)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save(model, f"{folder}/mine.safetensors", images=torch.rand(1, 3, 32, 32), classes=["cat", "dog"]).name
+    ...     network(f"{folder}/mine.safetensors").classes
+    'mine.safetensors'
+    ('cat', 'dog')
+    """
+    check_module(model)
+    check_weights(model)
+    held = _checkpoint(model, _described(model, name, images, classes, arguments))
+    _check_read_again(model, held)
+    folder = None if Path(path).suffix == ".safetensors" else Path(path)
+    file = folder / CHECKPOINT if folder else Path(path)
+    write_checkpoint(file, held)
+    if folder:
+        write_text(folder / "README.md", card(held, dict(about or {})))
+    return file
+
+
+def _found(source: str) -> Path:
+    if source.startswith(HUB):
+        return _from_hub(source.removeprefix(HUB))
+    committed = COMMITTED / f"{source}.safetensors"
+    path = Path(source)
+    if not path.exists() and committed.is_file():
+        return committed
+    if path.is_dir():
+        return path / CHECKPOINT
+    if not path.exists():
+        known = sorted(str(file.relative_to(COMMITTED).with_suffix("")) for file in COMMITTED.rglob("*.safetensors"))
+        names = f", or one of {listed(known)}" if known else ", or clone the project, whose folder checkpoints has some"
+        remedy = f"give a file, a run directory, {HUB}OWNER/NAME{names}"
+        raise RuleError("a network must be one that is there", got=source, remedy=remedy)
+    return path
+
+
+def _from_hub(name: str) -> Path:
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    try:
+        return Path(hf_hub_download(name, CHECKPOINT))
+    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
+        got, remedy = f"{name}: {first_line(error)}", f"connect to it once, or give OWNER/NAME with {CHECKPOINT}"
+        raise RuleError("a network of the hub must be there", got=got, remedy=remedy) from error
+
+
+def _image(inputs: Inputs, picture: str | Path | bytes) -> Tensor:
+    content = picture if isinstance(picture, bytes) else Path(picture).read_bytes()
+    pixels = Preparation(inputs.shape, inputs.levels, inputs.data in LIGHT_ON_DARK).prepare(content).pixels
+    return torch.from_numpy(pixels[None]).float() * 2.0**inputs.log_step
+
+
+def _described(
+    model: nn.Module, name: str, images: Tensor | None, classes: Sequence[str], arguments: Mapping[str, Any] | None
+) -> Checkpoint:
+    """What is known of a network, without its tensors: where it was read from, and what is given."""
+    held: Checkpoint | None = getattr(model, "meta", {}).get(_FACTS)
+    if not held:
+        timms: Mapping[str, Any] = getattr(model, "pretrained_cfg", None) or {}
+        held = Checkpoint({}, str(timms.get("architecture", "")), "train", {})
+    if images is not None:
+        logits = logits_of_one(model, images).shape[1]
+        shape, step = images.shape[1:], input_step_for(images)
+        levels = round(images.max().item() * 2.0**-step)
+        given = Inputs((shape[0], shape[1], shape[2]), step, levels, tuple(classes) or tuple(map(str, range(logits))))
+        held = replace(held, inputs=given)
+    held = replace(held, model=name or held.model, arguments=dict(held.arguments if arguments is None else arguments))
+    if not held.model or held.inputs is None:
+        got = "no name of its architecture" if not held.model else "no images"
+        remedy = "give name=, as model.name= takes it, and images="
+        raise RuleError("a saved network must say what it is and reads", got=got, remedy=remedy)
+    return held
+
+
+def _checkpoint(model: nn.Module, held: Checkpoint) -> Checkpoint:
+    """Return a network as a checkpoint: block sizes, bits and activations are those of its modules."""
+    blocks = {name: b for name, layer in weighted_layers(model).items() if (b := block_size_of(layer)) > 1}
+    bits = getattr(model, "meta", {}).get(BITS)
+    if held.model not in ENTRY_POINTS and isinstance(model, fx.GraphModule) and not bits:  # of polynomial_
+        kinds = {"aespa": Aespa, "square": Square}
+        found = (name for name, kind in kinds.items() if any(isinstance(module, kind) for module in model.modules()))
+        held = replace(held, arguments=held.arguments | {"activation": next(found, "own")})
+    stage = "qat" if bits else "finetune" if blocks else "train"
+    return replace(held, tensors=tensors_of(model), stage=stage, block_sizes=blocks, bits=Bits(*bits) if bits else None)
+
+
+def _check_read_again(model: nn.Module, held: Checkpoint) -> None:
+    """Raise unless what a checkpoint stands for computes what the network does."""
+    assert held.inputs is not None
+    rule = "what is saved must be the network again when it is read"
+    remedy = "give the name= and arguments= that it was made with; save a fused network before fuse, or quantized"
+    noise = torch.rand(2, *held.inputs.shape, generator=torch.Generator().manual_seed(0))
+    images = 0.45 + 0.1 * noise  # of little contrast: more makes polynomials explode
+    try:
+        again = build(held, len(held.inputs.classes), held.inputs.shape)
+    except RuleError as error:
+        raise RuleError(rule, got=f"{held.model}: {error.got}", remedy=remedy) from error
+    like = next(model.parameters(), images)
+    with evaluating(model), torch.no_grad():
+        wanted, found = model(images.to(like)).cpu().float(), again.to(like.dtype)(images.to(like.dtype)).float()
+    if wanted.shape != found.shape or not torch.allclose(wanted, found, rtol=1e-3, atol=1e-4, equal_nan=True):
+        raise RuleError(rule, got=f"other logits of {held.model}", remedy=remedy)
