@@ -4,8 +4,8 @@ Row r of a weight is stored as integers v of [-127, 127] and a float32 step s_r 
 by s_r / 2 at most. The steps of a tensor stand beside it under its name with :data:`STEPS` behind it. Tensors of one
 dimension, such as biases and running statistics, stay as they are: they are few, and their ranges are wide.
 
-Of a quantized network the integers and the step are its quantizers', so that it computes the same, bit for bit. What
-its weights were before they were rounded is lost, which only further training would need.
+Of a quantized network the integers and the steps are its quantizers', so that it computes the same, bit for bit, and no
+steps stand beside. What its weights were before they were rounded is lost, which only further training would need.
 """
 
 import re
@@ -19,7 +19,7 @@ KINDS = ("float16", "rows8")
 """Two bytes, or one byte and four for each row, instead of four."""
 STEPS = "@steps"
 _LARGEST = 127
-_QUANTIZER = re.compile(r"(.*\.parametrizations\.weight)\.\d+\.log_step")
+_QUANTIZER = re.compile(r"((.*\.parametrizations\.weight)\.\d+)\.log_step")
 
 
 def compacted(tensors: Mapping[str, np.ndarray], kind: str, bits: int = 0) -> dict[str, np.ndarray]:
@@ -55,8 +55,10 @@ def compacted(tensors: Mapping[str, np.ndarray], kind: str, bits: int = 0) -> di
 def expanded(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Return the state dict that 8-bit rows stand for; one without them is returned as it is."""
     found = {name: tensor for name, tensor in tensors.items() if not name.endswith(STEPS)}
-    for name in tensors.keys() - found.keys():
-        whole, steps = found.get(name.removesuffix(STEPS)), tensors[name]
+    stored = {name.removesuffix(STEPS): tensors[name] for name in tensors.keys() - found.keys()}
+    own = {name: steps for name, steps in _own_steps(found).items() if name in found and found[name].dtype == np.int8}
+    for name, steps in (stored | own).items():
+        whole = found.get(name)
         fits = whole is not None and whole.dtype == np.int8 and whole.ndim > 1 and steps.shape == whole.shape[:1]
         if whole is None or not fits or steps.dtype != np.float32 or not np.isfinite(steps).all():
             raise RuleError(
@@ -64,8 +66,24 @@ def expanded(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
                 got=f"{name} {steps.dtype} {steps.shape}",
                 remedy="make the file again with train.py evaluate= compact=rows8",
             )
-        found[name.removesuffix(STEPS)] = whole * steps.reshape(-1, *(1,) * (whole.ndim - 1))
+        found[name] = whole * _by_row(steps, whole)
     return found
+
+
+def _own_steps(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the steps of each row that quantizers have, by the name of their weight."""
+    quantizers = [match for match in map(_QUANTIZER.fullmatch, tensors) if match and not tensors[match[0]].shape]
+    with np.errstate(over="ignore"):
+        return {
+            match[2] + ".original": np.exp2(
+                np.float64(tensors[match[0]]) + tensors.get(match[1] + ".exponents", np.int8(0))
+            ).astype(np.float32)
+            for match in quantizers
+        }
+
+
+def _by_row(steps: np.ndarray, tensor: np.ndarray) -> np.ndarray:
+    return steps.reshape(-1, *(1,) * (tensor.ndim - 1))
 
 
 def _rows(name: str, tensor: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -79,15 +97,12 @@ def _rows(name: str, tensor: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _on_their_grid(tensors: Mapping[str, np.ndarray], bits: int) -> dict[str, np.ndarray]:
-    """Return the integers that quantizers round weights to, and their steps."""
-    found: dict[str, np.ndarray] = {}
-    for layer, log_step in ((_QUANTIZER.fullmatch(name), tensor) for name, tensor in tensors.items()):
-        if layer:
-            name, limit = layer[1] + ".original", 2 ** (bits - 1) - 1
-            step = np.float32(2.0 ** int(log_step))
-            found[name] = np.rint(tensors[name] / step).clip(-limit, limit).astype(np.int8)
-            found[name + STEPS] = np.full(len(found[name]), step)
-    return found
+    """Return the integers that quantizers round weights to."""
+    limit = 2 ** (bits - 1) - 1
+    return {
+        name: np.rint(tensors[name] / _by_row(steps, tensors[name])).clip(-limit, limit).astype(np.int8)
+        for name, steps in _own_steps(tensors).items()
+    }
 
 
 def _check(name: str, tensor: np.ndarray) -> None:

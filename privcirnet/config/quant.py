@@ -10,7 +10,7 @@ class QuantConfig:
     """The fixed-point formats of the qat stage."""
 
     weight_bits: int = 8
-    """1 to 8; 1: signs, times a power of two of each output."""
+    """1 to 8, times a power of two of each output; 1: signs."""
     activation_bits: int = 8
     """2 to 16."""
     stream_bits: int = 10

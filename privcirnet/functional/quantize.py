@@ -14,7 +14,7 @@ from torch import Tensor
 from privcirnet.errors import RuleError
 from privcirnet.functional import rounding
 
-_SMALLEST = 2.0**-60
+SMALLEST = 2.0**-60
 """Largest value that is assumed where all are zero, so that a step exists."""
 
 
@@ -31,7 +31,7 @@ def log_step_for(largest: float, bits: int, *, signed: bool = True) -> int:
     levels = 2 ** (bits - 1) - 1 if signed else 2**bits - 1
     if not math.isfinite(largest):
         raise RuleError("values must be finite to be quantized", got=largest, remedy="train with a lower learning rate")
-    largest = max(largest, _SMALLEST)
+    largest = max(largest, SMALLEST)
     above = math.frexp(largest / levels)[1]
     return above - 1 if math.ldexp(levels, above - 1) >= largest else above
 
@@ -54,52 +54,40 @@ def quantize_weight(weight: Tensor, log_step: int, bits: int) -> Tensor:
     return torch.fake_quantize_per_tensor_affine(weight, 2.0**log_step, 0, -limit, limit)
 
 
-def binary_scales(magnitudes: Tensor, bits: int = 8) -> tuple[int, Tensor]:
-    """Return the powers of two that stand for the weights of each output in a layer of one bit.
+def binary_steps(magnitudes: Tensor, bits: int = 8) -> Tensor:
+    """Return log2 of the powers of two that stand for the weights of each output in a layer of one bit, (K,).
 
     Args:
         magnitudes: mean absolute weight of each output, (K,).
         bits: of the largest integer that a weight becomes, sign included.
 
-    Returns:
-        (log2 of the layer's step, exponents (K,): a weight of output k is its sign times 2^exponents[k] steps).
-
     Raises:
         RuleError: a magnitude is not finite.
 
-    >>> binary_scales(torch.tensor([1.0, 0.3, 0.001]))
-    (-6, tensor([6, 4, 0], dtype=torch.int8))
+    >>> binary_steps(torch.tensor([1.0, 0.3, 0.001]))
+    tensor([ 0, -2, -6])
     """
     largest = log_step_for(magnitudes.max().item(), 2)  # of what a sign stands for; refuses what is not finite
     logs = magnitudes.clamp(min=2.0 ** (largest - bits)).log2().round().to(torch.int64)
-    log_step = max(int(logs.max()) - (bits - 2), int(logs.min()))
-    return log_step, (logs - log_step).clamp(min=0).to(torch.int8)
+    return logs.clamp(min=int(logs.max()) - (bits - 2))
 
 
-def quantize_binary(weight: Tensor, log_step: int, exponents: Tensor) -> Tensor:
-    """Keep the sign of each weight, times a power of two of its output.
+def quantize_binary(weight: Tensor, log_step: int) -> Tensor:
+    """Return the sign of each weight, times the step.
 
-    The gradient passes up to twice that power, and is zero beyond. Zeros stay zeros: pruned weights are.
-
-    Args:
-        weight: (K, ...).
-        log_step: log2 of the layer's step.
-        exponents: (K,), integers, from :func:`binary_scales`.
-
-    Returns:
-        The weights that are used, of the shape of ``weight``.
+    The gradient passes up to twice the step, and is zero beyond. Zeros stay zeros: pruned weights are.
 
     Source: BinaryConnect (Courbariaux et al., NeurIPS 2015), which ENSEI takes (section 6.3). There the weights are 1
     and -1 and a batch norm behind them has a scale for each channel; here norms are folded into weights, so the scale
     is part of them, as a power of two.
 
-    >>> quantize_binary(torch.tensor([[0.3, -0.1], [2.0, 0.0]]), -2, torch.tensor([0, 3]))
+    >>> quantize_binary(torch.tensor([[0.3, -0.1], [2.0, 0.0]]), -2)
     tensor([[ 0.2500, -0.2500],
-            [ 2.0000,  0.0000]])
+            [ 0.2500,  0.0000]])
     """
-    scale = torch.exp2(exponents.to(weight) + log_step).view(-1, *[1] * (weight.dim() - 1))
-    kept = weight.clamp(-2 * scale, 2 * scale)
-    return kept + (weight.sign() * scale - kept).detach()
+    step = 2.0**log_step
+    kept = weight.clamp(-2 * step, 2 * step)
+    return kept + (weight.sign() * step - kept).detach()
 
 
 def quantize_activation(x: Tensor, log_step: int, *, stochastic: bool = False) -> Tensor:

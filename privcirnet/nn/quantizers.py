@@ -36,29 +36,36 @@ class Quantizer(nn.Module):
 
 
 class WeightQuantizer(Quantizer):
-    """The parametrization that rounds a weight to a power-of-two grid.
+    """The parametrization that rounds a weight to integers of some bits, times a power of two of each output.
 
     It commutes with the circulant expansion bit for bit.
 
     Args:
-        bits: of the integers, sign included; 1: signs, times a power of two of each output.
+        bits: of the integers, sign included; 1: signs.
         log_step: log2 of the first step.
+        outputs: of the layer.
+        block_size: outputs that a row of blocks has; the last may have fewer.
 
     Attributes:
-        exponents: with one bit, log2 of what a sign is worth in steps, (outputs,); the same in a circulant block.
+        exponents: log2 of what the integers of each row of blocks are worth in steps, (rows,).
     """
 
     exponents: Tensor
 
-    def __init__(self, bits: int, log_step: int = 0, outputs: int = 1) -> None:
+    def __init__(self, bits: int, log_step: int = 0, outputs: int = 1, block_size: int = 1) -> None:
         super().__init__(log_step)
-        self.bits = bits
-        if bits == 1:
-            self.register_buffer("exponents", torch.zeros(outputs, dtype=torch.int8))
+        self.bits, self.block_size = bits, block_size
+        self.register_buffer("exponents", torch.zeros(-(-outputs // block_size), dtype=torch.int8))
 
     def forward(self, weight: Tensor) -> Tensor:
+        scale = (2 ** self.exponents.int()).repeat_interleave(self.block_size)
+        scale = scale[: len(weight)].view(-1, *[1] * (weight.dim() - 1)).to(weight)
+        return self._rounded(weight / scale) * scale
+
+    def _rounded(self, weight: Tensor) -> Tensor:
+        """Return multiples of the step."""
         if self.bits == 1:
-            return quantize_binary(weight, int(self.log_step), self.exponents)
+            return quantize_binary(weight, int(self.log_step))
         if self.training and self.learned is not None:
             return quantize_learned(weight, self.learned, int(self.log_step), self.limits)
         return quantize_weight(weight, int(self.log_step), self.bits)

@@ -9,6 +9,7 @@ bits and learning (nn.learned) propose steps; :func:`settle_steps` enforces thes
 
 import copy
 import functools
+import math
 from typing import cast
 
 import torch
@@ -16,9 +17,8 @@ from torch import Tensor, fx, nn
 from torch.nn.utils import parametrize
 
 from privcirnet.errors import RuleError
-from privcirnet.functional.quantize import binary_scales, log_step_for
+from privcirnet.functional.quantize import SMALLEST, binary_steps, log_step_for
 from privcirnet.nn.activations import Square
-from privcirnet.nn.circulant import block_size_of
 from privcirnet.nn.concat import Concat
 from privcirnet.nn.graph import module_of
 from privcirnet.nn.moves import Move
@@ -28,6 +28,8 @@ from privcirnet.nn.tokens import Channels, HeadProduct, HeadTranspose, Take, Tok
 
 MAX_LOG_STEP = 32
 """Limit for steps; only a residual whose branch is coarser than what it is added to exceeds it, without end."""
+MOST_EXPONENT = 16
+"""A row of weights counts as if it were at least 2^-16 times as large as the largest: one may be zero."""
 
 PASSES_STEP = (
     nn.Identity,
@@ -59,6 +61,10 @@ def called_modules(graph: fx.GraphModule) -> list[tuple[fx.Node, nn.Module]]:
 def calibrate(graph: fx.GraphModule, largest: dict[str, float], input_log_step: int) -> None:
     """Set every step from the largest values that the fused network gave on images.
 
+    Each output's weights are as fine as their bits allow. But a layer's sums count the finest of these steps, so it is
+    no finer than leaves them within the most bits that any layer's would have, were its outputs alike: finer weights
+    take no room in the plain modulus.
+
     Args:
         graph: with quantizers; changed in place.
         input_log_step: log2 of the images' step.
@@ -66,27 +72,48 @@ def calibrate(graph: fx.GraphModule, largest: dict[str, float], input_log_step: 
     Raises:
         RuleError: a value is not finite, or the rules of :func:`settle_steps` cannot be kept.
     """
-    for module in weighted_modules(graph):
-        quantizer = quantizer_of(module)
-        assert isinstance(quantizer, WeightQuantizer)
-        _set_weight_step(module, quantizer)
+    layers = [(node, m) for node, m in called_modules(graph) if isinstance(m, nn.Linear | nn.Conv2d)]
+    wanted = {node: _wanted_weight_steps(module) for node, module in layers}
+    for node, module in layers:
+        _set_weight_steps(module, wanted[node], int(wanted[node].min()))
     for node, module in called_modules(graph):
         if isinstance(module, ActivationQuantizer):
             module.log_step.fill_(_wanted_step(graph, node, largest, input_log_step))
     settle_steps(graph, input_log_step)
+    incoming = incoming_steps(graph, input_log_step)
+    bits = {node: math.log2(max(largest[node.name], SMALLEST)) - incoming[node] for node, _ in layers}
+    room = max((bits[node] - int(wanted[node].max()) for node, _ in layers), default=0.0)
+    for node, module in layers:
+        if _weight_quantizer(module).bits > 1:  # of one bit it is all that an output's weights are
+            within = math.ceil(bits[node] - room)
+            _set_weight_steps(module, wanted[node], int(wanted[node].clamp(min=within).min()))
+    settle_steps(graph, input_log_step)
 
 
-def _set_weight_step(module: nn.Module, quantizer: WeightQuantizer) -> None:
+def _wanted_weight_steps(module: nn.Module) -> Tensor:
+    """Return log2 of the finest step with which the weights of each row of blocks fit their bits, (rows,)."""
     structures = cast(parametrize.ParametrizationList, module.parametrizations["weight"])  # type: ignore[index]
     *before, _ = structures
-    magnitudes = functools.reduce(lambda weight, step: step(weight), before, cast(Tensor, structures.original)).abs()
+    weight = functools.reduce(lambda weight, step: step(weight), before, cast(Tensor, structures.original))
+    quantizer = _weight_quantizer(module)
+    rows = weight.abs().flatten(1).split(quantizer.block_size)
     if quantizer.bits == 1:
-        b = block_size_of(module)
-        log_step, exponents = binary_scales(magnitudes.flatten(1).mean(1).unflatten(0, (-1, b)).mean(1))
-        quantizer.exponents.copy_(exponents.repeat_interleave(b))
-    else:
-        log_step = log_step_for(magnitudes.max().item(), quantizer.bits)
-    quantizer.log_step.fill_(log_step)
+        return binary_steps(torch.stack([row.mean() for row in rows]))
+    steps = torch.tensor([log_step_for(row.max().item(), quantizer.bits) for row in rows])
+    return steps.clamp(min=int(steps.max()) - MOST_EXPONENT)
+
+
+def _set_weight_steps(module: nn.Module, wanted: Tensor, finest: int) -> None:
+    """Give a layer's rows of blocks the steps that they want, none finer than one of them."""
+    quantizer = _weight_quantizer(module)
+    quantizer.log_step.fill_(finest)
+    quantizer.exponents.copy_((wanted - finest).clamp(min=0))
+
+
+def _weight_quantizer(module: nn.Module) -> WeightQuantizer:
+    quantizer = quantizer_of(module)
+    assert isinstance(quantizer, WeightQuantizer)
+    return quantizer
 
 
 def refine(graph: fx.GraphModule, guard_bits: int) -> fx.GraphModule:

@@ -11,7 +11,7 @@ circulant with the same b, so is this one. Under encryption one round takes the 
 before it is read. Done on a fused network, so batch norms are in the weights; the composed weights are quantized and
 trained as they are.
 
-All weights of a layer are quantized with one step. Where the largest of W1 and of W2 W1 differ, the lower rows are
+All sums of a layer count one step. Where the largest of W1 and of W2 W1 differ, the lower rows are
 multiplied by a power of two, if only squares read y2: (2^k y)^2 = 4^k y^2, which the layers behind them take back.
 
 Cost: as many blocks as the new matrix has in place of those of two factors, often more.

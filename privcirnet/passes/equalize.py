@@ -1,8 +1,9 @@
-"""Cross-layer equalization of a fused network: channels are scaled so that one step per tensor suits all of them.
+"""Cross-layer equalization of a fused network: channels are scaled so that one step suits all of them.
 
 A channel c that one layer makes and only one other reads may be made u_c times as large if the other's weights for it
 are made u_c times as small; behind a square, the first layer's weights take sqrt(u_c). The network computes what it
-did, but a tensor has one step: where one channel has thirty times the values of the others, its weights round to zero.
+did, but values have one step, and so have the weights of an output: where one channel has thirty times the values of
+the others, the weights that read it round to zero.
 With y_c the channel's largest value in the median image and w_c the largest weight that reads it, u_c = sqrt(w_c / y_c)
 makes both sqrt(w_c y_c), so neither the values nor the weights of a channel are smaller than it matters.
 

@@ -23,6 +23,7 @@ from privcirnet.errors import RuleError
 from privcirnet.functional.quantize import log_step_for
 from privcirnet.nn.activations import Square
 from privcirnet.nn.checks import check_batch, check_weights, value_of_one
+from privcirnet.nn.circulant import block_size_of
 from privcirnet.nn.example import IMAGE
 from privcirnet.nn.graph import module_of
 from privcirnet.nn.nonpolynomial import function_name, has_table
@@ -62,7 +63,7 @@ def quantize(  # noqa: PLR0913
         images: network inputs, (N, C, H, W); None to leave all steps at 0, for a checkpoint to fill in. Images whose
             values explode in a row of squares are left out.
         input_log_step: log2 of the images' step; None to choose it from the images (:func:`input_step_for`).
-        weight_bits: 1 to 8; 1: signs, times a power of two of each output.
+        weight_bits: 1 to 8, times a power of two of each output; 1: signs.
         activation_bits: 2 to 16, for the values seen on ``images``; larger values later on are kept, not clipped.
         stream_bits: 2 to 20, likewise for what residual streams add up (:mod:`privcirnet.passes.streams`), which never
         have
@@ -134,7 +135,7 @@ def _quantize_weights_(graph: fx.GraphModule, bits: int) -> None:
     """Quantize weights and biases in place."""
     for module in weighted_modules(graph):
         give_own_class_(module)
-        quantizer = WeightQuantizer(bits, outputs=len(module.weight))
+        quantizer = WeightQuantizer(bits, outputs=len(module.weight), block_size=block_size_of(module))
         parametrize.register_parametrization(module, "weight", quantizer, unsafe=True)
         _quantize_bias_(module)
     for _, module in called_modules(graph):

@@ -16,6 +16,7 @@ from privcirnet.he.planning.profile import COUNTED
 from privcirnet.he.program.interpreter import interpret
 from privcirnet.he.program.operations import Input
 from privcirnet.nn.circulant import block_size_of
+from privcirnet.nn.quantizers import quantizer_of
 from privcirnet.passes.quantize import input_step
 from privcirnet.runs import memory
 from tests.api.samples import convolutional, images_and_labels
@@ -239,14 +240,20 @@ def test_exact_truncation_gives_the_quantized_networks_logits(plan):
 
 
 def test_a_networks_own_activations_run_exactly(plan):
-    """ReLU, ReLU6, GELU and max pools as the quantized network has them, bit for bit, without another training."""
+    """ReLU, ReLU6, GELU and max pools as the quantized network has them, bit for bit, without another training.
+
+    The depthwise layer's outputs are of different sizes, each with its own step.
+    """
     torch.manual_seed(0)
     first = nn.Conv2d(3, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(3, 2, 1)
     first = *first, nn.Conv2d(8, 8, 1), nn.GELU()
-    last = nn.Conv2d(8, 8, 1), nn.ReLU6(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(32, 4)
+    last = nn.Conv2d(8, 8, 3, padding=1, groups=8), nn.ReLU6(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(32, 4)
     model = nn.Sequential(*first, *last)
+    with torch.no_grad():
+        last[0].weight.mul_(2.0 ** -torch.arange(8).view(8, 1, 1, 1))
     model(IMAGES)
     quantized = pc.quantize(pc.fuse(model), IMAGES)
+    assert 2 <= quantizer_of(quantized.get_submodule("6")).exponents.max() <= 7
     program = pc.compile(quantized, IMAGES, nonlinear="exact", profile=plan.profile, progress=False)
     truth = quantized.double().eval()(IMAGES.double()).detach()
     for engine in ("cleartext", "kernel"):

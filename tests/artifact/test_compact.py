@@ -20,6 +20,8 @@ from privcirnet.passes.fuse import fuse
 from privcirnet.passes.quantize import quantize
 from tests.artifact.samples import CHECKPOINT
 
+QUANTIZER = "v.parametrizations.weight.0."
+OWN = {"v.parametrizations.weight.original": np.ones((2, 2), np.int8), QUANTIZER + "log_step": np.array(0)}
 SHAPES = st.lists(st.integers(1, 5), min_size=2, max_size=4).map(tuple)
 
 
@@ -83,6 +85,9 @@ def test_numbers_beyond_float16_are_refused():
         {"w" + STEPS: np.ones(2, np.float64)},
         {"w" + STEPS: np.float32([1, np.nan])},
         {"v" + STEPS: np.ones(2, np.float32)},
+        OWN,
+        OWN | {QUANTIZER + "exponents": np.zeros((2, 1), np.int8)},
+        OWN | {QUANTIZER + "exponents": np.zeros(2, np.int8), QUANTIZER + "log_step": np.array(200)},
     ],
 )
 def test_steps_that_do_not_fit_are_refused(damage, tmp_path):
@@ -102,7 +107,8 @@ def test_a_quantized_network_computes_the_same_bit_for_bit(bits):
     network = quantize(fuse(model), images, weight_bits=bits)
     tensors = {name: tensor.numpy().copy() for name, tensor in network.state_dict().items()}
     small = compacted(tensors, "rows8", bits)
-    assert sum(tensor.dtype == np.int8 for tensor in small.values()) == 5
+    assert small.keys() == tensors.keys()
+    assert sum(tensor.dtype == np.int8 and tensor.ndim > 1 for tensor in small.values()) == 5
     wanted = network(images)
     found = {name: torch.from_numpy(np.asarray(tensor)) for name, tensor in expanded(small).items()}
     network.load_state_dict(found)
@@ -113,6 +119,7 @@ def test_a_quantized_network_computes_the_same_bit_for_bit(bits):
 def test_signs_stay_and_float16_keeps_no_grid():
     tensors = {"a.parametrizations.weight.original": np.float32([[1, -2]]), "b": np.float32([[1]])}
     tensors["a.parametrizations.weight.0.log_step"] = np.int64(-1)
+    tensors["a.parametrizations.weight.0.exponents"] = np.int8([0])
     assert compacted(tensors, "rows8", 1) == tensors
     with pytest.raises(RuleError, match="quantized weights must keep their grid: got float16 for 8 bits; use rows8"):
         compacted(tensors, "float16", 8)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from privcirnet.errors import RuleError
 from privcirnet.functional.quantize import (
-    binary_scales,
+    binary_steps,
     log_step_for,
     quantize_activation,
     quantize_binary,
@@ -175,25 +175,20 @@ def test_the_gradient_leads_to_the_step_of_least_error(bits, start):
     assert abs(learned.item() - best) <= 0.5 + 0.05
 
 
-def test_one_bit_keeps_signs_and_passes_gradients_up_to_twice_a_scale():
-    weight = torch.tensor([[0.6, -1.9, 2.1, -2.1], [0.1, 0.0, -0.4, 0.6]], requires_grad=True)
-    held = quantize_binary(weight, -2, torch.tensor([2, 0], dtype=torch.int8))
-    assert held.tolist() == [[1, -1, 1, -1], [0.25, 0, -0.25, 0.25]]
+def test_one_bit_keeps_signs_and_passes_gradients_up_to_twice_a_step():
+    weight = torch.tensor([[0.6, -1.9], [2.1, -2.1], [0.0, 0.4]], requires_grad=True)
+    held = quantize_binary(weight, 0)
+    assert held.tolist() == [[1, -1], [1, -1], [0, 1]]
     held.sum().backward()
-    assert weight.grad.tolist() == [[1, 1, 0, 0], [1, 1, 1, 0]]
+    assert weight.grad.tolist() == [[1, 1], [0, 0], [1, 1]]
 
 
 @given(st.lists(st.floats(1e-9, 1e9), min_size=1, max_size=9))
-def test_one_bit_s_scales_are_the_nearest_powers_within_the_bits(magnitudes):
-    log_step, exponents = binary_scales(torch.tensor(magnitudes, dtype=torch.float64))
-    assert exponents.max() <= 6
-    assert exponents.min() >= 0
-    for magnitude, exponent in zip(magnitudes, exponents.tolist(), strict=True):
-        nearest = round(math.log2(magnitude))
-        assert log_step + exponent == max(nearest, log_step)
-    assert log_step == min(round(math.log2(m)) for m in magnitudes) or exponents.max() == 6
+def test_one_bit_s_steps_are_the_nearest_powers_within_the_bits(magnitudes):
+    steps = binary_steps(torch.tensor(magnitudes, dtype=torch.float64)).tolist()
+    assert steps == [max(round(math.log2(magnitude)), max(steps) - 6) for magnitude in magnitudes]
 
 
-def test_scales_of_weights_that_are_not_finite():
+def test_steps_of_weights_that_are_not_finite():
     with pytest.raises(RuleError, match="values must be finite to be quantized"):
-        binary_scales(torch.tensor([1.0, torch.inf]))
+        binary_steps(torch.tensor([1.0, torch.inf]))

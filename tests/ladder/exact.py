@@ -33,11 +33,12 @@ class Own(nn.Module):
 
 
 def build(images: Tensor) -> nn.Module:
-    """Circulant, with values far beyond 6."""
+    """Circulant, with values far beyond 6, and rows of blocks that have steps of their own."""
     torch.manual_seed(0)
     dense = Own().double().train()
     with torch.no_grad():
         dense.two.weight.mul_(8)
+        dense.one.weight[4:].div_(64)
     polynomial_(dense, real(images), activation="own")
     return unsettle_(circulant_(dense, uniform_sizes(dense, 4)), images)
 

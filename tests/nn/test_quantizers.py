@@ -18,15 +18,19 @@ def test_weights_are_quantized_rows_written_out_and_stay_circulant(bits):
     graph = quantized(weight_bits=bits)
     for name, b in BLOCK_SIZES.items():
         layer = graph.get_submodule(name)
-        step = int(quantizer_of(layer).log_step)
+        quantizer = quantizer_of(layer)
+        steps = [int(quantizer.log_step) + exponent for exponent in quantizer.exponents.tolist()]
         assert block_size_of(layer) == b
         assert is_circulant(layer.weight, b)
-        assert rows_of(layer).shape[0] == layer.weight.shape[0] // b
-        assert torch.equal(layer.weight, expand(quantize_weight(rows_of(layer), step, bits), b))
-        assert torch.equal(layer.weight, quantize_weight(expand(rows_of(layer), b), step, bits))
-        integers = layer.weight / 2.0**step
-        assert torch.equal(integers, integers.round())
-        assert 2 ** (bits - 2) - 1 < integers.abs().max() <= 2 ** (bits - 1) - 1
+        assert rows_of(layer).shape[0] == layer.weight.shape[0] // b == len(steps)
+        rows = [quantize_weight(row, step, bits) for row, step in zip(rows_of(layer).split(1), steps, strict=True)]
+        assert torch.equal(layer.weight, expand(torch.cat(rows), b))
+        assert torch.equal(layer.weight, layer.parametrizations.weight[-1](expand(rows_of(layer), b)))
+        for row, step in zip(layer.weight.split(b), steps, strict=True):
+            integers = row / 2.0**step
+            assert torch.equal(integers, integers.round())
+            assert integers.abs().max() <= 2 ** (bits - 1) - 1
+            assert step == int(quantizer.log_step) or 2 ** (bits - 2) - 1 < integers.abs().max()
 
 
 def test_training_rounds_at_random_and_evaluation_to_nearest():

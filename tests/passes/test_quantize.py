@@ -7,7 +7,9 @@ from torch import nn
 
 from privcirnet.errors import RuleError
 from privcirnet.functional.circulant import expand, project
+from privcirnet.functional.quantize import log_step_for
 from privcirnet.models import DigitsResNet
+from privcirnet.nn.agreement import node_values
 from privcirnet.nn.graph import trace
 from privcirnet.nn.learned import follow_learned_steps_, learn_steps_
 from privcirnet.nn.quantizers import ActivationQuantizer, quantizer_of
@@ -16,7 +18,17 @@ from privcirnet.passes.convert import circulant_
 from privcirnet.passes.fuse import fuse
 from privcirnet.passes.quantize import SUFFIX, quantize
 from tests.nn.networks import Written, assert_unchanged, rows_of, snapshot
-from tests.nn.quantized import BLOCK_SIZES, INPUT_STEP, Skip, log_steps, network, pixels, quantized, quantizers
+from tests.nn.quantized import (
+    BLOCK_SIZES,
+    INPUT_STEP,
+    Skip,
+    incoming_by_name,
+    log_steps,
+    network,
+    pixels,
+    quantized,
+    quantizers,
+)
 
 
 def test_where_quantizers_go():
@@ -50,17 +62,44 @@ def test_a_quantile_of_the_images_sets_steps():
         assert held <= 127 * 2.0 ** log_steps(graph)["_0" + SUFFIX] < carried
 
 
+def test_small_outputs_have_finer_steps_where_sums_have_room():
+    """Of a depthwise layer whose outputs are 1, 1/16 and 1/1024 as large, and zero; the last layer has longer sums."""
+    torch.manual_seed(0)
+    depthwise, images = nn.Conv2d(4, 4, 3, groups=4), pixels(16)
+    with torch.no_grad():
+        depthwise.weight.mul_(torch.tensor([1, 2**-4, 2**-10, 0]).view(4, 1, 1, 1))
+    model = nn.Sequential(nn.Conv2d(1, 4, 1), depthwise, nn.Flatten(), nn.Linear(144, 2)).double()
+    with torch.no_grad():
+        model[3].weight.abs_()
+    images = images.double()
+    graph, values = quantize(fuse(model), images, INPUT_STEP), node_values(fuse(model), images)
+    incoming, sums, alike = incoming_by_name(graph), {}, {}
+    for name, layer in ((name, graph.get_submodule(name.strip("_"))) for name in ("_0", "_1", "_3")):
+        counted = values[name].abs().max() * 2.0 ** -incoming[name]
+        sums[name] = (counted * 2.0 ** -int(quantizer_of(layer).log_step)).item()
+        alike[name] = (counted * 2.0 ** -log_step_for(layer.weight.abs().max().item(), 8)).item()
+    room = max(alike.values())
+    assert max(sums.values()) == room == alike["_3"]
+    assert alike["_1"] < sums["_1"], "finer"
+    assert sums["_1"] > room / 2, "as far as there is room"
+    exponents = quantizer_of(graph.get_submodule("1")).exponents.tolist()
+    assert exponents[0] >= 5
+    assert exponents[:2] == [exponents[1] + 4, exponents[1]]
+    assert exponents[2:] == [0, 0]
+
+
 def test_weights_of_one_bit_are_signs_times_a_power_of_two_of_each_block_row():
     """As near to the fused weights as a power of two goes; still circulant; found again in a checkpoint."""
     graph = quantized(weight_bits=1)
     for name, b in BLOCK_SIZES.items():
         layer = graph.get_submodule(name)
         quantizer, fused = quantizer_of(layer), fuse(network()).get_submodule(name).weight
-        scale = torch.exp2(quantizer.exponents.float() + quantizer.log_step).view(-1, *[1] * (fused.dim() - 1))
+        exponents = quantizer.exponents.repeat_interleave(b)
+        scale = torch.exp2(exponents.float() + quantizer.log_step).view(-1, *[1] * (fused.dim() - 1))
         assert torch.equal(layer.weight, fused.sign() * scale)
         assert torch.equal(layer.weight, expand(project(layer.weight, b), b))
         ratio = fused.abs().flatten(1).mean(1) / scale.flatten()
-        usual = quantizer.exponents > 0
+        usual = exponents > 0
         assert ((ratio > 0.7) & (ratio < 1.42))[usual].all()
     twin = quantize(fuse(network()), weight_bits=1)
     twin.load_state_dict(graph.state_dict())
