@@ -41,6 +41,7 @@ from privcirnet.passes.convert import circulant_
 from privcirnet.passes.fuse import fuse
 from privcirnet.passes.quantize import quantize
 from privcirnet.passes.surgery import polynomial_
+from privcirnet.passes.surgery.changes import TRAIN
 from privcirnet.runs.bench.results import markdown
 from privcirnet.runs.evaluation import evaluate
 from privcirnet.runs.export import lower_for
@@ -231,7 +232,7 @@ def _keep(model: nn.Module, found: Found, engine: str) -> None:
     keep_last_statistics_(model)
     with torch.no_grad():
         model.train()(images)
-    if lost := [str(change) for change in pc.polynomial_(model.eval(), images[:2], "own") if change.effect]:
+    if lost := [str(change) for change in pc.polynomial_(model.eval(), images[:2], "own") if change.effect == TRAIN]:
         raise RuleError("nothing must be replaced", got=listed(lost), remedy="")
     found.steps.append("own")
     quantized = pc.quantize(pc.fuse(model, images=images[:2]), images, data.log_step)
