@@ -10,6 +10,7 @@ from torch.testing import assert_close
 
 from privcirnet.errors import RuleError
 from privcirnet.passes.surgery import polynomial_
+from tests.nn.networks import Written as Called
 
 
 class Written(nn.Module):
@@ -62,3 +63,21 @@ def test_networks_of_others_compute_what_they_did(build):
 def test_what_has_no_exact_form_is_named(last):
     with pytest.raises(RuleError, match=r"got last \(.*\); replace it \(activation=\"aespa\"\), or use one of ReLU, "):
         polynomial_(Written(last), torch.rand(2, 3, 32, 32), activation="own")
+
+
+def test_gates_and_tanh_stay_however_they_are_written():
+    def forward(net: Called, x: Tensor) -> Tensor:
+        return torch.tanh(net.conv(x)) * F.hardsigmoid(net.conv(x)) + net.conv(x).tanh() * net.conv(x).sigmoid()
+
+    images = torch.rand(2, 4, 4, 4)
+    model = Called(forward, conv=nn.Conv2d(4, 4, 1)).eval()
+    before = model(images)
+    assert {change.after for change in polynomial_(model, images, "own")} == {
+        "Tanh",
+        "Hardsigmoid",
+        "Sigmoid",
+        "HeadProduct",
+    }
+    assert_close(model(images), before)
+    replaced = polynomial_(Called(forward, conv=nn.Conv2d(4, 4, 1)), images)
+    assert [change.before for change in replaced if change.after == "Aespa2d"] == ["tanh", "tanh"]
