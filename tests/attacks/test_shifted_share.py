@@ -8,6 +8,7 @@ Rounded answers narrow it: of each logit the client is given as many bits as a r
 nothing now, and an attacker who knows of the rounding needs an image for each column.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -19,10 +20,14 @@ from privcirnet.he.planning.fit import Target, fit
 from privcirnet.he.planning.profile import COUNTED, LINKS
 from privcirnet.he.program import bounds
 from privcirnet.he.program.operation import Node
+from privcirnet.he.program.operations import ExactTruncate
 from privcirnet.he.program.program import Network, Program
+from privcirnet.he.program.wrong_result import WrongResult
 from privcirnet.he.protocol.offline import prepared_client
-from privcirnet.he.protocol.parties.server import Server
+from privcirnet.he.protocol.parties.client import Client
+from privcirnet.he.protocol.parties.server import Server, Session
 from privcirnet.he.protocol.parties.session import run
+from privcirnet.he.ring import modular
 from privcirnet.he.ring.modular import Residues
 from tests.attacks.hostile import ShiftingClient
 from tests.he.networks import network, random_image
@@ -105,24 +110,44 @@ def test_rounded_answers_tell_less_of_each_image(packed: list[int]) -> None:
     assert images == INPUTS
 
 
-def test_a_class_alone_tells_one_comparison_of_each_image(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A client that adds to its share of a logit finds by bisection how far the logit is from the largest one."""
-    target = Target(COUNTED, LINKS["local"], truncation="exact", answer="top1")
-    program = fit(Network(network().nodes, network().weights), target).program
-    logits, local, shift = honest(network()), prepared_client.shares.local_client, 0
-    asked = logits.argmin()
+def classifying(monkeypatch: pytest.MonkeyPatch, shifts: Callable[[Node], Values | int]) -> tuple[Client, Session]:
+    """Parties of the network with its class as the answer; the client adds to its shares of what it computes alone."""
+    target, local = (
+        Target(COUNTED, LINKS["local"], truncation="exact", answer="top1"),
+        prepared_client.shares.local_client,
+    )
 
     def shifted(known: Program, node: Node, arguments: list[Residues]) -> Residues:
-        found = local(known, node, arguments).copy()
-        if node.inputs == ("head",):  # logits, with four bits for their places
-            found[asked] = (found[asked] + np.uint64(shift << 4)) % np.uint64(known.parameters.plain_modulus)
-        return found
+        t = known.parameters.plain_modulus
+        added = np.broadcast_to(shifts(node), node.shape).astype(np.int64)
+        return modular.add(local(known, node, arguments), modular.residues(added, t), t)
 
     monkeypatch.setattr(prepared_client.shares, "local_client", shifted)
-    client, session = parties(program, "cleartext")
-    low, high = 0, 1 << wide(program) + 1
+    return parties(fit(Network(network().nodes, network().weights), target).program, "cleartext")
+
+
+def test_a_class_alone_tells_one_comparison_of_each_image(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that adds to its share of a logit finds by bisection how far the logit is from the largest one."""
+    logits, shift = honest(network()), 0
+    asked, low, high = logits.argmin(), 0, 1 << wide(network()) + 1
+    of_it = np.eye(10, dtype=np.int64)[asked].reshape(-1, 1, 1) << 4  # four bits are for places
+    client, session = classifying(monkeypatch, lambda node: of_it * shift if node.inputs == ("head",) else 0)
     for _ in range(8):
         shift = (low + high) // 2
-        won = run(client, session, random_image(program))[0][asked].item()
+        won = run(client, session, random_image(client.program))[0][asked].item()
         low, high = (low, shift) if won else (shift, high)
-    assert low < logits.max() - logits[asked] <= high == low + (1 << wide(program) + 1 - 8)
+    assert low < logits.max() - logits[asked] <= high == low + (1 << wide(network()) + 1 - 8)
+
+
+def test_adding_to_the_winner_tells_four_bits_and_a_carry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before the truncation that takes its place out: a ReLU there would give all of it away."""
+    shift, last = 0, 9
+    client, session = classifying(monkeypatch, lambda node: shift if node.name == cut.inputs[0] else 0)
+    cut = next(node for node in reversed(client.program.nodes) if isinstance(node.operation, ExactTruncate))
+    t = client.program.parameters.plain_modulus
+    for shift in np.random.default_rng(0).integers(0, t, 8).tolist():
+        with pytest.raises(WrongResult):
+            run(client, session, random_image(client.program))
+        share = client.shares[client.program.output.name], session.shares[client.program.output.name]
+        number = modular.add(*share, t).item()
+        assert any((last + shift - number + carry * (t // 32) * 16) % t < 16 for carry in (-1, 0, 1))
