@@ -139,7 +139,7 @@ def test_a_class_alone_tells_one_comparison_of_each_image(monkeypatch: pytest.Mo
     assert low < logits.max() - logits[asked] <= high == low + (1 << wide(network()) + 1 - 8)
 
 
-def test_adding_to_the_winner_tells_four_bits_and_a_carry(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_adding_to_the_winner_tells_its_place_and_a_carry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Before the truncation that takes its place out: a ReLU there would give all of it away."""
     shift, last = 0, 9
     client, session = classifying(monkeypatch, lambda node: shift if node.name == cut.inputs[0] else 0)
