@@ -57,6 +57,7 @@ class Builder:
         self.weights: dict[str, Weights] = {}
         self._lowered: dict[fx.Node, Node] = {}
         self._tokens: set[str] = set()
+        self._rounded_behind: dict[fx.Node, int] = {}
 
     def visit(self, node: fx.Node) -> None:
         """Lower one node; a node that does nothing stands for its input.
@@ -91,7 +92,7 @@ class Builder:
                 parts = self._alike([self._lowered[source] for source in node.args if isinstance(source, fx.Node)])
                 self._keep(node, self._concat(node, parts))
             case None:
-                self._keep(node, self._node(node, op.Add(), self._alike(inputs)))
+                self._keep(node, self._node(node, op.Add(), self._alike(self._unrounded(node, inputs))))
             case nn.Identity() | nn.Dropout():
                 self._lowered[node] = inputs[0]
             case _:
@@ -129,6 +130,25 @@ class Builder:
         step = inputs[0].log_step if log_step is None else log_step
         names = tuple(source.name for source in inputs)
         return Node(node.name, operation, names, inputs[0].shape, step, str(node.target))
+
+    def _unrounded(self, node: fx.Node, inputs: list[Node]) -> list[Node]:
+        """Return summands. Where an exact ReLU alone reads the sum it rounds it for one of them, which gives the same.
+
+        For others are whole numbers of its steps. Of two that are rounded it is the one that takes longer.
+        """
+        behind = [function_name(module_of(self.graph, user)) for user in node.users]
+        alone = [self._lowered[source] for source in node.all_input_nodes if len(source.users) == 1]
+        rounded = [each for each in alone if isinstance(each.operation, op.Truncate)]
+        one_step = len({source.log_step for source in inputs}) == 1
+        if not (self._exact and rounded and one_step and behind in (["relu"], ["relu6"])):
+            return inputs
+        depths, by_name = dict[str, int](), {made.name: made for made in self.nodes}
+        for made in self.nodes:
+            depths[made.name] = 1 + max((depths[name] for name in made.inputs), default=0)
+        last = max(rounded, key=lambda each: depths[each.name])
+        self.nodes.remove(last)
+        self._rounded_behind[node] = last.log_step
+        return [by_name[source.inputs[0]] if source is last else source for source in inputs]
 
     def _alike(self, inputs: list[Node]) -> list[Node]:
         """Return summands with one step, the finest: one behind a pool has a finer step than its quantizer's."""
@@ -196,8 +216,9 @@ class Builder:
 
     def _function(self, node: fx.Node, function: str, inputs: list[Node]) -> Node:
         """A function that is exact, with the rounding of the quantizers before and behind it."""
-        quantizer, given = module_of(self.graph, node.all_input_nodes[0]), inputs[0].log_step
-        before = int(quantizer.log_step) if isinstance(quantizer, ActivationQuantizer) else given
+        source, given = node.all_input_nodes[0], inputs[0].log_step
+        quantizer, rounded = module_of(self.graph, source), self._rounded_behind.get(source, given)
+        before = int(quantizer.log_step) if isinstance(quantizer, ActivationQuantizer) else rounded
         rounding = Rounding(given, before, self._step_behind(node, before), self._ends_before(node))
         operation = EXACT[function](str(node.target), rounding, inputs[0].shape)
         return self._node(node, operation, inputs, rounding.after)

@@ -9,6 +9,7 @@ from privcirnet.errors import RuleError
 from privcirnet.he.planning.fit import Target
 from privcirnet.he.planning.profile import COUNTED, LINKS
 from privcirnet.he.program import operations as op
+from privcirnet.he.program.interpreter import interpret
 from privcirnet.passes.fuse import fuse
 from privcirnet.passes.lower import lower
 from privcirnet.passes.lower.activations import EXACT, Rounding, has_exact_form, max_pool
@@ -60,6 +61,37 @@ def test_a_truncation_is_part_of_the_relu_behind_it():
     assert [node.operation.kind() for node in nodes] == ["input", "linear", "exact_relu", "flatten", "linear"]
     assert isinstance(nodes[2].operation, op.ExactReLU)
     assert nodes[2].log_step == nodes[1].log_step + nodes[2].operation.bits
+
+
+class Residual(nn.Module):
+    """A block whose shortcut is what comes in, or a layer of it."""
+
+    def __init__(self, shortcut: nn.Module, activation: nn.Module) -> None:
+        super().__init__()
+        self.stem, self.relu, self.one, self.two = nn.Conv2d(1, 4, 3), nn.ReLU(), *(nn.Conv2d(4, 4, 1) for _ in "ab")
+        self.shortcut, self.after, self.act = shortcut, nn.ReLU(), activation
+        self.flatten, self.head = nn.Flatten(), nn.Linear(144, 4)
+
+    def forward(self, x):
+        x = self.relu(self.stem(x))
+        return self.head(self.flatten(self.act(self.two(self.after(self.one(x))) + self.shortcut(x))))
+
+
+@pytest.mark.parametrize("activation", [nn.ReLU(), nn.ReLU6()], ids=str)
+@pytest.mark.parametrize("shortcut", [nn.Identity(), nn.Conv2d(4, 4, 1)], ids=["identity", "layer"])
+def test_the_relu_behind_a_sum_rounds_its_last_summand(shortcut, activation):
+    """The quantized network rounds it before, which gives the same: that of a layer beside it stays."""
+    torch.manual_seed(0)
+    images = torch.rand(8, 1, 8, 8).double()
+    graph = quantize(fuse(Residual(shortcut, activation).double()), images, -4)
+    network = lower(graph, (1, 8, 8), 16, -4, EXACTLY)
+    truncated = [node.name for node in network.nodes if isinstance(node.operation, op.ExactTruncate)]
+    assert truncated == (["shortcut_quantizer"] if isinstance(shortcut, nn.Conv2d) else [])
+    integers = (images * 16).round()
+    logits = [interpret(network, image.long().numpy())[network.nodes[-1].name].reshape(-1) for image in integers]
+    with torch.no_grad():
+        wanted = graph.eval()(integers / 16).numpy()
+    assert np.array_equal(np.array(logits) * 2.0 ** network.nodes[-1].log_step, wanted)
 
 
 @pytest.mark.parametrize("activation", TABLES, ids=str)
