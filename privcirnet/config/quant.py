@@ -13,8 +13,9 @@ class QuantConfig:
     """1 to 8, times a power of two of each output; 1: signs."""
     activation_bits: int = 8
     """2 to 16."""
-    stream_bits: int = 10
-    """2 to 20, of what the residuals of a transformer add up; never fewer than activation_bits."""
+    stream_bits: int = 0
+    """2 to 20, of what the residuals of a transformer add up; never fewer than activation_bits. 0: 10, or 16 where
+    layer norms read it."""
     calibration_images: int = 512
     """training images on which the steps are calibrated."""
     calibration_quantile: float = 1.0

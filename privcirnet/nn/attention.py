@@ -77,20 +77,31 @@ class PolynomialAttention(nn.Module):
         """1 / (d T): what the result of the pieces is multiplied by."""
         return self.heads / (self.width * self.tokens)
 
-    def pieces(self) -> nn.ModuleDict:
-        """Return the modules that :mod:`privcirnet.passes.fuse` puts in place of the attention.
-
-        Returns:
-            The modules query, key, value, scores, square, turn and gather. The attention is
-            ``gather(square(scores(query, key)), turn(value))``, times :attr:`scale`.
-        """
-        scores = HeadProduct(self.heads, bias=True).to(self.shift)
+    def pieces(self) -> "PolynomialPieces":
+        """Return the modules that :mod:`privcirnet.passes.fuse` puts in place of the attention."""
+        made = PolynomialPieces(self.width, self.heads).to(self.shift)
         with torch.no_grad():
-            scores.bias.copy_(self.shift.flatten() * (self.width / self.heads) ** 0.5)  # type: ignore[union-attr]
-        names = ("query", "key", "value")
-        parts = {name: Channels(i * self.width, self.width) for i, name in enumerate(names)}
-        turn, gather = HeadTranspose(self.heads), HeadProduct(self.heads)
-        return nn.ModuleDict({**parts, "scores": scores, "square": Square(), "turn": turn, "gather": gather})
+            made.scores.bias.copy_(self.shift.flatten() * (self.width / self.heads) ** 0.5)  # type: ignore[union-attr]
+        return made
+
+
+class PolynomialPieces(nn.Module):
+    """(q k^T + c)^2 v for each head: polynomial attention, divided by its :attr:`~PolynomialAttention.scale`.
+
+    Args:
+        width: C.
+    """
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.query, self.key, self.value = (Channels(i * width, width) for i in range(3))
+        self.scores, self.square = HeadProduct(heads, bias=True), Square()
+        self.turn, self.gather = HeadTranspose(heads), HeadProduct(heads)
+
+    def forward(self, qkv: Tensor) -> Tensor:
+        """Return what attention gathers: (N, T, C); ``qkv``: queries, keys and values of all heads, (N, T, 3 C)."""
+        query, key, value = self.query(qkv), self.key(qkv), self.value(qkv)
+        return self.gather(self.square(self.scores(query, key)), self.turn(value))
 
 
 def _split(qkv: Tensor, heads: int) -> tuple[Tensor, Tensor, Tensor]:

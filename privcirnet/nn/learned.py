@@ -42,7 +42,8 @@ def learn_steps_(graph: fx.GraphModule) -> fx.GraphModule:
         for node in group:
             quantizer = activation_quantizer(graph, node)
             highest = 2 ** (quantizer.bits - 1) - 1
-            quantizer.learn(shared, (-highest, highest) if has_sign(graph, node) else (0, 2**quantizer.bits - 1))
+            limits = (-highest, highest) if has_sign(graph, node) else (0, 2**quantizer.bits - 1)
+            quantizer.learn(shared, quantizer.ends if quantizer.clips else limits)
     return graph
 
 

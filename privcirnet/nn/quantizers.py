@@ -5,6 +5,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from privcirnet.functional.quantize import quantize_activation, quantize_binary, quantize_learned, quantize_weight
+from privcirnet.nn.nonpolynomial import table_ends
 
 FAR = 3
 """Bits beyond its own up to which a quantizer keeps values in training: the loss of an image that explodes in a row of
@@ -95,17 +96,17 @@ class ActivationQuantizer(Quantizer):
         log_step: log2 of the first step.
 
     Attributes:
-        clips: larger values are clipped to these bits, because a function follows that is looked up in a table.
+        clips: name of the function that follows, if it is looked up in a table: other values than its are clipped.
     """
 
     def __init__(self, bits: int, log_step: int = 0) -> None:
         super().__init__(log_step)
-        self.bits, self.clips = bits, False
+        self.bits, self.clips = bits, ""
 
     @property
     def ends(self) -> tuple[int, int]:
-        """The least and the largest integer of its bits."""
-        return -(2 ** (self.bits - 1)), 2 ** (self.bits - 1) - 1
+        """The least and the largest integer of its bits, or of the table that follows."""
+        return table_ends(self.clips, self.bits)
 
     def forward(self, x: Tensor) -> Tensor:
         if self.training and self.learned is not None:

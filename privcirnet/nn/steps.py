@@ -22,6 +22,8 @@ from privcirnet.nn.activations import Square
 from privcirnet.nn.concat import Concat
 from privcirnet.nn.graph import module_of
 from privcirnet.nn.moves import Move
+from privcirnet.nn.nonpolynomial import Tabulated
+from privcirnet.nn.normalization import BelowMax, Centered, SumChannels
 from privcirnet.nn.pooling import pool_window
 from privcirnet.nn.quantizers import ActivationQuantizer, WeightQuantizer, quantizer_of
 from privcirnet.nn.tokens import Channels, HeadProduct, HeadTranspose, Take, Tokens
@@ -30,6 +32,9 @@ MAX_LOG_STEP = 32
 """Limit for steps; only a residual whose branch is coarser than what it is added to exceeds it, without end."""
 MOST_EXPONENT = 16
 """A row of weights counts as if it were at least 2^-16 times as large as the largest: one may be zero."""
+
+EXP_REACH = 7.9
+"""Smaller numbers than its opposite have an exp of zero: 2^-11, beside a largest one of 1."""
 
 PASSES_STEP = (
     nn.Identity,
@@ -43,6 +48,8 @@ PASSES_STEP = (
     Take,
     Channels,
     HeadTranspose,
+    BelowMax,
+    SumChannels,
 )
 """Modules whose output has the step of their input."""
 
@@ -201,7 +208,7 @@ def factors(node: fx.Node) -> tuple[fx.Node, fx.Node]:
     return left, right
 
 
-def _step_after(graph: fx.GraphModule, node: fx.Node, step: int) -> int:
+def _step_after(graph: fx.GraphModule, node: fx.Node, step: int) -> int:  # noqa: PLR0911
     module = module_of(graph, node)
     match module:
         case ActivationQuantizer():
@@ -212,6 +219,10 @@ def _step_after(graph: fx.GraphModule, node: fx.Node, step: int) -> int:
             return step + int(quantizer.log_step)
         case Square():
             return 2 * step
+        case Centered():
+            return step - module.bits
+        case Tabulated():  # whatever the quantizer behind it says
+            return -MAX_LOG_STEP
         case nn.AvgPool2d():
             return step - pool_window(module, str(node.target))[1]
         case _:
@@ -241,13 +252,17 @@ def _wanted_step(graph: fx.GraphModule, node: fx.Node, largest: dict[str, float]
     source, behind = node.all_input_nodes[0], rectifiers(graph, node)
     if source.op == "placeholder":
         return input_log_step
-    counts = max(largest[found.name] for found in behind or [source])
-    return log_step_for(counts, activation_quantizer(graph, node).bits, signed=has_sign(graph, node))
+    counts, quantizer = max(largest[found.name] for found in behind or [source]), activation_quantizer(graph, node)
+    if quantizer.clips == "exp":
+        counts = min(counts, EXP_REACH)
+    return log_step_for(counts, quantizer.bits, signed=has_sign(graph, node))
 
 
 def has_sign(graph: fx.GraphModule, node: fx.Node) -> bool:
-    """Return whether negative values of a quantizer's node count: a square has none, a ReLU makes them zero."""
-    return not (isinstance(module_of(graph, node.all_input_nodes[0]), Square) or rectifiers(graph, node))
+    """Return whether a quantizer's node has both signs: a square has one, a ReLU makes negative values zero."""
+    low, high = activation_quantizer(graph, node).ends
+    source = module_of(graph, node.all_input_nodes[0])
+    return low < 0 < high and not (isinstance(source, Square | Tabulated) or rectifiers(graph, node))
 
 
 def rectifiers(graph: fx.GraphModule, node: fx.Node) -> list[fx.Node]:

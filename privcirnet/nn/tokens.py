@@ -86,6 +86,7 @@ class HeadProduct(nn.Module):
     Args:
         heads: g.
         bias: add a constant for each head.
+        result_bits: that a result has at least when it is quantized; 0: as many as other activations.
 
     >>> HeadProduct(1)(torch.tensor([[[1, 2]]]), torch.tensor([[[3, 4], [5, 6]]])).tolist()
     [[[11, 17]]]
@@ -93,9 +94,9 @@ class HeadProduct(nn.Module):
 
     bias: Tensor | None
 
-    def __init__(self, heads: int, bias: bool = False) -> None:
+    def __init__(self, heads: int, bias: bool = False, result_bits: int = 0) -> None:
         super().__init__()
-        self.heads = heads
+        self.heads, self.result_bits = heads, result_bits
         self.register_parameter("bias", nn.Parameter(torch.zeros(heads)) if bias else None)
 
     def forward(self, left: Tensor, right: Tensor) -> Tensor:

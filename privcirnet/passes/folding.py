@@ -40,7 +40,17 @@ def fold_norm_before_(layer: nn.Linear, norm: _BatchNorm, name: str) -> None:
     """
     gamma, beta, mean, var = (value.double() for value in _statistics(norm, name))
     scale = gamma * (var + norm.eps).rsqrt()
-    stored, shift = stored_weight(layer, name), beta - scale * mean
+    fold_before_(layer, scale, beta - scale * mean, name)
+
+
+def fold_before_(layer: nn.Linear, scale: Tensor, shift: Tensor, name: str) -> None:
+    """Make a linear layer compute W (scale x + shift) instead of W x.
+
+    Args:
+        layer: with C input channels; changed in place.
+        scale: of each input channel, (C,), float64; likewise the shift.
+    """
+    stored = stored_weight(layer, name)
     with torch.no_grad():
         bias = layer.weight.double() @ shift
         bias = bias if layer.bias is None else bias + layer.bias.double()
@@ -108,6 +118,15 @@ def _fold_values_(layer: FoldableLayer, values: tuple[Tensor, ...], eps: float, 
         weight, bias = fold_batch_norm(stored, bias, gamma, beta, mean, var, eps)
         stored.copy_(weight)
     layer.bias = nn.Parameter(bias)
+
+
+def shared_by(values: Tensor, layer: FoldableLayer) -> bool:
+    """Return whether factors of a layer's channels, (C,), are the same in each of its circulant blocks."""
+    try:
+        _by_block(values, block_size_of(layer), "")
+    except RuleError:
+        return False
+    return True
 
 
 def _by_block(values: Tensor, block_size: int, name: str) -> Tensor:

@@ -30,8 +30,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from privcirnet.errors import Errors, RuleError
 from privcirnet.nn.activations import Aespa, Square
 from privcirnet.nn.affine import Affine
-from privcirnet.nn.agreement import EXACT, agree, check_traced, exact_value, node_values, some_of
-from privcirnet.nn.attention import PolynomialAttention
+from privcirnet.nn.agreement import EXACT, agree, check_traced, exact_value, some_of
+from privcirnet.nn.attention import PolynomialAttention, SoftmaxAttention
 from privcirnet.nn.checks import check_module, value_of_one
 from privcirnet.nn.example import example_for
 from privcirnet.nn.graph import module_of, trace
@@ -42,6 +42,7 @@ from privcirnet.nn.pooling import divisor_of, layers_behind, power_beside
 from privcirnet.nn.summands import Summands, channel_readers, readers, summands, uses
 from privcirnet.passes.compose import compose_
 from privcirnet.passes.folding import fold_norm_, fold_norm_before_, scale_input_, scale_inputs_, scale_outputs_
+from privcirnet.passes.unfold import SHAPE, unfold_, unfold_layer_norm_, unfold_softmax_
 
 
 def fuse(model: nn.Module, composed: Collection[str] = (), images: Tensor | None = None) -> fx.GraphModule:
@@ -83,9 +84,12 @@ def fuse(model: nn.Module, composed: Collection[str] = (), images: Tensor | None
     kind = next(fused.parameters(), torch.empty(0)).dtype
     if shown is None:
         return _folded_(fused.double(), composed).to(kind)
-    check_traced(fused, copied, shown)
+    values = check_traced(fused, copied, shown)
+    for node in fused.graph.nodes:
+        if node.name in values:
+            node.meta[SHAPE] = tuple(values[node.name].shape[1:])
     if images is not None:
-        _size_pools_(fused, shown)
+        _size_pools_(fused)
     wanted = exact_value(copied, shown)
     if not agree(exact_value(_folded_(fused.double(), composed), shown), wanted, EXACT):
         rule, got = "a fused network must compute what the network does", f"other values of {type(model).__name__}"
@@ -112,13 +116,12 @@ def _folded_(fused: fx.GraphModule, composed: Collection[str]) -> fx.GraphModule
     return compose_(fused, composed) if composed else fused
 
 
-def _size_pools_(fused: fx.GraphModule, images: Tensor) -> None:
+def _size_pools_(fused: fx.GraphModule) -> None:
     """Let averages over whole maps say the side of these, on which steps of integers depend."""
-    shapes = {name: value.shape for name, value in node_values(fused, images).items()}
     for node in fused.graph.nodes:
         pool = module_of(fused, node)
         if isinstance(pool, nn.AdaptiveAvgPool2d) and pool.output_size in (1, (1, 1)):
-            height, width = shapes[node.all_input_nodes[0].name][-2:]
+            height, width = node.all_input_nodes[0].meta[SHAPE][-2:]
             if height == width:
                 fused.set_submodule(str(node.target), nn.AvgPool2d(height))
 
@@ -140,7 +143,11 @@ def _fold_norm_(fused: fx.GraphModule, node: fx.Node, calls: Mapping[Any, int]) 
         case PolynomialAttention():
             for name, layer in _layers_behind(fused, node, calls).items():
                 scale_input_(layer, module.scale, name)
-            _unfold_attention_(fused, node, module)
+            unfold_(fused, node, module.pieces())
+        case SoftmaxAttention():
+            unfold_softmax_(fused, node, module.heads, calls)
+        case nn.LayerNorm():
+            unfold_layer_norm_(fused, node, module, calls)
         case _:
             pass
 
@@ -255,22 +262,6 @@ def _layers_behind(fused: fx.GraphModule, node: fx.Node, calls: Mapping[Any, int
         rule = "a batch norm or an attention and the layers behind it must be used once"
         raise RuleError(rule, got=repr(str(node.target)), remedy="give each use its own module")
     return layers
-
-
-def _unfold_attention_(fused: fx.GraphModule, node: fx.Node, attention: PolynomialAttention) -> None:
-    """Replace an attention by its pieces."""
-    name, source = str(node.target), node.all_input_nodes[0]
-    fused.set_submodule(name, attention.pieces().eval())
-
-    def call(piece: str, *inputs: fx.Node) -> fx.Node:
-        return fused.graph.call_module(f"{name}.{piece}", inputs)
-
-    with fused.graph.inserting_before(node):
-        query, key, value = (call(piece, source) for piece in ("query", "key", "value"))
-        weights = call("square", call("scores", query, key))
-        result = call("gather", weights, call("turn", value))
-    node.replace_all_uses_with(result)
-    fused.graph.erase_node(node)
 
 
 def _conv_before(fused: fx.GraphModule, node: fx.Node, calls: Mapping[Any, int]) -> nn.Conv2d:

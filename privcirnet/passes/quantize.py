@@ -26,7 +26,8 @@ from privcirnet.nn.checks import check_batch, check_weights, value_of_one
 from privcirnet.nn.circulant import block_size_of
 from privcirnet.nn.example import IMAGE
 from privcirnet.nn.graph import module_of
-from privcirnet.nn.nonpolynomial import function_name, has_table
+from privcirnet.nn.nonpolynomial import Tabulated, function_name, has_table
+from privcirnet.nn.normalization import BelowMax, Centered, SumChannels
 from privcirnet.nn.plain import give_own_class_, with_plain_weights
 from privcirnet.nn.quantizers import ActivationQuantizer, BiasQuantizer, WeightQuantizer, quantizer_of
 from privcirnet.nn.steps import activation_quantizer, calibrate, called_modules, weighted_modules
@@ -40,6 +41,8 @@ INPUT_BITS = 9
 """Of images whose step is chosen: enough for 8 bits over a range that is no power of two."""
 STREAM_BITS = 10
 """Of residual streams, where nothing else is asked for."""
+NORMED_STREAM_BITS = 16
+"""Likewise, where layer norms read them, each of which has a step of its own: from block to block values grow."""
 BITS = "bits"
 """Key of a graph's ``meta``: its bits of weights, activations and streams."""
 _BITS = {"weight": (1, 8), "activation": (2, 16), "stream": (2, 20)}
@@ -51,7 +54,7 @@ def quantize(  # noqa: PLR0913
     input_log_step: int | None = None,
     weight_bits: int = 8,
     activation_bits: int = 8,
-    stream_bits: int = STREAM_BITS,
+    stream_bits: int = 0,
     *,
     quantile: float = 1.0,
     correct_biases: bool = True,
@@ -66,8 +69,7 @@ def quantize(  # noqa: PLR0913
         weight_bits: 1 to 8, times a power of two of each output; 1: signs.
         activation_bits: 2 to 16, for the values seen on ``images``; larger values later on are kept, not clipped.
         stream_bits: 2 to 20, likewise for what residual streams add up (:mod:`privcirnet.passes.streams`), which never
-        have
-            fewer bits than other activations.
+            have fewer bits than other activations; 0: :data:`STREAM_BITS`, or :data:`NORMED_STREAM_BITS`.
         quantile: in (0, 1], share of the images whose values these bits hold; with 1 the largest of all sets each step.
         correct_biases: whether biases take back what rounded weights shift their channels by on the images
             (:mod:`privcirnet.passes.bias_correction`).
@@ -80,6 +82,7 @@ def quantize(  # noqa: PLR0913
             not finite, a layer runs twice, summands cannot share a step, values are not finite, or the images are none
             or of another size.
     """
+    stream_bits = stream_bits or (NORMED_STREAM_BITS if _has(fused, Centered) else STREAM_BITS)
     _check_settings(fused, (weight_bits, activation_bits, stream_bits), input_log_step, quantile)
     _check_layers(fused)
     check_weights(fused)
@@ -139,7 +142,7 @@ def _quantize_weights_(graph: fx.GraphModule, bits: int) -> None:
         parametrize.register_parametrization(module, "weight", quantizer, unsafe=True)
         _quantize_bias_(module)
     for _, module in called_modules(graph):
-        if isinstance(module, Tokens | HeadProduct):
+        if isinstance(module, Tokens | HeadProduct | SumChannels):
             give_own_class_(module)
             _quantize_bias_(module)
 
@@ -150,6 +153,10 @@ def _largest_values(fused: fx.GraphModule, images: Tensor, quantile: float) -> d
     kept = usual(found)
     rank = math.ceil(quantile * int(kept.sum()))
     return {name: values[kept].kthvalue(rank).values.item() for name, values in found.items()}
+
+
+def _has(graph: object, kind: type[nn.Module]) -> bool:
+    return isinstance(graph, nn.Module) and any(isinstance(module, kind) for module in graph.modules())
 
 
 def _check_settings(fused: object, widths: Sequence[int], input_log_step: int | None, quantile: float) -> None:
@@ -186,13 +193,14 @@ def _insert_quantizers(graph: fx.GraphModule, bits: int) -> None:
     for node in list(graph.graph.nodes):
         if node is not last and _is_rounded(node, modules):
             name = f"{node.name}{SUFFIX}"
-            graph.add_submodule(name, ActivationQuantizer(bits))
+            graph.add_submodule(name, ActivationQuantizer(max(bits, getattr(modules.get(node), "result_bits", 0))))
             with graph.graph.inserting_after(node):
                 inserted = graph.graph.call_module(name, (node,))
             node.replace_all_uses_with(inserted, delete_user_cb=lambda user, new=inserted: user is not new)
     for node, module in called_modules(graph):
         if has_table(module):
-            _quantizer_before(graph, node, bits).clips = True
+            least = module.input_bits if isinstance(module, Tabulated) else bits
+            _quantizer_before(graph, node, least).clips = str(function_name(module))
     graph.recompile()
 
 
@@ -219,6 +227,8 @@ def _is_rounded(node: fx.Node, modules: Mapping[fx.Node, nn.Module]) -> bool:
         case Channels() | nn.MaxPool2d():
             return isinstance(modules.get(node.all_input_nodes[0]), nn.Linear | nn.Conv2d)
         case Square() | HeadProduct():
+            return not all(isinstance(modules.get(user), SumChannels | BelowMax) for user in node.users)
+        case Centered():
             return True
         case nn.ReLU() | nn.ReLU6():  # what they give is on the grid already
             return False

@@ -1,15 +1,20 @@
-"""A network with its own activations, gates and pools, one behind a residual: exact, by two-party computation."""
+"""Networks with what they have of their own, exact by two-party computation.
+
+One has activations, gates and pools, one of them behind a residual; a transformer has GELU, softmax and layer norms.
+"""
 
 from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 
+from privcirnet.he.planning.fit import Target
+from privcirnet.models import vit_cifar
 from privcirnet.passes.block_sizes import uniform_sizes
 from privcirnet.passes.convert import circulant_
 from privcirnet.passes.surgery import polynomial_
-from tests.ladder.case import PROVED, Case, real, unsettle_
+from tests.ladder.case import PROVED, Case, measured, real, unsettle_
 
 
 class Own(nn.Module):
@@ -45,3 +50,24 @@ def build(images: Tensor) -> nn.Module:
 
 EXACTLY = replace(PROVED, truncation="exact", nonlinear="exact")
 EXACT = Case("exact", (1, 8, 8), build, {"one": 4, "head": 4}, target=lambda network, images: EXACTLY)
+
+
+def build_transformer(images: Tensor) -> nn.Module:
+    """One norm before a circulant layer that cannot have its scales, one before a dense one, one of vectors."""
+    torch.manual_seed(0)
+    made = vit_cifar(num_classes=4, in_chans=1, image_size=8, patch=4, depth=1, width=12, heads=2).double()
+    with torch.no_grad():
+        for name, parameter in made.named_parameters():
+            if name.endswith("weight") and parameter.ndim == 2:
+                nn.init.orthogonal_(parameter, gain=1.5)
+            elif parameter.ndim < 4:
+                parameter.add_(0.2 * torch.randn_like(parameter))
+    return circulant_(made, TRANSFORMER_BLOCKS)
+
+
+def _exactly(network: fx.GraphModule, images: Tensor) -> Target:
+    return replace(measured()(network, images), truncation="exact", nonlinear="exact")
+
+
+TRANSFORMER_BLOCKS = {"blocks.0.qkv": 4, "blocks.0.proj": 2}
+TRANSFORMER = Case("transformer", (1, 8, 8), build_transformer, TRANSFORMER_BLOCKS, target=_exactly)

@@ -26,15 +26,29 @@ from tests.he.parties import check, parties, protocol
 from tests.ladder.case import assert_bitwise, real
 from tests.ladder.client_aided import CLIENT_AIDED
 from tests.ladder.digits import DIGITS
-from tests.ladder.exact import EXACT
+from tests.ladder.exact import EXACT, TRANSFORMER
 from tests.ladder.mobilenetv2 import COMPOSED, MOBILENETV2
 from tests.ladder.padded import PADDED
 from tests.ladder.surgery import DENSENET, GATED, MIXER, RESNET
 from tests.ladder.surgery import VIT as TIMM_VIT
 from tests.ladder.vit import VITS
 
-CASES = (DIGITS, MOBILENETV2, COMPOSED, RESNET, DENSENET, GATED, TIMM_VIT, MIXER, *VITS, CLIENT_AIDED, EXACT, PADDED)
-AT_ONCE = {"kernel": (DIGITS, MOBILENETV2, TIMM_VIT, EXACT), "tenseal": (DIGITS,)}
+CASES = (
+    DIGITS,
+    MOBILENETV2,
+    COMPOSED,
+    RESNET,
+    DENSENET,
+    GATED,
+    TIMM_VIT,
+    MIXER,
+    *VITS,
+    CLIENT_AIDED,
+    EXACT,
+    TRANSFORMER,
+    PADDED,
+)
+AT_ONCE = {"kernel": (DIGITS, MOBILENETV2, TIMM_VIT, EXACT, TRANSFORMER), "tenseal": (DIGITS,)}
 """What runs encrypted in `make test`: convolutions, depthwise ones, attention and exact activations; SEAL once."""
 ENCRYPTED = [
     pytest.param(case, engine, id=f"{engine}-{case.name}", marks=[] if case in cases else pytest.mark.slow)

@@ -14,9 +14,7 @@ from tests.nn.networks import DOUBLE, randn, vit
 def test_attentions_pieces_are_attention():
     attention, qkv = PolynomialAttention(8, heads=2, tokens=5).double(), randn(3, 5, 24)
     nn.init.normal_(attention.shift)
-    p = attention.pieces()
-    weights = p["square"](p["scores"](p["query"](qkv), p["key"](qkv)))
-    assert_close(attention.scale * p["gather"](weights, p["turn"](p["value"](qkv))), attention(qkv), **DOUBLE)
+    assert_close(attention.scale * attention.pieces()(qkv), attention(qkv), **DOUBLE)
 
 
 def test_attention_of_other_tokens():

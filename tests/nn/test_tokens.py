@@ -199,10 +199,13 @@ def test_steps_of_attention_can_be_learned():
 
 
 INSTEAD = {
-    "softmax": ({"attention": "softmax"}, r"got blocks.0.attention \(SoftmaxAttention\), .*; use PolynomialAttention"),
+    "softmax": (
+        {"attention": "softmax"},
+        r"got blocks.0.attention.below \(SoftmaxAttention\), .*; use PolynomialAttention .* or he.nonlinear=exact",
+    ),
     "layer": (
         {"norm": "layer"},
-        r"got blocks.0.norm1 \(LayerNorm\), .* norm \(LayerNorm\); use TokenBatchNorm \(model.arguments.norm",
+        r"got blocks.0.norm1.inverse \(LayerNorm\), .* norm.inverse \(LayerNorm\); use TokenBatchNorm .* or he.nonlinear=exact",
     ),
     "gelu": ({"activation": "gelu"}, r"got blocks.0.act \(GELU\), blocks.1.act \(GELU\); use Square or AESPA"),
 }

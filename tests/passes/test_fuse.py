@@ -11,6 +11,7 @@ from torch.testing import assert_close
 from privcirnet.errors import RuleError
 from privcirnet.functional.circulant import is_circulant
 from privcirnet.nn.activations import Aespa1d, Aespa2d, Square
+from privcirnet.nn.attention import SoftmaxAttention
 from privcirnet.nn.circulant import BlockCirculantConv2d, block_size_of
 from privcirnet.nn.norm import BlockBatchNorm2d
 from privcirnet.passes.convert import circulant_
@@ -180,3 +181,37 @@ def test_a_max_pool_goes_before_the_relu_that_it_follows():
     order = [str(node.target) for node in fused.graph.nodes if node.op == "call_module"]
     assert order == ["one", "pool", "relu", "two", "again", "other"]
     assert torch.equal(fused(x), model(x))
+
+
+class Repeated(nn.Module):
+    """A layer norm that runs twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.layer = nn.LayerNorm(4), nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.norm(self.layer(self.norm(x)))
+
+
+@pytest.mark.parametrize(
+    ("model", "shape", "message"),
+    [
+        (nn.LayerNorm((3, 4)), (3, 4), r"over the channels of tokens or vectors: got one over \(3, 4\) of \(3, 4\)"),
+        (Repeated(), (5, 4), "must be used once: got '1.norm'"),
+        (
+            nn.Sequential(nn.Linear(4, 12), nn.GELU(), SoftmaxAttention(2)),
+            (5, 4),
+            "must read a linear layer of its own",
+        ),
+    ],
+    ids=("two axes", "twice", "no layer"),
+)
+def test_layer_norms_and_softmax_that_have_no_pieces_are_named(model, shape, message):
+    with pytest.raises(RuleError, match=message):
+        fuse(nn.Sequential(nn.Flatten(1, 2), model), images=torch.rand(2, 1, *shape))
+
+
+def test_tokens_of_a_layer_norm_are_counted_on_images():
+    with pytest.raises(RuleError, match=r"fuse must see images .*: got none for '1'; give fuse"):
+        fuse(nn.Sequential(nn.Unflatten(1, (5, 4)), nn.LayerNorm(4)))

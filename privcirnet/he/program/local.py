@@ -167,6 +167,80 @@ class Concat(Operation):
 
 
 @dataclass(frozen=True)
+class SumChannels(Operation):
+    """Sums over the channels of each group, and constants: (g k, H, W) to (g, H, W).
+
+    Attributes:
+        groups: g.
+        count: k.
+    """
+
+    needs_share = True
+
+    groups: int
+    count: int
+
+    def apply(self, on: Domain[V], arguments: Sequence[V], weights: Weights | None) -> V:
+        return on.plus(_sum(on, arguments[0], self.groups, self.count), spread(given(weights).bias))
+
+    def shape_after(self, shapes: Sequence[Shape]) -> Shape:
+        return self.groups, *shapes[0][1:]
+
+    def problem(self, node: Node, sources: Sequence[Node]) -> str:
+        fits = self.groups >= 1 and sources[0].shape[0] == self.groups * self.count
+        return "" if fits else f"sums of {self.count} of {sources[0].shape[0]} channels"
+
+    def tensors(self, shape: Shape) -> Mapping[str, tuple[int, ...]]:
+        return {"bias": shape[:1]}
+
+
+@dataclass(frozen=True)
+class Center(Operation):
+    """C x - sum(x) over the C channels of each place, in a step that is finer by the bits of C - 1.
+
+    Attributes:
+        count: C.
+    """
+
+    count: int
+
+    def apply(self, on: Domain[V], arguments: Sequence[V], weights: Weights | None) -> V:
+        (x,), count = arguments, self.count
+
+        def repeated(total: np.ndarray) -> np.ndarray:
+            return np.repeat(total, count, axis=0)
+
+        total = on.move(repeated, _sum(on, x, 1, count))
+        return on.add(on.times(x, count), on.times(total, -1))
+
+    def problem(self, node: Node, sources: Sequence[Node]) -> str:
+        fits = (
+            sources[0].shape[0] == self.count and node.log_step == sources[0].log_step - (self.count - 1).bit_length()
+        )
+        return "" if fits else f"centering of {self.count} of {sources[0].shape[0]} channels"
+
+
+def _sum(on: Domain[V], x: V, groups: int, count: int) -> V:
+    """Sums over so many channels of each group, halves added until one is left."""
+    if count == 1:
+        return x
+    half = count // 2
+    found = on.add(_part(on, x, groups, 0, half), _part(on, x, groups, half, half))
+    found = _sum(on, found, groups, half)
+    return on.add(found, _part(on, x, groups, count - 1, 1)) if count % 2 else found
+
+
+def _part(on: Domain[V], x: V, groups: int, first: int, count: int) -> V:
+    """Some channels of each group."""
+
+    def places(values: np.ndarray) -> np.ndarray:
+        grouped = values.reshape(groups, -1, *values.shape[1:])[:, first : first + count]
+        return grouped.reshape(-1, *values.shape[1:])
+
+    return on.move(places, x)
+
+
+@dataclass(frozen=True)
 class SumPool(Operation):
     """Sum over non-overlapping windows (average pooling whose division went into ``log_step``).
 

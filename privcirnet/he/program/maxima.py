@@ -1,4 +1,4 @@
-"""Clips, maxima and where they are: interactively, exact ReLUs with sums and rearrangements around them."""
+"""Clips, maxima, where they are and distances from them: interactively, exact ReLUs with sums and moves."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from privcirnet.he.layers.integer import Values, round_shift
 from privcirnet.he.program.exact import ExactReLU, ExactTruncate
 from privcirnet.he.program.local import Concat, Within
 from privcirnet.he.program.operation import Domain, Interval, Node, Operation, Shape, V, Weights
-from privcirnet.he.program.rearrangement import Channels, Sampled
+from privcirnet.he.program.rearrangement import Channels, Gather, Sampled
 
 
 class Composite(Operation):
@@ -147,6 +147,47 @@ class Top1(Composite):
     def problem(self, node: Node, sources: Sequence[Node]) -> str:
         fits = self.count >= 2 and sources[0].shape == (self.count, 1, 1) and self.low <= self.high
         return "" if fits else f"the largest of {self.count} in {sources[0].shape}"
+
+
+@dataclass(frozen=True)
+class BelowMax(Composite):
+    """x - max x over the channels of each group: maxima of two halves, max(a, b) = b + R(a - b), until one is left.
+
+    Attributes:
+        groups: g, each of k channels.
+        shape: (g k, H, W) of x.
+    """
+
+    groups: int
+    shape: Shape
+
+    def values(self, x: Values) -> Values:
+        grouped = x.reshape(self.groups, -1, *x.shape[1:])
+        return (grouped - grouped.max(axis=1, keepdims=True)).reshape(x.shape)
+
+    def interval(self, low: Values, high: Values) -> Interval:
+        low, high = (end.reshape(self.groups, -1, *end.shape[1:]) for end in (low, high))
+        least, most = low - high.max(axis=1, keepdims=True), high - low.max(axis=1, keepdims=True)
+        return least.reshape(self.shape), most.clip(max=0).reshape(self.shape)
+
+    def pieces(self, on: Domain[V], arguments: Sequence[V], weights: Weights | None) -> V:
+        (x,), (count, places) = arguments, (self.shape[0] // self.groups, self.shape[1] * self.shape[2])
+        found, left = x, count
+        while left > 1:
+            half = left - left // 2
+            first, second = (on.step(self._taken(i, half, left * places), found) for i in (0, (left - half) * places))
+            found, left = _larger(on, first, second), half
+        repeated = Gather(self.shape, 0, (self.groups, count, places), (places, 0, 1))
+        return on.add(x, on.times(on.step(repeated, found), -1))
+
+    def _taken(self, first: int, count: int, stride: int) -> Gather:
+        """Some channels of each group, from one place on; groups are so many places apart."""
+        size = count * self.shape[1] * self.shape[2]
+        return Gather((self.groups * count, *self.shape[1:]), first, (self.groups, size), (stride, 1))
+
+    def problem(self, node: Node, sources: Sequence[Node]) -> str:
+        fits = sources[0].shape == self.shape and self.groups >= 1 and self.shape[0] % self.groups == 0
+        return "" if fits else f"maxima of {self.groups} groups of {self.shape}"
 
 
 def _larger(on: Domain[V], one: V, other: V) -> V:

@@ -9,8 +9,20 @@ tables three. Clips and maxima are made of those. All others are local: each par
 """
 
 from privcirnet.he.program.exact import ExactReLU, ExactTruncate
-from privcirnet.he.program.local import Add, Concat, Input, Plus, Scale, SumPool, Times, Truncate, Within
-from privcirnet.he.program.maxima import Clip, MaxPool, Top1
+from privcirnet.he.program.local import (
+    Add,
+    Center,
+    Concat,
+    Input,
+    Plus,
+    Scale,
+    SumChannels,
+    SumPool,
+    Times,
+    Truncate,
+    Within,
+)
+from privcirnet.he.program.maxima import BelowMax, Clip, MaxPool, Top1
 from privcirnet.he.program.nonpolynomial import ClientAided
 from privcirnet.he.program.operation import Operation, register
 from privcirnet.he.program.rearrangement import Channels, Flatten, Gather, Sampled, Take, Tokens, Transpose
@@ -19,6 +31,8 @@ from privcirnet.he.program.table import ExactTable
 
 __all__ = [
     "Add",
+    "BelowMax",
+    "Center",
     "Channels",
     "ClientAided",
     "Clip",
@@ -37,6 +51,7 @@ __all__ = [
     "Sampled",
     "Scale",
     "Square",
+    "SumChannels",
     "SumPool",
     "Take",
     "Times",
@@ -47,5 +62,7 @@ __all__ = [
     "Within",
 ]
 
-register(Input, Linear, Truncate, Scale, Square, ClientAided, Add, Times, Plus, Concat, SumPool, Product)
+register(
+    Input, Linear, Truncate, Scale, Square, ClientAided, Add, Times, Plus, Concat, SumPool, SumChannels, Center, Product
+)
 register(ExactTruncate, ExactReLU, ExactTable, Flatten, Tokens, Take, Channels, Transpose, Gather, Sampled, Within)

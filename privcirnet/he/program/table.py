@@ -26,12 +26,12 @@ _LARGEST = 2.0**40
 
 @dataclass(frozen=True, kw_only=True)
 class ExactTable(ExactStep):
-    """y = round(f(q 2^log_step) 2^-log_step_out), ties up, of q = round(x / 2^bits), clipped to [low, high].
+    """y = round(f(q 2^log_step_in) 2^-log_step_out), ties up, of q = round(x / 2^bits), clipped to [low, high].
 
     Attributes:
         bits: that go before, 0 or more.
         function: name of f, one of :data:`nonpolynomial.TABULATED`.
-        log_step: of the index, real value = q x 2^log_step.
+        log_step_in: of the index, real value = q x 2^log_step_in.
         log_step_out: of the result.
         low: the least q that is told from others.
         high: the largest.
@@ -44,7 +44,7 @@ class ExactTable(ExactStep):
     title, online_bytes, ahead = "exact table", (2, 1, 1, 1, 2, 4), (42, 130)
 
     function: str
-    log_step: int
+    log_step_in: int
     log_step_out: int
     low: int
     high: int
@@ -64,7 +64,7 @@ class ExactTable(ExactStep):
     @property
     def entries(self) -> Values:
         """The results of low to high."""
-        return np.array(_entries(self.function, self.log_step, self.log_step_out, self.low, self.high))
+        return np.array(_entries(self.function, self.log_step_in, self.log_step_out, self.low, self.high))
 
     @property
     def table(self) -> tuple[int, ...]:
@@ -78,7 +78,7 @@ class ExactTable(ExactStep):
 
     def interval(self, low: Values, high: Values) -> Interval:
         """Return the least and the largest value on [low, high], position by position."""
-        return ends(self.function, self._index(low), self._index(high), self.log_step, self.log_step_out)
+        return ends(self.function, self._index(low), self._index(high), self.log_step_in, self.log_step_out)
 
     def _index(self, x: Values) -> Values:
         return round_shift(x, self.bits).clip(self.low, self.high)
@@ -107,12 +107,12 @@ class ExactTable(ExactStep):
         return prices.messages(*(size * values for size in sizes), ahead=230 * values, transfers=124 * values)
 
     def problem(self, node: Node, sources: Sequence[Node]) -> str:
-        steps = self.log_step == sources[0].log_step + self.bits and self.log_step_out == node.log_step
+        steps = self.log_step_in == sources[0].log_step + self.bits and self.log_step_out == node.log_step
         fits = steps and 0 <= self.bits <= MOST_BITS and self.bound >= 0
         fits = fits and (self.clips or self.bound % (1 << self.bits) == 0)
         fits = fits and self.index_bits in (0, *range(LEAST_INDEX_BITS, MOST_INDEX_BITS + 1))
         if not fits or not 0 <= self.high - self.low < 1 << MOST_INDEX_BITS or self.function not in TABULATED:
-            return f"an exact table of {self.function} at step 2^{self.log_step}, by {self.bits} bits"
+            return f"an exact table of {self.function} at step 2^{self.log_step_in}, by {self.bits} bits"
         try:
             found = digest_of(self.entries)
         except DoesNotFit as error:
@@ -137,7 +137,7 @@ def tabulated(function: str, bits: int, log_step: int, log_step_out: int, low: i
     """
     digest = digest_of(np.array(_entries(function, log_step, log_step_out, low, high)))
     return ExactTable(
-        bits, function=function, log_step=log_step, log_step_out=log_step_out, low=low, high=high, digest=digest
+        bits, function=function, log_step_in=log_step, log_step_out=log_step_out, low=low, high=high, digest=digest
     )
 
 

@@ -1,4 +1,4 @@
-"""Activations and max pools with an exact form in a program (he.nonlinear=exact): the one place that says which."""
+"""Activations and maxima with an exact form in a program (he.nonlinear=exact): the one place that says which."""
 
 from collections.abc import Callable
 from functools import partial
@@ -8,9 +8,10 @@ from torch import nn
 
 from privcirnet.errors import RuleError
 from privcirnet.he.program import operations as op
-from privcirnet.he.program.nonpolynomial import FUNCTIONS
+from privcirnet.he.program.nonpolynomial import TABULATED
 from privcirnet.he.program.table import tabulated
 from privcirnet.nn.nonpolynomial import function_name
+from privcirnet.nn.normalization import BelowMax
 from privcirnet.passes.lower.layers import Shape
 
 
@@ -50,16 +51,16 @@ def _table(function: str, name: str, rounding: Rounding, shape: Shape) -> op.Ope
 EXACT: dict[str, Callable[[str, Rounding, Shape], op.Operation]] = {
     "relu": lambda name, rounding, shape: op.ExactReLU(rounding.bits),
     "relu6": _relu6,
-    **{function: partial(_table, function) for function in FUNCTIONS if function not in ("relu", "relu6")},
+    **{function: partial(_table, function) for function in TABULATED if function not in ("relu", "relu6")},
 }
 """(module's name, steps, shape of the values) -> operation, by its name in :mod:`privcirnet.nn.nonpolynomial`."""
 
 
 def has_exact_form(module: nn.Module | None) -> bool:
-    """Return whether a module is an activation or a max pool that runs exactly."""
+    """Return whether a module is an activation, a maximum or a piece of softmax or a layer norm that runs exactly."""
     if isinstance(module, nn.MaxPool2d):
         return type(module) is nn.MaxPool2d and set(_pair(module.dilation)) == {1} and not module.return_indices
-    return function_name(module) in EXACT
+    return function_name(module) in EXACT or isinstance(module, BelowMax)
 
 
 def max_pool(module: nn.MaxPool2d, shape: Shape) -> op.MaxPool:

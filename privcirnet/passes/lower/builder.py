@@ -17,7 +17,7 @@ from privcirnet.he.layers.unplanned import unplanned, unplanned_factor
 from privcirnet.he.program import operations as op
 from privcirnet.he.program.operation import Node, Weights
 from privcirnet.he.program.rearrangement import Rearrangement
-from privcirnet.nn import tokens
+from privcirnet.nn import normalization, tokens
 from privcirnet.nn.activations import Square
 from privcirnet.nn.concat import Concat
 from privcirnet.nn.graph import module_of
@@ -96,7 +96,7 @@ class Builder:
             case nn.Identity() | nn.Dropout():
                 self._lowered[node] = inputs[0]
             case _:
-                self._keep(node, self._rearrangement(node, module, inputs[0]))
+                self._keep(node, self._of_one_value(node, module, inputs[0]))
 
     def _keep(self, node: fx.Node, made: Node) -> None:
         self._lowered[node] = made
@@ -168,8 +168,16 @@ class Builder:
         names = tuple(part.name for part in parts)
         return Node(node.name, op.Concat(len(parts)), names, shape, parts[0].log_step, str(node.target))
 
-    def _rearrangement(self, node: fx.Node, module: nn.Module, source: Node) -> Node:
+    def _of_one_value(self, node: fx.Node, module: nn.Module, source: Node) -> Node:
+        log_step = source.log_step
         match module:
+            case normalization.Centered():
+                operation, log_step = op.Center(module.width), log_step - module.bits
+            case normalization.SumChannels():
+                operation = op.SumChannels(module.groups, source.shape[0] // module.groups)
+                self.weights[node.name] = constants(module.bias, log_step, str(node.target))
+            case normalization.BelowMax():
+                operation = op.BelowMax(module.groups, source.shape)
             case Move():
                 operation = self._gather(node, module, source)
             case nn.MaxPool2d():
@@ -179,7 +187,7 @@ class Builder:
         if isinstance(module, tokens.Tokens):
             self.weights[node.name] = constants(module.bias.T, source.log_step, str(node.target))
         shape = operation.shape_after([source.shape])
-        return Node(node.name, operation, (source.name,), shape, source.log_step, str(node.target))
+        return Node(node.name, operation, (source.name,), shape, log_step, str(node.target))
 
     def _gather(self, node: fx.Node, module: Move, source: Node) -> op.Gather:
         """The program counts places channels first, the network those of tokens channels last."""

@@ -8,7 +8,8 @@ from privcirnet.nn.attention import SoftmaxAttention
 from privcirnet.nn.concat import Concat
 from privcirnet.nn.graph import is_plain_layer, is_sum, module_of
 from privcirnet.nn.moves import Move
-from privcirnet.nn.nonpolynomial import FUNCTION_MODULES, function_name
+from privcirnet.nn.nonpolynomial import FUNCTION_MODULES, Tabulated, function_name
+from privcirnet.nn.normalization import BelowMax, Centered, SumChannels
 from privcirnet.nn.quantizers import ActivationQuantizer
 from privcirnet.nn.tokens import Channels, HeadProduct, HeadTranspose, Take, Tokens
 from privcirnet.passes.lower.activations import has_exact_form
@@ -46,30 +47,48 @@ def check_operations(graph: fx.GraphModule, nonlinear: str) -> None:
         module = module_of(graph, node)
         if node.op in ("placeholder", "output") or is_sum(node) or _runs_encrypted(module, nonlinear):
             continue
-        known = _INSTEAD.get(type(module)) if module is not None else None
-        remedies.append(f"{known} instead of {type(module).__name__}" if known else _SUPPORTED)
+        kind = _kind_of(module)
+        known = _INSTEAD.get(kind)
+        remedies.append(f"{known} instead of {kind.__name__}" if known else _SUPPORTED)
         others |= {_EXACT} if has_exact_form(module) else set()
-        others |= {_REVEALED} if function_name(module) is not None else set()
-        wrong.append(
-            f"{node.target} ({type(module).__name__})" if module is not None else f"{node.name} ({node.target})"
-        )
+        others |= {_REVEALED} if kind in FUNCTION_MODULES else set()
+        wrong.append(f"{node.target} ({kind.__name__})" if module is not None else f"{node.name} ({node.target})")
     if wrong:
         each = [RuleError(rule, got=name, remedy=f"use {use}") for name, use in zip(wrong, remedies, strict=True)]
         remedy = f"use {'; '.join([*dict.fromkeys(remedies), *sorted(others)])}"
         raise RuleError(rule, got=listed(wrong), remedy=remedy).of(each)
 
 
+def _kind_of(module: nn.Module | None) -> type:
+    """What a module is, or is a piece of."""
+    if isinstance(module, BelowMax) or (isinstance(module, Tabulated) and module.function != "rsqrt"):
+        return SoftmaxAttention
+    return nn.LayerNorm if isinstance(module, Tabulated) else type(module)
+
+
 def _runs_encrypted(module: nn.Module | None, nonlinear: str) -> bool:  # noqa: PLR0911
     match module:
         case _ if nonlinear == "exact" and has_exact_form(module):
             return True
+        case Tabulated() | BelowMax():
+            return False
         case _ if function_name(module):
             return nonlinear == "client-aided"
         case nn.Conv2d() | nn.Linear():
             return is_plain_layer(module)
         case ActivationQuantizer() | Square() | nn.AvgPool2d():
             return True
-        case Tokens() | Take() | Channels() | HeadTranspose() | HeadProduct() | Concat() | Move():
+        case (
+            Tokens()
+            | Take()
+            | Channels()
+            | HeadTranspose()
+            | HeadProduct()
+            | Concat()
+            | Move()
+            | Centered()
+            | SumChannels()
+        ):
             return True
         case nn.AdaptiveAvgPool2d(output_size=1 | (1, 1)):
             return nonlinear == "real"

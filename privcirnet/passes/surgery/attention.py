@@ -1,4 +1,4 @@
-"""Softmax attention of others becomes polynomial attention between the same linear layers, before a network is traced.
+"""Attention of others becomes polynomial or softmax attention between the same linear layers, before it is traced.
 
 Two forms are known: timm's, with one linear layer for queries, keys and values, and torch's MultiheadAttention.
 """
@@ -10,7 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from privcirnet.nn.attention import PolynomialAttention
+from privcirnet.errors import RuleError
+from privcirnet.nn.agreement import agree
+from privcirnet.nn.attention import PolynomialAttention, SoftmaxAttention
 from privcirnet.nn.graph import evaluating
 from privcirnet.passes.surgery.changes import TRAIN, Change
 
@@ -24,7 +26,7 @@ class SelfAttention(nn.Module):
         pair: return (result, None), as torch's MultiheadAttention does.
     """
 
-    def __init__(self, layers: dict[str, nn.Linear], attention: PolynomialAttention, pair: bool) -> None:
+    def __init__(self, layers: dict[str, nn.Linear], attention: nn.Module, pair: bool) -> None:
         super().__init__()
         for name, layer in layers.items():
             self.add_module(name, layer)
@@ -43,11 +45,12 @@ class SelfAttention(nn.Module):
 
 
 @contextmanager
-def attentions_replaced(model: nn.Module, images: Tensor) -> Iterator[list[Change]]:
+def attentions_replaced(model: nn.Module, images: Tensor, own: bool = False) -> Iterator[list[Change]]:
     """Put polynomial attentions in place of a network's softmax attentions; take them back if what follows fails.
 
     Args:
         model: a network; changed in place.
+        own: they stay softmax attentions, but between layers of their own.
 
     Yields:
         What was replaced.
@@ -55,11 +58,16 @@ def attentions_replaced(model: nn.Module, images: Tensor) -> Iterator[list[Chang
     found = {name: module for name, module in model.named_modules() if name and _is_known(module)}
     counts = _tokens(model, found, images) if found else {}
     changes: list[Change] = []
+    before = _value(model, images) if own and counts else None
     try:
         for name, tokens in counts.items():
-            made = _replacement(found[name], tokens)
+            made = _replacement(found[name], tokens, own)
             model.set_submodule(name, made)
-            changes.append(Change(name, type(found[name]).__name__, "PolynomialAttention", TRAIN))
+            after, effect = type(made.attention).__name__, "" if own else TRAIN
+            changes.append(Change(name, type(found[name]).__name__, after, effect))
+        if before is not None and not agree(_value(model, images), before):
+            rule, got = "softmax attention must be softmax(q k^T / sqrt(d)) v", ", ".join(counts)
+            raise RuleError(rule, got=f"another at {got}", remedy='replace it (activation="aespa")')
         yield changes
     except BaseException:
         for change in changes:
@@ -104,11 +112,18 @@ def _tokens(model: nn.Module, attentions: dict[str, nn.Module], images: Tensor) 
     return counts
 
 
-def _replacement(module: nn.Module, tokens: int) -> SelfAttention:
+@torch.no_grad()
+def _value(model: nn.Module, images: Tensor) -> Tensor:
+    with evaluating(model):
+        return model(images.clone())
+
+
+def _replacement(module: nn.Module, tokens: int, own: bool) -> SelfAttention:
     pair = isinstance(module, nn.MultiheadAttention)
     first, last, heads = _joined(module) if pair else (module.qkv, module.proj, module.num_heads)
     layers = {"qkv": first, "out_proj" if pair else "proj": last}
-    attention = PolynomialAttention(first.in_features, heads, tokens).to(first.weight)  # type: ignore[arg-type]
+    polynomial = PolynomialAttention(first.in_features, heads, tokens)  # type: ignore[arg-type]
+    attention = SoftmaxAttention(heads) if own else polynomial.to(first.weight)  # type: ignore[arg-type]
     return SelfAttention(layers, attention, pair).train(module.training)  # type: ignore[arg-type]
 
 

@@ -52,18 +52,49 @@ def layer_norm(edit: Edit, node: fx.Node) -> None:
     Args:
         node: an nn.LayerNorm, or an nn.GroupNorm with one group.
     """
-    norm, last = edit.module(node), channels_last(edit, node)
-    channels = shape_of(node)[-1 if last else 1]
-    over = norm.normalized_shape if isinstance(norm, nn.LayerNorm) else (channels,)
-    if tuple(over) != (channels,) or (isinstance(norm, nn.GroupNorm) and norm.num_groups != 1):
-        edit.cannot(node, "normalize over the channels")
+    if not _over_channels(edit, node):
         return
+    norm, last = edit.module(node), channels_last(edit, node)
     assert isinstance(norm, nn.LayerNorm | nn.GroupNorm)
+    channels = shape_of(node)[-1 if last else 1]
     batch = TokenBatchNorm(channels) if last else nn.BatchNorm2d(channels)
     _set(batch, norm.weight, norm.bias)
     made = edit.replace(node, batch, TRAIN)
     if not last:
         put_behind_layer(edit, made)
+
+
+def keep_layer_norm(edit: Edit, node: fx.Node) -> None:
+    """Let torch's own layer norm take the place of one over the channels, of a map's between two moves."""
+    norm, last = edit.module(node), channels_last(edit, node)
+    if isinstance(norm, nn.GroupNorm):
+        edit.cannot(node, 'replace it (activation="aespa"), or use a LayerNorm')
+    elif _over_channels(edit, node) and (type(norm) is not nn.LayerNorm or not last):
+        assert isinstance(norm, nn.LayerNorm)
+        plain = nn.LayerNorm(list(norm.normalized_shape), norm.eps, norm.elementwise_affine)
+        plain.weight, plain.bias = norm.weight, norm.bias
+        made = edit.replace(node, plain, "")
+        if not last:
+            _on_tokens(edit, made)
+
+
+def _on_tokens(edit: Edit, node: fx.Node) -> None:
+    """Let a node that reads a map read its places as tokens."""
+    shape, path, source = shape_of(node), path_of(node), node.all_input_nodes[0]
+    first = edit.insert(source, edit.free(f"{path}_places"), Move.to_tokens(*shape[1:]), (source,))
+    first.meta["shape"] = node.meta["shape"] = (shape[0], shape[2] * shape[3], shape[1])
+    node.replace_input_with(source, first)
+    edit.append(node, edit.free(f"{path}_moved"), Move.to_map(*shape[1:])).meta["shape"] = shape
+
+
+def _over_channels(edit: Edit, node: fx.Node) -> bool:
+    """Return whether a layer norm is over the channels, or note that it is not."""
+    norm, channels = edit.module(node), shape_of(node)[-1 if channels_last(edit, node) else 1]
+    over = norm.normalized_shape if isinstance(norm, nn.LayerNorm) else (channels,)
+    if tuple(over) != (channels,) or (isinstance(norm, nn.GroupNorm) and norm.num_groups != 1):
+        edit.cannot(node, "normalize over the channels")
+        return False
+    return True
 
 
 def gate(edit: Edit, node: fx.Node) -> None:

@@ -45,7 +45,8 @@ def polynomial_(model: nn.Module, images: Tensor, activation: str = "aespa") -> 
         model: a network on images, with any weights.
         images: some as the network reads them, (N, C, H, W). The network is made for their size, and what is said to
             compute the same is compared on two of them.
-        activation: "aespa" or "square"; "own": those, gates and max pools with an exact form stay (nonlinear="exact").
+        activation: "aespa" or "square"; "own": those, gates, max pools, softmax attention and layer norms with an exact
+            form stay (nonlinear="exact").
 
     Returns:
         What was replaced, in the order of the forward.
@@ -64,7 +65,7 @@ def polynomial_(model: nn.Module, images: Tensor, activation: str = "aespa") -> 
     check_module(model)
     check_batch(images)
     shown = some_of(images)
-    with attentions_replaced(model, shown) as attentions, evaluating(model):
+    with attentions_replaced(model, shown, activation == "own") as attentions, evaluating(model):
         edit = Edit(_traced(model, shown), partial(other_size, model, shown))
         values = check_traced(edit.graph, model, shown)
         for node in list(edit.graph.graph.nodes):
@@ -125,6 +126,8 @@ def _visit(edit: Edit, node: fx.Node, activation: str) -> None:
         return
     if activation == "own" and kind in ("activation", "gate", "maximum") and len(node.all_input_nodes) == 1:
         own.keep(edit, node)
+    elif activation == "own" and kind == "layer norm":
+        norms.keep_layer_norm(edit, node)
     elif kind in _REPLACED:
         _REPLACED[kind](edit, node)
     elif kind == "activation" and len(node.all_input_nodes) == 1:

@@ -1,4 +1,4 @@
-"""Clips, maxima and where they are: what they come to, against what they are in clear, and bounds that hold."""
+"""Clips, maxima, where they are, sums of channels: what they come to and are in clear, and bounds that hold."""
 
 from dataclasses import replace
 
@@ -8,13 +8,14 @@ import pytest
 from privcirnet.errors import RuleError
 from privcirnet.he.program import bounds
 from privcirnet.he.program import operations as op
+from privcirnet.he.program.bounds import Intervals
 from privcirnet.he.program.composite import expanded
 from privcirnet.he.program.interpreter import Integers
-from privcirnet.he.program.operation import KINDS, Node
+from privcirnet.he.program.operation import KINDS, NO_ROWS, Node, Weights
 from privcirnet.he.program.program import Network
 from privcirnet.he.program.validate import check_nodes
 
-SHAPE = (3, 7, 6)
+SHAPE = (6, 7, 6)
 POOLS = [
     op.MaxPool((2, 2), (2, 2), (0, 0), (3, 3)),
     op.MaxPool((3, 3), (2, 2), (1, 1), (4, 3)),
@@ -22,6 +23,7 @@ POOLS = [
     op.MaxPool((2, 2), (2, 2), (0, 0), (4, 3)),  # a window that reaches over the edge
     op.MaxPool((7, 6), (1, 1), (0, 0), (1, 1)),
 ]
+BELOW = [op.BelowMax(groups, SHAPE) for groups in (1, 2, 6)]
 
 
 def place(count: int) -> Node:
@@ -46,7 +48,7 @@ def largest_of_windows(x: np.ndarray, pool: op.MaxPool) -> np.ndarray:
     return found
 
 
-@pytest.mark.parametrize("operation", [*POOLS, op.Clip(0, 255, 3), op.Clip(3, 7, 3), op.Clip(1, 1000, 3)])
+@pytest.mark.parametrize("operation", [*POOLS, op.Clip(0, 255, 6), op.Clip(3, 7, 6), op.Clip(1, 1000, 6), *BELOW])
 def test_pieces_are_what_the_operation_is(operation: op.Operation) -> None:
     whole = network(operation)
     pieces = expanded(whole, bounds.prove(whole))
@@ -59,6 +61,9 @@ def test_pieces_are_what_the_operation_is(operation: op.Operation) -> None:
         values = Integers(x).values(pieces.nodes, pieces.weights)
         if isinstance(operation, op.MaxPool):
             assert (values["y"] == largest_of_windows(x, operation)).all()
+        elif isinstance(operation, op.BelowMax):
+            parts = np.split(x, operation.groups)
+            assert (values["y"] == np.concatenate([part - part.max(axis=0) for part in parts])).all()
         else:
             assert (values["y"] == np.clip((x + (1 << operation.bits >> 1)) >> operation.bits, 0, operation.top)).all()
         assert (values["y"] == operation.values(x)).all()
@@ -83,19 +88,23 @@ def test_every_place_wins_and_the_first_of_equal_values(count: int) -> None:
 def test_one_exchange_clips_and_each_further_row_and_column_of_a_window_takes_one() -> None:
     counts = [
         sum(isinstance(node.operation, op.ExactReLU) for node in expanded(network(operation), {}).nodes)
-        for operation in (op.Clip(3, 7, 3), POOLS[0], POOLS[1], POOLS[4])
+        for operation in (op.Clip(3, 7, 6), POOLS[0], POOLS[1], POOLS[4], *BELOW)
     ]
-    assert counts == [1, 2, 4, 11]
+    assert counts == [1, 2, 4, 11, 3, 2, 0], "halves of the channels of a group, until one is left"
 
 
 @pytest.mark.parametrize(
     ("operation", "problem"),
     [
-        (op.Clip(3, 0, 3), "a clip of 3 channels at 0"),
+        (op.Clip(3, 0, 6), "a clip of 6 channels at 0"),
         (op.Clip(3, 7, 2), "a clip of 2 channels at 7"),
+        (op.BelowMax(4, SHAPE), "maxima of 4 groups"),
+        (op.BelowMax(2, (6, 7, 5)), "maxima of 2 groups"),
+        (op.Center(5), "centering of 5 of 6 channels"),
+        (op.SumChannels(4, 1), "sums of 1 of 6 channels"),
         (op.MaxPool((2, 2), (2, 2), (2, 0), (3, 3)), "windows of"),
         (op.MaxPool((2, 2), (2, 2), (0, 0), (5, 3)), "windows of"),
-        (op.Top1(3, -3, 4), r"the largest of 3 in \(3, 7, 6\)"),
+        (op.Top1(3, -3, 4), r"the largest of 3 in \(6, 7, 6\)"),
         (op.Sampled(0, 0, 1, 1), "1 places from 0 on along axis 0"),
         (op.Sampled(1, -1000, 1, 1), "1 places from -1000"),
         (op.Sampled(1, 0, 1, 1 << 40), "places from 0"),
@@ -109,3 +118,21 @@ def test_numbers_that_make_no_sense_are_refused(operation: op.Operation, problem
     nodes = (made.nodes[0], replace(made.nodes[1], operation=operation, shape=shape))
     with pytest.raises(RuleError, match=problem):
         check_nodes(nodes)
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, 12])
+def test_channels_are_summed_and_centered(count: int) -> None:
+    shape, groups = (3 * count, 2, 1), 3
+    x, constants = np.random.default_rng(0).integers(-9, 10, shape), np.array([4, -5, 6])
+    step = -(3 * count - 1).bit_length()
+    nodes = (
+        Node("x", op.Input(-9, 9), (), shape, 0),
+        Node("sum", op.SumChannels(groups, count), ("x",), (groups, 2, 1), 0),
+        Node("centered", op.Center(3 * count), ("x",), shape, step),
+    )
+    weights = {"sum": Weights(NO_ROWS, constants)}
+    check_nodes(nodes)
+    found, proved = Integers(x).values(nodes, weights), Intervals().values(nodes, weights)
+    assert (found["sum"] == x.reshape(groups, count, 2, 1).sum(1) + constants[:, None, None]).all()
+    assert (found["centered"] == 3 * count * x - x.sum(0)).all()
+    assert all(((proved[n][0] <= found[n]) & (found[n] <= proved[n][1])).all() for n in found)

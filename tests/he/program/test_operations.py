@@ -28,6 +28,8 @@ EVERY: dict[op.Operation, tuple[int, int, bool]] = {
     op.Add(): (2, 0, False),
     op.Concat(3): (3, 0, False),
     op.SumPool(2): (1, 0, False),
+    op.SumChannels(2, 2): (1, 0, True),
+    op.Center(4): (1, 0, False),
     op.Product(LAYER, LAYER): (2, 2, True),
     op.Flatten(): (1, 0, False),
     op.Tokens(): (1, 0, True),
@@ -42,6 +44,7 @@ EVERY: dict[op.Operation, tuple[int, int, bool]] = {
     op.Clip(0, 6, 4): (1, 0, False),
     op.MaxPool((2, 2), (2, 2), (0, 0), (1, 1)): (1, 0, False),
     op.Top1(4, 0, 1): (1, 0, False),
+    op.BelowMax(1, (4, 1, 1)): (1, 0, False),
 }
 """Operation -> (values that it takes, encrypted layers, whether it has weights)."""
 

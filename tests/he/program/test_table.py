@@ -76,7 +76,7 @@ TABLE = tabulated("gelu", 4, -4, -4, -40, 50).bounded(-100, 100)
     ("changed", "problem"),
     [
         ({"function": "cosine"}, "an exact table of cosine"),
-        ({"log_step": -5}, "at step 2\\^-5"),
+        ({"log_step_in": -5}, "at step 2\\^-5"),
         ({"log_step_out": -5}, "an exact table of gelu"),
         ({"bits": 15}, "by 15 bits"),
         ({"bound": 99}, "an exact table of gelu"),

@@ -102,8 +102,8 @@ def test_a_truncation_is_part_of_the_table_behind_it(activation):
     assert [node.operation.kind() for node in nodes] == ["input", "linear", "exact_table", "flatten", "linear"]
     table = nodes[2].operation
     assert isinstance(table, op.ExactTable)
-    assert (table.log_step, table.log_step_out) == (nodes[1].log_step + table.bits, nodes[2].log_step)
-    x = torch.arange(table.low, table.high + 1, dtype=torch.float64) * 2.0**table.log_step
+    assert (table.log_step_in, table.log_step_out) == (nodes[1].log_step + table.bits, nodes[2].log_step)
+    x = torch.arange(table.low, table.high + 1, dtype=torch.float64) * 2.0**table.log_step_in
     behind = next(m for name, m in graph.named_modules() if name == "_1_quantizer")
     assert np.array_equal(table.entries, (behind(activation(x)) * 2.0**-table.log_step_out).numpy())
 

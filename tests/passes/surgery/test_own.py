@@ -49,6 +49,9 @@ def test_functions_become_the_modules_that_they_are():
         lambda: timm.create_model("mobilenetv2_035", num_classes=4),
         lambda: timm.create_model("mobilenetv3_small_050", num_classes=4),
         lambda: torchvision.models.mobilenet_v3_small(num_classes=4),
+        lambda: torchvision.models.VisionTransformer(64, 16, 1, 2, 32, 64, num_classes=4),
+        lambda: timm.create_model("deit_tiny_patch16_224", num_classes=4, img_size=64, depth=1),
+        lambda: timm.create_model("convnext_atto", num_classes=4, depths=(1, 1, 1, 1)),
     ],
 )
 def test_networks_of_others_compute_what_they_did(build):
@@ -57,6 +60,20 @@ def test_networks_of_others_compute_what_they_did(build):
     before = model(images)
     assert not any(change.effect for change in polynomial_(model, images, activation="own"))
     assert_close(model(images), before)
+
+
+def test_attention_that_is_another_one_is_named():
+    model = timm.create_model("deit_tiny_patch16_224", num_classes=4, img_size=32, depth=1)
+    model.blocks[0].attn.fused_attn, model.blocks[0].attn.scale = False, 1.0
+    with pytest.raises(RuleError, match=r"must be softmax\(q k\^T / sqrt\(d\)\) v: got another at blocks.0.attn"):
+        polynomial_(model, torch.rand(2, 3, 32, 32), activation="own")
+
+
+def test_group_norms_are_named():
+    with pytest.raises(
+        RuleError, match=r"got last \(GroupNorm\); replace it \(activation=\"aespa\"\), or use a LayerNorm"
+    ):
+        polynomial_(Written(nn.GroupNorm(1, 8)), torch.rand(2, 3, 32, 32), activation="own")
 
 
 @pytest.mark.parametrize("last", [nn.GELU("tanh"), nn.MaxPool2d(2, 1, 1, dilation=2), nn.Hardtanh(-1, 6)], ids=str)

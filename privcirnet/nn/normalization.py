@@ -1,0 +1,154 @@
+"""Softmax attention and layer norms in the pieces that run exactly: sums, maxima, products, and tables of few bits.
+
+Tokens are (N, T, C), channels last. What is divided by is one number for each token (and head): its inverse is looked
+up, and multiplies in the end.
+
+* Layer norm: d = C x - sum(x), local and exact; then d / sqrt(sum of d^2). Factors of d cancel, so it is divided by the
+  power of two beside C. The factor sqrt(C) and the norm's own scales and shifts are left to the layers behind.
+* Softmax attention: e = exp(s - max s) of scores s = q k^T, in which q is divided by sqrt(d) already; then
+  (e v) / sum(e). The largest e is 1, so that neither a sum nor its inverse can leave its table, whatever the scores.
+
+Bits that results have at least when they are quantized are those that CIFAR-10's ViT loses nothing by
+(docs/mathematics.md, "Softmax and layer norm").
+"""
+
+import torch
+from torch import Tensor, nn
+
+from privcirnet.nn.activations import Square
+from privcirnet.nn.moves import Move
+from privcirnet.nn.nonpolynomial import Tabulated
+from privcirnet.nn.tokens import Channels, HeadProduct, HeadTranspose
+
+
+class Centered(nn.Module):
+    """C x - sum(x) over the C channels of each token, divided by the least power of two that is not under C.
+
+    Args:
+        width: C.
+
+    >>> Centered(2)(torch.tensor([[[1.0, 4.0]]])).tolist()
+    [[[-1.5, 1.5]]]
+    """
+
+    result_bits = 12
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.width = width
+
+    @property
+    def bits(self) -> int:
+        """log2 of what it is divided by."""
+        return (self.width - 1).bit_length()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the centered channels: (N, T, C); ``x``: (N, T, C)."""
+        return (self.width * x - x.sum(-1, keepdim=True)) * 2.0**-self.bits
+
+
+class BelowMax(nn.Module):
+    """How far each channel is below the largest of its group: x - max x, at most 0.
+
+    Args:
+        groups: g, side by side.
+
+    >>> BelowMax(2)(torch.tensor([[[1.0, 4.0, 3.0, 2.0]]])).tolist()
+    [[[-3.0, 0.0, 0.0, -1.0]]]
+    """
+
+    def __init__(self, groups: int) -> None:
+        super().__init__()
+        self.groups = groups
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the differences: (N, T, g k); ``x``: (N, T, g k)."""
+        grouped = x.unflatten(-1, (self.groups, -1))
+        return (grouped - grouped.amax(-1, keepdim=True)).flatten(-2)
+
+
+class SumChannels(nn.Module):
+    """Sums over the channels of each group, and a constant.
+
+    Args:
+        groups: g, side by side.
+        constant: that is added.
+
+    >>> SumChannels(2)(torch.tensor([[[1.0, 4.0, 3.0, 2.0]]])).tolist()
+    [[[5.0, 5.0]]]
+    """
+
+    bias: Tensor
+
+    def __init__(self, groups: int, constant: float = 0.0) -> None:
+        super().__init__()
+        self.groups = groups
+        self.bias = nn.Parameter(torch.full((groups,), constant), requires_grad=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the sums: (N, T, g); ``x``: (N, T, g k)."""
+        return x.unflatten(-1, (self.groups, -1)).sum(-1) + self.bias
+
+
+class LayerNormPieces(nn.Module):
+    """d / sqrt(sum of d^2 + c) of tokens with d = :class:`Centered`: a layer norm's result divided by sqrt(C).
+
+    Args:
+        width: C.
+        tokens: T; 0: what is normalized are vectors (N, C).
+        eps: that the norm adds to the variance.
+        affine: scales and shifts that no layer behind can have, each (C,), as a depthwise convolution.
+
+    >>> x = torch.randn(2, 3, 5)
+    >>> torch.allclose(5**0.5 * LayerNormPieces(5, 3, 1e-5)(x), nn.functional.layer_norm(x, (5,)), atol=1e-5)
+    True
+    """
+
+    def __init__(self, width: int, tokens: int, eps: float, affine: tuple[Tensor, Tensor] | None = None) -> None:
+        super().__init__()
+        self.enter = None if tokens else Move.like(lambda x: x[:, None], (width,), channels_last=True)
+        self.leave = None if tokens else Move.like(lambda x: x[:, 0], (1, width), channels_last=True)
+        self.centered, self.square = Centered(width), Square()
+        self.total = SumChannels(1, eps * width**3 / 4.0**self.centered.bits)
+        self.inverse, self.turn, self.turn_inverse = Tabulated("rsqrt"), HeadTranspose(1), HeadTranspose(1)
+        self.scale, self.back, self.affine = HeadProduct(tokens or 1), HeadTranspose(1), None
+        if affine is not None:
+            self.affine = nn.Conv2d(width, width, 1, groups=width).to(affine[0])
+            self.to_map, self.to_tokens = (move(width, tokens or 1, 1) for move in (Move.to_map, Move.to_tokens))
+            with torch.no_grad():
+                self.affine.weight.copy_(affine[0].view(-1, 1, 1, 1))
+                self.affine.bias.copy_(affine[1])  # type: ignore[union-attr]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the normalized tokens: (N, T, C), or vectors: (N, C); ``x``: of the same shape."""
+        centered = self.centered(x if self.enter is None else self.enter(x))
+        inverse = self.inverse(self.total(self.square(centered)))
+        y = self.back(self.scale(self.turn(centered), self.turn_inverse(inverse)))
+        if self.affine is not None:
+            y = self.to_tokens(self.affine(self.to_map(y)))
+        return y if self.leave is None else self.leave(y)
+
+
+class SoftmaxPieces(nn.Module):
+    """softmax(q k^T) v for each head.
+
+    Args:
+        width: C.
+        heads: each of C / heads channels.
+        tokens: T.
+    """
+
+    def __init__(self, width: int, heads: int, tokens: int) -> None:
+        super().__init__()
+        self.query, self.key, self.value = (Channels(i * width, width) for i in range(3))
+        self.scores, self.below, self.exponential = HeadProduct(heads), BelowMax(heads), Tabulated("exp")
+        self.turn, self.gather = HeadTranspose(heads), HeadProduct(heads, result_bits=13)
+        self.total, self.inverse = SumChannels(heads), Tabulated("reciprocal")
+        self.turn_gathered, self.turn_inverse = HeadTranspose(heads), HeadTranspose(heads)
+        self.scale, self.back = HeadProduct(heads * tokens), HeadTranspose(heads)
+
+    def forward(self, qkv: Tensor) -> Tensor:
+        """Return softmax attention of tokens: (N, T, C); ``qkv``: queries, keys and values, (N, T, 3 C)."""
+        weights = self.exponential(self.below(self.scores(self.query(qkv), self.key(qkv))))
+        gathered, inverse = self.gather(weights, self.turn(self.value(qkv))), self.inverse(self.total(weights))
+        return self.back(self.scale(self.turn_gathered(gathered), self.turn_inverse(inverse)))
