@@ -62,7 +62,7 @@ class Check:
 
     def __str__(self) -> str:
         """Return changes, refusals and predictions, a line each."""
-        changes = [f"  {change}" for change in self.changes] or ["  nothing: the network is polynomial"]
+        changes = [f"  {change}" for change in self.changes] or ["  nothing"]
         lines = ["polynomial_ replaces:", *changes] if not self._unchanged else []
         lines += [str(refusal) for refusal in self.refusals] or ["no verb refuses the network"]
         if self.forecasts:
