@@ -38,7 +38,7 @@ class ExactTable(ExactStep):
         digest: of the entries (:func:`digest_of`): both parties must find the same ones.
         index_bits: of the look-up; 0: not known yet.
         first: the least number that is looked up.
-        clips: q is clipped by exact ReLUs, because it may be more numbers than a table has entries.
+        clips: exact ReLUs that clip q, because it may be more numbers than a table has entries: 1 below, 2 above, too.
     """
 
     title, online_bytes, ahead = "exact table", (2, 1, 1, 1, 2, 4), (42, 130)
@@ -51,11 +51,11 @@ class ExactTable(ExactStep):
     digest: int
     index_bits: int = 0
     first: int = 0
-    clips: bool = False
+    clips: int = 0
 
     @property
     def rectifies(self) -> bool:
-        return self.clips
+        return self.clips > 0
 
     @classmethod
     def kind(cls) -> str:
@@ -93,9 +93,9 @@ class ExactTable(ExactStep):
         bits = (last - first).bit_length()
         if bits > MOST_UNCLIPPED_BITS:
             bits, first = (self.high - self.low).bit_length(), self.low
-            ends = (end - (cut << self.bits) for end in (low, high) for cut in (self.low, self.high))
-            most = max(map(abs, ends)) + (1 << self.bits >> 1)
-            found = replace(self, clips=True, bound=coarse(most))
+            cuts = (self.low, self.high)[: 1 if last <= self.high else 2]
+            most = max(abs(end - (cut << self.bits)) for end in (low, high) for cut in cuts) + (1 << self.bits >> 1)
+            found = replace(self, clips=len(cuts), bound=coarse(most))
         else:
             found = super().bounded(low, high)
         return replace(found, first=first, index_bits=max(LEAST_INDEX_BITS, bits))
@@ -103,13 +103,14 @@ class ExactTable(ExactStep):
     def cost(self, prices: Prices[C_co], shape: Shape) -> C_co:
         if not self.clips:
             return super().cost(prices, shape)
-        values, sizes = prod(shape), (10, 4, 4, 2, 2, 5)
-        return prices.messages(*(size * values for size in sizes), ahead=230 * values, transfers=124 * values)
+        sizes, ahead, transfers = ((5, 2, 2, 2, 1, 5), 170, 73) if self.clips == 1 else ((10, 4, 4, 2, 2, 5), 230, 124)
+        values = prod(shape)
+        return prices.messages(*(size * values for size in sizes), ahead=ahead * values, transfers=transfers * values)
 
     def problem(self, node: Node, sources: Sequence[Node]) -> str:
         steps = self.log_step_in == sources[0].log_step + self.bits and self.log_step_out == node.log_step
         fits = steps and 0 <= self.bits <= MOST_BITS and self.bound >= 0
-        fits = fits and (self.clips or self.bound % (1 << self.bits) == 0)
+        fits = fits and 0 <= self.clips <= 2 and (self.rectifies or self.bound % (1 << self.bits) == 0)
         fits = fits and self.index_bits in (0, *range(LEAST_INDEX_BITS, MOST_INDEX_BITS + 1))
         if not fits or not 0 <= self.high - self.low < 1 << MOST_INDEX_BITS or self.function not in TABULATED:
             return f"an exact table of {self.function} at step 2^{self.log_step_in}, by {self.bits} bits"

@@ -29,7 +29,8 @@ from privcirnet.he.ring.modular import Residues
 class TableOnline(FloorOnline):
     """What is left with the image: the index in shares, of which the client's is that of the look-up, and the look-up.
 
-    The index is q - first, of a truncation q. Where it is clipped to [0, top] it is R(q - first) - R(q - first - top).
+    The index is q - first, of a truncation q. Where it is clipped to [0, top] it is R(q - first) - R(q - first - top),
+    and R(q - first) where no value is beyond.
     """
 
     operation: ExactTable
@@ -37,8 +38,8 @@ class TableOnline(FloorOnline):
 
     @property
     def index(self) -> FloorOnline:
-        """That of the truncation, or of two ReLUs for each value."""
-        return FloorOnline(self.floor, ((1 + self.operation.clips) * self.padded,))
+        """That of the truncation, or of the ReLUs for each value."""
+        return FloorOnline(self.floor, (max(1, self.operation.clips) * self.padded,))
 
     @property
     def client_keeps(self) -> Mapping[str, int]:
@@ -65,7 +66,7 @@ class TableOnline(FloorOnline):
     def client(self, kept: Kept, shares: Sequence[Residues], t: int) -> Side[None]:
         index_kept, table_kept = self._parted(kept, self.index.client_keeps)
         own = table_kept.numbers[-1]
-        if self.operation.clips:
+        if self.operation.clips == 2:
             other = np.frombuffer(os.urandom(own.nbytes), dtype=np.uint64)
             own = np.concatenate([own + other, other]) & np.uint64(self.floor.m - 1)
         index = floor_parties.client_online(self.floor, index_kept, own)
@@ -79,10 +80,14 @@ class TableOnline(FloorOnline):
         index_kept, table_kept = self._parted(kept, self.index.server_keeps)
         share, first, top = self.raised(shares[0]), self.operation.first, self.operation.high - self.operation.low
         if self.operation.clips:
-            cuts = [first << self.operation.bits, first + top << self.operation.bits]
+            cuts = [first << self.operation.bits, first + top << self.operation.bits][: self.operation.clips]
             share = np.concatenate([(share + np.uint64(-cut % t)) % np.uint64(t) for cut in cuts])
         found = yield from floor_parties.server_online(self.floor, index_kept, share)
-        less = found[self.padded :] if self.operation.clips else np.uint64(first % self.floor.m)
+        less = (
+            found[self.padded :]
+            if self.operation.clips == 2
+            else np.uint64(first * (not self.operation.clips) % self.floor.m)
+        )
         index = (found[: self.padded] - less) & np.uint64(self.floor.m - 1)
         found = yield from lookup_parties.server_online(self.lookup, table_kept, index)
         return found[: self.values].reshape(self.shape)
@@ -105,7 +110,7 @@ class TableExchange(FloorExchange):
 
     @property
     def index(self) -> FloorExchange:
-        """That of the truncation, or of two ReLUs for each value."""
+        """That of the truncation, or of the ReLUs for each value."""
         return FloorExchange(self.operation, self.online.index.shape, self.t, self.m, self.source)
 
     @property

@@ -31,20 +31,22 @@ def with_table(program: Program, table: ExactTable) -> Program:
     return replace(program, nodes=exact(nodes, bounds.prove(Network(tuple(nodes), program.weights))))
 
 
-def clipped(program: Program) -> Program:
-    """The program as if its values might be more numbers than a table has entries."""
+def clipped(program: Program, clips: int) -> Program:
+    """The program as if its values might be more numbers than a table has entries; with one ReLU none beyond them."""
     table = next(node.operation for node in program.nodes if isinstance(node.operation, ExactTable))
+    high = table.high if clips == 2 else 100
+    table, old = tabulated(table.function, 4, -4, -4, table.low, high), table
     bits = max(4, (table.high - table.low).bit_length())
-    again = replace(table, clips=True, first=table.low, index_bits=bits, bound=2 * table.bound + (1 << 13))
-    nodes = [replace(node, operation=again) if node.operation == table else node for node in program.nodes]
+    again = replace(table, clips=clips, first=table.low, index_bits=bits, bound=2 * old.bound + (1 << 15))
+    nodes = [replace(node, operation=again) if node.operation == old else node for node in program.nodes]
     return replace(program, nodes=tuple(nodes))
 
 
-@pytest.mark.parametrize("clips", [False, True])
+@pytest.mark.parametrize("clips", [0, 1, 2])
 @pytest.mark.parametrize("name", TABLES)
-def test_every_value_is_the_integer_networks(name: str, clips: bool) -> None:
-    program = with_table(network(plain_bits=34), TABLES[name])
-    program = clipped(program) if clips else program
+def test_every_value_is_the_integer_networks(name: str, clips: int) -> None:
+    program = with_table(network(plain_bits=36), TABLES[name])
+    program = clipped(program, clips) if clips else program
     client, session = parties(program, "cleartext")
     ahead, most = prepare(client, session), message_sizes.largest(program)
     image = random_image(program)
@@ -56,12 +58,19 @@ def test_every_value_is_the_integer_networks(name: str, clips: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("low", "index_bits", "clips", "transfers", "ahead", "online"),
-    [(-128, 8, False, 43, 128.125, 10.5), (-512, 10, False, 69, 326.25, 11), (-100000, 8, True, 130, 228.5, 27.25)],
+    ("ends", "index_bits", "clips", "transfers", "ahead", "online"),
+    [
+        ((-128, 127), 8, 0, 43, 128.125, 10.5),
+        ((-512, 127), 10, 0, 69, 326.25, 11),
+        ((-100000, 127), 8, 1, 76, 166.25, 16.875),
+        ((-100000, 128), 8, 2, 130, 228.5, 27.25),
+    ],
 )
-def test_bytes_of_a_value(low: int, index_bits: int, clips: bool, transfers: int, ahead: float, online: float) -> None:
+def test_bytes_of_a_value(
+    ends: tuple[int, int], index_bits: int, clips: int, transfers: int, ahead: float, online: float
+) -> None:
     """GELU from an accumulator of 11 bits more, to 8 bits in shares mod t of 28 bits."""
-    table = tabulated("gelu", 11, -4, -4, -128, 127).bounded(low << 11, 127 << 11)
+    table = tabulated("gelu", 11, -4, -4, -128, 127).bounded(*(end << 11 for end in ends))
     assert (table.index_bits, table.clips) == (index_bits, clips)
     exchange = TableExchange(table, (64,), 167772161, 1 << index_bits)
     values = exchange.online.index.padded
