@@ -102,7 +102,7 @@ def examined(name: str, engine: str, road: str = "polynomial", side: int = 0) ->
     """
     found = Found(name, side or SIDES.get(name, 32), [])
     try:
-        ROADS[road].take(created(name), found, engine)
+        ROADS[road].take(created(name, side), found, engine)
     except RuleError as error:
         found.reason = str(error)
     except Exception as error:
@@ -110,12 +110,8 @@ def examined(name: str, engine: str, road: str = "polynomial", side: int = 0) ->
     return found
 
 
-def created(name: str) -> nn.Module:
-    """Return a network with random weights.
-
-    Args:
-        name: as for :func:`examined`.
-    """
+def created(name: str, side: int = 0) -> nn.Module:
+    """Return a network with random weights; arguments as for :func:`examined`."""
     torch.manual_seed(0)
     if name.startswith("torchvision/"):
         import torchvision
@@ -124,7 +120,8 @@ def created(name: str) -> nn.Module:
         return torchvision.models.get_model(name.removeprefix("torchvision/"), num_classes=_CLASSES, **sized)
     import timm
 
-    return timm.create_model(name, num_classes=_CLASSES)
+    sized = {"img_size": side} if side and "patch" in name else {}
+    return timm.create_model(name, num_classes=_CLASSES, **sized)
 
 
 def smooth_images(side: int) -> ImageData:
@@ -314,14 +311,17 @@ def written(text: str, table: str, command: str, road: str) -> str:
 def main() -> None:
     """Examine networks one by one, and print or write the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--networks", nargs="+", help="of timm, or torchvision/NAME; those of docs/coverage.md")
+    parser.add_argument(
+        "--networks", nargs="+", help="of timm, torchvision/NAME, or NAME:SIDE; those of docs/coverage.md"
+    )
     parser.add_argument("--sample", type=int, default=0, help="further networks that the seed draws")
     parser.add_argument("--seed", type=int, default=0, help="of --sample")
     parser.add_argument("--road", default="polynomial", choices=ROADS, help="which way; exact: nothing is replaced")
     parser.add_argument("--engine", default="kernel", help="kernel, tenseal or cleartext")
     parser.add_argument("--out", type=Path, help="write the table to this file instead of printing it")
     given = parser.parse_args()
-    wanted = dict.fromkeys(given.networks or ([] if given.sample else SIDES), 0)
+    named = (each.partition(":") for each in given.networks or ([] if given.sample else SIDES))
+    wanted = {name: int(side or 0) for name, _, side in named}
     for name, side in sampled(given.sample, given.seed) if given.sample else ():
         if isinstance(side, int):
             wanted.setdefault(name, side)
