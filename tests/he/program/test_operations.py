@@ -1,6 +1,6 @@
 """What holds for every operation."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import pytest
 
@@ -55,6 +55,13 @@ def test_one_namespace_has_every_operation() -> None:
     assert kinds == {getattr(op, name) for name in op.__all__} - {op.Operation}
     assert {kind for kind in kinds if not kind.composite} == set(KINDS.values())
     assert all(name == kind.kind() for name, kind in KINDS.items())
+
+
+def test_descriptions_tell_an_operation_from_its_node() -> None:
+    """Their fields lie side by side there; a shape is the same in both."""
+    of_nodes = {each.name for each in fields(Node)}
+    clashes = {kind: of_nodes.intersection(each.name for each in fields(kind)) - {"shape"} for kind in KINDS.values()}
+    assert not any(clashes.values())
 
 
 def test_facts_of_every_operation() -> None:
