@@ -106,8 +106,8 @@ class CompiledProgram:
             weights_gb: of encoded weights that the server keeps, in 10^9 bytes; others are encoded for every image.
 
         Returns:
-            logits, float32 (N, classes), or with answer="top1" 1 at the class and 0 elsewhere: a tensor on the CPU for a
-            tensor, an array for an array.
+            logits, float32 (N, classes), or with answer="top1" 1 at the class and 0 elsewhere: a tensor on the CPU for
+            a tensor, an array for an array.
 
         Warns:
             UserWarning: of the images that it was compiled with, more than a tenth had another class than the quantized

@@ -5,9 +5,11 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import ClassVar, Self
 
+import numpy as np
+
 from privcirnet.he.layers.integer import Values, round_shift
 from privcirnet.he.program.bounds import Interval
-from privcirnet.he.program.local import Truncate
+from privcirnet.he.program.local import Times, Truncate
 from privcirnet.he.program.operation import C_co, Domain, Node, Operation, Prices, Shape, V, Weights
 
 MOST_BITS = 19
@@ -125,7 +127,7 @@ def coarse(number: int, unit: int = 1) -> int:
 
 
 def exact(nodes: Iterable[Node], intervals: Mapping[str, Interval]) -> tuple[Node, ...]:
-    """Return nodes whose truncations are exact, and whose exact steps have bounds.
+    """Return nodes whose truncations are exact, and whose exact steps have bounds; what leaves nothing is times 0.
 
     Args:
         intervals: of each node's values.
@@ -136,8 +138,11 @@ def exact(nodes: Iterable[Node], intervals: Mapping[str, Interval]) -> tuple[Nod
         step = ExactTruncate(found.bits) if isinstance(found, Truncate) else found
         if not isinstance(step, ExactStep):
             return step
-        low, high = intervals[node.inputs[0]]
-        return step.bounded(int(low.min()), int(high.max()))
+        below, above = intervals[node.inputs[0]]
+        low, high = int(below.min()), int(above.max())
+        if isinstance(step, ExactTruncate) and not round_shift(np.array([low, high]), step.bits).any():
+            return Times(0)
+        return step.bounded(low, high)
 
     return tuple(replace(node, operation=of(node)) for node in nodes)
 

@@ -10,6 +10,8 @@ from privcirnet.he.mpc.ot import silent
 from privcirnet.he.program import bounds, manifest
 from privcirnet.he.program.exact import ExactReLU, ExactStep, ExactTruncate, exact, exact_steps
 from privcirnet.he.program.interpreter import interpret
+from privcirnet.he.program.operation import Node
+from privcirnet.he.program.operations import Input, Times, Truncate
 from privcirnet.he.program.program import Network, Program
 from privcirnet.he.program.table import ExactTable, tabulated
 from privcirnet.he.protocol.framing import message_sizes, wire
@@ -174,6 +176,14 @@ def test_descriptions_that_would_not_be_exact_are_refused(operation: ExactTrunca
     nodes = [replace(n, operation=operation) if n.name == "first_t" else n for n in PROGRAM.nodes]
     with pytest.raises(RuleError, match=problem):
         manifest.check(replace(PROGRAM, nodes=tuple(nodes)))
+
+
+def test_a_truncation_that_leaves_nothing_takes_no_messages() -> None:
+    """As behind a layer whose weights are tiny; one that leaves a 1 is a truncation."""
+    nodes = Node("x", Input(-16, 15), (), (1, 2, 2), 0), Node("y", Truncate(5), ("x",), (1, 2, 2), 5)
+    ends = np.full((1, 2, 2), -16), np.full((1, 2, 2), 15)
+    assert exact(nodes, {"x": ends})[1].operation == Times(0)
+    assert exact(nodes, {"x": (ends[0], ends[1] + 1)})[1].operation == ExactTruncate(5, 32)
 
 
 def test_a_description_says_what_is_exact() -> None:
