@@ -23,8 +23,6 @@ class QuantConfig:
     a few images decide; 0.5: a transformer's steps are finer by a bit or two."""
     equalize: bool = False
     """scale channels between layers first, so that one step suits all of them (docs/quantization.md)."""
-    correct_biases: bool = False
-    """add to each bias what rounded weights shift its channel by, measured on calibration images."""
     composed: list[str] = field(default_factory=list[str])
     """layers that become one with the layer before them; empty for those of the plan that block sizes come from."""
     learned_steps: bool = False

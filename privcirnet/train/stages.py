@@ -100,8 +100,7 @@ def begin(
     if quant.equalize:
         equalize_(fused, images)
     with blamed(fused):
-        options = {"quantile": quant.calibration_quantile, "correct_biases": quant.correct_biases}
-        quantized = quantize(fused, images, data.log_step, *bits, **options)
+        quantized = quantize(fused, images, data.log_step, *bits, quantile=quant.calibration_quantile)
     if quant.learned_steps:
         learn_steps_(quantized)
     return BuiltNetwork(quantized, before.name, before.block_sizes, bits, before.arguments, composed=composed)

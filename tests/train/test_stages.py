@@ -169,18 +169,6 @@ def test_channels_are_equalized_before_quantization(root, tmp_path):
     assert torch.equal(predict(stages.load_network(str(tmp_path), DATA), DATA, DATA.test_images), found)
 
 
-def test_biases_are_corrected(root):
-    settings = recipe("qat", root, "finetune")
-    want = predict(stages.load_network(str(root / "finetune"), DATA), DATA, DATA.test_images)
-
-    def error(correct: bool) -> float:
-        quant = QuantConfig(weight_bits=4, activation_bits=12, correct_biases=correct)
-        start = stages.begin(settings, quant, ModelConfig(), DATA)
-        return (predict(start.model, DATA, DATA.test_images) - want).norm().item()
-
-    assert error(True) < error(False)
-
-
 def test_a_saved_stage_is_loaded_whole(root, tmp_path):
     start = stages.begin(recipe("qat", root, "finetune"), QuantConfig(), ModelConfig(), DATA)
     save(tmp_path, start, "qat")
