@@ -113,7 +113,10 @@ def test_commands_of_help_are_accepted(config):
 
 @pytest.mark.filterwarnings("ignore:encrypted logits .* off")  # now and then: networks of two epochs on random images
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_programs_run(page):
+def test_programs_run(page, tmp_path, monkeypatch):
+    """In a folder of their own: some write files."""
+    (tmp_path / "checkpoints").symlink_to(ROOT / "checkpoints")
+    monkeypatch.chdir(tmp_path)
     for program in blocks(page, "python"):
         exec(compile(program, name_of(page), "exec"), {})
     for program in blocks(page, "python no-run"):
