@@ -1,6 +1,6 @@
 """Encryption, cost model and truncation: the settings of privcirnet.compile, and the group he/ of the scripts."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from privcirnet.config.checks import check, check_name
 from privcirnet.he.planning.chooser import sets_for
@@ -52,9 +52,9 @@ class CompileConfig:
     """bits of a rounded logit, its sign included, for logits up to 2^margin_bits times the largest of bound_images."""
     stack_gb: float = 0.25
     """10^9 bytes that a server may spend on weights with which layers prepare several images together; 0: none."""
-    nonlinear: str = "refused"
-    """non-polynomial activations and max pools: refused; exact: by two-party computation, as the quantized network has
-    them; or, weaker, client-aided: the client computes activations and sees their inputs."""
+    nonlinear: str = "auto"
+    """non-polynomial activations and max pools: exact: by two-party computation, as the quantized network has them;
+    refused; client-aided, weaker: the client computes activations and sees their inputs; auto: exact where needed."""
 
     @property
     def exact(self) -> bool:
@@ -101,10 +101,17 @@ class HEConfig(CompileConfig):
         rule = f"{setting}=exact needs he.answer=logits or top1"
         check(not self.exact or self.answer != "rounded", rule, self.answer, "use he.answer=top1, which tells less")
         remedy = "use he.truncation=exact, or he.answer=rounded"
-        check(self.exact or self.answer != "top1", "he.answer=top1 needs he.truncation=exact", self.truncation, remedy)
+        known = self.exact or self.nonlinear == "auto" or self.answer != "top1"
+        check(known, "he.answer=top1 needs he.truncation=exact", self.truncation, remedy)
         check(2 <= self.answer_bits <= 32, "he.answer_bits must be in [2, 32]", self.answer_bits, "use 8")
-        check_name("he.nonlinear", self.nonlinear, ("refused", "exact", "client-aided"))
+        check_name("he.nonlinear", self.nonlinear, ("auto", "exact", "refused", "client-aided"))
         check(0 <= self.margin_bits <= 16, "he.margin_bits must be in [0, 16]", self.margin_bits, "use 2")
         check(self.stack_gb >= 0, "he.stack_gb must be at least 0", self.stack_gb, "use 0.25")
         check(self.bound_images >= 1, "he.bound_images must be at least 1", self.bound_images, "use 256")
         check(self.masks in ("uniform", "bounded"), "he.masks must be a known kind", self.masks, "use uniform")
+
+    def settled(self, *, exact: bool) -> "HEConfig":
+        """Return the settings for a network; ``exact``: whether it has something that only runs so."""
+        if self.nonlinear != "auto":
+            return self
+        return replace(self, nonlinear="exact" if exact else "refused")

@@ -128,9 +128,11 @@ def left_to_replace(model: nn.Module, image: Tensor) -> str:
     left = [f"{change.path} ({change.before})" for change in changes if change.effect == TRAIN]
     if not left:
         return ""
-    missing = "train.py recipe=replace +model.arguments.activation=aespa is missing before recipe=qat"
-    instead = ", or he.nonlinear=exact in the end" if _runs_encrypted(model, "exact") else ""
-    return f"not encrypted as they are: {listed(left)}; {missing}{instead}"
+    replace = "train.py recipe=replace +model.arguments.activation=aespa"
+    if _runs_encrypted(model, "exact"):
+        faster = f"polynomials are faster: {replace} before recipe=qat"
+        return f"two-party computation will run {listed(left)} as they are; {faster}"
+    return f"not encrypted as they are: {listed(left)}; {replace} is missing before recipe=qat"
 
 
 def _runs_encrypted(model: nn.Module, nonlinear: str) -> bool:

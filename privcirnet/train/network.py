@@ -84,9 +84,8 @@ def build(checkpoint: Checkpoint, num_classes: int, image: tuple[int, int, int])
     circulant_(model, {name: b for name, b in checkpoint.block_sizes.items() if b > 1}, pad=True)
     if checkpoint.bits:
         weight, activation, stream = checkpoint.bits
-        model = quantize(
-            fuse(model, checkpoint.composed), weight_bits=weight, activation_bits=activation, stream_bits=stream
-        )
+        fused = fuse(model, checkpoint.composed, torch.rand(2, *image))
+        model = quantize(fused, weight_bits=weight, activation_bits=activation, stream_bits=stream)
     tensors = {name: torch.from_numpy(array.copy()) for name, array in checkpoint.tensors.items()}
     try:
         model.load_state_dict(tensors)

@@ -96,7 +96,7 @@ def begin(
     images = data.real(data.sample(quant.calibration_images)[0])
     bits = Bits(quant.weight_bits, quant.activation_bits, quant.stream_bits)
     composed = tuple(quant.composed) or before.composed
-    fused = fuse(model, composed)
+    fused = fuse(model, composed, images)
     if quant.equalize:
         equalize_(fused, images)
     with blamed(fused):

@@ -254,19 +254,19 @@ def test_a_networks_own_activations_run_exactly(plan):
     model(IMAGES)
     quantized = pc.quantize(pc.fuse(model), IMAGES)
     assert 2 <= quantizer_of(quantized.get_submodule("6")).exponents.max() <= 7
-    program = pc.compile(quantized, IMAGES, nonlinear="exact", profile=plan.profile, progress=False)
+    program = pc.compile(quantized, IMAGES, profile=plan.profile, progress=False)
     truth = quantized.double().eval()(IMAGES.double()).detach()
     for engine in ("cleartext", "kernel"):
         assert torch.equal(program(IMAGES[:2], engine=engine).double(), truth[:2])
     assert "exact ReLU" in str(program)
     assert "exact table" in str(program)
-    program = pc.compile(quantized, IMAGES, nonlinear="exact", answer="top1", profile=plan.profile, progress=False)
+    program = pc.compile(quantized, IMAGES, answer="top1", profile=plan.profile, progress=False)
     assert program.rehearsal["differ"] == program.rehearsal["difference"] == 0
     assert torch.equal(program(IMAGES[:2], check=True), nn.functional.one_hot(truth[:2].argmax(1), 4).float())
     with pytest.raises(pc.RuleError, match=r"answer=top1 needs .*truncation=exact: got random"):
-        pc.compile(quantized, IMAGES, answer="top1", progress=False)
+        pc.compile(quantized, IMAGES, nonlinear="refused", answer="top1", progress=False)
     with pytest.raises(pc.RuleError, match=r"nonlinear=exact needs .*masks=uniform"):
-        pc.compile(quantized, IMAGES, nonlinear="exact", masks="bounded", bounds="proved", progress=False)
+        pc.compile(quantized, IMAGES, masks="bounded", bounds="proved", progress=False)
 
 
 def test_a_given_step_is_kept():

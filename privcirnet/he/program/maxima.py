@@ -90,7 +90,8 @@ class MaxPool(Composite):
         (found,) = arguments
         for axis in (1, 0):
             stride, size, begin = self.stride[axis], self.size[axis], -self.padding[axis]
-            sides = [on.step(Sampled(axis + 1, begin + i, stride, size), found) for i in range(self.kernel[axis])]
+            starts = range(begin, begin + self.kernel[axis])
+            sides: list[V] = [on.step(Sampled(axis + 1, start, stride, size), found) for start in starts]
             while len(sides) > 1:
                 pairs = zip(sides[::2], sides[1::2], strict=False)
                 sides = [*(_larger(on, *pair) for pair in pairs), *sides[len(sides) // 2 * 2 :]]
