@@ -5,7 +5,7 @@ python benchmarks/exact_steps.py --values 1048576 --source silent
 
 Transfers begin once for a session and are not counted. A silent stock is filled before; of its seconds and bytes each
 step has the part that it uses up. Every result is compared with the integers. Medians of turns after one that warms up;
-each party has one thread. Processor seconds are those of both parties, without a silent stock's.
+each party has one thread. Processor seconds are those of both parties.
 """
 
 import argparse
@@ -41,7 +41,7 @@ class Line:
     """One party's end of the connection, and the bytes that it sends."""
 
     def __init__(self, connection: Any) -> None:
-        self.connection, self.sent, self.fills = connection, 0, list[float]()
+        self.connection, self.sent, self.fills = connection, 0, list[np.ndarray]()
         with socket.socket(fileno=os.dup(connection.fileno())) as own:
             own.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
@@ -75,11 +75,11 @@ class Line:
         raise RuntimeError("an exchange has other trips")
 
     def filled(self, take: Any, transfers: Transfers, choose: int, help: int) -> None:
-        """Make as many silent transfers as are needed, and note the seconds of an iteration, one way."""
+        """Make as many silent transfers as are needed, and note an iteration's seconds and its processor's, one way."""
         while any(lacking := transfers.lacks(choose, help)):
-            started = time.perf_counter()
+            started = np.array([time.perf_counter(), time.process_time()])
             take(transfers.refill(*lacking))
-            self.fills.append((time.perf_counter() - started) / sum(lacking))
+            self.fills.append((np.array([time.perf_counter(), time.process_time()]) - started) / sum(lacking))
 
 
 def slots(step: Floor | Lookup) -> tuple[int, int]:
@@ -115,15 +115,15 @@ def client(address: Any, key: bytes, name: str, source: str, values: int, turns:
             clock.append(time.process_time())
             line.connection.send(kept.numbers[-1])  # for the benchmark's own index
             line.answer(lookup_parties.client_online(step, kept, result), 1)
-        line.connection.send((line.sent, np.diff([*clock, time.process_time()])))
+        line.connection.send((line.sent, np.diff([*clock, time.process_time()]), line.fills))
 
 
 def measured(name: str, source: str, values: int, turns: int) -> dict[str, str]:
     """Run both parties, and return a row."""
     key, step, rows = b"loopback", STEPS[name], list[tuple[float, ...]]()
     with Listener(("127.0.0.1", 0), authkey=key) as listener:
-        other = Process(target=client, args=(listener.address, key, name, source, values, turns))
-        other.start()
+        process = Process(target=client, args=(listener.address, key, name, source, values, turns))
+        process.start()
         line = Line(listener.accept())
         transfers = line.answer(answering(source=source))
         theirs = 0
@@ -152,23 +152,24 @@ def measured(name: str, source: str, values: int, turns: int) -> dict[str, str]:
             result = np.random.default_rng(turn).integers(0, T, values, dtype=np.uint64)
             if ((found + result) % np.uint64(T) != (right % T).astype(np.uint64)).any():
                 raise RuntimeError(f"turn {turn} is wrong")
-            sent, worked = line.connection.recv()
+            sent, worked, other_fills = line.connection.recv()
             ahead_worked, online_worked = worked + np.diff(clock)
             online = values * sum(map(sum, step.online_bits())) / 8
             seconds = middle - started, ended - middle, ahead_worked, online_worked
             rows.append((*seconds, line.sent - before + sent - theirs - online, online))
             theirs = sent
-        other.join()
+        process.join()
     ahead, online, ahead_worked, online_worked, *octets = (median(column) for column in zip(*rows[1:], strict=True))
     made = sum(slots(step)) * values
     iterations = made / silent.CODE.made if line.fills else 0.0
-    filled, fill_s = iterations * sum(silent.CODE.message_bytes), iterations * median(line.fills or [0.0])
+    filled, none = iterations * sum(silent.CODE.message_bytes), [np.zeros(2)]
+    (fill_s, own), (_, other) = (np.median(fills or none, axis=0) * iterations for fills in (line.fills, other_fills))
     return {
         "step": name,
         "source": source,
         "ahead s": f"{ahead + fill_s:.3f}",
         "online s": f"{online:.3f}",
-        "ahead processor s": f"{ahead_worked:.3f}",
+        "ahead processor s": f"{ahead_worked + own + other:.3f}",
         "online processor s": f"{online_worked:.3f}",
         "ahead MB": f"{(octets[0] + filled) / 1e6:.1f}",
         "online MB": f"{octets[1] / 1e6:.2f}",

@@ -117,6 +117,7 @@ def fit_draft(found: Draft, target: Target) -> Fitted:
     wants = requirements(found.nodes, found.intervals, found.sizes, target.masks, target.truncation_bits)
     own = target.profile.parameter_set
     sets = target.sets if target.auto else (own, *target.sets)
+    sets = [known for known in sets if wants.exact or known == own or known not in chooser.SHORT_SETS]
     profile = replace(target.profile, plain_bits=min(wants.plain_bits, MAX_PLAIN_BITS))
     candidates = options(found.nodes, profile, target.link, sets, found.allowed)
     choice = chooser.choose(wants, candidates, None if target.auto else own)

@@ -34,7 +34,7 @@ from privcirnet.he.schemes.bfv.sizes import message_bytes
 from tests.he.networks import attention, random_image
 from tests.he.parties import check, parties
 from tests.he.planning.case import (
-    FASTEST,
+    DEFAULT,
     LOCAL,
     NETWORK,
 )
@@ -79,7 +79,7 @@ def target(**changes: object) -> Target:
 def test_a_set_that_is_only_compared_with_is_not_taken() -> None:
     fixed = fit(NETWORK, target(profile=scaled(COUNTED, WIDE), auto=False, failure_bits=0))
     assert scaled(COUNTED, WIDE).parameter_set == fixed.choice.set == WIDE
-    assert fixed.choice.cheapest.option.parameters == FASTEST
+    assert fixed.choice.cheapest.option.parameters == DEFAULT
     assert fixed.program.parameters.ring_degree == 16384
     narrow = target(sets=sets_for(16384), failure_bits=0)
     assert fit(NETWORK, narrow).program.parameters.ring_degree == 16384
@@ -105,6 +105,7 @@ def test_exact_truncation_takes_the_smallest_modulus() -> None:
     assert len(steps) == sum(isinstance(node.operation, Truncate) for node in random.nodes)
     assert max(step.least_modulus for step in steps) < t < random.parameters.plain_modulus >> 16
     assert all(t % (2 << step.bits) == 1 for step in steps)
+    assert (random.parameters.coefficient_bits, exact.parameters.coefficient_bits) == ((54, 54, 53, 53), (60, 60, 60))
 
 
 WAN = LINKS["wan"]
