@@ -26,7 +26,7 @@ from privcirnet.passes.block_sizes import uniform_sizes
 from privcirnet.passes.convert import circulant_, dense_state_dict
 from privcirnet.passes.equalize import equalize_
 from privcirnet.passes.fuse import fuse
-from privcirnet.passes.quantize import quantize
+from privcirnet.passes.quantize import BITS, quantize
 from privcirnet.passes.surgery.left import blamed
 from privcirnet.train.architectures import LOADING
 from privcirnet.train.averaging import mean_of
@@ -94,16 +94,18 @@ def begin(
         composed = () if uniform else plan_composed(run_file(recipe.plan, "", "search.py"))
         return BuiltNetwork(model, before.name, block_sizes, None, before.arguments, composed=composed)
     images = data.real(data.sample(quant.calibration_images)[0])
-    bits = Bits(quant.weight_bits, quant.activation_bits, quant.stream_bits)
+    wanted_bits = quant.weight_bits, quant.activation_bits, quant.stream_bits
     composed = tuple(quant.composed) or before.composed
     fused = fuse(model, composed, images)
     if quant.equalize:
         equalize_(fused, images)
     with blamed(fused):
-        quantized = quantize(fused, images, data.log_step, *bits, quantile=quant.calibration_quantile)
+        quantized = quantize(fused, images, data.log_step, *wanted_bits, quantile=quant.calibration_quantile)
     if quant.learned_steps:
         learn_steps_(quantized)
-    return BuiltNetwork(quantized, before.name, before.block_sizes, bits, before.arguments, composed=composed)
+    return BuiltNetwork(
+        quantized, before.name, before.block_sizes, Bits(*quantized.meta[BITS]), before.arguments, composed=composed
+    )
 
 
 def _first(recipe: RecipeConfig, wanted: ModelConfig, data: ImageData) -> BuiltNetwork:
