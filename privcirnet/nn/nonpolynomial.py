@@ -86,3 +86,8 @@ def table_ends(function: str, bits: int) -> tuple[int, int]:
 def has_table(module: nn.Module | None) -> bool:
     """Return whether an exact program looks an activation up in a table, so that what goes in is clipped."""
     return function_name(module) not in (None, "relu", "relu6")
+
+
+def is_polynomial(network: nn.Module) -> bool:
+    """Return whether a network has no activation, gate or maximum that is no polynomial."""
+    return not any(function_name(module) or isinstance(module, nn.MaxPool2d) for module in network.modules())

@@ -22,7 +22,7 @@ from privcirnet.nn.activations import Square
 from privcirnet.nn.concat import Concat
 from privcirnet.nn.graph import module_of
 from privcirnet.nn.moves import Move
-from privcirnet.nn.nonpolynomial import Tabulated
+from privcirnet.nn.nonpolynomial import Tabulated, is_polynomial
 from privcirnet.nn.normalization import BelowMax, Centered, SumChannels
 from privcirnet.nn.pooling import pool_window
 from privcirnet.nn.quantizers import ActivationQuantizer, WeightQuantizer, quantizer_of
@@ -70,7 +70,8 @@ def calibrate(graph: fx.GraphModule, largest: dict[str, float], input_log_step: 
 
     Each output's weights are as fine as their bits allow. But a layer's sums count the finest of these steps, so it is
     no finer than leaves them within the most bits that any layer's would have, were its outputs alike: finer weights
-    take no room in the plain modulus.
+    take no room in the plain modulus. In a network of polynomials, whose truncations are random, every bit of a sum
+    makes failures likelier: there a layer's outputs have one step.
 
     Args:
         graph: with quantizers; changed in place.
@@ -89,10 +90,11 @@ def calibrate(graph: fx.GraphModule, largest: dict[str, float], input_log_step: 
     settle_steps(graph, input_log_step)
     incoming = incoming_steps(graph, input_log_step)
     bits = {node: math.log2(max(largest[node.name], SMALLEST)) - incoming[node] for node, _ in layers}
+    random = is_polynomial(graph)
     room = max((bits[node] - int(wanted[node].max()) for node, _ in layers), default=0.0)
     for node, module in layers:
         if _weight_quantizer(module).bits > 1:  # of one bit it is all that an output's weights are
-            within = math.ceil(bits[node] - room)
+            within = int(wanted[node].max()) if random else math.ceil(bits[node] - room)
             _set_weight_steps(module, wanted[node], int(wanted[node].clamp(min=within).min()))
     settle_steps(graph, input_log_step)
 

@@ -25,8 +25,8 @@ from privcirnet.he.program.program import Program
 from privcirnet.he.protocol.framing.message_sizes import together
 from privcirnet.he.protocol.rounds.exchanges import exchanges_of
 from privcirnet.he.protocol.rounds.transfers import source_for
+from privcirnet.nn.nonpolynomial import is_polynomial
 from privcirnet.passes.lower import Lowered, drafts, refined
-from privcirnet.passes.lower.activations import needs_exact
 from privcirnet.passes.lower.agreement import check_program
 from privcirnet.passes.quantize import input_step
 from privcirnet.passes.ranges import Range, peaks, usual_ranges
@@ -105,7 +105,7 @@ def lower_on(
         RuleError: An operation is not supported, no parameters are secure, the file is not a profile, or the program
             computes something other than the network.
     """
-    settled = he.settled(exact=needs_exact(network))
+    settled = he.settled(exact=not is_polynomial(network))
     lowered, profile = _lowered(settled, network, pixels, images, bar, given)
     with bar("comparing with the network", 0):
         check_program(lowered, network, images)

@@ -16,9 +16,9 @@ from privcirnet.he.planning.target import scaled
 from privcirnet.he.program.bounds import ObservedRange, real_name
 from privcirnet.he.program.operations import Input
 from privcirnet.he.protocol.framing.message_sizes import rounds
+from privcirnet.nn.nonpolynomial import is_polynomial
 from privcirnet.nn.quantizers import ActivationQuantizer, WeightQuantizer
 from privcirnet.passes.lower import integer_network
-from privcirnet.passes.lower.activations import needs_exact
 from privcirnet.passes.quantize import quantize
 from privcirnet.runs.export import target_of, with_transfers
 from privcirnet.runs.memory import needed_bytes, weight_bytes
@@ -66,7 +66,7 @@ def forecast(
         DoesNotFit: no parameters carry the program.
         RuleError: a layer has no encrypted form.
     """
-    quantized, he = quantize(fused), he.settled(exact=needs_exact(fused))
+    quantized, he = quantize(fused), he.settled(exact=not is_polynomial(fused))
     for module in quantized.modules():
         if isinstance(module, ActivationQuantizer | WeightQuantizer):
             module.log_step.fill_(_LOG_STEP)

@@ -87,8 +87,9 @@ def build(checkpoint: Checkpoint, num_classes: int, image: tuple[int, int, int])
         fused = fuse(model, checkpoint.composed, torch.rand(2, *image))
         model = quantize(fused, weight_bits=weight, activation_bits=activation, stream_bits=stream)
     tensors = {name: torch.from_numpy(array.copy()) for name, array in checkpoint.tensors.items()}
+    alike = {name: value for name, value in model.state_dict().items() if name.endswith(".exponents")}
     try:
-        model.load_state_dict(tensors)
+        model.load_state_dict(alike | tensors)  # older files have one step for all outputs of a layer
     except RuntimeError as error:
         other = "size mismatch" in str(error)  # of a stem or a classifier: images or classes are others
         remedy = "give the data= that it was trained on, or train it again" if other else "train it again"

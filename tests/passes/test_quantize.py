@@ -9,6 +9,7 @@ from privcirnet.errors import RuleError
 from privcirnet.functional.circulant import expand, project
 from privcirnet.functional.quantize import log_step_for
 from privcirnet.models import DigitsResNet
+from privcirnet.nn.activations import Square
 from privcirnet.nn.agreement import node_values
 from privcirnet.nn.graph import trace
 from privcirnet.nn.learned import follow_learned_steps_, learn_steps_
@@ -63,29 +64,34 @@ def test_a_quantile_of_the_images_sets_steps():
 
 
 def test_small_outputs_have_finer_steps_where_sums_have_room():
-    """Of a depthwise layer whose outputs are 1, 1/16 and 1/1024 as large, and zero; the last layer has longer sums."""
+    """Of a depthwise layer whose outputs are 1, 1/16 and 1/1024 as large, and zero; the last layer has longer sums.
+
+    Polynomials alone would have random truncations, and one step for all outputs of a layer.
+    """
     torch.manual_seed(0)
     depthwise, images = nn.Conv2d(4, 4, 3, groups=4), pixels(16)
     with torch.no_grad():
         depthwise.weight.mul_(torch.tensor([1, 2**-4, 2**-10, 0]).view(4, 1, 1, 1))
-    model = nn.Sequential(nn.Conv2d(1, 4, 1), depthwise, nn.Flatten(), nn.Linear(144, 2)).double()
+    model = nn.Sequential(nn.Conv2d(1, 4, 1), depthwise, nn.ReLU(), nn.Flatten(), nn.Linear(144, 2)).double()
     with torch.no_grad():
-        model[3].weight.abs_()
+        model[4].weight.abs_()
     images = images.double()
     graph, values = quantize(fuse(model), images, INPUT_STEP), node_values(fuse(model), images)
     incoming, sums, alike = incoming_by_name(graph), {}, {}
-    for name, layer in ((name, graph.get_submodule(name.strip("_"))) for name in ("_0", "_1", "_3")):
+    for name, layer in ((name, graph.get_submodule(name.strip("_"))) for name in ("_0", "_1", "_4")):
         counted = values[name].abs().max() * 2.0 ** -incoming[name]
         sums[name] = (counted * 2.0 ** -int(quantizer_of(layer).log_step)).item()
         alike[name] = (counted * 2.0 ** -log_step_for(layer.weight.abs().max().item(), 8)).item()
     room = max(alike.values())
-    assert max(sums.values()) == room == alike["_3"]
+    assert max(sums.values()) == room == alike["_4"]
     assert alike["_1"] < sums["_1"], "finer"
     assert sums["_1"] > room / 2, "as far as there is room"
     exponents = quantizer_of(graph.get_submodule("1")).exponents.tolist()
     assert exponents[0] >= 5
     assert exponents[:2] == [exponents[1] + 4, exponents[1]]
     assert exponents[2:] == [0, 0]
+    model[2] = Square()
+    assert not quantizer_of(quantize(fuse(model), images, INPUT_STEP).get_submodule("1")).exponents.any()
 
 
 def test_weights_of_one_bit_are_signs_times_a_power_of_two_of_each_block_row():

@@ -63,11 +63,6 @@ def has_exact_form(module: nn.Module | None) -> bool:
     return function_name(module) in EXACT or isinstance(module, BelowMax)
 
 
-def needs_exact(graph: nn.Module) -> bool:
-    """Return whether a network has a module that runs exactly and that is no polynomial."""
-    return any(has_exact_form(module) for module in graph.modules())
-
-
 def max_pool(module: nn.MaxPool2d, shape: Shape) -> op.MaxPool:
     """Return the operation of a max pool; ``shape``: (C, H, W) of its input."""
     kernel, stride, padding = map(_pair, (module.kernel_size, module.stride, module.padding))

@@ -14,7 +14,7 @@ from privcirnet.functional.circulant import expand
 from privcirnet.he.layers.integer import expand_rows
 from privcirnet.he.layers.unplanned import UnplannedLayer
 from privcirnet.he.planning import fit
-from privcirnet.he.planning.chooser import SETS
+from privcirnet.he.planning.chooser import SETS, SHORT_SETS
 from privcirnet.he.planning.fit import Target
 from privcirnet.he.planning.profile import COUNTED, LINKS, Profile
 from privcirnet.he.program import bounds, truncation
@@ -282,7 +282,7 @@ def test_guard_bits_change_bounds_and_no_plans(monkeypatch):
     lowered = refined_of(graph, target(sets=SETS, auto=True), 3)
     assert lowered.guard_bits > 0
     layers = {(layer.shape, layer.block_size) for _, layer in program.linear_nodes}
-    assert len(planned) == len(set(planned)) == len(layers) * len(SETS)
+    assert len(planned) == len(set(planned)) == len(layers) * (len(SETS) - len(SHORT_SETS))
 
 
 def test_parameters_are_chosen_again_without_lowering_again(monkeypatch):
