@@ -30,7 +30,14 @@ NO_HYDRA = {"report", "doctor", "completion"}
 SECTIONS = [
     *("Notation", "One idea behind four systems", "Transform lengths", "Lanes and counts", "Coefficient encodings"),
     *("Sums on shares", "The protocol", "Prepared inference", "Truncation", "Exact floor and sign"),
-    *("Exact look-up", "Circuit privacy", "Noise", "What is always checked", "Engine order of work"),
+    *(
+        "Exact look-up",
+        "Softmax and layer norm",
+        "Circuit privacy",
+        "Noise",
+        "What is always checked",
+        "Engine order of work",
+    ),
 ]
 """Of docs/mathematics.md, which docstrings refer to."""
 
