@@ -17,6 +17,7 @@ from privcirnet.models import ENTRY_POINTS
 from privcirnet.nn.activations import Aespa, Square
 from privcirnet.nn.checks import check_module, check_weights, logits_of_one
 from privcirnet.nn.circulant import block_size_of
+from privcirnet.nn.example import random_images
 from privcirnet.nn.graph import evaluating
 from privcirnet.passes.quantize import BITS, input_step_for
 from privcirnet.report.model_card import card
@@ -182,8 +183,7 @@ def _check_read_again(model: nn.Module, held: Checkpoint) -> None:
     assert held.inputs is not None
     rule = "what is saved must be the network again when it is read"
     remedy = "give the name= and arguments= that it was made with; save a fused network before fuse, or quantized"
-    noise = torch.rand(2, *held.inputs.shape, generator=torch.Generator().manual_seed(0))
-    images = 0.45 + 0.1 * noise  # of little contrast: more makes polynomials explode
+    images = 0.45 + 0.1 * random_images(held.inputs.shape)  # of little contrast: more makes polynomials explode
     try:
         again = build(held, len(held.inputs.classes), held.inputs.shape)
     except RuleError as error:

@@ -9,6 +9,11 @@ _SIDES = tuple(dict.fromkeys((32, 64, 28, 224, 8, 96, 16, 299, *range(1, 65))))
 """Of square images that are tried, the usual ones first."""
 
 
+def random_images(size: tuple[int, ...]) -> Tensor:
+    """Return two images of random numbers in [0, 1), (2, *size), the same at every call: torch's own state stays."""
+    return torch.rand(2, *size, generator=torch.Generator().manual_seed(0))
+
+
 @torch.no_grad()
 def example_for(model: nn.Module) -> Tensor | None:
     """Return two images of random numbers in [0, 1) that a network takes, or None if no usual size would do.
@@ -16,10 +21,9 @@ def example_for(model: nn.Module) -> Tensor | None:
     Args:
         model: a network in evaluation mode; left as it was.
     """
-    generator = torch.Generator().manual_seed(0)
     like = next((p for p in model.parameters() if p.is_floating_point()), torch.zeros(()))
     for size in _sizes(model):
-        images = torch.rand(2, *size, generator=generator).to(like)
+        images = random_images(size).to(like)
         try:
             model(images.clone())
         except Exception:  # whatever a forward raises on images of another size

@@ -13,6 +13,7 @@ from privcirnet.artifact import Bits, Checkpoint, Inputs
 from privcirnet.errors import RuleError
 from privcirnet.functional.fusion import block_mean
 from privcirnet.models import ENTRY_POINTS
+from privcirnet.nn.example import random_images
 from privcirnet.nn.norm import BlockBatchNorm2d
 from privcirnet.passes.convert import circulant_
 from privcirnet.passes.fuse import fuse
@@ -84,7 +85,7 @@ def build(checkpoint: Checkpoint, num_classes: int, image: tuple[int, int, int])
     circulant_(model, {name: b for name, b in checkpoint.block_sizes.items() if b > 1}, pad=True)
     if checkpoint.bits:
         weight, activation, stream = checkpoint.bits
-        fused = fuse(model, checkpoint.composed, torch.rand(2, *image))
+        fused = fuse(model, checkpoint.composed, random_images(image))
         model = quantize(fused, weight_bits=weight, activation_bits=activation, stream_bits=stream)
     tensors = {name: torch.from_numpy(array.copy()) for name, array in checkpoint.tensors.items()}
     alike = {name: value for name, value in model.state_dict().items() if name.endswith(".exponents")}
