@@ -12,7 +12,7 @@ from privcirnet.artifact import read_measured, read_program, write_program
 from privcirnet.errors import RuleError, first_line, listed
 from privcirnet.he.layers.integer import Values
 from privcirnet.he.planning.profile import Profile
-from privcirnet.he.program.exact import exact_steps
+from privcirnet.he.program.description import HEADINGS, described
 from privcirnet.he.program.operations import Input
 from privcirnet.he.program.program import Program
 from privcirnet.he.program.signature import PublicKey
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _Images = TypeVar("_Images", "Tensor", np.ndarray)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class CompiledProgram:
     """A network ready for encrypted inference, from :func:`privcirnet.compile` or :func:`privcirnet.load`. Call it.
 
@@ -74,16 +74,21 @@ class CompiledProgram:
         return 2.0 ** self.integer.nodes[0].log_step
 
     def __str__(self) -> str:
-        """Return what it is in one line."""
+        """Return what it is in one line, then how each layer is computed, a line each."""
+        rows = [HEADINGS, *described(self.integer.nodes)]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         of, (low, high) = self.parameters, self.pixel_range
         layers, size = len(self.integer.layers), " x ".join(map(str, self.image))
-        exact = "".join(f", {title}" for title in sorted({step.title for step in exact_steps(self.integer.nodes)}))
-        return (
-            f"{len(self.integer.nodes)} nodes, {layers} encrypted layers, {self.bounds} bounds{exact}; "
+        about = (
+            f"{len(self.integer.nodes)} nodes, {layers} encrypted layers, {self.bounds} bounds; "
             f"n = {of.ring_degree}, log q = {of.log_q}, t of {of.plain_bits} bits; encoded weights of "
             f"{weight_bytes(self.integer) / 1e9:.2g} GB; images {size} in [{low:g}, {high:g}]"
             f"{f'; {in_words(self.rehearsal)}' if self.rehearsal else ''}"
         )
+        table = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
+        return "\n".join([about, *table])
+
+    __repr__ = __str__
 
     @property
     def doubtful(self) -> bool:

@@ -1,0 +1,53 @@
+"""A program in words: what each module of the network comes to, and whether it is polynomial or exact."""
+
+from collections.abc import Iterable
+from math import prod
+
+from privcirnet.he.program.exact import ExactStep, ExactTruncate
+from privcirnet.he.program.local import Truncate
+from privcirnet.he.program.operation import Node, Operation
+from privcirnet.he.program.rounds import Linear
+from privcirnet.he.program.table import ExactTable
+
+HEADINGS = "layer", "computes", "values", "how"
+
+
+def described(nodes: Iterable[Node]) -> list[tuple[str, str, str, str]]:
+    """Return a row for each module and what it sends messages for, or truncates, in order; columns: :data:`HEADINGS`.
+
+    What a module does several times, as the maxima of a pool, is one row. A truncation is with what it truncates.
+    """
+    found, modules = dict[tuple[str, str, str], int](), dict[str, str]()
+    for node in nodes:
+        operation = node.operation
+        truncates = isinstance(operation, Truncate | ExactTruncate)
+        modules[node.name] = modules[node.inputs[0]] if truncates else node.module or node.name
+        if truncates or not operation.local:
+            row = modules[node.name], _computes(operation), _how(operation)
+            found[row] = found.get(row, 0) + prod(node.shape)
+    return [(module, computes, f"{values:,}", how) for (module, computes, how), values in found.items()]
+
+
+def _computes(operation: Operation) -> str:
+    match operation:
+        case Linear(layer):
+            of = layer.shape
+            name = f"{of.kernel} x {of.kernel} {'depthwise' if of.kind == 'depthwise' else 'convolution'}"
+            block = f", b = {layer.block_size}" if layer.block_size > 1 else ""
+            return f"{'linear' if of.kind == 'gemm' else name}, {of.in_channels} -> {of.out_channels}{block}"
+        case ExactTable(function=function):
+            return function
+        case ExactStep(title=title):
+            return title.removeprefix("exact ")
+        case _:
+            return "truncation" if isinstance(operation, Truncate) else operation.kind()
+
+
+def _how(operation: Operation) -> str:
+    if isinstance(operation, ExactStep):
+        return "exact"
+    if isinstance(operation, Truncate):
+        return "at random"
+    if operation.reveals:
+        return "seen by the client"
+    return "encrypted" if isinstance(operation, Linear) else "polynomial"
