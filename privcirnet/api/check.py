@@ -1,15 +1,14 @@
 """What the verbs will change, refuse and cost, before anything is trained."""
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
 
-from privcirnet.api.profiles import named, profile_for
+from privcirnet.api.profiles import encryption, profile_for
 from privcirnet.api.progress import bars
-from privcirnet.api.settings import configured, verb
-from privcirnet.config import CompileConfig, HEConfig
+from privcirnet.api.settings import verb
+from privcirnet.config import CompileConfig
 from privcirnet.he.planning.profile import Profile
 from privcirnet.nn.checks import check_images, check_module
 from privcirnet.runs.check import Check
@@ -51,10 +50,7 @@ def check(  # noqa: PLR0913
     """
     check_module(model)
     check_images(model, images)
-    he, bar = (
-        HEConfig(**asdict(configured("check", CompileConfig, config, settings)), profile=named(profile)),
-        bars(progress),
-    )
+    he, bar = encryption("check", config, settings, profile), bars(progress)
     times = profile_for(profile, he, bar)
     with bar("checking the network", 0):
         return check_network(model, images, he, times, activation, block_size)

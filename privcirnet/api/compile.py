@@ -2,16 +2,16 @@
 
 import copy
 import warnings
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor, fx, nn
 
-from privcirnet.api.profiles import named
+from privcirnet.api.profiles import encryption
 from privcirnet.api.progress import bars
-from privcirnet.api.settings import configured, verb
-from privcirnet.config import CompileConfig, HEConfig
+from privcirnet.api.settings import verb
+from privcirnet.config import CompileConfig
 from privcirnet.config.checks import check
 from privcirnet.he.planning.profile import Profile
 from privcirnet.he.program.program import Program
@@ -69,10 +69,7 @@ def compile(  # noqa: PLR0913
     check_weights(network)
     check_images(network, images)
     check(rehearsed_images >= 0, "rehearsed_images must be at least 0", rehearsed_images, "use 16")
-    he, bar = (
-        HEConfig(**asdict(configured("compile", CompileConfig, config, settings)), profile=named(profile)),
-        bars(progress),
-    )
+    he, bar = encryption("compile", config, settings, profile), bars(progress)
     network = copy.deepcopy(network).cpu()
     images = images.to("cpu", next(network.parameters()).dtype)
     if reference is not None:

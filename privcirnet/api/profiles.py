@@ -1,8 +1,12 @@
-"""Operation times for verbs: given, or measured once a process."""
+"""How a verb's network is to be encrypted, and operation times for it: given, or measured once a process."""
 
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
-from privcirnet.config import HEConfig
+from privcirnet.api.settings import configured
+from privcirnet.config import CompileConfig, HEConfig
 from privcirnet.he.planning.profile import Profile
 from privcirnet.he.system import threads
 from privcirnet.runs.profiles import find_profile
@@ -10,6 +14,14 @@ from privcirnet.runs.progress import Bar
 
 _measured: dict[tuple[int, ...], Profile] = {}
 """This machine's by the number of threads and the primes: a search that a rule stops need not measure again."""
+
+
+def encryption(
+    verb: str, config: CompileConfig | None, settings: Mapping[str, Any], profile: Profile | str | Path
+) -> HEConfig:
+    """Return what scripts know a verb's settings by; arguments as of :func:`configured`, and its profile."""
+    given = asdict(configured(verb, CompileConfig, config, settings))
+    return HEConfig(**given, profile=named(profile))
 
 
 def named(profile: Profile | str | Path) -> str:
