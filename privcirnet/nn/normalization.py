@@ -4,13 +4,16 @@ Tokens are (N, T, C), channels last. What is divided by is one number for each t
 up, and multiplies in the end.
 
 * Layer norm: d = C x - sum(x), local and exact; then d / sqrt(sum of d^2). Factors of d cancel, so it is divided by the
-  power of two beside C. The factor sqrt(C) and the norm's own scales and shifts are left to the layers behind.
+  power of two beside C. The factor sqrt(C) and the norm's own scales and shifts are left to the layers behind. A group
+  norm is one of tokens, of C H W / g values each.
 * Softmax attention: e = exp(s - max s) of scores s = q k^T, in which q is divided by sqrt(d) already; then
   (e v) / sum(e). The largest e is 1, so that neither a sum nor its inverse can leave its table, whatever the scores.
 
 Bits that results have at least when they are quantized are those that CIFAR-10's ViT loses nothing by
 (docs/mathematics.md, "Softmax and layer norm").
 """
+
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -90,43 +93,36 @@ class SumChannels(nn.Module):
         return x.unflatten(-1, (self.groups, -1)).sum(-1) + self.bias
 
 
-class LayerNormPieces(nn.Module):
+class NormPieces(nn.Module):
     """d / sqrt(sum of d^2 + c) of tokens with d = :class:`Centered`: a layer norm's result divided by sqrt(C).
 
     Args:
         width: C.
-        tokens: T; 0: what is normalized are vectors (N, C).
+        tokens: T.
         eps: that the norm adds to the variance.
-        affine: scales and shifts that no layer behind can have, each (C,), as a depthwise convolution.
+        enter: takes what is normalized to tokens; None: it is tokens.
+        leave: what is done with normalized tokens, one after the other.
 
     >>> x = torch.randn(2, 3, 5)
-    >>> torch.allclose(5**0.5 * LayerNormPieces(5, 3, 1e-5)(x), nn.functional.layer_norm(x, (5,)), atol=1e-5)
+    >>> torch.allclose(5**0.5 * NormPieces(5, 3, 1e-5)(x), nn.functional.layer_norm(x, (5,)), atol=1e-5)
     True
     """
 
-    def __init__(self, width: int, tokens: int, eps: float, affine: tuple[Tensor, Tensor] | None = None) -> None:
+    def __init__(
+        self, width: int, tokens: int, eps: float, enter: Move | None = None, leave: Sequence[nn.Module] = ()
+    ) -> None:
         super().__init__()
-        self.enter = None if tokens else Move.like(lambda x: x[:, None], (width,), channels_last=True)
-        self.leave = None if tokens else Move.like(lambda x: x[:, 0], (1, width), channels_last=True)
+        self.enter, self.leave = enter, nn.Sequential(*leave)
         self.centered, self.square = Centered(width), Square()
         self.total = SumChannels(1, eps * width**3 / 4.0**self.centered.bits)
         self.inverse, self.turn, self.turn_inverse = Tabulated("rsqrt"), HeadTranspose(1), HeadTranspose(1)
-        self.scale, self.back, self.affine = HeadProduct(tokens or 1), HeadTranspose(1), None
-        if affine is not None:
-            self.affine = nn.Conv2d(width, width, 1, groups=width).to(affine[0])
-            self.to_map, self.to_tokens = (move(width, tokens or 1, 1) for move in (Move.to_map, Move.to_tokens))
-            with torch.no_grad():
-                self.affine.weight.copy_(affine[0].view(-1, 1, 1, 1))
-                self.affine.bias.copy_(affine[1])  # type: ignore[union-attr]
+        self.scale, self.back = HeadProduct(tokens), HeadTranspose(1)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the normalized tokens: (N, T, C), or vectors: (N, C); ``x``: of the same shape."""
+        """Return what is left of the normalized tokens, (N, T, C); ``x``: tokens, or what ``enter`` takes."""
         centered = self.centered(x if self.enter is None else self.enter(x))
         inverse = self.inverse(self.total(self.square(centered)))
-        y = self.back(self.scale(self.turn(centered), self.turn_inverse(inverse)))
-        if self.affine is not None:
-            y = self.to_tokens(self.affine(self.to_map(y)))
-        return y if self.leave is None else self.leave(y)
+        return self.leave(self.back(self.scale(self.turn(centered), self.turn_inverse(inverse))))
 
 
 class SoftmaxPieces(nn.Module):

@@ -43,17 +43,18 @@ def fold_norm_before_(layer: nn.Linear, norm: _BatchNorm, name: str) -> None:
     fold_before_(layer, scale, beta - scale * mean, name)
 
 
-def fold_before_(layer: nn.Linear, scale: Tensor, shift: Tensor, name: str) -> None:
-    """Make a linear layer compute W (scale x + shift) instead of W x.
+def fold_before_(layer: FoldableLayer, scale: Tensor, shift: Tensor, name: str) -> None:
+    """Make a layer compute W (scale x + shift) instead of W x.
 
     Args:
-        layer: with C input channels; changed in place.
+        layer: with C input channels; changed in place. A convolution that pads can have no shift.
         scale: of each input channel, (C,), float64; likewise the shift.
     """
     stored = stored_weight(layer, name)
     with torch.no_grad():
-        bias = layer.weight.double() @ shift
-        bias = bias if layer.bias is None else bias + layer.bias.double()
+        groups = layer.groups if isinstance(layer, nn.Conv2d) else 1
+        shifted = scale_inputs(layer.weight.double(), shift, groups).flatten(1).sum(1)
+        bias = shifted if layer.bias is None else layer.bias.double() + shifted
         scale_inputs_(layer, scale, name)
     layer.bias = nn.Parameter(bias.to(stored.dtype))
 

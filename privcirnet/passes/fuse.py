@@ -42,7 +42,7 @@ from privcirnet.nn.pooling import divisor_of, layers_behind, power_beside
 from privcirnet.nn.summands import Summands, channel_readers, readers, summands, uses
 from privcirnet.passes.compose import compose_
 from privcirnet.passes.folding import fold_norm_, fold_norm_before_, scale_input_, scale_inputs_, scale_outputs_
-from privcirnet.passes.unfold import SHAPE, unfold_, unfold_layer_norm_, unfold_softmax_
+from privcirnet.passes.unfold import SHAPE, unfold_, unfold_norm_, unfold_softmax_
 
 
 def fuse(model: nn.Module, composed: Collection[str] = (), images: Tensor | None = None) -> fx.GraphModule:
@@ -146,8 +146,8 @@ def _fold_norm_(fused: fx.GraphModule, node: fx.Node, calls: Mapping[Any, int]) 
             unfold_(fused, node, module.pieces())
         case SoftmaxAttention():
             unfold_softmax_(fused, node, module.heads, calls)
-        case nn.LayerNorm():
-            unfold_layer_norm_(fused, node, module, calls)
+        case nn.LayerNorm() | nn.GroupNorm() | nn.InstanceNorm2d():
+            unfold_norm_(fused, node, module, calls)
         case _:
             pass
 

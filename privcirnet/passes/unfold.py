@@ -1,17 +1,20 @@
-"""Attention and layer norms become their pieces, each of which is an operation of a program, in a traced network."""
+"""Attention and norms of an image become their pieces, each an operation of a program, in a traced network."""
 
 from collections.abc import Mapping
+from math import prod
 from typing import Any
 
 import torch
-from torch import fx, nn
+from torch import Tensor, fx, nn
 
 from privcirnet.errors import RuleError
 from privcirnet.nn.graph import module_of, trace
-from privcirnet.nn.normalization import LayerNormPieces, SoftmaxPieces
+from privcirnet.nn.moves import Move
+from privcirnet.nn.normalization import NormPieces, SoftmaxPieces
 from privcirnet.nn.summands import channel_readers
 from privcirnet.passes.folding import fold_before_, scale_outputs_, shared_by
 
+Norm = nn.LayerNorm | nn.GroupNorm | nn.InstanceNorm2d
 SHAPE = "shape"
 """Key of a node's ``meta``: the shape of its value for one image."""
 
@@ -54,37 +57,73 @@ def unfold_softmax_(fused: fx.GraphModule, node: fx.Node, heads: int, calls: Map
     unfold_(fused, node, SoftmaxPieces(channels, heads, tokens))
 
 
-def unfold_layer_norm_(fused: fx.GraphModule, node: fx.Node, norm: nn.LayerNorm, calls: Mapping[Any, int]) -> None:
-    """Replace a layer norm by its pieces; its scales and shifts go into the layers behind, or into one of their own.
+def unfold_norm_(fused: fx.GraphModule, node: fx.Node, norm: Norm, calls: Mapping[Any, int]) -> None:
+    """Replace a norm by its pieces; its scales and shifts go into the layers behind, or into one of their own.
 
     Args:
+        norm: a layer norm of tokens or vectors; a group norm of maps or vectors, whose groups are tokens here.
         calls: how often each module is called, by name.
     """
-    *places, width = shape = _shape_of(node, calls)
-    if tuple(norm.normalized_shape) != (width,) or len(places) > 1:
-        got = f"one over {tuple(norm.normalized_shape)} of {shape} at {str(node.target)!r}"
-        remedy = "use polynomial_(model, images, activation='own'), which rearranges maps"
-        raise RuleError("a layer norm must be over the channels of tokens or vectors", got=got, remedy=remedy)
-    ones = torch.ones(width, dtype=torch.float64)
+    shape = _shape_of(node, calls)
+    channels, tokens = _normalized(norm, shape, str(node.target))
+    width = prod(shape) // tokens
+    ones = torch.ones(channels, dtype=torch.float64)
     gamma = width**0.5 * (ones if norm.weight is None else norm.weight.detach().double())
     beta = 0 * ones if norm.bias is None else norm.bias.detach().double()
-    behind = {str(each.target): module_of(fused, each) for each in channel_readers(fused, node)}
-    folded = bool(behind) and all(
-        isinstance(layer, nn.Linear) and calls[name] == 1 and shared_by(gamma, layer) for name, layer in behind.items()
-    )
+    readers = node.users if len(shape) == 3 else channel_readers(fused, node)
+    behind = {str(each.target): module_of(fused, each) for each in readers}
+    folded = bool(behind) and all(calls[name] == 1 and _takes(layer, gamma, beta) for name, layer in behind.items())
     for name, layer in behind.items() if folded else ():
-        assert isinstance(layer, nn.Linear)
+        assert isinstance(layer, nn.Linear | nn.Conv2d)
         fold_before_(layer, gamma, beta, name)
-    pieces = LayerNormPieces(width, places[0] if places else 0, norm.eps, None if folded else (gamma, beta))
-    unfold_(fused, node, pieces)
+    enter, leave = None, list[nn.Module]()
+    if shape != (tokens, width):
+        enter = Move.like(lambda x: x.reshape(-1, tokens, width), shape, channels_last=True)
+        leave = [Move.like(lambda x: x.reshape(-1, *shape), (tokens, width), channels_last=len(shape) < 3)]
+    leave += [] if folded else _affine(gamma, beta, shape)
+    unfold_(fused, node, NormPieces(width, tokens, norm.eps, enter, leave))
+
+
+def _normalized(norm: Norm, shape: tuple[int, ...], name: str) -> tuple[int, int]:
+    """Return how many channels a norm has, and over how many parts of an image's values it takes its statistics."""
+    if isinstance(norm, nn.LayerNorm):
+        if tuple(norm.normalized_shape) != shape[-1:] or len(shape) > 2:
+            got = f"one over {tuple(norm.normalized_shape)} of {shape} at {name!r}"
+            remedy = "use polynomial_(model, images, activation='own'), which rearranges maps"
+            raise RuleError("a layer norm must be over the channels of tokens or vectors", got=got, remedy=remedy)
+        return norm.normalized_shape[0], prod(shape[:-1])
+    if len(shape) == 2 or (isinstance(norm, nn.InstanceNorm2d) and norm.track_running_stats):
+        got = f"{type(norm).__name__} of {shape} at {name!r}"
+        remedy = "use maps (C, H, W), and a BatchNorm2d where statistics are not the image's own"
+        raise RuleError("a group norm must take its statistics over the groups of a map", got=got, remedy=remedy)
+    return shape[0], norm.num_groups if isinstance(norm, nn.GroupNorm) else shape[0]
+
+
+def _takes(layer: nn.Module | None, scale: Tensor, shift: Tensor) -> bool:
+    """Return whether scales and shifts of a layer's inputs can go into it: what pads a map is not shifted."""
+    padded = isinstance(layer, nn.Conv2d) and layer.padding not in ("valid", (0, 0)) and bool(shift.any())
+    return isinstance(layer, nn.Linear | nn.Conv2d) and not padded and shared_by(scale, layer)
+
+
+def _affine(scale: Tensor, shift: Tensor, shape: tuple[int, ...]) -> list[nn.Module]:
+    """Return a depthwise convolution that scales and shifts channels: the first axis of maps, else the last."""
+    count = len(scale)
+    layer = nn.Conv2d(count, count, 1, groups=count).to(scale)
+    with torch.no_grad():
+        layer.weight.copy_(scale.view(-1, 1, 1, 1))
+        layer.bias.copy_(shift)  # type: ignore[union-attr]
+    if len(shape) == 3:
+        return [layer]
+    to_map = Move.to_map(count, prod(shape[:-1]), 1)
+    return [to_map, layer, Move.like(lambda x: x.flatten(2).mT.reshape(-1, *shape), to_map.after, channels_last=True)]
 
 
 def _shape_of(node: fx.Node, calls: Mapping[Any, int]) -> tuple[int, ...]:
     name = str(node.target)
     if calls[name] > 1:
-        rule, remedy = "an attention or a layer norm must be used once", "give each use its own module"
+        rule, remedy = "an attention or a norm must be used once", "give each use its own module"
         raise RuleError(rule, got=repr(name), remedy=remedy)
     if SHAPE not in node.meta:
-        rule = "fuse must see images to know how many tokens a network has"
+        rule = "fuse must see images to know how many values are normalized"
         raise RuleError(rule, got=f"none for {name!r}", remedy="give fuse(model, images=images)")
     return node.meta[SHAPE]

@@ -1,6 +1,6 @@
 """Networks with what they have of their own, exact by two-party computation.
 
-One has activations, gates and pools, one of them behind a residual; a transformer has GELU, softmax and layer norms.
+One has activations, gates, pools and a group norm, one of them behind a residual; a transformer has GELU, softmax and layer norms.
 """
 
 from dataclasses import replace
@@ -18,19 +18,20 @@ from tests.ladder.case import PROVED, Case, measured, real, unsettle_
 
 
 class Own(nn.Module):
-    """ReLU, ReLU6, SiLU and GELU, pools with and without overlap; a gate for each channel, one for each token."""
+    """ReLU, ReLU6, SiLU and GELU, a group norm, pools that overlap or not; a gate for each channel, for each token."""
 
     def __init__(self) -> None:
         super().__init__()
         self.stem, self.norm, self.relu = nn.Conv2d(1, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8), nn.ReLU()
         self.overlapping, self.one, self.after = nn.MaxPool2d(3, 2, 1), nn.Conv2d(8, 8, 3, padding=1), nn.SiLU()
+        self.grouped = nn.GroupNorm(2, 8)
         self.two, self.relu6, self.pool = nn.Conv2d(8, 8, 1), nn.ReLU6(), nn.MaxPool2d(2)
         self.squeeze, self.weigh = nn.Conv2d(8, 8, 1), nn.Linear(8, 1)
         self.flatten, self.body, self.gelu, self.head = nn.Flatten(), nn.Linear(32, 8), nn.GELU(), nn.Linear(8, 4)
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.overlapping(self.relu(self.norm(self.stem(x))))
-        x = self.after(self.one(x) + x)
+        x = self.after(self.grouped(self.one(x)) + x)
         x = self.pool(self.relu6(self.two(x)))
         x = x * torch.sigmoid(self.squeeze(x.mean((2, 3), keepdim=True)))
         tokens = x.flatten(2).mT

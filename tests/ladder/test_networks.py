@@ -122,14 +122,15 @@ def test_every_activation_is_revealed_once_to_who_asked():
         HEConfig(nonlinear="yes")
 
 
-def test_own_activations_gates_and_pools_are_exact():
-    """A truncation before an activation is part of it; one in front of a sum, or behind a product, is exact, too."""
+def test_own_activations_norms_gates_and_pools_are_exact():
+    """A truncation before an activation is part of it; of a sum, a product or a norm it is exact, too."""
     found = operations(EXACT)
-    assert (found[op.ExactReLU], found[op.ExactTruncate], found[op.Truncate]) == (2 + 4 + 2, 1 + 2, 0)
+    assert (found[op.ExactReLU], found[op.ExactTruncate], found[op.Truncate]) == (2 + 4 + 2, 1 + 2 + 3, 0)
     tables = [node.operation for node in EXACT.program.nodes if isinstance(node.operation, op.ExactTable)]
-    assert [table.function for table in tables] == ["silu", "sigmoid", "hardsigmoid", "gelu"]
-    assert {table.high - table.low for table in tables} == {255}
-    assert [node.operation.groups for node in EXACT.program.nodes if isinstance(node.operation, op.Product)] == [8, 4]
+    assert [table.function for table in tables] == ["rsqrt", "silu", "sigmoid", "hardsigmoid", "gelu"]
+    assert {table.high - table.low for table in tables[1:]} == {255}
+    groups = [node.operation.groups for node in EXACT.program.nodes if isinstance(node.operation, op.Product)]
+    assert groups == [2, 8, 4]
     assert {kind for kind in found if kind.composite} == set()
 
 

@@ -1,6 +1,7 @@
 """Whole networks fused: outputs, structure and names are kept; what cannot be folded is refused."""
 
 import copy
+from math import prod
 
 import pytest
 import torch
@@ -198,6 +199,7 @@ class Repeated(nn.Module):
     ("model", "shape", "message"),
     [
         (nn.LayerNorm((3, 4)), (3, 4), r"over the channels of tokens or vectors: got one over \(3, 4\) of \(3, 4\)"),
+        (nn.GroupNorm(2, 4), (4, 3), r"over the groups of a map: got GroupNorm of \(4, 3\) at '1'; use maps"),
         (Repeated(), (5, 4), "must be used once: got '1.norm'"),
         (
             nn.Sequential(nn.Linear(4, 12), nn.GELU(), SoftmaxAttention(2)),
@@ -205,13 +207,46 @@ class Repeated(nn.Module):
             "must read a linear layer of its own",
         ),
     ],
-    ids=("two axes", "twice", "no layer"),
+    ids=("two axes", "no map", "twice", "no layer"),
 )
 def test_layer_norms_and_softmax_that_have_no_pieces_are_named(model, shape, message):
     with pytest.raises(RuleError, match=message):
         fuse(nn.Sequential(nn.Flatten(1, 2), model), images=torch.rand(2, 1, *shape))
 
 
+@pytest.mark.parametrize("behind", ["layer", "padded", "circulant", "nothing"])
+@pytest.mark.parametrize(
+    ("shape", "norm"),
+    [
+        *(((5, 8), nn.LayerNorm(8)), ((8,), nn.LayerNorm(8)), ((8,), nn.GroupNorm(2, 8))),
+        *(((8, 3, 2), nn.GroupNorm(4, 8, eps=0.1)), ((8, 3, 2), nn.InstanceNorm2d(8, affine=True))),
+    ],
+    ids=str,
+)
+def test_scales_and_shifts_of_norms_go_into_layers_behind_or_into_one_of_their_own(shape, norm, behind):
+    torch.manual_seed(0)
+    nn.init.normal_(norm.weight), nn.init.normal_(norm.bias)
+    maps, padding = len(shape) == 3, int(behind == "padded")
+    layer = (
+        nn.Conv2d(8, 4, 3 if padding else 1, padding=padding, groups=1 + (behind != "circulant"))
+        if maps
+        else nn.Linear(8, 4)
+    )
+    layer = nn.Identity() if behind == "nothing" else layer
+    images = torch.rand(2, 1, 1, prod(shape))
+    model = nn.Sequential(nn.Flatten(), nn.Unflatten(1, shape), norm, layer).double()
+    if behind == "circulant":
+        circulant_(model, {"3": 2})
+    fused = fuse(model, images=images.double())
+    own = [
+        module for name, module in fused.named_modules() if name.startswith("2.leave") and isinstance(module, nn.Conv2d)
+    ]
+    assert len(own) == (behind in ("circulant", "nothing") or (maps and behind == "padded"))
+    assert_close(fused(images.double()), model(images.double()), rtol=1e-6, atol=1e-6)
+
+
 def test_tokens_of_a_layer_norm_are_counted_on_images():
-    with pytest.raises(RuleError, match=r"fuse must see images .*: got none for '1'; give fuse"):
+    with pytest.raises(
+        RuleError, match=r"fuse must see images to know how many values are normalized: got none for '1'; give fuse"
+    ):
         fuse(nn.Sequential(nn.Unflatten(1, (5, 4)), nn.LayerNorm(4)))

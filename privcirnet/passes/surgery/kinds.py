@@ -99,7 +99,7 @@ def _kind_of_module(module: nn.Module) -> str:  # noqa: PLR0911
             return "average"
         case nn.MaxPool2d() | nn.AdaptiveMaxPool2d():
             return "maximum"
-        case nn.LayerNorm() | nn.GroupNorm():
+        case nn.LayerNorm() | nn.GroupNorm() | nn.InstanceNorm2d(track_running_stats=False):
             return "layer norm"
         case _ if name in _MOVE_NAMES:
             return "move"

@@ -15,7 +15,7 @@ from privcirnet.passes.surgery.edit import Edit, shape_of
 from privcirnet.passes.surgery.kinds import kind_of
 
 _LAST = (nn.Linear, TokenBatchNorm, Aespa1d, PolynomialAttention, SoftmaxAttention, HeadProduct, Tokens, Take)
-_FIRST = (nn.Conv2d, nn.AvgPool2d, Aespa2d, nn.Flatten, _BatchNorm, nn.GroupNorm)
+_FIRST = (nn.Conv2d, nn.AvgPool2d, Aespa2d, nn.Flatten, _BatchNorm, nn.GroupNorm, nn.InstanceNorm2d)
 
 
 def channels_last(edit: Edit, node: fx.Node) -> bool:

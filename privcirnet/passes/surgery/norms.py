@@ -20,18 +20,21 @@ GATES = {"sigmoid": (1 / 4, 1 / 2), "hardsigmoid": (1 / 6, 1 / 2)}
 
 
 def split(edit: Edit, node: fx.Node) -> list[fx.Node]:
-    """Separate a batch norm from the drop and activation inside it (timm's BatchNormAct2d).
+    """Separate a norm from the drop and activation inside it (timm's BatchNormAct2d and GroupNormAct).
 
     Returns:
         The nodes of what was inside, in order.
     """
     norm = edit.module(node)
-    assert isinstance(norm, _BatchNorm)
-    inside = [child for child in norm.children() if not isinstance(child, nn.Identity)]
+    inside = [child for child in norm.children() if not isinstance(child, nn.Identity)] if norm else []
+    if not isinstance(norm, _BatchNorm | nn.GroupNorm):
+        if inside:
+            edit.cannot(node, "give the activation inside it a module of its own")
+        return []
     if not inside and type(norm).__module__.startswith(("torch.", "privcirnet.")):
         return []
     path = str(node.target)
-    edit.graph.add_submodule(path, _of_maps(norm))
+    edit.graph.add_submodule(path, _of_groups(norm) if isinstance(norm, nn.GroupNorm) else _of_maps(norm))
     last, appended = node, list[fx.Node]()
     for name, child in norm.named_children():
         if child in inside:
@@ -55,7 +58,7 @@ def layer_norm(edit: Edit, node: fx.Node) -> None:
     if not _over_channels(edit, node):
         return
     norm, last = edit.module(node), channels_last(edit, node)
-    assert isinstance(norm, nn.LayerNorm | nn.GroupNorm)
+    assert isinstance(norm, nn.LayerNorm | nn.GroupNorm | nn.InstanceNorm2d)
     channels = shape_of(node)[-1 if last else 1]
     batch = TokenBatchNorm(channels) if last else nn.BatchNorm2d(channels)
     _set(batch, norm.weight, norm.bias)
@@ -65,12 +68,12 @@ def layer_norm(edit: Edit, node: fx.Node) -> None:
 
 
 def keep_layer_norm(edit: Edit, node: fx.Node) -> None:
-    """Let torch's own layer norm take the place of one over the channels, of a map's between two moves."""
+    """Let torch's own layer norm take the place of one over the channels, of a map's between two moves.
+
+    Group norms stay as they are.
+    """
     norm, last = edit.module(node), channels_last(edit, node)
-    if isinstance(norm, nn.GroupNorm):
-        edit.cannot(node, 'replace it (activation="aespa"), or use a LayerNorm')
-    elif _over_channels(edit, node) and (type(norm) is not nn.LayerNorm or not last):
-        assert isinstance(norm, nn.LayerNorm)
+    if isinstance(norm, nn.LayerNorm) and _over_channels(edit, node) and (type(norm) is not nn.LayerNorm or not last):
         plain = nn.LayerNorm(list(norm.normalized_shape), norm.eps, norm.elementwise_affine)
         plain.weight, plain.bias = norm.weight, norm.bias
         made = edit.replace(node, plain, "")
@@ -91,8 +94,9 @@ def _over_channels(edit: Edit, node: fx.Node) -> bool:
     """Return whether a layer norm is over the channels, or note that it is not."""
     norm, channels = edit.module(node), shape_of(node)[-1 if channels_last(edit, node) else 1]
     over = norm.normalized_shape if isinstance(norm, nn.LayerNorm) else (channels,)
-    if tuple(over) != (channels,) or (isinstance(norm, nn.GroupNorm) and norm.num_groups != 1):
-        edit.cannot(node, "normalize over the channels")
+    one = isinstance(norm, nn.LayerNorm) or (isinstance(norm, nn.GroupNorm) and norm.num_groups == 1)
+    if tuple(over) != (channels,) or not one:
+        edit.cannot(node, 'normalize over the channels, or keep group norms (activation="own")')
         return False
     return True
 
@@ -144,6 +148,13 @@ def _of_maps(norm: _BatchNorm) -> nn.BatchNorm2d:
     plain.weight, plain.bias = norm.weight, norm.bias
     for name, buffer in norm.named_buffers(recurse=False):
         plain.register_buffer(name, buffer)
+    return plain.train(norm.training)
+
+
+def _of_groups(norm: nn.GroupNorm) -> nn.GroupNorm:
+    """Return torch's own group norm with the parameters of another, whatever is inside of it."""
+    plain = nn.GroupNorm(norm.num_groups, norm.num_channels, norm.eps, norm.affine)
+    plain.weight, plain.bias = norm.weight, norm.bias
     return plain.train(norm.training)
 
 

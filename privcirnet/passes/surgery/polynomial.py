@@ -45,8 +45,8 @@ def polynomial_(model: nn.Module, images: Tensor, activation: str = "aespa") -> 
         model: a network on images, with any weights.
         images: some as the network reads them, (N, C, H, W). The network is made for their size, and what is said to
             compute the same is compared on two of them.
-        activation: "aespa" or "square"; "own": those, gates, max pools, softmax attention and layer norms with an exact
-            form stay (nonlinear="exact").
+        activation: "aespa" or "square"; "own": those, gates, max pools, softmax attention, layer and group norms with an
+            exact form stay (nonlinear="exact").
 
     Returns:
         What was replaced, in the order of the forward.
@@ -124,6 +124,7 @@ def _visit(edit: Edit, node: fx.Node, activation: str) -> None:
         strides.square(edit, node)
     if kind in ("kept", "layer", "move") or "constant" in node.meta:
         return
+    inside = norms.split(edit, node) if kind in ("norm", "layer norm") else []
     if activation == "own" and kind in ("activation", "gate", "maximum") and len(node.all_input_nodes) == 1:
         own.keep(edit, node)
     elif activation == "own" and kind == "layer norm":
@@ -135,12 +136,11 @@ def _visit(edit: Edit, node: fx.Node, activation: str) -> None:
     elif isinstance(edit.module(node), nn.BatchNorm1d) and len(shape_of(node)) != 2:
         edit.cannot(node, "let a BatchNorm1d work on vectors (N, C)")
     elif kind == "norm":
-        inside = norms.split(edit, node)
         norms.put_behind_layer(edit, node)
-        for appended in inside:
-            _visit(edit, appended, activation)
     else:
         edit.cannot(node, "write it with layers, norms, sums, averages and activations")
+    for appended in inside:
+        _visit(edit, appended, activation)
 
 
 _REPLACED: dict[str, Callable[[Edit, fx.Node], None]] = {

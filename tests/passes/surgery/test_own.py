@@ -1,14 +1,18 @@
 """Networks keep what runs exactly, however it is written."""
 
+import re
+
 import pytest
 import timm
 import torch
 import torch.nn.functional as F
 import torchvision
+from timm.layers import GroupNormAct, LayerNormAct2d
 from torch import Tensor, nn
 from torch.testing import assert_close
 
 from privcirnet.errors import RuleError
+from privcirnet.nn.activations import Aespa2d
 from privcirnet.passes.surgery import polynomial_
 from tests.nn.networks import Written as Called
 
@@ -69,11 +73,29 @@ def test_attention_that_is_another_one_is_named():
         polynomial_(model, torch.rand(2, 3, 32, 32), activation="own")
 
 
-def test_group_norms_are_named():
+@pytest.mark.parametrize("last", [nn.GroupNorm(2, 8), GroupNormAct(8, 4), nn.InstanceNorm2d(8)], ids=str)
+def test_group_norms_stay(last):
+    model, images = Written(last).eval(), torch.rand(2, 3, 32, 32)
+    before = model(images)
+    assert not any(change.effect for change in polynomial_(model, images, activation="own"))
+    assert type(model.last) is type(last) or type(model.last) is nn.GroupNorm
+    assert_close(model(images), before)
+
+
+def test_what_a_norm_has_inside_is_named_or_stands_behind_it():
+    images, message = torch.rand(2, 3, 32, 32), "got last (LayerNormAct2d); give the activation inside it a module"
+    with pytest.raises(RuleError, match=re.escape(message)):
+        polynomial_(Written(LayerNormAct2d(8)), images)
+    polynomial_(model := Written(GroupNormAct(8, 1)), images)
+    assert [type(model.last), type(model.last_act)] == [nn.BatchNorm2d, Aespa2d]
+
+
+@pytest.mark.parametrize("last", [nn.GroupNorm(2, 8), nn.InstanceNorm2d(8)], ids=str)
+def test_group_norms_that_are_no_batch_norms_are_named(last):
     with pytest.raises(
-        RuleError, match=r"got last \(GroupNorm\); replace it \(activation=\"aespa\"\), or use a LayerNorm"
+        RuleError, match=r"got last \(.*Norm.*\); normalize over the channels, or keep group norms \(act"
     ):
-        polynomial_(Written(nn.GroupNorm(1, 8)), torch.rand(2, 3, 32, 32), activation="own")
+        polynomial_(Written(last), torch.rand(2, 3, 32, 32))
 
 
 @pytest.mark.parametrize("last", [nn.GELU("tanh"), nn.MaxPool2d(2, 1, 1, dilation=2), nn.Hardtanh(-1, 6)], ids=str)
