@@ -154,26 +154,31 @@ def _pick(table: Residues, index: Residues) -> Residues:
 
 @dataclass(frozen=True)
 class Merge:
-    """Results of neighbouring digits, the most significant last, to those of all: greater, and perhaps equal.
+    """Results of neighbouring digits to those of all of them: greater, and perhaps equal.
 
     Inputs are numbered: greater of each digit, then equal of each. Greater is a sum of products of inputs; the masks of
     what the chooser holds and what the helper knows ahead are multiplied ahead.
+
+    Attributes:
+        chains: digits that are merged, the most significant last; two chains may share some.
     """
 
-    fan: int
+    chains: tuple[tuple[int, ...], ...]
     equal: bool
     sums: tuple[tuple[Factors, ...], ...] = field(init=False)
 
     def __post_init__(self) -> None:
         """Write down the products."""
-        equals = range(self.fan, 2 * self.fan)
-        greater = tuple(frozenset({i, *equals[i + 1 :]}) for i in range(self.fan))
-        sums = (greater, (frozenset(equals),)) if self.equal else (greater,)
-        object.__setattr__(self, "sums", sums)
+        sums, fan = list[tuple[Factors, ...]](), 1 + max(chain.from_iterable(self.chains))
+        for digits in self.chains:
+            equals = [fan + i for i in digits]
+            sums.append(tuple(frozenset({i, *equals[place + 1 :]}) for place, i in enumerate(digits)))
+            sums += [(frozenset(equals),)] * self.equal
+        object.__setattr__(self, "sums", tuple(sums))
 
     @property
     def outputs(self) -> int:
-        """Greater, and perhaps equal."""
+        """Of each chain greater, and perhaps equal."""
         return len(self.sums)
 
     @cached_property

@@ -1,4 +1,4 @@
-"""Exact floor(x / 2^f), or ReLU and floor, of values in shares mod t: a comparison in two round trips.
+"""Exact floor(x / 2^f), or ReLU or clip and floor, of values in shares mod t: comparisons in two round trips.
 
 Let t = 1 mod 2^(f + 1), Y = 2 x mod t, U and V twice the shares mod t, U = 2^(f + 1) U1 + U0 and V alike, u0 and v0 the
 lowest bits. Then, with the carry c = [U0 + V0 >= 2^(f + 1)] and the wrap w = [U + V >= t],
@@ -14,6 +14,10 @@ docs/mathematics.md, "Exact floor and sign".
 p Z, p = [x >= 0]: Z = U1 + V1 + c - t1 w, where w = u0 + v0 mod 2 as p = 1. Where nothing is rounded, f = 0, Z is x
 itself, and low and high parts of any widths tell w.
 
+*Clip at a most M.* h = [x >= T] with T = M 2^f is the sign of x - T, whose shares are U and V - 2 T, or V - 2 T + t - 1
+where V < 2 T: its wrap is compared as w is. These differ from V by a multiple of a power of two that divides 2 T and
+t - 1, so digits below it, and the carry, serve both. The output is (p + h) Z + M h.
+
 The client's share is known before the image, as is the share w that it chooses of the result. So its digits go into
 tables ahead (:mod:`mpc.comparison`), and online four messages pass: the server's digits, the low and high results, the
 top, and the result.
@@ -22,7 +26,7 @@ top, and the result.
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
+from itertools import accumulate, chain, pairwise
 
 from privcirnet.he.mpc.comparison import Digit, Merge
 
@@ -41,12 +45,14 @@ class Floor:
         f: bits that go.
         m: modulus of the results, t or a power of two.
         bound: B of |x| for the floor alone, a multiple of 2^f, 8 B < t; 0 for ReLU, where |x| <= (t - 3) / 2.
+        most: M of a clip, under m, where |x - M 2^f| <= (t - 3) / 2, too; 0: a ReLU has none.
     """
 
     t: int
     f: int
     m: int
     bound: int = 0
+    most: int = 0
 
     def __post_init__(self) -> None:
         """Check what exactness needs."""
@@ -54,6 +60,8 @@ class Floor:
             raise ValueError(f"t must be 1 mod 2^{self.f + 1}, is {self.t}")
         if self.bound % (1 << self.f) or 8 * self.bound >= self.t:
             raise ValueError(f"the bound must be a multiple of 2^{self.f} under t / 8, is {self.bound}")
+        if self.most and (self.bound or not 0 < self.most < min(self.m, self.t >> self.f + 1)):
+            raise ValueError(f"a ReLU must clip under its modulus and t / 2, not at {self.most}")
 
     @property
     def relu(self) -> bool:
@@ -61,14 +69,25 @@ class Floor:
         return not self.bound
 
     @property
+    def clips(self) -> bool:
+        """Whether large values become the most."""
+        return self.most > 0
+
+    @property
     def unrounded(self) -> bool:
-        """Whether positive values stay as they are."""
+        """Whether values between stay as they are."""
         return self.relu and not self.f and self.m == self.t
+
+    @property
+    def _common(self) -> int:
+        """Low bits in which the server's numbers of all comparisons agree."""
+        differ = self.t - 1 | self.most << self.f + 1
+        return (differ & -differ).bit_length() - 1
 
     @property
     def cut(self) -> int:
         """Bits of the low parts."""
-        return min(_CUT, (self.t - 1 & 1 - self.t).bit_length() - 1) if self.unrounded else self.f + 1
+        return min(_CUT, self._common) if self.unrounded else self.f + 1
 
     @property
     def t1(self) -> int:
@@ -81,30 +100,60 @@ class Floor:
         return [Digit(bits, equal=i > 0) for i, bits in enumerate(_widths(self.cut, 3))]
 
     @cached_property
+    def shared(self) -> list[Digit]:
+        """The lowest of the high parts where both comparisons of a clip read it: a digit."""
+        return [Digit(bits, equal=True) for bits in _widths(self._shared_bits, 1)]
+
+    @property
+    def _shared_bits(self) -> int:
+        return min(_MOST, self._common - self.cut) if self.clips else 0
+
+    @cached_property
     def high(self) -> list[Digit]:
-        """Digits of the high parts of a ReLU."""
-        return [Digit(bits, equal=True) for bits in _widths((self.t1 + 1).bit_length(), 6)] if self.relu else []
+        """Digits of what else the high parts of a ReLU have, which a clip compares twice; with the shared one four."""
+        bits = (self.t1 + 1).bit_length() - self._shared_bits if self.relu else 0
+        count = 3 if self.clips and bits <= 3 * _MOST else 6
+        return [Digit(bits, equal=True) for bits in _widths(bits, count)]
 
     @property
     def digits(self) -> list[Digit]:
         """All, low before high."""
-        return self.low + self.high
+        return self.low + self.shared + self.high * (1 + self.clips)
 
     @cached_property
-    def groups(self) -> list[range]:
-        """Digits that are merged: the low ones, and the high ones in halves."""
-        ends = [0, len(self.low), len(self.low) + len(self.high) // 2, len(self.digits)]
-        return [range(a, b) for a, b in pairwise(ends) if b > a]
+    def _parts(self) -> list[list[tuple[int, ...]]]:
+        """Digits that are merged, merge by merge: the low ones, and in halves the high ones of each comparison."""
+        shared, high = len(self.low), len(self.low) + len(self.shared)
+        starts = range(high, len(self.digits), max(1, len(self.high)))
+        chains = [(*range(shared, high), *range(start, start + len(self.high))) for start in starts]
+        halves = [chain[: len(chain) // 2] for chain in chains], [chain[len(chain) // 2 :] for chain in chains]
+        return [[tuple(range(shared))], *([*dict.fromkeys(half)] for half in halves if any(half))]
+
+    @cached_property
+    def groups(self) -> list[list[int]]:
+        """Digits that each merge reads."""
+        return [sorted({*chain.from_iterable(part)}) for part in self._parts]
 
     @cached_property
     def merges(self) -> list[Merge]:
         """The client chooses in them."""
-        return [Merge(len(group), equal=i > 0) for i, group in enumerate(self.groups)]
+        each = enumerate(zip(self._parts, self.groups, strict=True))
+        return [Merge(tuple(tuple(map(group.index, digits)) for digits in part), i > 0) for i, (part, group) in each]
 
     @cached_property
     def top(self) -> Merge | None:
-        """Of a ReLU: the carry and the high results to w; the server chooses."""
-        return Merge(len(self.merges), equal=False) if self.relu else None
+        """Of a ReLU: the carry and the high results to w of each comparison; the server chooses."""
+        if not self.relu:
+            return None
+        ends = [0, *accumulate(map(len, self._parts))]
+        return Merge(
+            tuple(tuple(min(start + i, end - 1) for start, end in pairwise(ends)) for i in range(self.signs)), False
+        )
+
+    @property
+    def signs(self) -> int:
+        """Comparisons of high parts, whose results are signs."""
+        return self.relu + self.clips
 
     @property
     def top_flips(self) -> int:
@@ -139,8 +188,8 @@ class Floor:
 
     @cached_property
     def up(self) -> list[range]:
-        """Slots in which the client chooses: of each merge, of the last product."""
-        return list(_ranges([len(merge.choices) for merge in self.merges] + [int(self.relu)]))
+        """Slots in which the client chooses: of each merge, of the last products."""
+        return list(_ranges([len(merge.choices) for merge in self.merges] + [self.signs]))
 
     @property
     def width(self) -> int:
@@ -151,19 +200,20 @@ class Floor:
         """Return bits a value of the messages ahead but for transfers: client's, server's, client's."""
         first, second = sum(m.flip_planes for m in self.merges), sum(m.help_planes for m in self.merges)
         tables = sum(digit.ahead_planes for digit in self.digits)
-        return first, second + self.top_flips, tables + self.top_help + self.products * self.width
+        clip, third = self.clips * self.width, tables + self.top_help + self.products * self.width
+        return first, second + self.top_flips + clip, third
 
     def online_bits(self) -> tuple[tuple[int, ...], ...]:
         """Return bits a value of each part of the messages online, the server's first."""
         first = sum(digit.online_planes for digit in self.digits)
         second = sum(merge.online_planes for merge in self.merges)
         third = (self.top.online_planes + self.products, self.width) if self.top else (self.products,)
-        return (first,), (second,), third, (self.width + self.relu,)
+        return (first,), (second,), third, (self.width + self.signs,)
 
 
 def _widths(bits: int, most: int) -> list[int]:
     """Return the bits of digits, of at most 4, or 5 where so many digits would not do; at most a third more of them."""
-    count = max(1, min(-(-bits // 4), most), -(-bits // _MOST))
+    count = max(min(-(-bits // 4), most), -(-bits // _MOST))
     if count > most + most // 3:
         raise ValueError(f"{bits} bits are more than {most + most // 3} digits hold")
     return [bits // count + (i < bits % count) for i in range(count)]

@@ -30,20 +30,27 @@ def client_planes(floor: Floor) -> list[int]:
 
 
 def client_numbers(floor: Floor) -> int:
-    """Return how many numbers the client keeps: a key for each product, what it adds, and its part of the last."""
-    return floor.products + 1 + floor.relu
+    """Return how many numbers the client keeps: a key for each product, what it adds, and parts of the last ones."""
+    return floor.products + 1 + floor.signs
 
 
 def server_planes(floor: Floor) -> list[int]:
-    """Return the counts of what the server keeps in planes: as the client, and what it knows ahead of w."""
+    """Return the counts of what the server keeps in planes: as the client, and what it knows ahead of signs."""
     tables = [digit.table_planes for digit in floor.digits]
     shares = [len(merge.products) for merge in floor.merges]
-    return [*tables, floor.down[-1].stop, sum(d.outputs for d in floor.digits), *shares, floor.top_products, 1]
+    return [
+        *tables,
+        floor.down[-1].stop,
+        sum(d.outputs for d in floor.digits),
+        *shares,
+        floor.top_products,
+        floor.signs,
+    ]
 
 
 def server_numbers(floor: Floor) -> int:
-    """Return how many numbers the server keeps: its part of each product, and the keys of the last."""
-    return floor.products + 2 * floor.relu
+    """Return how many numbers the server keeps: its part of each product, and keys of the last."""
+    return floor.products + floor.relu + floor.signs
 
 
 def client_ahead(floor: Floor, share: Residues, transfers: Transfers) -> Side[Kept]:
@@ -66,9 +73,10 @@ def client_ahead(floor: Floor, share: Residues, transfers: Transfers) -> Side[Ke
 
     down = transfers.help(floor.down[-1].stop, share.size, told[0])
     downs = [down.some(slots) for slots in floor.down]
-    digits = _digits(floor.low, u) + _digits(floor.high, u1 + np.uint64(1))
+    digits = _all_digits(floor, u, [u1 + np.uint64(1)] * floor.signs)
     tables = [d.client_table(offered, x) for d, offered, x in zip(floor.digits, downs, digits, strict=False)]
-    *helped, top_flips = read(told[1], [*(merge.help_planes for merge in floor.merges), floor.top_flips], words)
+    sizes = [*(merge.help_planes for merge in floor.merges), floor.top_flips, floor.clips * floor.width]
+    *helped, top_flips, clip = read(told[1], sizes, words)
     shares = [merge.choose_ahead(c, p) for merge, c, p in zip(floor.merges, ups, helped, strict=False)]
     fresh = fresh_planes(sum(merge.outputs for merge in floor.merges), words)
     top = top_shares = np.empty((0, words), dtype=np.uint64)
@@ -81,6 +89,7 @@ def client_ahead(floor: Floor, share: Residues, transfers: Transfers) -> Side[Ke
     keys = [selection.helper_keys(downs[-1], i, m) for i in range(floor.products)]
     offers = [selection.offer(x, distance, m) for x, (_, distance) in zip(numbers, keys, strict=True)]
     last = [selection.residues(ups[-1].keys[0], m)] if floor.relu else []
+    last += [selection.accept(ups[-1], 1, numbers_of(clip, m), m)] if floor.clips else []
     yield [joined([message for message, _ in tables] + [top]), packed(offers, floor.width)]
 
     kept = [table.reshape(-1, words) for _, table in tables] + [up.choices, fresh, *shares, top_shares, bit[None]]
@@ -126,20 +135,23 @@ def server_ahead(floor: Floor, values: int, transfers: Transfers) -> Side[Kept]:
     down, extension = transfers.choose(floor.down[-1].stop, values)
     downs = [down.some(slots) for slots in floor.down]
     top_flips = [floor.top.flips(downs[-2])] if floor.top else []
-    told = yield [extension, joined([message for message, _ in made] + top_flips)]
+    signs, last = fresh_planes(floor.signs, words), up.some(floor.up[-1])
+    keys = [selection.helper_keys(last, i, m) for i in range(floor.signs)]
+    clip = [selection.offer(number, keys[1][1], m) for number in _beyond(floor, signs)]
+    said = joined([message for message, _ in made] + top_flips) + packed(clip, floor.width)
+    told = yield [extension, said]
 
     *parts, top = read(told[0], [*(d.ahead_planes for d in floor.digits), floor.top_help], words)
     tables = [d.server_table(c, p) for d, c, p in zip(floor.digits, downs, parts, strict=False)]
     top_shares = floor.top.choose_ahead(downs[-2], top) if floor.top else np.empty((0, words), dtype=np.uint64)
     offers = [numbers_of(part, m) for part in read(told[1], [floor.width] * floor.products, words)]
     numbers = [selection.accept(downs[-1], i, offered, m) for i, offered in enumerate(offers)]
-    last = [*selection.helper_keys(up.some(floor.up[-1]), 0, m)] if floor.relu else []
     yield []
 
     shares = [share for _, share in made]
-    kept = [*(table.reshape(-1, words) for table in tables), down.choices, fresh, *shares, top_shares]
-    kept.append(fresh_planes(1, words))
-    return Kept(np.concatenate(kept), np.array(numbers + last))
+    kept = [*(table.reshape(-1, words) for table in tables), down.choices, fresh, *shares, top_shares, signs]
+    firsts = [first for first, _ in keys] + [distance for _, distance in keys[:1]]
+    return Kept(np.concatenate(kept), np.array(numbers + firsts))
 
 
 def client_online(floor: Floor, kept: Kept, result: Residues) -> Side[None]:
@@ -169,13 +181,16 @@ def client_online(floor: Floor, kept: Kept, result: Residues) -> Side[None]:
     if not floor.top:
         yield [packed([minus(found, result, m)], floor.width)]
         return
-    positive = ~(bit[0] ^ floor.top.help(_tops(known), top_shares, tops)[0])
+    signs = ~(bit ^ floor.top.help(_tops(known), top_shares, tops))
+    within = np.bitwise_xor.reduce(signs)
     d = sum(products[floor.summands :], zeros(found)) % np.uint64(m)
     offered = numbers_of(read(told[1], [floor.width], words)[0], m)
-    part = selection.taken(kept.numbers[-1], choices[-1], offered, m)
-    flip, chosen = selection.choose(positive, choices[-1], part, m)
-    found = (d + bits(positive) * minus(found, (d + d) % np.uint64(m), m) + chosen) % np.uint64(m)
-    yield [packed([minus(found, result, m)], floor.width) + flip.tobytes()]
+    last, keys = choices[floor.up[-1].start :], kept.numbers[floor.products + 1 :]
+    parts = [selection.taken(keys[0], last[0], offered, m), *keys[1:]]
+    each = zip([within, *signs[1:]], last, parts, strict=True)
+    flips, chosen = zip(*(selection.choose(bit, choice, part, m) for bit, choice, part in each), strict=True)
+    found = (d + bits(within) * minus(found, (d + d) % np.uint64(m), m) + sum(chosen)) % np.uint64(m)
+    yield [packed([minus(found, result, m)], floor.width) + joined(flips)]
 
 
 def server_online(floor: Floor, kept: Kept, share: Residues) -> Side[Residues]:
@@ -188,11 +203,12 @@ def server_online(floor: Floor, kept: Kept, share: Residues) -> Side[Residues]:
         its share of the result, mod m, (values,).
     """
     t, m, words = np.uint64(floor.t), floor.m, kept.planes.shape[1]
-    *tables, choices, fresh, shares, top_shares, wrap = _kept(floor, server_planes(floor), kept)
+    *tables, choices, fresh, shares, top_shares, signs = _kept(floor, server_planes(floor), kept)
     shifted = (share + np.uint64(floor.bound)) % t
     v = (shifted + shifted) % t
     low, v1 = np.uint64((1 << floor.cut) - 1), v >> np.uint64(floor.cut)
-    digits = _digits(floor.low, low - (v & low)) + _digits(floor.high, np.uint64(floor.t1) - v1)
+    compared, odd = _compared(floor, v)
+    digits = _all_digits(floor, low - (v & low), compared)
     chosen = zip(floor.digits, digits, floor.down, tables, _split(fresh, floor.digits), strict=False)
     told = yield [joined([d.choose(x, choices[s.start : s.stop], d.shaped(y), f) for d, x, s, y, f in chosen])]
 
@@ -209,18 +225,38 @@ def server_online(floor: Floor, kept: Kept, share: Residues) -> Side[Residues]:
         result = (minus(high, offset, m) + products[0] + products[1]) % np.uint64(m)
         return (result + numbers_of(read(told[0], [floor.width], words)[0], m)) % np.uint64(m)
     second = choices[floor.down[-2].start : floor.down[-2].stop]
-    top = floor.top.choose(_tops(held), second, top_shares, wrap)
-    odd = planes(v, 1)[0]
-    sign = odd ^ wrap[0]
-    each = [sign] if floor.unrounded else [carry, odd, sign, sign & carry, sign & odd]
+    top = floor.top.choose(_tops(held), second, top_shares, signs ^ odd)
+    sign = np.bitwise_xor.reduce(signs)
+    each = [sign] if floor.unrounded else [carry, odd[0], sign, sign & carry, sign & odd[0]]
     flips, products = _chosen(floor, each, own, kept.numbers)
-    beta = share if floor.unrounded else minus(high, bits(odd) * np.uint64(floor.t1 % m), m)
+    beta = share if floor.unrounded else minus(high, bits(odd[0]) * np.uint64(floor.t1 % m), m)
     d = sum(products[floor.summands :], bits(sign) * beta) % np.uint64(m)
     rest = minus(sum(products[: floor.summands], beta) % np.uint64(m), (d + d) % np.uint64(m), m)
-    first, distance = kept.numbers[-2:]
+    *firsts, distance = kept.numbers[floor.products :]
     told = yield [top.tobytes() + flips, packed([selection.offer(rest, distance, m)], floor.width)]
-    result, flip = read(told[0], [floor.width, 1], words)
-    return (d + selection.helped(rest, first, flip[0], m) + numbers_of(result, m)) % np.uint64(m)
+    result, *flips = read(told[0], [floor.width, *[1] * floor.signs], words)
+    each = zip([rest, *_beyond(floor, signs)], firsts, flips, strict=True)
+    helped = [selection.helped(number, first, flip[0], m) for number, first, flip in each]
+    most = [bits(sign) * np.uint64(floor.most) for sign in signs[1:]]
+    return (d + sum(helped + most) + numbers_of(result, m)) % np.uint64(m)
+
+
+def _compared(floor: Floor, v: Residues) -> tuple[list[Residues], Residues]:
+    """Return the server's number in each comparison of high parts, and the lowest bit of the share that it is of."""
+    t1, v1, odd = np.uint64(floor.t1), v >> np.uint64(floor.cut), planes(v, 1)
+    found = [t1 - v1] * floor.relu
+    if floor.clips:
+        twice = floor.most << floor.f + 1
+        under = (v < np.uint64(twice)).astype(np.uint64)
+        found.append(t1 - v1 + np.uint64(twice >> floor.cut) - under * t1)
+        odd = np.concatenate([odd, odd ^ planes(under, 1)])
+    return found, odd
+
+
+def _beyond(floor: Floor, signs: Residues) -> list[Residues]:
+    """Return of a clip by how much M h changes with the client's part of h, which is the sign of x - T, (values,)."""
+    ends = [np.full(64 * signs.shape[1], number, dtype=np.uint64) for number in (floor.most, floor.m - floor.most)]
+    return [pick(sign, *ends) for sign in signs[1:]]
 
 
 def _chosen(floor: Floor, bit: list[Residues], choices: Residues, parts: Residues) -> tuple[bytes, list[Residues]]:
@@ -243,15 +279,22 @@ def _known(floor: Floor, fresh: Residues) -> list[dict[int, Residues]]:
 
 def _tops(results: list[Residues]) -> dict[int, Residues]:
     """Return the inputs of the top: the carry, then of each high part greater, and equal."""
-    count = len(results)
-    greater = {i: result[0] for i, result in enumerate(results)}
-    return greater | {count + i: results[i][1] for i in range(1, count)}
+    (carry,), *high = results
+    greater = [carry, *(plane for result in high for plane in result[::2])]
+    equal = [plane for result in high for plane in result[1::2]]
+    return dict(enumerate(greater)) | dict(enumerate(equal, start=len(greater) + 1))
 
 
-def _inputs(results: list[Residues], group: range) -> dict[int, Residues]:
+def _inputs(results: list[Residues], group: list[int]) -> dict[int, Residues]:
     """Return the inputs of a merge of some digits: greater of each, then equal of those that have it."""
     size = len(group)
     return {size * j + i: results[g][j] for i, g in enumerate(group) for j in range(len(results[g]))}
+
+
+def _all_digits(floor: Floor, low: Residues, high: list[Residues]) -> list[Residues]:
+    """Return the planes of each digit of a low part, and of the high part in each comparison."""
+    each = [_digits(floor.shared + floor.high, number) for number in high]
+    return sum((number[i and len(floor.shared) :] for i, number in enumerate(each)), _digits(floor.low, low))
 
 
 def _digits(digits: list[Digit], values: Residues) -> list[Residues]:

@@ -46,6 +46,11 @@ class ExactStep(Operation):
         return False
 
     @property
+    def top(self) -> int:
+        """What larger results become, where negative values become zero; 0: they are kept."""
+        return 0
+
+    @property
     def least_modulus(self) -> int:
         """The plain modulus must be greater."""
         return 2 * self.bound + 2 if self.rectifies else 8 * self.bound
@@ -92,13 +97,39 @@ class ExactTruncate(ExactStep):
 
 @dataclass(frozen=True)
 class ExactReLU(ExactStep):
-    """max(0, x / 2^bits), rounded: a ReLU and the truncation before it, or with 0 bits a ReLU alone."""
+    """max(0, x / 2^bits), rounded: a ReLU and the truncation before it, or with 0 bits a ReLU alone; or clipped, too.
+
+    Attributes:
+        most: what larger results become; 0: they are kept.
+    """
 
     title, online_bytes, ahead = "exact ReLU", (5, 2, 5, 4), (51, 63)
+
+    most: int = 0
 
     @property
     def rectifies(self) -> bool:
         return True
+
+    @property
+    def top(self) -> int:
+        return self.most
+
+    def bounded(self, low: int, high: int) -> Self:
+        if self.most and round_shift(np.array(high), self.bits) <= self.most:
+            return replace(self, most=0).bounded(low, high)
+        return super().bounded(low - (self.most << self.bits), high)
+
+    def problem(self, node: Node, sources: Sequence[Node]) -> str:
+        fits = self.most == 0 or 0 < self.most << self.bits <= (self.bound or self.most << self.bits)
+        return super().problem(node, sources) or ("" if fits else f"an {self.title} clipped at {self.most}")
+
+    def cost(self, prices: Prices[C_co], shape: Shape) -> C_co:
+        if not self.most:
+            return super().cost(prices, shape)
+        values = prod(shape)
+        sizes = (size * values for size in (7, 3, 5, 3))
+        return prices.messages(*sizes, ahead=105 * values, transfers=69 * values)
 
     @classmethod
     def kind(cls) -> str:
@@ -109,7 +140,7 @@ class ExactReLU(ExactStep):
 
     def values(self, x: Values) -> Values:
         """Return its values."""
-        return round_shift(x, self.bits).clip(0)
+        return round_shift(x, self.bits).clip(0, self.most or None)
 
     def interval(self, low: Values, high: Values) -> Interval:
         """Return the least and the largest value on [low, high], position by position."""

@@ -1,13 +1,13 @@
-"""Clips, maxima, where they are and distances from them: interactively, exact ReLUs with sums and moves."""
+"""Maxima, where they are and distances from them: interactively, exact ReLUs with sums and moves."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from privcirnet.he.layers.integer import Values, round_shift
+from privcirnet.he.layers.integer import Values
 from privcirnet.he.program.exact import ExactReLU, ExactTruncate
-from privcirnet.he.program.local import Concat, Within
+from privcirnet.he.program.local import Within
 from privcirnet.he.program.operation import Domain, Interval, Node, Operation, Shape, V, Weights
 from privcirnet.he.program.rearrangement import Channels, Gather, Sampled
 
@@ -29,34 +29,6 @@ class Composite(Operation):
 
     def apply(self, on: Domain[V], arguments: Sequence[V], weights: Weights | None) -> V:
         return on.function(self, arguments[0])
-
-
-@dataclass(frozen=True)
-class Clip(Composite):
-    """x / 2^bits, rounded, and clipped to [0, top]: R(x) - R(x - top 2^bits) with an exact ReLU R of both at once.
-
-    Attributes:
-        bits: how many go.
-        channels: of x.
-    """
-
-    bits: int
-    top: int
-    channels: int
-
-    def values(self, x: Values) -> Values:
-        return round_shift(x, self.bits).clip(0, self.top)
-
-    def pieces(self, on: Domain[V], arguments: Sequence[V], weights: Weights | None) -> V:
-        (x,) = arguments
-        beyond = on.plus(x, np.array(-self.top << self.bits))
-        both = on.step(ExactReLU(self.bits), on.step(Concat(2), x, beyond))
-        first, second = (on.step(Channels(first, self.channels), both) for first in (0, self.channels))
-        return on.add(first, on.times(second, -1))
-
-    def problem(self, node: Node, sources: Sequence[Node]) -> str:
-        fits = self.top >= 1 and self.channels == sources[0].shape[0]
-        return "" if fits else f"a clip of {self.channels} channels at {self.top}"
 
 
 @dataclass(frozen=True)

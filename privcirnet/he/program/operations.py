@@ -5,7 +5,7 @@
     Node("y", op.Square(), ("x",), shape, log_step)
 
 Linear layers, squares, products of two values and client-aided functions cost a message each way, exact steps two,
-tables three. Clips and maxima are made of those. All others are local: each party applies them to its share.
+tables three. Maxima are made of those. All others are local: each party applies them to its share.
 """
 
 from privcirnet.he.program.exact import ExactReLU, ExactTruncate
@@ -22,7 +22,7 @@ from privcirnet.he.program.local import (
     Truncate,
     Within,
 )
-from privcirnet.he.program.maxima import BelowMax, Clip, MaxPool, Top1
+from privcirnet.he.program.maxima import BelowMax, MaxPool, Top1
 from privcirnet.he.program.nonpolynomial import ClientAided
 from privcirnet.he.program.operation import Operation, register
 from privcirnet.he.program.rearrangement import Channels, Flatten, Gather, Sampled, Take, Tokens, Transpose
@@ -35,7 +35,6 @@ __all__ = [
     "Center",
     "Channels",
     "ClientAided",
-    "Clip",
     "Concat",
     "ExactReLU",
     "ExactTable",

@@ -38,7 +38,7 @@ class ExactTable(ExactStep):
         digest: of the entries (:func:`digest_of`): both parties must find the same ones.
         index_bits: of the look-up; 0: not known yet.
         first: the least number that is looked up.
-        clips: exact ReLUs that clip q, because it may be more numbers than a table has entries: 1 below, 2 above, too.
+        clips: ends at which q is clipped, as it may be more numbers than a table has entries: 1 below, 2 above, too.
     """
 
     title, online_bytes, ahead = "exact table", (2, 1, 1, 1, 2, 4), (42, 130)
@@ -56,6 +56,10 @@ class ExactTable(ExactStep):
     @property
     def rectifies(self) -> bool:
         return self.clips > 0
+
+    @property
+    def top(self) -> int:
+        return self.high - self.low if self.clips == 2 else 0
 
     @classmethod
     def kind(cls) -> str:
@@ -103,7 +107,7 @@ class ExactTable(ExactStep):
     def cost(self, prices: Prices[C_co], shape: Shape) -> C_co:
         if not self.clips:
             return super().cost(prices, shape)
-        sizes, ahead, transfers = ((5, 2, 2, 2, 1, 5), 170, 73) if self.clips == 1 else ((10, 4, 4, 2, 2, 5), 230, 124)
+        sizes, ahead, transfers = ((5, 2, 2, 2, 1, 5), 170, 73) if self.clips == 1 else ((8, 3, 3, 2, 1, 5), 205, 102)
         values = prod(shape)
         return prices.messages(*(size * values for size in sizes), ahead=ahead * values, transfers=transfers * values)
 

@@ -33,27 +33,27 @@ class Rounding(NamedTuple):
         return self.before - self.given
 
 
-def _relu6(name: str, rounding: Rounding, shape: Shape) -> op.Operation:
+def _relu6(name: str, rounding: Rounding) -> op.Operation:
     top = 6 * 2.0**-rounding.before
     if not top.is_integer():
         got, remedy = f"step 2^{rounding.before} at {name}", "calibrate the network again, with more bits"
         raise RuleError("a ReLU6 must clip at a whole number of steps", got=got, remedy=remedy)
-    return op.Clip(rounding.bits, int(top), shape[0])
+    return op.ExactReLU(rounding.bits, most=int(top))
 
 
-def _table(function: str, name: str, rounding: Rounding, shape: Shape) -> op.Operation:
+def _table(function: str, name: str, rounding: Rounding) -> op.Operation:
     if rounding.ends is None:
         remedy = "quantize the network again"
         raise RuleError("what a table takes must be quantized and clipped before", got=name, remedy=remedy)
     return tabulated(function, *(rounding.bits, rounding.before, rounding.after), *rounding.ends)
 
 
-EXACT: dict[str, Callable[[str, Rounding, Shape], op.Operation]] = {
-    "relu": lambda name, rounding, shape: op.ExactReLU(rounding.bits),
+EXACT: dict[str, Callable[[str, Rounding], op.Operation]] = {
+    "relu": lambda name, rounding: op.ExactReLU(rounding.bits),
     "relu6": _relu6,
     **{function: partial(_table, function) for function in TABULATED if function not in ("relu", "relu6")},
 }
-"""(module's name, steps, shape of the values) -> operation, by its name in :mod:`privcirnet.nn.nonpolynomial`."""
+"""(module's name, steps) -> operation, by its name in :mod:`privcirnet.nn.nonpolynomial`."""
 
 
 def has_exact_form(module: nn.Module | None) -> bool:

@@ -228,7 +228,7 @@ class Builder:
         quantizer, rounded = module_of(self.graph, source), self._rounded_behind.get(source, given)
         before = int(quantizer.log_step) if isinstance(quantizer, ActivationQuantizer) else rounded
         rounding = Rounding(given, before, self._step_behind(node, before), self._ends_before(node))
-        operation = EXACT[function](str(node.target), rounding, inputs[0].shape)
+        operation = EXACT[function](str(node.target), rounding)
         return self._node(node, operation, inputs, rounding.after)
 
     def _revealed(self, node: fx.Node, function: str, inputs: list[Node]) -> Node:

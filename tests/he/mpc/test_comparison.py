@@ -43,11 +43,15 @@ def test_a_digit_is_compared(bits, equal):
     assert table.shape[0] * table.shape[1] == digit.table_planes
 
 
-@pytest.mark.parametrize("fan", [1, 2, 3])
+ONE, TWO, THREE = (tuple(range(fan)) for fan in (1, 2, 3))
+
+
+@pytest.mark.parametrize("chains", [(ONE,), (TWO,), (THREE,), ((0, 1), (0, 2)), ((0, 1, 3), (0, 2, 4))], ids=str)
 @pytest.mark.parametrize("equal", [False, True])
-def test_digits_are_merged(fan, equal):
+def test_digits_are_merged(chains, equal):
     """Every combination of results, each in all splits between the parties."""
-    merge, count = Merge(fan, equal), 2 * fan
+    merge, fan = Merge(chains, equal), 1 + max(map(max, chains))
+    count = 2 * fan
     inputs = dict(enumerate(random_planes(count)))
     held = dict(enumerate(random_planes(count)))
     ahead = {i: inputs[i] ^ held[i] for i in inputs}
@@ -56,18 +60,19 @@ def test_digits_are_merged(fan, equal):
     mine, fresh = merge.choose_ahead(chosen, message), random_planes(merge.outputs)
     said = merge.choose(held, chosen.choices, mine, fresh)
     found = merge.help(ahead, shares, said) ^ fresh
-    greater, same = np.zeros_like(inputs[0]), np.full_like(inputs[0], ~np.uint64(0))
-    for i in range(fan):
-        greater = inputs[i] | (greater & inputs[fan + i]) if i == 0 else inputs[i] ^ (greater & inputs[fan + i])
-        same = same & inputs[fan + i]
-    assert (found[0] == greater).all()
-    if equal:
-        assert (found[1] == same).all()
+    wanted = []
+    for digits in chains:
+        greater, same = np.zeros_like(inputs[0]), np.full_like(inputs[0], ~np.uint64(0))
+        for i in digits:
+            greater, same = inputs[i] ^ (greater & inputs[fan + i]), same & inputs[fan + i]
+        wanted += [greater, same][: 1 + equal]
+    assert (found == np.array(wanted)).all()
     assert (len(message), len(said)) == (merge.help_planes, merge.online_planes)
 
 
 @pytest.mark.parametrize(
-    ("merge", "slots"), [(Merge(2, False), 2), (Merge(2, True), 3), (Merge(3, False), 7), (Merge(3, True), 10)]
+    ("chains", "equal", "slots"),
+    [((TWO,), False, 2), ((TWO,), True, 3), ((THREE,), False, 7), ((THREE,), True, 10), (((0, 1), (0, 2)), True, 4)],
 )
-def test_transfers_of_a_merge(merge, slots):
-    assert len(merge.choices) == slots
+def test_transfers_of_a_merge(chains, equal, slots):
+    assert len(Merge(chains, equal).choices) == slots

@@ -15,6 +15,7 @@ from privcirnet.he.mpc.floor_parties import (
     server_online,
     server_planes,
 )
+from privcirnet.he.mpc.messages import numbers_of
 from privcirnet.he.program.exact import MOST_BITS, MOST_HIGH_BITS
 from tests.he.mpc.transfers import both, converse
 
@@ -59,11 +60,34 @@ def bound(t: int, f: int) -> int:
     return (t - 1) // 8 >> f << f
 
 
-@pytest.mark.parametrize("f", [0, 1, 3, 5, 8])
-def test_relu_of_every_value(f):
+@pytest.mark.parametrize(
+    ("f", "most"),
+    [
+        *((f, 0) for f in (0, 1, 3, 5, 8)),
+        (0, 1),
+        (0, 96),
+        (0, 6143),
+        (1, 3),
+        (3, 31),
+        (3, 96),
+        (5, 12),
+        (8, 1),
+        (8, 23),
+    ],
+)
+def test_relu_and_clip_of_every_value(f, most):
     half = (SMALL - 3) // 2
-    x = np.arange(-half, half + 1)
-    assert (computed(Floor(SMALL, f, SMALL), x, f) == np.maximum(x, 0) >> f).all()
+    x = np.arange((most << f) - half, half + 1)
+    assert (computed(Floor(SMALL, f, SMALL, most=most), x, f) == (x >> f).clip(0, most or None)).all()
+
+
+def test_clip_of_every_share():
+    """At values around both ends, with every share of the client's."""
+    for x in (-5000, -1, 0, 7, 767, 768, 769, 6143):
+        floor, client = Floor(SMALL, 3, SMALL, most=96), np.resize(np.arange(SMALL, dtype=np.uint64), 12352)
+        server = (np.uint64(x % SMALL) + np.uint64(SMALL) - client) % np.uint64(SMALL)
+        result, _ = messages(floor, client, server, np.zeros_like(client))
+        assert (result == min(max(x >> 3, 0), 96)).all()
 
 
 @pytest.mark.parametrize("f", [0, 1, 3, 5, 8])
@@ -73,8 +97,8 @@ def test_floor_of_every_value(f):
     assert (computed(Floor(SMALL, f, SMALL, limit), x, f) == (x >> f) % SMALL).all()
 
 
-def edges(low: int, high: int, f: int) -> np.ndarray:
-    near = [s * (k << f) + e for s in (1, -1) for k in (1, 2, 7) for e in (-1, 0, 1)]
+def edges(low: int, high: int, f: int, most: int = 0) -> np.ndarray:
+    near = [s * (k << f) + e for s in (1, -1) for k in (1, 2, 7, most) for e in (-1, 0, 1)]
     wide = np.random.default_rng(f).integers(low, high + 1, 300)
     return np.array([v for v in [low, low + 1, high, high - 1, 0, 1, -1, *near] if low <= v <= high] + list(wide))
 
@@ -92,9 +116,13 @@ def test_edges_of_large_moduli(t, f):
         x = edges(-(t - 3) // 2, (t - 3) // 2, f)
         for m in (t, 256):
             assert (computed(Floor(t, f, m), x) == (np.maximum(x, 0) >> f) % m).all()
+            for most in (1, 192, 255):
+                x = edges((most << f) - (t - 3) // 2, (t - 3) // 2, f, most)
+                assert (computed(Floor(t, f, m, most=most), x) == (x >> f).clip(0, most)).all()
 
 
-SHAPES = [Floor(998244353, 7, 998244353), Floor(998244353, 0, 998244353), Floor(998244353, 7, 256, 1 << 20)]
+LARGEST = 998244353
+SHAPES = [Floor(LARGEST, 7, 256, 1 << 20), *(Floor(LARGEST, f, LARGEST, most=m) for f in (0, 7) for m in (0, 1, 192))]
 
 
 @pytest.mark.parametrize("floor", SHAPES)
@@ -105,19 +133,39 @@ def test_messages_have_the_sizes_that_the_plan_says(floor):
     assert sizes == [*floor.ahead_bits(), *map(sum, floor.online_bits())]
 
 
-@pytest.mark.parametrize(("f", "limit"), [(3, 0), (0, 0), (3, 1024)])
-def test_every_message_is_uniform(f, limit):
-    """Bits of each message of one input and one pair of shares, over all transfers and masks: none is likelier."""
-    floor = Floor(SMALL, f, SMALL, limit)
+@pytest.mark.parametrize(("f", "limit", "most"), [(3, 0, 0), (0, 0, 0), (3, 1024, 0), (3, 0, 96), (0, 0, 7)])
+def test_every_message_is_uniform(f, limit, most):
+    """Of one input and one pair of shares, over all transfers and masks: no bit or residue is likelier than others."""
+    floor = Floor(SMALL, f, SMALL, limit, most)
     x = np.full(1 << 14, -77)
     client = np.full(x.size, 4321, np.uint64)
     server = ((x - client.astype(np.int64)) % SMALL).astype(np.uint64)
     w = np.random.default_rng(0).integers(0, SMALL, x.size, dtype=np.uint64)
     _, sent = messages(floor, client, server, w)
-    for message in (sent[0][1], sent[1][1], sent[2][0], sent[3][0]):  # later ones hold residues, whose top bits are not
-        planes = np.frombuffer(message, np.uint64).reshape(-1, x.size // 64)
-        ones = np.unpackbits(planes.view(np.uint8), axis=1).sum(1)
-        assert (abs(ones - x.size / 2) < 5 * (x.size / 4) ** 0.5).all()
+    own = [sent[0][1:], sent[1][1:], *sent[2:]]  # without extensions
+    rows = [[np.frombuffer(part, np.uint64).reshape(-1, x.size // 64) for part in message] for message in own]
+    width, clip = floor.width, len(rows[1][0]) - floor.clips * floor.width
+    rows[1:2], rows[6:] = [[rows[1][0][:clip], rows[1][0][clip:]]], [[rows[6][0][width:], rows[6][0][:width]]]
+    for plane in np.concatenate([planes for planes, *_ in rows]):
+        assert abs(np.unpackbits(plane.view(np.uint8)).sum() - x.size / 2) < 5 * (x.size / 4) ** 0.5
+    expected = x.size * np.bincount(np.arange(SMALL) // (SMALL // 63), minlength=64) / SMALL
+    parts = np.concatenate([part.reshape(-1, width, x.size // 64) for _, *parts in rows for part in parts])
+    for number in parts:
+        counts = np.bincount(numbers_of(number, SMALL) // np.uint64(SMALL // 63), minlength=64)
+        assert ((counts - expected) ** 2 / expected).sum() < 130, "chi-square of 63 degrees"
+
+
+@pytest.mark.parametrize("twice", [True, False])
+def test_what_serves_twice_tells_which_bits_differ(twice):
+    """The server's digits of two images, which one piece of prepared work would hide by the same choices."""
+    floor, values = Floor(SMALL, 3, SMALL, most=96), 1 << 12
+    client = np.zeros(values, np.uint64)
+    made = [converse(client_ahead(floor, client, CLIENT), server_ahead(floor, values, SERVER))[1] for _ in "ab"]
+    images = zip([made[0], made[0] if twice else made[1]], (4321, 1234), strict=True)
+    one, two = (next(server_online(floor, piece, np.full(values, share, np.uint64))) for piece, share in images)
+    planes = np.frombuffer(one[0], np.uint8) ^ np.frombuffer(two[0], np.uint8)
+    lowest = np.unpackbits(planes.reshape(-1, values // 8)[: floor.low[0].bits], axis=1).mean(1)
+    assert all(share in (0, 1) for share in lowest) == twice
 
 
 @pytest.mark.parametrize("wrong", ["numbers", "length"])
@@ -147,3 +195,6 @@ def test_shapes_that_would_not_be_exact_are_refused():
     for wrong in (1 << 11, 1023):
         with pytest.raises(ValueError, match="multiple of 2\\^3 under t / 8"):
             Floor(SMALL, 3, SMALL, wrong)
+    for shape in ((SMALL, 1 << 10, 96), (SMALL, 0, 768), (64, 0, 64), (SMALL, 0, -1)):
+        with pytest.raises(ValueError, match="must clip under its modulus and t / 2, not at"):
+            Floor(SMALL, 3, *shape)

@@ -225,10 +225,11 @@ def test_cost_of_an_operation_is_looked_up_by_its_type() -> None:
         op.Product(factor, factor): cost.product_cost(factor, factor, profile, link),
         op.Square(): square_cost(3 * 5 * 7, profile, link),
         op.ExactReLU(4): exact(51, 63 + 16, 2),
+        op.ExactReLU(4, most=96): exact(69, 105 + 18, 2),
         op.ExactTruncate(4, 16): exact(20, 25 + 10, 2),
         tabulated("gelu", 4, 0, 0, -8, 7): exact(42, 130 + 11, 3),
         replace(tabulated("gelu", 4, 0, 0, -8, 7), clips=1): exact(73, 170 + 17, 3),
-        replace(tabulated("gelu", 4, 0, 0, -8, 7), clips=2): exact(124, 230 + 27, 3),
+        replace(tabulated("gelu", 4, 0, 0, -8, 7), clips=2): exact(102, 205 + 22, 3),
         op.ClientAided("relu", 0, 0): Cost(network=8 * 3 * 5 * 7 / link.bandwidth + link.round_trip),
     }
     assert len(set(expected.values())) == len(expected)

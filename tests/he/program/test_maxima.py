@@ -1,4 +1,4 @@
-"""Clips, maxima, where they are, sums of channels: what they come to and are in clear, and bounds that hold."""
+"""Maxima, where they are, sums of channels: what they come to and are in clear, and bounds that hold."""
 
 from dataclasses import replace
 
@@ -34,8 +34,7 @@ def place(count: int) -> Node:
 def network(operation: op.Operation) -> Network:
     """One operation on the image; parties would need a share, integers don't."""
     after = operation.shape_after([SHAPE])
-    step = operation.bits if isinstance(operation, op.Clip) else 0
-    return Network((Node("x", op.Input(-500, 900), (), SHAPE, 0), Node("y", operation, ("x",), after, step)), {})
+    return Network((Node("x", op.Input(-500, 900), (), SHAPE, 0), Node("y", operation, ("x",), after, 0)), {})
 
 
 def largest_of_windows(x: np.ndarray, pool: op.MaxPool) -> np.ndarray:
@@ -48,7 +47,7 @@ def largest_of_windows(x: np.ndarray, pool: op.MaxPool) -> np.ndarray:
     return found
 
 
-@pytest.mark.parametrize("operation", [*POOLS, op.Clip(0, 255, 6), op.Clip(3, 7, 6), op.Clip(1, 1000, 6), *BELOW])
+@pytest.mark.parametrize("operation", [*POOLS, *BELOW])
 def test_pieces_are_what_the_operation_is(operation: op.Operation) -> None:
     whole = network(operation)
     pieces = expanded(whole, bounds.prove(whole))
@@ -61,11 +60,9 @@ def test_pieces_are_what_the_operation_is(operation: op.Operation) -> None:
         values = Integers(x).values(pieces.nodes, pieces.weights)
         if isinstance(operation, op.MaxPool):
             assert (values["y"] == largest_of_windows(x, operation)).all()
-        elif isinstance(operation, op.BelowMax):
+        else:
             parts = np.split(x, operation.groups)
             assert (values["y"] == np.concatenate([part - part.max(axis=0) for part in parts])).all()
-        else:
-            assert (values["y"] == np.clip((x + (1 << operation.bits >> 1)) >> operation.bits, 0, operation.top)).all()
         assert (values["y"] == operation.values(x)).all()
         for name, (low, high) in proved.items():
             assert (low <= values[name]).all()
@@ -85,19 +82,17 @@ def test_every_place_wins_and_the_first_of_equal_values(count: int) -> None:
         assert all((low <= values[name]).all() and (values[name] <= high).all() for name, (low, high) in proved.items())
 
 
-def test_one_exchange_clips_and_each_further_row_and_column_of_a_window_takes_one() -> None:
+def test_each_further_row_and_column_of_a_window_takes_one() -> None:
     counts = [
         sum(isinstance(node.operation, op.ExactReLU) for node in expanded(network(operation), {}).nodes)
-        for operation in (op.Clip(3, 7, 6), POOLS[0], POOLS[1], POOLS[4], *BELOW)
+        for operation in (POOLS[0], POOLS[1], POOLS[4], *BELOW)
     ]
-    assert counts == [1, 2, 4, 11, 3, 2, 0], "halves of the channels of a group, until one is left"
+    assert counts == [2, 4, 11, 3, 2, 0], "halves of the channels of a group, until one is left"
 
 
 @pytest.mark.parametrize(
     ("operation", "problem"),
     [
-        (op.Clip(3, 0, 6), "a clip of 6 channels at 0"),
-        (op.Clip(3, 7, 2), "a clip of 2 channels at 7"),
         (op.BelowMax(4, SHAPE), "maxima of 4 groups"),
         (op.BelowMax(2, (6, 7, 5)), "maxima of 2 groups"),
         (op.Center(5), "centering of 5 of 6 channels"),

@@ -41,7 +41,6 @@ EVERY: dict[op.Operation, tuple[int, int, bool]] = {
     op.Within(0, 1): (1, 0, False),
     op.ExactReLU(0): (1, 0, False),
     tabulated("gelu", 3, -3, -3, -8, 7): (1, 0, False),
-    op.Clip(0, 6, 4): (1, 0, False),
     op.MaxPool((2, 2), (2, 2), (0, 0), (1, 1)): (1, 0, False),
     op.Top1(4, 0, 1): (1, 0, False),
     op.BelowMax(1, (4, 1, 1)): (1, 0, False),

@@ -110,7 +110,7 @@ def test_a_truncation_is_part_of_the_table_behind_it(activation):
 
 def test_a_table_needs_a_clip_before():
     with pytest.raises(RuleError, match="must be quantized and clipped before: got act"):
-        EXACT["gelu"]("act", Rounding(-9, -4, -4), (4, 2, 2))
+        EXACT["gelu"]("act", Rounding(-9, -4, -4))
 
 
 def test_what_has_none_is_named_with_what_can_be_done():
@@ -120,6 +120,6 @@ def test_what_has_none_is_named_with_what_can_be_done():
 
 
 def test_a_clip_between_two_steps_is_refused():
-    assert EXACT["relu6"]("act", Rounding(-9, 1, 1), (4, 2, 2)) == op.Clip(10, 3, 4)
+    assert EXACT["relu6"]("act", Rounding(-9, 1, 1)) == op.ExactReLU(10, most=3)
     with pytest.raises(RuleError, match="a ReLU6 must clip at a whole number of steps: got step 2\\^2 at act"):
-        EXACT["relu6"]("act", Rounding(-9, 2, 2), (4, 2, 2))
+        EXACT["relu6"]("act", Rounding(-9, 2, 2))

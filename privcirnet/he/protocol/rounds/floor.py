@@ -1,4 +1,4 @@
-"""The messages of an exact truncation or ReLU: two trips ahead of the image, two with it, and no ciphertext.
+"""The messages of an exact truncation, ReLU or clip: two trips ahead of the image, two with it, and no ciphertext.
 
 It cannot be done with an image's own shares: what the client knows of its share ahead is what the tables are made of.
 """
@@ -115,7 +115,7 @@ class FloorExchange(Exchange):
     def floor(self) -> Floor:
         """What is computed."""
         step = self.operation
-        return Floor(self.t, step.bits, self.m or self.t, 0 if step.rectifies else step.bound)
+        return Floor(self.t, step.bits, self.m or self.t, 0 if step.rectifies else step.bound, step.top)
 
     @property
     def online(self) -> FloorOnline:

@@ -1,9 +1,8 @@
-"""The messages of an exact table: those of a truncation to its index, or of ReLUs that clip it, and of the look-up.
+"""The messages of an exact table: those of a truncation to its index, or of a clip to it, and of the look-up.
 
 Ahead of the image both go side by side, in three trips; with it the look-up follows the index, three trips in all.
 """
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -29,8 +28,7 @@ from privcirnet.he.ring.modular import Residues
 class TableOnline(FloorOnline):
     """What is left with the image: the index in shares, of which the client's is that of the look-up, and the look-up.
 
-    The index is q - first, of a truncation q. Where it is clipped to [0, top] it is R(q - first) - R(q - first - top),
-    and R(q - first) where no value is beyond.
+    The index is q - first, of a truncation q; where it is clipped, the truncation is of x less first.
     """
 
     operation: ExactTable
@@ -38,8 +36,8 @@ class TableOnline(FloorOnline):
 
     @property
     def index(self) -> FloorOnline:
-        """That of the truncation, or of the ReLUs for each value."""
-        return FloorOnline(self.floor, (max(1, self.operation.clips) * self.padded,))
+        """That of the truncation or the clip."""
+        return FloorOnline(self.floor, self.shape)
 
     @property
     def client_keeps(self) -> Mapping[str, int]:
@@ -65,11 +63,7 @@ class TableOnline(FloorOnline):
 
     def client(self, kept: Kept, shares: Sequence[Residues], t: int) -> Side[None]:
         index_kept, table_kept = self._parted(kept, self.index.client_keeps)
-        own = table_kept.numbers[-1]
-        if self.operation.clips == 2:
-            other = np.frombuffer(os.urandom(own.nbytes), dtype=np.uint64)
-            own = np.concatenate([own + other, other]) & np.uint64(self.floor.m - 1)
-        index = floor_parties.client_online(self.floor, index_kept, own)
+        index = floor_parties.client_online(self.floor, index_kept, table_kept.numbers[-1])
         table = lookup_parties.client_online(self.lookup, table_kept, self.pad(kept[SHARE]))
         told = [*next(index), *next(table)]
         for side in (index, index, table):
@@ -78,17 +72,11 @@ class TableOnline(FloorOnline):
 
     def server(self, layer: ClearLinear | None, kept: Kept, shares: Sequence[Residues], t: int) -> Side[Residues]:
         index_kept, table_kept = self._parted(kept, self.index.server_keeps)
-        share, first, top = self.raised(shares[0]), self.operation.first, self.operation.high - self.operation.low
-        if self.operation.clips:
-            cuts = [first << self.operation.bits, first + top << self.operation.bits][: self.operation.clips]
-            share = np.concatenate([(share + np.uint64(-cut % t)) % np.uint64(t) for cut in cuts])
+        first, m = self.operation.first, self.floor.m
+        before, after = (first << self.floor.f, 0) if self.operation.clips else (0, first)
+        share = (self.raised(shares[0]) + np.uint64(-before % t)) % np.uint64(t)
         found = yield from floor_parties.server_online(self.floor, index_kept, share)
-        less = (
-            found[self.padded :]
-            if self.operation.clips == 2
-            else np.uint64(first * (not self.operation.clips) % self.floor.m)
-        )
-        index = (found[: self.padded] - less) & np.uint64(self.floor.m - 1)
+        index = (found - np.uint64(after % m)) & np.uint64(m - 1)
         found = yield from lookup_parties.server_online(self.lookup, table_kept, index)
         return found[: self.values].reshape(self.shape)
 
@@ -110,8 +98,8 @@ class TableExchange(FloorExchange):
 
     @property
     def index(self) -> FloorExchange:
-        """That of the truncation, or of the ReLUs for each value."""
-        return FloorExchange(self.operation, self.online.index.shape, self.t, self.m, self.source)
+        """That of the truncation or the clip."""
+        return FloorExchange(self.operation, self.shape, self.t, self.m, self.source)
 
     @property
     def plan(self) -> RoundPlan:
@@ -127,8 +115,7 @@ class TableExchange(FloorExchange):
         return RoundPlan(self.operation.title, "transfers", turns, direct=False, transfers=(helped, chosen))
 
     def client(self, shares: ClientShares, engine: ClientEngine, transfers: Transfers | None) -> Side[Residues]:
-        own = np.resize(self.online.pad(shares[0]), self.index.shape)
-        index = floor_parties.client_ahead(self.floor, own, given(transfers))
+        index = floor_parties.client_ahead(self.floor, self.online.pad(shares[0]), given(transfers))
         table = lookup_parties.client_ahead(self.lookup, self.online.padded, given(transfers))
         told = yield [*next(index), *next(table)]
         told = yield [*index.send(told[:2]), *table.send(told[2:])]
@@ -144,7 +131,7 @@ class TableExchange(FloorExchange):
         keys: EvaluationKeys,
         transfers: Transfers | None,
     ) -> Side[Residues]:
-        index = floor_parties.server_ahead(self.floor, self.index.shape[0], given(transfers))
+        index = floor_parties.server_ahead(self.floor, self.online.padded, given(transfers))
         table = lookup_parties.server_ahead(self.lookup, self.online.padded, given(transfers))
         told = yield [*next(index), *next(table)]
         told = yield [*index.send(told[:2]), *table.send(told[2:])]

@@ -33,14 +33,14 @@ SETUP = len(setup_trips("softspoken"))
 """Trips in which oblivious transfers begin."""
 
 
-def exactly(program: Program) -> Program:
-    """The program with exact truncations, the first of them with a ReLU, and another with GELU."""
-    other = {"first_t": ExactReLU(4), "second_t": tabulated("gelu", 4, -2, -2, -40, 50)}
+def exactly(program: Program, most: int = 0) -> Program:
+    """The program with exact truncations, the first of them with a ReLU or a clip, and another with GELU."""
+    other = {"first_t": ExactReLU(4, most=most), "second_t": tabulated("gelu", 4, -2, -2, -40, 50)}
     nodes = [replace(node, operation=other.get(node.name, node.operation)) for node in program.nodes]
     return replace(program, nodes=exact(nodes, bounds.prove(Network(tuple(nodes), program.weights))))
 
 
-PROGRAM = exactly(network(plain_bits=30))
+PROGRAM = exactly(network(plain_bits=30), 12)
 POSITIONS = [i for i, node in enumerate(PROGRAM.nodes) if isinstance(node.operation, ExactStep)]
 
 
@@ -170,6 +170,8 @@ def test_a_preparation_needs_transfers() -> None:
         (ExactReLU(20, 24), "an exact ReLU by 20 bits"),
         (ExactReLU(4), "an exact ReLU of values without a bound"),
         (ExactReLU(4, 1 << 29), "a plain modulus of"),
+        (ExactReLU(4, most=-1), "an exact ReLU clipped at -1"),
+        (ExactReLU(4, 32, 3), "an exact ReLU clipped at 3"),
     ],
 )
 def test_descriptions_that_would_not_be_exact_are_refused(operation: ExactTruncate, problem: str) -> None:
@@ -184,6 +186,13 @@ def test_a_truncation_that_leaves_nothing_takes_no_messages() -> None:
     ends = np.full((1, 2, 2), -16), np.full((1, 2, 2), 15)
     assert exact(nodes, {"x": ends})[1].operation == Times(0)
     assert exact(nodes, {"x": (ends[0], ends[1] + 1)})[1].operation == ExactTruncate(5, 32)
+
+
+def test_a_clip_that_no_value_reaches_is_a_relu() -> None:
+    nodes = Node("x", Input(-16, 23), (), (1, 2, 2), 0), Node("y", ExactReLU(4, most=1), ("x",), (1, 2, 2), 4)
+    ends = np.full((1, 2, 2), -16), np.full((1, 2, 2), 23)
+    assert exact(nodes, {"x": ends})[1].operation == ExactReLU(4, 32)
+    assert exact(nodes, {"x": (ends[0], ends[1] + 1)})[1].operation == ExactReLU(4, 40, 1)
 
 
 def test_a_description_says_what_is_exact() -> None:
