@@ -122,6 +122,11 @@ def test_stages_chain_by_default():
         (lambda: SearchRunConfig(block_sizes=[1, 3]), r"block_sizes must be powers of two: got \[1, 3\]"),
         (lambda: SearchRunConfig(uniform=64), "uniform must be one of block_sizes: got 64"),
         (lambda: SearchRunConfig(budget_on="both"), "budget_on must be a known one: got 'both'"),
+        (lambda: SearchRunConfig(activations=["relu"]), "activations must be a known one: got 'relu'"),
+        (
+            lambda: SearchRunConfig(activations=["aespa"], sensitivity="weights"),
+            "activations need mode=interactive sensitivity=fisher: got mode=interactive sensitivity=weights",
+        ),
         (lambda: SearchRunConfig(budget=-1.0), "budget must not be negative: got -1.0"),
         (lambda: HEConfig(family="falcon"), "he.family must be a known one: got 'falcon'"),
         (lambda: HEConfig(link="moon"), "he.link must be a known one: got moon; use one of local, lan, wan44, wan"),

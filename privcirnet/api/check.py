@@ -1,5 +1,6 @@
 """What the verbs will change, refuse and cost, before anything is trained."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ def check(  # noqa: PLR0913
     images: Tensor,
     config: CompileConfig | None = None,
     *,
-    activation: str = "aespa",
+    activation: str | Mapping[str, str] = "aespa",
     block_size: int = 4,
     profile: Profile | str | Path = "calibrate",
     progress: bool = True,

@@ -17,7 +17,7 @@ from privcirnet.artifact.interactive import (
     write_program,
 )
 from privcirnet.artifact.leveled import read_leveled, write_leveled
-from privcirnet.artifact.plan import plan_composed, plan_pads, read_plan, write_plan
+from privcirnet.artifact.plan import REPLACEMENTS, plan_activations, plan_composed, plan_pads, read_plan, write_plan
 from privcirnet.artifact.records import (
     Bits,
     Checkpoint,
@@ -37,6 +37,7 @@ __all__ = [
     "LEVELED",
     "MANIFEST",
     "PLAINTEXTS",
+    "REPLACEMENTS",
     "SIGNATURE",
     "WEIGHTS",
     "Bits",
@@ -47,6 +48,7 @@ __all__ = [
     "folder_bytes",
     "format_of",
     "plaintext_coefficients",
+    "plan_activations",
     "plan_composed",
     "plan_pads",
     "read_checkpoint",

@@ -7,6 +7,9 @@ from typing import Any
 from privcirnet.artifact.records import VERSION, check_format, read_json, write_json
 from privcirnet.errors import RuleError
 
+REPLACEMENTS = ("aespa", "square", "identity")
+"""What an activation may become: AESPA, a square, or nothing."""
+
 
 def write_plan(path: Path, block_sizes: Mapping[str, int], **about: Any) -> None:
     """Write plan.json: the block size of every weighted layer, by module name, and how it was found.
@@ -54,3 +57,19 @@ def plan_composed(path: Path) -> tuple[str, ...]:
     if not isinstance(found, list) or any(not isinstance(name, str) for name in found):
         raise RuleError("a plan must list composed layers by name", got=path, remedy="make one with search.py")
     return tuple(found)
+
+
+def plan_activations(path: Path, model: str) -> dict[str, str]:
+    """Return what the activations of a network become that a plan replaces, by module name."""
+    data, made = (
+        read_json(path, "a plan", remedy := "make one with search.py activations=[aespa]"),
+        [*REPLACEMENTS, "own"],
+    )
+    if data.get("model", model) != model:
+        raise RuleError(
+            "a plan must be for this model", got=f"{path} for {data['model']}, used with {model}", remedy=remedy
+        )
+    found = data.get("activations")
+    if not isinstance(found, dict) or any(kind not in made for kind in found.values()):
+        raise RuleError(f"a plan must make activations one of {', '.join(made)}", got=f"{path}", remedy=remedy)
+    return {name: kind for name, kind in found.items() if kind != "own"}

@@ -37,6 +37,11 @@ class Solution:
     seconds: float = field(default=0.0, repr=False, compare=False)
     composed: tuple[str, ...] = field(default=(), repr=False)
 
+    @property
+    def layers(self) -> dict[str, int]:
+        """The block sizes without the options of activations, which are under them (:mod:`.activations`)."""
+        return {name: b for name, b in self.block_sizes.items() if b > 0}
+
 
 @dataclass(frozen=True)
 class Cap:

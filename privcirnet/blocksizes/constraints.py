@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from fnmatch import fnmatchcase
 
+from privcirnet.blocksizes.activations import OPTIONS
 from privcirnet.blocksizes.assignment import Cap, Composable, Constraints
 from privcirnet.blocksizes.latency import FigureTable, amounts_of
 from privcirnet.errors import RuleError
@@ -22,17 +23,20 @@ def constraints_for(
     """Return the constraints on the layers of a table.
 
     Args:
-        pinned: "pattern:b" each; the last one that matches a layer counts.
+        pinned: "pattern:b" each, of activations "pattern:own" or what they become; the last one that matches counts.
+        equal: groups of patterns; layers and activations that match are groups apart.
         limits: of predictions by their name, see :data:`CAPS`; 0 for none.
         pairs: layers that may be composed.
     """
-    pins: dict[str, int] = {}
+    pins, activations = dict[str, int](), [name for name, row in table.items() if OPTIONS["own"] in row]
     for text in pinned:
         pattern, _, size = text.rpartition(":")
-        if not pattern or not size.isdecimal():
+        if not pattern or not (size.isdecimal() or size in OPTIONS):
             raise RuleError("a pinned layer must be given as name:b", got=text, remedy="write for example stem:1")
-        pins |= dict.fromkeys(_matching(pattern, table), int(size))
-    groups = [list(dict.fromkeys(n for pattern in group for n in _matching(pattern, table))) for group in equal]
+        kind = [name for name in table if (name in activations) == (size in OPTIONS)]
+        pins |= dict.fromkeys(_matching(pattern, kind), OPTIONS[size] if size in OPTIONS else int(size))
+    named = [list(dict.fromkeys(n for pattern in group for n in _matching(pattern, table))) for group in equal]
+    groups = [[n for n in group if (n in activations) == apart] for group in named for apart in (False, True)]
     caps = [Cap(CAPS[what], amounts_of(table, what), limit) for what, limit in limits.items() if limit]
     return Constraints(pins, groups, caps, pairs)
 
@@ -41,6 +45,6 @@ def _matching(pattern: str, names: Collection[str]) -> list[str]:
     """Return the names that a pattern with * and ? matches, at least one."""
     found = [name for name in names if fnmatchcase(name, pattern)]
     if not found:
-        known = ", ".join(names)
+        known = ", ".join(names) or "none"
         raise RuleError("a pattern must match a searched layer", got=pattern, remedy=f"use some of {known}")
     return found

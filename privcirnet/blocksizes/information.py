@@ -11,7 +11,7 @@ in at most :data:`MOST` sums. Beyond that, neighbours are added up, so memory do
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import NamedTuple
@@ -77,15 +77,19 @@ class Information:
 
     def omegas(self, name: str, weight: Tensor, block_sizes: Sequence[int], damping: float) -> dict[int, Estimate]:
         """Return Omega of one layer by block size; ``weight``: dense, (out, in, *kernel)."""
-        whole, mean = [part.of[name] / part.size for part in self._sums], self.mean(name)
-        found: dict[int, Estimate] = {}
+        mean, found = self.mean(name), dict[int, Estimate]()
         for b in block_sizes:
             if b == 1:
                 found[b] = Estimate(0.0, 0.0)
                 continue
             error = squared_error(weight, mean, b, damping, pad=True)
-            found[b] = Estimate((mean * error).sum().item(), _standard_error([(f * error).sum().item() for f in whole]))
+            found[b] = self.estimate(name, lambda information, error=error: (information * error).sum().item())
         return found
+
+    def estimate(self, name: str, value: Callable[[Tensor], float]) -> Estimate:
+        """Return what a linear function makes of one layer's information."""
+        groups = [value(part.of[name]) / part.size for part in self._sums]
+        return Estimate(value(self.mean(name)), _standard_error(groups))
 
 
 def _standard_error(values: Sequence[float]) -> float:

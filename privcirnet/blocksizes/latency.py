@@ -3,7 +3,8 @@
 For a profile and a link, equal shapes are planned once: the planner caches its results.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from functools import cache
 from math import prod
@@ -16,22 +17,23 @@ from privcirnet.functional.circulant import admissible_block_sizes
 from privcirnet.he.layers.layer import Layer
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.stacking import tall
-from privcirnet.he.planning.cost import linear_cost
+from privcirnet.he.planning.cost import Cost, linear_cost, operation_cost
 from privcirnet.he.planning.goal import Allowed, Goal
-from privcirnet.he.planning.online import online_seconds
+from privcirnet.he.planning.online import online_cost, online_seconds
 from privcirnet.he.planning.planner import cheapest_layer
 from privcirnet.he.planning.profile import Link, Profile
 from privcirnet.he.planning.stacks import sizes
+from privcirnet.he.program.operation import Node
 from privcirnet.nn.graph import evaluating
 from privcirnet.passes.lower.layers import linear_shape
 
-_BYTES = Link(bandwidth=1.0, round_trip=0.0)
-"""A link on which each byte takes one second, to count bytes with the cost model."""
+_BYTES, _ROUNDS = Link(bandwidth=1.0, round_trip=0.0), Link(bandwidth=math.inf, round_trip=1.0)
+"""Links on which each byte or each round trip takes one second, to count them with the cost model."""
 
 
 @dataclass(frozen=True)
 class Figures:
-    """The predictions for one encrypted linear layer, or for several together.
+    """The predictions for one encrypted linear layer or activation, or for several together.
 
     Attributes:
         server: seconds.
@@ -39,8 +41,8 @@ class Figures:
         network: seconds, for the bytes and the round trips.
         sent: bytes, both ways.
         memory: bytes of weights that the server keeps encoded.
-        online: seconds of the server when the image comes, if all of the above was done before; 0 if the profile was
-            measured without.
+        online: seconds when the image comes, if all that can be was done before: of a layer the server's, 0 if the
+            profile was measured without; of an activation both parties', with the messages.
     """
 
     server: float = 0.0
@@ -179,3 +181,15 @@ def figures_of_layer(layer: Layer, profile: Profile, link: Link) -> Figures:
     memory = layer.circuit.weight_bytes(profile.ring_degree, profile.coefficient_bits)
     online = online_seconds(layer.shape, layer.block_size, profile)
     return Figures(cost.server, cost.client_encrypt + cost.client_decrypt, cost.network, sent, 1, memory, online)
+
+
+def figures_of_nodes(nodes: Sequence[Node], profile: Profile, link: Link) -> Figures:
+    """Return the predictions for nodes without layers, such as exact steps and squares."""
+
+    def total(link: Link, cost: Callable[..., Cost] = operation_cost) -> Cost:
+        return sum((cost(node.operation, node.shape, profile, link) for node in nodes), Cost())
+
+    cost, online = total(link), total(link, online_cost).total
+    sent, rounds = (total(count).network for count in (_BYTES, _ROUNDS))
+    client = cost.client_encrypt + cost.client_decrypt
+    return Figures(cost.server, client, cost.network, sent, round(rounds), online=online)

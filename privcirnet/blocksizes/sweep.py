@@ -38,7 +38,7 @@ def uniform_points(sensitivity: Table, latency: Table) -> dict[int, Point]:
     Raises:
         RuleError: a layer has no block size up to one of them.
     """
-    sizes = sorted({b for row in latency.values() for b in row})
+    sizes = sorted({b for row in latency.values() for b in row if b > 0})  # activations stay
     return {b: _point(uniform_sizes(latency, b), sensitivity, latency) for b in sizes}
 
 

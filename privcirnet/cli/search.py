@@ -40,7 +40,8 @@ def _in_words(found: search.SearchResult, config: SearchRunConfig) -> dict[str, 
     predicted, budget = 1e3 * solution.latency, 1e3 * found.budget
     steady = {None: "", True: "; more would not change the plan", False: "; the plan still changed at the end"}
     return {
-        **solution.block_sizes,
+        **found.block_sizes,
+        **found.activations,
         "predicted": f"{predicted:.1f} ms of a budget of {budget:.1f} ms{_WHEN[config.objective]}",
         "sensitivity": f"{solution.sensitivity:.4g} ({solution.status}, gap {solution.gap:g})",
         "uniform": ", ".join(

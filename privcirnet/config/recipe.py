@@ -79,7 +79,7 @@ class RecipeConfig(FitConfig):
     init: str = ""
     """run directory to start from; empty for random weights. In train the weights that fit, as of other classes."""
     plan: str = ""
-    """plan.json with block sizes; only for finetune."""
+    """plan.json: of finetune with block sizes, of replace with what activations become."""
     uniform: int = 0
     """block size of every layer that can have it, instead of a plan; 0 for none. Only for finetune."""
     projection: str = "fisher"

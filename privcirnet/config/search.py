@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from numbers import Integral, Real
 
+from privcirnet.artifact import REPLACEMENTS
 from privcirnet.config.checks import check, check_name, check_place
 from privcirnet.config.data import DataConfig
 from privcirnet.config.encryption import HEConfig
@@ -89,7 +90,7 @@ class SearchConfig:
     until_stable: bool = True
     """stop measuring when doubling the images leaves the plan unchanged; false: use all samples."""
     pinned: list[str] = field(default_factory=list[str])
-    """layers that have no choice, with their block size: [stem:1,layer4.*:8]."""
+    """layers that have no choice, with their block size: [stem:1,layer4.*:8]; of activations act1:own or act1:aespa."""
     equal: list[list[str]] = field(default_factory=list[list[str]])
     """groups of layers that must have equal block sizes: [[layer1.*],[layer2.0.conv1,layer2.0.conv2]]."""
     traffic_mb: float = 0.0
@@ -99,6 +100,9 @@ class SearchConfig:
     compose: bool = False
     """whether a 1 x 1 convolution may become one with the next, as an inverted residual's project with the next expand:
     where both have one block size and it is predicted to pay."""
+    activations: list[str] = field(default_factory=list[str])
+    """what activations may become, besides staying exact: aespa, square, identity; budgets then count them. None: they
+    stay, or were replaced before."""
     solver: str = "cbc"
     """cbc, which comes with PuLP, or highs, which needs privcirnet[highs]."""
     sweep: int = 0
@@ -154,6 +158,11 @@ class SearchRunConfig(SearchConfig):
         check(ahead, "together= is about preparations", self.together, "give objective=prepared or total")
         apart = self.together == 1 or not self.compose
         check(apart, "composed layers are priced for one image at a time", self.together, "use together=1")
+        for kind in self.activations:
+            check_name("activations", kind, REPLACEMENTS)
+        prepared = not self.activations or (self.mode == "interactive" and self.sensitivity == "fisher")
+        got = f"mode={self.mode} sensitivity={self.sensitivity}"
+        check(prepared, "activations need mode=interactive sensitivity=fisher", got, "leave activations out")
         check(self.sweep >= 0, "sweep must not be negative", self.sweep, "use 12")
         check_name("sensitivity", self.sensitivity, SENSITIVITIES)
         check(self.damping >= 0, "damping must not be negative", self.damping, "use 1")

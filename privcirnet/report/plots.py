@@ -138,7 +138,7 @@ def pareto(
     axes.set_yscale("symlog", linthresh=1e-4 * largest or 1.0)
     axes.set_ylim(bottom=0)
     axes.margins(x=0.08)
-    axes.set_xlabel("predicted latency of the linear layers, ms an image")
+    axes.set_xlabel("predicted latency of what was searched, ms an image")
     axes.set_ylabel("sensitivity, total")
     axes.set_title(title, fontsize=10)
     axes.grid(alpha=0.3)
@@ -146,24 +146,25 @@ def pareto(
     save(figure, path)
 
 
-def sensitivities(path: Path, omega: Mapping[str, Mapping[int, float]], chosen: Mapping[str, int], title: str) -> None:
-    """Draw a heat map of the sensitivity of every layer at every block size, with the chosen ones framed.
+def sensitivities(path: Path, omega: Mapping[str, Mapping[str, float]], chosen: Mapping[str, str], title: str) -> None:
+    """Draw a heat map of the sensitivity of every layer and activation in every other form, the chosen ones framed.
 
     Args:
         path: PNG or SVG to write.
+        omega: of the same forms in every row, NaN for those that one cannot have.
     """
-    sizes = sorted({b for row in omega.values() for b in row if b > 1}) or [1]
+    sizes = list(next(iter(omega.values()))) or ["b = 1"]
     values = np.array([[row.get(b, np.nan) for b in sizes] for row in omega.values()], dtype=float)
     values[values <= 0] = np.nan
     figure, axes = plt.subplots(figsize=(3.2 + 0.7 * len(sizes), 1.4 + 0.22 * len(omega)), layout="constrained")
     image = axes.imshow(np.log10(values), aspect="auto", cmap="viridis")
-    axes.set_xticks(range(len(sizes)), [f"b = {b}" for b in sizes], fontsize=8)
+    axes.set_xticks(range(len(sizes)), sizes, fontsize=8)
     axes.set_yticks(range(len(omega)), list(omega), fontsize=7)
     for row, name in enumerate(omega):
         if chosen.get(name) in sizes:
             corner = sizes.index(chosen[name]) - 0.5, row - 0.5
             axes.add_patch(Rectangle(corner, 1, 1, fill=False, edgecolor="white", linewidth=1.8))
-    figure.colorbar(image, label="log10 of the sensitivity; framed: chosen (none: dense)")
+    figure.colorbar(image, label="log10 of the sensitivity; framed: chosen (none: as it is)")
     axes.set_title(title, fontsize=10)
     save(figure, path)
 

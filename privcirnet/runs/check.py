@@ -4,7 +4,7 @@ Everything runs on copies. Costs are those of :mod:`.forecast`.
 """
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -67,7 +67,8 @@ class Check:
         lines += [str(refusal) for refusal in self.refusals] or ["no verb refuses the network"]
         if self.forecasts:
             unit = "units" if self.profile.name.startswith("counted") else "seconds"
-            rows = [("block size", unit, "MB sent", "rounds", "GB of weights", "GB of memory", "n", "log q")]
+            head = ("block size", unit, "MB sent", "rounds", f"online {unit}", "MB", "rounds")
+            rows = [(*head, "GB of weights", "GB of memory", "n", "log q")]
             rows += [_row(forecast) for forecast in self.forecasts]
             widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
             lines.append("an encrypted image, predicted (trained values are not known yet):")
@@ -81,12 +82,18 @@ class Check:
 
 def _row(of: Forecast) -> tuple[str, ...]:
     gigabytes = (f"{size / 1e9:.2f}" for size in (of.weights, of.memory))
-    sent = f"{of.sent / 1e6:.1f}"
-    return str(of.block_size), f"{of.seconds:.3g}", sent, str(of.rounds), *gigabytes, str(of.ring_degree), str(of.log_q)
+    phases = ((of.seconds, of.sent, of.rounds), (of.online, of.online_sent, of.online_rounds))
+    cells = (cell for s, sent, rounds in phases for cell in (f"{s:.3g}", f"{sent / 1e6:.3g}", str(rounds)))
+    return str(of.block_size), *cells, *gigabytes, str(of.ring_degree), str(of.log_q)
 
 
 def check(
-    model: nn.Module, images: Tensor, he: HEConfig, profile: Profile, activation: str = "aespa", uniform: int = 4
+    model: nn.Module,
+    images: Tensor,
+    he: HEConfig,
+    profile: Profile,
+    activation: str | Mapping[str, str] = "aespa",
+    uniform: int = 4,
 ) -> Check:
     """Return what a dry run on copies of a network finds.
 

@@ -1,15 +1,17 @@
 """Block sizes for a trained network, under the settings of search.py: what search.py and privcirnet.search do."""
 
+import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from privcirnet import distributed
 from privcirnet.artifact import read_checkpoint, write_json, write_plan
+from privcirnet.blocksizes.activations import KINDS, OPTIONS, activation_figures, activation_sizes
 from privcirnet.blocksizes.assignment import Composable, Constraints, Solution, Table, uniform_latency
 from privcirnet.blocksizes.composition import composables, composed_figures
 from privcirnet.blocksizes.constraints import constraints_for
@@ -69,7 +71,12 @@ class SearchResult:
     @property
     def block_sizes(self) -> dict[str, int]:
         """Block size by layer name, for :func:`privcirnet.passes.convert.circulant_`."""
-        return self.solution.block_sizes
+        return self.solution.layers
+
+    @property
+    def activations(self) -> dict[str, str]:
+        """What activations become, "own" if they stay, for :func:`privcirnet.passes.surgery.polynomial_`."""
+        return _activations(self.solution)
 
     @property
     def composed(self) -> tuple[str, ...]:
@@ -78,16 +85,19 @@ class SearchResult:
 
     def predicted(self) -> Figures:
         """Return the predictions of the best assignment."""
-        sizes, joined = self.block_sizes, [pair for pair in self.pairs if pair.second in self.composed]
+        sizes, joined = self.solution.block_sizes, [pair for pair in self.pairs if pair.second in self.composed]
         alone = sizes.keys() - {layer for pair in joined for layer in (pair.first, pair.second)}
         single = figures_of(self.figures, {name: b for name, b in sizes.items() if name in alone})
         return single + figures_of(self.together, {pair.second: sizes[pair.second] for pair in joined})
 
     def __str__(self) -> str:
         """Return a line for each layer, and one for all."""
-        sizes, values = self.block_sizes, self.measured.values
+        sizes, values = self.solution.block_sizes, self.measured.values
         rows = [("layer", "b", "ms", "sensitivity")]
-        rows += [(n, str(b), f"{1e3 * self.latency[n][b]:.2f}", f"{values[n][b]:.3g}") for n, b in sizes.items()]
+        rows += [
+            (n, KINDS.get(b, str(b)), f"{1e3 * self.latency[n][b]:.2f}", f"{values[n][b]:.3g}")
+            for n, b in sizes.items()
+        ]
         rows += [(f"{name}, composed", "", "", "") for name in self.composed]
         best = self.solution
         rows.append((f"budget {1e3 * self.budget:.2f} ms", "", f"{1e3 * best.latency:.2f}", f"{best.sensitivity:.3g}"))
@@ -123,8 +133,9 @@ def search(
     image, _ = next(data.sampled(1, 1))
     if left := left_to_replace(model, image):
         tell(left)
-    shapes = layer_shapes(model, image)
-    constraints_for({name: {} for name in shapes}, config.pinned, config.equal)  # said before a minute of calibrating
+    names = {name: {} for name in layer_shapes(model, image)}
+    names |= {name: {OPTIONS["own"]: Figures()} for name in _activation_sizes(config, model, image)}
+    constraints_for(names, config.pinned, config.equal)  # said before a minute of calibrating
     sensitivities.check_trained(model, data, config.sensitivity, config.samples)
     profile = distributed.from_first(lambda: find_profile(config.he, bar=bar))
     with kept(profile, config.he, Path(config.out) / PROFILE):
@@ -152,6 +163,10 @@ def search_in(
     shapes = layer_shapes(model, image)
     goal = Goal(profile, link, family=config.he.family)
     figures = leveled.table if leveled else figure_table(shapes, config.block_sizes, goal, padded, config.together)
+    figures = {
+        **figures,
+        **activation_figures(model, _activation_sizes(config, model, image), config.activations, goal),
+    }
     found = pairs(fuse(model)) if config.compose else []
     together = composed_figures(found, shapes, figures, profile, link, config.he.family)
     latency = amounts_of(figures, config.limited)
@@ -195,19 +210,30 @@ def write(stored: StoredSearch, out: Path) -> None:
     for path, budget, solution in plans:
         facts = {"budget_s": budget, "latency_predicted_s": solution.latency, "objective": solution.sensitivity}
         joined = {"composed": list(solution.composed)} if solution.composed else {}
-        write_plan(path, solution.block_sizes, **joined, **facts, **about)
+        joined |= {"activations": become} if (become := _activations(solution)) else {}
+        write_plan(path, solution.layers, **joined, **facts, **about)
     write_json(out / PROFILE, found.profile.to_dict())
     front = [(solution.latency, solution.sensitivity) for _, solution in found.front]
     uniform = {b: (point.latency, point.sensitivity) for b, point in found.uniform.items()}
     chosen = found.solution.latency, found.solution.sensitivity
     plots.pareto(out / "pareto.png", front, uniform, chosen, model)
-    plots.sensitivities(out / "sensitivity.png", found.measured.values, found.block_sizes, model)
+    values, chosen_of = found.measured.values, found.solution.block_sizes
+    options = sorted({b for row in values.values() for b in row if b not in _UNCHANGED}, key=lambda b: (b < 0, abs(b)))
+    named = {n: {_option(b): row.get(b, math.nan) for b in options} for n, row in values.items()}
+    plots.sensitivities(out / "sensitivity.png", named, {n: _option(b) for n, b in chosen_of.items()}, model)
     plots.blocks(out / "blocks.png", found.block_sizes, model)
 
 
 def summary(found: SearchResult) -> dict[str, Any]:
     """Return everything that was found, as plain data."""
     solution, measured = found.solution, found.measured
+    errors = {name: {b: e.error for b, e in row.items()} for name, row in measured.omegas.items()}
+    tables = {"latency": found.latency, "sensitivity": measured.values, "sensitivity_error": errors}
+    predicted = {name: {b: asdict(figures) for b, figures in row.items()} for name, row in found.figures.items()}
+
+    def of(table: Mapping[str, Mapping[int, Any]]) -> dict[str, Mapping[int, Any]]:
+        return {name: table[name] for name in found.block_sizes}
+
     return {
         "stage": "search",
         "status": solution.status,
@@ -223,18 +249,47 @@ def summary(found: SearchResult) -> dict[str, Any]:
             {"budget_s": budget, "latency_predicted_s": s.latency, "objective": s.sensitivity}
             for budget, s in found.front
         ],
-        "block_sizes": solution.block_sizes,
+        "block_sizes": found.block_sizes,
         "composed": list(solution.composed),
-        "layers": {name: {b: asdict(figures) for b, figures in row.items()} for name, row in found.figures.items()},
-        "latency": found.latency,
-        "sensitivity": measured.values,
-        "sensitivity_error": {name: {b: e.error for b, e in row.items()} for name, row in measured.omegas.items()},
+        "layers": of(predicted),
+        **{name: of(table) for name, table in tables.items()},
+        "activations": {
+            name: {
+                "becomes": kind,
+                "options": {
+                    KINDS[b]: figures | {what: table[name][b] for what, table in tables.items()}
+                    for b, figures in predicted[name].items()
+                },
+            }
+            for name, kind in found.activations.items()
+        },
         "samples": measured.samples,
         "stable": measured.stable,
         "seconds_fisher": found.seconds_fisher,
         "seconds_solve": solution.seconds,
         "leveled": found.leveled,
     }
+
+
+_UNCHANGED = 1, OPTIONS["own"]
+
+
+def _option(b: int) -> str:
+    """Return a block size, or what an activation becomes, in words."""
+    return KINDS.get(b, f"b = {b}")
+
+
+def _activations(solution: Solution) -> dict[str, str]:
+    return {name: KINDS[b] for name, b in solution.block_sizes.items() if b in KINDS}
+
+
+def _activation_sizes(config: SearchRunConfig, model: nn.Module, image: Tensor) -> dict[str, int]:
+    """Return the values of the activations to choose for, none if they are to stay."""
+    found = activation_sizes(model, image) if config.activations else {}
+    if config.activations and not found:
+        rule, remedy = "a search over activations needs some that run exactly", "leave activations out"
+        raise RuleError(rule, got="none in the network", remedy=remedy)
+    return found
 
 
 def _leveled(

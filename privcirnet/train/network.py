@@ -23,6 +23,9 @@ from privcirnet.passes.surgery.polynomial import ACTIVATIONS
 from privcirnet.train.architectures import made
 from privcirnet.train.pretrained import load_weights_, read_weights
 
+CHOSEN = "activations"
+"""Argument of any network: what some of its activations become, by module name, as a plan has them."""
+
 
 def create(
     name: str, num_classes: int, image: tuple[int, int, int], arguments: Mapping[str, Any] | None = None
@@ -34,7 +37,7 @@ def create(
         image: (C, H, W).
         arguments: further arguments of the network's own; of those that are None, as in timm, it takes the default. One
             of others with ``activation`` aespa or square gets polynomials in place of its own activations and pools
-            (:func:`privcirnet.passes.surgery.polynomial_`).
+            (:func:`privcirnet.passes.surgery.polynomial_`), any one those of :data:`CHOSEN`, by module name.
 
     Returns:
         The network, with random weights unless ``arguments`` has ``pretrained``.
@@ -63,20 +66,21 @@ def create_from(
     """
     # None: the default, as in timm
     given = {key: value for key, value in (arguments or {}).items() if value is not None}
+    chosen = given.pop(CHOSEN, {})
     polynomial = given.pop("activation") if goes_through_surgery(name, given) else ""
     model, fresh = made(name, num_classes, image[0], given)
     if weights and isinstance(weights, str):
         fresh = load_weights_(model, read_weights(Path(weights)), num_classes, weights)
     elif weights:
         model.load_state_dict(weights)  # type: ignore[arg-type]
-    if polynomial:
-        polynomial_(model, torch.zeros(2, *image), polynomial)
+    for activation in filter(None, (polynomial, chosen)):
+        polynomial_(model, torch.zeros(2, *image), activation)
     return model, fresh
 
 
 def goes_through_surgery(name: str, arguments: Mapping[str, Any]) -> bool:
     """Return whether a network is another's, made with polynomials in place of its own operations."""
-    return name not in ENTRY_POINTS and arguments.get("activation") in ACTIVATIONS
+    return CHOSEN in arguments or (name not in ENTRY_POINTS and arguments.get("activation") in ACTIVATIONS)
 
 
 def build(checkpoint: Checkpoint, num_classes: int, image: tuple[int, int, int]) -> nn.Module:

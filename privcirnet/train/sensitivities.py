@@ -6,9 +6,11 @@ sensitivities so far. Two equal decisions in a row end the measurement.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from torch import Tensor, nn
 
+from privcirnet.blocksizes.activations import KINDS, activation_moments, rise
 from privcirnet.blocksizes.fisher import diagonal_fisher, squared_batch_gradient
 from privcirnet.blocksizes.information import Estimate, Information, plain_errors
 from privcirnet.data.dataset import Examples
@@ -67,22 +69,25 @@ def measure(  # noqa: PLR0913, PLR0917
 
     Args:
         model: trained and dense; left as it was.
+        block_sizes: of layers by name; of activations their options (:mod:`..blocksizes.activations`).
         kind: "fisher", "batch_gradient" (the published shortcut) or "weights" (plain squared error, no images).
         decide: makes a decision by sensitivities; None uses all samples.
     """
     layers = weighted_layers(model)
-    weights = {name: layers[name].weight.detach() for name in block_sizes}
+    weights = {name: layers[name].weight.detach() for name in block_sizes if name in layers}
+    activations = [name for name in block_sizes if name not in layers]
     if kind == "weights":
         found = plain_errors(weights, block_sizes)
         return MeasuredSensitivities(
             {n: {b: Estimate(v, 0.0) for b, v in row.items()} for n, row in found.items()}, 0, None
         )
-    information, names, done, check, before = Information(), list(block_sizes), 0, _FIRST, None
+    information, names, done, check, before = Information(), list(weights), 0, _FIRST, None
     stable, group = None, 0
     for images, labels in data.sampled(samples, GROUP):
         batch, group = [(images, labels)], group or len(labels)
         shortcut = kind == "batch_gradient"
         found = squared_batch_gradient(model, batch, names) if shortcut else diagonal_fisher(model, batch, names)
+        found |= activation_moments(model, images, labels, activations) if activations else {}
         if broken := [name for name, values in found.items() if not values.isfinite().all()]:
             raise RuleError("squared gradients must be finite", got=f"others in {listed(broken)}", remedy=REMEDY)
         information.add(found, len(labels) / group)
@@ -105,4 +110,11 @@ def _omegas(
     block_sizes: Mapping[str, Sequence[int]],
     damping: float,
 ) -> Omegas:
-    return {name: information.omegas(name, weights[name], sizes, damping) for name, sizes in block_sizes.items()}
+    found = Omegas()
+    for name, options in block_sizes.items():
+        if name in weights:
+            found[name] = information.omegas(name, weights[name], options, damping)
+        else:
+            rises = {b: partial(rise, plain=information.mean(name), kind=KINDS[b]) for b in options}
+            found[name] = {b: information.estimate(name, of) for b, of in rises.items()}
+    return found

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from privcirnet.artifact import Bits, Checkpoint, plan_composed, plan_pads, read_checkpoint, read_plan
+from privcirnet.artifact import Bits, Checkpoint, plan_activations, plan_composed, plan_pads, read_checkpoint, read_plan
 from privcirnet.blocksizes.fisher import diagonal_fisher
 from privcirnet.config import ModelConfig, QuantConfig, RecipeConfig, run_file
 from privcirnet.data.dataset import ImageData
@@ -32,6 +32,7 @@ from privcirnet.train.architectures import LOADING
 from privcirnet.train.averaging import mean_of
 from privcirnet.train.imitation import Imitation
 from privcirnet.train.network import (
+    CHOSEN,
     BuiltNetwork,
     build,
     create_from,
@@ -81,7 +82,9 @@ def begin(
     before = built(held, data)
     model = before.model
     if recipe.stage == "replace":
-        return _replaced(before, _lasting(wanted.arguments), data, recipe)
+        plan = run_file(recipe.plan, "", "search.py") if recipe.plan else None
+        chosen = {CHOSEN: plan_activations(plan, held.model)} if plan else {}
+        return _replaced(before, _lasting(wanted.arguments) | chosen, data, recipe)
     if recipe.stage == "finetune" and change:
         change.apply_(model, data)
         return before

@@ -11,6 +11,7 @@ from safetensors import safe_open
 
 from privcirnet.artifact import (
     Checkpoint,
+    plan_activations,
     plan_composed,
     read_checkpoint,
     read_json,
@@ -47,6 +48,18 @@ class TestRoundTrips:
         assert list(read_plan(tmp_path / "plan.json").items()) == [("b", 4), ("a", 1)]
         assert json.loads((tmp_path / "plan.json").read_text())["budget_seconds"] == 0.5
         assert plan_composed(tmp_path / "plan.json") == ()
+
+    def test_activations(self, tmp_path):
+        write_plan(tmp_path / "plan.json", {"b": 4}, model="net", activations={"a": "own", "c": "aespa"})
+        assert plan_activations(tmp_path / "plan.json", "net") == {"c": "aespa"}
+        with pytest.raises(RuleError, match=r"a plan must be for this model: got .* for net, used with other"):
+            plan_activations(tmp_path / "plan.json", "other")
+        for wrong in ({}, {"activations": ["a"]}, {"activations": {"a": "relu"}}):
+            write_plan(tmp_path / "plan.json", {"b": 4}, **wrong)
+            with pytest.raises(
+                RuleError, match="a plan must make activations one of aespa, square, identity, own: got"
+            ):
+                plan_activations(tmp_path / "plan.json", "net")
 
     def test_composed_layers(self, tmp_path):
         write_plan(tmp_path / "plan.json", {"b": 4, "a": 4}, composed=["a"])

@@ -1,5 +1,6 @@
 import pytest
 
+from privcirnet.blocksizes.activations import OPTIONS
 from privcirnet.blocksizes.constraints import constraints_for
 from privcirnet.blocksizes.latency import Figures
 from privcirnet.errors import RuleError
@@ -10,7 +11,7 @@ TABLE = {name: {b: Figures(1.0 / b, sent=8.0 / b, memory=4) for b in (1, 2)} for
 def test_patterns_become_names():
     constraints = constraints_for(TABLE, ["a.*:2", "a.conv2:1"], [["a.*"]], {"sent": 9.0})
     assert constraints.pinned == {"a.conv1": 2, "a.conv2": 1}
-    assert constraints.equal == [["a.conv1", "a.conv2"]]
+    assert constraints.equal == [["a.conv1", "a.conv2"], []]
     (cap,) = constraints.caps
     assert (cap.name, cap.limit) == ("traffic", 9.0)
     assert cap.table["stem"] == {1: 8.0, 2: 4.0}
@@ -20,11 +21,19 @@ def test_patterns_become_names():
     ]
 
 
+def test_activations_have_words_for_block_sizes_and_groups_of_their_own():
+    acts = {name: dict.fromkeys(OPTIONS.values(), Figures()) for name in ("a.act1", "a.act2")}
+    constraints = constraints_for(TABLE | acts, ["a.*:2", "a.*:own", "a.act2:identity"], [["a.*"]])
+    assert constraints.pinned == {"a.conv1": 2, "a.conv2": 2, "a.act1": 0, "a.act2": OPTIONS["identity"]}
+    assert constraints.equal == [["a.conv1", "a.conv2"], ["a.act1", "a.act2"]]
+
+
 @pytest.mark.parametrize(
     ("pinned", "equal", "message"),
     [
         (["stem"], [], "must be given as name:b: got stem; write for example stem:1"),
         (["stem:x"], [], "must be given as name:b: got stem:x"),
+        (["stem:own"], [], "must match a searched layer: got stem; use some of none"),
         (["head:1"], [], r"must match a searched layer: got head; use some of stem, a.conv1, a.conv2"),
         ([], [["b.*"]], r"must match a searched layer: got b\.\*"),
     ],

@@ -1,6 +1,7 @@
 """Networks with what they have of their own, exact by two-party computation.
 
-One has activations, gates, pools and a group norm, one of them behind a residual; a transformer has GELU, softmax and layer norms.
+One has activations, gates, pools and a group norm, one of them behind a residual; a transformer has GELU, softmax and
+layer norms. A residual network has polynomials in place of some of its ReLUs.
 """
 
 from dataclasses import replace
@@ -11,6 +12,7 @@ from torch import Tensor, fx, nn
 
 from privcirnet.he.planning.fit import Target
 from privcirnet.models import vit_cifar
+from privcirnet.models.resnet18 import BasicResNet
 from privcirnet.passes.block_sizes import uniform_sizes
 from privcirnet.passes.convert import circulant_
 from privcirnet.passes.surgery import polynomial_
@@ -72,3 +74,15 @@ def _exactly(network: fx.GraphModule, images: Tensor) -> Target:
 
 TRANSFORMER_BLOCKS = {"blocks.0.qkv": 4, "blocks.0.proj": 2}
 TRANSFORMER = Case("transformer", (1, 8, 8), build_transformer, TRANSFORMER_BLOCKS, target=_exactly)
+
+
+def build_mixed(images: Tensor) -> nn.Module:
+    """AESPA within a block and behind a sum with a ReLU's result; ReLUs; and nothing between two layers."""
+    torch.manual_seed(0)
+    made = BasicResNet((1, 1), 1, 4, 1, 8, 8, "relu").double().train()
+    chosen = {"layer1.0.act1": "aespa", "layer1.0.act2": "aespa", "layer2.0.act1": "identity"}
+    polynomial_(made, real(images), chosen)
+    return unsettle_(circulant_(made, {"layer2.0.conv2": 4}), images)
+
+
+MIXED = Case("mixed", (1, 8, 8), build_mixed, {"layer2.0.conv2": 4}, target=_exactly)

@@ -26,7 +26,7 @@ from tests.he.parties import check, parties, protocol
 from tests.ladder.case import assert_bitwise, real
 from tests.ladder.client_aided import CLIENT_AIDED
 from tests.ladder.digits import DIGITS
-from tests.ladder.exact import EXACT, TRANSFORMER
+from tests.ladder.exact import EXACT, MIXED, TRANSFORMER
 from tests.ladder.mobilenetv2 import COMPOSED, MOBILENETV2
 from tests.ladder.padded import PADDED
 from tests.ladder.surgery import DENSENET, GATED, MIXER, RESNET
@@ -46,9 +46,10 @@ CASES = (
     CLIENT_AIDED,
     EXACT,
     TRANSFORMER,
+    MIXED,
     PADDED,
 )
-AT_ONCE = {"kernel": (DIGITS, MOBILENETV2, TIMM_VIT, EXACT, TRANSFORMER), "tenseal": (DIGITS,)}
+AT_ONCE = {"kernel": (DIGITS, MOBILENETV2, TIMM_VIT, EXACT, TRANSFORMER, MIXED), "tenseal": (DIGITS,)}
 """What runs encrypted in `make test`: convolutions, depthwise ones, attention and exact activations; SEAL once."""
 ENCRYPTED = [
     pytest.param(case, engine, id=f"{engine}-{case.name}", marks=[] if case in cases else pytest.mark.slow)
@@ -130,6 +131,8 @@ def test_integer_program_to_prepared(case):
     for image in case.images[:2].numpy():
         traffic = check(case.program, client, session, image)
         assert (client.used, len(traffic)) == ("prepared", message_sizes.rounds_online(case.program))
+        framing = sum(each.up + each.down for each in traffic) - message_sizes.bytes_online(case.program)
+        assert 0 < framing < 100 * len(traffic)
     assert not session.meter.counts
 
 

@@ -1,5 +1,6 @@
 """The search as a whole, on an untrained network: rules are obeyed, what is written can be read, pictures appear."""
 
+import copy
 import dataclasses
 import json
 
@@ -8,6 +9,7 @@ import torch
 from torch import nn
 
 from privcirnet.artifact import plan_composed, read_plan, read_profile, write_checkpoint
+from privcirnet.blocksizes.activations import OPTIONS
 from privcirnet.blocksizes.assignment import reach
 from privcirnet.blocksizes.composition import paying
 from privcirnet.config import HEConfig, ModelConfig, QuantConfig, RecipeConfig, SearchRunConfig
@@ -17,11 +19,14 @@ from privcirnet.he.planning.profile import COUNTED, LINKS
 from privcirnet.models.mobilenetv2 import InvertedResidual
 from privcirnet.passes.convert import circulant_
 from privcirnet.passes.fuse import fuse
+from privcirnet.passes.surgery import polynomial_
 from privcirnet.runs import search
+from privcirnet.runs.forecast import forecast
 from privcirnet.train import stages
 from privcirnet.train.network import checkpoint_of
 
 DATA = load("digits")
+EXACTLY = HEConfig(profile="counted", truncation="exact", nonlinear="exact")
 
 
 @pytest.fixture(scope="module")
@@ -214,6 +219,53 @@ def test_a_search_may_compose_layers():
     assert fused.get_submodule("2.expand").in_channels == 16 + 8
     again = paying(model, torch.zeros(1, 1, 8, 8), COUNTED, LINKS["wan"])
     assert again == ["2.expand"]
+
+
+def test_a_search_may_choose_what_activations_become(tmp_path):
+    """Block sizes and activations share a budget; what costs more than a ReLU and serves it worse is never taken."""
+    named = ModelConfig("resnet18_cifar", {"width": 8, "image_size": 8})
+    network = stages.begin(RecipeConfig(), QuantConfig(), named, DATA)
+    write_checkpoint(tmp_path / "checkpoint.safetensors", checkpoint_of(network, "train"))
+    settings = {"activations": ["aespa", "identity"], "block_sizes": [1, 4], "sweep": 3, "until_stable": False}
+    settings |= {"objective": "online", "fraction": 0.8, "samples": 64, "pinned": ["stem_act:own"], "he": EXACTLY}
+    asked = config(tmp_path, **settings)
+    stored = search.search(asked, DATA)
+    found, kinds = stored.result, stored.result.activations
+    assert kinds["stem_act"] == "own"
+    assert set(kinds.values()) == {"own", "identity"}
+    assert {len(kinds), len(found.block_sizes)} == {17, 21}
+    assert found.solution.latency <= found.budget == pytest.approx(0.8 * found.uniform[1].latency)
+    for row in (found.figures["layer1.0.act1"], found.figures["layer4.1.act2"]):
+        own, square, nothing = (row[OPTIONS[kind]] for kind in ("own", "aespa", "identity"))
+        assert nothing.seconds < own.seconds < square.seconds
+        assert (nothing.rounds, own.rounds, square.rounds) == (2, 2, 5)
+    assert {row.split()[0]: row.split()[1] for row in str(found).splitlines()}["stem_act"] == "own"
+    facts = search.summary(found)
+    assert facts["activations"]["stem_act"]["becomes"] == "own"
+    assert facts["activations"].keys() == kinds.keys()
+    assert facts["layers"].keys() == facts["sensitivity"].keys() == found.block_sizes.keys()
+    search.write(stored, tmp_path)
+    assert read_plan(tmp_path / "plan.json", model="resnet18_cifar") == found.block_sizes
+    start = RecipeConfig(stage="replace", init=str(tmp_path), plan=str(tmp_path / "plan.json"))
+    mixed = stages.begin(start, QuantConfig(), ModelConfig(), DATA)
+    kept = [name for name, module in mixed.model.named_modules() if isinstance(module, nn.ReLU)]
+    assert kept == [name for name, kind in kinds.items() if kind == "own"]
+    write_checkpoint(tmp_path / "checkpoint.safetensors", checkpoint_of(mixed, "replace"))
+    image = torch.rand(1, 1, 8, 8)
+    assert torch.equal(stages.load_network(str(tmp_path), DATA)(image), mixed.model.eval()(image))
+    nothing = copy.deepcopy(network.model)
+    polynomial_(nothing, image, dict.fromkeys(kinds, "identity"))
+    for what in ("seconds", "sent", "online", "online_sent"):
+        none, some, every = (
+            getattr(forecast(fuse(each), (1, 8, 8), EXACTLY, COUNTED, 1), what)
+            for each in (nothing, mixed.model, network.model)
+        )
+        assert none < some < every
+
+
+def test_a_search_over_activations_needs_some(run):
+    with pytest.raises(RuleError, match="a search over activations needs some that run exactly: got none"):
+        search.search(config(run, activations=["aespa"]), DATA)
 
 
 def test_composed_layers_are_in_the_plan(tmp_path, found):

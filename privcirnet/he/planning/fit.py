@@ -27,6 +27,7 @@ from privcirnet.he.planning.cost import for_one_use, operation_cost
 from privcirnet.he.planning.disclosure import ANSWERING, published
 from privcirnet.he.planning.goal import SPECTRAL, Allowed
 from privcirnet.he.planning.noise_budget import Option
+from privcirnet.he.planning.online import online_cost
 from privcirnet.he.planning.planner import SHORT, cheapest_layer
 from privcirnet.he.planning.profile import Link, Profile
 from privcirnet.he.planning.requirements import requirements
@@ -172,6 +173,11 @@ def predicted_seconds(nodes: Sequence[Node], profile: Profile, link: Link) -> fl
         profile: seconds of operations at one (n, q).
     """
     return sum(operation_cost(node.operation, node.shape, profile, link).total for node in nodes)
+
+
+def predicted_online(nodes: Sequence[Node], profile: Profile, link: Link) -> float:
+    """Return the predicted seconds with an image, if everything encrypted was done before."""
+    return sum(online_cost(node.operation, node.shape, profile, link).total for node in nodes)
 
 
 def options(

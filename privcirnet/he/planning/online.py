@@ -1,19 +1,26 @@
-"""Seconds of a linear layer when the image comes, if everything encrypted was done before: the server's alone.
+"""Seconds of an operation when the image comes, if everything encrypted was done before.
 
-The layer is computed in clear (:mod:`mpc.local.matrix_products`): residues become digits, digits are multiplied with
-weights, and sums become residues again. A circulant block takes 1 + (b^2 - 1) / 3 products instead of b^2
-(:mod:`mpc.local.circulant`). Nothing is sent for it, and the client does nothing: online bytes and rounds are those of
-squares and products, which do not depend on block sizes.
+Those of a linear layer are the server's alone. It is computed in clear (:mod:`mpc.local.matrix_products`): residues
+become digits, digits are multiplied with weights, and sums become residues again. A circulant block takes
+1 + (b^2 - 1) / 3 products instead of b^2 (:mod:`mpc.local.circulant`). Nothing is sent for it, and the client does
+nothing. Other operations are messages: what is done for them counts by their bytes.
 """
 
+from dataclasses import dataclass
 from math import prod
 from typing import NamedTuple
 
+from privcirnet.he.layers.layer import Layer
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.planning.profile import ONLINE, Profile
+from privcirnet.he.planning.cost import Cost
+from privcirnet.he.planning.profile import ONLINE, Link, Profile
+from privcirnet.he.program.operation import Operation
 
 _LIMBS = 2
 """Of a residue, for weights of 8 bits and t of up to 60 bits."""
+
+MESSAGE_BYTE = 1.4e-8
+"""Seconds of what both parties do for a byte that they send with the image (benchmarks/exact_steps.py)."""
 
 
 class ClearWork(NamedTuple):
@@ -62,3 +69,37 @@ def block_products(block_size: int) -> int:
 def online_seconds(shape: LinearShape, block_size: int, profile: Profile) -> float:
     """Return the predicted seconds of a layer when the image comes, the server's."""
     return sum(count * profile.seconds[name] for name, count in zip(ONLINE, clear_work(shape, block_size), strict=True))
+
+
+def online_cost(operation: Operation, shape: tuple[int, int, int], profile: Profile, link: Link) -> Cost:
+    """Return :func:`cost.operation_cost` of what is left when the image comes; ``shape``: (C, H, W) of its result."""
+    return operation.cost(_Online(profile, link), shape)
+
+
+@dataclass(frozen=True)
+class _Online:
+    """See :class:`program.operation.Prices`."""
+
+    profile: Profile
+    link: Link
+
+    def linear(self, layer: Layer) -> Cost:
+        return Cost(server=online_seconds(layer.shape, layer.block_size, self.profile))
+
+    def product(self, left: Layer, right: Layer) -> Cost:
+        asked = prod(left.shape.input_shape) + prod(right.shape.input_shape)
+        return self._question(asked, prod(left.shape.output_shape))
+
+    def square(self, values: int) -> Cost:
+        return self._question(values, values)
+
+    def _question(self, asked: int, answered: int) -> Cost:
+        return self.messages(*(values * self.profile.plain_bits // 8 for values in (asked, answered)))
+
+    def messages(self, *byte_counts: int, ahead: int = 0, transfers: int = 0) -> Cost:
+        sent = sum(byte_counts)
+        network = sent / self.link.bandwidth + len(byte_counts) / 2 * self.link.round_trip
+        return Cost(server=sent * MESSAGE_BYTE, network=network)
+
+    def local(self) -> Cost:
+        return Cost()

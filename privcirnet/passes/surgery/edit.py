@@ -45,7 +45,7 @@ class Edit:
     def replace(self, node: fx.Node, module: nn.Module, effect: str) -> fx.Node:
         """Return the node of a module that takes a node's place; report it unless it does the same as before."""
         path, before = path_of(node), named(self.graph, node)
-        taken = node.op != "call_module" or self._calls(node.target) > 1
+        taken = node.op != "call_module" or self.calls(node.target) > 1
         made = self.insert(node, self.free(path) if taken else path, module, (node.all_input_nodes[0],))
         self.put_for(node, made)
         if effect == TRAIN:
@@ -133,7 +133,8 @@ class Edit:
                 owner, _, last = name.rpartition(".")
                 delattr(self.graph.get_submodule(owner), last)
 
-    def _calls(self, target: Any) -> int:
+    def calls(self, target: Any) -> int:
+        """Return how many nodes call a module."""
         return sum(node.target == target for node in self.graph.graph.nodes if node.op == "call_module")
 
 

@@ -21,7 +21,7 @@ def keep(edit: Edit, node: fx.Node) -> None:
     wanted = edit.compute(node, values.clone())
     if (found := next((form for form in _forms(edit, node) if _alike(form(values), wanted)), None)) is None:
         edit.cannot(node, f'replace it (activation="aespa"), or use one of {_KNOWN}')
-    elif type(edit.module(node)) is not type(found):
+    elif type(edit.module(node)) is not type(found) or edit.calls(node.target) > 1:  # each has a name
         edit.replace(node, found, "")
 
 

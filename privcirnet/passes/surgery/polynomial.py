@@ -7,12 +7,14 @@ Average pools of a map take side x side values each, without overlap, so that th
 becomes such an average. What depends on batch or image size in the forward is gone.
 """
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from torch import Tensor, fx, nn
 
-from privcirnet.errors import RuleError
+from privcirnet.artifact import REPLACEMENTS
+from privcirnet.errors import RuleError, listed
 from privcirnet.nn.activations import Aespa1d, Aespa2d, Square
 from privcirnet.nn.agreement import agree, check_traced, node_values, returned, some_of
 from privcirnet.nn.checks import check_batch, check_module
@@ -22,7 +24,7 @@ from privcirnet.nn.summands import readers, summands, uses
 from privcirnet.passes.surgery import norms, own, pads, strides, sums
 from privcirnet.passes.surgery.attention import attentions_replaced
 from privcirnet.passes.surgery.changes import TRAIN, Change
-from privcirnet.passes.surgery.edit import Edit, shape_of
+from privcirnet.passes.surgery.edit import Edit, path_of, shape_of
 from privcirnet.passes.surgery.image_size import other_size
 from privcirnet.passes.surgery.kinds import kind_of
 from privcirnet.passes.surgery.layout import channels_last
@@ -30,10 +32,10 @@ from privcirnet.passes.surgery.moves import settle_moves
 from privcirnet.passes.surgery.pools import pool
 from privcirnet.passes.surgery.sizes import trace_at
 
-ACTIVATIONS = ("aespa", "square", "own")
+ACTIVATIONS = (*REPLACEMENTS, "own")
 
 
-def polynomial_(model: nn.Module, images: Tensor, activation: str = "aespa") -> tuple[Change, ...]:
+def polynomial_(model: nn.Module, images: Tensor, activation: str | Mapping[str, str] = "aespa") -> tuple[Change, ...]:
     r"""Replace everything in a network that is no polynomial, in place; nothing changes if that is not possible.
 
     Activations become AESPA or squares, softmax attention polynomial attention, layer norms batch norms, max pools
@@ -45,15 +47,17 @@ def polynomial_(model: nn.Module, images: Tensor, activation: str = "aespa") -> 
         model: a network on images, with any weights.
         images: some as the network reads them, (N, C, H, W). The network is made for their size, and what is said to
             compute the same is compared on two of them.
-        activation: "aespa" or "square"; "own": those, gates, max pools, softmax attention, layer and group norms with an
-            exact form stay (nonlinear="exact").
+        activation: "aespa", "square" or "identity", which is none; "own": those, gates, max pools, softmax attention,
+            layer and group norms with an exact form stay (nonlinear="exact"). By module name, as a search chooses them:
+            all else stays.
 
     Returns:
         What was replaced, in the order of the forward.
 
     Raises:
         RuleError: the network or the images are none, it cannot be traced, something has no replacement, the activation
-            is unknown, or the network computes something that its modules and operations do not say.
+            is unknown or that of a module that is none, or the network computes something that its modules and
+            operations do not say.
 
     >>> import torch
     >>> network = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 2))
@@ -65,11 +69,13 @@ def polynomial_(model: nn.Module, images: Tensor, activation: str = "aespa") -> 
     check_module(model)
     check_batch(images)
     shown = some_of(images)
-    with attentions_replaced(model, shown, activation == "own") as attentions, evaluating(model):
+    chosen, others = (activation, "own") if isinstance(activation, Mapping) else (dict[str, str](), activation)
+    with attentions_replaced(model, shown, others == "own") as attentions, evaluating(model):
         edit = Edit(_traced(model, shown), partial(other_size, model, shown))
         values = check_traced(edit.graph, model, shown)
+        _check_chosen(edit, chosen)
         for node in list(edit.graph.graph.nodes):
-            _visit(edit, node, activation)
+            _visit(edit, node, chosen.get(path_of(node), others))
         settle_moves(edit)
         norms.put_unfoldable_behind_layers(edit)
         _put_layers_before_activations(edit)
@@ -105,15 +111,26 @@ def _check_exact(edit: Edit, before: dict[str, Tensor], images: Tensor) -> None:
         raise RuleError(rule, got=f"other values from {first!r} on", remedy="report this network")
 
 
-def check_activation(activation: str) -> None:
-    """Raise unless an activation is one that :func:`polynomial_` puts in place of others."""
-    if activation not in ACTIVATIONS:
-        known = ", ".join(ACTIVATIONS)
-        raise RuleError(
-            "the activation must be a polynomial, or the network's own",
-            got=repr(activation),
-            remedy=f"use one of {known}",
-        )
+def check_activation(activation: str | Mapping[str, str]) -> None:
+    """Raise unless an activation is one that :func:`polynomial_` puts in place of others, or all of several are."""
+    for each in activation.values() if isinstance(activation, Mapping) else (activation,):
+        if each not in ACTIVATIONS:
+            known = ", ".join(ACTIVATIONS)
+            raise RuleError(
+                "the activation must be a polynomial, or the network's own",
+                got=repr(each),
+                remedy=f"use one of {known}",
+            )
+
+
+def _check_chosen(edit: Edit, chosen: Mapping[str, str]) -> None:
+    """Raise unless each name is that of an activation that is a module of its own."""
+    nodes = [node for node in edit.graph.graph.nodes if kind_of(edit.graph, node) == "activation"]
+    calls = Counter(node.target for node in nodes if node.op == "call_module")
+    if wrong := [name for name in chosen if calls[name] != 1]:
+        known = ", ".join(str(name) for name, count in calls.items() if count == 1) or "none"
+        remedy = f'name some of {known}, or make each a module first: polynomial_(model, images, activation="own")'
+        raise RuleError("an activation must be a module that runs once", got=listed(wrong), remedy=remedy)
 
 
 def _visit(edit: Edit, node: fx.Node, activation: str) -> None:
@@ -159,9 +176,12 @@ _REPLACED: dict[str, Callable[[Edit, fx.Node], None]] = {
 }
 
 
+_WITHOUT_CHANNELS: dict[str, type[nn.Module]] = {"square": Square, "identity": nn.Identity}
+
+
 def _activation(edit: Edit, node: fx.Node, activation: str) -> nn.Module:
-    if activation == "square":
-        return Square()
+    if activation in _WITHOUT_CHANNELS:
+        return _WITHOUT_CHANNELS[activation]()
     last = channels_last(edit, node)
     return Aespa1d(shape_of(node)[-1]) if last else Aespa2d(shape_of(node)[1])
 

@@ -14,6 +14,7 @@ from torch.testing import assert_close
 from privcirnet.errors import RuleError
 from privcirnet.nn.activations import Aespa2d
 from privcirnet.passes.surgery import polynomial_
+from privcirnet.passes.surgery.changes import TRAIN
 from tests.nn.networks import Written as Called
 
 
@@ -96,6 +97,23 @@ def test_group_norms_that_are_no_batch_norms_are_named(last):
         RuleError, match=r"got last \(.*Norm.*\); normalize over the channels, or keep group norms \(act"
     ):
         polynomial_(Written(last), torch.rand(2, 3, 32, 32))
+
+
+def test_some_activations_become_polynomials_and_all_else_stays():
+    """torchvision's blocks call one ReLU twice, so each call is made a module of its own first."""
+    torch.manual_seed(0)
+    model, images = torchvision.models.resnet18(num_classes=4).eval(), torch.rand(2, 3, 64, 64)
+    with pytest.raises(
+        RuleError, match=r"a module that runs once: got layer1\.0\.relu; name some of relu, or make each"
+    ):
+        polynomial_(model, images, {"layer1.0.relu": "aespa"})
+    polynomial_(model, images, activation="own")
+    names = [name for name, module in model.named_modules() if isinstance(module, nn.ReLU)]
+    assert len(names) == 17
+    chosen = {"relu": "identity", "layer1.0.relu": "aespa", "layer2.0.relu": "square", "layer2.0.relu_1": "own"}
+    changes = {change.path: change.after for change in polynomial_(model, images, chosen) if change.effect == TRAIN}
+    assert changes == {"relu": "Identity", "layer1.0.relu": "Aespa2d", "layer2.0.relu": "Square"}
+    assert sorted(kinds(model)) == ["MaxPool2d", *["ReLU"] * 14]
 
 
 @pytest.mark.parametrize("last", [nn.GELU("tanh"), nn.MaxPool2d(2, 1, 1, dilation=2), nn.Hardtanh(-1, 6)], ids=str)

@@ -61,6 +61,13 @@ def rounds_online(program: Program) -> int:
     return answer.rounds(program) + sum(len(pairs) for pairs in _online(program))
 
 
+def bytes_online(program: Program) -> int:
+    """Return the bytes that are sent for a prepared image both ways, without what frames them."""
+    turns = [turn for pairs in _online(program) for pair in pairs for turn in pair]
+    first = packed_size(prod(program.nodes[0].shape), program.parameters.plain_modulus)
+    return first + sum(map(sum, answer.part_bytes(program))) + sum(sum(turn.octets) for turn in turns)
+
+
 def keys_in_memory(program: Program) -> int:
     """Return the bytes that one client's Galois keys take at the server: both polynomials of every digit, in words."""
     primes, n = len(program.parameters.coefficient_bits), program.parameters.ring_degree
