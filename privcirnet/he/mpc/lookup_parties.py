@@ -57,9 +57,9 @@ def client_ahead(lookup: Lookup, values: int, transfers: Transfers) -> Side[Kept
 
 def _client_index(lookup: Lookup, down: Offered, own: Residues) -> tuple[list[Residues], Residues]:
     """Return messages, planes each, and the client's share of r; ``own``: its bits."""
-    messages, index = list[Residues](), zeros(down.keys[0, 0, :, 1])
+    messages, index = list[Residues](), zeros(bits(own[0]))
     for j, size in enumerate([*lookup.sum_bits, 0]):
-        first, second = down.keys[:, j, :, 1]  # the table's bits are in the other word
+        first, second = (key[j][:, 1] for key in down.keys)  # the table's bits are in the other word
         messages.append(planes(bits(own[j]) + first - second, size))
         index += (bits(own[j]) + first + first) << np.uint64(j)
     return messages, index & np.uint64(len(lookup.table) - 1)
@@ -102,12 +102,12 @@ def server_ahead(lookup: Lookup, values: int, transfers: Transfers) -> Side[Kept
 
 def _server_index(lookup: Lookup, down: Chosen, messages: list[Residues]) -> Residues:
     """Return the server's share of r; ``messages``: of the client, for each bit but the highest."""
-    index = zeros(down.keys[0, :, 1])
+    index = zeros(bits(down.choices[0]))
     for j in range(lookup.bits):
         own = bits(down.choices[j])
         product = zeros(own)
         if j < len(messages):
-            product = down.keys[j, :, 1] + own * numbers_of(messages[j], 1 << len(messages[j]))
+            product = down.keys[j][:, 1] + own * numbers_of(messages[j], 1 << len(messages[j]))
         index += (own - product - product) << np.uint64(j)
     return index & np.uint64(len(lookup.table) - 1)
 

@@ -14,7 +14,7 @@ from privcirnet.he.ring.modular import Residues
 
 def helper_keys(offered: Offered, slot: int, m: int) -> tuple[Residues, Residues]:
     """Return the first key of a slot mod m and how far it is from the second, (values,)."""
-    first, second = (residues(offered.keys[which, slot], m) for which in (0, 1))
+    first, second = (residues(key[slot], m) for key in offered.keys)
     return first, minus(first, second, m)
 
 

@@ -1,6 +1,7 @@
 """AES: streams under secret keys; under public ones a permutation that hashes and doubles, and a linear check."""
 
 import hashlib
+import threading
 from collections.abc import Callable, Iterable
 
 import numpy as np
@@ -10,22 +11,27 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from privcirnet.he.mpc.kernels import blocks
 from privcirnet.he.ring.modular import Residues
 
-_ROOM = 16
-"""Bytes that the library wants behind what it writes."""
-_AT_ONCE = 1 << 13
-"""Rows that stay in the cache while they are hashed."""
+ROOM_WORDS = 2
+"""Words that the library wants behind what it writes."""
 
 
-class Permutation:
-    """AES under a public key, which a session's name and a purpose give, on blocks of two words."""
+class Permutation(threading.local):
+    """AES under a public key, which a session's name and a purpose give, on blocks of two words.
+
+    Each thread has a cipher of its own, because the library's can't be shared.
+    """
 
     def __init__(self, session: bytes, purpose: str) -> None:
         key = hashlib.sha256(b"privcirnet permutation" + purpose.encode() + session).digest()[:16]
         self._encryptor = Cipher(algorithms.AES(key), modes.ECB()).encryptor()
 
-    def __call__(self, rows: Residues) -> Residues:
-        """Return the images of rows, (rows, 2)."""
-        found = np.empty(2 * len(rows) + _ROOM // 8, dtype=np.uint64)
+    def __call__(self, rows: Residues, room: Residues | None = None) -> Residues:
+        """Return the images of rows, (rows, 2).
+
+        Args:
+            room: words that they are written to, two more than they take.
+        """
+        found = np.empty(2 * len(rows) + ROOM_WORDS, dtype=np.uint64) if room is None else room
         self._encryptor.update_into(np.ascontiguousarray(rows).data.cast("B"), found.data.cast("B"))
         return found[: 2 * len(rows)].reshape(-1, 2)
 
@@ -40,21 +46,12 @@ class Hash:
     def __init__(self, session: bytes) -> None:
         self._permutation = Permutation(session, "hash")
 
-    def __call__(self, rows: Residues, first: int, found: Residues | None = None) -> Residues:
-        """Return the hashes of rows, (rows, 2).
-
-        Args:
-            first: the number of the first row, which no other row of the session had.
-            found: where the hashes go, which may be the rows.
-        """
-        found = np.empty_like(rows) if found is None else found
-        for start in range(0, len(rows), _AT_ONCE):
-            inner = self._permutation(rows[start : start + _AT_ONCE])
-            tweaked = found[start : start + _AT_ONCE]
-            blocks.tweaked(tweaked, inner, first + start)
-            blocks.add(inner, self._permutation(tweaked))
-            tweaked[:] = inner
-        return found
+    def __call__(self, rows: Residues, first: int) -> Residues:
+        """Return the hashes of rows, (rows, 2); ``first``: the number of the first, which no other row had."""
+        inner, tweaked = self._permutation(rows), np.empty_like(rows)
+        blocks.tweaked(tweaked, inner, first)
+        blocks.add(inner, self._permutation(tweaked))
+        return inner
 
 
 class Doubling:
@@ -71,16 +68,17 @@ class Doubling:
         return found.reshape(len(nodes), -1, 2)
 
 
-def stream(key: Residues) -> Callable[[Residues], None]:
+def stream(key: Residues, block: int = 0) -> Callable[[Residues], None]:
     """Return a function that fills words with the next ones of a stream, but for the last two, which are room.
 
     Args:
         key: two words.
+        block: of two words, with which it begins.
     """
-    encryptor = Cipher(algorithms.AES(key.tobytes()), modes.CTR(bytes(16))).encryptor()
+    encryptor = Cipher(algorithms.AES(key.tobytes()), modes.CTR(block.to_bytes(16))).encryptor()
 
     def fill(words: Residues) -> None:
-        encryptor.update_into(bytes(8 * len(words) - _ROOM), words.data.cast("B"))
+        encryptor.update_into(bytes(8 * (len(words) - ROOM_WORDS)), words.data.cast("B"))
 
     return fill
 

@@ -14,12 +14,13 @@ Nothing here notices a maker that sends other blocks.
 import numpy as np
 
 from privcirnet.he.mpc.kernels import half_trees as kernels
-from privcirnet.he.mpc.ot.ciphers import Permutation
+from privcirnet.he.mpc.ot.ciphers import ROOM_WORDS, Permutation
 from privcirnet.he.mpc.ot.trees import chosen
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.rlwe.wire_bytes import Message, check_length
+from privcirnet.he.system import threads
 
-_AT_ONCE = 1 << 15
+_AT_ONCE = 1 << 14
 """Leaves that stay in the cache while their trees grow."""
 _NOWHERE = np.uint64(2**64 - 1)
 
@@ -40,15 +41,18 @@ def make(roots: Residues, q: Residues, delta: Residues, session: bytes) -> tuple
     """
     (trees, depth), sums = q.shape[:2], np.empty_like(q)
     leaves, permutation = np.empty((trees, 1 << depth, 2), np.uint64), Permutation(session, "half trees")
-    for some in _groups(trees, depth):
-        nodes = np.stack([roots[some], roots[some] ^ delta], axis=1)
+
+    def grow(some: slice) -> None:
+        growing = _Growing(permutation, leaves[some])
+        nodes = growing.nodes
+        nodes[:, 0], nodes[:, 1] = roots[some], roots[some] ^ delta
         nowhere, nothing = np.full(len(nodes), _NOWHERE), np.zeros((len(nodes), 2), np.uint64)
         sums[some, 0] = roots[some]
         for d in range(1, depth):
-            nodes, both = _grown(permutation, nodes, nowhere, nothing, nowhere)
-            sums[some, d] = both[:, 0]
-        kernels.closed(nodes, nowhere, nothing, nowhere, nothing)
-        leaves[some] = nodes
+            sums[some, d] = growing.double(nowhere, nothing, nowhere)[:, 0]
+        kernels.closed(leaves[some], nowhere, nothing, nowhere, nothing)
+
+    threads.each(grow, _groups(trees, depth))
     return leaves, (sums ^ q).tobytes()
 
 
@@ -68,17 +72,20 @@ def hold(t: Residues, sides: Residues, message: Message, session: bytes) -> Resi
     check_length(message, message_bytes(trees, depth), "correlated trees")
     taken = t ^ np.frombuffer(bytes(message), dtype=np.uint64).reshape(t.shape)
     leaves, permutation = np.empty((trees, 1 << depth, 2), np.uint64), Permutation(session, "half trees")
-    for some in _groups(trees, depth):
-        nodes, total = np.zeros((len(taken[some]), 2, 2), np.uint64), taken[some, 0]
+
+    def grow(some: slice) -> None:
+        growing, total = _Growing(permutation, leaves[some]), taken[some, 0]
+        growing.nodes[:] = 0
         at, value, hole = sides[some, 0], taken[some, 0], np.uint64(1) - sides[some, 0]
         for d in range(1, depth):
-            nodes, both = _grown(permutation, nodes, at, value, hole)
+            both = growing.double(at, value, hole)
             side = sides[some, d]
             at, hole = np.uint64(2) * hole + side, np.uint64(2) * hole + np.uint64(1) - side
             value = chosen(both, side) ^ taken[some, d]
             total = both[:, 0] ^ both[:, 1] ^ value
-        kernels.closed(nodes, at, value, hole, total)
-        leaves[some] = nodes
+        kernels.closed(leaves[some], at, value, hole, total)
+
+    threads.each(grow, _groups(trees, depth))
     return leaves
 
 
@@ -87,13 +94,31 @@ def _groups(trees: int, depth: int) -> list[slice]:
     return [slice(start, min(start + step, trees)) for start in range(0, trees, step)]
 
 
-def _grown(
-    permutation: Permutation, nodes: Residues, at: Residues, value: Residues, hole: Residues
-) -> tuple[Residues, Residues]:
-    """Return the children of a level to which a value is added at one place, and their sums, left and right."""
-    mixed = np.empty_like(nodes)
-    kernels.opened(mixed, nodes, at, value)
-    images = permutation(mixed.reshape(-1, 2)).reshape(nodes.shape)
-    found, sums = np.empty((len(nodes), 2 * nodes.shape[1], 2), np.uint64), np.empty((len(nodes), 2, 2), np.uint64)
-    kernels.halves(found, sums, nodes, images, hole)
-    return found, sums
+class _Growing:
+    """The levels of some trees, by turns in the place of their leaves and beside it, the last one there.
+
+    Args:
+        leaves: (trees, 2^depth, 2), written.
+    """
+
+    def __init__(self, permutation: Permutation, leaves: Residues) -> None:
+        self._permutation, half = permutation, leaves.size // 2
+        self._mixed, self._images = np.empty(half, np.uint64), np.empty(half + ROOM_WORDS, np.uint64)
+        self._places = leaves.reshape(-1), np.empty(half, np.uint64)
+        self._levels = leaves.shape[1].bit_length() - 1
+        self.nodes = self._level(len(leaves), 2)
+        """Of the last level."""
+
+    def _level(self, trees: int, nodes: int) -> Residues:
+        place = self._places[(self._levels - nodes.bit_length() + 1) % 2]
+        return place[: 2 * trees * nodes].reshape(trees, nodes, 2)
+
+    def double(self, at: Residues, value: Residues, hole: Residues) -> Residues:
+        """Go to the children of a level to which a value is added at one place; return their sums, left and right."""
+        nodes = self.nodes
+        mixed, sums = self._mixed[: nodes.size].reshape(nodes.shape), np.empty((len(nodes), 2, 2), np.uint64)
+        kernels.opened(mixed, nodes, at, value)
+        images = self._permutation(mixed.reshape(-1, 2), self._images[: nodes.size + ROOM_WORDS])
+        self.nodes = self._level(len(nodes), 2 * nodes.shape[1])
+        kernels.halves(self.nodes, sums, nodes, images.reshape(nodes.shape), hole)
+        return sums

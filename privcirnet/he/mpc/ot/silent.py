@@ -34,11 +34,12 @@ import numpy as np
 from privcirnet.errors import RuleError
 from privcirnet.he.mpc.kernels import field, local_code
 from privcirnet.he.mpc.ot import half_trees
-from privcirnet.he.mpc.ot.ciphers import check_point, linear_check, stream
+from privcirnet.he.mpc.ot.ciphers import ROOM_WORDS, check_point, linear_check, stream
 from privcirnet.he.mpc.ot.confined import Confined
 from privcirnet.he.mpc.ot.softspoken import SECURITY, Correlated
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.rlwe.wire_bytes import Message, check_length
+from privcirnet.he.system import threads
 
 _BLOCK, _DIGEST = 16, 32
 _AT_ONCE = 1 << 12
@@ -129,11 +130,14 @@ class _Party(Confined):
     def _encode(self, leaves: Residues, key: bytes) -> None:
         """Make the leaves new rows, and the last of them those that the next iteration spends."""
         rows, seed = leaves.reshape(-1, 2), self._spent[: self._code.seed]
-        places = np.empty(local_code.LOCALITY * _AT_ONCE // 2 + 2, dtype=np.uint64)
-        fill = stream(np.frombuffer(hashlib.sha256(b"privcirnet code" + key).digest()[:16], dtype=np.uint64))
-        for start in range(0, len(rows), _AT_ONCE):
-            fill(places)
+        name = np.frombuffer(hashlib.sha256(b"privcirnet code" + key).digest()[:16], dtype=np.uint64)
+
+        def encode(start: int) -> None:
+            places = np.empty(local_code.LOCALITY * _AT_ONCE // 2 + ROOM_WORDS, dtype=np.uint64)
+            stream(name, local_code.LOCALITY * start // 4)(places)
             local_code.encode(rows[start : start + _AT_ONCE], seed, places.view(np.uint32))
+
+        threads.each(encode, range(0, len(rows), _AT_ONCE))
         self._spent[:] = 0
         self._spent[:] = rows[-len(self._spent) :]
         rows[-len(self._spent) :] = 0

@@ -71,7 +71,9 @@ def test_a_session_has_millions_in_both_directions_and_no_more():
         offered = helper.help(slots, values, message)
         assert message == b""
         u = bits_of(chosen.choices.reshape(-1)).reshape(slots, values, 1)
-        assert (chosen.keys == offered.keys[0] ^ (offered.keys[0] ^ offered.keys[1]) * u).all()
+        for slot in range(slots):
+            one, other = (key[slot] for key in offered.keys)
+            assert (chosen.keys[slot] == one ^ (one ^ other) * u[slot]).all()
         assert abs(u.mean() - 0.5) < 4 / u.size**0.5
         with pytest.raises(RuleError, match=r"silent transfers must be made ahead: got \d+ for 6400; both parties run"):
             chooser.choose(1, 6400)

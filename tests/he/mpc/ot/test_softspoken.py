@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from privcirnet.errors import RuleError
-from privcirnet.he.mpc.ot import softspoken
+from privcirnet.he.mpc.ot import keys, softspoken
 from privcirnet.he.mpc.ot.ciphers import Hash
 from tests.he.mpc.transfers import bits_of, both, pair
 
@@ -40,11 +40,26 @@ def test_keys_are_those_of_the_choice_and_no_two_are_alike():
     helper, chooser = both()
     chosen, message = chooser.choose(3, 128)
     offered = helper.help(3, 128, message)
+    seen = list[np.ndarray]()
     for slot in range(3):
         choices = bits_of(chosen.choices[slot])[:, None]
-        first, second = offered.keys[:, slot]
-        assert (chosen.keys[slot] == first ^ (first ^ second) * choices).all()
-    assert len(np.unique(offered.keys.reshape(-1, 2), axis=0)) == 2 * 3 * 128
+        seen += [key[slot] for key in offered.keys]
+        assert (chosen.keys[slot] == seen[-2] ^ (seen[-2] ^ seen[-1]) * choices).all()
+    assert len(np.unique(np.concatenate(seen), axis=0)) == 2 * 3 * 128
+
+
+@pytest.mark.parametrize("at_once", [128, 1 << 13])
+def test_keys_are_hashes_of_all_rows_counted_through(at_once, monkeypatch):
+    """Some slots, a part of their rows at a time, whole or in planes: the hash of all rows at once."""
+    monkeypatch.setattr(keys, "_AT_ONCE", at_once)
+    rows, delta = (np.frombuffer(os.urandom(16 * count), np.uint64).reshape(-1, 2) for count in (5 * 320, 1))
+    offered = keys.Offered.of(softspoken.Correlated(rows), delta[0], 320, Hash(b"s"), 7).some(range(1, 5))
+    for which, of in enumerate((rows, rows ^ delta)):
+        expected = Hash(b"s")(of, 7).reshape(5, 320, 2)
+        for slot in range(3):
+            assert (offered.keys[which].some(range(1, 4))[slot] == expected[2 + slot]).all()
+            planes = offered.planes(slot, 20)[which]
+            assert all((bits_of(plane) == expected[1 + slot, :, 0] >> j & 1).all() for j, plane in enumerate(planes))
 
 
 def test_a_hash_of_the_same_row_is_another_with_another_number():
