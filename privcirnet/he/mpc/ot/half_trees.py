@@ -20,7 +20,7 @@ from privcirnet.he.ring.modular import Residues
 from privcirnet.he.rlwe.wire_bytes import Message, check_length
 from privcirnet.he.system import threads
 
-_AT_ONCE = 1 << 16
+_AT_ONCE = 1 << 18
 """Leaves that stay in the cache while their trees grow."""
 _NOWHERE = np.uint64(2**64 - 1)
 

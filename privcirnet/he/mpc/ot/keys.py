@@ -1,7 +1,6 @@
 """Random transfers of many values: keys by slot and value, of correlated transfers and a hash."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -12,18 +11,15 @@ from privcirnet.he.mpc.ot.softspoken import Correlated
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.system import threads
 
-_AT_ONCE = 1 << 13
-"""Rows that stay in the cache while they are hashed."""
-
 
 @dataclass(frozen=True)
 class Keys:
-    """The hashes of rows, made when a slot is asked for: a slot is asked for once, and its keys are soon used up.
+    """The hashes of rows, made when a slot is asked for: soon used up, they are never all in memory.
 
     Attributes:
         rows: (slots, values, 2).
         hashed: of the session.
-        first: the number of the first row, which no hash had before.
+        first: the number of the first row, which no other row had.
         shift: is added to each row; None for nothing.
     """
 
@@ -34,41 +30,20 @@ class Keys:
 
     def __getitem__(self, slot: int) -> Residues:
         """Return the keys of a slot, (values, 2)."""
-        found = np.empty_like(self.rows[slot])
-
-        def write(some: slice, keys: Residues) -> None:
-            found[some] = keys
-
-        self._each(slot, write)
-        return found
+        rows = self.rows[slot]
+        if self.shift is not None:
+            blocks.add_to_each(shifted := np.empty_like(rows), rows, self.shift)
+            rows = shifted
+        return self.hashed(rows, self.first + slot * len(rows))
 
     def planes(self, slot: int, bits: int) -> Residues:
         """Return bits of the keys of a slot, (bits, values / 64)."""
-        found = np.empty((bits, self.rows.shape[1] // 64), dtype=np.uint64)
-
-        def write(some: slice, keys: Residues) -> None:
-            found[:, some.start // 64 : some.stop // 64] = planes(keys[:, 0], bits)
-
-        self._each(slot, write)
-        return found
-
-    def _each(self, slot: int, use: Callable[[slice, Residues], None]) -> None:
-        rows, first = self.rows[slot], self.first + slot * self.rows.shape[1]
-
-        def hash_some(start: int) -> None:
-            some = slice(start, min(start + _AT_ONCE, len(rows)))
-            own = rows[some]
-            if self.shift is not None:
-                own = np.empty_like(own)
-                blocks.add_to_each(own, rows[some], self.shift)
-            use(some, self.hashed(own, first + start))
-
-        threads.each(hash_some, range(0, len(rows), _AT_ONCE))
+        return planes(self[slot][:, 0], bits)
 
     def some(self, slots: range) -> "Keys":
         """Return the keys of some slots."""
         rows = self.rows[slots.start : slots.stop]
-        return Keys(rows, self.hashed, self.first + slots.start * self.rows.shape[1], self.shift)
+        return replace(self, rows=rows, first=self.first + slots.start * rows.shape[1])
 
 
 @dataclass(frozen=True)
@@ -85,8 +60,8 @@ class Offered:
 
     def planes(self, slot: int, bits: int) -> tuple[Residues, Residues]:
         """Return bits of both keys of a slot, (bits, values / 64)."""
-        first, second = self.keys
-        return first.planes(slot, bits), second.planes(slot, bits)
+        first, second = threads.each(lambda key: key.planes(slot, bits), self.keys)
+        return first, second
 
     def some(self, slots: range) -> "Offered":
         """Return the keys of some slots."""

@@ -42,7 +42,7 @@ from privcirnet.he.rlwe.wire_bytes import Message, check_length
 from privcirnet.he.system import threads
 
 _BLOCK, _DIGEST = 16, 32
-_AT_ONCE = 1 << 12
+_AT_ONCE = 1 << 14
 """Rows of the code whose places stay in the cache."""
 
 

@@ -48,10 +48,8 @@ def test_keys_are_those_of_the_choice_and_no_two_are_alike():
     assert len(np.unique(np.concatenate(seen), axis=0)) == 2 * 3 * 128
 
 
-@pytest.mark.parametrize("at_once", [128, 1 << 13])
-def test_keys_are_hashes_of_all_rows_counted_through(at_once, monkeypatch):
-    """Some slots, a part of their rows at a time, whole or in planes: the hash of all rows at once."""
-    monkeypatch.setattr(keys, "_AT_ONCE", at_once)
+def test_keys_are_hashes_of_all_rows_counted_through():
+    """Some slots, whole or in planes: the hash of all rows at once."""
     rows, delta = (np.frombuffer(os.urandom(16 * count), np.uint64).reshape(-1, 2) for count in (5 * 320, 1))
     offered = keys.Offered.of(softspoken.Correlated(rows), delta[0], 320, Hash(b"s"), 7).some(range(1, 5))
     for which, of in enumerate((rows, rows ^ delta)):
