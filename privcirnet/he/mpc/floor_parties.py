@@ -16,6 +16,7 @@ from privcirnet.he.mpc.ot.keys import planes
 from privcirnet.he.mpc.ot.session import Transfers
 from privcirnet.he.mpc.selection import bits, minus, pick, zeros
 from privcirnet.he.ring.modular import Residues
+from privcirnet.he.system import threads
 
 
 def client_planes(floor: Floor) -> list[int]:
@@ -74,7 +75,8 @@ def client_ahead(floor: Floor, share: Residues, transfers: Transfers) -> Side[Ke
     down = transfers.help(floor.down[-1].stop, share.size, told[0])
     downs = [down.some(slots) for slots in floor.down]
     digits = _all_digits(floor, u, [u1 + np.uint64(1)] * floor.signs)
-    tables = [d.client_table(offered, x) for d, offered, x in zip(floor.digits, downs, digits, strict=False)]
+    each = zip(floor.digits, downs, digits, strict=False)
+    tables = threads.each(lambda of: of[0].client_table(*of[1:]), each)
     sizes = [*(merge.help_planes for merge in floor.merges), floor.top_flips, floor.clips * floor.width]
     *helped, top_flips, clip = read(told[1], sizes, words)
     shares = [merge.choose_ahead(c, p) for merge, c, p in zip(floor.merges, ups, helped, strict=False)]
@@ -86,7 +88,7 @@ def client_ahead(floor: Floor, share: Residues, transfers: Transfers) -> Side[Ke
     rounded = (minus(u1 % np.uint64(m), wrapped, m) + bits(fresh[0])) % np.uint64(m)
     constant = share if floor.unrounded else rounded
     numbers = _client_numbers(floor, fresh[0], bit, constant)
-    keys = [selection.helper_keys(downs[-1], i, m) for i in range(floor.products)]
+    keys = threads.each(lambda i: selection.helper_keys(downs[-1], i, m), range(floor.products))
     offers = [selection.offer(x, distance, m) for x, (_, distance) in zip(numbers, keys, strict=True)]
     last = [selection.residues(ups[-1].keys[0], m)] if floor.relu else []
     last += [selection.accept(ups[-1], 1, numbers_of(clip, m), m)] if floor.clips else []
@@ -128,10 +130,8 @@ def server_ahead(floor: Floor, values: int, transfers: Transfers) -> Side[Kept]:
     up = transfers.help(floor.up[-1].stop, values, told[0])
     flips = read(told[1], [merge.flip_planes for merge in floor.merges], words)
     fresh = fresh_planes(sum(digit.outputs for digit in floor.digits), words)
-    made = [
-        merge.help_ahead(up.some(slots), known, part)
-        for merge, slots, known, part in zip(floor.merges, floor.up, _known(floor, fresh), flips, strict=False)
-    ]
+    each = zip(floor.merges, map(up.some, floor.up), _known(floor, fresh), flips, strict=False)
+    made = threads.each(lambda of: of[0].help_ahead(*of[1:]), each)
     down, extension = transfers.choose(floor.down[-1].stop, values)
     downs = [down.some(slots) for slots in floor.down]
     top_flips = [floor.top.flips(downs[-2])] if floor.top else []
@@ -142,10 +142,10 @@ def server_ahead(floor: Floor, values: int, transfers: Transfers) -> Side[Kept]:
     told = yield [extension, said]
 
     *parts, top = read(told[0], [*(d.ahead_planes for d in floor.digits), floor.top_help], words)
-    tables = [d.server_table(c, p) for d, c, p in zip(floor.digits, downs, parts, strict=False)]
+    tables = threads.each(lambda of: of[0].server_table(*of[1:]), zip(floor.digits, downs, parts, strict=False))
     top_shares = floor.top.choose_ahead(downs[-2], top) if floor.top else np.empty((0, words), dtype=np.uint64)
     offers = [numbers_of(part, m) for part in read(told[1], [floor.width] * floor.products, words)]
-    numbers = [selection.accept(downs[-1], i, offered, m) for i, offered in enumerate(offers)]
+    numbers = threads.each(lambda i: selection.accept(downs[-1], i, offers[i], m), range(floor.products))
     yield []
 
     shares = [share for _, share in made]

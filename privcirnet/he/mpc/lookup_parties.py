@@ -15,6 +15,7 @@ from privcirnet.he.mpc.ot.keys import Chosen, Offered, planes
 from privcirnet.he.mpc.ot.session import Transfers
 from privcirnet.he.mpc.selection import bits, minus, pick, zeros
 from privcirnet.he.ring.modular import Residues
+from privcirnet.he.system import threads
 
 
 def client_ahead(lookup: Lookup, values: int, transfers: Transfers) -> Side[Kept]:
@@ -36,7 +37,7 @@ def client_ahead(lookup: Lookup, values: int, transfers: Transfers) -> Side[Kept
     digits = zip(lookup.digits, places, split(own, [digit.bits for digit in lookup.digits]), strict=True)
     tables = [digit.client_table(offered, x) for digit, offered, x in digits]
     sums, index = _client_index(lookup, down, own)
-    keys = [selection.helper_keys(masked, j, t) for j in range(lookup.entry_bits)]
+    keys = threads.each(lambda j: selection.helper_keys(masked, j, t), range(lookup.entry_bits))
     twice = [bits(mask) * np.uint64((2 << j) % t) for j, mask in enumerate(masks)]
     offers = [selection.offer(number, distance, t) for number, (_, distance) in zip(twice, keys, strict=True)]
     x, y = (table[0] for _, table in tables)
@@ -44,10 +45,10 @@ def client_ahead(lookup: Lookup, values: int, transfers: Transfers) -> Side[Kept
     told = yield [joined(first), packed(offers, lookup.width)]
 
     flips, *theirs = read(told[0], [low, *[high] * low], words)
-    mine = [offer(rows, i, y[:-1], flip) for i, flip in enumerate(flips)]
+    mine = threads.each(lambda i: offer(rows, i, y[:-1], flips[i]), range(low))
     yield [joined([message for message, _ in mine])]
 
-    crossed = [accept(up, i, part, x[i]) ^ mine[i][1] for i, part in enumerate(theirs)]
+    crossed = threads.each(lambda i: accept(up, i, theirs[i], x[i]) ^ mine[i][1], range(low))
     numbers = [
         (bits(mask) * np.uint64((1 << j) % t) + key) % np.uint64(t)
         for j, (mask, (key, _)) in enumerate(zip(masks, keys, strict=True))
@@ -85,9 +86,9 @@ def server_ahead(lookup: Lookup, values: int, transfers: Transfers) -> Side[Kept
     *parts, flips = read(told[0], sizes, words)
     x, y = (d.server_table(c, part)[0] for d, c, part in zip(lookup.digits, places, parts, strict=False))
     index = _server_index(lookup, down, parts[2:])
-    mine = [offer(up, i, y[:-1], flip) for i, flip in enumerate(flips)]
+    mine = threads.each(lambda i: offer(up, i, y[:-1], flips[i]), range(low))
     offers = [numbers_of(part, t) for part in read(told[1], [lookup.width] * lookup.entry_bits, words)]
-    products = [selection.accept(masked, j, offered, t) for j, offered in enumerate(offers)]
+    products = threads.each(lambda j: selection.accept(masked, j, offers[j], t), range(lookup.entry_bits))
     numbers = [
         minus(bits(mask) * np.uint64((1 << j) % t), product, t)
         for j, (mask, product) in enumerate(zip(masked.choices, products, strict=True))
@@ -95,7 +96,7 @@ def server_ahead(lookup: Lookup, values: int, transfers: Transfers) -> Side[Kept
     told = yield [joined([x[:-1] ^ rows.choices, *(message for message, _ in mine)])]
 
     theirs = read(told[0], [high] * low, words)
-    crossed = [accept(rows, i, part, x[i]) ^ mine[i][1] for i, part in enumerate(theirs)]
+    crossed = threads.each(lambda i: accept(rows, i, theirs[i], x[i]) ^ mine[i][1], range(low))
     yield []
     return Kept(np.concatenate([_by_value(lookup, x, y, crossed), masked.choices]), np.array([*numbers, index]))
 

@@ -9,7 +9,6 @@ from privcirnet.he.mpc.kernels.planes import planes_into
 from privcirnet.he.mpc.ot.ciphers import Hash
 from privcirnet.he.mpc.ot.softspoken import Correlated
 from privcirnet.he.ring.modular import Residues
-from privcirnet.he.system import threads
 
 
 @dataclass(frozen=True)
@@ -60,8 +59,8 @@ class Offered:
 
     def planes(self, slot: int, bits: int) -> tuple[Residues, Residues]:
         """Return bits of both keys of a slot, (bits, values / 64)."""
-        first, second = threads.each(lambda key: key.planes(slot, bits), self.keys)
-        return first, second
+        first, second = self.keys
+        return first.planes(slot, bits), second.planes(slot, bits)
 
     def some(self, slots: range) -> "Offered":
         """Return the keys of some slots."""
