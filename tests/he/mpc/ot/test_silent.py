@@ -1,5 +1,6 @@
 """Silent transfers: t = q + u Delta in all of them, sizes, a stock that serves once, and a sender that offers others."""
 
+import hashlib
 import math
 import os
 import pickle
@@ -10,7 +11,8 @@ import pytest
 from privcirnet.errors import RuleError
 from privcirnet.he.mpc.kernels import field, local_code
 from privcirnet.he.mpc.ot import silent
-from privcirnet.he.mpc.ot.ciphers import check_point
+from privcirnet.he.mpc.ot.ciphers import check_point, stream
+from privcirnet.he.system import threads
 from tests.he.mpc.transfers import bits_of, both, converse, silent_pair
 
 
@@ -53,6 +55,22 @@ def test_the_code_adds_ten_rows_of_the_seed():
     expected = rows ^ np.bitwise_xor.reduce(seed[places.reshape(300, 10) % 64], axis=1)
     local_code.encode(rows, seed, places)
     assert (rows == expected).all()
+
+
+@pytest.mark.parametrize("at_once", [64, 96, 1 << 14])
+@pytest.mark.parametrize("count", [1, 3])
+def test_the_code_is_the_same_in_pieces_on_any_threads(ends, at_once, count, monkeypatch):
+    monkeypatch.setattr(silent, "_AT_ONCE", at_once)
+    sender, _ = ends
+    sender.offer()
+    leaves, spent = sender._grown(), sender._spent
+    places = np.empty(leaves.size // 2 * 5 + 2, np.uint64)
+    stream(np.frombuffer(hashlib.sha256(b"privcirnet code" + b"key").digest()[:16], np.uint64))(places)
+    taken = spent[places[:-2].view(np.uint32).reshape(-1, 10) % silent.CODE.seed]
+    expected = leaves.reshape(-1, 2) ^ np.bitwise_xor.reduce(taken, axis=1)
+    with threads.using(count):
+        sender._encode(leaves, b"key")
+    assert (np.concatenate([sender._rows[0], sender._spent]) == expected).all()
 
 
 def test_a_session_has_millions_in_both_directions_and_no_more():
