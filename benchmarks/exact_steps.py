@@ -26,6 +26,7 @@ from privcirnet.he.mpc.floor import Floor
 from privcirnet.he.mpc.lookup import Lookup
 from privcirnet.he.mpc.ot import silent
 from privcirnet.he.mpc.ot.session import SOURCES, Transfers, answering, opening
+from privcirnet.he.system import threads
 
 T, BITS = 4293918721, 11
 STEPS: dict[str, Floor | Lookup] = {
@@ -97,6 +98,7 @@ def shares(values: int, turn: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 def client(address: Any, key: bytes, name: str, source: str, values: int, turns: int) -> None:
     """One process: the client's turns."""
+    threads.use(1)
     step, line = STEPS[name], Line(Client(address, authkey=key))
     transfers = line.begin(opening(source=source))
     for turn in range(turns):
@@ -120,6 +122,7 @@ def client(address: Any, key: bytes, name: str, source: str, values: int, turns:
 
 def measured(name: str, source: str, values: int, turns: int) -> dict[str, str]:
     """Run both parties, and return a row."""
+    threads.use(1)
     key, step, rows = b"loopback", STEPS[name], list[tuple[float, ...]]()
     with Listener(("127.0.0.1", 0), authkey=key) as listener:
         process = Process(target=client, args=(listener.address, key, name, source, values, turns))
