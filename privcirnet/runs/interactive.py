@@ -18,7 +18,7 @@ from privcirnet.he.protocol.parties.client import Client, check_image
 from privcirnet.he.protocol.parties.session import Traffic
 from privcirnet.he.protocol.rounds.exchange import RoundPlan
 from privcirnet.he.protocol.rounds.exchanges import exchanges_of
-from privcirnet.he.protocol.rounds.waves import bundles
+from privcirnet.he.protocol.rounds.waves import bundles, stages
 from privcirnet.he.ring.modular import Residues
 from privcirnet.runs import audit
 from privcirnet.runs.answers import Answer, name_of
@@ -145,4 +145,9 @@ def _rounds(of: Evaluation, program: Program, position: int) -> tuple[list[Traff
                 both = (up + down) / 2
                 traffic = [t for t in done.traffic if t.position == bundle.position]
                 before += [Traffic(position, int(t.up * up), int(t.down * down), t.seconds * both) for t in traffic]
+    for stage in stages(program, exchanges_of(program)) if last.prepared else ():
+        if position in stage.positions:
+            part, first = stage.part(position), stage.positions[0]
+            traffic = [t for t in last.traffic if t.position == first]
+            return [Traffic(position, int(t.up * part), int(t.down * part), t.seconds * part) for t in traffic], before
     return [t for t in last.traffic if t.position == position], before

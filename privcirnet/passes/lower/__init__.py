@@ -174,4 +174,4 @@ def _network(
     builder = Builder(graph, source, shape, log_step, numbers, exact=nonlinear == "exact")
     for node in graph.graph.nodes:
         builder.visit(node)
-    return Network(tuple(builder.nodes), builder.weights)
+    return Network(tuple(builder.nodes.values()), builder.weights)

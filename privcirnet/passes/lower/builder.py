@@ -53,11 +53,12 @@ class Builder:
     ) -> None:
         self.graph, self.source, self._numbers, self._exact = graph, source, numbers, exact
         self.input_shape, self.input_log_step = input_shape, input_log_step
-        self.nodes: list[Node] = []
+        self.nodes: dict[str, Node] = {}
         self.weights: dict[str, Weights] = {}
         self._lowered: dict[fx.Node, Node] = {}
         self._tokens: set[str] = set()
         self._rounded_behind: dict[fx.Node, int] = {}
+        self._depths: dict[str, int] = {}
 
     def visit(self, node: fx.Node) -> None:
         """Lower one node; a node that does nothing stands for its input.
@@ -100,7 +101,7 @@ class Builder:
 
     def _keep(self, node: fx.Node, made: Node) -> None:
         self._lowered[node] = made
-        self.nodes.append(made)
+        self._append(made)
         match module_of(self.graph, node):
             case tokens.Tokens():
                 are_tokens = True
@@ -112,6 +113,10 @@ class Builder:
                 are_tokens = not self._tokens.isdisjoint(made.inputs)
         if are_tokens:
             self._tokens.add(made.name)
+
+    def _append(self, made: Node) -> None:
+        self.nodes[made.name] = made
+        self._depths[made.name] = 1 + max((self._depths[name] for name in made.inputs), default=0)
 
     def _check_layout(self, node: fx.Node, module: nn.Module | None, source: Node) -> None:
         """Raise where torch would take the axes of tokens for those of a map, or the other way round."""
@@ -142,13 +147,10 @@ class Builder:
         one_step = len({source.log_step for source in inputs}) == 1
         if not (self._exact and rounded and one_step and behind in (["relu"], ["relu6"])):
             return inputs
-        depths, by_name = dict[str, int](), {made.name: made for made in self.nodes}
-        for made in self.nodes:
-            depths[made.name] = 1 + max((depths[name] for name in made.inputs), default=0)
-        last = max(rounded, key=lambda each: depths[each.name])
-        self.nodes.remove(last)
+        last = max(rounded, key=lambda each: self._depths[each.name])
+        del self.nodes[last.name]
         self._rounded_behind[node] = last.log_step
-        return [by_name[source.inputs[0]] if source is last else source for source in inputs]
+        return [self.nodes[source.inputs[0]] if source is last else source for source in inputs]
 
     def _alike(self, inputs: list[Node]) -> list[Node]:
         """Return summands with one step, the finest: one behind a pool has a finer step than its quantizer's."""
@@ -157,11 +159,9 @@ class Builder:
 
     def _scaled(self, source: Node, log_step: int) -> Node:
         name, operation = f"{source.name}_at_{-log_step}", op.Scale(source.log_step - log_step)
-        found = next((node for node in self.nodes if node.name == name), None)
-        made = found or Node(name, operation, (source.name,), source.shape, log_step, source.module)
-        if not found:
-            self.nodes.append(made)
-        return made
+        if name not in self.nodes:
+            self._append(Node(name, operation, (source.name,), source.shape, log_step, source.module))
+        return self.nodes[name]
 
     def _concat(self, node: fx.Node, parts: list[Node]) -> Node:
         shape = (sum(part.shape[0] for part in parts), *parts[0].shape[1:])

@@ -19,7 +19,7 @@ from privcirnet.he.protocol.rounds.exchange import Exchange
 from privcirnet.he.protocol.rounds.exchanges import exchanges_of, runs_directly
 from privcirnet.he.protocol.rounds.transfers import refill_trips, setup_trips, stock_bytes, takes_transfers
 from privcirnet.he.protocol.rounds.turns import Turn, trips
-from privcirnet.he.protocol.rounds.waves import bundles
+from privcirnet.he.protocol.rounds.waves import bundles, stages
 from privcirnet.he.schemes.bfv.sizes import key_bytes, message_bytes
 
 _TOGETHER_BYTES, _CORRELATED_BYTES = 1 << 24, 1 << 27
@@ -131,9 +131,8 @@ def _longest(program: Program, pairs: Iterable[tuple[Turn, Turn]]) -> tuple[int,
 
 
 def _online(program: Program) -> list[list[tuple[Turn, Turn]]]:
-    """What the server asks about a prepared image, and the client answers, by node."""
-    t = program.parameters.plain_modulus
-    return [trips(exchange.online.turns(t), "server") for exchange in exchanges_of(program).values()]
+    """What the server asks about a prepared image, and the client answers, by stage."""
+    return [stage.trips for stage in stages(program, exchanges_of(program))]
 
 
 def _images(program: Program) -> tuple[list[int], list[int]]:

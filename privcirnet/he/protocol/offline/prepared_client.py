@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -28,8 +28,8 @@ from privcirnet.he.protocol.rounds.client_aided import noted
 from privcirnet.he.protocol.rounds.exchange import Exchange
 from privcirnet.he.protocol.rounds.online_phase import SHARE, Kept
 from privcirnet.he.protocol.rounds.transfers import begin, more, takes_transfers
-from privcirnet.he.protocol.rounds.turns import Side, Turn, answered, opened, trips
-from privcirnet.he.protocol.rounds.waves import Bundle, bundles
+from privcirnet.he.protocol.rounds.turns import Side, answered, answering_together, opened
+from privcirnet.he.protocol.rounds.waves import Bundle, Stage, bundles, stages
 from privcirnet.he.ring import modular, sampling
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.ring.wipe import wipe
@@ -189,11 +189,12 @@ class PreparedClient:
                 wire.unframe(reply, wire.ONLINE, 0)
                 self._drop(correlated.serial)
                 return None
-            for position, node in enumerate(self.program.nodes):
-                pairs = self._online(node)
-                if pairs:
-                    side, measured = self._answers(node, correlated, held, seen), partial(self.meter.time, node.name)
-                    _, reply = yield from answered(side, reply, position, pairs, measured, memoryview)
+            for stage in self._stages:
+                names = [node.name for node in stage.nodes]
+                if names:
+                    sides = [self._answers(node, correlated, held, seen) for node in stage.nodes]
+                    side, measured = answering_together(sides, stage.each), partial(self.meter.time, *names)
+                    _, reply = yield from answered(side, reply, stage.positions[0], stage.trips, measured, memoryview)
             return (yield from answer.receive(self.program, held[self.program.output.name], reply))
         except BaseException:
             wipe(held.values())
@@ -236,9 +237,9 @@ class PreparedClient:
         arrays[node.name] = online.keep_client(share, result, self._t)
         walk[node.name] = share.reshape(node.shape)
 
-    def _online(self, node: Node) -> list[tuple[Turn, Turn]]:
-        """A node's turns with an image."""
-        return trips(self.exchanges[node.name].online.turns(self._t), "server") if node.name in self.exchanges else []
+    @cached_property
+    def _stages(self) -> list[Stage]:
+        return stages(self.program, self.exchanges)
 
     def _answers(
         self, node: Node, correlated: CorrelatedRandomness, held: Walk, seen: dict[str, tuple[int, int]]

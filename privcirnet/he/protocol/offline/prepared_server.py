@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,6 +14,7 @@ from privcirnet.he.circuits.bfv.interface import EvaluationKeys, ServerEngine
 from privcirnet.he.mpc.local import shares
 from privcirnet.he.mpc.local.linear import ClearLinear
 from privcirnet.he.mpc.local.packing import unpack
+from privcirnet.he.program.operation import Node
 from privcirnet.he.program.program import Program
 from privcirnet.he.protocol.framing import message_sizes, wire
 from privcirnet.he.protocol.framing.meter import Meter
@@ -27,8 +28,8 @@ from privcirnet.he.protocol.rounds.merged import Part
 from privcirnet.he.protocol.rounds.online_phase import Kept
 from privcirnet.he.protocol.rounds.stacked import StackedExchange
 from privcirnet.he.protocol.rounds.transfers import answer_beginning, answer_more
-from privcirnet.he.protocol.rounds.turns import Side, answered, opened, trips
-from privcirnet.he.protocol.rounds.waves import Bundle, bundles
+from privcirnet.he.protocol.rounds.turns import Side, answered, asking_together, end, opened
+from privcirnet.he.protocol.rounds.waves import Bundle, Stage, bundles
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.ring.wipe import wipe
 
@@ -47,6 +48,7 @@ class PreparedServer:
         rounds: by node, see :class:`protocol.parties.server.Server`.
         layers: returns the linear layers in clear by node.
         stacks: returns what the server holds for stacks of images by node.
+        stages: of :func:`protocol.rounds.waves.stages`.
         last_uses: after which node which shares are zeroed, see :func:`protocol.rounds.zeroing.last_uses`.
 
     Attributes:
@@ -60,6 +62,7 @@ class PreparedServer:
     store: PreparedStore
     form: Form
     meter: Meter
+    stages: Sequence[Stage]
     last_uses: Mapping[str, Sequence[str]]
     preparation: Meter = field(default_factory=Meter)
     dropped: list[str] = field(default_factory=list[str])
@@ -155,17 +158,18 @@ class PreparedServer:
         if correlated is None:
             return wire.frame(wire.ONLINE, [])
         try:
-            source, *others = self.program.nodes
+            source = self.program.nodes[0]
             held[source.name] = unpack(packed, source.shape, self._t)
-            for position, node in enumerate(others, start=1):
-                if node.name in self.rounds:
-                    arguments = [shares.present(held[name]) for name in node.inputs]
-                    kept = correlated.kept[node.name]
-                    held[node.name] = yield from self._step(position, node.name, kept, arguments)
-                    correlated.spend(node.name)
-                else:
-                    held[node.name] = shares.local_server(self.program, node, held)
-                zeroing.forget(held, self.last_uses.get(node.name, ()))
+            for stage in self.stages:
+                for node in stage.before:
+                    if node.name in self.rounds:
+                        with self.meter.time(node.name):
+                            held[node.name] = end(self._side_of(node, correlated, held))
+                        correlated.spend(node.name)
+                    elif node is not source:
+                        held[node.name] = shares.local_server(self.program, node, held)
+                    zeroing.forget(held, self.last_uses.get(node.name, ()))
+                yield from self._together(stage, correlated, held)
             share = shares.present(held[self.program.output.name])
         finally:
             correlated.wipe()
@@ -205,14 +209,26 @@ class PreparedServer:
             wipe(share for images in drawn for one in images for share in one)
             wipe(share for one in offline_shares for share in one)
 
-    def _step(
-        self, position: int, name: str, kept: Kept, arguments: list[Residues]
-    ) -> Generator[bytes, bytes, Residues]:
-        """Take a node's turns, if it has any, and return the server's share of the result."""
-        online = self.rounds[name][0].online
-        side = online.server(self.layers().get(name), kept, arguments, self._t)
-        pairs = trips(online.turns(self._t), "server")
-        return (yield from opened(side, position, pairs, lambda: self.meter.time(name), memoryview))
+    def _together(
+        self, stage: Stage, correlated: CorrelatedRandomness, held: dict[str, Residues | None]
+    ) -> Generator[bytes, bytes, None]:
+        """Take the turns of a stage, of which the server's shares of the results are held."""
+        names = [node.name for node in stage.nodes]
+        if names:
+            side = asking_together([self._side_of(node, correlated, held) for node in stage.nodes], stage.each)
+            measured = partial(self.meter.time, *names)
+            found = yield from opened(side, stage.positions[0], stage.trips, measured, memoryview)
+            held |= zip(names, found, strict=True)
+        for name in names:
+            correlated.spend(name)
+            zeroing.forget(held, self.last_uses.get(name, ()))
+
+    def _side_of(
+        self, node: Node, correlated: CorrelatedRandomness, held: Mapping[str, Residues | None]
+    ) -> Side[Residues]:
+        """The server's turns of a node with an image, if it has any, and its share of the result."""
+        arguments, online = [shares.present(held[name]) for name in node.inputs], self.rounds[node.name][0].online
+        return online.server(self.layers().get(node.name), correlated.kept[node.name], arguments, self._t)
 
     def _taken(self, serial: bytes) -> CorrelatedRandomness | None:
         try:

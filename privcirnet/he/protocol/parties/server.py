@@ -24,11 +24,12 @@ from privcirnet.he.protocol.offline.prepared_server import Phase, PreparedServer
 from privcirnet.he.protocol.offline.prepared_work import MemoryStore
 from privcirnet.he.protocol.offline.store import PreparedStore
 from privcirnet.he.protocol.offline.store_files import DIGEST_BYTES
-from privcirnet.he.protocol.rounds import answer, zeroing
+from privcirnet.he.protocol.rounds import answer, waves, zeroing
 from privcirnet.he.protocol.rounds.exchange import Exchange, Held
 from privcirnet.he.protocol.rounds.exchanges import exchanges_of, runs_directly
 from privcirnet.he.protocol.rounds.stacked import StackedExchange
 from privcirnet.he.protocol.rounds.turns import answered, trips
+from privcirnet.he.protocol.rounds.waves import Stage
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.ring.wipe import wipe
 from privcirnet.he.rlwe.wire_bytes import Message
@@ -136,7 +137,13 @@ class Server:
     @cached_property
     def last_uses(self) -> Mapping[str, Sequence[str]]:
         """After which node which shares are zeroed."""
-        return {} if self._watched else zeroing.last_uses(self.program)
+        nodes = (node for stage in self.stages for node in (*stage.before, *stage.nodes))
+        return {} if self._watched else zeroing.last_uses(nodes)
+
+    @cached_property
+    def stages(self) -> list[Stage]:
+        """All nodes as an image with prepared work goes through them."""
+        return waves.stages(self.program, {name: exchange for name, (exchange, _) in self.rounds.items()})
 
     @cached_property
     def layers(self) -> dict[str, ClearLinear]:
@@ -183,6 +190,7 @@ class Session:
             store,
             form,
             self.meter,
+            server.stages,
             server.last_uses,
             self.preparation,
         )

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from privcirnet.he.protocol.rounds.exchange import ClientShares, Exchange, Held,
 from privcirnet.he.protocol.rounds.linear import LinearExchange
 from privcirnet.he.protocol.rounds.square import SquareExchange
 from privcirnet.he.protocol.rounds.stacked import StackedExchange
-from privcirnet.he.protocol.rounds.turns import Side, Turn, end, joined, say, trips
+from privcirnet.he.protocol.rounds.turns import Side, Turn, answering_together, asking_together, joined_trips, trips
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.system import threads
 
@@ -79,11 +79,7 @@ class Together:
     @cached_property
     def trips(self) -> list[tuple[Turn, Turn]]:
         """What either party sends, message by message."""
-        found = list[tuple[Turn, Turn]]()
-        for trip in range(max(map(len, self._trips), default=0)):
-            now = [pairs[trip] for pairs in self._trips if trip < len(pairs)]
-            found.append((joined((up for up, _ in now), "client"), joined((down for _, down in now), "server")))
-        return found
+        return joined_trips(self._trips)
 
     @cached_property
     def _trips(self) -> list[list[tuple[Turn, Turn]]]:
@@ -118,14 +114,7 @@ class Together:
         """
         apply = threads.each if engine.concurrent else _one_by_one
         sides = [part.exchange.client(own, engine, transfers) for part, own in zip(self.parts, shares, strict=True)]
-        told: list[list[bytes] | None] = [None] * len(sides)
-        for trip in range(len(self.trips)):
-            now = [index for index, pairs in enumerate(self._trips) if trip < len(pairs)]
-            said = self._each(lambda index: say(sides[index], told[index]), now, apply)
-            answers = iter((yield [part for parts in said for part in parts]))
-            for index in now:
-                told[index] = [next(answers) for _ in range(self._trips[index][trip][1].parts)]
-        return apply(lambda index: end(sides[index], told[index]), range(len(sides)))
+        return asking_together(sides, self._trips, lambda function, which: self._each(function, which, apply))
 
     def server(
         self,
@@ -148,27 +137,15 @@ class Together:
         """
         given = zip(self.parts, held, shares, strict=True)
         sides = [part.exchange.server(own, inputs, engine, keys, transfers) for part, own, inputs in given]
-        for side in sides:
-            next(side)
-        results, asked = dict[int, Residues](), iter((yield []))
-        for trip in range(len(self.trips)):
-            replies = list[bytes]()
-            for index, pairs in enumerate(self._trips):
-                if trip < len(pairs):
-                    with measured(self.parts[index]):
-                        replies += sides[index].send([next(asked) for _ in range(pairs[trip][0].parts)])
-                        if trip == len(pairs) - 1:
-                            results[index] = present(end(sides[index]))
-            told = yield replies
-            asked = iter(told or ())
-        return [results[index] for index in range(len(sides))]
+        found = yield from answering_together(sides, self._trips, lambda index: measured(self.parts[index]))
+        return [*map(present, found)]
 
     def _each(
         self,
-        function: Callable[[int], list[bytes]],
+        function: Callable[[int], Any],
         parts: Sequence[int],
-        apply: Callable[[Callable[[int], list[bytes]], Sequence[int]], list[list[bytes]]],
-    ) -> list[list[bytes]]:
+        apply: Callable[[Callable[[int], Any], Sequence[int]], list[Any]],
+    ) -> list[Any]:
         """What a function makes of each part: those that take oblivious transfers in order, the others side by side."""
         ordered = [index for index in parts if sum(self.parts[index].exchange.plan.transfers)]
         others = [index for index in parts if index not in ordered]

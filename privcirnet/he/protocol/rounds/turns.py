@@ -76,6 +76,16 @@ def joined(turns: Iterable[Turn], sender: Sender) -> Turn:
     return Turn(sender, sum(turn.ciphertexts for turn in each), tuple(size for turn in each for size in turn.octets))
 
 
+def joined_trips(each: Sequence[Sequence[tuple[Turn, Turn]]]) -> list[tuple[Turn, Turn]]:
+    """Return the messages and answers of several nodes together: those of fewer trips have no part in the last."""
+    found = list[tuple[Turn, Turn]]()
+    for trip in range(max(map(len, each), default=0)):
+        now = [pairs[trip] for pairs in each if trip < len(pairs)]
+        asking, answering = ([pair[which] for pair in now] for which in (0, 1))
+        found.append((joined(asking, asking[0].sender), joined(answering, answering[0].sender)))
+    return found
+
+
 def say(side: Side[T], told: list[Any] | None) -> list[Any]:
     """Return the parts of a side's next message; ``told``: those of the other party's last one, None at the start."""
     return next(side) if told is None else side.send(told)
@@ -88,6 +98,55 @@ def end(side: Side[T], told: list[Any] | None = None) -> T:
     except StopIteration as finished:
         return finished.value
     raise ValueError("a side takes more turns than there are")
+
+
+def asking_together(
+    sides: Sequence[Side[T]],
+    each: Sequence[Sequence[tuple[Turn, Turn]]],
+    apply: Callable[[Callable[[int], Any], Sequence[int]], list[Any]] = lambda function, which: [*map(function, which)],
+) -> Side[list[T]]:
+    """Take the turns of who begins, in the same messages.
+
+    Args:
+        each: the messages and answers of each.
+        apply: calls a function with the numbers of some sides.
+
+    Returns:
+        the result of each side.
+    """
+    told: list[list[Any] | None] = [None] * len(sides)
+    for trip in range(max(map(len, each), default=0)):
+        now = [index for index, pairs in enumerate(each) if trip < len(pairs)]
+        said = apply(lambda index: say(sides[index], told[index]), now)
+        answers = iter((yield [part for parts in said for part in parts]))
+        for index in now:
+            told[index] = [next(answers) for _ in range(each[index][trip][1].parts)]
+    return apply(lambda index: end(sides[index], told[index]), range(len(sides)))
+
+
+def answering_together(
+    sides: Sequence[Side[T]],
+    each: Sequence[Sequence[tuple[Turn, Turn]]],
+    measured: Callable[[int], AbstractContextManager[None]] = lambda index: nullcontext(),
+) -> Side[list[T]]:
+    """Take the turns of who answers; as :func:`asking_together`.
+
+    Args:
+        measured: a context for what a side does, by its number.
+    """
+    for side in sides:
+        next(side)
+    results, asked = dict[int, T](), iter((yield []))
+    for trip in range(max(map(len, each), default=0)):
+        said = list[Any]()
+        for index, pairs in enumerate(each):
+            if trip < len(pairs):
+                with measured(index):
+                    said += sides[index].send([next(asked) for _ in range(pairs[trip][0].parts)])
+                    if trip == len(pairs) - 1:
+                        results[index] = end(sides[index])
+        asked = iter((yield said) or ())
+    return [results[index] for index in range(len(sides))]
 
 
 def opened(

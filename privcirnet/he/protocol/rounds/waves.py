@@ -1,20 +1,27 @@
-"""Which exchanges of a preparation share messages: as many as do not need each other's results.
+"""Which nodes share messages, in a preparation and with an image: as many as do not need each other's results.
 
 Offline, the client's share of a square, of a product or of a client-aided function is random and its own choice, so it
 is there from the beginning. Its share of a linear layer's result is there after that layer's exchange. So they come in
 *waves*: first those whose inputs follow from random numbers alone, then those that need the result of one layer, and so
 on. A network that squares after every layer has two waves, however deep it is. One with linear bottlenecks has three.
 
-The nodes of a wave share messages up to a size. Both parties know all of this from the public description.
+The nodes of a wave share messages up to a size.
+
+With an image nodes come in *stages*: a node's turns begin with those of all others that wait for no more results. So a
+truncation on a shortcut shares the messages of the ReLU on the main branch, and queries, keys and values are truncated
+together. Both parties know all of this from the public description.
 """
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from privcirnet.he.program.operation import Node
 from privcirnet.he.program.program import Program
 from privcirnet.he.protocol.rounds.exchange import Exchange
 from privcirnet.he.protocol.rounds.merged import Together
+from privcirnet.he.protocol.rounds.turns import Turn, joined_trips, trips
 from privcirnet.he.schemes.bfv.sizes import message_bytes
 
 MESSAGE_BYTES = 1 << 23
@@ -88,3 +95,46 @@ def bundles(program: Program, exchanges: Mapping[str, Exchange], count: int) -> 
                 now = bundle([node])
         found.append(now)
     return found
+
+
+@dataclass(frozen=True)
+class Stage:
+    """The nodes whose turns with an image are taken together.
+
+    Attributes:
+        before: nodes without turns that come first, in the program's order.
+        nodes: likewise; in the last stage there may be none.
+        positions: theirs in the program; the messages are about the first one.
+        each: their turns, see :func:`protocol.rounds.turns.trips`.
+    """
+
+    before: tuple[Node, ...]
+    nodes: tuple[Node, ...]
+    positions: tuple[int, ...]
+    each: tuple[list[tuple[Turn, Turn]], ...]
+
+    @property
+    def trips(self) -> list[tuple[Turn, Turn]]:
+        """The messages and their answers."""
+        return joined_trips(self.each)
+
+    def part(self, position: int) -> float:
+        """Return which part of the bytes is a node's."""
+        sizes = [sum(sum(turn.octets) for pair in pairs for turn in pair) for pairs in self.each]
+        return sizes[self.positions.index(position)] / sum(sizes)
+
+
+def stages(program: Program, exchanges: Mapping[str, Exchange]) -> list[Stage]:
+    """Return all nodes of a program in the order in which an image with prepared work goes through them."""
+    t, of = program.parameters.plain_modulus, dict[str, int]()
+    silent, asking = defaultdict[int, list[Node]](list), defaultdict[int, list[tuple[Node, int, Any]]](list)
+    for position, node in enumerate(program.nodes):
+        stage = max((of[name] for name in node.inputs), default=0)
+        turns = exchanges[node.name].online.turns(t) if node.name in exchanges else ()
+        if turns:
+            asking[stage].append((node, position, trips(turns, "server")))
+        else:
+            silent[stage].append(node)
+        of[node.name] = stage + bool(turns)
+    each = [(tuple(silent[stage]), asking[stage]) for stage in range(max(of.values()) + 1)]
+    return [Stage(before, *(zip(*found, strict=True) if found else ((), (), ()))) for before, found in each]

@@ -7,14 +7,14 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from privcirnet.he.program.program import Program
+from privcirnet.he.program.operation import Node
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.ring.wipe import wipe
 
 
-def last_uses(program: Program) -> Mapping[str, Sequence[str]]:
-    """Return by node whose results are not needed after it."""
-    last = {name: node.name for node in program.nodes for name in node.inputs}
+def last_uses(nodes: Iterable[Node]) -> Mapping[str, Sequence[str]]:
+    """Return by node whose results are not needed after it; ``nodes``: a program's, in the order of their turns."""
+    last = {name: node.name for node in nodes for name in node.inputs}
     found = dict[str, list[str]]()
     for name, node in last.items():
         found.setdefault(node, []).append(name)

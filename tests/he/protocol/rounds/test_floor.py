@@ -18,6 +18,7 @@ from privcirnet.he.protocol.framing import message_sizes, wire
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.server import Server, Session
 from privcirnet.he.protocol.parties.session import prepare, run
+from privcirnet.he.protocol.rounds import answer
 from privcirnet.he.protocol.rounds.exchanges import exchanges_of
 from privcirnet.he.protocol.rounds.transfers import setup_trips, source_for
 from privcirnet.he.protocol.rounds.turns import trips
@@ -41,7 +42,13 @@ def exactly(program: Program, most: int = 0) -> Program:
 
 
 PROGRAM = exactly(network(plain_bits=30), 12)
-POSITIONS = [i for i, node in enumerate(PROGRAM.nodes) if isinstance(node.operation, ExactStep)]
+PROGRAMS, NAMES = [PROGRAM, exactly(bottleneck())], ["network", "side by side"]
+"""In the second two truncations share messages."""
+
+
+def positions(program: Program) -> list[int]:
+    """Of the exact steps."""
+    return [i for i, node in enumerate(program.nodes) if isinstance(node.operation, ExactStep)]
 
 
 def wrong(program: Program, client: Client, session: Session, image: np.ndarray) -> list[str]:
@@ -51,7 +58,7 @@ def wrong(program: Program, client: Client, session: Session, image: np.ndarray)
 
 
 @pytest.mark.parametrize("engine", ["cleartext", "kernel"])
-@pytest.mark.parametrize("program", [PROGRAM, exactly(bottleneck())], ids=["network", "bottleneck"])
+@pytest.mark.parametrize("program", PROGRAMS, ids=NAMES)
 def test_every_value_is_the_integer_networks(program: Program, engine: str) -> None:
     client, session = parties(program, engine)
     ahead, most = prepare(client, session, 3), message_sizes.largest(program)
@@ -62,10 +69,11 @@ def test_every_value_is_the_integer_networks(program: Program, engine: str) -> N
         assert len(traffic) == message_sizes.rounds_online(program)
         assert max(t.up for t in traffic + ahead) <= most.request
         assert max(t.down for t in traffic + ahead) <= most.reply
-    online = sum(
-        len(trips(e.online.turns(3), "server")) for e in exchanges_of(program).values() if sum(e.plan.transfers)
-    )
+    exact = [e for e in exchanges_of(program).values() if sum(e.plan.transfers)]
+    online = sum(len(trips(e.online.turns(3), "server")) for e in exact)
     assert online == sum(2 + isinstance(step, ExactTable) for step in exact_steps(program.nodes))
+    rounds = answer.rounds(program) + online + 1
+    assert message_sizes.rounds_online(program) == rounds - 2 * (program is not PROGRAM), "two truncations side by side"
 
 
 def test_an_image_without_prepared_work_has_some_made() -> None:
@@ -143,12 +151,13 @@ def test_a_preparation_that_ends_at_any_turn(lost: str) -> None:
 
 
 @pytest.mark.parametrize("lost", ["request", "reply"])
-def test_an_image_that_ends_at_any_turn(lost: str) -> None:
-    ends_at_any_turn(PROGRAM, lost, POSITIONS)
+@pytest.mark.parametrize("program", PROGRAMS, ids=NAMES)
+def test_an_image_that_ends_at_any_turn(program: Program, lost: str) -> None:
+    ends_at_any_turn(program, lost, positions(program))
 
 
 def test_messages_that_are_not_due_end_the_image() -> None:
-    refuses_what_is_not_due(PROGRAM, POSITIONS[0], (0, 1, 2, 3, 4, 5, 7))  # any bits are planes
+    refuses_what_is_not_due(PROGRAM, positions(PROGRAM)[0], (0, 1, 2, 3, 4, 5, 7))  # any bits are planes
 
 
 def test_a_preparation_needs_transfers() -> None:

@@ -5,12 +5,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privcirnet.he.protocol.rounds import waves
+from privcirnet.he.protocol.framing import message_sizes
+from privcirnet.he.protocol.rounds import answer, waves
 from privcirnet.he.protocol.rounds.exchanges import exchanges_of
 from privcirnet.he.protocol.rounds.linear import LinearExchange
 from privcirnet.he.protocol.rounds.merged import Together
 from privcirnet.he.protocol.rounds.square import SquareExchange
-from privcirnet.he.protocol.rounds.waves import bundles
+from privcirnet.he.protocol.rounds.waves import bundles, stages
 from privcirnet.he.schemes.bfv.sizes import message_bytes
 from tests.he.networks import attention, bottleneck, network, residual_of_the_image, revealing
 
@@ -37,6 +38,23 @@ def test_every_round_comes_once_and_after_the_layers_that_it_follows_from(
     assert sorted(node.name for bundle in found for node in bundle.nodes) == sorted(rounds)
     if ciphertexts > len(rounds):
         assert len(found) == len(waves.waves(program, exchanges)) <= 3
+
+
+@pytest.mark.parametrize("make", NETWORKS)
+def test_nodes_come_once_with_an_image_and_those_of_a_stage_need_no_other_of_it(make: Any) -> None:
+    program = make()
+    exchanges, done, rounds = exchanges_of(program), set[str](), 0
+    for stage in stages(program, exchanges):
+        for node in stage.before:
+            assert done.issuperset(node.inputs)
+            done.add(node.name)
+        assert all(done.issuperset(node.inputs) for node in stage.nodes)
+        assert [program.nodes[position] for position in stage.positions] == [*stage.nodes]
+        assert sum(map(stage.part, stage.positions)) == pytest.approx(min(1.0, len(stage.nodes)))
+        done |= {node.name for node in stage.nodes}
+        rounds += max(map(len, stage.each), default=0)
+    assert len(done) == len(program.nodes)
+    assert rounds == message_sizes.rounds_online(program) - answer.rounds(program)
 
 
 def needed(program: Any, exchanges: Any, node: Any) -> set[str]:

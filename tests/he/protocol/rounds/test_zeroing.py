@@ -20,7 +20,7 @@ from tests.he.networks import attention, bottleneck, network, random_image, resi
 
 def test_whose_results_are_not_needed_after_a_node() -> None:
     program = network()
-    found = zeroing.last_uses(program)
+    found = zeroing.last_uses(program.nodes)
     order = [node.name for node in program.nodes]
     for node, names in found.items():
         for name in names:
