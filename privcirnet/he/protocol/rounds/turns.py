@@ -133,6 +133,9 @@ def answering_together(
 
     Args:
         measured: a context for what a side does, by its number.
+
+    Returns:
+        the result of each side.
     """
     for side in sides:
         next(side)
