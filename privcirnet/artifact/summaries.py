@@ -33,6 +33,21 @@ class Uniform:
 
 
 @dataclass(frozen=True)
+class Priced:
+    """What the budget limits of an option, in seconds."""
+
+    latency: float | None = None
+
+
+@dataclass(frozen=True)
+class Activation:
+    """An activation of a search: what it becomes, one of the options."""
+
+    becomes: str = "own"
+    options: dict[str, Priced] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Search:
     """The block-size search; the maps go from module name to block size to loss increase or seconds."""
 
@@ -42,6 +57,7 @@ class Search:
     uniform: dict[int, Uniform] = field(default_factory=dict)
     sensitivity: dict[str, dict[int, float | None]] = field(default_factory=dict)
     latency: dict[str, dict[int, float | None]] = field(default_factory=dict)
+    activations: dict[str, Activation] = field(default_factory=dict)
     status: str | None = None
     seconds: float | None = None
 

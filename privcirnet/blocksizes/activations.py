@@ -4,18 +4,19 @@ Beside a layer's block sizes stand the options of an activation: its own, exact 
 polynomial in its place. Their numbers (:data:`OPTIONS`) are under all block sizes, so that one block size everywhere
 leaves activations as they are.
 
-What a polynomial p in place of an activation f would do to the loss is estimated as for weights, to second order, with
-the squared gradients of each sample's loss for the diagonal of the Hessian::
+What a polynomial p in place of an activation f would do to the loss is estimated to second order. With d = f(x) - p(x),
+all values of a sample together, and labels drawn from what the network itself says::
 
-    Omega = mean over the samples of  the sum over the values of  (gradient in f(x))^2 (f(x) - p(x))^2
+    Omega = mean over the samples of  (gradient of the sample's loss in f(x) . d)^2
 
-p is the polynomial of its degree that is nearest to f on the samples, for each channel. Both follow from the moments of
-1, x, x^2 and f(x), plain and weighted by squared gradients: one pass over the images is enough.
+is twice the divergence of the network's predictions from what they were, for small d: the Fisher information along d.
+Unlike in weights, d is another one for each sample, and its values add up, so the diagonal alone would rank activations
+wrongly. p is the polynomial of its degree that is nearest to f on some images, channel by channel.
 
 What is replaced, and why it pays: Jha et al., DeepReDuce (ICML 2021). Departure: all of it in one integer program.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
 
@@ -43,7 +44,7 @@ KINDS = {option: kind for kind, option in OPTIONS.items()}
 _DEGREES = {"aespa": 2, "square": 2, "identity": 1}
 _GATES = ("sigmoid", "hardsigmoid")
 _VALUES = 1 << 22
-"""Of an activation that moments are taken of at a time."""
+"""Of an activation that are looked at at a time."""
 
 
 def activation_sizes(model: nn.Module, image: Tensor) -> dict[str, int]:
@@ -68,42 +69,63 @@ def activation_sizes(model: nn.Module, image: Tensor) -> dict[str, int]:
     return found
 
 
-def activation_moments(model: nn.Module, images: Tensor, labels: Tensor, names: Sequence[str]) -> dict[str, Tensor]:
-    """Return moments of activations' values, plain and weighted by squared gradients, in evaluation mode.
+def replacement_errors(
+    model: nn.Module, batches: Iterable[tuple[Tensor, Tensor]], options: Mapping[str, Sequence[int]]
+) -> dict[str, Tensor]:
+    """Return how far activations are from what they become, with the nearest polynomials on some images.
+
+    Args:
+        batches: images (N, C, H, W), and what is not looked at.
+        options: of each activation, by name.
+
+    Returns:
+        For each name d's coefficients of 1, x, x^2 and f(x), (options, C, 4), float64.
+    """
+    moments, device = dict[str, Tensor](), next(model.parameters()).device
+
+    def see(name: str, x: Tensor, y: Tensor) -> None:
+        for powers, _ in _parts(x, y, y):
+            moments[name] = moments.get(name, 0) + torch.einsum("ncpk,ncpl->ckl", powers, powers)
+
+    with torch.no_grad(), evaluating(model), _seen(model, [*options], see):
+        for images, _ in batches:
+            model(images.to(device))
+    return {name: torch.stack([_error(moments[name], KINDS[b]) for b in some]) for name, some in options.items()}
+
+
+def _error(moments: Tensor, kind: str) -> Tensor:
+    """Coefficients of 1, x, x^2 and f(x), (C, 4), from the sums of their products, (C, 4, 4)."""
+    found = torch.zeros_like(moments[:, 0])
+    if kind != "own":
+        terms = _DEGREES[kind] + 1
+        inverse = torch.linalg.pinv(moments[:, :terms, :terms], hermitian=True)
+        found[:, 3], found[:, :terms] = 1.0, -(inverse @ moments[:, :terms, 3:]).squeeze(-1)
+    return found
+
+
+def activation_omegas(model: nn.Module, images: Tensor, errors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return Omega of activations' options on some images, in evaluation mode.
 
     Args:
         images: (N, C, H, W).
-        labels: (N,), or probabilities (N, classes).
+        errors: of :func:`replacement_errors`.
 
     Returns:
-        For each name the means over the samples of sums over values, (2, C, 4, 4), float64: of the products of 1, x,
-        x^2 and f(x), then of those times the square of the gradient of the sample's loss in f(x).
+        By name, (options,), float64.
     """
     device, values = next(model.parameters()).device, dict[str, tuple[Tensor, Tensor]]()
-    shared, total = distributed.share(images).to(device), dict[str, Tensor]()
-    with evaluating(model), torch.enable_grad(), _seen(model, names, lambda name, *pair: values.update({name: pair})):
-        loss = cross_entropy(model(shared.requires_grad_()), distributed.share(labels).to(device), reduction="sum")
-        gradients = torch.autograd.grad(loss, [values[name][1] for name in names])
-    for name, gradient in zip(names, gradients, strict=True):
-        total[name] = distributed.total(_moments(*values[name], gradient)) / len(images)
-    return total
-
-
-def rise(moments: Tensor, plain: Tensor, kind: str) -> float:
-    """Return Omega of what an activation becomes; linear in ``moments``.
-
-    Args:
-        moments: of :func:`activation_moments`, (2, C, 4, 4), perhaps of a part of the images.
-        plain: those of all images that its polynomial is fitted to.
-        kind: of :data:`OPTIONS`.
-    """
-    if kind == "own":
-        return 0.0
-    terms = _DEGREES[kind] + 1
-    nearest = torch.linalg.pinv(plain[0, :, :terms, :terms], hermitian=True) @ plain[0, :, :terms, 3:]
-    error = torch.zeros_like(plain[0, :, :, :1])
-    error[:, 3], error[:, :terms] = 1.0, -nearest
-    return (error.mT @ moments[1] @ error).sum().item()
+    with evaluating(model), torch.enable_grad(), _seen(model, [*errors], lambda name, *of: values.update({name: of})):
+        logits = model(distributed.share(images).to(device, copy=True).requires_grad_())
+        random = torch.Generator(device).manual_seed(0)
+        drawn = logits.detach().softmax(-1).multinomial(1, generator=random).squeeze(1)
+        loss = cross_entropy(logits, drawn, reduction="sum")
+        gradients = torch.autograd.grad(loss, [values[name][1] for name in errors])
+    found = dict[str, Tensor]()
+    for (name, error), gradient in zip(errors.items(), gradients, strict=True):
+        sums = [torch.einsum("ncpk,ncp->nck", *pair) for pair in _parts(*values[name], gradient)]
+        changes = torch.einsum("nck,ock->no", torch.cat(sums), error)
+        found[name] = distributed.total(changes.square().sum(0)) / len(images)
+    return found
 
 
 def activation_figures(
@@ -158,13 +180,13 @@ def _seen(model: nn.Module, names: Sequence[str], see: Callable[..., object]) ->
             handle.remove()
 
 
-@torch.no_grad()
-def _moments(x: Tensor, y: Tensor, gradient: Tensor) -> Tensor:
-    """Sums over samples and places, (2, C, 4, 4); channels are the first axis of maps, the last of tokens."""
-    axis, most = 1 if x.ndim == 4 else -1, max(1, _VALUES // x.shape[1:].numel())
-    found = torch.zeros(2, x.shape[axis], 4, 4, dtype=torch.float64, device=x.device)
-    for parts in zip(*(each.split(most) for each in (x, y, gradient)), strict=True):
-        one, result, weight = (part.movedim(axis, 0).flatten(1).double() for part in parts)
-        powers = torch.stack((torch.ones_like(one), one, one.square(), result), 1)
-        found += torch.stack([powers @ powers.mT, (powers * weight.square().unsqueeze(1)) @ powers.mT])
-    return found
+def _parts(x: Tensor, y: Tensor, gradient: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield (1, x, x^2 and f(x), gradient) of some samples: (N, C, places, 4) and (N, C, places), float64.
+
+    Channels are the first axis of maps, the last of tokens.
+    """
+    most = max(1, _VALUES // x.shape[1:].numel())
+    for parts in zip(*(each.detach().split(most) for each in (x, y, gradient)), strict=True):
+        moved = (part if x.ndim == 4 else part.movedim(-1, 1) for part in parts)
+        one, result, weight = (part.unsqueeze(-1).flatten(2).double() for part in moved)
+        yield torch.stack((torch.ones_like(one), one, one.square(), result), -1), weight

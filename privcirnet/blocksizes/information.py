@@ -83,13 +83,13 @@ class Information:
                 found[b] = Estimate(0.0, 0.0)
                 continue
             error = squared_error(weight, mean, b, damping, pad=True)
-            found[b] = self.estimate(name, lambda information, error=error: (information * error).sum().item())
+            found[b] = self.estimate(name, lambda information, error=error: (information * error).sum())
         return found
 
-    def estimate(self, name: str, value: Callable[[Tensor], float]) -> Estimate:
+    def estimate(self, name: str, value: Callable[[Tensor], Tensor]) -> Estimate:
         """Return what a linear function makes of one layer's information."""
-        groups = [value(part.of[name]) / part.size for part in self._sums]
-        return Estimate(value(self.mean(name)), _standard_error(groups))
+        groups = [float(value(part.of[name])) / part.size for part in self._sums]
+        return Estimate(float(value(self.mean(name))), _standard_error(groups))
 
 
 def _standard_error(values: Sequence[float]) -> float:

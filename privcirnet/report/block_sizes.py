@@ -7,7 +7,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from privcirnet.artifact.summaries import Search
+from privcirnet.artifact.summaries import Priced, Search
 from privcirnet.report import pictures, quantities
 from privcirnet.report.pictures import Bar, Heat
 
@@ -23,10 +23,10 @@ class Cell:
 
 @dataclass(frozen=True)
 class ChosenBlockSize:
-    """A layer's chosen block size with its predicted seconds, at that size and dense."""
+    """A layer's chosen block size, or what an activation becomes, with its predicted seconds, so and as it was."""
 
     name: str
-    block_size: int
+    block_size: int | str
     seconds: float | None
     dense: float | None
     bars: Markup
@@ -70,16 +70,19 @@ def heat_rows(search: Search) -> list[tuple[str, list[Cell]]]:
 
 
 def choices(search: Search) -> list[ChosenBlockSize]:
-    """Return the chosen block sizes with the cost model's seconds."""
+    """Return the chosen block sizes, and what activations become, with the cost model's seconds."""
     times = {name: search.latency.get(name, {}) for name in search.block_sizes}
+    rows: list[tuple[str, int | str, float | None, float | None]]
+    rows = [(name, b, times[name].get(b), times[name].get(1)) for name, b in search.block_sizes.items()]
+    for name, found in search.activations.items():
+        chosen, own = (found.options.get(kind, Priced()).latency for kind in (found.becomes, "own"))
+        rows.append((name, found.becomes, chosen, own))
     longest = max((t for row in times.values() for t in row.values() if t is not None), default=0.0)
 
-    def choice(name: str, size: int) -> ChosenBlockSize:
-        chosen, dense = times[name].get(size), times[name].get(1)
-        bars = pictures.bar_strip([("dense", dense), ("predicted", chosen)], longest)
-        return ChosenBlockSize(name, size, chosen, dense, bars)
+    def bars(chosen: float | None, dense: float | None) -> Markup:
+        return pictures.bar_strip([("dense", dense), ("predicted", chosen)], longest)
 
-    return [choice(name, size) for name, size in search.block_sizes.items()]
+    return [ChosenBlockSize(*row, bars(*row[2:])) for row in rows]
 
 
 def latency_chart(search: Search) -> Markup | None:

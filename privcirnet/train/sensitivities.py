@@ -6,11 +6,11 @@ sensitivities so far. Two equal decisions in a row end the measurement.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from operator import itemgetter
 
 from torch import Tensor, nn
 
-from privcirnet.blocksizes.activations import KINDS, activation_moments, rise
+from privcirnet.blocksizes.activations import activation_omegas, replacement_errors
 from privcirnet.blocksizes.fisher import diagonal_fisher, squared_batch_gradient
 from privcirnet.blocksizes.information import Estimate, Information, plain_errors
 from privcirnet.data.dataset import Examples
@@ -21,6 +21,8 @@ from privcirnet.train.network import weighted_layers
 GROUP = 64
 """Number of images in a group, and in a batch of the published shortcut."""
 _FIRST = 4
+_FITTED = 256
+"""Images that polynomials in place of activations are fitted to."""
 
 Omegas = dict[str, dict[int, Estimate]]
 """Omega with its error, by layer name and block size."""
@@ -75,7 +77,8 @@ def measure(  # noqa: PLR0913, PLR0917
     """
     layers = weighted_layers(model)
     weights = {name: layers[name].weight.detach() for name in block_sizes if name in layers}
-    activations = [name for name in block_sizes if name not in layers]
+    activations = {name: options for name, options in block_sizes.items() if name not in layers}
+    errors = replacement_errors(model, data.sampled(min(samples, _FITTED), GROUP), activations) if activations else {}
     if kind == "weights":
         found = plain_errors(weights, block_sizes)
         return MeasuredSensitivities(
@@ -87,7 +90,7 @@ def measure(  # noqa: PLR0913, PLR0917
         batch, group = [(images, labels)], group or len(labels)
         shortcut = kind == "batch_gradient"
         found = squared_batch_gradient(model, batch, names) if shortcut else diagonal_fisher(model, batch, names)
-        found |= activation_moments(model, images, labels, activations) if activations else {}
+        found |= activation_omegas(model, images, errors) if errors else {}
         if broken := [name for name, values in found.items() if not values.isfinite().all()]:
             raise RuleError("squared gradients must be finite", got=f"others in {listed(broken)}", remedy=REMEDY)
         information.add(found, len(labels) / group)
@@ -115,6 +118,5 @@ def _omegas(
         if name in weights:
             found[name] = information.omegas(name, weights[name], options, damping)
         else:
-            rises = {b: partial(rise, plain=information.mean(name), kind=KINDS[b]) for b in options}
-            found[name] = {b: information.estimate(name, of) for b, of in rises.items()}
+            found[name] = {b: information.estimate(name, itemgetter(index)) for index, b in enumerate(options)}
     return found

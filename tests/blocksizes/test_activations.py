@@ -1,11 +1,17 @@
-"""Sensitivities of activations against differences of the loss, and their prices against whole programs."""
+"""Sensitivities of activations against divergences of predictions, and their prices against whole programs."""
 
 import pytest
 import torch
-from torch import nn
-from torch.nn.functional import cross_entropy
+from torch import Tensor, nn
+from torch.nn.functional import kl_div
 
-from privcirnet.blocksizes.activations import OPTIONS, activation_figures, activation_moments, activation_sizes, rise
+from privcirnet.blocksizes.activations import (
+    OPTIONS,
+    activation_figures,
+    activation_omegas,
+    activation_sizes,
+    replacement_errors,
+)
 from privcirnet.errors import RuleError
 from privcirnet.he.planning.fit import predicted_online, predicted_seconds
 from privcirnet.he.planning.goal import Goal
@@ -26,42 +32,43 @@ def network(*between: nn.Module, inplace: bool = False) -> nn.Sequential:
     return nn.Sequential(*body, nn.Flatten(), nn.Linear(4, 3)).double()
 
 
+def omegas(model: nn.Module, images: Tensor = IMAGES) -> dict[str, Tensor]:
+    """Of the model's first two activations, as AESPA, nothing and themselves, fitted to the images."""
+    names = list(activation_sizes(model, images[:1]))
+    errors = replacement_errors(model, [(images, LABELS)], dict.fromkeys(names, (-1, -3, 0)))
+    return activation_omegas(model, images, errors)
+
+
 @torch.no_grad()
-def test_the_rise_is_that_of_squared_differences_of_the_loss():
-    """Every value is nudged by itself; polynomials are fitted channel by channel with torch's own least squares."""
-    model, step = network(), 1e-5
-    found = activation_moments(model, IMAGES, LABELS, ["1"])["1"]
-    for kind, degree in (("identity", 1), ("aespa", 2), ("square", 2)):
-        wanted, x = 0.0, model[0](IMAGES)
-        for channel in range(4):
-            powers = torch.stack([x[:, channel].flatten() ** k for k in range(degree + 1)], 1)
-            exact = x[:, channel].relu().flatten()[:, None]
-            error = (exact - powers @ torch.linalg.lstsq(powers, exact).solution).reshape(6, 4, 4)
-            for row in range(4):
-                for column in range(4):
-                    nudge = torch.zeros_like(x)
-                    nudge[:, channel, row, column] = step
-                    up, down = (
-                        cross_entropy(model[2:](x.relu() + side * nudge), LABELS, reduction="none") for side in (1, -1)
-                    )
-                    wanted += ((up - down) / (2 * step) * error[:, row, column]).square().sum().item() / 6
-        assert rise(found, found, kind) == pytest.approx(wanted, rel=1e-6)
-    assert rise(found, found, "own") == 0
+@pytest.mark.parametrize(("option", "degree"), [(0, 2), (1, 1)])
+def test_omega_is_twice_the_divergence_of_predictions(option, degree):
+    """Of a small step towards the polynomials that torch's own least squares find; labels are drawn many times."""
+    model, step = network(), 0.02
+    x, many = model[0](IMAGES), IMAGES.repeat(4000, 1, 1, 1)
+    exact, moved = x.relu(), x.relu()
+    for channel in range(4):
+        powers = torch.stack([x[:, channel].flatten() ** k for k in range(degree + 1)], 1)
+        fit = powers @ torch.linalg.lstsq(powers, exact[:, channel].flatten()).solution
+        moved[:, channel] += step * (fit.reshape(6, 4, 4) - exact[:, channel])
+    before, after = (model[2:](values).log_softmax(1) for values in (exact, moved))
+    divergence = kl_div(after, before, log_target=True, reduction="batchmean").item()
+    errors = replacement_errors(model, [(IMAGES, LABELS)], {"1": (-1, -3)})
+    found = activation_omegas(model, many, errors)["1"][option].item()
+    assert found == pytest.approx(2 * divergence / step**2, rel=0.03)
 
 
 def test_a_polynomial_of_higher_degree_is_nearer_and_one_that_fits_costs_nothing():
     model = network()
-    found = activation_moments(model, IMAGES, LABELS, ["1", "3"])
-    for moments in found.values():
-        assert 0 < rise(moments, moments, "aespa") < rise(moments, moments, "identity")
+    for found in omegas(model).values():
+        assert found[2] == 0 < found[0] < found[1]
+    before = omegas(model)["1"][1]
     with torch.no_grad():
         model[0].bias.fill_(100)  # where a ReLU does nothing
-    (positive,) = activation_moments(model, IMAGES, LABELS, ["1"]).values()
-    assert rise(positive, positive, "identity") < 1e-12 * rise(found["1"], found["1"], "identity")
+    assert omegas(model)["1"][1] < 1e-12 * before
 
 
 def test_what_works_in_place_is_seen_as_it_was():
-    apart, inplace = (activation_moments(network(inplace=kind), IMAGES, LABELS, ["1"]) for kind in (False, True))
+    apart, inplace = (omegas(network(inplace=kind)) for kind in (False, True))
     torch.testing.assert_close(inplace, apart)
 
 

@@ -36,3 +36,13 @@ def test_a_budget_over_all_bars_is_on_the_chart(tmp_path):
     places = [float(x) for x in re.findall(r'class="marker" x1="([\d.]+)%"', page)]
     assert places
     assert max(places) <= 100
+
+
+def test_activations_are_listed_with_what_they_become(root):
+    def searched(contents):
+        options = {"own": {"latency": 0.5}, "aespa": {"latency": 0.25, "sensitivity": 1e-3}}
+        contents["search"]["activations"] = {"act1": {"becomes": "aespa", "options": options}}
+
+    cells = Elements(page_with(root, searched)).cells["blocks"]
+    assert cells[cells.index("act1") :][:5] == ["act1", "aespa", "500.0", "250.0", "2.0 ×"]
+    assert "dense or own, ms" in cells
