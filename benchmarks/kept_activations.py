@@ -11,15 +11,17 @@ import argparse
 import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from common import add_data, load, tuning
-from torch import nn
+from torch import Tensor, nn
+from torch.nn.functional import kl_div
 
 from privcirnet.artifact import read_profile, write_json
-from privcirnet.blocksizes.activations import KINDS
+from privcirnet.blocksizes.activations import KINDS, replacement_errors
 from privcirnet.blocksizes.assignment import reach
 from privcirnet.blocksizes.solve import solve
 from privcirnet.cli.console import progress_bar, show_rows
@@ -31,10 +33,11 @@ from privcirnet.passes.quantize import quantize
 from privcirnet.passes.surgery import polynomial_
 from privcirnet.report.plots import plt, save
 from privcirnet.runs.forecast import forecast
-from privcirnet.runs.search import search_in
+from privcirnet.runs.search import SearchResult, search_in
 from privcirnet.train import stages
 from privcirnet.train.accuracy import accuracy
 from privcirnet.train.loop import fit
+from privcirnet.train.loss_rises import rank_correlation
 from privcirnet.train.recalibration import recalibrate_
 
 EXACT = HEConfig(truncation="exact", nonlinear="exact")
@@ -52,6 +55,26 @@ def tuned(
     history = fit(model, data.part(given.images), tuning(given.epochs, given.learning_rate), 0, dense)
     small = quantize(fuse(model), data.real(data.sample(512)[0]), data.log_step)
     return model, {"top1": history[-1]["top1"], "top1 8 bits": accuracy(small, data)}
+
+
+@torch.no_grad()
+def rank_of(dense: nn.Module, data: ImageData, found: SearchResult) -> float:
+    """Return the rank correlation of Omega with how far predictions really diverge, of each replacement alone."""
+    options = {name: [b for b in found.figures[name] if b] for name in found.activations}
+    errors = replacement_errors(dense, data.sampled(256, 64), options)
+    images = data.real(data.sample(512)[0])
+    before, predicted, real = dense(images).log_softmax(1), list[float](), list[float]()
+
+    def replaced(_: nn.Module, x: tuple[Tensor], y: Tensor, of: Tensor) -> Tensor:
+        return y - (of[:, 0] + of[:, 1] * x[0] + of[:, 2] * x[0].square() + of[:, 3] * y)
+
+    for name, b, error in ((n, b, e) for n in options for b, e in zip(options[n], errors[n], strict=True)):
+        hook = partial(replaced, of=error.float()[:, :, None, None])
+        with dense.get_submodule(name).register_forward_hook(hook):
+            after = dense(images).log_softmax(1)
+        predicted.append(found.measured.values[name][b])
+        real.append(kl_div(after, before, log_target=True, reduction="batchmean").item())
+    return rank_correlation(predicted, real)
 
 
 def costs(model: nn.Module, data: ImageData, he: HEConfig, profile: Profile) -> dict[str, float]:
@@ -100,6 +123,7 @@ def main() -> None:
     profile = read_profile(given.profile)
     settings = {"block_sizes": [1], "activations": given.kinds, "samples": given.samples, "sweep": 0, "he": EXACT}
     found = search_in(dense, data, SearchRunConfig(**settings), profile, progress_bar)
+    print(f"rank correlation of Omega with divergences: {rank_of(dense, data, found):.2f}")
     least, most = reach(found.latency)[0], found.uniform[1].latency
     plans = {
         f"{share:.0%}": solve(found.measured.values, found.latency, least + share * (most - least))

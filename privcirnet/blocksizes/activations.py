@@ -43,8 +43,8 @@ OPTIONS = {"own": 0, **{kind: -1 - index for index, kind in enumerate(REPLACEMEN
 KINDS = {option: kind for kind, option in OPTIONS.items()}
 _DEGREES = {"aespa": 2, "square": 2, "identity": 1}
 _GATES = ("sigmoid", "hardsigmoid")
-_VALUES = 1 << 22
-"""Of an activation that are looked at at a time."""
+_TOGETHER = 16
+"""Images whose activations are held at a time."""
 
 
 def activation_sizes(model: nn.Module, image: Tensor) -> dict[str, int]:
@@ -84,12 +84,12 @@ def replacement_errors(
     moments, device = dict[str, Tensor](), next(model.parameters()).device
 
     def see(name: str, x: Tensor, y: Tensor) -> None:
-        for powers, _ in _parts(x, y, y):
-            moments[name] = moments.get(name, 0) + torch.einsum("ncpk,ncpl->ckl", powers, powers)
+        powers = _powers(x, y)
+        moments[name] = moments.get(name, 0) + torch.einsum("ncpk,ncpl->ckl", powers, powers)
 
     with torch.no_grad(), evaluating(model), _seen(model, [*options], see):
-        for images, _ in batches:
-            model(images.to(device))
+        for part in (part for images, _ in batches for part in images.split(_TOGETHER)):
+            model(part.to(device))
     return {name: torch.stack([_error(moments[name], KINDS[b]) for b in some]) for name, some in options.items()}
 
 
@@ -114,18 +114,20 @@ def activation_omegas(model: nn.Module, images: Tensor, errors: Mapping[str, Ten
         By name, (options,), float64.
     """
     device, values = next(model.parameters()).device, dict[str, tuple[Tensor, Tensor]]()
+    random, total = (
+        torch.Generator(device).manual_seed(0),
+        {name: torch.zeros_like(e[:, 0, 0]) for name, e in errors.items()},
+    )
     with evaluating(model), torch.enable_grad(), _seen(model, [*errors], lambda name, *of: values.update({name: of})):
-        logits = model(distributed.share(images).to(device, copy=True).requires_grad_())
-        random = torch.Generator(device).manual_seed(0)
-        drawn = logits.detach().softmax(-1).multinomial(1, generator=random).squeeze(1)
-        loss = cross_entropy(logits, drawn, reduction="sum")
-        gradients = torch.autograd.grad(loss, [values[name][1] for name in errors])
-    found = dict[str, Tensor]()
-    for (name, error), gradient in zip(errors.items(), gradients, strict=True):
-        sums = [torch.einsum("ncpk,ncp->nck", *pair) for pair in _parts(*values[name], gradient)]
-        changes = torch.einsum("nck,ock->no", torch.cat(sums), error)
-        found[name] = distributed.total(changes.square().sum(0)) / len(images)
-    return found
+        for part in distributed.share(images).split(_TOGETHER):
+            logits = model(part.to(device, copy=True).requires_grad_())
+            drawn = logits.detach().softmax(-1).multinomial(1, generator=random).squeeze(1)
+            loss = cross_entropy(logits, drawn, reduction="sum")
+            gradients = torch.autograd.grad(loss, [values[name][1] for name in errors])
+            for (name, error), gradient in zip(errors.items(), gradients, strict=True):
+                sums = torch.einsum("ncpk,ncp->nck", _powers(*values[name]), _by_channel(gradient))
+                total[name] = total[name] + torch.einsum("nck,ock->no", sums, error).square().sum(0)
+    return {name: distributed.total(found) / len(images) for name, found in total.items()}
 
 
 def activation_figures(
@@ -180,13 +182,12 @@ def _seen(model: nn.Module, names: Sequence[str], see: Callable[..., object]) ->
             handle.remove()
 
 
-def _parts(x: Tensor, y: Tensor, gradient: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield (1, x, x^2 and f(x), gradient) of some samples: (N, C, places, 4) and (N, C, places), float64.
+def _powers(x: Tensor, y: Tensor) -> Tensor:
+    """Return 1, x, x^2 and f(x) of samples, (N, C, places, 4)."""
+    x, y = _by_channel(x), _by_channel(y)
+    return torch.stack((torch.ones_like(x), x, x.square(), y), -1)
 
-    Channels are the first axis of maps, the last of tokens.
-    """
-    most = max(1, _VALUES // x.shape[1:].numel())
-    for parts in zip(*(each.detach().split(most) for each in (x, y, gradient)), strict=True):
-        moved = (part if x.ndim == 4 else part.movedim(-1, 1) for part in parts)
-        one, result, weight = (part.unsqueeze(-1).flatten(2).double() for part in moved)
-        yield torch.stack((torch.ones_like(one), one, one.square(), result), -1), weight
+
+def _by_channel(x: Tensor) -> Tensor:
+    """Return values as (N, C, places), float64; channels are the first axis of maps, the last of tokens."""
+    return (x if x.ndim == 4 else x.movedim(-1, 1)).detach().unsqueeze(-1).flatten(2).double()
