@@ -1,4 +1,4 @@
-"""Seconds and bytes of exact ReLUs, truncations and look-ups of 8 bits between two processes, over TCP on loopback.
+"""Seconds and bytes of exact ReLUs, clips, floors and look-ups of 8 bits between two processes, over TCP on loopback.
 
 python benchmarks/exact_steps.py                                    65,536 values, t of 32 bits, both sources
 python benchmarks/exact_steps.py --values 1048576 --source silent
@@ -32,6 +32,7 @@ T, BITS = 4293918721, 11
 STEPS: dict[str, Floor | Lookup] = {
     "ReLU": Floor(T, 0, T),
     "ReLU and floor": Floor(T, BITS, T),
+    "clip and floor": Floor(T, BITS, T, most=192),
     "floor": Floor(T, BITS, T, (T >> 3) >> BITS << BITS),
     "look-up of 8 bits": Lookup(T, tuple(np.random.default_rng(0).integers(-128, 128, 256).tolist())),
 }
@@ -144,7 +145,7 @@ def measured(name: str, source: str, values: int, turns: int) -> dict[str, str]:
             clock.append(time.process_time())
             if isinstance(step, Floor):
                 found = line.begin(floor_parties.server_online(step, kept, own))
-                right = (np.maximum(x, 0) if step.relu else x) >> step.f
+                right = (x >> step.f).clip(0, step.most or None) if step.relu else x >> step.f
             else:
                 index = (x.astype(np.uint64) - line.connection.recv()) & np.uint64(255)
                 middle = time.perf_counter()
