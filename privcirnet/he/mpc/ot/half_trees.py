@@ -104,8 +104,8 @@ class _Growing:
     def __init__(self, permutation: Permutation, leaves: Residues) -> None:
         self._permutation, half = permutation, leaves.size // 2
         self._mixed, self._images = np.empty(half, np.uint64), np.empty(half + ROOM_WORDS, np.uint64)
-        self._places: tuple[Residues, Residues] = leaves.reshape(-1), np.empty(half, np.uint64)
-        self._levels = leaves.shape[1].bit_length() - 1
+        self._places = leaves.reshape(-1), np.empty(half, np.uint64)
+        self._levels: int = leaves.shape[1].bit_length() - 1
         self.nodes = self._level(len(leaves), 2)
         """Of the last level."""
 
