@@ -278,7 +278,7 @@ class Inference:
         scheme: "ckks", or none for BFV.
         top1_clear: of the same network in clear.
         logits_equal: images whose values all follow the integer network's.
-        unit: up to which they do.
+        unit: up to which they do; None: bit for bit.
         logits_bits: logits are right to 2^-this of the largest one, in the worst of all images; of CKKS.
         beyond: images with a value beyond the bounds that examples told; of CKKS.
         seconds: of all images, set-up left out.
@@ -353,6 +353,11 @@ class Inference:
     def exact(self) -> bool:
         """Whether results follow an integer network's; otherwise they are near real ones."""
         return self.scheme != "ckks"
+
+    @property
+    def in_words_exact(self) -> str:
+        """Return how exactly results follow the integer network's."""
+        return f"exactly, up to {self.unit}" if self.unit else "exactly, bit for bit"
 
     @property
     def clear_name(self) -> str:

@@ -76,7 +76,7 @@ def _fit_record(kind: Any, value: dict[str, Any], key: str) -> Any:
 
 
 def _instance(kind: Any, value: Any, key: str) -> Any:
-    if not isinstance(value, kind) or isinstance(value, bool):
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
         names = " or ".join(k.__name__ for k in (kind if isinstance(kind, tuple) else (kind,)))
         raise ValueError(f"{key or 'the whole file'!r} must be {names}, not {type(value).__name__}")
     return value

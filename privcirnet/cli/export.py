@@ -6,7 +6,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from privcirnet.artifact import PLAINTEXTS, folder_bytes, write_json
-from privcirnet.artifact.summaries import Export, Rehearsal, Truncation
+from privcirnet.artifact.summaries import Export, Truncation
 from privcirnet.artifact.typed_json import plain
 from privcirnet.cli.console import counting, in_words_revealed, progress_bar, show
 from privcirnet.cli.settings import script
@@ -15,6 +15,7 @@ from privcirnet.config.encryption import MOST_GUARD_BITS
 from privcirnet.data import load_for
 from privcirnet.he.program.signature import PrivateKey, make_keys, read_private
 from privcirnet.runs.exported import exported
+from privcirnet.runs.rehearsal import in_words
 from privcirnet.train import stages
 
 
@@ -44,7 +45,7 @@ def _interactive(found: Export, config: ExportConfig) -> tuple[str, dict[str, ob
         "choice": found.choice and found.choice.reason,
         "largest value": f"{found.max_value_bits} bits, {_in_words_bounds(found)}",
         "flooding": _in_words_flooding(found),
-        "guard bits": _in_words_rehearsal(found.guard_bits or 0, found.rehearsal),
+        "guard bits": _in_words_guard_bits(found),
         "truncation": _in_words(found.truncation or Truncation(), found.bounds),
         "answer": f"{found.answer}, absolute values under 2^{found.output_bits}; a client refuses others",
         **in_words_revealed(found.revealed or 0),
@@ -111,9 +112,12 @@ def _in_words_bounds(found: Export) -> str:
     return "proved" if seen is None else f"measured; {seen.beyond} of {seen.images} held-out images go beyond"
 
 
-def _in_words_rehearsal(bits: int, found: Rehearsal | None) -> str:
+def _in_words_guard_bits(export: Export) -> str:
+    bits, found = export.guard_bits or 0, export.rehearsal
     if found is None:
         return f"{bits}"
+    if export.truncation and export.truncation.exact:
+        return f"{bits}, none needed: {in_words(asdict(found))}"
     refused = f", {found.refused} more are refused" if found.refused else ""
     more = min(bits + 3, MOST_GUARD_BITS)
     remedy = f"; he.guard_bits={more} he.least_guard_bits={more} makes that rarer"

@@ -184,7 +184,7 @@ def _phases(found: Inference) -> dict[str, str]:
 def _agreement(found: Inference) -> dict[str, str]:
     """How near results are to those in clear, and what a circuit takes."""
     if found.exact:
-        equal = f"{found.logits_equal} images follow the integer network exactly, up to {found.unit}"
+        equal = f"{found.logits_equal} images follow the integer network {found.in_words_exact}"
         return {"equal": f"{equal}; {found.argmax_equal} with the same class"}
     beyond = f"; {found.beyond} are beyond the bounds, not to be used" if found.beyond else ""
     sizes = found.bytes_keys_server or 0, found.bytes_weights or 0, sum(found.memory.values())

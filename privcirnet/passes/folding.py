@@ -121,15 +121,6 @@ def _fold_values_(layer: FoldableLayer, values: tuple[Tensor, ...], eps: float, 
     layer.bias = nn.Parameter(bias)
 
 
-def shared_by(values: Tensor, layer: FoldableLayer) -> bool:
-    """Return whether factors of a layer's channels, (C,), are the same in each of its circulant blocks."""
-    try:
-        _by_block(values, block_size_of(layer), "")
-    except RuleError:
-        return False
-    return True
-
-
 def _by_block(values: Tensor, block_size: int, name: str) -> Tensor:
     """Return one of every b values, (ceil(C / b),), which must be equal."""
     blocks = torch.cat([values, values[-1:].expand(-len(values) % block_size)]).reshape(-1, block_size)

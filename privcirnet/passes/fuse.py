@@ -21,6 +21,7 @@ keeps three coefficients for each channel, which costs another plaintext product
 import copy
 from collections import Counter
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -34,7 +35,7 @@ from privcirnet.nn.agreement import EXACT, agree, check_traced, exact_value, som
 from privcirnet.nn.attention import PolynomialAttention, SoftmaxAttention
 from privcirnet.nn.checks import check_module, value_of_one
 from privcirnet.nn.example import example_for
-from privcirnet.nn.graph import module_of, trace
+from privcirnet.nn.graph import is_sum, module_of, trace
 from privcirnet.nn.norm import TokenBatchNorm
 from privcirnet.nn.places import place_of
 from privcirnet.nn.plain import with_plain_weights
@@ -42,6 +43,8 @@ from privcirnet.nn.pooling import divisor_of, layers_behind, power_beside
 from privcirnet.nn.summands import Summands, channel_readers, readers, summands, uses
 from privcirnet.passes.compose import compose_
 from privcirnet.passes.folding import fold_norm_, fold_norm_before_, scale_input_, scale_inputs_, scale_outputs_
+from privcirnet.passes.surgery.changes import TRAIN
+from privcirnet.passes.surgery.polynomial import polynomial_
 from privcirnet.passes.unfold import SHAPE, unfold_, unfold_norm_, unfold_softmax_
 
 
@@ -56,7 +59,8 @@ def fuse(model: nn.Module, composed: Collection[str] = (), images: Tensor | None
         model: A network; left as it was.
         composed: Names of layers that are made one with the layer before them (:mod:`privcirnet.passes.compose`).
         images: Some, (N, C, H, W): on two of them the result is compared with the network, on random ones if None. With
-            them averages over a whole map (AdaptiveAvgPool2d(1)) become AvgPool2d of its size.
+            them averages over a whole map (AdaptiveAvgPool2d(1)) become AvgPool2d of its size, and functions modules,
+            where that changes no value (:func:`privcirnet.passes.surgery.polynomial_`, ``"own"``).
 
     Returns:
         A graph module in evaluation mode that shares nothing with `model`.
@@ -79,6 +83,7 @@ def fuse(model: nn.Module, composed: Collection[str] = (), images: Tensor | None
     copied = copy.deepcopy(with_plain_weights(model)).eval()
     if images is not None:
         value_of_one(copied, images)
+        copied = _of_modules(copied, some_of(images))
     shown = example_for(copied) if images is None else some_of(images)
     fused = trace(copied, shown)
     kind = next(fused.parameters(), torch.empty(0)).dtype
@@ -95,6 +100,30 @@ def fuse(model: nn.Module, composed: Collection[str] = (), images: Tensor | None
         rule, got = "a fused network must compute what the network does", f"other values of {type(model).__name__}"
         raise RuleError(rule, got=got, remedy="report this network")
     return fused.to(kind)
+
+
+def _of_modules(model: nn.Module, images: Tensor) -> nn.Module:
+    """Return a network that computes the same by modules; the network itself if it is one, or has no such form."""
+    with suppress(RuleError):
+        graph = trace(model, images)
+        if all(_is_module(graph, node) for node in graph.graph.nodes):
+            return model
+    made = copy.deepcopy(model)
+    with suppress(RuleError):
+        if not any(change.effect == TRAIN for change in polynomial_(made, images, "own")):
+            return made
+    return model
+
+
+def _is_module(graph: fx.GraphModule, node: fx.Node) -> bool:
+    """Return whether a node is a sum, or a module with nothing inside (as timm's BatchNormAct2d has)."""
+    module = module_of(graph, node)
+    inside = isinstance(module, _BatchNorm) and _inside(module)
+    return not inside if module else node.op in ("placeholder", "output") or is_sum(node)
+
+
+def _inside(norm: nn.Module) -> dict[str, nn.Module]:
+    return {name: child for name, child in norm.named_children() if not isinstance(child, nn.Identity)}
 
 
 def _folded_(fused: fx.GraphModule, composed: Collection[str]) -> fx.GraphModule:
@@ -304,8 +333,7 @@ def _check_readers(fused: fx.GraphModule, square: fx.Node, terms: Summands) -> N
 
 def _drop_norm_(fused: fx.GraphModule, node: fx.Node, norm: nn.Module) -> None:
     """Remove a folded batch norm from the graph, but keep the modules that it ran afterwards."""
-    after = {name: child for name, child in norm.named_children() if not isinstance(child, nn.Identity)}
-    if after:
+    if after := _inside(norm):
         rest = nn.Sequential()
         for name, child in after.items():
             rest.add_module(name, child)

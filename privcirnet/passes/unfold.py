@@ -8,11 +8,12 @@ import torch
 from torch import Tensor, fx, nn
 
 from privcirnet.errors import RuleError
+from privcirnet.nn.circulant import block_size_of
 from privcirnet.nn.graph import module_of, trace
 from privcirnet.nn.moves import Move
 from privcirnet.nn.normalization import NormPieces, SoftmaxPieces
 from privcirnet.nn.summands import channel_readers
-from privcirnet.passes.folding import fold_before_, scale_outputs_, shared_by
+from privcirnet.passes.folding import fold_before_, scale_outputs_
 
 Norm = nn.LayerNorm | nn.GroupNorm | nn.InstanceNorm2d
 SHAPE = "shape"
@@ -72,7 +73,7 @@ def unfold_norm_(fused: fx.GraphModule, node: fx.Node, norm: Norm, calls: Mappin
     beta = 0 * ones if norm.bias is None else norm.bias.detach().double()
     readers = node.users if len(shape) == 3 else channel_readers(fused, node)
     behind = {str(each.target): module_of(fused, each) for each in readers}
-    folded = bool(behind) and all(calls[name] == 1 and _takes(layer, gamma, beta) for name, layer in behind.items())
+    folded = bool(behind) and all(calls[name] == 1 and _takes(layer, norm) for name, layer in behind.items())
     for name, layer in behind.items() if folded else ():
         assert isinstance(layer, nn.Linear | nn.Conv2d)
         fold_before_(layer, gamma, beta, name)
@@ -99,10 +100,14 @@ def _normalized(norm: Norm, shape: tuple[int, ...], name: str) -> tuple[int, int
     return shape[0], norm.num_groups if isinstance(norm, nn.GroupNorm) else shape[0]
 
 
-def _takes(layer: nn.Module | None, scale: Tensor, shift: Tensor) -> bool:
-    """Return whether scales and shifts of a layer's inputs can go into it: what pads a map is not shifted."""
-    padded = isinstance(layer, nn.Conv2d) and layer.padding not in ("valid", (0, 0)) and bool(shift.any())
-    return isinstance(layer, nn.Linear | nn.Conv2d) and not padded and shared_by(scale, layer)
+def _takes(layer: nn.Module | None, norm: Norm) -> bool:
+    """Return whether a norm's scales and shifts can go into a layer behind it, whatever their values are.
+
+    A circulant layer has no scale for each channel, and what pads a map is not shifted.
+    """
+    if not isinstance(layer, nn.Linear | nn.Conv2d) or (norm.weight is not None and block_size_of(layer) > 1):
+        return False
+    return isinstance(layer, nn.Linear) or norm.bias is None or layer.padding in ("valid", (0, 0))
 
 
 def _affine(scale: Tensor, shift: Tensor, shape: tuple[int, ...]) -> list[nn.Module]:

@@ -127,7 +127,7 @@ def exactness(infer: Inference) -> str:
     if infer.mode == "leveled":
         return "exactly, and every slot behind every layer"
     moved = quantities.tiny(infer.logit_max_difference)
-    return f"exactly, up to {infer.unit or 'the truncation unit'}; rounding moved a logit by {moved} at most"
+    return f"{infer.in_words_exact}; rounding moved a logit by {moved} at most" if infer.unit else infer.in_words_exact
 
 
 def place(infer: Inference) -> str:

@@ -46,8 +46,8 @@ COMMANDS = {name: f"train.py recipe={name}" for name in _TRAINING[1:]}
 class Runs:
     """A finished chain: one record per stage, and the encrypted images, uint8 (N, H, W) or (N, H, W, 3).
 
-    A leveled chain has no ``qat``; one of CKKS may have no ``search`` and no ``finetune`` either. ``repeated`` are
-    stages that come more than once, as ``replace_more``, in the order in which they were finished.
+    A leveled chain has no ``qat``; one of CKKS, or of a dense network, may have no ``search`` and no ``finetune``.
+    ``repeated`` are stages that come more than once, as ``replace_more``, in the order in which they were finished.
     """
 
     root: Path
@@ -109,7 +109,7 @@ def load_runs(root: Path) -> Runs:
 
 def ladder_steps(runs: Runs) -> tuple[list[LadderStep], list[LadderStep]]:
     """Return the accuracy ladder on the whole test set, and on the encrypted images."""
-    eight = "8-bit" if runs.replace else "block-circulant, 8-bit"
+    eight = "block-circulant, 8-bit" if runs.finetune and not runs.replace else "8-bit"
     names = {"train": "dense", "finetune": "block-circulant", "replace": "polynomial activations", "qat": eight}
     whole = [
         LadderStep(name if folder == stage else folder, found.top1, "whole test set", found.parameters)
@@ -167,11 +167,13 @@ def _remedy(root: Path, stage: str) -> str:
 
 
 def _left_out(root: Path, stage: str) -> bool:
-    """Whether a chain has no such stage: a leveled one rounds its weights, if at all, when it is exported."""
+    """Whether a chain has no such stage: a leveled one rounds its weights when it is exported, a dense one has none."""
     known = (root / "export" / "summary.json").is_file() or stage == "qat"
     if (root / stage).is_dir() or stage not in ("search", "finetune", "qat") or not known:
         return False
     export: Export = _load_summary(root, "export")
+    if stage != "qat" and not export.leveled:
+        return not any((root / name).is_dir() for name in ("search", "finetune"))
     return export.leveled and (stage == "qat" or export.ckks)
 
 

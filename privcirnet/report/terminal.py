@@ -20,12 +20,13 @@ def print_tables(runs: Runs, console: Console) -> None:
     """Print the accuracy ladder, the cost of each layer, and one closing line with the path of the page."""
     whole, some = ladder_steps(runs)
     console.print(ladder_table([*whole, *some]))
-    infer, exact = runs.infer, "" if runs.export.leveled else ", up to the truncation unit"
+    infer = runs.infer
     table = layer_table(infer.layers)
     if infer.rehearsal:
         table.title = "Layers of a rehearsal, NOTHING WAS ENCRYPTED, one image"
     console.print(table)
-    near = f"{infer.logits_equal} of {infer.images} images have the integer network's logits{exact}"
+    unit = f", up to {infer.unit}" if infer.unit else ""
+    near = f"{infer.logits_equal} of {infer.images} images have the integer network's logits{unit}"
     if infer.logits_bits is not None:
         near = f"The logits of {infer.images} images are right to {infer.logits_bits:.1f} bits of the largest one"
     console.print(

@@ -131,20 +131,24 @@ def left_to_replace(model: nn.Module, image: Tensor) -> str:
     try:
         changes = polynomial_(network, image.cpu())
     except RuleError as error:
-        return "" if _runs_encrypted(model, "refused") else f"no encrypted form, not even by recipe=replace: {error}"
+        return (
+            ""
+            if _runs_encrypted(model, image, "refused")
+            else f"no encrypted form, not even by recipe=replace: {error}"
+        )
     left = [f"{change.path} ({change.before})" for change in changes if change.effect == TRAIN]
     if not left:
         return ""
     replace = "train.py recipe=replace +model.arguments.activation=aespa"
-    if _runs_encrypted(model, "exact"):
+    if _runs_encrypted(model, image, "exact"):
         faster = f"polynomials are faster: {replace} before recipe=qat"
         return f"two-party computation will run {listed(left)} as they are; {faster}"
     return f"not encrypted as they are: {listed(left)}; {replace} is missing before recipe=qat"
 
 
-def _runs_encrypted(model: nn.Module, nonlinear: str) -> bool:
+def _runs_encrypted(model: nn.Module, image: Tensor, nonlinear: str) -> bool:
     try:
-        check_operations(fuse(model), nonlinear)
+        check_operations(fuse(model, images=image), nonlinear)
     except RuleError:
         return False
     return True

@@ -262,8 +262,8 @@ def percent(right: Values) -> float:
     return 100.0 * float(np.mean(right))
 
 
-def followed(of: Evaluation, unit: str) -> dict[str, Any]:
-    """Return the fields of an audit in which every value has its integer; ``unit``: up to which it must have."""
+def followed(of: Evaluation, unit: str | None = None) -> dict[str, Any]:
+    """Return the fields of an audit in which every value has its integer; ``unit``: up to which it must have it."""
     wrong = of.audit.wrong if of.audit else []
     names = sorted({name for nodes in wrong for name in nodes})
     return {"logits_equal": sum(not nodes for nodes in wrong), "unit": unit, "wrong_nodes": names} if of.audit else {}

@@ -13,6 +13,7 @@ from privcirnet.he.planning.cost import operation_cost
 from privcirnet.he.planning.profile import LINKS, Profile
 from privcirnet.he.program.interpreter import interpret
 from privcirnet.he.program.operation import Node
+from privcirnet.he.program.operations import Truncate
 from privcirnet.he.program.program import Program
 from privcirnet.he.protocol.parties.client import Client, check_image
 from privcirnet.he.protocol.parties.session import Traffic
@@ -75,13 +76,17 @@ class Interactive:
         """Return what the client saw, and what was prepared."""
         online, ahead = [answer for answer in of.answers if answer.prepared], of.parties.ahead
         before = ahead.summary() if ahead else None
-        found = {"revealed": self.program.revealed, "prepared": len(online), **followed(of, UNIT)}
+        found = {"revealed": self.program.revealed, "prepared": len(online), **followed(of, self._unit)}
         if online:
             seconds, last = typical([answer.seconds for answer in online]), online[-1]
             found["online"] = Online(seconds, sum(last.bytes), len(last.traffic), of.links(online))
         found["preparation"] = replace(before, links={}) if before and of.parties.how.throttle else before
         stopped = [ahead.stopped] if ahead and ahead.stopped else []
         return {**found, "dropped": [*of.parties.client.dropped, *stopped]}
+
+    @property
+    def _unit(self) -> str | None:
+        return UNIT if any(isinstance(node.operation, Truncate) for node in self.program.nodes) else None
 
     def layers(self, of: Evaluation) -> list[LayerRow]:
         """Return what each layer with a round took, its preparation included."""

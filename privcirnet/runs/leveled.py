@@ -20,8 +20,6 @@ from privcirnet.runs.parties import How, Parties, opened
 from privcirnet.runs.progress import Bar
 from privcirnet.runs.server_process import ServerTask
 
-UNIT = "nothing: no value is rounded"
-
 
 @dataclass(frozen=True)
 class Leveled:
@@ -82,7 +80,7 @@ class Leveled:
 
     def facts(self, of: Evaluation) -> dict[str, Any]:
         """Return the mode, and operations for each plain modulus."""
-        found = {"mode": "leveled", **followed(of, UNIT)}
+        found = {"mode": "leveled", **followed(of)}
         return found | ({"operations": dict(self.program.plan.circuit.counts)} if self.program else {})
 
     def layers(self, of: Evaluation) -> list[LayerRow]:

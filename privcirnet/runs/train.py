@@ -145,9 +145,13 @@ def _prepared(
 def _examples(config: TrainConfig, data: ImageData, device: str) -> tuple[nn.Module | None, nn.Module | None]:
     """Return the networks that a recipe learns from, if any: one by its logits, one by its blocks."""
     recipe = config.recipe
-    asked = recipe.teacher and recipe.distillation
+    asked = recipe.epochs and recipe.teacher and recipe.distillation
     teacher = teaching(stages.load_network(recipe.teacher, data)).to(device) if asked else None
-    original = stages.load_network(recipe.original or recipe.init, data).to(device) if recipe.imitate else None
+    original = (
+        stages.load_network(recipe.original or recipe.init, data).to(device)
+        if recipe.epochs and recipe.imitate
+        else None
+    )
     return teacher, original
 
 

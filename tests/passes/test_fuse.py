@@ -225,7 +225,7 @@ def test_layer_norms_and_softmax_that_have_no_pieces_are_named(model, shape, mes
 )
 def test_scales_and_shifts_of_norms_go_into_layers_behind_or_into_one_of_their_own(shape, norm, behind):
     torch.manual_seed(0)
-    nn.init.normal_(norm.weight), nn.init.normal_(norm.bias)
+    nn.init.ones_(norm.weight), nn.init.zeros_(norm.bias)
     maps, padding = len(shape) == 3, int(behind == "padded")
     layer = (
         nn.Conv2d(8, 4, 3 if padding else 1, padding=padding, groups=1 + (behind != "circulant"))
@@ -237,7 +237,10 @@ def test_scales_and_shifts_of_norms_go_into_layers_behind_or_into_one_of_their_o
     model = nn.Sequential(nn.Flatten(), nn.Unflatten(1, shape), norm, layer).double()
     if behind == "circulant":
         circulant_(model, {"3": 2})
+    fresh = fuse(model, images=images.double()).state_dict()
+    nn.init.normal_(norm.weight), nn.init.normal_(norm.bias)
     fused = fuse(model, images=images.double())
+    assert fused.state_dict().keys() == fresh.keys(), "checkpoints fit whatever a network's values are"
     own = [
         module for name, module in fused.named_modules() if name.startswith("2.leave") and isinstance(module, nn.Conv2d)
     ]

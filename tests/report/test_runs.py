@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 
 import pytest
 
@@ -41,6 +42,21 @@ def test_a_stage_that_replaced_activations_is_a_rung(root):
     assert names == ["dense", "block-circulant", "polynomial activations", "8-bit"]
     assert whole[2].top1 == 95.11
     assert "95.11" in build_page(load_runs(root))
+
+
+def test_a_network_that_runs_as_it_is_has_neither_plan_nor_blocks(root):
+    """Dense, with exact truncations: no search, no finetune."""
+    contents = summaries()
+    contents["export"]["truncation"] |= {"exact": True}
+    del contents["infer"]["unit"]
+    write(root, contents)
+    for stage in ("search", "finetune"):
+        shutil.rmtree(root / stage)
+    names = [step.name for step in ladder_steps(load_runs(root))[0]]
+    assert names == ["dense", "8-bit"]
+    page = build_page(load_runs(root))
+    assert "exactly, bit for bit" in page
+    assert "Truncation is exact" in page
 
 
 def test_a_stage_that_came_again_is_a_rung_of_its_own(root):

@@ -65,7 +65,9 @@ def test_without_a_profile_no_seconds_are_predicted():
 
 
 def test_operations_of_images_that_are_prepared_when_they_come_are_counted():
-    layers = told(evaluate(Interactive(EXACT, profile=COUNTED), IMAGES, CLEAR))["layers"]
+    run = told(evaluate(Interactive(EXACT, profile=COUNTED), IMAGES, CLEAR))
+    assert "unit" not in run, "truncations are exact"
+    layers = run["layers"]
     kinds = ["conv", "exact ReLU", "square", "exact truncation", "conv", "exact table", "gemm"]
     assert [layer["kind"] for layer in layers] == kinds
     assert all((found["rotations"], found["pmults"]) == _planned(found) for found in layers)

@@ -13,6 +13,8 @@ from torch.testing import assert_close
 
 from privcirnet.errors import RuleError
 from privcirnet.nn.activations import Aespa2d
+from privcirnet.passes.fuse import fuse
+from privcirnet.passes.lower.supported import check_operations
 from privcirnet.passes.surgery import polynomial_
 from privcirnet.passes.surgery.changes import TRAIN
 from tests.nn.networks import Written as Called
@@ -62,9 +64,17 @@ def test_functions_become_the_modules_that_they_are():
 def test_networks_of_others_compute_what_they_did(build):
     torch.manual_seed(0)
     model, images = build().eval(), torch.rand(2, 3, 64, 64)
-    before = model(images)
+    before, fused = model(images), fuse(model, images=images)
+    check_operations(fused, "exact")
+    assert_close(fused(images), before)
     assert not any(change.effect for change in polynomial_(model, images, activation="own"))
     assert_close(model(images), before)
+
+
+def test_fuse_leaves_functions_without_an_exact_form_to_who_asks_for_one():
+    fused = fuse(Written(nn.GELU("tanh")).eval(), images=torch.rand(2, 3, 32, 32))
+    with pytest.raises(RuleError, match=r"got relu .* and 3 more; use .* privcirnet.polynomial_ replaces others"):
+        check_operations(fused, "exact")
 
 
 def test_attention_that_is_another_one_is_named():
