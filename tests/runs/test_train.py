@@ -13,6 +13,7 @@ from privcirnet.cli.settings import composed
 from privcirnet.config import ModelConfig, RecipeConfig, TrainConfig
 from privcirnet.data import load
 from privcirnet.errors import RuleError
+from privcirnet.passes.lower.supported import check_operations
 from privcirnet.runs import train
 from privcirnet.train import checkpoint, loop, record
 
@@ -40,6 +41,16 @@ def test_a_stage_is_trained_written_and_measured_again_without_a_terminal(tmp_pa
     measured = train.evaluate(TrainConfig(out=str(tmp_path), device="cpu", evaluate=str(path)), DATA)
     assert (measured["stage"], measured["top1"]) == ("evaluate", trained.top1)
     assert capfd.readouterr() == ("", "")
+
+
+def test_a_network_of_timm_is_quantized_as_it_is_and_no_epoch_needs_no_teacher(tmp_path):
+    first = dataclasses.replace(config(tmp_path / "train", epochs=0), model=ModelConfig("test_efficientnet"))
+    init = train.write(train.train(first, DATA), 0.0)
+    recipe = {"stage": "qat", "init": str(init), "epochs": 0, "teacher": "nowhere", "distillation": 0.5}
+    trained = train.train(config(tmp_path / "qat", **recipe), DATA)
+    check_operations(trained.network.model, "exact")
+    path = train.write(trained, 0.0)
+    assert train.evaluate(TrainConfig(device="cpu", evaluate=str(path)), DATA)["top1"] == trained.top1
 
 
 def test_another_run_in_the_folder_is_refused_before_anything_is_prepared(tmp_path, monkeypatch):

@@ -20,27 +20,34 @@ _FIRST = (nn.Conv2d, nn.AvgPool2d, Aespa2d, nn.Flatten, _BatchNorm, nn.GroupNorm
 
 def channels_last(edit: Edit, node: fx.Node) -> bool:
     """Return whether the channels of a node's value are its last axis."""
+    return _found(edit, node, set()) or False
+
+
+def _found(edit: Edit, node: fx.Node, asked: set[fx.Node]) -> bool | None:
+    """Return whether they are, None if none of those that are not ``asked`` yet says it."""
     if len(shape_of(node)) < 4:
         return True
     said = _said_by(edit, node)
-    if said is not None:
+    if said is not None or node in asked:
         return said
-    for source in [] if kind_of(edit.graph, node) == "move" else node.all_input_nodes:
+    asked.add(node)
+    sources = [] if kind_of(edit.graph, node) == "move" else node.all_input_nodes
+    for source in sources:
         if kind_of(edit.graph, source) != "move" and "constant" not in source.meta:
-            return channels_last(edit, source)
-    return _read_as_last(edit, node)
+            return _found(edit, source, asked)
+    return _read_as_last(edit, node, asked)
 
 
-def _read_as_last(edit: Edit, node: fx.Node) -> bool:
+def _read_as_last(edit: Edit, node: fx.Node, asked: set[fx.Node]) -> bool | None:
     """What those that read a value take it for."""
     for user in node.users:
         said = _said_by(edit, user)
         if said is None and kind_of(edit.graph, user) != "move":
             others = [s for s in user.all_input_nodes if s is not node and kind_of(edit.graph, s) not in ("move", "")]
-            said = channels_last(edit, others[0]) if others else _read_as_last(edit, user)
+            said = _found(edit, others[0], asked) if others else _read_as_last(edit, user, asked)
         if said is not None:
             return said
-    return False
+    return None
 
 
 def _said_by(edit: Edit, node: fx.Node) -> bool | None:

@@ -71,6 +71,17 @@ def test_networks_of_others_compute_what_they_did(build):
     assert_close(model(images), before)
 
 
+def test_values_that_ask_each_other_where_their_channels_are_come_to_an_end():
+    """As in timm's MambaOut; with nobody who knows, channels are taken to be first."""
+
+    def forward(net: Called, x: Tensor) -> Tensor:
+        one, two = x.permute(0, 2, 3, 1).chunk(2, -1)
+        return torch.cat([one, two], -1) * torch.cat([two, one], -1)
+
+    with pytest.raises(RuleError, match=r"got cat \(cat\), cat_1 \(cat\).*; concatenate channels"):
+        polynomial_(Called(forward, conv=nn.Conv2d(4, 4, 1)), torch.rand(2, 4, 4, 4), "own")
+
+
 def test_fuse_leaves_functions_without_an_exact_form_to_who_asks_for_one():
     fused = fuse(Written(nn.GELU("tanh")).eval(), images=torch.rand(2, 3, 32, 32))
     with pytest.raises(RuleError, match=r"got relu .* and 3 more; use .* privcirnet.polynomial_ replaces others"):
