@@ -95,6 +95,7 @@ def draw(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
         for row in rows[len(searched) :]:
             axes.plot(row[what], row["top1"], "s", label=row["name"])
         axes.set_xlabel(f"{label}, predicted")
+        axes.margins(0.08)
         axes.grid(alpha=0.3)
     panels[0].set_ylabel("top-1, % (numbers: activations kept)")
     panels[0].legend(loc="lower right")

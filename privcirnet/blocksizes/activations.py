@@ -10,8 +10,8 @@ all values of a sample together, and labels drawn from what the network itself s
     Omega = mean over the samples of  (gradient of the sample's loss in f(x) . d)^2
 
 is twice the divergence of the network's predictions from what they were, for small d: the Fisher information along d.
-Unlike in weights, d is another one for each sample, and its values add up, so the diagonal alone would rank activations
-wrongly. p is the polynomial of its degree that is nearest to f on some images, channel by channel.
+Unlike in weights, d is another one for each sample, and what its values do adds up, which the diagonal alone leaves
+out. p is the polynomial of its degree that is nearest to f on some images, channel by channel.
 
 What is replaced, and why it pays: Jha et al., DeepReDuce (ICML 2021). Departure: all of it in one integer program.
 """
