@@ -19,7 +19,7 @@ from privcirnet.passes.convert import circulant_
 from privcirnet.passes.fuse import fuse
 from privcirnet.passes.quantize import quantize
 from privcirnet.passes.surgery import polynomial_
-from privcirnet.passes.surgery.polynomial import ACTIVATIONS
+from privcirnet.passes.surgery.polynomial import ACTIVATIONS, check_activation
 from privcirnet.train.architectures import made
 from privcirnet.train.pretrained import load_weights_, read_weights
 
@@ -68,6 +68,8 @@ def create_from(
     given = {key: value for key, value in (arguments or {}).items() if value is not None}
     chosen = given.pop(CHOSEN, {})
     polynomial = given.pop("activation") if goes_through_surgery(name, given) else ""
+    if name not in ENTRY_POINTS and "activation" in given:
+        check_activation(given["activation"])
     model, fresh = made(name, num_classes, image[0], given)
     if weights and isinstance(weights, str):
         fresh = load_weights_(model, read_weights(Path(weights)), num_classes, weights)

@@ -79,6 +79,9 @@ def begin(
         return _first(recipe, wanted, data)
     runs = [run_file(run, CHECKPOINT, "the stage before") for run in (recipe.init, *recipe.average_with)]
     held = mean_of([read_checkpoint(run) for run in runs])
+    if held.bits:
+        rule, remedy = "a network must be quantized once", "give the run directory of the stage before"
+        raise RuleError(rule, got=f"recipe.init={recipe.init} of stage {held.stage}", remedy=remedy)
     before = built(held, data)
     model = before.model
     if recipe.stage == "replace":

@@ -51,6 +51,13 @@ def test_a_network_of_timm_is_quantized_as_it_is_and_no_epoch_needs_no_teacher(t
     check_operations(trained.network.model, "exact")
     path = train.write(trained, 0.0)
     assert train.evaluate(TrainConfig(device="cpu", evaluate=str(path)), DATA)["top1"] == trained.top1
+    with pytest.raises(RuleError, match=r"must be quantized once: got recipe.init=.* of stage qat; give the run"):
+        train.train(config(tmp_path / "again", **recipe | {"init": str(path)}), DATA)
+    wrong = dataclasses.replace(
+        config(tmp_path / "wrong", **recipe | {"stage": "replace"}), model=ModelConfig(arguments={"activation": "ownn"})
+    )
+    with pytest.raises(RuleError, match=r"must be a polynomial, or the network's own: got 'ownn'; use one of aespa"):
+        train.train(wrong, DATA)
 
 
 def test_another_run_in_the_folder_is_refused_before_anything_is_prepared(tmp_path, monkeypatch):
