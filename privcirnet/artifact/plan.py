@@ -61,15 +61,9 @@ def plan_composed(path: Path) -> tuple[str, ...]:
 
 def plan_activations(path: Path, model: str) -> dict[str, str]:
     """Return what the activations of a network become that a plan replaces, by module name."""
-    data, made = (
-        read_json(path, "a plan", remedy := "make one with search.py activations=[aespa]"),
-        [*REPLACEMENTS, "own"],
-    )
-    if data.get("model", model) != model:
-        raise RuleError(
-            "a plan must be for this model", got=f"{path} for {data['model']}, used with {model}", remedy=remedy
-        )
-    found = data.get("activations")
-    if not isinstance(found, dict) or any(kind not in made for kind in found.values()):
-        raise RuleError(f"a plan must make activations one of {', '.join(made)}", got=f"{path}", remedy=remedy)
+    read_plan(path, model=model)
+    kinds, remedy = (*REPLACEMENTS, "own"), "make one with search.py activations=[aespa]"
+    found = read_json(path, "a plan", remedy).get("activations")
+    if not isinstance(found, dict) or any(kind not in kinds for kind in found.values()):
+        raise RuleError(f"a plan must make activations one of {', '.join(kinds)}", got=f"{path}", remedy=remedy)
     return {name: kind for name, kind in found.items() if kind != "own"}

@@ -52,7 +52,7 @@ class TestRoundTrips:
     def test_activations(self, tmp_path):
         write_plan(tmp_path / "plan.json", {"b": 4}, model="net", activations={"a": "own", "c": "aespa"})
         assert plan_activations(tmp_path / "plan.json", "net") == {"c": "aespa"}
-        with pytest.raises(RuleError, match=r"a plan must be for this model: got .* for net, used with other"):
+        with pytest.raises(RuleError, match=r"a plan must be for this model: got .* for model net, used with other"):
             plan_activations(tmp_path / "plan.json", "other")
         for wrong in ({}, {"activations": ["a"]}, {"activations": {"a": "relu"}}):
             write_plan(tmp_path / "plan.json", {"b": 4}, **wrong)
