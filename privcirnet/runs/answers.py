@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from privcirnet.he.layers.integer import Values
+from privcirnet.he.program.exact import ExactTruncate
 from privcirnet.he.program.operation import Node
 from privcirnet.he.program.operations import Input
 from privcirnet.he.program.program import Program
@@ -208,4 +209,5 @@ class _Steps:
 
 def name_of(node: Node) -> str:
     """Return what a node is called in reports: the name of its module, if it comes from one, otherwise its own."""
-    return node.module or node.name
+    name = node.module or node.name
+    return f"{name}, truncated" if isinstance(node.operation, ExactTruncate) else name

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from math import prod
 
-from privcirnet.he.program.exact import ExactStep, ExactTruncate
+from privcirnet.he.program.exact import ExactStep
 from privcirnet.he.program.local import Truncate
 from privcirnet.he.program.operation import Node, Operation
 from privcirnet.he.program.rounds import Linear
@@ -15,15 +15,13 @@ HEADINGS = "layer", "computes", "values", "how"
 def described(nodes: Iterable[Node]) -> list[tuple[str, str, str, str]]:
     """Return a row for each module and what it sends messages for, or truncates, in order; columns: :data:`HEADINGS`.
 
-    What a module does several times, as the maxima of a pool, is one row. A truncation is with what it truncates.
+    What a module does several times, as the maxima of a pool, is one row.
     """
-    found, modules = dict[tuple[str, str, str], int](), dict[str, str]()
+    found = dict[tuple[str, str, str], int]()
     for node in nodes:
         operation = node.operation
-        truncates = isinstance(operation, Truncate | ExactTruncate)
-        modules[node.name] = modules[node.inputs[0]] if truncates else node.module or node.name
-        if truncates or not operation.local:
-            row = modules[node.name], _computes(operation), _how(operation)
+        if isinstance(operation, Truncate) or not operation.local:
+            row = node.module or node.name, _computes(operation), _how(operation)
             found[row] = found.get(row, 0) + prod(node.shape)
     return [(module, computes, f"{values:,}", how) for (module, computes, how), values in found.items()]
 

@@ -173,7 +173,7 @@ class Node:
         name: unique.
         shape: (C, H, W) of the result.
         log_step: real value = integer x 2^log_step.
-        module: name of the module in the trained model that it comes from ("" if none).
+        module: name of the module in the trained model that it comes from, or of what it truncates; "" if none.
     """
 
     name: str

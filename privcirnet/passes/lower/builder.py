@@ -215,7 +215,8 @@ class Builder:
         if bits == 0 or self._rounds_itself(node):
             self._lowered[node] = source
         else:
-            self._keep(node, self._node(node, op.Truncate(bits), [source], int(module.log_step)))
+            made = Node(node.name, op.Truncate(bits), (source.name,), source.shape, int(module.log_step), source.module)
+            self._keep(node, made)
 
     def _rounds_itself(self, node: fx.Node) -> bool:
         """Whether what follows a quantizer is an exact activation alone, which rounds what it is given."""
