@@ -60,7 +60,7 @@ def fuse(model: nn.Module, composed: Collection[str] = (), images: Tensor | None
         composed: Names of layers that are made one with the layer before them (:mod:`privcirnet.passes.compose`).
         images: Some, (N, C, H, W): on two of them the result is compared with the network, on random ones if None. With
             them averages over a whole map (AdaptiveAvgPool2d(1)) become AvgPool2d of its size, and functions modules,
-            where that changes no value (:func:`privcirnet.passes.surgery.polynomial_`, ``"own"``).
+            where that changes no value (:func:`privcirnet.polynomial_`, ``"own"``).
 
     Returns:
         A graph module in evaluation mode that shares nothing with `model`.

@@ -75,7 +75,7 @@ class SearchResult:
 
     @property
     def activations(self) -> dict[str, str]:
-        """What activations become, "own" if they stay, for :func:`privcirnet.passes.surgery.polynomial_`."""
+        """What activations become, "own" if they stay, for :func:`privcirnet.polynomial_`."""
         return _activations(self.solution)
 
     @property
