@@ -7,6 +7,7 @@ never does: so the honest messages are the same each time.
 import mmap
 import sys
 from collections.abc import Callable
+from math import prod
 from random import Random
 
 from privcirnet.errors import RuleError
@@ -22,7 +23,7 @@ from tests.he.protocol.fuzz import Fuzz, kept_of, main, proceed, refused
 from tests.he.protocol.mutations import Honest
 
 AHEAD = ("agree", "prepare", "1", "2", "prepared")
-ONLINE = ("image", "square", "product")
+ONLINE = ("image", "both")
 SIDES = ("request", "reply")
 NEVER_DUE = wire.frame(wire.PREPARED, [])
 """The end of offline work for no image."""
@@ -149,20 +150,14 @@ class PreparedFuzz(Fuzz):
             return False
         return parts[0] != self.serial or self._packed(parts[1], self.image.size)
 
-    def _request_online_square(self, message: bytes) -> bool:
-        return self._values(message, 2, self.program.nodes[2].shape)
-
-    def _request_online_product(self, message: bytes) -> bool:
-        return self._values(message, 5, self.program.nodes[5].shape)
+    def _request_online_both(self, message: bytes) -> bool:
+        return self._values(message, self.program.nodes[2].shape, self.program.nodes[5].shape)
 
     def _reply_online_image(self, message: bytes) -> bool:
         none = message == wire.frame(wire.ONLINE, [])  # the server has lost its half: the image goes on without
-        return none or self._values(message, 2, self.program.nodes[2].shape)
+        return none or self._values(message, self.program.nodes[2].shape, (2, *self.program.nodes[4].shape))
 
-    def _reply_online_square(self, message: bytes) -> bool:
-        return self._values(message, 5, (2, *self.program.nodes[4].shape))
-
-    def _reply_online_product(self, message: bytes) -> bool:
+    def _reply_online_both(self, message: bytes) -> bool:
         parts = _parts(message, wire.OUTPUT, 1)
         if parts is None or len(parts[0]) != 8 * self.result.size:
             return False
@@ -173,11 +168,10 @@ class PreparedFuzz(Fuzz):
     def _t(self) -> int:
         return self.program.parameters.plain_modulus
 
-    def _values(self, message: bytes, position: int, shape: tuple[int, ...]) -> bool:
-        parts, count = _parts(message, position, 1), 1
-        for size in shape:
-            count *= size
-        return parts is not None and self._packed(parts[0], count)
+    def _values(self, message: bytes, *shapes: tuple[int, ...]) -> bool:
+        """Of the square and the product, which share messages."""
+        parts = _parts(message, 2, len(shapes))
+        return parts is not None and all(map(self._packed, parts, map(prod, shapes)))
 
     def _packed(self, part: bytes, count: int) -> bool:
         """An oracle of its own for packed residues."""
