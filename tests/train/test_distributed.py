@@ -1,6 +1,7 @@
 """Two processes on the CPU give what one gives, in float64 up to the rounding of sums in another order."""
 
 import dataclasses
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -143,6 +144,7 @@ def together(rank: int, folder: Path) -> Iterator[None]:
     dist.init_process_group("gloo", f"file://{folder}/meet", rank=rank, world_size=PROCESSES)
     try:
         yield
+        dist.barrier()  # gloo's threads may abort a process whose peer has left
     finally:
         dist.destroy_process_group()
 
@@ -164,6 +166,7 @@ def follow(_: int, folder: Path) -> None:
     """What the second process does where the test itself is the first."""
     with together(1, folder):
         trained(with_batch_norm, ONCE, FEW)
+    os._exit(0)  # one of gloo's threads may still run, which aborts an interpreter that takes its time to end
 
 
 @pytest.fixture(scope="module")
