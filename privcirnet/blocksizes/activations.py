@@ -114,10 +114,8 @@ def activation_omegas(model: nn.Module, images: Tensor, errors: Mapping[str, Ten
         By name, (options,), float64.
     """
     device, values = next(model.parameters()).device, dict[str, tuple[Tensor, Tensor]]()
-    random, total = (
-        torch.Generator(device).manual_seed(0),
-        {name: torch.zeros_like(e[:, 0, 0]) for name, e in errors.items()},
-    )
+    random = torch.Generator(device).manual_seed(0)
+    total = {name: torch.zeros_like(error[:, 0, 0]) for name, error in errors.items()}
     with evaluating(model), torch.enable_grad(), _seen(model, [*errors], lambda name, *of: values.update({name: of})):
         for part in distributed.share(images).split(_TOGETHER):
             logits = model(part.to(device, copy=True).requires_grad_())

@@ -44,6 +44,7 @@ from privcirnet.nn.summands import Summands, channel_readers, readers, summands,
 from privcirnet.passes.compose import compose_
 from privcirnet.passes.folding import fold_norm_, fold_norm_before_, scale_input_, scale_inputs_, scale_outputs_
 from privcirnet.passes.surgery.changes import TRAIN
+from privcirnet.passes.surgery.norms import inside
 from privcirnet.passes.surgery.polynomial import polynomial_
 from privcirnet.passes.unfold import SHAPE, unfold_, unfold_norm_, unfold_softmax_
 
@@ -118,12 +119,8 @@ def _of_modules(model: nn.Module, images: Tensor) -> nn.Module:
 def _is_module(graph: fx.GraphModule, node: fx.Node) -> bool:
     """Return whether a node is a sum, or a module with nothing inside (as timm's BatchNormAct2d has)."""
     module = module_of(graph, node)
-    inside = isinstance(module, _BatchNorm) and _inside(module)
-    return not inside if module else node.op in ("placeholder", "output") or is_sum(node)
-
-
-def _inside(norm: nn.Module) -> dict[str, nn.Module]:
-    return {name: child for name, child in norm.named_children() if not isinstance(child, nn.Identity)}
+    more = isinstance(module, _BatchNorm) and inside(module)
+    return not more if module else node.op in ("placeholder", "output") or is_sum(node)
 
 
 def _folded_(fused: fx.GraphModule, composed: Collection[str]) -> fx.GraphModule:
@@ -333,7 +330,7 @@ def _check_readers(fused: fx.GraphModule, square: fx.Node, terms: Summands) -> N
 
 def _drop_norm_(fused: fx.GraphModule, node: fx.Node, norm: nn.Module) -> None:
     """Remove a folded batch norm from the graph, but keep the modules that it ran afterwards."""
-    if after := _inside(norm):
+    if after := inside(norm):
         rest = nn.Sequential()
         for name, child in after.items():
             rest.add_module(name, child)

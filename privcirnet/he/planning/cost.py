@@ -53,12 +53,12 @@ class Cost:
 
 def operation_cost(operation: Operation, shape: tuple[int, int, int], profile: Profile, link: Link) -> Cost:
     """Return the predicted seconds of one operation of a program, for one image; ``shape``: (C, H, W) of its result."""
-    return operation.cost(_Prices(profile, link), shape)
+    return operation.cost(OperationPrices(profile, link), shape)
 
 
 @dataclass(frozen=True)
-class _Prices:
-    """See :class:`program.operation.Prices`."""
+class OperationPrices:
+    """Of all that an operation takes, see :class:`program.operation.Prices`."""
 
     profile: Profile
     link: Link

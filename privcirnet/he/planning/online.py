@@ -6,13 +6,12 @@ become digits, digits are multiplied with weights, and sums become residues agai
 nothing. Other operations are messages: what is done for them counts by their bytes.
 """
 
-from dataclasses import dataclass
 from math import prod
 from typing import NamedTuple
 
 from privcirnet.he.layers.layer import Layer
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.planning.cost import Cost
+from privcirnet.he.planning.cost import Cost, OperationPrices
 from privcirnet.he.planning.profile import ONLINE, Link, Profile
 from privcirnet.he.program.operation import Operation
 
@@ -76,12 +75,8 @@ def online_cost(operation: Operation, shape: tuple[int, int, int], profile: Prof
     return operation.cost(_Online(profile, link), shape)
 
 
-@dataclass(frozen=True)
-class _Online:
-    """See :class:`program.operation.Prices`."""
-
-    profile: Profile
-    link: Link
+class _Online(OperationPrices):
+    """Of what is left when the image comes."""
 
     def linear(self, layer: Layer) -> Cost:
         return Cost(server=online_seconds(layer.shape, layer.block_size, self.profile))
@@ -97,9 +92,4 @@ class _Online:
         return self.messages(*(values * self.profile.plain_bits // 8 for values in (asked, answered)))
 
     def messages(self, *byte_counts: int, ahead: int = 0, transfers: int = 0) -> Cost:
-        sent = sum(byte_counts)
-        network = sent / self.link.bandwidth + len(byte_counts) / 2 * self.link.round_trip
-        return Cost(server=sent * MESSAGE_BYTE, network=network)
-
-    def local(self) -> Cost:
-        return Cost()
+        return super().messages(*byte_counts) + Cost(server=sum(byte_counts) * MESSAGE_BYTE)

@@ -19,6 +19,11 @@ GATES = {"sigmoid": (1 / 4, 1 / 2), "hardsigmoid": (1 / 6, 1 / 2)}
 """Slope and value at 0 of what squeezes a value into [0, 1]; by name in lower case."""
 
 
+def inside(norm: nn.Module) -> dict[str, nn.Module]:
+    """Return what a norm runs after itself, by name."""
+    return {name: child for name, child in norm.named_children() if not isinstance(child, nn.Identity)}
+
+
 def split(edit: Edit, node: fx.Node) -> list[fx.Node]:
     """Separate a norm from the drop and activation inside it (timm's BatchNormAct2d and GroupNormAct).
 
@@ -26,19 +31,18 @@ def split(edit: Edit, node: fx.Node) -> list[fx.Node]:
         The nodes of what was inside, in order.
     """
     norm = edit.module(node)
-    inside = [child for child in norm.children() if not isinstance(child, nn.Identity)] if norm else []
+    after = inside(norm) if norm else {}
     if not isinstance(norm, _BatchNorm | nn.GroupNorm):
-        if inside:
+        if after:
             edit.cannot(node, "give the activation inside it a module of its own")
         return []
-    if not inside and type(norm).__module__.startswith(("torch.", "privcirnet.")):
+    if not after and type(norm).__module__.startswith(("torch.", "privcirnet.")):
         return []
     path = str(node.target)
     edit.graph.add_submodule(path, _of_groups(norm) if isinstance(norm, nn.GroupNorm) else _of_maps(norm))
     last, appended = node, list[fx.Node]()
-    for name, child in norm.named_children():
-        if child in inside:
-            appended.append(last := edit.append(last, f"{path}_{name}", child))
+    for name, child in after.items():
+        appended.append(last := edit.append(last, f"{path}_{name}", child))
     edit.inside[last.name] = node.name
     return appended
 
