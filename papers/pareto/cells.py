@@ -5,7 +5,7 @@ comparison's folder::
 
     prepared.json           what all cells share
     cells/<cell>/cell.json  budget, predictions, the run; with plan.json, and masks.safetensors if it is pruned
-    runs/<digest>/          run directory of train.py
+    runs/<digest>/<seed>/   run directory of train.py
 """
 
 import hashlib
@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from papers.pareto.config import Cell, ParetoConfig
+from papers.pareto.paid import paid
 from papers.pareto.prepare import Prepared, prepare
 from papers.pruning.masked import mask_bytes, start_of
 from papers.pruning.masks_file import read_masks, write_masks
@@ -74,18 +75,19 @@ def run_cell(config: ParetoConfig, cell: Cell, prepared: Prepared, data: ImageDa
     found = read_json(folder / CELL, "a cell", "remove its folder")
     if not found["run"]:
         return
-    out = Path(config.out) / "runs" / found["run"]
-    with locked(out / ".lock"):
-        if not (out / SUMMARY).is_file():
-            _train(config, data, out, folder / PLAN, bar)
+    for seed in config.seeds:
+        out = Path(config.out) / "runs" / found["run"] / str(seed)
+        with locked(out / ".lock"):
+            if not (out / SUMMARY).is_file():
+                _train(config, data, out, folder / PLAN, seed, bar)
 
 
-def _train(config: ParetoConfig, data: ImageData, out: Path, plan: Path, bar: Bar) -> None:
+def _train(config: ParetoConfig, data: ImageData, out: Path, plan: Path, seed: int, bar: Bar) -> None:
     started = time.perf_counter()
     teacher = config.init if config.recipe.teacher else ""
     recipe: RecipeConfig = replace(config.recipe, init=config.init, teacher=teacher, plan=str(plan), uniform=0)
     settings = TrainConfig(
-        root=config.root, out=str(out), seed=config.seed, device=config.device, data=config.data, recipe=recipe
+        root=config.root, out=str(out), seed=seed, device=config.device, data=config.data, recipe=recipe
     )
     part = data.part(config.train_images) if config.train_images else data
     masks = {name: torch.from_numpy(mask) for name, mask in read_masks(plan).items()}
@@ -121,6 +123,7 @@ def _planned(config: ParetoConfig, cell: Cell, prepared: Prepared, data: ImageDa
     return {
         "budget_s": budget,
         **_facts(figures),
+        **({} if pruned else paid(config, prepared, data, sizes)),
         "sparsity": pruned.sparsity if pruned else 0.0,
         "run": _digest(sizes, pruned),
         "problem": "",

@@ -63,8 +63,8 @@ class ParetoConfig:
     """training images to fine-tune on, 0 for all."""
     draw: bool = False
     """only draw what is complete."""
-    seed: int = 0
-    """of batch order."""
+    seeds: list[int] = field(default_factory=lambda: [0])
+    """of batch order; every cell is trained with each, and the table has means and spreads."""
     device: str = "auto"
     """cpu, cuda, or auto: cuda if there is one."""
     data: DataConfig = field(default_factory=DataConfig)
@@ -79,6 +79,8 @@ class ParetoConfig:
         good = wanted <= set(self.block_sizes)
         check(good, "budgets must be of block_sizes, and so must 1", sorted(wanted), "add them to block_sizes")
         check(self.recipe.stage == "finetune", "every cell is fine-tuned", self.recipe.stage, "use recipe=finetune")
+        good = bool(self.seeds) and len(set(self.seeds)) == len(self.seeds)
+        check(good, "seeds must be different numbers, at least one", self.seeds, "use [0], or [0,1]")
         check(
             min(self.samples, 1 + self.train_images) >= 1,
             "numbers of images must be positive",

@@ -21,7 +21,7 @@ from privcirnet.train import sensitivities, stages
 from privcirnet.train.loop import accuracy
 
 NAME = "prepared.json"
-_OF_A_JOB = frozenset({"method", "b", "budget_on", "budgets", "draw"})
+_OF_A_JOB = frozenset({"method", "b", "budget_on", "budgets", "seeds", "draw"})
 """Settings that may differ between the jobs of a comparison."""
 _KINDS = {"weights": ("weights", 0.0), "loss_aware": ("fisher", None)}
 """Method -> (kind of sensitivity, damping; None: that of the settings)."""

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 from papers.pareto.cells import CELL, SUMMARY
 from papers.pareto.config import METHODS
+from papers.pareto.paid import PAID
 from papers.pareto.picture import trade_off
 from papers.pareto.prepare import Prepared, read
 from privcirnet.artifact import read_json, write_text
@@ -28,9 +30,12 @@ COLUMNS: tuple[str, ...] = (
     "b",
     "method",
     "top1",
+    "spread",
+    "seeds",
     "server_s",
     "all_s",
     "budget_s",
+    *PAID,
     "bytes",
     "sparsity",
     "run",
@@ -44,12 +49,22 @@ class Row:
 
     Attributes:
         kind: of seconds, a key of :data:`KINDS`.
-        top1: percent of the held-out images; None while its run is not complete.
+        tops: percent of the held-out images, of each seed whose run is complete.
     """
 
     facts: Mapping[str, Any]
     kind: str
-    top1: float | None
+    tops: Sequence[float]
+
+    @property
+    def top1(self) -> float | None:
+        """Their mean; None while there is none."""
+        return statistics.fmean(self.tops) if self.tops else None
+
+    @property
+    def spread(self) -> float:
+        """Points between the best and the worst seed."""
+        return max(self.tops) - min(self.tops) if self.tops else 0.0
 
     @property
     def seconds(self) -> float:
@@ -70,7 +85,7 @@ def draw(out: Path) -> str:
     text = markdown(prepared, rows)
     write_text(out / "pareto.md", text)
     write_text(out / "pareto.csv", table(rows))
-    done = [row for row in rows if row.top1 is not None]
+    done = [row for row in rows if row.tops]
     panels = {
         title: {
             TITLES[method]: [
@@ -94,11 +109,10 @@ def collect(out: Path) -> list[Row]:
     cells = [read_json(path, "a cell", "remove its folder") for path in sorted((out / "cells").glob(f"*/{CELL}"))]
     budgeted = {facts["budget_on"] for facts in cells}
     for facts in cells:
-        summary = out / "runs" / facts["run"] / SUMMARY
-        complete = bool(facts["run"]) and summary.is_file()
-        top1 = read_json(summary, "a run", "remove its folder")["top1"] if complete else None
+        complete = sorted((out / "runs" / facts["run"]).glob(f"*/{SUMMARY}")) if facts["run"] else []
+        tops = [read_json(summary, "a run", "remove its folder")["top1"] for summary in complete]
         own = facts["budget_on"]
-        found += [Row(facts, kind, top1) for kind in KINDS if own in ("", kind) or kind not in budgeted]
+        found += [Row(facts, kind, tops) for kind in KINDS if own in ("", kind) or kind not in budgeted]
     return sorted(found, key=lambda row: (METHODS.index(row.facts["method"]), row.facts["b"]))
 
 
@@ -112,26 +126,43 @@ def table(rows: Sequence[Row]) -> str:
     writer = csv.DictWriter(text, COLUMNS, lineterminator="\n", extrasaction="ignore", restval="")
     writer.writeheader()
     for row in rows:
-        writer.writerow({**row.facts, "budget_on": row.kind, "top1": "" if row.top1 is None else f"{row.top1:.2f}"})
+        tops = {"top1": f"{row.top1:.2f}", "spread": f"{row.spread:.2f}", "seeds": len(row.tops)} if row.tops else {}
+        writer.writerow({**row.facts, "budget_on": row.kind, **tops})
     return text.getvalue()
 
 
 def markdown(prepared: Prepared, rows: Sequence[Row]) -> str:
-    """Return one table for each kind of seconds, with the margins of the loss-aware plans, the paper's beside them.
+    """Return one table for each kind of seconds, with the margins of the loss-aware plans, and one of what users pay.
 
     Args:
         prepared: what all cells share.
         rows: from :func:`collect`.
     """
-    complete = len({row.facts["run"] for row in rows if row.top1 is not None})
+    complete, several = len({row.facts["run"] for row in rows if row.tops}), max(len(row.tops) for row in rows) > 1
     head = (
         f"{prepared.model}, dense {prepared.top1:.2f} %: top-1 (predicted seconds of the linear layers). "
-        f"{complete} of {len({row.facts['run'] for row in rows if row.facts['run']})} runs are complete."
+        f"{complete} of {len({row.facts['run'] for row in rows if row.facts['run']})} plans are trained."
+        f"{' Behind +- half of what the seeds lie apart.' if several else ''}"
     )
     shown = {row.kind for row in rows if row.facts["method"] != "dense"}
     parts = [head, *(_section(kind, [row for row in rows if row.kind == kind]) for kind in KINDS if kind in shown)]
     note = f"PrivCirNet's margins over SpENCNN at equal latency, in points: {PAPER}."
-    return "\n\n".join([*parts, note]) + "\n"
+    return "\n\n".join([*parts, _as_paid(rows), note]) + "\n"
+
+
+def _as_paid(rows: Sequence[Row]) -> str:
+    """What an image takes in all, however its user runs it; pruned layers run in no program."""
+    first = {row.facts["run"]: row for row in reversed(rows) if row.facts.get("direct_s")}
+    lines = [
+        "**seconds an image, client, server and network, predicted**",
+        "",
+        f"| plan | {' | '.join(PAID.values())} |",
+        "|---" * (len(PAID) + 1) + "|",
+    ]
+    for row in reversed(first.values()):
+        name = f"{TITLES[row.facts['method']]}, b = {row.facts['b']}"
+        lines.append(f"| {name} | {' | '.join(f'{row.facts[key]:.3g}' for key in PAID)} |")
+    return "\n".join(lines)
 
 
 def _section(kind: str, rows: Sequence[Row]) -> str:
@@ -160,7 +191,8 @@ def _cell(row: Row | None) -> str:
         return "-"
     if row.facts["problem"]:
         return "out of reach"
-    return f"{'-' if row.top1 is None else f'{row.top1:.2f} %'} ({row.seconds:.3g} s)"
+    apart = f" +- {row.spread / 2:.2f}" if len(row.tops) > 1 else ""
+    return f"{'-' if row.top1 is None else f'{row.top1:.2f}{apart} %'} ({row.seconds:.3g} s)"
 
 
 def _margin(ours: Row | None, theirs: Row | None) -> str:

@@ -8,6 +8,7 @@ import pytest
 
 from papers.pareto import cells, prepare, table
 from papers.pareto.config import METHODS, Cell
+from papers.pareto.paid import PAID
 from papers.pruning.masks_file import read_masks
 from privcirnet.artifact import read_checkpoint, read_json, read_plan
 from privcirnet.blocksizes.assignment import uniform_latency
@@ -36,13 +37,13 @@ def test_every_cell_is_within_its_budget_and_trained(done):
     for name in names - {"dense-b1"}:
         found = facts(done, name)
         assert found["server_s"] <= uniform_latency(latency, 4) * (1 + 1e-9), name
-        summary = read_json(done / "runs" / found["run"] / "summary.json", "a run", "none")
+        summary = read_json(done / "runs" / found["run"] / "0" / "summary.json", "a run", "none")
         assert (summary["stage"], summary["epochs"], summary["test_images"]) == ("finetune", 1, len(DATA.test_labels))
     assert facts(done, "dense-b1")["server_s"] == pytest.approx(uniform_latency(latency, 1))
 
 
 def test_all_cells_have_the_same_start_and_recipe(done):
-    runs = [json.loads(path.read_text())["config"] for path in (done / "runs").glob("*/summary.json")]
+    runs = [json.loads(path.read_text())["config"] for path in (done / "runs").glob("*/*/summary.json")]
     recipes = [{key: value for key, value in run["recipe"].items() if key != "plan"} for run in runs]
     assert len(runs) >= 4
     assert all(recipe == recipes[0] for recipe in recipes)
@@ -52,7 +53,7 @@ def test_all_cells_have_the_same_start_and_recipe(done):
 def test_pruned_weights_are_zero_in_the_checkpoint_and_the_others_are_trained(done):
     cell, start = facts(done, "pruning-b4-server"), read_checkpoint(done.parent / "train" / "checkpoint.safetensors")
     masks = read_masks(done / "cells" / "pruning-b4-server" / "plan.json")
-    tuned = read_checkpoint(done / "runs" / cell["run"] / "checkpoint.safetensors")
+    tuned = read_checkpoint(done / "runs" / cell["run"] / "0" / "checkpoint.safetensors")
     assert tuned.tensors.keys() == start.tensors.keys()
     gone = sum(int((~mask).sum()) for mask in masks.values())
     assert gone / sum(mask.size for mask in masks.values()) == pytest.approx(cell["sparsity"])
@@ -65,7 +66,7 @@ def test_pruned_weights_are_zero_in_the_checkpoint_and_the_others_are_trained(do
 
 def test_the_table_names_every_method_and_the_papers_margins(done):
     text = table.draw(done)
-    assert "5 of 5 runs are complete" in text or "4 of 4 runs are complete" in text
+    assert "5 of 5 plans are trained" in text or "4 of 4 plans are trained" in text
     assert "4.2 (MobileNetV2, ImageNet), 4.1 (ResNet-18, Tiny ImageNet), 12 (ViT, Tiny ImageNet)" in text
     top1 = {
         method: next(row.top1 for row in table.collect(done) if row.facts["method"] == method) for method in METHODS
@@ -101,13 +102,13 @@ def test_what_is_complete_is_drawn_and_an_interrupted_cell_continues(tmp_path, m
         patch.setattr(train, "write", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             cells.run(settings, DATA)
-    assert "0 of 1 runs are complete" in table.draw(tmp_path / "out")
+    assert "0 of 1 plans are trained" in table.draw(tmp_path / "out")
     assert not (tmp_path / "out" / "pareto.png").exists()
-    run = tmp_path / "out" / "runs" / facts(tmp_path / "out", "uniform-b4")["run"]
+    run = tmp_path / "out" / "runs" / facts(tmp_path / "out", "uniform-b4")["run"] / "0"
     assert (run / "resume.pt").is_file()
     cells.run(settings, DATA)
     text = table.draw(tmp_path / "out")
-    assert "1 of 1 runs are complete" in text
+    assert "1 of 1 plans are trained" in text
     assert text.count("| b = 4 |") == 2, "both kinds of seconds"
     assert not (run / "resume.pt").exists()
 
@@ -125,6 +126,29 @@ def test_equal_plans_share_a_run_and_a_budget_out_of_reach_is_written_down(tmp_p
     assert "| out of reach |" in table.draw(tmp_path / "out")
 
 
+def test_seeds_have_runs_of_their_own_and_the_table_says_how_far_they_lie_apart(tmp_path):
+    settings = config(dense(tmp_path / "train"), tmp_path / "out", method="uniform", seeds=[0])
+    cells.run(settings, DATA)
+    assert "half of what" not in table.draw(tmp_path / "out")
+    cells.run(dataclasses.replace(settings, seeds=[0, 1]), DATA)
+    runs = tmp_path / "out" / "runs" / facts(tmp_path / "out", "uniform-b4")["run"]
+    tops = [read_json(runs / seed / "summary.json", "a run", "none")["top1"] for seed in ("0", "1")]
+    assert tops[0] != tops[1]
+    text = table.draw(tmp_path / "out")
+    assert f"| {sum(tops) / 2:.2f} +- {abs(tops[0] - tops[1]) / 2:.2f} % (" in text
+    assert "half of what the seeds lie apart" in text
+    assert f",{sum(tops) / 2:.2f},{abs(tops[0] - tops[1]):.2f},2," in (tmp_path / "out" / "pareto.csv").read_text()
+
+
+def test_what_users_pay_is_forecast_for_every_plan_but_pruned_ones(done):
+    dense_, blocks, pruned = (facts(done, name) for name in ("dense-b1", "uniform-b4", "pruning-b4-server"))
+    assert not PAID.keys() & pruned.keys()
+    assert blocks["direct_s"] < dense_["direct_s"]
+    assert all(found["online_s"] < found["direct_s"] for found in (dense_, blocks))
+    assert all(0 < found["exact_online_s"] < found["exact_s"] for found in (dense_, blocks))
+    assert f"| uniform, b = 4 | {blocks['direct_s']:.3g} |" in table.draw(done)
+
+
 def test_plans_are_for_this_network(done):
     prepared = prepare.read(done)
     plan = done / "cells" / "loss_aware-b4-server" / "plan.json"
@@ -132,7 +156,7 @@ def test_plans_are_for_this_network(done):
 
 
 def test_a_comparison_starts_from_a_dense_network_and_is_there_when_it_is_drawn(done, tmp_path):
-    circulant = done / "runs" / facts(done, "uniform-b4")["run"]
+    circulant = done / "runs" / facts(done, "uniform-b4")["run"] / "0"
     with pytest.raises(RuleError, match=r"a comparison must start from a dense network: got \d+ layers; give the run"):
         cells.run(config(circulant, tmp_path), DATA)
     with pytest.raises(RuleError, match=r"a comparison must exist: got .*; run a cell first"):

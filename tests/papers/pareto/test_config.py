@@ -35,6 +35,8 @@ def test_a_job_may_have_one_of_them():
         ({"budgets": [3]}, r"budgets must be of block_sizes, and so must 1: got \[1, 3\]; add them"),
         ({"b": 64}, r"budgets must be of block_sizes, and so must 1: got \[1, 2, 4, 8, 16, 64\]"),
         ({"recipe": RecipeConfig()}, "every cell is fine-tuned: got train; use recipe=finetune"),
+        ({"seeds": []}, r"seeds must be different numbers, at least one: got \[\]; use \[0\], or \[0,1\]"),
+        ({"seeds": [1, 1]}, r"seeds must be different numbers, at least one: got \[1, 1\]"),
         ({"samples": 0}, "numbers of images must be positive: got 0"),
     ],
 )
