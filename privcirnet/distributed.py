@@ -2,22 +2,20 @@
 
 Training gives the weights that one process would give on the whole batches, up to the rounding of sums in another
 order. Every process draws the same batches, augments the whole batch in the same way and then takes its share. The
-statistics of batch norms and AESPA are those of all shares. Gradients are added up, each weighted by its share. A share
-may be empty. Random numbers inside the network (dropout, stochastic rounding) are drawn by each process for its own
-images, so these differ from those of one process.
+statistics of batch norms and AESPA are those of all shares: torch's SyncBatchNorm knows neither AESPA nor empty shares.
+Gradients are torch's DistributedDataParallel's, of losses weighted by their shares. A share may be empty. Random
+numbers inside the network (dropout, stochastic rounding) are drawn by each process for its own images, so these differ
+from those of one process.
 
-Cost of a step: one sum of all gradients over the processes, and for each batch norm or AESPA two small ones forward and
-one or two backward. Every process augments the whole batch.
-
-DistributedDataParallel gives the same gradients if each loss is weighted by processes x share, but puts them in another
-order after its first step: of three processes a resumed run then differs from the whole one in its last bits.
+Cost of a step: what DistributedDataParallel sends, and for each batch norm or AESPA two small sums forward and one or
+two backward. Every process augments the whole batch.
 
 Without torchrun there is one process, and every function returns its input.
 """
 
 import os
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -25,6 +23,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.parallel import DistributedDataParallel
 
 from privcirnet.errors import RuleError, first_line
 from privcirnet.nn.activations import Aespa
@@ -172,15 +171,20 @@ def weighted(loss: Tensor, share_size: int, batch_size: int) -> Tensor:
     return loss * (share_size / batch_size) if share_size else loss.nan_to_num(nan=0.0)
 
 
-def sum_gradients_(model: nn.Module) -> None:
-    """Replace every gradient by its sum over the processes."""
-    if not _together():
-        return
-    gradients = [p.grad for p in model.parameters() if p.grad is not None]
-    flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
-    dist.all_reduce(flat)
-    for gradient, summed in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
-        gradient.copy_(summed.view_as(gradient))
+def parallel(model: nn.Module) -> nn.Module:
+    """Return the network to train for an epoch: gradients through it are averaged over the processes.
+
+    After its first step torch adds in another order. One of these for each epoch gives a resumed run the same order.
+
+    Args:
+        model: after :func:`prepare_`, on this process's device.
+    """
+    return DistributedDataParallel(model, init_sync=False) if _together() else model
+
+
+def collecting(network: nn.Module, more: bool) -> AbstractContextManager[None]:
+    """Return a context for a part of a batch: its gradients stay in their process if there are more to add to them."""
+    return network.no_sync() if more and isinstance(network, DistributedDataParallel) else nullcontext()
 
 
 def _together() -> bool:

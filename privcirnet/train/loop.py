@@ -115,6 +115,7 @@ class _Run:
         model, self.teacher, _ = networks
         self.model, self.data, self.recipe, self.mixed = model, data, recipe, mixed
         distributed.prepare_(model)
+        self.network = model
         self.optimizer = optimizer_of(model, recipe)
         self.schedule = schedule_of(self.optimizer, recipe, data.steps(recipe.batch_size))
         self.average = average_of(model, recipe)
@@ -147,7 +148,7 @@ class _Run:
 
     def _pass(self, number: int, after_step: Callable[[Step], None] | None) -> dict[str, float]:
         """Make one pass over the training images; return mean loss in nats, learning rate and images per second."""
-        self.model.train()
+        self.network = distributed.parallel(self.model.train())
         started, seen = time.perf_counter(), 0
         total, data, mix = 0.0, self.data, self.mixer and not 0 <= self.recipe.mix_epochs <= number
         for images, labels in augmented_epoch(data, self.recipe, self.generator):
@@ -155,7 +156,6 @@ class _Run:
             if not math.isfinite(here := self._backward(images, labels, self.mixer if mix else None)):
                 remedy = "lower recipe.learning_rate or set recipe.clip_gradient=1"
                 raise RuleError("the training loss must stay finite", got=here, remedy=remedy)
-            distributed.sum_gradients_(self.model)
             if self.recipe.clip_gradient:
                 nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.clip_gradient)
             self.optimizer.step()
@@ -180,11 +180,13 @@ class _Run:
         if mixer:
             real, targets = mixer(real, targets, self.generator)
         losses: list[Tensor] = []
-        for part in zip(in_parts(real, self.together), in_parts(targets, self.together), strict=True):
+        parts = [*zip(in_parts(real, self.together), in_parts(targets, self.together), strict=True)]
+        for part in parts:
             seen, wanted = map(distributed.share, part)
-            with torch.autocast(device.type, torch.bfloat16, enabled=self.mixed):
-                loss = distributed.weighted(self._loss(seen, wanted), len(wanted), len(labels))
-            loss.backward()
+            with distributed.collecting(self.network, more=part is not parts[-1]):
+                with torch.autocast(device.type, torch.bfloat16, enabled=self.mixed):
+                    loss = distributed.weighted(self._loss(seen, wanted), len(wanted), len(labels))
+                (loss * distributed.processes()).backward()  # whose mean over the processes is taken
             losses.append(loss.detach())
         return distributed.total(torch.stack(losses).sum()).item()
 
@@ -192,7 +194,7 @@ class _Run:
         """Return the mean loss of some images, with what the callbacks add."""
         for callback in self.callbacks:
             callback.show(images)
-        loss = self.step(self.model, images, targets, self.teacher, self.recipe)
+        loss = self.step(self.network, images, targets, self.teacher, self.recipe)
         for callback in self.callbacks:
             loss = loss + callback.penalty()
         return loss

@@ -91,6 +91,7 @@ CASES = {
     "batch norm, distilled": (with_batch_norm, dataclasses.replace(EMPTY, distillation=0.5)),
     "aespa, uneven": (with_aespa, UNEVEN),
     "aespa, changed images": (with_aespa, CHANGED),
+    "aespa, in parts": (with_aespa, dataclasses.replace(UNEVEN, batch_size=40, optimizer="muon", ema=0.9)),
     "aespa, observer": (with_aespa, dataclasses.replace(CHANGED, **OUTLIERS)),
     "aespa, observer, an empty share": (with_aespa, dataclasses.replace(EMPTY, clip_gradient=1.0, **OUTLIERS)),
     "batch norm, an empty share, compiled": (with_batch_norm, dataclasses.replace(EMPTY, **COMPILED)),
@@ -103,6 +104,7 @@ def trained(build, recipe: RecipeConfig, data: ImageData = DATA, **options) -> d
     before = accuracy(model, data)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("privcirnet.train.outliers.LIMIT", 2.0)  # or nothing of these images costs anything
+        patch.setattr("privcirnet.train.parts.MOST", 20)  # images that an AESPA measures together
         patch.setattr("privcirnet.train.loop.COMPILE_BACKEND", "aot_eager")  # no compiler
         history = without_times(fit(model, data, recipe, 3, teacher, **options))
     return {"history": history, "state": model.state_dict(), "before": before}
@@ -138,10 +140,10 @@ def fisher_of_some() -> list[dict]:
 
 
 @contextmanager
-def together(rank: int, folder: Path) -> Iterator[None]:
-    """This process is one of two that meet in a folder."""
+def together(rank: int, folder: Path, processes: int = PROCESSES) -> Iterator[None]:
+    """This process is one of some that meet in a folder."""
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", f"file://{folder}/meet", rank=rank, world_size=PROCESSES)
+    dist.init_process_group("gloo", f"file://{folder}/meet", rank=rank, world_size=processes)
     try:
         yield
         dist.barrier()  # gloo's threads may abort a process whose peer has left
@@ -153,12 +155,17 @@ def work(rank: int, folder: Path) -> None:
     """What each process does."""
     with together(rank, folder):
         found = {name: trained(*case) for name, case in CASES.items()}
-        found["resumed"] = resumed(folder)
-        found["chance"] = distributed.rows(torch.get_rng_state())
         found["fisher"] = fisher_of_some()
         found["from first"] = distributed.from_first(lambda: rank + 5)
         found["shares"] = [distributed.share(torch.arange(count)).tolist() for count in (0, 1, 5)]
         found["refused"] = refused()
+    torch.save(found, folder / f"{rank}.pt")
+
+
+def resume(rank: int, folder: Path) -> None:
+    """What each of three processes does: sums of two are the same in any order."""
+    with together(rank, folder, 3):
+        found = resumed(folder), distributed.rows(torch.get_rng_state())
     torch.save(found, folder / f"{rank}.pt")
 
 
@@ -208,13 +215,14 @@ def test_weights_are_those_of_one_process(found, case):
 
 
 @pytest.mark.slow
-def test_a_resumed_run_is_the_uninterrupted_one_bit_for_bit(found):
+def test_a_resumed_run_is_the_uninterrupted_one_bit_for_bit(tmp_path):
     """Dropout included, which each process draws for itself."""
-    for process in found:
-        whole, continued = process["resumed"]
+    spawn(resume, (tmp_path,), nprocs=3)
+    for rank in range(3):
+        (whole, continued), chance = torch.load(tmp_path / f"{rank}.pt")
         assert continued["history"] == whole["history"]
         assert all(torch.equal(continued["state"][name], value) for name, value in whole["state"].items())
-        assert not torch.equal(*process["chance"])
+        assert len({tuple(state.tolist()) for state in chance}) == 3
 
 
 @pytest.mark.slow
