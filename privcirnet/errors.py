@@ -71,6 +71,10 @@ class DoesNotFit(RuleError):
     """A network whose values are too large for the encryption parameters; fewer bits or other parameters would help."""
 
 
+class Lost(RuleError):
+    """The other party cannot be reached, went, or was too slow: another connection may reach it."""
+
+
 class Errors(list[RuleError]):
     """What is wrong with the layers of a network, collected so that all of it can be said."""
 

@@ -32,6 +32,7 @@ from privcirnet.runs.server_process import start_server
 from privcirnet.service.access import ClientAccess
 from privcirnet.service.address import parse_address
 from privcirnet.service.client import ServiceClient
+from privcirnet.service.retries import Retries
 from privcirnet.train import stages
 from privcirnet.train.accuracy import predict
 
@@ -134,7 +135,8 @@ def _asked(config: InferConfig, prepared_work: PreparedWork | None = None) -> Se
     access, key = ClientAccess.of(Path(config.tls) if config.tls else None), pinned(config.model_key)
     address = parse_address(config.server)
     party, named = LeveledClient if config.mode == "leveled" else Client, (config.timeout_s, access, config.served, key)
-    return ServiceClient(address, config.engine, *named, prepared_work=prepared_work, party=party)
+    retries = Retries(config.retries, show_text)
+    return ServiceClient(address, config.engine, *named, prepared_work=prepared_work, party=party, retries=retries)
 
 
 @contextmanager

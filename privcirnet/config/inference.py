@@ -42,6 +42,8 @@ class InferConfig:
     """name of one of the programs of server=; empty: its only one."""
     timeout_s: float = 600.0
     """seconds to wait for an answer of server=."""
+    retries: int = 5
+    """how often to come again where server= is busy or lost, with each image; it begins anew. 0: never."""
     ui: bool = False
     """a page on loopback, instead of a report: choose an image there and see what goes by."""
     ui_port: int = 0
@@ -85,6 +87,7 @@ class InferConfig:
         alone = bool(self.server) or not self.prepared_folder
         check(alone, "prepared_folder is for the client of server=", self.prepared_folder, "name a server")
         check(self.timeout_s > 0, "timeout_s must be positive", self.timeout_s, "use 600")
+        check(self.retries >= 0, "retries must be 0 or more", self.retries, "use 5, or 0 for none")
         check(0 <= self.ui_port <= 0xFFFF, "ui_port must be in [0, 65535]", self.ui_port, "use 0 for a free one")
         if self.server:
             parse_address(self.server)
@@ -192,6 +195,8 @@ class LoadConfig:
     """of the clients: kernel, or cleartext for a server that hides nothing."""
     mode: str = "interactive"
     """of the server's program: interactive, or leveled: one request and one answer for an image."""
+    retries: int = 0
+    """how often a client comes again where the server is busy or lost; 0: never, what goes wrong is counted."""
     program: str = ""
     """program folder whose integer network the classes are compared with; empty: they are not."""
     metrics: str = ""
@@ -202,4 +207,5 @@ class LoadConfig:
         check_name("mode", self.mode, MODES)
         check(self.clients >= 1, "clients must be at least 1", self.clients, "use 4")
         check(self.seconds > 0, "seconds must be positive", self.seconds, "use 60")
+        check(self.retries >= 0, "retries must be 0 or more", self.retries, "use 5, or 0 for none")
         parse_address(self.server)

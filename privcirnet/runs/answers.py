@@ -3,8 +3,8 @@
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -25,6 +25,9 @@ from privcirnet.runs.preparation import Ahead
 
 if TYPE_CHECKING:  # it loads the kernels
     from privcirnet.he.protocol.leveled.ckks import CkksDescription
+
+
+T = TypeVar("T")
 
 
 class PixelRange(NamedTuple):
@@ -106,6 +109,17 @@ def no_progress(step: Step) -> None:
     """Ignore a step."""
 
 
+class Persist(Protocol):
+    """Makes an attempt, and maybe another one: :meth:`service.client.ServiceClient.persist`."""
+
+    def __call__(self, attempt: Callable[[], T], /) -> T: ...
+
+
+def once(attempt: Callable[[], T], /) -> T:
+    """Return what the only attempt returns."""
+    return attempt()
+
+
 def answers(
     client: ServedClient,
     server: Handler,
@@ -132,12 +146,14 @@ def requests(
     images: Sequence[Values] | Values,
     progress: StepProgress = no_progress,
     ahead: Ahead | None = None,
+    persist: Persist = once,
 ) -> Iterator[tuple[Values, list[Answer]]]:
     """Run one request after the other. A refused result does not end it: the server must not notice.
 
     Args:
         images: integers as the data set has them, (C, H, W) each.
         progress: called after each round with an image.
+        persist: makes each request, again from its beginning where the server was lost.
 
     Yields:
         what was encrypted, and the answer to each image of it; a batch's cost is shared by its images.
@@ -148,19 +164,30 @@ def requests(
     done = 0
     for request, count, batch in _encrypted_together(client, images):
         if ahead is not None and isinstance(client, Client):
-            ahead.before(client, server, len(images) - done, _Steps(client, done, 1, progress, before=True))
-        step = _Steps(client, done, count, progress)
-        started, refused, busy = time.perf_counter(), None, time.process_time()
-        try:
-            results, _ = run(client, server, request, step)
-        except WrongResult as error:
-            refused, results = error, error.values
-        seconds, busy = (time.perf_counter() - started) / count, (time.process_time() - busy) / count
-        share = [Traffic(t.position, t.up // count, t.down // count, t.seconds / count) for t in step.traffic]
-        used = isinstance(client, Client) and client.used == "prepared"
-        rows = results.reshape(batch, -1)[:count]
-        yield request, [Answer(row, share, seconds, refused, used, busy) for row in rows]
+            told = _Steps(client, done, 1, progress, before=True)
+            persist(partial(ahead.before, client, server, len(images) - done, told))
+        yield (
+            request,
+            persist(partial(_answered, client, server, request, batch, partial(_Steps, client, done, count, progress))),
+        )
         done += count
+
+
+def _answered(
+    client: ServedClient, server: Handler, request: Values, batch: int, steps: Callable[[], "_Steps"]
+) -> list[Answer]:
+    """The answer to each image of a request."""
+    step = steps()
+    count, started, refused, busy = step.count, time.perf_counter(), None, time.process_time()
+    try:
+        results, _ = run(client, server, request, step)
+    except WrongResult as error:
+        refused, results = error, error.values
+    seconds, busy = (time.perf_counter() - started) / count, (time.process_time() - busy) / count
+    share = [Traffic(t.position, t.up // count, t.down // count, t.seconds / count) for t in step.traffic]
+    used = isinstance(client, Client) and client.used == "prepared"
+    rows = results.reshape(batch, -1)[:count]
+    return [Answer(row, share, seconds, refused, used, busy) for row in rows]
 
 
 def _encrypted_together(client: ServedClient, images: Sequence[Values] | Values) -> Iterator[tuple[Values, int, int]]:

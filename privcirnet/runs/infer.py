@@ -67,6 +67,5 @@ def infer(
     """
     how, client = how or How(), remote.party
     ahead = Ahead(how.prepare, remote.store, keep, remote.reopen, how.pause_s)
-    return run(
-        _mode_of(client), parties(client, remote, None, remote.seconds, remote.bytes_keys, ahead, how), images, progress
-    )
+    given = client, remote, None, remote.seconds, remote.bytes_keys, ahead, how
+    return run(_mode_of(client), parties(*given, persist=remote.persist), images, progress)

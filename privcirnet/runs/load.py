@@ -21,6 +21,7 @@ from privcirnet.runs.answers import known_of, pixel_range, requests
 from privcirnet.runs.infer import read_mode
 from privcirnet.service.access import ClientAccess
 from privcirnet.service.client import ServiceClient
+from privcirnet.service.retries import Retries
 
 _CONTRAST = 8
 """Random images have this part of the range: noise at full contrast is beyond bounds that were measured on images."""
@@ -37,6 +38,7 @@ class LoadTask:
         served: name of the program; "" for the only one.
         program: folder whose integer network the answers are compared with; None: they are not.
         leveled: whether the server's program is a leveled one.
+        retries: of each connection and image, see :class:`service.retries.Retries`.
     """
 
     address: tuple[str, int]
@@ -46,6 +48,7 @@ class LoadTask:
     seconds: float
     program: Path | None
     leveled: bool = False
+    retries: int = 0
 
     def connect(self) -> ServiceClient:
         """Return a connection of a client of its own.
@@ -53,10 +56,9 @@ class LoadTask:
         Raises:
             RuleError: there is no server, or it refuses; its program is of the other mode.
         """
-        party = LeveledClient if self.leveled else Client
-        return ServiceClient(
-            self.address, self.engine, access=ClientAccess.of(self.tls), program=self.served, party=party
-        )
+        party, access = LeveledClient if self.leveled else Client, ClientAccess.of(self.tls)
+        named, retries = {"access": access, "program": self.served}, Retries(self.retries)
+        return ServiceClient(self.address, self.engine, **named, party=party, retries=retries)
 
 
 class Sample(NamedTuple):
@@ -157,7 +159,7 @@ def _images(task: LoadTask, remote: ServiceClient, random: Any, report: Callable
     low, high, end = pixels.low // _CONTRAST, max(pixels.high // _CONTRAST, 1), time.monotonic() + task.seconds
     while time.monotonic() < end:
         images = random.integers(low, high + 1, (together, *pixels.shape)) << pixels.shift
-        ((request, answers),) = requests(remote.party, remote, images)
+        ((request, answers),) = requests(remote.party, remote, images, persist=remote.persist)
         for image, answer in zip(request if request.ndim > 3 else request[None], answers, strict=True):
             seconds = answer.seconds * len(answers)
             if answer.refused or clear is None:

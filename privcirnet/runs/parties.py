@@ -14,7 +14,7 @@ from privcirnet.he.protocol.offline.prepared_work import MemoryStore
 from privcirnet.he.protocol.parties.session import Handler
 from privcirnet.he.protocol.served import ServedClient
 from privcirnet.he.system import threads
-from privcirnet.runs.answers import Answer, StepProgress, requests
+from privcirnet.runs.answers import Answer, Persist, StepProgress, once, requests
 from privcirnet.runs.preparation import Ahead
 from privcirnet.runs.progress import Bar
 from privcirnet.runs.server_process import ServerReport, ServerTask, report_of, start_server
@@ -95,12 +95,17 @@ def parties(  # noqa: PLR0913, PLR0917
     bytes_keys: int,
     ahead: Ahead,
     how: How,
+    persist: Persist = once,
 ) -> Parties:
-    """Return a client and what replies to it, behind a link if the settings name one."""
+    """Return a client and what replies to it, behind a link if the settings name one.
+
+    Args:
+        persist: see :func:`runs.answers.requests`.
+    """
     handler = throttled(server, how.throttle)
 
     def run(images: Sequence[Values] | Values, progress: StepProgress) -> Iterator[tuple[Values, list[Answer]]]:
-        return requests(client, handler, images, progress, ahead)
+        return requests(client, handler, images, progress, ahead, persist)
 
     return Parties(client, run, client.meters, report if how.audited else None, seconds_setup, bytes_keys, ahead, how)
 

@@ -6,11 +6,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from types import TracebackType
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import grpc
 
-from privcirnet.errors import RuleError
+from privcirnet.errors import Lost, RuleError
 from privcirnet.he.program import limits
 from privcirnet.he.program.signature import PublicKey
 from privcirnet.he.protocol.framing import wire
@@ -24,8 +24,12 @@ from privcirnet.service.access import PLAIN_CLIENT, ClientAccess
 from privcirnet.service.address import is_loopback, show_address
 from privcirnet.service.chunks import TRANSPORT, Body, split
 from privcirnet.service.programs import digest_of
-from privcirnet.service.refusals import Lost, Refused, unpacked
+from privcirnet.service.refusals import Refused, Unreachable, unpacked
+from privcirnet.service.retries import Retries
 
+T = TypeVar("T")
+AFFINITY = "privcirnet-affinity"
+"""Metadata of every call, by which a proxy keeps a client at one of several replicas."""
 TIMEOUT_S = 600.0
 """Seconds that a server may take to reply: it may have other clients to serve first."""
 Party = Callable[[bytes, str, PublicKey | None, PreparedStore, bytes], ServedClient]
@@ -40,6 +44,8 @@ _OPTIONS = (
     ("grpc.enable_http_proxy", 0),
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.max_metadata_size", 1 << 14),
+    ("grpc.initial_reconnect_backoff_ms", 200),  # Retries decides when to come again
+    ("grpc.max_reconnect_backoff_ms", 1000),
 )
 
 
@@ -55,6 +61,7 @@ class ServiceClient:
         prepared_work: its store; None: memory, for as long as this client. With some for this server and program, keys
             are made when they are needed.
         party: makes the client of a program.
+        retries: how often it comes again where the server is busy, or is lost while :meth:`persist` runs; None: never.
 
     Attributes:
         bytes_keys: of the keys, which are sent once; 0 while there are none.
@@ -75,16 +82,18 @@ class ServiceClient:
         *,
         prepared_work: PreparedWork | None = None,
         party: Party = Client,
+        retries: Retries | None = None,
     ) -> None:
         started = time.perf_counter()
         self._prepared_work = PreparedWork() if prepared_work is None else prepared_work
         self._name, self._timeout_s = f"the server at {show_address(address)}", timeout_s
-        self._channel, self._metadata = _channel(address, access), access.metadata
+        self._channel, self._retries = _channel(address, access), retries or Retries()
         self._stream: _Stream | None = None
         try:
-            self._program = self._chosen(program)
+            owner = self._prepared_work.owner
+            self._metadata = (*access.metadata, (AFFINITY, _affinity(owner)))
+            greeting = self._retries.run(lambda again: self._met(program), Unreachable)
             self.version: str = self._program.version
-            greeting, owner = self._described(), self._prepared_work.owner
             self._binding = Binding(
                 digest_of(self.version, greeting), f"{show_address(address)}/{self._program.name}", owner
             )
@@ -95,11 +104,7 @@ class ServiceClient:
             self._keys: bytes | None = None
             self._id, self._online = b"", False
             self.bytes_keys = 0
-            if self.store.serials():
-                self.reopen()  # which drops those that the server does not have
-            if not self.store.serials():
-                self._make_keys()
-                self.reopen()
+            self._retries.run(lambda again: self._opened())
         except BaseException:
             self.close()
             raise
@@ -120,6 +125,23 @@ class ServiceClient:
     def prepared(self) -> int:
         """How many inferences are prepared."""
         return len(self.store.serials())
+
+    def persist(self, attempt: Callable[[], T]) -> T:
+        """Return what an attempt returns; it is made again, in a session of its own, where the server was lost.
+
+        Args:
+            attempt: begins anew each time: nothing that was drawn for one that failed is used again.
+
+        Raises:
+            RuleError: of the last attempt, or a refusal that would not change.
+        """
+
+        def attempted(again: bool) -> T:
+            if again:
+                self.reopen()
+            return attempt()
+
+        return self._retries.run(attempted)
 
     def reopen(self) -> None:
         """Begin a new session with the same keys, which are only sent if the server does not have them.
@@ -162,6 +184,15 @@ class ServiceClient:
         self._online = self._online and (offline or not wire.ends(reply))
         return reply
 
+    def _opened(self) -> None:
+        """Begin the first session: with what is prepared if there is any, else with keys."""
+        if self.store.serials():
+            self.reopen()  # which drops those that the server does not have
+        if not self.store.serials():
+            if self._keys is None:
+                self._make_keys()
+            self.reopen()
+
     def _make_keys(self) -> None:
         self._keys = self._party.keys()
         self._id = hashlib.sha256(self._keys).digest()
@@ -202,6 +233,11 @@ class ServiceClient:
             known = ", ".join(sorted(repr(program.name)[:40] for program in programs)[:10])
             raise RuleError("a client must name a program of its server", got=repr(name), remedy=f"it has {known}")
         return found[0]
+
+    def _met(self, name: str) -> bytes:
+        """The public description of one of the server's programs, which is asked for from now on."""
+        self._program = self._chosen(name)
+        return self._described()
 
     def _described(self) -> bytes:
         call = self._call("Describe")(self._program, timeout=self._timeout_s, metadata=self._metadata)
@@ -252,6 +288,15 @@ class _Stream:
         while not self._ended.wait(_WATCH_S):
             if time.monotonic() > self._due:
                 self._call.cancel()
+
+
+def _affinity(owner: bytes) -> str:
+    """The same for all sessions of a client, whether it has keys yet or not; it tells nothing of what it is made of.
+
+    Args:
+        owner: what prepared work is bound to, the other half of which is at one replica.
+    """
+    return hashlib.sha256(AFFINITY.encode() + owner).hexdigest()[:32]
 
 
 def _channel(address: tuple[str, int], access: ClientAccess) -> Any:

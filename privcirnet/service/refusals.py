@@ -4,12 +4,14 @@ from typing import Any
 
 import grpc
 
-from privcirnet.errors import RuleError
+from privcirnet.errors import Lost, RuleError
 from privcirnet.service.messages import Refusal
 
 _METADATA, _RETRY = "privcirnet-refusal-bin", "grpc-retry-pushback-ms"
 _MAX_TEXT = 500
 """Most characters of each text of a refusal."""
+_ENDED = grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED
+"""Statuses of refusals that end a session, and say nothing against the next one."""
 
 
 class Refused(RuleError):
@@ -24,8 +26,12 @@ class Refused(RuleError):
         self.retry_after_s = retry_after_s
 
 
-class Lost(RuleError):
-    """The server cannot be reached, went, or was too slow."""
+class Ended(Refused, Lost):
+    """The server shuts down, or has waited for too long: it, or another replica, takes a new session."""
+
+
+class Unreachable(Lost):
+    """Nothing at the address speaks this protocol to this client."""
 
 
 class Unwritten(Exception):
@@ -60,8 +66,8 @@ def busy(rule: str, got: object, seconds: float) -> Refusing:
 
 def stopping() -> Refusing:
     """Return the refusal of a server that shuts down."""
-    rule, remedy = "a server must stay up for a new image", "connect again in a minute"
-    return _made(rule, "it shuts down", remedy, grpc.StatusCode.UNAVAILABLE, 60)
+    rule, remedy = "a server must stay up for a new image", "connect again: another replica may be there"
+    return _made(rule, "it shuts down", remedy, grpc.StatusCode.UNAVAILABLE, 1)
 
 
 def late(what: str, seconds: float) -> Refusing:
@@ -120,7 +126,8 @@ def unpacked(error: Any, server: str) -> RuleError:
     if refusal is None or not refusal.rule:
         return _lost(error, server)
     rule, got, remedy = (_plain(text) for text in (refusal.rule, refusal.got, refusal.remedy))
-    return Refused(f"{server} refused: {rule}", got=got, remedy=remedy, retry_after_s=refusal.retry_after_s)
+    kind = Ended if error.code() in _ENDED else Refused
+    return kind(f"{server} refused: {rule}", got=got, remedy=remedy, retry_after_s=refusal.retry_after_s)
 
 
 def _lost(error: Any, server: str) -> RuleError:
@@ -128,13 +135,13 @@ def _lost(error: Any, server: str) -> RuleError:
     details, status = _plain(error.details() or ""), error.code()
     if status == grpc.StatusCode.UNIMPLEMENTED:
         rule, remedy = "both sides must speak the same version of the protocol", "install the same release on both"
-        return Lost(rule, got=f"another one from {server}", remedy=remedy)
+        return Unreachable(rule, got=f"another one from {server}", remedy=remedy)
     if "andshake" in details or "CERTIFICATE" in details or "ertificate" in details:
         rule, remedy = "server and client must have certificates of the same authority", "compare tls= on both sides"
-        return Lost(rule, got=f"{server}: {details}", remedy=remedy)
+        return Unreachable(rule, got=f"{server}: {details}", remedy=remedy)
     if "to connect" in details or "Connection refused" in details or "DNS" in details:
         rule, remedy = "a server must listen at its address", "start one with serve.py, or compare tls= on both sides"
-        return Lost(rule, got=f"{server}: {details}", remedy=remedy)
+        return Unreachable(rule, got=f"{server}: {details}", remedy=remedy)
     got = f"{status.name.lower().replace('_', ' ')}: {details} from {server}"
     return Lost("a peer must stay until both are done", got=got, remedy="connect again")
 

@@ -141,11 +141,12 @@ class Service:
         watch.cancel()
         self._sessions.stop()
         self._health.stop()
-        end = time.monotonic() + self._books.limits.grace_s
+        grace_s = self._books.limits.grace_s
+        end, refusing = time.monotonic() + grace_s, self._loop.create_task(self._server.stop(grace_s + _AT_END_S))
         while self._sessions.open and time.monotonic() < end:
             await asyncio.sleep(_POLL_S)
         with suppress(TimeoutError):  # a peer that takes nothing holds nobody up
-            await asyncio.wait_for(self._server.stop(_LAST_S), _AT_END_S)
+            await asyncio.wait_for(asyncio.gather(refusing, self._server.stop(_LAST_S)), _AT_END_S)
         calls = asyncio.all_tasks() - {asyncio.current_task()}
         for call in calls:
             call.cancel()

@@ -12,6 +12,7 @@ from contextlib import ExitStack, closing, contextmanager
 
 import pytest
 
+from privcirnet.errors import Lost
 from privcirnet.he.protocol.framing import wire
 from privcirnet.he.protocol.offline import correlated
 from privcirnet.he.protocol.offline.correlated import Form
@@ -20,7 +21,7 @@ from privcirnet.he.protocol.parties.server import Server, Session
 from privcirnet.he.protocol.parties.session import prepare, run
 from privcirnet.service.client import ServiceClient
 from privcirnet.service.quotas import Quota, Quotas
-from privcirnet.service.refusals import Lost, Refused
+from privcirnet.service.refusals import Refused
 from tests.he.networks import network, random_image
 from tests.service.running import Lines, serving, started, until
 

@@ -9,6 +9,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
+from privcirnet.errors import Lost
 from privcirnet.he.layers.integer import Values
 from privcirnet.he.protocol.parties.server import Server
 from privcirnet.he.protocol.parties.session import run
@@ -18,7 +19,6 @@ from privcirnet.service.client import ServiceClient
 from privcirnet.service.limits import ServiceLimits
 from privcirnet.service.log import Log
 from privcirnet.service.programs import Catalogue, Offer
-from privcirnet.service.refusals import Lost
 from privcirnet.service.server import Service
 from tests.conftest import ROOT
 from tests.he.networks import network, random_image
@@ -125,4 +125,4 @@ def serving(server, limits=None, access=PLAIN_SERVER, **more) -> Generator[Servi
         service.stop()
         thread.join(20)
         assert not thread.is_alive()
-        assert not [t for t in threading.enumerate() if t.name.startswith("privcirnet turn")]
+        assert not [t for t in service._turns._worker._threads if t.is_alive()]

@@ -8,12 +8,12 @@ import ssl
 
 import pytest
 
-from privcirnet.errors import RuleError
+from privcirnet.errors import Lost, RuleError
 from privcirnet.he.protocol.parties.server import Server
 from privcirnet.service.access import ClientAccess, ServerAccess
 from privcirnet.service.certificates import make_trial
 from privcirnet.service.client import ServiceClient
-from privcirnet.service.refusals import Lost, Refused
+from privcirnet.service.refusals import Refused
 from privcirnet.service.server import Reloaded
 from tests.he.networks import network, random_image
 from tests.service.running import ask, catalogue, serving, until

@@ -13,6 +13,7 @@ import grpc
 import numpy as np
 import pytest
 
+from privcirnet.errors import Lost
 from privcirnet.he.program.interpreter import interpret
 from privcirnet.he.protocol.parties.server import Server
 from privcirnet.he.protocol.parties.session import run
@@ -21,7 +22,7 @@ from privcirnet.service import messages
 from privcirnet.service.chunks import CHUNK
 from privcirnet.service.client import ServiceClient
 from privcirnet.service.limits import ServiceLimits
-from privcirnet.service.refusals import Lost, Refused
+from privcirnet.service.refusals import Refused
 from privcirnet.service.store import KeyStore, StoreLimits
 from tests.conftest import ROOT
 from tests.he.networks import network, random_image

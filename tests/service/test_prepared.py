@@ -9,7 +9,7 @@ from contextlib import closing, contextmanager
 import numpy as np
 import pytest
 
-from privcirnet.errors import RuleError
+from privcirnet.errors import Lost, RuleError
 from privcirnet.he.program.interpreter import interpret
 from privcirnet.he.protocol.framing import wire
 from privcirnet.he.protocol.offline.correlated import Form
@@ -21,7 +21,7 @@ from privcirnet.runs.parties import How
 from privcirnet.service.client import ServiceClient
 from privcirnet.service.programs import Catalogue, Offer
 from privcirnet.service.quotas import Quota, Quotas
-from privcirnet.service.refusals import Lost, Refused
+from privcirnet.service.refusals import Refused
 from privcirnet.service.server import Reloaded
 from privcirnet.service.store import KeyStore
 from tests.conftest import ROOT

@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from privcirnet.errors import RuleError
+from privcirnet.errors import Lost, RuleError
 from privcirnet.he.layers.integer import Values
 from privcirnet.he.protocol.framing import wire
 from privcirnet.he.protocol.parties.client import Client
@@ -201,6 +201,9 @@ class IdlePreparation:
                 self._under_way = _UnderWay(self._client.prepare(count), count)
             try:
                 whole = self._under_way.step(self._server, self._progress)
+            except Lost:  # which says nothing against the next preparation
+                self._give_up()
+                raise
             except RuleError as error:
                 self._refused(error)
             else:

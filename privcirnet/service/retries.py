@@ -1,0 +1,57 @@
+"""When a client comes again that has lost its server, or was told to."""
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from privcirnet.errors import Lost, RuleError
+from privcirnet.service.refusals import Refused
+
+T = TypeVar("T")
+_LONGEST_S = 60.0
+"""Seconds that a client waits at most; who is told to come later than that is told so."""
+
+
+@dataclass(frozen=True)
+class Retries:
+    """How often to try again.
+
+    Attributes:
+        most: times, of one attempt; 0: never.
+        note: is told in a line of each, and why.
+        sleep: waits for some seconds.
+    """
+
+    most: int = 0
+    note: Callable[[str], object] = lambda line: None
+    sleep: Callable[[float], object] = time.sleep
+
+    def run(self, attempt: Callable[[bool], T], *lasting: type[RuleError]) -> T:
+        """Return what an attempt returns.
+
+        Args:
+            attempt: is told whether an earlier one has failed.
+            lasting: errors after which trying again is of no use.
+        """
+        for failed in range(self.most):
+            try:
+                return attempt(failed > 0)
+            except lasting:
+                raise
+            except (Lost, Refused) as error:
+                seconds = _pause(error, failed)
+                if seconds is None:
+                    raise
+                self.note(f"comes again in {seconds:.1f} s ({failed + 1} of {self.most}): {error}")
+                self.sleep(seconds)
+        return attempt(self.most > 0)
+
+
+def _pause(error: RuleError, failed: int) -> float | None:
+    """Seconds until the next attempt; None where there should be none."""
+    if isinstance(error, Lost):  # at once: another replica may be there; then not all clients in the same moment
+        return 2.0 ** (failed - 1) * random.uniform(0.5, 1.5) if failed else 0.0
+    after = error.retry_after_s if isinstance(error, Refused) else 0
+    return after * random.uniform(1.0, 1.25) if 0 < after <= _LONGEST_S else None

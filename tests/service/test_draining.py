@@ -1,0 +1,39 @@
+"""A server that shuts down: nobody new comes in, who waits is sent elsewhere at once, what has begun may end."""
+
+import socket
+
+import pytest
+
+from privcirnet.he.protocol.parties.server import Server
+from privcirnet.service.client import ServiceClient
+from privcirnet.service.limits import ServiceLimits
+from privcirnet.service.refusals import Ended
+from tests.he.networks import network
+from tests.service.running import serving, until
+from tests.service.test_faults import OTHER, rest, right
+
+
+def listens(address) -> bool:
+    try:
+        socket.create_connection(address, timeout=1).close()
+    except OSError:
+        return False
+    return True
+
+
+def test_draining():
+    with serving(Server(network(), "cleartext"), limits=ServiceLimits(grace_s=60.0)) as service:
+        with ServiceClient(service.address, "cleartext") as busy, ServiceClient(service.address, "cleartext") as idle:
+            exchange = busy.client.infer(OTHER)
+            message = exchange.send(busy.handle(next(exchange)))
+            until(lambda: service.sessions == 2)
+            service.stop()
+            until(lambda: not listens(service.address))
+            until(lambda: service.sessions == 1)
+            with pytest.raises(Ended, match="another replica may be there") as refused:
+                idle.handle(next(idle.client.infer(OTHER)))
+            assert refused.value.retry_after_s == 1
+            assert right(rest(exchange, busy, message))
+            with pytest.raises(Ended, match="another replica may be there"):
+                busy.handle(next(busy.client.infer(OTHER)))
+        assert not service.lines.of("the server failed")
