@@ -49,6 +49,8 @@ ONLY_USER = {
         "service/validity.py",
     },
     "prometheus_client": {"service/metrics.py"},
+    "redis": {"service/shared/link.py"},
+    "fsspec": {"service/shared/bodies.py"},
 }
 """Library -> the only files that may import it."""
 

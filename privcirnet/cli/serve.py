@@ -10,22 +10,16 @@ from privcirnet.cli.console import as_started, console, inference_bar, progress_
 from privcirnet.cli.settings import again, script
 from privcirnet.config import ServeConfig
 from privcirnet.he.program.signature import pinned
-from privcirnet.he.protocol.offline.prepared_work import PreparedWork
-from privcirnet.he.protocol.offline.store_files import InUse
 from privcirnet.he.system import threads
 from privcirnet.he.system.memory import peak_bytes
-from privcirnet.he.system.private_folder import private_folder
+from privcirnet.runs.books import books_of
 from privcirnet.runs.serving import ProgramFolders, check_room, in_words, rehearse
 from privcirnet.service.access import ServerAccess
 from privcirnet.service.address import check_free, show_address
-from privcirnet.service.books import Books
 from privcirnet.service.certificates import TRIAL_DAYS, make_trial
-from privcirnet.service.limits import ServiceLimits
-from privcirnet.service.log import Log, appending
+from privcirnet.service.log import Log
 from privcirnet.service.programs import Catalogue
-from privcirnet.service.quotas import Quotas
 from privcirnet.service.server import Reloaded, Service
-from privcirnet.service.store import KeyStore
 
 _ONLY = "default"
 """What the program is called where there is only one."""
@@ -59,7 +53,7 @@ def main(config: ServeConfig) -> None:
         return Reloaded(folders.load(before), ServerAccess.of(tls), (now.quota, now.quotas))
 
     with ExitStack() as stack:
-        books, more = _books(config, stack), dict[str, str]()
+        books, more = books_of(config, stack, _write), dict[str, str]()
         service = Service(catalogue, (config.host, config.port), access, books, reload)
         if config.metrics_port >= 0:
             listening = books.metrics.listen(config.metrics_host, config.metrics_port)
@@ -76,41 +70,6 @@ def _tls(config: ServeConfig) -> tuple[Path | None, str]:
     names = dict.fromkeys([config.host, "localhost", "127.0.0.1", socket.gethostname()])
     server, client = make_trial(Path(config.root) / "trial", [name for name in names if name not in ("0.0.0.0", "::")])
     return server, f" tls={client}"
-
-
-def _books(config: ServeConfig, stack: ExitStack) -> Books:
-    """What is kept about clients; the stack closes its files."""
-    state = Path(config.state) if config.state else None
-    if state is not None:
-        private_folder(state)
-    quotas = Quotas(config.quota, config.quotas, state and state / "images.sqlite")
-    stack.callback(quotas.close)
-    log = Log(_write, config.log, appending(state / "audit.jsonl") if state else None)
-    prepared_work = _prepared_work(config, state, log)
-    stack.callback(prepared_work.close)
-    return Books(
-        limits=ServiceLimits(config.sessions, config.timeout_s, config.age_s, config.grace_s, config.connections),
-        quotas=quotas,
-        store=KeyStore(config.keys, state and state / "keys"),
-        prepared_work=prepared_work,
-        log=log,
-    )
-
-
-def _prepared_work(config: ServeConfig, state: Path | None, log: Log) -> PreparedWork:
-    """Where prepared work is kept: in its folder, unless another server of the same state has it."""
-
-    def note(why: str) -> None:
-        log.event("prepared work", why=why)
-
-    limit, named = int(1e9 * config.prepared_gb), Path(config.prepared_folder) if config.prepared_folder else None
-    try:
-        return PreparedWork(named or (state and state / "prepared"), limit, config.keys.days, note)
-    except InUse as error:
-        if named:
-            raise
-        note(f"kept in memory: {error}")
-        return PreparedWork(None, limit, config.keys.days, note)
 
 
 def _describe(config: ServeConfig, catalogue: Catalogue, service: Service, commands: str, more: dict[str, str]) -> None:

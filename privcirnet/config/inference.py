@@ -11,6 +11,7 @@ from privcirnet.he.planning.profile import LINKS
 from privcirnet.service.address import is_loopback, parse_address
 from privcirnet.service.log import FORMS
 from privcirnet.service.quotas import Quota
+from privcirnet.service.shared.link import is_url
 from privcirnet.service.store import StoreLimits
 
 
@@ -119,7 +120,11 @@ class ServeConfig:
     tls: str = ""
     """folder with server.crt, server.key, and clients.crt or tokens.json; trial makes certificates; empty: plain."""
     state: str = "${root}/service"
-    """folder of the clients' keys, counts of images and the audit log; empty: nothing outlives the server."""
+    """folder of keys, counts of images and the audit log, or redis://HOST:PORT/DB for replicas; empty: in memory."""
+    state_name: str = "privcirnet"
+    """what all keys in a Redis of state= begin with; replicas of one name are one service."""
+    audit_folder: str = "${root}/service"
+    """where a replica with state=redis:// keeps its audit log, as audit-HOST-PID.jsonl."""
     sessions: int = 4
     """at once; further clients are told when to come again."""
     timeout_s: float = 120.0
@@ -135,11 +140,11 @@ class ServeConfig:
     quotas: dict[str, Quota] = field(default_factory=dict[str, Quota])
     """the same for clients with a quota of their own, by name."""
     keys: StoreLimits = field(default_factory=StoreLimits)
-    """how much room for clients' keys (a CKKS program's are gigabytes), and how long they are kept."""
+    """how much room for clients' keys (a CKKS program's are gigabytes), how long they are kept, and where."""
     prepared_gb: float = 4.0
     """of prepared work of all clients, at most; 0: nothing is prepared."""
     prepared_folder: str = ""
-    """where prepared work stays from one start to the next; empty: a folder in state=, or in memory without one."""
+    """where prepared work stays from one start to the next, or replicas share it; empty: in state=, or in memory."""
     metrics_port: int = -1
     """of Prometheus metrics; 0: any that is free; -1: none."""
     metrics_host: str = "127.0.0.1"
@@ -169,6 +174,10 @@ class ServeConfig:
         check(self.prepared_gb >= 0, "prepared_gb must be 0 or more", self.prepared_gb, "use 4, or 0 for nothing")
         check(self.grace_s >= 0, "grace_s must not be negative", self.grace_s, "use 30")
         check(min(two := (self.weights_gb, self.threads)) >= 0, "weights_gb, threads must be 0 or more", two, "use 0")
+        alone = bool(self.keys.folder) and not is_url(self.state)
+        check(not alone, "keys.folder is for state=redis://", self.keys.folder, "leave it out: keys are in state=")
+        named = bool(self.state_name) and not set(self.state_name) & set("{}*? ")
+        check(named, "state_name must be a name, without braces", repr(self.state_name), "use privcirnet")
         plain = not self.tls and not is_loopback(self.host)
         check(not plain, "host beyond loopback needs tls=", self.host, "use tls=trial, or a folder of certificates")
 

@@ -7,7 +7,7 @@ from privcirnet.service.limits import ServiceLimits
 from privcirnet.service.log import Log
 from privcirnet.service.metrics import Metrics
 from privcirnet.service.quotas import Quotas
-from privcirnet.service.store import KeyStore
+from privcirnet.service.store import Keys, KeyStore
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Books:
 
     limits: ServiceLimits = field(default_factory=ServiceLimits)
     quotas: Quotas = field(default_factory=Quotas)
-    store: KeyStore = field(default_factory=KeyStore)
+    store: Keys = field(default_factory=KeyStore)
     prepared_work: PreparedWork = field(default_factory=PreparedWork)
     log: Log = field(default_factory=Log)
     metrics: Metrics = field(default_factory=Metrics)

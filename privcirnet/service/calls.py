@@ -1,5 +1,6 @@
 """The methods of inference.proto on the server's side, but for sessions."""
 
+import asyncio
 import traceback
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -112,11 +113,6 @@ class Calls:
         books = self._books
         if books.store.seconds_left(client, first.id) <= 0:
             await self._receive(client, first.id, most, context)
-            try:
-                books.log.audit("keys registered", client, keys=first.id.hex()[:16])
-            except refusals.Unwritten:
-                books.store.forget(client, first.id)
-                raise
         return self._kept(client, first.id)
 
     async def _receive(self, client: str, key_id: bytes, most: int, context: Any) -> None:
@@ -127,6 +123,8 @@ class Calls:
         self._registering[client] += 1
         try:
             await read_chunks(context, registration.add, most, books.limits)
+            await asyncio.to_thread(registration.settle)
+            books.log.audit("keys registered", client, keys=key_id.hex()[:16])
             registration.finish()
         except HungUp:
             rule, remedy = "a registration must be whole", "send all of the keys"

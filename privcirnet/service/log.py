@@ -13,12 +13,14 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from privcirnet.service.refusals import Unwritten
+from privcirnet.service.refusals import Unreachable, Unwritten
 
 Write = Callable[[str], object]
 """Takes one line."""
 
 FORMS = ("text", "json")
+_ENDS = {"session closed", "prepared", "image"}
+"""Lines about the end of what has a line with a number: written without one if there is none to be had."""
 _LINES, _SECONDS = 20, 60.0
 """Lines of one kind about one client in so many seconds."""
 _KINDS = 1 << 12
@@ -32,6 +34,8 @@ class Log:
         form: "json", or "text" for a terminal.
         audit: takes the audit log's lines, JSON, or raises OSError; None for no such log.
         clock: seconds.
+        number: of the next line of the audit log, which replicas count together, or raises
+            :class:`service.refusals.Unreachable`; None for no numbers.
     """
 
     def __init__(
@@ -40,8 +44,10 @@ class Log:
         form: str = "text",
         audit: Write | None = None,
         clock: Callable[[], float] = time.monotonic,
+        *,
+        number: Callable[[], int] | None = None,
     ) -> None:
-        self._write, self._form, self._audit, self._clock = write, form, audit, clock
+        self._write, self._form, self._audit, self._clock, self._number = write, form, audit, clock, number
         self._seen: dict[tuple[str, object], tuple[float, int]] = {}
 
     def event(self, what: str, **facts: object) -> None:
@@ -59,10 +65,11 @@ class Log:
 
         Raises:
             Unwritten: it cannot be written; the client must get no answer.
+            Unreachable: it would have no number.
         """
         if self._audit is not None:
             try:
-                self._audit(_json(what, {"client": client, **facts}))
+                self._audit(_json(what, {**self._numbered(what), "client": client, **facts}))
             except OSError as problem:
                 raise Unwritten(f"the audit log cannot be written: {problem}") from problem
 
@@ -71,9 +78,20 @@ class Log:
 
         Raises:
             Unwritten: see :meth:`record`.
+            Unreachable: see :meth:`record`.
         """
         self.record(what, client, **facts)
         self.event(what, client=client, **facts)
+
+    def _numbered(self, what: str) -> dict[str, object]:
+        if self._number is None:
+            return {}
+        try:
+            return {"number": self._number()}
+        except Unreachable:
+            if what in _ENDS:
+                return {"number": None}
+            raise
 
     def _left_out(self, what: str, client: object) -> int | None:
         """How many lines like this one were left out before it; None if it is to be left out as well."""

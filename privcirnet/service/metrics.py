@@ -1,13 +1,16 @@
 """Metrics for Prometheus, at a port of their own."""
 
+import math
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
 from prometheus_client.process_collector import ProcessCollector
 
 from privcirnet.errors import RuleError
+from privcirnet.service.refusals import Unreachable
 
 _SECONDS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 
@@ -54,9 +57,9 @@ class Metrics:
         ProcessCollector(registry=registry)
 
     def watch(self, keys: Callable[[], float], prepared_work: Callable[[], float]) -> None:
-        """Report the bytes of what is kept for clients."""
-        self._keys.set_function(keys)
-        self._prepared_work.set_function(prepared_work)
+        """Report the bytes of what is kept for clients; no number while that cannot be known."""
+        self._keys.set_function(partial(_known, keys))
+        self._prepared_work.set_function(partial(_known, prepared_work))
 
     def listen(self, host: str, port: int) -> "Listening":
         """Return what offers the metrics at http://host:port/metrics, to everyone who reaches it; 0: any free port."""
@@ -66,6 +69,13 @@ class Metrics:
             got, remedy = f"{host}:{port}: {problem.strerror or problem}", "choose another metrics_port="
             raise RuleError("metrics must have a port of their own", got=got, remedy=remedy) from None
         return Listening(server, thread)
+
+
+def _known(size: Callable[[], float]) -> float:
+    try:
+        return size()
+    except Unreachable:
+        return math.nan
 
 
 class Listening:

@@ -1,24 +1,22 @@
 """What each client may ask for: sessions, images an hour and in all, keys, preparations. Counts outlive a restart.
 
-An image counts once: when its preparation begins, or when it comes if it was not prepared. By then the count is on the
-disk, so nobody gets anything of an image for nothing by giving it up, leaving, or ending the server.
+An image counts once: when its preparation begins, or when it comes if it was not prepared. By then the count is where
+it outlives the server, so nobody gets anything of an image for nothing by giving it up, leaving, or ending the server.
 """
 
-import sqlite3
-import time
+import math
 from collections import Counter
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 from grpc import StatusCode
 
 from privcirnet.errors import RuleError
 from privcirnet.service.access import LOCAL
-from privcirnet.service.refusals import Refusing, Unwritten, busy
+from privcirnet.service.counts import Counts, Ledger
+from privcirnet.service.refusals import Refusing, busy
 
-_MINUTE_S, _HOUR_S = 60, 3600
 _SOON_S = 10.0
 """Seconds after which a session may have ended."""
 
@@ -55,30 +53,15 @@ class Quotas:
     Args:
         default: of clients without one of their own; None: :class:`Quota`'s.
         own: by a client's name.
-        file: for counts of images; None: they are forgotten at the end.
-        clock: seconds since 1970.
+        ledger: of what they have used; None: one in memory, forgotten at the end.
     """
 
     def __init__(
-        self,
-        default: Quota | None = None,
-        own: Mapping[str, Quota] | None = None,
-        file: Path | None = None,
-        clock: Callable[[], float] = time.time,
+        self, default: Quota | None = None, own: Mapping[str, Quota] | None = None, ledger: Ledger | None = None
     ) -> None:
-        self._default, self._own, self._clock = default or Quota(), dict(own or {}), clock
-        self._sessions = Counter[str]()
-        try:
-            self._counts = sqlite3.connect(file or ":memory:", isolation_level=None, check_same_thread=False)
-            self._counts.execute("PRAGMA journal_mode=WAL")
-            self._counts.execute("PRAGMA synchronous=FULL")  # each count is on the disk when it is committed
-            self._counts.execute(
-                "CREATE TABLE IF NOT EXISTS images"
-                " (client TEXT, minute INTEGER, count INTEGER, PRIMARY KEY (client, minute)) WITHOUT ROWID"
-            )
-        except sqlite3.Error as problem:
-            got = f"{file}: {problem}"
-            raise RuleError("the counts of images must be a file of its own", got=got, remedy="move it away") from None
+        self._default, self._own = default or Quota(), dict(own or {})
+        self._ledger = ledger or Counts()
+        self._here = Counter[str]()
 
     def change(self, default: Quota, own: Mapping[str, Quota]) -> None:
         """Set other quotas; sessions and images that have begun stay, and count."""
@@ -100,34 +83,36 @@ class Quotas:
         self.admit(client)
         quota, shared = self.of(client).sessions, client != LOCAL and client not in self._own
         places = min(quota, max(most - 1, 1)) if shared else quota
-        if self._sessions[client] >= places:
+        if self._here[client] >= places:
             raise busy(f"a client has at most {places} sessions at once", "one more", _SOON_S)
-        if self._sessions.total() >= most:
+        if self._here.total() >= most:
             raise busy(f"a server has at most {most} sessions at once", "one more", _SOON_S)
-        self._sessions[client] += 1
+        place = self._ledger.enter(client, quota)
+        if place is None:
+            raise busy(f"a client has at most {quota} sessions at once", "one more", _SOON_S)
+        self._here[client] += 1
         try:
             yield
         finally:
-            self._sessions[client] -= 1
-            if not self._sessions[client]:
-                del self._sessions[client]
+            self._here[client] -= 1
+            if not self._here[client]:
+                del self._here[client]
+            self._ledger.leave(client, place)
 
     def images(self, client: str, count: int = 1) -> None:
         """Count images that begin, or whose preparation does, whether or not they end.
 
         Raises:
-            Refusing: the client would begin more than it may. Nothing is counted then.
+            Refusing: the client would begin more than it may, or whoever counts cannot be reached. None is begun then.
             Unwritten: they cannot be counted.
         """
-        minute = int(self._clock()) // _MINUTE_S
-        try:
-            with self._counts:
-                self._counts.execute("BEGIN IMMEDIATE")  # another server of the same folder waits
-                self._check(client, count, minute)
-                self._add(client, minute, count)
-                self._condense(client, minute - _HOUR_S // _MINUTE_S)
-        except sqlite3.Error as problem:
-            raise Unwritten(f"images cannot be counted: {problem}") from problem
+        quota, got = self.of(client), "one more" if count == 1 else f"{count} more"
+        seconds = self._ledger.begin(client, count, quota.images, quota.images_hour)
+        if math.isinf(seconds):
+            remedy = "ask whoever runs the server"
+            raise Refusing(f"a client may begin {quota.images} images in all", got=got, remedy=remedy)
+        if seconds:
+            raise busy(f"a client may begin {quota.images_hour} images an hour", got, seconds)
 
     def preparation(self, client: str, held: int, count: int = 1) -> None:
         """Check that a client may prepare some inferences more."""
@@ -138,37 +123,5 @@ class Quotas:
             raise Refusing(rule, got=got, remedy=remedy, status=StatusCode.RESOURCE_EXHAUSTED)
 
     def close(self) -> None:
-        """Close the file."""
-        self._counts.close()
-
-    def _check(self, client: str, count: int, minute: int) -> None:
-        """Raise unless a client may begin some images more."""
-        quota, since = self.of(client), minute - _HOUR_S // _MINUTE_S
-        got = "one more" if count == 1 else f"{count} more"
-        if quota.images and self._begun(client, 0) + count > quota.images:
-            remedy = "ask whoever runs the server"
-            raise Refusing(f"a client may begin {quota.images} images in all", got=got, remedy=remedy)
-        if quota.images_hour and self._begun(client, since + 1) + count > quota.images_hour:
-            oldest = self._first(client, since + 1) or minute
-            seconds = (oldest - since) * _MINUTE_S - self._clock() % _MINUTE_S
-            raise busy(f"a client may begin {quota.images_hour} images an hour", got, seconds)
-
-    def _begun(self, client: str, since: int) -> int:
-        query = "SELECT COALESCE(SUM(count), 0) FROM images WHERE client = ? AND minute >= ?"
-        return self._counts.execute(query, (client, since)).fetchone()[0]
-
-    def _first(self, client: str, since: int) -> int | None:
-        query = "SELECT MIN(minute) FROM images WHERE client = ? AND minute >= ?"
-        return self._counts.execute(query, (client, since)).fetchone()[0]
-
-    def _add(self, client: str, minute: int, count: int) -> None:
-        query = "INSERT INTO images VALUES (?, ?, ?) ON CONFLICT (client, minute) DO UPDATE SET count = count + ?"
-        self._counts.execute(query, (client, minute, count, count))
-
-    def _condense(self, client: str, before: int) -> None:
-        """Put all minutes that no hour needs any more into the first row, 0."""
-        query = "SELECT SUM(count) FROM images WHERE client = ? AND minute BETWEEN 1 AND ?"
-        old = self._counts.execute(query, (client, before)).fetchone()[0]
-        if old:
-            self._counts.execute("DELETE FROM images WHERE client = ? AND minute BETWEEN 1 AND ?", (client, before))
-            self._add(client, 0, old)
+        """End the use of the ledger."""
+        self._ledger.close()

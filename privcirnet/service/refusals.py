@@ -58,6 +58,24 @@ class Refusing(RuleError):
         self.status, self.retry_after_s = status, retry_after_s
 
 
+class Unreachable(Refusing):
+    """The state that replicas share is out of reach. Nothing begins without it.
+
+    Args:
+        seconds: after which it may be tried again.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        after = max(round(seconds + 0.5), 1)
+        super().__init__(
+            "a server must reach the state that it shares",
+            got="it is out of reach",
+            remedy=f"come again in {after} s",
+            status=grpc.StatusCode.UNAVAILABLE,
+            retry_after_s=after,
+        )
+
+
 def busy(rule: str, got: object, seconds: float) -> Refusing:
     """Return a refusal for lack of room; ``seconds``: after which it may be tried again."""
     after = max(round(seconds + 0.5), 1)

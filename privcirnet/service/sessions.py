@@ -76,8 +76,9 @@ class Sessions:
             raise stopping()
         binding = Binding(offer.digest, client, first.owner or first.keys)
         with books.quotas.session(client, books.limits.sessions):
-            keys = books.store.load(client, first.keys) if first.keys else None
-            loading = partial(offer.server.session, keys, books.prepared_work.of(binding), binding.owner)
+            keys = await asyncio.to_thread(books.store.load, client, first.keys) if first.keys else None
+            work = books.prepared_work.of(binding, lambda: books.quotas.of(client).prepared)
+            loading = partial(offer.server.session, keys, work, binding.owner)
             del keys
             try:
                 session = await self._turns.run(client, loading)
@@ -123,6 +124,8 @@ class Sessions:
             seconds, reply = await self._turns.run(client, partial(_timed, session, request), here=here)
             offer.took[work.step] = seconds
             work.add(seconds, request, reply)
+            if work.phase == wire.ONLINE and work.rounds == 1:
+                self._taken(with_client, request, reply)
             if wire.ends(reply):  # the client may leave as soon as it has the reply
                 self._note(with_client, work, reply)
                 del running[offline]
@@ -134,7 +137,7 @@ class Sessions:
     def _begun(self, with_client: "Conversation", request: bytes) -> "_Work":
         """Count and write down what a client begins, before anything of it is answered, or raise.
 
-        With prepared work it was counted when it was prepared.
+        With prepared work it was counted when it was prepared, and is written down when its serial is taken.
         """
         if self.stopping:
             raise stopping()
@@ -146,12 +149,17 @@ class Sessions:
             quotas.images(client, count)
             log.record("preparation begun", client, **facts, count=count)
             return _Work(phase, count, size)
-        if phase == wire.ONLINE:
-            log.record("image begun", client, **facts, prepared=True)
-        elif phase != wire.AGREE:
+        if phase not in (wire.AGREE, wire.ONLINE):
             quotas.images(client)
             log.record("image begun", client, **facts)
         return _Work(phase)
+
+    def _taken(self, with_client: "Conversation", request: bytes, reply: bytes) -> None:
+        """Write down an image that has taken prepared work, before anything of it is answered."""
+        if wire.position_of(reply) != wire.ONLINE:  # else there was none
+            serial = bytes(wire.unframe(request, wire.ONLINE, 2)[0]).hex()
+            facts = with_client.offer.facts
+            self._books.log.record("image begun", with_client.client, **facts, prepared=True, serial=serial)
 
     def _room(self, with_client: "Conversation", count: int) -> int:
         """Make room for some inferences beside those that other sessions are preparing, or raise; how many bytes."""

@@ -9,17 +9,18 @@ import hashlib
 import mmap
 import os
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from privcirnet.errors import RuleError
 from privcirnet.he.rlwe.wire_bytes import Message
 from privcirnet.he.system.private_folder import private_folder
 from privcirnet.service import chunks
 from privcirnet.service.messages import KEY_ID_BYTES
-from privcirnet.service.refusals import busy, unknown
+from privcirnet.service.refusals import Refusing, busy, unknown
 
 _SUFFIX, _DRAFT = ".keys", ".draft"
 _DAY_S = 86_400.0
@@ -32,15 +33,22 @@ class StoreLimits:
     Attributes:
         gigabytes: of all keys together, in 10^9 bytes.
         days: after which keys expire.
+        folder: where state= is a Redis: a folder that all replicas share, or a URL of fsspec; empty: in Redis too.
     """
 
     gigabytes: float = 4.0
     days: float = 30.0
+    folder: str = ""
 
     def __post_init__(self) -> None:
         got, remedy = f"gigabytes={self.gigabytes}, days={self.days}", "use 4 and 30"
         if min(self.gigabytes, self.days) <= 0:
             raise RuleError("a store of keys must have gigabytes and days over 0", got=got, remedy=remedy)
+
+    @property
+    def bytes(self) -> int:
+        """Of all keys together."""
+        return int(1e9 * self.gigabytes)
 
 
 @dataclass
@@ -50,8 +58,90 @@ class _Kept:
     body: bytes | None  # None: in a file
 
 
+class Keys(Protocol):
+    """The keys of all clients, of one server or of all replicas of a service."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of all keys, and of those that are being received."""
+        ...
+
+    def seconds_left(self, client: str, key_id: bytes) -> float:
+        """Return how long a client's keys are kept; 0 if there are none."""
+        ...
+
+    def load(self, client: str, key_id: bytes) -> Message:
+        """Return a client's keys, named by their SHA-256. It may take long, in any thread."""
+        ...
+
+    def receive(self, client: str, key_id: bytes, size: int, most: int) -> "Registration":
+        """Return a new registration of keys, which takes their bytes.
+
+        Args:
+            key_id: SHA-256 of the keys.
+            size: the most bytes that they may have.
+            most: keys that the client may have; its oldest make room.
+        """
+        ...
+
+    def forget(self, client: str, key_id: bytes) -> None:
+        """Forget a client's keys."""
+        ...
+
+    def close(self) -> None:
+        """End the use."""
+        ...
+
+
+class Registration(ABC):
+    """Keys that are being received. It ends with :meth:`finish` or :meth:`cancel`, whichever comes first.
+
+    Args:
+        promised: the most bytes that they may have.
+    """
+
+    def __init__(self, key_id: bytes, promised: int) -> None:
+        self._id, self._promised = key_id, promised
+        self._hash, self._size = hashlib.sha256(), 0
+
+    @property
+    def size(self) -> int:
+        """Bytes so far."""
+        return self._size
+
+    def add(self, chunk: Any) -> bool:
+        """Take the next bytes, and return whether they were the last.
+
+        Raises:
+            RuleError: the chunk is badly cut, or makes the keys too long.
+        """
+        data = chunks.checked(chunk, self._size, self._promised)
+        self._hash.update(data)
+        self._size += len(data)
+        self._write(data)
+        return chunk.last
+
+    def settle(self) -> None:
+        """Check the keys, and take them to where they lie. It may take long, in any thread."""
+        if self._hash.digest() != self._id:
+            rule, remedy = "keys must have the SHA-256 that was announced", "send them again"
+            raise RuleError(rule, got=self._hash.hexdigest()[:16], remedy=remedy)
+
+    @abstractmethod
+    def finish(self) -> None:
+        """Keep the keys, once they are settled."""
+
+    @abstractmethod
+    def cancel(self) -> None:
+        """Forget what has not been kept, and give back the room that was held for it."""
+
+    @abstractmethod
+    def _write(self, data: bytes) -> None:
+        """Take some bytes more."""
+
+
 class KeyStore:
-    """The keys of all clients.
+    """The keys of one server's clients.
 
     Args:
         folder: for files; None: keys are kept in memory, and forgotten at the end.
@@ -69,50 +159,41 @@ class KeyStore:
 
     @property
     def size(self) -> int:
-        """Bytes of all keys, and of those that are being received."""
-        return sum(kept.size for kept in self._kept.values()) + self._promised
+        return sum(kept.size for kept in [*self._kept.values()]) + self._promised
 
     def seconds_left(self, client: str, key_id: bytes) -> float:
-        """Return how long a client's keys are kept; 0 if there are none."""
         self._expire()
-        kept = self._kept.get((_digest(client), key_id))
+        kept = self._kept.get((digest(client), key_id))
         return 0.0 if kept is None else kept.registered + self._limits.days * _DAY_S - self._clock()
 
     def load(self, client: str, key_id: bytes) -> Message:
-        """Return a client's keys, named by their SHA-256."""
         if self.seconds_left(client, key_id) > 0:
-            owner = _digest(client)
+            owner = digest(client)
             kept = self._kept[owner, key_id]
-            body = _mapped(self._path(owner, key_id)) if kept.body is None else kept.body
+            body = mapped(self._path(owner, key_id)) if kept.body is None else kept.body
             if hashlib.sha256(body).digest() == key_id:
                 return body
             self.forget(client, key_id)
-        rule, remedy = "a session's keys must be registered, and not expired", "register them again"
-        raise unknown(rule, key_id.hex()[:16] or "none", remedy)
+        raise not_registered(key_id)
 
-    def receive(self, client: str, key_id: bytes, size: int, most: int) -> "Registration":
-        """Return a new registration of keys, which takes their bytes.
-
-        Args:
-            key_id: SHA-256 of the keys.
-            size: the most bytes that they may have.
-            most: keys that the client may have; its oldest make room.
-        """
+    def receive(self, client: str, key_id: bytes, size: int, most: int) -> Registration:
         self._expire()
-        owner, limit = _digest(client), int(1e9 * self._limits.gigabytes)
+        owner, limit = digest(client), self._limits.bytes
         mine = sorted((kept.registered, key) for (of, key), kept in self._kept.items() if of == owner)
         for _, oldest in mine[: max(len(mine) + 1 - most, 0)]:
             self.forget(client, oldest)
         if self.size + size > limit:
             first = min((kept.registered for kept in self._kept.values()), default=self._clock())
             seconds = first + self._limits.days * _DAY_S - self._clock() if self._kept else 60.0
-            raise busy(f"a server must have room for keys, of {limit} bytes", f"{size} bytes more", seconds)
+            raise full(limit, size, seconds)
         self._promised += size
-        return Registration(self, owner, key_id, size)
+        return _Draft(self, owner, key_id, size)
 
     def forget(self, client: str, key_id: bytes) -> None:
-        """Forget a client's keys."""
-        self._drop(_digest(client), key_id)
+        self._drop(digest(client), key_id)
+
+    def close(self) -> None:
+        pass
 
     def _drop(self, owner: str, key_id: bytes) -> None:
         kept = self._kept.pop((owner, key_id), None)
@@ -121,7 +202,7 @@ class KeyStore:
 
     def _expire(self) -> None:
         last = self._clock() - self._limits.days * _DAY_S
-        for owner, key_id in [key for key, kept in self._kept.items() if kept.registered <= last]:
+        for owner, key_id in [key for key, kept in [*self._kept.items()] if kept.registered <= last]:
             self._drop(owner, key_id)
 
     def _path(self, owner: str, key_id: bytes) -> Path:
@@ -146,42 +227,25 @@ class KeyStore:
             raise RuleError("the store of keys must be a folder of its own", got=got, remedy="choose another") from None
 
 
-class Registration:
-    """Keys that are being received. It ends with :meth:`finish` or :meth:`cancel`, whichever comes first."""
+class _Draft(Registration):
+    """Keys that are being received in a file of the store's folder, or in memory."""
 
-    def __init__(self, store: KeyStore, owner: str, key_id: bytes, size: int) -> None:
-        self._store, self._owner, self._id, self._promised = store, owner, key_id, size
-        self._hash, self._size, self._chunks = hashlib.sha256(), 0, list[bytes]()
+    def __init__(self, store: KeyStore, owner: str, key_id: bytes, promised: int) -> None:
+        super().__init__(key_id, promised)
+        self._store, self._owner, self._chunks = store, owner, list[bytes]()
         self._draft: Path | None = None
         if store._folder is not None:
             self._draft = store._path(owner, key_id).with_suffix(f".{os.urandom(8).hex()}{_DRAFT}")
             self._file = os.fdopen(os.open(self._draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
 
-    @property
-    def size(self) -> int:
-        """Bytes so far."""
-        return self._size
-
-    def add(self, chunk: Any) -> bool:
-        """Take the next bytes, and return whether they were the last.
-
-        Raises:
-            RuleError: the chunk is badly cut, or makes the keys too long.
-        """
-        data = chunks.checked(chunk, self._size, self._promised)
-        self._hash.update(data)
-        self._size += len(data)
+    def _write(self, data: bytes) -> None:
         if self._draft is None:
             self._chunks.append(data)
         else:
             self._file.write(data)
-        return chunk.last
 
     def finish(self) -> None:
-        """Keep the keys."""
-        if self._hash.digest() != self._id:
-            rule, remedy = "keys must have the SHA-256 that was announced", "send them again"
-            raise RuleError(rule, got=self._hash.hexdigest()[:16], remedy=remedy)
+        self.settle()
         if self._draft is not None:
             self._file.flush()
             os.fsync(self._file.fileno())
@@ -190,7 +254,6 @@ class Registration:
         self._store._kept[self._owner, self._id] = _Kept(self._size, self._store._clock(), body)
 
     def cancel(self) -> None:
-        """Forget what has not been kept, and give back the room that was held for it."""
         self._store._promised -= self._promised
         self._promised = 0
         self._chunks.clear()
@@ -199,12 +262,29 @@ class Registration:
             self._draft.unlink(missing_ok=True)
 
 
-def _mapped(path: Path) -> Message:
-    """A file's bytes, which take no memory of this process's own: those of a CKKS program are gigabytes."""
+def mapped(path: Path) -> Message:
+    """Return a file's bytes, which take no memory of this process's own: those of a CKKS program are gigabytes."""
     with path.open("rb") as file:
         return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)) if path.stat().st_size else b""
 
 
-def _digest(client: str) -> str:
-    """A client's name as a part of a file's."""
+def digest(client: str) -> str:
+    """Return a client's name as a part of a file's."""
     return hashlib.sha256(client.encode()).hexdigest()[:32]
+
+
+def not_registered(key_id: bytes) -> Refusing:
+    """Return the refusal of keys that are not there."""
+    rule, remedy = "a session's keys must be registered, and not expired", "register them again"
+    return unknown(rule, key_id.hex()[:16] or "none", remedy)
+
+
+def full(limit: int, size: int, seconds: float) -> Refusing:
+    """Return the refusal of keys that do not fit.
+
+    Args:
+        limit: bytes of all keys.
+        size: bytes more.
+        seconds: after which there is room for some.
+    """
+    return busy(f"a server must have room for keys, of {limit} bytes", f"{size} bytes more", seconds)

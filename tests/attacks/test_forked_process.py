@@ -138,7 +138,7 @@ def test_one_of_the_copies_takes_prepared_work(kind, tmp_path):
     copied, here = in_both(lambda: bytes(store.take(serial)))
     assert "none of serial" in copied
     assert here == b"prepared work"
-    with prepared_work._held():  # as if another thread was at it
+    with prepared_work._inventory._held():  # as if another thread was at it
         copied, here = in_both(lambda: prepared_work.size if os.getpid() != parent else 0)
     assert copied == here == 0
     prepared_work.close()

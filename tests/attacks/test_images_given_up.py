@@ -20,6 +20,7 @@ from privcirnet.he.protocol.offline.prepared_work import PreparedWork
 from privcirnet.he.protocol.parties.server import Server, Session
 from privcirnet.he.protocol.parties.session import prepare, run
 from privcirnet.service.client import ServiceClient
+from privcirnet.service.counts import Counts
 from privcirnet.service.quotas import Quota, Quotas
 from privcirnet.service.refusals import Refused
 from tests.he.networks import network, random_image
@@ -128,7 +129,7 @@ def test_it_is_counted_and_audited_before_the_engine_sees_it(tmp_path, monkeypat
         return handle(session, message)
 
     monkeypatch.setattr(Session, "handle", handled)
-    with closing(Quotas(file=tmp_path / "images.sqlite")) as quotas:
+    with closing(Quotas(ledger=Counts(tmp_path / "images.sqlite"))) as quotas:
         with serving(Server(network(), "cleartext"), books={"quotas": quotas}) as service:
             with ServiceClient(service.address, "cleartext") as remote:
                 begun(remote, kind)
@@ -141,13 +142,14 @@ from pathlib import Path
 from privcirnet.he.protocol.parties.server import Server
 from privcirnet.service.books import Books
 from privcirnet.service.log import Log, appending
+from privcirnet.service.counts import Counts
 from privcirnet.service.quotas import Quota, Quotas
 from privcirnet.service.server import Service
 from tests.he.networks import network
 from tests.service.running import catalogue
 
 folder = Path(sys.argv[1])
-quotas = Quotas(Quota(images=1), file=folder / "images.sqlite")
+quotas = Quotas(Quota(images=1), ledger=Counts(folder / "images.sqlite"))
 books = Books(quotas=quotas, log=Log(audit=appending(folder / "audit.jsonl")))
 service = Service(catalogue(only=Server(network(), "cleartext")), ("127.0.0.1", int(sys.argv[2])), books=books)
 print(service.address[1], flush=True)

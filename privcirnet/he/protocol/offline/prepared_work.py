@@ -1,27 +1,15 @@
 """Where prepared work waits for its image: in memory or in a folder, used once, bound to its owner."""
 
 import secrets
-import threading
 import time
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from pathlib import Path
 
-from privcirnet.errors import RuleError
+from privcirnet.he.protocol.offline.inventory import Inventory, OwnInventory, Room
 from privcirnet.he.protocol.offline.store import Binding, digest_of
 from privcirnet.he.protocol.offline.store_files import DIGEST_BYTES, SERIAL_BYTES, Label, Note, StoreFiles, Unusable
-from privcirnet.he.system.process import Process
 
 _DAY_S = 86_400.0
-
-
-@dataclass
-class _Kept:
-    size: int
-    since: float
-    body: bytes | bytearray = b""
-    whole: bool = True
-    """False while its file is being written."""
 
 
 class PreparedWork:
@@ -33,6 +21,7 @@ class PreparedWork:
         days: after which correlated randomness is dropped; None for never.
         note: is told in a line what was removed unused, and why.
         clock: seconds since 1970.
+        inventory: that several processes share, and may share the folder then; None: one of this process's own.
     """
 
     def __init__(
@@ -42,20 +31,23 @@ class PreparedWork:
         days: float | None = None,
         note: Note = lambda line: None,
         clock: Callable[[], float] = time.time,
+        *,
+        inventory: Inventory | None = None,
     ) -> None:
-        self._limit, self._days, self._note, self._clock = limit, days, note, clock
-        self._files = StoreFiles(folder, note) if folder else None
-        self._owner = b""
-        self._lock, self._kept, self._process = threading.Lock(), dict[Label, _Kept](), Process()
-        if self._files is not None:
-            found = sorted(self._files.found(), key=lambda one: one.since)
-            self._kept = {one.label: _Kept(one.size, one.since) for one in found}
+        self._limit, self._days, self._note = limit, days, note
+        self._files = StoreFiles(folder, note, shared=inventory is not None) if folder else None
+        self._owner, self._bodies = b"", dict[Label, bytes | bytearray]()
+        if inventory is None:
+            self._inventory: Inventory = OwnInventory(clock, self._files.found() if self._files else ())
+        else:
+            self._inventory = inventory
+            if self._files is not None:
+                self._files.sweep(inventory.here())
 
     @property
     def size(self) -> int:
-        """Bytes of all prepared work."""
-        with self._held():
-            return sum(kept.size for kept in self._kept.values())
+        """Bytes of all prepared work that is here."""
+        return self._inventory.size
 
     @property
     def owner(self) -> bytes:
@@ -64,22 +56,16 @@ class PreparedWork:
             self._owner = self._files.owner() if self._files else secrets.token_bytes(DIGEST_BYTES)
         return self._owner
 
-    def _held(self) -> threading.Lock:
-        """The lock of what is kept; of a copy of the process another one, and nothing is kept."""
-        if self._process.changed():
-            self._lock, self._kept = threading.Lock(), {}
-        return self._lock
-
     def close(self) -> None:
         """Let another process have the folder. Nothing is kept or taken afterwards."""
-        with self._held():
-            self._kept.clear()
+        self._inventory.close()
+        self._bodies.clear()
         if self._files is not None:
             self._files.close()
 
-    def of(self, binding: Binding) -> "BoundStore":
-        """Return the store of one owner."""
-        return BoundStore(self, binding)
+    def of(self, binding: Binding, most: Callable[[], int | None] = lambda: None) -> "BoundStore":
+        """Return the store of one owner; ``most``: inferences that may be prepared with its peer, None for any."""
+        return BoundStore(self, binding, most)
 
     def fits(self, size: int) -> bool:
         """Return whether there is room for more; ``size``: bytes of all of it."""
@@ -94,72 +80,66 @@ class PreparedWork:
     def count(self, peer: str) -> int:
         """Return how many inferences are prepared with a peer."""
         self.expire()
-        digest = digest_of(peer)
-        with self._held():
-            return sum(label.peer == digest for label in self._kept)
+        return len(self._inventory.of(digest_of(peer)))
 
     def expire(self) -> None:
         """Drop what is too old."""
         if self._days is not None:
-            last = self._clock() - self._days * _DAY_S
-            self._drop_all(lambda label, kept: kept.since <= last, f"older than {self._days:g} days")
+            self._drop_all(self._inventory.here(self._days * _DAY_S), f"older than {self._days:g} days")
 
     def retain(self, programs: Collection[bytes], peer: str | None = None) -> int:
         """Return of how many inferences prepared work was dropped: that of other programs, of one peer or of all."""
         digest = None if peer is None else digest_of(peer)
-        return self._drop_all(
-            lambda label, kept: label.program not in programs and digest in (None, label.peer), "of another program"
-        )
+        others = [of for of in self._inventory.here() if of.program not in programs and digest in (None, of.peer)]
+        return self._drop_all(others, "of another program")
 
     def make_room(self, binding: Binding, most: int, more: int = 1) -> None:
-        """Drop a peer's oldest prepared work of other owners, which a client that began anew has left, to make room.
+        """Drop a peer's oldest prepared work that its owner has left behind, to make room.
+
+        That is of other owners, of a client that began anew, or in the memory of a process that the owner has left.
 
         Args:
             most: inferences that may be prepared with the peer.
         """
-        excess = self.count(binding.peer) + more - most
-        digest = digest_of(binding.peer)
-        with self._held():
-            others = [of for of in self._kept if of.peer == digest and of.owner != binding.owner][: max(excess, 0)]
-        self._drop_all(lambda label, kept: label in others, "left behind by its owner")
+        self.expire()
+        items = self._inventory.of(digest_of(binding.peer))
+        others = [label for label, item in items.items() if label.owner != binding.owner or not item.here]
+        self._drop_all(others[: max(len(items) + more - most, 0)], "left behind by its owner")
 
-    def _drop_all(self, chosen: Callable[[Label, _Kept], bool], why: str) -> int:
-        with self._held():
-            labels = [label for label, kept in self._kept.items() if chosen(label, kept)]
+    def _drop_all(self, labels: Collection[Label], why: str) -> int:
         for label in labels:
             self.drop(label)
         if labels:
             self._note(f"prepared work of {len(labels)} inferences was removed unused: {why}")
         return len(labels)
 
-    def put(self, label: Label, data: bytes | bytearray) -> None:
-        """Keep prepared work: :meth:`PreparedStore.put`."""
-        self.expire()
-        with self._held():
-            used = sum(kept.size for kept in self._kept.values())
-            if label in self._kept:
-                rule, remedy = "prepared work must have a serial of its own", "prepare again"
-                raise RuleError(rule, got=label.serial.hex(), remedy=remedy)
-            if self._limit is not None and used + len(data) > self._limit:
-                rule, remedy = f"prepared work must fit into {self._limit} bytes", "raise prepared_gb="
-                raise RuleError(rule, got=f"{used} bytes and {len(data)} more", remedy=remedy)
-            self._kept[label] = _Kept(len(data), self._clock(), b"" if self._files else data, whole=not self._files)
-        if self._files is not None:
-            self._write(self._files, label, data)
+    def put(self, label: Label, data: bytes | bytearray, most: int | None = None) -> None:
+        """Keep prepared work: :meth:`PreparedStore.put`.
 
-    def _write(self, files: StoreFiles, label: Label, data: bytes | bytearray) -> None:
-        try:
-            files.put(label, data)
-        except BaseException:
-            with self._held():
-                self._kept.pop(label, None)
-            raise
-        with self._held():
-            kept = self._kept.get(label)
-            if kept is not None:
-                kept.whole = True
-        if kept is None:  # dropped meanwhile
-            files.remove(label)
+        Args:
+            most: inferences that may be prepared with its peer; None for any number.
+        """
+        self.expire()
+        room = Room(self._limit, most)
+        if self._files is None:
+            self._sweep()
+            self._inventory.add(label, len(data), room)
+            self._bodies[label] = data
+        else:
+            items = self._inventory.of(label.peer)
+            room.check(label, len(data), label in items, self.size, len(items))  # before anything is written
+            self._files.put(label, data)
+            try:
+                self._inventory.add(label, len(data), room)
+            except BaseException:
+                self._files.remove(label)
+                raise
+
+    def _sweep(self) -> None:
+        """Forget bodies in memory that another process has taken out of the inventory."""
+        bodies = set(self._bodies)  # looked at first: what is being put is not among them
+        for label in bodies.difference(self._inventory.here()):
+            self._bodies.pop(label, None)
 
     def take(self, label: Label) -> bytes | bytearray:
         """Remove prepared work and return it: :meth:`PreparedStore.take`.
@@ -168,29 +148,26 @@ class PreparedWork:
             its bytes.
         """
         self.expire()
-        with self._held():
-            kept = self._kept.get(label)
-            if kept is None or not kept.whole:
-                rule, remedy = "prepared work must be there and whole", "go on without it: prepare again"
-                raise Unusable(rule, got=f"none of serial {label.serial.hex()}", remedy=remedy)
-            del self._kept[label]
-        return self._files.take(label) if self._files else kept.body
+        body = None
+        if self._inventory.claim(label):
+            body = self._files.take(label) if self._files else self._bodies.pop(label, None)
+        if body is None:
+            rule, remedy = "prepared work must be there and whole", "go on without it: prepare again"
+            raise Unusable(rule, got=f"none of serial {label.serial.hex()}", remedy=remedy)
+        return body
 
     def drop(self, label: Label) -> None:
         """Remove prepared work, if it is there."""
-        with self._held():
-            kept = self._kept.pop(label, None)
-        if kept is not None and self._files is not None:
-            self._files.remove(label)
+        if self._inventory.claim(label):
+            self._bodies.pop(label, None)
+            if self._files is not None:
+                self._files.remove(label)
 
     def whole(self, binding: Binding) -> dict[bytes, int]:
-        """Return the size of each prepared work of an owner, by serial, oldest first."""
+        """Return the size of each prepared work of an owner that is here, by serial, oldest first."""
         self.expire()
-        wanted = binding.label(bytes(SERIAL_BYTES))[:-1]
-        with self._held():
-            return {
-                label.serial: kept.size for label, kept in self._kept.items() if label[:-1] == wanted and kept.whole
-            }
+        wanted, items = binding.label(bytes(SERIAL_BYTES))[:-1], self._inventory.of(digest_of(binding.peer))
+        return {label.serial: item.size for label, item in items.items() if label[:-1] == wanted and item.here}
 
 
 class BoundStore:
@@ -198,17 +175,20 @@ class BoundStore:
 
     Args:
         prepared_work: of all owners.
+        most: inferences that may be prepared with its peer; None for any number.
     """
 
-    def __init__(self, prepared_work: PreparedWork, binding: Binding) -> None:
-        self._prepared_work, self._binding = prepared_work, binding
+    def __init__(
+        self, prepared_work: PreparedWork, binding: Binding, most: Callable[[], int | None] = lambda: None
+    ) -> None:
+        self._prepared_work, self._binding, self._most = prepared_work, binding, most
 
     @property
     def size(self) -> int:
         return sum(self._prepared_work.whole(self._binding).values())
 
     def put(self, serial: bytes, data: bytes | bytearray) -> None:
-        self._prepared_work.put(self._binding.label(serial), data)
+        self._prepared_work.put(self._binding.label(serial), data, self._most())
 
     def take(self, serial: bytes) -> bytes | bytearray:
         return self._prepared_work.take(self._binding.label(serial))

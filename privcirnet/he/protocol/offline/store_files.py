@@ -11,8 +11,9 @@ import hashlib
 import os
 import secrets
 import struct
-from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Collection, Generator, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,6 +27,8 @@ Note = Callable[[str], object]
 DIGEST_BYTES, SERIAL_BYTES = 32, 16
 _MAGIC = b"PCNMAT01"
 _HEADER = struct.Struct(f"<8s{DIGEST_BYTES}s{DIGEST_BYTES}s{DIGEST_BYTES}s{SERIAL_BYTES}sQ")
+_OLD_S = 86_400.0
+"""Seconds after which what is in a shared folder and not known was left behind, whatever the clocks say."""
 _SUFFIX, _DRAFT, _LOCK, _OWNER = ".prepared", ".draft", "lock", "owner"
 
 
@@ -71,28 +74,29 @@ class Found(NamedTuple):
 
 
 class StoreFiles:
-    """The folder, which one process at a time can open.
+    """The folder, which one process at a time can open, or several that share an inventory.
 
     Args:
         folder: for the files; made if it is missing.
+        shared: whether others may open it so, too.
 
     Raises:
         InUse: another process has it.
         RuleError: others can read the folder, or it cannot be written.
     """
 
-    def __init__(self, folder: Path, note: Note) -> None:
+    def __init__(self, folder: Path, note: Note, shared: bool = False) -> None:
         self._folder, self._note = folder, note
         with _saying(folder):
             private_folder(folder)
             self._lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(self._lock, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         except OSError:
             os.close(self._lock)
             rule, remedy = "a folder of prepared work must have one process at a time", "wait, or name another"
             raise InUse(rule, got=f"{folder}, which another one uses", remedy=remedy) from None
-        for draft in folder.glob(f"*{_DRAFT}"):
+        for draft in folder.glob(f"*{_DRAFT}") if not shared else ():
             draft.unlink(missing_ok=True)
 
     def close(self) -> None:
@@ -131,6 +135,18 @@ class StoreFiles:
                 path.unlink(missing_ok=True)
             else:
                 yield Found(label, size, status.st_mtime)
+
+    def sweep(self, known: Collection[Label]) -> None:
+        """Remove what processes that were killed left in a shared folder: old drafts, and old files of no known label.
+
+        No file is used that is not known, so this is for the room alone, and nothing that is being written is old.
+        """
+        names, last = {label.file_name for label in known}, time.time() - _OLD_S
+        with _saying(self._folder):
+            for path in [*self._folder.glob(f"*{_SUFFIX}"), *self._folder.glob(f"*{_DRAFT}")]:
+                with suppress(FileNotFoundError):  # another process was quicker
+                    if path.name not in names and path.stat().st_mtime < last:
+                        path.unlink()
 
     def put(self, label: Label, body: bytes | bytearray) -> None:
         """Write a file. It is on the disk when this returns, and not there if it raises.

@@ -1,0 +1,144 @@
+"""What prepared work there is: of one process, or of all that share an inventory.
+
+Whoever takes an entry out has the prepared work, and nobody else ever: that is the claim without which no body is used,
+so a copied file is of no use to anybody.
+"""
+
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from privcirnet.errors import RuleError
+from privcirnet.he.protocol.offline.store_files import Found, Label
+from privcirnet.he.system.process import Process
+
+
+class Item(NamedTuple):
+    """An entry of the inventory.
+
+    Attributes:
+        size: bytes of the body.
+        since: when it was made, in seconds since 1970.
+        here: whether this process can reach the body; it may lie in another one's memory.
+    """
+
+    size: int
+    since: float
+    here: bool = True
+
+
+@dataclass(frozen=True)
+class Room:
+    """How much prepared work is kept.
+
+    Attributes:
+        limit: bytes of what is here; None for any number.
+        most: inferences of one peer, wherever they are; None for any number.
+    """
+
+    limit: int | None = None
+    most: int | None = None
+
+    def check(self, label: Label, size: int, known: bool, used: int, count: int) -> None:
+        """Raise unless an entry may be added.
+
+        Args:
+            size: its bytes.
+            known: whether there is such an entry.
+            used: bytes of what is here.
+            count: inferences of its peer.
+        """
+        if known:
+            rule, remedy = "prepared work must have a serial of its own", "prepare again"
+            raise RuleError(rule, got=label.serial.hex(), remedy=remedy)
+        if self.limit is not None and used + size > self.limit:
+            rule, remedy = f"prepared work must fit into {self.limit} bytes", "raise prepared_gb="
+            raise RuleError(rule, got=f"{used} bytes and {size} more", remedy=remedy)
+        if self.most is not None and count >= self.most:
+            rule, remedy = f"a client may have {self.most} inferences prepared", "use them first, or run unprepared"
+            raise RuleError(rule, got="one more", remedy=remedy)
+
+
+class Inventory(Protocol):
+    """What prepared work there is."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of what is here."""
+        ...
+
+    def add(self, label: Label, size: int, room: Room) -> None:
+        """Add prepared work whose body is here, ``size`` bytes of it.
+
+        Raises:
+            RuleError: there is no room, or its serial is known.
+        """
+        ...
+
+    def claim(self, label: Label) -> bool:
+        """Return whether an entry was there, and take it out: so it is for one caller, once and for all."""
+        ...
+
+    def of(self, peer: bytes) -> dict[Label, Item]:
+        """Return what is prepared with a peer, oldest first; ``peer``: digest of its name."""
+        ...
+
+    def here(self, older: float = 0.0) -> list[Label]:
+        """Return whose bodies are here, oldest first; ``older``: than so many seconds."""
+        ...
+
+    def close(self) -> None:
+        """End the use. What would be lost with this process is taken out."""
+        ...
+
+
+class OwnInventory:
+    """The inventory of one process. A copy of the process (fork) begins without any.
+
+    Args:
+        clock: seconds since 1970.
+        found: what is there from the start.
+    """
+
+    def __init__(self, clock: Callable[[], float], found: Iterable[Found] = ()) -> None:
+        self._clock, self._lock, self._process = clock, threading.Lock(), Process()
+        ordered = sorted(found, key=lambda one: one.since)
+        self._items = {one.label: Item(one.size, one.since) for one in ordered}
+
+    @property
+    def size(self) -> int:
+        with self._held():
+            return self._used()
+
+    def add(self, label: Label, size: int, room: Room) -> None:
+        with self._held():
+            count = sum(other.peer == label.peer for other in self._items)
+            room.check(label, size, label in self._items, self._used(), count)
+            self._items[label] = Item(size, self._clock())
+
+    def claim(self, label: Label) -> bool:
+        with self._held():
+            return self._items.pop(label, None) is not None
+
+    def of(self, peer: bytes) -> dict[Label, Item]:
+        with self._held():
+            return {label: item for label, item in self._items.items() if label.peer == peer}
+
+    def here(self, older: float = 0.0) -> list[Label]:
+        last = self._clock() - older
+        with self._held():
+            return [label for label, item in self._items.items() if item.since <= last or not older]
+
+    def close(self) -> None:
+        with self._held():
+            self._items.clear()
+
+    def _used(self) -> int:
+        return sum(item.size for item in self._items.values())
+
+    def _held(self) -> threading.Lock:
+        """The lock of what is kept; of a copy of the process another one, and nothing is kept."""
+        if self._process.changed():
+            self._lock, self._items = threading.Lock(), {}
+        return self._lock

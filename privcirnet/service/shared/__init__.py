@@ -1,0 +1,1 @@
+"""State that all replicas of a service share, in Redis or Valkey: what must be counted or used once is one script."""

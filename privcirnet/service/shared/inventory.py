@@ -1,0 +1,132 @@
+"""The inventory of prepared work that all replicas share: who takes an entry out of Redis has it, once and for all."""
+
+import secrets
+from contextlib import suppress
+from typing import Any
+
+from privcirnet.he.protocol.offline.inventory import Item, Room
+from privcirnet.he.protocol.offline.store_files import DIGEST_BYTES, SERIAL_BYTES, Label
+from privcirnet.service.refusals import Unreachable
+from privcirnet.service.shared.link import Link, Script, whole
+
+_FOLDER = "folder"
+_DAY_MS = 86_400_000
+_LABEL_BYTES = 3 * DIGEST_BYTES + SERIAL_BYTES
+
+
+def _read_added(reply: Any) -> tuple[bool, bool, int, int]:
+    """Whether it was added; whether it was known; bytes here; inferences of the peer."""
+    added, known, used, count = map(whole, reply)
+    return added == 1, known == 1, used, count
+
+
+def _read_items(reply: Any) -> dict[Label, tuple[int, int, str]]:
+    """(size, when in microseconds, place) by label."""
+    found: dict[Label, tuple[int, int, str]] = {}
+    for label, value in zip(reply[::2], reply[1::2], strict=True):
+        size, since, place = value.split(b" ")
+        found[_label(label)] = whole(size), whole(since), place.decode("ascii")
+    return found
+
+
+def _read_labels(reply: Any) -> list[Label]:
+    return [_label(label) for label in reply]
+
+
+def _label(label: bytes) -> Label:
+    if len(label) != _LABEL_BYTES:
+        raise ValueError("a label of prepared work")
+    program, peer, owner = (label[at : at + DIGEST_BYTES] for at in range(0, 3 * DIGEST_BYTES, DIGEST_BYTES))
+    return Label(program, peer, owner, label[3 * DIGEST_BYTES :])
+
+
+_ADD = Script(
+    """
+local size, limit, most, lasts = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[6])
+local known, count = redis.call('HEXISTS', KEYS[1], ARGV[1]), redis.call('HLEN', KEYS[1])
+local used = tonumber(redis.call('GET', KEYS[3]) or '0')
+if known == 1 or (limit >= 0 and used + size > limit) or (most >= 0 and count >= most) then
+  return {0, known, used, count}
+end
+local exactly = tonumber(time[1]) * 1000000 + tonumber(time[2])
+redis.call('HSET', KEYS[1], ARGV[1], ARGV[2] .. ' ' .. string.format('%.0f', exactly) .. ' ' .. ARGV[5])
+redis.call('ZADD', KEYS[2], now, ARGV[1])
+redis.call('INCRBY', KEYS[3], size)
+for _, key in ipairs(KEYS) do redis.call('PEXPIRE', key, lasts) end
+return {1, known, used, count}
+""",
+    _read_added,
+)
+"""An entry is in the table of its peer, and in the list of its place by age, whose bytes are counted."""
+
+_CLAIM = Script(
+    """
+local value = redis.call('HGET', KEYS[1], ARGV[1])
+if not value then return 0 end
+local size, place = string.match(value, '^(%d+) %d+ (%w+)$')
+redis.call('HDEL', KEYS[1], ARGV[1])
+redis.call('ZREM', KEYS[2] .. place, ARGV[1])
+redis.call('DECRBY', KEYS[3] .. place, size)
+return 1
+""",
+    whole,
+)
+
+_OF = Script("return redis.call('HGETALL', KEYS[1])", _read_items)
+
+_HERE = Script("return redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now - tonumber(ARGV[1]))", _read_labels)
+
+_SIZE = Script("return tonumber(redis.call('GET', KEYS[1]) or '0')", whole)
+
+
+class SharedInventory:
+    """The inventory of all replicas of a service.
+
+    Args:
+        folder: whether the bodies are in a folder that all replicas share; else they are in this one's memory.
+        days: for which an entry is kept at least, if nobody takes it.
+    """
+
+    def __init__(self, link: Link, folder: bool, days: float) -> None:
+        self._link, self._place = link, _FOLDER if folder else secrets.token_hex(16)
+        self._lasts = round((days + 1) * _DAY_MS)
+        self._ages, self._bytes = self._aged(self._place), self._counted(self._place)
+
+    @property
+    def size(self) -> int:
+        return self._link.run(_SIZE, [self._bytes])
+
+    def add(self, label: Label, size: int, room: Room) -> None:
+        keys = [self._of(label.peer), self._ages, self._bytes]
+        limits = [-1 if limit is None else limit for limit in (room.limit, room.most)]
+        given = b"".join(label), size, *limits, self._place, self._lasts
+        added, *found = self._link.run(_ADD, keys, *given)
+        if not added:
+            room.check(label, size, *found)
+
+    def claim(self, label: Label) -> bool:
+        keys = [self._of(label.peer), self._aged(""), self._counted("")]
+        return self._link.run(_CLAIM, keys, b"".join(label)) == 1
+
+    def of(self, peer: bytes) -> dict[Label, Item]:
+        found = self._link.run(_OF, [self._of(peer)]).items()
+        ordered = sorted(found, key=lambda one: one[1][1])
+        return {label: Item(size, since / 1e6, place == self._place) for label, (size, since, place) in ordered}
+
+    def here(self, older: float = 0.0) -> list[Label]:
+        return self._link.run(_HERE, [self._ages], round(1000 * older))
+
+    def close(self) -> None:
+        if self._place != _FOLDER:
+            with suppress(Unreachable):  # they are of no use to anybody, and go by themselves
+                for label in self.here():
+                    self.claim(label)
+
+    def _of(self, peer: bytes) -> str:
+        return self._link.key("prepared", "of", peer.hex())
+
+    def _aged(self, place: str) -> str:
+        return self._link.key("prepared", "in", place)
+
+    def _counted(self, place: str) -> str:
+        return self._link.key("prepared", "bytes", place)

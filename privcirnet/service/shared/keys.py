@@ -1,0 +1,244 @@
+"""Evaluation keys that any replica finds: the index is in Redis, their bytes where they fit."""
+
+import hashlib
+import secrets
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from privcirnet.he.rlwe.wire_bytes import Message
+from privcirnet.service.limits import HANDSHAKE_S, SLOWEST
+from privcirnet.service.refusals import Unreachable, busy
+from privcirnet.service.shared.bodies import Bodies, bodies_in
+from privcirnet.service.shared.link import Link, Script, whole
+from privcirnet.service.store import Registration, StoreLimits, digest, full, not_registered
+
+_DAY_MS = 86_400_000
+_DRAFT_S = 3600
+"""Seconds for which room is held for keys on their way, beside the time that they may take."""
+
+
+class _Found(NamedTuple):
+    registered: int
+    size: int
+    body: str
+
+
+def _read_found(reply: Any) -> tuple[int, _Found | None]:
+    """Redis's time in ms, and what the index has of some keys."""
+    now, value = reply
+    return whole(now), _Found(*_split(value)) if value else None
+
+
+def _read_room(reply: Any) -> tuple[int, list[str]]:
+    """Seconds until there is room, 0 if there is, -1 if too many are on their way; bodies that left the index."""
+    seconds, gone = reply
+    return whole(seconds), [_name(body) for body in gone]
+
+
+def _split(value: bytes) -> tuple[int, int, str]:
+    registered, size, body = value.split(b" ")
+    return whole(registered), whole(size), _name(body)
+
+
+def _name(body: bytes) -> str:
+    """A body's name, which becomes a file's: nothing else may come from Redis."""
+    if len(bytes.fromhex(body.decode("ascii"))) != 16 or not body.isalnum():
+        raise ValueError("a body's name")
+    return body.decode("ascii")
+
+
+_FIND = Script("return {now, redis.call('HGET', KEYS[1], ARGV[1]) or ''}", _read_found)
+
+_ROOM = Script(
+    """
+local owner, size, most = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+local limit, days = tonumber(ARGV[4]), tonumber(ARGV[5])
+local mine, gone, total, first, coming = {}, {}, 0, nil, 0
+redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', now)
+for _, draft in ipairs(redis.call('ZRANGE', KEYS[2], 0, -1)) do
+  total = total + tonumber(string.match(draft, ' (%d+)$'))
+  if string.sub(draft, 1, #owner) == owner then coming = coming + 1 end
+end
+if coming >= most then return {-1, gone} end
+local function drop(field, body)
+  redis.call('HDEL', KEYS[1], field)
+  table.insert(gone, body)
+end
+local rows = redis.call('HGETALL', KEYS[1])
+for i = 1, #rows, 2 do
+  local at, bytes, body = string.match(rows[i + 1], '^(%d+) (%d+) (%x+)$')
+  at, bytes = tonumber(at), tonumber(bytes)
+  if at <= now - days then
+    drop(rows[i], body)
+  else
+    total = total + bytes
+    if string.sub(rows[i], 1, #owner) == owner then
+      table.insert(mine, {at, rows[i], body, bytes})
+    else
+      first = math.min(first or at, at)
+    end
+  end
+end
+table.sort(mine, function(a, b) return a[1] < b[1] or (a[1] == b[1] and a[2] < b[2]) end)
+for i, one in ipairs(mine) do
+  if i <= #mine + coming + 1 - most then
+    drop(one[2], one[3])
+    total = total - one[4]
+  else
+    first = math.min(first or one[1], one[1])
+  end
+end
+if total + size > limit then
+  return {first and math.max(math.ceil((first + days - now) / 1000), 1) or 60, gone}
+end
+redis.call('ZADD', KEYS[2], now + tonumber(ARGV[7]), ARGV[6])
+return {0, gone}
+""",
+    _read_room,
+)
+"""Hold room for keys on their way; the client's oldest, and all that have expired, go."""
+
+_KEEP = Script(
+    """
+local before = redis.call('HGET', KEYS[1], ARGV[1])
+redis.call('HSET', KEYS[1], ARGV[1], string.format('%.0f', now) .. ' ' .. ARGV[2] .. ' ' .. ARGV[3])
+redis.call('ZREM', KEYS[2], ARGV[4])
+return {0, {before and string.match(before, '%x+$') or nil}}
+""",
+    _read_room,
+)
+
+_FORGET = Script(
+    """
+local before = redis.call('HGET', KEYS[1], ARGV[1])
+local body = before and string.match(before, '%x+$')
+if not body or (ARGV[2] ~= '' and ARGV[2] ~= body) then return {0, {}} end
+redis.call('HDEL', KEYS[1], ARGV[1])
+return {0, {body}}
+""",
+    _read_room,
+)
+
+_SIZE = Script(
+    """
+local total = 0
+for _, value in ipairs(redis.call('HVALS', KEYS[1])) do
+  total = total + tonumber(string.match(value, '^%d+ (%d+) '))
+end
+for _, draft in ipairs(redis.call('ZRANGEBYSCORE', KEYS[2], now, '+inf')) do
+  total = total + tonumber(string.match(draft, ' (%d+)$'))
+end
+return total
+""",
+    whole,
+)
+
+
+class SharedKeys:
+    """The keys of all clients of all replicas."""
+
+    def __init__(self, limits: StoreLimits, link: Link) -> None:
+        self._limits, self._link = limits, link
+        self._bodies: Bodies = bodies_in(limits.folder, link, limits.days)
+        self._keys = [link.key("keys"), link.key("keys", "drafts")]
+        self._removing = ThreadPoolExecutor(1, thread_name_prefix="privcirnet keys")
+
+    @property
+    def size(self) -> int:
+        return self._link.run(_SIZE, self._keys)
+
+    def seconds_left(self, client: str, key_id: bytes) -> float:
+        now, found = self._find(client, key_id)
+        return max((found.registered + self._days - now) / 1000, 0.0) if found else 0.0
+
+    def load(self, client: str, key_id: bytes) -> Message:
+        now, found = self._find(client, key_id)
+        if found and found.registered + self._days > now:
+            body = self._bodies.get(found.body, found.size)
+            if hashlib.sha256(body).digest() == key_id:
+                return body
+            self._forget(client, key_id, found.body)
+        raise not_registered(key_id)
+
+    def receive(self, client: str, key_id: bytes, size: int, most: int) -> Registration:
+        owner, limit, body = digest(client), self._limits.bytes, secrets.token_hex(16)
+        draft, lasts = f"{owner} {body} {size}", 1000 * (_DRAFT_S + size // SLOWEST)
+        seconds, gone = self._link.run(_ROOM, self._keys, owner, size, most, limit, self._days, draft, lasts)
+        self._remove(gone)
+        if seconds < 0:
+            raise busy(f"a client registers at most {most} sets of keys at once", "one more", HANDSHAKE_S)
+        if seconds:
+            raise full(limit, size, seconds)
+        return _Draft(self, _field(client, key_id), key_id, size, draft)
+
+    def forget(self, client: str, key_id: bytes) -> None:
+        self._forget(client, key_id, "")
+
+    def close(self) -> None:
+        self._removing.shutdown()
+
+    @property
+    def _days(self) -> int:
+        """Milliseconds for which keys are kept."""
+        return round(self._limits.days * _DAY_MS)
+
+    def _find(self, client: str, key_id: bytes) -> tuple[int, _Found | None]:
+        return self._link.run(_FIND, self._keys, _field(client, key_id))
+
+    def _forget(self, client: str, key_id: bytes, body: str) -> None:
+        """Forget a client's keys; with a body only if it is theirs still."""
+        self._remove(self._link.run(_FORGET, self._keys, _field(client, key_id), body)[1])
+
+    def _remove(self, bodies: list[str]) -> None:
+        with suppress(RuntimeError):  # closed: what is not in the index is of no use
+            for body in bodies:
+                self._removing.submit(self._bodies.remove, body)
+
+
+class _Draft(Registration):
+    """Keys that are being received in a file without a name, and then taken to the other bodies."""
+
+    def __init__(self, store: SharedKeys, field: str, key_id: bytes, promised: int, draft: str) -> None:
+        super().__init__(key_id, promised)
+        self._store, self._field, self._draft, self._body = store, field, draft, draft.split(" ")[1]
+        self._file = tempfile.TemporaryFile()
+        self._settled = self._kept = self._ended = False
+
+    def _write(self, data: bytes) -> None:
+        self._file.write(data)
+
+    def settle(self) -> None:
+        super().settle()
+        self._file.seek(0)
+        try:
+            self._store._bodies.put(self._body, self._file)
+            self._settled = True
+        finally:
+            if self._ended or not self._settled:  # nobody waits for it, or it is not whole
+                self._store._remove([self._body])
+
+    def finish(self) -> None:
+        if not self._settled:
+            self.settle()
+        given = self._field, self._size, self._body, self._draft
+        _, gone = self._store._link.run(_KEEP, self._store._keys, *given)
+        self._kept = True
+        self._store._remove(gone)
+
+    def cancel(self) -> None:
+        if self._ended:
+            return
+        self._ended = True
+        self._file.close()
+        if self._kept:
+            return
+        if self._settled:
+            self._store._remove([self._body])
+        with suppress(Unreachable):  # its room comes free by itself
+            self._store._link.do("ZREM", self._store._keys[1], self._draft)
+
+
+def _field(client: str, key_id: bytes) -> str:
+    return f"{digest(client)}.{key_id.hex()}"
