@@ -24,7 +24,7 @@ from privcirnet.service.access import PLAIN_CLIENT, ClientAccess
 from privcirnet.service.address import is_loopback, show_address
 from privcirnet.service.chunks import TRANSPORT, Body, split
 from privcirnet.service.programs import digest_of
-from privcirnet.service.refusals import Refused, Unreachable, unpacked
+from privcirnet.service.refusals import NoService, Refused, unpacked
 from privcirnet.service.retries import Retries
 
 T = TypeVar("T")
@@ -92,7 +92,7 @@ class ServiceClient:
         try:
             owner = self._prepared_work.owner
             self._metadata = (*access.metadata, (AFFINITY, _affinity(owner)))
-            greeting = self._retries.run(lambda again: self._met(program), Unreachable)
+            greeting = self._retries.run(lambda again: self._met(program), NoService)
             self.version: str = self._program.version
             self._binding = Binding(
                 digest_of(self.version, greeting), f"{show_address(address)}/{self._program.name}", owner

@@ -30,7 +30,7 @@ class Ended(Refused, Lost):
     """The server shuts down, or has waited for too long: it, or another replica, takes a new session."""
 
 
-class Unreachable(Lost):
+class NoService(Lost):
     """Nothing at the address speaks this protocol to this client."""
 
 
@@ -153,13 +153,13 @@ def _lost(error: Any, server: str) -> RuleError:
     details, status = _plain(error.details() or ""), error.code()
     if status == grpc.StatusCode.UNIMPLEMENTED:
         rule, remedy = "both sides must speak the same version of the protocol", "install the same release on both"
-        return Unreachable(rule, got=f"another one from {server}", remedy=remedy)
+        return NoService(rule, got=f"another one from {server}", remedy=remedy)
     if "andshake" in details or "CERTIFICATE" in details or "ertificate" in details:
         rule, remedy = "server and client must have certificates of the same authority", "compare tls= on both sides"
-        return Unreachable(rule, got=f"{server}: {details}", remedy=remedy)
+        return NoService(rule, got=f"{server}: {details}", remedy=remedy)
     if "to connect" in details or "Connection refused" in details or "DNS" in details:
         rule, remedy = "a server must listen at its address", "start one with serve.py, or compare tls= on both sides"
-        return Unreachable(rule, got=f"{server}: {details}", remedy=remedy)
+        return NoService(rule, got=f"{server}: {details}", remedy=remedy)
     got = f"{status.name.lower().replace('_', ' ')}: {details} from {server}"
     return Lost("a peer must stay until both are done", got=got, remedy="connect again")
 

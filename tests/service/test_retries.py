@@ -17,7 +17,7 @@ from privcirnet.runs.parties import How
 from privcirnet.service.client import AFFINITY, ServiceClient
 from privcirnet.service.limits import ServiceLimits
 from privcirnet.service.quotas import Quota
-from privcirnet.service.refusals import Refused, Unreachable
+from privcirnet.service.refusals import NoService, Refused
 from privcirnet.service.retries import Retries
 from tests.he.networks import network
 from tests.service.relay import relaying
@@ -138,7 +138,7 @@ def test_too_many_failures_end_with_the_last():
     with serving(Server(network(), "cleartext")) as service, relaying(service.address) as relay:
         with ServiceClient(relay.address, "cleartext", retries=retries(told, 3)) as remote:
             relay.close()
-            with pytest.raises(Unreachable, match="a server must listen at its address"):
+            with pytest.raises(NoService, match="a server must listen at its address"):
                 asked(remote)
     assert [line[: line.index(":")].split(" (")[1] for line in told] == ["1 of 3)", "2 of 3)", "3 of 3)"]
 
@@ -147,7 +147,7 @@ def test_an_address_where_nothing_listens_is_tried_once():
     told = []
     with relaying(("127.0.0.1", 1)) as relay:
         relay._listener.close()
-        with pytest.raises(Unreachable):
+        with pytest.raises(NoService):
             ServiceClient(relay.address, retries=retries(told))
     assert not told
 
