@@ -13,7 +13,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from privcirnet.service.refusals import Unreachable, Unwritten
+from privcirnet.service.refusals import OutOfReach, Unwritten
 
 Write = Callable[[str], object]
 """Takes one line."""
@@ -35,7 +35,7 @@ class Log:
         audit: takes the audit log's lines, JSON, or raises OSError; None for no such log.
         clock: seconds.
         number: of the next line of the audit log, which replicas count together, or raises
-            :class:`service.refusals.Unreachable`; None for no numbers.
+            :class:`service.refusals.OutOfReach`; None for no numbers.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Log:
 
         Raises:
             Unwritten: it cannot be written; the client must get no answer.
-            Unreachable: it would have no number.
+            OutOfReach: it would have no number.
         """
         if self._audit is not None:
             try:
@@ -78,7 +78,7 @@ class Log:
 
         Raises:
             Unwritten: see :meth:`record`.
-            Unreachable: see :meth:`record`.
+            OutOfReach: see :meth:`record`.
         """
         self.record(what, client, **facts)
         self.event(what, client=client, **facts)
@@ -88,7 +88,7 @@ class Log:
             return {}
         try:
             return {"number": self._number()}
-        except Unreachable:
+        except OutOfReach:
             if what in _ENDS:
                 return {"number": None}
             raise

@@ -58,7 +58,7 @@ class Refusing(RuleError):
         self.status, self.retry_after_s = status, retry_after_s
 
 
-class Unreachable(Refusing):
+class OutOfReach(Refusing):
     """The state that replicas share is out of reach. Nothing begins without it.
 
     Args:

@@ -14,7 +14,7 @@ from typing import BinaryIO, Protocol
 from privcirnet.errors import RuleError
 from privcirnet.he.rlwe.wire_bytes import Message
 from privcirnet.he.system.private_folder import private_folder
-from privcirnet.service.refusals import Unreachable, Unwritten
+from privcirnet.service.refusals import OutOfReach, Unwritten
 from privcirnet.service.shared.link import Link
 from privcirnet.service.store import mapped
 
@@ -31,7 +31,7 @@ class Bodies(Protocol):
 
         Raises:
             Unwritten: it cannot be kept.
-            Unreachable: whoever keeps it cannot be reached.
+            OutOfReach: whoever keeps it cannot be reached.
         """
         ...
 
@@ -39,7 +39,7 @@ class Bodies(Protocol):
         """Return a body of so many bytes; if it is not whole any more, some of it.
 
         Raises:
-            Unreachable: whoever keeps it cannot be reached.
+            OutOfReach: whoever keeps it cannot be reached.
         """
         ...
 
@@ -71,7 +71,7 @@ class InRedis:
         return found
 
     def remove(self, name: str) -> None:
-        with suppress(Unreachable):
+        with suppress(OutOfReach):
             number = 0
             while self._link.do("DEL", self._key(name, number)):
                 number += 1
@@ -105,7 +105,7 @@ class InFolder:
         except FileNotFoundError:
             return b""
         except OSError as problem:
-            raise Unreachable(_SOON_S) from problem
+            raise OutOfReach(_SOON_S) from problem
 
     def remove(self, name: str) -> None:
         with suppress(OSError):
@@ -139,7 +139,7 @@ class InObjectStore:
         except FileNotFoundError:
             return b""
         except Exception as problem:  # each file system has its own
-            raise Unreachable(_SOON_S) from problem
+            raise OutOfReach(_SOON_S) from problem
 
     def remove(self, name: str) -> None:
         with suppress(Exception):

@@ -6,7 +6,7 @@ from typing import Any
 
 from privcirnet.he.protocol.offline.inventory import Item, Room
 from privcirnet.he.protocol.offline.store_files import DIGEST_BYTES, SERIAL_BYTES, Label
-from privcirnet.service.refusals import Unreachable
+from privcirnet.service.refusals import OutOfReach
 from privcirnet.service.shared.link import Link, Script, whole
 
 _FOLDER = "folder"
@@ -118,7 +118,7 @@ class SharedInventory:
 
     def close(self) -> None:
         if self._place != _FOLDER:
-            with suppress(Unreachable):  # they are of no use to anybody, and go by themselves
+            with suppress(OutOfReach):  # they are of no use to anybody, and go by themselves
                 for label in self.here():
                     self.claim(label)
 

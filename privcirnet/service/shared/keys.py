@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from privcirnet.he.rlwe.wire_bytes import Message
 from privcirnet.service.limits import HANDSHAKE_S, SLOWEST
-from privcirnet.service.refusals import Unreachable, busy
+from privcirnet.service.refusals import OutOfReach, busy
 from privcirnet.service.shared.bodies import Bodies, bodies_in
 from privcirnet.service.shared.link import Link, Script, whole
 from privcirnet.service.store import Registration, StoreLimits, digest, full, not_registered
@@ -236,7 +236,7 @@ class _Draft(Registration):
             return
         if self._settled:
             self._store._remove([self._body])
-        with suppress(Unreachable):  # its room comes free by itself
+        with suppress(OutOfReach):  # its room comes free by itself
             self._store._link.do("ZREM", self._store._keys[1], self._draft)
 
 

@@ -6,10 +6,10 @@ import secrets
 import threading
 from contextlib import suppress
 
-from privcirnet.service.refusals import Unreachable
+from privcirnet.service.refusals import OutOfReach
 from privcirnet.service.shared.link import Link, Script, whole
 
-_LEASE_S = 30.0
+_LEASE_S = 15.0
 """Seconds after which the sessions of a replica that died are nobody's; three times as often it says that it lives."""
 
 _BEGIN = Script(
@@ -91,7 +91,7 @@ class SharedLedger:
 
     def leave(self, client: str, place: bytes) -> None:
         key = self._places.pop(place)
-        with suppress(Unreachable):  # the lease ends by itself
+        with suppress(OutOfReach):  # the lease ends by itself
             self._link.do("ZREM", key, place)
 
     def close(self) -> None:
@@ -102,7 +102,7 @@ class SharedLedger:
         while not self._ended.wait(_LEASE_S / 3):
             places = self._places.copy()
             if places:
-                with suppress(Unreachable):
+                with suppress(OutOfReach):
                     self._link.run(_RENEW, [*places.values()], _milliseconds(), *places)
                     for place in places.keys() - self._places.keys():  # it left meanwhile
                         self._link.do("ZREM", places[place], place)

@@ -1,24 +1,24 @@
 """The way to Redis: it fails fast, says so once, and goes on by itself.
 
-Whatever comes back is checked like a client's message: a script's reply has the form that its reader knows, or Redis
-counts as out of reach.
+Whatever comes back is checked like a client's message: a script's reply has the form that its reader knows, or nothing
+begins with it.
 """
 
+import re
 import threading
-import time
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from privcirnet.errors import RuleError
-from privcirnet.service.refusals import Unreachable
+from privcirnet.service.refusals import OutOfReach
 
 SCHEMES = ("redis", "rediss")
 _TIMEOUT_S = 1.0
 """Seconds for a connection, and for an answer."""
 _PAUSE_S = 2.0
-"""Seconds after a failure in which nothing is tried: the loop of the service waits once, not for every call."""
+"""Seconds between two looks, by a thread of their own, at a Redis that is out of reach; nobody waits meanwhile."""
 _FORM = "1"
 """Version of what lies in Redis."""
 
@@ -39,6 +39,8 @@ class Script(NamedTuple):
     read: Callable[[Any], Any]
 
 
+_PLACE = re.compile(r"[\w.-]+(:\d+)?(/\d*)?|\[[0-9a-f:]+\](:\d+)?(/\d*)?")
+"""HOST:PORT/DB. Where a password has a slash, more than that is left of it."""
 _COMMON = """
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
@@ -56,9 +58,12 @@ def shown(url: str) -> str:
 
     >>> shown("rediss://user:secret@example.org:6380/1?ssl_ca_certs=ca.crt")
     'rediss://example.org:6380/1'
+    >>> shown("redis://:half/secret@example.org/1")
+    'redis://'
     """
     parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+    place = parts.netloc.rpartition("@")[2] + parts.path
+    return f"{parts.scheme}://" + (place if _PLACE.fullmatch(place) else "")
 
 
 class Link:
@@ -77,22 +82,26 @@ class Link:
         try:
             import redis
             from redis.backoff import NoBackoff
+            from redis.exceptions import NoPermissionError
             from redis.retry import Retry
         except ImportError:
             rule, remedy = "state in Redis must have the redis package", "pip install 'privcirnet[redis]'"
             raise RuleError(rule, got="none installed", remedy=remedy) from None
         self._shown, self._name, self._note = shown(url), name, note
+        self._gone: tuple[type[Exception], ...] = (redis.ConnectionError, redis.TimeoutError, OSError)
         self._errors: tuple[type[Exception], ...] = (redis.RedisError, OSError, *_UNREADABLE)
-        self._refused: type[Exception] = redis.ResponseError
-        self._lock, self._until, self._lost = threading.Lock(), 0.0, False
+        self._lock, self._lost, self._ended = threading.Lock(), False, threading.Event()
         self._scripts = dict[Script, Any]()
         patience = {"socket_timeout": _TIMEOUT_S, "socket_connect_timeout": _TIMEOUT_S}
+        rule, remedy = "the state that replicas share must be within reach", "start it, or compare state="
         try:
             self._redis: Any = redis.Redis.from_url(url, retry=Retry(NoBackoff(), 0), protocol=2, **patience)
-            self._check(self._redis.info())
+        except ValueError:  # it would repeat what is wrong, which may be of a password
+            raise RuleError(rule, got=self._shown, remedy="write redis://HOST:PORT/DB") from None
+        try:
+            self._check(NoPermissionError)
         except self._errors as problem:
-            rule = "the state that replicas share must be within reach"
-            raise RuleError(rule, got=f"{self._shown}: {problem}", remedy="start it, or compare state=") from None
+            raise RuleError(rule, got=f"{self._shown}: {problem}", remedy=remedy) from None
 
     def key(self, *parts: str) -> str:
         """Return the name of a key. All are in one slot of a cluster."""
@@ -105,7 +114,7 @@ class Link:
             keys: as :meth:`key` names them.
 
         Raises:
-            Unreachable: Redis is, or it has no room; whether the script ran is not known.
+            OutOfReach: Redis is, or it has no room, or does not answer as it should; the script may have run.
         """
         if script not in self._scripts:
             self._scripts[script] = self._redis.register_script(_COMMON + script.text)
@@ -116,7 +125,7 @@ class Link:
         """Return what one command returns; ``given``: to it, a key first.
 
         Raises:
-            Unreachable: see :meth:`run`.
+            OutOfReach: see :meth:`run`.
         """
         with self._reached():
             return self._redis.execute_command(command, *given)
@@ -125,57 +134,66 @@ class Link:
         """Return the next number of a line of the audit log, of all replicas.
 
         Raises:
-            Unreachable: see :meth:`run`.
+            OutOfReach: see :meth:`run`.
         """
         return whole(self.do("INCR", self.key("audit")))
 
     def close(self) -> None:
         """Close all connections."""
+        self._ended.set()
         self._redis.close()
 
     @contextmanager
     def _reached(self) -> Generator[None]:
-        if time.monotonic() < self._until:
-            raise Unreachable(_PAUSE_S)
+        if self._lost:
+            raise OutOfReach(_PAUSE_S)
         try:
             yield
+        except self._gone as problem:
+            self._lose(problem)
+            raise OutOfReach(_PAUSE_S) from problem
         except self._errors as problem:
-            self._until = time.monotonic() + _PAUSE_S
-            self._say(True, f"{self._shown} is out of reach: {problem}")
-            raise Unreachable(_PAUSE_S) from problem
-        if self._lost:
-            self._say(False, f"{self._shown} is within reach again")
+            self._note(f"{self._shown} does not do as it is told: {problem}")
+            raise OutOfReach(_PAUSE_S) from problem
 
-    def _say(self, lost: bool, line: str) -> None:
+    def _lose(self, problem: Exception) -> None:
         with self._lock:
-            changed, self._lost = self._lost != lost, lost
-        if changed:
-            self._note(line)
+            known, self._lost = self._lost, True
+        if not known:
+            self._note(f"{self._shown} is out of reach: {problem}")
+            threading.Thread(target=self._find, name="privcirnet redis", daemon=True).start()
 
-    def _check(self, about: dict[str, Any]) -> None:
+    def _find(self) -> None:
+        """Look for Redis until it takes what it is told."""
+        while not self._ended.wait(_PAUSE_S):
+            with suppress(*self._errors):
+                kept = self._redis.get(self.key("form"))
+                self._redis.set(self.key("form"), _FORM)
+                self._note(f"{self._shown} is within reach again" + ("" if kept else ", and has forgotten everything"))
+                self._lost = False
+                return
+
+    def _check(self, forbidden: type[Exception]) -> None:
         """Raise unless Redis keeps all it is told; say what it would lose in a power cut."""
-        policy = about.get("maxmemory_policy", "unknown")
+        if not self._redis.set(self.key("form"), _FORM, nx=True):
+            form = self._redis.get(self.key("form"))
+            if form != _FORM.encode():
+                rule, remedy = "replicas that share state must be of one release", "use another state_name="
+                raise RuleError(rule, got=f"{self._shown}: form {form!r:.20}", remedy=remedy)
+        try:
+            about = self._redis.info()
+            fsync = self._redis.config_get("appendfsync").get("appendfsync")
+        except forbidden as problem:
+            self._note(f"{self._shown} does not say whether it keeps what it is told: {problem}")
+            return
+        policy = about.get("maxmemory_policy")
         if policy != "noeviction":
             rule, remedy = "Redis must keep what it is told", "set maxmemory-policy noeviction"
             raise RuleError(rule, got=f"{self._shown}: maxmemory-policy {policy}", remedy=remedy)
-        found = self._redis.set(self.key("form"), _FORM, nx=True, get=False) or self._redis.get(self.key("form"))
-        if found not in (True, _FORM.encode()):
-            rule, remedy = (
-                "replicas that share state must be of one release",
-                "drain the others, or use another state_name=",
-            )
-            raise RuleError(rule, got=f"{self._shown}: form {found!r:.20}", remedy=remedy)
         if not about.get("aof_enabled"):
-            self._note(f"{self._shown} has appendonly off: what is counted may be lost when it ends")
-        elif self._fsync() not in ("always", ""):
-            self._note(f"{self._shown} has appendfsync {self._fsync()}: a power cut may lose the last counts")
-
-    def _fsync(self) -> str:
-        """When Redis writes; "" where one may not ask."""
-        try:
-            return str(self._redis.config_get("appendfsync").get("appendfsync", b""), "ascii")
-        except (self._refused, TypeError):
-            return ""
+            self._note(f"{self._shown} has appendonly off: when it ends, counts are lost")
+        elif fsync not in ("always", b"always"):
+            self._note(f"{self._shown} has another appendfsync than always: a power cut may lose the last counts")
 
 
 def whole(value: Any, most: int = 1 << 53) -> int:
