@@ -59,6 +59,9 @@ def main(config: ServeConfig) -> None:
             listening = books.metrics.listen(config.metrics_host, config.metrics_port)
             stack.callback(listening.close)
             more = {"metrics": f"http://{show_address((config.metrics_host, listening.port))}/metrics"}
+        if config.health_port >= 0:
+            port = service.answer_probes((config.metrics_host, config.health_port))
+            more["health"] = f"{show_address((config.metrics_host, port))}, plain"
         _describe(config, catalogue, service, commands, more)
         _run(service, books.log)
 

@@ -148,7 +148,9 @@ class ServeConfig:
     metrics_port: int = -1
     """of Prometheus metrics; 0: any that is free; -1: none."""
     metrics_host: str = "127.0.0.1"
-    """address at which the metrics are offered."""
+    """address at which the metrics are offered, and health_port=."""
+    health_port: int = -1
+    """of health checks alone, plain, for probes without TLS such as those of Kubernetes; 0: any; -1: none."""
     log: str = "text"
     """form of the log's lines: text or json."""
     rehearsal: bool = True
@@ -168,6 +170,8 @@ class ServeConfig:
         check(0 <= self.port <= 0xFFFF, "port must be in [0, 65535]", self.port, "use 5050, or 0 for a free one")
         metrics = self.metrics_port
         check(-1 <= metrics <= 0xFFFF, "metrics_port must be in [-1, 65535]", metrics, "use 9090, or -1 for none")
+        health = self.health_port
+        check(-1 <= health <= 0xFFFF, "health_port must be in [-1, 65535]", health, "use 5051, or -1 for none")
         check(self.sessions >= 1, "sessions must be at least 1", self.sessions, "use 4")
         check(self.timeout_s > 0, "timeout_s must be positive", self.timeout_s, "use 120")
         check(self.age_s > 0, "age_s must be positive", self.age_s, "use 3600")

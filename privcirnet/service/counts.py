@@ -45,6 +45,10 @@ class Ledger(Protocol):
         """Give a place back, whether or not anybody can be told."""
         ...
 
+    def reachable(self) -> bool:
+        """Return whether something could be counted now."""
+        ...
+
     def close(self) -> None:
         """End the use."""
         ...
@@ -90,6 +94,9 @@ class Counts:
 
     def leave(self, client: str, place: bytes) -> None:
         pass
+
+    def reachable(self) -> bool:
+        return True  # whether a file can be written is seen when it is
 
     def close(self) -> None:
         self._counts.close()

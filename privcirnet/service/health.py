@@ -1,13 +1,17 @@
 """gRPC's health protocol. Everyone who reaches the port may ask, so nobody can hold up others here, nor the end.
 
+The empty name and the service's say whether the server lives; :data:`ROOM` says whether a new session would find a
+place, so that whoever spreads clients over replicas leaves this one out for a while.
+
 The servicer of grpcio-health-checking writes to each watcher under a lock that its shutdown waits for: one that takes
 nothing keeps the server from ending.
 """
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from typing import Any
 
 import grpc
@@ -15,7 +19,10 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from privcirnet.service.limits import ServiceLimits
 
+ROOM = "room"
 _Response = health_pb2.HealthCheckResponse
+_LOOK_S = 1.0
+"""Seconds for which an answer about room is given again, and from one look of a watch to the next."""
 _WATCHES, _WATCHES_EACH = 8, 4
 """Watches at once, of all and of one address."""
 
@@ -24,6 +31,7 @@ class Health(health_pb2_grpc.HealthServicer):
     """Says that some names are served, until :meth:`stop`.
 
     Args:
+        room: whether a new session would find a place; it may take its time, and is called in another thread.
         limits: a watcher must take what it is told in ``timeout_s``, and watches ``age_s`` at most.
         refused: is told where a watch was refused from.
         staying: lets the connection of a watch stay open for as long as it.
@@ -32,11 +40,15 @@ class Health(health_pb2_grpc.HealthServicer):
     def __init__(
         self,
         names: tuple[str, ...],
+        room: Callable[[], bool],
         limits: ServiceLimits,
         refused: Callable[[str], object],
         staying: Callable[[str], AbstractContextManager[None]],
     ) -> None:
-        self._names, self._limits, self._refused, self._staying = names, limits, refused, staying
+        self._names, self._room, self._limits = (*names, ROOM), room, limits
+        self._refused, self._staying = refused, staying
+        self._looked = 0.0
+        self._look: asyncio.Task[bool] | None = None
         self._watches, self._stopping = Counter[str](), asyncio.Event()
 
     def add_to(self, server: Any) -> None:
@@ -51,31 +63,46 @@ class Health(health_pb2_grpc.HealthServicer):
         """Return whether a name is served, as gRPC's health protocol has it."""
         if request.service not in self._names:
             await context.abort(grpc.StatusCode.NOT_FOUND)
-        return self._found(request.service)
+        return await self._found(request.service)
 
     async def Watch(self, request: Any, context: Any) -> None:
-        """Say it now, and when it changes, which it does once."""
+        """Say it now, and whenever it changes, until nothing is served any more."""
         address = context.peer().rpartition(":")[0]
         if self._watches.total() >= _WATCHES or self._watches[address] >= _WATCHES_EACH:
             self._refused(context.peer())
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many watches: use Check")
         self._watches[address] += 1
         try:
-            await self._tell(request, context)
             with self._staying(context.peer()):
                 async with asyncio.timeout(self._limits.age_s):
-                    await self._stopping.wait()
-            await self._tell(request, context)
+                    await self._tell_changes(request.service, context)
         except TimeoutError:
             await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "watch again")
         finally:
             self._watches -= Counter([address])
 
-    async def _tell(self, request: Any, context: Any) -> None:
-        async with asyncio.timeout(self._limits.timeout_s):
-            await context.write(self._found(request.service))
+    async def _tell_changes(self, name: str, context: Any) -> None:
+        told = None
+        while True:
+            last, found = self._stopping.is_set(), await self._found(name)
+            if found != told:
+                async with asyncio.timeout(self._limits.timeout_s):
+                    await context.write(found)
+            if last:
+                return
+            told = found
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), _LOOK_S)
 
-    def _found(self, name: str) -> Any:
+    async def _found(self, name: str) -> Any:
         if name not in self._names:
             return _Response(status=_Response.SERVICE_UNKNOWN)
-        return _Response(status=_Response.NOT_SERVING if self._stopping.is_set() else _Response.SERVING)
+        serves = not self._stopping.is_set() and (name != ROOM or await self._has_room())
+        return _Response(status=_Response.SERVING if serves else _Response.NOT_SERVING)
+
+    async def _has_room(self) -> bool:
+        """One look for all who ask in the same moment: however many ask, the state is not asked more often."""
+        if self._look is None or (self._look.done() and time.monotonic() - self._looked >= _LOOK_S):
+            self._looked = time.monotonic()
+            self._look = asyncio.create_task(asyncio.to_thread(self._room))
+        return await asyncio.shield(self._look)

@@ -99,6 +99,10 @@ class Quotas:
                 del self._here[client]
             self._ledger.leave(client, place)
 
+    def room(self, most: int) -> bool:
+        """Return whether a session could begin now, of ``most`` at once; it may take as long as an answer of Redis."""
+        return self._here.total() < most and self._ledger.reachable()
+
     def images(self, client: str, count: int = 1) -> None:
         """Count images that begin, or whose preparation does, whether or not they end.
 

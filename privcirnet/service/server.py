@@ -79,7 +79,10 @@ class Service:
         self._loop = asyncio.new_event_loop()
         self._ended = asyncio.Event()
         self._reloading: asyncio.Task[None] | None = None
-        self._server, self._health = self._awaited(self._built())
+        self._health = Health(
+            ("", SERVICE), self._room, self._books.limits, self._calls.unwatched, self._connections.staying
+        )
+        self._server, self._probes = self._awaited(self._served(self._calls.handlers())), None
         try:
             self.address = address[0], self._bound(address, access)
         except RuleError:
@@ -91,6 +94,21 @@ class Service:
     def sessions(self) -> int:
         """Sessions that are open."""
         return self._sessions.open
+
+    def answer_probes(self, address: tuple[str, int]) -> int:
+        """Answer health checks in plain text at an address of its own, for probes that speak no TLS.
+
+        Nothing else is there, and whoever reaches it learns no more than whether the service lives and is full.
+
+        Args:
+            address: port 0 takes a free one.
+
+        Returns:
+            The port.
+        """
+        check_free(address)
+        self._probes = self._awaited(self._served())
+        return self._probes.add_insecure_port(show_address(address))
 
     def run(self) -> None:
         """Serve until :meth:`stop`, or until this thread is interrupted; then end all calls."""
@@ -121,12 +139,15 @@ class Service:
         with ThreadPoolExecutor(1) as thread:
             return thread.submit(self._loop.run_until_complete, steps).result()
 
-    async def _built(self) -> tuple[Any, Any]:
+    def _room(self) -> bool:
+        return self._books.quotas.room(self._books.limits.sessions)
+
+    async def _served(self, *handlers: Any) -> Any:
+        """A server of gRPC of some handlers, and of health checks."""
         server = grpc.aio.server(options=self._books.limits.options())
-        server.add_generic_rpc_handlers((self._calls.handlers(),))
-        health = Health(("", SERVICE), self._books.limits, self._calls.unwatched, self._connections.staying)
-        health.add_to(server)
-        return server, health
+        server.add_generic_rpc_handlers(handlers)
+        self._health.add_to(server)
+        return server
 
     def _bound(self, address: tuple[str, int], access: ServerAccess) -> int:
         check_free(address)  # gRPC says it too, after a line of its own on stderr
@@ -136,6 +157,8 @@ class Service:
 
     async def _run(self) -> None:
         await self._server.start()
+        if self._probes:
+            await self._probes.start()
         watch = self._loop.create_task(self._connections.keep(self.address[1]))
         await self._ended.wait()
         watch.cancel()
@@ -147,6 +170,8 @@ class Service:
             await asyncio.sleep(_POLL_S)
         with suppress(TimeoutError):  # a peer that takes nothing holds nobody up
             await asyncio.wait_for(asyncio.gather(refusing, self._server.stop(_LAST_S)), _AT_END_S)
+        if self._probes:
+            await self._probes.stop(0)
         calls = asyncio.all_tasks() - {asyncio.current_task()}
         for call in calls:
             call.cancel()

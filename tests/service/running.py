@@ -108,15 +108,18 @@ def serving(server, limits=None, access=PLAIN_SERVER, **more) -> Generator[Servi
         server: or a catalogue.
         limits: of the service.
         access: to it.
-        more: ``books`` without limits and log, ``finished``, ``reload``.
+        more: ``books`` without limits and log, ``finished``, ``reload``; ``probes``: answer them at a port of their own.
     """
     lines, audit = Lines(), Lines()
     books = Books(
         limits=limits or ServiceLimits(), log=Log(lines.append, "json", audit.append), **more.pop("books", {})
     )
+    probes = more.pop("probes", False)
     offered = catalogue(only=server) if isinstance(server, Server) else server
     service = Service(offered, access=access, books=books, **more)
     service.lines, service.audited, service.books = lines, audit, books
+    if probes:
+        service.probes = service.answer_probes(("127.0.0.1", 0))
     thread = threading.Thread(target=service.run)
     thread.start()
     try:

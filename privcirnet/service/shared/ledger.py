@@ -94,6 +94,13 @@ class SharedLedger:
         with suppress(OutOfReach):  # the lease ends by itself
             self._link.do("ZREM", key, place)
 
+    def reachable(self) -> bool:
+        try:
+            self._link.do("PING")
+        except Unreachable:
+            return False
+        return True
+
     def close(self) -> None:
         self._ended.set()
         self._renewing.join()
