@@ -41,21 +41,6 @@ class State:
     prepared: Callable[..., PreparedWork]
 
 
-@pytest.fixture
-def stack():
-    with ExitStack() as found:
-        yield found
-
-
-@pytest.fixture
-def redis(tmp_path):
-    found = Redis(tmp_path / "redis")
-    try:
-        yield found
-    finally:
-        found.kill()
-
-
 def shared(redis: Redis, stack: ExitStack, lines: list[str] | None = None) -> State:
     """The state of a new replica for each of its parts."""
 
