@@ -123,8 +123,8 @@ class ServeConfig:
     """folder of keys, counts of images and the audit log, or redis://HOST:PORT/DB for replicas; empty: in memory."""
     state_name: str = "privcirnet"
     """what all keys in a Redis of state= begin with; replicas of one name are one service."""
-    audit_folder: str = "${root}/service"
-    """where a replica with state=redis:// keeps its audit log, as audit-HOST-PID.jsonl."""
+    state_folder: str = "${root}/service"
+    """with state=redis://, folder of what is a replica's own: its audit log, audit-HOST-PID.jsonl."""
     sessions: int = 4
     """at once; further clients are told when to come again."""
     timeout_s: float = 120.0

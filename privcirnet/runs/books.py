@@ -61,7 +61,7 @@ def _shared(config: ServeConfig, stack: ExitStack, write: Write) -> Books:
     """Books that are one for all replicas, in Redis; the audit log is this replica's part of it."""
     link = Link(config.state, config.state_name, partial(_note, Log(write, config.log), "shared state"))
     stack.callback(link.close)
-    audits = Path(config.audit_folder)
+    audits = Path(config.state_folder)
     private_folder(audits)
     audit = appending(audits / f"audit-{socket.gethostname()}-{os.getpid()}.jsonl")
     log = Log(write, config.log, audit, number=link.number)
