@@ -91,7 +91,8 @@ class ServiceClient:
         self._stream: _Stream | None = None
         try:
             owner = self._prepared_work.owner
-            self._metadata = (*access.metadata, (AFFINITY, _affinity(owner)))
+            self._access, self._moves = access, 0
+            self._metadata = self._shown(owner)
             greeting = self._retries.run(lambda again: self._met(program), NoService)
             self.version: str = self._program.version
             self._binding = Binding(
@@ -157,8 +158,11 @@ class ServiceClient:
             self._stream.send(messages.SessionRequest(**opening))
             try:
                 self._stream.receive(0, self._timeout_s)
-            except Refused:
+            except Refused as refused:
                 if again or self._keys is None or self._found():
+                    if refused.retry_after_s and not self.store.serials():
+                        self._moves += 1  # a proxy may find room at another replica
+                        self._metadata = self._shown(self._binding.owner)
                     raise
             else:
                 self._online = False
@@ -192,6 +196,18 @@ class ServiceClient:
             if self._keys is None:
                 self._make_keys()
             self.reopen()
+
+    def _shown(self, owner: bytes) -> tuple[tuple[str, str], ...]:
+        """The metadata of every call: who it is, and a hash that is the same in all sessions of a client.
+
+        It stays the same where the client has no keys yet, and where a later process finds prepared work, whose other
+        half is at one replica. It tells nothing of what it is made of.
+
+        Args:
+            owner: what prepared work is bound to.
+        """
+        mixed = hashlib.sha256(AFFINITY.encode() + owner + self._moves.to_bytes(4, "big"))
+        return *self._access.metadata, (AFFINITY, mixed.hexdigest()[:32])
 
     def _make_keys(self) -> None:
         self._keys = self._party.keys()
@@ -288,15 +304,6 @@ class _Stream:
         while not self._ended.wait(_WATCH_S):
             if time.monotonic() > self._due:
                 self._call.cancel()
-
-
-def _affinity(owner: bytes) -> str:
-    """The same for all sessions of a client, whether it has keys yet or not; it tells nothing of what it is made of.
-
-    Args:
-        owner: what prepared work is bound to, the other half of which is at one replica.
-    """
-    return hashlib.sha256(AFFINITY.encode() + owner).hexdigest()[:32]
 
 
 def _channel(address: tuple[str, int], access: ClientAccess) -> Any:

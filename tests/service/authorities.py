@@ -1,5 +1,8 @@
 """Certificates of any kind: an authority's, one that it has signed, one that has expired."""
 
+import hashlib
+import json
+import shutil
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -52,3 +55,26 @@ class Issued:
         (folder / f"{name}.crt").write_bytes(b"".join(one.pem for one in (self, *signers)))
         (folder / f"{name}.key").write_bytes(self.key)
         (folder / f"{name}.key").chmod(0o600)
+
+
+def with_tokens(server: Path, client: Path, folder: Path, **tokens: str) -> Path:
+    """Make folders of a trial into those of a server of bearer tokens, and of clients.
+
+    Args:
+        server: of :func:`make_trial`.
+        client: the same.
+        folder: of the folders to make: server, and one for each client.
+        tokens: by client.
+
+    Returns:
+        The server's folder.
+    """
+    shutil.copytree(server, folder / "server")
+    (folder / "server" / "clients.crt").unlink()
+    digests = {name: hashlib.sha256(token.encode()).hexdigest() for name, token in tokens.items()}
+    (folder / "server" / "tokens.json").write_text(json.dumps(digests))
+    for name, token in tokens.items():
+        shutil.copytree(client, folder / name)
+        (folder / name / "client.token").write_text(token + "\n")
+        (folder / name / "client.token").chmod(0o600)
+    return folder / "server"

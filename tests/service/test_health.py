@@ -14,7 +14,10 @@ from privcirnet.service.counts import Counts
 from privcirnet.service.health import ROOM
 from privcirnet.service.limits import ServiceLimits
 from privcirnet.service.quotas import Quotas
+from privcirnet.service.shared.ledger import SharedLedger
+from privcirnet.service.shared.link import Link
 from tests.he.networks import network
+from tests.service.redises import Redis
 from tests.service.running import serving, until
 from tests.service.strangers import channel
 from tests.service.test_faults import begun
@@ -122,3 +125,17 @@ def test_probes_in_plain_text_have_a_port_of_their_own():
                 service.stop()
                 until(lambda: ask(ROOM) == NOT_SERVING)
                 assert service.sessions == 1
+
+
+def test_a_ledger_in_redis_says_whether_it_is_there(tmp_path):
+    redis = Redis(tmp_path / "redis")
+    link = Link(redis.url, "test")
+    ledger = SharedLedger(link)
+    try:
+        assert ledger.reachable()
+        redis.kill()
+        assert not ledger.reachable()
+    finally:
+        redis.kill()
+        ledger.close()
+        link.close()

@@ -97,7 +97,7 @@ class SharedLedger:
     def reachable(self) -> bool:
         try:
             self._link.do("PING")
-        except Unreachable:
+        except OutOfReach:
             return False
         return True
 

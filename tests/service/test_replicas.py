@@ -1,0 +1,207 @@
+"""Replicas behind nginx as deploy/ has it: sessions stick, streams pass on, and what goes wrong ends well."""
+
+from concurrent import futures
+from contextlib import ExitStack, contextmanager
+
+import grpc
+import pytest
+
+from privcirnet.he.protocol.parties.server import Server
+from privcirnet.service.access import ClientAccess, ServerAccess
+from privcirnet.service.certificates import make_trial
+from privcirnet.service.chunks import CHUNK, TRANSPORT
+from privcirnet.service.client import AFFINITY, ServiceClient
+from privcirnet.service.limits import ServiceLimits
+from privcirnet.service.refusals import Refused
+from privcirnet.service.retries import Retries
+from tests.he.networks import network
+from tests.service.authorities import with_tokens
+from tests.service.nginxes import BINARIES, Nginx
+from tests.service.running import serving, until
+from tests.service.test_faults import OTHER, rest, right
+from tests.service.test_retries import asked, retries
+
+
+class Folders:
+    """Certificates: of a server with tokens, of a client with one, and of both with mutual TLS."""
+
+    def __init__(self, folder):
+        self.mutual = make_trial(folder / "trial", ["127.0.0.1", "localhost"])
+        self.server = with_tokens(*self.mutual, folder / "tokens", alice="0123abcd")
+        self.client = folder / "tokens" / "alice"
+        self.authority = self.client / "ca.crt"
+
+    @property
+    def access(self) -> ClientAccess:
+        return ClientAccess.of(self.client)
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    return Folders(tmp_path_factory.mktemp("tls"))
+
+
+@contextmanager
+def replicated(folders, folder, find=None, limits=None):
+    """(nginx, two services behind it, in this process)."""
+    server, more = Server(network(), "cleartext"), {} if find is None else {"find": find}
+    limits = limits or ServiceLimits(connections=256)
+    with ExitStack() as stack:
+        made = [serving(server, limits=limits, access=ServerAccess.of(folders.server)) for _ in range(2)]
+        services = [stack.enter_context(one) for one in made]
+        addresses, tls = [service.address for service in services], folders.server
+        yield stack.enter_context(Nginx(folder / "nginx", addresses, tls, folders.authority, **more)), services
+
+
+def through(nginx, folders, told=None, **more):
+    """A client that comes through the proxy."""
+    patience = Retries() if told is None else retries(told, 20)
+    return ServiceClient(nginx.address, "cleartext", access=folders.access, retries=patience, **more)
+
+
+def of(services, remote):
+    """(the replica of a client's session, the other one)."""
+    until(lambda: sum(service.sessions for service in services) == 1)
+    return services if services[0].sessions else services[::-1]
+
+
+@pytest.mark.parametrize("find", BINARIES)
+def test_a_client_stays_at_one_replica(folders, tmp_path, find):
+    with replicated(folders, tmp_path, find) as (nginx, services):
+        chosen = set()
+        for _ in range(12):
+            with through(nginx, folders) as remote:
+                own, other = of(services, remote)
+                for _ in range(3):
+                    assert right(asked(remote).logits)
+                    remote.reopen()
+                until(lambda own=own: own.sessions == 1)
+                assert not other.sessions
+                chosen.add(own.address)
+            until(lambda own=own: not own.sessions)
+        assert len(chosen) == 2, "all clients at one replica"
+        assert {line["client"] for service in services for line in service.audited.of("image")} == {"alice"}
+        assert len(nginx.calls) > 12
+        assert "0123abcd" not in "".join(nginx.calls)
+
+
+def test_refusals_come_through(folders, tmp_path):
+    """The rule, and when to come again; and what shows no token gets nothing."""
+    with replicated(folders, tmp_path, limits=ServiceLimits(sessions=1, connections=64)) as (nginx, _):
+        stranger = ClientAccess(grpc.ssl_channel_credentials(folders.authority.read_bytes()))
+        with pytest.raises(Refused, match="a client must be known: got no bearer token"):
+            ServiceClient(nginx.address, "cleartext", access=stranger)
+        with ExitStack() as stack:
+            clients = (stack.enter_context(through(nginx, folders)) for _ in range(3))
+            with pytest.raises(Refused, match="sessions at once: got one more; come again in") as refused:
+                list(clients)
+        assert refused.value.retry_after_s > 0
+
+
+def test_a_full_replica_is_left(folders, tmp_path):
+    """A client without prepared work shows another hash then, until the proxy finds it a place."""
+    with replicated(folders, tmp_path, limits=ServiceLimits(sessions=1, connections=64)) as (nginx, services):
+        told = []
+        with through(nginx, folders) as first, through(nginx, folders, told) as second:
+            assert [service.sessions for service in services] == [1, 1]
+            assert right(asked(first).logits)
+            assert right(asked(second).logits)
+        assert all("sessions at once" in line for line in told)
+
+
+@pytest.mark.parametrize("find", BINARIES)
+def test_chunks_pass_on_as_they_come(folders, tmp_path, find):
+    """One after the other in either direction, in one call; none waits on a disk."""
+    calls = []
+
+    def echo(requests, context):
+        calls.append(dict(context.invocation_metadata()))
+        yield from requests
+
+    key, certificate = ((folders.server / f"server.{kind}").read_bytes() for kind in ("key", "crt"))
+    with futures.ThreadPoolExecutor(2) as pool:
+        server = grpc.server(pool, options=TRANSPORT)
+        handler = grpc.stream_stream_rpc_method_handler(echo)
+        server.add_generic_rpc_handlers(
+            (grpc.method_handlers_generic_handler("privcirnet.v1.Inference", {"Session": handler}),)
+        )
+        port = server.add_secure_port("127.0.0.1:0", grpc.ssl_server_credentials([(key, certificate)]))
+        server.start()
+        with Nginx(tmp_path / "nginx", [("127.0.0.1", port)], folders.server, folders.authority, find) as nginx:
+            credentials = grpc.ssl_channel_credentials(folders.authority.read_bytes())
+            address = f"127.0.0.1:{nginx.address[1]}"
+            with grpc.secure_channel(address, credentials, TRANSPORT) as channel:
+                chunks = [bytes([number]) * CHUNK for number in range(24)]
+                seen = []
+
+                def one_by_one():
+                    for number, chunk in enumerate(chunks):
+                        until(lambda number=number: len(seen) == number)
+                        yield chunk
+
+                call = channel.stream_stream("/privcirnet.v1.Inference/Session")
+                metadata = ((AFFINITY, "0" * 32), ("authorization", "Bearer 0123abcd"))
+                for reply in call(one_by_one(), timeout=60, metadata=metadata):
+                    seen.append(reply)
+                assert seen == chunks
+                assert list(call(iter(chunks), timeout=60, metadata=metadata)) == chunks
+            assert "temporary file" not in nginx.errors
+        server.stop(0)
+    assert {call[AFFINITY] for call in calls} == {"0" * 32}
+    assert {call["authorization"] for call in calls} == {"Bearer 0123abcd"}
+
+
+@pytest.mark.parametrize("find", BINARIES)
+def test_mutual_tls_passes_through(folders, tmp_path, find):
+    """The replicas see the client's own certificate; its address decides where it goes."""
+    server, access = Server(network(), "cleartext"), [ServerAccess.of(folders.mutual[0]) for _ in range(2)]
+    with serving(server, access=access[0]) as first, serving(server, access=access[1]) as second:
+        with Nginx(tmp_path / "nginx", [first.address, second.address], None, None, find) as nginx:
+            used = set()
+            for _ in range(4):
+                with ServiceClient(nginx.address, "cleartext", access=ClientAccess.of(folders.mutual[1])) as remote:
+                    assert right(asked(remote).logits)
+            for service in (first, second):
+                used |= {service.address for line in service.audited.of("image") if line["client"] == "trial"}
+            assert len(used) == 1
+
+
+def test_nginx_is_killed_in_an_image(folders, tmp_path):
+    with replicated(folders, tmp_path) as (nginx, services):
+        told = []
+        with through(nginx, folders, told) as remote:
+            original, sent = remote.handle, []
+
+            def handle(message):
+                sent.append(message)
+                if len(sent) == 2:
+                    nginx.kill()
+                    nginx.start()
+                return original(message)
+
+            remote.handle = handle
+            assert right(asked(remote).logits)
+            assert told
+        keys = [line["keys"] for service in services for line in service.audited.of("keys registered")]
+        assert len(keys) == 1
+
+
+def test_a_draining_replica_sends_clients_to_the_other(folders, tmp_path):
+    """Who is in an image gets its answer, who is between two comes again elsewhere, and so does whoever is new."""
+    limits = ServiceLimits(grace_s=60.0, connections=256)
+    with replicated(folders, tmp_path, limits=limits) as (nginx, services):
+        told = []
+        with through(nginx, folders, told) as idle:
+            own, other = of(services, idle)
+            with ServiceClient(own.address, "cleartext", access=folders.access) as busy:
+                exchange = busy.client.infer(OTHER)
+                message = exchange.send(busy.handle(next(exchange)))
+                own.stop()
+                until(lambda: own.sessions == 1)
+                assert right(asked(idle).logits)
+                assert told
+                for _ in range(6):
+                    with through(nginx, folders) as new:
+                        assert right(asked(new).logits)
+                assert right(rest(exchange, busy, message))
+        assert len(other.audited.of("image")) == 7
