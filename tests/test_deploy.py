@@ -13,17 +13,23 @@ import subprocess
 import sys
 import venv
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
+import yaml
 
+from privcirnet.config import ServeConfig
+from privcirnet.he.protocol.parties.server import Server
 from privcirnet.he.protocol.parties.session import run
 from privcirnet.service.access import ClientAccess
 from privcirnet.service.address import parse_address
 from privcirnet.service.certificates import CLIENT, make_trial
 from privcirnet.service.client import ServiceClient
+from privcirnet.service.health import ROOM
 from privcirnet.service.refusals import Refused
 from tests.conftest import ROOT
 from tests.he.networks import network, random_image
+from tests.service.running import serving
 
 DEPLOY = ROOT / "deploy"
 TRIAL = ["engine=cleartext", "rehearsal=false", "port=0", "metrics_port=0", "host=127.0.0.1", "metrics_host=127.0.0.1"]
@@ -138,11 +144,72 @@ def test_the_systemd_unit(installed, small_program, tmp_path):
         assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_settings_of_both_name_only_what_exists():
+def test_settings_name_only_what_exists():
     from privcirnet.cli.settings import offers
-    from privcirnet.config import ServeConfig
 
     known = offers("serve", ServeConfig)
-    for path in (DEPLOY / "site").glob("*.yaml"):
-        for name in re.findall(r"^(\w+):", path.read_text(), flags=re.MULTILINE):
+    named = [(path, r"^(\w+):") for path in (DEPLOY / "site").glob("*.yaml")]
+    named += [(DEPLOY / name, r"^ +- ([a-z_.]+)=") for name in ("compose.yaml", "kubernetes.yaml")]
+    for path, pattern in named:
+        found = re.findall(pattern, path.read_text(), flags=re.MULTILINE)
+        assert found
+        for name in found:
             assert any(offer.startswith((f"{name}=", f"{name}.")) for offer in known), f"{path.name}: {name}"
+
+
+def objects() -> dict[tuple[str, str], dict]:
+    """What the Kubernetes manifest asks for, by kind and name."""
+    found = list(yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text()))
+    return {(one["kind"], one["metadata"]["name"]): one for one in found}
+
+
+def test_the_kubernetes_manifest():
+    """Its objects are ones that Kubernetes knows, strictly; names that they give each other are there."""
+    validate = pytest.importorskip("kubernetes_validate", reason="the test extra is not installed")
+    made = objects()
+    for one in made.values():
+        validate.validate(one, "1.34", strict=True)
+    pod = made["Deployment", "privcirnet"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert pod["terminationGracePeriodSeconds"] > ServeConfig().grace_s
+    assert container["readinessProbe"]["grpc"]["service"] == ROOM
+    assert {volume["name"] for volume in pod["volumes"]} == {mount["name"] for mount in container["volumeMounts"]}
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    given = dict(word.split("=", 1) for word in container["args"])
+    assert ports["health"] == int(given["health_port"]) == container["livenessProbe"]["grpc"]["port"]
+    assert urlsplit(given["state"]).hostname == made["Service", "privcirnet-valkey"]["metadata"]["name"]
+    claims = [
+        volume["persistentVolumeClaim"]["claimName"] for volume in pod["volumes"] if "persistentVolumeClaim" in volume
+    ]
+    assert [name for name in claims if ("PersistentVolumeClaim", name) not in made] == ["privcirnet-program"]
+    for kind, name in made:
+        spec = made[kind, name]["spec"]
+        if kind in ("Deployment", "StatefulSet"):
+            for one in spec["template"]["spec"]["containers"]:
+                assert one["securityContext"]["readOnlyRootFilesystem"]
+                assert one["resources"]["limits"]["memory"]
+            assert spec["template"]["metadata"]["labels"] == spec["selector"]["matchLabels"]
+
+
+def test_the_compose_file():
+    compose = pytest.importorskip("compose_spec", reason="the test extra is not installed")
+    compose.PyCompose.from_yaml((DEPLOY / "compose.yaml").read_text()).validate()
+    found = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+    services = found["services"]
+    replicas = [name for name in services if name.startswith("replica")]
+    listed = re.findall(r"^server ([\w-]+):5050 ", found["configs"]["replicas"]["content"], flags=re.MULTILINE)
+    assert listed == replicas == ["replica-1", "replica-2"]
+    assert (DEPLOY / found["configs"]["nginx"]["file"]).is_file()
+    assert all("healthcheck" in service and service["read_only"] for service in services.values())
+    assert [name for name, service in services.items() if "ports" in service] == ["nginx"]
+    assert int(services["replica-1"]["stop_grace_period"].removesuffix("s")) > ServeConfig().grace_s
+
+
+def test_the_health_check_of_the_compose_file():
+    """Its own program, against a server's port for probes."""
+    service = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]["replica-1"]
+    _, _, _, program = service["healthcheck"]["test"]
+    with serving(Server(network(), "cleartext"), probes=True) as running:
+        words = [sys.executable, "-c", program.replace("5051", str(running.probes))]
+        assert subprocess.run(words, check=False).returncode == 0
+    assert subprocess.run(words, capture_output=True, check=False).returncode != 0
