@@ -64,7 +64,9 @@ def test_a_place_is_free_when_its_session_ends_or_its_replica_died(opened, monke
     second.leave("alice", place)
     assert first.enter("alice", 1) is not None
     first.close()  # as if it had been killed: nobody gives the place back
-    until(lambda: second.enter("alice", 1) is not None)
+    assert second.enter("alice", 2) is not None
+    assert second.enter("alice", 2) is None
+    until(lambda: second.enter("alice", 2) is not None)
 
 
 def test_places_are_there_again_in_a_redis_that_has_forgotten_them(tmp_path, stack, lines, monkeypatch):
@@ -156,6 +158,14 @@ def test_keys_expire_between_replicas_and_are_registered_again(opened):
         second.load("alice", key_id)
     assert put(second, "alice", SMALL) == key_id
     assert first.load("alice", key_id) == SMALL
+
+
+def test_keys_that_have_expired_leave_their_room(opened):
+    first, second = opened.keys(days=1e-5, gigabytes=1e-8), opened.keys(days=1e-5, gigabytes=1e-8)
+    key_id = put(first, "alice", bytes(10))
+    until(lambda: not second.seconds_left("alice", key_id))
+    put(second, "bob", bytes(10))
+    assert first.size == 10
 
 
 def test_registrations_that_are_on_their_way_share_the_quota(opened):
@@ -256,7 +266,7 @@ def test_whatever_else_lies_in_redis_begins_nothing(opened, lines):
     redis.set(own._key("images", "alice"), "x")
     field = f"{digest('alice')}.{bytes(32).hex()}"
     peer = ALICE.label(ONE).peer
-    for body in ("../../etc/passwd", "f" * 31 + "/", "f" * 30):
+    for body in ("../../etc/passwd", "f" * 31 + "/", "f" * 30, "f" * 32 + "\n"):
         redis.hset(keys._keys[0], field, f"1 1 {body}")
         with pytest.raises(OutOfReach):
             keys.load("alice", bytes(32))

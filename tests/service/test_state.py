@@ -208,6 +208,19 @@ def test_prepared_inferences_are_counted_over_replicas(state, tmp_path):
     assert stores[1].take(bytes([1]) * 16) == b"one"
 
 
+@pytest.mark.parametrize(("limit", "most", "kept"), [(None, 5, 5), (70, None, 7)])
+def test_nobody_prepares_more_than_there_is_room_for(state, tmp_path, limit, most, kept):
+    replicas = [state.prepared(tmp_path / "prepared", limit).of(ALICE, lambda: most) for _ in range(2)]
+
+    def prepared(number):
+        with suppress(RuleError):
+            replicas[number % 2].put(bytes([number]) * 16, bytes(10))
+            return True
+
+    assert at_once(prepared, 16).count(True) == kept
+    assert len(replicas[0].serials()) == len([*(tmp_path / "prepared").glob("*.prepared")]) == kept
+
+
 def back(*parts) -> None:
     """Wait until ledgers, stores and inventories have seen that Redis is there again."""
     until(lambda: not any(part._link._lost for part in parts))
@@ -252,6 +265,7 @@ def test_a_redis_that_is_gone_is_asked_once(redis, stack, monkeypatch):
         monkeypatch.setattr(
             part._redis, "execute_command", lambda *a, call=call, **k: (asked.append(1), call(*a, **k))[1]
         )
+    assert quotas._ledger.reachable()
     redis.kill()
     calls = [
         lambda: quotas.images("alice"),
@@ -263,4 +277,5 @@ def test_a_redis_that_is_gone_is_asked_once(redis, stack, monkeypatch):
     for call in [*calls, *calls]:
         with pytest.raises(OutOfReach, match=r"a server must reach the state that it shares: .*; come again in 2 s"):
             call()
-    assert len(asked) == 3, "once through each connection"
+    assert not quotas._ledger.reachable()
+    assert len(asked) == 1 + 3, "once through each connection"

@@ -1,6 +1,7 @@
 """Evaluation keys that any replica finds: the index is in Redis, their bytes where they fit."""
 
 import hashlib
+import re
 import secrets
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +15,7 @@ from privcirnet.service.shared.bodies import Bodies, bodies_in
 from privcirnet.service.shared.link import Link, Script, whole
 from privcirnet.service.store import Registration, StoreLimits, digest, full, not_registered
 
+_NAME = re.compile(rb"[0-9a-f]{32}")
 _DAY_MS = 86_400_000
 _DRAFT_S = 3600
 """Seconds for which room is held for keys on their way, beside the time that they may take."""
@@ -44,7 +46,7 @@ def _split(value: bytes) -> tuple[int, int, str]:
 
 def _name(body: bytes) -> str:
     """A body's name, which becomes a file's: nothing else may come from Redis."""
-    if len(bytes.fromhex(body.decode("ascii"))) != 16 or not body.isalnum():
+    if not _NAME.fullmatch(body):
         raise ValueError("a body's name")
     return body.decode("ascii")
 
