@@ -29,6 +29,7 @@ ONLY_USER = {
         "train/optimization.py",
     },
     "torchvision": {"data/pickles.py", "data/rand_augment.py", "train/architectures.py"},
+    "pyarrow": {"artifact/results.py"},
     "hydra": {"cli/settings.py"},
     "argcomplete": {"cli/completion.py"},
     "matplotlib": {"report/plots.py"},
@@ -50,7 +51,7 @@ ONLY_USER = {
     },
     "prometheus_client": {"service/metrics.py"},
     "redis": {"service/shared/link.py"},
-    "fsspec": {"service/shared/bodies.py"},
+    "fsspec": {"data/pictures.py", "service/shared/bodies.py"},
 }
 """Library -> the only files that may import it."""
 

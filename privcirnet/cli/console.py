@@ -101,8 +101,8 @@ def progress_bar(description: str, total: int) -> Iterator[Advance]:
     with _Bar(*columns, console=console) as progress:
         task = progress.add_task(description, total=total, note="")
 
-        def advance(note: object = "", by: int = 1, to: float | None = None) -> None:
-            progress.update(task, advance=by if to is None else None, completed=to, note=str(note))
+        def advance(note: object = "", by: int = 1, to: float | None = None, of: float | None = None) -> None:
+            progress.update(task, advance=by if to is None else None, completed=to, total=of, note=str(note))
 
         yield advance
 
@@ -112,7 +112,7 @@ def counting(description: str) -> Iterator[Callable[..., None]]:
     """Show a progress bar from the first step on, if there is one.
 
     Yields:
-        A function to call with the number of steps done and of all steps, and perhaps a note.
+        A function to call with the number of steps done and of all steps, which may grow, and perhaps a note.
     """
     with ExitStack() as stack:
         bar: list[Callable[..., None]] = []
@@ -120,7 +120,7 @@ def counting(description: str) -> Iterator[Callable[..., None]]:
         def step(done: float, total: int, note: object = "") -> None:
             if not bar:
                 bar.append(stack.enter_context(progress_bar(description, total)))
-            bar[0](note, to=done)
+            bar[0](note, to=done, of=total)
 
         yield step
 

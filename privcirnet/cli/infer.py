@@ -1,4 +1,4 @@
-"""Classify held-out images encrypted and check every step of it. `privcirnet infer --help`."""
+"""Classify held-out images encrypted and check every step, or pictures of a folder. `privcirnet infer --help`."""
 
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -13,6 +13,7 @@ from privcirnet.artifact import read_json, write_arrays, write_json
 from privcirnet.artifact.summaries import Inference, LinkPrediction, Prediction
 from privcirnet.artifact.typed_json import plain
 from privcirnet.cli.console import counting, in_words_revealed, inference_bar, progress_bar, show, show_rows, show_text
+from privcirnet.cli.pictures import classify_pictures
 from privcirnet.cli.settings import script
 from privcirnet.config import InferConfig
 from privcirnet.data import load_for
@@ -24,14 +25,15 @@ from privcirnet.he.protocol.offline.prepared_work import PreparedWork
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.system import threads
 from privcirnet.runs.evaluation import Mode, evaluate
-from privcirnet.runs.infer import infer, read_mode
+from privcirnet.runs.infer import client_of, infer, read_mode
 from privcirnet.runs.interactive import Interactive
 from privcirnet.runs.memory import check_memory
-from privcirnet.runs.parties import How
+from privcirnet.runs.parties import How, Parties
 from privcirnet.runs.server_process import start_server
 from privcirnet.service.access import ClientAccess
 from privcirnet.service.address import parse_address
 from privcirnet.service.client import ServiceClient
+from privcirnet.service.programs import version_of
 from privcirnet.service.retries import Retries
 from privcirnet.train import stages
 from privcirnet.train.accuracy import predict
@@ -48,6 +50,10 @@ def main(config: InferConfig) -> None:
         _page(config)
         return
     _check_encrypted_run_stays(config)
+    if isinstance(config.images, str):
+        threads.use(config.threads)
+        classify_pictures(config, config.images, partial(_alone if config.server else _both, config))
+        return
     with counting("Decoding images") as progress:
         data = load_for(config.data, progress)
     images, labels = data.held_out(config.images)
@@ -72,13 +78,27 @@ def _check_encrypted_run_stays(config: InferConfig) -> None:
         raise RuleError(rule, got=f"engine={config.engine} out={config.out}", remedy=remedy)
 
 
-def _audit(config: InferConfig, data: ImageData, images: Tensor, labels: np.ndarray) -> Inference:
-    """Run both parties here and check every step."""
+@contextmanager
+def _both(config: InferConfig) -> Generator[tuple[Parties, str]]:
+    """Both parties, nothing of which is checked, and their program's version."""
     mode = _mode(config)
     if isinstance(mode, Interactive):
         check_memory(mode.program, config.weights_gb, config.engine)
-    reference = _predicted(config, data, images)
-    how = How(
+    with mode.open(replace(_how(config), audited=False), progress_bar) as parties:
+        yield parties, version_of(Path(config.program))
+
+
+@contextmanager
+def _alone(config: InferConfig) -> Generator[tuple[Parties, str]]:
+    """The client of a server elsewhere, and its program's version."""
+    keep = bool(config.prepared_folder)
+    prepared_work = PreparedWork(Path(config.prepared_folder) if keep else None, note=show_text)
+    with closing(prepared_work), _asked(config, prepared_work) as remote:
+        yield client_of(remote, _how(config), keep), remote.version
+
+
+def _how(config: InferConfig) -> How:
+    return How(
         config.engine,
         config.weights_gb,
         config.weights_folder,
@@ -88,8 +108,18 @@ def _audit(config: InferConfig, data: ImageData, images: Tensor, labels: np.ndar
         config.pause_s,
         config.throttle,
     )
+
+
+def _audit(config: InferConfig, data: ImageData, images: Tensor, labels: np.ndarray) -> Inference:
+    """Run both parties here and check every step."""
+    mode = _mode(config)
+    if isinstance(mode, Interactive):
+        check_memory(mode.program, config.weights_gb, config.engine)
+    reference = _predicted(config, data, images)
     with inference_bar(len(labels)) as progress:
-        return evaluate(mode, images.numpy().astype(np.int64), how, progress, progress_bar).summary(reference, labels)
+        return evaluate(mode, images.numpy().astype(np.int64), _how(config), progress, progress_bar).summary(
+            reference, labels
+        )
 
 
 def _mode(config: InferConfig) -> Mode:
@@ -100,10 +130,9 @@ def _ask(config: InferConfig, data: ImageData, images: Tensor, labels: np.ndarra
     """Run the client alone, without program folder and weights."""
     reference = _predicted(config, data, images) if config.reference else None
     keep, integers = bool(config.prepared_folder), images.numpy().astype(np.int64)
-    how = How(config.engine, prepare=config.prepare, pause_s=config.pause_s, throttle=config.throttle)
     prepared_work = PreparedWork(Path(config.prepared_folder) if keep else None, note=show_text)
     with closing(prepared_work), _asked(config, prepared_work) as remote, inference_bar(len(labels)) as progress:
-        found = infer(remote, integers, how, progress, keep=keep).summary(reference, labels)
+        found = infer(remote, integers, _how(config), progress, keep=keep).summary(reference, labels)
     return replace(found, server=config.server)
 
 

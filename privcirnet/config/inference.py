@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from privcirnet.artifact.results import LINES, PARQUET
 from privcirnet.config.checks import check, check_name, check_place
 from privcirnet.config.data import DataConfig
 from privcirnet.config.leveled import MODES
@@ -17,12 +18,12 @@ from privcirnet.service.store import StoreLimits
 
 @dataclass
 class InferConfig:
-    """Settings of infer.py: encrypted inference of held-out images, with its own server or another one's client."""
+    """Settings of infer.py: encrypted inference of held-out images or pictures, with its own server or another's."""
 
     root: str = "outputs"
     """folder that holds the run directories."""
     out: str = "${root}/infer"
-    """this run's directory; if it is not named, ${root}/client with server=, and _rehearsal after it in clear."""
+    """this run's directory; else ${root}/pictures for a folder's, ${root}/client with server=; _rehearsal in clear."""
     mode: str = "interactive"
     """interactive, or leveled: one request and one answer for an image; as the program was exported."""
     program: str = "${root}/export/program"
@@ -49,8 +50,12 @@ class InferConfig:
     """a page on loopback, instead of a report: choose an image there and see what goes by."""
     ui_port: int = 0
     """where the page is; 0: any port that is free."""
-    images: int = 32
-    """held-out images, from the first."""
+    images: int | str = 32
+    """held-out images, from the first; or a folder of pictures, or its URL, s3://BUCKET/PREFIX: all are classified."""
+    results: str = ""
+    """file that a folder's pictures are added to, .jsonl or .parquet; empty: results.jsonl in out=."""
+    top_k: int = 5
+    """logits of each picture in results=, the largest."""
     weights_gb: float = 4.0
     """of encoded weights that engine=kernel keeps in memory, at most; others are encoded again for every image."""
     weights_folder: str = ""
@@ -71,13 +76,14 @@ class InferConfig:
 
     def __post_init__(self) -> None:
         if self.out == f"{self.root}/infer":
-            self.out = f"{self.root}/{'client' if self.server else 'infer'}{'_rehearsal' if self.rehearsal else ''}"
+            name = "pictures" if self.pictures else "client" if self.server else "infer"
+            self.out = f"{self.root}/{name}{'_rehearsal' if self.rehearsal else ''}"
         check_place("out", self.out)
         check_name("engine", self.engine, ENGINES)
         check_name("mode", self.mode, MODES)
         unprepared = self.mode == "interactive" or not self.prepare
         check(unprepared, "mode=leveled prepares nothing", f"prepare={self.prepare}", "leave it out")
-        check(self.images >= 1, "images must be at least 1", self.images, "use 32")
+        self._check_images()
         check(min(two := (self.weights_gb, self.threads)) >= 0, "weights_gb, threads must be 0 or more", two, "use 0")
         check(self.keys_gb > 0, "keys_gb must be positive", self.keys_gb, "use 8")
         check(self.processes in (1, 2), "processes must be 1 or 2", self.processes, "use 2 for a server of its own")
@@ -94,6 +100,33 @@ class InferConfig:
             parse_address(self.server)
             usual = self.reference == f"{self.root}/finetune"
             self.reference = "" if usual and not Path(self.reference).exists() else self.reference
+
+    def _check_images(self) -> None:
+        if not isinstance(self.images, str):
+            check(self.images >= 1, "images must be at least 1", self.images, "use 32")
+            check(
+                not self.results,
+                "results is for a folder of pictures",
+                self.results,
+                "give images=DIR, or leave it out",
+            )
+            return
+        remedy = "give images=32, images=DIR or images=s3://BUCKET/PREFIX"
+        check(bool(self.images), "images must be a number, or a folder of pictures", "nothing", remedy)
+        check(not self.ui, "a folder of pictures is not for the page", self.images, "leave one of them away")
+        suffix, remedy = Path(self.results).suffix, "use results=FILE.jsonl or results=FILE.parquet"
+        check(
+            not self.results or suffix in (LINES, PARQUET),
+            "results must be JSON lines or Parquet",
+            self.results,
+            remedy,
+        )
+        check(self.top_k >= 1, "top_k must be at least 1", self.top_k, "use 5")
+
+    @property
+    def pictures(self) -> bool:
+        """Whether the images are pictures of a folder or a store."""
+        return isinstance(self.images, str)
 
     @property
     def rehearsal(self) -> bool:

@@ -17,6 +17,8 @@ from privcirnet.errors import RuleError
 
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "PPM", "TIFF", "GIF")
 """What a file may be, whatever its name says. Pillow has many more decoders; one starts Ghostscript."""
+MOST_BYTES = 1 << 24
+"""Limit for the file of a picture that anybody brings."""
 MOST_PIXELS = 2**25
 """Limit for one image. On its way a pixel takes 8 bytes; 17 in a WebP file, or as a real number."""
 MOST_SCANS = 500

@@ -14,16 +14,16 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from privcirnet.data.decoder import MOST_BYTES
 from privcirnet.data.picture import Prepared
 from privcirnet.errors import RuleError
 from privcirnet.page.access import Guard, refused
-from privcirnet.page.content import Content, preparation_for
+from privcirnet.page.content import Content
 from privcirnet.page.events import Event
 from privcirnet.page.inference import Classifier
 from privcirnet.page.pictures import for_canvas, png
+from privcirnet.runs.pictures import preparation_for
 
-MOST_BYTES = 1 << 24
-"""Of an image file."""
 _LONGEST_ROUND = 60.0
 """Seconds that an image waits for the last round of one that was stopped."""
 _PATIENCE = 1.0

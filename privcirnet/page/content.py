@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privcirnet.data.picture import LIGHT_ON_DARK, Preparation
-from privcirnet.errors import RuleError
 from privcirnet.page.subject import Subject
+from privcirnet.runs.pictures import check_data, name_of_class
 
 
 @dataclass(frozen=True)
@@ -49,17 +48,11 @@ class Content:
 
     def name(self, label: int) -> str:
         """Return the name of a class."""
-        return self.classes[label] if label < len(self.classes) else f"class {label}"
+        return name_of_class(self.classes, label)
 
     def check(self, subject: Subject) -> None:
         """Raise unless the data set can be the program's."""
-        remedy = f"give the program's data set with data=, got data={self.data}"
-        if self.tests is not None and (shape := self.tests.pixels.shape[1:]) != subject.shape:
-            got = f"{shape} for {subject.shape}"
-            raise RuleError("test images must have the size of the program's", got=got, remedy=remedy)
-        if self.classes and len(self.classes) != subject.logits:
-            got = f"{len(self.classes)} for {subject.logits} logits"
-            raise RuleError("there must be a class for each logit", got=got, remedy=remedy)
+        check_data(subject, None if self.tests is None else self.tests.pixels.shape[1:], self.classes, self.data)
 
     def facts(self) -> dict[str, Any]:
         """What the page shows at its start, as plain data."""
@@ -71,11 +64,3 @@ class Content:
             "notes": list(self.notes),
             "tests": [self.name(label) for label in labels],
         }
-
-
-def preparation_for(subject: Subject, data: str) -> Preparation:
-    """Return how any picture becomes the pixels of a program."""
-    if subject.low != 0:
-        got, remedy = f"[{subject.low}, {subject.high}]", "prepare images of this network in a program of your own"
-        raise RuleError("a picture can become pixels from 0 up", got=got, remedy=remedy)
-    return Preparation(subject.shape, subject.high, data in LIGHT_ON_DARK)

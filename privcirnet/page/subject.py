@@ -1,7 +1,6 @@
 """What the page has to know of any program: pixels, logits, primes, and its rounds in words."""
 
 from dataclasses import dataclass
-from math import prod
 from typing import TYPE_CHECKING, Any
 
 from privcirnet.he.program.program import Program
@@ -9,7 +8,8 @@ from privcirnet.he.protocol.leveled.bfv.leveled_program import Description
 from privcirnet.he.protocol.rounds.exchange import RoundPlan
 from privcirnet.he.protocol.rounds.exchanges import exchanges_of
 from privcirnet.he.rlwe.security import SECURITY_BITS
-from privcirnet.runs.answers import name_of, pixel_range
+from privcirnet.runs.answers import name_of
+from privcirnet.runs.pictures import Ends, ends_of
 
 if TYPE_CHECKING:  # it loads the kernels
     from privcirnet.he.protocol.leveled.ckks import CkksDescription
@@ -20,23 +20,14 @@ _KINDS = {"conv": "convolution", "gemm": "linear", "depthwise": "depthwise convo
 
 
 @dataclass(frozen=True)
-class Subject:
+class Subject(Ends):
     """A server's program as the page sees it.
 
     Attributes:
-        shape: (C, H, W) of an image.
-        low: least value of a pixel.
-        high: largest value of a pixel, as the data set has them.
-        log_step: real logit = result x 2^log_step.
         bits: of the primes of a request.
         program: an interactive one; None for a leveled one, which has one round.
     """
 
-    shape: tuple[int, int, int]
-    low: int
-    high: int
-    logits: int
-    log_step: int
     bits: tuple[int, ...]
     parameters: str
     revealed: int = 0
@@ -72,22 +63,21 @@ def subject_of(known: "Program | Description | CkksDescription", levels: int = 0
     Args:
         levels: largest pixel of its data set, of which a leveled program does not know all; 0 where nobody knows.
     """
-    shape, low, high, shift = pixel_range(known)
+    ends = vars(ends_of(known, levels))
     if isinstance(known, Program):
         own = known.parameters
         bits, words = own.coefficient_bits[:-1], f"n = {own.ring_degree}, log q = {own.log_q}"
-        logits, step = prod(known.logits.shape), known.output.log_step
-        return Subject(shape, low, high, logits, step, bits, f"BFV of {_BITS}, {words}", known.revealed, known)
-    high = levels or ((high + 1) << shift) - 1
+        words = f"BFV of {_BITS}, {words}"
+        return Subject(**ends, bits=bits, parameters=words, revealed=known.revealed, program=known)
     if isinstance(known, Description):
-        plan, params = known.plan, known.parameters
+        params = known.parameters
         words = f"BFV of {_BITS}, n = {params.ring_degree}, log q = {sum(params.data_bits)}"
         words += f", {len(params.moduli)} plain moduli"
-        return Subject(shape, low, high, len(plan.results) // plan.batch, known.log_step, params.data_bits, words)
+        return Subject(**ends, bits=params.data_bits, parameters=words)
     chain = known.parameters
     words = f"CKKS of {_BITS}, n = {chain.ring_degree}, log q = {chain.log_q}"
     bits = tuple(prime.bit_length() for prime in chain.data_primes[: known.level + 1])
-    return Subject(shape, low, high, known.ends.classes, 0, bits, words)
+    return Subject(**ends, bits=bits, parameters=words)
 
 
 def in_words(plan: RoundPlan) -> str:

@@ -17,8 +17,9 @@ from privcirnet.he.program.wrong_result import WrongResult
 from privcirnet.he.protocol.framing import wire
 from privcirnet.he.protocol.framing.message_sizes import rounds, rounds_online
 from privcirnet.he.protocol.leveled.bfv.leveled_program import Description
-from privcirnet.he.protocol.leveled.session import LeveledClient, LeveledServer
+from privcirnet.he.protocol.leveled.session import LeveledClient
 from privcirnet.he.protocol.parties.client import Client
+from privcirnet.he.protocol.parties.server import Server
 from privcirnet.he.protocol.parties.session import Handler, Traffic, run
 from privcirnet.he.protocol.served import Served, ServedClient
 from privcirnet.runs.preparation import Ahead
@@ -49,7 +50,7 @@ class PixelRange(NamedTuple):
 def known_of(party: ServedClient | Served) -> "Program | Description | CkksDescription":
     """Return what is public of a party's program."""
     either: Any = party
-    return either.description if isinstance(party, LeveledClient | LeveledServer) else either.program
+    return either.program if isinstance(party, Client | Server) else either.description
 
 
 def pixel_range(known: "Program | Description | CkksDescription") -> PixelRange:

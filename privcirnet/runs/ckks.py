@@ -17,7 +17,7 @@ from privcirnet.he.planning.leveled.ckks.ckks_program import CkksProgram, Rehear
 from privcirnet.he.planning.leveled.ckks.costs import part_of, predicted, row_of
 from privcirnet.he.program.wrong_result import WrongResult
 from privcirnet.he.protocol.framing.meter import Meter
-from privcirnet.he.protocol.leveled.ckks import ENGINES, CkksInferenceClient, CkksInferenceServer
+from privcirnet.he.protocol.leveled.ckks import ENGINES, CkksDescription, CkksInferenceClient, CkksInferenceServer
 from privcirnet.he.protocol.leveled.session import WORK
 from privcirnet.he.protocol.parties.session import Traffic
 from privcirnet.he.system.memory import peak_bytes
@@ -221,6 +221,11 @@ class _Party:
     of_server: Meter = field(default_factory=Meter)
     bytes_keys: int = 0
     keys: Any = None
+
+    @property
+    def description(self) -> CkksDescription:
+        """What is public of the program."""
+        return self.server.description
 
     def exchange_keys(self, bar: Bar) -> None:
         """Make the keys and load them one by one, so that no more than one travels at a time."""

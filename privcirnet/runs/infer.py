@@ -14,7 +14,7 @@ from privcirnet.runs.compiled import read_compiled
 from privcirnet.runs.evaluation import Evaluation, Mode, run
 from privcirnet.runs.interactive import Interactive
 from privcirnet.runs.leveled import Leveled
-from privcirnet.runs.parties import How, parties
+from privcirnet.runs.parties import How, Parties, parties
 from privcirnet.runs.preparation import Ahead
 from privcirnet.service.client import ServiceClient
 
@@ -65,7 +65,11 @@ def infer(
     Raises:
         RuleError: there is no image, or one that does not fit the program; the server refuses or is gone.
     """
-    how, client = how or How(), remote.party
+    return run(_mode_of(remote.party), client_of(remote, how or How(), keep), images, progress)
+
+
+def client_of(remote: ServiceClient, how: How, keep: bool = False) -> Parties:
+    """Return a client whose server is elsewhere, ready for images; ``keep``: see :func:`infer`."""
     ahead = Ahead(how.prepare, remote.store, keep, remote.reopen, how.pause_s)
-    given = client, remote, None, remote.seconds, remote.bytes_keys, ahead, how
-    return run(_mode_of(client), parties(*given, persist=remote.persist), images, progress)
+    given = remote.party, remote, None, remote.seconds, remote.bytes_keys, ahead, how
+    return parties(*given, persist=remote.persist)

@@ -24,6 +24,7 @@ class Ahead:
         keep: whether what is left over at the end is of use; otherwise there are no more than there are images.
         again: makes a session that refused to prepare one that runs images.
         pause_s: seconds between two images, in which nothing is asked for.
+        more: images that will come after those that are asked for now.
     """
 
     count: int
@@ -31,6 +32,7 @@ class Ahead:
     keep: bool
     again: Callable[[], object]
     pause_s: float = 0.0
+    more: int = 0
     _idle: IdlePreparation | None = field(default=None)
     _progress: ExchangeProgress = field(default=lambda exchange: None)
 
@@ -61,7 +63,7 @@ class Ahead:
         if self._idle is None:
             wait, tell = PATIENCE_S if self.pause_s else math.inf, self._tell
             self._idle = IdlePreparation(client, server, self.count, self.again, patience_s=wait, progress=tell)
-        self._idle.count = self.count if self.keep else min(self.count, images)
+        self._idle.count = self.count if self.keep else min(self.count, images + self.more)
         if self.pause_s and not first:
             self._idle.rest(self.pause_s)
         if not self.store.serials():

@@ -8,11 +8,12 @@ from typing import Protocol
 class Advance(Protocol):
     """What a bar yields: called at each step."""
 
-    def __call__(self, note: object = "", by: int = 1, to: float | None = None) -> None:
+    def __call__(self, note: object = "", by: int = 1, to: float | None = None, of: float | None = None) -> None:
         """Advance.
 
         Args:
             to: where to advance to instead; may be a fraction.
+            of: steps that there are, where that has changed.
         """
         ...
 
@@ -29,7 +30,7 @@ def silent(description: str, total: int) -> Iterator[Advance]:
         a function that does nothing.
     """
 
-    def advance(note: object = "", by: int = 1, to: float | None = None) -> None:
+    def advance(note: object = "", by: int = 1, to: float | None = None, of: float | None = None) -> None:
         """Do nothing."""
 
     yield advance

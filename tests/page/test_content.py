@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from privcirnet.errors import RuleError
-from privcirnet.page.content import TestImages, preparation_for
+from privcirnet.page.content import TestImages
 from privcirnet.page.subject import subject_of
+from privcirnet.runs.pictures import preparation_for
 from tests.he.networks import network, revealing
 from tests.page import samples
 

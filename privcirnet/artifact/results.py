@@ -1,0 +1,199 @@
+"""What a server said of many pictures: JSON lines, one a picture, to which one run after the other adds.
+
+A line is in the file before the next picture is asked for, and on the disk a second later. A run that is killed loses
+nothing that was answered; a last line that it left in pieces is cut. Parquet is made of the lines at the end.
+"""
+
+import fcntl
+import json
+import os
+import time
+from dataclasses import asdict, dataclass, field, fields
+from itertools import islice
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from privcirnet.artifact.typed_json import fit
+from privcirnet.errors import RuleError
+from privcirnet.he.system.atomic import replacing, room_for
+
+LINES, PARQUET = ".jsonl", ".parquet"
+_SYNC_S = 1.0
+"""Seconds between two waits for the disk."""
+_GROUP = 1 << 14
+"""Rows of a Parquet file that are written together."""
+_OTHER = "give another results=, or move this one away"
+
+
+@dataclass(frozen=True)
+class Logit:
+    """One of the largest logits of a picture; ``name``: of its class."""
+
+    label: int
+    name: str
+    value: float
+
+
+@dataclass(frozen=True)
+class Row:
+    """What was found of one picture.
+
+    Attributes:
+        path: absolute, or with its protocol.
+        version: of the program.
+        label: of its class; None where it was refused.
+        name: of its class.
+        logits: the largest, from the largest.
+        margin: by which the first one is larger than the second; None where there is no second.
+        refused: why there is no class: the picture cannot be read, or the result is not to be used; "" otherwise.
+        seconds: from its encryption to its answer.
+        bytes_up: from the client to the server.
+        bytes_down: back.
+        prepared: whether it had prepared work.
+    """
+
+    path: str
+    version: str
+    label: int | None = None
+    name: str | None = None
+    logits: list[Logit] = field(default_factory=list[Logit])
+    margin: float | None = None
+    refused: str = ""
+    seconds: float = 0.0
+    bytes_up: int = 0
+    bytes_down: int = 0
+    prepared: bool = False
+
+
+class Results:
+    """A file of results, open for one run.
+
+    Args:
+        path: of JSON lines, or of Parquet, which has its lines beside it.
+        source: where all paths begin.
+
+    Attributes:
+        rows: that were there.
+
+    Raises:
+        RuleError: another run writes it, or what is there is damaged, of other pictures, or no result.
+    """
+
+    def __init__(self, path: Path, source: str) -> None:
+        self.path, self._lines = path, path.with_suffix(LINES)
+        if path.suffix == PARQUET and path.exists() and not self._lines.exists():
+            raise RuleError("results in Parquet must have their lines beside them", got=path, remedy=_OTHER)
+        if path.suffix == PARQUET:
+            _parquet()  # a package that is missing is said at the start
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = _opened(self._lines)
+        try:
+            self.rows = self._read(source)
+        except BaseException:
+            self._file.close()
+            raise
+        self._synced = time.monotonic()
+
+    def _read(self, source: str) -> dict[str, Row]:
+        """The rows of the file by their paths; what a killed run left of its last line is cut."""
+        rows, end = dict[str, Row](), 0
+        lines = self._file.read().splitlines(keepends=True)
+        for number, line in enumerate(lines, 1):
+            if not line.endswith(b"\n"):
+                self._file.truncate(end)
+                break
+            try:
+                row = fit(Row, json.loads(line), "")
+            except ValueError as error:
+                got = f"line {number} of {self._lines}: {error}"
+                raise RuleError("results must be whole lines of JSON, as written", got=got, remedy=_OTHER) from None
+            if row.path != source and not row.path.startswith(f"{source.rstrip('/')}/"):
+                rule, got = "results must be those of the same images=", f"{row.path}, not of {source}"
+                raise RuleError(rule, got=f"{self._lines} with {got}", remedy=_OTHER)
+            rows[row.path], end = row, end + len(line)
+        self._file.seek(end)
+        return rows
+
+    def check_version(self, version: str) -> None:
+        """Raise unless all rows are of a program's version."""
+        other = next((row.version for row in self.rows.values() if row.version != version), version)
+        if other != version:
+            got = f"{self._lines} of version {other}, and a program of version {version}"
+            raise RuleError("results must be of one version of a program", got=got, remedy=_OTHER)
+
+    def add(self, row: Row) -> None:
+        """Write a row; another process can read it from now on.
+
+        Raises:
+            RuleError: the disk is full.
+        """
+        with room_for(self._lines):
+            line = json.dumps(asdict(row)).encode() + b"\n"
+            while line:  # a disk that is nearly full takes a part
+                line = line[self._file.write(line) :]
+            if time.monotonic() - self._synced >= _SYNC_S:
+                os.fsync(self._file.fileno())
+                self._synced = time.monotonic()
+
+    def complete(self) -> None:
+        """Make the Parquet file, if that is what is asked for."""
+        if self.path.suffix != PARQUET:
+            return
+        arrow, parquet = _parquet()
+        schema = _schema(arrow)
+        with (
+            replacing(self.path) as draft,
+            parquet.ParquetWriter(draft, schema) as writer,
+            self._lines.open(encoding="utf-8") as lines,
+        ):
+            while group := [_readable(json.loads(line)) for line in islice(lines, _GROUP)]:
+                writer.write_table(arrow.Table.from_pylist(group, schema=schema))
+
+    def close(self) -> None:
+        """Wait for the disk."""
+        os.fsync(self._file.fileno())
+        self._file.close()
+
+
+def _opened(path: Path) -> BinaryIO:
+    """A file of lines, its owner's alone, that no other run writes."""
+    try:
+        file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "r+b", buffering=0)
+    except OSError as error:
+        remedy = "give another results="
+        raise RuleError("results must be a file that can be written", got=f"{path}: {error}", remedy=remedy) from None
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        remedy = "wait for the other one, or give another results="
+        raise RuleError("results must be written by one run at a time", got=path, remedy=remedy) from None
+    return file
+
+
+def _parquet() -> tuple[Any, Any]:
+    """The packages that write Parquet."""
+    try:
+        import pyarrow  # pyright: ignore[reportMissingImports]
+        from pyarrow import parquet  # pyright: ignore[reportMissingImports]
+    except ImportError:
+        rule, remedy = (
+            "results in Parquet need pyarrow",
+            "pip install 'privcirnet[parquet]', or give results=FILE.jsonl",
+        )
+        raise RuleError(rule, got="no such package", remedy=remedy) from None
+    return pyarrow, parquet
+
+
+def _schema(arrow: Any) -> Any:
+    """The columns of :class:`Row`."""
+    text, whole, real = arrow.string(), arrow.int64(), arrow.float64()
+    logit = arrow.struct([("label", whole), ("name", text), ("value", real)])
+    kinds = {"label": whole, "logits": arrow.list_(logit), "margin": real, "seconds": real, "prepared": arrow.bool_()}
+    kinds |= {"bytes_up": whole, "bytes_down": whole}
+    return arrow.schema([(each.name, kinds.get(each.name, text)) for each in fields(Row)])
+
+
+def _readable(row: dict[str, Any]) -> dict[str, Any]:
+    """A row whose path is text: names of files may have any bytes."""
+    return row | {"path": row["path"].encode(errors="backslashreplace").decode()}
