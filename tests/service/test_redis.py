@@ -177,6 +177,25 @@ def test_registrations_that_are_on_their_way_share_the_quota(opened):
     second.receive("alice", bytes(32), 1, 1).cancel()
 
 
+def test_room_is_held_while_keys_get_on(opened, monkeypatch):
+    """And not for a replica that died meanwhile."""
+    monkeypatch.setattr("privcirnet.service.shared.keys._DRAFT_S", 0.3)
+    first, second = opened.keys(gigabytes=1e-8), opened.keys(gigabytes=1e-8)
+    coming = first.receive("alice", bytes(32), 10, 1)
+    end = time.monotonic() + 0.6
+    while time.monotonic() < end:
+        coming._write(b"")
+        assert second.size == 10
+        time.sleep(0.01)
+    until(lambda: second.size == 0)
+    other = second.receive("bob", bytes(32), 10, 1)
+    coming._stay()
+    assert second.size == 10
+    coming.cancel()
+    other.cancel()
+    assert second.size == 0
+
+
 def test_a_registration_that_nobody_waits_for_keeps_nothing(opened):
     store = opened.keys()
     coming = store.receive("alice", hashlib.sha256(SMALL).digest(), len(SMALL), 1)

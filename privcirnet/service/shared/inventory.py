@@ -103,6 +103,7 @@ class SharedInventory:
         added, *found = self._link.run(_ADD, keys, *given)
         if not added:
             room.check(label, size, *found)
+            raise OutOfReach(0.0)  # it was not added, and nothing is in the way
 
     def claim(self, label: Label) -> bool:
         keys = [self._of(label.peer), self._aged(""), self._counted("")]

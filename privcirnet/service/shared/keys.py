@@ -4,12 +4,13 @@ import hashlib
 import re
 import secrets
 import tempfile
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, NamedTuple
 
 from privcirnet.he.rlwe.wire_bytes import Message
-from privcirnet.service.limits import HANDSHAKE_S, SLOWEST
+from privcirnet.service.limits import HANDSHAKE_S
 from privcirnet.service.refusals import OutOfReach, busy
 from privcirnet.service.shared.bodies import Bodies, bodies_in
 from privcirnet.service.shared.link import Link, Script, whole
@@ -17,8 +18,8 @@ from privcirnet.service.store import Registration, StoreLimits, digest, full, no
 
 _NAME = re.compile(rb"[0-9a-f]{32}")
 _DAY_MS = 86_400_000
-_DRAFT_S = 3600
-"""Seconds for which room is held for keys on their way, beside the time that they may take."""
+_DRAFT_S = 600.0
+"""Seconds for which room is held for keys on their way that do not get on: those of a replica that died."""
 
 
 class _Found(NamedTuple):
@@ -102,6 +103,8 @@ return {0, gone}
 )
 """Hold room for keys on their way; the client's oldest, and all that have expired, go."""
 
+_STAY = Script("return redis.call('ZADD', KEYS[2], 'XX', now + tonumber(ARGV[2]), ARGV[1])", whole)
+
 _KEEP = Script(
     """
 local before = redis.call('HGET', KEYS[1], ARGV[1])
@@ -166,7 +169,7 @@ class SharedKeys:
 
     def receive(self, client: str, key_id: bytes, size: int, most: int) -> Registration:
         owner, limit, body = digest(client), self._limits.bytes, secrets.token_hex(16)
-        draft, lasts = f"{owner} {body} {size}", 1000 * (_DRAFT_S + size // SLOWEST)
+        draft, lasts = f"{owner} {body} {size}", round(1000 * _DRAFT_S)
         seconds, gone = self._link.run(_ROOM, self._keys, owner, size, most, limit, self._days, draft, lasts)
         self._remove(gone)
         if seconds < 0:
@@ -207,12 +210,22 @@ class _Draft(Registration):
         self._store, self._field, self._draft, self._body = store, field, draft, draft.split(" ")[1]
         self._file = tempfile.TemporaryFile()
         self._settled = self._kept = self._ended = False
+        self._until = time.monotonic() + _DRAFT_S / 10
 
     def _write(self, data: bytes) -> None:
         self._file.write(data)
+        if time.monotonic() > self._until:
+            self._stay()
+
+    def _stay(self) -> None:
+        """Keep the room that is held."""
+        self._until = time.monotonic() + _DRAFT_S / 10
+        with suppress(OutOfReach):
+            self._store._link.run(_STAY, self._store._keys, self._draft, round(1000 * _DRAFT_S))
 
     def settle(self) -> None:
         super().settle()
+        self._stay()
         self._file.seek(0)
         try:
             self._store._bodies.put(self._body, self._file)
