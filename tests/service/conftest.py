@@ -4,7 +4,9 @@ from contextlib import ExitStack
 
 import pytest
 
+from privcirnet.he.ring import sampling
 from tests.service.redises import Redis
+from tests.service.running import digests_of_masks
 
 
 @pytest.fixture
@@ -20,3 +22,12 @@ def redis(tmp_path):
         yield found
     finally:
         found.kill()
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """Digests of all that is drawn: masks, shares."""
+    found = []
+    monkeypatch.setattr(sampling, "uniform", sampling.uniform)  # as it was, in the end
+    digests_of_masks(lambda line: found.append(line.strip()))
+    return found

@@ -1,5 +1,6 @@
 """A service in a thread, and what it wrote."""
 
+import hashlib
 import json
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from privcirnet.errors import Lost
 from privcirnet.he.layers.integer import Values
 from privcirnet.he.protocol.parties.server import Server
 from privcirnet.he.protocol.parties.session import run
+from privcirnet.he.ring import sampling
 from privcirnet.service.access import PLAIN_SERVER
 from privcirnet.service.books import Books
 from privcirnet.service.client import ServiceClient
@@ -46,6 +48,19 @@ class Lines(list):
 
     def of(self, event):
         return [found for line in self if (found := json.loads(line))["event"] == event]
+
+
+def digests_of_masks(write) -> None:
+    """Write a line about all that this process draws from now on: masks, shares."""
+    original = sampling.uniform
+
+    def uniform(shape, t):
+        values = original(shape, t)
+        if values.size:
+            write(hashlib.sha256(values.tobytes()).hexdigest() + "\n")
+        return values
+
+    sampling.uniform = uniform
 
 
 STANDING = """

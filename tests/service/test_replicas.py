@@ -1,5 +1,7 @@
 """Replicas behind nginx as deploy/ has it: sessions stick, streams pass on, and what goes wrong ends well."""
 
+import json
+import time
 from concurrent import futures
 from contextlib import ExitStack, contextmanager
 
@@ -7,6 +9,7 @@ import grpc
 import pytest
 
 from privcirnet.he.protocol.parties.server import Server
+from privcirnet.he.protocol.parties.session import prepare
 from privcirnet.service.access import ClientAccess, ServerAccess
 from privcirnet.service.certificates import make_trial
 from privcirnet.service.chunks import CHUNK, TRANSPORT
@@ -17,7 +20,8 @@ from privcirnet.service.retries import Retries
 from tests.he.networks import network
 from tests.service.authorities import with_tokens
 from tests.service.nginxes import BINARIES, Nginx
-from tests.service.running import serving, until
+from tests.service.redises import Redis
+from tests.service.running import serving, started, until
 from tests.service.test_faults import OTHER, rest, right
 from tests.service.test_retries import asked, retries
 
@@ -205,3 +209,127 @@ def test_a_draining_replica_sends_clients_to_the_other(folders, tmp_path):
                         assert right(asked(new).logits)
                 assert right(rest(exchange, busy, message))
         assert len(other.audited.of("image")) == 7
+
+
+REPLICA = """
+import json, sys
+from pathlib import Path
+from privcirnet.he.protocol.offline.prepared_work import PreparedWork
+from privcirnet.he.protocol.parties.server import Server
+from privcirnet.he.ring import sampling
+from privcirnet.service.access import ServerAccess
+from privcirnet.service.books import Books
+from privcirnet.service.limits import ServiceLimits
+from privcirnet.service.log import Log, appending
+from privcirnet.service.quotas import Quotas
+from privcirnet.service.server import Service
+from privcirnet.service.shared.inventory import SharedInventory
+from privcirnet.service.shared.keys import SharedKeys
+from privcirnet.service.shared.ledger import SharedLedger
+from privcirnet.service.shared.link import Link
+from privcirnet.service.store import StoreLimits
+from tests.he.networks import network
+from tests.service.running import catalogue, digests_of_masks
+
+folder, port = Path(sys.argv[1]), int(sys.argv[2])
+given = json.loads((folder / "given.json").read_text())
+link = Link(given["redis"], "test")
+inventory = SharedInventory(link, False, 30.0)
+digests_of_masks((folder / "masks.txt").open("a", buffering=1).write)
+books = Books(
+    limits=ServiceLimits(connections=256),
+    quotas=Quotas(ledger=SharedLedger(link)),
+    store=SharedKeys(StoreLimits(), link),
+    prepared_work=PreparedWork(inventory=inventory),
+    log=Log(lambda line: None, "json", appending(folder / "audit.jsonl"), number=link.number),
+)
+service = Service(catalogue(only=Server(network(), given["engine"])), ("127.0.0.1", port), ServerAccess.of(Path(given["tls"])), books)
+print(service.address[1], flush=True)
+service.run()
+"""
+
+
+class Replicas:
+    """Processes that share a Redis, behind nginx; killed ones can be started again where they were."""
+
+    def __init__(self, folder, folders, stack, engine):
+        self.redis = Redis(folder / "redis")
+        stack.callback(self.redis.kill)
+        given = {"redis": self.redis.url, "tls": str(folders.server), "engine": engine}
+        self._stack, self.folders = stack, [folder / "one", folder / "two"]
+        self.processes, self.ports = [], [0, 0]
+        for number, own in enumerate(self.folders):
+            own.mkdir()
+            (own / "given.json").write_text(json.dumps(given))
+            self.processes.append(None)
+            self.start(number)
+        addresses = [("127.0.0.1", port) for port in self.ports]
+        self.nginx = stack.enter_context(Nginx(folder / "nginx", addresses, folders.server, folders.authority))
+
+    def start(self, number):
+        served = started(self.folders[number], self.ports[number], REPLICA)
+        self.ports[number], self.processes[number] = self._stack.enter_context(served)
+
+    def kill(self, number):
+        self.processes[number].kill()
+        self.processes[number].wait()
+
+    def audited(self, event):
+        """Lines of the audit logs of both in their order, each with the number of its replica."""
+        found = []
+        for number, folder in enumerate(self.folders):
+            lines = (folder / "audit.jsonl").read_text().splitlines()
+            found += [{**line, "replica": number} for line in map(json.loads, lines) if line["event"] == event]
+        return sorted(found, key=lambda line: line["number"])
+
+    @property
+    def masks(self):
+        return [mask for folder in self.folders for mask in (folder / "masks.txt").read_text().split()]
+
+
+def asked_through(replicas, folders, engine, prepared, told, number=0):
+    """The answer to an image, at whose message of a number its replica is killed; that one is started again."""
+    patience = Retries(20, told.append, lambda seconds: time.sleep(min(seconds, 0.3)))
+    with ServiceClient(replicas.nginx.address, engine, access=folders.access, retries=patience) as remote:
+        if prepared:
+            prepare(remote.client, remote)
+        serials, sent, original = remote.store.serials(), [], remote.handle
+        own = replicas.audited("session opened")[-1]["replica"]
+
+        def handle(message):
+            sent.append(message)
+            if len(sent) == number:
+                replicas.kill(own)
+            return original(message)
+
+        remote.handle = handle
+        answer = asked(remote)
+        assert not set(serials) & set(remote.store.serials())
+    if number:
+        replicas.start(own)
+    return answer
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("prepared", [False, True], ids=["direct", "prepared"])
+@pytest.mark.parametrize("engine", ["cleartext", "kernel"])
+def test_a_replica_is_killed_in_an_image(folders, tmp_path, engine, prepared, drawn):
+    """At any message. The other one answers, with the same keys and other masks; no serial is taken twice."""
+    with ExitStack() as stack:
+        replicas = Replicas(tmp_path, folders, stack, engine)
+        told = []
+        length = len(asked_through(replicas, folders, engine, prepared, told).traffic)
+        numbers = range(1, length + 1) if engine == "cleartext" else sorted({1, (length + 1) // 2, length})
+        for times, number in enumerate(numbers, start=1):
+            answer = asked_through(replicas, folders, engine, prepared, told, number)
+            assert right(answer.logits), number
+            assert len(told) >= times
+        assert length > 1
+        ends = replicas.audited("image")
+        assert len(ends) >= len(numbers)
+        taken = [line["serial"] for line in replicas.audited("image begun") if line.get("prepared")]
+        assert len(set(taken)) == len(taken)
+        keys = [line["keys"] for line in replicas.audited("keys registered")]
+        assert len(set(keys)) == len(keys), "a client's keys were registered once"
+        everything = drawn + replicas.masks
+        assert len(set(everything)) == len(everything) > 0, "something was used twice"

@@ -1,6 +1,5 @@
 """A client whose server is lost in the middle of an image: the right answer of another replica, and nothing used twice."""
 
-import hashlib
 import time
 from collections import Counter
 
@@ -10,7 +9,6 @@ from privcirnet.errors import Lost, RuleError
 from privcirnet.he.protocol.offline.prepared_work import PreparedWork
 from privcirnet.he.protocol.parties.server import Server
 from privcirnet.he.protocol.parties.session import prepare
-from privcirnet.he.ring import sampling
 from privcirnet.runs.answers import requests
 from privcirnet.runs.infer import infer
 from privcirnet.runs.parties import How
@@ -30,21 +28,6 @@ WHEN = pytest.mark.parametrize("when", ["before it is sent", "after its reply"])
 
 def retries(told, most=1):
     return Retries(most, told.append, lambda seconds: time.sleep(min(seconds, 0.1)))
-
-
-@pytest.fixture
-def drawn(monkeypatch):
-    """Digests of all that is drawn: masks, shares."""
-    found, original = [], sampling.uniform
-
-    def uniform(shape, t):
-        values = original(shape, t)
-        if values.size:
-            found.append(hashlib.sha256(values.tobytes()).digest())
-        return values
-
-    monkeypatch.setattr(sampling, "uniform", uniform)
-    return found
 
 
 def cut_at(remote, relay, number, when, target):
