@@ -243,6 +243,8 @@ class LoadConfig:
     """of the server's program: interactive, or leveled: one request and one answer for an image."""
     retries: int = 0
     """how often a client comes again where the server is busy or lost; 0: never, what goes wrong is counted."""
+    prepare: int = 0
+    """inferences that each client keeps prepared; what it has prepared when the time is over is lost. 0: none."""
     program: str = ""
     """program folder whose integer network the classes are compared with; empty: they are not."""
     metrics: str = ""
@@ -254,4 +256,5 @@ class LoadConfig:
         check(self.clients >= 1, "clients must be at least 1", self.clients, "use 4")
         check(self.seconds > 0, "seconds must be positive", self.seconds, "use 60")
         check(self.retries >= 0, "retries must be 0 or more", self.retries, "use 5, or 0 for none")
+        check(self.prepare >= 0, "prepare must be 0 or more", self.prepare, "use 8, or 0 for no preparation")
         parse_address(self.server)

@@ -7,6 +7,7 @@ import urllib.request
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.queues import Queue
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,6 +20,7 @@ from privcirnet.he.protocol.leveled.session import LeveledClient
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.runs.answers import known_of, pixel_range, requests
 from privcirnet.runs.infer import read_mode
+from privcirnet.runs.preparation import Ahead
 from privcirnet.service.access import ClientAccess
 from privcirnet.service.client import ServiceClient
 from privcirnet.service.retries import Retries
@@ -39,6 +41,7 @@ class LoadTask:
         program: folder whose integer network the answers are compared with; None: they are not.
         leveled: whether the server's program is a leveled one.
         retries: of each connection and image, see :class:`service.retries.Retries`.
+        prepare: inferences that each client keeps prepared; 0: none.
     """
 
     address: tuple[str, int]
@@ -49,6 +52,7 @@ class LoadTask:
     program: Path | None
     leveled: bool = False
     retries: int = 0
+    prepare: int = 0
 
     def connect(self) -> ServiceClient:
         """Return a connection of a client of its own.
@@ -77,6 +81,7 @@ class Sample(NamedTuple):
     error: str = ""
     same: bool | None = None
     off: float | None = None
+    prepared: bool = False
 
 
 def load(task: LoadTask, clients: int, metrics: str, progress: Callable[[Sample], object]) -> dict[str, Any]:
@@ -106,7 +111,8 @@ def load(task: LoadTask, clients: int, metrics: str, progress: Callable[[Sample]
                 memory.append((sample.ended, _resident(metrics)))
     for process in processes:
         process.join()
-    return summary(samples, task.seconds, memory)
+    crashed = sum(process.exitcode != 0 for process in processes)
+    return {**summary(samples, task.seconds, memory), "crashed": crashed}
 
 
 def summary(samples: list[Sample], seconds: float, memory: list[tuple[float, float]]) -> dict[str, Any]:
@@ -125,6 +131,7 @@ def summary(samples: list[Sample], seconds: float, memory: list[tuple[float, flo
         "images_of_clients": dict(sorted(Counter(sample.client for sample in answers).items())),
         "images_per_second": len(answers) / end,
         "seconds": {f"p{p}": float(np.percentile(times, p)) for p in PERCENTILES} | {"max": float(times.max())},
+        "prepared": sum(sample.prepared for sample in answers),
         "errors": dict(Counter(sample.error for sample in samples if sample.error)),
         "compared": len(compared),
         "same_class": sum(map(bool, compared)),
@@ -137,13 +144,14 @@ def summary(samples: list[Sample], seconds: float, memory: list[tuple[float, flo
 def _client(task: LoadTask, number: int, queue: "Queue[Sample | None]") -> None:
     """One client's process."""
     random, began, parent = np.random.default_rng(number), time.monotonic(), multiprocessing.parent_process()
+    end: float | None = None
     try:
-        while time.monotonic() - began < task.seconds and parent is not None and parent.is_alive():
+        while time.monotonic() < (end or began + task.seconds) and parent is not None and parent.is_alive():
             try:
                 with task.connect() as remote:
-                    _images(
-                        task, remote, random, lambda *facts: queue.put(Sample(number, time.monotonic() - began, *facts))
-                    )
+                    end = end or time.monotonic() + task.seconds  # it began with the first connection
+                    tell = partial(_tell, queue, number, began)
+                    _images(task, remote, random, end, tell)
             except RuleError as error:
                 queue.put(Sample(number, time.monotonic() - began, 0.0, error.rule))
                 time.sleep(getattr(error, "retry_after_s", 0) or 1)
@@ -151,23 +159,28 @@ def _client(task: LoadTask, number: int, queue: "Queue[Sample | None]") -> None:
         queue.put(None)
 
 
-def _images(task: LoadTask, remote: ServiceClient, random: Any, report: Callable[..., object]) -> None:
+def _tell(queue: "Queue[Sample | None]", number: int, began: float, *facts: Any) -> None:
+    queue.put(Sample(number, time.monotonic() - began, *facts))
+
+
+def _images(task: LoadTask, remote: ServiceClient, random: Any, end: float, report: Callable[..., object]) -> None:
     """Image after image until the time is over; those of a batch have its seconds."""
     known = known_of(remote.party)
     pixels, together = pixel_range(known), known.plan.batch if isinstance(known, Description) else 1
     clear = read_mode(task.program, task.leveled).clear if task.program else None
-    low, high, end = pixels.low // _CONTRAST, max(pixels.high // _CONTRAST, 1), time.monotonic() + task.seconds
+    low, high = pixels.low // _CONTRAST, max(pixels.high // _CONTRAST, 1)
+    ahead = Ahead(task.prepare, remote.store, True, remote.reopen)
     while time.monotonic() < end:
         images = random.integers(low, high + 1, (together, *pixels.shape)) << pixels.shift
-        ((request, answers),) = requests(remote.party, remote, images, persist=remote.persist)
+        ((request, answers),) = requests(remote.party, remote, images, ahead=ahead, persist=remote.persist)
         for image, answer in zip(request if request.ndim > 3 else request[None], answers, strict=True):
             seconds = answer.seconds * len(answers)
             if answer.refused or clear is None:
-                report(seconds, answer.refused.rule if answer.refused else "")
+                report(seconds, answer.refused.rule if answer.refused else "", None, None, answer.prepared)
                 continue
             exact = clear(image)
             off = float(np.abs(answer.logits - exact).max() / max(np.ptp(exact), 1e-9))
-            report(seconds, "", bool(exact.argmax() == answer.logits.argmax()), off)
+            report(seconds, "", bool(exact.argmax() == answer.logits.argmax()), off, answer.prepared)
 
 
 def _resident(url: str) -> float:
