@@ -40,8 +40,6 @@ from privcirnet.runs.load import LoadTask, Sample, load
 from privcirnet.service.certificates import make_trial
 
 ROOT = Path(__file__).parents[1]
-_WARM = 0.2
-"""Part of a measurement that is not counted: clients make keys and kernels are loaded."""
 _DOWN_S = 2.0
 """Seconds for which a killed replica is away."""
 _READY_S = 120.0
@@ -175,11 +173,12 @@ def _measured(given: argparse.Namespace, cores: Sequence[int], others: set[int])
         finally:
             os.sched_setaffinity(0, before)
     answers = [sample for sample in samples if not sample.error]
-    warm = [one for one in answers if _WARM * given.seconds < one.ended <= given.seconds]
+    first, last = ({one.client: one.ended for one in some} for some in (reversed(answers), answers))
+    warm, end = max(first.values()), min(last.values())  # all of them ask
     clients = after.ru_utime + after.ru_stime - own.ru_utime - own.ru_stime
     each = {name: (now[name] - spent[name]) / max(len(answers), 1) for name in now}
     each["clients"] = clients / max(len(answers), 1)
-    rate = len(warm) / ((1 - _WARM) * given.seconds)
+    rate = sum(warm < one.ended <= end for one in answers) / max(end - warm, 1e-9)
     return {"images_per_second": rate, "errors": len(samples) - len(answers), **each}
 
 

@@ -143,15 +143,16 @@ def summary(samples: list[Sample], seconds: float, memory: list[tuple[float, flo
 
 def _client(task: LoadTask, number: int, queue: "Queue[Sample | None]") -> None:
     """One client's process."""
-    random, began, parent = np.random.default_rng(number), time.monotonic(), multiprocessing.parent_process()
-    end: float | None = None
+    random, parent, end = np.random.default_rng(number), multiprocessing.parent_process(), None
     try:
+        clear = read_mode(task.program, task.leveled).clear if task.program else None
+        began = time.monotonic()
         while time.monotonic() < (end or began + task.seconds) and parent is not None and parent.is_alive():
             try:
                 with task.connect() as remote:
                     end = end or time.monotonic() + task.seconds  # it began with the first connection
                     tell = partial(_tell, queue, number, began)
-                    _images(task, remote, random, end, tell)
+                    _images(task, remote, random, clear, end, tell)
             except RuleError as error:
                 queue.put(Sample(number, time.monotonic() - began, 0.0, error.rule))
                 time.sleep(getattr(error, "retry_after_s", 0) or 1)
@@ -163,11 +164,17 @@ def _tell(queue: "Queue[Sample | None]", number: int, began: float, *facts: Any)
     queue.put(Sample(number, time.monotonic() - began, *facts))
 
 
-def _images(task: LoadTask, remote: ServiceClient, random: Any, end: float, report: Callable[..., object]) -> None:
+def _images(
+    task: LoadTask,
+    remote: ServiceClient,
+    random: Any,
+    clear: Callable[[np.ndarray], np.ndarray] | None,
+    end: float,
+    report: Callable[..., object],
+) -> None:
     """Image after image until the time is over; those of a batch have its seconds."""
     known = known_of(remote.party)
     pixels, together = pixel_range(known), known.plan.batch if isinstance(known, Description) else 1
-    clear = read_mode(task.program, task.leveled).clear if task.program else None
     low, high = pixels.low // _CONTRAST, max(pixels.high // _CONTRAST, 1)
     ahead = Ahead(task.prepare, remote.store, True, remote.reopen)
     while time.monotonic() < end:
