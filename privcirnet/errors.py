@@ -19,6 +19,9 @@ class RuleError(ValueError):
     block size must divide both weight dimensions: got 4 for (8, 10); use 1 or 2
     """
 
+    retry_after_s = 0
+    """Seconds after which the same may be tried again, where a server says so; 0: never."""
+
     def __init__(self, rule: str, *, got: object, remedy: str) -> None:
         super().__init__(f"{rule}: got {got}; {remedy}")
         self.rule = rule

@@ -49,6 +49,7 @@ ONLY_USER = {
         "service/certificates.py",
         "service/validity.py",
     },
+    "ray": {"service/prepared_workers.py"},
     "prometheus_client": {"service/metrics.py"},
     "redis": {"service/shared/link.py"},
     "fsspec": {"data/pictures.py", "service/shared/bodies.py"},

@@ -18,6 +18,7 @@ from privcirnet.service.access import ServerAccess
 from privcirnet.service.address import check_free, show_address
 from privcirnet.service.certificates import TRIAL_DAYS, make_trial
 from privcirnet.service.log import Log
+from privcirnet.service.prepared_workers import check_where
 from privcirnet.service.programs import Catalogue
 from privcirnet.service.server import Reloaded, Service
 
@@ -38,6 +39,8 @@ def main(config: ServeConfig) -> None:
         config.weights_folder,
         pinned(config.model_key),
     )
+    if config.prepared_workers:
+        check_where(config.prepared_workers)
     tls, commands = _tls(config)
     access = ServerAccess.of(tls)  # before the weights are encoded, which takes long
     with progress_bar("Encoding weights", 0) as advance:
@@ -54,11 +57,13 @@ def main(config: ServeConfig) -> None:
 
     with ExitStack() as stack:
         books, more = books_of(config, stack, _write), dict[str, str]()
+        if books.workers:
+            more["preparation"] = f"by {books.workers.actors} actors of {books.workers.cores} cores"
         service = Service(catalogue, (config.host, config.port), access, books, reload)
         if config.metrics_port >= 0:
             listening = books.metrics.listen(config.metrics_host, config.metrics_port)
             stack.callback(listening.close)
-            more = {"metrics": f"http://{show_address((config.metrics_host, listening.port))}/metrics"}
+            more["metrics"] = f"http://{show_address((config.metrics_host, listening.port))}/metrics"
         if config.health_port >= 0:
             port = service.answer_probes((config.metrics_host, config.health_port))
             more["health"] = f"{show_address((config.metrics_host, port))}, plain"

@@ -178,6 +178,10 @@ class ServeConfig:
     """of prepared work of all clients, at most; 0: nothing is prepared."""
     prepared_folder: str = ""
     """where prepared work stays from one start to the next, or replicas share it; empty: in state=, or in memory."""
+    prepared_workers: str = ""
+    """Ray cluster whose actors prepare, ray://HOST:PORT; empty: this process does."""
+    prepared_actors: int = 0
+    """of prepared_workers=, each on up to four cores; 0: as many as its machines have room for."""
     metrics_port: int = -1
     """of Prometheus metrics; 0: any that is free; -1: none."""
     metrics_host: str = "127.0.0.1"
@@ -209,6 +213,7 @@ class ServeConfig:
         check(self.timeout_s > 0, "timeout_s must be positive", self.timeout_s, "use 120")
         check(self.age_s > 0, "age_s must be positive", self.age_s, "use 3600")
         check(self.prepared_gb >= 0, "prepared_gb must be 0 or more", self.prepared_gb, "use 4, or 0 for nothing")
+        check(self.prepared_actors >= 0, "prepared_actors must be 0 or more", self.prepared_actors, "use 0")
         check(self.grace_s >= 0, "grace_s must not be negative", self.grace_s, "use 30")
         check(min(two := (self.weights_gb, self.threads)) >= 0, "weights_gb, threads must be 0 or more", two, "use 0")
         alone = bool(self.keys.folder) and not is_url(self.state)

@@ -3,6 +3,7 @@
 import os
 import socket
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from privcirnet.service.books import Books
 from privcirnet.service.counts import Counts, Ledger
 from privcirnet.service.limits import ServiceLimits
 from privcirnet.service.log import Log, Write, appending
+from privcirnet.service.prepared_workers import How, PreparedWorkers
 from privcirnet.service.quotas import Quotas
 from privcirnet.service.shared.inventory import SharedInventory
 from privcirnet.service.shared.keys import SharedKeys
@@ -26,9 +28,20 @@ def books_of(config: ServeConfig, stack: ExitStack, write: Write) -> Books:
     """Return a service's books; ``stack``: closes what they keep.
 
     Raises:
-        RuleError: a folder is not this user's own, or Redis is out of reach.
+        RuleError: a folder is not this user's own, or Redis or Ray is out of reach.
     """
-    return (_shared if is_url(config.state) else _own)(config, stack, write)
+    workers = _workers(config, stack)
+    return replace((_shared if is_url(config.state) else _own)(config, stack, write), workers=workers)
+
+
+def _workers(config: ServeConfig, stack: ExitStack) -> PreparedWorkers | None:
+    """Whoever prepares in place of this process."""
+    if not config.prepared_workers:
+        return None
+    how = How(config.engine, config.weights_gb / max(len(config.programs), 1))
+    workers = PreparedWorkers(config.prepared_workers, config.prepared_actors, how)
+    stack.callback(workers.close)
+    return workers
 
 
 def _own(config: ServeConfig, stack: ExitStack, write: Write) -> Books:

@@ -6,6 +6,7 @@ from privcirnet.he.protocol.offline.prepared_work import PreparedWork
 from privcirnet.service.limits import ServiceLimits
 from privcirnet.service.log import Log
 from privcirnet.service.metrics import Metrics
+from privcirnet.service.prepared_workers import PreparedWorkers
 from privcirnet.service.quotas import Quotas
 from privcirnet.service.store import Keys, KeyStore
 
@@ -16,6 +17,7 @@ class Books:
 
     Attributes:
         quotas: what each client may ask for.
+        workers: do offline work elsewhere; None: it is done here.
     """
 
     limits: ServiceLimits = field(default_factory=ServiceLimits)
@@ -24,3 +26,4 @@ class Books:
     prepared_work: PreparedWork = field(default_factory=PreparedWork)
     log: Log = field(default_factory=Log)
     metrics: Metrics = field(default_factory=Metrics)
+    workers: PreparedWorkers | None = None

@@ -94,6 +94,12 @@ def late(what: str, seconds: float) -> Refusing:
     return _made(f"{what} must be in time", got, "connect again", grpc.StatusCode.DEADLINE_EXCEEDED)
 
 
+def interrupted() -> Refusing:
+    """Return the refusal of a preparation whose worker was lost, which may begin anew at once."""
+    rule, remedy = "a preparation's worker must stay until its end", "prepare again"
+    return _made(rule, "it was lost", remedy, grpc.StatusCode.ABORTED, 1)
+
+
 def unknown(rule: str, got: object, remedy: str) -> Refusing:
     """Return the refusal of something that the server does not have."""
     return _made(rule, got, remedy, grpc.StatusCode.NOT_FOUND)

@@ -179,8 +179,11 @@ class Service:
             await asyncio.wait(calls, timeout=_AT_END_S)
 
     def _retain(self) -> None:
-        """Drop the prepared work of programs that are not offered any more."""
-        self._books.prepared_work.retain([offer.digest for offer in self._calls.catalogue.offers])
+        """Drop the prepared work of programs that are not offered any more, and have workers hold those that are."""
+        offers = self._calls.catalogue.offers
+        self._books.prepared_work.retain([offer.digest for offer in offers])
+        if self._books.workers:
+            self._books.workers.renew(offers)
 
     def _begin_reload(self) -> None:
         if self._reloader is None or (self._reloading and not self._reloading.done()):
@@ -204,6 +207,6 @@ class Service:
         try:
             await self._loop.run_in_executor(None, self._retain)
         except RuleError as error:
-            self._books.log.event("prepared work of other programs stays", why=str(error))
+            self._books.log.event("not all of other programs is dropped", why=str(error))
         offers = [f"{offer.name} {offer.version}" for offer in self._calls.catalogue.offers]
         self._books.log.event("reloaded", programs=", ".join(offers))

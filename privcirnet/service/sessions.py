@@ -18,6 +18,7 @@ from privcirnet.he.protocol.offline import correlated
 from privcirnet.he.protocol.offline.store import Binding
 from privcirnet.he.protocol.served import ServedSession
 from privcirnet.service.books import Books
+from privcirnet.service.prepared_workers import Lane
 from privcirnet.service.programs import Catalogue, Offer
 from privcirnet.service.refusals import busy, late, stopping
 from privcirnet.service.streams import read, read_body, read_opening, write_body
@@ -86,7 +87,16 @@ class Sessions:
                 books.store.forget(client, first.keys)
                 raise
             del loading
-            await self._bounded(Conversation(client, offer, session, binding, context, admit))
+            lane = self._elsewhere(client, offer, first.keys, binding)
+            await self._bounded(Conversation(client, offer, session, binding, context, admit, lane))
+
+    def _elsewhere(self, client: str, offer: Offer, keys: bytes, binding: Binding) -> Lane | None:
+        """What does a session's offline work in place of this process."""
+        books = self._books
+        if books.workers is None or not keys:
+            return None
+        loading, store = partial(books.store.load, client, keys), books.prepared_work.of(binding)
+        return books.workers.lane(offer, loading, store, binding.owner)
 
     async def _bounded(self, with_client: "Conversation") -> None:
         """Converse until the session's greatest age."""
@@ -106,10 +116,12 @@ class Sessions:
             self._open.remove(with_client)
             books.metrics.sessions.dec()
             self._turns.later(with_client.session.close)
+            if with_client.lane:
+                with_client.lane.close()
             books.log.audit("session closed", client, **facts)
 
     async def _converse(self, with_client: "Conversation") -> None:
-        client, offer, session = with_client.client, with_client.offer, with_client.session
+        offer, session = with_client.offer, with_client.session
         running, context = with_client.running, with_client.context
         while True:
             if not session.stocked:
@@ -120,8 +132,7 @@ class Sessions:
             if offline not in running or wire.begins(request) == wire.PREPARE:
                 running[offline] = self._begun(with_client, request)
             work = running[offline]
-            here = self.open == 1 and not offline and offer.took.get(work.step, _QUICK_S) < _QUICK_S
-            seconds, reply = await self._turns.run(client, partial(_timed, session, request), here=here)
+            seconds, reply = await self._answered(with_client, work, request, offline)
             offer.took[work.step] = seconds
             work.add(seconds, request, reply)
             if work.phase == wire.ONLINE and work.rounds == 1:
@@ -133,6 +144,18 @@ class Sessions:
             self._measured(offer, seconds, request, reply)
             if wire.position_of(reply) == wire.OUTPUT:
                 self._finished(session)
+
+    async def _answered(
+        self, with_client: "Conversation", work: "_Work", request: bytes, offline: bool
+    ) -> tuple[float, bytes]:
+        """(seconds of work, the reply), from this process or, without a turn, from wherever offline work is done."""
+        if offline and with_client.lane:
+            started = time.perf_counter()
+            reply = await with_client.lane.handle(request)
+            return time.perf_counter() - started, reply
+        offer, session = with_client.offer, with_client.session
+        here = self.open == 1 and not offline and offer.took.get(work.step, _QUICK_S) < _QUICK_S
+        return await self._turns.run(with_client.client, partial(_timed, session, request), here=here)
 
     def _begun(self, with_client: "Conversation", request: bytes) -> "_Work":
         """Count and write down what a client begins, before anything of it is answered, or raise.
@@ -259,6 +282,7 @@ class Conversation:
         client: what it is called.
         binding: of what is prepared in it.
         admit: raises if the client is not let in any more.
+        lane: does its offline work; None: this process does.
         running: what goes on: an image, and by True offline work, between two rounds of which the image may come.
     """
 
@@ -268,6 +292,7 @@ class Conversation:
     binding: Binding
     context: Any
     admit: Callable[[], object]
+    lane: Lane | None = None
     running: dict[bool, _Work] = field(default_factory=dict[bool, _Work])
 
 

@@ -20,7 +20,7 @@ from privcirnet.he.protocol.framing import message_sizes, wire
 from privcirnet.he.protocol.framing.meter import Meter
 from privcirnet.he.protocol.offline import correlated
 from privcirnet.he.protocol.offline.correlated import CorrelatedRandomness, Form
-from privcirnet.he.protocol.offline.store import PreparedStore
+from privcirnet.he.protocol.offline.store import PreparedStore, put_all
 from privcirnet.he.protocol.offline.store_files import SERIAL_BYTES, Unusable
 from privcirnet.he.protocol.rounds import answer, zeroing
 from privcirnet.he.protocol.rounds.exchange import Exchange, Held
@@ -123,22 +123,13 @@ class PreparedServer:
                 arrays.update({name: {} for name in exchanges.keys() - arrays.keys()})  # those without a round
             if wire.unframe(message, wire.PREPARED, 1) != [correlated.join(serials)]:
                 raise RuleError("prepared work must keep its number", got="another", remedy="prepare again")
-            self._put(serials, kept)
+            halves = zip(serials, kept, strict=True)
+            put_all(self.store, ((one, self.form.write(CorrelatedRandomness(one, arrays))) for one, arrays in halves))
             self._transfers = transfers
         finally:
             for serial, arrays in zip(serials, kept, strict=True):
                 CorrelatedRandomness(serial, arrays).wipe()
         return wire.frame(wire.PREPARED, [])
-
-    def _put(self, serials: Sequence[bytes], kept: Sequence[Mapping[str, Kept]]) -> None:
-        """Keep all of some prepared work, or none."""
-        try:
-            for serial, arrays in zip(serials, kept, strict=True):
-                self.store.put(serial, self.form.write(CorrelatedRandomness(serial, arrays)))
-        except BaseException:
-            for serial in serials:
-                self.store.drop(serial)
-            raise
 
     def online(self, message: bytes, held: dict[str, Residues | None]) -> Phase:
         """Run the program on an image.

@@ -1,6 +1,7 @@
 """What a store of prepared work must do, and whose prepared work it is."""
 
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -72,6 +73,23 @@ class Binding:
             rule, remedy = f"a serial must have {SERIAL_BYTES} bytes", "use the same release on both sides"
             raise RuleError(rule, got=f"{len(serial)} bytes", remedy=remedy)
         return Label(self.program, digest_of(self.peer), self.owner, serial)
+
+
+def put_all(store: PreparedStore, halves: Iterable[tuple[bytes, bytes | bytearray]]) -> None:
+    """Keep all of some prepared work, or none.
+
+    Args:
+        halves: serials and what is kept under them.
+    """
+    begun = list[bytes]()
+    try:
+        for serial, data in halves:
+            begun.append(serial)
+            store.put(serial, data)
+    except BaseException:
+        for serial in begun:
+            store.drop(serial)
+        raise
 
 
 def digest_of(name: str) -> bytes:

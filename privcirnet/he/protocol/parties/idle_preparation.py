@@ -18,6 +18,8 @@ from privcirnet.he.protocol.parties.session import ExchangeProgress, Handler, Tr
 
 PATIENCE_S = 0.25
 """Seconds that an image may wait because several images are prepared at once."""
+_SOON_S, _TRIES = 5, 3
+"""Of a refusal that passes by itself, as when whoever prepared for the server was lost; how many of them in a row."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,7 @@ class IdlePreparation:
         self._turn, self._images, self._busy, self._closed = threading.Condition(), 0, False, False
         self._thread: threading.Thread | None = None
         self._failure: Exception | None = None
+        self._interrupted = 0
         self._room = self._together = 1 << 30
         """Inferences that may be in stock, and that may be prepared at once, as far as the server lets know."""
         self._under_way: _UnderWay | None = None
@@ -209,7 +212,7 @@ class IdlePreparation:
             else:
                 if whole:
                     self.done.append(self._under_way.done())
-                    self._under_way = None
+                    self._under_way, self._interrupted = None, 0
             return True
 
     def _at_once(self) -> int:
@@ -224,10 +227,12 @@ class IdlePreparation:
         return max(1, min(most, int(self._patience_s / longest)))
 
     def _refused(self, error: RuleError) -> None:
-        """Do with less from now on: with one at a time, and then with what there is."""
+        """Begin anew if it passes; or do with less from now on: with one at a time, and then with what there is."""
         several = self._under_way is not None and self._under_way.count > 1
         self._give_up()
-        if several:
+        if 0 < error.retry_after_s <= _SOON_S and self._interrupted < _TRIES:
+            self._interrupted += 1
+        elif several:
             self._together = 1
         else:
             self._room, self.stopped = self.stock, str(error)
