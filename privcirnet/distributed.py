@@ -17,7 +17,8 @@ import os
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
-from typing import Any, TypeVar
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -30,23 +31,31 @@ from privcirnet.nn.activations import Aespa
 from privcirnet.nn.norm import BlockBatchNorm2d
 
 T = TypeVar("T")
+P = ParamSpec("P")
 _PATIENCE = timedelta(days=1)
 """Time that processes wait for the first one to decode images or measure; torchrun ends them all when one fails."""
 _CPU = torch.device("cpu")
 
 
-@contextmanager
-def joined() -> Generator[None]:
-    """Work together with the other processes that torchrun started, if it did.
+def joined(main: Callable[P, None]) -> Callable[P, None]:
+    """Have a program work together with the other processes that torchrun started, if it did.
 
     After an error the process group is not destroyed, because that would wait for the others. torchrun ends them.
+
+    Returns:
+        The program, as launchers of a sweep can send it to other processes.
     """
-    if not dist.is_torchelastic_launched():
-        yield
-        return
-    dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo", timeout=_PATIENCE)
-    yield
-    dist.destroy_process_group()
+
+    @wraps(main)  # and no context manager, whose generator cannot be pickled
+    def together(*args: P.args, **settings: P.kwargs) -> None:
+        if not dist.is_torchelastic_launched():
+            main(*args, **settings)
+            return
+        dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo", timeout=_PATIENCE)
+        main(*args, **settings)
+        dist.destroy_process_group()
+
+    return together
 
 
 def rank() -> int:

@@ -69,9 +69,8 @@ def run_cell(config: ParetoConfig, cell: Cell, prepared: Prepared, data: ImageDa
         RuleError: whatever ends a training run.
     """
     folder = Path(config.out) / "cells" / cell.name
-    with locked(folder / ".lock"):
-        if not (folder / CELL).is_file():
-            write_json(folder / CELL, asdict(cell) | _planned(config, cell, prepared, data, folder))
+    if not (folder / CELL).is_file():
+        write_json(folder / CELL, asdict(cell) | _planned(config, cell, prepared, data, folder))
     found = read_json(folder / CELL, "a cell", "remove its folder")
     if not found["run"]:
         return

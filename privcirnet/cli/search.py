@@ -18,7 +18,7 @@ _WHEN = {"direct": "", "online": ", with the image", "prepared": ", before the i
 
 
 @script(SearchRunConfig)
-@distributed.joined()
+@distributed.joined
 def main(config: SearchRunConfig) -> None:
     """Sensitivity and latency of every layer and block size, then the integer program."""
     started, out = time.perf_counter(), Path(config.out)

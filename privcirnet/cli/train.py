@@ -14,7 +14,7 @@ from privcirnet.runs.ladder import Stage
 
 
 @script(TrainConfig)
-@distributed.joined()
+@distributed.joined
 def main(config: TrainConfig) -> None:
     """Run one stage: start from what the stage before left, train, save."""
     started = time.perf_counter()
