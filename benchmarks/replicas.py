@@ -61,11 +61,19 @@ class Cluster:
         self.ports = [_free_port() for _ in range(len(cores) + 2)]
         self.url, self.address = f"redis://127.0.0.1:{self.ports[-1]}/0", ("127.0.0.1", self.ports[-2])
         self.server, self.client = _certificates(folder)
-        self.services = [_started(self._redis(), others, self.ports[-1])]
-        self.replicas = [self._replica(number) for number in range(len(cores))]
-        for port in self.ports[: len(cores)]:
+        self.services = list[subprocess.Popen[bytes]]()
+        self.replicas = list[subprocess.Popen[bytes]]()
+        self.others = others
+
+    def start(self) -> None:
+        """Start everything and wait until it listens."""
+        self.services.append(_started(self._redis(), self.others))
+        _wait(self.ports[-1])
+        self.replicas += [self._replica(number) for number in range(len(self.cores))]
+        for port in self.ports[: len(self.cores)]:
             _wait(port)
-        self.services.append(_started(self._nginx(), others, self.ports[-2]))
+        self.services.append(_started(self._nginx(), self.others))
+        _wait(self.ports[-2])
 
     def _redis(self) -> list[str]:
         (self.folder / "redis").mkdir()
@@ -132,6 +140,7 @@ def clustered(
     with tempfile.TemporaryDirectory() as name:
         cluster = Cluster(given, Path(name), cores, others, sessions)
         try:
+            cluster.start()
             place = cluster.address, cluster.client, "", given.engine, given.seconds, given.program
             yield cluster, LoadTask(*place, retries=given.retries, prepare=given.prepare)
         finally:
@@ -323,13 +332,10 @@ def _binary(*names: str) -> str:
     return found
 
 
-def _started(command: Sequence[str], cores: set[int], port: int | None = None) -> subprocess.Popen[bytes]:
-    """A process on some cores, which listens if a port is given."""
+def _started(command: Sequence[str], cores: set[int]) -> subprocess.Popen[bytes]:
+    """A process on some cores."""
     pinned = ["taskset", "-c", ",".join(map(str, sorted(cores))), *command]
-    process = subprocess.Popen(pinned, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=ROOT)
-    if port is not None:
-        _wait(port)
-    return process
+    return subprocess.Popen(pinned, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=ROOT)
 
 
 def _wait_all(cluster: Cluster) -> None:
