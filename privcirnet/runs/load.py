@@ -6,10 +6,13 @@ import urllib.error
 import urllib.request
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing.queues import Queue
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
+from threading import BrokenBarrierError
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,6 +31,8 @@ from privcirnet.service.retries import Retries
 _CONTRAST = 8
 """Random images have this part of the range: noise at full contrast is beyond bounds that were measured on images."""
 _MEMORY = "process_resident_memory_bytes"
+_READY_S = 60.0
+"""Seconds that a client which is connected waits for the others."""
 PERCENTILES = (50, 90, 99)
 
 
@@ -97,7 +102,8 @@ def load(task: LoadTask, clients: int, metrics: str, progress: Callable[[Sample]
         pass  # a mistake is one line here
     context = multiprocessing.get_context("spawn")
     queue: Queue[Sample | None] = context.Queue()
-    processes = [context.Process(target=_client, args=(task, number, queue), daemon=True) for number in range(clients)]
+    given = task, context.Barrier(clients), queue
+    processes = [context.Process(target=_client, args=(number, *given), daemon=True) for number in range(clients)]
     for process in processes:
         process.start()
     samples, memory, left = list[Sample](), list[tuple[float, float]](), clients
@@ -141,19 +147,24 @@ def summary(samples: list[Sample], seconds: float, memory: list[tuple[float, flo
     }
 
 
-def _client(task: LoadTask, number: int, queue: "Queue[Sample | None]") -> None:
-    """One client's process."""
-    random, parent, end = np.random.default_rng(number), multiprocessing.parent_process(), None
+def _client(number: int, task: LoadTask, ready: Barrier, queue: "Queue[Sample | None]") -> None:
+    """One client's process; it asks once all of them are connected."""
+    random, parent, together = np.random.default_rng(number), multiprocessing.parent_process(), False
     try:
         clear = read_mode(task.program, task.leveled).clear if task.program else None
         began = time.monotonic()
-        while time.monotonic() < (end or began + task.seconds) and parent is not None and parent.is_alive():
+        while time.monotonic() < began + task.seconds and parent is not None and parent.is_alive():
             try:
                 with task.connect() as remote:
-                    end = end or time.monotonic() + task.seconds  # it began with the first connection
+                    if not together:
+                        with suppress(BrokenBarrierError):  # one of them cannot connect: the others go on
+                            ready.wait(_READY_S)
+                        together, began = True, time.monotonic()
                     tell = partial(_tell, queue, number, began)
-                    _images(task, remote, random, clear, end, tell)
+                    _images(task, remote, random, clear, began + task.seconds, tell)
             except RuleError as error:
+                if not together:
+                    ready.abort()
                 queue.put(Sample(number, time.monotonic() - began, 0.0, error.rule))
                 time.sleep(getattr(error, "retry_after_s", 0) or 1)
     finally:
