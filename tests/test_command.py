@@ -25,6 +25,7 @@ def test_every_subcommand_has_a_module_and_every_script_is_one():
         "__init__",
         "console",
         "explain",
+        "pictures",
         "settings",
     }
     assert modules == set(SUBCOMMANDS)
