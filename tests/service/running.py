@@ -26,6 +26,15 @@ from tests.conftest import ROOT
 from tests.he.networks import network, random_image
 
 
+def rest(exchange, remote, message):
+    """The logits of an image that has begun."""
+    while True:
+        try:
+            message = exchange.send(remote.handle(message))
+        except StopIteration as finished:
+            return finished.value
+
+
 def until(condition, seconds=10.0):
     """Wait for something that another thread does."""
     end = time.monotonic() + seconds

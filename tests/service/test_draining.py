@@ -9,8 +9,8 @@ from privcirnet.service.client import ServiceClient
 from privcirnet.service.limits import ServiceLimits
 from privcirnet.service.refusals import Ended
 from tests.he.networks import network
-from tests.service.running import serving, until
-from tests.service.test_faults import OTHER, rest, right
+from tests.service.running import rest, serving, until
+from tests.service.test_faults import OTHER, right
 
 
 def listens(address) -> bool:

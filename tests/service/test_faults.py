@@ -26,7 +26,7 @@ from privcirnet.service.refusals import Refused
 from privcirnet.service.store import KeyStore, StoreLimits
 from tests.conftest import ROOT
 from tests.he.networks import network, random_image
-from tests.service.running import reopened, serving, started, until
+from tests.service.running import reopened, rest, serving, started, until
 from tests.service.strangers import Stream, channel
 
 IMAGE, OTHER = random_image(network()), random_image(network(), 1)
@@ -60,15 +60,6 @@ def watched(monkeypatch, **more):
             assert right(rest(exchange, bystander, message))
     assert len(set(drawn)) == len(drawn) > 0, "a mask came twice"
     assert not service.lines.of("the server failed")
-
-
-def rest(exchange, remote, message):
-    """The logits of an image that has begun."""
-    while True:
-        try:
-            message = exchange.send(remote.handle(message))
-        except StopIteration as finished:
-            return finished.value
 
 
 def begun(remote) -> tuple[object, list[bytes]]:

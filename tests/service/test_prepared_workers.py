@@ -29,7 +29,7 @@ from privcirnet.service.refusals import Refused
 from privcirnet.service.server import Reloaded
 from tests.conftest import ROOT
 from tests.he.networks import network, random_image
-from tests.service.running import ask, serving, until
+from tests.service.running import ask, rest, serving, until
 
 IMAGE = random_image(network())
 
@@ -74,15 +74,6 @@ def workers(cluster):
         patch.setattr(prepared_workers, "_CPUS", 1)
         with closing(PreparedWorkers(cluster, 2, How("cleartext", 1.0))) as found:
             yield found
-
-
-def rest(exchange, remote, message):
-    """What an image's generator returns in the end."""
-    while True:
-        try:
-            message = exchange.send(remote.handle(message))
-        except StopIteration as finished:
-            return finished.value
 
 
 def pids(workers) -> list[int]:

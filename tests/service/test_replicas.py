@@ -21,8 +21,8 @@ from tests.he.networks import network
 from tests.service.authorities import with_tokens
 from tests.service.nginxes import BINARIES, Nginx
 from tests.service.redises import Redis
-from tests.service.running import serving, started, until
-from tests.service.test_faults import OTHER, rest, right
+from tests.service.running import rest, serving, started, until
+from tests.service.test_faults import OTHER, right
 from tests.service.test_retries import asked, retries
 
 
