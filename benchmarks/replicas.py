@@ -42,7 +42,7 @@ from privcirnet.service.certificates import make_trial
 ROOT = Path(__file__).parents[1]
 _DOWN_S = 2.0
 """Seconds for which a killed replica is away."""
-_READY_S = 120.0
+_READY_S = 300.0
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -53,11 +53,11 @@ class Cluster:
         folder: of all that they write.
         cores: one for each replica.
         others: of nginx and Redis.
-        sessions: of each replica at once.
+        clients: of all replicas; nginx spreads them by chance, so each replica has room for all of them.
     """
 
-    def __init__(self, given: argparse.Namespace, folder: Path, cores: Sequence[int], others: set[int], sessions: int):
-        self.given, self.folder, self.cores, self.sessions = given, folder, cores, sessions
+    def __init__(self, given: argparse.Namespace, folder: Path, cores: Sequence[int], others: set[int], clients: int):
+        self.given, self.folder, self.cores, self.clients = given, folder, cores, clients
         self.ports = [_free_port() for _ in range(len(cores) + 2)]
         self.url, self.address = f"redis://127.0.0.1:{self.ports[-1]}/0", ("127.0.0.1", self.ports[-2])
         self.server, self.client = _certificates(folder)
@@ -95,8 +95,8 @@ class Cluster:
     def _replica(self, number: int) -> subprocess.Popen[bytes]:
         settings = [f"program={self.given.program}", f"port={self.ports[number]}", f"tls={self.server}"]
         settings += [f"state={self.url}", f"state_folder={self.folder}/audit", f"engine={self.given.engine}"]
-        settings += [f"sessions={self.sessions}", f"quota.sessions={2 * len(self.cores) * self.sessions}", "threads=1"]
-        settings += ["rehearsal=false", "connections=256", "quota.prepared=1000", f"root={self.folder}"]
+        settings += [f"sessions={4 * self.clients}", f"quota.sessions={4 * self.clients}", "threads=1"]
+        settings += ["connections=256", "quota.prepared=1000", "quota.keys=100", f"root={self.folder}"]
         return _started([sys.executable, str(ROOT / "serve.py"), *settings], {self.cores[number]})
 
     def kill(self, number: int) -> None:
@@ -134,11 +134,11 @@ class Cluster:
 
 @contextmanager
 def clustered(
-    given: argparse.Namespace, cores: Sequence[int], others: set[int], sessions: int
+    given: argparse.Namespace, cores: Sequence[int], others: set[int], clients: int
 ) -> Iterator[tuple[Cluster, LoadTask]]:
     """Yield a cluster in a temporary folder, and what clients ask of it."""
     with tempfile.TemporaryDirectory() as name:
-        cluster = Cluster(given, Path(name), cores, others, sessions)
+        cluster = Cluster(given, Path(name), cores, others, clients)
         try:
             cluster.start()
             place = cluster.address, cluster.client, "", given.engine, given.seconds, given.program
@@ -173,20 +173,21 @@ def throughput(given: argparse.Namespace) -> bool:
 def _measured(given: argparse.Namespace, cores: Sequence[int], others: set[int]) -> dict[str, float]:
     """Images a second of the clients, and processor seconds an image of everybody."""
     before, samples = os.sched_getaffinity(0), list[Sample]()
-    with clustered(given, cores, others, given.clients) as (cluster, task):
+    clients = given.clients * len(cores)
+    with clustered(given, cores, others, clients) as (cluster, task):
         os.sched_setaffinity(0, others)  # which the clients inherit
         try:
             spent, own = cluster.processor_seconds(), resource.getrusage(resource.RUSAGE_CHILDREN)
-            load(task, given.clients * len(cores), "", samples.append)
+            load(task, clients, "", samples.append)
             now, after = cluster.processor_seconds(), resource.getrusage(resource.RUSAGE_CHILDREN)
         finally:
             os.sched_setaffinity(0, before)
     answers = [sample for sample in samples if not sample.error]
     first, last = ({one.client: one.ended for one in some} for some in (reversed(answers), answers))
     warm, end = max(first.values()), min(last.values())  # all of them ask
-    clients = after.ru_utime + after.ru_stime - own.ru_utime - own.ru_stime
+    seconds = after.ru_utime + after.ru_stime - own.ru_utime - own.ru_stime
     each = {name: (now[name] - spent[name]) / max(len(answers), 1) for name in now}
-    each["clients"] = clients / max(len(answers), 1)
+    each["clients"] = seconds / max(len(answers), 1)
     rate = sum(warm < one.ended <= end for one in answers) / max(end - warm, 1e-9)
     return {"images_per_second": rate, "errors": len(samples) - len(answers), **each}
 
@@ -375,7 +376,7 @@ def main() -> None:
     parser.add_argument("what", choices=("throughput", "faults"))
     parser.add_argument("program", type=Path, help="folder of export.py")
     parser.add_argument("--seconds", type=float, help="of each measurement (60), or of all faults (180)")
-    parser.add_argument("--clients", type=int, help="of each replica (3), or of all faults (4)")
+    parser.add_argument("--clients", type=int, help="of each replica (4), or of all faults (4)")
     parser.add_argument("--turns", type=int, default=3, help="of one and two replicas")
     parser.add_argument("--every", type=float, default=20.0, help="seconds between two kills")
     parser.add_argument("--prepare", type=int, help="inferences that a client keeps prepared (0, of faults 2)")
@@ -384,7 +385,7 @@ def main() -> None:
     parser.add_argument("--engine", default="kernel")
     parser.add_argument("--out", type=Path, default=Path("outputs/replicas"))
     given = parser.parse_args()
-    usual = {"throughput": (60.0, 3, 0), "faults": (180.0, 4, 2)}[given.what]
+    usual = {"throughput": (60.0, 4, 0), "faults": (180.0, 4, 2)}[given.what]
     for name, value in zip(("seconds", "clients", "prepare"), usual, strict=True):
         setattr(given, name, value if getattr(given, name) is None else getattr(given, name))
     given.program = given.program.absolute()

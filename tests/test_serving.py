@@ -172,6 +172,11 @@ def test_a_killed_server_is_one_line(root, monkeypatch, capsys, tmp_path):
         ("infer", ["server=127.0.0.1:1", "tls=nowhere", "reference="], "a folder for TLS must have its files"),
         ("serve", ["timeout_s=-1"], "timeout_s must be positive: got -1.0"),
         ("serve", ["program=nowhere"], "a program's manifest must exist"),
+        (
+            "serve",
+            ["program=nowhere", "state=redis://127.0.0.1:1/0"],
+            "the state that replicas share must be within reach",
+        ),
     ],
 )
 def test_bad_settings(root, monkeypatch, capsys, script, overrides, match):

@@ -42,21 +42,15 @@ def main(config: ServeConfig) -> None:
     if config.prepared_workers:
         check_where(config.prepared_workers)
     tls, commands = _tls(config)
-    access = ServerAccess.of(tls)  # before the weights are encoded, which takes long
-    with progress_bar("Encoding weights", 0) as advance:
-        catalogue = folders.load(advance=advance)
-    check_room(catalogue, config.keys)
-    if config.rehearsal:
-        for offer in catalogue.offers:
-            with inference_bar(1) as progress:
-                rehearse(offer, config.engine, progress)
+    access = ServerAccess.of(tls)
 
     def reload(before: Catalogue) -> Reloaded:
         now: ServeConfig = again("serve", ServeConfig)
         return Reloaded(folders.load(before), ServerAccess.of(tls), (now.quota, now.quotas))
 
     with ExitStack() as stack:
-        books, more = books_of(config, stack, _write), dict[str, str]()
+        books, more = books_of(config, stack, _write), dict[str, str]()  # whatever may be missing, before it takes long
+        catalogue = _encoded(config, folders)
         if books.workers:
             more["preparation"] = f"by {books.workers.actors} actors of {books.workers.cores} cores"
         service = Service(catalogue, (config.host, config.port), access, books, reload)
@@ -69,6 +63,18 @@ def main(config: ServeConfig) -> None:
             more["health"] = f"{show_address((config.metrics_host, port))}, plain"
         _describe(config, catalogue, service, commands, more)
         _run(service, books.log)
+
+
+def _encoded(config: ServeConfig, folders: ProgramFolders) -> Catalogue:
+    """What is offered, encoded and rehearsed."""
+    with progress_bar("Encoding weights", 0) as advance:
+        catalogue = folders.load(advance=advance)
+    check_room(catalogue, config.keys)
+    if config.rehearsal:
+        for offer in catalogue.offers:
+            with inference_bar(1) as progress:
+                rehearse(offer, config.engine, progress)
+    return catalogue
 
 
 def _tls(config: ServeConfig) -> tuple[Path | None, str]:

@@ -21,6 +21,7 @@ from privcirnet.errors import RuleError
 from privcirnet.he.protocol.leveled.bfv.leveled_program import Description
 from privcirnet.he.protocol.leveled.session import LeveledClient
 from privcirnet.he.protocol.parties.client import Client
+from privcirnet.he.system import threads
 from privcirnet.runs.answers import known_of, pixel_range, requests
 from privcirnet.runs.infer import read_mode
 from privcirnet.runs.preparation import Ahead
@@ -102,7 +103,7 @@ def load(task: LoadTask, clients: int, metrics: str, progress: Callable[[Sample]
         pass  # a mistake is one line here
     context = multiprocessing.get_context("spawn")
     queue: Queue[Sample | None] = context.Queue()
-    given = task, context.Barrier(clients), queue
+    given = task, max(threads.cores() // clients, 1), context.Barrier(clients), queue
     processes = [context.Process(target=_client, args=(number, *given), daemon=True) for number in range(clients)]
     for process in processes:
         process.start()
@@ -147,8 +148,9 @@ def summary(samples: list[Sample], seconds: float, memory: list[tuple[float, flo
     }
 
 
-def _client(number: int, task: LoadTask, ready: Barrier, queue: "Queue[Sample | None]") -> None:
-    """One client's process; it asks once all of them are connected."""
+def _client(number: int, task: LoadTask, count: int, ready: Barrier, queue: "Queue[Sample | None]") -> None:
+    """One client's process, on so many threads; it asks once all of them are connected."""
+    threads.use(count)
     random, parent, together = np.random.default_rng(number), multiprocessing.parent_process(), False
     try:
         clear = read_mode(task.program, task.leveled).clear if task.program else None
@@ -196,7 +198,8 @@ def _images(
             if answer.refused or clear is None:
                 report(seconds, answer.refused.rule if answer.refused else "", None, None, answer.prepared)
                 continue
-            exact = clear(image)
+            with threads.one_thread():
+                exact = clear(image)
             off = float(np.abs(answer.logits - exact).max() / max(np.ptp(exact), 1e-9))
             report(seconds, "", bool(exact.argmax() == answer.logits.argmax()), off, answer.prepared)
 

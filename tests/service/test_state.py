@@ -173,6 +173,25 @@ def test_the_quota_and_the_room_of_keys_are_of_all_replicas(state):
     stores[1].receive("carol", bytes(32), 1, 2).cancel()
 
 
+def test_of_two_keys_of_one_millisecond_the_first_goes_first(state):
+    store = state.keys()
+    for number in range(20):
+        key_ids = [hashlib.sha256(bytes([number, which])).digest() for which in range(2)]
+        registrations = [store.receive("alice", key_id, 2, 4) for key_id in key_ids]
+        for which, registration in enumerate(registrations):
+            for piece in split(bytes([number, which])):
+                registration.add(piece)
+            registration.settle()
+        for registration in registrations:
+            registration.finish()
+        for registration in registrations:
+            registration.cancel()
+        put(store, "alice", b"another", most=2)
+        assert [store.seconds_left("alice", key_id) > 0 for key_id in key_ids] == [False, True]
+        store.forget("alice", hashlib.sha256(b"another").digest())
+        store.forget("alice", key_ids[1])
+
+
 def test_a_serial_is_claimed_once_by_threads_of_two_replicas(state, tmp_path):
     replicas = [state.prepared(tmp_path / "prepared").of(ALICE) for _ in range(2)]
     serials = [bytes([number]) * 16 for number in range(20)]

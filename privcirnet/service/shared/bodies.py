@@ -15,7 +15,7 @@ from privcirnet.errors import RuleError
 from privcirnet.he.rlwe.wire_bytes import Message
 from privcirnet.he.system.private_folder import private_folder
 from privcirnet.service.refusals import OutOfReach, Unwritten
-from privcirnet.service.shared.link import Link
+from privcirnet.service.shared.link import DAY_MS, Link
 from privcirnet.service.store import mapped
 
 _PIECE = 1 << 22
@@ -56,7 +56,7 @@ class InRedis:
     """
 
     def __init__(self, link: Link, days: float) -> None:
-        self._link, self._milliseconds = link, round(86_400_000 * (days + 1))
+        self._link, self._milliseconds = link, round(DAY_MS * (days + 1))
 
     def put(self, name: str, file: BinaryIO) -> None:
         number = 0

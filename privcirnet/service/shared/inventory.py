@@ -7,10 +7,9 @@ from typing import Any
 from privcirnet.he.protocol.offline.inventory import Item, Room
 from privcirnet.he.protocol.offline.store_files import DIGEST_BYTES, SERIAL_BYTES, Label
 from privcirnet.service.refusals import OutOfReach
-from privcirnet.service.shared.link import Link, Script, whole
+from privcirnet.service.shared.link import DAY_MS, Link, Script, whole
 
 _FOLDER = "folder"
-_DAY_MS = 86_400_000
 _LABEL_BYTES = 3 * DIGEST_BYTES + SERIAL_BYTES
 
 
@@ -89,7 +88,7 @@ class SharedInventory:
 
     def __init__(self, link: Link, folder: bool, days: float) -> None:
         self._link, self._place = link, _FOLDER if folder else secrets.token_hex(16)
-        self._lasts = round((days + 1) * _DAY_MS)
+        self._lasts = round((days + 1) * DAY_MS)
         self._ages, self._bytes = self._aged(self._place), self._counted(self._place)
 
     @property

@@ -13,11 +13,10 @@ from privcirnet.he.rlwe.wire_bytes import Message
 from privcirnet.service.limits import HANDSHAKE_S
 from privcirnet.service.refusals import OutOfReach, busy
 from privcirnet.service.shared.bodies import Bodies, bodies_in
-from privcirnet.service.shared.link import Link, Script, whole
+from privcirnet.service.shared.link import DAY_MS, Link, Script, whole
 from privcirnet.service.store import Registration, StoreLimits, digest, full, not_registered
 
 _NAME = re.compile(rb"[0-9a-f]{32}")
-_DAY_MS = 86_400_000
 _DRAFT_S = 600.0
 """Seconds for which room is held for keys on their way that do not get on: those of a replica that died."""
 
@@ -108,12 +107,15 @@ _STAY = Script("return redis.call('ZADD', KEYS[2], 'XX', now + tonumber(ARGV[2])
 _KEEP = Script(
     """
 local before = redis.call('HGET', KEYS[1], ARGV[1])
-redis.call('HSET', KEYS[1], ARGV[1], string.format('%.0f', now) .. ' ' .. ARGV[2] .. ' ' .. ARGV[3])
+local at = string.format('%.0f', math.max(now, tonumber(redis.call('GET', KEYS[3]) or 0) + 1))
+redis.call('SET', KEYS[3], at)
+redis.call('HSET', KEYS[1], ARGV[1], at .. ' ' .. ARGV[2] .. ' ' .. ARGV[3])
 redis.call('ZREM', KEYS[2], ARGV[4])
 return {0, {before and string.match(before, '%x+$') or nil}}
 """,
     _read_room,
 )
+"""Register keys; their times differ, so that of two of one millisecond, too, one is the older."""
 
 _FORGET = Script(
     """
@@ -147,7 +149,7 @@ class SharedKeys:
     def __init__(self, limits: StoreLimits, link: Link) -> None:
         self._limits, self._link = limits, link
         self._bodies: Bodies = bodies_in(limits.folder, link, limits.days)
-        self._keys = [link.key("keys"), link.key("keys", "drafts")]
+        self._keys = [link.key("keys"), link.key("keys", "drafts"), link.key("keys", "last")]
         self._removing = ThreadPoolExecutor(1, thread_name_prefix="privcirnet keys")
 
     @property
@@ -187,7 +189,7 @@ class SharedKeys:
     @property
     def _days(self) -> int:
         """Milliseconds for which keys are kept."""
-        return round(self._limits.days * _DAY_MS)
+        return round(self._limits.days * DAY_MS)
 
     def _find(self, client: str, key_id: bytes) -> tuple[int, _Found | None]:
         return self._link.run(_FIND, self._keys, _field(client, key_id))

@@ -39,6 +39,7 @@ class Script(NamedTuple):
     read: Callable[[Any], Any]
 
 
+DAY_MS = 86_400_000
 _PLACE = re.compile(r"[\w.-]+(:\d+)?(/\d*)?|\[[0-9a-f:]+\](:\d+)?(/\d*)?")
 """HOST:PORT/DB. Where a password has a slash, more than that is left of it."""
 _COMMON = """
