@@ -78,7 +78,7 @@ class Cluster:
     def _redis(self) -> list[str]:
         (self.folder / "redis").mkdir()
         given = ["--bind", "127.0.0.1", "--dir", str(self.folder / "redis"), "--appendonly", "yes"]
-        binary = _binary("redis-server", "valkey-server")
+        binary = _binary("valkey-server", "redis-server")
         return [binary, "--port", str(self.ports[-1]), *given, "--appendfsync", "always", "--save", ""]
 
     def _nginx(self) -> list[str]:
