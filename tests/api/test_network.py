@@ -86,7 +86,7 @@ def test_a_committed_network_by_name():
 
 
 def test_what_is_not_there(tmp_path):
-    with pytest.raises(RuleError, match=r"must be one that is there: got resnet; .* or one of circulant/mobilenetv2_cifar"):
+    with pytest.raises(RuleError, match=r"must be one that is there: got resnet; .* or one of circulant/mobilenet"):
         pc.network("resnet")
     with pytest.raises(RuleError, match="a checkpoint must exist"):
         pc.network(tmp_path)
