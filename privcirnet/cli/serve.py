@@ -18,7 +18,6 @@ from privcirnet.service.access import ServerAccess
 from privcirnet.service.address import check_free, show_address
 from privcirnet.service.certificates import TRIAL_DAYS, make_trial
 from privcirnet.service.log import Log
-from privcirnet.service.prepared_workers import check_where
 from privcirnet.service.programs import Catalogue
 from privcirnet.service.server import Reloaded, Service
 
@@ -39,8 +38,6 @@ def main(config: ServeConfig) -> None:
         config.weights_folder,
         pinned(config.model_key),
     )
-    if config.prepared_workers:
-        check_where(config.prepared_workers)
     tls, commands = _tls(config)
     access = ServerAccess.of(tls)
 

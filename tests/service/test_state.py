@@ -23,7 +23,7 @@ from privcirnet.service.shared.inventory import SharedInventory
 from privcirnet.service.shared.keys import SharedKeys
 from privcirnet.service.shared.ledger import SharedLedger
 from privcirnet.service.shared.link import Link
-from privcirnet.service.store import Keys, KeyStore, StoreLimits
+from privcirnet.service.store import Keys, KeyStore, Registration, StoreLimits
 from tests.service.redises import Redis
 from tests.service.running import until
 
@@ -89,13 +89,17 @@ def state(request, tmp_path, stack) -> State:
     )
 
 
+def send(registration: Registration, keys: bytes) -> None:
+    for piece in split(keys):
+        registration.add(piece)
+    registration.settle()
+
+
 def put(store: Keys, client: str, keys: bytes, most: int = 4) -> bytes:
     key_id = hashlib.sha256(keys).digest()
     registration = store.receive(client, key_id, len(keys), most)
     try:
-        for piece in split(keys):
-            registration.add(piece)
-        registration.settle()
+        send(registration, keys)
         registration.finish()
     finally:
         registration.cancel()
@@ -179,9 +183,7 @@ def test_of_two_keys_of_one_millisecond_the_first_goes_first(state):
         key_ids = [hashlib.sha256(bytes([number, which])).digest() for which in range(2)]
         registrations = [store.receive("alice", key_id, 2, 4) for key_id in key_ids]
         for which, registration in enumerate(registrations):
-            for piece in split(bytes([number, which])):
-                registration.add(piece)
-            registration.settle()
+            send(registration, bytes([number, which]))
         for registration in registrations:
             registration.finish()
         for registration in registrations:
