@@ -1,6 +1,7 @@
 """Load on a running server: many clients at once, each in a process of its own, and what they see."""
 
 import multiprocessing
+import queue
 import time
 import urllib.error
 import urllib.request
@@ -34,6 +35,8 @@ _CONTRAST = 8
 _MEMORY = "process_resident_memory_bytes"
 _READY_S = 60.0
 """Seconds that a client which is connected waits for the others."""
+_STILL_S = 1.0
+"""Seconds without an answer, after which it is looked whether the clients live."""
 PERCENTILES = (50, 90, 99)
 
 
@@ -102,14 +105,18 @@ def load(task: LoadTask, clients: int, metrics: str, progress: Callable[[Sample]
     with task.connect():
         pass  # a mistake is one line here
     context = multiprocessing.get_context("spawn")
-    queue: Queue[Sample | None] = context.Queue()
-    given = task, max(threads.cores() // clients, 1), context.Barrier(clients), queue
+    channel: Queue[Sample | None] = context.Queue()
+    given = task, max(threads.cores() // clients, 1), context.Barrier(clients), channel
     processes = [context.Process(target=_client, args=(number, *given), daemon=True) for number in range(clients)]
     for process in processes:
         process.start()
     samples, memory, left = list[Sample](), list[tuple[float, float]](), clients
     while left:
-        sample = queue.get()
+        try:
+            sample = channel.get(timeout=_STILL_S)
+        except queue.Empty:  # nothing is on its way of those that ended: they were killed
+            left = min(left, sum(process.is_alive() for process in processes))
+            continue
         left -= sample is None
         if sample is not None:
             samples.append(sample)
@@ -148,7 +155,7 @@ def summary(samples: list[Sample], seconds: float, memory: list[tuple[float, flo
     }
 
 
-def _client(number: int, task: LoadTask, count: int, ready: Barrier, queue: "Queue[Sample | None]") -> None:
+def _client(number: int, task: LoadTask, count: int, ready: Barrier, channel: "Queue[Sample | None]") -> None:
     """One client's process, on so many threads; it asks once all of them are connected."""
     threads.use(count)
     random, parent, together = np.random.default_rng(number), multiprocessing.parent_process(), False
@@ -162,19 +169,19 @@ def _client(number: int, task: LoadTask, count: int, ready: Barrier, queue: "Que
                         with suppress(BrokenBarrierError):  # one of them cannot connect: the others go on
                             ready.wait(_READY_S)
                         together, began = True, time.monotonic()
-                    tell = partial(_tell, queue, number, began)
+                    tell = partial(_tell, channel, number, began)
                     _images(task, remote, random, clear, began + task.seconds, tell)
             except RuleError as error:
                 if not together:
                     ready.abort()
-                queue.put(Sample(number, time.monotonic() - began, 0.0, error.rule))
+                channel.put(Sample(number, time.monotonic() - began, 0.0, error.rule))
                 time.sleep(getattr(error, "retry_after_s", 0) or 1)
     finally:
-        queue.put(None)
+        channel.put(None)
 
 
-def _tell(queue: "Queue[Sample | None]", number: int, began: float, *facts: Any) -> None:
-    queue.put(Sample(number, time.monotonic() - began, *facts))
+def _tell(channel: "Queue[Sample | None]", number: int, began: float, *facts: Any) -> None:
+    channel.put(Sample(number, time.monotonic() - began, *facts))
 
 
 def _images(

@@ -1,5 +1,7 @@
 """Load on a server, by clients in processes of their own: what they see of an interactive program and of a leveled one."""
 
+import os
+
 import pytest
 
 from privcirnet.artifact import write_leveled, write_program
@@ -33,6 +35,19 @@ def test_an_interactive_service(tmp_path):
         found = asked(service.address, tmp_path / "program", leveled=False)
     assert found["images"] == found["compared"] >= 1
     assert found["errors"] == {}
+
+
+class _Deadly:
+    """Ends the process that reads it, as a killed client's does."""
+
+    def __reduce__(self):
+        return os._exit, (1,)
+
+
+def test_a_client_that_dies_at_once_is_counted(tmp_path):
+    with serving(catalogue(only=Server(samples.program(), "cleartext"))) as service:
+        found = asked(service.address, _Deadly(), leveled=False)
+    assert (found["crashed"], found["images"]) == (1, 0)
 
 
 def test_a_summary_of_what_clients_saw():

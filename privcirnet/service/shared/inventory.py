@@ -5,12 +5,11 @@ from contextlib import suppress
 from typing import Any
 
 from privcirnet.he.protocol.offline.inventory import Item, Room
-from privcirnet.he.protocol.offline.store_files import DIGEST_BYTES, SERIAL_BYTES, Label
+from privcirnet.he.protocol.offline.store_files import Label
 from privcirnet.service.refusals import OutOfReach
 from privcirnet.service.shared.link import DAY_MS, Link, Script, whole
 
 _FOLDER = "folder"
-_LABEL_BYTES = 3 * DIGEST_BYTES + SERIAL_BYTES
 
 
 def _read_added(reply: Any) -> tuple[bool, bool, int, int]:
@@ -24,19 +23,12 @@ def _read_items(reply: Any) -> dict[Label, tuple[int, int, str]]:
     found: dict[Label, tuple[int, int, str]] = {}
     for label, value in zip(reply[::2], reply[1::2], strict=True):
         size, since, place = value.split(b" ")
-        found[_label(label)] = whole(size), whole(since), place.decode("ascii")
+        found[Label.read(label)] = whole(size), whole(since), place.decode("ascii")
     return found
 
 
 def _read_labels(reply: Any) -> list[Label]:
-    return [_label(label) for label in reply]
-
-
-def _label(label: bytes) -> Label:
-    if len(label) != _LABEL_BYTES:
-        raise ValueError("a label of prepared work")
-    program, peer, owner = (label[at : at + DIGEST_BYTES] for at in range(0, 3 * DIGEST_BYTES, DIGEST_BYTES))
-    return Label(program, peer, owner, label[3 * DIGEST_BYTES :])
+    return [Label.read(label) for label in reply]
 
 
 _ADD = Script(
@@ -98,7 +90,7 @@ class SharedInventory:
     def add(self, label: Label, size: int, room: Room) -> None:
         keys = [self._of(label.peer), self._ages, self._bytes]
         limits = [-1 if limit is None else limit for limit in (room.limit, room.most)]
-        given = b"".join(label), size, *limits, self._place, self._lasts
+        given = label.to_bytes(), size, *limits, self._place, self._lasts
         added, *found = self._link.run(_ADD, keys, *given)
         if not added:
             room.check(label, size, *found)
@@ -106,7 +98,7 @@ class SharedInventory:
 
     def claim(self, label: Label) -> bool:
         keys = [self._of(label.peer), self._aged(""), self._counted("")]
-        return self._link.run(_CLAIM, keys, b"".join(label)) == 1
+        return self._link.run(_CLAIM, keys, label.to_bytes()) == 1
 
     def of(self, peer: bytes) -> dict[Label, Item]:
         found = self._link.run(_OF, [self._of(peer)]).items()

@@ -26,7 +26,8 @@ Note = Callable[[str], object]
 
 DIGEST_BYTES, SERIAL_BYTES = 32, 16
 _MAGIC = b"PCNMAT01"
-_HEADER = struct.Struct(f"<8s{DIGEST_BYTES}s{DIGEST_BYTES}s{DIGEST_BYTES}s{SERIAL_BYTES}sQ")
+_LABEL = struct.Struct(f"{DIGEST_BYTES}s{DIGEST_BYTES}s{DIGEST_BYTES}s{SERIAL_BYTES}s")
+_HEADER = struct.Struct(f"<8s{_LABEL.size}sQ")
 _OLD_S = 86_400.0
 """Seconds after which what is in a shared folder and not known was left behind, whatever the clocks say."""
 _SUFFIX, _DRAFT, _LOCK, _OWNER = ".prepared", ".draft", "lock", "owner"
@@ -52,6 +53,21 @@ class Label(NamedTuple):
     peer: bytes
     owner: bytes
     serial: bytes
+
+    @classmethod
+    def read(cls, message: bytes) -> "Label":
+        """Return the label of its bytes.
+
+        Raises:
+            ValueError: they are not so many.
+        """
+        if len(message) != _LABEL.size:
+            raise ValueError("a label of prepared work")
+        return cls(*_LABEL.unpack(message))
+
+    def to_bytes(self) -> bytes:
+        """Return it as on disk and in Redis."""
+        return b"".join(self)
 
     @property
     def file_name(self) -> str:
@@ -154,7 +170,7 @@ class StoreFiles:
         Raises:
             RuleError: the disk is full, or cannot be written.
         """
-        header = _HEADER.pack(_MAGIC, *label, len(body))
+        header = _HEADER.pack(_MAGIC, label.to_bytes(), len(body))
         self._write(self._folder / label.file_name, header, _digest(header, body), body)
 
     def take(self, label: Label) -> bytes:
@@ -171,7 +187,7 @@ class StoreFiles:
         except OSError as problem:
             header, digest, body, damage = b"", b"", b"", problem.strerror
         else:
-            right = header == _HEADER.pack(_MAGIC, *label, len(body)) and digest == _digest(header, body)
+            right = header == _HEADER.pack(_MAGIC, label.to_bytes(), len(body)) and digest == _digest(header, body)
             damage = "" if right else "its checksum is wrong"
         if not self.remove(label):
             damage = "it was taken or removed before"
@@ -231,5 +247,5 @@ def _digest(header: bytes, body: bytes | bytearray) -> bytes:
 def _read_header(header: bytes) -> tuple[Label, int]:
     if len(header) < _HEADER.size or not header.startswith(_MAGIC):
         raise ValueError("it does not begin as such a file")
-    _, *label, size = _HEADER.unpack(header)
-    return Label(*label), size
+    _, label, size = _HEADER.unpack(header)
+    return Label.read(label), size
