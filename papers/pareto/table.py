@@ -89,7 +89,9 @@ def draw(out: Path) -> str:
     panels = {
         title: {
             TITLES[method]: [
-                (row.seconds, row.top1 or 0.0) for row in done if (row.kind, row.facts["method"]) == (kind, method)
+                (row.seconds, row.top1 or 0.0, row.spread / 2)
+                for row in done
+                if (row.kind, row.facts["method"]) == (kind, method)
             ]
             for method in METHODS
         }
