@@ -6,10 +6,11 @@ import time
 import urllib.error
 import urllib.request
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from multiprocessing.process import BaseProcess
 from multiprocessing.queues import Queue
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
@@ -35,7 +36,7 @@ _CONTRAST = 8
 _MEMORY = "process_resident_memory_bytes"
 _READY_S = 60.0
 """Seconds that a client which is connected waits for the others."""
-_STILL_S = 1.0
+_STILL_S = 0.1
 """Seconds without an answer, after which it is looked whether the clients live."""
 PERCENTILES = (50, 90, 99)
 
@@ -105,28 +106,31 @@ def load(task: LoadTask, clients: int, metrics: str, progress: Callable[[Sample]
     with task.connect():
         pass  # a mistake is one line here
     context = multiprocessing.get_context("spawn")
-    channel: Queue[Sample | None] = context.Queue()
+    channel: Queue[Sample] = context.Queue()
     given = task, max(threads.cores() // clients, 1), context.Barrier(clients), channel
     processes = [context.Process(target=_client, args=(number, *given), daemon=True) for number in range(clients)]
     for process in processes:
         process.start()
-    samples, memory, left = list[Sample](), list[tuple[float, float]](), clients
-    while left:
-        try:
-            sample = channel.get(timeout=_STILL_S)
-        except queue.Empty:  # nothing is on its way of those that ended: they were killed
-            left = min(left, sum(process.is_alive() for process in processes))
-            continue
-        left -= sample is None
-        if sample is not None:
-            samples.append(sample)
-            progress(sample)
-            if metrics and (not memory or sample.ended - memory[-1][0] >= 1):
-                memory.append((sample.ended, _resident(metrics)))
+    samples, memory = list[Sample](), list[tuple[float, float]]()
+    for sample in _told(processes, channel):
+        samples.append(sample)
+        progress(sample)
+        if metrics and (not memory or sample.ended - memory[-1][0] >= 1):
+            memory.append((sample.ended, _resident(metrics)))
     for process in processes:
         process.join()
     crashed = sum(process.exitcode != 0 for process in processes)
     return {**summary(samples, task.seconds, memory), "crashed": crashed}
+
+
+def _told(processes: Sequence[BaseProcess], channel: "Queue[Sample]") -> Iterator[Sample]:
+    """Yield what the clients tell until all of them have ended, those that were killed, too."""
+    running = True
+    while running:
+        running = any(process.is_alive() for process in processes)  # first: what they told is in the channel then
+        with suppress(queue.Empty):
+            while True:
+                yield channel.get(timeout=_STILL_S if running else 0)
 
 
 def summary(samples: list[Sample], seconds: float, memory: list[tuple[float, float]]) -> dict[str, Any]:
@@ -155,32 +159,29 @@ def summary(samples: list[Sample], seconds: float, memory: list[tuple[float, flo
     }
 
 
-def _client(number: int, task: LoadTask, count: int, ready: Barrier, channel: "Queue[Sample | None]") -> None:
+def _client(number: int, task: LoadTask, count: int, ready: Barrier, channel: "Queue[Sample]") -> None:
     """One client's process, on so many threads; it asks once all of them are connected."""
     threads.use(count)
     random, parent, together = np.random.default_rng(number), multiprocessing.parent_process(), False
-    try:
-        clear = read_mode(task.program, task.leveled).clear if task.program else None
-        began = time.monotonic()
-        while time.monotonic() < began + task.seconds and parent is not None and parent.is_alive():
-            try:
-                with task.connect() as remote:
-                    if not together:
-                        with suppress(BrokenBarrierError):  # one of them cannot connect: the others go on
-                            ready.wait(_READY_S)
-                        together, began = True, time.monotonic()
-                    tell = partial(_tell, channel, number, began)
-                    _images(task, remote, random, clear, began + task.seconds, tell)
-            except RuleError as error:
+    clear = read_mode(task.program, task.leveled).clear if task.program else None
+    began = time.monotonic()
+    while time.monotonic() < began + task.seconds and parent is not None and parent.is_alive():
+        try:
+            with task.connect() as remote:
                 if not together:
-                    ready.abort()
-                channel.put(Sample(number, time.monotonic() - began, 0.0, error.rule))
-                time.sleep(getattr(error, "retry_after_s", 0) or 1)
-    finally:
-        channel.put(None)
+                    with suppress(BrokenBarrierError):  # one of them cannot connect: the others go on
+                        ready.wait(_READY_S)
+                    together, began = True, time.monotonic()
+                tell = partial(_tell, channel, number, began)
+                _images(task, remote, random, clear, began + task.seconds, tell)
+        except RuleError as error:
+            if not together:
+                ready.abort()
+            channel.put(Sample(number, time.monotonic() - began, 0.0, error.rule))
+            time.sleep(getattr(error, "retry_after_s", 0) or 1)
 
 
-def _tell(channel: "Queue[Sample | None]", number: int, began: float, *facts: Any) -> None:
+def _tell(channel: "Queue[Sample]", number: int, began: float, *facts: Any) -> None:
     channel.put(Sample(number, time.monotonic() - began, *facts))
 
 
