@@ -23,7 +23,7 @@ from privcirnet.errors import RuleError
 from privcirnet.functional.circulant import check_block_size, check_importance
 from privcirnet.nn.activations import AESPA_SHARED, Aespa
 from privcirnet.nn.checks import check_module
-from privcirnet.nn.circulant import check_groups, make_circulant_
+from privcirnet.nn.circulant import block_size_of, check_groups, make_circulant_
 from privcirnet.nn.graph import evaluating, find_layer, module_of, trace
 from privcirnet.nn.norm import BlockBatchNorm2d, TokenBatchNorm, check_can_share
 from privcirnet.nn.places import place_of
@@ -79,10 +79,24 @@ def circulant_(
     shared = _shared_behind(model, {name: b for name, b in block_sizes.items() if b > 1})
     for name, layer in layers.items():
         make_circulant_(make_plain_(layer), block_sizes[name], importance.get(name), pad=pad)
-    for name, b in shared.items():
-        module = model.get_submodule(name)
-        model.set_submodule(name, _shared_by(module, b))
+    _share_(model, shared)
     return model
+
+
+def share_by_blocks_(model: nn.Module) -> None:
+    """Share the batch norms and AESPA that will be folded into a network's circulant layers by their blocks, in place.
+
+    :func:`circulant_` does it by itself; those that come into a circulant network need it. Shared ones stay.
+
+    Raises:
+        RuleError: one cannot be shared, or its layers have blocks of several sizes.
+    """
+    _share_(model, _shared_behind(model, {}))
+
+
+def _share_(model: nn.Module, block_sizes: Mapping[str, int]) -> None:
+    for name, b in block_sizes.items():
+        model.set_submodule(name, _shared_by(model.get_submodule(name), b))
 
 
 def _shared_by(module: nn.Module, block_size: int) -> nn.Module:
@@ -113,17 +127,18 @@ def checked_layer(model: nn.Module, name: str, block_size: int, *, pad: bool = F
 
 
 def _shared_behind(model: nn.Module, block_sizes: Mapping[str, int]) -> dict[str, int]:
-    """Return the block size of every batch norm and AESPA that will be folded into a named layer.
+    """Return the block size of every batch norm and AESPA whose blocks are smaller than its layers need.
 
     One that is folded into several layers is shared by the smallest blocks that serve all of them.
+
+    Args:
+        block_sizes: of layers that become circulant; the others have their own.
     """
+    sizes = {name: b for name, module in model.named_modules() if (b := block_size_of(module)) > 1} | dict(block_sizes)
     found: dict[str, int] = {}
-    for name, layers in _folded(model) if block_sizes else ():
-        b = math.lcm(*(block_sizes.get(layer, 1) for layer in layers))
-        if b > 1 and not isinstance(model.get_submodule(name), Aespa | TokenBatchNorm):
-            check_can_share(model.get_submodule(name))
-        _agree(found, name, b)
-    found = {name: b for name, b in found.items() if b > 1}
+    for name, layers in _folded(model) if sizes else ():
+        _agree(found, name, math.lcm(*(sizes.get(layer, 1) for layer in layers)))
+    found = {name: b for name, b in found.items() if getattr(model.get_submodule(name), "block_size", 1) % b}
     for name, b in found.items():
         _check_shared(model.get_submodule(name), b, name)
     return found
@@ -169,6 +184,8 @@ def paddable(model: nn.Module) -> frozenset[str]:
 
 
 def _check_shared(module: nn.Module, block_size: int, name: str) -> None:
+    if not isinstance(module, Aespa | TokenBatchNorm):
+        check_can_share(module)
     channels = int(module.num_features) * getattr(module, "b", 1) if isinstance(module, _BatchNorm) else 0
     channels = module.num_features if isinstance(module, Aespa) else channels
     if channels % block_size:

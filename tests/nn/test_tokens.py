@@ -101,11 +101,13 @@ class Shared(nn.Module):
         return self.take(self.one(x) + self.other(x))
 
 
-def test_a_norm_of_several_layers_serves_all_of_them():
+@pytest.mark.parametrize("calls", [[{"one": 2, "other": 4}], [{"one": 2}, {"other": 4}], [{"other": 4}, {"one": 2}]])
+def test_a_norm_of_several_layers_serves_all_of_them(calls):
     model, x = Shared().double(), randn(6, 8, 2, 2)
     for parameter in model.parameters():
         nn.init.normal_(parameter)
-    circulant_(model, {"one": 2, "other": 4})
+    for block_sizes in calls:
+        circulant_(model, block_sizes)
     assert model.norm.block_size == 4
     model(x)
     fused = fuse(model.eval())

@@ -21,6 +21,7 @@ from privcirnet.nn.checks import check_batch, check_module
 from privcirnet.nn.example import IMAGE
 from privcirnet.nn.graph import evaluating, is_sum
 from privcirnet.nn.summands import readers, summands, uses
+from privcirnet.passes.convert import share_by_blocks_
 from privcirnet.passes.surgery import norms, own, pads, strides, sums
 from privcirnet.passes.surgery.attention import attentions_replaced
 from privcirnet.passes.surgery.changes import TRAIN, Change
@@ -80,6 +81,7 @@ def polynomial_(model: nn.Module, images: Tensor, activation: str | Mapping[str,
         norms.put_unfoldable_behind_layers(edit)
         _put_layers_before_activations(edit)
         edit.finish()
+        share_by_blocks_(edit.graph)
         _check_exact(edit, values, shown)
     edit.graph.meta[IMAGE] = tuple(images.shape[1:])
     _become_(model, edit.graph)

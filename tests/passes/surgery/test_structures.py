@@ -17,11 +17,12 @@ from privcirnet.nn.graph import trace
 from privcirnet.nn.moves import Move
 from privcirnet.nn.norm import TokenBatchNorm
 from privcirnet.nn.tokens import HeadProduct, Tokens
+from privcirnet.passes.convert import circulant_
 from privcirnet.passes.fuse import fuse
 from privcirnet.passes.lower.supported import check_operations
 from privcirnet.passes.surgery import polynomial_
 from privcirnet.passes.surgery.changes import ONE_MORE
-from tests.nn.networks import Written
+from tests.nn.networks import Written, vit
 
 
 def tokens(net: Written, x: Tensor) -> Tensor:
@@ -240,3 +241,41 @@ def test_moves_end_in_what_reads_them():
     model = EXACT["shuffles, chunks, channels last"]()
     polynomial_(model, torch.rand(2, 4, 4, 4))
     assert sum(isinstance(module, Move) for module in model.modules()) == 4
+
+
+def shapes_by_name(network: nn.Module) -> dict[str, torch.Size]:
+    return {name: value.shape for name, value in network.state_dict().items()}
+
+
+def softmax_vit() -> nn.Module:
+    return vit(norm="layer", attention="softmax", activation="gelu").float()
+
+
+def with_relu() -> nn.Module:
+    layers = nn.Conv2d(4, 8, 1), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 1), nn.ReLU(), nn.Flatten()
+    return nn.Sequential(*layers, nn.Linear(128, 2))
+
+
+@pytest.mark.parametrize(
+    ("build", "sizes"), [(softmax_vit, {"blocks.0.qkv": 4, "blocks.0.fc1": 2}), (with_relu, {"0": 2, "3": 4})]
+)
+def test_what_comes_into_a_circulant_network_is_shared_by_its_blocks(build, sizes):
+    images = torch.rand(4, *((3, 8, 8) if build is softmax_vit else (4, 4, 4)))
+    one, other = build(), build()
+    polynomial_(one, images)
+    circulant_(one, sizes)
+    circulant_(other, sizes)
+    polynomial_(other, images)
+    assert shapes_by_name(other) == shapes_by_name(one)
+    optimizer = torch.optim.SGD(other.parameters(), 0.01)
+    other.train()(images).square().sum().backward()
+    optimizer.step()
+    assert_close(fuse(other.eval())(images), other(images), rtol=1e-4, atol=1e-4)
+
+
+def test_what_cannot_be_shared_by_the_blocks_is_said_at_once():
+    network = nn.Sequential(nn.Conv2d(4, 6, 1), nn.ReLU(), nn.Conv2d(6, 4, 1))
+    circulant_(network, {"0": 4}, pad=True)
+    with pytest.raises(RuleError, match="must be whole blocks: got 6 at '1' for block size 4"):
+        polynomial_(network, torch.rand(2, 4, 4, 4))
+    assert isinstance(network[1], nn.ReLU)
