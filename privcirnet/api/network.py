@@ -15,6 +15,7 @@ from privcirnet.data.picture import LIGHT_ON_DARK, Preparation
 from privcirnet.errors import RuleError, first_line, listed
 from privcirnet.models import ENTRY_POINTS
 from privcirnet.nn.activations import Aespa, Square
+from privcirnet.nn.agreement import agree
 from privcirnet.nn.checks import check_module, check_weights, logits_of_one
 from privcirnet.nn.circulant import block_size_of
 from privcirnet.nn.example import random_images
@@ -28,6 +29,8 @@ HUB = "hf-hub:"
 """What the name of a network on the Hugging Face hub begins with."""
 COMMITTED = Path(__file__).parents[2] / "checkpoints"
 """The trained networks of a checkout."""
+_COMPARED = 8
+"""How many of the images given a saved network is compared on."""
 _FACTS = "checkpoint"
 """Key of a network's ``meta``: the checkpoint that it was read from, without its tensors."""
 
@@ -101,7 +104,7 @@ def save(  # noqa: PLR0913
     check_module(model)
     check_weights(model)
     held = _checkpoint(model, _described(model, name, images, classes, arguments))
-    _check_read_again(model, held)
+    _check_read_again(model, held, images)
     folder = None if Path(path).suffix == ".safetensors" else Path(path)
     file = folder / CHECKPOINT if folder else Path(path)
     write_checkpoint(file, held)
@@ -178,8 +181,8 @@ def _checkpoint(model: nn.Module, held: Checkpoint) -> Checkpoint:
     return replace(held, tensors=tensors_of(model), stage=stage, block_sizes=blocks, bits=Bits(*bits) if bits else None)
 
 
-def _check_read_again(model: nn.Module, held: Checkpoint) -> None:
-    """Raise unless what a checkpoint stands for computes what the network does."""
+def _check_read_again(model: nn.Module, held: Checkpoint, given: Tensor | None) -> None:
+    """Raise unless what a checkpoint stands for computes what the network does, also on some of the images given."""
     assert held.inputs is not None
     rule = "what is saved must be the network again when it is read"
     remedy = "give the name= and arguments= that it was made with; save a fused network before fuse, or quantized"
@@ -188,8 +191,9 @@ def _check_read_again(model: nn.Module, held: Checkpoint) -> None:
         again = build(held, len(held.inputs.classes), held.inputs.shape)
     except RuleError as error:
         raise RuleError(rule, got=f"{held.model}: {error.got}", remedy=remedy) from error
+    images = images if given is None else torch.cat([images, given[:_COMPARED].to(images)])
     like = next(model.parameters(), images)
     with evaluating(model), torch.no_grad():
-        wanted, found = model(images.to(like)).cpu().float(), again.to(like.dtype)(images.to(like.dtype)).float()
-    if wanted.shape != found.shape or not torch.allclose(wanted, found, rtol=1e-3, atol=1e-4, equal_nan=True):
+        wanted, found = model(images.to(like)).cpu(), again.to(like.dtype)(images.to(like.dtype))
+    if not agree(found, wanted):
         raise RuleError(rule, got=f"other logits of {held.model}", remedy=remedy)

@@ -94,6 +94,7 @@ class Aespa(nn.Module):
             for name in AESPA_SHARED:
                 full = getattr(self, name).repeat_interleave(self.block_size)
                 getattr(shared, name).copy_(block_mean(full, block_size))
+        shared.log_gamma.requires_grad_(self.log_gamma.requires_grad)
         return shared
 
     def _running(self) -> tuple[Tensor, Tensor]:

@@ -88,7 +88,7 @@ def check_images(model: nn.Module, images: Tensor) -> None:
     check_batch(images)
     size, made_for = tuple(images.shape[1:]), getattr(model, "meta", {}).get(IMAGE)
     if made_for not in (None, size):
-        remedy = "resize the images, or begin again with polynomial_ on images of this size"
+        remedy = "resize the images, or begin again with the network as it was before polynomial_ and fuse"
         raise RuleError(
             "a network must get images of the size it was traced at", got=f"{size} for {made_for}", remedy=remedy
         )

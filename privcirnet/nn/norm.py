@@ -23,7 +23,8 @@ from privcirnet.functional.block_norm import block_norm
 from privcirnet.functional.fusion import block_mean, block_variance, check_channels
 from privcirnet.functional.moments import Total
 
-_OPTIONS = ("eps", "momentum", "affine", "track_running_stats")
+OPTIONS = ("eps", "momentum", "affine", "track_running_stats")
+"""What a batch norm is made with besides its channels, and keeps under the same names."""
 
 
 class BlockBatchNorm2d(nn.BatchNorm2d):
@@ -107,7 +108,7 @@ class BlockBatchNorm2d(nn.BatchNorm2d):
         (tensor([2.]), tensor([2.]))
         """
         check_can_share(norm)
-        options = {name: getattr(norm, name) for name in _OPTIONS}
+        options = {name: getattr(norm, name) for name in OPTIONS}
         shared = cls(norm.num_features, block_size, **options)
         sample = next((value for value in norm.state_dict().values() if value.is_floating_point()), torch.empty(0))
         shared.to(device=sample.device, dtype=sample.dtype).train(norm.training)
@@ -155,7 +156,7 @@ class TokenBatchNorm(BlockBatchNorm2d):
 
     def shared_by(self, block_size: int) -> Self:
         """Return the same norm shared by blocks of b channels, as :meth:`from_batch_norm` shares and checks."""
-        options = {name: getattr(self, name) for name in _OPTIONS}
+        options = {name: getattr(self, name) for name in OPTIONS}
         shared = type(self)(self.num_features * self.block_size, block_size, **options).train(self.training)
         full = {name: v.repeat_interleave(self.block_size) if v.ndim else v for name, v in self.state_dict().items()}
         state = {name: block_mean(v, block_size) if v.ndim else v for name, v in full.items()}
@@ -163,6 +164,8 @@ class TokenBatchNorm(BlockBatchNorm2d):
             state["running_var"] = block_variance(full["running_mean"], full["running_var"], block_size)
         sample = next((value for value in state.values() if value.is_floating_point()), torch.empty(0))
         shared.to(device=sample.device, dtype=sample.dtype).load_state_dict(state)
+        for name, parameter in self.named_parameters():
+            shared.get_parameter(name).requires_grad_(parameter.requires_grad)
         return shared
 
 

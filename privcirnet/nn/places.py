@@ -17,6 +17,10 @@ from privcirnet.nn.pooling import layers_behind
 from privcirnet.nn.summands import channel_readers
 from privcirnet.nn.tokens import Take
 
+VECTORS = "a BatchNorm1d must work on vectors (N, C), right behind or before linear layers"
+"""The rule that a network breaks whose values are not known to be such, and what to do about it."""
+FLATTEN = "flatten first, or use polynomial_, which knows the shapes"
+
 
 class Place(NamedTuple):
     """Where a node is folded.
@@ -89,8 +93,24 @@ def _is_vector(graph: fx.GraphModule, node: fx.Node) -> bool:
                 return True
             case Move(after=after):
                 return len(after) == 1
+            case None if _gives_vectors(node):
+                return True
             case nn.Conv2d() | nn.AvgPool2d() | None:
                 return False
             case _:
                 node = node.all_input_nodes[0]
     return False
+
+
+def _gives_vectors(node: fx.Node) -> bool:
+    """Return whether a function or method gives vectors (N, C) of maps, by its arguments alone."""
+    kind, given = getattr(node.target, "__name__", str(node.target)), (*node.args[1:], *node.kwargs.values())
+    match kind:
+        case "flatten":
+            return given in ((1,), (1, -1))
+        case "view" | "reshape":
+            return len(given[0] if isinstance(given[0], list | tuple) else given) == len(("N", "C"))
+        case "mean":
+            return len(given) == 1 and isinstance(given[0], list | tuple) and len(given[0]) == len(("H", "W"))
+        case _:
+            return False

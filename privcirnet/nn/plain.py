@@ -13,7 +13,7 @@ from typing import TypeVar
 import torch
 from torch import nn
 from torch.nn.utils import parametrize, prune
-from torch.nn.utils.spectral_norm import SpectralNorm, remove_spectral_norm
+from torch.nn.utils.spectral_norm import SpectralNorm, SpectralNormLoadStateDictPreHook, remove_spectral_norm
 from torch.nn.utils.weight_norm import WeightNorm, remove_weight_norm
 
 AnyModule = TypeVar("AnyModule", bound=nn.Module)
@@ -63,7 +63,7 @@ def _removals(module: nn.Module) -> Iterator[Callable[[], object]]:
             case WeightNorm():
                 yield partial(remove_weight_norm, module, hook.name)
             case SpectralNorm():
-                yield partial(remove_spectral_norm, module, hook.name)
+                yield partial(_remove_spectral_norm_, module, hook.name)
             case prune.BasePruningMethod():
                 yield partial(prune.remove, module, hook._tensor_name)
             case _:
@@ -72,6 +72,15 @@ def _removals(module: nn.Module) -> Iterator[Callable[[], object]]:
     for name, chain in structures.items():
         if not any(type(structure).__module__.startswith("privcirnet.") for structure in chain):  # type: ignore[arg-type]
             yield partial(_remove_parametrization_, module, name)
+
+
+def _remove_spectral_norm_(module: nn.Module, name: str) -> None:
+    """Remove one with what it does as weights are loaded, which torch forgets."""
+    remove_spectral_norm(module, name)
+    hooks = module._load_state_dict_pre_hooks
+    for key, hook in list(hooks.items()):
+        if isinstance(getattr(hook, "hook", hook), SpectralNormLoadStateDictPreHook):
+            del hooks[key]
 
 
 def _remove_parametrization_(module: nn.Module, name: str) -> None:

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
+from privcirnet.errors import RuleError
 from privcirnet.functional.quantize import quantize_activation, quantize_binary, quantize_learned, quantize_weight
 from privcirnet.nn.nonpolynomial import table_ends
 
@@ -119,6 +120,13 @@ class ActivationQuantizer(Quantizer):
 
     def extra_repr(self) -> str:
         return f"bits={self.bits}, log_step={int(self.log_step)}"
+
+
+def check_unquantized(model: nn.Module, rule: str) -> None:
+    """Raise unless a network has no quantizers yet."""
+    for name, module in model.named_modules():
+        if isinstance(module, ActivationQuantizer) or quantizer_of(module):
+            raise RuleError(rule, got=f"a quantizer at {name!r}", remedy="start from the network of the stage before")
 
 
 def quantizer_of(module: nn.Module, tensor: str = "weight") -> WeightQuantizer | BiasQuantizer | None:

@@ -13,6 +13,7 @@ Source: PrivCirNet (NeurIPS 2024), Sections 3.3 and 3.4. Departure: the variance
 
 import math
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, fx, nn
@@ -26,7 +27,7 @@ from privcirnet.nn.checks import check_module
 from privcirnet.nn.circulant import block_size_of, check_groups, make_circulant_
 from privcirnet.nn.graph import evaluating, find_layer, module_of, trace
 from privcirnet.nn.norm import BlockBatchNorm2d, TokenBatchNorm, check_can_share
-from privcirnet.nn.places import place_of
+from privcirnet.nn.places import FLATTEN, VECTORS, place_of
 from privcirnet.nn.plain import make_plain_
 from privcirnet.nn.summands import channel_readers, reached_by
 
@@ -83,20 +84,29 @@ def circulant_(
     return model
 
 
-def share_by_blocks_(model: nn.Module) -> None:
+def share_by_blocks_(model: nn.Module) -> dict[str, int]:
     """Share the batch norms and AESPA that will be folded into a network's circulant layers by their blocks, in place.
 
     :func:`circulant_` does it by itself; those that come into a circulant network need it. Shared ones stay.
 
+    Returns:
+        Block size of each that was not shared so before, by module name.
+
     Raises:
         RuleError: one cannot be shared, or its layers have blocks of several sizes.
     """
-    _share_(model, _shared_behind(model, {}))
+    found = _shared_behind(model, {})
+    _share_(model, found)
+    return found
 
 
 def _share_(model: nn.Module, block_sizes: Mapping[str, int]) -> None:
     for name, b in block_sizes.items():
-        model.set_submodule(name, _shared_by(model.get_submodule(name), b))
+        module = model.get_submodule(name)
+        shared = _shared_by(module, b)
+        for path, each in list(model.named_modules(remove_duplicate=False)):
+            if each is module:
+                model.set_submodule(path, shared)
 
 
 def _shared_by(module: nn.Module, block_size: int) -> nn.Module:
@@ -136,40 +146,59 @@ def _shared_behind(model: nn.Module, block_sizes: Mapping[str, int]) -> dict[str
     """
     sizes = {name: b for name, module in model.named_modules() if (b := block_size_of(module)) > 1} | dict(block_sizes)
     found: dict[str, int] = {}
-    for name, layers in _folded(model) if sizes else ():
-        _agree(found, name, math.lcm(*(sizes.get(layer, 1) for layer in layers)))
+    for name, layers, known in _folded(model) if sizes else ():
+        b = math.lcm(*(sizes.get(layer, 1) for layer in layers))
+        if b > 1 and not known:
+            raise RuleError(VECTORS, got=f"{name!r} beside {layers[0]!r}, which is circulant", remedy=FLATTEN)
+        _agree(found, name, b)
     found = {name: b for name, b in found.items() if getattr(model.get_submodule(name), "block_size", 1) % b}
     for name, b in found.items():
         _check_shared(model.get_submodule(name), b, name)
     return found
 
 
-def _folded(model: nn.Module) -> list[tuple[str, list[str]]]:
-    """Return every batch norm and AESPA, each with the layers that it will be folded into, by name."""
+class _Folded(NamedTuple):
+    """A batch norm or AESPA with the layers that it will be folded into, by name.
+
+    Attributes:
+        known: whether its values are known to have their channels where those of the layers are.
+    """
+
+    name: str
+    layers: list[str]
+    known: bool = True
+
+
+def _folded(model: nn.Module) -> list[_Folded]:
     if not any(isinstance(module, _BatchNorm | Aespa) for module in model.modules()):
         return []
     with evaluating(model):
         graph = trace(model)
-    found: list[tuple[str, list[str]]] = []
+    found: list[_Folded] = []
     for node in graph.graph.nodes:
-        module = module_of(graph, node)
+        module, place = module_of(graph, node), None
         if isinstance(module, Aespa):
-            layers = list(reached_by(graph, node))
+            layers = reached_by(graph, node)
         elif isinstance(module, _BatchNorm):
             place = place_of(graph, node)
-            layers = list(place.layers) if place else _around(graph, node, module)
+            layers = place.layers if place else _around(graph, node, module)
         else:
             continue
-        found.append((str(node.target), [str(layer.target) for layer in layers]))
+        known = bool(place) or not isinstance(module, nn.BatchNorm1d)
+        found.append(_Folded(str(node.target), [str(layer.target) for layer in layers], known))
     return found
 
 
 def _around(graph: fx.GraphModule, node: fx.Node, norm: _BatchNorm) -> list[fx.Node]:
     """Return what a batch norm should be folded into, where that is not possible."""
-    if isinstance(norm, TokenBatchNorm):
-        return channel_readers(graph, node)
-    before = [] if isinstance(norm, nn.BatchNorm1d) else node.all_input_nodes[:1]
-    return [each for each in before if each.op == "call_module"]
+    before = [each for each in node.all_input_nodes[:1] if each.op == "call_module"]
+    match norm:
+        case TokenBatchNorm():
+            return channel_readers(graph, node)
+        case nn.BatchNorm1d():
+            return [each for each in (*before, *node.users) if isinstance(module_of(graph, each), nn.Linear)]
+        case _:
+            return before
 
 
 def paddable(model: nn.Module) -> frozenset[str]:
@@ -178,7 +207,7 @@ def paddable(model: nn.Module) -> frozenset[str]:
     >>> paddable(nn.Sequential(nn.Conv2d(1, 5, 3), nn.BatchNorm2d(5), nn.Conv2d(5, 3, 3)))
     frozenset({'2'})
     """
-    shared = {layer for _, layers in _folded(model) for layer in layers}
+    shared = {layer for folded in _folded(model) for layer in folded.layers}
     layers = (name for name, module in model.named_modules() if isinstance(module, nn.Linear | nn.Conv2d))
     return frozenset(name for name in layers if name not in shared)
 

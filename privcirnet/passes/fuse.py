@@ -34,10 +34,10 @@ from privcirnet.nn.affine import Affine
 from privcirnet.nn.agreement import EXACT, agree, check_traced, exact_value, some_of
 from privcirnet.nn.attention import PolynomialAttention, SoftmaxAttention
 from privcirnet.nn.checks import check_module, value_of_one
-from privcirnet.nn.example import example_for
+from privcirnet.nn.example import IMAGE, example_for
 from privcirnet.nn.graph import is_sum, module_of, trace
 from privcirnet.nn.norm import TokenBatchNorm
-from privcirnet.nn.places import place_of
+from privcirnet.nn.places import FLATTEN, VECTORS, place_of
 from privcirnet.nn.plain import with_plain_weights
 from privcirnet.nn.pooling import divisor_of, layers_behind, power_beside
 from privcirnet.nn.summands import Summands, channel_readers, readers, summands, uses
@@ -96,6 +96,7 @@ def fuse(model: nn.Module, composed: Collection[str] = (), images: Tensor | None
             node.meta[SHAPE] = tuple(values[node.name].shape[1:])
     if images is not None:
         _size_pools_(fused)
+        fused.meta[IMAGE] = tuple(images.shape[1:])
     wanted = exact_value(copied, shown)
     if not agree(exact_value(_folded_(fused.double(), composed), shown), wanted, EXACT):
         rule, got = "a fused network must compute what the network does", f"other values of {type(model).__name__}"
@@ -182,8 +183,7 @@ def _fold_channels_last_(fused: fx.GraphModule, node: fx.Node, norm: _BatchNorm,
     """Fold a batch norm of tokens or vectors into the linear layer before it, or into those behind it."""
     place = place_of(fused, node)
     if place is None and isinstance(norm, nn.BatchNorm1d):
-        rule = "a BatchNorm1d must work on vectors (N, C), right behind or before linear layers"
-        raise _cannot_fold(node, rule, "flatten first, or use polynomial_, which knows the shapes")
+        raise _cannot_fold(node, VECTORS, FLATTEN)
     if place and not place.behind:
         _check_single_use(node, [*place.layers], "batch norm", calls)
         fold_norm_(_layer_of(fused, place.layers[0]), norm, str(node.target))

@@ -29,7 +29,7 @@ from privcirnet.nn.graph import module_of
 from privcirnet.nn.nonpolynomial import Tabulated, function_name, has_table
 from privcirnet.nn.normalization import BelowMax, Centered, SumChannels
 from privcirnet.nn.plain import give_own_class_, with_plain_weights
-from privcirnet.nn.quantizers import ActivationQuantizer, BiasQuantizer, WeightQuantizer, quantizer_of
+from privcirnet.nn.quantizers import ActivationQuantizer, BiasQuantizer, WeightQuantizer, check_unquantized
 from privcirnet.nn.steps import activation_quantizer, calibrate, called_modules, weighted_modules
 from privcirnet.nn.tokens import Channels, HeadProduct, Tokens
 from privcirnet.passes.bias_correction import correct_biases_
@@ -172,11 +172,9 @@ def _check_settings(fused: object, widths: Sequence[int], input_log_step: int | 
 
 
 def _check_layers(fused: fx.GraphModule) -> None:
+    check_unquantized(fused, "a network must be quantized once")
     seen: set[nn.Module] = set()
     for node, module in called_modules(fused):
-        if isinstance(module, ActivationQuantizer) or quantizer_of(module):
-            got, remedy = f"a quantizer at {str(node.target)!r}", "start from the network of the stage before"
-            raise RuleError("a network must be quantized once", got=got, remedy=remedy)
         if isinstance(module, nn.Linear | nn.Conv2d) and module in seen:
             raise RuleError("a layer must run once an image", got=node.target, remedy="give each use its own layer")
         seen.add(module)

@@ -14,7 +14,7 @@ from privcirnet.blocksizes.latency import layer_shapes
 from privcirnet.config import HEConfig
 from privcirnet.errors import RuleError, listed
 from privcirnet.he.planning.profile import Profile
-from privcirnet.nn.checks import check_images, check_module, logits_of_one
+from privcirnet.nn.checks import check_images, check_module, logits_of_one, value_of_one
 from privcirnet.nn.plain import with_plain_weights
 from privcirnet.passes.block_sizes import uniform_sizes
 from privcirnet.passes.convert import circulant_
@@ -109,6 +109,7 @@ def check(
     check_images(model, images)
     check_activation(activation)
     network, image = copy.deepcopy(with_plain_weights(model)).cpu().eval(), images[:1].cpu()
+    value_of_one(network, image)
     found = list[Refusal]()
     changes = _tried(found, "polynomial_", lambda: polynomial_(network, image, activation))
     _tried(found, "fit", lambda: logits_of_one(network, image))

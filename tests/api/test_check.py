@@ -101,6 +101,8 @@ def test_it_wants_a_network_and_images():
         checked("resnet18")
     with pytest.raises(pc.RuleError, match=r"images must be a tensor \(N, C, H, W\)"):
         pc.check(convolutional(), IMAGES[0], progress=False)
+    with pytest.raises(pc.RuleError, match=r"a network must take the images: got .*double"):
+        pc.check(convolutional(), IMAGES.double(), progress=False)
 
 
 def test_what_is_left_to_replace_is_one_line():

@@ -73,6 +73,14 @@ def test_what_cannot_be_read_again_is_not_written(tmp_path, change, given, messa
     assert not list(tmp_path.iterdir())
 
 
+def test_a_network_that_differs_on_its_own_images_only_is_not_written(tmp_path):
+    """Random images of little contrast do not reach the six of a ReLU6."""
+    images = 20 * torch.randn(4, 3, 32, 32)
+    model = timm.create_model("resnet10t", num_classes=2, act_layer=torch.nn.ReLU6)
+    with pytest.raises(RuleError, match="must be the network again when it is read: got other logits of resnet10t"):
+        pc.save(model, tmp_path / "a.safetensors", images=images)
+
+
 def test_a_committed_network_by_name():
     model = pc.network("tutorial_mnist")
     picture = io.BytesIO()

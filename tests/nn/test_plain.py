@@ -145,6 +145,12 @@ def test_a_frozen_weight_stays_frozen():
     assert isinstance(layer.weight, nn.Parameter)
 
 
+@every_kind
+def test_a_plain_layer_takes_its_own_state(name):
+    layer = network(name)[3]
+    make_plain_(layer).load_state_dict(layer.state_dict())
+
+
 @pytest.mark.parametrize("name", ["spectral_norm", "spectral_norm's hook"])
 def test_weights_are_those_of_evaluation_in_training_too(name):
     """Each use of a spectral norm in training changes it a little."""

@@ -1,4 +1,5 @@
 import copy
+from collections.abc import Callable
 
 import pytest
 import timm
@@ -9,8 +10,9 @@ from torch.testing import assert_close
 
 from privcirnet.errors import RuleError
 from privcirnet.functional.circulant import is_circulant, project
+from privcirnet.nn.activations import Aespa2d
 from privcirnet.nn.circulant import block_size_of
-from privcirnet.nn.norm import BlockBatchNorm2d
+from privcirnet.nn.norm import BlockBatchNorm2d, TokenBatchNorm
 from privcirnet.passes.convert import circulant_, dense_state_dict
 from privcirnet.passes.fuse import fuse
 from tests import tolerances
@@ -74,6 +76,39 @@ def test_a_model_without_norms_need_not_be_traceable():
     assert block_size_of(circulant_(branching, {"fc": 2}).fc) == 2
 
 
+@pytest.mark.parametrize(
+    "flatten",
+    [
+        lambda x: torch.flatten(x, 1),
+        lambda x: x.flatten(1),
+        lambda x: x.flatten(start_dim=1),
+        lambda x: x.view(x.size(0), -1),
+        lambda x: x.reshape((x.shape[0], -1)),
+        lambda x: x.repeat(1, 1, 2, 4).mean((2, 3)).reshape(-1, 8),
+    ],
+)
+def test_norms_of_vectors_are_shared_however_they_were_flattened(flatten):
+    model = vectors(flatten)
+    circulant_(model, {"layer": 4})
+    assert model.norm.block_size == 4
+    model(torch.rand(3, 8, 1, 1))
+    assert isinstance(fuse(model.eval()).get_submodule("layer"), nn.Linear)
+
+
+def test_a_norm_of_two_names_is_replaced_under_both():
+    model = nn.Sequential(nn.Conv2d(2, 4, 1), nn.BatchNorm2d(4))
+    model.norms = nn.ModuleList([model[1]])
+    circulant_(model, {"0": 2})
+    assert model.norms[0] is model[1]
+
+
+def test_what_is_frozen_stays_frozen():
+    layers = nn.Conv2d(2, 8, 1), Aespa2d(8), nn.Flatten(), nn.Linear(8, 8), TokenBatchNorm(8), nn.Linear(8, 2)
+    model = circulant_(nn.Sequential(*layers).requires_grad_(False), {"0": 2, "3": 4})
+    assert [model[1].block_size, model[4].block_size] == [2, 4]
+    assert not any(parameter.requires_grad for parameter in model.parameters())
+
+
 class Tied(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -83,6 +118,10 @@ class Tied(nn.Module):
 
 def sync_norm() -> nn.Module:
     return nn.SyncBatchNorm.convert_sync_batchnorm(nn.Sequential(nn.Conv2d(2, 4, 1), nn.BatchNorm2d(4)))
+
+
+def vectors(flatten: Callable[[Tensor], Tensor]) -> nn.Module:
+    return Written(lambda net, x: net.norm(net.layer(flatten(x))), layer=nn.Linear(8, 8), norm=nn.BatchNorm1d(8))
 
 
 REFUSED = [
@@ -95,6 +134,7 @@ REFUSED = [
     (Tied, {"other": 2}, "must not share its weight: got one.weight = other.weight"),
     (Untraceable, {"conv": 2}, "traceable by torch.fx.*: got Untraceable: symbolically traced variables cannot be"),
     (Twice, {"one": 2, "other": 4}, "needs one block size: got 2 and 4 before 'norm'"),
+    (lambda: vectors(lambda x: x), {"layer": 4}, "must work on vectors .*: got 'norm' beside 'layer', which is circ"),
     (sync_norm, {"0": 2}, "must be a BatchNorm1d, BatchNorm2d or timm's BatchNormAct2d: got SyncBatchNorm"),
 ]
 

@@ -17,6 +17,7 @@ from privcirnet.nn.circulant import BlockCirculantConv2d, block_size_of
 from privcirnet.nn.norm import BlockBatchNorm2d
 from privcirnet.passes.convert import circulant_
 from privcirnet.passes.fuse import fuse
+from privcirnet.passes.quantize import quantize
 from tests.nn.networks import (
     Round,
     Twice,
@@ -158,9 +159,12 @@ def test_images_that_the_network_does_not_take_are_refused(images, message):
 def test_averages_over_whole_maps_take_their_size_from_images():
     model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 2))
     assert isinstance(fuse(model).get_submodule("1"), nn.AdaptiveAvgPool2d)
-    pool = fuse(model, images=torch.rand(2, 1, 9, 9)).get_submodule("1")
+    fused = fuse(model, images=torch.rand(2, 1, 9, 9))
+    pool = fused.get_submodule("1")
     assert isinstance(pool, nn.AvgPool2d)
     assert (pool.kernel_size, pool.divisor_override) == (7, 64)
+    with pytest.raises(RuleError, match=r"size it was traced at: got \(1, 12, 12\) for \(1, 9, 9\)"):
+        quantize(fused, torch.rand(2, 1, 12, 12))
 
 
 def test_a_max_pool_goes_before_the_relu_that_it_follows():

@@ -228,7 +228,7 @@ def test_bits_out_of_range(options, message):
 
 
 def test_a_quantized_network_is_not_quantized_again():
-    with pytest.raises(RuleError, match="must be quantized once: got a quantizer at 'x_quantizer'"):
+    with pytest.raises(RuleError, match="must be quantized once: got a quantizer at 'stem'"):
         quantize(quantized(), pixels(), INPUT_STEP)
     with pytest.raises(RuleError, match="must be quantized once"):
         quantize(trace(quantized()), pixels(), INPUT_STEP)

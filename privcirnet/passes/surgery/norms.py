@@ -1,5 +1,6 @@
 """Norms, gates and scales become batch norms, which are folded into the layers around them."""
 
+from functools import partial
 from math import prod
 
 import torch
@@ -8,7 +9,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from privcirnet.nn.affine import Affine
 from privcirnet.nn.moves import Move
-from privcirnet.nn.norm import TokenBatchNorm
+from privcirnet.nn.norm import OPTIONS, BlockBatchNorm2d, TokenBatchNorm
 from privcirnet.nn.places import place_of
 from privcirnet.passes.surgery.changes import ONE_MORE, TRAIN, Change
 from privcirnet.passes.surgery.edit import Edit, path_of, shape_of
@@ -116,14 +117,14 @@ def gate(edit: Edit, node: fx.Node) -> None:
 
 
 def scale(edit: Edit, node: fx.Node, factors: Tensor, shifts: Tensor, effect: str) -> None:
-    """Replace a node that scales the channels of a map by a batch norm that does, before it is trained.
+    """Replace a node that scales channels, of a map or of tokens, by a batch norm that does, before it is trained.
 
     Args:
         factors: (C,).
         shifts: (C,).
         effect: see :mod:`.changes`.
     """
-    batch = nn.BatchNorm2d(len(factors))
+    batch = (TokenBatchNorm if channels_last(edit, node) else nn.BatchNorm2d)(len(factors))
     _set(batch, factors, shifts)
     put_behind_layer(edit, edit.replace(node, batch, effect))
 
@@ -147,8 +148,10 @@ def put_unfoldable_behind_layers(edit: Edit) -> None:
 
 
 def _of_maps(norm: _BatchNorm) -> nn.BatchNorm2d:
-    """Return a batch norm of maps with the parameters and statistics of another, whatever is inside of it."""
-    plain = nn.BatchNorm2d(norm.num_features, norm.eps, norm.momentum, norm.affine, norm.track_running_stats)
+    """Return a batch norm of maps with the parameters, statistics and blocks of another, whatever is inside of it."""
+    b = getattr(norm, "block_size", 1)
+    kind = partial(BlockBatchNorm2d, block_size=b) if b > 1 else nn.BatchNorm2d
+    plain = kind(norm.num_features * b, **{name: getattr(norm, name) for name in OPTIONS})
     plain.weight, plain.bias = norm.weight, norm.bias
     for name, buffer in norm.named_buffers(recurse=False):
         plain.register_buffer(name, buffer)
@@ -180,3 +183,5 @@ def _set(batch: _BatchNorm, weight: Tensor | None, bias: Tensor | None) -> None:
         for own, given in ((batch.weight, weight), (batch.bias, bias)):
             if given is not None:
                 own.copy_(given)
+            if isinstance(given, nn.Parameter):
+                own.requires_grad_(given.requires_grad)

@@ -17,9 +17,10 @@ from privcirnet.artifact import REPLACEMENTS
 from privcirnet.errors import RuleError, listed
 from privcirnet.nn.activations import Aespa1d, Aespa2d, Square
 from privcirnet.nn.agreement import agree, check_traced, node_values, returned, some_of
-from privcirnet.nn.checks import check_batch, check_module
+from privcirnet.nn.checks import check_images, check_module
 from privcirnet.nn.example import IMAGE
 from privcirnet.nn.graph import evaluating, is_sum
+from privcirnet.nn.quantizers import check_unquantized
 from privcirnet.nn.summands import readers, summands, uses
 from privcirnet.passes.convert import share_by_blocks_
 from privcirnet.passes.surgery import norms, own, pads, strides, sums
@@ -68,7 +69,8 @@ def polynomial_(model: nn.Module, images: Tensor, activation: str | Mapping[str,
     """
     check_activation(activation)
     check_module(model)
-    check_batch(images)
+    check_unquantized(model, "a network must get its polynomials before it is quantized")
+    check_images(model, images)
     shown = some_of(images)
     chosen, others = (activation, "own") if isinstance(activation, Mapping) else (dict[str, str](), activation)
     with attentions_replaced(model, shown, others == "own") as attentions, evaluating(model):
@@ -81,11 +83,23 @@ def polynomial_(model: nn.Module, images: Tensor, activation: str | Mapping[str,
         norms.put_unfoldable_behind_layers(edit)
         _put_layers_before_activations(edit)
         edit.finish()
-        share_by_blocks_(edit.graph)
+        _share_by_blocks(edit)
         _check_exact(edit, values, shown)
     edit.graph.meta[IMAGE] = tuple(images.shape[1:])
     _become_(model, edit.graph)
     return (*attentions, *edit.changes)
+
+
+def _share_by_blocks(edit: Edit) -> None:
+    """Share what is beside circulant layers by their blocks; report what is not new, because its values change."""
+    before = {name: type(module).__name__ for name, module in edit.graph.named_modules()}
+    shared = share_by_blocks_(edit.graph)
+    for node in edit.graph.graph.nodes:
+        name = path_of(node)
+        if name in shared and node.name not in edit.inexact:
+            edit.inexact[node.name] = edit.inside.get(node.name, node.name)
+            after = f"{type(edit.module(node)).__name__} shared by blocks of {shared[name]}"
+            edit.changes.append(Change(name, before[name], after, TRAIN))
 
 
 def _traced(model: nn.Module, images: Tensor) -> fx.GraphModule:

@@ -44,8 +44,8 @@ def multiply(edit: Edit, node: fx.Node) -> None:
         with_numbers(edit, node)
         return
     shapes = [shape_of(value) for value in values]
-    if len(values) == len(constants) == 1 and len(shapes[0]) == 4 and not channels_last(edit, values[0]):
-        factors = _of_channels(constants[0], shapes[0][1])
+    if len(values) == len(constants) == 1:
+        factors = _of_channels(constants[0], shapes[0], last=channels_last(edit, values[0]))
         if factors is not None:
             node.args = (values[0],)
             scale(edit, node, factors, torch.zeros_like(factors), "")
@@ -123,9 +123,16 @@ def _terms(node: fx.Node) -> tuple[list[fx.Node], list[Tensor]]:
     return [term for term in given if constant_of(term, rank) is None], constants
 
 
-def _of_channels(constant: Tensor, channels: int) -> Tensor | None:
-    """Return a constant that is the same at all places of a map as (C,); None if it is none."""
-    if constant.numel() != 1 and tuple(constant.shape) != (channels, 1, 1):
+def _of_channels(constant: Tensor, shape: tuple[int, ...], *, last: bool) -> Tensor | None:
+    """Return a constant that is the same at all places of a map or of tokens as (C,); None if it is none.
+
+    Args:
+        shape: of the value that it meets, the batch's axis included.
+        last: whether channels are the value's last axis.
+    """
+    channels = shape[-1 if last else 1]
+    wanted = (channels,) if last else (channels, 1, 1)
+    if constant.numel() != 1 and (constant.numel() != channels or constant.shape[-len(wanted) :] != wanted):
         return None
     return constant.detach().flatten().expand(channels)
 
@@ -133,7 +140,8 @@ def _of_channels(constant: Tensor, channels: int) -> Tensor | None:
 def _add_constant(edit: Edit, node: fx.Node, value: fx.Node, constant: Tensor) -> None:
     """Positions become the constants of the tokens that they are added to."""
     shape, made = shape_of(node)[1:], edit.module(value)
-    shifts = _of_channels(constant, shape[0]) if len(shape) == 3 and not channels_last(edit, value) else None
+    last = channels_last(edit, value)
+    shifts = None if last else _of_channels(constant, shape_of(value), last=False)
     if shifts is not None:
         node.args = (value,)
         scale(edit, node, torch.ones_like(shifts), shifts, "")

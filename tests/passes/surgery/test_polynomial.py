@@ -15,6 +15,7 @@ from privcirnet.errors import RuleError
 from privcirnet.nn.activations import Aespa1d, Aespa2d, Square
 from privcirnet.nn.graph import trace
 from privcirnet.passes.fuse import fuse
+from privcirnet.passes.quantize import quantize
 from privcirnet.passes.surgery import Change, polynomial_
 from privcirnet.passes.surgery.changes import ONE_MORE, TRAIN
 from tests.nn.networks import Written
@@ -187,6 +188,26 @@ def test_what_cannot_be_replaced_is_named_and_nothing_changes(layers, got):
     with pytest.raises(RuleError, match=rf"must have a polynomial form: got {got}"):
         polynomial_(model, torch.rand(1, 3, 8, 8))
     assert {name: type(module) for name, module in model.named_modules()} == before
+
+
+def test_a_network_keeps_the_size_it_was_traced_at():
+    network = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1))
+    polynomial_(network, torch.rand(2, 3, 8, 8), "own")
+    with pytest.raises(RuleError, match=r"of the size it was traced at: got \(3, 12, 12\) for \(3, 8, 8\)"):
+        polynomial_(network, torch.rand(2, 3, 12, 12), "own")
+
+
+def test_a_quantized_network_is_too_late():
+    images = torch.rand(2, 3, 8, 8)
+    quantized = quantize(fuse(nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 2))), images)
+    with pytest.raises(RuleError, match="polynomials before it is quantized: got a quantizer at '0'"):
+        polynomial_(quantized, images)
+
+
+def test_what_is_frozen_stays_frozen():
+    network = nn.Sequential(nn.Flatten(), nn.Linear(12, 8), nn.LayerNorm(8), nn.Linear(8, 2)).requires_grad_(False)
+    polynomial_(network, torch.rand(2, 3, 2, 2))
+    assert not any(parameter.requires_grad for parameter in network.parameters())
 
 
 def test_an_activation_that_is_no_polynomial():

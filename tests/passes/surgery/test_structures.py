@@ -6,13 +6,14 @@ import pytest
 import timm
 import torch
 import torchvision
-from timm.layers import Conv2dSame, LayerScale2d
+from timm.layers import Conv2dSame, LayerScale, LayerScale2d
 from torch import Tensor, nn
 from torch.testing import assert_close
 
 from privcirnet.errors import RuleError
 from privcirnet.nn.activations import Aespa1d, Aespa2d
 from privcirnet.nn.attention import PolynomialAttention
+from privcirnet.nn.circulant import BlockCirculantConv2d
 from privcirnet.nn.graph import trace
 from privcirnet.nn.moves import Move
 from privcirnet.nn.norm import TokenBatchNorm
@@ -21,7 +22,7 @@ from privcirnet.passes.convert import circulant_
 from privcirnet.passes.fuse import fuse
 from privcirnet.passes.lower.supported import check_operations
 from privcirnet.passes.surgery import polynomial_
-from privcirnet.passes.surgery.changes import ONE_MORE
+from privcirnet.passes.surgery.changes import ONE_MORE, TRAIN
 from tests.nn.networks import Written, vit
 
 
@@ -60,7 +61,17 @@ def multiplied(net: Written, x: Tensor) -> Tensor:
     return tokens * net.last(tokens.mT).mT
 
 
+def layer_scaled(net: Written, x: Tensor) -> Tensor:
+    x = net.patch(x).flatten(2).mT
+    x = x + net.scale(net.one(x))
+    return net.head((net.other(x) * net.one_for_all * net.row).mean(1))
+
+
 EXACT = {
+    "tokens scaled": lambda: Written(
+        layer_scaled, patch=nn.Conv2d(4, 8, 2, 2), one=nn.Linear(8, 8), scale=LayerScale(8, 0.3), head=nn.Linear(8, 3),
+        other=nn.Linear(8, 8), one_for_all=parameter(1), row=parameter(1, 1, 8),
+    ),
     "class token and positions": lambda: Written(
         tokens, patch=nn.Conv2d(4, 8, 2, 2), token=parameter(1, 1, 8), places=parameter(1, 5, 8), mix=nn.Linear(5, 3),
         head=nn.Linear(8, 3),
@@ -271,6 +282,26 @@ def test_what_comes_into_a_circulant_network_is_shared_by_its_blocks(build, size
     other.train()(images).square().sum().backward()
     optimizer.step()
     assert_close(fuse(other.eval())(images), other(images), rtol=1e-4, atol=1e-4)
+
+
+def test_norms_with_an_activation_inside_keep_their_blocks():
+    """In either order with circulant_: timm's BatchNormAct2d."""
+    model, images = timm.create_model("mobilenetv2_035", num_classes=4).eval(), torch.rand(2, 3, 32, 32)
+    circulant_(model, {"blocks.1.0.conv_pw": 4})
+    wanted = model(images)
+    changes = polynomial_(model, images, "own")
+    assert all(change.effect != TRAIN for change in changes)
+    assert model.get_submodule("blocks.1.0.bn1").block_size == 4
+    assert_close(fuse(model)(images), wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_a_norm_that_was_there_and_is_not_shared_yet_is_said_to_change():
+    network = nn.Sequential(BlockCirculantConv2d(4, 8, 1, block_size=4), nn.BatchNorm2d(8), nn.ReLU())
+    nn.init.normal_(network[1].weight)
+    changes = polynomial_(network, torch.rand(2, 4, 4, 4), "own")
+    assert [str(change) for change in changes] == [
+        f"1: BatchNorm2d -> BlockBatchNorm2d shared by blocks of 4 ({TRAIN})"
+    ]
 
 
 def test_what_cannot_be_shared_by_the_blocks_is_said_at_once():
