@@ -78,7 +78,7 @@ def program_of(name: str, block_size: int, folder: Path, profile: str = "calibra
     measure_(made.model, made.images)
     given = None if profile == "calibrate" else read_profile(Path(profile))
     together = paying(made.model, made.images[:1], read_profile(Path(profile)), LINKS["local"]) if composed else ()
-    quantized = quantize(fuse(made.model, together), made.images, LOG_STEP)
+    quantized = quantize(fuse(made.model, composed=together), made.images, LOG_STEP)
     lowered, _ = lower_on(
         HEConfig(**{"bounds": "measured", **network.settings}),
         quantized,

@@ -5,7 +5,7 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from privcirnet.api.progress import bars
 from privcirnet.api.settings import configured, verb
@@ -58,7 +58,7 @@ def fit(  # noqa: PLR0913
     if teacher is None and settings.get("distillation"):
         raise RuleError("distillation needs a teacher", got="none", remedy="give teacher=, or leave distillation out")
     check_finite(model)
-    images = OwnImages(data, validation, partial(logits_of_one, model))
+    images = OwnImages(data, validation, partial(_logits, model, teacher))
     bar = bars(progress)("fit (epochs)", recipe.epochs)
     with restored_on_failure(model), evaluating(teacher) if teacher else nullcontext(), bar as advance:
         taught_by = teaching(teacher) if teacher else None
@@ -72,3 +72,12 @@ def fit(  # noqa: PLR0913
             advance(f"loss {step.mean_loss:.3f}{said['top1']}", to=step.epochs)
 
         return loop.fit(model, images, recipe, seed, taught_by, after_epoch=after_epoch, after_step=after_step)
+
+
+def _logits(model: nn.Module, teacher: nn.Module | None, images: Tensor) -> Tensor:
+    """Return what a network says of the first image; raise unless its teacher says as much of it."""
+    logits = logits_of_one(model, images)
+    if teacher is not None and (classes := logits_of_one(teacher, images).shape[1]) != logits.shape[1]:
+        rule, got = "a teacher must have the network's classes", f"{classes} for {logits.shape[1]}"
+        raise RuleError(rule, got=got, remedy="give one that was trained on the same classes")
+    return logits

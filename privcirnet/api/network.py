@@ -18,11 +18,11 @@ from privcirnet.nn.activations import Aespa, Square
 from privcirnet.nn.agreement import agree
 from privcirnet.nn.checks import check_module, check_weights, logits_of_one
 from privcirnet.nn.circulant import block_size_of
-from privcirnet.nn.example import random_images
+from privcirnet.nn.example import IMAGE, random_images
 from privcirnet.nn.graph import evaluating
 from privcirnet.passes.quantize import BITS, input_step_for
 from privcirnet.report.model_card import card
-from privcirnet.train.network import build, tensors_of, weighted_layers
+from privcirnet.train.network import CHOSEN, build, tensors_of, weighted_layers
 from privcirnet.train.stages import CHECKPOINT
 
 HUB = "hf-hub:"
@@ -103,7 +103,7 @@ def save(  # noqa: PLR0913
     """
     check_module(model)
     check_weights(model)
-    held = _checkpoint(model, _described(model, name, images, classes, arguments))
+    held = _checkpoint(model, _described(model, name, images, classes, arguments), arguments or {})
     _check_read_again(model, held, images)
     folder = None if Path(path).suffix == ".safetensors" else Path(path)
     file = folder / CHECKPOINT if folder else Path(path)
@@ -161,6 +161,8 @@ def _described(
         levels = round(images.max().item() * 2.0**-step)
         given = Inputs((shape[0], shape[1], shape[2]), step, levels, tuple(classes) or tuple(map(str, range(logits))))
         held = replace(held, inputs=given)
+    elif held.inputs and getattr(model, "meta", {}).get(IMAGE, held.inputs.shape) != held.inputs.shape:
+        held = replace(held, inputs=None)
     held = replace(held, model=name or held.model, arguments=dict(held.arguments if arguments is None else arguments))
     if not held.model or held.inputs is None:
         got = "no name of its architecture" if not held.model else "no images"
@@ -169,11 +171,12 @@ def _described(
     return held
 
 
-def _checkpoint(model: nn.Module, held: Checkpoint) -> Checkpoint:
-    """Return a network as a checkpoint: block sizes, bits and activations are those of its modules."""
+def _checkpoint(model: nn.Module, held: Checkpoint, given: Mapping[str, Any]) -> Checkpoint:
+    """Return a network as a checkpoint: block sizes, bits and activations, unless given, are those of its modules."""
     blocks = {name: b for name, layer in weighted_layers(model).items() if (b := block_size_of(layer)) > 1}
     bits = getattr(model, "meta", {}).get(BITS)
-    if held.model not in ENTRY_POINTS and isinstance(model, fx.GraphModule) and not bits:  # of polynomial_
+    said = bits or {"activation", CHOSEN} & given.keys()
+    if held.model not in ENTRY_POINTS and isinstance(model, fx.GraphModule) and not said:  # of polynomial_
         kinds = {"aespa": Aespa, "square": Square}
         found = (name for name, kind in kinds.items() if any(isinstance(module, kind) for module in model.modules()))
         held = replace(held, arguments=held.arguments | {"activation": next(found, "own")})
@@ -185,15 +188,18 @@ def _check_read_again(model: nn.Module, held: Checkpoint, given: Tensor | None) 
     """Raise unless what a checkpoint stands for computes what the network does, also on some of the images given."""
     assert held.inputs is not None
     rule = "what is saved must be the network again when it is read"
-    remedy = "give the name= and arguments= that it was made with; save a fused network before fuse, or quantized"
+    made = 'arguments= that it was made with, {"activation": "aespa"} after polynomial_'
+    remedy = f"give the name= and {made}; save a fused network before fuse, or quantized"
     images = 0.45 + 0.1 * random_images(held.inputs.shape)  # of little contrast: more makes polynomials explode
-    try:
-        again = build(held, len(held.inputs.classes), held.inputs.shape)
-    except RuleError as error:
-        raise RuleError(rule, got=f"{held.model}: {error.got}", remedy=remedy) from error
     images = images if given is None else torch.cat([images, given[:_COMPARED].to(images)])
     like = next(model.parameters(), images)
     with evaluating(model), torch.no_grad():
-        wanted, found = model(images.to(like)).cpu(), again.to(like.dtype)(images.to(like.dtype))
+        wanted = model(images.to(like)).cpu()
+        try:
+            again = build(held, len(held.inputs.classes), held.inputs.shape)
+            found = again.to(like.dtype)(images.to(like.dtype))
+        except (RuleError, RuntimeError) as error:
+            got = error.got if isinstance(error, RuleError) else first_line(error)
+            raise RuleError(rule, got=f"{held.model}: {got}", remedy=remedy) from error
     if not agree(found, wanted):
         raise RuleError(rule, got=f"other logits of {held.model}", remedy=remedy)

@@ -26,6 +26,7 @@ leaves the paper's weighted mean undefined, `project` takes the plain mean.
 """
 
 from collections.abc import Sequence
+from numbers import Integral
 
 import torch
 from torch import Tensor
@@ -80,6 +81,8 @@ def check_block_size(shape: Sequence[int], block_size: int, *, pad: bool = False
         RuleError: The weight has fewer than two dimensions, or b is not positive or does not divide `out` and `in`; for
             a padded one, is larger than either.
     """
+    if not isinstance(block_size, Integral):
+        raise RuleError("a block size must be an integer", got=repr(block_size), remedy="use 1, 2, 4, 8 or 16")
     if len(shape) < 2:
         raise RuleError(
             "a block-circulant weight must have an output and an input dimension",
@@ -96,8 +99,11 @@ def check_block_size(shape: Sequence[int], block_size: int, *, pad: bool = False
     raise RuleError("block size must divide both weight dimensions", got=got, remedy=f"choose one of {sizes}{padding}")
 
 
-def check_importance(weight: Tensor, importance: Tensor) -> None:
+def check_importance(weight: Tensor, importance: object) -> None:
     """Raise unless `importance` can weigh the entries of `weight`."""
+    if not isinstance(importance, Tensor):
+        got, remedy = type(importance).__name__, "give one of the weight's shape, or none"
+        raise RuleError("importance must be a tensor", got=got, remedy=remedy)
     if importance.shape != weight.shape:
         raise RuleError(
             "importance must have the shape of the weight",

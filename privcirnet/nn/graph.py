@@ -108,9 +108,25 @@ def trace(model: nn.Module, images: Tensor | None = None) -> fx.GraphModule:
         return graph_module(tracer, graph, model)
 
 
+class Traced(fx.GraphModule):
+    """A traced network that keeps its ``meta``, as the image size it is made for, when it is pickled."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return how to make it again."""
+        return _restored, (*super().__reduce__(), self.meta)
+
+
+def _restored(make: Callable[..., fx.GraphModule], parts: tuple[Any, ...], meta: dict[str, Any]) -> Traced:
+    made = make(*parts)
+    again = Traced(made, made.graph, type(made).__name__)
+    vars(again).update({name: value for name, value in vars(made).items() if name not in vars(again)})
+    again.meta.update(meta)
+    return again
+
+
 def graph_module(tracer: Tracer, graph: fx.Graph, model: nn.Module) -> fx.GraphModule:
     """Return a graph as a module in a network's place, with the network's own hooks, without what nothing reads."""
-    found = fx.GraphModule(tracer.root, graph, type(model).__name__)
+    found = Traced(tracer.root, graph, type(model).__name__)
     found.meta.update(getattr(model, "meta", {}))
     vars(found).update({name: value for name, value in vars(model).items() if "_hooks" in name})
     drop_unused(found)

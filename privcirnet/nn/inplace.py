@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, fx, nn
 from torch.fx.node import map_aggregate
+from torch.nn.modules.dropout import _DropoutNd
 
 from privcirnet.errors import RuleError
 
@@ -35,7 +36,7 @@ _VIEWS = frozenset(
     "alpha_dropout".split()
 )
 """Operations whose result may be the memory of their input, functions and methods by name."""
-_VIEW_MODULES = (nn.Flatten, nn.Unflatten, nn.Identity, nn.modules.dropout._DropoutNd)
+_VIEW_MODULES = (nn.Flatten, nn.Unflatten, nn.Identity, _DropoutNd)
 
 
 class Proxy(fx.Proxy):

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from torch import fx, nn
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.dropout import _DropoutNd
 
 from privcirnet.nn.affine import Affine
 from privcirnet.nn.graph import module_of
@@ -75,7 +76,7 @@ def _layer_before(graph: fx.GraphModule, node: fx.Node) -> fx.Node | None:
         case _BatchNorm() | Affine():
             place = place_of(graph, source)
             return place.layers[0] if place and not place.behind else None
-        case module if isinstance(module, nn.Identity | nn.Dropout) or _keeps_map_channels(module):
+        case module if isinstance(module, nn.Identity | _DropoutNd) or _keeps_map_channels(module):
             return _layer_before(graph, source)
         case _:
             return None

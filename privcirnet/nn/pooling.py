@@ -8,6 +8,7 @@ circulant.
 import math
 
 from torch import fx, nn
+from torch.nn.modules.dropout import _DropoutNd
 
 from privcirnet.errors import RuleError
 from privcirnet.nn.graph import module_of
@@ -53,7 +54,7 @@ def layers_behind(graph: fx.GraphModule, node: fx.Node) -> list[fx.Node] | None:
         match module_of(graph, user):
             case nn.Linear() | nn.Conv2d():
                 found.append(user)
-            case nn.Flatten() | nn.Identity() | nn.Dropout():
+            case nn.Flatten() | nn.Identity() | _DropoutNd():
                 further = layers_behind(graph, user)
                 if further is None:
                     return None

@@ -14,6 +14,7 @@ from typing import cast
 
 import torch
 from torch import Tensor, fx, nn
+from torch.nn.modules.dropout import _DropoutNd
 from torch.nn.utils import parametrize
 
 from privcirnet.errors import RuleError
@@ -38,7 +39,7 @@ EXP_REACH = 7.9
 
 PASSES_STEP = (
     nn.Identity,
-    nn.Dropout,
+    _DropoutNd,
     nn.Flatten,
     nn.ReLU,
     nn.ReLU6,

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from torch import fx, nn
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.dropout import _DropoutNd
 
 from privcirnet.nn.activations import Aespa, Square
 from privcirnet.nn.affine import Affine
@@ -62,7 +63,7 @@ def _terms(graph: fx.GraphModule, node: fx.Node) -> Summands:  # noqa: PLR0911
             return Summands(layers=(node,))
         case Square() | Aespa():
             return Summands(squares=(node,))
-        case nn.Identity() | nn.Dropout():
+        case nn.Identity() | _DropoutNd():
             return _terms(graph, node.all_input_nodes[0])
         case _BatchNorm() | Affine():
             before = _terms(graph, node.all_input_nodes[0])

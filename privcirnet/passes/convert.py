@@ -28,7 +28,7 @@ from privcirnet.nn.circulant import block_size_of, check_groups, make_circulant_
 from privcirnet.nn.graph import evaluating, find_layer, module_of, trace
 from privcirnet.nn.norm import BlockBatchNorm2d, TokenBatchNorm, check_can_share
 from privcirnet.nn.places import FLATTEN, VECTORS, place_of
-from privcirnet.nn.plain import make_plain_
+from privcirnet.nn.plain import make_plain_, with_plain_weights
 from privcirnet.nn.summands import channel_readers, reached_by
 
 _SHARED_BY_BLOCK = ("weight", "bias", "running_mean", "running_var")
@@ -128,7 +128,7 @@ def checked_layer(model: nn.Module, name: str, block_size: int, *, pad: bool = F
             remedy="untie the weights or leave them dense",
         )
     try:
-        if block_size > 1:
+        if block_size != 1:
             check_groups(layer)
         check_block_size(layer.weight.shape, block_size, pad=pad)
     except RuleError as error:
@@ -252,6 +252,7 @@ def dense_state_dict(model: nn.Module) -> dict[str, Tensor]:
     >>> nn.Sequential(nn.Linear(4, 4)).load_state_dict(dense_state_dict(model))
     <All keys matched successfully>
     """
+    model = with_plain_weights(model)
     state: dict[str, Tensor] = {key: value.clone() for key, value in model.state_dict().items()}
     for name, module in model.named_modules(remove_duplicate=False):
         prefix = f"{name}." if name else ""

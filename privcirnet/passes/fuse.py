@@ -49,7 +49,7 @@ from privcirnet.passes.surgery.polynomial import polynomial_
 from privcirnet.passes.unfold import SHAPE, unfold_, unfold_norm_, unfold_softmax_
 
 
-def fuse(model: nn.Module, composed: Collection[str] = (), images: Tensor | None = None) -> fx.GraphModule:
+def fuse(model: nn.Module, images: Tensor | None = None, composed: Collection[str] = ()) -> fx.GraphModule:
     """Return the network for inference, with every batch norm and AESPA folded into the layers around it.
 
     Circulant layers stay circulant, with their rows scaled. The convolutions get a bias, and the batch norms disappear.
@@ -58,10 +58,10 @@ def fuse(model: nn.Module, composed: Collection[str] = (), images: Tensor | None
 
     Args:
         model: A network; left as it was.
-        composed: Names of layers that are made one with the layer before them (:mod:`privcirnet.passes.compose`).
         images: Some, (N, C, H, W): on two of them the result is compared with the network, on random ones if None. With
             them averages over a whole map (AdaptiveAvgPool2d(1)) become AvgPool2d of its size, and functions modules,
             where that changes no value (:func:`privcirnet.polynomial_`, ``"own"``).
+        composed: Names of layers that are made one with the layer before them (:mod:`privcirnet.passes.compose`).
 
     Returns:
         A graph module in evaluation mode that shares nothing with `model`.

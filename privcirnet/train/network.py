@@ -91,7 +91,7 @@ def build(checkpoint: Checkpoint, num_classes: int, image: tuple[int, int, int])
     circulant_(model, {name: b for name, b in checkpoint.block_sizes.items() if b > 1}, pad=True)
     if checkpoint.bits:
         weight, activation, stream = checkpoint.bits
-        fused = fuse(model, checkpoint.composed, random_images(image))
+        fused = fuse(model, random_images(image), checkpoint.composed)
         model = quantize(fused, weight_bits=weight, activation_bits=activation, stream_bits=stream)
     tensors = {name: torch.from_numpy(array.copy()) for name, array in checkpoint.tensors.items()}
     alike = {name: value for name, value in model.state_dict().items() if name.endswith(".exponents")}

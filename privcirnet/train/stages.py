@@ -102,7 +102,7 @@ def begin(
     images = data.real(data.sample(quant.calibration_images)[0])
     wanted_bits = quant.weight_bits, quant.activation_bits, quant.stream_bits
     composed = tuple(quant.composed) or before.composed
-    fused = fuse(model, composed, images)
+    fused = fuse(model, images, composed)
     if quant.equalize:
         equalize_(fused, images)
     with blamed(fused):

@@ -342,7 +342,7 @@ def test_what_cannot_be_compiled(quantized, trained, plan):
         (lambda: pc.uniform("4"), "block_size must be a positive integer: got '4'; use 4"),
         (lambda: pc.fraction(2), r"a share of the latency must be in \(0, 1\]: got 2; use 0.5"),
         (lambda: pc.search(nn.Linear(8, 8), (IMAGES, LABELS), block_sizes=4), "got block_sizes=4; give a list"),
-        (lambda: pc.fuse(nn.Linear(8, 8), "0"), "composed layers must be given by their names: got str"),
+        (lambda: pc.fuse(nn.Linear(8, 8), composed="0"), "composed layers must be given by their names: got str"),
         (
             lambda: pc.quantize(pc.fuse(nn.Sequential(nn.Conv2d(3, 8, 1))), ["x"]),
             r"images must be a tensor .*: got list",

@@ -137,6 +137,8 @@ def test_a_quantized_network_learns_too():
         (PAIR, {"stage": "qat"}, "a setting of fit must be a known one: got stage"),
         (PAIR, {"rand_augment": 2}, "a setting of fit must be a known one: got rand_augment"),
         (PAIR, {"distillation": 0.5}, "distillation needs a teacher: got none"),
+        (PAIR, {"teacher": nn.Sequential(nn.Flatten(), nn.Linear(192, 3))}, "have the network's classes: got 3 for 2"),
+        (PAIR, {"teacher": nn.Linear(4, 2)}, "a network must take the images: got"),
         (PAIR, {"epochs": "3"}, "a setting of fit must have its type: got epochs='3'"),
         (PAIR, {"epochs": 1.5}, "must have its type: got epochs=1.5"),
         (PAIR, {"learning_rate": True}, "must have its type: got learning_rate=True"),

@@ -81,6 +81,24 @@ def test_a_network_that_differs_on_its_own_images_only_is_not_written(tmp_path):
         pc.save(model, tmp_path / "a.safetensors", images=images)
 
 
+@pytest.mark.parametrize("activation", ["identity", {"act1": "aespa"}])
+def test_activations_that_modules_do_not_tell_are_given(tmp_path, activation):
+    model = timm.create_model("resnet10t", num_classes=2).eval()
+    pc.polynomial_(model, LARGER, activation)
+    assert model.pretrained_cfg["architecture"] == "resnet10t"
+    given = {"activation": activation} if isinstance(activation, str) else {"activations": activation}
+    pc.save(model, tmp_path, images=LARGER, arguments=given)
+    assert same(model, pc.network(tmp_path), LARGER)
+
+
+def test_a_network_made_for_another_size_wants_images(tmp_path):
+    pc.save(timm.create_model("resnet10t", num_classes=2), tmp_path, images=LARGER)
+    model = pc.network(tmp_path)
+    pc.polynomial_(model, torch.rand(2, 3, 64, 64))
+    with pytest.raises(RuleError, match="must say what it is and reads: got no images"):
+        pc.save(model, tmp_path)
+
+
 def test_a_committed_network_by_name():
     model = pc.network("tutorial_mnist")
     picture = io.BytesIO()

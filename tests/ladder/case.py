@@ -98,7 +98,7 @@ class Case:
     @cached_property
     def fused(self) -> fx.GraphModule:
         """Norms folded, and layers composed."""
-        return fuse(self.circulant, self.composed)
+        return fuse(self.circulant, composed=self.composed)
 
     @cached_property
     def quantized(self) -> fx.GraphModule:

@@ -91,8 +91,6 @@ def test_a_norm_over_tokens_is_not_taken_for_one_of_channels():
     model = nn.Sequential(nn.Conv2d(3, 4, 1), nn.Flatten(2), nn.Linear(4, 4), nn.BatchNorm1d(4))
     with pytest.raises(RuleError, match="a BatchNorm1d must work on vectors"):
         fuse(copy.deepcopy(model))
-    with pytest.raises(
-        RuleError, match=r"must work on vectors .*: got '3' beside '2', which is circulant"
-    ):
+    with pytest.raises(RuleError, match=r"must work on vectors .*: got '3' beside '2', which is circulant"):
         circulant_(model, {"2": 2})
     assert type(model[3]) is nn.BatchNorm1d

@@ -5,7 +5,7 @@ import pytest
 import timm
 import torch
 from torch import Tensor, nn
-from torch.nn.utils import parametrize
+from torch.nn.utils import parametrize, prune
 from torch.testing import assert_close
 
 from privcirnet.errors import RuleError
@@ -102,6 +102,20 @@ def test_a_norm_of_two_names_is_replaced_under_both():
     assert model.norms[0] is model[1]
 
 
+def test_norms_are_found_behind_any_dropout():
+    model = circulant_(nn.Sequential(nn.Conv2d(2, 4, 1), nn.Dropout2d(), nn.BatchNorm2d(4)), {"0": 2})
+    assert model[2].block_size == 2
+
+
+@pytest.mark.parametrize("block_size", [2.0, "2", None])
+def test_a_block_size_that_is_no_integer_changes_nothing(block_size):
+    model = residual()
+    before = snapshot(model)
+    with pytest.raises(RuleError, match=r"a block size must be an integer: got .* at 'right'"):
+        circulant_(model, {"left": 2, "right": block_size})
+    assert_unchanged(model, before)
+
+
 def test_what_is_frozen_stays_frozen():
     layers = nn.Conv2d(2, 8, 1), Aespa2d(8), nn.Flatten(), nn.Linear(8, 8), TokenBatchNorm(8), nn.Linear(8, 2)
     model = circulant_(nn.Sequential(*layers).requires_grad_(False), {"0": 2, "3": 4})
@@ -153,6 +167,7 @@ def test_refusals_change_nothing(build, sizes, message):
     [
         ({"left": torch.ones(4, 16, 3, 3)}, "must have the shape of the weight"),
         ({"left": -torch.ones(16, 16, 3, 3)}, "must be finite and non-negative"),
+        ({"left": [1.0]}, "importance must be a tensor: got list"),
         ({"lefft": torch.ones(16, 16, 3, 3)}, "did you mean 'left'"),
     ],
 )
@@ -174,6 +189,16 @@ def test_dense_state_dict_loads_into_the_unconverted_architecture():
     assert torch.equal(dense.left.weight, model.left.weight)
     assert_same_outputs(model, dense.eval())
     assert not {v.data_ptr() for v in state.values()} & {v.data_ptr() for v in model.state_dict().values()}
+
+
+def test_dense_state_dict_of_pruned_weights_is_plain():
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    plain = copy.deepcopy(model)
+    prune.l1_unstructured(model[0], "weight", 0.5)
+    circulant_(model, {"1": 2})
+    plain.load_state_dict(dense_state_dict(model))
+    assert (plain[0].weight == 0).sum() == 8
+    assert prune.is_pruned(model[0])
 
 
 class Observe(nn.Module):

@@ -215,7 +215,7 @@ def test_a_search_may_compose_layers():
     assert search.summary(together)["composed"] == ["2.expand"]
     assert "2.expand, composed" in str(together)
     sizes = {name: b for name, b in together.block_sizes.items() if b > 1}
-    fused = fuse(circulant_(model, sizes), together.composed)
+    fused = fuse(circulant_(model, sizes), composed=together.composed)
     assert fused.get_submodule("2.expand").in_channels == 16 + 8
     again = paying(model, torch.zeros(1, 1, 8, 8), COUNTED, LINKS["wan"])
     assert again == ["2.expand"]

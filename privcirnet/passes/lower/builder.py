@@ -9,6 +9,7 @@ from math import prod
 
 import torch
 from torch import fx, nn
+from torch.nn.modules.dropout import _DropoutNd
 
 from privcirnet.errors import RuleError
 from privcirnet.functional.grids import grid_of
@@ -94,7 +95,7 @@ class Builder:
                 self._keep(node, self._concat(node, parts))
             case None:
                 self._keep(node, self._node(node, op.Add(), self._alike(self._unrounded(node, inputs))))
-            case nn.Identity() | nn.Dropout():
+            case nn.Identity() | _DropoutNd():
                 self._lowered[node] = inputs[0]
             case _:
                 self._keep(node, self._of_one_value(node, module, inputs[0]))

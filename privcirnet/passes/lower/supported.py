@@ -1,6 +1,7 @@
 """Which modules run encrypted, and what to use in place of those that do not."""
 
 from torch import fx, nn
+from torch.nn.modules.dropout import _DropoutNd
 
 from privcirnet.errors import RuleError, listed
 from privcirnet.nn.activations import Square
@@ -92,7 +93,7 @@ def _runs_encrypted(module: nn.Module | None, nonlinear: str) -> bool:  # noqa: 
             return True
         case nn.AdaptiveAvgPool2d(output_size=1 | (1, 1)):
             return nonlinear == "real"
-        case nn.Flatten(start_dim=1, end_dim=-1) | nn.Identity() | nn.Dropout():
+        case nn.Flatten(start_dim=1, end_dim=-1) | nn.Identity() | _DropoutNd():
             return True
         case _:
             return False

@@ -49,10 +49,14 @@ class Edit:
         made = self.insert(node, self.free(path) if taken else path, module, (node.all_input_nodes[0],))
         self.put_for(node, made)
         if effect == TRAIN:
-            self.inexact[made.name] = self.inside.get(node.name, node.name)
+            self.differs(made, node)
         if effect or before != type(module).__name__:
             self.changes.append(Change(path, before, _said(module), effect))
         return made
+
+    def differs(self, made: fx.Node, node: fx.Node) -> None:
+        """Note that a node computes other values than another did, whose place it has."""
+        self.inexact[made.name] = self.inside.get(node.name, node.name)
 
     def insert(self, after: fx.Node, name: str, module: nn.Module, inputs: tuple[fx.Node, ...]) -> fx.Node:
         """Return a new call of a new module; its value has the shape of the node that it stands behind."""

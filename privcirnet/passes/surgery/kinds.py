@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import fx, nn
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.dropout import _DropoutNd
 
 from privcirnet.nn.graph import ADDITIONS, is_plain_layer, module_of
 from privcirnet.nn.nonpolynomial import FUNCTION_MODULES
@@ -20,7 +21,7 @@ ACTIVATION_MODULES = (
     *(nn.PReLU, nn.ELU, nn.CELU, nn.SELU, nn.RReLU, nn.Hardtanh, nn.Softplus),
 )
 _ACTIVATION_NAMES = frozenset({"Swish", "Mish", "HardSwish", "HardMish", "PReLU", "GELU", "GELUTanh", "QuickGELU"})
-_NOTHING_MODULES = (nn.Identity, nn.modules.dropout._DropoutNd)
+_NOTHING_MODULES = (nn.Identity, _DropoutNd)
 _NOTHING_NAMES = frozenset({"DropPath", "StochasticDepth", "DropBlock2d", "stochastic_depth", "drop_block2d"})
 _PADS = (nn.ReflectionPad2d, nn.ReplicationPad2d, nn.CircularPad2d, nn.ConstantPad2d)
 _MOVE_NAMES = frozenset({"Flatten", "Unflatten", "ChannelShuffle", "PixelShuffle", "PixelUnshuffle", "Permute"})

@@ -97,7 +97,7 @@ def _share_by_blocks(edit: Edit) -> None:
     for node in edit.graph.graph.nodes:
         name = path_of(node)
         if name in shared and node.name not in edit.inexact:
-            edit.inexact[node.name] = edit.inside.get(node.name, node.name)
+            edit.differs(node, node)
             after = f"{type(edit.module(node)).__name__} shared by blocks of {shared[name]}"
             edit.changes.append(Change(name, before[name], after, TRAIN))
 
@@ -228,9 +228,10 @@ def _square_behind(edit: Edit, node: fx.Node) -> fx.Node | None:
 
 
 def _become_(model: nn.Module, graph: fx.GraphModule) -> None:
-    """Make a network the graph of itself, with its modes."""
+    """Make a network the graph of itself, with its modes and what it says of itself."""
     modes = {name: module.training for name, module in model.named_modules()}
     for name, module in graph.named_modules():
         module.training = modes.get(name, model.training)
+    said = {name: value for name, value in vars(model).items() if not name.startswith("_")}  # as timm's pretrained_cfg
     model.__class__ = graph.__class__  # type: ignore[assignment]
-    model.__dict__ = graph.__dict__
+    model.__dict__ = said | graph.__dict__

@@ -13,6 +13,7 @@ from torch.testing import assert_close
 
 from privcirnet.errors import RuleError
 from privcirnet.nn.activations import Aespa1d, Aespa2d, Square
+from privcirnet.nn.example import IMAGE
 from privcirnet.nn.graph import trace
 from privcirnet.passes.fuse import fuse
 from privcirnet.passes.quantize import quantize
@@ -163,7 +164,9 @@ def test_the_network_trains_copies_and_is_traced_again():
     twin = copy.deepcopy(model.eval())
     assert_close(twin(images), model(images))
     assert_close(trace(model)(images), model(images))
-    assert_close(pickle.loads(pickle.dumps(twin))(images), model(images))
+    again = pickle.loads(pickle.dumps(pickle.loads(pickle.dumps(twin))))
+    assert_close(again(images), model(images))
+    assert again.meta == twin.meta == {IMAGE: tuple(images.shape[1:])}
     assert polynomial_(model, images) == ()
 
 
