@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from papers.pruning.search import SCORES
 from privcirnet.config import DataConfig, HEConfig, RecipeConfig
-from privcirnet.config.checks import check, check_name
+from privcirnet.config.checks import check, check_name, check_place, check_powers_of_two
 from privcirnet.config.search import BUDGETS
 
 METHODS = ("dense", "uniform", "weights", "loss_aware", "pruning")
@@ -72,21 +72,19 @@ class ParetoConfig:
     recipe: RecipeConfig = field(default_factory=RecipeConfig)
 
     def __post_init__(self) -> None:
+        check_place("out", self.out)
         check_name("method", self.method, (*METHODS, "every"))
         check_name("budget_on", self.budget_on, (*BUDGETS, "both"))
         check_name("scores", self.scores, SCORES)
-        wanted = {1, *self.budgets, self.b or 1}
-        good = wanted <= set(self.block_sizes)
-        check(good, "budgets must be of block_sizes, and so must 1", sorted(wanted), "add them to block_sizes")
+        check_powers_of_two("block_sizes", self.block_sizes)
+        check_powers_of_two("budgets", self.budgets)
+        wanted = sorted({1, *self.budgets, self.b or 1} - set(self.block_sizes))
+        check(not wanted, "block_sizes must have 1 and those of the budgets", self.block_sizes, f"add {wanted}")
         check(self.recipe.stage == "finetune", "every cell is fine-tuned", self.recipe.stage, "use recipe=finetune")
         good = bool(self.seeds) and len(set(self.seeds)) == len(self.seeds)
         check(good, "seeds must be different numbers, at least one", self.seeds, "use [0], or [0,1]")
-        check(
-            min(self.samples, 1 + self.train_images) >= 1,
-            "numbers of images must be positive",
-            self.samples,
-            "use 2048",
-        )
+        check(self.samples >= 1, "samples must be positive", self.samples, "use 2048")
+        check(self.train_images >= 0, "train_images must not be negative", self.train_images, "use 0 for all")
 
     def cells(self) -> Iterator[Cell]:
         """Yield the cells that are asked for: dense has one for all budgets, uniform one for both kinds of seconds."""

@@ -1,5 +1,6 @@
 """Trained networks from files and to files, as the scripts read and write them."""
 
+import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -120,13 +121,14 @@ def _found(source: str) -> Path:
     path = Path(source)
     if not path.exists() and committed.is_file():
         return committed
-    if path.is_dir():
+    if source and path.is_dir():
         return path / CHECKPOINT
-    if not path.exists():
+    if not source or not path.exists():
         known = sorted(str(file.relative_to(COMMITTED).with_suffix("")) for file in COMMITTED.rglob("*.safetensors"))
-        names = f", or one of {listed(known)}" if known else ", or clone the project, whose folder checkpoints has some"
+        close = difflib.get_close_matches(source, known, n=1) or known
+        names = f", or one of {listed(close)}" if known else ", or clone the project, whose folder checkpoints has some"
         remedy = f"give a file, a run directory, {HUB}OWNER/NAME{names}"
-        raise RuleError("a network must be one that is there", got=source, remedy=remedy)
+        raise RuleError("a network must be one that is there", got=repr(source), remedy=remedy)
     return path
 
 
@@ -142,7 +144,11 @@ def _from_hub(name: str) -> Path:
 
 
 def _image(inputs: Inputs, picture: str | Path | bytes) -> Tensor:
-    content = picture if isinstance(picture, bytes) else Path(picture).read_bytes()
+    try:
+        content = picture if isinstance(picture, bytes) else Path(picture).read_bytes()
+    except (OSError, TypeError) as error:
+        remedy = "give the path of a PNG or JPEG file"
+        raise RuleError("a picture must be a file, or the bytes of one", got=repr(picture), remedy=remedy) from error
     pixels = Preparation(inputs.shape, inputs.levels, inputs.data in LIGHT_ON_DARK).prepare(content).pixels
     return torch.from_numpy(pixels[None]).float() * 2.0**inputs.log_step
 

@@ -8,7 +8,12 @@ from privcirnet.blocksizes.assignment import Cap, Composable, Constraints
 from privcirnet.blocksizes.latency import FigureTable, amounts_of
 from privcirnet.errors import RuleError
 
-CAPS = {"sent": "traffic", "memory": "memory", "online": "online seconds", "seconds": "seconds of preparation"}
+CAPS = {
+    "sent": "bytes of traffic",
+    "memory": "bytes of memory",
+    "online": "online seconds",
+    "seconds": "seconds of preparation",
+}
 """Predictions of a layer that may be limited besides the budget -> what they are called in messages."""
 NO_LIMITS: Mapping[str, float] = {}
 

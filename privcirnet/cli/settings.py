@@ -6,8 +6,9 @@ import inspect
 import itertools
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +68,7 @@ def script(schema: type, name: str = "") -> Callable[[Callable[[Any], None]], Ca
         def task(config: DictConfig) -> None:
             keep_freed_memory()  # a launcher may run it in a process of its own
             with readable_errors():
-                main(OmegaConf.to_object(config))
+                main(_checked(config))
 
         run = hydra.main(version_base=_HYDRA, config_path=str(CONFIGS), config_name=command)(task)
 
@@ -132,12 +133,33 @@ def composed(name: str, schema: type, overrides: list[str]) -> Any:
     _tell(name, schema)
     with _opened():
         try:
-            return OmegaConf.to_object(hydra.compose(name, overrides=overrides))
+            return _checked(hydra.compose(name, overrides=overrides))
         except (HydraException, OmegaConfBaseException) as error:
             got, hint = _explained(error, overrides, _keys(OmegaConf.to_container(hydra.compose(name))))
             remedy = "--help lists the settings and groups"
             remedy = f"{hint}; {remedy}" if hint else remedy
             raise RuleError("settings must exist and have the right type", got=got, remedy=remedy) from None
+
+
+def _checked(config: DictConfig) -> Any:
+    """Return settings as their dataclass; raise if there is one that it does not have, as a ``+`` adds it."""
+    if unknown := next(_unknown(config), ""):
+        close = _nearest(unknown, _keys(OmegaConf.to_container(OmegaConf.structured(OmegaConf.get_type(config)))))
+        hint = f"did you mean {close}=...; " if close else ""
+        remedy = f"{hint}--help lists the settings and groups"
+        raise RuleError("settings must exist and have the right type", got=f"+{unknown}", remedy=remedy)
+    return OmegaConf.to_object(config)
+
+
+def _unknown(config: DictConfig, prefix: str = "") -> Iterator[str]:
+    """The settings that no field of a dataclass stands for; dictionaries may have any."""
+    kind = OmegaConf.get_type(config)
+    known = {field.name for field in fields(kind)} if is_dataclass(kind) else set(config)
+    for name in map(str, config):
+        if name not in known:
+            yield f"{prefix}{name}"
+        elif isinstance(part := config._get_node(name), DictConfig) and not part._is_missing() and not part._is_none():
+            yield from _unknown(part, f"{prefix}{name}.")
 
 
 def _explained(error: Exception, overrides: list[str], known: list[str]) -> tuple[str, str]:
@@ -222,6 +244,6 @@ def _opened() -> AbstractContextManager[object]:
 
 
 def _keys(config: Any, prefix: str = "") -> list[str]:
-    if not isinstance(config, dict):
+    if not isinstance(config, dict) or not config:
         return [prefix.rstrip(".")]
     return [key for name, value in config.items() for key in _keys(value, f"{prefix}{name}.")]

@@ -59,16 +59,19 @@ _COMMANDS |= {stage: f"train.py recipe={stage}" for stage in ("finetune", "repla
 """Name of a run directory -> command that makes it."""
 
 
-def run_file(run: str, name: str, made_by: str) -> Path:
+def run_file(run: str, name: str, made_by: str, setting: str = "") -> Path:
     """Return the path of a file in the run directory of an earlier stage.
 
     Args:
-        name: of the file in it; empty if ``run`` is the file.
+        name: of the file in it; empty if ``run`` is the file, as one is that ends like it.
+        setting: that the user gave the directory by, for the message.
 
     Raises:
         RuleError: it is not there.
     """
     made_by = _COMMANDS.get(Path(run).name, made_by)
-    path = Path(run) / name if name and not Path(run).is_file() else Path(run)
-    check(path.exists(), f"the result of {made_by} must exist", path, f"run {made_by} first or give its directory")
+    alone = not name or Path(run).is_file() or Path(run).suffix == Path(name).suffix
+    path = Path(run) if alone else Path(run) / name
+    got, remedy = f"{setting}={path}" if setting else path, f"run {made_by} first or give its directory"
+    check(path.exists(), f"the result of {made_by} must exist", got, remedy)
     return path

@@ -28,6 +28,16 @@ def check_place(what: str, path: str) -> None:
     check(fits or "${" in path, f"{what} must be a folder that can be written", path, f"give another {what}=")
 
 
+def check_powers_of_two(what: str, sizes: Collection[int]) -> None:
+    """Raise a :class:`RuleError` unless there are block sizes, each a power of two.
+
+    Raises:
+        RuleError: one is none, or there are none.
+    """
+    good = bool(sizes) and all(b >= 1 and b & (b - 1) == 0 for b in sizes)
+    check(good, f"{what} must be powers of two", sizes, "use some of [1,2,4,8,16,32]")
+
+
 def check_name(what: str, got: str, known: Collection[str]) -> None:
     """Raise a :class:`RuleError` that lists the known names unless a name is one of them.
 

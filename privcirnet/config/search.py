@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from numbers import Integral, Real
 
 from privcirnet.artifact import REPLACEMENTS
-from privcirnet.config.checks import check, check_name, check_place
+from privcirnet.config.checks import check, check_name, check_place, check_powers_of_two
 from privcirnet.config.data import DataConfig
 from privcirnet.config.encryption import HEConfig
 from privcirnet.config.leveled import MODES, LeveledConfig
@@ -134,8 +134,7 @@ class SearchRunConfig(SearchConfig):
 
     def __post_init__(self) -> None:
         check_place("out", self.out)
-        good = bool(self.block_sizes) and all(b >= 1 and b & (b - 1) == 0 for b in self.block_sizes)
-        check(good, "block_sizes must be powers of two", self.block_sizes, "use [1,2,4,8,16,32]")
+        check_powers_of_two("block_sizes", self.block_sizes)
         known = self.uniform in (0, *self.block_sizes)
         check(known, "uniform must be one of block_sizes", self.uniform, "use 4, or another of them")
         check(self.budget >= 0, "budget must not be negative", self.budget, "give seconds")

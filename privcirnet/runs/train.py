@@ -15,7 +15,7 @@ from torch import nn
 
 from privcirnet import distributed
 from privcirnet.artifact import Checkpoint, Inputs, compacted, expanded, read_checkpoint, write_checkpoint, write_json
-from privcirnet.config import TrainConfig
+from privcirnet.config import RecipeConfig, TrainConfig, run_file
 from privcirnet.data.dataset import ImageData
 from privcirnet.errors import RuleError
 from privcirnet.nn.checks import logits_of_one
@@ -132,6 +132,10 @@ def _prepared(
 ) -> BuiltNetwork:
     """Return the network that a stage starts from, once it has taken an image, and tell what is left to replace."""
     recipe = config.recipe
+    if recipe.init:
+        run_file(recipe.init, stages.CHECKPOINT, "the stage before", "recipe.init")
+    if _learns_from_teacher(recipe):  # which is read after long work
+        run_file(recipe.teacher, stages.CHECKPOINT, "train.py", "recipe.teacher")
     torch.manual_seed(config.seed)
     with bar(f"{recipe.stage} (preparation)", 1) as done:
         start = stages.begin(recipe, config.quant, config.model, data, change=change)
@@ -142,11 +146,15 @@ def _prepared(
     return start
 
 
+def _learns_from_teacher(recipe: RecipeConfig) -> bool:
+    return bool(recipe.epochs and recipe.teacher and recipe.distillation)
+
+
 def _examples(config: TrainConfig, data: ImageData, device: str) -> tuple[nn.Module | None, nn.Module | None]:
     """Return the networks that a recipe learns from, if any: one by its logits, one by its blocks."""
     recipe = config.recipe
-    asked = recipe.epochs and recipe.teacher and recipe.distillation
-    teacher = teaching(stages.load_network(recipe.teacher, data)).to(device) if asked else None
+    taught = _learns_from_teacher(recipe)
+    teacher = teaching(stages.load_network(recipe.teacher, data)).to(device) if taught else None
     original = (
         stages.load_network(recipe.original or recipe.init, data).to(device)
         if recipe.epochs and recipe.imitate
@@ -210,7 +218,7 @@ def evaluate(config: TrainConfig, data: ImageData) -> dict[str, Any]:
     Returns:
         The facts as plain data, for summary.json.
     """
-    started, path = time.perf_counter(), Path(config.evaluate)
+    started, path = time.perf_counter(), run_file(config.evaluate, stages.CHECKPOINT, "train.py", "evaluate")
     stored = read_checkpoint(path)
     if config.compact:
         stored = replace(stored, inputs=_inputs(config, data))

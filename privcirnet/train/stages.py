@@ -20,6 +20,7 @@ from privcirnet.config import ModelConfig, QuantConfig, RecipeConfig, run_file
 from privcirnet.data.dataset import ImageData
 from privcirnet.errors import RuleError
 from privcirnet.functional.sensitivity import damped
+from privcirnet.nn.checks import logits_of_one
 from privcirnet.nn.circulant import reset_circulant_
 from privcirnet.nn.learned import learn_steps_
 from privcirnet.passes.block_sizes import uniform_sizes
@@ -218,9 +219,18 @@ def built(held: Checkpoint, data: ImageData) -> BuiltNetwork:
     """Return the network that a checkpoint holds, in evaluation mode.
 
     Raises:
-        RuleError: the tensors do not fit the architecture.
+        RuleError: the tensors do not fit the architecture, or the images the network.
     """
-    model = build(held, len(data.classes), data.shape)
+    try:
+        model = build(held, len(data.classes), data.shape)
+        logits_of_one(model, data.real(data.train_images[:1]))
+    except RuleError as error:
+        made_for, given = held.inputs, (data.shape, len(data.classes))
+        if made_for is None or given == (wanted := (made_for.shape, len(made_for.classes))):
+            raise
+        rule = "a network must get images like those that it was trained on"
+        got = "{} in {} classes for {} in {}".format(*given, *wanted)
+        raise RuleError(rule, got=got, remedy=f"give data={made_for.data or '...'}") from error
     return BuiltNetwork(model, held.model, held.block_sizes, held.bits, held.arguments, composed=held.composed)
 
 

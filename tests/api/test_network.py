@@ -112,8 +112,16 @@ def test_a_committed_network_by_name():
 
 
 def test_what_is_not_there(tmp_path):
-    with pytest.raises(RuleError, match=r"must be one that is there: got resnet; .* or one of circulant/mobilenet"):
-        pc.network("resnet")
+    with pytest.raises(RuleError, match=r"must be one that is there: got 'bert'; .* or one of circulant/mobilenet"):
+        pc.network("bert")
+    with pytest.raises(
+        RuleError, match=r"must be one that is there: got 'mobilnetv2_cifar10'; .*, or one of mobilenetv2_c"
+    ):
+        pc.network("mobilnetv2_cifar10")
+    with pytest.raises(RuleError, match="must be one that is there: got ''"):
+        pc.network("")
+    with pytest.raises(RuleError, match=r"a picture must be a file, or the bytes of one: got 'none\.png'"):
+        pc.network("tutorial_mnist").preprocess("none.png")
     with pytest.raises(RuleError, match="a checkpoint must exist"):
         pc.network(tmp_path)
     write_checkpoint(tmp_path / "checkpoint.safetensors", Checkpoint({}, "digits_resnet", "train", {}))

@@ -128,6 +128,43 @@ def test_a_measurement_has_a_folder_of_its_own():
     assert composed("train", TrainConfig, ["evaluate=x", "out=mine"]).out == "mine"
 
 
+def test_images_of_another_data_set_are_answered_with_that_of_the_checkpoint(tmp_path):
+    """A checkpoint is measured by its file or its directory."""
+    train.write(train.train(config(tmp_path, epochs=0), DATA), 0.0)
+    given = TrainConfig(out=str(tmp_path / "other"), device="cpu", evaluate=str(tmp_path))
+    assert train.evaluate(given, DATA)["checkpoint"] == str(tmp_path / "checkpoint.safetensors")
+    larger = dataclasses.replace(DATA, train_images=DATA.train_images.repeat(1, 1, 4, 4))
+    message = r"those that it was trained on: got \(1, 32, 32\) in 10 classes for \(1, 8, 8\) in 10; give data=digits"
+    with pytest.raises(RuleError, match=message):
+        train.evaluate(given, larger)
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"), [("init", "got recipe.init=n.safetensors"), ("teacher", "got recipe.teacher=")]
+)
+def test_a_network_to_learn_from_that_is_not_there_is_named_before_long_work(setting, message, tmp_path, monkeypatch):
+    path = train.write(train.train(config(tmp_path / "dense", epochs=0), DATA), 0.0)
+    monkeypatch.setattr(train.stages, "begin", lambda *_: pytest.fail("it prepares"))
+    recipe = {"stage": "finetune", "init": str(path), "epochs": 1, "teacher": str(path), "distillation": 0.5}
+    recipe |= {"uniform": 2, setting: "n.safetensors"}
+    with pytest.raises(RuleError, match=f"must exist: {message}"):
+        train.train(TrainConfig(out=str(tmp_path), device="cpu", recipe=RecipeConfig(**recipe)), DATA)
+
+
+@pytest.mark.parametrize(
+    ("added", "message"),
+    [
+        ("+recipe.epoch=1", r"got \+recipe.epoch; did you mean recipe.epochs="),
+        ("+model.argument.activation=aespa", r"got \+model.argument; did you mean model.arguments="),
+        ("+foo=1", r"got \+foo; --help lists"),
+    ],
+)
+def test_settings_that_a_plus_adds_must_be_known(added, message):
+    with pytest.raises(RuleError, match=message):
+        composed("train", TrainConfig, [added])
+    assert composed("train", TrainConfig, ["+model.arguments.any=1"]).model.arguments["any"] == 1
+
+
 def test_a_smaller_copy_does_not_replace_the_network(tmp_path):
     path = train.write(train.train(config(tmp_path, epochs=0), DATA), 0.0)
     before = path.read_bytes()

@@ -32,12 +32,15 @@ def test_a_job_may_have_one_of_them():
         ({"method": "luck"}, "method must be a known one: got 'luck'; use one of dense, uniform"),
         ({"budget_on": "client"}, "budget_on must be a known one: got 'client'; use one of all, server, both"),
         ({"scores": "luck"}, "scores must be a known one"),
-        ({"budgets": [3]}, r"budgets must be of block_sizes, and so must 1: got \[1, 3\]; add them"),
-        ({"b": 64}, r"budgets must be of block_sizes, and so must 1: got \[1, 2, 4, 8, 16, 64\]"),
+        ({"budgets": [3]}, r"budgets must be powers of two: got \[3\]"),
+        ({"budgets": []}, "budgets must be powers of two"),
+        ({"out": "/dev/null/x"}, "out must be a folder that can be written"),
+        ({"train_images": -1}, "train_images must not be negative: got -1"),
+        ({"b": 64}, r"must have 1 and those of the budgets: got .*; add \[64\]"),
         ({"recipe": RecipeConfig()}, "every cell is fine-tuned: got train; use recipe=finetune"),
         ({"seeds": []}, r"seeds must be different numbers, at least one: got \[\]; use \[0\], or \[0,1\]"),
         ({"seeds": [1, 1]}, r"seeds must be different numbers, at least one: got \[1, 1\]"),
-        ({"samples": 0}, "numbers of images must be positive: got 0"),
+        ({"samples": 0}, "samples must be positive: got 0"),
     ],
 )
 def test_settings_are_checked(changes, match):
