@@ -24,13 +24,13 @@ def trade_off(path: Path, panels: Mapping[str, Mapping[str, Sequence[Point]]], d
     figure = Figure(figsize=(5.6 * len(panels), 4.4), layout="constrained")
     all_axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)
     for axes, (label, methods) in zip(all_axes[0], panels.items(), strict=True):
-        axes.axhline(dense, color=_DENSE, linestyle="--", linewidth=1, label=f"dense before it, {dense:.2f} %")
+        axes.axhline(dense, color=_DENSE, linestyle="--", linewidth=1, label=f"the dense start, {dense:.2f} %")
         for index, (name, points) in enumerate(methods.items()):
             style = {"marker": _MARKERS[index % len(_MARKERS)], "color": _CURVES[index % len(_CURVES)]}
             if points:
                 seconds, percent, apart = zip(*sorted(points), strict=True)
-                axes.errorbar(seconds, percent, apart, label=name, markersize=6, capsize=3, **style)
-        axes.set_xlabel(f"predicted {label}, an image")
+                axes.errorbar(seconds, percent, apart if any(apart) else None, label=name, markersize=6, capsize=3, **style)
+        axes.set_xlabel(f"predicted {label}; linear layers")
         axes.grid(alpha=0.3)
     all_axes[0][0].set_ylabel("top-1, %")
     all_axes[0][0].legend(fontsize=8)

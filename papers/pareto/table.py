@@ -142,7 +142,8 @@ def markdown(prepared: Prepared, rows: Sequence[Row]) -> str:
     """
     complete, several = len({row.facts["run"] for row in rows if row.tops}), max(len(row.tops) for row in rows) > 1
     head = (
-        f"{prepared.model}, dense {prepared.top1:.2f} %: top-1 (predicted seconds of the linear layers). "
+        f"{prepared.model}, dense {prepared.top1:.2f} %: top-1 (predicted seconds of the linear layers, at "
+        f"n = {prepared.profile.ring_degree}). "
         f"{complete} of {len({row.facts['run'] for row in rows if row.facts['run']})} plans are trained."
         f"{' Behind +- half of what the seeds lie apart.' if several else ''}"
     )
@@ -156,7 +157,7 @@ def _as_paid(rows: Sequence[Row]) -> str:
     """What an image takes in all, however its user runs it; pruned layers run in no program."""
     first = {row.facts["run"]: row for row in reversed(rows) if row.facts.get("direct_s")}
     lines = [
-        "**seconds an image, client, server and network, predicted**",
+        "**seconds an image, client, server and network, predicted: all layers, at the n that each program needs**",
         "",
         f"| plan | {' | '.join(PAID.values())} |",
         "|---" * (len(PAID) + 1) + "|",

@@ -17,7 +17,7 @@ class ExportConfig:
     out: str = "${root}/export"
     """this run's directory; the program is the folder program in it."""
     init: str = "${root}/qat"
-    """run directory of the quantized network."""
+    """run directory of the quantized network, or its checkpoint."""
     signing_key: str = ""
     """file of an Ed25519 key that signs the program; made, with its public half in FILE.pub, where there is none."""
     mode: str = "interactive"

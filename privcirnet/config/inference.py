@@ -31,7 +31,8 @@ class InferConfig:
     model_key: str = ""
     """public key with which the program, or what the server says of it, must be signed; empty: any program."""
     reference: str = "${root}/finetune"
-    """run directory of the float network that encrypted predictions are compared with; with server= empty for none."""
+    """run directory of the float network that encrypted predictions are compared with, or its checkpoint; with server=
+    empty for none."""
     engine: str = "kernel"
     """kernel (the server's compiled, on all cores), tenseal (the same, slower) or cleartext (hides nothing)."""
     server: str = ""

@@ -77,7 +77,8 @@ class RecipeConfig(FitConfig):
     stage: str = "train"
     """train (dense), finetune (circulant), replace (activations, norms: by model.arguments) or qat."""
     init: str = ""
-    """run directory to start from; empty for random weights. In train the weights that fit, as of other classes."""
+    """run directory or checkpoint to start from; empty for random weights. In train the weights that fit, as of other
+    classes."""
     plan: str = ""
     """plan.json: of finetune with block sizes, of replace with what activations become."""
     uniform: int = 0
@@ -91,13 +92,13 @@ class RecipeConfig(FitConfig):
     average_with: list[str] = field(default_factory=list[str])
     """of replace: run directories whose weights are averaged with those of init; statistics are measured anew."""
     teacher: str = ""
-    """run directory of the network whose soft labels are learned; empty for none."""
+    """run directory or checkpoint of the network whose soft labels are learned; empty for none."""
     teach_once: bool = False
     """ask the teacher once, of each training image as it is, not of every batch as it is augmented: much faster."""
     imitate: str = ""
     """blocks that imitate those of the original, as a pattern of module names: 'blocks.*'; empty for none."""
     original: str = ""
-    """run directory of the network that is imitated; empty: recipe.init, which has the old operations."""
+    """run directory or checkpoint of the network that is imitated; empty: recipe.init, which has the old operations."""
     crop_scale: float = 0.0
     """smallest share of the area of a random crop that is resized to the image, the largest is 1; 0 for none."""
     erase: float = 0.0
