@@ -29,7 +29,8 @@ def trade_off(path: Path, panels: Mapping[str, Mapping[str, Sequence[Point]]], d
             style = {"marker": _MARKERS[index % len(_MARKERS)], "color": _CURVES[index % len(_CURVES)]}
             if points:
                 seconds, percent, apart = zip(*sorted(points), strict=True)
-                axes.errorbar(seconds, percent, apart if any(apart) else None, label=name, markersize=6, capsize=3, **style)
+                bars = apart if any(apart) else None
+                axes.errorbar(seconds, percent, bars, label=name, markersize=6, capsize=3, **style)
         axes.set_xlabel(f"predicted {label}; linear layers")
         axes.grid(alpha=0.3)
     all_axes[0][0].set_ylabel("top-1, %")
