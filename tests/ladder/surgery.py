@@ -54,8 +54,9 @@ class Gated(nn.Module):
 
 
 def vit() -> nn.Module:
-    """Class token, positions, softmax attention, layer norms."""
-    return VisionTransformer(8, 4, in_chans=1, num_classes=4, embed_dim=8, depth=2, num_heads=2, mlp_ratio=2)
+    """Class token, positions, softmax attention, layer norms, branches that are scaled."""
+    sizes = {"embed_dim": 8, "depth": 2, "num_heads": 2, "mlp_ratio": 2, "init_values": 0.5}
+    return VisionTransformer(8, 4, in_chans=1, num_classes=4, **sizes)
 
 
 def mixer() -> nn.Module:
