@@ -13,11 +13,11 @@ def test_patterns_become_names():
     assert constraints.pinned == {"a.conv1": 2, "a.conv2": 1}
     assert constraints.equal == [["a.conv1", "a.conv2"], []]
     (cap,) = constraints.caps
-    assert (cap.name, cap.limit) == ("traffic", 9.0)
+    assert (cap.name, cap.limit) == ("bytes of traffic", 9.0)
     assert cap.table["stem"] == {1: 8.0, 2: 4.0}
     assert [cap.name for cap in constraints_for(TABLE, limits={"sent": 2.0, "memory": 1.0, "online": 0.0}).caps] == [
-        "traffic",
-        "memory",
+        "bytes of traffic",
+        "bytes of memory",
     ]
 
 
