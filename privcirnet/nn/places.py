@@ -4,7 +4,7 @@ Behind it is a batch norm of tokens or vectors, whose scales belong to the colum
 a shift. A batch norm of maps has the zeros of padding behind it, so it needs a convolution before it.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from torch import fx, nn
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -103,6 +103,15 @@ def _is_vector(graph: fx.GraphModule, node: fx.Node) -> bool:
     return False
 
 
+_TWO = 2
+"""Axes of vectors (N, C), and of places (H, W)."""
+
+
+def _numbers(given: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return sizes or axes, given one by one or as one list."""
+    return tuple(given[0]) if given and isinstance(given[0], list | tuple) else given
+
+
 def _gives_vectors(node: fx.Node) -> bool:
     """Return whether a function or method gives vectors (N, C) of maps, by its arguments alone."""
     kind, given = getattr(node.target, "__name__", str(node.target)), (*node.args[1:], *node.kwargs.values())
@@ -110,8 +119,8 @@ def _gives_vectors(node: fx.Node) -> bool:
         case "flatten":
             return given in ((1,), (1, -1))
         case "view" | "reshape":
-            return len(given[0] if isinstance(given[0], list | tuple) else given) == len(("N", "C"))
+            return len(_numbers(given)) == _TWO
         case "mean":
-            return len(given) == 1 and isinstance(given[0], list | tuple) and len(given[0]) == len(("H", "W"))
+            return len(given) == 1 and len(_numbers(given)) == _TWO
         case _:
             return False
