@@ -76,7 +76,7 @@ def create_from(
     elif weights:
         model.load_state_dict(weights)  # type: ignore[arg-type]
     for activation in filter(None, (polynomial, chosen)):
-        polynomial_(model, torch.zeros(2, *image), activation)
+        polynomial_(model, random_images(image), activation)
     return model, fresh
 
 

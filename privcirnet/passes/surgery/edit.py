@@ -26,6 +26,7 @@ class Edit:
         inexact: name of a node that computes other values than before -> that of the node whose value it approximates.
         inside: name of a node that a module was taken apart into, the last one -> that of the module's node.
         problems: what could not be, each with its remedy.
+        values: of the graph's nodes by name, on some images, before it was changed; of those in their places, too.
         returned: name of the node whose value the network returned before it was changed.
     """
 
@@ -35,6 +36,7 @@ class Edit:
         self.changes: list[Change] = []
         self.inexact: dict[str, str] = {}
         self.inside: dict[str, str] = {}
+        self.values: dict[str, Tensor] = {}
         self.returned = returned(graph).name
         self.problems: list[tuple[str, str]] = []
 
@@ -48,6 +50,8 @@ class Edit:
         taken = node.op != "call_module" or self.calls(node.target) > 1
         made = self.insert(node, self.free(path) if taken else path, module, (node.all_input_nodes[0],))
         self.put_for(node, made)
+        if node.name in self.values:
+            self.values[made.name] = self.values[node.name]
         if effect == TRAIN:
             self.differs(made, node)
         if effect or before != type(module).__name__:

@@ -117,15 +117,21 @@ def gate(edit: Edit, node: fx.Node) -> None:
 
 
 def scale(edit: Edit, node: fx.Node, factors: Tensor, shifts: Tensor, effect: str) -> None:
-    """Replace a node that scales channels, of a map or of tokens, by a batch norm that does, before it is trained.
+    """Replace a node that scales channels, of a map or of tokens, by a batch norm that does.
+
+    In training it normalizes what it scales, so it starts with the statistics of the images that surgery was given.
 
     Args:
         factors: (C,).
         shifts: (C,).
         effect: see :mod:`.changes`.
     """
-    batch = (TokenBatchNorm if channels_last(edit, node) else nn.BatchNorm2d)(len(factors))
+    last = channels_last(edit, node)
+    batch = (TokenBatchNorm if last else nn.BatchNorm2d)(len(factors))
     _set(batch, factors, shifts)
+    source = edit.values.get(node.all_input_nodes[0].name)
+    if source is not None:
+        _measure(batch, source.movedim(-1 if last else 1, 0).flatten(1))
     put_behind_layer(edit, edit.replace(node, batch, effect))
 
 
@@ -175,6 +181,17 @@ def _put_on_a_map(edit: Edit, node: fx.Node) -> None:
     edit.put_layer_before(node, first, type(edit.module(node)).__name__)
     back = Move.to_tokens(channels, count, 1) if len(shape) > 2 else nn.Flatten()
     edit.append(node, edit.free(f"{path}_tokens"), back).meta["shape"] = shape
+
+
+def _measure(batch: _BatchNorm, values: Tensor) -> None:
+    """Give a batch norm the statistics of values that it reads, (C, ...); in evaluation it computes what it did."""
+    var, mean = torch.var_mean(values.detach().to(batch.weight), 1, correction=0)
+    var = var.where(var > batch.eps, 1)  # of images that show nothing, as zeros
+    with torch.no_grad():
+        batch.running_mean.copy_(mean)  # type: ignore[union-attr]
+        batch.running_var.copy_(var)  # type: ignore[union-attr]
+        batch.bias.add_(batch.weight * mean)
+        batch.weight.mul_((var + batch.eps).sqrt())
 
 
 def _set(batch: _BatchNorm, weight: Tensor | None, bias: Tensor | None) -> None:

@@ -75,7 +75,7 @@ def polynomial_(model: nn.Module, images: Tensor, activation: str | Mapping[str,
     chosen, others = (activation, "own") if isinstance(activation, Mapping) else (dict[str, str](), activation)
     with attentions_replaced(model, shown, others == "own") as attentions, evaluating(model):
         edit = Edit(_traced(model, shown), partial(other_size, model, shown))
-        values = check_traced(edit.graph, model, shown)
+        edit.values = check_traced(edit.graph, model, shown)
         _check_chosen(edit, chosen)
         for node in list(edit.graph.graph.nodes):
             _visit(edit, node, chosen.get(path_of(node), others))
@@ -84,7 +84,7 @@ def polynomial_(model: nn.Module, images: Tensor, activation: str | Mapping[str,
         _put_layers_before_activations(edit)
         edit.finish()
         _share_by_blocks(edit)
-        _check_exact(edit, values, shown)
+        _check_exact(edit, shown)
     edit.graph.meta[IMAGE] = tuple(images.shape[1:])
     _become_(model, edit.graph)
     return (*attentions, *edit.changes)
@@ -114,11 +114,12 @@ def _traced(model: nn.Module, images: Tensor) -> fx.GraphModule:
         raise RuleError(error.rule, got=error.got, remedy=remedy) from error
 
 
-def _check_exact(edit: Edit, before: dict[str, Tensor], images: Tensor) -> None:
+def _check_exact(edit: Edit, images: Tensor) -> None:
     """Raise unless the network computes what it did, but for the changes that say otherwise.
 
     Those give the values that they gave before, so that what follows them is compared, too.
     """
+    before = edit.values
     after = node_values(edit.graph, images, {made: before[name] for made, name in edit.inexact.items()})
     last = returned(edit.graph)
     if not agree(after[last.name], before[edit.returned]):

@@ -310,3 +310,13 @@ def test_what_cannot_be_shared_by_the_blocks_is_said_at_once():
     with pytest.raises(RuleError, match="must be whole blocks: got 6 at '1' for block size 4"):
         polynomial_(network, torch.rand(2, 4, 4, 4))
     assert isinstance(network[1], nn.ReLU)
+
+
+@pytest.mark.parametrize("scaled", ["tokens scaled", "channels scaled"])
+def test_a_scale_trains_as_what_it_was(scaled):
+    """Its norm has the statistics of the images, so that normalizing them in training changes little."""
+    torch.manual_seed(0)
+    network, images = EXACT[scaled]().eval(), torch.randn(2, 4, 4, 4)
+    wanted = network(images)
+    polynomial_(network, images, "own")
+    assert_close(network.train()(images), wanted, rtol=1e-3, atol=1e-3)
