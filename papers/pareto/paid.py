@@ -29,11 +29,9 @@ def paid(config: ParetoConfig, prepared: Prepared, data: ImageData, sizes: Mappi
     """
     image = data.real(data.test_images[:1])
     channels, height, width = image.shape[1:]
-    network = stages.load_network(config.init, data)
+    network = circulant_(stages.load_network(config.init, data), {name: b for name, b in sizes.items() if b > 1})
     squared = copy.deepcopy(network)
     polynomial_(squared, image, "aespa")
-    for model in (squared, network):  # last, so that norms of the surgery are shared by blocks, too
-        circulant_(model, {name: b for name, b in sizes.items() if b > 1})
     of = (
         forecast(fuse(model), (channels, height, width), config.he, prepared.profile, 1) for model in (squared, network)
     )

@@ -136,19 +136,21 @@ def composed(name: str, schema: type, overrides: list[str]) -> Any:
             return _checked(hydra.compose(name, overrides=overrides))
         except (HydraException, OmegaConfBaseException) as error:
             got, hint = _explained(error, overrides, _keys(OmegaConf.to_container(hydra.compose(name))))
-            remedy = "--help lists the settings and groups"
-            remedy = f"{hint}; {remedy}" if hint else remedy
-            raise RuleError("settings must exist and have the right type", got=got, remedy=remedy) from None
+            raise _refused(got, hint) from None
 
 
 def _checked(config: DictConfig) -> Any:
     """Return settings as their dataclass; raise if there is one that it does not have, as a ``+`` adds it."""
     if unknown := next(_unknown(config), ""):
         close = _nearest(unknown, _keys(OmegaConf.to_container(OmegaConf.structured(OmegaConf.get_type(config)))))
-        hint = f"did you mean {close}=...; " if close else ""
-        remedy = f"{hint}--help lists the settings and groups"
-        raise RuleError("settings must exist and have the right type", got=f"+{unknown}", remedy=remedy)
+        raise _refused(f"+{unknown}", f"did you mean {close}=..." if close else "")
     return OmegaConf.to_object(config)
+
+
+def _refused(got: str, hint: str) -> RuleError:
+    remedy = "--help lists the settings and groups"
+    rule = "settings must exist and have the right type"
+    return RuleError(rule, got=got, remedy=f"{hint}; {remedy}" if hint else remedy)
 
 
 def _unknown(config: DictConfig, prefix: str = "") -> Iterator[str]:
