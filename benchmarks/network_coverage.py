@@ -7,8 +7,10 @@ python benchmarks/network_coverage.py --networks dla34 --sample 10 --seed 41 --r
 Each network has random weights, its statistics are measured on smooth random images, and it runs in a process of its
 own: polynomial_, b = 4 wherever it fits, one training step, 8 bits, measured bounds, and one encrypted image whose
 every value is compared with the integer network. With --road readme it goes through the lines under Python in README.md
-instead, as they stand there; their random images are small and few. With --road exact nothing is replaced: activations
-and gates run exactly, and every encrypted logit is compared with the quantized network's. --sample adds networks that a
+instead, as they stand there; their random images are small and few. Before it is trained, as it is created (with
+branches of scale zero), it is quantized, compiled and run too; encrypted logits are compared with the quantized
+network's, bit for bit. --road readme_polynomials is the same with activation="aespa". With --road exact nothing is
+replaced: activations and gates run exactly. --sample adds networks that a
 seed draws from timm and torchvision, of at most 30 million parameters, which take images of 32 or 64 pixels and have a
 polynomial form; it names those that it leaves out. Done ones are kept in outputs/coverage; remove that to begin anew.
 """
@@ -24,6 +26,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -36,6 +39,7 @@ from papers.reproduce.untrained import LEVELS, LOG_STEP, keep_last_statistics_, 
 from privcirnet.config import HEConfig
 from privcirnet.data.dataset import ImageData
 from privcirnet.errors import RuleError, listed
+from privcirnet.nn.agreement import exact_value
 from privcirnet.passes.block_sizes import uniform_sizes
 from privcirnet.passes.convert import circulant_
 from privcirnet.passes.fuse import fuse
@@ -43,6 +47,7 @@ from privcirnet.passes.quantize import quantize
 from privcirnet.passes.surgery import polynomial_
 from privcirnet.passes.surgery.changes import TRAIN
 from privcirnet.runs.bench.results import markdown
+from privcirnet.runs.compiled import CompiledProgram
 from privcirnet.runs.evaluation import evaluate
 from privcirnet.runs.export import lower_for
 from privcirnet.runs.interactive import Interactive
@@ -66,7 +71,7 @@ SIDES = {
 }
 """Network -> side of its images: the smallest that is convenient for it."""
 STEPS = ("polynomial", "circulant", "trained", "exported", "encrypted")
-README_STEPS = ("polynomial", "fit", "search", "circulant", "quantize", "compile", "run")
+README_STEPS = ("polynomial", "untrained", "fit", "search", "circulant", "quantize", "compile", "run")
 EXACT_STEPS = ("own", "quantized", "compiled", "encrypted")
 _IMAGES, _CLASSES, _BLOCK, _MOST_PARAMETERS = 64, 10, 4, 30e6
 _FOLDER = Path("outputs/coverage")
@@ -182,7 +187,7 @@ def _parameters(name: str) -> int:
         return sum(p.numel() for p in created(name).parameters())
 
 
-def _follow_readme(model: nn.Module, found: Found, engine: str) -> None:
+def _follow_readme(model: nn.Module, found: Found, engine: str, activation: str = "own") -> None:
     images, labels = torch.rand(32, 3, found.side, found.side), torch.arange(32) % _CLASSES
     pair = images, labels
 
@@ -190,16 +195,26 @@ def _follow_readme(model: nn.Module, found: Found, engine: str) -> None:
         found.steps.append(name)
         return made
 
-    step("polynomial", pc.polynomial_(model, images))
+    def compiled(*names: str) -> CompiledProgram:
+        quantized = pc.quantize(pc.fuse(model, images=images), images)
+        found.steps.extend(names[:1])
+        settings = {} if activation == "own" else {"failure_bits": 12}
+        program = pc.compile(quantized, images, profile="counted", progress=False, **settings)
+        found.steps.extend(names[1:])
+        started = time.perf_counter()
+        logits = program(images[:1], check=True, engine=engine).double()
+        found.seconds = time.perf_counter() - started
+        if activation == "own" and not torch.equal(logits, exact_value(quantized, images[:1]).flatten(1)):
+            raise RuleError("logits must be the quantized network's", got="others", remedy="report this")
+        return program
+
+    step("polynomial", pc.polynomial_(model, images, activation=activation))
+    step("untrained", compiled())
     step("fit", pc.fit(model, pair, epochs=2, progress=False))
     plan = step("search", pc.search(model, pair, budget=pc.uniform(_BLOCK), profile="counted", progress=False))
     pc.circulant_(model, plan.block_sizes)
     step("circulant", pc.fit(model, pair, epochs=2, progress=False))
-    quantized = step("quantize", pc.quantize(pc.fuse(model), images))
-    program = step("compile", pc.compile(quantized, images, profile=plan.profile, failure_bits=12, progress=False))
-    started = time.perf_counter()
-    step("run", program(images[:1], check=True, engine=engine))
-    found.seconds = time.perf_counter() - started
+    step("run", compiled("quantize", "compile"))
 
 
 def _examine(model: nn.Module, found: Found, engine: str) -> None:
@@ -262,6 +277,9 @@ ROADS = {
     "polynomial": Road("# Networks of others", STEPS, _examine),
     "exact": Road("## As they are", EXACT_STEPS, _keep),
     "readme": Road("## The lines of README.md", README_STEPS, _follow_readme),
+    "readme_polynomials": Road(
+        "## The lines of README.md, with polynomials", README_STEPS, partial(_follow_readme, activation="aespa")
+    ),
 }
 """By name, in the order of docs/coverage.md."""
 

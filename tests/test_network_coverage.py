@@ -37,8 +37,11 @@ def test_a_network_that_does_not_says_why():
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.* images go beyond the measured bounds", "ignore:encrypted logits .* off")
-def test_a_network_whose_squares_exploded_goes_through_the_lines_of_the_readme():
-    found = network_coverage.examined("semnasnet_075", "cleartext", "readme")
+@pytest.mark.parametrize(
+    ("name", "road"), [("semnasnet_075", "readme_polynomials"), ("resnet10t", "readme"), ("resnet18", "readme")]
+)
+def test_a_network_goes_through_the_lines_of_the_readme(name, road):
+    found = network_coverage.examined(name, "cleartext", road)
     assert (found.reason, tuple(found.steps)) == ("", network_coverage.README_STEPS)
 
 
@@ -69,7 +72,7 @@ def test_the_tables_of_the_page_are_replaced_alone():
     assert both == "# Networks of others\n\n`a`\n\none\n\n## The lines of README.md\n\n`b`\n\ntwo\n"
     assert network_coverage.written(both, "one\n", "a", "polynomial") == both
     assert network_coverage.written(both, "two\n", "b", "readme") == both
-    assert [*network_coverage.ROADS] == ["polynomial", "exact", "readme"]
+    assert [*network_coverage.ROADS] == ["polynomial", "exact", "readme", "readme_polynomials"]
     three = network_coverage.written(both, "three\n", "c", "exact")
     assert three == both.replace("\n## The", "\n## As they are\n\n`c`\n\nthree\n\n## The")
 
