@@ -42,7 +42,7 @@ def place_of(graph: fx.GraphModule, node: fx.Node) -> Place | None:
     >>> place_of(graph, list(graph.graph.nodes)[2])
     Place(layers=(_0,), behind=False)
     """
-    module, before = module_of(graph, node), _layer_before(graph, node)
+    module, before = module_of(graph, node), layer_before(graph, node)
     match module:
         case nn.BatchNorm1d() if not _is_vector(graph, node.all_input_nodes[0]):
             return None
@@ -63,7 +63,7 @@ def place_of(graph: fx.GraphModule, node: fx.Node) -> Place | None:
     return Place(tuple(behind), behind=True) if behind and linear else None
 
 
-def _layer_before(graph: fx.GraphModule, node: fx.Node) -> fx.Node | None:
+def layer_before(graph: fx.GraphModule, node: fx.Node) -> fx.Node | None:
     """Return the layer that a node alone reads, at most through what is folded into that layer too."""
     source = node.all_input_nodes[0]
     if len(source.users) > 1:
@@ -77,7 +77,7 @@ def _layer_before(graph: fx.GraphModule, node: fx.Node) -> fx.Node | None:
             place = place_of(graph, source)
             return place.layers[0] if place and not place.behind else None
         case module if isinstance(module, nn.Identity | _DropoutNd) or _keeps_map_channels(module):
-            return _layer_before(graph, source)
+            return layer_before(graph, source)
         case _:
             return None
 

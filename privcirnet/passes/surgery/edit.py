@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import cache
+from itertools import chain
 from typing import Any
 
 import torch
@@ -48,7 +49,7 @@ class Edit:
         """Return the node of a module that takes a node's place; report it unless it does the same as before."""
         path, before = path_of(node), named(self.graph, node)
         taken = node.op != "call_module" or self.calls(node.target) > 1
-        made = self.insert(node, self.free(path) if taken else path, module, (node.all_input_nodes[0],))
+        made = self.insert(node, self.free(path) if taken else path, module, (source_of(node),))
         self.put_for(node, made)
         if node.name in self.values:
             self.values[made.name] = self.values[node.name]
@@ -101,12 +102,13 @@ class Edit:
 
     def skip(self, node: fx.Node) -> None:
         """Remove a node that does nothing."""
-        self.put_for(node, node.all_input_nodes[0])
+        self.put_for(node, source_of(node))
 
-    def compute(self, node: fx.Node, value: Any) -> Any:
-        """Return what a node with one input makes of a value."""
-        source = node.all_input_nodes[0]
-        given: Any = map_arg((node.args, node.kwargs), lambda each: value if each is source else each)
+    @torch.no_grad()
+    def compute(self, node: fx.Node, *values: Any) -> Any:
+        """Return what a node makes of constants and of other values in place of those that it reads."""
+        known = dict(zip(values_of(node), values, strict=True))
+        given: Any = map_arg((node.args, node.kwargs), lambda each: known[each] if each in known else _constant(each))
         return getattr(fx.Interpreter(self.graph), node.op)(node.target, *given)
 
     def cannot(self, node: fx.Node, remedy: str) -> None:
@@ -133,10 +135,11 @@ class Edit:
         return next(each for each in tried if each not in names)
 
     def _forget_parameters(self) -> None:
-        """Remove the parameters between the modules that nothing reads any more, such as a class token."""
+        """Remove the tensors between the modules that nothing reads any more, such as a class token."""
         called = tuple(f"{node.target}." for node in self.graph.graph.nodes if node.op == "call_module")
         read = {str(node.target) for node in self.graph.graph.nodes if node.op == "get_attr"}
-        for name, _ in list(self.graph.named_parameters(remove_duplicate=False)):
+        named = self.graph.named_parameters(remove_duplicate=False), self.graph.named_buffers(remove_duplicate=False)
+        for name, _ in list(chain(*named)):
             if name not in read and not name.startswith(called):
                 owner, _, last = name.rpartition(".")
                 delattr(self.graph.get_submodule(owner), last)
@@ -156,8 +159,22 @@ def shape_of(node: fx.Node) -> tuple[int, ...]:
     return node.meta.get("shape") or ()
 
 
+def values_of(node: fx.Node) -> list[fx.Node]:
+    """Return the nodes that a node reads and that are no constants, each once."""
+    return [source for source in node.all_input_nodes if "constant" not in source.meta]
+
+
+def source_of(node: fx.Node) -> fx.Node:
+    """Return the first value that a node reads."""
+    return values_of(node)[0]
+
+
+def _constant(node: fx.Node) -> Any:
+    return node.meta["constant"]
+
+
 def constant_of(node: fx.Node, rank: int) -> Tensor | None:
-    """Return the value of a node that depends on parameters alone, without the batch's axis; else None.
+    """Return the value of a node that depends on no image, without the batch's axis; else None.
 
     Args:
         rank: axes of the value that it meets, the batch's included.

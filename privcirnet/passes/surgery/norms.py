@@ -12,7 +12,7 @@ from privcirnet.nn.moves import Move
 from privcirnet.nn.norm import OPTIONS, BlockBatchNorm2d, TokenBatchNorm
 from privcirnet.nn.places import place_of
 from privcirnet.passes.surgery.changes import ONE_MORE, TRAIN, Change
-from privcirnet.passes.surgery.edit import Edit, path_of, shape_of
+from privcirnet.passes.surgery.edit import Edit, path_of, shape_of, source_of
 from privcirnet.passes.surgery.kinds import named
 from privcirnet.passes.surgery.layout import channels_last
 
@@ -129,10 +129,12 @@ def scale(edit: Edit, node: fx.Node, factors: Tensor, shifts: Tensor, effect: st
     last = channels_last(edit, node)
     batch = (TokenBatchNorm if last else nn.BatchNorm2d)(len(factors))
     _set(batch, factors, shifts)
-    source = edit.values.get(node.all_input_nodes[0].name)
+    source = edit.values.get(source_of(node).name)
     if source is not None:
         _measure(batch, source.movedim(-1 if last else 1, 0).flatten(1))
-    put_behind_layer(edit, edit.replace(node, batch, effect))
+    made = edit.replace(node, batch, effect)
+    if not last:
+        put_behind_layer(edit, made)
 
 
 def put_unfoldable_behind_layers(edit: Edit) -> None:

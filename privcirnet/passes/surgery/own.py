@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from privcirnet.nn.nonpolynomial import FUNCTION_MODULES
-from privcirnet.passes.surgery.edit import Edit, shape_of
+from privcirnet.passes.surgery.edit import Edit, shape_of, source_of
 from privcirnet.passes.surgery.pools import side_of
 
 _KNOWN = f"{', '.join(kind.__name__ for kind in FUNCTION_MODULES)}, and max pools"
@@ -15,7 +15,7 @@ _KNOWN = f"{', '.join(kind.__name__ for kind in FUNCTION_MODULES)}, and max pool
 
 def keep(edit: Edit, node: fx.Node) -> None:
     """Let the module that computes what a node does take its place, or note that there is none."""
-    shape = shape_of(node.all_input_nodes[0])
+    shape = shape_of(source_of(node))
     values = torch.linspace(-9.1, 7.3, prod(shape)).to(edit.like)  # few of them, yet no two functions agree on all
     values = values[torch.randperm(len(values), generator=torch.Generator().manual_seed(0))].reshape(shape)
     wanted = edit.compute(node, values.clone())
@@ -31,7 +31,7 @@ def _alike(found: Tensor, wanted: Tensor) -> bool:
 
 def _forms(edit: Edit, node: fx.Node) -> Iterator[nn.Module]:
     """Yield what a node may be: activations and gates, or max pools that give its shape."""
-    before, after = shape_of(node.all_input_nodes[0]), shape_of(node)
+    before, after = shape_of(source_of(node)), shape_of(node)
     if before == after:
         yield from (kind() for kind in FUNCTION_MODULES)
     if len(before) != 4 or len(after) != 4:

@@ -26,7 +26,7 @@ from privcirnet.passes.convert import share_by_blocks_
 from privcirnet.passes.surgery import norms, own, pads, strides, sums
 from privcirnet.passes.surgery.attention import attentions_replaced
 from privcirnet.passes.surgery.changes import TRAIN, Change
-from privcirnet.passes.surgery.edit import Edit, path_of, shape_of
+from privcirnet.passes.surgery.edit import Edit, path_of, shape_of, values_of
 from privcirnet.passes.surgery.image_size import other_size
 from privcirnet.passes.surgery.kinds import kind_of
 from privcirnet.passes.surgery.layout import channels_last
@@ -159,13 +159,13 @@ def _visit(edit: Edit, node: fx.Node, activation: str) -> None:
     if kind in ("kept", "layer", "move") or "constant" in node.meta:
         return
     inside = norms.split(edit, node) if kind in ("norm", "layer norm") else []
-    if activation == "own" and kind in ("activation", "gate", "maximum") and len(node.all_input_nodes) == 1:
+    if activation == "own" and kind in ("activation", "gate", "maximum") and len(values_of(node)) == 1:
         own.keep(edit, node)
     elif activation == "own" and kind == "layer norm":
         norms.keep_layer_norm(edit, node)
     elif kind in _REPLACED:
         _REPLACED[kind](edit, node)
-    elif kind == "activation" and len(node.all_input_nodes) == 1:
+    elif kind == "activation" and len(values_of(node)) == 1:
         edit.replace(node, _activation(edit, node, activation), TRAIN)
     elif isinstance(edit.module(node), nn.BatchNorm1d) and len(shape_of(node)) != 2:
         edit.cannot(node, "let a BatchNorm1d work on vectors (N, C)")
@@ -185,9 +185,9 @@ _REPLACED: dict[str, Callable[[Edit, fx.Node], None]] = {
     "maximum": partial(pool, average=False),
     "pad": pads.pad,
     "sum": sums.add,
-    "difference": sums.subtract,
+    "difference": sums.add,
     "product": sums.multiply,
-    "numbers": sums.with_numbers,
+    "numbers": sums.divide,
     "square": sums.square,
     "concat": sums.concat,
 }

@@ -19,6 +19,12 @@ from privcirnet.nn.own_forward import check_own_forwards
 from privcirnet.nn.restored import restored
 
 
+_FILLED = frozenset({"zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full"})
+"""Functions and methods whose result depends on the shape of a value alone."""
+_SHAPED_AS = {"expand_as": "expand", "view_as": "view", "reshape_as": "reshape"}
+"""Methods that read the shape of another value -> those that are given it."""
+
+
 class _Valued(Proxy):
     """A proxy that knows the value it stands for: a tensor, or tensors in a list or tuple."""
 
@@ -63,9 +69,22 @@ class _SizedTracer(Tracer):
     def getattr(self, attr: str, attr_val: Any, parameter_proxy_cache: dict[str, Any]) -> Any:
         return attr_val if self._computing else super().getattr(attr, attr_val, parameter_proxy_cache)
 
+    def create_node(self, kind: str, target: Target, *more: Any, **named: Any) -> fx.Node:
+        """Record a node; parameters, buffers and other tensors of the forward are constants."""
+        node = super().create_node(kind, target, *more, **named)
+        if kind == "get_attr":
+            _note(node, self._value(kind, target, (), {}))
+        return node
+
     def _record(self, kind: str, target: Target, args: tuple[Any, ...], kwargs: dict[str, Any], *more: Any) -> Any:
         if kind == "placeholder" and args:  # an option of the forward keeps its default
             return args[0]
+        name = getattr(target, "__name__", target)
+        if name in _FILLED:
+            return self._value(kind, target, args, kwargs)
+        if kind == "call_method" and name in _SHAPED_AS:
+            given, other = (*args, *kwargs.values())
+            target, args, kwargs = _SHAPED_AS[name], (given, *other.shape), {}
         made = super()._record(kind, target, args, kwargs, *more)
         if kind == "output":
             return made
@@ -74,10 +93,7 @@ class _SizedTracer(Tracer):
             self.graph.erase_node(made.node)
             return value
         made.value = value
-        made.node.meta["shape"] = tuple(value.shape) if isinstance(value, Tensor) else None
-        sources = made.node.all_input_nodes
-        if kind == "get_attr" or (sources and all("constant" in source.meta for source in sources)):
-            made.node.meta["constant"] = value
+        _note(made.node, value)
         return made
 
     def _value(self, kind: str, target: Target, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -106,7 +122,7 @@ def trace_at(model: nn.Module, images: Tensor) -> fx.GraphModule:
     Args:
         images: some, (N, C, H, W); what is recorded depends on their shape alone. Each node's ``meta["shape"]`` is that
             of its value, None if it is no single tensor; ``meta["constant"]`` the value itself of what depends on
-            parameters alone.
+            parameters and buffers alone.
 
     Returns:
         A graph module that shares the network's submodules under their names.
@@ -133,6 +149,13 @@ def trace_at(model: nn.Module, images: Tensor) -> fx.GraphModule:
         plain, copies = fx.Graph(tracer_cls=Tracer), dict[fx.Node, fx.Node]()  # a copy that is pickled is traced anew
         plain.output(plain.graph_copy(graph, copies))
         return graph_module(tracer, plain, model)
+
+
+def _note(node: fx.Node, value: Any) -> None:
+    """Note a node's shape, and its value if that depends on no image."""
+    node.meta["shape"] = tuple(value.shape) if isinstance(value, Tensor) else None
+    if node.op != "placeholder" and all("constant" in source.meta for source in node.all_input_nodes):
+        node.meta["constant"] = value
 
 
 def _own_state(model: nn.Module) -> dict[str, Any]:

@@ -4,89 +4,142 @@ import math
 import operator
 
 import torch
-from torch import Tensor, fx
+from torch import Tensor, fx, nn
 
 from privcirnet.nn.activations import Square
 from privcirnet.nn.affine import Affine
 from privcirnet.nn.concat import Concat
 from privcirnet.nn.moves import Move
+from privcirnet.nn.places import layer_before
 from privcirnet.nn.tokens import HeadProduct, Tokens
+from privcirnet.passes.surgery import norms
 from privcirnet.passes.surgery.changes import Change
-from privcirnet.passes.surgery.edit import Edit, constant_of, path_of, shape_of
+from privcirnet.passes.surgery.edit import Edit, constant_of, path_of, shape_of, source_of, values_of
 from privcirnet.passes.surgery.kinds import named
 from privcirnet.passes.surgery.layout import channels_last
-from privcirnet.passes.surgery.norms import scale
 
 _LARGE = 2.0**40
 """A slope is measured over so much: a number that is added then changes no digit of it."""
 
 
 def add(edit: Edit, node: fx.Node) -> None:
-    """Make a sum one of two values; constants go into a :class:`Tokens` or a batch norm, numbers into an Affine."""
-    values, constants = _terms(node)
-    if len(node.all_input_nodes) == 1:
-        with_numbers(edit, node)
-    elif len(values) == 1 and len(constants) == 1 and len(node.args) == 2:
-        _add_constant(edit, node, values[0], constants[0])
-    elif len(values) != 2 or constants or node.kwargs or shape_of(values[0]) != shape_of(values[1]):
-        edit.cannot(node, "add two values of one shape")
-    else:
-        node.op, node.target = "call_function", operator.add
+    """Make a sum or difference one of two values of one shape; constants and numbers go where :func:`affine` says."""
+    values = values_of(node)
+    if len(values) == 1:
+        affine(edit, node)
+        return
+    shape, factors = shape_of(node), _factors(edit, node) if len(values) == 2 else None
+    fits = all(len(shape_of(value)) == len(shape) and shape_of(value)[0] == shape[0] for value in values)
+    if factors is None or not fits:
+        edit.cannot(node, "add two values, or subtract one from the other")
+        return
+    terms = [_spread(edit, node, value) for value in values]
+    for place, factor in enumerate(factors):
+        if factor != 1:
+            made = edit.insert(terms[place], edit.free(f"{node.name}_factor"), Affine(factor, 0.0), (terms[place],))
+            terms[place] = made
+    node.op, node.target, node.args, node.kwargs = "call_function", operator.add, tuple(terms), {}
 
 
 def multiply(edit: Edit, node: fx.Node) -> None:
     """Replace a product with values that broadcast, as of squeeze-and-excitation, or of a map with constants."""
-    values, constants = _terms(node)
-    if len(values) == 2 and values[0] is values[1]:
+    values = values_of(node)
+    if len(values) == 1 and sum(term is values[0] for term in node.args) == 2:
         square(edit, node)
-        return
-    if len(node.all_input_nodes) == 1:
-        with_numbers(edit, node)
-        return
-    shapes = [shape_of(value) for value in values]
-    if len(values) == len(constants) == 1:
-        factors = _of_channels(constants[0], shapes[0], last=channels_last(edit, values[0]))
-        if factors is not None:
-            node.args = (values[0],)
-            scale(edit, node, factors, torch.zeros_like(factors), "")
-            return
-    elif len(values) == 2 and not constants and not node.kwargs:
-        first, second = sorted(values, key=lambda value: -math.prod(shape_of(value)))
-        if shape_of(first) == torch.broadcast_shapes(*shapes) and len(shapes[0]) == len(shapes[1]):
-            _gated(edit, node, first, second)
-            return
-    edit.cannot(node, "multiply values by one for each channel or place")
-
-
-def subtract(edit: Edit, node: fx.Node) -> None:
-    """Make a difference the sum of a value and another times -1."""
-    if len(node.all_input_nodes) == 1:
-        with_numbers(edit, node)
-        return
-    if len(node.args) != 2 or node.kwargs or any(constant_of(each, 0) is not None for each in node.all_input_nodes):
-        edit.cannot(node, "subtract values from each other, or add constants")
-        return
-    first, second = node.args if named(edit.graph, node) != "rsub" else node.args[::-1]
-    assert isinstance(second, fx.Node)
-    negative = edit.insert(second, edit.free(f"{node.name}_negative"), Affine(-1.0, 0.0), (second,))
-    node.args = (first, negative)
-    add(edit, node)
-
-
-def with_numbers(edit: Edit, node: fx.Node) -> None:
-    """Replace a value that numbers are added to, subtracted from, multiplied with or divided by."""
-    shift = _at(edit, node, 0.0)
-    scale = (_at(edit, node, _LARGE) - _at(edit, node, -_LARGE)) / (2 * _LARGE)
-    if not math.isfinite(scale) or not scale or not math.isclose(_at(edit, node, 0.7), scale * 0.7 + shift):
-        edit.cannot(node, "scale values by a number that is not 0, or add one")
-    elif (scale, shift) == (1, 0):
-        edit.skip(node)
+    elif len(values) == 1:
+        affine(edit, node)
     else:
-        edit.replace(node, Affine(scale, shift), "")
+        shapes = [shape_of(value) for value in values]
+        first, second = sorted(values, key=lambda value: -math.prod(shape_of(value)))
+        if shape_of(first) == torch.broadcast_shapes(*shapes) and len(shapes[0]) == len(shapes[1]) and not node.kwargs:
+            _gated(edit, node, first, second)
+        else:
+            edit.cannot(node, "multiply values by one for each channel or place")
 
 
-def _at(edit: Edit, node: fx.Node, value: float) -> float:
-    return float(edit.compute(node, torch.tensor(value, dtype=torch.float64)))
+def divide(edit: Edit, node: fx.Node) -> None:
+    """Replace a value that numbers and constants divide, or whose sign changes."""
+    if len(values_of(node)) == 1:
+        affine(edit, node)
+    else:
+        norms = "nn.LayerNorm, nn.GroupNorm or nn.RMSNorm"
+        edit.cannot(node, f"divide by numbers, parameters or buffers alone; write norms of values as {norms}")
+
+
+def affine(edit: Edit, node: fx.Node) -> None:
+    """Replace a value that constants and numbers are added to, or that they multiply or divide.
+
+    Numbers become an Affine, factors of channels a batch norm, and what is added to each place a :class:`Tokens`.
+    """
+    value = source_of(node)
+    shape = shape_of(value)
+    at = [edit.compute(node, torch.full(shape, each, dtype=torch.float64)) for each in (0.0, 0.7, _LARGE, -_LARGE)]
+    shift, scale = at[0], (at[2] - at[3]) / (2 * _LARGE)
+    if len(shape) < 2 or not scale.isfinite().all() or not torch.allclose(at[1], 0.7 * scale + shift):
+        edit.cannot(node, "let numbers and constants scale values, or be added to them")
+        return
+    if shift.shape != shape:
+        node.replace_input_with(value, _spread(edit, node, value))
+    if not torch.equal(scale[:1].expand_as(scale), scale) or not torch.equal(shift[:1].expand_as(shift), shift):
+        edit.cannot(node, "take constants that are alike for all images")
+        return
+    _affine(edit, node, scale[0], shift[0])
+
+
+def _affine(edit: Edit, node: fx.Node, scale: Tensor, shift: Tensor) -> None:
+    """Replace a value by scale x + shift, both of the shape of an image's values."""
+    last, trained = channels_last(edit, node), any(_is_trained(source) for source in node.all_input_nodes)
+    (factor, one), (term, same) = _number(scale), _number(shift)
+    factors, shifts = _of_channels(scale, last=last), _of_channels(shift, last=last)
+    free = last or not (trained or source_of(node).op == "placeholder" or layer_before(edit.graph, node))
+    positions = one and factor == 1 and free and shift.ndim > 1
+    if one and same and factor and not trained:
+        if (factor, term) == (1, 0):
+            edit.skip(node)
+        else:
+            edit.replace(node, Affine(factor, term), "")
+    elif factors is not None and shifts is not None and not positions and (factor or not one):
+        norms.scale(edit, node, factors, shifts, "")
+    elif not one or not factor or shift.ndim < 2:
+        edit.cannot(node, "multiply values by constants of channels, or by a number that is not 0")
+    else:
+        value = source_of(node)
+        if factor != 1:
+            value = edit.insert(value, edit.free(f"{node.name}_factor"), Affine(factor, 0.0), (value,))
+        _add_to_places(edit, node, value, shift)
+
+
+def _number(constants: Tensor) -> tuple[float, bool]:
+    """Return the first of some constants, and whether all are like it."""
+    first = constants.flatten()[0]
+    return first.item(), torch.equal(first.expand_as(constants), constants)
+
+
+def _is_trained(node: fx.Node) -> bool:
+    """Return whether a constant depends on parameters that training changes."""
+    if "constant" not in node.meta:
+        return False
+    value = node.meta["constant"]
+    return (isinstance(value, nn.Parameter) and value.requires_grad) or any(map(_is_trained, node.all_input_nodes))
+
+
+def _factors(edit: Edit, node: fx.Node) -> tuple[float, float] | None:
+    """Return by what a sum multiplies the two values that it reads; None if it is none."""
+    one, zero = torch.ones((), dtype=torch.float64), torch.zeros((), dtype=torch.float64)
+    first, second = float(edit.compute(node, one, zero)), float(edit.compute(node, zero, one))
+    whole = float(edit.compute(node, 0.3 * one, 0.7 * one))
+    return (first, second) if first and second and math.isclose(whole, 0.3 * first + 0.7 * second) else None
+
+
+def _spread(edit: Edit, node: fx.Node, value: fx.Node) -> fx.Node:
+    """Return a value repeated along the axes where a node's result is longer."""
+    shape = shape_of(node)
+    if shape_of(value) == shape:
+        return value
+    move = Move.like(lambda x: x.expand(len(x), *shape[1:]), shape_of(value)[1:], channels_last(edit, node))
+    made = edit.insert(value, edit.free(f"{node.name}_repeated"), move, (value,))
+    made.meta["shape"] = shape
+    return made
 
 
 def square(edit: Edit, node: fx.Node) -> None:
@@ -115,60 +168,34 @@ def concat(edit: Edit, node: fx.Node) -> None:
         edit.put_for(node, edit.insert(node, edit.free(node.name), Concat(), tuple(nodes)))
 
 
-def _terms(node: fx.Node) -> tuple[list[fx.Node], list[Tensor]]:
-    """The values and constants among a node's arguments; one value twice is two."""
-    given = [term for term in node.args if isinstance(term, fx.Node)]
-    rank = len(shape_of(node))
-    constants = [found for term in given if (found := constant_of(term, rank)) is not None]
-    return [term for term in given if constant_of(term, rank) is None], constants
-
-
-def _of_channels(constant: Tensor, shape: tuple[int, ...], *, last: bool) -> Tensor | None:
-    """Return a constant that is the same at all places of a map or of tokens as (C,); None if it is none.
+def _of_channels(constants: Tensor, *, last: bool) -> Tensor | None:
+    """Return constants that are the same at all places of a map or of tokens as (C,); None if they are not.
 
     Args:
-        shape: of the value that it meets, the batch's axis included.
-        last: whether channels are the value's last axis.
+        constants: of the shape of an image's values.
+        last: whether channels are their last axis.
     """
-    channels = shape[-1 if last else 1]
-    wanted = (channels,) if last else (channels, 1, 1)
-    if constant.numel() != 1 and (constant.numel() != channels or constant.shape[-len(wanted) :] != wanted):
-        return None
-    return constant.detach().flatten().expand(channels)
+    channels = constants.movedim(-1 if last else 0, 0).flatten(1) if constants.ndim > 1 else constants[:, None]
+    return channels[:, 0] if torch.equal(channels[:, :1].expand_as(channels), channels) else None
 
 
-def _add_constant(edit: Edit, node: fx.Node, value: fx.Node, constant: Tensor) -> None:
-    """Positions become the constants of the tokens that they are added to."""
-    shape, made = shape_of(node)[1:], edit.module(value)
-    last = channels_last(edit, value)
-    shifts = None if last else _of_channels(constant, shape_of(value), last=False)
-    if shifts is not None:
-        node.args = (value,)
-        scale(edit, node, torch.ones_like(shifts), shifts, "")
-        return
-    if shape_of(value)[1:] != shape or len(shape) < 2:
-        edit.cannot(node, "add constants to tokens (N, T, C) or maps, or put them into a layer's bias")
-        return
-    full = constant.detach().expand(shape)
-    if len(shape) == 3:
-        _add_to_places(edit, node, value, full)
-        return
-    if isinstance(made, Tokens) and len(value.users) == 1:
+def _add_to_places(edit: Edit, node: fx.Node, value: fx.Node, constants: Tensor) -> None:
+    """Positions become the constants of the tokens that they are added to, those of a map with one more in front."""
+    module, last = edit.module(value), channels_last(edit, value)
+    tokens = constants.flatten(0, -2) if last else constants.flatten(1).T
+    if isinstance(module, Tokens) and len(value.users) == 1:
         with torch.no_grad():
-            made.bias.add_(full)
+            module.bias.add_(tokens)
         edit.put_for(node, value)
         return
-    first = _tokens(edit, node, value, torch.cat([torch.zeros_like(full[:1]), full]))
-    rest = Move.like(lambda x: x[:, 1:], (shape[0] + 1, shape[1]), channels_last=True)
+    if value.op == "placeholder":
+        value = edit.put_layer_before(node, value, named(edit.graph, node))
+    first = _tokens(edit, node, value, nn.functional.pad(tokens, (0, 0, 1, 0)))
+    if last:
+        rest = Move.like(lambda x: x[:, 1:], (len(tokens) + 1, tokens.shape[1]), channels_last=True)
+    else:
+        rest = Move.to_map(*constants.shape, first=1)
     edit.put_for(node, edit.insert(first, edit.free(f"{node.name}_rest"), rest, (first,)))
-
-
-def _add_to_places(edit: Edit, node: fx.Node, value: fx.Node, constant: Tensor) -> None:
-    """Constants of a map's places: as tokens it gets one more in front, which is taken away again."""
-    channels, height, width = constant.shape
-    made = _tokens(edit, node, value, torch.cat([constant.new_zeros(1, channels), constant.flatten(1).T]))
-    back = Move.to_map(channels, height, width, first=1)
-    edit.put_for(node, edit.insert(made, edit.free(f"{node.name}_map"), back, (made,)))
 
 
 def _join_tokens(edit: Edit, node: fx.Node, parts: list[fx.Node]) -> None:
