@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from privcirnet.blocksizes.latency import layer_shapes
 from privcirnet.config import HEConfig
-from privcirnet.errors import RuleError, listed
+from privcirnet.errors import RuleError, listed, understood
 from privcirnet.he.planning.profile import Profile
 from privcirnet.nn.checks import check_images, check_module, logits_of_one, value_of_one
 from privcirnet.nn.plain import with_plain_weights
@@ -158,7 +158,8 @@ def _runs_encrypted(model: nn.Module, image: Tensor, nonlinear: str) -> bool:
 def _tried(found: list[Refusal], verb: str, run: Callable[[], _T]) -> _T | None:
     """Return what a step gives; None if it refuses, which is noted unless another verb has said the same."""
     try:
-        return run()
+        with understood(verb):
+            return run()
     except RuleError as error:
         known = {(str(refusal.error.rule), str(refusal.error.got)) for refusal in found}
         found += [Refusal(verb, each) for each in error.each if (each.rule, str(each.got)) not in known]

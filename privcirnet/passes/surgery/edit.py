@@ -1,6 +1,7 @@
 """A traced network that is being changed node by node, with a report of what was done and of what could not be."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from itertools import chain
 from typing import Any
@@ -9,7 +10,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.fx.node import map_arg
 
-from privcirnet.errors import RuleError, listed
+from privcirnet.errors import RuleError, first_line, listed
 from privcirnet.nn.agreement import returned
 from privcirnet.nn.graph import module_of
 from privcirnet.passes.surgery.changes import ONE_MORE, TRAIN, Change
@@ -22,6 +23,7 @@ class Edit:
     Args:
         graph: of :func:`privcirnet.passes.surgery.sizes.trace_at`; changed in place.
         other_size: says which image size would do, as a remedy; asked at most once.
+        exact: whether what runs exactly stays, else all becomes polynomials.
 
     Attributes:
         inexact: name of a node that computes other values than before -> that of the node whose value it approximates.
@@ -31,8 +33,8 @@ class Edit:
         returned: name of the node whose value the network returned before it was changed.
     """
 
-    def __init__(self, graph: fx.GraphModule, other_size: Callable[[], str]) -> None:
-        self.graph, self.other_size = graph, cache(other_size)
+    def __init__(self, graph: fx.GraphModule, other_size: Callable[[], str], *, exact: bool = False) -> None:
+        self.graph, self.other_size, self.exact = graph, cache(other_size), exact
         self.like = next((p.detach() for p in graph.parameters() if p.is_floating_point()), torch.empty(0))
         self.changes: list[Change] = []
         self.inexact: dict[str, str] = {}
@@ -115,13 +117,34 @@ class Edit:
         """Note that a node cannot be replaced."""
         self.problems.append((f"{path_of(node)} ({named(self.graph, node)})", remedy))
 
-    def finish(self) -> None:
-        """Check and compile the graph."""
+    @contextmanager
+    def visiting(self, node: fx.Node) -> Iterator[None]:
+        """Name a node that is changed, should that fail in a way that nobody has thought of.
+
+        Yields:
+            Nothing.
+        """
+        before = len(self.problems)
+        try:
+            yield
+        except RuleError:
+            raise
+        except Exception as error:
+            if len(self.problems) == before:  # else it follows from what is named already
+                self.cannot(node, f"write it in another way: {type(error).__name__}: {first_line(error)}")
+
+    def check(self) -> None:
+        """Raise if there is something that could not be replaced."""
         if self.problems:
             names, remedies = zip(*self.problems, strict=True)
-            rule, remedy = "every operation must have a polynomial form", "; ".join(dict.fromkeys(remedies))
+            form = "an exact form" if self.exact else "a polynomial form"
+            rule, remedy = f"every operation must have {form}", "; ".join(dict.fromkeys(remedies))
             each = [RuleError(rule, got=name, remedy=remedy) for name, remedy in self.problems]
             raise RuleError(rule, got=listed(list(names)), remedy=remedy).of(each)
+
+    def finish(self) -> None:
+        """Check and compile the graph."""
+        self.check()
         self.graph.graph.eliminate_dead_code()
         self.graph.delete_all_unused_submodules()
         self._forget_parameters()

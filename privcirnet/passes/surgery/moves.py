@@ -21,11 +21,11 @@ def settle_moves(edit: Edit) -> None:
         if kind_of(edit.graph, node) != "move" or "constant" in node.meta:
             continue
         readers = [user for user in node.users if kind_of(edit.graph, user) != "move"]
-        if readers and shape_of(node):
+        if not readers or not shape_of(node):
+            continue
+        with edit.visiting(node):
             made = _made(edit, node)
-            if made is None:
-                continue
-            for reader in readers:
+            for reader in readers if made else ():
                 reader.replace_input_with(node, made)
     edit.graph.graph.eliminate_dead_code()
 

@@ -14,7 +14,7 @@ from functools import partial
 from torch import Tensor, fx, nn
 
 from privcirnet.artifact import REPLACEMENTS
-from privcirnet.errors import RuleError, listed
+from privcirnet.errors import RuleError, listed, understood
 from privcirnet.nn.activations import Aespa1d, Aespa2d, Square
 from privcirnet.nn.agreement import agree, check_traced, node_values, returned, some_of
 from privcirnet.nn.checks import check_images, check_module
@@ -73,13 +73,15 @@ def polynomial_(model: nn.Module, images: Tensor, activation: str | Mapping[str,
     check_images(model, images)
     shown = some_of(images)
     chosen, others = (activation, "own") if isinstance(activation, Mapping) else (dict[str, str](), activation)
-    with attentions_replaced(model, shown, others == "own") as attentions, evaluating(model):
-        edit = Edit(_traced(model, shown), partial(other_size, model, shown))
+    with understood("polynomial_"), attentions_replaced(model, shown, others == "own") as attentions, evaluating(model):
+        edit = Edit(_traced(model, shown), partial(other_size, model, shown), exact=others == "own")
         edit.values = check_traced(edit.graph, model, shown)
         _check_chosen(edit, chosen)
         for node in list(edit.graph.graph.nodes):
-            _visit(edit, node, chosen.get(path_of(node), others))
+            with edit.visiting(node):
+                _visit(edit, node, chosen.get(path_of(node), others))
         settle_moves(edit)
+        edit.check()
         norms.put_unfoldable_behind_layers(edit)
         _put_layers_before_activations(edit)
         edit.finish()
