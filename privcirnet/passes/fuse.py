@@ -35,7 +35,7 @@ from privcirnet.nn.agreement import EXACT, agree, check_traced, exact_value, som
 from privcirnet.nn.attention import PolynomialAttention, SoftmaxAttention
 from privcirnet.nn.checks import check_module, value_of_one
 from privcirnet.nn.example import IMAGE, example_for
-from privcirnet.nn.graph import is_sum, module_of, trace
+from privcirnet.nn.graph import module_of, trace
 from privcirnet.nn.norm import TokenBatchNorm
 from privcirnet.nn.places import FLATTEN, VECTORS, place_of
 from privcirnet.nn.plain import with_plain_weights
@@ -105,23 +105,12 @@ def fuse(model: nn.Module, images: Tensor | None = None, composed: Collection[st
 
 
 def _of_modules(model: nn.Module, images: Tensor) -> nn.Module:
-    """Return a network that computes the same by modules; the network itself if it is one, or has no such form."""
-    with suppress(RuleError):
-        graph = trace(model, images)
-        if all(_is_module(graph, node) for node in graph.graph.nodes):
-            return model
+    """Return a network that computes the same by modules that run encrypted; the network itself if there is none."""
     made = copy.deepcopy(model)
     with suppress(RuleError):
         if not any(change.effect == TRAIN for change in polynomial_(made, images, "own")):
             return made
     return model
-
-
-def _is_module(graph: fx.GraphModule, node: fx.Node) -> bool:
-    """Return whether a node is a sum, or a module with nothing inside (as timm's BatchNormAct2d has)."""
-    module = module_of(graph, node)
-    more = isinstance(module, _BatchNorm) and inside(module)
-    return not more if module else node.op in ("placeholder", "output") or is_sum(node)
 
 
 def _folded_(fused: fx.GraphModule, composed: Collection[str]) -> fx.GraphModule:

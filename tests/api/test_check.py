@@ -109,7 +109,7 @@ def test_what_is_left_to_replace_is_one_line():
     """For the scripts, which train networks that are replaced later or never."""
     image = IMAGES[:1]
     assert left_to_replace(convolutional(), image).startswith(
-        "not encrypted as they are: 2 (ReLU), 3 (MaxPool2d), 6 (R"
+        "two-party computation will run 2 (ReLU), 3 (MaxPool2d), 6 (R"
     )
     polynomial = convolutional()
     pc.polynomial_(polynomial, image)

@@ -257,3 +257,13 @@ def test_tokens_of_a_layer_norm_are_counted_on_images():
         RuleError, match=r"fuse must see images to know how many values are normalized: got none for '1'; give fuse"
     ):
         fuse(nn.Sequential(nn.Unflatten(1, (5, 4)), nn.LayerNorm(4)))
+
+
+def test_what_surgery_can_fold_fuse_folds():
+    """As in ConvMixer: a norm behind an activation gets a layer."""
+    blocks = nn.Conv2d(3, 8, 2, 2), nn.GELU(), nn.BatchNorm2d(8), nn.Conv2d(8, 8, 3, padding=1), nn.BatchNorm2d(8)
+    model, images = nn.Sequential(*blocks).eval(), torch.rand(4, 3, 8, 8)
+    nn.init.uniform_(model[2].running_var, 0.5, 1.5)
+    fused = fuse(model, images=images)
+    assert not any(isinstance(module, nn.BatchNorm2d) for module in fused.modules())
+    assert_close(fused(images), model(images))
