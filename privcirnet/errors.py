@@ -78,6 +78,12 @@ class Lost(RuleError):
     """The other party cannot be reached, went, or was too slow: another connection may reach it."""
 
 
+class Interrupted(RuleError):
+    """What both parties had begun is not whole, which says nothing against the next attempt: it begins anew."""
+
+    retry_after_s = 1
+
+
 @contextmanager
 def understood(verb: str) -> Iterator[None]:
     """Refuse a network with which a verb fails in a way that nobody has thought of.

@@ -1,16 +1,18 @@
 """The client's end, which a client uses like a session in its own process."""
 
 import hashlib
+import os
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, TypeVar, cast
 
 import grpc
 
-from privcirnet.errors import Lost, RuleError
+from privcirnet.errors import Interrupted, Lost, RuleError
 from privcirnet.he.program import limits
 from privcirnet.he.program.signature import PublicKey
 from privcirnet.he.protocol.framing import wire
@@ -89,6 +91,7 @@ class ServiceClient:
         self._name, self._timeout_s = f"the server at {show_address(address)}", timeout_s
         self._channel, self._retries = _channel(address, access), retries or Retries()
         self._stream: _Stream | None = None
+        self._process, self._lock = os.getpid(), threading.RLock()
         try:
             owner = self._prepared_work.owner
             self._access, self._moves = access, 0
@@ -103,7 +106,7 @@ class ServiceClient:
             self._party = party(greeting, engine, key, self.store, owner)
             self._most = self._party.sizes.reply
             self._keys: bytes | None = None
-            self._id, self._online = b"", False
+            self._id, self._begun = b"", dict[bool, int]()
             self.bytes_keys = 0
             self._retries.run(lambda again: self._opened())
         except BaseException:
@@ -149,8 +152,17 @@ class ServiceClient:
 
         Prepared work that the server does not have any more is dropped: nothing of a copied folder is used again.
         """
+        with self._alone():
+            self._open()
+            if self.store.serials():
+                agree(self._party, self)
+
+    def _open(self) -> None:
+        """Begin a new session. All of them begin here, and end what began in the one before."""
         if self._stream is not None:
             self._stream.close()
+        self._begun.clear()
+        self._party.forget_session()
         for again in (False, True):
             self._register()
             self._stream = _Stream(self._call("Session"), self._metadata, self._name)
@@ -165,28 +177,66 @@ class ServiceClient:
                         self._metadata = self._shown(self._binding.owner)
                     raise
             else:
-                self._online = False
-                if self.store.serials():
-                    agree(self._party, self)
                 return
 
     def handle(self, message: bytes) -> bytes:
-        """Return the server's reply to a request.
+        """Return the server's reply to a request. Where a session has ended, the next image begins another one.
 
         Raises:
-            RuleError: the server refused, hung up, or sent something else.
+            RuleError: the server refused, hung up, or sent something else; or another thread or process asks.
         """
-        offline = wire.is_offline(message)
-        self._online = self._online or wire.begins(message) == wire.ONLINE
-        if self._keys is None and (offline or not (self._online or wire.begins(message) == wire.AGREE)):
+        with self._alone():
+            offline = wire.is_offline(message)
+            self._begin(message, offline)
+            assert self._stream is not None
+            try:
+                for piece in split(message):
+                    self._stream.send(piece)
+                reply = self._stream.receive(self._most, self._timeout_s)
+            except BaseException:
+                self._begun.clear()
+                raise
+            if wire.ends(reply):
+                self._begun.pop(offline, None)
+            return reply
+
+    def _begin(self, message: bytes, offline: bool) -> None:
+        """Have a session for a request, with keys if it needs them.
+
+        Raises:
+            Interrupted: it is of a preparation that began in another session.
+            RuleError: the server refused the session.
+        """
+        kind = wire.begins(message)
+        if kind not in (wire.AGREE, wire.PREPARE, wire.ONLINE) and (offline or offline in self._begun):
+            if offline not in self._begun:
+                rule, remedy = "a preparation must end in the session that it began in", "prepare again"
+                raise Interrupted(rule, got="another session", remedy=remedy)
+            return
+        if self._keys is None and kind not in (wire.AGREE, wire.ONLINE):
             self._make_keys()
-            self.reopen()
-        assert self._stream is not None
-        for piece in split(message):
-            self._stream.send(piece)
-        reply = self._stream.receive(self._most, self._timeout_s)
-        self._online = self._online and (offline or not wire.ends(reply))
-        return reply
+            self._open()
+        elif self._stream is None or self._stream.ended:
+            self._open()
+        self._begun[offline] = kind
+
+    @contextmanager
+    def _alone(self) -> Generator[None]:
+        """Use the connection.
+
+        Raises:
+            RuleError: another thread does, or this is a copy (fork) of the process that opened it.
+        """
+        if self._process != os.getpid():
+            rule, got = "a connection must be used by the process that opened it", "a copy of the process (fork)"
+            raise RuleError(rule, got=got, remedy="connect in each process")
+        if not self._lock.acquire(blocking=False):
+            rule, remedy = "a connection must be used by one thread at a time", "give each thread a client of its own"
+            raise RuleError(rule, got="a second one", remedy=remedy)
+        try:
+            yield
+        finally:
+            self._lock.release()
 
     def _opened(self) -> None:
         """Begin the first session: with what is prepared if there is any, else with keys."""
@@ -215,10 +265,11 @@ class ServiceClient:
         self.bytes_keys = len(self._keys)
 
     def close(self) -> None:
-        """End the session and the connection; zero the client's shares."""
-        if self._stream is not None:
-            self._stream.close()
-        self._channel.close()
+        """End the session and the connection; zero the client's shares. A copy of the process has no connection."""
+        if self._process == os.getpid():
+            if self._stream is not None:
+                self._stream.close()
+            self._channel.close()
         if hasattr(self, "_party"):
             self._party.close()
 
@@ -279,6 +330,11 @@ class _Stream:
         self._call = call(iter(self._outbox.get, None), metadata=metadata)
         self._due, self._ended = float("inf"), threading.Event()
         threading.Thread(target=self._watch, name="privcirnet watch", daemon=True).start()
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing comes any more, as far as it is known here."""
+        return self._ended.is_set() or self._call.done()
 
     def send(self, message: Any) -> None:
         self._outbox.put(message)

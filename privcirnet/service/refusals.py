@@ -130,14 +130,16 @@ def packed(error: RuleError) -> tuple[grpc.StatusCode, str, tuple[tuple[str, str
     """Return what gRPC sends for a broken rule: (status, text, trailing metadata).
 
     Args:
-        error: :class:`Refusing`, or any other: then what the client sent is wrong.
+        error: :class:`Refusing`, or any other: then what the client sent is wrong, or what it goes on with is lost.
     """
-    kind = error if isinstance(error, Refusing) else Refusing(error.rule, got=error.got, remedy=error.remedy)
     rule, got, remedy = (_plain(str(text)) for text in (error.rule, error.got, error.remedy))
-    refusal = Refusal(rule=rule, got=got, remedy=remedy, retry_after_s=kind.retry_after_s)
+    after = error.retry_after_s
+    wrong = grpc.StatusCode.ABORTED if after else grpc.StatusCode.INVALID_ARGUMENT
+    status = error.status if isinstance(error, Refusing) else wrong
+    refusal = Refusal(rule=rule, got=got, remedy=remedy, retry_after_s=after)
     metadata: list[tuple[str, str | bytes]] = [(_METADATA, refusal.SerializeToString())]
-    metadata.append((_RETRY, str(1000 * kind.retry_after_s if kind.retry_after_s else -1)))
-    return kind.status, rule, tuple(metadata)
+    metadata.append((_RETRY, str(1000 * after if after else -1)))
+    return status, rule, tuple(metadata)
 
 
 def unpacked(error: Any, server: str) -> RuleError:

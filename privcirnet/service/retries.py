@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from privcirnet.errors import Lost, RuleError
-from privcirnet.service.refusals import Refused
 
 T = TypeVar("T")
 _LONGEST_S = 60.0
@@ -40,7 +39,7 @@ class Retries:
                 return attempt(failed > 0)
             except lasting:
                 raise
-            except (Lost, Refused) as error:
+            except RuleError as error:
                 seconds = _pause(error, failed)
                 if seconds is None:
                     raise
@@ -53,5 +52,5 @@ def _pause(error: RuleError, failed: int) -> float | None:
     """Seconds until the next attempt; None where there should be none."""
     if isinstance(error, Lost):  # at once: another replica may be there; then not all clients in the same moment
         return 2.0 ** (failed - 1) * random.uniform(0.5, 1.5) if failed else 0.0
-    after = error.retry_after_s if isinstance(error, Refused) else 0
+    after = error.retry_after_s
     return after * random.uniform(1.0, 1.25) if 0 < after <= _LONGEST_S else None

@@ -91,6 +91,10 @@ class ServedClient(Protocol):
         """
         ...
 
+    def forget_session(self) -> None:
+        """Drop what only the session's server has another half of: a new session begins."""
+        ...
+
     def close(self) -> None:
         """Forget the keys."""
         ...

@@ -4,7 +4,7 @@ import os
 from collections.abc import Generator
 from typing import Any
 
-from privcirnet.errors import RuleError
+from privcirnet.errors import Interrupted, RuleError
 from privcirnet.he.mpc.ot import silent, softspoken
 from privcirnet.he.mpc.ot.ciphers import Hash
 from privcirnet.he.mpc.ot.keys import Chosen, Offered
@@ -172,10 +172,11 @@ def given(transfers: Transfers | None) -> Transfers:
     """Return transfers that there must be.
 
     Raises:
-        RuleError: there are none.
+        Interrupted: there are none.
     """
     if transfers is None:
-        raise RuleError("oblivious transfers must be begun before they are used", got="none", remedy="connect again")
+        rule, remedy = "oblivious transfers must be begun before they are used", "prepare again"
+        raise Interrupted(rule, got="none", remedy=remedy)
     return transfers
 
 

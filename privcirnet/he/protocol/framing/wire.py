@@ -96,8 +96,8 @@ def begins(message: bytes) -> int:
 
 
 def ends(reply: bytes) -> bool:
-    """Return whether a reply of this process is the last of an image, of its preparation, or of an agreement."""
-    return _HEADER.unpack_from(reply)[1] in (AGREE, OUTPUT, ONLINE, PREPARED)
+    """Return whether a reply is the last of an image, of its preparation, or of an agreement."""
+    return len(reply) >= _HEADER.size and _HEADER.unpack_from(reply)[1] in (AGREE, OUTPUT, ONLINE, PREPARED)
 
 
 def unframe(message: Bytes, position: int, count: int | None = None) -> list[Bytes]:

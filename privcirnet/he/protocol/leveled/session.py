@@ -293,6 +293,9 @@ class LeveledClient:
         """Do nothing: nothing is prepared."""
         yield from ()
 
+    def forget_session(self) -> None:
+        """Do nothing: every request is whole by itself."""
+
     def opened(self, revealed: Mapping[str, list[bytes]]) -> dict[str, list[np.ndarray]]:
         """Return the values that an audit looks at: for each plain modulus the slots."""
         inference = self._open()

@@ -101,6 +101,10 @@ class PreparedClient:
             if serial in mine and serial not in theirs and serial not in self._unconfirmed:
                 self._drop(serial)
 
+    def forget_session(self) -> None:
+        """Drop the oblivious transfers, whose other ends only the session's server has."""
+        self._transfers = None
+
     def prepare(self, engine: Callable[[], ClientEngine], count: int) -> Generator[bytes, bytes, None]:
         """Prepare some images, all of them at once.
 
@@ -111,14 +115,17 @@ class PreparedClient:
             requests for the server; the generator is sent the reply to each.
         """
         correlated.check_masks(self.program)
-        reply = yield wire.frame(wire.PREPARE, [correlated.write_count(count)])
+        try:
+            reply = yield wire.frame(wire.PREPARE, [correlated.write_count(count)])
+        finally:  # refused, lost or answered: no other preparation goes on with them
+            transfers = self._transfers
+            self.forget_session()
         serials = correlated.split(*wire.unframe(reply, wire.PREPARE, 1))
         if len(serials) != count or len({*serials} - {*self.store.serials()}) != count:
             got = f"{len(serials)} numbers for {count} images, not all of them new"
             raise RuleError("prepared work must have a number of its own", got=got, remedy="do not use this server")
         kept: list[dict[str, Kept]] = [self._chosen() for _ in serials]
         walks = [Walk(self.program, arrays) for arrays in kept]
-        transfers, self._transfers = self._transfers, None
         try:
             if transfers is None and takes_transfers(self.exchanges):
                 transfers = yield from begin(self.program)

@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Generator
 from functools import cached_property, partial
+from threading import get_ident
 from types import TracebackType
 
 import numpy as np
 
-from privcirnet.errors import RuleError
+from privcirnet.errors import Interrupted, RuleError
 from privcirnet.he.circuits.bfv.engines import check_engine, engine_of
 from privcirnet.he.circuits.bfv.interface import ClientEngine
 from privcirnet.he.layers.integer import Values
@@ -81,6 +82,7 @@ class Client:
         self._make: Callable[[], ClientEngine] | None = lambda: engine_of(engine).client(self.program.parameters)
         self._engine: ClientEngine | None = None
         self._finished = False
+        self._threads = dict[str, int]()
 
     def close(self) -> None:
         """Forget the keys and the shares, whose memory is zeroed. No image can be inferred afterwards."""
@@ -124,11 +126,21 @@ class Client:
 
         Raises:
             RuleError: the image has the wrong shape or range, a reply is not what the protocol expects, or this is a
-                copy (fork) of the process that began the image.
+                copy (fork) of the process that began the image, or another thread runs one.
             WrongResult: the result, or a value that this client saw on the way to it, is wider than right ones are. The
                 server is not told: all of the image's requests were sent.
         """
         check_image(self.program.nodes[0], image)
+        if self._threads.setdefault("image", get_ident()) != get_ident():
+            rule, remedy = "a client must run one image at a time", "give each thread a client of its own"
+            raise RuleError(rule, got="another thread's, which is under way", remedy=remedy)
+        try:
+            return (yield from self._inferred(image))
+        finally:
+            self._threads.clear()
+
+    def _inferred(self, image: Values) -> Generator[bytes, bytes, Values]:
+        """Return the logits, see :meth:`infer`."""
         before = [*self.shares.values()] if self._finished else []
         wiped = beside(lambda: wipe(before))  # while the server works on its first reply
         self._finished, seen = False, dict[str, tuple[int, int]]()
@@ -169,6 +181,10 @@ class Client:
         """
         yield from self._prepared.agree()
 
+    def forget_session(self) -> None:
+        """Drop what only the session's server has another half of: a new session begins."""
+        self._prepared.forget_session()
+
     @cached_property
     def together(self) -> int:
         """Images that are prepared at once, at most: their random shares fill ciphertexts together."""
@@ -196,6 +212,9 @@ class Client:
             yield from self.agree()
             yield from self._prepared.prepare(self._open, 1)
             received = yield from self._prepared_image(image, seen)
+            if received is None:
+                rule, remedy = "an image of this program must have prepared work", "run it again"
+                raise Interrupted(rule, got="a server that has lost what was prepared for it", remedy=remedy)
         return (yield from self._direct(image, seen)) if received is None else received
 
     def _prepared_image(

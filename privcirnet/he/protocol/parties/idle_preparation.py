@@ -19,7 +19,9 @@ from privcirnet.he.protocol.parties.session import ExchangeProgress, Handler, Tr
 PATIENCE_S = 0.25
 """Seconds that an image may wait because several images are prepared at once."""
 _SOON_S, _TRIES = 5, 3
-"""Of a refusal that passes by itself, as when whoever prepared for the server was lost; how many of them in a row."""
+"""Of a refusal that passes by itself, as when whoever prepared for the server was lost; how many of them in a row.
+
+Also seconds between two looks at whether there is room again, or a server."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,8 @@ class IdlePreparation:
         self._interrupted = 0
         self._room = self._together = 1 << 30
         """Inferences that may be in stock, and that may be prepared at once, as far as the server lets know."""
+        self._until = self._pause = 0.0
+        """When there may be room for more, and when a thread whose connection was lost tries again."""
         self._under_way: _UnderWay | None = None
 
     @property
@@ -106,14 +110,15 @@ class IdlePreparation:
             nothing, as soon as the exchange under way is done.
 
         Raises:
-            RuleError: the connection was lost before.
+            RuleError: the thread's last preparation failed, or the session after it; it is said once.
         """
         with self._turn:
             self._images += 1
         try:
             with self._held():
-                if self._failure is not None:
-                    raise self._failure
+                failure, self._failure = self._failure, None
+                if failure is not None:
+                    raise failure
                 yield
         finally:
             with self._turn:
@@ -176,21 +181,27 @@ class IdlePreparation:
         """The thread: steps while no image runs or waits."""
         while True:
             with self._turn:
-                self._turn.wait_for(lambda: self._closed or not (self._images or self._busy or self._idle))
+                free = lambda: self._closed or not (self._images or self._busy or self._idle)  # noqa: E731
+                due = self._turn.wait_for(free, _SOON_S)
                 if self._closed:
                     return
             try:
-                self._step()
+                if due:
+                    self._step()
+            except Lost:
+                self._pause = time.monotonic() + _SOON_S
             except Exception as problem:  # for whoever brings the next image
                 self._failure = problem
 
     @property
     def _missing(self) -> int:
-        return min(self.count, self._room) - self.stock
+        room = self._room if time.monotonic() < self._until else self.count
+        return min(self.count, room) - self.stock
 
     @property
     def _idle(self) -> bool:
-        return self._failure is not None or (self._under_way is None and self._missing <= 0)
+        paused = self._failure is not None or time.monotonic() < self._pause
+        return paused or (self._under_way is None and self._missing <= 0)
 
     def _step(self) -> bool:
         """Do one exchange; False if there is nothing to do."""
@@ -213,6 +224,8 @@ class IdlePreparation:
                 if whole:
                     self.done.append(self._under_way.done())
                     self._under_way, self._interrupted = None, 0
+                    if time.monotonic() >= self._until:
+                        self.stopped = ""
             return True
 
     def _at_once(self) -> int:
@@ -236,6 +249,7 @@ class IdlePreparation:
             self._together = 1
         else:
             self._room, self.stopped = self.stock, str(error)
+            self._until = time.monotonic() + error.retry_after_s if error.retry_after_s else math.inf
         self._again()
 
     def _give_up(self) -> None:
