@@ -48,6 +48,12 @@ def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
 
 
+@pytest.fixture(scope="session", autouse=True)
+def state_home(run_folder: Path) -> None:
+    """No test writes into the user's state folder, nor do the processes that it starts."""
+    os.environ["XDG_STATE_HOME"] = str(run_folder / "state_home")
+
+
 @pytest.fixture(scope="session")
 def image_cache(run_folder: Path) -> Path:
     """For decoded image archives."""

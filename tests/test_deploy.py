@@ -70,6 +70,9 @@ def perform(root: Path, words: list[str]) -> None:
     if words[0] == "useradd":
         (root / words[words.index("--home-dir") + 1][1:]).mkdir()
         return
+    if words[0] == "install":
+        (root / words[-1][1:]).mkdir(mode=0o700)
+        return
     words = [str(root / word[1:]) if word.startswith("/") else word for word in words]
     if words[:2] == ["pip", "install"]:
         pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", str(root / "bin" / "python")]
@@ -84,7 +87,7 @@ def mount(root: Path, small_program: Path, *names: str) -> tuple[list[str], Path
     shutil.copytree(small_program, program)
     server, client = make_trial(root / "trial", ["127.0.0.1"])
     shutil.copytree(server, tls)
-    return [f"program={program}", f"tls={tls}", f"state={state}"], client
+    return [f"program={program}", f"tls={tls}", f"state={state}", f"prepared_claims={root / 'claims'}"], client
 
 
 def serve_and_ask(root: Path, command: list[str], client: Path, site: Path) -> list[dict[str, object]]:

@@ -92,8 +92,7 @@ def _both(config: InferConfig) -> Generator[tuple[Parties, str]]:
 def _alone(config: InferConfig) -> Generator[tuple[Parties, str]]:
     """The client of a server elsewhere, and its program's version."""
     keep = bool(config.prepared_folder)
-    prepared_work = PreparedWork(Path(config.prepared_folder) if keep else None, note=show_text)
-    with closing(prepared_work), _asked(config, prepared_work) as remote:
+    with closing(_prepared_work(config)) as prepared_work, _asked(config, prepared_work) as remote:
         yield client_of(remote, _how(config), keep), remote.version
 
 
@@ -130,7 +129,7 @@ def _ask(config: InferConfig, data: ImageData, images: Tensor, labels: np.ndarra
     """Run the client alone, without program folder and weights."""
     reference = _predicted(config, data, images) if config.reference else None
     keep, integers = bool(config.prepared_folder), images.numpy().astype(np.int64)
-    prepared_work = PreparedWork(Path(config.prepared_folder) if keep else None, note=show_text)
+    prepared_work = _prepared_work(config)
     with closing(prepared_work), _asked(config, prepared_work) as remote, inference_bar(len(labels)) as progress:
         found = infer(remote, integers, _how(config), progress, keep=keep).summary(reference, labels)
     return replace(found, server=config.server)
@@ -153,10 +152,15 @@ def _page(config: InferConfig) -> None:
         tests, classes, levels = TestImages(images.numpy(), labels.tolist()), data.classes, data.levels
     place = f"server {config.server}" if config.server else "its server is another process of this machine"
     content = Content(config.data.name, place, not config.rehearsal, classes, tests, notes, levels)
-    keep = bool(config.server and config.prepared_folder)
-    with closing(PreparedWork(Path(config.prepared_folder) if keep else None, note=show_text)) as prepared_work:
+    with closing(_prepared_work(config)) as prepared_work:
         connect, announce = partial(_connected, config, prepared_work), partial(_show_address, config, place)
         serve(connect, content, config.ui_port, announce, config.prepare)
+
+
+def _prepared_work(config: InferConfig) -> PreparedWork:
+    """Where the client of a server elsewhere keeps what is prepared."""
+    folder, claims = config.prepared_folder, config.prepared_claims
+    return PreparedWork(Path(folder) if folder else None, note=show_text, claims=Path(claims) if claims else None)
 
 
 def _asked(config: InferConfig, prepared_work: PreparedWork | None = None) -> ServiceClient:

@@ -71,6 +71,8 @@ class InferConfig:
     """seconds between two images, in which nobody waits: prepare= fills its stock up again."""
     prepared_folder: str = ""
     """where the client of server= keeps what is prepared, and finds it again; empty: in memory."""
+    prepared_claims: str = ""
+    """folder outside prepared_folder= that says what of it is unused; empty: in $XDG_STATE_HOME or ~/.local/state."""
     throttle: str = ""
     """lan, wan44 or wan: messages are held up as on that link; empty: they are not."""
     data: DataConfig = field(default_factory=DataConfig)
@@ -94,6 +96,8 @@ class InferConfig:
         check(self.pause_s >= 0, "pause_s must be 0 or more", self.pause_s, "use 1, or 0 for no pause")
         alone = bool(self.server) or not self.prepared_folder
         check(alone, "prepared_folder is for the client of server=", self.prepared_folder, "name a server")
+        fits = bool(self.prepared_folder) or not self.prepared_claims
+        check(fits, "prepared_claims is for prepared_folder=", self.prepared_claims, "name a prepared_folder= too")
         check(self.timeout_s > 0, "timeout_s must be positive", self.timeout_s, "use 600")
         check(self.retries >= 0, "retries must be 0 or more", self.retries, "use 5, or 0 for none")
         check(0 <= self.ui_port <= 0xFFFF, "ui_port must be in [0, 65535]", self.ui_port, "use 0 for a free one")
@@ -179,6 +183,8 @@ class ServeConfig:
     """of prepared work of all clients, at most; 0: nothing is prepared."""
     prepared_folder: str = ""
     """where prepared work stays from one start to the next, or replicas share it; empty: in state=, or in memory."""
+    prepared_claims: str = ""
+    """folder outside of it that says what of it is unused; empty: in $XDG_STATE_HOME or ~/.local/state."""
     prepared_workers: str = ""
     """Ray cluster whose actors prepare, ray://HOST:PORT; empty: this process does."""
     prepared_actors: int = 0

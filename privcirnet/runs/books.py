@@ -61,8 +61,9 @@ def _own_prepared_work(config: ServeConfig, state: Path | None, log: Log) -> Pre
     """Where prepared work is kept: in its folder, unless another server of the same state has it."""
     note, limit, days = partial(_note, log, "prepared work"), int(1e9 * config.prepared_gb), config.keys.days
     named = Path(config.prepared_folder) if config.prepared_folder else None
+    claims = Path(config.prepared_claims) if config.prepared_claims else None
     try:
-        return PreparedWork(named or (state and state / "prepared"), limit, days, note)
+        return PreparedWork(named or (state and state / "prepared"), limit, days, note, claims=claims)
     except InUse as error:
         if named:
             raise

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from privcirnet.errors import RuleError
+from privcirnet.he.protocol.offline.claims import Claims
 from privcirnet.he.protocol.offline.store_files import Found, Label
 from privcirnet.he.system.process import Process
 
@@ -99,10 +100,11 @@ class OwnInventory:
     Args:
         clock: seconds since 1970.
         found: what is there from the start.
+        claims: without which nothing of a folder is used; None where nothing outlives this process.
     """
 
-    def __init__(self, clock: Callable[[], float], found: Iterable[Found] = ()) -> None:
-        self._clock, self._lock, self._process = clock, threading.Lock(), Process()
+    def __init__(self, clock: Callable[[], float], found: Iterable[Found] = (), claims: Claims | None = None) -> None:
+        self._clock, self._lock, self._process, self._claims = clock, threading.Lock(), Process(), claims
         ordered = sorted(found, key=lambda one: one.since)
         self._items = {one.label: Item(one.size, one.since) for one in ordered}
 
@@ -112,14 +114,22 @@ class OwnInventory:
             return self._used()
 
     def add(self, label: Label, size: int, room: Room) -> None:
-        with self._held():
-            count = sum(other.peer == label.peer for other in self._items)
-            room.check(label, size, label in self._items, self._used(), count)
-            self._items[label] = Item(size, self._clock())
+        if self._claims is not None:
+            self._claims.add(label)
+        try:
+            with self._held():
+                count = sum(other.peer == label.peer for other in self._items)
+                room.check(label, size, label in self._items, self._used(), count)
+                self._items[label] = Item(size, self._clock())
+        except BaseException:
+            if self._claims is not None:
+                self._claims.remove(label)
+            raise
 
     def claim(self, label: Label) -> bool:
         with self._held():
-            return self._items.pop(label, None) is not None
+            known = self._items.pop(label, None) is not None
+        return known and (self._claims is None or self._claims.remove(label))
 
     def of(self, peer: bytes) -> dict[Label, Item]:
         with self._held():
@@ -133,6 +143,8 @@ class OwnInventory:
     def close(self) -> None:
         with self._held():
             self._items.clear()
+        if self._claims is not None:
+            self._claims.close()
 
     def _used(self) -> int:
         return sum(item.size for item in self._items.values())

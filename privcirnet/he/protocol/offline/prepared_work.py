@@ -5,9 +5,18 @@ import time
 from collections.abc import Callable, Collection
 from pathlib import Path
 
+from privcirnet.errors import RuleError
+from privcirnet.he.protocol.offline.claims import Claims, usual_place
 from privcirnet.he.protocol.offline.inventory import Inventory, OwnInventory, Room
 from privcirnet.he.protocol.offline.store import Binding, digest_of
-from privcirnet.he.protocol.offline.store_files import DIGEST_BYTES, SERIAL_BYTES, Label, Note, StoreFiles, Unusable
+from privcirnet.he.protocol.offline.store_files import (
+    DIGEST_BYTES,
+    SERIAL_BYTES,
+    Label,
+    Note,
+    StoreFiles,
+    Unusable,
+)
 
 _DAY_S = 86_400.0
 
@@ -22,6 +31,10 @@ class PreparedWork:
         note: is told in a line what was removed unused, and why.
         clock: seconds since 1970.
         inventory: that several processes share, and may share the folder then; None: one of this process's own.
+        claims: folder of the claims on what is in ``folder``, outside of it; None: in the user's state folder.
+
+    Raises:
+        RuleError: a folder is another process's or another user's, or cannot be written.
     """
 
     def __init__(
@@ -33,16 +46,38 @@ class PreparedWork:
         clock: Callable[[], float] = time.time,
         *,
         inventory: Inventory | None = None,
+        claims: Path | None = None,
     ) -> None:
         self._limit, self._days, self._note = limit, days, note
         self._files = StoreFiles(folder, note, shared=inventory is not None) if folder else None
         self._owner, self._bodies = b"", dict[Label, bytes | bytearray]()
-        if inventory is None:
-            self._inventory: Inventory = OwnInventory(clock, self._files.found() if self._files else ())
-        else:
+        self._inventory: Inventory
+        if inventory is not None:
             self._inventory = inventory
             if self._files is not None:
                 self._files.sweep(inventory.here())
+        elif folder is not None and self._files is not None:
+            self._inventory = self._claimed(self._files, folder, claims, clock)
+        else:
+            self._inventory = OwnInventory(clock)
+
+    def _claimed(self, files: StoreFiles, folder: Path, place: Path | None, clock: Callable[[], float]) -> OwnInventory:
+        """The inventory of what there are claims on; nothing else stays in the folder."""
+        claims, every = None, {one.label: one for one in files.found()}
+        try:
+            claims = Claims(place or usual_place(), folder, self.owner)
+        except RuleError as error:
+            if place is not None:
+                files.close()
+                raise
+            self._note(f"prepared work will not outlive this process: {error}")
+        claimed = claims.keep({*every}) if claims is not None else set[Label]()
+        for label in every.keys() - claimed:
+            files.remove(label)
+        if lost := len(every) - len(claimed):
+            where, why = f" in {claims}" if claims else "", "restored, copied or moved, or a process was killed"
+            self._note(f"prepared work of {lost} inferences was removed, with no claim on it{where}: {why}")
+        return OwnInventory(clock, [every[label] for label in claimed], claims)
 
     @property
     def size(self) -> int:

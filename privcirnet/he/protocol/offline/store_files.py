@@ -103,7 +103,7 @@ class StoreFiles:
 
     def __init__(self, folder: Path, note: Note, shared: bool = False) -> None:
         self._folder, self._note = folder, note
-        with _saying(folder):
+        with saying(folder):
             private_folder(folder)
             self._lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -126,7 +126,7 @@ class StoreFiles:
             RuleError: it cannot be written.
         """
         path = self._folder / _OWNER
-        with _saying(path):
+        with saying(path):
             found = path.read_bytes() if path.is_file() else b""
         if len(found) != DIGEST_BYTES:
             if found:
@@ -158,7 +158,7 @@ class StoreFiles:
         No file is used that is not known, so this is for the room alone, and nothing that is being written is old.
         """
         names, last = {label.file_name for label in known}, time.time() - _OLD_S
-        with _saying(self._folder):
+        with saying(self._folder):
             for path in [*self._folder.glob(f"*{_SUFFIX}"), *self._folder.glob(f"*{_DRAFT}")]:
                 with suppress(FileNotFoundError):  # another process was quicker
                     if path.name not in names and path.stat().st_mtime < last:
@@ -203,7 +203,7 @@ class StoreFiles:
             RuleError: it cannot be removed.
         """
         path = self._folder / label.file_name
-        with _saying(path):
+        with saying(path):
             try:
                 path.unlink()
             except FileNotFoundError:
@@ -213,7 +213,7 @@ class StoreFiles:
 
     def _write(self, path: Path, *parts: bytes | bytearray) -> None:
         draft = path.with_name(f"{path.name}.{secrets.token_hex(8)}{_DRAFT}")
-        with _saying(path):
+        with saying(path):
             try:
                 with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
                     for part in parts:
@@ -229,8 +229,15 @@ class StoreFiles:
 
 
 @contextmanager
-def _saying(path: Path) -> Generator[None]:
-    """Turn the system's errors into one line."""
+def saying(path: Path) -> Generator[None]:
+    """Turn the system's errors into one line.
+
+    Yields:
+        Nothing.
+
+    Raises:
+        RuleError: the system has one.
+    """
     try:
         yield
     except OSError as problem:
