@@ -36,6 +36,7 @@ from privcirnet.nn.concat import Concat
 from privcirnet.nn.graph import is_plain_layer, is_sum, module_of
 from privcirnet.nn.summands import readers, uses
 from privcirnet.nn.tokens import Channels
+from privcirnet.nn.zeros import Zeros, zeros_around
 from privcirnet.passes.folding import scale_input_
 
 _MOST = 8
@@ -119,7 +120,7 @@ def _is_pointwise(fused: fx.GraphModule, node: fx.Node, calls: Counter[object]) 
     structures = layer.parametrizations["weight"] if parametrize.is_parametrized(layer, "weight") else ()  # type: ignore[index]
     whole = all(isinstance(structure, BlockCirculant) and structure.size is None for structure in structures)
     sizes = layer.kernel_size, layer.stride, layer.groups
-    return whole and sizes == ((1, 1), (1, 1), 1) and layer.padding in ((0, 0), "valid", "same")
+    return whole and sizes == ((1, 1), (1, 1), 1) and zeros_around(layer) == Zeros()
 
 
 def _first(fused: fx.GraphModule, second: fx.Node) -> fx.Node | None:

@@ -59,8 +59,8 @@ def fuse(model: nn.Module, images: Tensor | None = None, composed: Collection[st
     Args:
         model: A network; left as it was.
         images: Some, (N, C, H, W): on two of them the result is compared with the network, on random ones if None. With
-            them averages over a whole map (AdaptiveAvgPool2d(1)) become AvgPool2d of its size, and functions modules,
-            where that changes no value (:func:`privcirnet.polynomial_`, ``"own"``).
+            them everything is replaced first that :func:`privcirnet.polynomial_` with ``"own"`` replaces, if that
+            changes no value: averages over a whole map, functions, convolutions that are not square.
         composed: Names of layers that are made one with the layer before them (:mod:`privcirnet.passes.compose`).
 
     Returns:

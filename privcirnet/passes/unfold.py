@@ -13,6 +13,7 @@ from privcirnet.nn.graph import module_of, trace
 from privcirnet.nn.moves import Move
 from privcirnet.nn.normalization import NormPieces, SoftmaxPieces
 from privcirnet.nn.summands import channel_readers
+from privcirnet.nn.zeros import Zeros, zeros_around
 from privcirnet.passes.folding import fold_before_, scale_outputs_
 
 Norm = nn.LayerNorm | nn.GroupNorm | nn.InstanceNorm2d
@@ -107,7 +108,7 @@ def _takes(layer: nn.Module | None, norm: Norm) -> bool:
     """
     if not isinstance(layer, nn.Linear | nn.Conv2d) or (norm.weight is not None and block_size_of(layer) > 1):
         return False
-    return isinstance(layer, nn.Linear) or norm.bias is None or layer.padding in ("valid", (0, 0))
+    return isinstance(layer, nn.Linear) or norm.bias is None or zeros_around(layer) == Zeros()
 
 
 def _affine(scale: Tensor, shift: Tensor, shape: tuple[int, ...]) -> list[nn.Module]:

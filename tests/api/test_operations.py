@@ -102,6 +102,9 @@ CONVOLVED: dict[str, Callable[[], nn.Module]] = {
     "wrapped, same": lambda: Convolved(padding="same", padding_mode="circular", dilation=2),
     "a module that reflects, unlike on each side": lambda: Convolved(nn.ReflectionPad2d((1, 0, 2, 1))),
     "a function that repeats": lambda: Convolved(Replicated()),
+    "an odd number of rows less": lambda: Convolved(kernel_size=(2, 3)),
+    "zeros below and on the right": lambda: Convolved(nn.ZeroPad2d((0, 1, 0, 1)), stride=2),
+    "same, of even sides": lambda: Convolved(kernel_size=(4, 2), padding="same", around=True),
     "an image reflected": lambda: nn.Sequential(nn.ReflectionPad2d(1), Convolved()),
 }
 
@@ -111,6 +114,7 @@ class Replicated(nn.Module):
         return nn.functional.pad(x, (1, 1, 1, 1), mode="replicate")
 
 
+@pytest.mark.filterwarnings("ignore:Using padding='same'")
 @pytest.mark.parametrize("name", CONVOLVED)
 def test_any_convolution_runs_encrypted(name):
     torch.manual_seed(0)

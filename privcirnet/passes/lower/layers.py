@@ -14,9 +14,11 @@ from privcirnet.functional.quantize import log_step_for
 from privcirnet.he.layers.integer import Values
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.program import bounds
+from privcirnet.he.program.limits import MAX_KERNEL
 from privcirnet.he.program.operation import NO_ROWS, Weights
 from privcirnet.nn.circulant import block_size_of
 from privcirnet.nn.quantizers import quantizer_of
+from privcirnet.nn.zeros import reach_of, zeros_around
 
 Shape = tuple[int, int, int]
 
@@ -51,23 +53,25 @@ class _Frame(NamedTuple):
 
 
 def _frame(module: nn.Conv2d, name: str) -> _Frame:
-    """Return the smallest square kernel that does the same; dilated and rectangular ones have zeros in theirs."""
-    reach = [dilation * (kernel - 1) + 1 for dilation, kernel in zip(module.dilation, module.kernel_size, strict=True)]
-    padding = module.padding
-    if isinstance(padding, str):
-        padding = tuple((size - 1) // 2 if padding == "same" else 0 for size in reach)
-        whole = module.padding == "valid" or all(size % 2 for size in reach)
-    else:
-        whole = True
-    lost = {size - 2 * pad for size, pad in zip(reach, padding, strict=True)}
-    if not whole or len(lost) > 1 or len(set(module.stride)) > 1 or module.padding_mode != "zeros":
+    """Return the smallest square kernel that does the same, with as many zeros on each side of the map.
+
+    Dilated and rectangular kernels, and those with fewer zeros on one side, have zeros in theirs.
+    """
+    (height, width), zeros = reach_of(module), zeros_around(module)
+    lost = {height - zeros.top - zeros.bottom, width - zeros.left - zeros.right} if zeros else set[int]()
+    if zeros is None or len(lost) > 1 or len(set(module.stride)) > 1:
         raise RuleError(
             "a convolution must have one stride, zero padding, and lose as many rows as columns",
             got=f"{name}: Conv2d({module.extra_repr()})",
-            remedy="use polynomial_, which makes one of two strides and other padding, or another kernel",
+            remedy="use polynomial_ or fuse(model, images=images), which make one of all others",
         )
-    around = max(padding)
-    return _Frame(lost.pop() + 2 * around, around, (around - padding[0], around - padding[1]))
+    less = lost.pop()
+    around = max(*zeros, 1 - less)
+    kernel = less + 2 * around
+    if kernel > MAX_KERNEL:
+        rule, got = f"a square kernel must have at most {MAX_KERNEL} rows", f"{name}: Conv2d({module.extra_repr()})"
+        raise RuleError(rule, got=f"{kernel} for {got}", remedy="use smaller kernels, or several one after the other")
+    return _Frame(kernel, around, (around - zeros.top, around - zeros.left))
 
 
 def weight_log_step(module: nn.Module, name: str) -> int:

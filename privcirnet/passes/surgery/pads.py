@@ -1,28 +1,37 @@
-"""Padding with a map's own values, reflected, repeated or wrapped: rows and columns are moved, which costs nothing.
+"""Padding with zeros becomes that of the convolutions behind it; with a map's own values, moves, which cost nothing.
+
+Zeros that others read than convolutions come from a depthwise convolution that does nothing else.
 
 The rows of a padded map are those of the map in another order. That order is cut into runs with one step each. A
 :class:`Move` gives each run as channels, and a :class:`Concat` puts one after the other; then the columns likewise.
 An image gets a layer that does nothing before, as it is not in shares.
+
+A convolution with a forward of its own, as TensorFlow's SAME padding has it, is torch's if it computes what that does.
 """
 
-import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, fx, nn
+from torch.nn.utils import parametrize
 
+from privcirnet.nn.agreement import agree
 from privcirnet.nn.concat import Concat
 from privcirnet.nn.moves import Move
+from privcirnet.nn.zeros import Zeros, reach_of, with_zeros, zeros_around
 from privcirnet.passes.surgery.changes import Change
 from privcirnet.passes.surgery.edit import Edit, path_of, shape_of
-from privcirnet.passes.surgery.kinds import named
+from privcirnet.passes.surgery.kinds import kind_of, named
 
-_REMEDY = "pad maps with reflected, repeated or wrapped values; let the convolution itself pad with zeros"
+_REMEDY = "pad maps with zeros, or with reflected, repeated or wrapped values"
 
 
 def pad(edit: Edit, node: fx.Node) -> None:
-    """Replace padding with a map's own values."""
+    """Replace padding with zeros, or with a map's own values."""
+    if zeros := _zeros_of(edit, node):
+        _pad_with_zeros(edit, node, zeros)
+        return
     padded = _padded(edit, node, lambda x: edit.compute(node, x))
     if padded is not None:
         edit.changes.append(Change(path_of(node), named(edit.graph, node), "Move and Concat"))
@@ -33,7 +42,7 @@ def pad_before(edit: Edit, node: fx.Node) -> None:
     """Put what a convolution pads with, other than zeros, around the map that it reads."""
     conv = edit.module(node)
     assert isinstance(conv, nn.Conv2d)
-    if conv.padding_mode == "zeros":
+    if zeros_around(conv):
         return
     around, mode = conv._reversed_padding_repeated_twice, conv.padding_mode
     if sum(each.target == node.target for each in edit.graph.graph.nodes) > 1:
@@ -41,11 +50,74 @@ def pad_before(edit: Edit, node: fx.Node) -> None:
         return
     padded = _padded(edit, node, lambda x: F.pad(x, around, mode))
     if padded is not None:
-        made = copy.copy(conv)  # its parameters are those of the network's own
-        made.padding, made.padding_mode = (0, 0), "zeros"
-        edit.graph.set_submodule(path_of(node), made)
+        edit.graph.set_submodule(path_of(node), with_zeros(conv, Zeros()))
         node.replace_input_with(node.all_input_nodes[0], padded)
         edit.changes.append(Change(path_of(node), f"Conv2d with {mode} padding", "Move, Concat and Conv2d"))
+
+
+def plain_convolution(edit: Edit, node: fx.Node) -> None:
+    """Let torch's own convolution take the place of one whose forward pads by itself, or note that it does more."""
+    conv, source = edit.module(node), shape_of(node.all_input_nodes[0])
+    assert isinstance(conv, nn.Conv2d)
+    alone = edit.calls(node.target) == 1 and not parametrize.is_parametrized(conv)
+    for zeros in _needed(conv, source, shape_of(node)) if alone else ():
+        plain = with_zeros(conv, zeros)
+        plain.__class__ = nn.Conv2d
+        x = torch.rand(source, generator=torch.Generator().manual_seed(0)).to(edit.like)
+        if agree(plain(x), edit.compute(node, x)):
+            edit.graph.set_submodule(path_of(node), plain)
+            edit.changes.append(Change(path_of(node), type(conv).__name__, "Conv2d"))
+            return
+    edit.cannot(node, "use torch's Conv2d, with what its forward does besides as modules of their own")
+
+
+def _needed(conv: nn.Conv2d, before: tuple[int, ...], after: tuple[int, ...]) -> Iterator[Zeros]:
+    """Yield zeros with which a convolution gives a map of a size: its own, or as few as will do, half of them ahead."""
+    if len(before) != 4 or len(after) != 4:
+        return
+    reach = reach_of(conv)
+    few = [
+        max((size - 1) * stride + covered - side, 0)
+        for side, size, stride, covered in zip(before[2:], after[2:], conv.stride, reach, strict=True)
+    ]
+    same = Zeros(few[0] // 2, few[0] - few[0] // 2, few[1] // 2, few[1] - few[1] // 2)
+    for zeros in dict.fromkeys((zeros_around(conv) or Zeros(), same)):
+        if before[2] + zeros.top + zeros.bottom >= reach[0] and before[3] + zeros.left + zeros.right >= reach[1]:
+            yield zeros
+
+
+def _zeros_of(edit: Edit, node: fx.Node) -> Zeros | None:
+    """Return the zeros that a node puts around a map; None if it does something else."""
+    before, after = shape_of(node.all_input_nodes[0]), shape_of(node)
+    if len(before) != 4 or len(after) != 4:
+        return None
+    ones = torch.ones(before)
+    padded = edit.compute(node, ones)
+    rows, columns = (padded[0, 0].sum(axis).nonzero().flatten().tolist() for axis in (1, 0))
+    top, left = min(rows, default=0), min(columns, default=0)
+    zeros = Zeros(top, after[2] - before[2] - top, left, after[3] - before[3] - left)
+    alike = min(zeros) >= 0 and torch.equal(padded, _with(zeros, ones))
+    return zeros if alike and any(zeros) else None
+
+
+def _with(zeros: Zeros, values: Tensor) -> Tensor:
+    return F.pad(values, (zeros.left, zeros.right, zeros.top, zeros.bottom))
+
+
+def _pad_with_zeros(edit: Edit, node: fx.Node, zeros: Zeros) -> None:
+    """Let the convolutions that read a node pad by themselves, or a depthwise one that does nothing else."""
+    source, kind = node.all_input_nodes[0], named(edit.graph, node)
+    around = [zeros_around(conv) if isinstance(conv := edit.module(user), nn.Conv2d) else None for user in node.users]
+    alone = all(edit.calls(user.target) == 1 and kind_of(edit.graph, user) == "layer" for user in node.users)
+    if alone and None not in around:
+        for user, inner in zip(node.users, around, strict=True):
+            edit.graph.set_submodule(path_of(user), with_zeros(edit.module(user), zeros.plus(inner)))
+        edit.changes.append(Change(path_of(node), kind, "padding of the convolutions behind"))
+    else:
+        source = edit.put_layer_before(node, source, kind)
+        edit.graph.set_submodule(path_of(source), with_zeros(edit.module(source), zeros))
+        source.meta["shape"] = shape_of(node)
+    edit.put_for(node, source)
 
 
 def _padded(edit: Edit, node: fx.Node, function: Callable[[Tensor], Tensor]) -> fx.Node | None:

@@ -155,9 +155,12 @@ def _check_chosen(edit: Edit, chosen: Mapping[str, str]) -> None:
 def _visit(edit: Edit, node: fx.Node, activation: str) -> None:
     """Replace one node, or note why it cannot be."""
     kind = kind_of(edit.graph, node)
-    if isinstance(edit.module(node), nn.Conv2d) and kind == "layer":
+    if isinstance(edit.module(node), nn.Conv2d):
+        if kind != "layer":
+            pads.plain_convolution(edit, node)
         pads.pad_before(edit, node)
         strides.square(edit, node)
+        return
     if kind in ("kept", "layer", "move") or "constant" in node.meta:
         return
     inside = norms.split(edit, node) if kind in ("norm", "layer norm") else []

@@ -1,54 +1,71 @@
 """Convolutions with two strides, or that lose more rows than columns: one with one stride, of which places are taken.
 
-Encodings know square convolutions. More padding and a smaller stride give all results that were asked for, and others.
-A :class:`Move` takes those, which costs nothing. Norms and activations behind it see the same values as before.
+Encodings know square kernels with one stride and as many zeros on each side. A kernel with more rows than columns, or
+with other zeros on one side than on another, is one of those with zeros in it (:mod:`privcirnet.passes.lower.layers`),
+as long as it loses as many rows as columns. If it does not, more zeros around the map and a smaller stride give all
+results that were asked for, and others. A :class:`Move` takes those, which costs nothing. Norms and activations behind
+it see the same values as before.
 """
 
-import copy
 from math import gcd
 
 from torch import Tensor, fx, nn
 
 from privcirnet.nn.moves import Move
+from privcirnet.nn.zeros import Zeros, reach_of, with_zeros, zeros_around
 from privcirnet.passes.surgery.changes import Change
 from privcirnet.passes.surgery.edit import Edit, path_of, shape_of
 
 
 def square(edit: Edit, node: fx.Node) -> None:
-    """Give a convolution one stride, and a padding with which it loses as many rows as columns.
+    """Give a convolution one stride, and zeros around its map with which it loses as many rows as columns.
 
     Args:
-        node: a convolution. It is left as it was if it is square already, or loses an odd number of rows more.
+        node: a convolution that pads with zeros. It is left as it was if it is such a one already.
     """
     conv = edit.module(node)
     assert isinstance(conv, nn.Conv2d)
-    if isinstance(conv.padding, str):
+    zeros, reach = zeros_around(conv), reach_of(conv)
+    if zeros is None:
         return
-    pads = [int(each) for each in conv.padding]
-    reach = [dilation * (size - 1) + 1 for dilation, size in zip(conv.dilation, conv.kernel_size, strict=True)]
-    lost = [size - 2 * pad for size, pad in zip(reach, pads, strict=True)]
-    more = [(each - min(lost)) // 2 for each in lost]
-    if (lost[0] - lost[1]) % 2 or (not any(more) and len(set(conv.stride)) == 1):
+    lost = reach[0] - zeros.top - zeros.bottom, reach[1] - zeros.left - zeros.right
+    if lost[0] == lost[1] and len(set(conv.stride)) == 1:
         return
-    if sum(each.target == node.target for each in edit.graph.graph.nodes) > 1:
-        edit.cannot(node, "give each use of a convolution with two strides its own module")
+    if edit.calls(node.target) > 1:
+        edit.cannot(node, "give each use of a convolution that is not square its own module")
         return
-    stride = gcd(*conv.stride, *more)
-    made = copy.copy(conv)  # its parameters are those of the network's own
-    made.stride, made.padding = (stride, stride), tuple(pad + each for pad, each in zip(pads, more, strict=True))
+    stride = gcd(*conv.stride)
+    ahead = (
+        _ahead(zeros.top, zeros.bottom, lost[0] - min(lost), stride),
+        _ahead(zeros.left, zeros.right, lost[1] - min(lost), stride),
+    )
+    behind = [each - min(lost) - first for each, first in zip(lost, ahead, strict=True)]
+    wider = with_zeros(conv, zeros.plus(Zeros(ahead[0], behind[0], ahead[1], behind[1])))
+    wider.stride = (stride, stride)
+    edit.graph.set_submodule(path_of(node), wider)
     rows, columns = shape_of(node)[2:]
-    down, right = (each // stride for each in more)
-    step_down, step_right = (each // stride for each in conv.stride)
+    size = [(side - min(lost)) // stride + 1 for side in shape_of(node.all_input_nodes[0])[2:]]
+    change = f"Conv2d of stride {stride}"
+    if size != [rows, columns]:
+        down, right = (each // stride for each in ahead)
+        step_down, step_right = (each // stride for each in conv.stride)
 
-    def own(x: Tensor) -> Tensor:
-        return x[:, :, down::step_down, right::step_right][:, :, :rows, :columns]
+        def taken(x: Tensor) -> Tensor:
+            return x[:, :, down::step_down, right::step_right][:, :, :rows, :columns]
 
-    size = [
-        (side + 2 * pad - each) // stride + 1
-        for side, pad, each in zip(shape_of(node.all_input_nodes[0])[2:], made.padding, reach, strict=True)
-    ]
-    edit.graph.set_submodule(path_of(node), made)
-    move = Move.like(own, (conv.out_channels, *size), channels_last=False)
-    edit.append(node, edit.free(f"{path_of(node)}_own"), move)
-    node.meta["shape"] = (*shape_of(node)[:2], *size)
-    edit.changes.append(Change(path_of(node), f"Conv2d of stride {conv.stride}", f"Conv2d of stride {stride} and Move"))
+        move = Move.like(taken, (conv.out_channels, *size), channels_last=False)
+        edit.append(node, edit.free(f"{path_of(node)}_own"), move)
+        node.meta["shape"] = (*shape_of(node)[:2], *size)
+        change += " and Move"
+    edit.changes.append(Change(path_of(node), f"Conv2d of stride {conv.stride}", change))
+
+
+def _ahead(first: int, last: int, more: int, stride: int) -> int:
+    """Return how many of further zeros go ahead of a map: whole strides, with which the widest side is the narrowest.
+
+    Args:
+        first: zeros ahead of the map.
+        last: behind it.
+        more: further ones.
+    """
+    return min(range(0, more + 1, stride), key=lambda ahead: max(first + ahead, last + more - ahead))

@@ -345,7 +345,6 @@ UNSUPPORTED = [
     (lambda: calls(lambda x: x * x), rf"{ENCRYPTED} mul "),
     (lambda: calls(lambda x: torch.add(x, x.clone(), alpha=2)), rf"{ENCRYPTED} clone"),
     (lambda: calls(lambda x: torch.add(x, x, alpha=2)), rf"{ENCRYPTED} add"),
-    (lambda: around(nn.Conv2d(2, 2, 2, padding="same")), CONVOLUTION),
     (lambda: around(nn.Conv2d(2, 2, 3, stride=(1, 2), padding=1)), CONVOLUTION),
     (lambda: around(nn.Conv2d(2, 2, 3, padding=(1, 0))), CONVOLUTION),
     (lambda: around(nn.Conv2d(2, 2, (1, 3))), CONVOLUTION),
@@ -354,7 +353,6 @@ UNSUPPORTED = [
 ]
 
 
-@pytest.mark.filterwarnings("ignore:Using padding='same'")
 @pytest.mark.parametrize(("build", "message"), UNSUPPORTED)
 def test_operations_that_do_not_run_encrypted(build, message):
     with pytest.raises(RuleError, match=message):

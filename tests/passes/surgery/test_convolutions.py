@@ -4,16 +4,21 @@ import copy
 
 import pytest
 import torch
+import torch.nn.functional as F
+from timm.layers import Conv2dSame
 from torch import Tensor, nn
 from torch.testing import assert_close
 
 from privcirnet.errors import RuleError
 from privcirnet.nn.circulant import block_size_of
+from privcirnet.nn.pooling import divisor_of
 from privcirnet.passes.convert import circulant_
 from privcirnet.passes.fuse import fuse
+from privcirnet.passes.lower.layers import linear_shape, real
+from privcirnet.passes.lower.supported import check_operations
 from privcirnet.passes.surgery import polynomial_
 from privcirnet.passes.surgery.changes import ONE_MORE
-from tests.nn.networks import Written
+from tests.nn.networks import Written, rows_of
 
 
 def images() -> Tensor:
@@ -93,10 +98,92 @@ def test_one_convolution_in_two_places_is_refused(name):
         polynomial_(twice.double(), images())
 
 
-@pytest.mark.parametrize("pad", [nn.ZeroPad2d(1), nn.ConstantPad2d(1, 0.5)])
-def test_pads_of_constants_are_refused(pad):
-    with pytest.raises(RuleError, match=r"Pad2d\); pad maps with reflected, .* let the convolution itself pad with"):
-        polynomial_(nn.Sequential(nn.Conv2d(4, 4, 1), pad, nn.Conv2d(4, 4, 3)), images().float())
+def test_pads_of_other_constants_are_refused():
+    model = nn.Sequential(nn.Conv2d(4, 4, 1), nn.ConstantPad2d(1, 0.5), nn.Conv2d(4, 4, 3)).double()
+    with pytest.raises(RuleError, match=r"Pad2d\); pad maps with zeros, or with reflected, repeated or wrapped values"):
+        polynomial_(model, images())
+
+
+def padded(sides: tuple[int, ...], *layers: nn.Module) -> nn.Module:
+    return nn.Sequential(Written(lambda _, x: F.pad(x, sides)), *layers)
+
+
+class Static(nn.Conv2d):
+    """SAME padding as EfficientNet-PyTorch has it."""
+
+    def __init__(self, *sizes: int, sides: tuple[int, ...], **options: object) -> None:
+        super().__init__(*sizes, **options)
+        self.static_padding = nn.ZeroPad2d(sides)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.conv2d(self.static_padding(x), self.weight, self.bias, self.stride)
+
+
+ZEROS = {
+    "two rows, three columns": lambda: nn.Sequential(nn.Conv2d(4, 8, (2, 3))),
+    "an odd number of rows more, in strides": lambda: nn.Sequential(nn.Conv2d(4, 8, (4, 1), stride=2)),
+    "zeros below and on the right": lambda: padded((0, 1, 0, 1), nn.Conv2d(4, 8, 3, stride=2)),
+    "zeros around zeros": lambda: padded((2, 1, 0, 3), nn.Conv2d(4, 8, 3, stride=(2, 1), padding=1, dilation=2)),
+    "same for an even kernel": lambda: nn.Sequential(nn.Conv2d(4, 8, (4, 2), padding="same")),
+    "more zeros than weights": lambda: nn.Sequential(nn.Conv2d(4, 8, 1, padding=1)),
+    "TensorFlow's": lambda: nn.Sequential(Conv2dSame(4, 8, 3, stride=2)),
+    "TensorFlow's, dilated": lambda: nn.Sequential(Conv2dSame(4, 8, (2, 3), stride=2, dilation=3)),
+    "one's own": lambda: nn.Sequential(Static(4, 8, 3, sides=(0, 1, 1, 1), stride=2)),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Using padding='same'")
+@pytest.mark.parametrize("name", ZEROS)
+def test_zeros_on_any_side_are_part_of_a_larger_square_kernel(name):
+    torch.manual_seed(0)
+    model = nn.Sequential(*ZEROS[name](), nn.BatchNorm2d(8)).double().eval()
+    weight, expected = model[-2].weight, model(images())
+    changes = polynomial_(model, images(), "own")
+    assert {change.effect for change in changes} <= {""}
+    fused = fuse(model)
+    assert any(parameter is weight for parameter in model.parameters())
+    assert_close(model(images()), expected)
+    conv = next(module for module in fused.modules() if isinstance(module, nn.Conv2d))
+    shape, rows = linear_shape(conv, tuple(images().shape[1:]), ""), real(conv, 0, "")[1].rows
+    square = F.conv2d(images(), torch.from_numpy(rows), conv.bias, shape.stride, shape.padding)
+    assert_close(square, conv(images()))
+
+
+def test_zeros_that_others_read_come_from_a_layer():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(4, 8, 1), nn.ReLU(), nn.ZeroPad2d((0, 1, 0, 1)), nn.MaxPool2d(3, 2)).double()
+    expected = model(images())
+    changes = polynomial_(model, images(), "own")
+    assert [change.effect for change in changes] == [ONE_MORE]
+    assert_close(model(images()), expected)
+
+
+def test_training_leaves_what_is_zero():
+    """What a larger kernel has more are no weights: nothing trains them, and block-circulant ones have none there."""
+    model = padded((0, 1, 0, 1), nn.Conv2d(4, 8, 3, stride=2)).double()
+    polynomial_(model, images(), "own")
+    circulant_(model, {"1": 4})
+    model(images()).square().mean().backward()
+    conv = model.get_submodule("1")
+    assert rows_of(conv).grad.shape == (2, 4, 3, 3)
+    assert real(conv, 0, "")[1].rows.shape == (8, 4, 4, 4)
+
+
+def test_fuse_with_images_does_what_polynomial_does():
+    """A pool that rounds up where nothing is left to round, timm's of resnet10t, and a kernel that is not square."""
+    layers = nn.Conv2d(4, 8, (2, 3)), nn.AvgPool2d(2, 2, ceil_mode=True, count_include_pad=False)
+    model = nn.Sequential(*layers).double().eval()
+    shown = images()[..., :6]
+    fused = fuse(model, images=shown)
+    assert_close(fused(shown), model(shown))
+    check_operations(fused, "")
+    assert divisor_of(next(module for module in fused.modules() if isinstance(module, nn.AvgPool2d))) == 4
+
+
+def test_kernels_that_are_too_large_are_refused_by_name():
+    with pytest.raises(RuleError, match=r"square kernel must have at most 64 rows: got 65 for 0: Conv2d\(4, 8, .*65"):
+        linear_shape(nn.Conv2d(4, 8, 65), (4, 70, 70), "0")
+    assert linear_shape(nn.Conv2d(4, 8, 64), (4, 70, 70), "0").kernel == 64
 
 
 def test_what_others_read_too_is_not_scaled():

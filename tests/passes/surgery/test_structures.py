@@ -6,7 +6,7 @@ import pytest
 import timm
 import torch
 import torchvision
-from timm.layers import Conv2dSame, LayerScale, LayerScale2d
+from timm.layers import LayerScale, LayerScale2d, StdConv2d
 from torch import Tensor, nn
 from torch.testing import assert_close
 
@@ -224,10 +224,10 @@ def test_what_has_no_form_is_named_with_its_remedy(forward, got):
 
 
 def test_a_layer_with_a_forward_of_its_own_is_refused():
-    model = nn.Sequential(Conv2dSame(3, 4, 3, stride=2), nn.ReLU())
-    with pytest.raises(RuleError, match=r"got 0 \(Conv2dSame\); write it with layers"):
+    model = nn.Sequential(StdConv2d(3, 4, 3, stride=2), nn.ReLU())
+    with pytest.raises(RuleError, match=r"got 0 \(StdConv2d\); use torch's Conv2d, with what its forward does besides"):
         polynomial_(model, torch.rand(2, 3, 8, 8))
-    with pytest.raises(RuleError, match=r"got _0 \(Conv2dSame\)|got 0 \(Conv2dSame\)"):
+    with pytest.raises(RuleError, match=r"got _0 \(StdConv2d\)|got 0 \(StdConv2d\)"):
         check_operations(trace(model[:1]), "none")
 
 
