@@ -23,7 +23,7 @@ from privcirnet.nn.activations import Square
 from privcirnet.nn.concat import Concat
 from privcirnet.nn.graph import module_of
 from privcirnet.nn.moves import Move
-from privcirnet.nn.nonpolynomial import Tabulated, is_polynomial
+from privcirnet.nn.nonpolynomial import Tabulated, has_table, is_polynomial
 from privcirnet.nn.normalization import BelowMax, Centered, SumChannels
 from privcirnet.nn.pooling import pool_window
 from privcirnet.nn.quantizers import ActivationQuantizer, WeightQuantizer, quantizer_of
@@ -32,7 +32,9 @@ from privcirnet.nn.tokens import Channels, HeadProduct, HeadTranspose, Take, Tok
 MAX_LOG_STEP = 32
 """Limit for steps; only a residual whose branch is coarser than what it is added to exceeds it, without end."""
 MOST_EXPONENT = 16
-"""A row of weights counts as if it were at least 2^-16 times as large as the largest: one may be zero."""
+"""A row of weights counts as if it were at least 2^-16 times as large as the largest."""
+LOGIT_BITS = 10
+"""What the last layer gives is rounded by nothing: it counts as if it had a step with which it has these bits."""
 
 EXP_REACH = 7.9
 """Smaller numbers than its opposite have an exp of zero: 2^-11, beside a largest one of 1."""
@@ -70,9 +72,10 @@ def calibrate(graph: fx.GraphModule, largest: dict[str, float], input_log_step: 
     """Set every step from the largest values that the fused network gave on images.
 
     Each output's weights are as fine as their bits allow. But a layer's sums count the finest of these steps, so it is
-    no finer than leaves them within the most bits that any layer's would have, were its outputs alike: finer weights
-    take no room in the plain modulus. In a network of polynomials, whose truncations are random, every bit of a sum
-    makes failures likelier: there a layer's outputs have one step.
+    no finer than leaves them within the most bits that any layer's would have, were its outputs alike and its weights
+    no finer than what rounds the sums can tell: finer weights take no room in the plain modulus. A residual's branch
+    counts as if it were as large as the step of its sum is for. In a network of polynomials, whose truncations are
+    random, every bit of a sum makes failures likelier: there a layer's outputs have one step.
 
     Args:
         graph: with quantizers; changed in place.
@@ -89,15 +92,32 @@ def calibrate(graph: fx.GraphModule, largest: dict[str, float], input_log_step: 
         if isinstance(module, ActivationQuantizer):
             module.log_step.fill_(_wanted_step(graph, node, largest, input_log_step))
     settle_steps(graph, input_log_step)
-    incoming = incoming_steps(graph, input_log_step)
-    bits = {node: math.log2(max(largest[node.name], SMALLEST)) - incoming[node] for node, _ in layers}
+    incoming, bits, room = incoming_steps(graph, input_log_step), dict[fx.Node, float](), 0.0
+    for node, module in layers:
+        step, least = _step_that_counts(graph, node, _weight_quantizer(module).bits, largest)
+        source = node.all_input_nodes[0]
+        values = source if source.name in largest else source.all_input_nodes[0]  # quantizers came later
+        terms = module.weight[0].numel() * max(largest[values.name], 2.0 ** incoming[node])
+        size = math.log2(max(largest[node.name], SMALLEST))
+        room = max(room, size - incoming[node] - max(int(wanted[node].max()), step - math.log2(terms)))
+        bits[node] = max(size, least) - incoming[node]
     random = is_polynomial(graph)
-    room = max((bits[node] - int(wanted[node].max()) for node, _ in layers), default=0.0)
     for node, module in layers:
         if _weight_quantizer(module).bits > 1:  # of one bit it is all that an output's weights are
-            within = int(wanted[node].max()) if random else math.ceil(bits[node] - room)
+            within = max(math.ceil(bits[node] - room), int(wanted[node].max()) if random else -math.inf)
             _set_weight_steps(module, wanted[node], int(wanted[node].clamp(min=within).min()))
     settle_steps(graph, input_log_step)
+
+
+def _step_that_counts(
+    graph: fx.GraphModule, node: fx.Node, weight_bits: int, largest: dict[str, float]
+) -> tuple[int, float]:
+    """Return log2 of the step to which a layer's results are rounded, and of the least size that this step is for."""
+    behind = [module_of(graph, user) for reader in node.users for user in (reader, *reader.users)]
+    if quantizers := [module for module in behind if isinstance(module, ActivationQuantizer)]:
+        finest = min(quantizers, key=lambda quantizer: int(quantizer.log_step))
+        return int(finest.log_step), int(finest.log_step) + min(finest.bits, weight_bits) - 2
+    return log_step_for(largest[node.name], LOGIT_BITS), -math.inf
 
 
 def _wanted_weight_steps(module: nn.Module) -> Tensor:
@@ -109,8 +129,9 @@ def _wanted_weight_steps(module: nn.Module) -> Tensor:
     rows = weight.abs().flatten(1).split(quantizer.block_size)
     if quantizer.bits == 1:
         return binary_steps(torch.stack([row.mean() for row in rows]))
-    steps = torch.tensor([log_step_for(row.max().item(), quantizer.bits) for row in rows])
-    return steps.clamp(min=int(steps.max()) - MOST_EXPONENT)
+    largest = torch.stack([row.max() for row in rows])
+    steps = torch.tensor([log_step_for(row, quantizer.bits) for row in largest.tolist()])
+    return steps.clamp(min=int(steps.max()) - MOST_EXPONENT).where(largest.cpu() > 0, steps.max())
 
 
 def _set_weight_steps(module: nn.Module, wanted: Tensor, finest: int) -> None:
@@ -224,12 +245,10 @@ def _step_after(graph: fx.GraphModule, node: fx.Node, step: int) -> int:  # noqa
             return 2 * step
         case Centered():
             return step - module.bits
-        case Tabulated():  # whatever the quantizer behind it says
-            return -MAX_LOG_STEP
         case nn.AvgPool2d():
             return step - pool_window(module, str(node.target))[1]
-        case _:
-            return step
+        case _:  # of a table, whatever the quantizer behind it says
+            return -MAX_LOG_STEP if has_table(module) else step
 
 
 def _raise_too_fine_steps(graph: fx.GraphModule, groups: list[list[fx.Node]], input_log_step: int) -> bool:

@@ -49,7 +49,7 @@ class Party:
         watched = self.engine == "cleartext"
         self.server = Watched(self.parameters) if watched else engine_of(self.engine).server(self.parameters)
         steps, spectrum = self.layer.column_steps, self.layer.spectrum(self.rows, self.parameters.plain_modulus)
-        encoded = self.layer.encode_spectrum(spectrum, self.server, "conv1")
+        encoded = self.layer.encode_spectrum(spectrum, self.server)
         self.exchange, self.held = LinearExchange(self.layer), Held(encoded, self.bias, self.mask_bound)
         self.keys = self.server.load_keys(self.client.public_keys(steps), steps)
 

@@ -89,7 +89,7 @@ def test_small_outputs_have_finer_steps_where_sums_have_room():
     exponents = quantizer_of(graph.get_submodule("1")).exponents.tolist()
     assert exponents[0] >= 5
     assert exponents[:2] == [exponents[1] + 4, exponents[1]]
-    assert exponents[2:] == [0, 0]
+    assert exponents[2:] == [0, exponents[0]], "zeros take the coarsest"
     model[2] = Square()
     assert not quantizer_of(quantize(fuse(model), images, INPUT_STEP).get_submodule("1")).exponents.any()
 
@@ -266,3 +266,41 @@ def test_a_max_pool_behind_a_layer_is_rounded_once_it_has_fewer_values():
     graph = quantize(fuse(chain), torch.rand(4, 2, 8, 8))
     order = [str(node.target) for node in graph.graph.nodes if node.op == "call_module"]
     assert order == ["x_quantizer".replace("x", "input_1"), "0", "2", "_2_quantizer", "1", "3"]
+
+
+class Residual(nn.Module):
+    """A sum whose branch is of a chosen size, from ReLU to ReLU."""
+
+    def __init__(self, scale: float, bias: float = 0.0) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(1, 8, 3, padding=1), nn.Conv2d(8, 8, 3, padding=1)
+        with torch.no_grad():
+            self.second.weight.mul_(scale)
+            self.second.bias.mul_(scale).add_(bias)
+
+    def forward(self, x):
+        x = torch.relu(self.first(x))
+        return torch.relu(x + self.second(x)).flatten(1)
+
+
+@pytest.mark.parametrize("bias", [0.0, 1.0])
+def test_a_small_branch_is_no_finer_than_its_sum_needs(bias):
+    """Weights of zero, as zero-initialised norms leave them, with a bias or without."""
+    images, bits = pixels(16), {}
+    for scale in (1.0, 0.1, 1e-3, 1e-6, 0.0):
+        torch.manual_seed(0)
+        fused = fuse(Residual(scale, bias), images)
+        graph = quantize(fused, images, INPUT_STEP)
+        wanted, found = fused(images), graph(images)
+        assert (found - wanted).abs().max() < wanted.abs().max() / 50
+        steps = {name: step for name, step in incoming_by_name(graph).items() if "second" in name}
+        bits[scale] = log_steps(graph)["second" + SUFFIX] - steps["second" + SUFFIX]
+    assert max(bits.values()) <= bits[1.0] + 3
+
+
+def test_a_layer_of_zeros_runs_with_its_bias():
+    images, model = pixels(16), nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 3))
+    nn.init.zeros_(model[3].weight)
+    graph = quantize(fuse(model), images, INPUT_STEP)
+    assert torch.allclose(graph(images), model(images), atol=1e-3)
+    assert -30 < incoming_by_name(graph)["output"] < 0

@@ -186,9 +186,9 @@ class CoefficientLayer:
             )
         return modular.residues(rows, t)
 
-    def encode_spectrum(self, spectrum: Residues, engine: ServerEngine, name: str = "") -> EncodedWeights:
+    def encode_spectrum(self, spectrum: Residues, engine: ServerEngine) -> EncodedWeights:
         slots = _WeightSlots(self, dense_weight(spectrum, self.shape, self.block_size), engine.parameters.plain_modulus)
-        return engine.encode_weights(self.circuit, slots, name)
+        return engine.encode_weights(self.circuit, slots)
 
     @property
     def circuit(self) -> LayerCircuit:

@@ -148,12 +148,8 @@ class Layer(Protocol):
         """
         ...
 
-    def encode_spectrum(self, spectrum: Residues, engine: ServerEngine, name: str = "") -> EncodedWeights:
-        """Return all plaintexts, encoded once for many inferences.
-
-        Raises:
-            RuleError: a sum has no product left, because all of its weights are zero.
-        """
+    def encode_spectrum(self, spectrum: Residues, engine: ServerEngine) -> EncodedWeights:
+        """Return all plaintexts, encoded once for many inferences."""
         ...
 
     def plaintexts(self, spectrum: Residues, t: int) -> Iterator[tuple[tuple[int, ...], Residues]]:

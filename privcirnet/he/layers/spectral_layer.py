@@ -141,8 +141,8 @@ class SpectralLayer:
     def spectrum(self, rows: Integers, t: int) -> Residues:
         return spectral.weight_spectrum(self.layout, rows, t)
 
-    def encode_spectrum(self, spectrum: Residues, engine: ServerEngine, name: str = "") -> EncodedWeights:
-        return encode_weights(self, spectrum, engine, name)
+    def encode_spectrum(self, spectrum: Residues, engine: ServerEngine) -> EncodedWeights:
+        return encode_weights(self, spectrum, engine)
 
     def plaintexts(self, spectrum: Residues, t: int) -> Iterator[tuple[tuple[int, ...], Residues]]:
         for index, placed in enumerate(self.placed):
@@ -181,14 +181,10 @@ class SpectralLayer:
 
 
 def encode_weights(
-    layer: SpectralLayer, spectrum: Residues, engine: ServerEngine, name: str = "", *, keep: bool = True
+    layer: SpectralLayer, spectrum: Residues, engine: ServerEngine, *, keep: bool = True
 ) -> EncodedWeights:
-    """Return every diagonal of a layer, encoded.
-
-    Raises:
-        RuleError: an inner sum has no product left.
-    """
-    return engine.encode_weights(layer.circuit, Diagonals(layer, spectrum), name, keep=keep)
+    """Return every diagonal of a layer, encoded."""
+    return engine.encode_weights(layer.circuit, Diagonals(layer, spectrum), keep=keep)
 
 
 @dataclass(frozen=True)

@@ -138,7 +138,7 @@ class _Contestant:
         self._client, self._server = engine_of(engine).parties(parameters)
         self._random = np.random.default_rng(0)
         self._rows = self._random.integers(-_LARGEST, _LARGEST + 1, layer.shape.weight_shape(layer.block_size))
-        encoded = layer.encode_spectrum(layer.spectrum(self._rows, self._t), self._server, "bench")
+        encoded = layer.encode_spectrum(layer.spectrum(self._rows, self._t), self._server)
         self._exchange, self._held = LinearExchange(layer), Held(encoded)
         self._keys = self._server.load_keys(self._client.public_keys(layer.column_steps), layer.column_steps)
         self._timings: list[Timing] = []

@@ -168,7 +168,7 @@ def _layer_call(
 ) -> Callable[[], object]:
     """The server's part of one layer."""
     rows = sampling.uniform(layer.shape.weight_shape(layer.block_size), 255).astype(np.int64) - 127
-    encoded = layer.encode_spectrum(layer.spectrum(rows, t), server, "calibration")
+    encoded = layer.encode_spectrum(layer.spectrum(rows, t), server)
     exchange, held = LinearExchange(layer), Held(encoded)
     ours, theirs = (sampling.uniform(layer.shape.input_shape, t) for _ in range(2))
     messages = exchange.request([ours], client)

@@ -37,9 +37,9 @@ def network_memory(
     keys = server.load_keys(client.public_keys(steps), steps)
     t, random = parameters.plain_modulus, np.random.default_rng(0)
     rounds: list[tuple[LinearExchange, Held]] = []
-    for name, layer in layers.items():
+    for layer in layers.values():
         rows = random.integers(-_LARGEST, _LARGEST + 1, layer.shape.weight_shape(layer.block_size))
-        encoded = layer.encode_spectrum(layer.spectrum(rows, t), server, name)
+        encoded = layer.encode_spectrum(layer.spectrum(rows, t), server)
         rounds.append((LinearExchange(layer), Held(encoded)))
         progress()
     for exchange, held in rounds:

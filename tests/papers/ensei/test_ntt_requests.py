@@ -24,7 +24,7 @@ def test_a_layer_gives_what_it_gives_otherwise(layer):
     t, client, server = parameters.plain_modulus, KernelClient(parameters), KernelServer(parameters)
     keys = server.load_keys(client.public_keys(()), ())
     rows = np.random.default_rng(0).integers(-8, 9, layer.shape.weight_shape(1))
-    weights = layer.encode_spectrum(layer.spectrum(rows, t), server, "a layer")
+    weights = layer.encode_spectrum(layer.spectrum(rows, t), server)
     ours, theirs = (layer.encode_input(sampling.uniform(layer.shape.input_shape, t), t) for _ in range(2))
     requests, receiver = NttClient(client), NttServer(parameters)
     receiver.ahead(requests.ahead(len(ours)))

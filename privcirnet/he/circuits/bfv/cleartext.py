@@ -103,6 +103,9 @@ class CleartextServer(Sequential):
         self.counts["square"] += 1
         return self._combined(modular.multiply, ciphertext, ciphertext, ntt=False)
 
+    def zero(self, keys: frozenset[int]) -> Slots:
+        return Slots(np.zeros(self.parameters.ring_degree, dtype=np.uint64))
+
     def reply(self, ciphertext: Slots, keys: frozenset[int], kept: Integers | None = None) -> bytes:
         """Nothing is hidden and nothing is switched."""
         if ciphertext.ntt:

@@ -130,19 +130,14 @@ class ServerEngine(Protocol):
         """
         ...
 
-    def encode_weights(
-        self, circuit: LayerCircuit, slots: Slots, name: str = "", *, keep: bool = True
-    ) -> EncodedWeights:
-        """Encode the plaintexts of a layer's weights for its circuit; zeros are left out.
+    def encode_weights(self, circuit: LayerCircuit, slots: Slots, *, keep: bool = True) -> EncodedWeights:
+        """Encode the plaintexts of a layer's weights for its circuit; zeros are left out, but a sum may have no other.
 
         Args:
             keep: whether the weights serve many images. Weights of one use (False) stay out of the weight cache.
 
         Returns:
             encoded weights, for :meth:`evaluate`.
-
-        Raises:
-            RuleError: an inner sum of the layer has no product left.
         """
         ...
 

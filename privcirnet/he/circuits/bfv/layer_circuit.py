@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from functools import cached_property, reduce
 from typing import Protocol
 
-from privcirnet.errors import RuleError
 from privcirnet.he.circuits.bfv.builder import Builder
 from privcirnet.he.circuits.bfv.network_circuit import NetworkCircuit
 from privcirnet.he.ring.modular import Residues
@@ -71,16 +70,21 @@ def as_steps(circuit: LayerCircuit, present: Sequence[bool], ring_degree: int) -
     """Return a layer's circuit as steps, each rotated input first where it is needed; plaintexts are its weights.
 
     Args:
-        present: whether each weight is not zero; products with zero are left out.
+        present: whether each weight is not zero; products with zero are left out, and sums of none. An output of none
+            is a further input: an encryption of zero.
     """
-    builder = Builder(ring_degree, 1 + max(source for source, _ in circuit.rotated))
+    zero = 1 + max(source for source, _ in circuit.rotated)
+    builder = Builder(ring_degree, zero + 1)
 
     def inner(number: int) -> int:
         terms = [(builder.rotate(*circuit.rotated[index]), weight) for index, weight in circuit.sums[number]]
         return builder.combine(term for term in terms if present[term[1]])
 
     def output(terms: tuple[Pair, ...], folds: tuple[int, ...]) -> int:
-        total = reduce(builder.add, [builder.rotate(inner(number), step) for number, step in terms])
+        some = [term for term in terms if any(present[weight] for _, weight in circuit.sums[term[0]])]
+        if not some:
+            return zero
+        total = reduce(builder.add, [builder.rotate(inner(number), step) for number, step in some])
         return reduce(lambda total, step: builder.add(total, builder.rotate(total, step)), folds, total)
 
     return builder.built([output(*parts) for parts in zip(circuit.outputs, circuit.folds, strict=True)])
@@ -96,22 +100,20 @@ class Slots(Protocol):
         ...
 
 
-def check_sums(circuit: LayerCircuit, present: Sequence[bool], layer: str) -> None:
-    """Raise if an inner sum has no product left: no engine can make a ciphertext of zero out of none.
+def multiplied(circuit: LayerCircuit, present: Sequence[bool]) -> list[bool]:
+    """Return which weights are multiplied where a sum of nothing can't be left out: of such a sum one that is zero.
 
     Args:
-        present: whether each weight's plaintext is not zero.
+        present: whether each weight is not zero.
 
-    Raises:
-        RuleError: there are such sums.
+    >>> multiplied(LayerCircuit(((0, 0), (0, 1)), (((0, 0), (1, 1)), ((0, 2),)), ((), ()), ((), ()), 3), [False] * 3)
+    [True, False, True]
     """
-    empty = [number for number, terms in enumerate(circuit.sums) if not any(present[weight] for _, weight in terms)]
-    if empty:
-        raise RuleError(
-            "every inner sum of a layer needs a weight that is not zero",
-            got=f"layer {layer}, sums {empty}",
-            remedy="train the layer further or remove its dead channels",
-        )
+    found = list(present)
+    for terms in circuit.sums:
+        if not any(found[weight] for _, weight in terms):
+            found[terms[0][1]] = True
+    return found
 
 
 def fingerprint(slots: Slots, parameters: object) -> str:

@@ -224,12 +224,13 @@ class TensealServer(Sequential):
         switched = self._apply(self._evaluator.mod_switch_to, hidden, list(level.parms_id))
         return sealfile.compact_reply(self._context.save(switched), level, self._context.replies, kept)
 
+    def zero(self, keys: ClientKeys) -> Any:
+        """A fresh one with flooding noise (:mod:`schemes.bfv.kernels.reply`)."""
+        made = sealfile.addend(reply.hiding(keys.public, self._form), self._context.data_level)
+        return self._context.load(seal.Ciphertext(self._context.seal), made)
+
     def _hide(self, ciphertext: Any, keys: ClientKeys) -> Any:
-        """Add a fresh encryption of zero with flooding noise (:mod:`schemes.bfv.kernels.reply`)."""
-        hidden = sealfile.addend(reply.hiding(keys.public, self._form), self._context.data_level)
-        return self._apply(
-            self._evaluator.add, ciphertext, self._context.load(seal.Ciphertext(self._context.seal), hidden)
-        )
+        return self._apply(self._evaluator.add, ciphertext, self.zero(keys))
 
     def _apply(self, operation: Any, *arguments: Any) -> Any:
         result = seal.Ciphertext(self._context.seal)

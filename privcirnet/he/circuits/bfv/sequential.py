@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from privcirnet.he.circuits.bfv.evaluator import Ciphertext, Evaluator, run
-from privcirnet.he.circuits.bfv.layer_circuit import LayerCircuit, Slots, as_steps, check_sums
+from privcirnet.he.circuits.bfv.layer_circuit import LayerCircuit, Slots, as_steps
 from privcirnet.he.circuits.bfv.network_circuit import Combine, KeyPlan, NetworkCircuit, Step
 from privcirnet.he.circuits.bfv.weights import Factors
 from privcirnet.he.ring.modular import Integers, Residues
@@ -129,6 +129,10 @@ class Sequential(Evaluator, ABC):
         """
 
     @abstractmethod
+    def zero(self, keys: Any) -> Any:
+        """Return an encryption of zero."""
+
+    @abstractmethod
     def reply(self, ciphertext: Any, keys: Any, kept: Integers | None = None) -> bytes:
         """Return the reply of one ciphertext that is masked."""
 
@@ -156,12 +160,10 @@ class Sequential(Evaluator, ABC):
             return received
         return [self.add_plain(c, self.encode(slots)) for c, slots in zip(received, addends, strict=True)]
 
-    def encode_weights(self, circuit: LayerCircuit, slots: Slots, name: str = "", *, keep: bool = True) -> PlainWeights:
+    def encode_weights(self, circuit: LayerCircuit, slots: Slots, *, keep: bool = True) -> PlainWeights:
         plain = (slots[weight] for weight in range(len(slots)))
         made = [self.encode_factor(values) if values.any() else None for values in plain]
-        present = [factor is not None for factor in made]
-        check_sums(circuit, present, name)
-        found = as_steps(circuit, present, self.parameters.ring_degree)
+        found = as_steps(circuit, [factor is not None for factor in made], self.parameters.ring_degree)
 
         def factors(step: Step) -> Factors | None:
             return Factors.encoded([made[weight] for _, weight in step.terms]) if isinstance(step, Combine) else None
@@ -169,7 +171,8 @@ class Sequential(Evaluator, ABC):
         return PlainWeights(found, [*map(factors, found.steps)])
 
     def evaluate(self, circuit: LayerCircuit, weights: PlainWeights, inputs: Sequence[Any], keys: Any) -> list[Any]:
-        return run(weights.circuit, weights.factors, inputs, self, keys)
+        zeros = [self.zero(keys)] if len(inputs) in weights.circuit.outputs else []
+        return run(weights.circuit, weights.factors, [*inputs, *zeros], self, keys)
 
     def multiply_all(self, ciphertexts: Sequence[Any], factors: Residues) -> list[Any]:
         return [self.multiply(c, self.encode(slots)) for c, slots in zip(ciphertexts, factors, strict=True)]

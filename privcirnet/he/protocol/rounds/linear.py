@@ -110,7 +110,7 @@ class LinearExchange(OneTrip):
         assert weights is not None
         if spectrum is None:
             spectrum = self.layer.spectrum(weights.rows, engine.parameters.plain_modulus)
-        return Held(self.layer.encode_spectrum(spectrum, engine, name), weights.bias, mask_bound)
+        return Held(self.layer.encode_spectrum(spectrum, engine), weights.bias, mask_bound)
 
     def request(self, shares: ClientShares, engine: ClientEngine) -> list[bytes]:
         return engine.encrypt_all(self.layer.encode_input(shares[0], engine.parameters.plain_modulus))

@@ -2,8 +2,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from privcirnet.errors import RuleError
-from privcirnet.he.circuits.bfv.layer_circuit import LayerCircuit, check_sums
+from privcirnet.he.circuits.bfv.layer_circuit import LayerCircuit, multiplied
 from privcirnet.he.layers.coefficient_layer import CoefficientLayer
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.spectral_layer import SpectralLayer
@@ -24,12 +23,11 @@ def test_nothing_is_used_after_its_last_use(circuit: LayerCircuit) -> None:
         assert last == users[-1]
 
 
-def test_sums_without_a_product_are_named() -> None:
+def test_sums_without_a_product_get_one() -> None:
     for present in ([True, True, True], [False, True, True]):
-        check_sums(GOLDEN, present, "conv1")
-    for present, sums in (([True, False, True], "1"), ([False, False, False], "0, 1, 2")):
-        with pytest.raises(RuleError, match=rf"a weight that is not zero: got layer conv1, sums \[{sums}\]"):
-            check_sums(GOLDEN, present, "conv1")
+        assert multiplied(GOLDEN, present) == present
+    assert multiplied(GOLDEN, [True, False, True]) == [True, True, True]
+    assert multiplied(GOLDEN, [False, False, False]) == [True, True, True]
 
 
 def turns(circuit: LayerCircuit) -> int:

@@ -48,7 +48,7 @@ def messages() -> list[bytes]:
 def residues(cache: WeightCache, messages: list[bytes], slots: list[np.ndarray]) -> list[np.ndarray]:
     """What two images in a row come to."""
     server = kernel.KernelServer(PARAMETERS, cache)
-    weights, found = server.encode_weights(CIRCUIT, slots, "layer"), []
+    weights, found = server.encode_weights(CIRCUIT, slots), []
     for _ in range(2):
         inputs = server.receive_all(messages, None)
         found.append(np.stack([c.residues for c in server.evaluate(CIRCUIT, weights, inputs, NO_KEYS)]))
@@ -76,7 +76,7 @@ def test_results_do_not_depend_on_the_cap(
 def test_layers_share_the_cap_and_the_first_to_come_stay(messages: list[bytes], expected: np.ndarray) -> None:
     cache = WeightCache(8 * SIZE)
     server = kernel.KernelServer(PARAMETERS, cache)
-    first, second = (server.encode_weights(CIRCUIT, SLOTS, name) for name in ("first", "second"))
+    first, second = (server.encode_weights(CIRCUIT, SLOTS) for _ in range(2))
     assert (len(first.cached.kept), len(second.cached.kept)) == (6, 2)
     inputs = server.receive_all(messages, None)
     for weights in (first, second, first):
@@ -97,7 +97,7 @@ def test_weights_of_one_use_leave_nothing(messages: list[bytes], expected: np.nd
     """They are another party's secrets too: none stays in memory or goes to the folder, each is made once."""
     cache, slots = WeightCache(None, tmp_path / "folder"), Counted(SLOTS)
     server = kernel.KernelServer(PARAMETERS, cache)
-    weights = server.encode_weights(CIRCUIT, slots, "layer", keep=False)
+    weights = server.encode_weights(CIRCUIT, slots, keep=False)
     inputs = server.receive_all(messages, None)
     found = np.stack([c.residues for c in server.evaluate(CIRCUIT, weights, inputs, NO_KEYS)])
     assert np.array_equal(found, expected)

@@ -17,7 +17,7 @@ import numpy as np
 
 from privcirnet.he.circuits.bfv.interactive.schedule import Block, Limits, Segment, schedule, shared_out
 from privcirnet.he.circuits.bfv.keys import ClientKeys, public_key
-from privcirnet.he.circuits.bfv.layer_circuit import LayerCircuit, Pair, Slots, check_sums, fingerprint
+from privcirnet.he.circuits.bfv.layer_circuit import LayerCircuit, Pair, Slots, fingerprint, multiplied
 from privcirnet.he.circuits.bfv.weight_cache import CachedWeights, WeightCache
 from privcirnet.he.ring.kernels import inner_products
 from privcirnet.he.ring.kernels.inner_products import Terms
@@ -110,12 +110,9 @@ class KernelServer:
 
         return read(messages, self._modulus, received, kept)
 
-    def encode_weights(
-        self, circuit: LayerCircuit, slots: Slots, name: str = "", *, keep: bool = True
-    ) -> KernelWeights:
+    def encode_weights(self, circuit: LayerCircuit, slots: Slots, *, keep: bool = True) -> KernelWeights:
         """Weights of one use are encoded where a circuit needs them."""
         present = each(lambda weight: not keep or bool(slots[weight].any()), range(len(slots)))
-        check_sums(circuit, present, name)
 
         def encode(target: Residues, numbers: Integers) -> None:
             each(lambda pair: self._encode(target[pair[0]], slots[int(pair[1])]), enumerate(numbers))
@@ -123,7 +120,7 @@ class KernelServer:
         shape = len(slots), len(self._modulus.primes), self._modulus.ring_degree
         cache = self._cache if keep else WeightCache(limit=0)
         cached = cache.layer(shape, encode, lambda: fingerprint(slots, self.parameters))
-        return KernelWeights(cached, schedule(circuit, present, LIMITS))
+        return KernelWeights(cached, schedule(circuit, multiplied(circuit, present), LIMITS))
 
     def _encode(self, target: Residues, slots: Residues) -> None:
         plaintexts.factor(target, slots, self._plain, self._ring.tables)
