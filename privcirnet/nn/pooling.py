@@ -6,6 +6,7 @@ circulant.
 """
 
 import math
+from collections.abc import Sequence
 
 from torch import fx, nn
 from torch.nn.modules.dropout import _DropoutNd
@@ -14,25 +15,43 @@ from privcirnet.errors import RuleError
 from privcirnet.nn.graph import module_of
 
 
-def pool_window(pool: nn.AvgPool2d, name: str) -> tuple[int, int]:
-    """Return the side of a pooling window, and log2 of the divisor of its sum."""
-    side, divisor = pool.kernel_size, divisor_of(pool)
-    if not isinstance(side, int) or divisor is None or divisor & (divisor - 1):
+def pool_window(pool: nn.AvgPool2d, name: str) -> tuple[tuple[int, int], int]:
+    """Return the rows and columns of a pooling window, and log2 of the divisor of its sum."""
+    divisor = divisor_of(pool)
+    if divisor is None or divisor & (divisor - 1):
         raise RuleError(
-            "average pooling must have square windows side by side whose area is a power of two, or only linear layers "
-            "behind",
+            "average pooling must have windows side by side whose area is a power of two, or only linear layers behind",
             got=f"{name}: {pool}",
             remedy="use a kernel of 2, 4 or 8 with the same stride",
         )
-    return side, divisor.bit_length() - 1
+    return pair(pool.kernel_size), divisor.bit_length() - 1
 
 
-def divisor_of(pool: nn.AvgPool2d) -> int | None:
-    """Return the divisor of each window's sum; None unless windows are square, side by side and not padded."""
-    side = pool.kernel_size
-    if not isinstance(side, int) or pool.stride != side or pool.padding != 0 or pool.ceil_mode:
+def divisor_of(pool: nn.AvgPool2d | nn.MaxPool2d) -> int | None:
+    """Return the divisor of the average of each window; None unless windows are side by side and not padded."""
+    window, dilation = pair(pool.kernel_size), pair(getattr(pool, "dilation", 1))
+    if pair(pool.stride) != window or pair(pool.padding) != (0, 0) or dilation != (1, 1) or pool.ceil_mode:
         return None
-    return pool.divisor_override or side**2
+    return getattr(pool, "divisor_override", None) or math.prod(window)
+
+
+def pair(given: int | Sequence[int]) -> tuple[int, int]:
+    """Return rows and columns, which torch takes as one number where they are equal.
+
+    >>> pair(3), pair((2, 3)), pair([4])
+    ((3, 3), (2, 3), (4, 4))
+    """
+    return (given, given) if isinstance(given, int) else (given[0], given[-1])
+
+
+def average_of(window: Sequence[int]) -> nn.AvgPool2d:
+    """Return the average over windows side by side.
+
+    >>> average_of((4, 4)).kernel_size, average_of((5, 3)).kernel_size
+    (4, (5, 3))
+    """
+    rows, columns = window
+    return nn.AvgPool2d(rows if rows == columns else (rows, columns))
 
 
 def power_beside(divisor: int) -> int:

@@ -39,7 +39,7 @@ from privcirnet.nn.graph import module_of, trace
 from privcirnet.nn.norm import TokenBatchNorm
 from privcirnet.nn.places import FLATTEN, VECTORS, place_of
 from privcirnet.nn.plain import with_plain_weights
-from privcirnet.nn.pooling import divisor_of, layers_behind, power_beside
+from privcirnet.nn.pooling import average_of, divisor_of, layers_behind, power_beside
 from privcirnet.nn.summands import Summands, channel_readers, readers, summands, uses
 from privcirnet.passes.compose import compose_
 from privcirnet.passes.folding import fold_norm_, fold_norm_before_, scale_input_, scale_inputs_, scale_outputs_
@@ -133,13 +133,11 @@ def _folded_(fused: fx.GraphModule, composed: Collection[str]) -> fx.GraphModule
 
 
 def _size_pools_(fused: fx.GraphModule) -> None:
-    """Let averages over whole maps say the side of these, on which steps of integers depend."""
+    """Let averages over whole maps say the size of these, on which steps of integers depend."""
     for node in fused.graph.nodes:
         pool = module_of(fused, node)
         if isinstance(pool, nn.AdaptiveAvgPool2d) and pool.output_size in (1, (1, 1)):
-            height, width = node.all_input_nodes[0].meta[SHAPE][-2:]
-            if height == width:
-                fused.set_submodule(str(node.target), nn.AvgPool2d(height))
+            fused.set_submodule(str(node.target), average_of(node.all_input_nodes[0].meta[SHAPE][-2:]))
 
 
 def _fold_norm_(fused: fx.GraphModule, node: fx.Node, calls: Mapping[Any, int]) -> None:

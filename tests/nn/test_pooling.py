@@ -18,7 +18,7 @@ def network(pool: nn.Module, *behind: nn.Module) -> nn.Sequential:
 
 @pytest.mark.parametrize(
     ("pool", "divisor"),
-    [(nn.AvgPool2d(7), 64), (nn.AvgPool2d(3), 8), (nn.AvgPool2d(2, divisor_override=3), 4), (nn.AvgPool2d(2), 4)],
+    [(nn.AvgPool2d(7), 64), (nn.AvgPool2d((3, 7)), 16), (nn.AvgPool2d(3), 8), (nn.AvgPool2d(2, divisor_override=3), 4), (nn.AvgPool2d(2), 4)],
 )
 def test_layers_behind_take_the_rest(pool, divisor):
     model = network(pool, nn.Flatten(), nn.Identity(), nn.LazyLinear(3))
@@ -40,7 +40,7 @@ def test_a_circulant_layer_behind_stays_so():
     torch.testing.assert_close(fused(images), model.eval()(images), rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("pool", [nn.AvgPool2d(3, padding=1), nn.AvgPool2d((2, 4)), nn.AvgPool2d(3, stride=1)])
+@pytest.mark.parametrize("pool", [nn.AvgPool2d(3, padding=1), nn.AvgPool2d((2, 5), 2), nn.AvgPool2d(3, stride=1)])
 def test_other_windows_are_left_alone(pool):
     fused = fuse(network(pool, nn.Conv2d(4, 2, 1)))
     assert fused.get_submodule("1").divisor_override is None

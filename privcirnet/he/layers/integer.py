@@ -110,13 +110,14 @@ def convolve(x: np.ndarray, weight: np.ndarray, shape: LinearShape) -> np.ndarra
     return (rows.astype(dtype) @ columns.astype(dtype)).astype(np.int64).reshape(shape.output_shape)
 
 
-def sum_pool(x: np.ndarray, kernel: int) -> np.ndarray:
-    """Return the sums over non-overlapping kernel x kernel windows: shape (C, H // kernel, W // kernel).
+def sum_pool(x: np.ndarray, window: tuple[int, int]) -> np.ndarray:
+    """Return the sums over non-overlapping windows: shape (C, H // rows, W // columns).
 
     Args:
         x: shape (C, H, W).
-        kernel: rows and columns of a window; what is left over at the right and below is dropped.
+        window: rows and columns; what is left over at the right and below is dropped.
     """
-    channels, height, width = x.shape
-    windows = x[:, : height // kernel * kernel, : width // kernel * kernel]
-    return windows.reshape(channels, height // kernel, kernel, width // kernel, kernel).sum(axis=(2, 4))
+    rows, columns = window
+    channels, height, width = len(x), x.shape[1] // rows, x.shape[2] // columns
+    windows = x[:, : height * rows, : width * columns]
+    return windows.reshape(channels, height, rows, width, columns).sum(axis=(2, 4))

@@ -163,9 +163,9 @@ class Intervals(Domain[Interval]):
         low, high = x if factor >= 0 else x[::-1]
         return low * factor, high * factor
 
-    def pool(self, x: Interval, kernel: int) -> Interval:
-        self._check(float(largest(x)) * kernel**2)
-        return sum_pool(x[0], kernel), sum_pool(x[1], kernel)
+    def pool(self, x: Interval, window: tuple[int, int]) -> Interval:
+        self._check(float(largest(x)) * math.prod(window))
+        return sum_pool(x[0], window), sum_pool(x[1], window)
 
     def plus(self, x: Interval, constants: np.ndarray) -> Interval:
         self._check(largest(x) + _most(constants))

@@ -55,8 +55,8 @@ class Primitives(Domain[Node]):
     def times(self, x: Node, factor: int) -> Node:
         return self._then(Times(factor), x)
 
-    def pool(self, x: Node, kernel: int) -> Node:
-        return self._then(SumPool(kernel), x)
+    def pool(self, x: Node, window: tuple[int, int]) -> Node:
+        return self._then(SumPool(*window), x)
 
     def plus(self, x: Node, constants: np.ndarray) -> Node:
         found = np.broadcast_to(constants, x.shape).reshape(x.shape[0], -1)

@@ -47,8 +47,8 @@ class Integers(Domain[np.ndarray]):
     def times(self, x: np.ndarray, factor: int) -> np.ndarray:
         return x * factor
 
-    def pool(self, x: np.ndarray, kernel: int) -> np.ndarray:
-        return sum_pool(x, kernel)
+    def pool(self, x: np.ndarray, window: tuple[int, int]) -> np.ndarray:
+        return sum_pool(x, window)
 
     def plus(self, x: np.ndarray, constants: np.ndarray) -> np.ndarray:
         return x + constants

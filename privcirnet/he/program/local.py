@@ -245,16 +245,26 @@ class SumPool(Operation):
     """Sum over non-overlapping windows (average pooling whose division went into ``log_step``).
 
     What is left over at the right and below is dropped.
+
+    Attributes:
+        kernel: rows of a window.
+        columns: of a window; None if as many as rows.
     """
 
     kernel: int
+    columns: int | None = None
+
+    @property
+    def window(self) -> tuple[int, int]:
+        """Rows and columns of a window."""
+        return self.kernel, self.kernel if self.columns is None else self.columns
 
     def apply(self, on: Domain[V], arguments: Sequence[V], weights: Weights | None) -> V:
-        return on.pool(arguments[0], self.kernel)
+        return on.pool(arguments[0], self.window)
 
     def shape_after(self, shapes: Sequence[Shape]) -> Shape:
-        channels, height, width = shapes[0]
-        return channels, height // self.kernel, width // self.kernel
+        (channels, height, width), (rows, columns) = shapes[0], self.window
+        return channels, height // rows, width // columns
 
     def problem(self, node: Node, sources: Sequence[Node]) -> str:
-        return "" if self.kernel >= 1 else f"a window of {self.kernel}"
+        return "" if min(self.window) >= 1 else f"a window of {min(self.window)}"

@@ -228,8 +228,8 @@ class Domain(Generic[V]):
         """Return x * factor."""
         self.refuse("multiples")
 
-    def pool(self, x: V, kernel: int) -> V:
-        """Return the sums over windows of kernel x kernel values, without what is left over at the right and below."""
+    def pool(self, x: V, window: tuple[int, int]) -> V:
+        """Return the sums over windows of rows x columns, without what is left over at the right and below."""
         self.refuse("pools")
 
     def plus(self, x: V, constants: np.ndarray) -> V:

@@ -12,6 +12,7 @@ from privcirnet.he.program.nonpolynomial import TABULATED
 from privcirnet.he.program.table import tabulated
 from privcirnet.nn.nonpolynomial import function_name
 from privcirnet.nn.normalization import BelowMax
+from privcirnet.nn.pooling import pair
 from privcirnet.passes.lower.layers import Shape
 
 
@@ -59,13 +60,13 @@ EXACT: dict[str, Callable[[str, Rounding], op.Operation]] = {
 def has_exact_form(module: nn.Module | None) -> bool:
     """Return whether a module is an activation, a maximum or a piece of softmax or a layer norm that runs exactly."""
     if isinstance(module, nn.MaxPool2d):
-        return type(module) is nn.MaxPool2d and set(_pair(module.dilation)) == {1} and not module.return_indices
+        return type(module) is nn.MaxPool2d and set(pair(module.dilation)) == {1} and not module.return_indices
     return function_name(module) in EXACT or isinstance(module, BelowMax)
 
 
 def max_pool(module: nn.MaxPool2d, shape: Shape) -> op.MaxPool:
     """Return the operation of a max pool; ``shape``: (C, H, W) of its input."""
-    kernel, stride, padding = map(_pair, (module.kernel_size, module.stride, module.padding))
+    kernel, stride, padding = map(pair, (module.kernel_size, module.stride, module.padding))
     rows, columns = (_windows(kernel[i], stride[i], padding[i], shape[1 + i], module.ceil_mode) for i in (0, 1))
     return op.MaxPool(kernel, stride, padding, (rows, columns))
 
@@ -75,7 +76,3 @@ def _windows(kernel: int, stride: int, padding: int, size: int, ceil_mode: bool)
     rest = size + 2 * padding - kernel
     count = (-(-rest // stride) if ceil_mode else rest // stride) + 1
     return count - (ceil_mode and (count - 1) * stride >= size + padding)
-
-
-def _pair(of: int | tuple[int, ...]) -> tuple[int, int]:
-    return (of, of) if isinstance(of, int) else (of[0], of[1])

@@ -84,7 +84,7 @@ class Builder:
             case Square():
                 self._keep(node, self._node(node, op.Square(), inputs, 2 * inputs[0].log_step))
             case nn.AvgPool2d() | nn.AdaptiveAvgPool2d():
-                pool = module if isinstance(module, nn.AvgPool2d) else nn.AvgPool2d(inputs[0].shape[2])
+                pool = module if isinstance(module, nn.AvgPool2d) else nn.AvgPool2d(inputs[0].shape[1:])
                 self._keep(node, self._pool(node, pool, inputs[0]))
             case _ if function := function_name(module):
                 self._keep(node, (self._function if self._exact else self._revealed)(node, function, inputs))
@@ -253,10 +253,10 @@ class Builder:
         )
 
     def _pool(self, node: fx.Node, module: nn.AvgPool2d, source: Node) -> Node:
-        (kernel, bits), (channels, height, width) = pool_window(module, str(node.target)), source.shape
-        shape = (channels, height // kernel, width // kernel)
-        log_step = source.log_step - bits
-        return Node(node.name, op.SumPool(kernel), (source.name,), shape, log_step, str(node.target))
+        (rows, columns), bits = pool_window(module, str(node.target))
+        operation, log_step = op.SumPool(rows, None if columns == rows else columns), source.log_step - bits
+        shape = operation.shape_after([source.shape])
+        return Node(node.name, operation, (source.name,), shape, log_step, str(node.target))
 
     def _linear(self, node: fx.Node, module: nn.Conv2d | nn.Linear, source: Node) -> Node:
         name = str(node.target)

@@ -55,6 +55,7 @@ def test_round_shift_is_to_nearest(values: list[int], bits: int) -> None:
 
 def test_sum_pool_leaves_the_rest_out() -> None:
     x = np.arange(2 * 5 * 4).reshape(2, 5, 4)
-    assert integer.sum_pool(x, 2).tolist() == [
+    assert integer.sum_pool(x, (2, 2)).tolist() == [
         [[int(x[c, i : i + 2, j : j + 2].sum()) for j in (0, 2)] for i in (0, 2)] for c in range(2)
     ]
+    assert integer.sum_pool(x, (5, 3)).tolist() == [[[int(x[c, :, :3].sum())]] for c in range(2)]

@@ -149,6 +149,8 @@ UNFIT: dict[str, tuple[str, Any, str]] = {
     "truncation by 60": ("convt.bits", 60, "node convt: a truncation by 60 bits"),
     "window of 0": ("pool.kernel", 0, "node pool: a window of 0"),
     "window over the map": ("pool.kernel", 5, "node pool: shape"),
+    "window of no columns": ("pool.columns", 0, "node pool: a window of 0"),
+    "rectangular window": ("pool.columns", 4, "node pool: shape"),
     "pixels the wrong way round": ("x.low", 256, r"node x: pixels in \[256, 255\]"),
     "block size": ("conv.layer.block_size", 300, r"block size must be .*: got 300"),
     "ring degree": ("conv.layer.ring_degree", 4096, "made for ring degree 4096"),

@@ -86,8 +86,8 @@ class _Shares(Domain[Residues | None]):
     def times(self, x: Residues | None, factor: int) -> Residues | None:
         return None if x is None else times(x, factor, self._t)
 
-    def pool(self, x: Residues | None, kernel: int) -> Residues | None:
-        return None if x is None else _sum_pool(x, kernel, self._t)
+    def pool(self, x: Residues | None, window: tuple[int, int]) -> Residues | None:
+        return None if x is None else _sum_pool(x, window, self._t)
 
     def plus(self, x: Residues | None, constants: np.ndarray) -> Residues | None:
         """The server alone adds them."""
@@ -115,11 +115,12 @@ _UNKNOWN = Weights(NO_ROWS, np.zeros(1, dtype=np.int64))
 """The weights of any node, to the client."""
 
 
-def _sum_pool(share: Residues, kernel: int, t: int) -> Residues:
+def _sum_pool(share: Residues, window: tuple[int, int], t: int) -> Residues:
     """Sums over windows mod t: :func:`layers.integer.sum_pool` would overflow, as residues have up to 60 of 64 bits."""
-    height, width = share.shape[1] // kernel * kernel, share.shape[2] // kernel * kernel
-    total = np.zeros((share.shape[0], height // kernel, width // kernel), dtype=np.uint64)
-    for i in range(kernel):
-        for j in range(kernel):
-            total = modular.add(total, share[:, i:height:kernel, j:width:kernel], t)
+    rows, columns = window
+    height, width = share.shape[1] // rows, share.shape[2] // columns
+    total = np.zeros((share.shape[0], height, width), dtype=np.uint64)
+    for i in range(rows):
+        for j in range(columns):
+            total = modular.add(total, share[:, i : height * rows : rows, j : width * columns : columns], t)
     return total

@@ -81,6 +81,7 @@ def test_bounded_masks_never_wrap(t: int, bound: int, y: int | str) -> None:
 OPERATIONS = {
     "add": (Add(), 2, lambda x, y: x + y),
     "pool": (SumPool(2), 1, lambda x: x[:, :4, :4].reshape(3, 2, 2, 2, 2).sum(axis=(2, 4))),
+    "rectangles": (SumPool(2, 4), 1, lambda x: x[:, :4].reshape(3, 2, 2, 1, 4).sum(axis=(2, 4))),
     "concat": (Concat(2), 2, lambda x, y: np.concatenate([x, y])),
     "scale": (Scale(3), 1, lambda x: 8 * x),
     "flatten": (Flatten(), 1, lambda x: x.reshape(-1, 1, 1)),

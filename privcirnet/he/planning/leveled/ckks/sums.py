@@ -283,10 +283,10 @@ class _Walk(Domain[_Value]):
             return replace(x, logits=(x.logits[0] * real, x.logits[1] * real))
         return replace(x, terms=tuple(_times(term, real) for term in x.terms))
 
-    def pool(self, x: _Value, kernel: int) -> _Value:
-        if not x.bare or x.pooled or self.sources[0].shape[1:] != (kernel, kernel):
+    def pool(self, x: _Value, window: tuple[int, int]) -> _Value:
+        if not x.bare or x.pooled or self.sources[0].shape[1:] != window:
             self.refuse("pools but for windows as large as the maps")
-        return _Value((_times(x.terms[0], kernel**2 * self._unit),), pooled=True)
+        return _Value((_times(x.terms[0], math.prod(window) * self._unit),), pooled=True)
 
     def plus(self, x: _Value, constants: np.ndarray) -> _Value:
         real = self.of_channels(constants) * self._step
