@@ -48,22 +48,22 @@ def test_costs_are_those_of_the_program_that_is_compiled():
 
 
 def unfit() -> nn.Module:
-    """With kernels that fit no square one, a pool that divides nothing, and an operation without a polynomial."""
+    """With kernels that fit no square one, a pool without windows of one size, and an operation without a polynomial."""
     layers = {"first": nn.Conv2d(3, 4, (4, 3), padding=1), "second": nn.Conv2d(4, 4, (3, 4), padding=1)}
     forward = lambda net, x: net.fc(net.pool(net.second(net.first(x))).softmax(1).mean((2, 3)))  # noqa: E731
-    return Written(forward, **layers, pool=nn.MaxPool2d(3), fc=nn.Linear(4, 2))
+    return Written(forward, **layers, pool=nn.AdaptiveMaxPool2d(3), fc=nn.Linear(4, 2))
 
 
 def test_everything_that_will_be_refused_is_said_at_once():
     found = checked(unfit())
     said = [(refusal.verb, refusal.error.got) for refusal in found.refusals]
     assert [verb for verb, _ in said] == ["polynomial_", "polynomial_", "search", "search"]
-    assert said[0][1] == "pool (MaxPool2d)"
+    assert said[0][1] == "pool (AdaptiveMaxPool2d)"
     assert said[1][1] == "softmax (softmax)"
     assert [got.split(":")[0] for _, got in said[2:]] == ["first", "second"]
     assert found.forecasts == ()
     assert str(found).startswith(
-        "polynomial_ refuses: every operation must have a polynomial form: got pool (MaxPool2d)"
+        "polynomial_ refuses: every operation must have a polynomial form: got pool (AdaptiveMaxPool2d)"
     )
 
 

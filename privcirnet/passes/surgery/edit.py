@@ -26,10 +26,11 @@ class Edit:
         exact: whether what runs exactly stays, else all becomes polynomials.
 
     Attributes:
-        inexact: name of a node that computes other values than before -> that of the node whose value it approximates.
-        inside: name of a node that a module was taken apart into, the last one -> that of the module's node.
+        original: name of a node -> that of the traced node whose value it has.
+        read: name of a traced node, or of one in its place -> that of the traced node that it reads first.
+        inexact: names of nodes that compute other values than those that they stand for.
         problems: what could not be, each with its remedy.
-        values: of the graph's nodes by name, on some images, before it was changed; of those in their places, too.
+        values: of the traced nodes by name, on some images.
         returned: name of the node whose value the network returned before it was changed.
     """
 
@@ -37,8 +38,10 @@ class Edit:
         self.graph, self.other_size, self.exact = graph, cache(other_size), exact
         self.like = next((p.detach() for p in graph.parameters() if p.is_floating_point()), torch.empty(0))
         self.changes: list[Change] = []
-        self.inexact: dict[str, str] = {}
-        self.inside: dict[str, str] = {}
+        nodes = list(graph.graph.nodes)
+        self.original = {node.name: node.name for node in nodes}
+        self.read = {node.name: values[0].name for node in nodes if (values := values_of(node))}
+        self.inexact: set[str] = set()
         self.values: dict[str, Tensor] = {}
         self.returned = returned(graph).name
         self.problems: list[tuple[str, str]] = []
@@ -53,17 +56,17 @@ class Edit:
         taken = node.op != "call_module" or self.calls(node.target) > 1
         made = self.insert(node, self.free(path) if taken else path, module, (source_of(node),))
         self.put_for(node, made)
-        if node.name in self.values:
-            self.values[made.name] = self.values[node.name]
+        if node.name in self.read:
+            self.read[made.name] = self.read[node.name]
         if effect == TRAIN:
-            self.differs(made, node)
+            self.inexact.add(made.name)
         if effect or before != type(module).__name__:
             self.changes.append(Change(path, before, _said(module), effect))
         return made
 
-    def differs(self, made: fx.Node, node: fx.Node) -> None:
-        """Note that a node computes other values than another did, whose place it has."""
-        self.inexact[made.name] = self.inside.get(node.name, node.name)
+    def value(self, node: fx.Node) -> Tensor | None:
+        """Return a node's value on some images, None if it is that of no traced node."""
+        return self.values.get(self.original.get(node.name, ""))
 
     def insert(self, after: fx.Node, name: str, module: nn.Module, inputs: tuple[fx.Node, ...]) -> fx.Node:
         """Return a new call of a new module; its value has the shape of the node that it stands behind."""
@@ -74,12 +77,16 @@ class Edit:
         return made
 
     def append(self, node: fx.Node, name: str, module: nn.Module) -> fx.Node:
-        """Let a module of its own read a node, and all that read the node read the module.
+        """Let a module of its own read a node, and all that read the node read the module, which has its value then.
 
         Returns:
             The node that calls it.
         """
         made = self.insert(node, name, module, (node,))
+        if node.name in self.original:
+            self.original[made.name] = self.original.pop(node.name)
+        if node.name in self.inexact:
+            self.inexact.add(made.name)
         node.replace_all_uses_with(made, delete_user_cb=lambda user: user is not made)
         return made
 
@@ -100,6 +107,8 @@ class Edit:
     def put_for(self, node: fx.Node, made: fx.Node) -> None:
         """Let all that read a node read another, and remove it."""
         node.replace_all_uses_with(made)
+        if node.name in self.original:
+            self.original.setdefault(made.name, self.original[node.name])
         self.graph.graph.erase_node(node)
 
     def skip(self, node: fx.Node) -> None:
@@ -208,4 +217,6 @@ def constant_of(node: fx.Node, rank: int) -> Tensor | None:
 
 def _said(module: nn.Module) -> str:
     name = type(module).__name__
+    if isinstance(module, nn.Conv2d):
+        return f"depthwise {name}" if 1 < module.groups == module.in_channels else name
     return f"{name}({module.kernel_size})" if isinstance(module, nn.AvgPool2d) else name

@@ -8,7 +8,7 @@ from torch import Tensor, fx, nn
 
 from privcirnet.errors import RuleError
 from privcirnet.passes.surgery.kinds import kind_of
-from privcirnet.passes.surgery.pools import side_of
+from privcirnet.passes.surgery.pools import side_of, window_of
 from privcirnet.passes.surgery.sizes import trace_at
 
 _USUAL = (32, 48, 64, 96, 128, 160, 192, 224, 256, 288, 299, 320, 384)
@@ -18,6 +18,8 @@ _NEAR = 16
 
 def other_size(model: nn.Module, images: Tensor) -> str:
     """Return as a remedy which size would do, a larger one if there is one. Only shapes are computed.
+
+    Sizes in proportion are tried first, then squares.
 
     Args:
         images: of a size that does not, (N, C, H, W).
@@ -30,12 +32,18 @@ def other_size(model: nn.Module, images: Tensor) -> str:
     except RuntimeError:  # something that torch cannot copy
         return ""
     remedy = ""
-    for side in _sides(images.shape[-1]):
-        fits = _fits(shapes, images.shape[1], side)
+    for size in _sizes(*images.shape[-2:]):
+        fits = _fits(shapes, images.shape[1], size)
         if fits:
-            return f"use images of {side} x {side}"
-        remedy = remedy if fits is None else "no usual image size would do, use pools without overlap"
+            return f"use images of {size[0]} x {size[1]}"
+        remedy = remedy if fits is None else "no usual image size would do, use pools whose windows are all of one size"
     return remedy
+
+
+def _sizes(height: int, width: int) -> Iterator[tuple[int, int]]:
+    if height != width:
+        yield from ((side, max(1, round(side * width / height))) for side in _sides(height))
+    yield from ((side, side) for side in _sides(width))
 
 
 def _sides(given: int) -> Iterator[int]:
@@ -45,16 +53,16 @@ def _sides(given: int) -> Iterator[int]:
     yield from (side for side in reversed(_USUAL) if side < given)
 
 
-def _fits(model: nn.Module, channels: int, side: int) -> bool | None:
-    """Return whether all pools divide their maps; None if the forward fails."""
+def _fits(model: nn.Module, channels: int, size: tuple[int, int]) -> bool | None:
+    """Return whether all pools have windows of one size; None if the forward fails."""
     try:
-        graph = trace_at(model, torch.zeros(2, channels, side, side, device="meta"))
+        graph = trace_at(model, torch.zeros(2, channels, *size, device="meta"))
     except RuleError:
         return None
     pools = (node for node in graph.graph.nodes if kind_of(graph, node) in ("average", "maximum"))
-    return all(map(_divides, pools))
+    return all(window_of(graph, node) or _divides(node) for node in pools)
 
 
 def _divides(node: fx.Node) -> bool:
     before, after = (each.meta.get("shape") or () for each in (node.all_input_nodes[0], node))
-    return len(before) != 4 or len(after) not in (2, 4) or side_of(before, after) > 0
+    return len(before) != 4 or len(after) not in (2, 4) or side_of(before, after) is not None

@@ -44,7 +44,6 @@ def split(edit: Edit, node: fx.Node) -> list[fx.Node]:
     last, appended = node, list[fx.Node]()
     for name, child in after.items():
         appended.append(last := edit.append(last, f"{path}_{name}", child))
-    edit.inside[last.name] = node.name
     return appended
 
 
@@ -129,7 +128,7 @@ def scale(edit: Edit, node: fx.Node, factors: Tensor, shifts: Tensor, effect: st
     last = channels_last(edit, node)
     batch = (TokenBatchNorm if last else nn.BatchNorm2d)(len(factors))
     _set(batch, factors, shifts)
-    source = edit.values.get(source_of(node).name)
+    source = edit.value(source_of(node))
     if source is not None:
         _measure(batch, source.movedim(-1 if last else 1, 0).flatten(1))
     made = edit.replace(node, batch, effect)

@@ -8,7 +8,7 @@ from torch import Tensor, fx, nn
 
 from privcirnet.nn.nonpolynomial import FUNCTION_MODULES
 from privcirnet.passes.surgery.edit import Edit, shape_of, source_of
-from privcirnet.passes.surgery.pools import side_of
+from privcirnet.passes.surgery.pools import side_of, window_of
 
 _KNOWN = f"{', '.join(kind.__name__ for kind in FUNCTION_MODULES)}, and max pools"
 
@@ -38,10 +38,7 @@ def _forms(edit: Edit, node: fx.Node) -> Iterator[nn.Module]:
         return
     if isinstance(module := edit.module(node), nn.MaxPool2d):
         yield nn.MaxPool2d(module.kernel_size, module.stride, module.padding, ceil_mode=module.ceil_mode)
-    elif module is None:
-        names = ("kernel_size", "stride", "padding", "dilation", "ceil_mode")
-        given = dict(zip(names, node.args[1:], strict=False)) | {n: node.kwargs[n] for n in names if n in node.kwargs}
-        if "kernel_size" in given:
-            yield nn.MaxPool2d(**{**given, "dilation": 1})  # type: ignore[arg-type]
+    elif isinstance(given := window_of(edit.graph, node), nn.MaxPool2d):
+        yield nn.MaxPool2d(given.kernel_size, given.stride, given.padding, ceil_mode=given.ceil_mode)
     if side := side_of(before, after):
-        yield nn.MaxPool2d(side)
+        yield nn.MaxPool2d(side if side[0] != side[1] else side[0])

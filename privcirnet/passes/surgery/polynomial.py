@@ -16,7 +16,7 @@ from torch import Tensor, fx, nn
 from privcirnet.artifact import REPLACEMENTS
 from privcirnet.errors import RuleError, listed, understood
 from privcirnet.nn.activations import Aespa1d, Aespa2d, Square
-from privcirnet.nn.agreement import agree, check_traced, node_values, returned, some_of
+from privcirnet.nn.agreement import Guard, check_traced, returned, some_of
 from privcirnet.nn.checks import check_images, check_module
 from privcirnet.nn.example import IMAGE
 from privcirnet.nn.graph import evaluating, is_sum
@@ -75,7 +75,7 @@ def polynomial_(model: nn.Module, images: Tensor, activation: str | Mapping[str,
     chosen, others = (activation, "own") if isinstance(activation, Mapping) else (dict[str, str](), activation)
     with understood("polynomial_"), attentions_replaced(model, shown, others == "own") as attentions, evaluating(model):
         edit = Edit(_traced(model, shown), partial(other_size, model, shown), exact=others == "own")
-        edit.values = check_traced(edit.graph, model, shown)
+        edit.values, guard = check_traced(edit.graph, model, shown), Guard(edit.graph, shown)
         _check_chosen(edit, chosen)
         for node in list(edit.graph.graph.nodes):
             with edit.visiting(node):
@@ -86,7 +86,7 @@ def polynomial_(model: nn.Module, images: Tensor, activation: str | Mapping[str,
         _put_layers_before_activations(edit)
         edit.finish()
         _share_by_blocks(edit)
-        _check_exact(edit, shown)
+        _check_exact(edit, guard)
     edit.graph.meta[IMAGE] = tuple(images.shape[1:])
     _become_(model, edit.graph)
     return (*attentions, *edit.changes)
@@ -99,7 +99,7 @@ def _share_by_blocks(edit: Edit) -> None:
     for node in edit.graph.graph.nodes:
         name = path_of(node)
         if name in shared and node.name not in edit.inexact:
-            edit.differs(node, node)
+            edit.inexact.add(node.name)
             after = f"{type(edit.module(node)).__name__} shared by blocks of {shared[name]}"
             edit.changes.append(Change(name, before[name], after, TRAIN))
 
@@ -116,16 +116,11 @@ def _traced(model: nn.Module, images: Tensor) -> fx.GraphModule:
         raise RuleError(error.rule, got=error.got, remedy=remedy) from error
 
 
-def _check_exact(edit: Edit, images: Tensor) -> None:
-    """Raise unless the network computes what it did, but for the changes that say otherwise.
-
-    Those give the values that they gave before, so that what follows them is compared, too.
-    """
-    before = edit.values
-    after = node_values(edit.graph, images, {made: before[name] for made, name in edit.inexact.items()})
-    last = returned(edit.graph)
-    if not agree(after[last.name], before[edit.returned]):
-        first = next((name for name in after if name in before and not agree(after[name], before[name])), last.name)
+def _check_exact(edit: Edit, guard: Guard) -> None:
+    """Raise unless each node computes what it did, but for the changes that say otherwise, which read what they did."""
+    original = edit.original | {returned(edit.graph).name: edit.returned}
+    inexact = {name: edit.read.get(name) for name in edit.inexact}
+    if first := guard.first_other(edit.graph, original, inexact):
         rule = "a change that is exact must leave the network's values as they were"
         raise RuleError(rule, got=f"other values from {first!r} on", remedy="report this network")
 

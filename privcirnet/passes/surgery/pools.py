@@ -1,87 +1,164 @@
-"""Pools and means of a map become averages over windows side by side."""
+"""Pools and means of a map become averages over windows side by side, or convolutions with constant weights."""
 
-from math import isqrt
+from typing import Any
 
 import torch
-from torch import fx, nn
+from torch import Tensor, fx, nn
 
+from privcirnet.nn.graph import module_of
 from privcirnet.nn.moves import Move
-from privcirnet.nn.pooling import divisor_of
-from privcirnet.passes.surgery.changes import TRAIN
+from privcirnet.nn.pooling import average_of, divisor_of, pair
+from privcirnet.passes.surgery import strides
+from privcirnet.passes.surgery.changes import ONE_MORE, TRAIN, TWO_MORE
 from privcirnet.passes.surgery.edit import Edit, path_of, shape_of
 from privcirnet.passes.surgery.kinds import named
 
-_OVERLAP = "use pools without overlap"
+_OVERLAP = "use pools whose windows are all of one size"
 _OF_MAPS = "average over the two axes of a map"
+_KINDS: dict[str, tuple[type[nn.Module], tuple[str, ...]]] = {
+    "avg_pool2d": (
+        nn.AvgPool2d,
+        ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad", "divisor_override"),
+    ),
+    "max_pool2d": (nn.MaxPool2d, ("kernel_size", "stride", "padding", "dilation", "ceil_mode")),
+}
+"""Name of a function -> the module that does the same, and the names of its arguments behind the first."""
 
 
 def pool(edit: Edit, node: fx.Node, average: bool) -> None:
-    """Replace a pool by an average over side x side values without overlap, so that its sums are sums of shares.
+    """Replace a pool by an average over windows side by side, so that its sums are sums of shares, where one has them.
+
+    An average with other windows is a convolution with constant weights, exactly. A maximum is replaced by an average.
 
     Args:
         average: whether it averages; else it takes the largest.
     """
     before, after = shape_of(node.all_input_nodes[0]), shape_of(node)
-    module = edit.module(node)
     if len(before) == 3 and after in ((before[0], before[2]), (before[0], 1, before[2])) and average:
         _mean_of_tokens(edit, node)
         return
-    if isinstance(module, nn.AvgPool2d) and divisor_of(module):
+    given = window_of(edit.graph, node)
+    if edit.module(node) is given and isinstance(given, nn.AvgPool2d) and divisor_of(given):
         return
     if len(before) != 4 or len(after) not in (2, 4) or before[:2] != after[:2]:
         edit.cannot(node, _OF_MAPS)
         return
     side = side_of(before, after)
-    if not side:
-        edit.cannot(node, f"pools must divide their maps: {edit.other_size() or _OVERLAP}")
-        return
-    if side == 1 and len(after) == 4:
+    if len(after) == 4 and _computes(edit, node, nn.Identity()):
         edit.skip(node)
-        return
-    same = average and _averages(edit, node, side)
-    if named(edit.graph, node) == "mean" and not same:
+    elif side and average and _computes(edit, node, average_of(side)):
+        _averaged(edit, node, side, "")
+    elif average and named(edit.graph, node) == "mean":
         edit.cannot(node, _OF_MAPS)
-        return
-    _averaged(edit, node, side, "" if same else TRAIN)
+    elif side and side != (1, 1) and not average:
+        _averaged(edit, node, side, TRAIN)
+    elif given is None:
+        edit.cannot(node, f"pools must divide their maps: {edit.other_size() or _OVERLAP}")
+    elif isinstance(given, nn.MaxPool2d) and divisor_of(given):
+        edit.replace(node, average_of(pair(given.kernel_size)), TRAIN)
+    else:
+        _convolve(edit, node, given, average)
 
 
-def side_of(before: tuple[int, ...], after: tuple[int, ...]) -> int:
-    """Return the side of windows side by side that give a map of this size; 0 if there are none.
+def window_of(graph: fx.GraphModule, node: fx.Node) -> nn.AvgPool2d | nn.MaxPool2d | None:
+    """Return the pool that a node is, as a module or as a function; None if it does not say its windows."""
+    module = module_of(graph, node)
+    if module is not None:
+        return module if type(module) in (nn.AvgPool2d, nn.MaxPool2d) else None  # type: ignore[return-value]
+    if (name := named(graph, node)) not in _KINDS:
+        return None
+    kind, names = _KINDS[name]
+    given: dict[str, Any] = {**dict(zip(names, node.args[1:], strict=False)), **node.kwargs}
+    return kind(**{name: value for name, value in given.items() if name in names and value is not None})  # type: ignore[return-value]
+
+
+def side_of(before: tuple[int, ...], after: tuple[int, ...]) -> tuple[int, int] | None:
+    """Return rows and columns of windows side by side that give a map of this size; None if there are none.
 
     Args:
         before: (N, C, H, W) of the map.
         after: of the result, (N, C, H, W), or (N, C) for a mean.
     """
     height, width = after[2:] if len(after) == 4 else (1, 1)
-    side = before[2] // height
-    return side if (side * height, side * width) == before[2:] else 0
+    rows, columns = before[2] // height, before[3] // width
+    return (rows, columns) if (rows * height, columns * width) == before[2:] else None
 
 
-def _averaged(edit: Edit, node: fx.Node, side: int, effect: str) -> None:
+def _averaged(edit: Edit, node: fx.Node, side: tuple[int, int], effect: str) -> None:
     """Let an average take a node's place, and flatten it if the node gave a vector."""
-    after, made = shape_of(node), edit.replace(node, nn.AvgPool2d(side), effect)
+    after, made = shape_of(node), edit.replace(node, average_of(side), effect)
     if len(after) == 2:
         edit.append(made, edit.free(f"{path_of(made)}_flatten"), nn.Flatten())
         made.meta["shape"] = (*after, 1, 1)
 
 
+def _convolve(edit: Edit, node: fx.Node, given: nn.AvgPool2d | nn.MaxPool2d, average: bool) -> None:
+    """Let a convolution with constant weights take a pool's place.
+
+    Where windows reach over the edges, an average may divide by fewer: a second layer then scales each place.
+    """
+    before, after = shape_of(node.all_input_nodes[0]), shape_of(node)
+    layer = _sums(given, before, after).to(edit.like)
+    ones = torch.ones(before).to(edit.like)
+    factors = (edit.compute(node, ones) / layer(ones))[0, 0].detach()
+    alike = torch.allclose(factors, torch.ones_like(factors))
+    made = edit.replace(node, layer, TRAIN if not average else ONE_MORE if alike else TWO_MORE)
+    if average and not alike:
+        _scale_places(edit, made, factors)
+    strides.square(edit, made)
+
+
+def _sums(given: nn.AvgPool2d | nn.MaxPool2d, before: tuple[int, ...], after: tuple[int, ...]) -> nn.Conv2d:
+    """Return the convolution that averages over the windows of a pool, with zeros outside of the map.
+
+    Rows that only the last windows have outside are padded on both sides, with as many zeros before the weights.
+    """
+    dilation = pair(given.dilation) if isinstance(given, nn.MaxPool2d) else (1, 1)
+    kernel, stride, padding = pair(given.kernel_size), pair(given.stride), pair(given.padding)
+    reach = [step * (count - 1) + 1 for step, count in zip(dilation, kernel, strict=True)]
+    behind = [(after[2 + i] - 1) * stride[i] + reach[i] - before[2 + i] - padding[i] for i in (0, 1)]
+    around = [max(each) for each in zip(padding, behind, strict=True)]
+    first = [more - own for more, own in zip(around, padding, strict=True)]
+    size = [more + own for more, own in zip(first, reach, strict=True)]
+    channels = before[1]
+    layer = nn.Conv2d(channels, channels, size, stride, tuple(around), groups=channels, bias=False)  # type: ignore[arg-type]
+    layer.requires_grad_(False)
+    layer.weight.zero_()
+    divisor = getattr(given, "divisor_override", None) or kernel[0] * kernel[1]
+    layer.weight[:, :, first[0] :: dilation[0], first[1] :: dilation[1]] = 1 / divisor
+    return layer
+
+
+def _scale_places(edit: Edit, node: fx.Node, factors: Tensor) -> None:
+    """Multiply each place of a map by a constant: places become the channels of a depthwise convolution."""
+    shape, (height, width) = shape_of(node), factors.shape
+    count, channels = height * width, shape[1]
+    layer = nn.Conv2d(count, count, 1, groups=count, bias=False).requires_grad_(False)
+    layer.weight.copy_(factors.reshape(layer.weight.shape))
+    first = Move.like(lambda x: x.flatten(2).mT[..., None], shape[1:], channels_last=False)
+    back = Move.like(lambda x: x[..., 0].mT.unflatten(2, (height, width)), (count, channels, 1), channels_last=False)
+    for name, module, after in (("places", first, first.after), ("scaled", layer, first.after), ("map", back, shape[1:])):
+        node = edit.append(node, edit.free(f"{path_of(node)}_{name}"), module)
+        node.meta["shape"] = (shape[0], *after)
+
+
 def _mean_of_tokens(edit: Edit, node: fx.Node) -> None:
-    """A mean over T tokens is one over a square map of them."""
+    """A mean over T tokens is one over a map of T rows."""
     source = node.all_input_nodes[0]
     _, tokens, channels = shape_of(source)
-    x, side = torch.rand(2, tokens, channels), isqrt(tokens)
-    if side**2 != tokens or not torch.allclose(edit.compute(node, x).flatten(1), x.mean(1), atol=1e-5):
-        edit.cannot(node, "average over all tokens of a square map, without a class token")
+    x = torch.rand(2, tokens, channels)
+    if not torch.allclose(edit.compute(node, x).flatten(1), x.mean(1), atol=1e-5):
+        edit.cannot(node, "average over all tokens")
         return
-    first = edit.insert(source, edit.free(f"{path_of(node)}_map"), Move.to_map(channels, side, side), (source,))
-    first.meta["shape"] = (2, channels, side, side)
+    first = edit.insert(source, edit.free(f"{node.name}_map"), Move.to_map(channels, tokens, 1), (source,))
+    first.meta["shape"] = (2, channels, tokens, 1)
     node.replace_input_with(source, first)
     node.meta["shape"] = (2, channels)
-    _averaged(edit, node, side, "")
+    _averaged(edit, node, (tokens, 1), "")
 
 
-def _averages(edit: Edit, node: fx.Node, side: int) -> bool:
-    """Return whether a node averages over windows side by side, tried on random values."""
+def _computes(edit: Edit, node: fx.Node, module: nn.Module) -> bool:
+    """Return whether a node computes what a module does, tried on random values."""
     x = torch.rand(shape_of(node.all_input_nodes[0]))
-    found = edit.compute(node, x)
-    return torch.allclose(found, nn.functional.avg_pool2d(x, side).reshape(found.shape), atol=1e-5)
+    found, wanted = module(x), edit.compute(node, x)
+    return found.numel() == wanted.numel() and torch.allclose(found.reshape(wanted.shape), wanted, atol=1e-5)

@@ -186,6 +186,7 @@ def _add_to_places(edit: Edit, node: fx.Node, value: fx.Node, constants: Tensor)
     if isinstance(module, Tokens) and len(value.users) == 1:
         with torch.no_grad():
             module.bias.add_(tokens)
+        edit.original.pop(value.name, None)
         edit.put_for(node, value)
         return
     if value.op == "placeholder":

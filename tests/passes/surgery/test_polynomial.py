@@ -86,11 +86,6 @@ def test_a_pool_that_is_an_average_already_computes_the_same():
     assert_close(model(images), before(images))
 
 
-def test_a_pool_whose_windows_overlap_is_another_average():
-    model = nn.Sequential(nn.Conv2d(3, 4, 1), nn.AvgPool2d(3, 2, 1))
-    assert polynomial_(model, torch.rand(1, 3, 8, 8)) == (Change("1", "AvgPool2d", "AvgPool2d(2)", TRAIN),)
-
-
 def mean(dim: int | tuple[int, int]) -> nn.Module:
     return Written(lambda net, x: net.conv(x).mean(dim), conv=nn.Conv2d(3, 8, 1))
 
@@ -180,7 +175,10 @@ def test_squares_instead():
     ("layers", "got"),
     [
         ([nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Softmax(1)], r"2 \(Softmax\); write it with"),
-        ([nn.Conv2d(3, 8, 2), nn.MaxPool2d(2)], r"1 \(MaxPool2d\); pools must divide their maps: use images of 9 x 9$"),
+        (
+            [nn.Conv2d(3, 8, 2), nn.AdaptiveMaxPool2d(2)],
+            r"1 \(AdaptiveMaxPool2d\); pools must divide their maps: use images of 9 x 9$",
+        ),
         ([nn.Unflatten(1, (1, 3))], r"0 \(Unflatten\)"),
         ([nn.Softmax(1)] * 7, r"0 \(Softmax\), 1 \(Softmax\), .* and 2 more;"),
     ],
