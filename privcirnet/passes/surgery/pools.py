@@ -8,10 +8,11 @@ from torch import Tensor, fx, nn
 from privcirnet.nn.graph import module_of
 from privcirnet.nn.moves import Move
 from privcirnet.nn.pooling import average_of, divisor_of, pair
-from privcirnet.passes.surgery import strides
+from privcirnet.nn.zeros import Zeros, reach_of, with_zeros
 from privcirnet.passes.surgery.changes import ONE_MORE, TRAIN, TWO_MORE
 from privcirnet.passes.surgery.edit import Edit, path_of, shape_of
 from privcirnet.passes.surgery.kinds import named
+from privcirnet.passes.surgery.strides import make_square
 
 _OVERLAP = "use pools whose windows are all of one size"
 _OF_MAPS = "average over the two axes of a map"
@@ -105,28 +106,22 @@ def _convolve(edit: Edit, node: fx.Node, given: nn.AvgPool2d | nn.MaxPool2d, ave
     made = edit.replace(node, layer, TRAIN if not average else ONE_MORE if alike else TWO_MORE)
     if average and not alike:
         _scale_places(edit, made, factors)
-    strides.square(edit, made)
+    make_square(edit, made)
 
 
 def _sums(given: nn.AvgPool2d | nn.MaxPool2d, before: tuple[int, ...], after: tuple[int, ...]) -> nn.Conv2d:
-    """Return the convolution that averages over the windows of a pool, with zeros outside of the map.
-
-    Rows that only the last windows have outside are padded on both sides, with as many zeros before the weights.
-    """
-    dilation = pair(given.dilation) if isinstance(given, nn.MaxPool2d) else (1, 1)
-    kernel, stride, padding = pair(given.kernel_size), pair(given.stride), pair(given.padding)
-    reach = [step * (count - 1) + 1 for step, count in zip(dilation, kernel, strict=True)]
-    behind = [(after[2 + i] - 1) * stride[i] + reach[i] - before[2 + i] - padding[i] for i in (0, 1)]
-    around = [max(each) for each in zip(padding, behind, strict=True)]
-    first = [more - own for more, own in zip(around, padding, strict=True)]
-    size = [more + own for more, own in zip(first, reach, strict=True)]
-    channels = before[1]
-    layer = nn.Conv2d(channels, channels, size, stride, tuple(around), groups=channels, bias=False)  # type: ignore[arg-type]
+    """Return the convolution that averages over the windows of a pool, with zeros outside of the map."""
+    dilation = given.dilation if isinstance(given, nn.MaxPool2d) else 1
+    channels, kernel, padding = before[1], pair(given.kernel_size), pair(given.padding)
+    layer = nn.Conv2d(channels, channels, kernel, given.stride, dilation=dilation, groups=channels, bias=False)
     layer.requires_grad_(False)
-    layer.weight.zero_()
     divisor = getattr(given, "divisor_override", None) or kernel[0] * kernel[1]
-    layer.weight[:, :, first[0] :: dilation[0], first[1] :: dilation[1]] = 1 / divisor
-    return layer
+    nn.init.constant_(layer.weight, 1 / divisor)
+    bottom, right = (  # with ceil_mode, the last windows may reach further
+        max((after[2 + i] - 1) * layer.stride[i] + reach - before[2 + i] - padding[i], 0)
+        for i, reach in enumerate(reach_of(layer))
+    )
+    return with_zeros(layer, Zeros(padding[0], bottom, padding[1], right))
 
 
 def _scale_places(edit: Edit, node: fx.Node, factors: Tensor) -> None:

@@ -18,22 +18,33 @@ from privcirnet.passes.surgery.edit import Edit, path_of, shape_of
 
 
 def square(edit: Edit, node: fx.Node) -> None:
+    """Make a convolution square as :func:`make_square` does, and report it."""
+    conv = edit.module(node)
+    assert isinstance(conv, nn.Conv2d)
+    if after := make_square(edit, node):
+        edit.changes.append(Change(path_of(node), f"Conv2d of stride {conv.stride}", after))
+
+
+def make_square(edit: Edit, node: fx.Node) -> str:
     """Give a convolution one stride, and zeros around its map with which it loses as many rows as columns.
 
     Args:
         node: a convolution that pads with zeros. It is left as it was if it is such a one already.
+
+    Returns:
+        What it is now; "" if it is as it was.
     """
     conv = edit.module(node)
     assert isinstance(conv, nn.Conv2d)
     zeros, reach = zeros_around(conv), reach_of(conv)
     if zeros is None:
-        return
+        return ""
     lost = reach[0] - zeros.top - zeros.bottom, reach[1] - zeros.left - zeros.right
     if lost[0] == lost[1] and len(set(conv.stride)) == 1:
-        return
+        return ""
     if edit.calls(node.target) > 1:
         edit.cannot(node, "give each use of a convolution that is not square its own module")
-        return
+        return ""
     stride = gcd(*conv.stride)
     ahead = (
         _ahead(zeros.top, zeros.bottom, lost[0] - min(lost), stride),
@@ -57,7 +68,7 @@ def square(edit: Edit, node: fx.Node) -> None:
         edit.append(node, edit.free(f"{path_of(node)}_own"), move)
         node.meta["shape"] = (*shape_of(node)[:2], *size)
         change += " and Move"
-    edit.changes.append(Change(path_of(node), f"Conv2d of stride {conv.stride}", change))
+    return change
 
 
 def _ahead(first: int, last: int, more: int, stride: int) -> int:
