@@ -90,7 +90,8 @@ class ActivationQuantizer(Quantizer):
     """A rescale of activations: stochastic in training, like the protocol's truncation; to nearest in evaluation.
 
     In evaluation nothing is clipped unless ``clips`` says so. In training values are, far outside (:data:`FAR`), or to
-    the bits while steps are learned.
+    the bits while steps are learned. A function with a table is evaluated in double precision between its two
+    quantizers, so that its values are rounded as those of the table are.
 
     Args:
         bits: of the integers that its step is made for, sign included; larger values are carried.
@@ -98,11 +99,15 @@ class ActivationQuantizer(Quantizer):
 
     Attributes:
         clips: name of the function that follows, if it is looked up in a table: other values than its are clipped.
+        kind: an empty tensor of the type of the network's values.
     """
+
+    kind: Tensor
 
     def __init__(self, bits: int, log_step: int = 0) -> None:
         super().__init__(log_step)
         self.bits, self.clips = bits, ""
+        self.register_buffer("kind", torch.empty(0), persistent=False)
 
     @property
     def ends(self) -> tuple[int, int]:
@@ -116,7 +121,10 @@ class ActivationQuantizer(Quantizer):
             far = 2.0 ** (self.bits + FAR - 1 + int(self.log_step))
             x = x.clamp(-far, far)
         rounded = quantize_activation(x, int(self.log_step), stochastic=self.training)
-        return rounded.clamp(*(end * 2.0 ** int(self.log_step) for end in self.ends)) if self.clips else rounded
+        if not self.clips:
+            return rounded.to(self.kind)
+        clipped = rounded.clamp(*(end * 2.0 ** int(self.log_step) for end in self.ends))
+        return clipped if self.training else clipped.double()
 
     def extra_repr(self) -> str:
         return f"bits={self.bits}, log_step={int(self.log_step)}"

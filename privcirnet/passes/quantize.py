@@ -5,7 +5,8 @@ can only be part of the weights, because the server cannot apply its secret fact
 is dense -> circulant -> fused -> fake-quantized -> integer program.
 
 Quantizers go where the protocol truncates shares: after every linear layer but the last, every square and every product
-of two values, and before and behind every function that has a table, such as GELU: the one before clips. If channels
+of two values, and before and behind every function that has a table, such as GELU: the one before clips. Those of a network's last function have
+more bits: its few results are what a user reads. If channels
 are taken from a linear layer, as queries, keys and values are, each part has a quantizer of its own. A max pool behind
 a layer comes first: it leaves fewer values to round.
 :mod:`privcirnet.nn.steps` sets their steps.
@@ -16,6 +17,7 @@ import math
 from collections.abc import Mapping, Sequence
 from numbers import Integral
 
+import torch
 from torch import Tensor, fx, nn
 from torch.nn.utils import parametrize
 
@@ -26,6 +28,7 @@ from privcirnet.nn.checks import check_batch, check_weights, value_of_one
 from privcirnet.nn.circulant import block_size_of
 from privcirnet.nn.example import IMAGE
 from privcirnet.nn.graph import module_of
+from privcirnet.nn.moves import Move
 from privcirnet.nn.nonpolynomial import Tabulated, function_name, has_table
 from privcirnet.nn.normalization import BelowMax, Centered, SumChannels
 from privcirnet.nn.plain import give_own_class_, with_plain_weights
@@ -43,6 +46,8 @@ STREAM_BITS = 10
 """Of residual streams, where nothing else is asked for."""
 NORMED_STREAM_BITS = 16
 """Likewise, where layer norms read them, each of which has a step of its own: from block to block values grow."""
+LAST_BITS = 12, 16
+"""Least bits of what a network's last function takes and gives, if it has a table."""
 BITS = "bits"
 """Key of a graph's ``meta``: its bits of weights, activations and streams."""
 _BITS = {"weight": (1, 8), "activation": (2, 16), "stream": (2, 20)}
@@ -89,6 +94,10 @@ def quantize(  # noqa: PLR0913
     graph = copy.deepcopy(with_plain_weights(fused))
     _quantize_weights_(graph, weight_bits)
     _insert_quantizers(graph, activation_bits)
+    like = next(fused.parameters(), torch.empty(0) if images is None else images)
+    for _, module in called_modules(graph):
+        if isinstance(module, ActivationQuantizer):
+            module.kind = module.kind.to(like)
     for node in stream_summands(graph):
         activation_quantizer(graph, node).bits = max(stream_bits, activation_bits)
     if images is not None:
@@ -188,17 +197,20 @@ def _quantize_bias_(module: nn.Module) -> None:
 def _insert_quantizers(graph: fx.GraphModule, bits: int) -> None:
     last = next(node for node in graph.graph.nodes if node.op == "output").args[0]
     modules = dict(called_modules(graph))
+    while isinstance(modules.get(last), nn.Flatten | nn.Identity | Move):
+        last = last.all_input_nodes[0]
     for node in list(graph.graph.nodes):
-        if node is not last and _is_rounded(node, modules):
-            name = f"{node.name}{SUFFIX}"
-            graph.add_submodule(name, ActivationQuantizer(max(bits, getattr(modules.get(node), "result_bits", 0))))
+        if has_table(modules.get(node)) if node is last else _is_rounded(node, modules):
+            name, least = f"{node.name}{SUFFIX}", getattr(modules.get(node), "result_bits", 0)
+            graph.add_submodule(name, ActivationQuantizer(max(bits, LAST_BITS[1] if node is last else least)))
             with graph.graph.inserting_after(node):
                 inserted = graph.graph.call_module(name, (node,))
             node.replace_all_uses_with(inserted, delete_user_cb=lambda user, new=inserted: user is not new)
     for node, module in called_modules(graph):
         if has_table(module):
-            least = module.input_bits if isinstance(module, Tabulated) else bits
-            _quantizer_before(graph, node, least).clips = str(function_name(module))
+            least = module.input_bits if isinstance(module, Tabulated) else LAST_BITS[0] if node is last else bits
+            quantizer = _quantizer_before(graph, node, least)
+            quantizer.bits, quantizer.clips = max(quantizer.bits, least), str(function_name(module))
     graph.recompile()
 
 

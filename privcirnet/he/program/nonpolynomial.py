@@ -126,7 +126,7 @@ class ClientAided(Operation):
     Attributes:
         function: name of one of :data:`FUNCTIONS`.
         log_step_in: real value = integer x 2^log_step_in of what goes in.
-        bits: the result's step is 2^(log_step_in + bits).
+        bits: the result's step is 2^(log_step_in + bits), which may be finer.
         value_bits: absolute values that go in stay under 2^value_bits, or they are wrong; 0: not known.
         low: the least value that is told from others; None: all are.
         high: likewise.
@@ -162,7 +162,7 @@ class ClientAided(Operation):
 
     def problem(self, node: Node, sources: Sequence[Node]) -> str:
         steps = (self.log_step_in, self.log_step_in + self.bits) == (sources[0].log_step, node.log_step)
-        good = self.function in FUNCTIONS and steps and self.bits >= 0
+        good = self.function in FUNCTIONS and steps
         good = good and (self.low is None) == (self.high is None)
         good = good and (self.low is None or self.high is None or self.low <= self.high)
         return "" if good else f"{self.function} at step 2^{self.log_step_in}, {self.bits} bits coarser"

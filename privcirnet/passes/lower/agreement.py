@@ -1,6 +1,7 @@
 """Whether a program computes what the quantized network does that it was lowered from."""
 
 from collections.abc import Mapping
+from math import prod
 
 import torch
 from torch import Tensor, fx
@@ -10,6 +11,7 @@ from privcirnet.he.layers.integer import Values
 from privcirnet.he.program.bounds import real_name
 from privcirnet.he.program.interpreter import interpret
 from privcirnet.he.program.operation import Node
+from privcirnet.he.program.operations import Truncate
 from privcirnet.nn.agreement import agree, node_values, returned
 from privcirnet.nn.steps import refine
 from privcirnet.passes.lower import Lowered
@@ -19,41 +21,53 @@ ROUNDED = 1e-2
 """Largest difference of a program's logits, as a share of the largest one: a few values rounded the other way."""
 _TRIED = 32
 """Images among which one without unusual values is sought."""
+_VALUES = 2**26
+"""Values of all nodes that exact programs are compared by: all images of a small network, a few of a large one."""
+_LEAST = 4
+"""Images that are compared however large the network is."""
 
 
 @torch.no_grad()
 def check_program(lowered: Lowered, network: fx.GraphModule, images: Tensor) -> None:
-    """Raise unless a program in clear gives the logits of the quantized network on an image.
+    """Raise unless a program in clear gives the logits of the quantized network on images.
+
+    Where no truncation is at random they must be equal on all images, as far as there is time.
 
     Args:
         network: that it was lowered from; left as it was.
-        images: real, (N, C, H, W). One without unusual values is taken; if there is none, nothing is compared.
+        images: real, (N, C, H, W). Where truncations are at random one without unusual values is taken; if there is
+            none, nothing is compared.
 
     Raises:
         RuleError: it does not; names the first layer whose values differ.
     """
-    program, exact = lowered.program, refine(network, lowered.guard_bits).double().eval()
-    tried = images[:_TRIED].double()
-    kept = tried[usual(peaks(exact, tried))][:1]
-    if not len(kept):
-        return
-    source = program.nodes[0]
-    integers = (kept * 2.0**-source.log_step + 0.5).floor()
-    wanted = node_values(exact, integers * 2.0**source.log_step)
-    found = interpret(program, integers[0].long().cpu().numpy())
-    nodes = program.nodes[: program.nodes.index(program.logits) + 1]
-    if not _same(nodes[-1], found, wanted[returned(exact).name]):
-        named = (node for node in nodes if (real := real_name(node)) in wanted and not _same(node, found, wanted[real]))
-        first = next(named, nodes[-1])
-        rule, got = "a program must compute what its quantized network does", f"other values from {_said(first)} on"
-        raise RuleError(rule, got=got, remedy="quantize what fuse(model) returned; report this network if you did")
+    program, network = lowered.program, refine(network, lowered.guard_bits).double().eval()
+    source, nodes = program.nodes[0], program.nodes[: program.nodes.index(program.logits) + 1]
+    exact = not any(isinstance(node.operation, Truncate) for node in program.nodes)
+    if exact:
+        chosen = images[: max(_LEAST, _VALUES // sum(prod(node.shape) for node in nodes))].double()
+    else:
+        tried = images[:_TRIED].double()
+        chosen = tried[usual(peaks(network, tried))][:1]
+    tolerance = 0.0 if exact else ROUNDED
+    for image in chosen.split(1):
+        integers = (image * 2.0**-source.log_step + 0.5).floor()
+        wanted = node_values(network, integers * 2.0**source.log_step)
+        found = interpret(program, integers[0].long().cpu().numpy())
+        if not _same(nodes[-1], found, wanted[returned(network).name], tolerance):
+            pairs = ((node, wanted[real]) for node in nodes if (real := real_name(node)) in wanted)
+            first = next((node for node, values in pairs if not _same(node, found, values, ROUNDED)), nodes[-1])
+            rule, got = "a program must compute what its quantized network does", f"other values from {_said(first)} on"
+            raise RuleError(rule, got=got, remedy="quantize what fuse(model) returned; report this network if you did")
 
 
-def _same(node: Node, found: Mapping[str, Values], wanted: Tensor) -> bool:
+def _same(node: Node, found: Mapping[str, Values], wanted: Tensor, tolerance: float) -> bool:
     """Whether a node's integers are the values of a network, in which tokens (T, C) have their channels last."""
     ours = torch.from_numpy(found[node.name] * 2.0**node.log_step)
     theirs = wanted[0].mT if wanted.ndim == 3 else wanted[0]
-    return agree(ours.reshape(1, -1), theirs.reshape(1, -1).cpu(), ROUNDED)
+    if not tolerance:
+        return torch.equal(ours.flatten(), theirs.flatten().cpu())
+    return agree(ours.reshape(1, -1), theirs.reshape(1, -1).cpu(), tolerance)
 
 
 def _said(node: Node) -> str:

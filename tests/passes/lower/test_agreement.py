@@ -7,6 +7,7 @@ from torch import nn
 import privcirnet as pc
 from privcirnet.errors import RuleError
 from privcirnet.passes import lower
+from privcirnet.passes.lower import agreement
 
 IMAGES = torch.rand(16, 3, 8, 8, generator=torch.Generator().manual_seed(0))
 OPTIONS = {"profile": "counted", "progress": False}
@@ -99,3 +100,35 @@ def test_a_reference_that_cannot_be_traced_is_compared(quantized):
         RuleError, match=r"within 0\.25 of those of the reference: got .* of their size; of the reference"
     ):
         pc.compile(quantized, IMAGES, reference=Around(reference, branching), **OPTIONS)
+
+
+@pytest.mark.parametrize("head", [nn.Sigmoid(), nn.Tanh(), nn.Hardsigmoid(), nn.GELU()], ids=str)
+def test_a_last_function_is_rounded_behind_and_before(head):
+    """Of large logits, which the few bits of other functions would leave no differences to."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 4, 3, 2), nn.ReLU(), nn.Flatten(), nn.Linear(36, 3), head).eval()
+    with torch.no_grad():
+        model[3].weight.mul_(10)
+        quantized, wanted = pc.quantize(pc.fuse(model, images=IMAGES), IMAGES), model(IMAGES)
+        found = quantized(IMAGES)
+    program = pc.compile(quantized, IMAGES, **OPTIONS)
+    assert torch.equal(program(IMAGES, engine="cleartext", check=True), found)
+    assert program.integer.output.log_step < -10
+    assert (found - wanted).abs().max() < 0.1 * wanted.abs().max()
+
+
+def test_an_exact_program_is_compared_on_all_images_bit_for_bit(monkeypatch):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 4, 3, 2), nn.ReLU(), nn.Flatten(), nn.Linear(36, 3)).eval()
+    quantized, right = pc.quantize(pc.fuse(model, images=IMAGES), IMAGES), agreement.interpret
+
+    def wrong(program, image):
+        """One unit off in the last image alone."""
+        found, seen[0] = right(program, image), seen[0] + 1
+        return found | {program.logits.name: found[program.logits.name] + (seen[0] == len(IMAGES))}
+
+    seen = [0]
+    pc.compile(quantized, IMAGES, **OPTIONS)
+    monkeypatch.setattr(agreement, "interpret", wrong)
+    with pytest.raises(RuleError, match="compute what its quantized network does"):
+        pc.compile(quantized, IMAGES, **OPTIONS)
