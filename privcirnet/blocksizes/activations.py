@@ -35,7 +35,6 @@ from privcirnet.nn.activations import Square
 from privcirnet.nn.graph import evaluating
 from privcirnet.nn.nonpolynomial import function_name
 from privcirnet.passes.fuse import fuse
-from privcirnet.passes.lower.activations import EXACT
 from privcirnet.passes.lower.usual import usual_draft
 
 OPTIONS = {"own": 0, **{kind: -1 - index for index, kind in enumerate(REPLACEMENTS)}}
@@ -155,7 +154,7 @@ def activation_figures(
 
 def _activations(model: nn.Module) -> list[str]:
     names = {name: function_name(module) for name, module in model.named_modules()}
-    return [name for name, function in names.items() if function in EXACT and function not in _GATES]
+    return [name for name, function in names.items() if function and function not in _GATES]
 
 
 @contextmanager

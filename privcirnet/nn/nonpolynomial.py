@@ -4,11 +4,13 @@ from torch import Tensor, nn
 
 FUNCTION_MODULES = (
     *(nn.ReLU, nn.ReLU6, nn.Hardswish, nn.GELU, nn.SiLU, nn.Mish, nn.LeakyReLU),
-    *(nn.Sigmoid, nn.Hardsigmoid, nn.Tanh),
+    *(nn.Sigmoid, nn.Hardsigmoid, nn.Tanh, nn.SELU, nn.ELU, nn.CELU, nn.Softplus, nn.Hardtanh),
 )
 """Activations and gates that have a name."""
 _SLOPE = 0.01
 """Of a leaky ReLU: torch's own."""
+_LEAST_THRESHOLD = 20
+"""From where a softplus is linear; torch's own: what differs is under 2^-28."""
 
 
 class Tabulated(nn.Module):
@@ -52,18 +54,30 @@ class Tabulated(nn.Module):
 
 
 def function_name(module: nn.Module | None) -> str | None:
-    """Return the name of an activation's function; None for any other module, and for a leaky ReLU of another slope.
+    """Return the name of an activation's function, with its numbers; None for any other module.
 
     >>> function_name(nn.ReLU6()), function_name(nn.GELU(approximate="tanh")), function_name(nn.LeakyReLU(0.2))
-    ('relu6', 'gelu_tanh', None)
+    ('relu6', 'gelu_tanh', 'leakyrelu(0.2)')
     """
-    if isinstance(module, Tabulated):
-        return module.function
-    if isinstance(module, nn.GELU) and module.approximate != "none":
-        return "gelu_tanh"
-    if isinstance(module, nn.LeakyReLU) and module.negative_slope != _SLOPE:
-        return None
-    return type(module).__name__.lower() if type(module) in FUNCTION_MODULES else None
+    match module:
+        case Tabulated():
+            return module.function
+        case _ if type(module) not in FUNCTION_MODULES:
+            return None
+        case nn.GELU(approximate="tanh"):
+            return "gelu_tanh"
+        case nn.LeakyReLU(negative_slope=slope) if slope != _SLOPE:
+            return f"leakyrelu({float(slope)!r})"
+        case nn.ELU(alpha=alpha) | nn.CELU(alpha=alpha):
+            return f"{type(module).__name__.lower()}({float(alpha)!r})" if alpha > 0 else None
+        case nn.Softplus(beta=beta, threshold=threshold):
+            return f"softplus({float(beta)!r})" if beta > 0 and threshold >= _LEAST_THRESHOLD else None
+        case nn.ReLU6():
+            return "relu6"
+        case nn.Hardtanh(min_val=low, max_val=high):
+            return f"hardtanh({float(low)!r},{float(high)!r})"
+        case _:
+            return type(module).__name__.lower()
 
 
 def table_ends(function: str, bits: int) -> tuple[int, int]:

@@ -12,6 +12,7 @@ points.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 
 import numpy as np
@@ -58,6 +59,19 @@ def _mish(x: Reals) -> Reals:
     return x * np.tanh(np.log1p(np.exp(np.minimum(x, 700.0))))
 
 
+def _softplus(x: Reals) -> Reals:
+    return np.maximum(x, 0) + np.log1p(np.exp(-abs(x)))
+
+
+def _celu(x: Reals, alpha: float) -> Reals:
+    return np.maximum(x, 0) + alpha * np.expm1(np.minimum(x, 0) / alpha)
+
+
+def _selu(x: Reals) -> Reals:
+    scale, alpha = 1.0507009873554805, 1.6732632423543773
+    return scale * (np.maximum(x, 0) + alpha * np.expm1(np.minimum(x, 0)))
+
+
 FUNCTIONS = {
     "relu": Function(lambda x: np.maximum(x, 0)),
     "relu6": Function(lambda x: np.clip(x, 0, 6)),
@@ -70,8 +84,17 @@ FUNCTIONS = {
     "sigmoid": Function(_sigmoid),
     "hardsigmoid": Function(lambda x: np.clip(x + 3, 0, 6) / 6),
     "tanh": Function(np.tanh),
+    "selu": Function(_selu),
 }
 """What a client computes, by name."""
+WITH_NUMBERS: dict[str, Callable[..., Function]] = {
+    "leakyrelu": lambda slope: Function(lambda x: np.where(x > 0, x, slope * x), 0.0 if slope < 0 else -math.inf),
+    "elu": lambda alpha: Function(lambda x: np.maximum(x, 0) + alpha * np.expm1(np.minimum(x, 0))),
+    "celu": lambda alpha: Function(lambda x: _celu(x, alpha)),
+    "softplus": lambda beta: Function(lambda x: _softplus(beta * x) / beta),
+    "hardtanh": lambda low, high: Function(lambda x: np.clip(x, low, high)),
+}
+"""Functions with numbers of their own, as "leakyrelu(0.2)", by name; the numbers of all but the first are positive."""
 TABULATED = {
     **FUNCTIONS,
     "exp": Function(np.exp),
@@ -81,11 +104,50 @@ TABULATED = {
 """What has tables (:mod:`program.table`), by name; the last two for positive numbers, where they fall."""
 
 
+def with_numbers(name: str, *numbers: float) -> str:
+    """Return the name of a function with numbers of its own.
+
+    >>> with_numbers("leakyrelu", 0.2)
+    'leakyrelu(0.2)'
+    """
+    return f"{name}({','.join(repr(float(number)) for number in numbers)})"
+
+
+@lru_cache(maxsize=64)
+def function_named(name: str) -> Function | None:
+    """Return a function with a table, None if nobody knows it.
+
+    Args:
+        name: one of :data:`TABULATED`, or one of :data:`WITH_NUMBERS` with its numbers, as :func:`with_numbers` writes.
+
+    >>> function_named("elu(1.0)").of(np.array([2.0])).tolist(), function_named("elu(1)"), function_named("elu(nan)")
+    ([2.0], None, None)
+    """
+    if name in TABULATED:
+        return TABULATED[name]
+    first, _, rest = name.partition("(")
+    make = WITH_NUMBERS.get(first)
+    try:
+        numbers = [float(number) for number in rest.removesuffix(")").split(",")] if make else []
+        if make is None or name != with_numbers(first, *numbers) or any(map(math.isnan, numbers)):
+            return None
+        bad = numbers[0] >= numbers[1] if first == "hardtanh" else not 0 < numbers[0] < math.inf
+        return None if bad and (first != "leakyrelu" or not math.isfinite(numbers[0])) else make(*numbers)
+    except (ValueError, TypeError, IndexError):
+        return None
+
+
+def _known(name: str) -> Function:
+    found = function_named(name)
+    assert found is not None, name
+    return found
+
+
 def apply(name: str, values: Values, log_step: int, log_step_out: int) -> Values:
     """Return f(x 2^log_step) 2^-log_step_out, rounded to the nearest integer, ties up.
 
     Args:
-        name: of f, one of :data:`TABULATED`.
+        name: of f, see :func:`function_named`.
         values: x, int64 of any shape.
 
     >>> apply("relu6", np.array([-5, 3, 40]), -2, -1).tolist()
@@ -98,22 +160,22 @@ def apply(name: str, values: Values, log_step: int, log_step_out: int) -> Values
 
 def real_values(name: str, values: Values, log_step: int, log_step_out: int) -> Reals:
     """Return what :func:`apply` rounds; ``values``: in one row."""
-    return TABULATED[name].of(values.astype(np.float64) * 2.0**log_step) * 2.0**-log_step_out
+    return _known(name).of(values.astype(np.float64) * 2.0**log_step) * 2.0**-log_step_out
 
 
 def ends(name: str, low: Values, high: Values, log_step: int, log_step_out: int) -> tuple[Values, Values]:
     """Return the least and the largest value of :func:`apply` on [low, high], position by position.
 
     Args:
-        name: of f, one of :data:`TABULATED`.
+        name: of f, see :func:`function_named`.
         low: least values, int64 of any shape.
         high: largest values, of the same shape.
     """
     first, last = (apply(name, end, log_step, log_step_out) for end in (low, high))
-    lowest = TABULATED[name].lowest_at
+    lowest = _known(name).lowest_at
     least = np.minimum(first, last)
     if math.isfinite(lowest):
-        turn = math.floor(TABULATED[name].of(np.array([lowest]))[0] * 2.0**-log_step_out + 0.5)
+        turn = math.floor(_known(name).of(np.array([lowest]))[0] * 2.0**-log_step_out + 0.5)
         crossed = (low * 2.0**log_step < lowest) & (lowest < high * 2.0**log_step)
         least = np.where(crossed, turn, least)
     return least, np.maximum(first, last)
@@ -124,7 +186,7 @@ class ClientAided(Operation):
     """One of these functions, computed by the client, which sees the values.
 
     Attributes:
-        function: name of one of :data:`FUNCTIONS`.
+        function: name of one of :data:`FUNCTIONS` or :data:`WITH_NUMBERS`.
         log_step_in: real value = integer x 2^log_step_in of what goes in.
         bits: the result's step is 2^(log_step_in + bits), which may be finer.
         value_bits: absolute values that go in stay under 2^value_bits, or they are wrong; 0: not known.
@@ -162,7 +224,8 @@ class ClientAided(Operation):
 
     def problem(self, node: Node, sources: Sequence[Node]) -> str:
         steps = (self.log_step_in, self.log_step_in + self.bits) == (sources[0].log_step, node.log_step)
-        good = self.function in FUNCTIONS and steps
+        good = self.function in FUNCTIONS or (self.function not in TABULATED and bool(function_named(self.function)))
+        good = good and steps
         good = good and (self.low is None) == (self.high is None)
         good = good and (self.low is None or self.high is None or self.low <= self.high)
         return "" if good else f"{self.function} at step 2^{self.log_step_in}, {self.bits} bits coarser"

@@ -13,7 +13,7 @@ from privcirnet.errors import DoesNotFit
 from privcirnet.he.layers.integer import Values, round_shift
 from privcirnet.he.program.bounds import Interval
 from privcirnet.he.program.exact import MOST_BITS, ExactStep, coarse
-from privcirnet.he.program.nonpolynomial import TABULATED, ends, real_values
+from privcirnet.he.program.nonpolynomial import ends, function_named, real_values
 from privcirnet.he.program.operation import C_co, Domain, Node, Prices, Shape, V, Weights
 
 LEAST_INDEX_BITS, MOST_INDEX_BITS = 4, 12
@@ -30,7 +30,7 @@ class ExactTable(ExactStep):
 
     Attributes:
         bits: that go before, 0 or more.
-        function: name of f, one of :data:`nonpolynomial.TABULATED`.
+        function: name of f (:func:`nonpolynomial.function_named`).
         log_step_in: of the index, real value = q x 2^log_step_in.
         log_step_out: of the result.
         low: the least q that is told from others.
@@ -116,7 +116,7 @@ class ExactTable(ExactStep):
         fits = steps and 0 <= self.bits <= MOST_BITS and self.bound >= 0
         fits = fits and 0 <= self.clips <= 2 and (self.rectifies or self.bound % (1 << self.bits) == 0)
         fits = fits and self.index_bits in (0, *range(LEAST_INDEX_BITS, MOST_INDEX_BITS + 1))
-        if not fits or not 0 <= self.high - self.low < 1 << MOST_INDEX_BITS or self.function not in TABULATED:
+        if not fits or not 0 <= self.high - self.low < 1 << MOST_INDEX_BITS or not function_named(self.function):
             return f"an exact table of {self.function} at step 2^{self.log_step_in}, by {self.bits} bits"
         try:
             found = digest_of(self.entries)

@@ -1,14 +1,12 @@
 """Activations and maxima with an exact form in a program (he.nonlinear=exact): the one place that says which."""
 
 from collections.abc import Callable
-from functools import partial
 from typing import NamedTuple
 
 from torch import nn
 
 from privcirnet.errors import RuleError
 from privcirnet.he.program import operations as op
-from privcirnet.he.program.nonpolynomial import TABULATED
 from privcirnet.he.program.table import tabulated
 from privcirnet.nn.nonpolynomial import function_name
 from privcirnet.nn.normalization import BelowMax
@@ -49,19 +47,24 @@ def _table(function: str, name: str, rounding: Rounding) -> op.Operation:
     return tabulated(function, *(rounding.bits, rounding.before, rounding.after), *rounding.ends)
 
 
-EXACT: dict[str, Callable[[str, Rounding], op.Operation]] = {
+_COMPARED: dict[str, Callable[[str, Rounding], op.Operation]] = {
     "relu": lambda name, rounding: op.ExactReLU(rounding.bits),
     "relu6": _relu6,
-    **{function: partial(_table, function) for function in TABULATED if function not in ("relu", "relu6")},
 }
-"""(module's name, steps) -> operation, by its name in :mod:`privcirnet.nn.nonpolynomial`."""
+"""(module's name, steps) -> operation of what has no table, by its name in :mod:`privcirnet.nn.nonpolynomial`."""
+
+
+def exact_form(function: str, name: str, rounding: Rounding) -> op.Operation:
+    """Return the operation of a function that runs exactly; ``name``: of its module."""
+    compared = _COMPARED.get(function)
+    return compared(name, rounding) if compared else _table(function, name, rounding)
 
 
 def has_exact_form(module: nn.Module | None) -> bool:
     """Return whether a module is an activation, a maximum or a piece of softmax or a layer norm that runs exactly."""
     if isinstance(module, nn.MaxPool2d):
         return type(module) is nn.MaxPool2d and set(pair(module.dilation)) == {1} and not module.return_indices
-    return function_name(module) in EXACT or isinstance(module, BelowMax)
+    return function_name(module) is not None or isinstance(module, BelowMax)
 
 
 def max_pool(module: nn.MaxPool2d, shape: Shape) -> op.MaxPool:

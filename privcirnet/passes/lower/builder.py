@@ -27,7 +27,7 @@ from privcirnet.nn.nonpolynomial import function_name
 from privcirnet.nn.pooling import pool_window
 from privcirnet.nn.quantizers import ActivationQuantizer
 from privcirnet.nn.steps import factors
-from privcirnet.passes.lower.activations import EXACT, Rounding, max_pool
+from privcirnet.passes.lower.activations import Rounding, exact_form, max_pool
 from privcirnet.passes.lower.layers import Numbers, Shape, constants, linear_shape, quantized
 
 
@@ -222,7 +222,7 @@ class Builder:
     def _rounds_itself(self, node: fx.Node) -> bool:
         """Whether what follows a quantizer is an exact activation alone, which rounds what it is given."""
         behind = [function_name(module_of(self.graph, user)) for user in node.users]
-        return self._exact and len(behind) == 1 and behind[0] in EXACT
+        return self._exact and len(behind) == 1 and behind[0] is not None
 
     def _function(self, node: fx.Node, function: str, inputs: list[Node]) -> Node:
         """A function that is exact, with the rounding of the quantizers before and behind it."""
@@ -230,7 +230,7 @@ class Builder:
         quantizer, rounded = module_of(self.graph, source), self._rounded_behind.get(source, given)
         before = int(quantizer.log_step) if isinstance(quantizer, ActivationQuantizer) else rounded
         rounding = Rounding(given, before, self._step_behind(node, before), self._ends_before(node))
-        operation = EXACT[function](str(node.target), rounding)
+        operation = exact_form(function, str(node.target), rounding)
         return self._node(node, operation, inputs, rounding.after)
 
     def _revealed(self, node: fx.Node, function: str, inputs: list[Node]) -> Node:

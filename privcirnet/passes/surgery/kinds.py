@@ -18,7 +18,7 @@ from privcirnet.nn.nonpolynomial import FUNCTION_MODULES
 
 ACTIVATION_MODULES = (
     *FUNCTION_MODULES,
-    *(nn.PReLU, nn.ELU, nn.CELU, nn.SELU, nn.RReLU, nn.Hardtanh, nn.Softplus),
+    *(nn.PReLU, nn.RReLU, nn.Threshold, nn.Softsign, nn.LogSigmoid, nn.Hardshrink, nn.Softshrink, nn.Tanhshrink),
 )
 _ACTIVATION_NAMES = frozenset({"Swish", "Mish", "HardSwish", "HardMish", "PReLU", "GELU", "GELUTanh", "QuickGELU"})
 _NOTHING_MODULES = (nn.Identity, _DropoutNd)
@@ -27,8 +27,9 @@ _PADS = (nn.ReflectionPad2d, nn.ReplicationPad2d, nn.CircularPad2d, nn.ConstantP
 _MOVE_NAMES = frozenset({"Flatten", "Unflatten", "ChannelShuffle", "PixelShuffle", "PixelUnshuffle", "Permute"})
 _FUNCTIONS: dict[str, tuple[Callable[..., Any], ...]] = {
     "activation": (
-        *(F.relu, torch.relu, F.relu6, F.leaky_relu, F.elu, F.celu, F.selu),
-        *(F.hardtanh, F.gelu, F.silu, F.mish, F.hardswish, F.softplus, F.tanh, torch.tanh),
+        *(F.relu, torch.relu, F.relu6, F.leaky_relu, F.prelu, torch.prelu, F.rrelu, F.elu, F.celu, F.selu),
+        *(torch.celu, torch.selu, F.softsign, F.logsigmoid, F.hardtanh, F.gelu, F.silu, F.mish),
+        *(F.hardswish, F.softplus, F.tanh, torch.tanh),
         *(torch.clamp, torch.clip, torch.clamp_min, torch.clamp_max),
     ),
     "nothing": (F.dropout, F.dropout2d, F.alpha_dropout, torch.dropout),
@@ -49,7 +50,7 @@ _FUNCTIONS: dict[str, tuple[Callable[..., Any], ...]] = {
     "concat": (torch.cat, torch.concat, torch.concatenate),
 }
 _METHODS: dict[str, tuple[str, ...]] = {
-    "activation": ("relu", "tanh", "clamp", "clip", "clamp_min", "clamp_max"),
+    "activation": ("relu", "prelu", "tanh", "clamp", "clip", "clamp_min", "clamp_max"),
     "nothing": ("contiguous", "clone", "detach"),
     "average": ("mean",),
     "move": (

@@ -1,6 +1,7 @@
 """Functions in clear: values, ranges, the rules for programs that reveal, both parties."""
 
 import json
+import math
 
 import numpy as np
 import pytest
@@ -24,11 +25,31 @@ TORCH = {
     "sigmoid": torch.nn.Sigmoid(),
     "hardsigmoid": torch.nn.Hardsigmoid(),
     "tanh": torch.nn.Tanh(),
+    "selu": torch.nn.SELU(),
+    "leakyrelu(0.2)": torch.nn.LeakyReLU(0.2),
+    "leakyrelu(-0.5)": torch.nn.LeakyReLU(-0.5),
+    "elu(0.7)": torch.nn.ELU(0.7),
+    "celu(2.0)": torch.nn.CELU(2.0),
+    "softplus(3.0)": torch.nn.Softplus(3.0, 40),
+    "hardtanh(-inf,0.5)": torch.nn.Hardtanh(-math.inf, 0.5),
+    "hardtanh(-1.0,1.0)": torch.nn.Hardtanh(),
 }
 
 
 def test_every_function_is_tested() -> None:
-    assert set(TORCH) == set(nonpolynomial.FUNCTIONS)
+    assert {name.partition("(")[0] for name in TORCH} == {*nonpolynomial.FUNCTIONS, *nonpolynomial.WITH_NUMBERS}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("elu", "elu(1)", "elu(nan)", "elu(inf)", "elu(-1.0)", "elu(1.0", "elu(1.0))", "elu(1.0,1.0)", "elu()"),
+        *("leakyrelu(inf)", "hardtanh(1.0,0.0)", "hardtanh(nan,1.0)", "hardtanh(0.0)", "softplus(0.0)"),
+        *("elu(0x1)", "tanh(1.0)", "", "("),
+    ],
+)
+def test_other_names_are_nobodys(name: str) -> None:
+    assert nonpolynomial.function_named(name) is None
 
 
 @pytest.mark.parametrize("name", TORCH)
