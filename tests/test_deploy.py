@@ -160,6 +160,15 @@ def test_settings_name_only_what_exists():
             assert any(offer.startswith((f"{name}=", f"{name}.")) for offer in known), f"{path.name}: {name}"
 
 
+def check_protected(state: str, given: list[str]) -> None:
+    """Valkey speaks TLS alone and asks for a password, which the replicas give: a server takes nothing else."""
+    options, parts = dict(zip(given[::2], given[1::2], strict=True)), urlsplit(state)
+    assert (parts.scheme, str(parts.port), options["--port"]) == ("rediss", options["--tls-port"], "0")
+    assert parts.password
+    assert options["--requirepass"]
+    assert parts.query == f"ssl_ca_certs={options['--tls-ca-cert-file']}"
+
+
 def objects() -> dict[tuple[str, str], dict]:
     """What the Kubernetes manifest asks for, by kind and name."""
     found = list(yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text()))
@@ -181,6 +190,8 @@ def test_the_kubernetes_manifest():
     given = dict(word.split("=", 1) for word in container["args"])
     assert ports["health"] == int(given["health_port"]) == container["livenessProbe"]["grpc"]["port"]
     assert urlsplit(given["state"]).hostname == made["Service", "privcirnet-valkey"]["metadata"]["name"]
+    (valkey,) = made["StatefulSet", "privcirnet-valkey"]["spec"]["template"]["spec"]["containers"]
+    check_protected(given["state"], valkey["args"])
     claims = [
         volume["persistentVolumeClaim"]["claimName"] for volume in pod["volumes"] if "persistentVolumeClaim" in volume
     ]
@@ -205,6 +216,8 @@ def test_the_compose_file():
     assert (DEPLOY / found["configs"]["nginx"]["file"]).is_file()
     assert all("healthcheck" in service and service["read_only"] for service in services.values())
     assert [name for name, service in services.items() if "ports" in service] == ["nginx"]
+    (state,) = (word for word in services["replica-1"]["command"] if word.startswith("state="))
+    check_protected(state.removeprefix("state="), services["valkey"]["command"][1:])
     assert int(services["replica-1"]["stop_grace_period"].removesuffix("s")) > ServeConfig().grace_s
 
 

@@ -19,7 +19,8 @@ from privcirnet.service.chunks import split
 from privcirnet.service.log import Log
 from privcirnet.service.quotas import Quota, Quotas
 from privcirnet.service.refusals import OutOfReach, Refusing
-from privcirnet.service.shared import ledger, link
+from privcirnet.service.shared import inventory, ledger, link
+from privcirnet.service.shared import keys as shared_keys
 from privcirnet.service.shared.link import Link, shown
 from privcirnet.service.store import digest
 from tests.service.redises import Redis
@@ -303,6 +304,68 @@ def test_whatever_else_lies_in_redis_begins_nothing(opened, lines):
             call()
     assert all("does not do as it is told" in line for line in lines)
     assert own.begin("bob", 1, 0, 0) == 0
+
+
+def test_a_redis_that_was_emptied_is_out_of_reach_until_a_server_starts_anew(opened, redis, stack, lines, monkeypatch):
+    """FLUSHALL by another program in it, or eviction: nobody gets an image beyond the quota, and the log says why."""
+    monkeypatch.setattr(link, "_PAUSE_S", 0.05)
+    own, keys, work = opened.ledger(), opened.keys(), opened.prepared()
+    assert own.begin("alice", 1, 1, 0) == 0
+    assert own.reachable()
+    redis.ask("FLUSHALL")
+    for begun in (
+        lambda: own.begin("alice", 1, 1, 0),
+        lambda: own.enter("alice", 1),
+        lambda: keys.seconds_left("alice", bytes(32)),
+        lambda: work.count("alice"),
+    ):
+        with pytest.raises(OutOfReach):
+            begun()
+    assert not own.reachable()
+    told = f"{redis.url} is out of reach: it has forgotten everything, as after FLUSHALL"
+    until(lambda: any("is of no use: it has forgotten" in line for line in lines))
+    assert [line.startswith(told) for line in lines].count(True) == 3, "once for each connection"
+    time.sleep(0.2)
+    assert not own.reachable(), "it does not go on by itself"
+    other = opened.ledger()
+    until(own.reachable)
+    assert (other.begin("alice", 1, 1, 0), own.begin("alice", 1, 1, 0)) == (0, float("inf"))
+
+
+def test_every_script_notices(opened, redis):
+    found = opened.ledger()._link
+    redis.ask("FLUSHALL")
+    scripts = [one for module in (ledger, link, inventory, shared_keys) for one in vars(module).values()]
+    scripts = [one for one in scripts if isinstance(one, link.Script)]
+    assert len(scripts) > 10
+    for script in scripts:
+        found._lost = False
+        with pytest.raises(OutOfReach):
+            found.run(script, [found.key("a"), found.key("b"), found.key("c")], *(7 * [b"1"]))
+        assert found._lost
+
+
+@pytest.mark.parametrize(
+    ("url", "lacks"),
+    [
+        ("redis://10.0.0.5:6379/0", "TLS and a password"),
+        ("redis://:secret@10.0.0.5/0", "TLS"),
+        ("rediss://redis.example.org/0", "a password"),
+        ("redis:///0?host=10.0.0.5", "TLS and a password"),
+        ("rediss://:secret@10.0.0.5/0?ssl_cert_reqs=none", "TLS"),
+    ],
+)
+def test_beyond_loopback_redis_is_encrypted_and_has_a_password(url, lacks):
+    told = f"must be reached by TLS and with a password: got .* without {lacks}"
+    with pytest.raises(RuleError, match=told) as refused:
+        Link(url, "test")
+    assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize("url", ["rediss://:secret@127.1.2.3:1/0", "redis://localhost:1", "redis://[::1]:1/0"])
+def test_on_loopback_it_may_be_plain(url):
+    with pytest.raises(RuleError, match="must be within reach"):
+        Link(url, "test")
 
 
 def test_a_redis_that_drops_what_it_is_told_is_refused(redis):

@@ -95,11 +95,7 @@ class SharedLedger:
             self._link.do("ZREM", key, place)
 
     def reachable(self) -> bool:
-        try:
-            self._link.do("PING")
-        except OutOfReach:
-            return False
-        return True
+        return self._link.reachable()
 
     def close(self) -> None:
         self._ended.set()

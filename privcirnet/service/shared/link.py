@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from privcirnet.errors import RuleError
+from privcirnet.service.address import is_loopback
 from privcirnet.service.refusals import OutOfReach
 
 SCHEMES = ("redis", "rediss")
@@ -45,8 +46,15 @@ _PLACE = re.compile(r"[\w.-]+(:\d+)?(/\d*)?|\[[0-9a-f:]+\](:\d+)?(/\d*)?")
 _COMMON = """
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+if not redis.call('GET', KEYS[#KEYS]) then return redis.error_reply('FORGOTTEN') end
+local given, KEYS = KEYS, {}
+for i = 1, #given - 1 do KEYS[i] = given[i] end
 """
-"""Before each script: Redis's own clock, in milliseconds since 1970, whatever those of the replicas say."""
+"""Before each script: Redis's own clock, in milliseconds since 1970, whatever those of the replicas say.
+
+The last key is there for as long as Redis has forgotten nothing: FLUSHALL would give clients their images again.
+"""
+_FORGOTTEN = "it has forgotten everything, as after FLUSHALL; restore it, or start a server anew to count from zero"
 
 
 def is_url(state: str) -> bool:
@@ -76,7 +84,7 @@ class Link:
         note: is told in a line when Redis is out of reach, why, and when it is there again.
 
     Raises:
-        RuleError: it is out of reach, or would forget what it must keep.
+        RuleError: it is out of reach, would forget what it must keep, or is beyond loopback without TLS and a password.
     """
 
     def __init__(self, url: str, name: str, note: Callable[[str], object] = lambda line: None) -> None:
@@ -92,6 +100,7 @@ class Link:
         self._gone: tuple[type[Exception], ...] = (redis.ConnectionError, redis.TimeoutError, OSError)
         self._errors: tuple[type[Exception], ...] = (redis.RedisError, OSError, *_UNREADABLE)
         self._lock, self._lost, self._ended = threading.Lock(), False, threading.Event()
+        self._lasting = True
         self._scripts = dict[Script, Any]()
         patience = {"socket_timeout": _TIMEOUT_S, "socket_connect_timeout": _TIMEOUT_S}
         rule, remedy = "the state that replicas share must be within reach", "start it, or compare state="
@@ -99,6 +108,7 @@ class Link:
             self._redis: Any = redis.Redis.from_url(url, retry=Retry(NoBackoff(), 0), protocol=2, **patience)
         except ValueError:  # it would repeat what is wrong, which may be of a password
             raise RuleError(rule, got=self._shown, remedy="write redis://HOST:PORT/DB") from None
+        self._check_protected(redis.SSLConnection)
         try:
             self._check(NoPermissionError)
         except self._errors as problem:
@@ -120,7 +130,7 @@ class Link:
         if script not in self._scripts:
             self._scripts[script] = self._redis.register_script(_COMMON + script.text)
         with self._reached():
-            return script.read(self._scripts[script](keys=keys, args=given))
+            return script.read(self._scripts[script](keys=[*keys, self.key("form")], args=given))
 
     def do(self, command: str, *given: str | bytes | int) -> Any:
         """Return what one command returns; ``given``: to it, a key first.
@@ -130,6 +140,16 @@ class Link:
         """
         with self._reached():
             return self._redis.execute_command(command, *given)
+
+    def reachable(self) -> bool:
+        """Return whether it answers, and has forgotten nothing."""
+        try:
+            kept = self.do("GET", self.key("form"))
+        except OutOfReach:
+            return False
+        if kept is None:
+            self._lose(_FORGOTTEN)
+        return kept is not None
 
     def number(self) -> int:
         """Return the next number of a line of the audit log, of all replicas.
@@ -154,10 +174,13 @@ class Link:
             self._lose(problem)
             raise OutOfReach(_PAUSE_S) from problem
         except self._errors as problem:
+            if str(problem).startswith("FORGOTTEN"):
+                self._lose(_FORGOTTEN)
+                raise OutOfReach(_PAUSE_S) from problem
             self._note(f"{self._shown} does not do as it is told: {problem}")
             raise OutOfReach(_PAUSE_S) from problem
 
-    def _lose(self, problem: Exception) -> None:
+    def _lose(self, problem: object) -> None:
         with self._lock:
             known, self._lost = self._lost, True
         if not known:
@@ -165,14 +188,34 @@ class Link:
             threading.Thread(target=self._find, name="privcirnet redis", daemon=True).start()
 
     def _find(self) -> None:
-        """Look for Redis until it takes what it is told."""
+        """Look for Redis until it takes what it is told. One that was to keep everything, and has not, is not used."""
+        said = False
         while not self._ended.wait(_PAUSE_S):
             with suppress(*self._errors):
                 kept = self._redis.get(self.key("form"))
+                if not kept and self._lasting:
+                    if not said:
+                        self._note(f"{self._shown} is of no use: {_FORGOTTEN}")
+                    said = True
+                    continue
                 self._redis.set(self.key("form"), _FORM)
                 self._note(f"{self._shown} is within reach again" + ("" if kept else ", and has forgotten everything"))
                 self._lost = False
                 return
+
+    def _check_protected(self, encrypted: type) -> None:
+        """Raise unless nobody on the way to Redis can read or change what it is told, nor anybody else come in."""
+        pool = self._redis.connection_pool
+        given: dict[str, Any] = pool.connection_kwargs
+        if is_loopback(given.get("host", "localhost")):
+            return
+        plain = not issubclass(pool.connection_class, encrypted) or given.get("ssl_cert_reqs") == "none"
+        known = given.get("password") or given.get("ssl_certfile")
+        if plain or not known:
+            lacks = " and ".join(["TLS"] * plain + ["a password"] * (not known))
+            rule = "Redis beyond loopback must be reached by TLS and with a password"
+            remedy = "write rediss://:PASSWORD@HOST:PORT/DB (docs/operations.md)"
+            raise RuleError(rule, got=f"{self._shown} without {lacks}", remedy=remedy)
 
     def _check(self, forbidden: type[Exception]) -> None:
         """Raise unless Redis keeps all it is told; say what it would lose in a power cut."""
@@ -191,7 +234,8 @@ class Link:
         if policy != "noeviction":
             rule, remedy = "Redis must keep what it is told", "set maxmemory-policy noeviction"
             raise RuleError(rule, got=f"{self._shown}: maxmemory-policy {policy}", remedy=remedy)
-        if not about.get("aof_enabled"):
+        self._lasting = bool(about.get("aof_enabled"))
+        if not self._lasting:
             self._note(f"{self._shown} has appendonly off: when it ends, counts are lost")
         elif fsync not in ("always", b"always"):
             self._note(f"{self._shown} has another appendfsync than always: a power cut may lose the last counts")
