@@ -16,6 +16,7 @@ from privcirnet.he.program import limits
 from privcirnet.he.protocol.parties.client import Client
 from tests.he.protocol import mutations
 from tests.he.protocol.fuzz import BYTES, HANG, MUTATIONS
+from tests.he.protocol.fuzz_exact import MUTATIONS as EXACT
 from tests.he.protocol.fuzz_prepared import MUTATIONS as PREPARED
 
 ROOT = Path(__file__).parents[3]
@@ -76,3 +77,13 @@ def test_mutated_messages_of_prepared_inference(engine: str, tmp_path: Path) -> 
     """The same for offline work and for images with prepared work."""
     for name, kind in kinds_of("fuzz_prepared", engine, mutations.due(PREPARED[engine]), tmp_path).items():
         assert kind["tried"] / 30 < kind["processed"] < kind["tried"] / 1.5, name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("source", EXACT)
+def test_mutated_messages_of_exact_programs(source: str, tmp_path: Path) -> None:
+    """The same for oblivious transfers, how they begin and are made, and for each step, ahead and with the image."""
+    found = kinds_of("fuzz_exact", source, mutations.due(EXACT[source]), tmp_path)
+    assert all(kind["processed"] < kind["tried"] for kind in found.values())
+    processed, tried = (sum(kind[which] for kind in found.values()) for which in ("processed", "tried"))
+    assert tried / 8 < processed < tried / 1.5

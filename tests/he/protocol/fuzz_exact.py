@@ -1,0 +1,158 @@
+"""Fuzz the messages of an exact program: ``python -m tests.he.protocol.fuzz_exact FILE SOURCE [KIND SEED]``.
+
+As :mod:`fuzz`, in clear, for there is nothing encrypted in these messages; SOURCE is that of the oblivious transfers.
+A ReLU, a pool's maxima, a truncation, a table and a class: how transfers begin and are made, and every step, ahead and
+with the image. Transfers are recorded, but where messages are theirs.
+"""
+
+import mmap
+import sys
+from dataclasses import replace
+from random import Random
+
+import numpy as np
+
+from privcirnet.he.layers.shape import LinearShape
+from privcirnet.he.layers.unplanned import unplanned
+from privcirnet.he.mpc.ot import silent
+from privcirnet.he.planning.fit import Target, fit
+from privcirnet.he.planning.profile import COUNTED, LINKS
+from privcirnet.he.program.exact import ExactReLU
+from privcirnet.he.program.interpreter import interpret
+from privcirnet.he.program.operation import Node, Weights
+from privcirnet.he.program.operations import Input, Linear, MaxPool, Truncate
+from privcirnet.he.program.program import Network, Program
+from privcirnet.he.program.rearrangement import Flatten
+from privcirnet.he.program.table import tabulated
+from privcirnet.he.program.wrong_result import WrongResult
+from privcirnet.he.protocol.framing import wire
+from privcirnet.he.protocol.parties.client import Client
+from privcirnet.he.protocol.parties.server import Server
+from privcirnet.he.protocol.parties.session import prepare, run
+from tests.he.exchange import random_rows
+from tests.he.networks import random_image
+from tests.he.parties import rounds
+from tests.he.protocol.fuzz import main, refused
+from tests.he.protocol.rounds.mutated import Recorded, framed_alike, mutated
+
+SIDES, SOURCES = ("request", "reply"), ("softspoken", "silent")
+AHEAD, ONLINE = {"softspoken": 10, "silent": 12}, 18
+"""Pairs of messages of a preparation, and of an image."""
+TRANSFERS = {"softspoken": range(2, 4), "silent": range(2, 6)}
+"""Of a preparation's, those with which transfers begin and are made: half a second each, and also tried one by one."""
+MUTATIONS = {
+    source: {
+        f"{side} {phase} {step}": 16 if phase == "ahead" and step in TRANSFERS[source] else 48
+        for phase, pairs in (("ahead", count), ("online", ONLINE))
+        for step in range(pairs)
+        for side in SIDES
+    }
+    for source, count in AHEAD.items()
+}
+"""By source of transfers: an eighth of them, or all in ``make test-all``."""
+NEVER_DUE = wire.frame(wire.PREPARED, [])
+
+
+def program(source: str) -> Program:
+    """Two layers, with every kind of exact step between and behind them."""
+    conv, head, maps = LinearShape(4, 4, 2, 4, 3, 1, 1), LinearShape.gemm(1, 16, 3), (4, 4, 4)
+    nodes = (
+        Node("x", Input(-8, 15), (), (2, 4, 4), -4),
+        Node("conv", Linear(unplanned(conv, 1)), ("x",), maps, -8),
+        Node("relu", ExactReLU(4), ("conv",), maps, -4),
+        Node("largest", MaxPool((2, 2), (2, 2), (0, 0), (2, 2)), ("relu",), (4, 2, 2), -4),
+        Node("less", Truncate(2), ("largest",), (4, 2, 2), -2),
+        Node("gelu", tabulated("gelu", 1, -1, -1, -16, 15), ("less",), (4, 2, 2), -1),
+        Node("flat", Flatten(), ("gelu",), (16, 1, 1), -1),
+        Node("head", Linear(unplanned(head, 1)), ("flat",), (3, 1, 1), -5),
+    )
+    weights = {
+        name: Weights(random_rows(shape, 1, seed, 3), np.zeros(shape.out_channels, dtype=np.int64))
+        for seed, (name, shape) in enumerate({"conv": conv, "head": head}.items())
+    }
+    target = Target(COUNTED, LINKS["local"], truncation="exact", answer="top1")
+    return replace(fit(Network(nodes, weights), target).program, transfers=source)
+
+
+class ExactFuzz:
+    """One honest preparation and one honest image recorded, and a way to change a message of each in a live one."""
+
+    def __init__(self, source: str) -> None:
+        silent.CODE = silent.Code(trees=64, depth=10, seed=128)  # one preparation's, which hides nothing
+        self.program = program(source)
+        server = Server(self.program, "cleartext")
+        self.client = Client(server.greeting(), "cleartext")
+        self.session = server.session(self.client.keys())
+        self.parts = self.client._prepared, self.session._prepared
+        self.image = random_image(self.program)
+        self.result = self.program.answered(interpret(self.program, self.image)[self.program.output.name])
+        self.honest = {"ahead": list(rounds(self.session, self.client.prepare(1)))}
+        self.transfers = [Recorded(part._transfers) for part in self.parts]
+        (self.serial,) = self.parts[0].store.serials()
+        self.halves = [part.store.take(self.serial) for part in self.parts]
+        for part, one in zip(self.parts, self.transfers, strict=True):
+            part._transfers = one
+        list(rounds(self.session, self.client.prepare(1)))
+        self._restore(back=True)
+        self.honest["online"] = list(rounds(self.session, self.client.infer(self.image)))
+        assert [len(pairs) for pairs in self.honest.values()] == [AHEAD[source], ONLINE]
+        self.everything = [message for pairs in self.honest.values() for pair in pairs for message in pair]
+
+    def _restore(self, back: bool, begun: bool = True) -> None:
+        """Prepared work as an honest party never has it again, or none; and transfers that were made, or none."""
+        for part, half, one in zip(self.parts, self.halves, self.transfers, strict=True):
+            for serial in part.store.serials():
+                part.store.drop(serial)
+            if back:
+                part.store.put(self.serial, bytearray(half))
+            part._transfers = one.again() if begun else None
+        self.parts[0]._agreed = {self.serial} if back else set()
+
+    def attempt(self, kind: str, seed: int) -> bool:
+        """Try one mutated message; returns whether it was processed. Anything that breaks the contract raises."""
+        side, phase, step = kind.split(" ")
+        requests = [wire.position_of(request) for request, _ in self.honest[phase]]
+        position, random = requests[int(step)], Random(f"{kind} {seed}")
+        self._restore(phase == "online", position not in (wire.TRANSFERS, wire.REFILL))
+        place, passed, alike = requests[: int(step)].count(position), 0, list[bool]()
+
+        def changed(message: bytes) -> bytes:
+            found = mutated(message, self.everything, random)
+            alike.append(framed_alike(found, message) or position == wire.AGREE)
+            return found
+
+        def live() -> None:
+            nonlocal passed
+            message = next(exchange)
+            while True:
+                due = wire.position_of(message) == position
+                now, passed = due and passed == place, passed + due
+                reply = self.session.handle(changed(message) if now and side == "request" else message)
+                message = exchange.send(changed(reply) if now and side == "reply" else reply)
+
+        exchange = self.client.prepare(1) if phase == "ahead" else self.client.infer(self.image)
+        processed = False
+        try:
+            assert refused(live)
+        except StopIteration:
+            processed = True
+        except WrongResult:  # noticed at the end
+            processed = True
+        exchange.close()
+        assert refused(lambda: self.session.handle(NEVER_DUE))  # what was begun starts over
+        assert len(alike) == 1, "the message is sent once"
+        assert alike[0] or not processed
+        return processed
+
+    def good_image(self) -> None:
+        """The same parties still do their work."""
+        self._restore(back=False, begun=False)
+        prepare(self.client, self.session)
+        logits, _ = run(self.client, self.session, self.image)
+        assert self.client.used == "prepared"
+        assert (logits == self.result).all()
+
+
+if __name__ == "__main__":
+    with open(sys.argv[1], "r+b") as file, mmap.mmap(file.fileno(), 64) as shared:
+        main(shared, sys.argv[2], sys.argv[3:], ExactFuzz, MUTATIONS)
