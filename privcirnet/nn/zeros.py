@@ -50,6 +50,7 @@ def zeros_around(conv: nn.Conv2d) -> Zeros | None:
 def with_zeros(conv: nn.Conv2d, zeros: Zeros) -> nn.Conv2d:
     """Return a convolution with the same parameters that pads with zeros.
 
+    >>> import torch
     >>> conv = with_zeros(nn.Conv2d(1, 1, 3, stride=2), Zeros(bottom=1, right=1))
     >>> conv(torch.zeros(1, 1, 8, 8)).shape, zeros_around(conv)
     (torch.Size([1, 1, 4, 4]), Zeros(top=0, bottom=1, left=0, right=1))

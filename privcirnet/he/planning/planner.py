@@ -38,6 +38,7 @@ from privcirnet.he.planning.cover import (
 )
 from privcirnet.he.planning.goal import SPECTRAL, Allowed, Goal, LayerChoice
 from privcirnet.he.planning.profile import COUNTED, LINKS, Link, Profile
+from privcirnet.he.program import limits
 
 _SMOOTH = 2**10 * 3**2 * 5 * 7 * 11 * 13 * 17
 """Lengths that divide this are carried by one plain modulus all together."""
@@ -54,21 +55,39 @@ def plan_layer(shape: LinearShape, block_size: int, goal: Goal) -> LayerChoice:
     """
     found = sorted(_candidates(shape, block_size, goal), key=_total)
     priced = tuple((Cost(*candidate.seconds), candidate.layer(goal)) for candidate in found)
-    return LayerChoice(priced[0][1], goal, priced)
+    first = next((place for place, (_, layer) in enumerate(priced) if not _excess(layer, goal)), 0)
+    return LayerChoice(priced[first][1], goal, priced[first:])
 
 
 def cheapest_layer(
     shape: LinearShape, block_size: int, profile: Profile, link: Link, allowed: Allowed = SPECTRAL
 ) -> Layer:
-    """Return the layer whose plan has the least predicted time; no other candidate is written out."""
+    """Return the layer whose plan has the least predicted time; no dearer candidate is written out.
+
+    Raises:
+        RuleError: No plan is within the limits of a program.
+    """
     goal = Goal(profile, link, "any", *allowed)
-    return min(_candidates(shape, block_size, goal), key=_total).layer(goal)
+    if fastest := next(layers_by_time(shape, block_size, goal), None):
+        return fastest[1]
+    got = f"{_excess(min(_candidates(shape, block_size, goal), key=_total).layer(goal), goal)} by {shape}"
+    remedy = "use a larger block size, fewer channels or smaller images"
+    raise RuleError("a layer must have a plan within the limits of a program", got=got, remedy=remedy)
 
 
 def layers_by_time(shape: LinearShape, block_size: int, goal: Goal) -> Iterator[tuple[float, Layer]]:
-    """Yield a layer's plans, the fastest first, each written out when it is asked for: (predicted seconds, layer)."""
+    """Yield a layer's plans, the fastest first, each written out when it is asked for: (predicted seconds, layer).
+
+    Plans that ask too much of whoever reads a program (:mod:`program.limits`) are left out.
+    """
     for candidate in sorted(_candidates(shape, block_size, goal), key=_total):
-        yield _total(candidate), candidate.layer(goal)
+        layer = candidate.layer(goal)
+        if not _excess(layer, goal):
+            yield _total(candidate), layer
+
+
+def _excess(layer: Layer, goal: Goal) -> str:
+    return limits.excess(layer, goal.profile.parameter_set)
 
 
 class _Candidate(NamedTuple):

@@ -10,7 +10,7 @@ from collections.abc import Set
 
 from privcirnet.errors import RuleError
 from privcirnet.he.layers.layer import Layer
-from privcirnet.he.schemes.bfv.parameters import Parameters
+from privcirnet.he.schemes.bfv.parameters import Parameters, ParameterSet
 from privcirnet.he.schemes.bfv.sizes import key_bytes
 
 MAX_BYTES = 1 << 22
@@ -44,12 +44,18 @@ MAX_KEY_BYTES = 1 << 28
 memory while it makes them."""
 
 
-def excess(layer: Layer, parameters: Parameters) -> str:
-    """Return what a layer asks too much of, "" if nothing.
+def excess(layer: Layer, parameters: Parameters | ParameterSet) -> str:
+    """Return what a layer asks too much of, "" if nothing. Plans with an excess are never chosen.
+
+    Sizes come first, because everything else takes time that grows with them.
 
     Args:
-        layer: whose kernel, size_excess and products have been checked.
+        layer: whose kernel has been checked.
     """
+    if problem := layer.size_excess:
+        return problem
+    if layer.most_products > MAX_PRODUCTS:
+        return f"{layer.most_products} products"
     longest = max(layer.transform_lengths)
     if longest > MAX_LENGTH:
         return f"a transform of length {longest}"

@@ -13,7 +13,7 @@ from privcirnet.he.layers.unplanned import UnplannedLayer
 from privcirnet.he.program import limits
 from privcirnet.he.program import operations as op
 from privcirnet.he.program.exact import ExactStep
-from privcirnet.he.program.limits import MAX_KERNEL, MAX_LOG_STEP, MAX_PRODUCTS, MAX_VALUES
+from privcirnet.he.program.limits import MAX_KERNEL, MAX_LOG_STEP, MAX_VALUES
 from privcirnet.he.program.operation import Node
 from privcirnet.he.program.program import ANSWERS, BOUNDS, MASKS, TRANSFERS, Program, masked_node
 from privcirnet.he.schemes.bfv.parameters import Parameters
@@ -166,10 +166,8 @@ def _unfit_layer(layer: Layer, parameters: Parameters) -> str:
         return "a layer that is not planned"
     if layer.ring_degree != parameters.ring_degree:
         return f"made for ring degree {layer.ring_degree}"
-    if problem := layer.size_excess:
+    if problem := limits.excess(layer, parameters):
         return problem
-    if layer.most_products > MAX_PRODUCTS:
-        return f"{layer.most_products} products"
     if any((parameters.plain_modulus - 1) % length for length in layer.transform_lengths):
         return f"transforms of lengths {sorted(layer.transform_lengths)} that t is not made for"
-    return limits.excess(layer, parameters)
+    return ""

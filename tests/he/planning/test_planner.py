@@ -13,6 +13,7 @@ from privcirnet.he.planning.cost import linear_cost
 from privcirnet.he.planning.goal import Goal
 from privcirnet.he.planning.planner import candidate_layers, cheapest_layer, counted_goal, plan_layer
 from privcirnet.he.planning.profile import COUNTED, LINKS, OPERATIONS, Profile
+from privcirnet.he.program import limits
 from privcirnet.he.schemes.bfv.parameters import DEFAULT_COEFFICIENT_BITS
 from tests.he.layer_examples import paper_layer
 
@@ -173,3 +174,19 @@ def test_heads_stand_side_by_side_with_as_many_tokens_as_fit() -> None:
     assert [(piece.groups, piece.tiles) for piece in found.pieces] == [(4, 64), (4, 1)]
     whole = SpectralLayer(shape, 1, 16384, (1, 1), (Piece(4, 65, 32, 8, folds_on_shares=False),))
     assert found.pmults < 0.7 * whole.pmults
+
+
+@pytest.mark.parametrize("shape", [LinearShape.gemm(49, 192, 1152), LinearShape(7, 7, 192, 1152)], ids=["gemm", "conv"])
+def test_plans_beyond_the_limits_of_programs_are_not_chosen(shape: LinearShape) -> None:
+    """Where messages cost nothing the cheapest plan sends 2,176 ciphertexts of 8,192 slots, which no reader accepts."""
+    goal_of_messages = Goal(COUNTED, FREE)
+    fastest = cheapest_layer(shape, 1, COUNTED, FREE)
+    assert limits.excess(fastest, COUNTED.parameter_set) == ""
+    assert plan_layer(shape, 1, goal_of_messages).layer == fastest
+    assert next(planner.layers_by_time(shape, 1, goal_of_messages))[1] == fastest
+
+
+def test_a_layer_without_a_plan_within_the_limits_is_refused() -> None:
+    shape = LinearShape(512, 512, 32, 4, 3, 1, 1)
+    with pytest.raises(RuleError, match=r"within the limits of a program: got transforms of \d+ values by LinearShape"):
+        cheapest_layer(shape, 1, COUNTED, FREE)

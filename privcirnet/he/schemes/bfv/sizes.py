@@ -8,7 +8,7 @@ a seed, which stands for the other. A reply holds two polynomials, rounded to li
 from typing import NamedTuple
 
 from privcirnet.he.rlwe.wire_bytes import SEED_BYTES, residue_bytes
-from privcirnet.he.schemes.bfv.parameters import Parameters
+from privcirnet.he.schemes.bfv.parameters import Parameters, ParameterSet
 
 FIRST_MARGIN, SECOND_MARGIN = 5, 10
 """Bits over those of t that the coefficients of a reply's two polynomials have.
@@ -87,6 +87,7 @@ def ciphertext_bytes(ring_degree: int, coefficient_bits: tuple[int, ...], plain_
     return ring_degree * sum(map(residue_bytes, coefficient_bits[:-1])) + SEED_BYTES, down
 
 
-def key_bytes(parameters: Parameters) -> int:
+def key_bytes(parameters: Parameters | ParameterSet) -> int:
     """Return the bytes of one compact Galois key: for every data prime a polynomial mod every prime, and a seed."""
-    return parameters.rlwe.key_bytes(len(parameters.coefficient_bits) - 1)
+    bits = parameters.coefficient_bits
+    return (len(bits) - 1) * (parameters.ring_degree * sum(map(residue_bytes, bits)) + SEED_BYTES)
