@@ -3,10 +3,12 @@
 import hashlib
 import json
 import os
+import shutil
 import signal
 import sys
 import threading
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -232,6 +234,24 @@ def test_a_folder_that_replicas_share_is_nobody_elses(opened, tmp_path):
     with pytest.raises(InUse):
         PreparedWork(folder)
     assert second.of(ALICE).take(ONE) == b"one"
+
+
+def test_a_shared_folder_that_is_restored_has_nothing_that_was_used(opened, tmp_path):
+    """Redis has the claims. Nor does a server without Redis use any of it."""
+    folder, notes, first = tmp_path / "prepared", [], opened.prepared(tmp_path / "prepared")
+    for serial in (ONE, TWO):
+        first.of(ALICE).put(serial, serial)
+    shutil.copytree(folder, tmp_path / "backup")
+    assert first.of(ALICE).take(ONE) == ONE
+    shutil.copytree(tmp_path / "backup", folder, dirs_exist_ok=True)
+    second = opened.prepared(folder)
+    assert second.of(ALICE).serials() == [TWO]
+    with pytest.raises(Unusable):
+        second.of(ALICE).take(ONE)
+    assert second.of(ALICE).take(TWO) == TWO
+    with closing(PreparedWork(tmp_path / "backup", note=notes.append)) as alone:
+        assert alone.of(ALICE).serials() == []
+    assert "prepared work of 2 inferences was removed, with no claim on it" in notes[0]
 
 
 def test_what_is_in_a_replicas_memory_is_of_use_there_alone(opened):
