@@ -47,16 +47,19 @@ def _table(function: str, name: str, rounding: Rounding) -> op.Operation:
     return tabulated(function, *(rounding.bits, rounding.before, rounding.after), *rounding.ends)
 
 
-_COMPARED: dict[str, Callable[[str, Rounding], op.Operation]] = {
+COMPARED: dict[str, Callable[[str, Rounding], op.Operation]] = {
     "relu": lambda name, rounding: op.ExactReLU(rounding.bits),
     "relu6": _relu6,
 }
-"""(module's name, steps) -> operation of what has no table, by its name in :mod:`privcirnet.nn.nonpolynomial`."""
+"""(module's name, steps) -> operation of what has no table, by its name in :mod:`privcirnet.nn.nonpolynomial`.
+
+Its values have the step of its input.
+"""
 
 
 def exact_form(function: str, name: str, rounding: Rounding) -> op.Operation:
     """Return the operation of a function that runs exactly; ``name``: of its module."""
-    compared = _COMPARED.get(function)
+    compared = COMPARED.get(function)
     return compared(name, rounding) if compared else _table(function, name, rounding)
 
 

@@ -27,7 +27,7 @@ from privcirnet.nn.nonpolynomial import function_name
 from privcirnet.nn.pooling import pool_window
 from privcirnet.nn.quantizers import ActivationQuantizer
 from privcirnet.nn.steps import factors
-from privcirnet.passes.lower.activations import Rounding, exact_form, max_pool
+from privcirnet.passes.lower.activations import COMPARED, Rounding, exact_form, max_pool
 from privcirnet.passes.lower.layers import Numbers, Shape, constants, linear_shape, quantized
 
 
@@ -229,7 +229,8 @@ class Builder:
         source, given = node.all_input_nodes[0], inputs[0].log_step
         quantizer, rounded = module_of(self.graph, source), self._rounded_behind.get(source, given)
         before = int(quantizer.log_step) if isinstance(quantizer, ActivationQuantizer) else rounded
-        rounding = Rounding(given, before, self._step_behind(node, before), self._ends_before(node))
+        after = before if function in COMPARED else self._step_behind(node, before)
+        rounding = Rounding(given, before, after, self._ends_before(node))
         operation = exact_form(function, str(node.target), rounding)
         return self._node(node, operation, inputs, rounding.after)
 

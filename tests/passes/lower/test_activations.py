@@ -10,6 +10,7 @@ from privcirnet.he.planning.fit import Target
 from privcirnet.he.planning.profile import COUNTED, LINKS
 from privcirnet.he.program import operations as op
 from privcirnet.he.program.interpreter import interpret
+from privcirnet.nn.quantizers import ActivationQuantizer
 from privcirnet.passes.fuse import fuse
 from privcirnet.passes.lower import lower
 from privcirnet.passes.lower.activations import Rounding, exact_form, has_exact_form, max_pool
@@ -106,6 +107,21 @@ def test_a_truncation_is_part_of_the_table_behind_it(activation):
     x = torch.arange(table.low, table.high + 1, dtype=torch.float64) * 2.0**table.log_step_in
     behind = next(m for name, m in graph.named_modules() if name == "_1_quantizer")
     assert np.array_equal(table.entries, (behind(activation(x)) * 2.0**-table.log_step_out).numpy())
+
+
+@pytest.mark.parametrize("first", [nn.ReLU(), nn.ReLU6()], ids=str)
+def test_a_relu_before_a_coarser_table_rounds_for_itself_alone(first):
+    torch.manual_seed(0)
+    images = torch.rand(8, 1, 8, 8).double() * 4
+    graph = quantize(fuse(model(nn.Sequential(first, nn.Hardsigmoid())).double()), images, -2)
+    steps = {name: int(each.log_step) for name, each in graph.named_modules() if isinstance(each, ActivationQuantizer)}
+    assert steps["_1_1_input_quantizer"] > steps["_0_quantizer"]
+    network = lower(graph, (1, 8, 8), 16, -2, EXACTLY)
+    integers = (images * 4).round()
+    logits = [interpret(network, image.long().numpy())[network.nodes[-1].name].reshape(-1) for image in integers]
+    with torch.no_grad():
+        wanted = graph.eval()(integers / 4).numpy()
+    assert np.array_equal(np.array(logits) * 2.0 ** network.nodes[-1].log_step, wanted)
 
 
 def test_a_table_needs_a_clip_before():
