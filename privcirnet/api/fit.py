@@ -35,7 +35,8 @@ def fit(  # noqa: PLR0913
     """Train a network in place: dense, circulant or quantized.
 
     Args:
-        model: on the device to train on; left in evaluation mode, or as it was if its training fails.
+        model: on the device to train on; left in evaluation mode, or as it was if its training fails. Norms in
+            evaluation mode whose parameters need no gradient are frozen: their statistics stay.
         data: (images (N, C, H, W), labels (N,)), which are shuffled and cut into batches, or a DataLoader, whose
             batches are taken as they come.
         config: how to train.

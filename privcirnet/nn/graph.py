@@ -18,6 +18,7 @@ from torch.nn.utils import parametrize
 from privcirnet.errors import RuleError
 from privcirnet.nn.circulant import block_size_of
 from privcirnet.nn.inplace import Memory, Proxy, without_writing
+from privcirnet.nn.norm import is_frozen_norm
 from privcirnet.nn.own_forward import check_own_forwards
 from privcirnet.nn.plain import has_plain_weights
 from privcirnet.nn.restored import restored
@@ -38,7 +39,7 @@ class Tracer(fx.Tracer):
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         """Return whether a module stays one node of the graph."""
         known = isinstance(m, nn.Linear | nn.Conv2d | _BatchNorm) or type(m).__module__.startswith("privcirnet.nn")
-        return known or super().is_leaf_module(m, module_qualified_name)
+        return known or is_frozen_norm(m) or super().is_leaf_module(m, module_qualified_name)
 
     def proxy(self, node: fx.Node) -> fx.Proxy:
         """Return what stands for a node's value in the forward."""

@@ -169,6 +169,19 @@ class TokenBatchNorm(BlockBatchNorm2d):
         return shared
 
 
+def is_frozen_norm(module: nn.Module | None) -> bool:
+    """Return whether a module is torchvision's or detectron2's FrozenBatchNorm2d, known by name."""
+    return type(module).__name__ == "FrozenBatchNorm2d" and not isinstance(module, nn.BatchNorm2d)
+
+
+def as_batch_norm(frozen: Any) -> nn.BatchNorm2d:
+    """Return a frozen batch norm as torch's, in evaluation mode and with parameters that need no gradient."""
+    norm = nn.BatchNorm2d(len(frozen.weight), frozen.eps).to(frozen.weight)
+    for name in ("weight", "bias", "running_mean", "running_var"):
+        getattr(norm, name).data.copy_(getattr(frozen, name))
+    return norm.eval().requires_grad_(False)
+
+
 def check_can_share(norm: nn.Module) -> None:
     """Raise unless a module is a batch norm that `BlockBatchNorm2d.from_batch_norm` can convert."""
     with_activation = isinstance(norm, nn.BatchNorm2d) and {name for name, _ in norm.named_children()} == {

@@ -56,7 +56,7 @@ def fold_before_(layer: FoldableLayer, scale: Tensor, shift: Tensor, name: str) 
         shifted = scale_inputs(layer.weight.double(), shift, groups).flatten(1).sum(1)
         bias = shifted if layer.bias is None else layer.bias.double() + shifted
         scale_inputs_(layer, scale, name)
-    layer.bias = nn.Parameter(bias.to(stored.dtype))
+    _set_bias_(layer, bias.to(stored.dtype))
 
 
 def scale_outputs_(layer: FoldableLayer, scale: Tensor, shift: Tensor, name: str) -> None:
@@ -118,7 +118,12 @@ def _fold_values_(layer: FoldableLayer, values: tuple[Tensor, ...], eps: float, 
     with torch.no_grad():
         weight, bias = fold_batch_norm(stored, bias, gamma, beta, mean, var, eps)
         stored.copy_(weight)
-    layer.bias = nn.Parameter(bias)
+    _set_bias_(layer, bias)
+
+
+def _set_bias_(layer: FoldableLayer, bias: Tensor) -> None:
+    """Give a layer a bias, which needs no gradient where nothing else of the layer does."""
+    layer.bias = nn.Parameter(bias, requires_grad=any(each.requires_grad for each in layer.parameters()))
 
 
 def _by_block(values: Tensor, block_size: int, name: str) -> Tensor:

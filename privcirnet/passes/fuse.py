@@ -36,7 +36,7 @@ from privcirnet.nn.attention import PolynomialAttention, SoftmaxAttention
 from privcirnet.nn.checks import check_module, value_of_one
 from privcirnet.nn.example import IMAGE, example_for
 from privcirnet.nn.graph import module_of, trace
-from privcirnet.nn.norm import TokenBatchNorm
+from privcirnet.nn.norm import TokenBatchNorm, as_batch_norm, is_frozen_norm
 from privcirnet.nn.places import FLATTEN, VECTORS, place_of
 from privcirnet.nn.plain import with_plain_weights
 from privcirnet.nn.pooling import average_of, divisor_of, layers_behind, power_beside
@@ -82,6 +82,9 @@ def fuse(model: nn.Module, images: Tensor | None = None, composed: Collection[st
     """
     check_module(model)
     copied = copy.deepcopy(with_plain_weights(model)).eval()
+    for name, module in list(copied.named_modules()):
+        if is_frozen_norm(module):
+            copied.set_submodule(name, as_batch_norm(module))
     if images is not None:
         value_of_one(copied, images)
         copied = _of_modules(copied, some_of(images))

@@ -30,7 +30,7 @@ from privcirnet.train.outliers import OutlierPenalty
 from privcirnet.train.parts import in_parts, together
 from privcirnet.train.patches import FewerPatches
 from privcirnet.train.progress import EpochProgress, Step, falls_to_chance
-from privcirnet.train.recalibration import recalibrate_
+from privcirnet.train.recalibration import frozen_norms, recalibrate_
 from privcirnet.train.settling import settle_
 
 COMPILE_BACKEND = "inductor"
@@ -84,7 +84,7 @@ def fit(  # noqa: PLR0913, PLR0917
             measured = run.epoch(progress.epoch, after_step)
             progress.epoch += 1
             if last := progress.epoch == recipe.epochs:
-                settle_(run.trained, data, recipe.batch_size, run.schedule.last_epoch)
+                settle_(run.trained, data, recipe.batch_size, run.schedule.last_epoch, run.frozen)
             if data.has_tests:
                 measured["top1"] = run.top1(last)
             progress.history.append({"epoch": progress.epoch, **measured, "seconds": time.perf_counter() - started})
@@ -113,6 +113,7 @@ class _Run:
 
     def __init__(self, networks: _Networks, data: Examples, recipe: RecipeConfig, seed: int, mixed: bool) -> None:
         model, self.teacher, _ = networks
+        self.frozen = frozen_norms(model)
         self.model, self.data, self.recipe, self.mixed = model, data, recipe, mixed
         distributed.prepare_(model)
         self.network = model
@@ -143,12 +144,15 @@ class _Run:
             measured = self._pass(number, after_step)
         if self.average:
             with _entered(callback.beside(self.trained) for callback in self.callbacks):
-                recalibrate_(self.trained, self.data, self.together, shared=True)
+                recalibrate_(self.trained, self.data, self.together, shared=True, frozen=self.frozen)
         return measured
 
     def _pass(self, number: int, after_step: Callable[[Step], None] | None) -> dict[str, float]:
         """Make one pass over the training images; return mean loss in nats, learning rate and images per second."""
-        self.network = distributed.parallel(self.model.train())
+        self.model.train()
+        for name in self.frozen:
+            self.model.get_submodule(name).training = False
+        self.network = distributed.parallel(self.model)
         started, seen = time.perf_counter(), 0
         total, data, mix = 0.0, self.data, self.mixer and not 0 <= self.recipe.mix_epochs <= number
         for images, labels in augmented_epoch(data, self.recipe, self.generator):

@@ -10,6 +10,7 @@ Torch's update_bn has all modules in training while it measures, so that dropout
 whole one, and leaves in AESPA's averages what was there before.
 """
 
+from collections.abc import Collection
 from typing import Any
 
 import torch
@@ -25,16 +26,24 @@ IMAGES, BATCH = 4096, 128
 
 
 @torch.no_grad()
-def recalibrate_(model: nn.Module, data: Examples, batch_size: int = BATCH, *, shared: bool = False) -> None:
+def recalibrate_(
+    model: nn.Module,
+    data: Examples,
+    batch_size: int = BATCH,
+    *,
+    shared: bool = False,
+    frozen: Collection[str] = (),
+) -> None:
     """Set every norm's running statistics to their means over some batches of training images, which are not augmented.
 
     Args:
         model: on any device; left in evaluation mode. One without running statistics stays as it is.
         shared: each process that torchrun started takes its share of a batch; all of them must call this, and the
             model's norms must be those of :func:`privcirnet.distributed.prepare_`.
+        frozen: names of norms that keep theirs.
     """
     model.eval()
-    if not (norms := norms_of(model)):
+    if not (norms := norms_of(model, frozen)):
         return
     device, momenta = next(model.parameters()).device, [norm.momentum for norm in norms]
     for norm in norms:
@@ -51,7 +60,21 @@ def recalibrate_(model: nn.Module, data: Examples, batch_size: int = BATCH, *, s
     model.eval()
 
 
-def norms_of(model: nn.Module) -> list[Any]:
-    """Return the modules of a network that have running statistics."""
-    norms = [module for module in model.modules() if isinstance(module, (_BatchNorm, Aespa))]
+def norms_of(model: nn.Module, frozen: Collection[str] = ()) -> list[Any]:
+    """Return the modules of a network that have running statistics, but for some by name."""
+    norms = [norm for name, norm in _norms(model).items() if name not in frozen]
     return [norm for norm in norms if getattr(norm, "running_var", None) is not None]
+
+
+def _norms(model: nn.Module) -> dict[str, Any]:
+    return {name: module for name, module in model.named_modules() if isinstance(module, (_BatchNorm, Aespa))}
+
+
+def frozen_norms(model: nn.Module) -> frozenset[str]:
+    """Return the names of norms that training leaves alone: in evaluation mode, and no parameter needs a gradient.
+
+    >>> frozen_norms(nn.Sequential(nn.BatchNorm2d(2).eval(), nn.BatchNorm2d(2).eval().requires_grad_(False)))
+    frozenset({'1'})
+    """
+    of = {name: list(norm.parameters(recurse=False)) for name, norm in _norms(model).items() if not norm.training}
+    return frozenset(name for name, values in of.items() if values and not any(each.requires_grad for each in values))

@@ -22,6 +22,7 @@ Cost: two passes over some images for each k, half of them at once, and one or t
 import copy
 import functools
 import warnings
+from collections.abc import Collection
 from typing import Any
 
 import torch
@@ -48,12 +49,16 @@ _STALE = 0.01
 """Share of the values that training began with from which on running statistics are measured anew."""
 
 
-def settle_(model: nn.Module, data: Examples, batch_size: int, steps: int) -> None:
+def settle_(model: nn.Module, data: Examples, batch_size: int, steps: int, frozen: Collection[str] = ()) -> None:
     """Give a trained network statistics that it can be evaluated with, and say so if it cannot.
 
     Running statistics of few steps are mostly what they began with: :func:`fit_widest_` measures them anew. So it does
     if images explode with others, unless fewer images are right then; without headroom, which costs a network that has
     learned something more than it mends. Under torchrun all processes must call this.
+
+    Args:
+        steps: of training.
+        frozen: names of norms that keep their statistics.
 
     Warns:
         UserWarning: some training images have logits that are not finite; names the first layer that explodes.
@@ -62,10 +67,10 @@ def settle_(model: nn.Module, data: Examples, batch_size: int, steps: int) -> No
     def tried() -> Evaluation:
         return distributed.from_first(lambda: evaluated(model, data, _IMAGES))
 
-    found = None if _is_stale(model, steps) else tried()
+    found = None if _is_stale(norms_of(model, frozen), steps) else tried()
     if found is None or found.exploding:
         before = copy.deepcopy(model.state_dict())
-        fit_widest_(model, _some_images(model, data, min(batch_size, BATCH)), 1.0 if found else None)
+        fit_widest_(model, _some_images(model, data, min(batch_size, BATCH)), 1.0 if found else None, frozen)
         again = tried()
         if found and again.right < found.right:
             model.load_state_dict(before)
@@ -76,7 +81,9 @@ def settle_(model: nn.Module, data: Examples, batch_size: int, steps: int) -> No
 
 
 @torch.no_grad()
-def fit_widest_(model: nn.Module, images: Tensor, headroom: float | None = None) -> None:
+def fit_widest_(
+    model: nn.Module, images: Tensor, headroom: float | None = None, frozen: Collection[str] = ()
+) -> None:
     """Set every norm's deviations to multiples of the widest image's, its means to those of all images.
 
     The images run once, and each layer measures what evaluation will show it. Then none of them is far from the usual
@@ -85,27 +92,28 @@ def fit_widest_(model: nn.Module, images: Tensor, headroom: float | None = None)
     Args:
         images: real, (N, C, H, W), on the same device.
         headroom: the multiple; None: the smallest with which statistics of each half of the images hold for the other.
+        frozen: names of norms that keep their statistics.
     """
     model.eval()
     if headroom is None:
-        headroom = next((k for k in _HEADROOM if _holds(model, images, k)), _HEADROOM[-1])
-    _measure(model, images, headroom)
+        headroom = next((k for k in _HEADROOM if _holds(model, images, k, frozen)), _HEADROOM[-1])
+    _measure(model, images, headroom, frozen)
 
 
-def _holds(model: nn.Module, images: Tensor, headroom: float) -> bool:
+def _holds(model: nn.Module, images: Tensor, headroom: float, frozen: Collection[str]) -> bool:
     """Return whether statistics of each half of the images hold for the other; a single image has none."""
     halves = images.split([len(images) // 2, (len(images) + 1) // 2])
     for measured, others in (halves, halves[::-1]) if len(halves[0]) else ():
-        usual = _measure(model, measured, headroom).abs().max()
+        usual = _measure(model, measured, headroom, frozen).abs().max()
         if not (model(others).abs() <= _FAR * usual).all():
             return False
     return True
 
 
-def _measure(model: nn.Module, images: Tensor, headroom: float) -> Tensor:
-    """Measure every norm's statistics, layer by layer, and return the logits that they lead to."""
+def _measure(model: nn.Module, images: Tensor, headroom: float, frozen: Collection[str]) -> Tensor:
+    """Measure the norms' statistics, layer by layer, and return the logits that they lead to."""
     measure = functools.partial(_measure_widest, headroom=headroom)
-    handles = [norm.register_forward_pre_hook(measure) for norm in norms_of(model)]
+    handles = [norm.register_forward_pre_hook(measure) for norm in norms_of(model, frozen)]
     try:
         return model(images)
     finally:
@@ -113,9 +121,9 @@ def _measure(model: nn.Module, images: Tensor, headroom: float) -> Tensor:
             handle.remove()
 
 
-def _is_stale(model: nn.Module, steps: int) -> bool:
+def _is_stale(norms: list[Any], steps: int) -> bool:
     """Return whether running statistics are to a good part what they were before so many steps."""
-    momenta = [norm.momentum for norm in norms_of(model)]
+    momenta = [norm.momentum for norm in norms]
     return any(momentum is not None and (1 - momentum) ** steps > _STALE for momentum in momenta)
 
 

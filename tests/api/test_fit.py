@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.testing import assert_close
 from torch.utils.data import DataLoader, TensorDataset
+from torchvision.ops.misc import FrozenBatchNorm2d
 
 import privcirnet as pc
 from privcirnet.nn.activations import Aespa2d
@@ -259,3 +261,55 @@ def test_images_of_another_size_than_was_traced():
     pc.polynomial_(model, IMAGES)
     with pytest.raises(pc.RuleError, match=r"size it was traced at: got \(3, 8, 4\) for \(3, 8, 8\)"):
         pc.fit(model, (IMAGES[..., :4], LABELS), progress=False)
+
+
+def frozen_stem() -> nn.Module:
+    """A convolution and its norm, both frozen as for fine-tuning a head, then another norm and a head."""
+    torch.manual_seed(0)
+    stem = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8)).requires_grad_(False)
+    model = nn.Sequential(*stem, nn.ReLU(), nn.Conv2d(8, 8, 1), nn.BatchNorm2d(8), nn.Flatten(), nn.LazyLinear(2))
+    model(IMAGES[:2])
+    nn.init.uniform_(model[1].running_mean)
+    model[1].eval()
+    return model
+
+
+@pytest.mark.parametrize("settings", [{}, {"ema": 0.9}, {"epochs": 40}], ids=["stale", "averaged", "settled"])
+def test_frozen_norms_keep_their_statistics(settings):
+    model = frozen_stem()
+    before = copy.deepcopy(model.state_dict())
+    pc.fit(model, (10 * IMAGES, LABELS), **{"epochs": 1, "batch_size": 48, "progress": False, **settings})
+    changed = {name for name, value in model.state_dict().items() if not torch.equal(value, before[name])}
+    assert {name.split(".")[0] for name in changed} == {"3", "4", "6"}
+    assert "4.running_mean" in changed
+
+
+def test_frozen_norms_of_torchvision_fold_and_stay_frozen():
+    norm = FrozenBatchNorm2d(8)
+    for value in norm.buffers():
+        nn.init.uniform_(value, 0.5, 1.5)
+    model = nn.Sequential(nn.Conv2d(3, 8, 3, bias=False), norm, nn.Flatten(), nn.LazyLinear(2)).train()
+    model(IMAGES[:2])
+    expected = copy.deepcopy(model).eval()(IMAGES)
+    for images in (None, IMAGES):
+        assert_close(pc.fuse(model, images=images)(IMAGES), expected)
+    pc.polynomial_(model, IMAGES)
+    before = copy.deepcopy(model.get_submodule("1").state_dict())
+    assert model.training
+    pc.fit(model, PAIR, epochs=1, progress=False)
+    assert_close(model.get_submodule("1").state_dict(), before, rtol=0, atol=0)
+    assert_close(before["running_var"], norm.running_var)
+
+
+@pytest.mark.parametrize("frozen", [True, False])
+def test_a_bias_that_fuse_makes_is_frozen_where_its_layer_is(frozen):
+    model = nn.Sequential(nn.Conv2d(3, 8, 3, bias=False), nn.BatchNorm2d(8), nn.Flatten(), nn.LazyLinear(2)).eval()
+    model(IMAGES[:2])
+    model[0].requires_grad_(not frozen)
+    assert pc.fuse(model).get_submodule("0").bias.requires_grad is not frozen
+    quantized = pc.quantize(pc.fuse(model, images=IMAGES), IMAGES)
+    before = {name: value.clone() for name, value in quantized.named_parameters() if not value.requires_grad}
+    assert ("0.bias" in {name.replace("parametrizations.bias.original", "bias") for name in before}) is frozen
+    pc.fit(quantized, PAIR, epochs=1, progress=False)
+    for name, value in before.items():
+        assert torch.equal(quantized.get_parameter(name), value), name

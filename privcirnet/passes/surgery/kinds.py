@@ -15,6 +15,7 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from privcirnet.nn.graph import ADDITIONS, is_plain_layer, module_of
 from privcirnet.nn.nonpolynomial import FUNCTION_MODULES
+from privcirnet.nn.norm import is_frozen_norm
 
 ACTIVATION_MODULES = (
     *FUNCTION_MODULES,
@@ -95,7 +96,7 @@ def _kind_of_module(module: nn.Module) -> str:  # noqa: PLR0911
     match module:
         case nn.Conv2d() | nn.Linear():
             return "layer" if is_plain_layer(module) else ""
-        case _BatchNorm():
+        case _ if isinstance(module, _BatchNorm) or is_frozen_norm(module):
             return "norm"
         case nn.AvgPool2d() | nn.AdaptiveAvgPool2d():
             return "average"

@@ -9,7 +9,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from privcirnet.nn.affine import Affine
 from privcirnet.nn.moves import Move
-from privcirnet.nn.norm import OPTIONS, BlockBatchNorm2d, TokenBatchNorm
+from privcirnet.nn.norm import OPTIONS, BlockBatchNorm2d, TokenBatchNorm, as_batch_norm, is_frozen_norm
 from privcirnet.nn.places import place_of
 from privcirnet.passes.surgery.changes import ONE_MORE, TRAIN, Change
 from privcirnet.passes.surgery.edit import Edit, path_of, shape_of, source_of
@@ -32,6 +32,9 @@ def split(edit: Edit, node: fx.Node) -> list[fx.Node]:
         The nodes of what was inside, in order.
     """
     norm = edit.module(node)
+    if is_frozen_norm(norm):
+        edit.graph.set_submodule(path_of(node), norm := as_batch_norm(norm))
+        edit.changes.append(Change(path_of(node), "FrozenBatchNorm2d", "BatchNorm2d"))
     after = inside(norm) if norm else {}
     if not isinstance(norm, _BatchNorm | nn.GroupNorm):
         if after:

@@ -20,6 +20,7 @@ from privcirnet.nn.agreement import Guard, check_traced, returned, some_of
 from privcirnet.nn.checks import check_images, check_module
 from privcirnet.nn.example import IMAGE
 from privcirnet.nn.graph import evaluating, is_sum
+from privcirnet.nn.norm import is_frozen_norm
 from privcirnet.nn.quantizers import check_unquantized
 from privcirnet.nn.summands import readers, summands, uses
 from privcirnet.passes.convert import share_by_blocks_
@@ -230,7 +231,7 @@ def _square_behind(edit: Edit, node: fx.Node) -> fx.Node | None:
 
 def _become_(model: nn.Module, graph: fx.GraphModule) -> None:
     """Make a network the graph of itself, with its modes and what it says of itself."""
-    modes = {name: module.training for name, module in model.named_modules()}
+    modes = {name: module.training and not is_frozen_norm(module) for name, module in model.named_modules()}
     for name, module in graph.named_modules():
         module.training = modes.get(name, model.training)
     said = {name: value for name, value in vars(model).items() if not name.startswith("_")}  # as timm's pretrained_cfg
