@@ -4,10 +4,11 @@ import difflib
 import functools
 import inspect
 import itertools
+import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,10 @@ from typing import Any
 import hydra
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Quote, QuotedString
 from hydra.errors import HydraException
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, StringNode
 from omegaconf.errors import OmegaConfBaseException
 
 from privcirnet.cli import explain
@@ -85,6 +88,7 @@ def script(schema: type, name: str = "") -> Callable[[Callable[[Any], None]], Ca
                     return
                 if not any(argument.split("=")[0] in _ALONE for argument in arguments):
                     compose(_overrides())
+                sys.argv[1:] = quoted(schema, arguments, sweep=not {"-m", "--multirun"}.isdisjoint(arguments))
                 run()
 
         return main_program
@@ -131,12 +135,47 @@ def composed(name: str, schema: type, overrides: list[str]) -> Any:
             breaks a rule.
     """
     _tell(name, schema)
+    overrides = quoted(schema, overrides)
     with _opened():
         try:
             return _checked(hydra.compose(name, overrides=overrides))
         except (HydraException, OmegaConfBaseException) as error:
             got, hint = _explained(error, overrides, _keys(OmegaConf.to_container(hydra.compose(name))))
             raise _refused(got, hint) from None
+
+
+def quoted(schema: type, arguments: list[str], sweep: bool = False) -> list[str]:
+    """Return arguments in which strings are as they were typed, whatever Hydra's grammar would make of them.
+
+    Paths may have ``=``, ``#``, commas, brackets, quotes and any letters, and look like numbers; ``~`` is expanded.
+    What the grammar takes for a string stays as it is, so quotes, escapes and ``${...}`` mean what they mean to Hydra.
+
+    Args:
+        arguments: "setting=value" each, and options, which stay.
+        sweep: whether values with commas may stand for several.
+    """
+    node, parser = OmegaConf.structured(schema), OverridesParser.create()
+
+    def typed(argument: str) -> str:
+        setting, equals, value = argument.partition("=")
+        kind = _node(node, setting.lstrip("+"))
+        if not equals or not isinstance(kind, StringNode) or (kind._is_optional() and value == "null"):
+            return argument
+        value = os.path.expanduser(value) if value.startswith("~") else value
+        with suppress(HydraException):
+            known = parser.parse_override(f"{setting}={value}")
+            if (known.is_sweep_override() and sweep) or isinstance(known.value(), str):
+                return f"{setting}={value}"
+        return f"{setting}={QuotedString(value, Quote.single).with_quotes()}"
+
+    return [typed(argument) for argument in arguments]
+
+
+def _node(config: Any, setting: str) -> Any:
+    """The node of a setting, with dots between names; None if there is none."""
+    for name in setting.split("."):
+        config = config._get_node(name, validate_access=False) if isinstance(config, DictConfig) else None
+    return config
 
 
 def _checked(config: DictConfig) -> Any:
@@ -197,6 +236,7 @@ def explained(name: str, schema: type, overrides: list[str]) -> str:
         overrides: "setting=value" each.
     """
     composed(name, schema, overrides)
+    overrides = quoted(schema, overrides)
     with _opened():
         found = hydra.compose(name, overrides=overrides, return_hydra_config=True)
         settings: Any = OmegaConf.to_container(hydra.compose(name, overrides=overrides))

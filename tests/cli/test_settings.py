@@ -1,0 +1,83 @@
+"""Strings that users type, whatever characters they have."""
+
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from privcirnet.cli.settings import composed, quoted
+from privcirnet.config.train import TrainConfig
+from privcirnet.errors import RuleError
+
+
+@dataclass
+class _Part:
+    root: str = ""
+
+
+@dataclass
+class _Schema:
+    out: str = ""
+    init: str | None = None
+    count: int = 1
+    sizes: list[int] = field(default_factory=list)
+    data: _Part = field(default_factory=_Part)
+    more: dict[str, Any] = field(default_factory=dict)
+
+
+PATHS = """epoch=3-step=9|set#2|数据|Grüße|Fotos für Anna|50%|me@x|a,b|O'Brien|don’t|"a|{x}|a[1]|x(2)|choice(a,b)
+x:y|~a|$HOME|a&b|a;b|100|null|01|1e3|1_000|inf|true|-1|[a]|{a:1}|a?b=c|🙂|'a|a'b"c|a\\""".replace("\n", "|").split("|")
+
+
+@pytest.mark.parametrize("name", PATHS)
+def test_a_path_is_what_was_typed(name: str) -> None:
+    config = composed("train", TrainConfig, [f"root=/tmp/{name}/out", f"data.root={name}", f"out=x/{name}"])
+    assert (config.root, config.data.root, config.out) == (f"/tmp/{name}/out", name, f"x/{name}")
+
+
+def test_a_home_is_expanded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/Zoë #1")
+    assert composed("train", TrainConfig, ["root=~/out=2"]).root == "/home/Zoë #1/out=2"
+    assert quoted(_Schema, ["out=~", "count=~", "~data.root"]) == ["out='/home/Zoë #1'", "count=~", "~data.root"]
+
+
+@pytest.mark.parametrize(
+    "given",
+    ["out='a b'", 'out="a=b"', r"out=a\,b", "out=${oc.env:HOME}", "out=", "count=3", "sizes=[1,2]", "init=null"]
+    + ["+more.any=1e3", "data=digits", "hydra.run.dir=a=b", "--cfg=job", "-m", "plain", "unknown=a=b"],
+)
+def test_what_hydra_understands_stays(given: str) -> None:
+    assert quoted(_Schema, [given]) == [given]
+
+
+def test_values_with_commas_are_several_where_hydra_sweeps() -> None:
+    assert quoted(_Schema, ["out=a,b"], sweep=True) == ["out=a,b"]
+    assert quoted(_Schema, ["out=a,b", "data.root=x(1),y"]) == ["out='a,b'", "data.root='x(1),y'"]
+    again = quoted(_Schema, ["out=O'Brien=1"])
+    assert quoted(_Schema, again) == again, "read again, as at a reload"
+
+
+def test_an_interpolation_within_a_string_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SECRET", "a#b")
+    given = ["root=rediss://:${oc.env:SECRET}@valkey:6379/0?ssl_ca_certs=/ca.crt"]
+    assert composed("train", TrainConfig, given).root == "rediss://:a#b@valkey:6379/0?ssl_ca_certs=/ca.crt"
+
+
+def test_other_kinds_are_read_as_before() -> None:
+    with pytest.raises(RuleError, match="settings must exist and have the right type"):
+        composed("train", TrainConfig, ["seed=a=b"])
+
+
+def test_the_command_line_with_a_folder_of_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which Hydra's own runner reads."""
+    from privcirnet.cli.settings import script
+
+    monkeypatch.chdir(tmp_path)
+    found = list[str]()
+    main = script(TrainConfig, "train")(lambda config: found.append(config.root))
+    for options in ([], ["--config-dir", str(tmp_path)]):
+        monkeypatch.setattr(sys, "argv", ["train.py", *options, f"root={tmp_path}/数据=1"])
+        main()
+    assert found == [f"{tmp_path}/数据=1"] * 2
