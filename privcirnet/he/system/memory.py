@@ -3,8 +3,12 @@
 import os
 import resource
 import sys
+from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+
+_GROUPS, _MEMBERSHIP = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
+"""Control groups of Linux, and which this process is in."""
 
 
 def peak_bytes(process: int | str = "self") -> int:
@@ -20,9 +24,26 @@ def peak_bytes(process: int | str = "self") -> int:
 
 
 def machine_bytes() -> int:
-    """Return how much memory this process may take, in bytes: the machine's, or the limit of its container."""
+    """Return how much memory this process may take, in bytes: the machine's, or the least limit of its control groups.
+
+    A container, a job of Slurm and a unit of systemd are such groups, each within the next.
+    """
     limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
-    for path in map(Path, ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")):
+    for path in _limit_files():
         with suppress(OSError, ValueError):  # no such file, or "max"
             limits.append(int(path.read_text()))
     return min(limits)
+
+
+def _limit_files() -> Iterator[Path]:
+    """The files that may have a limit: of the group that this process is in, and of all around it."""
+    yield from (_GROUPS / "memory.max", _GROUPS / "memory" / "memory.limit_in_bytes")
+    with suppress(OSError, ValueError):
+        for line in _MEMBERSHIP.read_text().splitlines():
+            number, controllers, group = line.split(":", 2)
+            inner = PurePosixPath(group.lstrip("/"))
+            if number == "0":  # version 2
+                yield from (_GROUPS / level / "memory.max" for level in (inner, *inner.parents))
+            elif "memory" in controllers.split(","):
+                levels = (_GROUPS / "memory" / level for level in (inner, *inner.parents))
+                yield from (level / "memory.limit_in_bytes" for level in levels)
