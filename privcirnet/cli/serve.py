@@ -13,7 +13,7 @@ from privcirnet.he.program.signature import pinned
 from privcirnet.he.system import threads
 from privcirnet.he.system.memory import peak_bytes
 from privcirnet.runs.books import books_of
-from privcirnet.runs.serving import ProgramFolders, check_room, in_words, rehearse
+from privcirnet.runs.serving import ProgramFolders, check_room, check_sessions_of, in_words, rehearse
 from privcirnet.service.access import ServerAccess
 from privcirnet.service.address import check_free, show_address
 from privcirnet.service.certificates import TRIAL_DAYS, make_trial
@@ -67,6 +67,7 @@ def _encoded(config: ServeConfig, folders: ProgramFolders) -> Catalogue:
     with progress_bar("Encoding weights", 0) as advance:
         catalogue = folders.load(advance=advance)
     check_room(catalogue, config.keys)
+    check_sessions_of(catalogue, config.weights_gb, config.sessions)
     if config.rehearsal:
         for offer in catalogue.offers:
             with inference_bar(1) as progress:

@@ -1,14 +1,16 @@
 """How much memory an encrypted image takes, predicted from the program alone."""
 
+from collections.abc import Sequence
+
 from privcirnet.errors import RuleError
 from privcirnet.he.program.program import Program
-from privcirnet.he.protocol.framing.message_sizes import keys_in_memory, session_in_memory
+from privcirnet.he.protocol.framing.memory import client_in_memory, session_in_memory
 from privcirnet.he.system.memory import machine_bytes
 
 WEIGHTS_GB = 4.0
 """Of encoded weights that a server keeps, where nothing else is asked for; others are encoded again for every image."""
-_PROCESS_BYTES = 8e8
-"""Of a process beside weights and keys: libraries, values, messages. Measured with whole networks: 0.4 to 0.85 GB."""
+_PROCESS_BYTES = 5e8
+"""Of a process beside weights and sessions: libraries, and what a reply is computed with."""
 
 
 def weight_bytes(program: Program) -> int:
@@ -25,8 +27,7 @@ def needed_bytes(program: Program, weights_gb: float | None = None) -> int:
     """
     weights = weight_bytes(program)
     kept = weights if weights_gb is None else min(weights, int(1e9 * weights_gb))
-    session = session_in_memory(program)
-    return round(kept + 2 * session - keys_in_memory(program) + _PROCESS_BYTES)  # the client has a stock, too
+    return round(kept + session_in_memory(program) + client_in_memory(program) + _PROCESS_BYTES)
 
 
 def check_memory(program: Program, weights_gb: float, engine: str = "kernel") -> None:
@@ -46,3 +47,20 @@ def check_memory(program: Program, weights_gb: float, engine: str = "kernel") ->
         ways = [smaller, "larger block sizes", "smaller images", "a machine with more memory"]
         got, remedy = f"{needed / 1e9:.1f} GB of {memory / 1e9:.1f} GB", f"use {', '.join(filter(None, ways))}"
         raise RuleError("keys, encoded weights and what computes on them must fit the memory", got=got, remedy=remedy)
+
+
+def check_sessions(programs: Sequence[Program], weights_gb: float, sessions: int) -> None:
+    """Raise unless a server's sessions fit the memory that its process may take, beside encoded weights.
+
+    Args:
+        weights_gb: of encoded weights that are kept of all programs together, in 10^9 bytes.
+        sessions: the most at once.
+    """
+    each = max(map(session_in_memory, programs), default=0)
+    weights, memory = min(sum(map(weight_bytes, programs)), int(1e9 * weights_gb)), machine_bytes()
+    room = memory - weights - _PROCESS_BYTES
+    if sessions * each > room:
+        got = f"{sessions} of {each / 1e9:.2f} GB beside {weights / 1e9:.1f} GB of weights, in {memory / 1e9:.1f} GB"
+        fewer = f"use sessions={int(room // each)}, or " if room > each else "use "
+        remedy = f"{fewer}a smaller weights_gb, a program of smaller images or a machine with more memory"
+        raise RuleError("all sessions of a server must fit its memory", got=got, remedy=remedy)

@@ -15,6 +15,7 @@ from privcirnet.he.circuits.bfv.weight_cache import WeightCache
 from privcirnet.he.program.program import Program
 from privcirnet.he.program.signature import PublicKey
 from privcirnet.he.protocol.framing import message_sizes
+from privcirnet.he.protocol.framing.memory import session_in_memory
 from privcirnet.he.protocol.leveled.bfv.leveled_program import Description
 from privcirnet.he.protocol.leveled.session import LeveledClient, LeveledServer
 from privcirnet.he.protocol.parties.client import Client
@@ -22,6 +23,7 @@ from privcirnet.he.protocol.parties.server import Server
 from privcirnet.he.protocol.parties.session import prepare
 from privcirnet.he.protocol.served import Served
 from privcirnet.runs.answers import StepProgress, answers, known_of, pixel_range
+from privcirnet.runs.memory import check_sessions
 from privcirnet.service.programs import Catalogue, Offer, version_of
 from privcirnet.service.store import StoreLimits
 
@@ -89,6 +91,12 @@ def check_room(catalogue: Catalogue, limits: StoreLimits) -> None:
             raise RuleError(rule, got=got, remedy=remedy)
 
 
+def check_sessions_of(catalogue: Catalogue, weights_gb: float, sessions: int) -> None:
+    """Raise unless the memory has room for all sessions of any interactive program; arguments as below."""
+    known = (known_of(offer.server) for offer in catalogue.offers)
+    check_sessions([program for program in known if isinstance(program, Program)], weights_gb, sessions)
+
+
 def in_words(offer: Offer) -> str:
     """Return what a program is and what it takes, for whoever runs the server."""
     server, keys = offer.server, f"a client sends at most {offer.most.keys / 1e6:.1f} MB of keys once"
@@ -101,7 +109,7 @@ def in_words(offer: Offer) -> str:
         f"{message_sizes.rounds(program)} rounds an image, n = {program.parameters.ring_degree}, "
         f"log q = {program.parameters.log_q}; images of {' x '.join(map(str, pixels.shape))} integers in "
         f"[{pixels.low}, {pixels.high}]; {keys}, "
-        f"its session takes {message_sizes.session_in_memory(program) / 1e6:.0f} MB, "
+        f"its session takes {session_in_memory(program) / 1e6:.0f} MB, "
         f"an inference that it prepares {server.prepared_bytes(bytes(32)) / 1e6:.1f} MB"
     )
 

@@ -36,7 +36,7 @@ from privcirnet.he.mpc.kernels import field, local_code
 from privcirnet.he.mpc.ot import half_trees
 from privcirnet.he.mpc.ot.ciphers import ROOM_WORDS, check_point, linear_check, stream
 from privcirnet.he.mpc.ot.confined import Confined
-from privcirnet.he.mpc.ot.softspoken import SECURITY, Correlated
+from privcirnet.he.mpc.ot.softspoken import ROW_BYTES, SECURITY, Correlated
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.rlwe.wire_bytes import Message, check_length
 from privcirnet.he.system import threads
@@ -73,7 +73,7 @@ class Code:
     @property
     def stock_bytes(self) -> int:
         """Bytes of an iteration's rows, with which a party's memory is filled."""
-        return _BLOCK * self.trees << self.depth
+        return ROW_BYTES * self.trees << self.depth
 
     @property
     def message_bytes(self) -> tuple[int, int, int]:

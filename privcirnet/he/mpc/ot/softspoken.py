@@ -34,6 +34,10 @@ DEPTHS = (1, 2, 4, 8)
 """Values of k."""
 _AT_ONCE = 1 << 17
 """Transfers of one check, whose streams stay in the cache."""
+ROW_BYTES = 16
+"""In memory, of a transfer."""
+EXTENSION_BYTES = 1 << 23
+"""In memory, of the streams of one check and what becomes of them."""
 _HIDDEN = 128
 _CHECK_BYTES = 16 + 32
 

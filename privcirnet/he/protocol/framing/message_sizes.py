@@ -17,7 +17,7 @@ from privcirnet.he.protocol.offline.store_files import SERIAL_BYTES
 from privcirnet.he.protocol.rounds import answer
 from privcirnet.he.protocol.rounds.exchange import Exchange
 from privcirnet.he.protocol.rounds.exchanges import exchanges_of, runs_directly
-from privcirnet.he.protocol.rounds.transfers import refill_trips, setup_trips, stock_bytes, takes_transfers
+from privcirnet.he.protocol.rounds.transfers import refill_trips, setup_trips, takes_transfers
 from privcirnet.he.protocol.rounds.turns import Turn, trips
 from privcirnet.he.protocol.rounds.waves import bundles, stages
 from privcirnet.he.schemes.bfv.sizes import key_bytes, message_bytes
@@ -51,7 +51,7 @@ def rounds(program: Program) -> int:
     exchanges = exchanges_of(program)
     if runs_directly(exchanges):
         return answer.rounds(program) + sum(len(trips(exchange.plan.turns)) for exchange in exchanges.values())
-    ahead = sum(len(bundle.together.trips) for bundle in bundles(program, exchanges, 1))
+    ahead = sum(len(bundle.trips) for bundle in bundles(program, exchanges, 1))
     begun = len(_setup(program, exchanges))
     return _AROUND + begun + ahead + rounds_online(program)
 
@@ -74,9 +74,9 @@ def keys_in_memory(program: Program) -> int:
     return len(program.column_steps) * (primes - 1) * 2 * primes * n * _WORD
 
 
-def session_in_memory(program: Program) -> int:
-    """Return the bytes that one client's session takes at the server: its keys and a stock of silent transfers."""
-    return keys_in_memory(program) + stock_bytes(program, exchanges_of(program))
+def rotation_key_bytes(program: Program) -> int:
+    """Return the bytes of a client's Galois keys on the wire."""
+    return len(program.column_steps) * key_bytes(program.parameters)
 
 
 def together(program: Program) -> int:
@@ -110,7 +110,7 @@ def _kept(program: Program) -> int:
 def _ahead(program: Program, count: int) -> tuple[int, int]:
     """Bytes of the longest request and reply with ciphertexts, where so many images are prepared at once."""
     exchanges = exchanges_of(program)
-    pairs = [pair for bundle in bundles(program, exchanges, count) for pair in bundle.together.trips]
+    pairs = [pair for bundle in bundles(program, exchanges, count) for pair in bundle.trips]
     return _longest(program, [*pairs, *_setup(program, exchanges)])
 
 
@@ -138,7 +138,8 @@ def _online(program: Program) -> list[list[tuple[Turn, Turn]]]:
 def _images(program: Program) -> tuple[list[int], list[int]]:
     """Bytes of requests and replies of images: the longest one without prepared work, all of one with it."""
     exchanges, t = exchanges_of(program), program.parameters.plain_modulus
-    direct = _longest(program, (pair for one in exchanges.values() for pair in trips(one.plan.turns)))
+    alone = exchanges.values() if runs_directly(exchanges) else ()
+    direct = _longest(program, (pair for one in alone for pair in trips(one.plan.turns)))
     first = wire.framed_bytes([SERIAL_BYTES, packed_size(prod(program.nodes[0].shape), t)])
     asking = [pair for pairs in _online(program) for pair in pairs]
     requests = [direct[0], first, *(wire.framed_bytes(turn.sizes(0)) for _, turn in asking)]

@@ -26,10 +26,11 @@ from privcirnet.he.protocol.rounds import answer
 from privcirnet.he.protocol.rounds.answer import Received
 from privcirnet.he.protocol.rounds.client_aided import noted
 from privcirnet.he.protocol.rounds.exchange import Exchange
-from privcirnet.he.protocol.rounds.online_phase import SHARE, Kept
+from privcirnet.he.protocol.rounds.merged import Together, keep
+from privcirnet.he.protocol.rounds.online_phase import SHARE, Kept, Online
 from privcirnet.he.protocol.rounds.transfers import begin, more, takes_transfers
 from privcirnet.he.protocol.rounds.turns import Side, answered, answering_together, opened
-from privcirnet.he.protocol.rounds.waves import Bundle, Stage, bundles, stages
+from privcirnet.he.protocol.rounds.waves import Stage, bundles, stages
 from privcirnet.he.ring import modular, sampling
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.ring.wipe import wipe
@@ -130,10 +131,16 @@ class PreparedClient:
             if transfers is None and takes_transfers(self.exchanges):
                 transfers = yield from begin(self.program)
             for bundle in bundles(self.program, self.exchanges, count):
-                yield from more(transfers, bundle.together)
-                side, names = self._side(bundle, kept, walks, engine, transfers), [node.name for node in bundle.nodes]
-                position, measured = wire.OFFLINE + bundle.position, partial(self.preparation.time, *names)
-                yield from opened(side, position, bundle.together.trips, measured)
+                exchanges = {node.name: self.exchanges[node.name] for node in bundle.nodes}
+                done = list[list[list[Kept]]]()
+                position, measured = wire.OFFLINE + bundle.position, partial(self.preparation.time, *exchanges)
+                for piece in bundle.pieces:
+                    yield from more(transfers, piece)
+                    side = self._side(bundle.nodes, piece, kept, walks, engine, transfers)
+                    done.append((yield from opened(side, position, piece.trips, measured)))
+                keep(kept, exchanges, done)
+                for arrays, walk in zip(kept, walks, strict=True):
+                    walk.update({node.name: arrays[node.name][SHARE].reshape(node.shape) for node in bundle.nodes})
             self._unconfirmed = {*serials}  # until the server has its halves
             for serial, arrays in zip(serials, kept, strict=True):
                 self.store.put(serial, self.form.write(CorrelatedRandomness(serial, arrays)))
@@ -217,32 +224,30 @@ class PreparedClient:
 
     def _side(
         self,
-        bundle: Bundle,
-        kept: Sequence[dict[str, Kept]],
+        nodes: Sequence[Node],
+        together: Together,
+        kept: Sequence[Mapping[str, Kept]],
         walks: Sequence[Walk],
         engine: Callable[[], ClientEngine],
         transfers: "Transfers | None",
-    ) -> Side[None]:
-        """The exchanges of some nodes, of which what comes is kept for each image."""
-        together = bundle.together
-        arguments = [
-            [np.stack(one) for one in zip(*(walk.of(node) for walk in walks), strict=True)] for node in bundle.nodes
-        ]
+    ) -> Side[list[list[Kept]]]:
+        """The exchanges of some nodes, and what is kept of each for each image; ``kept``: before."""
+        arguments = [[np.stack(one) for one in zip(*(walk.of(node) for walk in walks), strict=True)] for node in nodes]
         asked = [[*map(shares.present, own)] for own in together.shares(arguments)]
+
+        def keeps(node: Node, online: Online, arrays: Mapping[str, Kept], result: Residues) -> Kept:
+            share = arrays[node.name][SHARE] if online.chosen else result.reshape(-1)
+            return online.keep_client(share, result.reshape(-1), self._t)
+
         try:
-            found = yield from together.client(asked, engine(), transfers)
-            for node, results in zip(bundle.nodes, together.results(found), strict=True):
-                for arrays, walk, result in zip(kept, walks, results, strict=True):
-                    self._keep(node, arrays, walk, result.reshape(-1))
+            found = together.results((yield from together.client(asked, engine(), transfers)))
+            each = zip(nodes, together.exchanges, found, strict=True)
+            return [
+                [keeps(node, exchange.online, *one) for one in zip(kept, results, strict=True)]
+                for node, exchange, results in each
+            ]
         finally:
             wipe(share for one in [*arguments, *asked] for share in one)
-
-    def _keep(self, node: Node, arrays: dict[str, Kept], walk: Walk, result: Residues) -> None:
-        """Keep what comes of a node's round for an image."""
-        online = self.exchanges[node.name].online
-        share = arrays[node.name][SHARE] if online.chosen else result
-        arrays[node.name] = online.keep_client(share, result, self._t)
-        walk[node.name] = share.reshape(node.shape)
 
     @cached_property
     def _stages(self) -> list[Stage]:

@@ -24,12 +24,12 @@ from privcirnet.he.protocol.offline.store import PreparedStore, put_all
 from privcirnet.he.protocol.offline.store_files import SERIAL_BYTES, Unusable
 from privcirnet.he.protocol.rounds import answer, zeroing
 from privcirnet.he.protocol.rounds.exchange import Exchange, Held
-from privcirnet.he.protocol.rounds.merged import Part
+from privcirnet.he.protocol.rounds.merged import Part, Together, keep
 from privcirnet.he.protocol.rounds.online_phase import Kept
 from privcirnet.he.protocol.rounds.stacked import StackedExchange
 from privcirnet.he.protocol.rounds.transfers import answer_beginning, answer_more
 from privcirnet.he.protocol.rounds.turns import Side, answered, asking_together, end, opened
-from privcirnet.he.protocol.rounds.waves import Bundle, Stage, bundles
+from privcirnet.he.protocol.rounds.waves import Stage, bundles
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.ring.wipe import wipe
 
@@ -116,9 +116,13 @@ class PreparedServer:
             if wire.begins(message) == wire.TRANSFERS:
                 transfers, message = yield from answer_beginning(self.program, message)
             for bundle in bundles(self.program, exchanges, count):
-                message = yield from answer_more(transfers, bundle.together, message)
-                side, position = self._side(bundle, kept, engine, keys, transfers), wire.OFFLINE + bundle.position
-                _, message = yield from answered(side, message, position, bundle.together.trips)
+                names, done = [node.name for node in bundle.nodes], list[list[list[Kept]]]()
+                for piece in bundle.pieces:
+                    message = yield from answer_more(transfers, piece, message)
+                    side = self._side(names, piece, engine, keys, transfers)
+                    found, message = yield from answered(side, message, wire.OFFLINE + bundle.position, piece.trips)
+                    done.append(found)
+                keep(kept, {name: exchanges[name] for name in names}, done)
             for arrays in kept:
                 arrays.update({name: {} for name in exchanges.keys() - arrays.keys()})  # those without a round
             if wire.unframe(message, wire.PREPARED, 1) != [correlated.join(serials)]:
@@ -168,14 +172,13 @@ class PreparedServer:
 
     def _side(
         self,
-        bundle: Bundle,
-        kept: Sequence[dict[str, Kept]],
+        names: Sequence[str],
+        together: Together,
         engine: ServerEngine,
         keys: EvaluationKeys,
         transfers: "Transfers | None",
-    ) -> Side[None]:
-        """The exchanges of some nodes, of which what comes is kept for each image."""
-        names, together = [node.name for node in bundle.nodes], bundle.together
+    ) -> Side[list[list[Kept]]]:
+        """The exchanges of some nodes, and what is kept of each for each image."""
 
         @contextmanager
         def measured(part: Part) -> Generator[None]:
@@ -188,14 +191,15 @@ class PreparedServer:
             return self.stacks()[name] if isinstance(part.exchange, StackedExchange) else self.rounds[name][1]
 
         onlines = [exchange.online for exchange in together.exchanges]
-        drawn = [[online.offline_shares(self._t) for _ in kept] for online in onlines]
+        drawn = [[online.offline_shares(self._t) for _ in range(together.count)] for online in onlines]
         offline_shares = together.shares([[_stacked(one) for one in zip(*images, strict=True)] for images in drawn])
         try:
             each = [held(part) for part in together.parts]
             own = yield from together.server(each, offline_shares, engine, keys, measured, transfers)
-            for name, online, images, results in zip(names, onlines, drawn, together.results(own), strict=True):
-                for arrays, one, result in zip(kept, images, results, strict=True):
-                    arrays[name] = online.keep_server(one, result, self._t)
+            return [
+                [online.keep_server(one, result, self._t) for one, result in zip(images, results, strict=True)]
+                for online, images, results in zip(onlines, drawn, together.results(own), strict=True)
+            ]
         finally:
             wipe(share for images in drawn for one in images for share in one)
             wipe(share for one in offline_shares for share in one)

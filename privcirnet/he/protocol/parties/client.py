@@ -18,6 +18,7 @@ from privcirnet.he.program.operations import ClientAided, Input
 from privcirnet.he.program.signature import PublicKey
 from privcirnet.he.protocol.framing import message_sizes, wire
 from privcirnet.he.protocol.framing.greeting import closed, read_greeting
+from privcirnet.he.protocol.framing.memory import check_description
 from privcirnet.he.protocol.framing.message_sizes import Sizes
 from privcirnet.he.protocol.framing.meter import Meter
 from privcirnet.he.protocol.offline.correlated import Form
@@ -57,8 +58,8 @@ class Client:
         shares: the client's own share of every node of the last inference.
 
     Raises:
-        RuleError: the greeting is damaged, not signed with the key, or its parameters are not 128-bit secure; the
-            engine is unknown.
+        RuleError: the greeting is damaged, not signed with the key, or its parameters are not 128-bit secure; what it
+            describes takes more than half of the memory; the engine is unknown.
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class Client:
         owner: bytes = b"",
     ) -> None:
         self.program = manifest.from_dict(read_greeting(greeting, key, "interactive"))
+        check_description(self.program)
         self.meter, self.preparation, self.used = Meter(), Meter(), ""
         self.meters = self.meter, self.preparation
         form = Form("client", self.program, owner or bytes(DIGEST_BYTES))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from privcirnet.he.circuits.bfv.interface import ClientEngine, EncodedWeights, EvaluationKeys, ServerEngine
 from privcirnet.he.program.operation import Weights
-from privcirnet.he.protocol.rounds.online_phase import Online
+from privcirnet.he.protocol.rounds.online_phase import Kept, Online
 from privcirnet.he.protocol.rounds.turns import Sender, Side, Turn
 from privcirnet.he.ring.modular import Integers, Residues
 from privcirnet.he.schemes.bfv.parameters import Parameters
@@ -24,6 +24,8 @@ ClientShares = Sequence[Residues]
 """The client's share of each input of a node, residues mod t."""
 ServerShares = Sequence[Residues | None]
 """The server's; None for zero, which its share of the image is."""
+AT_ONCE_BYTES = 1 << 27
+"""Of what either party works on at a time while it prepares: larger exchanges go in pieces, one after the other."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +96,27 @@ class Exchange(Protocol):
     def noise_bits(self, parameters: Parameters) -> int:
         """Return log2 of a bound on the noise of the results, from public data only."""
         ...
+
+    def working_bytes(self, parameters: Parameters) -> int:
+        """Return the bytes that either party has in memory at most during its turns, what comes of them included.
+
+        Here of ciphertexts, whose polynomials are there as messages and as residues. What a server makes of them it has
+        while it computes a reply, and one at a time.
+        """
+        ciphertext = 2 * 8 * parameters.ring_degree * len(parameters.coefficient_bits)
+        return 2 * ciphertext * (self.plan.ciphertexts_up + self.plan.ciphertexts_down)
+
+    def pieces(self, count: int) -> "Sequence[Exchange]":
+        """Return exchanges that do this one's work one after the other, for some images at once; here itself.
+
+        What a party keeps of all of them is :meth:`joined`.
+        """
+        return [self]
+
+    def joined(self, kept: Sequence[Kept]) -> Kept:
+        """Return what a party keeps, from what it keeps of each of the pieces."""
+        (whole,) = kept
+        return whole
 
     def prepare(
         self,

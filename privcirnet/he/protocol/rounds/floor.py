@@ -4,7 +4,9 @@ It cannot be done with an image's own shares: what the client knows of its share
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import pairwise
 from math import prod
 
 import numpy as np
@@ -16,22 +18,37 @@ from privcirnet.he.mpc.local.linear import ClearLinear
 from privcirnet.he.mpc.local.shares import present
 from privcirnet.he.mpc.messages import Kept as FloorKept
 from privcirnet.he.mpc.ot.session import Transfers, given, message_bytes
+from privcirnet.he.mpc.ot.softspoken import ROW_BYTES
 from privcirnet.he.program.exact import ExactStep
-from privcirnet.he.protocol.rounds.exchange import ClientShares, Exchange, Held, RoundPlan, ServerShares
+from privcirnet.he.protocol.rounds.exchange import (
+    AT_ONCE_BYTES,
+    ClientShares,
+    Exchange,
+    Held,
+    RoundPlan,
+    ServerShares,
+)
 from privcirnet.he.protocol.rounds.online_phase import PLANES, SHARE, Kept
 from privcirnet.he.protocol.rounds.turns import Side, Turn, alternating
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.schemes.bfv.parameters import Parameters
 
 NUMBERS = "numbers"
+_VALUE_BYTES = 128
+"""In memory, of a value beside what is counted."""
 
 
 @dataclass(frozen=True)
 class FloorOnline:
-    """What is left with the image: the server's masked digits, and the client's answers from its tables."""
+    """What is left with the image: the server's masked digits, and the client's answers from its tables.
+
+    Attributes:
+        rows: of the padded values, those of a piece; None: all of them.
+    """
 
     floor: Floor
     shape: tuple[int, ...]
+    rows: range | None = field(default=None, kw_only=True)
 
     @property
     def values(self) -> int:
@@ -40,8 +57,8 @@ class FloorOnline:
 
     @property
     def padded(self) -> int:
-        """Values in whole words of planes."""
-        return -(-self.values // 64) * 64
+        """Values in whole words of planes; of a piece, its own."""
+        return -(-self.values // 64) * 64 if self.rows is None else len(self.rows)
 
     @property
     def client_keeps(self) -> Mapping[str, int]:
@@ -91,8 +108,9 @@ class FloorOnline:
         return self.pad((share + np.uint64(1 << self.floor.f >> 1)) % np.uint64(self.floor.t))
 
     def pad(self, values: Residues) -> Residues:
-        """Return values with zeros behind them, in whole words of planes."""
-        return np.concatenate([values.reshape(-1), np.zeros(self.padded - self.values, dtype=np.uint64)])
+        """Return values with zeros behind them, in whole words of planes; of a piece, its own."""
+        whole = np.concatenate([values.reshape(-1), np.zeros(-self.values % 64, dtype=np.uint64)])
+        return whole if self.rows is None else whole[self.rows.start : self.rows.stop]
 
 
 @dataclass(frozen=True)
@@ -103,6 +121,7 @@ class FloorExchange(Exchange):
         t: of the shares.
         m: of the results' shares; 0: t.
         source: of oblivious transfers, one of :data:`mpc.ot.session.SOURCES`.
+        rows: of the padded values, those of a piece; None: all of them.
     """
 
     operation: ExactStep
@@ -110,6 +129,7 @@ class FloorExchange(Exchange):
     t: int
     m: int = 0
     source: str = "softspoken"
+    rows: range | None = field(default=None, kw_only=True)
 
     @property
     def floor(self) -> Floor:
@@ -119,7 +139,7 @@ class FloorExchange(Exchange):
 
     @property
     def online(self) -> FloorOnline:
-        return FloorOnline(self.floor, self.shape)
+        return FloorOnline(self.floor, self.shape, rows=self.rows)
 
     @property
     def plan(self) -> RoundPlan:
@@ -139,6 +159,39 @@ class FloorExchange(Exchange):
         """Without ciphertexts there is no noise."""
         return 0
 
+    def working_bytes(self, parameters: Parameters) -> int:
+        return self._working_bytes
+
+    @cached_property
+    def _working_bytes(self) -> int:
+        """All rows of its transfers, its messages with copies of them, and twice what is kept of it, once in parts."""
+        plan, online = self.plan, self.online
+        sent = sum(sum(turn.octets) for turn in plan.turns)
+        kept = max(keeps[PLANES] + keeps[NUMBERS] for keeps in (online.client_keeps, online.server_keeps))
+        return ROW_BYTES * sum(plan.transfers) + 2 * sent + 2 * 8 * kept + _VALUE_BYTES * online.padded
+
+    def pieces(self, count: int) -> "Sequence[FloorExchange]":
+        """Some of the values each, of like size, in whole words of planes."""
+        words = self.online.padded // 64
+        number = min(words, -(-count * self._working_bytes // AT_ONCE_BYTES))
+        cuts = (64 * (words * part // number) for part in range(number + 1))
+        return [replace(self, rows=range(*cut)) for cut in pairwise(cuts)] if number > 1 else [self]
+
+    def joined(self, kept: Sequence[Kept]) -> Kept:
+        if len(kept) == 1:
+            return kept[0]
+        words = self.online.padded // 64
+        planes, numbers = ([one[name] for one in kept] for name in (PLANES, NUMBERS))
+        return {
+            **kept[0],
+            PLANES: self._planes_joined(_in_rows(planes, words)).reshape(-1),
+            NUMBERS: np.concatenate(_in_rows(numbers, 64 * words), axis=1).reshape(-1),
+        }
+
+    def _planes_joined(self, pieces: Sequence[Residues]) -> Residues:
+        """Return the planes of all values; ``pieces``: of each piece, (planes, words)."""
+        return np.concatenate(pieces, axis=1)
+
     def client(self, shares: ClientShares, engine: ClientEngine, transfers: Transfers | None) -> Side[Residues]:
         own = self.online.pad(shares[0])
         return flat((yield from parties.client_ahead(self.floor, own, given(transfers))))
@@ -157,3 +210,9 @@ class FloorExchange(Exchange):
 def flat(*kept: FloorKept) -> Residues:
     """Return what a party keeps in one row: all planes, then all numbers."""
     return np.concatenate([rows.reshape(-1) for rows in (*(k.planes for k in kept), *(k.numbers for k in kept))])
+
+
+def _in_rows(pieces: Sequence[Residues], columns: int) -> list[Residues]:
+    """Return flat pieces of an array in its rows; ``columns``: of the array."""
+    rows = sum(map(len, pieces)) // columns
+    return [piece.reshape(rows, -1) for piece in pieces]

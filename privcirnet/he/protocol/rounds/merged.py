@@ -5,7 +5,7 @@ whichever node and image they belong to. Linear layers take images together wher
 exchanges stand side by side; one of more trips goes on in messages that those of fewer have no part in.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,10 +17,13 @@ from privcirnet.he.circuits.bfv.interface import ClientEngine, EvaluationKeys, S
 from privcirnet.he.mpc.local.shares import present
 from privcirnet.he.protocol.rounds.exchange import ClientShares, Exchange, Held, ServerShares
 from privcirnet.he.protocol.rounds.linear import LinearExchange
+from privcirnet.he.protocol.rounds.online_phase import SHARE, Kept
 from privcirnet.he.protocol.rounds.square import SquareExchange
 from privcirnet.he.protocol.rounds.stacked import StackedExchange
 from privcirnet.he.protocol.rounds.turns import Side, Turn, answering_together, asking_together, joined_trips, trips
 from privcirnet.he.ring.modular import Residues
+from privcirnet.he.ring.wipe import wipe
+from privcirnet.he.schemes.bfv.parameters import Parameters
 from privcirnet.he.system import threads
 
 if TYPE_CHECKING:  # it loads the kernels
@@ -75,6 +78,10 @@ class Together:
         """Oblivious transfers that all parts take, see :class:`protocol.rounds.exchange.RoundPlan`."""
         each = [part.exchange.plan.transfers for part in self.parts]
         return sum(down for down, _ in each), sum(up for _, up in each)
+
+    def working_bytes(self, parameters: Parameters) -> int:
+        """Return the bytes that either party has in memory at most during its turns in all parts."""
+        return sum(part.exchange.working_bytes(parameters) for part in self.parts)
 
     @cached_property
     def trips(self) -> list[tuple[Turn, Turn]]:
@@ -183,6 +190,24 @@ class Together:
             else:
                 found[members[0]].append(result)
         return [np.stack(each) for each in found]
+
+
+def keep(
+    images: Sequence[dict[str, Kept]], exchanges: Mapping[str, Exchange], pieces: Sequence[list[list[Kept]]]
+) -> None:
+    """Keep what came of nodes for each image.
+
+    Args:
+        images: is given what is kept of each, by node.
+        exchanges: by node.
+        pieces: what is kept of each piece, by exchange and image; of several it is zeroed.
+    """
+    for number, (name, exchange) in enumerate(exchanges.items()):
+        for image, arrays in enumerate(images):
+            each = [piece[number][image] for piece in pieces]
+            arrays[name] = exchange.joined(each)
+            if len(each) > 1:
+                wipe(array for one in each for key, array in one.items() if key != SHARE)
 
 
 def _rounds(exchange: Exchange, count: int) -> Iterator[tuple[Exchange, range]]:

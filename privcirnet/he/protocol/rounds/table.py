@@ -15,6 +15,7 @@ from privcirnet.he.mpc import floor_parties, lookup_parties
 from privcirnet.he.mpc.local.linear import ClearLinear
 from privcirnet.he.mpc.lookup import Lookup
 from privcirnet.he.mpc.messages import Kept as PartyKept
+from privcirnet.he.mpc.messages import split
 from privcirnet.he.mpc.ot.session import Transfers, given, message_bytes
 from privcirnet.he.program.table import ExactTable
 from privcirnet.he.protocol.rounds.exchange import ClientShares, Held, RoundPlan, ServerShares
@@ -37,7 +38,7 @@ class TableOnline(FloorOnline):
     @property
     def index(self) -> FloorOnline:
         """That of the truncation or the clip."""
-        return FloorOnline(self.floor, self.shape)
+        return FloorOnline(self.floor, self.shape, rows=self.rows)
 
     @property
     def client_keeps(self) -> Mapping[str, int]:
@@ -94,12 +95,12 @@ class TableExchange(FloorExchange):
 
     @property
     def online(self) -> TableOnline:
-        return TableOnline(self.floor, self.shape, self.operation, self.lookup)
+        return TableOnline(self.floor, self.shape, self.operation, self.lookup, rows=self.rows)
 
     @property
     def index(self) -> FloorExchange:
         """That of the truncation or the clip."""
-        return FloorExchange(self.operation, self.shape, self.t, self.m, self.source)
+        return FloorExchange(self.operation, self.shape, self.t, self.m, self.source, rows=self.rows)
 
     @property
     def plan(self) -> RoundPlan:
@@ -113,6 +114,15 @@ class TableExchange(FloorExchange):
         helped, chosen = (own + count * values for own, count in zip(index.transfers, slots, strict=True))
         turns = alternating("client", sizes)
         return RoundPlan(self.operation.title, "transfers", turns, direct=False, transfers=(helped, chosen))
+
+    def _planes_joined(self, pieces: Sequence[Residues]) -> Residues:
+        """The vectors lie value by value, all other planes side by side."""
+        vectors, masks = self.lookup.kept_planes
+        index = len(pieces[0]) - vectors - masks
+        parts = [split(piece, [index, vectors, masks]) for piece in pieces]
+        first, places, last = zip(*parts, strict=True)
+        flat = np.concatenate([place.reshape(-1) for place in places]).reshape(vectors, -1)
+        return np.concatenate([np.concatenate(first, axis=1), flat, np.concatenate(last, axis=1)])
 
     def client(self, shares: ClientShares, engine: ClientEngine, transfers: Transfers | None) -> Side[Residues]:
         index = floor_parties.client_ahead(self.floor, self.online.pad(shares[0]), given(transfers))

@@ -11,6 +11,7 @@ from privcirnet.he.protocol.framing import wire
 from privcirnet.he.protocol.rounds.exchange import Exchange
 from privcirnet.he.protocol.rounds.merged import Together
 from privcirnet.he.protocol.rounds.turns import Turn, alternating, answered, opened, trips
+from privcirnet.he.protocol.rounds.waves import bundles
 
 if TYPE_CHECKING:
     from privcirnet.he.mpc.ot.session import Transfers
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 SILENT_FROM = 300_000
 """Transfers of an image, one way, from which silent ones send fewer bytes, what they begin with included."""
 Pair = tuple[Turn, Turn]
+_REFILL_BYTES = 1 << 24
+"""Of what making silent transfers takes beside their rows."""
 
 
 def source_for(exchanges: Mapping[str, Exchange]) -> str:
@@ -31,11 +34,23 @@ def takes_transfers(exchanges: Mapping[str, Exchange]) -> bool:
     return any(sum(exchange.plan.transfers) for exchange in exchanges.values())
 
 
-def stock_bytes(program: Program, exchanges: Mapping[str, Exchange]) -> int:
-    """Return the bytes that transfers made ahead, both ways, take in either party's memory."""
-    from privcirnet.he.mpc.ot.silent import CODE  # it loads the kernels
+def transfers_bytes(program: Program, exchanges: Mapping[str, Exchange], count: int = 1) -> int:
+    """Return the most bytes that oblivious transfers take in either party's memory beside those that a node works on.
 
-    return 2 * CODE.stock_bytes if program.transfers == "silent" and takes_transfers(exchanges) else 0
+    Silent ones are made ahead, both ways: there are never more than what the next messages need and an iteration's.
+
+    Args:
+        count: of images that are prepared at once.
+    """
+    from privcirnet.he.mpc.ot.silent import CODE  # it loads the kernels
+    from privcirnet.he.mpc.ot.softspoken import EXTENSION_BYTES, ROW_BYTES
+
+    if not takes_transfers(exchanges):
+        return 0
+    if program.transfers == "softspoken":
+        return EXTENSION_BYTES
+    needed = max(sum(piece.transfers) for one in bundles(program, exchanges, count) for piece in one.pieces)
+    return 2 * CODE.stock_bytes + ROW_BYTES * needed + _REFILL_BYTES
 
 
 def setup_trips(source: str) -> list[Pair]:

@@ -5,7 +5,8 @@ is there from the beginning. Its share of a linear layer's result is there after
 *waves*: first those whose inputs follow from random numbers alone, then those that need the result of one layer, and so
 on. A network that squares after every layer has two waves, however deep it is. One with linear bottlenecks has three.
 
-The nodes of a wave share messages up to a size.
+The nodes of a wave share messages up to a size, and up to what a party then has in memory. A node that takes more than
+that is prepared in pieces, one after the other: a few of its values each.
 
 With an image nodes come in *stages*: a node's turns begin with those of all others that wait for no more results. So a
 truncation on a shortcut shares the messages of the ReLU on the main branch, and queries, keys and values are truncated
@@ -19,9 +20,10 @@ from typing import Any
 
 from privcirnet.he.program.operation import Node
 from privcirnet.he.program.program import Program
-from privcirnet.he.protocol.rounds.exchange import Exchange
+from privcirnet.he.protocol.rounds.exchange import AT_ONCE_BYTES, Exchange
 from privcirnet.he.protocol.rounds.merged import Together
 from privcirnet.he.protocol.rounds.turns import Turn, joined_trips, trips
+from privcirnet.he.schemes.bfv.parameters import Parameters
 from privcirnet.he.schemes.bfv.sizes import message_bytes
 
 MESSAGE_BYTES = 1 << 23
@@ -35,18 +37,28 @@ class Bundle:
     Attributes:
         nodes: in the program's order.
         positions: theirs in the program; the message is about the first one.
+        pieces: of their exchanges, one after the other; of several nodes there is one.
         ciphertext: bytes of one, at most.
     """
 
     nodes: tuple[Node, ...]
     positions: tuple[int, ...]
-    together: Together
+    pieces: tuple[Together, ...]
     ciphertext: int
+
+    @property
+    def trips(self) -> list[tuple[Turn, Turn]]:
+        """All messages and their answers."""
+        return [trip for piece in self.pieces for trip in piece.trips]
 
     @property
     def longest(self) -> int:
         """The most bytes of a message."""
-        return max(sum(turn.sizes(self.ciphertext)) for trip in self.together.trips for turn in trip)
+        return max(sum(turn.sizes(self.ciphertext)) for trip in self.trips for turn in trip)
+
+    def working_bytes(self, parameters: Parameters) -> int:
+        """Return the bytes that either party works on at most."""
+        return max(piece.working_bytes(parameters) for piece in self.pieces)
 
     @property
     def position(self) -> int:
@@ -55,7 +67,7 @@ class Bundle:
 
     def part(self, position: int) -> tuple[float, float]:
         """Return which part of the requests and of the replies is a node's."""
-        each = [self.together.bytes_of(member, self.ciphertext) for member in range(len(self.nodes))]
+        each = [self.pieces[0].bytes_of(member, self.ciphertext) for member in range(len(self.nodes))]
         (up, down), whole = each[self.positions.index(position)], [sum(way) or 1 for way in zip(*each, strict=True)]
         return up / whole[0], down / whole[1]
 
@@ -81,19 +93,26 @@ def bundles(program: Program, exchanges: Mapping[str, Exchange], count: int) -> 
     found, size = list[Bundle](), max(message_bytes(program.parameters))
 
     def bundle(nodes: Sequence[Node]) -> Bundle:
-        together = Together(tuple(exchanges[node.name] for node in nodes), count)
-        return Bundle(tuple(nodes), tuple(positions[node.name] for node in nodes), together, size)
+        each = [exchanges[node.name].pieces(count) for node in nodes]
+        pieces = tuple(Together(piece, count) for piece in zip(*each, strict=True))
+        return Bundle(tuple(nodes), tuple(positions[node.name] for node in nodes), pieces, size)
+
+    def fits(nodes: Sequence[Node]) -> bool:
+        """Whether nodes share messages."""
+        if any(len(exchanges[node.name].pieces(count)) > 1 for node in nodes):
+            return False
+        shared = bundle(nodes)
+        return shared.longest <= MESSAGE_BYTES and shared.working_bytes(program.parameters) <= AT_ONCE_BYTES
 
     for wave in waves(program, exchanges):
-        now = bundle(wave[:1])
+        now = wave[:1]
         for node in wave[1:]:
-            more = bundle([*now.nodes, node])
-            if more.longest <= MESSAGE_BYTES:
-                now = more
+            if fits([*now, node]):
+                now.append(node)
             else:
-                found.append(now)
-                now = bundle([node])
-        found.append(now)
+                found.append(bundle(now))
+                now = [node]
+        found.append(bundle(now))
     return found
 
 

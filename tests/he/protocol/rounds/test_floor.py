@@ -1,12 +1,14 @@
 """Exact truncations and ReLUs between parties: every value the integer network's, through sessions, services and broken ones."""
 
 from dataclasses import replace
+from math import prod
 
 import numpy as np
 import pytest
 
 from privcirnet.errors import RuleError
 from privcirnet.he.mpc.ot import silent
+from privcirnet.he.mpc.ot.softspoken import EXTENSION_BYTES
 from privcirnet.he.program import bounds, manifest
 from privcirnet.he.program.exact import ExactReLU, ExactStep, ExactTruncate, exact, exact_steps
 from privcirnet.he.program.interpreter import interpret
@@ -14,18 +16,21 @@ from privcirnet.he.program.operation import Node
 from privcirnet.he.program.operations import Input, Times, Truncate
 from privcirnet.he.program.program import Network, Program
 from privcirnet.he.program.table import ExactTable, tabulated
-from privcirnet.he.protocol.framing import message_sizes, wire
+from privcirnet.he.protocol.framing import memory, message_sizes, wire
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.server import Server, Session
 from privcirnet.he.protocol.parties.session import prepare, run
-from privcirnet.he.protocol.rounds import answer
+from privcirnet.he.protocol.rounds import answer, floor
 from privcirnet.he.protocol.rounds.exchanges import exchanges_of
-from privcirnet.he.protocol.rounds.transfers import setup_trips, source_for
+from privcirnet.he.protocol.rounds.floor import FloorExchange
+from privcirnet.he.protocol.rounds.table import TableExchange
+from privcirnet.he.protocol.rounds.transfers import setup_trips, source_for, transfers_bytes
 from privcirnet.he.protocol.rounds.turns import trips
+from privcirnet.he.protocol.rounds.waves import bundles
 from privcirnet.runs import audit
-from privcirnet.runs.memory import needed_bytes
 from privcirnet.service.client import ServiceClient
 from tests.he.broken import ends_at_any_turn, refuses_what_is_not_due
+from tests.he.held import peaks
 from tests.he.networks import bottleneck, network, random_image
 from tests.he.parties import check, parties
 from tests.service.running import serving
@@ -108,10 +113,57 @@ def test_silent_transfers_are_made_where_they_lack(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_session_has_room_for_a_stock_of_silent_transfers() -> None:
+    """Both directions', what a piece of a preparation takes, and what they are made with."""
     quiet, without, stock = replace(PROGRAM, transfers="silent"), replace(network(), transfers="silent"), 1 << 27
-    for program, more in ((PROGRAM, 0), (quiet, stock), (without, 0)):
-        assert message_sizes.session_in_memory(program) == message_sizes.keys_in_memory(program) + more
-    assert needed_bytes(quiet) == needed_bytes(PROGRAM) + 2 * stock, "of both parties"
+    assert memory.session_in_memory(without) == memory.session_in_memory(network())
+    exchanges = exchanges_of(quiet)
+    assert transfers_bytes(PROGRAM, exchanges) == EXTENSION_BYTES
+    taken = 16 * max(sum(piece.transfers) for one in bundles(quiet, exchanges, 8) for piece in one.pieces)
+    assert transfers_bytes(quiet, exchanges, 8) == stock + taken + (1 << 24)
+    more = memory.client_in_memory(quiet) - memory.client_in_memory(PROGRAM)
+    assert stock < more < stock + taken + (1 << 24)
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=NAMES)
+def test_large_steps_are_prepared_in_pieces(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 64 values each here: every value is right, and the bytes are the same but for what ends an extension."""
+    client, session = parties(program, "cleartext")
+    whole = prepare(client, session, 2)
+    monkeypatch.setattr(floor, "AT_ONCE_BYTES", 1 << 16)
+    client, session = parties(program, "cleartext")
+    ahead, most = prepare(client, session, 2), message_sizes.largest(program)
+    largest = max(prod(program.nodes[position].shape) for position in positions(program))
+    assert max(len(bundle.pieces) for bundle in bundles(program, exchanges_of(program), 2)) == -(-largest // 64) > 1
+    trips_due = sum(len(bundle.trips) for bundle in bundles(program, exchanges_of(program), 2))
+    assert len(ahead) == trips_due + SETUP + 3, "and AGREE, PREPARE, PREPARED"
+    assert len(ahead) > len(whole)
+    assert max(t.up for t in ahead) <= min(most.request, max(t.up for t in whole))
+    for seed in range(2):
+        image = random_image(program, seed)
+        check(program, client, session, image, "prepared")
+        assert wrong(program, client, session, image) == []
+
+
+STEPS = {
+    "truncation": ExactTruncate(9, 1 << 20),
+    "ReLU": ExactReLU(4, 1 << 20),
+    "clip": ExactReLU(4, 1 << 20, most=12),
+    "table": tabulated("gelu", 4, -4, -4, -40, 50).bounded(-(1 << 10), 1 << 10),
+}
+
+
+@pytest.mark.parametrize(("values", "source"), [(1 << 12, "silent"), (1 << 13, "softspoken"), (1 << 15, "softspoken")])
+@pytest.mark.parametrize("step", STEPS.values(), ids=STEPS)
+def test_memory_is_what_an_exchange_says(
+    step: ExactStep, values: int, source: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At its peak either party has at least half of it, and never more, messages included."""
+    monkeypatch.setattr(silent, "CODE", silent.Code(trees=1 << 9, depth=9, seed=1 << 10))
+    kind = TableExchange if isinstance(step, ExactTable) else FloorExchange
+    m = 1 << step.index_bits if isinstance(step, ExactTable) else 0
+    exchange = kind(step, (values, 1, 1), PROGRAM.parameters.plain_modulus, m, source)
+    for peak in peaks(exchange, source):
+        assert peak <= exchange.working_bytes(PROGRAM.parameters) + EXTENSION_BYTES <= 2 * peak + EXTENSION_BYTES
 
 
 def test_large_images_have_silent_transfers() -> None:

@@ -76,7 +76,7 @@ def test_no_message_is_longer_than_both_know_it_may_be() -> None:
     assert message_sizes.together(program) == 8
     for count in range(1, 9):
         for bundle in bundles(program, exchanges_of(program), count):
-            ((up, down),) = bundle.together.trips
+            ((up, down),) = bundle.trips
             assert (N * 8 * up.parts <= most.request, N * 8 * down.parts <= most.reply) == (True, True)
 
 

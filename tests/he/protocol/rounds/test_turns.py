@@ -29,7 +29,7 @@ def test_both_parties_take_the_turns_that_both_know(engine: str, count: int, off
     ahead, most = prepare(client, session, count), message_sizes.largest(offsets)
     first, *_ = bundles(offsets, exchanges_of(offsets), count)
     shared = [t for t in ahead if t.position == first.position]
-    assert len(shared) == len(first.together.trips) == 2, "exchanges of one trip have no part in the second message"
+    assert len(shared) == len(first.trips) == 2, "exchanges of one trip have no part in the second message"
     assert {*TOYS} <= {*first.positions}
     for seed in range(count):
         traffic = check(offsets, client, session, random_image(offsets, seed), "prepared")
