@@ -37,7 +37,9 @@ class Transfers:
         session: bytes,
         opens: bool,
     ) -> None:
-        self._sender, self._receiver, self._hash, self._opens = sender, receiver, Hash(session), opens
+        self._sender, self._receiver, self._opens = sender, receiver, opens
+        helping, choosing = _directions(session) if opens else _directions(session)[::-1]
+        self._helping, self._choosing = Hash(helping), Hash(choosing)  # both count their rows from 0
         self._helped = self._chosen = 0
 
     @property
@@ -53,7 +55,7 @@ class Transfers:
         """
         made, message = self._receiver.extend(slots * values)
         first, self._chosen = self._chosen, self._chosen + slots * values
-        return Chosen.of(made, values, self._hash, first), message
+        return Chosen.of(made, values, self._choosing, first), message
 
     def help(self, slots: int, values: int, message: Message) -> Offered:
         """Return transfers in which the other party chooses; ``message``: its own.
@@ -64,7 +66,7 @@ class Transfers:
         """
         made = self._sender.extend(slots * values, message)
         first, self._helped = self._helped, self._helped + slots * values
-        return Offered.of(made, self._sender.delta, values, self._hash, first)
+        return Offered.of(made, self._sender.delta, values, self._helping, first)
 
     def lacks(self, choose: int, help: int) -> tuple[bool, bool]:
         """Return which directions must be refilled: where who opened the session helps, and the other one.
@@ -131,13 +133,14 @@ def opening(source: str = "softspoken") -> Generator[Parts, Parts, Transfers]:
         its end of the transfers.
     """
     session = os.urandom(_NAME_BYTES)
-    sender = softspoken.Sender(K, session + b"first")
+    first, second = _directions(session)
+    sender = softspoken.Sender(K, first)
     told = yield [session, sender.hello]
-    receiver = softspoken.Receiver(told[0], K, session + b"second")
+    receiver = softspoken.Receiver(told[0], K, second)
     sender.begin(told[1])
-    chosen, seeds = _choosing(receiver, source, session + b"second")
+    chosen, seeds = _choosing(receiver, source, second)
     yield [receiver.setup, *seeds]
-    return Transfers(_helping(sender, source, session + b"first", told[2:]), chosen, session, opens=True)
+    return Transfers(_helping(sender, source, first, told[2:]), chosen, session, opens=True)
 
 
 def answering(source: str = "softspoken") -> Generator[Parts, Parts, Transfers]:
@@ -152,13 +155,14 @@ def answering(source: str = "softspoken") -> Generator[Parts, Parts, Transfers]:
     told = yield []
     check_length(told[0], _NAME_BYTES, "a session's name")
     session = bytes(told[0])
-    sender = softspoken.Sender(K, session + b"second")
-    receiver = softspoken.Receiver(told[1], K, session + b"first")
-    chosen, seeds = _choosing(receiver, source, session + b"first")
+    first, second = _directions(session)
+    sender = softspoken.Sender(K, second)
+    receiver = softspoken.Receiver(told[1], K, first)
+    chosen, seeds = _choosing(receiver, source, first)
     told = yield [sender.hello, receiver.setup, *seeds]
     sender.begin(told[0])
     yield []
-    return Transfers(_helping(sender, source, session + b"second", told[1:]), chosen, session, opens=False)
+    return Transfers(_helping(sender, source, second, told[1:]), chosen, session, opens=False)
 
 
 def setup_sizes(source: str) -> list[tuple[int, ...]]:
@@ -178,6 +182,11 @@ def given(transfers: Transfers | None) -> Transfers:
         rule, remedy = "oblivious transfers must be begun before they are used", "prepare again"
         raise Interrupted(rule, got="none", remedy=remedy)
     return transfers
+
+
+def _directions(session: bytes) -> tuple[bytes, bytes]:
+    """Return the names of transfers in which who opened the session helps, and of those in which it chooses."""
+    return session + b"first", session + b"second"
 
 
 def _choosing(
