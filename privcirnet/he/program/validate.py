@@ -69,6 +69,9 @@ def _check_answer(program: Program) -> None:
         len({node.name.split("/")[0] for node in program.nodes}) < 2 or output.shape != (1, 1, 1)
     ):
         raise RuleError("a class must be one number, behind logits", got=f"shape {output.shape}", remedy=REMEDY)
+    if program.answer == "top1" and 4 * prod(program.logits.shape) > program.parameters.plain_modulus:
+        got = f"{prod(program.logits.shape)} modulo {program.parameters.plain_modulus}"
+        raise RuleError("the number of classes must be under a quarter of the plain modulus", got=got, remedy=REMEDY)
     if not 0 <= bits < program.parameters.plain_bits:
         rule = "a result's width must leave room in the plain modulus, to tell wrong results"
         raise RuleError(rule, got=f"{bits} of {program.parameters.plain_bits} bits", remedy=REMEDY)

@@ -8,7 +8,10 @@ hands out w bits of r: as many as right results have. What a client adds to its 
 not see. A client that has the right y knows all of r = y + q. In one more round it asks whether this is the server's r,
 and learns that alone (:mod:`protocol.rounds.equality`). The width is the program's, never the client's.
 
-*top1*: the result is a class, and its share is handed out as that of logits is.
+*top1*: the result is a class c < 2^k, and the server hands out k bits of its share s, and whether the other bits are
+zero: no more, whatever the client has made of its own share q. As integers s + q is c, or c + t. It is c alone where s
+and q are both under 2^k: they are then not over c, and two numbers under 2^k do not reach t. So the client has c modulo
+2^k, for every mask.
 
 A result that no right inference has is refused. Whatever happens, a client first completes the image: a server that is
 told that an image failed learns something of it (SECURITY.md).
@@ -62,6 +65,9 @@ def hand_out(program: Program, share: Residues) -> Generator[bytes, bytes, bytes
     Raises:
         RuleError: what the client sends is no question.
     """
+    if program.answer == "top1":
+        window = _window(program)
+        share = share & np.uint64(window - 1) | np.uint64(window) * (share < window)
     if program.answer != "rounded":
         return wire.frame(wire.OUTPUT, [shares.to_bytes(share)])
     message = yield wire.frame(wire.ROUNDED, [shares.to_bytes(share & np.uint64(_window(program) - 1))])
@@ -104,16 +110,25 @@ def result(program: Program, share: Residues, received: Received) -> Values:
         RuleError: it is not a part of a share of that many values.
         WrongResult: the result is rounded, and not that of the server's whole share; or it is no class.
     """
-    if program.answer != "rounded":
-        found = shares.reveal(share, received.part, program.parameters.plain_modulus)
-        values = program.answered(found)
-        if program.answer == "top1" and not values.any():
+    if program.answer == "logits":
+        return shares.reveal(share, received.part, program.parameters.plain_modulus)
+    if program.answer == "top1":
+        values = program.answered(found := _class(program, share, received.part))
+        if not values.any():
             raise _wrong(program, program.output.name, program.output_bits, f"class {found.item()}", values)
         return values
     _, values = _rounded(program, share, received.part)
     if received.question is None or not received.question.affirmed(received.answer):
         raise _wrong(program, program.output.name, program.output_bits, "more", values)
     return values
+
+
+def _class(program: Program, share: Residues, part: bytes) -> Residues:
+    """The class modulo a power of two."""
+    t, window = np.uint64(program.parameters.plain_modulus), np.uint64(_window(program))
+    told = shares.from_bytes(part, share.shape, 2 * int(window))
+    wraps = (told < window) | (share >= window)
+    return (told + share - t * wraps) & (window - np.uint64(1))
 
 
 def _rounded(program: Program, share: Residues, part: bytes) -> tuple[Residues, Values]:
@@ -153,5 +168,7 @@ def _wrong(program: Program, name: str, most: int, got: str, values: Values) -> 
 
 
 def _window(program: Program) -> int:
-    """2^w: the result's bits and a sign."""
+    """2^w: the result's bits and a sign; of a class, those of all classes."""
+    if program.answer == "top1":
+        return 1 << (prod(program.logits.shape) - 1).bit_length()
     return 2 << program.output_bits

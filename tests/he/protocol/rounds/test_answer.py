@@ -1,6 +1,7 @@
 """What a server hands out of a result, and what a client makes of it."""
 
 from dataclasses import replace
+from math import prod
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from privcirnet.he.layers.unplanned import unplanned
 from privcirnet.he.mpc.local import shares
 from privcirnet.he.planning.fit import Target, fit
 from privcirnet.he.planning.profile import COUNTED, LINKS
-from privcirnet.he.program import manifest
+from privcirnet.he.program import manifest, validate
 from privcirnet.he.program.exact import ExactStep
 from privcirnet.he.program.operation import Node, Weights
 from privcirnet.he.program.operations import Input, Linear
@@ -62,13 +63,44 @@ def test_a_class_whose_image_ends_at_any_turn(lost: str) -> None:
     ends_at_any_turn(program, lost, [i for i, n in enumerate(program.nodes) if isinstance(n.operation, ExactStep)])
 
 
+def class_of(program: Program, client: int, server: int) -> int:
+    """What a client has of the class from its share and from what is handed out of the server's."""
+    with pytest.raises(StopIteration) as last:
+        next(answer.hand_out(program, np.full((1, 1, 1), server, dtype=np.uint64)))
+    (part,) = wire.unframe(last.value.value, wire.OUTPUT, 1)
+    assert int.from_bytes(part, "little") < 2 << (prod(program.logits.shape) - 1).bit_length()
+    found = answer.result(program, np.full((1, 1, 1), client, dtype=np.uint64), Received(part))
+    return int(found.reshape(-1).argmax())
+
+
+@pytest.mark.parametrize("count", [2, 3, 10])
+def test_a_class_is_right_for_every_mask(count: int) -> None:
+    """With a few bits of the server's share, also where the sum of both shares does not wrap."""
+    program = largest_of(count)
+    t = program.parameters.plain_modulus
+    for true in range(count):
+        for client in (*range(2 * count + 9), t // 2, *range(t - 2 * count, t)):
+            assert class_of(program, client, (true - client) % t) == true
+
+
+def test_a_client_that_shifts_its_share_has_the_class_modulo_a_power_of_two_and_a_carry() -> None:
+    """A whole share told all of t's bits of what the client had made the result to be."""
+    program = largest_of(8)
+    t = program.parameters.plain_modulus
+    for beyond, carry in ((8, 0), (1 << 10, 0), (t // 2, 1)):
+        assert class_of(program, 12345, (5 + beyond - 12345) % t) == 5 - carry
+
+
 def test_what_is_no_class_is_refused() -> None:
     program = largest_of(10)
-    given = Received(shares.to_bytes(np.full((1, 1, 1), 7, dtype=np.uint64)))
-    found = answer.result(program, np.full((1, 1, 1), 2, dtype=np.uint64), given)
-    assert (found.reshape(-1) == np.eye(10)[9]).all()
-    with pytest.raises(answer.WrongResult, match=r"values of answer must have at most 4 bits, .* got class 10"):
-        answer.result(program, np.full((1, 1, 1), 3, dtype=np.uint64), given)
+    t = program.parameters.plain_modulus
+    assert class_of(program, 2, 7) == 9
+    for client, server in ((3, 7), (t - 5, 15)):
+        with pytest.raises(answer.WrongResult, match=r"values of answer must have at most 4 bits, .* got class 10"):
+            class_of(program, client, server)
+    many = [replace(node, shape=(t, 1, 1)) if node is program.logits else node for node in program.nodes]
+    with pytest.raises(RuleError, match=f"the number of classes must be under a quarter of the plain modulus: got {t} "):
+        validate._check_answer(replace(program, nodes=tuple(many)))
     with pytest.raises(RuleError, match=r"a class must be one number, behind logits: got shape \(10, 1, 1\)"):
         manifest.check(replace(program, nodes=program.nodes[:2]))
 
