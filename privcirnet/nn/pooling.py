@@ -22,7 +22,8 @@ def pool_window(pool: nn.AvgPool2d, name: str) -> tuple[tuple[int, int], int]:
         raise RuleError(
             "average pooling must have windows side by side whose area is a power of two, or only linear layers behind",
             got=f"{name}: {pool}",
-            remedy="use a kernel of 2, 4 or 8 with the same stride",
+            remedy="use a kernel of 2, 4 or 8 with the same stride"
+            + (", or polynomial_, which makes a convolution of other averages" if divisor is None else ""),
         )
     return pair(pool.kernel_size), divisor.bit_length() - 1
 

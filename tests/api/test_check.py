@@ -48,7 +48,7 @@ def test_costs_are_those_of_the_program_that_is_compiled():
 
 
 def unfit() -> nn.Module:
-    """With kernels that fit no square one, a pool without windows of one size, and an operation without a polynomial."""
+    """With kernels that fit no square one, a pool whose windows differ, and an operation without a polynomial."""
     layers = {"first": nn.Conv2d(3, 4, (4, 3), padding=1), "second": nn.Conv2d(4, 4, (3, 4), padding=1)}
     forward = lambda net, x: net.fc(net.pool(net.second(net.first(x))).softmax(1).mean((2, 3)))  # noqa: E731
     return Written(forward, **layers, pool=nn.AdaptiveMaxPool2d(3), fc=nn.Linear(4, 2))

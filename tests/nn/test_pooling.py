@@ -18,7 +18,10 @@ def network(pool: nn.Module, *behind: nn.Module) -> nn.Sequential:
 
 @pytest.mark.parametrize(
     ("pool", "divisor"),
-    [(nn.AvgPool2d(7), 64), (nn.AvgPool2d((3, 7)), 16), (nn.AvgPool2d(3), 8), (nn.AvgPool2d(2, divisor_override=3), 4), (nn.AvgPool2d(2), 4)],
+    [
+        *((nn.AvgPool2d(7), 64), (nn.AvgPool2d((3, 7)), 16), (nn.AvgPool2d(3), 8)),
+        *((nn.AvgPool2d(2, divisor_override=3), 4), (nn.AvgPool2d(2), 4)),
+    ],
 )
 def test_layers_behind_take_the_rest(pool, divisor):
     model = network(pool, nn.Flatten(), nn.Identity(), nn.LazyLinear(3))

@@ -39,8 +39,9 @@ _FUNCTIONS: dict[str, tuple[Callable[..., Any], ...]] = {
     "move": (
         *(torch.flatten, torch.reshape, torch.squeeze, torch.unsqueeze, torch.permute, torch.transpose, torch.unbind),
         *(torch.chunk, torch.split, torch.narrow, torch.movedim, torch.swapaxes, operator.getitem, getattr),
-        *(F.channel_shuffle, F.pixel_shuffle, F.pixel_unshuffle),
+        *(F.channel_shuffle, F.pixel_shuffle, F.pixel_unshuffle, torch.repeat_interleave, torch.tile),
     ),
+    "upsample": (F.interpolate, F.upsample, F.upsample_nearest),
     "pad": (F.pad,),
     "gate": (torch.sigmoid, F.sigmoid, F.hardsigmoid),
     "sum": ADDITIONS,
@@ -57,6 +58,7 @@ _METHODS: dict[str, tuple[str, ...]] = {
     "move": (
         *("flatten", "reshape", "view", "squeeze", "unsqueeze", "unflatten", "permute", "transpose"),
         *("chunk", "split", "unbind", "narrow", "movedim", "swapaxes"),
+        *("expand", "repeat", "repeat_interleave", "tile"),
     ),
     "gate": ("sigmoid",),
     "sum": ("add",),
@@ -71,10 +73,10 @@ def kind_of(graph: fx.GraphModule, node: fx.Node) -> str:
     """Return what a node does.
 
     Returns:
-        "activation", "gate", "nothing", "average", "maximum", "move", "pad", "sum", "difference",
+        "activation", "gate", "nothing", "average", "maximum", "move", "pad", "upsample", "sum", "difference",
         "product", "numbers" (a value with its sign changed, or divided), "square", "concat", "norm" (a
-        batch norm, with or without an activation), "layer norm", "layer", "kept" (this toolkit's own modules); "" for
-        all else.
+        batch norm, with or without an activation), "layer norm", "layer", "transposed layer", "kept" (this
+        toolkit's own modules); "" for all else.
     """
     match node.op:
         case "placeholder" | "output":
@@ -102,6 +104,10 @@ def _kind_of_module(module: nn.Module) -> str:  # noqa: PLR0911
             return "average"
         case nn.MaxPool2d() | nn.AdaptiveMaxPool2d():
             return "maximum"
+        case nn.Upsample():
+            return "upsample"
+        case nn.ConvTranspose2d() if type(module) is nn.ConvTranspose2d:
+            return "transposed layer"
         case nn.LayerNorm() | nn.GroupNorm() | nn.InstanceNorm2d(track_running_stats=False):
             return "layer norm"
         case _ if name in _MOVE_NAMES:

@@ -24,7 +24,7 @@ from privcirnet.nn.norm import is_frozen_norm
 from privcirnet.nn.quantizers import check_unquantized
 from privcirnet.nn.summands import readers, summands, uses
 from privcirnet.passes.convert import share_by_blocks_
-from privcirnet.passes.surgery import norms, own, pads, strides, sums
+from privcirnet.passes.surgery import norms, own, pads, strides, sums, upsampling
 from privcirnet.passes.surgery.attention import attentions_replaced
 from privcirnet.passes.surgery.changes import TRAIN, Change
 from privcirnet.passes.surgery.edit import Edit, path_of, shape_of, values_of
@@ -185,6 +185,8 @@ _REPLACED: dict[str, Callable[[Edit, fx.Node], None]] = {
     "average": partial(pool, average=True),
     "maximum": partial(pool, average=False),
     "pad": pads.pad,
+    "upsample": upsampling.upsample,
+    "transposed layer": upsampling.transpose,
     "sum": sums.add,
     "difference": sums.add,
     "product": sums.multiply,

@@ -70,7 +70,8 @@ def window_of(graph: fx.GraphModule, node: fx.Node) -> nn.AvgPool2d | nn.MaxPool
         return None
     kind, names = _KINDS[name]
     given: dict[str, Any] = {**dict(zip(names, node.args[1:], strict=False)), **node.kwargs}
-    return kind(**{name: value for name, value in given.items() if name in names and value is not None})  # type: ignore[return-value]
+    known = {name: value for name, value in given.items() if name in names and value is not None}
+    return kind(**known)  # type: ignore[return-value]
 
 
 def side_of(before: tuple[int, ...], after: tuple[int, ...]) -> tuple[int, int] | None:
@@ -132,7 +133,8 @@ def _scale_places(edit: Edit, node: fx.Node, factors: Tensor) -> None:
     layer.weight.copy_(factors.reshape(layer.weight.shape))
     first = Move.like(lambda x: x.flatten(2).mT[..., None], shape[1:], channels_last=False)
     back = Move.like(lambda x: x[..., 0].mT.unflatten(2, (height, width)), (count, channels, 1), channels_last=False)
-    for name, module, after in (("places", first, first.after), ("scaled", layer, first.after), ("map", back, shape[1:])):
+    places = first.after
+    for name, module, after in (("places", first, places), ("scaled", layer, places), ("map", back, shape[1:])):
         node = edit.append(node, edit.free(f"{path_of(node)}_{name}"), module)
         node.meta["shape"] = (shape[0], *after)
 
