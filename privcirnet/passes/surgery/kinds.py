@@ -39,7 +39,8 @@ _FUNCTIONS: dict[str, tuple[Callable[..., Any], ...]] = {
     "move": (
         *(torch.flatten, torch.reshape, torch.squeeze, torch.unsqueeze, torch.permute, torch.transpose, torch.unbind),
         *(torch.chunk, torch.split, torch.narrow, torch.movedim, torch.swapaxes, operator.getitem, getattr),
-        *(F.channel_shuffle, F.pixel_shuffle, F.pixel_unshuffle, torch.repeat_interleave, torch.tile),
+        *(F.channel_shuffle, F.pixel_shuffle, F.pixel_unshuffle, torch.unflatten, torch.flip),
+        *(torch.broadcast_to, torch.tile, torch.repeat_interleave),
     ),
     "upsample": (F.interpolate, F.upsample, F.upsample_nearest),
     "pad": (F.pad,),
@@ -50,6 +51,13 @@ _FUNCTIONS: dict[str, tuple[Callable[..., Any], ...]] = {
     "numbers": (operator.neg, torch.neg, torch.negative, operator.truediv, torch.div, torch.divide),
     "square": (torch.square, operator.pow, torch.pow),
     "concat": (torch.cat, torch.concat, torch.concatenate),
+    "stack": (torch.stack,),
+    "reduction": (torch.sum, torch.amax, torch.max),
+    "gated": (F.glu,),
+    "function": (
+        *(F.linear, F.conv2d, torch.conv2d, operator.matmul, torch.matmul),
+        *(F.batch_norm, torch.batch_norm, F.layer_norm, torch.layer_norm, F.group_norm, torch.group_norm, F.rms_norm),
+    ),
 }
 _METHODS: dict[str, tuple[str, ...]] = {
     "activation": ("relu", "prelu", "tanh", "clamp", "clip", "clamp_min", "clamp_max"),
@@ -57,8 +65,8 @@ _METHODS: dict[str, tuple[str, ...]] = {
     "average": ("mean",),
     "move": (
         *("flatten", "reshape", "view", "squeeze", "unsqueeze", "unflatten", "permute", "transpose"),
-        *("chunk", "split", "unbind", "narrow", "movedim", "swapaxes"),
-        *("expand", "repeat", "repeat_interleave", "tile"),
+        *("chunk", "split", "unbind", "narrow", "movedim", "swapaxes", "flip"),
+        *("expand", "broadcast_to", "repeat", "repeat_interleave", "tile"),
     ),
     "gate": ("sigmoid",),
     "sum": ("add",),
@@ -66,6 +74,8 @@ _METHODS: dict[str, tuple[str, ...]] = {
     "product": ("mul", "multiply"),
     "numbers": ("neg", "negative", "div", "divide"),
     "square": ("square", "pow"),
+    "reduction": ("sum", "amax", "max"),
+    "function": ("matmul",),
 }
 
 
@@ -74,9 +84,10 @@ def kind_of(graph: fx.GraphModule, node: fx.Node) -> str:
 
     Returns:
         "activation", "gate", "nothing", "average", "maximum", "move", "pad", "upsample", "sum", "difference",
-        "product", "numbers" (a value with its sign changed, or divided), "square", "concat", "norm" (a
-        batch norm, with or without an activation), "layer norm", "layer", "transposed layer", "kept" (this
-        toolkit's own modules); "" for all else.
+        "product", "numbers" (a value with its sign changed, or divided), "square", "concat", "stack", "reduction" (a
+        sum or maximum over axes), "gated" (a gated linear unit), "function" (a layer or norm that is no module), "norm"
+        (a batch norm, with or without an activation), "layer norm", "layer", "transposed layer", "kept" (this toolkit's
+        own modules); "" for all else.
     """
     match node.op:
         case "placeholder" | "output":
@@ -110,6 +121,8 @@ def _kind_of_module(module: nn.Module) -> str:  # noqa: PLR0911
             return "transposed layer"
         case nn.LayerNorm() | nn.GroupNorm() | nn.InstanceNorm2d(track_running_stats=False):
             return "layer norm"
+        case nn.GLU():
+            return "gated"
         case _ if name in _MOVE_NAMES:
             return "move"
         case _ if name.lower() in ("sigmoid", "hardsigmoid"):

@@ -24,12 +24,12 @@ from privcirnet.nn.norm import is_frozen_norm
 from privcirnet.nn.quantizers import check_unquantized
 from privcirnet.nn.summands import readers, summands, uses
 from privcirnet.passes.convert import share_by_blocks_
-from privcirnet.passes.surgery import norms, own, pads, strides, sums, upsampling
+from privcirnet.passes.surgery import functions, norms, own, pads, reductions, strides, sums, upsampling
 from privcirnet.passes.surgery.attention import attentions_replaced
 from privcirnet.passes.surgery.changes import TRAIN, Change
 from privcirnet.passes.surgery.edit import Edit, path_of, shape_of, values_of
 from privcirnet.passes.surgery.image_size import other_size
-from privcirnet.passes.surgery.kinds import kind_of
+from privcirnet.passes.surgery.kinds import kind_of, named
 from privcirnet.passes.surgery.layout import channels_last
 from privcirnet.passes.surgery.moves import settle_moves
 from privcirnet.passes.surgery.pools import pool
@@ -151,13 +151,24 @@ def _check_chosen(edit: Edit, chosen: Mapping[str, str]) -> None:
 def _visit(edit: Edit, node: fx.Node, activation: str) -> None:
     """Replace one node, or note why it cannot be."""
     kind = kind_of(edit.graph, node)
+    if "constant" in node.meta:
+        return
+    if kind == "reduction" or named(edit.graph, node) == "mean":
+        settled = reductions.settle_reduction(edit, node)
+        if settled is None:
+            return
+        node, kind = settled, kind_of(edit.graph, settled)
     if isinstance(edit.module(node), nn.Conv2d):
         if kind != "layer":
             pads.plain_convolution(edit, node)
         pads.pad_before(edit, node)
         strides.square(edit, node)
         return
-    if kind in ("kept", "layer", "move") or "constant" in node.meta:
+    if kind in ("kept", "layer", "move"):
+        return
+    if kind in _TAKEN_APART:
+        for made in _TAKEN_APART[kind](edit, node):
+            _visit(edit, made, activation)
         return
     inside = norms.split(edit, node) if kind in ("norm", "layer norm") else []
     if activation == "own" and kind in ("activation", "gate", "maximum") and len(values_of(node)) == 1:
@@ -178,6 +189,11 @@ def _visit(edit: Edit, node: fx.Node, activation: str) -> None:
         _visit(edit, appended, activation)
 
 
+_TAKEN_APART: dict[str, Callable[[Edit, fx.Node], list[fx.Node]]] = {
+    "stack": reductions.stack,
+    "gated": functions.gated,
+    "function": functions.as_modules,
+}
 _REPLACED: dict[str, Callable[[Edit, fx.Node], None]] = {
     "nothing": Edit.skip,
     "layer norm": norms.layer_norm,

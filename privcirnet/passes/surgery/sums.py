@@ -49,12 +49,23 @@ def multiply(edit: Edit, node: fx.Node) -> None:
     elif len(values) == 1:
         affine(edit, node)
     else:
+        values = [_unrepeated(value) for value in values]
         shapes = [shape_of(value) for value in values]
         first, second = sorted(values, key=lambda value: -math.prod(shape_of(value)))
-        if shape_of(first) == torch.broadcast_shapes(*shapes) and len(shapes[0]) == len(shapes[1]) and not node.kwargs:
+        fits = shape_of(first) == shape_of(node) == torch.broadcast_shapes(*shapes)
+        if fits and len(shapes[0]) == len(shapes[1]) and not node.kwargs:
             _gated(edit, node, first, second)
         else:
             edit.cannot(node, "multiply values by one for each channel or place")
+
+
+def _unrepeated(value: fx.Node) -> fx.Node:
+    """Return what a value repeats along axes of one place, as a product does itself."""
+    while getattr(value.target, "__name__", value.target) in ("expand", "broadcast_to"):
+        if len(shape_of(source_of(value))) != len(shape_of(value)):
+            break
+        value = source_of(value)
+    return value
 
 
 def divide(edit: Edit, node: fx.Node) -> None:

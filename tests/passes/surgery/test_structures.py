@@ -213,7 +213,9 @@ def test_an_option_of_the_forward_keeps_its_default():
         (lambda net, x: torch.cat([net.conv(x), net.bias.expand(2, 4, 4, 4)], 1), r"cat \(cat\); concatenate channels"),
         (lambda net, x: torch.sigmoid(net.conv(x).mean((2, 3))), r"sigmoid \(sigmoid\); let a convolution compute"),
         (lambda net, x: net.conv(net.conv(x).view(-1, 1, 4, 4).expand(-1, 4, 4, 4)), r"expand"),
-        (lambda net, x: net.conv(x).flatten(2).mean(2), r"mean \(mean\); average over"),
+        (lambda net, x: net.conv(x).mean(1), r"mean \(mean\); average over"),
+        (lambda net, x: net.conv(x).amax(1, keepdim=True), r"amax \(amax\); write it with layers"),
+        (lambda net, x: torch.stack([net.conv(x), x]).flatten(0, 1), r"stack \(stack\), flatten \(flatten\); stack"),
     ],
 )
 def test_what_has_no_form_is_named_with_its_remedy(forward, got):
