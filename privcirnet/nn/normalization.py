@@ -5,7 +5,7 @@ up, and multiplies in the end.
 
 * Layer norm: d = C x - sum(x), local and exact; then d / sqrt(sum of d^2). Factors of d cancel, so it is divided by the
   power of two beside C. The factor sqrt(C) and the norm's own scales and shifts are left to the layers behind. A group
-  norm is one of tokens, of C H W / g values each.
+  norm is one of tokens, of C H W / g values each. An RMS norm has d = x.
 * Softmax attention: e = exp(s - max s) of scores s = q k^T, in which q is divided by sqrt(d) already; then
   (e v) / sum(e). The largest e is 1, so that neither a sum nor its inverse can leave its table, whatever the scores.
 
@@ -48,6 +48,12 @@ class Centered(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return the centered channels: (N, T, C); ``x``: (N, T, C)."""
         return (self.width * x - x.sum(-1, keepdim=True)) * 2.0**-self.bits
+
+
+class Rounded(nn.Identity):
+    """A value that is quantized once more, for its square."""
+
+    result_bits = 12
 
 
 class BelowMax(nn.Module):
@@ -96,12 +102,15 @@ class SumChannels(nn.Module):
 class NormPieces(nn.Module):
     """d / sqrt(sum of d^2 + c) of tokens with d = :class:`Centered`: a layer norm's result divided by sqrt(C).
 
+    An RMS norm's with d = x.
+
     Args:
         width: C.
         tokens: T.
         eps: that the norm adds to the variance.
         enter: takes what is normalized to tokens; None: it is tokens.
         leave: what is done with normalized tokens, one after the other.
+        centers: whether the mean is taken away.
 
     >>> x = torch.randn(2, 3, 5)
     >>> torch.allclose(5**0.5 * NormPieces(5, 3, 1e-5)(x), nn.functional.layer_norm(x, (5,)), atol=1e-5)
@@ -109,12 +118,20 @@ class NormPieces(nn.Module):
     """
 
     def __init__(
-        self, width: int, tokens: int, eps: float, enter: Move | None = None, leave: Sequence[nn.Module] = ()
+        self,
+        width: int,
+        tokens: int,
+        eps: float,
+        enter: Move | None = None,
+        leave: Sequence[nn.Module] = (),
+        *,
+        centers: bool = True,
     ) -> None:
         super().__init__()
         self.enter, self.leave = enter, nn.Sequential(*leave)
-        self.centered, self.square = Centered(width), Square()
-        self.total = SumChannels(1, eps * width**3 / 4.0**self.centered.bits)
+        centered = Centered(width)
+        self.centered, self.square = centered if centers else Rounded(), Square()
+        self.total = SumChannels(1, eps * width**3 / 4.0**centered.bits if centers else eps * width)
         self.inverse, self.turn, self.turn_inverse = Tabulated("rsqrt"), HeadTranspose(1), HeadTranspose(1)
         self.scale, self.back = HeadProduct(tokens), HeadTranspose(1)
 

@@ -163,7 +163,7 @@ def _fold_norm_(fused: fx.GraphModule, node: fx.Node, calls: Mapping[Any, int]) 
             unfold_(fused, node, module.pieces())
         case SoftmaxAttention():
             unfold_softmax_(fused, node, module.heads, calls)
-        case nn.LayerNorm() | nn.GroupNorm() | nn.InstanceNorm2d():
+        case nn.LayerNorm() | nn.RMSNorm() | nn.GroupNorm() | nn.InstanceNorm2d():
             unfold_norm_(fused, node, module, calls)
         case _:
             pass

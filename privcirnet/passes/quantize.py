@@ -30,7 +30,7 @@ from privcirnet.nn.example import IMAGE
 from privcirnet.nn.graph import module_of
 from privcirnet.nn.moves import Move
 from privcirnet.nn.nonpolynomial import Tabulated, function_name, has_table
-from privcirnet.nn.normalization import BelowMax, Centered, SumChannels
+from privcirnet.nn.normalization import BelowMax, Centered, Rounded, SumChannels
 from privcirnet.nn.plain import give_own_class_, with_plain_weights
 from privcirnet.nn.quantizers import ActivationQuantizer, BiasQuantizer, WeightQuantizer, check_unquantized
 from privcirnet.nn.steps import activation_quantizer, calibrate, called_modules, weighted_modules
@@ -87,7 +87,7 @@ def quantize(  # noqa: PLR0913
             not finite, a layer runs twice, summands cannot share a step, values are not finite, or the images are none
             or of another size.
     """
-    stream_bits = stream_bits or (NORMED_STREAM_BITS if _has(fused, Centered) else STREAM_BITS)
+    stream_bits = stream_bits or (NORMED_STREAM_BITS if _has(fused, (Centered, Rounded)) else STREAM_BITS)
     _check_settings(fused, (weight_bits, activation_bits, stream_bits), input_log_step, quantile)
     _check_layers(fused)
     check_weights(fused)
@@ -164,7 +164,7 @@ def _largest_values(fused: fx.GraphModule, images: Tensor, quantile: float) -> d
     return {name: values[kept].kthvalue(rank).values.item() for name, values in found.items()}
 
 
-def _has(graph: object, kind: type[nn.Module]) -> bool:
+def _has(graph: object, kind: tuple[type[nn.Module], ...]) -> bool:
     return isinstance(graph, nn.Module) and any(isinstance(module, kind) for module in graph.modules())
 
 
@@ -238,7 +238,7 @@ def _is_rounded(node: fx.Node, modules: Mapping[fx.Node, nn.Module]) -> bool:
             return isinstance(modules.get(node.all_input_nodes[0]), nn.Linear | nn.Conv2d)
         case Square() | HeadProduct():
             return not all(isinstance(modules.get(user), SumChannels | BelowMax) for user in node.users)
-        case Centered():
+        case Centered() | Rounded():
             return True
         case nn.ReLU() | nn.ReLU6():  # what they give is on the grid already
             return False

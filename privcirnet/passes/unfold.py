@@ -16,7 +16,7 @@ from privcirnet.nn.summands import channel_readers
 from privcirnet.nn.zeros import Zeros, zeros_around
 from privcirnet.passes.folding import fold_before_, scale_outputs_
 
-Norm = nn.LayerNorm | nn.GroupNorm | nn.InstanceNorm2d
+Norm = nn.LayerNorm | nn.RMSNorm | nn.GroupNorm | nn.InstanceNorm2d
 SHAPE = "shape"
 """Key of a node's ``meta``: the shape of its value for one image."""
 
@@ -71,7 +71,8 @@ def unfold_norm_(fused: fx.GraphModule, node: fx.Node, norm: Norm, calls: Mappin
     width = prod(shape) // tokens
     ones = torch.ones(channels, dtype=torch.float64)
     gamma = width**0.5 * (ones if norm.weight is None else norm.weight.detach().double())
-    beta = 0 * ones if norm.bias is None else norm.bias.detach().double()
+    bias = _bias(norm)
+    beta = 0 * ones if bias is None else bias.detach().double()
     readers = node.users if len(shape) == 3 else channel_readers(fused, node)
     behind = {str(each.target): module_of(fused, each) for each in readers}
     folded = bool(behind) and all(calls[name] == 1 and _takes(layer, norm) for name, layer in behind.items())
@@ -83,12 +84,18 @@ def unfold_norm_(fused: fx.GraphModule, node: fx.Node, norm: Norm, calls: Mappin
         enter = Move.like(lambda x: x.reshape(-1, tokens, width), shape, channels_last=True)
         leave = [Move.like(lambda x: x.reshape(-1, *shape), (tokens, width), channels_last=len(shape) < 3)]
     leave += [] if folded else _affine(gamma, beta, shape)
-    unfold_(fused, node, NormPieces(width, tokens, norm.eps, enter, leave))
+    eps = torch.finfo(torch.get_default_dtype()).eps if norm.eps is None else norm.eps
+    pieces = NormPieces(width, tokens, eps, enter, leave, centers=not isinstance(norm, nn.RMSNorm))
+    unfold_(fused, node, pieces)
+
+
+def _bias(norm: Norm) -> Tensor | None:
+    return None if isinstance(norm, nn.RMSNorm) else norm.bias
 
 
 def _normalized(norm: Norm, shape: tuple[int, ...], name: str) -> tuple[int, int]:
     """Return how many channels a norm has, and over how many parts of an image's values it takes its statistics."""
-    if isinstance(norm, nn.LayerNorm):
+    if isinstance(norm, nn.LayerNorm | nn.RMSNorm):
         if tuple(norm.normalized_shape) != shape[-1:] or len(shape) > 2:
             got = f"one over {tuple(norm.normalized_shape)} of {shape} at {name!r}"
             remedy = "use polynomial_(model, images, activation='own'), which rearranges maps"
@@ -108,7 +115,7 @@ def _takes(layer: nn.Module | None, norm: Norm) -> bool:
     """
     if not isinstance(layer, nn.Linear | nn.Conv2d) or (norm.weight is not None and block_size_of(layer) > 1):
         return False
-    return isinstance(layer, nn.Linear) or norm.bias is None or zeros_around(layer) == Zeros()
+    return isinstance(layer, nn.Linear) or _bias(norm) is None or zeros_around(layer) == Zeros()
 
 
 def _affine(scale: Tensor, shift: Tensor, shape: tuple[int, ...]) -> list[nn.Module]:

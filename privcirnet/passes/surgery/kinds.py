@@ -119,7 +119,7 @@ def _kind_of_module(module: nn.Module) -> str:  # noqa: PLR0911
             return "upsample"
         case nn.ConvTranspose2d() if type(module) is nn.ConvTranspose2d:
             return "transposed layer"
-        case nn.LayerNorm() | nn.GroupNorm() | nn.InstanceNorm2d(track_running_stats=False):
+        case nn.LayerNorm() | nn.RMSNorm() | nn.GroupNorm() | nn.InstanceNorm2d(track_running_stats=False):
             return "layer norm"
         case nn.GLU():
             return "gated"

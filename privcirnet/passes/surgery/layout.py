@@ -53,7 +53,7 @@ def _read_as_last(edit: Edit, node: fx.Node, asked: set[fx.Node]) -> bool | None
 def _said_by(edit: Edit, node: fx.Node) -> bool | None:
     """Whether an operation has its channels last, None if it works on any layout."""
     module = edit.module(node)
-    if isinstance(module, nn.LayerNorm):
+    if isinstance(module, nn.LayerNorm | nn.RMSNorm):
         return not type(module).__name__.endswith("2d")
     if isinstance(module, Move):
         return len(module.after) < 3

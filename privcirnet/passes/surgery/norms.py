@@ -60,15 +60,15 @@ def layer_norm(edit: Edit, node: fx.Node) -> None:
     """Replace a layer norm over channels by a batch norm with its scales and shifts.
 
     Args:
-        node: an nn.LayerNorm, or an nn.GroupNorm with one group.
+        node: an nn.LayerNorm or nn.RMSNorm, or an nn.GroupNorm with one group.
     """
     if not _over_channels(edit, node):
         return
     norm, last = edit.module(node), channels_last(edit, node)
-    assert isinstance(norm, nn.LayerNorm | nn.GroupNorm | nn.InstanceNorm2d)
+    assert isinstance(norm, nn.LayerNorm | nn.RMSNorm | nn.GroupNorm | nn.InstanceNorm2d)
     channels = shape_of(node)[-1 if last else 1]
     batch = TokenBatchNorm(channels) if last else nn.BatchNorm2d(channels)
-    _set(batch, norm.weight, norm.bias)
+    _set(batch, norm.weight, None if isinstance(norm, nn.RMSNorm) else norm.bias)
     made = edit.replace(node, batch, TRAIN)
     if not last:
         put_behind_layer(edit, made)
@@ -80,9 +80,14 @@ def keep_layer_norm(edit: Edit, node: fx.Node) -> None:
     Group norms stay as they are.
     """
     norm, last = edit.module(node), channels_last(edit, node)
-    if isinstance(norm, nn.LayerNorm) and _over_channels(edit, node) and (type(norm) is not nn.LayerNorm or not last):
-        plain = nn.LayerNorm(list(norm.normalized_shape), norm.eps, norm.elementwise_affine)
-        plain.weight, plain.bias = norm.weight, norm.bias
+    if not isinstance(norm, nn.LayerNorm | nn.RMSNorm) or not _over_channels(edit, node):
+        return
+    kind = nn.LayerNorm if isinstance(norm, nn.LayerNorm) else nn.RMSNorm
+    if type(norm) is not kind or not last:
+        plain = kind(list(norm.normalized_shape), norm.eps, norm.elementwise_affine)  # type: ignore[arg-type]
+        plain.weight = norm.weight
+        if isinstance(norm, nn.LayerNorm):
+            plain.bias = norm.bias
         made = edit.replace(node, plain, "")
         if not last:
             _on_tokens(edit, made)
@@ -100,8 +105,9 @@ def _on_tokens(edit: Edit, node: fx.Node) -> None:
 def _over_channels(edit: Edit, node: fx.Node) -> bool:
     """Return whether a layer norm is over the channels, or note that it is not."""
     norm, channels = edit.module(node), shape_of(node)[-1 if channels_last(edit, node) else 1]
-    over = norm.normalized_shape if isinstance(norm, nn.LayerNorm) else (channels,)
-    one = isinstance(norm, nn.LayerNorm) or (isinstance(norm, nn.GroupNorm) and norm.num_groups == 1)
+    layer = isinstance(norm, nn.LayerNorm | nn.RMSNorm)
+    over = norm.normalized_shape if isinstance(norm, nn.LayerNorm | nn.RMSNorm) else (channels,)
+    one = layer or (isinstance(norm, nn.GroupNorm) and norm.num_groups == 1)
     if tuple(over) != (channels,) or not one:
         edit.cannot(node, 'normalize over the channels, or keep group norms (activation="own")')
         return False
