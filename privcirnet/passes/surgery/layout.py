@@ -41,6 +41,8 @@ def _found(edit: Edit, node: fx.Node, asked: set[fx.Node]) -> bool | None:
 def _read_as_last(edit: Edit, node: fx.Node, asked: set[fx.Node]) -> bool | None:
     """What those that read a value take it for."""
     for user in node.users:
+        if isinstance(edit.module(user), Move):  # which says what it gives
+            continue
         said = _said_by(edit, user)
         if said is None and kind_of(edit.graph, user) != "move":
             others = [s for s in user.all_input_nodes if s is not node and kind_of(edit.graph, s) not in ("move", "")]

@@ -200,7 +200,7 @@ _REPLACED: dict[str, Callable[[Edit, fx.Node], None]] = {
     "gate": norms.gate,
     "average": partial(pool, average=True),
     "maximum": partial(pool, average=False),
-    "pad": pads.pad,
+    "pad": sums.pad,
     "upsample": upsampling.upsample,
     "transposed layer": upsampling.transpose,
     "sum": sums.add,

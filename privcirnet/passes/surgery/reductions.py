@@ -38,8 +38,8 @@ def settle_reduction(edit: Edit, node: fx.Node) -> fx.Node | None:
         return node
 
     def reduced(x: object) -> Tensor:
-        for step in steps:
-            x = edit.compute(step, x)
+        for step in steps:  # a copy (`contiguous`) between two moves is gone, and a view needs it
+            x = edit.compute(step, x.contiguous() if isinstance(x, Tensor) else x)
         assert isinstance(x, Tensor)
         return x
 

@@ -12,7 +12,7 @@ from privcirnet.nn.concat import Concat
 from privcirnet.nn.moves import Move
 from privcirnet.nn.places import layer_before
 from privcirnet.nn.tokens import HeadProduct, Tokens
-from privcirnet.passes.surgery import norms
+from privcirnet.passes.surgery import norms, pads
 from privcirnet.passes.surgery.changes import Change
 from privcirnet.passes.surgery.edit import Edit, constant_of, path_of, shape_of, source_of, values_of
 from privcirnet.passes.surgery.kinds import named
@@ -117,7 +117,7 @@ def _affine(edit: Edit, node: fx.Node, scale: Tensor, shift: Tensor) -> None:
         value = source_of(node)
         if factor != 1:
             value = edit.insert(value, edit.free(f"{node.name}_factor"), Affine(factor, 0.0), (value,))
-        _add_to_places(edit, node, value, shift)
+        _add_to_places(edit, node, value, shift, trained=trained)
 
 
 def _number(constants: Tensor) -> tuple[float, bool]:
@@ -171,12 +171,65 @@ def concat(edit: Edit, node: fx.Node) -> None:
         _put_class_token(edit, node, nodes[1], constants[0])
     elif rank == 3 and axis in (1, -2) and len(nodes) > 1 and constants == [None] * len(nodes):
         _join_tokens(edit, node, nodes)
-    elif not nodes or axis not in ((rank - 1, -1) if last else (1, 1 - rank)) or any(c is not None for c in constants):
+    elif not nodes or axis not in ((rank - 1, -1) if last else (1, 1 - rank)):
         edit.cannot(node, "concatenate channels")
+    elif any(c is not None for c in constants):
+        _join_constants(edit, node, [part if c is None else c for part, c in zip(nodes, constants, strict=True)])
     elif len(nodes) == 1:
         edit.skip(node)
     else:
         edit.put_for(node, edit.insert(node, edit.free(node.name), Concat(), tuple(nodes)))
+
+
+def pad(edit: Edit, node: fx.Node) -> None:
+    """Replace padding: with constants for channels by a concatenation, of a map as :mod:`.pads` says."""
+    source = source_of(node)
+    given = node.args[1] if len(node.args) > 1 else node.kwargs.get("pad")
+    channels = given[4:] if isinstance(given, list | tuple) and len(given) == 6 and not any(given[:4]) else ()
+    if len(shape_of(source)) != 4 or not channels or min(channels) < 0 or channels_last(edit, source):
+        pads.pad(edit, node)
+        return
+    shape, (front, back) = shape_of(source), channels
+    constants = edit.compute(node, torch.zeros(shape))[0]
+    parts = (constants[:front], source, constants[front + shape[1] :])
+    _join_constants(edit, node, [part for part in parts if isinstance(part, fx.Node) or len(part)])
+
+
+def _join_constants(edit: Edit, node: fx.Node, parts: list[fx.Node | Tensor]) -> None:
+    """Replace a concatenation of a map's channels with constant ones, such as zeros."""
+    value = next((part for part in parts if isinstance(part, fx.Node)), None)
+    shape = () if value is None else shape_of(value)
+    fits = [isinstance(part, fx.Node) or len(part) <= shape[1] or _number(part)[1] for part in parts if len(shape) == 4]
+    if value is None or channels_last(edit, node) or not all(fits) or not fits:
+        edit.cannot(node, "concatenate channels with no more constant ones than a map has")
+        return
+    if value.op == "placeholder":
+        held = value
+        value = edit.put_layer_before(node, value, named(edit.graph, node))
+        parts = [value if part is held else part for part in parts]
+    joined = [part if isinstance(part, fx.Node) else _constant_map(edit, node, value, part) for part in parts]
+    made = edit.insert(node.prev, edit.free(node.name), Concat(), tuple(joined))
+    made.meta["shape"] = shape_of(node)
+    edit.put_for(node, made)
+
+
+def _constant_map(edit: Edit, node: fx.Node, value: fx.Node, constants: Tensor) -> fx.Node:
+    """Return a map of constants, in shares: those of a token that is put in front of a map as another one."""
+    (_, *shape), count = shape_of(value), len(constants)
+    size = math.prod(shape)
+    alone = constants[:1] if _number(constants)[1] else constants
+    bias = torch.zeros(2, size)
+    bias[0, : alone.numel()] = alone.flatten()
+    enter = Move.like(lambda x: x.reshape(len(x), 1, size), tuple(shape), channels_last=True)
+    back = Move.like(
+        lambda x: x[:, 0, : alone.numel()].unflatten(1, alone.shape).expand(-1, count, -1, -1), (2, size), False
+    )
+    first = edit.insert(value, edit.free(f"{node.name}_values"), enter, (value,))
+    made = _tokens(edit, node, first, bias)
+    edit.module(made).requires_grad_(False)  # type: ignore[union-attr]
+    last = edit.insert(made, edit.free(f"{node.name}_constants"), back, (made,))
+    last.meta["shape"] = (shape_of(value)[0], count, *shape[1:])
+    return last
 
 
 def _of_channels(constants: Tensor, *, last: bool) -> Tensor | None:
@@ -190,7 +243,7 @@ def _of_channels(constants: Tensor, *, last: bool) -> Tensor | None:
     return channels[:, 0] if torch.equal(channels[:, :1].expand_as(channels), channels) else None
 
 
-def _add_to_places(edit: Edit, node: fx.Node, value: fx.Node, constants: Tensor) -> None:
+def _add_to_places(edit: Edit, node: fx.Node, value: fx.Node, constants: Tensor, *, trained: bool) -> None:
     """Positions become the constants of the tokens that they are added to, those of a map with one more in front."""
     module, last = edit.module(value), channels_last(edit, value)
     tokens = constants.flatten(0, -2) if last else constants.flatten(1).T
@@ -203,11 +256,14 @@ def _add_to_places(edit: Edit, node: fx.Node, value: fx.Node, constants: Tensor)
     if value.op == "placeholder":
         value = edit.put_layer_before(node, value, named(edit.graph, node))
     first = _tokens(edit, node, value, nn.functional.pad(tokens, (0, 0, 1, 0)))
+    edit.module(first).requires_grad_(trained)  # type: ignore[union-attr]
     if last:
         rest = Move.like(lambda x: x[:, 1:], (len(tokens) + 1, tokens.shape[1]), channels_last=True)
     else:
         rest = Move.to_map(*constants.shape, first=1)
-    edit.put_for(node, edit.insert(first, edit.free(f"{node.name}_rest"), rest, (first,)))
+    result = edit.insert(first, edit.free(f"{node.name}_rest"), rest, (first,))
+    result.meta["shape"] = shape_of(node)
+    edit.put_for(node, result)
 
 
 def _join_tokens(edit: Edit, node: fx.Node, parts: list[fx.Node]) -> None:
@@ -238,7 +294,9 @@ def _tokens(edit: Edit, node: fx.Node, value: fx.Node, constants: Tensor) -> fx.
         made.bias.copy_(constants)
     name = edit.free(f"{node.name}_tokens")
     edit.changes.append(Change(path_of(node), "constants", f"Tokens at {name}"))
-    return edit.insert(node, name, made, (value,))
+    tokens = edit.insert(value, name, made, (value,))
+    tokens.meta["shape"] = (shape_of(node)[0], *constants.shape)
+    return tokens
 
 
 def _gated(edit: Edit, node: fx.Node, values: fx.Node, gates: fx.Node) -> None:

@@ -210,7 +210,7 @@ def test_an_option_of_the_forward_keeps_its_default():
         (lambda net, x: net.conv(x)[..., :1] * x[..., :1, :], r"mul \(mul\); multiply values by one for each channel"),
         (lambda net, x: net.conv(x) ** 3, r"pow_1 \(pow\); use squares|pow \(pow\); use squares"),
         (lambda net, x: net.conv(x).mean((1, 2, 3)) + net.bias[0, 0, 0, 0], r"mean \(mean\)"),
-        (lambda net, x: torch.cat([net.conv(x), net.bias.expand(2, 4, 4, 4)], 1), r"cat \(cat\); concatenate channels"),
+        (lambda net, x: torch.cat([net.conv(x), net.bias.expand(2, 4, 4, 4)], 2), r"cat \(cat\); concatenate channels"),
         (lambda net, x: torch.sigmoid(net.conv(x).mean((2, 3))), r"sigmoid \(sigmoid\); let a convolution compute"),
         (lambda net, x: net.conv(net.conv(x).view(-1, 1, 4, 4).expand(-1, 4, 4, 4)), r"expand"),
         (lambda net, x: net.conv(x).mean(1), r"mean \(mean\); average over"),
