@@ -104,7 +104,7 @@ RECTANGLES = {
     "a mean": (lambda x: x.mean((2, 3)), (4, 5)),
     "an average over the whole map": (lambda x: F.adaptive_avg_pool2d(x, 1).flatten(1), (4, 5)),
     "an average of the map's size": (lambda x: F.avg_pool2d(x, (4, 5)).flatten(1), (4, 5)),
-    "tokens": (lambda x: x.flatten(2).transpose(1, 2).mean(1), (20, 1)),
+    "tokens": (lambda x: x.flatten(2).transpose(1, 2).mean(1), (4, 5)),
 }
 
 
