@@ -1,6 +1,7 @@
 """A dry run of the chain: everything that verbs will refuse, what they change, what an image will take."""
 
 import pytest
+import torch
 from torch import nn
 
 import privcirnet as pc
@@ -117,3 +118,17 @@ def test_what_is_left_to_replace_is_one_line():
     said = left_to_replace(unfit(), image)
     assert said.startswith("no encrypted form, not even by recipe=replace: every operation must have a polynomial form")
     assert "\n" not in said
+
+
+@pytest.mark.parametrize("head", [None, nn.Softmax(1), nn.LogSoftmax(1)], ids=str)
+def test_a_softmax_at_the_end_is_said_to_be_left_out(head):
+    last = (lambda net, x: net.head(x)) if head else (lambda net, x: x.softmax(1))
+    forward = lambda net, x: last(net, net.last(net.flat(net.act(net.conv(x)))))  # noqa: E731
+    layers = {"conv": nn.Conv2d(3, 4, 3), "act": nn.ReLU(), "flat": nn.Flatten(), "last": nn.Linear(144, 3)}
+    network = Written(forward, **layers, **({"head": head} if head else {})).eval()
+    images = torch.rand(4, 3, 8, 8)
+    found = pc.check(network, images, activation="own", profile="counted", progress=False)
+    assert "use no softmax at the end: the class of the logits is the same" in str(found.refusals[0])
+    if head:
+        with pytest.raises(pc.RuleError, match="no softmax at the end: the class of the logits is the same"):
+            pc.compile(pc.quantize(pc.fuse(network), images), images, profile="counted", progress=False)

@@ -14,6 +14,7 @@ from privcirnet.nn.normalization import BelowMax, Centered, SumChannels
 from privcirnet.nn.quantizers import ActivationQuantizer
 from privcirnet.nn.tokens import Channels, HeadProduct, HeadTranspose, Take, Tokens
 from privcirnet.passes.lower.activations import has_exact_form
+from privcirnet.passes.surgery.changes import WITHOUT_SOFTMAX
 
 _SUPPORTED = (
     "Conv2d, Linear, BatchNorm2d (fused), Square, AESPA (fused), +, Concat, AvgPool2d, Flatten, Tokens, Take, "
@@ -50,7 +51,8 @@ def check_operations(graph: fx.GraphModule, nonlinear: str) -> None:
             continue
         kind = _kind_of(module)
         known = _INSTEAD.get(kind)
-        remedies.append(f"{known} instead of {kind.__name__}" if known else _SUPPORTED)
+        other = WITHOUT_SOFTMAX if isinstance(module, nn.Softmax | nn.LogSoftmax) else _SUPPORTED
+        remedies.append(f"{known} instead of {kind.__name__}" if known else other)
         others |= {_EXACT} if has_exact_form(module) else set()
         others |= {_REVEALED} if kind in FUNCTION_MODULES else set()
         wrong.append(f"{node.target} ({kind.__name__})" if module is not None else f"{node.name} ({node.target})")

@@ -30,3 +30,7 @@ ONE_MORE = "one more encrypted layer"
 """The effect of a layer that was not there before; what the network computes is the same."""
 TWO_MORE = "two more encrypted layers"
 """Likewise of two."""
+WITHOUT_SOFTMAX = (
+    "no softmax at the end: the class of the logits is the same, and softmax of a decrypted answer gives probabilities"
+)
+"""What to do with the last operation of many classifiers."""

@@ -26,7 +26,7 @@ from privcirnet.nn.summands import readers, summands, uses
 from privcirnet.passes.convert import share_by_blocks_
 from privcirnet.passes.surgery import functions, norms, own, pads, reductions, strides, sums, upsampling
 from privcirnet.passes.surgery.attention import attentions_replaced
-from privcirnet.passes.surgery.changes import TRAIN, Change
+from privcirnet.passes.surgery.changes import TRAIN, WITHOUT_SOFTMAX, Change
 from privcirnet.passes.surgery.edit import Edit, path_of, shape_of, values_of
 from privcirnet.passes.surgery.image_size import other_size
 from privcirnet.passes.surgery.kinds import kind_of, named
@@ -183,6 +183,8 @@ def _visit(edit: Edit, node: fx.Node, activation: str) -> None:
         edit.cannot(node, "let a BatchNorm1d work on vectors (N, C)")
     elif kind == "norm":
         norms.put_behind_layer(edit, node)
+    elif _is_last_softmax(edit, node):
+        edit.cannot(node, f"use {WITHOUT_SOFTMAX}")
     else:
         edit.cannot(node, "write it with layers, norms, sums, averages and activations")
     for appended in inside:
@@ -194,6 +196,15 @@ _TAKEN_APART: dict[str, Callable[[Edit, fx.Node], list[fx.Node]]] = {
     "gated": functions.gated,
     "function": functions.as_modules,
 }
+
+
+def _is_last_softmax(edit: Edit, node: fx.Node) -> bool:
+    """Return whether a node makes probabilities of logits, or their logarithms, that the network returns."""
+    name = getattr(node.target, "__name__", node.target)  # of a function, or a method's
+    is_softmax = isinstance(edit.module(node), nn.Softmax | nn.LogSoftmax) or name in ("softmax", "log_softmax")
+    return is_softmax and all(user.op == "output" for user in node.users)
+
+
 _REPLACED: dict[str, Callable[[Edit, fx.Node], None]] = {
     "nothing": Edit.skip,
     "layer norm": norms.layer_norm,
