@@ -17,7 +17,8 @@ from privcirnet.he.planning.profile import Profile
 from privcirnet.he.program.program import Program
 from privcirnet.nn.checks import check_images, check_module, check_weights
 from privcirnet.nn.plain import with_plain_weights
-from privcirnet.passes.quantize import input_step
+from privcirnet.passes.origin import warn_of_losses
+from privcirnet.passes.quantize import check_calibrated
 from privcirnet.passes.reference import check_reference
 from privcirnet.runs.compiled import CompiledProgram
 from privcirnet.runs.export import exceeding, logits_of, lower_on, pixels_of
@@ -57,15 +58,16 @@ def compile(  # noqa: PLR0913
         settings: fields of ``config`` by name, as ``failure_bits=12`` or ``bounds="proved"``.
 
     Warns:
-        UserWarning: some of the images go beyond the measured bounds: their values are far above the others'.
+        UserWarning: some of the images go beyond the measured bounds: their values are far above the others'; or more
+            than a tenth of the images that ``network`` was quantized with have another class than before.
 
     Raises:
         DoesNotFit: a bound or a modulus is out of reach, or there is too little noise budget.
-        RuleError: the network is not quantized or has an operation that does not run encrypted, its weights are not
-            finite, images are none, not finite or of another size, a setting is out of range, or the program computes
+        RuleError: the network is not quantized, or without images, or has an operation that does not run encrypted, its
+            weights are not finite, images are none, not finite or of another size, a setting is out of range, or the program computes
             something other than the network or the reference.
     """
-    input_step(network)
+    check_calibrated(network)
     check_weights(network)
     check_images(network, images)
     check(rehearsed_images >= 0, "rehearsed_images must be at least 0", rehearsed_images, "use 16")
@@ -79,8 +81,9 @@ def compile(  # noqa: PLR0913
         profile if isinstance(profile, Profile) else None if he.profile == "calibrate" else find_profile(he, bar=bar)
     )
     lowered, chosen_by = lower_on(he, network, pixels_of(network, images), images, bar, given)
+    before = warn_of_losses(network, "give quantize images like these, or more bits, or train it quantized", 4)
     _warn_of_large_values(lowered.program, network, images, bar)
-    made = CompiledProgram(lowered.program, profile=chosen_by)
+    made = CompiledProgram(lowered.program, profile=chosen_by, quantization=str(before) if before else "")
     if not rehearsed_images:
         return made
     some = images[:rehearsed_images]

@@ -21,7 +21,8 @@ from privcirnet.nn.checks import check_module, check_weights, logits_of_one
 from privcirnet.nn.circulant import block_size_of
 from privcirnet.nn.example import IMAGE, random_images
 from privcirnet.nn.graph import evaluating
-from privcirnet.passes.quantize import BITS, input_step_for
+from privcirnet.passes.channels import input_step_for
+from privcirnet.passes.quantize import BITS
 from privcirnet.report.model_card import card
 from privcirnet.train.network import CHOSEN, build, tensors_of, weighted_layers
 from privcirnet.train.stages import CHECKPOINT

@@ -1,5 +1,7 @@
 """Quantizers: parametrizations for weights and biases, a module for activations. Their steps are in the state dict."""
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
@@ -100,14 +102,19 @@ class ActivationQuantizer(Quantizer):
     Attributes:
         clips: name of the function that follows, if it is looked up in a table: other values than its are clipped.
         kind: an empty tensor of the type of the network's values.
+        exponents: log2 of the factors by which the channels of images are finer than the step, 0 or less, (C,): what it
+            gives are the integers times one step, and the layers behind have the factors in their weights. None for
+            other values, and for images whose channels have one size.
     """
 
     kind: Tensor
+    exponents: Tensor | None
 
     def __init__(self, bits: int, log_step: int = 0) -> None:
         super().__init__(log_step)
         self.bits, self.clips = bits, ""
         self.register_buffer("kind", torch.empty(0), persistent=False)
+        self.register_buffer("exponents", None)
 
     @property
     def ends(self) -> tuple[int, int]:
@@ -115,6 +122,8 @@ class ActivationQuantizer(Quantizer):
         return table_ends(self.clips, self.bits)
 
     def forward(self, x: Tensor) -> Tensor:
+        if self.exponents is not None:
+            x = x * torch.exp2(-self.exponents.to(x)).view(-1, *[1] * (x.dim() - 2))
         if self.training and self.learned is not None:
             return quantize_learned(x, self.learned, int(self.log_step), self.limits, stochastic=True)
         if self.training:
@@ -125,6 +134,11 @@ class ActivationQuantizer(Quantizer):
             return rounded.to(self.kind)
         clipped = rounded.clamp(*(end * 2.0 ** int(self.log_step) for end in self.ends))
         return clipped if self.training else clipped.double()
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
+        exponents = state_dict.get(f"{prefix}exponents")
+        self.exponents = None if exponents is None else torch.empty_like(exponents, device=self.kind.device)
+        super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def extra_repr(self) -> str:
         return f"bits={self.bits}, log_step={int(self.log_step)}"

@@ -5,9 +5,8 @@ can only be part of the weights, because the server cannot apply its secret fact
 is dense -> circulant -> fused -> fake-quantized -> integer program.
 
 Quantizers go where the protocol truncates shares: after every linear layer but the last, every square and every product
-of two values, and before and behind every function that has a table, such as GELU: the one before clips. Those of a network's last function have
-more bits: its few results are what a user reads. If channels
-are taken from a linear layer, as queries, keys and values are, each part has a quantizer of its own. A max pool behind
+of two values, and before and behind every function that has a table, such as GELU: the one before clips. Those of a
+network's last function have more bits: its few results are what a user reads. If channels are taken from a linear layer, as queries, keys and values are, each part has a quantizer of its own. A max pool behind
 a layer comes first: it leaves fewer values to round.
 :mod:`privcirnet.nn.steps` sets their steps.
 """
@@ -22,7 +21,6 @@ from torch import Tensor, fx, nn
 from torch.nn.utils import parametrize
 
 from privcirnet.errors import RuleError
-from privcirnet.functional.quantize import log_step_for
 from privcirnet.nn.activations import Square
 from privcirnet.nn.checks import check_batch, check_weights, value_of_one
 from privcirnet.nn.circulant import block_size_of
@@ -32,16 +30,16 @@ from privcirnet.nn.moves import Move
 from privcirnet.nn.nonpolynomial import Tabulated, function_name, has_table
 from privcirnet.nn.normalization import BelowMax, Centered, Rounded, SumChannels
 from privcirnet.nn.plain import give_own_class_, with_plain_weights
-from privcirnet.nn.quantizers import ActivationQuantizer, BiasQuantizer, WeightQuantizer, check_unquantized
+from privcirnet.nn.quantizers import ActivationQuantizer, BiasQuantizer, Quantizer, WeightQuantizer, check_unquantized
 from privcirnet.nn.steps import activation_quantizer, calibrate, called_modules, weighted_modules
 from privcirnet.nn.tokens import Channels, HeadProduct, Tokens
 from privcirnet.passes.bias_correction import correct_biases_
+from privcirnet.passes.channels import input_step_for, scale_channels_
+from privcirnet.passes.origin import remember_, warn_of_losses
 from privcirnet.passes.ranges import peaks, usual
 from privcirnet.passes.streams import stream_summands
 
 SUFFIX = "_quantizer"
-INPUT_BITS = 9
-"""Of images whose step is chosen: enough for 8 bits over a range that is no power of two."""
 STREAM_BITS = 10
 """Of residual streams, where nothing else is asked for."""
 NORMED_STREAM_BITS = 16
@@ -82,6 +80,12 @@ def quantize(  # noqa: PLR0913
     Returns:
         The quantized network, in the mode of ``fused``.
 
+    Channels of images that are much smaller than the largest have finer steps, whose factors are in the weights of the
+    layers that read them (:mod:`privcirnet.passes.channels`), unless ``input_log_step`` is given.
+
+    Warns:
+        UserWarning: more than a tenth of some of the images have another class than before.
+
     Raises:
         RuleError: the network is not fused, bits or shares are out of range, weights are quantized already, shared or
             not finite, a layer runs twice, summands cannot share a step, values are not finite, or the images are none
@@ -92,12 +96,15 @@ def quantize(  # noqa: PLR0913
     _check_layers(fused)
     check_weights(fused)
     graph = copy.deepcopy(with_plain_weights(fused))
+    exponents = None if images is None or input_log_step is not None else scale_channels_(graph, images)
     _quantize_weights_(graph, weight_bits)
     _insert_quantizers(graph, activation_bits)
     like = next(fused.parameters(), torch.empty(0) if images is None else images)
     for _, module in called_modules(graph):
         if isinstance(module, ActivationQuantizer):
             module.kind = module.kind.to(like)
+    if exponents is not None:
+        input_quantizer(graph).exponents = exponents.to(like.device)
     for node in stream_summands(graph):
         activation_quantizer(graph, node).bits = max(stream_bits, activation_bits)
     if images is not None:
@@ -109,38 +116,38 @@ def quantize(  # noqa: PLR0913
         graph.meta[IMAGE] = tuple(shown.shape[1:])
         if correct_biases:
             correct_biases_(graph.eval(), fused, shown)
+        remember_(graph, fused, shown)
+        warn_of_losses(graph, "give more bits, or train it quantized", stacklevel=3)
     graph.meta[BITS] = weight_bits, activation_bits, stream_bits
     graph.train(fused.training)
     return graph
 
 
-def input_step_for(images: Tensor) -> int:
-    """Return log2 of the coarsest step that keeps images of 8 bits, however they are normalized.
-
-    It is the finest with which the images have :data:`INPUT_BITS` bits, or a coarser one of which they are multiples.
-
-    Args:
-        images: finite, of any shape.
-
-    >>> import torch
-    >>> input_step_for(torch.arange(256) / 255), input_step_for(torch.tensor([0.0, 0.5, 0.75])), input_step_for(
-    ...     torch.tensor([-2.1, 2.6])
-    ... )
-    (-8, -2, -6)
-    """
-    step = log_step_for(images.abs().max().item(), INPUT_BITS, signed=bool((images < 0).any()))
-    while images.any() and not (images * 2.0 ** -(step + 1) % 1).any():
-        step += 1
-    return step
-
-
 def input_step(graph: fx.GraphModule) -> int:
-    """Return log2 of the step of a quantized network's images."""
+    """Return log2 of the step of a quantized network's images, of several steps the coarsest."""
+    return int(input_quantizer(graph).log_step)
+
+
+def input_quantizer(graph: fx.GraphModule) -> ActivationQuantizer:
+    """Return the quantizer of a network's images.
+
+    Raises:
+        RuleError: the network is not quantized.
+    """
     for node, module in called_modules(graph) if isinstance(graph, fx.GraphModule) else ():
         if isinstance(module, ActivationQuantizer) and node.all_input_nodes[0].op == "placeholder":
-            return int(module.log_step)
+            return module
     got, remedy = type(graph).__name__, "give quantize(fuse(model), images)"
     raise RuleError("a network must be quantized", got=got, remedy=remedy)
+
+
+def check_calibrated(graph: fx.GraphModule) -> None:
+    """Raise if a network is not quantized, or no step was ever set: it was quantized without images."""
+    input_quantizer(graph)
+    steps = [int(module.log_step) for module in graph.modules() if isinstance(module, Quantizer)]
+    if not any(steps):
+        remedy = "give quantize(fuse(model), images), or load a checkpoint of a quantized network"
+        raise RuleError("a quantized network must have steps", got="a step of 1 everywhere", remedy=remedy)
 
 
 def _quantize_weights_(graph: fx.GraphModule, bits: int) -> None:

@@ -40,12 +40,14 @@ class CompiledProgram:
         profile: operation times that its plans were chosen by, if they are known.
         rehearsal: how far the logits of some images were from the quantized network's when it was made, see
             :func:`privcirnet.runs.rehearsal.rehearsed`; empty if that is not known.
+        quantization: how far the quantized network's are from those before it was quantized, in words.
     """
 
     integer: Program
     spectra: Mapping[str, Residues] = field(default_factory=dict[str, Residues], repr=False)
     profile: Profile | None = field(default=None, repr=False)
     rehearsal: Mapping[str, float] = field(default_factory=dict[str, float])
+    quantization: str = ""
 
     @property
     def parameters(self) -> Parameters:
@@ -64,10 +66,14 @@ class CompiledProgram:
 
     @property
     def pixel_range(self) -> tuple[float, float]:
-        """Least and largest value of a pixel."""
+        """Least and largest value of a pixel, of channels with several steps in the coarsest one."""
+        return self._source.low * self._step, self._source.high * self._step
+
+    @property
+    def _source(self) -> Input:
         source = self.integer.nodes[0].operation
         assert isinstance(source, Input)
-        return source.low * self._step, source.high * self._step
+        return source
 
     @property
     def _step(self) -> float:
@@ -84,6 +90,7 @@ class CompiledProgram:
             f"n = {of.ring_degree}, log q = {of.log_q}, t of {of.plain_bits} bits; encoded weights of "
             f"{weight_bytes(self.integer) / 1e9:.2g} GB; images {size} in [{low:g}, {high:g}]"
             f"{f'; {in_words(self.rehearsal)}' if self.rehearsal else ''}"
+            f"{f'; {self.quantization}' if self.quantization else ''}"
         )
         table = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
         return "\n".join([about, *table])
@@ -155,11 +162,14 @@ class CompiledProgram:
             raise RuleError(
                 f"images must be (N, {', '.join(map(str, self.image))}), as compiled", got=got, remedy=remedy
             )
+        if self._source.exponents:
+            array = np.ldexp(array, -np.array(self._source.exponents).reshape(-1, 1, 1))
         (low, high), least, most = self.pixel_range, array.min(), array.max()
         half = self._step / 2
         if not (low - half <= least and most < high + half):
             remedy = "normalize them as those that it was compiled with, or clamp them"
-            rule = f"pixels must be in [{low:g}, {high:g}], as compiled"
+            units = ", each channel in its step" if self._source.exponents else ""
+            rule = f"pixels must be in [{low:g}, {high:g}]{units}, as compiled"
             raise RuleError(rule, got=f"[{least:g}, {most:g}]", remedy=remedy)
         return np.floor(array / self._step + 0.5).astype(np.int64)
 

@@ -28,7 +28,7 @@ from privcirnet.he.protocol.rounds.transfers import source_for
 from privcirnet.nn.nonpolynomial import is_polynomial
 from privcirnet.passes.lower import Lowered, drafts, refined
 from privcirnet.passes.lower.agreement import check_program
-from privcirnet.passes.quantize import input_step
+from privcirnet.passes.quantize import input_quantizer, input_step
 from privcirnet.passes.ranges import Range, peaks, usual_ranges
 from privcirnet.runs.profiles import CALIBRATION_ROUNDS, RANKING_ROUNDS, find_profile, measure, profile_at
 from privcirnet.runs.progress import Bar, silent
@@ -65,11 +65,13 @@ def pixels_of(network: fx.GraphModule, images: torch.Tensor) -> Pixels:
     Args:
         images: real, (N, C, H, W).
     """
-    step = input_step(network)
-    low, high = (math.floor(end.item() * 2.0**-step + 0.5) for end in images.aminmax())
-    bits = max(high, -low - 1, 1).bit_length()
+    step, exponents = input_step(network), input_quantizer(network).exponents
+    scaled = images if exponents is None else images * torch.exp2(-exponents.to(images)).view(-1, 1, 1)
+    low, high = (math.floor(end.item() * 2.0**-step + 0.5) for end in scaled.aminmax())
+    bits = max(high, -low - 1, 1).bit_length() + (exponents is not None)  # of many that fill their bits one goes beyond
     channels, height, width = images.shape[1:]
-    return Pixels((channels, height, width), Input(-(2**bits) if low < 0 else 0, 2**bits - 1), step)
+    of_channels = None if exponents is None else tuple(exponents.tolist())
+    return Pixels((channels, height, width), Input(-(2**bits) if low < 0 else 0, 2**bits - 1, of_channels), step)
 
 
 def lower_for(he: HEConfig, network: fx.GraphModule, data: ImageData, bar: Bar = silent) -> tuple[Lowered, Profile]:
@@ -173,6 +175,9 @@ def target_of(he: HEConfig, given: Profile | None = None, bar: Bar = silent) -> 
 def _measured(he: HEConfig, network: fx.GraphModule, images: torch.Tensor, target: Target) -> Target:
     """The target with what is seen on images: ranges of all values for measured bounds, of logits to round them."""
     seen = usual_ranges(network, images)
+    for node in network.graph.nodes:  # of images what the program reads
+        if node.op == "placeholder":
+            seen[node.name] = seen[next(iter(node.users)).name]
     if he.answer == "rounded":
         logits = seen[next(node for node in network.graph.nodes if node.op == "output").args[0].name]
         largest = max(logits.high.max().item(), -logits.low.min().item()) * 2.0**he.margin_bits

@@ -12,6 +12,7 @@ from privcirnet.artifact.results import Logit, Row
 from privcirnet.data.picture import LIGHT_ON_DARK, Preparation
 from privcirnet.data.pictures import Picture
 from privcirnet.errors import RuleError
+from privcirnet.he.program.operations import Input
 from privcirnet.he.program.program import Program
 from privcirnet.he.protocol.leveled.bfv.leveled_program import Description
 from privcirnet.runs.answers import Answer, StepProgress, no_progress, pixel_range
@@ -48,6 +49,10 @@ def ends_of(known: "Program | Description | CkksDescription", levels: int = 0) -
     """
     shape, low, high, shift = pixel_range(known)
     if isinstance(known, Program):
+        source = known.nodes[0].operation
+        if isinstance(source, Input) and source.exponents:
+            got, remedy = f"{len(set(source.exponents))} steps", "call privcirnet.load(folder) with arrays"
+            raise RuleError("pictures must have one step for all channels", got=got, remedy=remedy)
         return Ends(shape, low, high, prod(known.logits.shape), known.output.log_step)
     high = levels or ((high + 1) << shift) - 1
     if isinstance(known, Description):

@@ -19,10 +19,13 @@ class Input(Operation):
     Attributes:
         low: the least value of a pixel.
         high: the largest value of a pixel.
+        exponents: log2 of each channel's step as a share of the node's, 0 or less, (C,): real value = integer x
+            2^(log_step + exponent). The weights behind know of it, the program does not. None: 0 for all.
     """
 
     low: int
     high: int
+    exponents: tuple[int, ...] | None = None
 
     @property
     def arity(self) -> int:
@@ -33,7 +36,13 @@ class Input(Operation):
         return on.image(self.low, self.high)
 
     def problem(self, node: Node, sources: Sequence[Node]) -> str:
+        if self.exponents is not None and (len(self.exponents) != node.shape[0] or not _all_shifts(self.exponents)):
+            return f"{len(self.exponents)} steps of {node.shape[0]} channels"
         return "" if -MAX_PIXEL <= self.low <= self.high <= MAX_PIXEL else f"pixels in [{self.low}, {self.high}]"
+
+
+def _all_shifts(exponents: Sequence[int]) -> bool:
+    return all(-MAX_SHIFT < exponent <= 0 for exponent in exponents)
 
 
 @dataclass(frozen=True)

@@ -50,10 +50,11 @@ def check_program(lowered: Lowered, network: fx.GraphModule, images: Tensor) -> 
         tried = images[:_TRIED].double()
         chosen = tried[usual(peaks(network, tried))][:1]
     tolerance = 0.0 if exact else ROUNDED
+    reader = next(iter(next(node for node in network.graph.nodes if node.op == "placeholder").users))
     for image in chosen.split(1):
-        integers = (image * 2.0**-source.log_step + 0.5).floor()
-        wanted = node_values(network, integers * 2.0**source.log_step)
-        found = interpret(program, integers[0].long().cpu().numpy())
+        wanted = node_values(network, image)
+        integers = wanted[reader.name][0] * 2.0**-source.log_step
+        found = interpret(program, integers.long().cpu().numpy())
         if not _same(nodes[-1], found, wanted[returned(network).name], tolerance):
             pairs = ((node, wanted[real]) for node in nodes if (real := real_name(node)) in wanted)
             first = next((node for node, values in pairs if not _same(node, found, values, ROUNDED)), nodes[-1])
