@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -69,8 +70,8 @@ def program(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def right(remote: ServiceClient, persist: bool = False) -> bool:
-    """Whether an image has the network's very logits, in any case if ``persist``, else or an error is raised."""
-    attempt = lambda: run(remote.client, remote, IMAGE)  # noqa: E731
+    """Whether an image has the network's very logits; ``persist``: asked for again where that may help."""
+    attempt = partial(run, remote.client, remote, IMAGE)
     logits, _ = remote.persist(attempt) if persist else attempt()
     return bool((logits.ravel() == TRUTH).all())
 

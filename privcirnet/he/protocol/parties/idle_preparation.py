@@ -181,8 +181,7 @@ class IdlePreparation:
         """The thread: steps while no image runs or waits."""
         while True:
             with self._turn:
-                free = lambda: self._closed or not (self._images or self._busy or self._idle)  # noqa: E731
-                due = self._turn.wait_for(free, _SOON_S)
+                due = self._turn.wait_for(lambda: self._closed or self._free, _SOON_S)
                 if self._closed:
                     return
             try:
@@ -192,6 +191,10 @@ class IdlePreparation:
                 self._pause = time.monotonic() + _SOON_S
             except Exception as problem:  # for whoever brings the next image
                 self._failure = problem
+
+    @property
+    def _free(self) -> bool:
+        return not (self._images or self._busy or self._idle)
 
     @property
     def _missing(self) -> int:
