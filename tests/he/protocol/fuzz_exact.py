@@ -5,6 +5,7 @@ A ReLU, a pool's maxima, a truncation, a table and a class: how transfers begin 
 with the image. Transfers are recorded, but where messages are theirs.
 """
 
+import json
 import mmap
 import sys
 from dataclasses import replace
@@ -32,7 +33,9 @@ from privcirnet.he.protocol.parties.session import prepare, run
 from tests.he.exchange import random_rows
 from tests.he.networks import random_image
 from tests.he.parties import rounds
-from tests.he.protocol.fuzz import main, refused
+from tests.he.protocol import mutations
+from tests.he.protocol.fuzz import main, refused, small
+from tests.he.protocol.mutations import Honest
 from tests.he.protocol.rounds.mutated import Recorded, framed_alike, mutated
 
 SIDES, SOURCES = ("request", "reply"), ("softspoken", "silent")
@@ -42,10 +45,13 @@ TRANSFERS = {"softspoken": range(2, 4), "silent": range(2, 6)}
 """Of a preparation's, those with which transfers begin and are made: half a second each, and also tried one by one."""
 MUTATIONS = {
     source: {
-        f"{side} {phase} {step}": 16 if phase == "ahead" and step in TRANSFERS[source] else 48
-        for phase, pairs in (("ahead", count), ("online", ONLINE))
-        for step in range(pairs)
-        for side in SIDES
+        "greeting": 400,
+        **{
+            f"{side} {phase} {step}": 16 if phase == "ahead" and step in TRANSFERS[source] else 48
+            for phase, pairs in (("ahead", count), ("online", ONLINE))
+            for step in range(pairs)
+            for side in SIDES
+        },
     }
     for source, count in AHEAD.items()
 }
@@ -81,7 +87,8 @@ class ExactFuzz:
         silent.CODE = silent.Code(trees=64, depth=10, seed=128)  # one preparation's, which hides nothing
         self.program = program(source)
         server = Server(self.program, "cleartext")
-        self.client = Client(server.greeting(), "cleartext")
+        self.description = server.greeting()
+        self.client = Client(self.description, "cleartext")
         self.session = server.session(self.client.keys())
         self.parts = self.client._prepared, self.session._prepared
         self.image = random_image(self.program)
@@ -110,6 +117,8 @@ class ExactFuzz:
 
     def attempt(self, kind: str, seed: int) -> bool:
         """Try one mutated message; returns whether it was processed. Anything that breaks the contract raises."""
+        if kind == "greeting":
+            return self._greeting(Random(f"{kind} {seed}"))
         side, phase, step = kind.split(" ")
         requests = [wire.position_of(request) for request, _ in self.honest[phase]]
         position, random = requests[int(step)], Random(f"{kind} {seed}")
@@ -144,6 +153,19 @@ class ExactFuzz:
         assert alike[0] or not processed
         return processed
 
+    def _greeting(self, random: Random) -> bool:
+        """A description of another program, whose client prepares with this server if it is small."""
+        honest, clients = Honest(self.description, [], [], self.everything), list[Client]()
+        message = _step_field(honest.content, random) if random.random() < 0.5 else mutations.greeting(honest, random)
+        self._restore(back=False, begun=False)
+        if refused(lambda: clients.append(Client(message, "cleartext"))):
+            return False
+        (client,) = clients
+        if small(client.program):
+            refused(lambda: list(rounds(self.session, client.prepare(1))))
+        assert refused(lambda: self.session.handle(NEVER_DUE))
+        return True
+
     def good_image(self) -> None:
         """The same parties still do their work."""
         self._restore(back=False, begun=False)
@@ -151,6 +173,21 @@ class ExactFuzz:
         logits, _ = run(self.client, self.session, self.image)
         assert self.client.used == "prepared"
         assert (logits == self.result).all()
+
+
+def _step_field(description: bytes, random: Random) -> bytes:
+    """Another number in one exact step, or in all with such a field."""
+    data = json.loads(description)
+    steps = [node for node in data["nodes"] if node["operation"].startswith("exact")]
+    name = random.choice([name for name, value in random.choice(steps).items() if type(value) is int])
+    numbers = (0, 1, -1, 2, 3, 5, 16, 62, 63, 64, 1 << 15, 1 << 31, 1 << 40, 1 << 62, 1 << 63, 1 << 64, 10**400)
+    number, everywhere = random.choice(numbers), random.random() < 0.3
+    for step in random.sample(steps, len(steps)):
+        if name in step:
+            step[name] = random.choice((number, step[name] + 1, step[name] - 1, 2 * step[name], number))
+            if not everywhere:
+                break
+    return json.dumps(data).encode()
 
 
 if __name__ == "__main__":
