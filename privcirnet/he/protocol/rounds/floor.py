@@ -5,7 +5,7 @@ It cannot be done with an image's own shares: what the client knows of its share
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import pairwise
 from math import prod
 
@@ -135,7 +135,7 @@ class FloorExchange(Exchange):
     def floor(self) -> Floor:
         """What is computed."""
         step = self.operation
-        return Floor(self.t, step.bits, self.m or self.t, 0 if step.rectifies else step.bound, step.top)
+        return _floor(self.t, step.bits, self.m or self.t, 0 if step.rectifies else step.bound, step.top)
 
     @property
     def online(self) -> FloorOnline:
@@ -205,6 +205,12 @@ class FloorExchange(Exchange):
         transfers: Transfers | None,
     ) -> Side[Residues]:
         return flat((yield from parties.server_ahead(self.floor, self.online.padded, given(transfers))))
+
+
+@lru_cache(maxsize=256)
+def _floor(t: int, f: int, m: int, bound: int, most: int) -> Floor:
+    """Return a shape, which all pieces of a node share."""
+    return Floor(t, f, m, bound, most)
 
 
 def flat(*kept: FloorKept) -> Residues:

@@ -5,7 +5,7 @@ Ahead of the image both go side by side, in three trips; with it the look-up fol
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import lru_cache
 from itertools import zip_longest
 
 import numpy as np
@@ -88,10 +88,10 @@ class TableExchange(FloorExchange):
 
     operation: ExactTable
 
-    @cached_property
+    @property
     def lookup(self) -> Lookup:
         """Of the index."""
-        return Lookup(self.t, self.operation.table)
+        return _lookup(self.t, self.operation)
 
     @property
     def online(self) -> TableOnline:
@@ -149,3 +149,9 @@ class TableExchange(FloorExchange):
         index_kept = end(index)
         yield table.send(told)
         return flat(index_kept, end(table))
+
+
+@lru_cache(maxsize=64)
+def _lookup(t: int, operation: ExactTable) -> Lookup:
+    """Return a shape, which all pieces of a node share."""
+    return Lookup(t, operation.table)

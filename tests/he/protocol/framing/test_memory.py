@@ -60,9 +60,10 @@ def test_what_is_worked_on_does_not_grow_with_a_node() -> None:
 
 @pytest.mark.parametrize("values", [1 << 13, 1 << 14])
 def test_memory_of_a_preparation_is_what_is_said(values: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of several images, in pieces; what is said has room for another image beside them."""
+    """Of two images, in a few pieces; what is said has room for another image beside them."""
     program = one_relu(values)
-    monkeypatch.setattr(floor, "AT_ONCE_BYTES", values * 450)
+    monkeypatch.setattr(floor, "AT_ONCE_BYTES", values * 1500)
+    monkeypatch.setattr(message_sizes, "MOST_IMAGES", 2)
     server = Server(program, "cleartext")
     client = Client(server.greeting(), "cleartext")
     session = server.session(client.keys())
@@ -76,7 +77,7 @@ def test_memory_of_a_preparation_is_what_is_said(values: int, monkeypatch: pytes
                 message = ours.turn(lambda sent=reply: asking.send(sent))
     finally:
         tracemalloc.stop()
-    assert client.prepared == client.together > 1
+    assert client.prepared == client.together == 2
     assert ours.peak <= memory.client_in_memory(program) <= 3 * ours.peak
     assert theirs.peak <= memory.session_in_memory(program) <= 3 * theirs.peak
 
