@@ -84,25 +84,6 @@ class Interrupted(RuleError):
     retry_after_s = 1
 
 
-@contextmanager
-def understood(verb: str) -> Iterator[None]:
-    """Refuse a network with which a verb fails in a way that nobody has thought of.
-
-    Yields:
-        Nothing.
-
-    Raises:
-        RuleError: there was an error of another kind.
-    """
-    try:
-        yield
-    except RuleError:
-        raise
-    except Exception as error:
-        rule, got = f"a network must be one that {verb} understands", f"{type(error).__name__}: {first_line(error)}"
-        raise RuleError(rule, got=got, remedy="report this network") from error
-
-
 class Errors(list[RuleError]):
     """What is wrong with the layers of a network, collected so that all of it can be said."""
 

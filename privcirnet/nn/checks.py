@@ -1,15 +1,37 @@
 """What must hold of a network before anything is measured on it or made of it: whole weights, images of its size."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from privcirnet.errors import RuleError, listed
+from privcirnet.errors import RuleError, first_line, listed
 from privcirnet.nn.example import IMAGE
 from privcirnet.nn.graph import evaluating
 
 _INNER = ("_orig_mod", "module")
 """Where wrappers of torch keep the network: compiled ones, and DataParallel, DistributedDataParallel, AveragedModel."""
+
+
+@contextmanager
+def understood(verb: str) -> Iterator[None]:
+    """Refuse a network with which a verb fails in a way that nobody has thought of.
+
+    Yields:
+        Nothing.
+
+    Raises:
+        RuleError: there was an error of another kind.
+    """
+    try:
+        yield
+    except RuleError:
+        raise
+    except Exception as error:
+        rule, got = f"a network must be one that {verb} understands", f"{type(error).__name__}: {first_line(error)}"
+        raise RuleError(rule, got=got, remedy="report this network") from error
 
 
 def check_module(model: object) -> None:

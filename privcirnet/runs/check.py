@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from privcirnet.blocksizes.latency import layer_shapes
 from privcirnet.config import HEConfig
-from privcirnet.errors import RuleError, listed, understood
+from privcirnet.errors import RuleError, listed
 from privcirnet.he.planning.profile import Profile
-from privcirnet.nn.checks import check_images, check_module, logits_of_one, value_of_one
+from privcirnet.nn.checks import check_images, check_module, logits_of_one, understood, value_of_one
 from privcirnet.nn.plain import with_plain_weights
 from privcirnet.passes.block_sizes import uniform_sizes
 from privcirnet.passes.convert import circulant_

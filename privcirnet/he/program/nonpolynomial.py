@@ -139,7 +139,7 @@ def function_named(name: str) -> Function | None:
 
 def _known(name: str) -> Function:
     found = function_named(name)
-    assert found is not None, name
+    assert found is not None
     return found
 
 

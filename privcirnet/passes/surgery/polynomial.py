@@ -14,10 +14,10 @@ from functools import partial
 from torch import Tensor, fx, nn
 
 from privcirnet.artifact import REPLACEMENTS
-from privcirnet.errors import RuleError, listed, understood
+from privcirnet.errors import RuleError, listed
 from privcirnet.nn.activations import Aespa1d, Aespa2d, Square
 from privcirnet.nn.agreement import Guard, check_traced, returned, some_of
-from privcirnet.nn.checks import check_images, check_module
+from privcirnet.nn.checks import check_images, check_module, understood
 from privcirnet.nn.example import IMAGE
 from privcirnet.nn.graph import evaluating, is_sum
 from privcirnet.nn.norm import is_frozen_norm
