@@ -11,26 +11,32 @@ which would be secret; this divides by the number of tokens.
 from torch import Tensor
 
 
-def softmax_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Return softmax(q k^T / sqrt(d)) v: (N, heads, tokens, d).
+def softmax_attention(
+    q: Tensor, k: Tensor, v: Tensor, scale: float | None = None, constants: Tensor | None = None
+) -> Tensor:
+    """Return softmax(scale q k^T + constants) v: (N, heads, tokens, e).
 
     Args:
         q: queries, (N, heads, tokens, d).
-        k: keys, of the same shape.
-        v: values, of the same shape.
+        k: keys, (N, heads, keys, d).
+        v: values, (N, heads, keys, e).
+        scale: None for 1 / sqrt(d).
+        constants: of each head and pair, (heads, tokens, keys); minus infinity for a pair that is masked.
     """
-    return (q @ k.transpose(-2, -1) * q.shape[-1] ** -0.5).softmax(-1) @ v
+    scores = q @ k.transpose(-2, -1) * (q.shape[-1] ** -0.5 if scale is None else scale)
+    return (scores if constants is None else scores + constants).softmax(-1) @ v
 
 
-def polynomial_scores(q: Tensor, k: Tensor, c: Tensor) -> Tensor:
-    """Return q k^T / sqrt(d) + c, whose square divided by the number of tokens gives the attention weights.
+def polynomial_scores(q: Tensor, k: Tensor, c: Tensor, scale: float | None = None) -> Tensor:
+    """Return scale q k^T + c, whose square divided by the number of keys gives the attention weights.
 
     Args:
         q: queries, (N, heads, tokens, d).
-        k: keys, of the same shape.
-        c: constant of each head, (heads, 1, 1).
+        k: keys, (N, heads, keys, d).
+        c: constant of each head, (heads, 1, 1), or of each pair, (heads, tokens, keys).
+        scale: None for 1 / sqrt(d).
 
     Returns:
-        (N, heads, tokens, tokens).
+        (N, heads, tokens, keys).
     """
-    return q @ k.transpose(-2, -1) * q.shape[-1] ** -0.5 + c
+    return q @ k.transpose(-2, -1) * (q.shape[-1] ** -0.5 if scale is None else scale) + c

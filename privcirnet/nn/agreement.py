@@ -150,7 +150,7 @@ class Guard:
                 if not isinstance(result, Tensor) or wanted is None:
                     return result
                 if n.name in inexact:
-                    moved = wanted.shape[:2] != result.shape[:2] and wanted.shape[-1] == result.shape[1]
+                    moved = wanted.ndim < result.ndim or _is_moved(wanted, result)
                     return (order or _ORDERS[moved])(wanted).reshape(result.shape).clone()
                 if _order(result, wanted) is None:
                     wrong.append(n.name)
@@ -172,6 +172,11 @@ class Guard:
             with torch.no_grad():
                 for scale, values in zip(self._scales, before, strict=True):
                     scale.copy_(values)
+
+
+def _is_moved(wanted: Tensor, result: Tensor) -> bool:
+    """Return whether values have their channels last, and a result has them first."""
+    return wanted.shape[:2] != result.shape[:2] and wanted.shape[-1] == result.shape[1]
 
 
 def _order(found: Tensor, wanted: Tensor) -> Callable[[Tensor], Tensor] | None:

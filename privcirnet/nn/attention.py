@@ -7,82 +7,125 @@ For encrypted inference polynomial attention is written without its constant fac
 The factor 1 / (d T) goes into the weights of the layers that read the result.
 """
 
+import math
+
 import torch
 from torch import Tensor, nn
 
 from privcirnet.errors import RuleError
 from privcirnet.functional.attention import polynomial_scores, softmax_attention
 from privcirnet.nn.activations import Square
+from privcirnet.nn.normalization import constants_of_scores
 from privcirnet.nn.tokens import Channels, HeadProduct, HeadTranspose
 
 
 class SoftmaxAttention(nn.Module):
-    """softmax(q k^T / sqrt(d)) v for each head.
+    """softmax(scale q k^T + constants) v for each head.
 
     Args:
         heads: each of d = C / heads channels.
+        scale: None for 1 / sqrt(d).
+        constants: of each head and pair of tokens, (heads, T, K); minus infinity for a pair that is masked.
 
     >>> SoftmaxAttention(2)(torch.randn(3, 5, 3 * 8)).shape
     torch.Size([3, 5, 8])
     """
 
-    def __init__(self, heads: int) -> None:
-        super().__init__()
-        self.heads = heads
+    masked: Tensor | None
 
-    def forward(self, qkv: Tensor) -> Tensor:
+    def __init__(self, heads: int, scale: float | None = None, constants: Tensor | None = None) -> None:
+        super().__init__()
+        self.heads, self.scale = heads, scale
+        masked = None if constants is None else constants.isinf()
+        finite = None if constants is None or masked is None else constants.detach().masked_fill(masked, 0)
+        self.register_parameter("bias", None if finite is None else nn.Parameter(finite, bool(finite.any())))
+        self.register_buffer("masked", masked)
+
+    @property
+    def constants(self) -> Tensor | None:
+        """Constants of pairs, (heads, T, K); None if there are none."""
+        if self.bias is None or self.masked is None:
+            return None
+        return self.bias.masked_fill(self.masked, -math.inf)
+
+    def forward(self, qkv: Tensor, k: Tensor | None = None, v: Tensor | None = None) -> Tensor:
         """Return softmax attention of tokens: (N, T, C).
 
         Args:
-            qkv: queries, keys and values of all heads, (N, T, 3 C).
+            qkv: queries, keys and values of all heads, (N, T, 3 C); with ``k`` and ``v`` the queries, (N, T, C).
+            k: keys, (N, K, C).
+            v: values, (N, K, C).
         """
-        return _joined(softmax_attention(*_split(qkv, self.heads)))
+        return _joined(softmax_attention(*_heads(qkv, k, v, self.heads), self.scale, self.constants))
 
 
 class PolynomialAttention(nn.Module):
-    """((q k^T / sqrt(d) + c)^2 / T) v for each head (:mod:`..functional.attention`), c learned.
+    """((scale q k^T + c)^2 / T) v for each head (:mod:`..functional.attention`), c learned.
 
     It is a mean over tokens, so in training it is one over those that are there (``recipe.patches``).
 
     Args:
         width: C.
         heads: each of d = C / heads channels.
-        tokens: T.
+        tokens: T, the number of keys.
+        scale: None for 1 / sqrt(d).
+        constants: of each head and pair of tokens, (heads, T, K), that a softmax adds to scores. Then c is one of each
+            pair. It begins where scores of zero have the weights of the softmax, as c = 1 has without constants.
 
     >>> PolynomialAttention(8, heads=2, tokens=5)(torch.randn(3, 5, 3 * 8)).shape
     torch.Size([3, 5, 8])
     """
 
-    def __init__(self, width: int, heads: int, tokens: int) -> None:
+    def __init__(
+        self, width: int, heads: int, tokens: int, scale: float | None = None, constants: Tensor | None = None
+    ) -> None:
         super().__init__()
-        self.width, self.heads, self.tokens = width, heads, tokens
-        self.shift = nn.Parameter(torch.ones(heads, 1, 1))
+        self.width, self.heads, self.tokens, self.score_scale = width, heads, tokens, scale
+        self.shift = nn.Parameter(torch.ones(heads, 1, 1) if constants is None else _shifts(constants.detach()))
         self.square = Square()
 
-    def forward(self, qkv: Tensor) -> Tensor:
+    def forward(self, qkv: Tensor, k: Tensor | None = None, v: Tensor | None = None) -> Tensor:
         """Return polynomial attention of tokens: (N, T, C).
 
         Args:
-            qkv: queries, keys and values of all heads, (N, T, 3 C).
+            qkv: queries, keys and values of all heads, (N, T, 3 C); with ``k`` and ``v`` the queries, (N, T, C).
+            k: keys, (N, K, C).
+            v: values, (N, K, C).
         """
-        tokens = qkv.shape[1]
-        if tokens > self.tokens or (tokens < self.tokens and not self.training):
+        tokens = (qkv if k is None else k).shape[1]
+        some = self.training and not self._of_pairs
+        if tokens > self.tokens or (tokens < self.tokens and not some):
             got, remedy = f"{tokens} for {self.tokens}", "build the network for images of this size"
             raise RuleError("an attention must get the tokens it was made for", got=got, remedy=remedy)
-        q, k, v = _split(qkv, self.heads)
-        return _joined((self.square(polynomial_scores(q, k, self.shift)) / tokens) @ v)
+        q, k, v = _heads(qkv, k, v, self.heads)
+        return _joined((self.square(polynomial_scores(q, k, self.shift, self.score_scale)) / tokens) @ v)
+
+    @property
+    def _of_pairs(self) -> bool:
+        """Whether c is one of each pair of tokens, not of a head."""
+        return self.shift[0].numel() > 1
 
     @property
     def scale(self) -> float:
-        """1 / (d T): what the result of the pieces is multiplied by."""
-        return self.heads / (self.width * self.tokens)
+        """scale^2 / T, which is 1 / (d T): what the result of the pieces is multiplied by."""
+        if self.score_scale is None:
+            return self.heads / (self.width * self.tokens)
+        return self.score_scale**2 / self.tokens
 
-    def pieces(self) -> "PolynomialPieces":
-        """Return the modules that :mod:`privcirnet.passes.fuse` puts in place of the attention."""
-        made = PolynomialPieces(self.width, self.heads).to(self.shift)
-        with torch.no_grad():
-            made.scores.bias.copy_(self.shift.flatten() * (self.width / self.heads) ** 0.5)  # type: ignore[union-attr]
-        return made
+    def pieces(self, separate: bool = False) -> "PolynomialPieces":
+        """Return the modules that :mod:`privcirnet.passes.fuse` puts in place of the attention.
+
+        Args:
+            separate: they read queries, keys and values, not one layer of all.
+        """
+        inverse = (self.width / self.heads) ** 0.5 if self.score_scale is None else 1 / self.score_scale
+        whole = self.shift.detach() * inverse
+        kind = SeparatePolynomialPieces if separate else PolynomialPieces
+        pieces = kind(self.width, self.heads, whole if self._of_pairs else None).to(self.shift)
+        if pieces.scores.bias is not None:
+            with torch.no_grad():
+                pieces.scores.bias.copy_(whole.flatten())
+        return pieces
 
 
 class PolynomialPieces(nn.Module):
@@ -90,23 +133,47 @@ class PolynomialPieces(nn.Module):
 
     Args:
         width: C.
+        constants: c of each head and pair, (heads, T, K); None for one of each head.
     """
 
-    def __init__(self, width: int, heads: int) -> None:
+    def __init__(self, width: int, heads: int, constants: Tensor | None = None) -> None:
         super().__init__()
         self.query, self.key, self.value = (Channels(i * width, width) for i in range(3))
-        self.scores, self.square = HeadProduct(heads, bias=True), Square()
+        self.scores, self.square = HeadProduct(heads, bias=constants is None), Square()
+        self.shift = constants_of_scores(constants)
         self.turn, self.gather = HeadTranspose(heads), HeadProduct(heads)
 
     def forward(self, qkv: Tensor) -> Tensor:
         """Return what attention gathers: (N, T, C); ``qkv``: queries, keys and values of all heads, (N, T, 3 C)."""
-        query, key, value = self.query(qkv), self.key(qkv), self.value(qkv)
-        return self.gather(self.square(self.scores(query, key)), self.turn(value))
+        return self.attend(self.query(qkv), self.key(qkv), self.value(qkv))
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """Return what attention gathers: (N, T, C); each (N, T, C)."""
+        return self.gather(self.square(self.shift(self.scores(query, key))), self.turn(value))
 
 
-def _split(qkv: Tensor, heads: int) -> tuple[Tensor, Tensor, Tensor]:
-    """(N, T, 3 C) to queries, keys and values, each (N, heads, T, d)."""
-    q, k, v = qkv.unflatten(-1, (3, heads, -1)).permute(2, 0, 3, 1, 4)
+class SeparatePolynomialPieces(PolynomialPieces):
+    """:class:`PolynomialPieces` of queries, keys and values apart."""
+
+    def __init__(self, width: int, heads: int, constants: Tensor | None = None) -> None:
+        super().__init__(width, heads, constants)
+        del self.query, self.key, self.value
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:  # type: ignore[override]
+        return self.attend(query, key, value)
+
+
+def _shifts(constants: Tensor) -> Tensor:
+    """Return the roots of T softmax(constants)."""
+    return (constants.shape[-1] * constants.softmax(-1)).sqrt()
+
+
+def _heads(qkv: Tensor, k: Tensor | None, v: Tensor | None, heads: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries, keys and values, together (N, T, 3 C) or each (N, T, C), to each (N, heads, T, d)."""
+    if k is None or v is None:
+        q, k, v = qkv.unflatten(-1, (3, heads, -1)).permute(2, 0, 3, 1, 4)
+        return q, k, v
+    q, k, v = (each.unflatten(-1, (heads, -1)).transpose(1, 2) for each in (qkv, k, v))
     return q, k, v
 
 

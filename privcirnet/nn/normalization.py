@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from privcirnet.nn.activations import Square
 from privcirnet.nn.moves import Move
 from privcirnet.nn.nonpolynomial import Tabulated
-from privcirnet.nn.tokens import Channels, HeadProduct, HeadTranspose
+from privcirnet.nn.tokens import Channels, HeadProduct, HeadTranspose, ScoreConstants
 
 
 class Centered(nn.Module):
@@ -142,19 +142,35 @@ class NormPieces(nn.Module):
         return self.leave(self.back(self.scale(self.turn(centered), self.turn_inverse(inverse))))
 
 
+def constants_of_scores(constants: Tensor | None) -> nn.Module:
+    """Return the modules that add constants to scores (N, T, g K), one after the other.
+
+    Args:
+        constants: (g, T, K), minus infinity where a pair is masked; None for none.
+    """
+    if constants is None:
+        return nn.Sequential()
+    heads, tokens, keys = constants.shape
+    rows = constants.transpose(0, 1).flatten(1)
+    rest = Move.like(lambda x: x[:, 1:], (tokens + 1, heads * keys), channels_last=True)
+    return nn.Sequential(ScoreConstants(rows, rows.isinf()), rest)
+
+
 class SoftmaxPieces(nn.Module):
-    """softmax(q k^T) v for each head.
+    """softmax(q k^T + constants) v for each head.
 
     Args:
         width: C.
         heads: each of C / heads channels.
         tokens: T.
+        constants: of each head and pair, (heads, T, K), minus infinity where it is masked; None for none.
     """
 
-    def __init__(self, width: int, heads: int, tokens: int) -> None:
+    def __init__(self, width: int, heads: int, tokens: int, constants: Tensor | None = None) -> None:
         super().__init__()
         self.query, self.key, self.value = (Channels(i * width, width) for i in range(3))
         self.scores, self.below, self.exponential = HeadProduct(heads), BelowMax(heads), Tabulated("exp")
+        self.constants = constants_of_scores(constants)
         self.turn, self.gather = HeadTranspose(heads), HeadProduct(heads, result_bits=13)
         self.total, self.inverse = SumChannels(heads), Tabulated("reciprocal")
         self.turn_gathered, self.turn_inverse = HeadTranspose(heads), HeadTranspose(heads)
@@ -162,6 +178,28 @@ class SoftmaxPieces(nn.Module):
 
     def forward(self, qkv: Tensor) -> Tensor:
         """Return softmax attention of tokens: (N, T, C); ``qkv``: queries, keys and values, (N, T, 3 C)."""
-        weights = self.exponential(self.below(self.scores(self.query(qkv), self.key(qkv))))
-        gathered, inverse = self.gather(weights, self.turn(self.value(qkv))), self.inverse(self.total(weights))
+        return self.attend(self.query(qkv), self.key(qkv), self.value(qkv))
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """Return softmax attention of tokens: (N, T, C); each (N, T, C)."""
+        weights = self.exponential(self.below(self.constants(self.scores(query, key))))
+        gathered, inverse = self.gather(weights, self.turn(value)), self.inverse(self.total(weights))
         return self.back(self.scale(self.turn_gathered(gathered), self.turn_inverse(inverse)))
+
+
+class SeparateSoftmaxPieces(SoftmaxPieces):
+    """:class:`SoftmaxPieces` of queries, keys and values apart.
+
+    Args:
+        enter: what is done with queries before, one after the other.
+    """
+
+    def __init__(
+        self, heads: int, tokens: int, constants: Tensor | None = None, enter: Sequence[nn.Module] = ()
+    ) -> None:
+        super().__init__(1, heads, tokens, constants)
+        del self.query, self.key, self.value
+        self.enter = nn.Sequential(*enter)
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:  # type: ignore[override]
+        return self.attend(self.enter(query), key, value)

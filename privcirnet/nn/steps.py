@@ -39,6 +39,12 @@ LOGIT_BITS = 10
 EXP_REACH = 7.9
 """Smaller numbers than its opposite have an exp of zero: 2^-11, beside a largest one of 1."""
 
+
+def exp_reach(bits: int) -> float:
+    """Return what an exponential of so many bits goes down to: the opposite of where it rounds to zero, or further."""
+    return max(EXP_REACH, bits * math.log(2))
+
+
 PASSES_STEP = (
     nn.Identity,
     _DropoutNd,
@@ -276,7 +282,9 @@ def _wanted_step(graph: fx.GraphModule, node: fx.Node, largest: dict[str, float]
         return input_log_step
     counts, quantizer = max(largest[found.name] for found in behind or [source]), activation_quantizer(graph, node)
     if quantizer.clips == "exp":
-        counts = min(counts, EXP_REACH)
+        (exponential,) = node.users
+        behind_it = [module_of(graph, user) for user in exponential.users]
+        counts = min(counts, exp_reach(max(m.bits for m in behind_it if isinstance(m, ActivationQuantizer))))
     return log_step_for(counts, quantizer.bits, signed=has_sign(graph, node))
 
 

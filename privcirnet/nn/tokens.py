@@ -28,7 +28,45 @@ class Tokens(nn.Module):
             x: (N, C, H, W) or (N, T, C).
         """
         tokens = x.flatten(2).transpose(1, 2) if x.ndim == 4 else x
-        return nn.functional.pad(tokens, (0, 0, 1, 0)) + self.bias
+        return nn.functional.pad(tokens, (0, 0, 1, 0)) + self.constants
+
+    @property
+    def constants(self) -> Tensor:
+        """What is added, (1 + T, C)."""
+        return self.bias
+
+
+class ScoreConstants(Tokens):
+    """Constants of pairs of tokens, added to scores (N, T, g K) of g heads, with a row of zeros in front.
+
+    Where a pair is masked, a score falls so far that its key leaves the softmax.
+
+    Args:
+        constants: (T, g K).
+        masked: pairs whose keys leave, (T, g K).
+
+    Attributes:
+        far: how far these fall. :func:`privcirnet.passes.quantize.quantize` makes it a power of two beside the scores.
+
+    >>> ScoreConstants(torch.ones(1, 2), torch.tensor([[False, True]]))(torch.zeros(1, 1, 2)).tolist()
+    [[[0.0, 0.0], [1.0, -1048576.0]]]
+    """
+
+    far: Tensor
+    masked: Tensor
+
+    def __init__(self, constants: Tensor, masked: Tensor) -> None:
+        super().__init__(len(constants) + 1, constants.shape[1])
+        self.to(constants.dtype)
+        with torch.no_grad():
+            self.bias[1:] = constants.masked_fill(masked, 0)
+        self.bias.requires_grad_(bool(self.bias.any()))
+        self.register_buffer("masked", nn.functional.pad(masked, (0, 0, 1, 0)))
+        self.register_buffer("far", torch.tensor(2.0**20))
+
+    @property
+    def constants(self) -> Tensor:
+        return self.bias.where(~self.masked, -self.far)
 
 
 class Take(nn.Module):

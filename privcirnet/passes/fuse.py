@@ -46,7 +46,7 @@ from privcirnet.passes.folding import fold_norm_, fold_norm_before_, scale_input
 from privcirnet.passes.surgery.changes import TRAIN
 from privcirnet.passes.surgery.norms import inside
 from privcirnet.passes.surgery.polynomial import polynomial_
-from privcirnet.passes.unfold import SHAPE, unfold_, unfold_norm_, unfold_softmax_
+from privcirnet.passes.unfold import SHAPE, arguments, unfold_, unfold_norm_, unfold_softmax_
 
 
 def fuse(model: nn.Module, images: Tensor | None = None, composed: Collection[str] = ()) -> fx.GraphModule:
@@ -160,9 +160,9 @@ def _fold_norm_(fused: fx.GraphModule, node: fx.Node, calls: Mapping[Any, int]) 
         case PolynomialAttention():
             for name, layer in _layers_behind(fused, node, calls).items():
                 scale_input_(layer, module.scale, name)
-            unfold_(fused, node, module.pieces())
+            unfold_(fused, node, module.pieces(separate=len(arguments(node)) > 1))
         case SoftmaxAttention():
-            unfold_softmax_(fused, node, module.heads, calls)
+            unfold_softmax_(fused, node, module, calls)
         case nn.LayerNorm() | nn.RMSNorm() | nn.GroupNorm() | nn.InstanceNorm2d():
             unfold_norm_(fused, node, module, calls)
         case _:

@@ -31,8 +31,8 @@ from privcirnet.nn.nonpolynomial import Tabulated, function_name, has_table
 from privcirnet.nn.normalization import BelowMax, Centered, Rounded, SumChannels
 from privcirnet.nn.plain import give_own_class_, with_plain_weights
 from privcirnet.nn.quantizers import ActivationQuantizer, BiasQuantizer, Quantizer, WeightQuantizer, check_unquantized
-from privcirnet.nn.steps import activation_quantizer, calibrate, called_modules, weighted_modules
-from privcirnet.nn.tokens import Channels, HeadProduct, Tokens
+from privcirnet.nn.steps import activation_quantizer, calibrate, called_modules, exp_reach, weighted_modules
+from privcirnet.nn.tokens import Channels, HeadProduct, ScoreConstants, Tokens
 from privcirnet.passes.bias_correction import correct_biases_
 from privcirnet.passes.channels import input_step_for, scale_channels_
 from privcirnet.passes.origin import remember_, warn_of_losses
@@ -112,6 +112,7 @@ def quantize(  # noqa: PLR0913
         shown = images.to(next(fused.parameters(), images).device)
         value_of_one(fused, shown)
         held = _largest_values(fused, shown, quantile)
+        _set_far_(graph, held)
         calibrate(graph, held, input_step_for(shown) if input_log_step is None else input_log_step)
         graph.meta[IMAGE] = tuple(shown.shape[1:])
         if correct_biases:
@@ -169,6 +170,15 @@ def _largest_values(fused: fx.GraphModule, images: Tensor, quantile: float) -> d
     kept = usual(found)
     rank = math.ceil(quantile * int(kept.sum()))
     return {name: values[kept].kthvalue(rank).values.item() for name, values in found.items()}
+
+
+def _set_far_(graph: fx.GraphModule, largest: Mapping[str, float]) -> None:
+    """Let masked scores fall below all others by more than any exp tells from zero, were scores twice as large."""
+    for node, module in called_modules(graph):
+        if isinstance(module, ScoreConstants) and module.masked.any():
+            scores, bias = largest[node.all_input_nodes[0].name], float(module.bias.detach().abs().max())
+            reach = 4 * scores + 2 * bias + exp_reach(_BITS["activation"][1])
+            module.far.fill_(2.0 ** math.ceil(math.log2(reach)))
 
 
 def _has(graph: object, kind: tuple[type[nn.Module], ...]) -> bool:
@@ -236,6 +246,15 @@ def _quantizer_before(graph: fx.GraphModule, node: fx.Node, bits: int) -> Activa
     return made
 
 
+def _scored(node: fx.Node, modules: Mapping[fx.Node, nn.Module]) -> list[fx.Node]:
+    """Return what reads a node; behind constants that are added to scores, what reads these."""
+    readers: list[fx.Node] = []
+    for user in node.users:
+        constants = isinstance(modules.get(user), ScoreConstants)
+        readers += [reader for rest in user.users for reader in rest.users] if constants else [user]
+    return readers
+
+
 def _is_rounded(node: fx.Node, modules: Mapping[fx.Node, nn.Module]) -> bool:
     """Return whether a quantizer goes behind a node."""
     match modules.get(node):
@@ -244,7 +263,7 @@ def _is_rounded(node: fx.Node, modules: Mapping[fx.Node, nn.Module]) -> bool:
         case Channels() | nn.MaxPool2d():
             return isinstance(modules.get(node.all_input_nodes[0]), nn.Linear | nn.Conv2d)
         case Square() | HeadProduct():
-            return not all(isinstance(modules.get(user), SumChannels | BelowMax) for user in node.users)
+            return not all(isinstance(modules.get(user), SumChannels | BelowMax) for user in _scored(node, modules))
         case Centered() | Rounded():
             return True
         case nn.ReLU() | nn.ReLU6():  # what they give is on the grid already

@@ -8,11 +8,13 @@ import torch
 from torch import Tensor, fx, nn
 
 from privcirnet.errors import RuleError
+from privcirnet.nn.attention import SoftmaxAttention
 from privcirnet.nn.circulant import block_size_of
 from privcirnet.nn.graph import module_of, trace
 from privcirnet.nn.moves import Move
-from privcirnet.nn.normalization import NormPieces, SoftmaxPieces
+from privcirnet.nn.normalization import NormPieces, SeparateSoftmaxPieces, SoftmaxPieces
 from privcirnet.nn.summands import channel_readers
+from privcirnet.nn.tokens import Channels
 from privcirnet.nn.zeros import Zeros, zeros_around
 from privcirnet.passes.folding import fold_before_, scale_outputs_
 
@@ -27,12 +29,12 @@ def unfold_(fused: fx.GraphModule, node: fx.Node, pieces: nn.Module) -> fx.Node:
     Returns:
         The node of the last one.
     """
-    name, known = str(node.target), dict[fx.Node, fx.Node]()
+    name, known, given = str(node.target), dict[fx.Node, fx.Node](), iter(arguments(node))
     fused.set_submodule(name, pieces.eval())
     with fused.graph.inserting_before(node):
         for part in trace(pieces).graph.nodes:
             if part.op == "placeholder":
-                known[part] = node.all_input_nodes[0]
+                known[part] = next(given)
             elif part.op != "output":
                 inputs = tuple(known[source] for source in part.args)
                 known[part] = fused.graph.call_module(f"{name}.{part.target}", inputs)
@@ -42,21 +44,90 @@ def unfold_(fused: fx.GraphModule, node: fx.Node, pieces: nn.Module) -> fx.Node:
     return last
 
 
-def unfold_softmax_(fused: fx.GraphModule, node: fx.Node, heads: int, calls: Mapping[Any, int]) -> None:
-    """Replace softmax attention by its pieces; what scores are divided by goes into the layer of the queries.
+def arguments(node: fx.Node) -> list[fx.Node]:
+    """Return the values that a module's node is given, in order; one may be there twice."""
+    return [each for each in node.args if isinstance(each, fx.Node)]
+
+
+def unfold_softmax_(
+    fused: fx.GraphModule, node: fx.Node, attention: SoftmaxAttention, calls: Mapping[Any, int]
+) -> None:
+    """Replace softmax attention by its pieces; what scores are multiplied by goes into the layer of the queries.
+
+    Queries that have no layer of their own get one.
 
     Args:
         calls: how often each module is called, by name.
     """
-    before, (tokens, channels) = node.all_input_nodes[0], _shape_of(node, calls)
-    layer = module_of(fused, before)
-    if not isinstance(layer, nn.Linear) or len(before.users) > 1:
-        got = f"{str(node.target)!r} after {str(before.target)!r}"
+    before, (tokens, channels) = arguments(node), _shape_of(node, calls)
+    heads, constants, layer = attention.heads, attention.constants, module_of(fused, before[0])
+    if len(before) > 1:
+        width = _width_of(fused, before[0])
+        factor = (heads / width) ** 0.5 if attention.scale is None else attention.scale
+        folded = _scale_queries_(fused, node, factor)
+        ones = torch.ones(width, dtype=torch.float64)
+        enter = [] if folded else _affine(factor * ones, 0 * ones, (tokens, width))
+        unfold_(fused, node, SeparateSoftmaxPieces(heads, tokens, constants, enter))
+        return
+    if not isinstance(layer, nn.Linear) or len(before[0].users) > 1:
+        got = f"{str(node.target)!r} after {str(before[0].target)!r}"
         raise RuleError("softmax attention must read a linear layer of its own", got=got, remedy="put one before it")
     scale = torch.ones(3 * channels, dtype=torch.float64)
-    scale[:channels] = (heads / channels) ** 0.5
-    scale_outputs_(layer, scale, torch.zeros_like(scale), str(before.target))
-    unfold_(fused, node, SoftmaxPieces(channels, heads, tokens))
+    scale[:channels] = (heads / channels) ** 0.5 if attention.scale is None else attention.scale
+    scale_outputs_(layer, scale, torch.zeros_like(scale), str(before[0].target))
+    unfold_(fused, node, SoftmaxPieces(channels, heads, tokens, constants))
+
+
+def _scale_queries_(fused: fx.GraphModule, node: fx.Node, factor: float) -> bool:
+    """Scale the outputs of a layer that are queries of an attention and nothing else; return whether there are such."""
+    queries, *others = (_outputs_of(fused, each) for each in arguments(node))
+    if queries is None:
+        return False
+    source, places = queries
+    layer = module_of(fused, source)
+    assert isinstance(layer, nn.Linear | nn.Conv2d)
+    factors = torch.ones(len(layer.weight), dtype=torch.float64)
+    factors[places] = factor
+    read = [other[1] for other in others if other is not None and other[0] is source]
+    blocks = factors.split(block_size_of(layer))
+    alone = _readers(fused, source) == {node} and not any(torch.isin(places, rows).any() for rows in read)
+    if not alone or any((block != block[0]).any() for block in blocks):
+        return False
+    scale_outputs_(layer, factors, torch.zeros_like(factors), str(source.target))
+    return True
+
+
+def _outputs_of(fused: fx.GraphModule, node: fx.Node) -> tuple[fx.Node, Tensor] | None:
+    """Return the layer that a value comes from through moves alone, and which of its outputs they are."""
+    chain: list[nn.Module] = []
+    while isinstance(module := module_of(fused, node), Move | Channels):
+        chain.insert(0, module)
+        node = node.all_input_nodes[0]
+    if not isinstance(module, nn.Linear | nn.Conv2d):
+        return None
+    first, outputs = next(iter(chain), None), torch.arange(len(module.weight))
+    shape = first.before if isinstance(first, Move) else node.meta[SHAPE]
+    values = (outputs if isinstance(module, nn.Linear) else outputs.view(-1, 1, 1)).expand(1, *shape)
+    for each in chain:
+        values = each(values)
+    return node, values.unique()
+
+
+def _width_of(fused: fx.GraphModule, node: fx.Node) -> int:
+    """Return how many channels tokens have."""
+    match module_of(fused, node):
+        case Move(after=after):
+            return after[-1]
+        case Channels(count=count):
+            return count
+        case _:
+            return node.meta[SHAPE][-1]
+
+
+def _readers(fused: fx.GraphModule, node: fx.Node) -> set[fx.Node]:
+    """Return what reads a value; in place of moves, what reads those."""
+    moves = {user for user in node.users if isinstance(module_of(fused, user), Move | Channels)}
+    return {user for user in node.users if user not in moves}.union(*(_readers(fused, move) for move in moves))
 
 
 def unfold_norm_(fused: fx.GraphModule, node: fx.Node, norm: Norm, calls: Mapping[Any, int]) -> None:

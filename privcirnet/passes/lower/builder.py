@@ -186,7 +186,7 @@ class Builder:
             case _:
                 operation = _rearrangement_of(module)
         if isinstance(module, tokens.Tokens):
-            self.weights[node.name] = constants(module.bias.T, source.log_step, str(node.target))
+            self.weights[node.name] = constants(module.constants.T, source.log_step, str(node.target))
         shape = operation.shape_after([source.shape])
         return Node(node.name, operation, (source.name,), shape, log_step, str(node.target))
 

@@ -1,138 +1,442 @@
-"""Attention of others becomes polynomial or softmax attention between the same linear layers, before it is traced.
+"""Attention, however it is written, becomes one module of queries, keys and values.
 
-Two forms are known: timm's, with one linear layer for queries, keys and values, and torch's MultiheadAttention.
+It is found by its softmax, or by torch's scaled_dot_product_attention: softmax(scale q k^T + constants) v, in any
+layout. Constants are public masks and position biases. What is read from the graph is compared with the graph itself on
+random queries, keys and values; anything else is refused.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import math
+import operator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+import torch.nn.functional as F
+from torch import Tensor, fx, nn
+from torch.fx.node import map_arg
 
-from privcirnet.errors import RuleError
+from privcirnet.functional.attention import softmax_attention
 from privcirnet.nn.agreement import agree
 from privcirnet.nn.attention import PolynomialAttention, SoftmaxAttention
-from privcirnet.nn.graph import evaluating
+from privcirnet.nn.moves import Move
+from privcirnet.nn.tokens import Channels
 from privcirnet.passes.surgery.changes import TRAIN, Change
+from privcirnet.passes.surgery.edit import Edit, path_of, shape_of, values_of
+from privcirnet.passes.surgery.kinds import kind_of
+from privcirnet.passes.surgery.moves import move_behind
+from privcirnet.passes.surgery.multihead import Multihead
+
+_DOT = F.scaled_dot_product_attention
+_SOFTMAX = (F.softmax, torch.softmax, "softmax")
+_PRODUCTS = (torch.matmul, operator.matmul, torch.bmm, "matmul", "bmm")
+_EINSUM = (torch.einsum, torch.functional.einsum)
+_FAR_BELOW = -1000.0
+"""A constant so far below the largest of its query masks a key: what exp makes of it is 0 in any number of bits."""
+_OWNER = "owner"
+"""Key of a node's ``meta``: path and class of the module whose forward an attention was in."""
+_NEVER = 20.0
+"""A constant so far below the largest of its query masks a key, too, where weights are not those of a softmax."""
+_WRITE = "write attention as softmax(scale * q @ k.mT + constants) @ v, of the tokens of an image"
+_PUBLIC = "let masks and position biases be constants, the same for all images"
+_PAIRS = 'keep softmax attention (activation="own"): a polynomial one loses only keys that are masked for all queries'
 
 
-class SelfAttention(nn.Module):
-    """Linear layers around an attention, under the names that they had.
+class _UnlikeError(Exception):
+    """A part of a graph is not what was looked for; the text is the remedy."""
 
-    Args:
-        layers: queries, keys and values as one layer, and the projection behind the attention, by name.
-        attention: between them.
-        pair: return (result, None), as torch's MultiheadAttention does.
+
+@dataclass(frozen=True)
+class _Product:
+    """Sums over an axis that two values share, with a letter for each axis as in an einsum.
+
+    Axes are n images (or images and heads as one), h heads, s the one that is summed over, x and y those of one value
+    alone.
     """
 
-    def __init__(self, layers: dict[str, nn.Linear], attention: nn.Module, pair: bool) -> None:
-        super().__init__()
-        for name, layer in layers.items():
-            self.add_module(name, layer)
-        self.attention, self.names, self.pair = attention, tuple(layers), pair
+    left: fx.Node
+    right: fx.Node
+    left_axes: str
+    right_axes: str
+    axes: str
 
-    def forward(self, x: Tensor, *others: Any, **options: Any) -> Any:
-        """Return what the attention makes of tokens: (N, T, C), or that and None.
+    def beginning_with(self, letter: str, at: fx.Node | None = None) -> "_Product":
+        """Return it with the value as the left one that has an axis, or that a node gives."""
+        if self.left is at or (at is None and letter in self.left_axes):
+            return self
+        return _Product(self.right, self.left, self.right_axes, self.left_axes, self.axes)
 
-        Args:
-            x: (N, T, C).
-            options: those of softmax attention, without effect.
-        """
-        first, last = (self.get_submodule(name) for name in self.names)
-        result = last(self.attention(first(x)))
-        return (result, None) if self.pair else result
+    def renamed(self, names: dict[str, str]) -> "_Product":
+        """Return it with other letters for its axes."""
+        return _Product(self.left, self.right, *("".join(names[x] for x in axes) for axes in self._all))
+
+    @property
+    def _all(self) -> tuple[str, str, str]:
+        return self.left_axes, self.right_axes, self.axes
 
 
-@contextmanager
-def attentions_replaced(model: nn.Module, images: Tensor, own: bool = False) -> Iterator[list[Change]]:
-    """Put polynomial attentions in place of a network's softmax attentions; take them back if what follows fails.
+@dataclass(frozen=True)
+class _Attention:
+    """softmax(scale q k^T + constants) v in a graph.
+
+    Axes are n images (or images and heads as one), h heads, i queries, j keys, d and e channels.
+
+    Attributes:
+        last: the node that gives the result.
+        parts: nodes of queries, keys and values.
+        axes: of the parts and of the result.
+        constants: (h, i, j), minus infinity where a pair is masked; None for none.
+    """
+
+    last: fx.Node
+    parts: tuple[fx.Node, fx.Node, fx.Node]
+    axes: tuple[str, str, str, str]
+    scale: float
+    constants: Tensor | None
+
+
+def read_attentions(edit: Edit) -> set[fx.Node]:
+    """Put a module in the place of every attention, which computes the same.
+
+    Returns:
+        Softmaxes of products that are no attention's, which are noted as problems.
+    """
+    refused = set[fx.Node]()
+    for node in list(edit.graph.graph.nodes):
+        dot = node.target == _DOT
+        if "constant" in node.meta or not (dot or _is_softmax(edit, node) and _scores_before(node)):
+            continue
+        try:
+            attention = _scaled_dot(edit, node) if dot else _of_softmax(edit, node)
+            _check(edit, attention)
+            _put(edit, attention)
+        except _UnlikeError as error:
+            edit.cannot(node, str(error))
+            refused.add(node)
+        except (RuntimeError, ValueError, LookupError, TypeError):  # of shapes that fit no attention
+            edit.cannot(node, _WRITE)
+            refused.add(node)
+    edit.graph.graph.eliminate_dead_code()
+    return refused
+
+
+def settle_attention(edit: Edit, node: fx.Node, *, own: bool) -> None:
+    """Make softmax attention a polynomial one, or let it be, and report it.
 
     Args:
-        model: a network; changed in place.
-        own: they stay softmax attentions, but between layers of their own.
-
-    Yields:
-        What was replaced.
+        own: let it be.
     """
-    found = {name: module for name, module in model.named_modules() if name and _is_known(module)}
-    counts = _tokens(model, found, images) if found else {}
-    changes: list[Change] = []
-    before = _value(model, images) if own and counts else None
-    try:
-        for name, tokens in counts.items():
-            made = _replacement(found[name], tokens, own)
-            model.set_submodule(name, made)
-            after, effect = type(made.attention).__name__, "" if own else TRAIN
-            changes.append(Change(name, type(found[name]).__name__, after, effect))
-        if before is not None and not agree(_value(model, images), before):
-            rule, got = "softmax attention must be softmax(q k^T / sqrt(d)) v", ", ".join(counts)
-            raise RuleError(rule, got=f"another at {got}", remedy='replace it (activation="aespa")')
-        yield changes
-    except BaseException:
-        for change in changes:
-            model.set_submodule(change.path, found[change.path])
-        raise
+    module = edit.module(node)
+    assert isinstance(module, SoftmaxAttention)
+    path, before = node.meta.get(_OWNER, (path_of(node), type(module).__name__))
+    if own:
+        if _OWNER in node.meta:
+            edit.changes.append(Change(path, before, type(module).__name__))
+        return
+    constants = module.constants
+    if constants is not None and (constants < constants.amax(-1, keepdim=True) - _NEVER).any():
+        edit.cannot(node, _PAIRS)
+        return
+    keys = node.args[1 if len(node.args) > 1 else 0]
+    assert isinstance(keys, fx.Node)
+    width = shape_of(keys)[-1] // (1 if len(node.args) > 1 else 3)
+    polynomial = PolynomialAttention(width, module.heads, shape_of(keys)[1], module.scale, constants)
+    edit.graph.set_submodule(str(node.target), polynomial.to(edit.like).train(edit.graph.training))
+    edit.inexact.add(node.name)
+    edit.read.pop(node.name, None)  # queries, keys and values are joined behind
+    edit.changes.append(Change(path, before, type(polynomial).__name__, TRAIN))
 
 
-def _is_known(module: nn.Module) -> bool:
-    if isinstance(module, nn.MultiheadAttention):
-        return module.in_proj_weight is not None and module.bias_k is None and module.batch_first
-    if type(module).__name__ != "Attention" or not hasattr(module, "num_heads"):
-        return False
-    children = dict(module.named_children())
-    qkv, proj = children.pop("qkv", None), children.pop("proj", None)
-    if not isinstance(qkv, nn.Linear) or not isinstance(proj, nn.Linear):
-        return False
-    plain = all(isinstance(child, nn.Identity | nn.Dropout) for child in children.values())
-    return plain and qkv.out_features == 3 * qkv.in_features == 3 * proj.in_features
+def join_parts(edit: Edit) -> None:
+    """Let attentions read the layer of all queries, keys and values, or channels of it, not moves of its values.
+
+    Args:
+        edit: the network, its moves settled.
+    """
+    for node in list(edit.graph.graph.nodes):
+        if not isinstance(edit.module(node), SoftmaxAttention | PolynomialAttention) or len(node.args) != 3:
+            continue
+        width, parts = shape_of(node)[-1], list(node.args)
+        channels = [_channels_of(edit, part) for part in parts]
+        source = parts[0].all_input_nodes[0]
+        whole = isinstance(edit.module(source), nn.Linear) and edit.module(source).out_features == 3 * width
+        if whole and channels == [(i * width, width) for i in range(3)] and set(source.users) == set(parts):
+            node.args = (source,)
+            continue
+        for part, few in zip(parts, channels, strict=True):
+            if few:
+                name, before = edit.free(f"{part.name}_channels"), part.all_input_nodes[0]
+                node.replace_input_with(part, edit.insert(part, name, Channels(*few), (before,)))
+    edit.graph.graph.eliminate_dead_code()
 
 
-def _tokens(model: nn.Module, attentions: dict[str, nn.Module], images: Tensor) -> dict[str, int]:
-    """Return how many tokens each attention reads, (N, T, C); of those alone that are called with such."""
-    counts: dict[str, int] = {}
+def _channels_of(edit: Edit, node: fx.Node) -> tuple[int, int] | None:
+    """Return the first and the number of the channels of tokens that a move takes, None if it does anything else."""
+    move = edit.module(node)
+    if not isinstance(move, Move) or len(move.before) != 2 or len(move.after) != 2 or move.before[0] != move.after[0]:
+        return None
+    places = move.grid.places().view(move.after)
+    first = int(places[0, 0])
+    taken = first + torch.arange(move.before[0])[:, None] * move.before[1] + torch.arange(move.after[1])
+    return (first, move.after[1]) if torch.equal(places, taken) else None
 
-    def look(name: str) -> Any:
-        def hook(_: nn.Module, given: tuple[Any, ...]) -> None:
-            alone = all(each is given[0] for each in given[1:] if isinstance(each, Tensor))
-            if given and isinstance(given[0], Tensor) and given[0].ndim == 3 and alone:
-                counts[name] = given[0].shape[1]
 
-        return hook
+def _scaled_dot(edit: Edit, node: fx.Node) -> _Attention:
+    """Return what torch's function of this name computes."""
+    names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
+    given: dict[str, Any] = dict(zip(names, node.args, strict=False)) | dict(node.kwargs)
+    parts, mask = (given["query"], given["key"], given["value"]), given.get("attn_mask")
+    if any("constant" in part.meta for part in parts):
+        raise _UnlikeError("let queries, keys and values depend on the image")
+    shapes = [shape_of(part) for part in parts]
+    images = "nh" if len(shapes[0]) == 4 else "n"
+    if any(len(shape) != len(images) + 2 or shape[: len(images)] != shapes[0][: len(images)] for shape in shapes):
+        raise _UnlikeError(_WRITE)
+    constants = edit.like.new_zeros(shapes[0][-2], shapes[1][-2])
+    if isinstance(mask, fx.Node):
+        if "constant" not in mask.meta:
+            raise _UnlikeError(_PUBLIC)
+        constants = mask.meta["constant"].detach()
+        if constants.dtype == torch.bool:
+            constants = edit.like.new_zeros(constants.shape).masked_fill(~constants, -math.inf)
+    elif given.get("is_causal"):
+        constants = constants.masked_fill(torch.ones_like(constants).triu(1).bool(), -math.inf)
+    scale = shapes[0][-1] ** -0.5 if given.get("scale") is None else float(given["scale"])
+    whole = constants.expand(*shapes[0][:-1], shapes[1][-2])
+    axes = (f"{images}id", f"{images}jd", f"{images}je", f"{images}ie")
+    return _Attention(node, parts, axes, scale, _constants(edit, whole, f"{images}ij"))
 
-    handles = [module.register_forward_pre_hook(look(name)) for name, module in attentions.items()]
-    try:
-        with evaluating(model), torch.no_grad():
-            model(images)
-    except Exception:
-        return {}  # tracing says what is wrong with them
-    finally:
-        for handle in handles:
-            handle.remove()
-    return counts
+
+def _of_softmax(edit: Edit, node: fx.Node) -> _Attention:
+    """Return the attention whose weights a softmax computes, between a product of two values and another one."""
+    first = _scores_before(node)
+    assert first is not None
+    weights, last = node, _reader(node)
+    while not _is_product(last):
+        weights, last = last, _reader(last)
+    scores, keys = _product(first), _axis(edit, node) - len(shape_of(node))
+    names = {letter: letter for letter in "nh"} | {"s": "d", "x": "i", "y": "i", scores.axes[keys]: "j"}
+    scores = scores.renamed(names).beginning_with("i")
+    gathered = _product(last).beginning_with("", weights)
+    at_weights = _reshaped(scores.axes, shape_of(first), shape_of(weights))
+    known = dict(zip(gathered.left_axes, at_weights, strict=True))
+    gathered = gathered.renamed({"x": "e", "y": "e"} | known)
+    if "j" in gathered.axes or "j" not in scores.right_axes or gathered.right is weights:
+        raise _UnlikeError(_WRITE)
+    ones = torch.ones(shape_of(first), dtype=torch.float64)
+    zero, one = (_run(edit, values_of(node)[0], {first: value * ones}) for value in (0, 1))
+    both = zero.isfinite() & (zero > zero.amax(keys, keepdim=True) + _FAR_BELOW)
+    scale = float((one - zero)[both].median())
+    parts = scores.left, scores.right, gathered.right
+    axes = scores.left_axes, scores.right_axes, gathered.right_axes, gathered.axes
+    return _Attention(last, parts, axes, scale, _constants(edit, zero.reshape(shape_of(first)), scores.axes))
+
+
+def _constants(edit: Edit, values: Tensor, axes: str) -> Tensor | None:
+    """Return constants as (h, i, j), minus infinity where a pair is masked; None if they are zero."""
+    whole = _arranged(edit, values, axes, "nhij")
+    if not torch.equal(whole[:1].expand_as(whole), whole):
+        raise _UnlikeError(_PUBLIC)
+    constants, largest = whole[0].to(edit.like), whole[0].amax(-1, keepdim=True)
+    if not largest.isfinite().all() or constants.isnan().any():
+        raise _UnlikeError("leave each query a key that is not masked, and let constants be finite or minus infinity")
+    constants = constants.masked_fill(constants <= largest + _FAR_BELOW, -math.inf)
+    return constants if constants.any() else None
+
+
+def _arranged(edit: Edit, values: Tensor, axes: str, order: str) -> Tensor:
+    """Return values with their axes in an order that names images and heads apart."""
+    if "h" not in axes:
+        values, axes = values.unflatten(axes.index("n"), (_images(edit), -1)), axes.replace("n", "nh")
+    return values.permute([axes.index(letter) for letter in order])
+
+
+def _check(edit: Edit, attention: _Attention) -> None:
+    """Raise unless the graph computes this attention of random queries, keys and values, small and large."""
+    random, orders = torch.Generator().manual_seed(0), ("nhid", "nhjd", "nhje", "nhie")
+    for size in (1, 8):
+        known = {part: size * torch.randn(shape_of(part), generator=random).to(edit.like) for part in attention.parts}
+        ours = zip(attention.parts, attention.axes[:3], orders[:3], strict=True)
+        q, k, v = (_arranged(edit, known[part], axes, order) for part, axes, order in ours)
+        computed = softmax_attention(q, k, v, attention.scale, attention.constants)
+        wanted = _arranged(edit, _run(edit, attention.last, known), attention.axes[3], orders[3])
+        finite = attention.scale and computed.isfinite().all() and wanted.isfinite().all()
+        if not finite or not agree(computed.contiguous(), wanted.contiguous()):
+            raise _UnlikeError(_WRITE)
+
+
+def _put(edit: Edit, attention: _Attention) -> None:
+    """Put a module in the place of an attention, between moves to tokens and back."""
+    last, constants, rest = attention.last, attention.constants, None
+    if constants is not None and (left := (~constants.isinf().all(0).all(0)).nonzero().flatten()).numel():
+        rest = _as_slice(left) if len(left) < constants.shape[-1] else None
+        constants = constants[..., rest] if rest else constants
+    query, key, value = attention.parts
+    scale = attention.scale
+    if len({query, key, value}) == 3:
+        query, of_query = _without_factor(edit, query)
+        key, of_key = _without_factor(edit, key)
+        scale *= of_query * of_key
+    orders = zip((query, key, value), attention.axes, ("nihd", "njhd", "njhe"), strict=False)
+    values = [_tokens(edit, *each) for each in orders]
+    if rest:
+        values[1:] = [move_behind(each, operator.getitem, (slice(None), rest)) for each in values[1:]]
+    (images, tokens, width), heads = shape_of(values[0]), _heads(edit, attention)
+    usual = math.isclose(scale, (heads / width) ** 0.5, rel_tol=1e-6)
+    some = constants if constants is not None and constants.any() else None
+    module = SoftmaxAttention(heads, None if usual else scale, some)
+    owner = _owner(last)
+    assert last.prev is not None
+    node = edit.insert(last.prev, edit.free(f"{owner[0]}.attention".lstrip(".")), module, tuple(values))
+    node.meta = {"shape": (images, tokens, shape_of(values[2])[-1]), _OWNER: (owner[0] or last.name, owner[1])}
+    edit.put_for(last, _from_tokens(node, attention.axes[3], heads))
+
+
+def _as_slice(places: Tensor) -> slice | None:
+    """Return the slice that takes places, None if there is none."""
+    first, last = int(places[0]), int(places[-1])
+    step = (last - first) // (len(places) - 1) if len(places) > 1 else 1
+    return slice(first, last + 1, step) if places.tolist() == list(range(first, last + 1, step)) else None
+
+
+def _tokens(edit: Edit, node: fx.Node, axes: str, order: str) -> fx.Node:
+    """Return tokens (N, T, h d) of a value."""
+    if "h" not in axes:
+        node = move_behind(node, "unflatten", axes.index("n"), (_images(edit), -1))
+        axes = axes.replace("n", "nh")
+    return move_behind(move_behind(node, "permute", [axes.index(letter) for letter in order]), "flatten", 2)
+
+
+def _from_tokens(node: fx.Node, axes: str, heads: int) -> fx.Node:
+    """Return a value with its axes as they were, of tokens (N, T, h e)."""
+    whole = axes if "h" in axes else axes.replace("n", "nh")
+    apart = move_behind(node, "unflatten", -1, (heads, -1))
+    node = move_behind(apart, "permute", ["nihe".index(letter) for letter in whole])
+    return node if whole == axes else move_behind(node, "flatten", axes.index("n"), axes.index("n") + 1)
+
+
+def _without_factor(edit: Edit, node: fx.Node) -> tuple[fx.Node, float]:
+    """Take numbers that a value is multiplied by out of the graph; return the value without them, and their product."""
+    factor, at = 1.0, node
+    while len(at.users) == 1 and kind_of(edit.graph, at) in ("move", "nothing", "numbers", "product"):
+        sources = values_of(at)
+        if len(sources) != 1:
+            break
+        (source,) = sources
+        if kind_of(edit.graph, at) in ("numbers", "product"):
+            zero, one = (_run(edit, at, {source: edit.like.new_full(shape_of(source), value)}) for value in (0, 1))
+            if zero.shape != shape_of(source) or zero.any() or (one != one.flatten()[0]).any() or not one.any():
+                break
+            factor *= float(one.flatten()[0])
+            node = source if at is node else node
+            edit.put_for(at, source)
+        at = source
+    return node, factor
+
+
+def _heads(edit: Edit, attention: _Attention) -> int:
+    shape, axes = shape_of(attention.parts[0]), attention.axes[0]
+    return shape[axes.index("h")] if "h" in axes else shape[axes.index("n")] // _images(edit)
+
+
+def _images(edit: Edit) -> int:
+    return shape_of(next(node for node in edit.graph.graph.nodes if node.op == "placeholder"))[0]
+
+
+def _owner(node: fx.Node) -> tuple[str, str]:
+    """Return the path of the module whose forward an operation is in, and its class."""
+    stack = list(node.meta.get("nn_module_stack", {}).values())
+    path, kind = stack[-1] if stack else ("", nn.Module)
+    return path, "attention" if not stack else "MultiheadAttention" if kind is Multihead else kind.__name__
+
+
+def _is_softmax(edit: Edit, node: fx.Node) -> bool:
+    return node.target in _SOFTMAX or isinstance(edit.module(node), nn.Softmax)
+
+
+def _axis(edit: Edit, node: fx.Node) -> int:
+    """Return the axis that a softmax is over."""
+    module = edit.module(node)
+    given = module.dim if isinstance(module, nn.Softmax) else node.kwargs.get("dim", (*node.args, None)[1])
+    if not isinstance(given, int):
+        raise _UnlikeError("name the axis of each softmax")
+    return given % len(shape_of(node))
+
+
+def _is_product(node: fx.Node) -> bool:
+    return node.target in (*_PRODUCTS, *_EINSUM) and all("constant" not in each.meta for each in _factors(node))
+
+
+def _factors(node: fx.Node) -> list[fx.Node]:
+    """Return the values that a product multiplies, in order; one may be there twice."""
+    factors: list[fx.Node] = []
+    map_arg((node.args, node.kwargs), factors.append)
+    return factors
+
+
+def _scores_before(node: fx.Node) -> fx.Node | None:
+    """Return the product of two values that a softmax's argument is made of with constants, None if it is not."""
+    while not _is_product(node):
+        sources = values_of(node)
+        if len(sources) != 1 or not shape_of(sources[0]):
+            return None
+        (node,) = sources
+    return node
+
+
+def _reader(node: fx.Node) -> fx.Node:
+    """Return the one node that reads another."""
+    if len(node.users) != 1:
+        raise _UnlikeError("use the weights of attention for nothing but its values")
+    return next(iter(node.users))
+
+
+def _product(node: fx.Node) -> _Product:
+    """Return a product of two values with the letters of its axes."""
+    factors = _factors(node)
+    shapes = [shape_of(each) for each in (*factors, node)]
+    if len(factors) != 2 or len({len(shape) for shape in shapes}) != 1 or not 3 <= len(shapes[0]) <= 4:
+        raise _UnlikeError(_WRITE)
+    axes = ["abxs", "absy", "abxy"] if len(shapes[0]) == 4 else ["axs", "asy", "axy"]
+    if node.target in _EINSUM:
+        equation = str(node.args[0]).replace(" ", "").replace("->", ",").replace("...", "AB")
+        terms = zip(equation.split(","), shapes, strict=True)
+        axes = [each if len(each) == len(shape) else each.replace("B", "") for each, shape in terms]
+    left, right, result = axes
+    shared = [letter for letter in result if letter in left and letter in right]
+    summed, alone = set(left) & set(right) - set(result), set(result) - set(shared)
+    sizes = [len(shared), len(summed), len(alone)]
+    if sizes not in ([1, 1, 2], [2, 1, 2]) or {len(left), len(right)} != {len(shared) + 2}:
+        raise _UnlikeError(_WRITE)
+    names = dict(zip(shared, "nh", strict=False)) | {summed.pop(): "s"}
+    names |= {letter: "x" if letter in left else "y" for letter in alone}
+    return _Product(*factors, *axes).renamed(names)
+
+
+def _reshaped(axes: str, before: tuple[int, ...], after: tuple[int, ...]) -> str:
+    """Return the axes of a value of another shape, where heads and images may have become one axis or two."""
+    if before == after:
+        return axes
+    if "h" not in axes and axes[0] == "n" and before[1:] == after[2:] and before[0] == math.prod(after[:2]):
+        return axes.replace("n", "nh")
+    if axes[:2] == "nh" and before[2:] == after[1:] and after[0] == math.prod(before[:2]):
+        return axes.replace("nh", "n")
+    raise _UnlikeError(_WRITE)
 
 
 @torch.no_grad()
-def _value(model: nn.Module, images: Tensor) -> Tensor:
-    with evaluating(model):
-        return model(images.clone())
+def _run(edit: Edit, wanted: fx.Node, known: dict[fx.Node, Tensor]) -> Tensor:
+    """Return what a graph computes of values of some nodes."""
+    values: dict[fx.Node, Any] = dict(known)
 
+    def value_of(node: fx.Node) -> Any:
+        if node not in values:
+            if "constant" in node.meta:
+                values[node] = node.meta["constant"]
+            elif node.op == "placeholder":
+                raise _UnlikeError(_WRITE)
+            else:
+                given: Any = map_arg((node.args, node.kwargs), value_of)
+                values[node] = getattr(fx.Interpreter(edit.graph), node.op)(node.target, *given)
+        return values[node]
 
-def _replacement(module: nn.Module, tokens: int, own: bool) -> SelfAttention:
-    pair = isinstance(module, nn.MultiheadAttention)
-    first, last, heads = _joined(module) if pair else (module.qkv, module.proj, module.num_heads)
-    layers = {"qkv": first, "out_proj" if pair else "proj": last}
-    polynomial = PolynomialAttention(first.in_features, heads, tokens)  # type: ignore[arg-type]
-    attention = SoftmaxAttention(heads) if own else polynomial.to(first.weight)  # type: ignore[arg-type]
-    return SelfAttention(layers, attention, pair).train(module.training)  # type: ignore[arg-type]
-
-
-def _joined(module: nn.MultiheadAttention) -> tuple[nn.Linear, nn.Linear, int]:
-    """Queries, keys and values as one layer with the module's own weights, the layer behind, the heads."""
-    width, weight, bias = module.embed_dim, module.in_proj_weight, module.in_proj_bias
-    assert weight is not None
-    qkv = nn.Linear(width, 3 * width, bias=bias is not None)
-    qkv.weight = weight
-    if bias is not None:
-        qkv.bias = bias
-    return qkv, module.out_proj, module.num_heads
+    return value_of(wanted)

@@ -1,7 +1,10 @@
 """Reshapes, permutations, slices: chains of them become one module that only moves values, or nothing."""
 
+from functools import partial
 from math import prod
+from typing import Any
 
+import torch
 from torch import Tensor, fx, nn
 
 from privcirnet.errors import RuleError
@@ -28,6 +31,21 @@ def settle_moves(edit: Edit) -> None:
             for reader in readers if made else ():
                 reader.replace_input_with(node, made)
     edit.graph.graph.eliminate_dead_code()
+
+
+def move_behind(node: fx.Node, target: Any, *given: Any) -> fx.Node:
+    """Return the node of a move behind another node.
+
+    Args:
+        target: a method's name, or a function.
+        given: its arguments behind the value.
+    """
+    method = isinstance(target, str)
+    with node.graph.inserting_after(node):
+        behind = node.graph.create_node("call_method" if method else "call_function", target, (node, *given))
+    empty = torch.empty(shape_of(node), device="meta")
+    behind.meta["shape"] = tuple((getattr(empty, target) if method else partial(target, empty))(*given).shape)
+    return behind
 
 
 def _made(edit: Edit, node: fx.Node) -> fx.Node | None:

@@ -17,6 +17,7 @@ from privcirnet.artifact import REPLACEMENTS
 from privcirnet.errors import RuleError, listed
 from privcirnet.nn.activations import Aespa1d, Aespa2d, Square
 from privcirnet.nn.agreement import Guard, check_traced, returned, some_of
+from privcirnet.nn.attention import SoftmaxAttention
 from privcirnet.nn.checks import check_images, check_module, understood
 from privcirnet.nn.example import IMAGE
 from privcirnet.nn.graph import evaluating, is_sum
@@ -25,13 +26,14 @@ from privcirnet.nn.quantizers import check_unquantized
 from privcirnet.nn.summands import readers, summands, uses
 from privcirnet.passes.convert import share_by_blocks_
 from privcirnet.passes.surgery import functions, norms, own, pads, reductions, strides, sums, upsampling
-from privcirnet.passes.surgery.attention import attentions_replaced
+from privcirnet.passes.surgery.attention import join_parts, read_attentions, settle_attention
 from privcirnet.passes.surgery.changes import TRAIN, WITHOUT_SOFTMAX, Change
 from privcirnet.passes.surgery.edit import Edit, path_of, shape_of, values_of
 from privcirnet.passes.surgery.image_size import other_size
 from privcirnet.passes.surgery.kinds import kind_of, named
 from privcirnet.passes.surgery.layout import channels_last
 from privcirnet.passes.surgery.moves import settle_moves
+from privcirnet.passes.surgery.multihead import multiheads_replaced
 from privcirnet.passes.surgery.pools import pool
 from privcirnet.passes.surgery.sizes import trace_at
 
@@ -74,15 +76,17 @@ def polynomial_(model: nn.Module, images: Tensor, activation: str | Mapping[str,
     check_images(model, images)
     shown = some_of(images)
     chosen, others = (activation, "own") if isinstance(activation, Mapping) else (dict[str, str](), activation)
-    with understood("polynomial_"), attentions_replaced(model, shown, others == "own") as attentions, evaluating(model):
-        edit = Edit(_traced(model, shown), partial(other_size, model, shown), exact=others == "own")
+    with understood("polynomial_"), multiheads_replaced(model, shown), evaluating(model):
+        edit, refused = _edit(_traced(model, shown), partial(other_size, model, shown), exact=others == "own")
         edit.values, guard = check_traced(edit.graph, model, shown), Guard(edit.graph, shown)
         _check_chosen(edit, chosen)
         for node in list(edit.graph.graph.nodes):
-            with edit.visiting(node):
-                _visit(edit, node, chosen.get(path_of(node), others))
+            if node not in refused:
+                with edit.visiting(node):
+                    _visit(edit, node, chosen.get(path_of(node), others))
         settle_moves(edit)
         edit.check()
+        join_parts(edit)
         norms.put_unfoldable_behind_layers(edit)
         _put_layers_before_activations(edit)
         edit.finish()
@@ -90,7 +94,16 @@ def polynomial_(model: nn.Module, images: Tensor, activation: str | Mapping[str,
         _check_exact(edit, guard)
     edit.graph.meta[IMAGE] = tuple(images.shape[1:])
     _become_(model, edit.graph)
-    return (*attentions, *edit.changes)
+    return tuple(edit.changes)
+
+
+def _edit(graph: fx.GraphModule, size: Callable[[], str], *, exact: bool) -> tuple[Edit, set[fx.Node]]:
+    """Return a network whose attentions are modules, and softmaxes of other attentions."""
+    first = Edit(graph, size, exact=exact)
+    refused = read_attentions(first)
+    edit = Edit(graph, size, exact=exact)
+    edit.problems += first.problems
+    return edit, refused
 
 
 def _share_by_blocks(edit: Edit) -> None:
@@ -164,6 +177,8 @@ def _visit(edit: Edit, node: fx.Node, activation: str) -> None:
         pads.pad_before(edit, node)
         strides.square(edit, node)
         return
+    if isinstance(edit.module(node), SoftmaxAttention):
+        settle_attention(edit, node, own=activation == "own")
     if kind in ("kept", "layer", "move"):
         return
     if kind in _TAKEN_APART:

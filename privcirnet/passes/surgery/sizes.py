@@ -6,10 +6,12 @@ branches on the images themselves remain impossible.
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, cast
 
 import torch
 from torch import Tensor, fx, nn
+from torch.fx import _symbolic_trace
 from torch.fx.node import Argument, Target, map_aggregate
 
 from privcirnet.errors import RuleError, listed
@@ -130,7 +132,7 @@ def trace_at(model: nn.Module, images: Tensor) -> fx.GraphModule:
     tracer, before = _SizedTracer(images), _own_state(model)
     with restored(model):
         try:
-            with evaluating(model), torch.no_grad():
+            with evaluating(model), torch.no_grad(), _wrapped_entered():
                 check_own_forwards(model, tracer.is_leaf_module, images)
                 graph = tracer.trace(model)
         except RuleError:
@@ -149,6 +151,18 @@ def trace_at(model: nn.Module, images: Tensor) -> fx.GraphModule:
         plain, copies = fx.Graph(tracer_cls=Tracer), dict[fx.Node, fx.Node]()  # a copy that is pickled is traced anew
         plain.output(plain.graph_copy(graph, copies))
         return graph_module(tracer, plain, model)
+
+
+@contextmanager
+def _wrapped_entered() -> Iterator[None]:
+    """Let tracing enter functions that torch.fx.wrap keeps whole: they are for traces that know no sizes."""
+    wrapped = _symbolic_trace._wrapped_fns_to_patch
+    before = dict(wrapped)
+    wrapped.clear()
+    try:
+        yield
+    finally:
+        wrapped.update(before)
 
 
 def _note(node: fx.Node, value: Any) -> None:

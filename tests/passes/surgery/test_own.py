@@ -89,13 +89,6 @@ def test_fuse_leaves_functions_without_an_exact_form_to_who_asks_for_one():
         check_operations(fused, "exact")
 
 
-def test_attention_that_is_another_one_is_named():
-    model = timm.create_model("deit_tiny_patch16_224", num_classes=4, img_size=32, depth=1)
-    model.blocks[0].attn.fused_attn, model.blocks[0].attn.scale = False, 1.0
-    with pytest.raises(RuleError, match=r"must be softmax\(q k\^T / sqrt\(d\)\) v: got another at blocks.0.attn"):
-        polynomial_(model, torch.rand(2, 3, 32, 32), activation="own")
-
-
 @pytest.mark.parametrize("last", [nn.GroupNorm(2, 8), GroupNormAct(8, 4), nn.InstanceNorm2d(8)], ids=str)
 def test_group_norms_stay(last):
     model, images = Written(last).eval(), torch.rand(2, 3, 32, 32)
