@@ -29,6 +29,7 @@ from privcirnet.passes.surgery import functions, norms, own, pads, reductions, s
 from privcirnet.passes.surgery.attention import join_parts, read_attentions, settle_attention
 from privcirnet.passes.surgery.changes import TRAIN, WITHOUT_SOFTMAX, Change
 from privcirnet.passes.surgery.edit import Edit, path_of, shape_of, values_of
+from privcirnet.passes.surgery.image_axis import put_images_first
 from privcirnet.passes.surgery.image_size import other_size
 from privcirnet.passes.surgery.kinds import kind_of, named
 from privcirnet.passes.surgery.layout import channels_last
@@ -98,9 +99,10 @@ def polynomial_(model: nn.Module, images: Tensor, activation: str | Mapping[str,
 
 
 def _edit(graph: fx.GraphModule, size: Callable[[], str], *, exact: bool) -> tuple[Edit, set[fx.Node]]:
-    """Return a network whose attentions are modules, and softmaxes of other attentions."""
+    """Return a network whose attentions are modules and whose images are first, and softmaxes of other attentions."""
     first = Edit(graph, size, exact=exact)
     refused = read_attentions(first)
+    put_images_first(first)
     edit = Edit(graph, size, exact=exact)
     edit.problems += first.problems
     return edit, refused

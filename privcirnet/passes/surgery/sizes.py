@@ -25,6 +25,11 @@ _FILLED = frozenset({"zeros_like", "ones_like", "full_like", "new_zeros", "new_o
 """Functions and methods whose result depends on the shape of a value alone."""
 _SHAPED_AS = {"expand_as": "expand", "view_as": "view", "reshape_as": "reshape"}
 """Methods that read the shape of another value -> those that are given it."""
+TRANSFORMERS = (
+    *(nn.Transformer, nn.TransformerEncoder, nn.TransformerDecoder),
+    *(nn.TransformerEncoderLayer, nn.TransformerDecoderLayer),
+)
+"""Modules of torch that are made of others, which tracing enters."""
 
 
 class _Valued(Proxy):
@@ -55,7 +60,8 @@ class _SizedTracer(Tracer):
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         norms = nn.LayerNorm | nn.GroupNorm
-        return isinstance(m, norms) or super().is_leaf_module(m, module_qualified_name)
+        leaf = isinstance(m, norms) or super().is_leaf_module(m, module_qualified_name)
+        return leaf and not isinstance(m, TRANSFORMERS)
 
     def proxy(self, node: fx.Node) -> fx.Proxy:
         return _Valued(node, self)

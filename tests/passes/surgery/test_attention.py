@@ -262,6 +262,72 @@ def test_what_is_no_attention_is_named(name, road):
     assert type(model) is Net
 
 
+def test_attention_over_images_is_named():
+    """Tokens (N, T, C) given to a MultiheadAttention that wants (T, N, C)."""
+    with pytest.raises(RuleError, match=r"attention \(SoftmaxAttention\).*; let attention be over the tokens of an image"):
+        polynomial_(network(lambda: Called(batch_first=False)), images(), "own")
+
+
+@pytest.mark.parametrize("batch_first", [True, False])
+@pytest.mark.parametrize("norm_first", [True, False])
+@pytest.mark.parametrize("road", ["own", "square"])
+def test_encoder_layers_of_torch_run(batch_first, norm_first, road):
+    def encoder() -> nn.Module:
+        options = {"norm_first": norm_first, "activation": "gelu" if norm_first else "relu"}
+        layer = nn.TransformerEncoderLayer(C, H, 12, batch_first=batch_first, **options)
+        return nn.TransformerEncoder(layer, 1, nn.LayerNorm(C), enable_nested_tensor=False)
+
+    class Encoded(Net):
+        def forward(self, x: Tensor) -> Tensor:
+            tokens = self.patch(x).flatten(2)
+            tokens = tokens.transpose(1, 2) if batch_first else tokens.permute(2, 0, 1)
+            return self.head(self.inner(tokens).mean(1 if batch_first else 0))
+
+    torch.manual_seed(0)
+    model, shown = Encoded(encoder()).eval(), images()
+    wanted = model(shown)
+    changes = polynomial_(model, shown, road)
+    assert [change.path for change in changes if "Attention" in change.after] == ["inner.layers.0.self_attn"]
+    if road == "own":
+        assert_close(model(shown), wanted)
+    assert_close(fuse(model, shown)(shown), model(shown), rtol=1e-4, atol=1e-5)
+
+
+def test_a_mask_of_an_encoder_stays():
+    class Causal(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.TransformerEncoderLayer(C, H, 12, batch_first=True)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.layer(x, src_mask=nn.Transformer.generate_square_subsequent_mask(T), is_causal=True)
+
+    model = network(Causal)
+    wanted = model(images())
+    polynomial_(model, images(), "own")
+    assert_close(model(images()), wanted)
+
+
+def test_a_decoder_that_asks_the_same_of_all_images_is_named():
+    class Decoder(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.TransformerDecoderLayer(C, H, 12, batch_first=True)
+            self.asked = nn.Parameter(torch.randn(1, T, C))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.layer(self.asked.expand(len(x), -1, -1), x)
+
+    with pytest.raises(RuleError, match="let queries, keys and values depend on the image"):
+        polynomial_(network(Decoder), images(), "own")
+
+
+def test_networks_of_modules_alone_are_entered():
+    layers = nn.Conv2d(3, C, 4, 4), nn.Flatten(2), nn.TransformerEncoderLayer(T, H, 12, batch_first=True), nn.Flatten()
+    model = nn.Sequential(*layers, nn.Linear(C * T, 3)).eval()
+    assert_close(fuse(model, images())(images()), model(images()), rtol=1e-4, atol=1e-5)
+
+
 def test_attention_of_another_scale_is_read():
     model = timm.create_model("deit_tiny_patch16_224", num_classes=4, img_size=32, depth=1).eval()
     model.blocks[0].attn.fused_attn, model.blocks[0].attn.scale = False, 1.0
