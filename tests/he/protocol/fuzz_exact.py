@@ -126,9 +126,9 @@ class ExactFuzz:
         place, passed, alike = requests[: int(step)].count(position), 0, list[bool]()
 
         def changed(message: bytes) -> bytes:
-            found = mutated(message, self.everything, random)
-            alike.append(framed_alike(found, message) or position == wire.AGREE)
-            return found
+            other = mutated(message, self.everything, random)
+            alike.append(framed_alike(other, message) or position == wire.AGREE)
+            return other
 
         def live() -> None:
             nonlocal passed

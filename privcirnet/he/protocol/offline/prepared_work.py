@@ -9,14 +9,7 @@ from privcirnet.errors import RuleError
 from privcirnet.he.protocol.offline.claims import Claims, usual_place
 from privcirnet.he.protocol.offline.inventory import Inventory, OwnInventory, Room
 from privcirnet.he.protocol.offline.store import Binding, digest_of
-from privcirnet.he.protocol.offline.store_files import (
-    DIGEST_BYTES,
-    SERIAL_BYTES,
-    Label,
-    Note,
-    StoreFiles,
-    Unusable,
-)
+from privcirnet.he.protocol.offline.store_files import DIGEST_BYTES, SERIAL_BYTES, Label, Note, StoreFiles, Unusable
 
 _DAY_S = 86_400.0
 

@@ -13,7 +13,7 @@ from tests.he.protocol import mutations
 from tests.he.protocol.mutations import Honest
 
 TRANSFERS = 192
-OWN = {"_rows", "_spent", "_leaves"}
+CHANGING = {"_rows", "_spent", "_leaves"}
 """What a party changes as it goes on."""
 MUTATIONS = {
     **{"points": 400, "point": 400, "setup": 160, "extension": 800},
@@ -58,11 +58,11 @@ def again(party, **others):
     """A function that returns the party as it is now, which its own copying refuses; ``others``: attributes."""
 
     def copied():
-        found = object.__new__(type(party))
-        found.__dict__ |= {name: copy.deepcopy(value) if name in OWN else value for name, value in state.items()}
-        return found
+        other = object.__new__(type(party))
+        other.__dict__ |= {name: copy.deepcopy(value) if name in CHANGING else value for name, value in state.items()}
+        return other
 
-    state = {name: copy.deepcopy(value) if name in OWN else value for name, value in vars(party).items()} | others
+    state = {name: copy.deepcopy(value) if name in CHANGING else value for name, value in vars(party).items()} | others
     return copied
 
 

@@ -21,11 +21,11 @@ FIRST, SECOND = secrets.token_bytes(16), secrets.token_bytes(16)
 def opened(tmp_path):
     """A function that opens a folder and is told what was noted: ``opened.notes``."""
 
-    def found(folder="prepared", claims="claims"):
-        return PreparedWork(tmp_path / folder, note=found.notes.append, claims=tmp_path / claims)
+    def open_folder(folder="prepared", claims="claims"):
+        return PreparedWork(tmp_path / folder, note=open_folder.notes.append, claims=tmp_path / claims)
 
-    found.notes = []
-    return found
+    open_folder.notes = []
+    return open_folder
 
 
 @pytest.fixture

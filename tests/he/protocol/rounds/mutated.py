@@ -48,9 +48,9 @@ class Recorded:
     def help(self, slots: int, values: int, message: Any) -> Any:
         if self._transfers is not None:
             self.record.append((self._transfers.help(slots, values, message), len(message)))
-        made, length = self._taken()
+        offered, length = self._taken()
         check_length(message, length, "an extension of oblivious transfers")
-        return made
+        return offered
 
     def _taken(self) -> Any:
         self._next += 1
@@ -111,9 +111,11 @@ class Recording:
         part = self.exchange.online
         ours = self.exchange.client([self.share], None, client)
         theirs = self.exchange.server(Held(), [None], None, None, server)
-        mine, own = conversation(ours, theirs, self.offline, change)
-        kept, held = part.keep_client(self.chosen, mine, self.t), part.keep_server([], own, self.t)
-        asked, answers = part.server(None, held, [self.image], self.t), part.client(kept, [self.share], self.t)
+        client_end, server_end = conversation(ours, theirs, self.offline, change)
+        client_keeps = part.keep_client(self.chosen, client_end, self.t)
+        server_keeps = part.keep_server([], server_end, self.t)
+        asked = part.server(None, server_keeps, [self.image], self.t)
+        answers = part.client(client_keeps, [self.share], self.t)
         with_image = conversation(
             asked, answers, self.online, lambda number, message: change(self.ahead + number, message)
         )
