@@ -2,8 +2,8 @@
 
 A party has in memory what it keeps of the images that it prepares; what it works on at a time
 (:meth:`protocol.rounds.exchange.Exchange.working_bytes`), with the pieces of one node, or later one image's as bytes;
-and meanwhile an image, with what was kept of it and the messages of a stage. What a server computes one reply with is the process's, and not a
-session's.
+and meanwhile an image, with what was kept of it and the messages of a stage. What a server computes one reply with is
+the process's, and not a session's.
 """
 
 from collections.abc import Mapping
@@ -70,6 +70,6 @@ def _images(program: Program, exchanges: Mapping[str, Exchange], kept: Mapping[s
 
 
 def _answering(stage: Stage) -> int:
-    """Return the bytes that a party works on while it takes the turns of a stage with an image, its messages included."""
+    """Return the bytes that a party works on in the turns of a stage with an image, its messages included."""
     sizes = [sum(turn.octets) for trip in stage.trips for turn in trip]
     return _ONLINE_BYTES * sum(prod(node.shape) for node in stage.nodes) + 2 * sum(sizes)

@@ -26,7 +26,7 @@ from privcirnet.he.protocol.rounds import answer
 from privcirnet.he.protocol.rounds.answer import Received
 from privcirnet.he.protocol.rounds.client_aided import noted
 from privcirnet.he.protocol.rounds.exchange import Exchange
-from privcirnet.he.protocol.rounds.merged import Together, keep
+from privcirnet.he.protocol.rounds.merged import Together, arrays_of, keep
 from privcirnet.he.protocol.rounds.online_phase import SHARE, Kept, Online
 from privcirnet.he.protocol.rounds.transfers import begin, more, takes_transfers
 from privcirnet.he.protocol.rounds.turns import Side, answered, answering_together, opened
@@ -127,12 +127,12 @@ class PreparedClient:
             raise RuleError("prepared work must have a number of its own", got=got, remedy="do not use this server")
         kept: list[dict[str, Kept]] = [self._chosen() for _ in serials]
         walks = [Walk(self.program, arrays) for arrays in kept]
+        done = list[list[list[Kept]]]()
         try:
             if transfers is None and takes_transfers(self.exchanges):
                 transfers = yield from begin(self.program)
             for bundle in bundles(self.program, self.exchanges, count):
-                exchanges = {node.name: self.exchanges[node.name] for node in bundle.nodes}
-                done = list[list[list[Kept]]]()
+                exchanges, done = {node.name: self.exchanges[node.name] for node in bundle.nodes}, []
                 position, measured = wire.OFFLINE + bundle.position, partial(self.preparation.time, *exchanges)
                 for piece in bundle.pieces:
                     yield from more(transfers, piece)
@@ -153,6 +153,7 @@ class PreparedClient:
             raise
         finally:
             self._unconfirmed = set()
+            wipe(arrays_of(done))
             for serial, arrays, walk in zip(serials, kept, walks, strict=True):
                 wipe(walk.values())
                 CorrelatedRandomness(serial, arrays).wipe()

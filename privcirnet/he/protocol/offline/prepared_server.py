@@ -24,7 +24,7 @@ from privcirnet.he.protocol.offline.store import PreparedStore, put_all
 from privcirnet.he.protocol.offline.store_files import SERIAL_BYTES, Unusable
 from privcirnet.he.protocol.rounds import answer, zeroing
 from privcirnet.he.protocol.rounds.exchange import Exchange, Held
-from privcirnet.he.protocol.rounds.merged import Part, Together, keep
+from privcirnet.he.protocol.rounds.merged import Part, Together, arrays_of, keep
 from privcirnet.he.protocol.rounds.online_phase import Kept
 from privcirnet.he.protocol.rounds.stacked import StackedExchange
 from privcirnet.he.protocol.rounds.transfers import answer_beginning, answer_more
@@ -109,6 +109,7 @@ class PreparedServer:
         if count > 1:
             self.stacks()
         serials, kept = [os.urandom(SERIAL_BYTES) for _ in range(count)], [dict[str, Kept]() for _ in range(count)]
+        done = list[list[list[Kept]]]()
         try:
             message = yield wire.frame(wire.PREPARE, [correlated.join(serials)])
             exchanges = {name: exchange for name, (exchange, _) in self.rounds.items()}
@@ -116,7 +117,7 @@ class PreparedServer:
             if wire.begins(message) == wire.TRANSFERS:
                 transfers, message = yield from answer_beginning(self.program, message)
             for bundle in bundles(self.program, exchanges, count):
-                names, done = [node.name for node in bundle.nodes], list[list[list[Kept]]]()
+                names, done = [node.name for node in bundle.nodes], []
                 for piece in bundle.pieces:
                     message = yield from answer_more(transfers, piece, message)
                     side = self._side(names, piece, engine, keys, transfers)
@@ -131,6 +132,7 @@ class PreparedServer:
             put_all(self.store, ((one, self.form.write(CorrelatedRandomness(one, arrays))) for one, arrays in halves))
             self._transfers = transfers
         finally:
+            wipe(arrays_of(done))
             for serial, arrays in zip(serials, kept, strict=True):
                 CorrelatedRandomness(serial, arrays).wipe()
         return wire.frame(wire.PREPARED, [])

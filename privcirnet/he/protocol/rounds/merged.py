@@ -210,6 +210,11 @@ def keep(
                 wipe(array for one in each for key, array in one.items() if key != SHARE)
 
 
+def arrays_of(pieces: Sequence[list[list[Kept]]]) -> Iterator[Residues]:
+    """Yield all arrays of what is kept of pieces."""
+    return (array for piece in pieces for images in piece for one in images for array in one.values())
+
+
 def _rounds(exchange: Exchange, count: int) -> Iterator[tuple[Exchange, range]]:
     """The rounds of an exchange for some images, and which of them each is for."""
     first = 0
