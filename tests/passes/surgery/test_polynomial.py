@@ -174,7 +174,7 @@ def test_squares_instead():
 @pytest.mark.parametrize(
     ("layers", "got"),
     [
-        ([nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Softmax(1)], r"2 \(Softmax\); write it with"),
+        ([nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Softmax(1), nn.ReLU()], r"2 \(Softmax\); write it with"),
         (
             [nn.Conv2d(3, 8, 2), nn.AdaptiveMaxPool2d(2)],
             r"1 \(AdaptiveMaxPool2d\); pools must divide their maps: use images of 9 x 9$",
