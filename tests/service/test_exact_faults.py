@@ -35,6 +35,7 @@ from privcirnet.service.server import Service
 from tests.he.layer_examples import paper_layer
 from tests.he.mpc.ot import toy_base
 from tests.he.networks import N, random_image, with_weights
+from tests.he.parties import parties
 from tests.service.relay import Relay, relaying
 from tests.service.running import serving, until
 from tests.service.test_retries import cut_at
@@ -185,6 +186,20 @@ def test_a_stock_is_filled_up_whatever_ends(program: Program) -> None:
                 idle.run(IMAGE)
             until(lambda: idle.stock == 2, 30)
             assert idle.stopped == ""
+
+
+def test_an_image_in_the_middle_of_a_preparation(program: Program) -> None:
+    """It cannot be run without: it waits for the one under way, in place of one that ends it."""
+    most = len(prepare(*parties(program, "cleartext")))
+    for steps in range(1, most):
+        client, session = parties(program, "cleartext")
+        idle = IdlePreparation(client, session, 1)
+        for _ in range(steps):
+            idle._step()
+        logits, _ = idle.run(IMAGE)
+        assert (logits.ravel() == TRUTH).all()
+        idle.fill()
+        assert (idle.stock, idle.stopped, len(idle.done)) == (1, "", 2)
 
 
 @pytest.mark.parametrize("when", ["before it is sent", "after its reply"])

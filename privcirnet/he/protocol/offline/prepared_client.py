@@ -161,8 +161,13 @@ class PreparedClient:
     @property
     def unknown(self) -> bool:
         """Whether there is prepared work, and none of which the server is known to have the other half."""
-        mine = set(self.store.serials()) - self._unconfirmed
+        mine = self.ready
         return bool(mine) and self._agreed.isdisjoint(mine)
+
+    @property
+    def ready(self) -> set[bytes]:
+        """Serials of the prepared work that is whole on both sides, as far as it is known."""
+        return set(self.store.serials()) - self._unconfirmed
 
     def take(self) -> CorrelatedRandomness | None:
         """Return the oldest prepared work that is whole, which is gone from the store; None if there is none."""

@@ -198,9 +198,14 @@ class Client:
         return message_sizes.largest(self.program)
 
     @property
+    def runs_directly(self) -> bool:
+        """Whether an image can be run without prepared work."""
+        return runs_directly(self._exchanges)
+
+    @property
     def prepared(self) -> int:
         """Images for which there is prepared work."""
-        return len(self._prepared.store.serials())
+        return len(self._prepared.ready)
 
     @property
     def dropped(self) -> list[str]:
@@ -210,7 +215,7 @@ class Client:
     def _image(self, image: Values, seen: dict[str, tuple[int, int]]) -> Generator[bytes, bytes, Received]:
         """What the server hands out of the result."""
         received = yield from self._prepared_image(image, seen)
-        if received is None and not runs_directly(self._exchanges):
+        if received is None and not self.runs_directly:
             yield from self.agree()
             yield from self._prepared.prepare(self._open, 1)
             received = yield from self._prepared_image(image, seen)

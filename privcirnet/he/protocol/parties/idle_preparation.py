@@ -7,7 +7,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from privcirnet.errors import Lost, RuleError
@@ -119,6 +119,7 @@ class IdlePreparation:
                 failure, self._failure = self._failure, None
                 if failure is not None:
                     raise failure
+                self._finish()
                 yield
         finally:
             with self._turn:
@@ -216,20 +217,32 @@ class IdlePreparation:
                     return False
                 count = min(self._missing, self._at_once())
                 self._under_way = _UnderWay(self._client.prepare(count), count)
-            try:
-                whole = self._under_way.step(self._server, self._progress)
-            except Lost:  # which says nothing against the next preparation
-                self._give_up()
-                raise
-            except RuleError as error:
-                self._refused(error)
-            else:
-                if whole:
-                    self.done.append(self._under_way.done())
-                    self._under_way, self._interrupted = None, 0
-                    if time.monotonic() >= self._until:
-                        self.stopped = ""
+            self._advance(self._under_way)
             return True
+
+    def _advance(self, under_way: "_UnderWay") -> None:
+        """Do one exchange of the preparation under way."""
+        try:
+            whole = under_way.step(self._server, self._progress)
+        except Lost:  # which says nothing against the next preparation
+            self._give_up()
+            raise
+        except RuleError as error:
+            self._refused(error)
+        else:
+            if whole:
+                self.done.append(under_way.done())
+                self._under_way, self._interrupted = None, 0
+                if time.monotonic() >= self._until:
+                    self.stopped = ""
+
+    def _finish(self) -> None:
+        """End the preparation under way for an image that needs one: another one would take its place."""
+        if self.stock or self._client.runs_directly:
+            return
+        with suppress(Lost):  # the image looks for the server itself
+            while self._under_way is not None:
+                self._advance(self._under_way)
 
     def _at_once(self) -> int:
         """How many to prepare at once: an image should not wait for long for a longer exchange."""
