@@ -77,7 +77,7 @@ def _made(edit: Edit, node: fx.Node) -> fx.Node | None:
     before = _own_shape(edit, source)
     if before == move.after and move.grid.offset == 0 and move.grid.strides in ((1,), ()):
         return source
-    flat = len(before) == 3 and len(move.after) == 1 and move.grid.strides in ((1,), ())
+    flat = len(before) == 3 and move.after == (prod(before),) and move.grid.strides in ((1,), ())
     module = nn.Flatten() if flat and move.grid.sizes in (move.after, ()) else move
     made = edit.insert(node, edit.free(node.name), module, (source,))
     made.meta["shape"] = shape_of(node)
