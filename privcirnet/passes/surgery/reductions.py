@@ -7,6 +7,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, fx
+from torch.fx.node import map_arg
 
 from privcirnet.nn.affine import Affine
 from privcirnet.passes.surgery.edit import Edit, shape_of, values_of
@@ -147,11 +148,13 @@ def _add_stacked(edit: Edit, node: fx.Node, source: fx.Node, reduced: Callable[[
     return True
 
 
-def call(edit: Edit, node: fx.Node, target: Callable[..., object], args: tuple[Any, ...], shape: Any) -> fx.Node:
+def call(edit: Edit, node: fx.Node, target: Callable[..., Any], args: tuple[Any, ...], shape: Any) -> fx.Node:
     """Return the node of a new call of a function before a node; ``shape``: of its value."""
     with edit.graph.graph.inserting_before(node):
         made = edit.graph.graph.call_function(target, args)
     made.meta["shape"] = shape
+    if all(source.name in edit.values for source in made.all_input_nodes):  # what takes its place may differ from it
+        edit.values[made.name] = target(*map_arg(args, lambda source: edit.values[source.name]))
     return made
 
 

@@ -61,6 +61,13 @@ def test_the_network_computes_what_it_did(name):
     pc.fuse(model, images=IMAGES)
 
 
+@pytest.mark.parametrize("name", ["the largest", "the largest of each axis", "a gated linear unit"])
+def test_what_is_no_polynomial_in_them_is_replaced(name):
+    changes = polynomial_(model := network(FORMS[name]), IMAGES)
+    assert any("fine-tune" in change.effect for change in changes)
+    pc.fuse(model, images=IMAGES)
+
+
 def test_they_run_encrypted():
     def forward(net: Written, x: Tensor) -> Tensor:
         x = F.conv2d(F.relu(net.conv(x)), net.last.weight.flip(0), net.row.bias)
