@@ -64,8 +64,8 @@ def compile(  # noqa: PLR0913
     Raises:
         DoesNotFit: a bound or a modulus is out of reach, or there is too little noise budget.
         RuleError: the network is not quantized, or without images, or has an operation that does not run encrypted, its
-            weights are not finite, images are none, not finite or of another size, a setting is out of range, or the program computes
-            something other than the network or the reference.
+            weights are not finite, images are none, not finite or of another size, a setting is out of range, or the
+            program computes something other than the network or the reference.
     """
     check_calibrated(network)
     check_weights(network)

@@ -94,15 +94,16 @@ def read_program(folder: Path, key: PublicKey | None = None) -> tuple[Program, d
     return program, _checked_spectra(program, plaintexts)
 
 
-def read_measured(folder: Path) -> tuple[Profile | None, dict[str, float]]:
+def read_measured(folder: Path) -> tuple[Profile | None, dict[str, float], str]:
     """Return what was measured when a program was made, if its manifest says so.
 
     Args:
-        folder: that :func:`write_program` made, with ``profile`` and ``rehearsal`` among its facts.
+        folder: that :func:`write_program` made, with ``profile``, ``rehearsal`` and ``quantization`` among its facts.
 
     Returns:
-        The profile that its plans were chosen by, and how far logits are from the quantized network's
-        (:mod:`privcirnet.runs.rehearsal`); None and nothing where it does not say.
+        The profile that its plans were chosen by, how far logits are from the quantized network's
+        (:mod:`privcirnet.runs.rehearsal`), and in words how far those are from the ones before it was quantized; None
+        and nothing where it does not say.
     """
     data, where = read_manifest(folder, None, INTERACTIVE, (VERSION,)), Path(folder) / MANIFEST
     profile = data.get("profile")
@@ -111,7 +112,10 @@ def read_measured(folder: Path) -> tuple[Profile | None, dict[str, float]]:
         rehearsal = {name: float(stored[name]) for name in _REHEARSAL} if stored else {}
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise RuleError("a rehearsal must be complete", got=f"{where}: {error!r}", remedy=REMEDY) from None
-    return profile_from(profile, where) if profile else None, rehearsal
+    quantization = data.get("quantization", "")
+    if not isinstance(quantization, str):
+        raise RuleError("a quantization must be words", got=f"{where}: {quantization!r:.80}", remedy=REMEDY)
+    return profile_from(profile, where) if profile else None, rehearsal, quantization
 
 
 def spectra(program: Program) -> dict[str, Residues]:

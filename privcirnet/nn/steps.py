@@ -251,10 +251,23 @@ def _step_after(graph: fx.GraphModule, node: fx.Node, step: int) -> int:  # noqa
             return 2 * step
         case Centered():
             return step - module.bits
+        case Tabulated():  # whatever the quantizer behind it says
+            return -MAX_LOG_STEP
         case nn.AvgPool2d():
             return step - pool_window(module, str(node.target))[1]
-        case _:  # of a table, whatever the quantizer behind it says
-            return -MAX_LOG_STEP if has_table(module) else step
+        case _ if has_table(module) and _is_last(graph, node):
+            return -MAX_LOG_STEP
+        case _:
+            return step
+
+
+def _is_last(graph: fx.GraphModule, node: fx.Node) -> bool:
+    """Return whether what a node gives is returned, at most rounded and moved."""
+    users = [(user, module_of(graph, user)) for user in node.users]
+    return all(
+        user.op == "output" or (isinstance(m, (ActivationQuantizer, *PASSES_STEP)) and _is_last(graph, user))
+        for user, m in users
+    )
 
 
 def _raise_too_fine_steps(graph: fx.GraphModule, groups: list[list[fx.Node]], input_log_step: int) -> bool:

@@ -6,9 +6,9 @@ is dense -> circulant -> fused -> fake-quantized -> integer program.
 
 Quantizers go where the protocol truncates shares: after every linear layer but the last, every square and every product
 of two values, and before and behind every function that has a table, such as GELU: the one before clips. Those of a
-network's last function have more bits: its few results are what a user reads. If channels are taken from a linear layer, as queries, keys and values are, each part has a quantizer of its own. A max pool behind
-a layer comes first: it leaves fewer values to round.
-:mod:`privcirnet.nn.steps` sets their steps.
+network's last function have more bits: its few results are what a user reads. If channels are taken from a linear
+layer, as queries, keys and values are, each part has a quantizer of its own. A max pool behind a layer comes first: it
+leaves fewer values to round. :mod:`privcirnet.nn.steps` sets their steps.
 """
 
 import copy

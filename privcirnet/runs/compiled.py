@@ -104,7 +104,8 @@ class CompiledProgram:
 
     def measured(self) -> dict[str, object]:
         """Return what the manifest says of how it was made, as :func:`load` reads it again."""
-        known = {"profile": self.profile and self.profile.to_dict(), "rehearsal": dict(self.rehearsal)}
+        profile = self.profile and self.profile.to_dict()
+        known = {"profile": profile, "rehearsal": dict(self.rehearsal), "quantization": self.quantization}
         return {name: value for name, value in known.items() if value}
 
     def __call__(

@@ -67,7 +67,7 @@ def test_channels_that_are_alike_keep_one_step():
 def test_losses_are_said_with_what_rounds_to_nothing():
     """With one step for all, which a given one is."""
     model, shown = network(), images()
-    with pytest.warns(UserWarning, match=r"quantized logits .* off .* of 32 classes differ; input channel 0, .*nothing"):
+    with pytest.warns(UserWarning, match=r"logits .* off .* of 32 classes differ; input channel 0, .*nothing"):
         quantized = pc.quantize(pc.fuse(model, images=shown), shown, 7)
     with pytest.warns(UserWarning, match="32 classes differ"):
         pc.compile(quantized, shown, **OPTIONS)
