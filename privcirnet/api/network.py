@@ -17,7 +17,7 @@ from privcirnet.errors import RuleError, first_line, listed
 from privcirnet.models import ENTRY_POINTS
 from privcirnet.nn.activations import Aespa, Square
 from privcirnet.nn.agreement import agree
-from privcirnet.nn.checks import check_module, check_weights, logits_of_one
+from privcirnet.nn.checks import check_module, check_weights, image_of, logits_of_one
 from privcirnet.nn.circulant import block_size_of
 from privcirnet.nn.example import IMAGE, random_images
 from privcirnet.nn.graph import evaluating
@@ -164,9 +164,9 @@ def _described(
         held = Checkpoint({}, str(timms.get("architecture", "")), "train", {})
     if images is not None:
         logits = logits_of_one(model, images).shape[1]
-        shape, step = images.shape[1:], input_step_for(images)
+        shape, step = image_of(images.shape[1:]), input_step_for(images)
         levels = round(images.max().item() * 2.0**-step)
-        given = Inputs((shape[0], shape[1], shape[2]), step, levels, tuple(classes) or tuple(map(str, range(logits))))
+        given = Inputs(shape, step, levels, tuple(classes) or tuple(map(str, range(logits))))
         held = replace(held, inputs=given)
     elif held.inputs and getattr(model, "meta", {}).get(IMAGE, held.inputs.shape) != held.inputs.shape:
         held = replace(held, inputs=None)

@@ -30,9 +30,7 @@ class OwnImages:
         self._train, self._tests = _checked(train), None if tests is None else _checked(tests)
         self.first = next(_pairs(self._train))[0][:1]
         self.classes = tuple(map(str, range(logits(self.first).shape[1])))
-        if len(self.classes) < 2:
-            got, remedy = len(self.classes), "give it a logit for each class; any training has 100 % of one class"
-            raise RuleError("a network must have two logits or more", got=got, remedy=remedy)
+        check_classes(len(self.classes))
         for source in (self._train, self._tests):
             if isinstance(source, tuple):
                 self._check(source, *source)
@@ -138,6 +136,13 @@ def _checked(source: Pairs) -> Pairs:
     return source
 
 
+def check_classes(logits: int) -> None:
+    """Raise unless a network has logits to choose a class from, which training on labels needs."""
+    if logits < 2:
+        remedy = "give it a logit for each class, or train one output by a loop of your own: fuse and compile take it"
+        raise RuleError("a network must have two logits or more", got=logits, remedy=remedy)
+
+
 def _pairs(source: Pairs) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield a source's tensors, or its batches, once each is known to be one."""
     empty = True
@@ -146,9 +151,9 @@ def _pairs(source: Pairs) -> Iterator[tuple[Tensor, Tensor]]:
             got, remedy = _said(pair), "let its data set return an image and its class"
             raise RuleError("a loader must give batches of images and labels", got=got, remedy=remedy)
         images, labels = pair
-        if images.ndim != 4:
-            got, remedy = f"shape {tuple(images.shape)}", "reshape them, a vector of size D to (N, D, 1, 1)"
-            raise RuleError("images must be (N, C, H, W)", got=got, remedy=remedy)
+        if images.ndim not in (2, 4):
+            got, remedy = f"shape {tuple(images.shape)}", "reshape them, sequences (N, C, L) to (N, C, 1, L)"
+            raise RuleError("images must be (N, C, H, W), or a table (N, F)", got=got, remedy=remedy)
         if len(images):
             empty = False
             yield images, labels

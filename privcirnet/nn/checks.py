@@ -1,6 +1,6 @@
 """What must hold of a network before anything is measured on it or made of it: whole weights, images of its size."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -92,11 +92,35 @@ def check_finite(model: nn.Module) -> None:
         raise RuleError("weights must be finite", got=f"NaN or infinity in {listed(broken)}", remedy=remedy)
 
 
+RANKS = (2, 4)
+"""Axes of a table (N, F) and of images (N, C, H, W)."""
+_INSTEAD = {
+    1: "give several rows, or table[None] for one",
+    3: "give images[None] for one image; sequences as images (N, C, 1, L), with Conv2d in place of Conv1d",
+    5: "give images (N, C, H, W): no convolution runs over time or depth",
+}
+
+
+def image_of(size: Sequence[int]) -> tuple[int, int, int]:
+    """Return an input's size without the batch as (C, H, W): a row of F values is F channels of one place."""
+    channels, height, width = (*size, 1, 1)[:3]
+    return channels, height, width
+
+
 def check_batch(images: object) -> None:
-    """Raise unless something is a batch of images, all finite; ``images``: what was given as (N, C, H, W)."""
-    if not isinstance(images, Tensor) or images.ndim != 4 or not len(images):
+    """Raise unless something is a batch of images or a table, all finite.
+
+    Args:
+        images: what was given as (N, C, H, W) or (N, F).
+    """
+    if not isinstance(images, Tensor) or images.ndim not in RANKS or not len(images):
         got = f"shape {tuple(images.shape)}" if isinstance(images, Tensor) else type(images).__name__
-        raise RuleError("images must be a tensor (N, C, H, W), N at least 1", got=got, remedy="give a batch of them")
+        remedy = _INSTEAD.get(images.ndim if isinstance(images, Tensor) else 0, "give a batch of them")
+        raise RuleError("images must be a tensor (N, C, H, W), N at least 1, or a table (N, F)", got=got, remedy=remedy)
+    if not images.is_floating_point():
+        got = str(images.dtype).removeprefix("torch.")
+        remedy = "give images.float(), scaled as in training; in place of numbers of words what their embedding gives"
+        raise RuleError("images must be floating-point numbers", got=got, remedy=remedy)
     if not images.isfinite().all():
         raise RuleError("images must be finite", got="NaN or infinity", remedy="leave such images out")
 

@@ -9,6 +9,11 @@ _SIDES = tuple(dict.fromkeys((32, 64, 28, 224, 8, 96, 16, 299, *range(1, 65))))
 """Of square images that are tried, the usual ones first."""
 
 
+def layout_of(images: Tensor) -> torch.memory_format:
+    """Return the layout in which convolutions are fast, MobileNetV2 1.5 times: channels innermost, if any."""
+    return torch.channels_last if images.ndim == 4 else torch.contiguous_format
+
+
 def random_images(size: tuple[int, ...]) -> Tensor:
     """Return two images of random numbers in [0, 1), (2, *size), the same at every call: torch's own state stays."""
     return torch.rand(2, *size, generator=torch.Generator().manual_seed(0))

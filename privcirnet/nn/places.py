@@ -11,6 +11,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
 from privcirnet.nn.affine import Affine
+from privcirnet.nn.example import IMAGE
 from privcirnet.nn.graph import module_of
 from privcirnet.nn.moves import Move
 from privcirnet.nn.norm import TokenBatchNorm
@@ -21,6 +22,10 @@ from privcirnet.nn.tokens import Take
 VECTORS = "a BatchNorm1d must work on vectors (N, C), right behind or before linear layers"
 """The rule that a network breaks whose values are not known to be such, and what to do about it."""
 FLATTEN = "flatten first, or use polynomial_, which knows the shapes"
+
+
+_TWO = 2
+"""Axes of vectors (N, C), and of places (H, W)."""
 
 
 class Place(NamedTuple):
@@ -100,11 +105,8 @@ def _is_vector(graph: fx.GraphModule, node: fx.Node) -> bool:
                 return False
             case _:
                 node = node.all_input_nodes[0]
-    return False
-
-
-_TWO = 2
-"""Axes of vectors (N, C), and of places (H, W)."""
+    table = len(graph.meta.get(IMAGE, ())) == 1 or len(node.meta.get("shape") or ()) == _TWO
+    return node.op == "placeholder" and table
 
 
 def _numbers(given: tuple[Any, ...]) -> tuple[Any, ...]:

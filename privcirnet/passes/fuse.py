@@ -91,6 +91,8 @@ def fuse(model: nn.Module, images: Tensor | None = None, composed: Collection[st
     shown = example_for(copied) if images is None else some_of(images)
     fused = trace(copied, shown)
     kind = next(fused.parameters(), torch.empty(0)).dtype
+    if images is not None:
+        fused.meta[IMAGE] = tuple(images.shape[1:])
     if shown is None:
         return _folded_(fused.double(), composed).to(kind)
     values = check_traced(fused, copied, shown)
@@ -99,7 +101,6 @@ def fuse(model: nn.Module, images: Tensor | None = None, composed: Collection[st
             node.meta[SHAPE] = tuple(values[node.name].shape[1:])
     if images is not None:
         _size_pools_(fused)
-        fused.meta[IMAGE] = tuple(images.shape[1:])
     wanted = exact_value(copied, shown)
     if not agree(exact_value(_folded_(fused.double(), composed), shown), wanted, EXACT):
         rule, got = "a fused network must compute what the network does", f"other values of {type(model).__name__}"

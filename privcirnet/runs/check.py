@@ -12,9 +12,10 @@ from torch import Tensor, nn
 
 from privcirnet.blocksizes.latency import layer_shapes
 from privcirnet.config import HEConfig
+from privcirnet.data.own import check_classes
 from privcirnet.errors import RuleError, listed
 from privcirnet.he.planning.profile import Profile
-from privcirnet.nn.checks import check_images, check_module, logits_of_one, understood, value_of_one
+from privcirnet.nn.checks import check_images, check_module, image_of, logits_of_one, understood, value_of_one
 from privcirnet.nn.plain import with_plain_weights
 from privcirnet.passes.block_sizes import uniform_sizes
 from privcirnet.passes.convert import circulant_
@@ -51,7 +52,8 @@ class Check:
     Attributes:
         changes: that ``polynomial_`` will make.
         refusals: of all verbs, one for each layer.
-        forecasts: of an encrypted image, with dense weights and with circulant ones; none if a verb refuses.
+        forecasts: of an encrypted image, with dense weights and with circulant ones; none if a verb refuses, other
+            than ``fit``, in whose place a loop of your own may train.
         profile: operation times behind the seconds.
     """
 
@@ -112,13 +114,14 @@ def check(
     value_of_one(network, image)
     found = list[Refusal]()
     changes = _tried(found, "polynomial_", lambda: polynomial_(network, image, activation))
-    _tried(found, "fit", lambda: logits_of_one(network, image))
+    _tried(found, "fit", lambda: check_classes(logits_of_one(network, image).shape[1]))
     _tried(found, "search", lambda: layer_shapes(network, image))
     forecasts = list[Forecast]()
     for b in dict.fromkeys((1, uniform)):
         made = _forecast(found, network, image, he, profile, b) if changes is not None else None
         forecasts += [made] if made else []
-    return Check(changes or (), tuple(found), () if found else tuple(forecasts), profile)
+    runs = all(refusal.verb == "fit" for refusal in found)
+    return Check(changes or (), tuple(found), tuple(forecasts) if runs else (), profile)
 
 
 def left_to_replace(model: nn.Module, image: Tensor) -> str:
@@ -177,5 +180,4 @@ def _forecast(
     fused = _tried(found, "fuse", lambda: fuse(blocks))
     if fused is None:
         return None
-    channels, height, width = image.shape[1:]
-    return _tried(found, "compile", lambda: forecast(fused, (channels, height, width), he, profile, b))
+    return _tried(found, "compile", lambda: forecast(fused, image_of(image.shape[1:]), he, profile, b))

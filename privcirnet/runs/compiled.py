@@ -151,13 +151,15 @@ class CompiledProgram:
         """Return images as :class:`privcirnet.Client` takes them: (N, C, H, W), int64.
 
         Args:
-            images: real, (N, C, H, W): a NumPy array or a tensor.
+            images: real, (N, C, H, W), or a table (N, F): a NumPy array or a tensor.
         """
         try:
             array = np.asarray(images.detach().cpu() if hasattr(images, "detach") else images, dtype=np.float64)
         except (TypeError, ValueError) as error:
             got, remedy = first_line(error), "give a NumPy array or a tensor"
             raise RuleError("images must be real numbers (N, C, H, W)", got=got, remedy=remedy) from None
+        if array.ndim == 2:
+            array = array[..., None, None]
         if array.ndim != 4 or not len(array) or array.shape[1:] != self.image:
             got, remedy = f"shape {array.shape}", "resize them, or compile with images of this size"
             raise RuleError(

@@ -25,6 +25,7 @@ from privcirnet.he.program.program import Program
 from privcirnet.he.protocol.framing.message_sizes import together
 from privcirnet.he.protocol.rounds.exchanges import exchanges_of
 from privcirnet.he.protocol.rounds.transfers import source_for
+from privcirnet.nn.checks import image_of
 from privcirnet.nn.nonpolynomial import is_polynomial
 from privcirnet.passes.lower import Lowered, drafts, refined
 from privcirnet.passes.lower.agreement import check_program
@@ -66,12 +67,12 @@ def pixels_of(network: fx.GraphModule, images: torch.Tensor) -> Pixels:
         images: real, (N, C, H, W).
     """
     step, exponents = input_step(network), input_quantizer(network).exponents
-    scaled = images if exponents is None else images * torch.exp2(-exponents.to(images)).view(-1, 1, 1)
+    axes = [1] * (images.ndim - 2)
+    scaled = images if exponents is None else images * torch.exp2(-exponents.to(images)).view(-1, *axes)
     low, high = (math.floor(end.item() * 2.0**-step + 0.5) for end in scaled.aminmax())
     bits = max(high, -low - 1, 1).bit_length() + (exponents is not None)  # of many that fill their bits one goes beyond
-    channels, height, width = images.shape[1:]
     of_channels = None if exponents is None else tuple(exponents.tolist())
-    return Pixels((channels, height, width), Input(-(2**bits) if low < 0 else 0, 2**bits - 1, of_channels), step)
+    return Pixels(image_of(images.shape[1:]), Input(-(2**bits) if low < 0 else 0, 2**bits - 1, of_channels), step)
 
 
 def lower_for(he: HEConfig, network: fx.GraphModule, data: ImageData, bar: Bar = silent) -> tuple[Lowered, Profile]:

@@ -5,10 +5,8 @@ from torch import Tensor, nn
 
 from privcirnet import distributed
 from privcirnet.data.dataset import TEST_BATCH, Examples, ImageData
+from privcirnet.nn.example import layout_of
 from privcirnet.nn.graph import evaluating
-
-_LAYOUT = torch.channels_last
-"""Of the images: MobileNetV2 is 1.5 times as fast as with channels first."""
 
 
 @torch.no_grad()
@@ -21,7 +19,7 @@ def predict(model: nn.Module, data: ImageData, images: Tensor) -> Tensor:
     """
     device = next(model.parameters()).device
     with evaluating(model):
-        parts = (data.real(part).to(device, memory_format=_LAYOUT) for part in images.split(TEST_BATCH))
+        parts = (data.real(part).to(device, memory_format=layout_of(part)) for part in images.split(TEST_BATCH))
         return torch.cat([model(part).cpu() for part in parts])
 
 
@@ -38,7 +36,7 @@ def accuracy(model: nn.Module, data: Examples) -> float:
     hits, count = torch.zeros((), dtype=torch.int64, device=device), 0
     with evaluating(model):
         for images, labels in data.tests():
-            own = distributed.share(images).to(device, memory_format=_LAYOUT)
+            own = distributed.share(images).to(device, memory_format=layout_of(images))
             if len(own):
                 hits += (model(own).argmax(dim=1) == distributed.share(labels).to(device)).sum()
             count += len(labels)

@@ -17,6 +17,7 @@ from privcirnet import distributed
 from privcirnet.config import RecipeConfig
 from privcirnet.data.dataset import Examples
 from privcirnet.errors import RuleError
+from privcirnet.nn.example import layout_of
 from privcirnet.nn.learned import fix_steps_, follow_learned_steps_
 from privcirnet.train.accuracy import accuracy
 from privcirnet.train.augmentation import augmented_epoch
@@ -277,7 +278,7 @@ def _entered(contexts: Iterable[AbstractContextManager[object]]) -> Iterator[Non
 
 def _placed(images: Tensor, recipe: RecipeConfig, device: torch.device) -> Tensor:
     """Return images on the network's device and in the recipe's layout."""
-    layout = torch.channels_last if recipe.channels_last else torch.contiguous_format
+    layout = layout_of(images) if recipe.channels_last else torch.contiguous_format
     return images.to(device).contiguous(memory_format=layout)
 
 

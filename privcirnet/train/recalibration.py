@@ -20,6 +20,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from privcirnet import distributed
 from privcirnet.data.dataset import Examples
 from privcirnet.nn.activations import Aespa
+from privcirnet.nn.example import layout_of
 
 IMAGES, BATCH = 4096, 128
 """Training images that are looked at, and how many at once if a recipe does not say."""
@@ -54,7 +55,7 @@ def recalibrate_(
         for norm in norms:
             norm.momentum = len(images) / seen
         seen_here = distributed.share(images) if shared else images
-        model(seen_here.to(device, memory_format=torch.channels_last))
+        model(seen_here.to(device, memory_format=layout_of(seen_here)))
     for norm, momentum in zip(norms, momenta, strict=True):
         norm.momentum = momentum
     model.eval()

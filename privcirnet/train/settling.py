@@ -31,6 +31,7 @@ from torch import Tensor, nn
 from privcirnet import distributed
 from privcirnet.data.dataset import Examples
 from privcirnet.nn.activations import Aespa, Aespa1d
+from privcirnet.nn.example import layout_of
 from privcirnet.nn.norm import TokenBatchNorm
 from privcirnet.train.explosions import REMEDY, Evaluation, evaluated
 from privcirnet.train.recalibration import BATCH, norms_of
@@ -131,7 +132,7 @@ def _some_images(model: nn.Module, data: Examples, size: int) -> Tensor:
     """Return some training images on the network's device, of one size as the first of a loader that has several."""
     parts = [images for images, _ in data.sampled(min(_IMAGES, _BATCHES * size), size)]
     images = torch.cat([part for part in parts if part.shape[1:] == parts[0].shape[1:]])
-    return images.to(next(model.parameters()).device, memory_format=torch.channels_last)
+    return images.to(next(model.parameters()).device, memory_format=layout_of(images))
 
 
 def _measure_widest(norm: Any, inputs: tuple[Tensor, ...], headroom: float) -> None:

@@ -308,7 +308,7 @@ def test_images_may_be_an_array_and_a_client_wants_integers(program):
 def test_what_cannot_be_compiled(quantized, trained, plan):
     for images, message in [
         (IMAGES[:, :, :4], r"a network must get images of the size it was traced at: got \(3, 4, 8\) for \(3, 8, 8\)"),
-        (IMAGES[:0], r"images must be a tensor \(N, C, H, W\), N at least 1: got shape \(0, 3, 8, 8\)"),
+        (IMAGES[:0], r"images must be a tensor \(N, C, H, W\), N at least 1, .*: got shape \(0, 3, 8, 8\)"),
         (IMAGES / 0, "images must be finite: got NaN or infinity"),
     ]:
         with pytest.raises(pc.RuleError, match=message):
@@ -332,7 +332,7 @@ def test_what_cannot_be_compiled(quantized, trained, plan):
         (lambda: pc.search("net", (IMAGES, LABELS)), "a network must be a torch module: got str"),
         (lambda: pc.polynomial_("net", IMAGES), "a network must be a torch module: got str"),
         (lambda: pc.fuse("net"), "a network must be a torch module: got str"),
-        (lambda: pc.polynomial_(nn.Identity(), [1]), r"images must be a tensor \(N, C, H, W\), N at least 1: got list"),
+        (lambda: pc.polynomial_(nn.Identity(), [1]), r"images must be a tensor \(N, C, H, W\), N at least 1, or a table \(N, F\): got list"),
         (lambda: pc.circulant_(nn.Linear(8, 8), 4), "by the layers' names: got int"),
         (lambda: pc.search(nn.Linear(8, 8), (IMAGES, LABELS), budget="4"), "got budget='4'; give a number or Budget"),
         (

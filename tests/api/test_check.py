@@ -109,9 +109,11 @@ def test_it_wants_a_network_and_images():
 def test_what_is_left_to_replace_is_one_line():
     """For the scripts, which train networks that are replaced later or never."""
     image = IMAGES[:1]
-    assert left_to_replace(convolutional(), image).startswith(
-        "two-party computation will run 2 (ReLU), 3 (MaxPool2d), 6 (R"
-    )
+    said = "two-party computation will run 2 (ReLU), 3 (MaxPool2d), 6 (ReLU) as they are; polynomials are faster"
+    assert left_to_replace(convolutional(), image).startswith(said)
+    overlapping = convolutional()
+    overlapping[7] = nn.Sequential(nn.Softsign(), overlapping[7])
+    assert left_to_replace(overlapping, image).startswith("not encrypted as they are: 2 (ReLU), 3 (MaxPool2d), 6 (R")
     polynomial = convolutional()
     pc.polynomial_(polynomial, image)
     assert left_to_replace(polynomial, image) == ""

@@ -40,12 +40,14 @@ def make_square(edit: Edit, node: fx.Node) -> str:
     if zeros is None:
         return ""
     lost = reach[0] - zeros.top - zeros.bottom, reach[1] - zeros.left - zeros.right
+    rows, columns = shape_of(node)[2:]
+    strides = [each for each, size in zip(conv.stride, (rows, columns), strict=True) if size > 1] or [conv.stride[0]]
+    stride = gcd(*strides)  # one result along an axis comes with any stride
     if lost[0] == lost[1] and len(set(conv.stride)) == 1:
         return ""
     if edit.calls(node.target) > 1:
         edit.cannot(node, "give each use of a convolution that is not square its own module")
         return ""
-    stride = gcd(*conv.stride)
     ahead = (
         _ahead(zeros.top, zeros.bottom, lost[0] - min(lost), stride),
         _ahead(zeros.left, zeros.right, lost[1] - min(lost), stride),
@@ -54,12 +56,11 @@ def make_square(edit: Edit, node: fx.Node) -> str:
     wider = with_zeros(conv, zeros.plus(Zeros(ahead[0], behind[0], ahead[1], behind[1])))
     wider.stride = (stride, stride)
     edit.graph.set_submodule(path_of(node), wider)
-    rows, columns = shape_of(node)[2:]
     size = [(side - min(lost)) // stride + 1 for side in shape_of(node.all_input_nodes[0])[2:]]
     change = f"Conv2d of stride {stride}"
     if size != [rows, columns]:
         down, right = (each // stride for each in ahead)
-        step_down, step_right = (each // stride for each in conv.stride)
+        step_down, step_right = (max(1, each // stride) for each in conv.stride)
 
         def taken(x: Tensor) -> Tensor:
             return x[:, :, down::step_down, right::step_right][:, :, :rows, :columns]
