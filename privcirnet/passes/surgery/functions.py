@@ -3,7 +3,7 @@
 from typing import Any
 
 import torch
-from torch import Tensor, fx, nn
+from torch import fx, nn
 from torch.fx.node import map_arg
 
 from privcirnet.passes.surgery.edit import Edit, shape_of, source_of, values_of
