@@ -25,7 +25,7 @@ class Summands:
     Attributes:
         layers: linear layers and convolutions, also those behind a batch norm, or of which rows are taken.
         others: nodes that no scale can be moved into.
-        between: the additions, and the pools and moves that layers are behind.
+        between: the additions, and the norms, pools and moves that layers are behind.
     """
 
     layers: tuple[fx.Node, ...] = ()
@@ -67,8 +67,9 @@ def _terms(graph: fx.GraphModule, node: fx.Node) -> Summands:  # noqa: PLR0911
             return _terms(graph, node.all_input_nodes[0])
         case _BatchNorm() | Affine():
             before = _terms(graph, node.all_input_nodes[0])
-            one = before.layers and all(isinstance(module_of(graph, each), Move) for each in before.between)
-            return before if one else Summands(others=(node,))
+            alone = (_BatchNorm, Affine, Move)
+            one = before.layers and all(isinstance(module_of(graph, each), alone) for each in before.between)
+            return before + Summands(between=(node,)) if one else Summands(others=(node,))
         case nn.AvgPool2d(divisor_override=None):
             before = _terms(graph, node.all_input_nodes[0])
             return before if not before.layers else before + Summands(between=(node,))
