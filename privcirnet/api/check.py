@@ -35,7 +35,7 @@ def check(  # noqa: PLR0913
 
     Args:
         model: any network, trained or not; left as it was.
-        images: some as the network reads them, (N, C, H, W); only their size matters.
+        images: some as the network reads them, (N, C, H, W) or (N, F); only their size matters.
         config: how it is going to be compiled.
         activation: for :func:`privcirnet.polynomial_`.
         block_size: of the circulant network whose costs are shown beside the dense one's.

@@ -44,8 +44,8 @@ def compile(  # noqa: PLR0913
 
     Args:
         network: of :func:`privcirnet.quantize`, trained or not; left as it was.
-        images: some as the network reads them, (N, C, H, W). They give the size and the range of all images: the
-            smallest of whole bits that holds them.
+        images: some as the network reads them, (N, C, H, W) or (N, F). They give the size and the range of all images:
+            the smallest of whole bits that holds them.
         config: bounds and encryption. Measured ``bounds`` are those of these images: give a hundred or more, because
             an image that exceeds them 2^``margin_bits`` times gets a wrong answer.
         profile: operation times that plans are chosen by, as for :func:`privcirnet.search`.

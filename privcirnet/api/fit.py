@@ -37,8 +37,8 @@ def fit(  # noqa: PLR0913
     Args:
         model: on the device to train on; left in evaluation mode, or as it was if its training fails. Norms in
             evaluation mode whose parameters need no gradient are frozen: their statistics stay.
-        data: (images (N, C, H, W), labels (N,)), which are shuffled and cut into batches, or a DataLoader, whose
-            batches are taken as they come.
+        data: (images (N, C, H, W) or (N, F), labels (N,)), which are shuffled and cut into batches, or a DataLoader,
+            whose batches are taken as they come.
         config: how to train.
         validation: as ``data``, held out; the history then has its accuracy.
         teacher: network whose logits are soft labels, with weight ``distillation``; left as it was.

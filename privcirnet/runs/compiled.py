@@ -114,7 +114,7 @@ class CompiledProgram:
         """Encrypt images, compute on them, decrypt: client and server exchange bytes within this process.
 
         Args:
-            images: real, (N, C, H, W), in the program's range: a tensor or a NumPy array.
+            images: real, (N, C, H, W) or (N, F), in the program's range: a tensor or a NumPy array.
             engine: of both parties: "kernel", "tenseal" (slower), or "cleartext" for a rehearsal that hides nothing.
             weights_gb: of encoded weights that the server keeps, in 10^9 bytes; others are encoded for every image.
 

@@ -51,8 +51,8 @@ def polynomial_(model: nn.Module, images: Tensor, activation: str | Mapping[str,
 
     Args:
         model: a network on images, with any weights.
-        images: some as the network reads them, (N, C, H, W). The network is made for their size, and what is said to
-            compute the same is compared on two of them.
+        images: some as the network reads them, (N, C, H, W) or (N, F). The network is made for their size, and what is
+            said to compute the same is compared on two of them.
         activation: "aespa", "square" or "identity", which is none; "own": those, gates, max pools, softmax attention,
             layer and group norms with an exact form stay (nonlinear="exact"). By module name, as a search chooses them:
             all else stays.
