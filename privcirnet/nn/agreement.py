@@ -114,6 +114,9 @@ class Guard:
     Args:
         graph: whose parameters the changed network shares.
         images: some, (N, ...).
+
+    Attributes:
+        values: of the nodes by name.
     """
 
     def __init__(self, graph: fx.GraphModule, images: Tensor) -> None:
@@ -122,7 +125,7 @@ class Guard:
         norms = (module for module in graph.modules() if isinstance(module, _NORMS))
         self._scales = [norm.weight for norm in norms if isinstance(norm._parameters.get("weight"), nn.Parameter)]
         with self._visible():
-            self._values = node_values(graph, self._images)
+            self.values = node_values(graph, self._images)
 
     @torch.no_grad()
     def first_other(
@@ -137,7 +140,7 @@ class Guard:
             original: name of a node -> that of the node whose value it must have.
             inexact: names of nodes that may compute other values -> the node whose value each must read, if known.
         """
-        values, wrong = self._values, list[str]()
+        values, wrong = self.values, list[str]()
 
         class Compared(fx.Interpreter):
             def run_node(self, n: fx.Node) -> object:

@@ -95,6 +95,9 @@ def quantize(  # noqa: PLR0913
     _check_settings(fused, (weight_bits, activation_bits, stream_bits), input_log_step, quantile)
     _check_layers(fused)
     check_weights(fused)
+    if images is not None:
+        check_batch(images)
+        value_of_one(fused, images.to(next(fused.parameters(), images).device))
     graph = copy.deepcopy(with_plain_weights(fused))
     exponents = None if images is None or input_log_step is not None else scale_channels_(graph, images)
     _quantize_weights_(graph, weight_bits)
@@ -108,9 +111,7 @@ def quantize(  # noqa: PLR0913
     for node in stream_summands(graph):
         activation_quantizer(graph, node).bits = max(stream_bits, activation_bits)
     if images is not None:
-        check_batch(images)
         shown = images.to(next(fused.parameters(), images).device)
-        value_of_one(fused, shown)
         held = _largest_values(fused, shown, quantile)
         _set_far_(graph, held)
         calibrate(graph, held, input_step_for(shown) if input_log_step is None else input_log_step)

@@ -134,8 +134,8 @@ def test_own_activations_norms_gates_and_pools_are_exact():
     assert {kind for kind in found if kind.composite} == set()
 
 
-def test_another_slope_is_named():
-    model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.LeakyReLU(0.2), nn.Flatten(), nn.Linear(144, 4)).double()
+def test_an_activation_without_a_form_is_named():
+    model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.Softsign(), nn.Flatten(), nn.Linear(144, 4)).double()
     network = quantize(fuse(model.eval()), real(CLIENT_AIDED.images), LOG_STEP)
-    with pytest.raises(RuleError, match=r"1 \(LeakyReLU\)"):
+    with pytest.raises(RuleError, match=r"1 \(Softsign\)"):
         lower(network, CLIENT_AIDED.shape, LEVELS, LOG_STEP, AIDED)

@@ -232,11 +232,3 @@ def test_what_the_chain_will_stop_at_is_said_before_training(tmp_path, monkeypat
         r"two-party computation will run .*\(ReLU\).* as they are; polynomials are faster: train\.py recipe=replace .*",
         line,
     )
-
-
-def test_a_residual_network_with_relu_is_told_to_replace_it_when_it_is_quantized(tmp_path):
-    settings = dataclasses.replace(config(tmp_path / "train", epochs=0), model=ModelConfig(name="resnet10t"))
-    train.write(train.train(settings, DATA), 1.0)
-    message = r"operations before it is quantized: got conv1.2 \(ReLU\), .*: average pooling must"
-    with pytest.raises(RuleError, match=message):
-        train.train(config(tmp_path / "qat", stage="qat", init=str(tmp_path / "train")), DATA)

@@ -31,6 +31,7 @@ class Edit:
         inexact: names of nodes that compute other values than those that they stand for.
         problems: what could not be, each with its remedy.
         values: of the traced nodes by name, on some images.
+        noisy: likewise, on those images with noise that nodes are compared on.
         returned: name of the node whose value the network returned before it was changed.
     """
 
@@ -43,6 +44,7 @@ class Edit:
         self.read = {node.name: values[0].name for node in nodes if (values := values_of(node))}
         self.inexact: set[str] = set()
         self.values: dict[str, Tensor] = {}
+        self.noisy: dict[str, Tensor] = {}
         self.returned = returned(graph).name
         self.problems: list[tuple[str, str]] = []
 

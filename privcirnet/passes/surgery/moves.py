@@ -78,8 +78,10 @@ def _made(edit: Edit, node: fx.Node) -> fx.Node | None:
     if before == move.after and move.grid.offset == 0 and move.grid.strides in ((1,), ()):
         return source
     flat = len(before) == 3 and move.after == (prod(before),) and move.grid.strides in ((1,), ())
-    module = nn.Flatten() if flat and move.grid.sizes in (move.after, ()) else move
-    made = edit.insert(node, edit.free(node.name), module, (source,))
+    flat = flat and move.grid.sizes in (move.after, ())
+    if flat and chain == [node] and type(edit.module(node)) is nn.Flatten:
+        return node
+    made = edit.insert(node, edit.free(node.name), nn.Flatten() if flat else move, (source,))
     made.meta["shape"] = shape_of(node)
     return made
 

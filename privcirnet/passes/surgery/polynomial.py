@@ -80,6 +80,7 @@ def polynomial_(model: nn.Module, images: Tensor, activation: str | Mapping[str,
     with understood("polynomial_"), multiheads_replaced(model, shown), evaluating(model):
         edit, refused = _edit(_traced(model, shown), partial(other_size, model, shown), exact=others == "own")
         edit.values, guard = check_traced(edit.graph, model, shown), Guard(edit.graph, shown)
+        edit.noisy = guard.values
         _check_chosen(edit, chosen)
         for node in list(edit.graph.graph.nodes):
             if node not in refused:

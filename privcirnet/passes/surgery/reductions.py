@@ -153,8 +153,11 @@ def call(edit: Edit, node: fx.Node, target: Callable[..., Any], args: tuple[Any,
     with edit.graph.graph.inserting_before(node):
         made = edit.graph.graph.call_function(target, args)
     made.meta["shape"] = shape
-    if all(source.name in edit.values for source in made.all_input_nodes):  # what takes its place may differ from it
-        edit.values[made.name] = target(*map_arg(args, lambda source: edit.values[source.name]))
+    sources = [edit.original.get(source.name, "") for source in made.all_input_nodes]
+    for values in (edit.values, edit.noisy):  # what takes its place may differ from it
+        if all(source in values for source in sources):
+            values[made.name] = target(*map_arg(args, lambda source, of=values: of[edit.original[source.name]]))
+    edit.original[made.name] = made.name
     return made
 
 

@@ -15,6 +15,7 @@ from privcirnet.he.planning.fit import options
 from privcirnet.he.planning.noise_budget import Option, budget, judge
 from privcirnet.he.planning.profile import COUNTED
 from privcirnet.he.planning.requirements import Requirements, requirements
+from privcirnet.he.program import limits
 from privcirnet.he.program import bounds
 from privcirnet.he.program.operation import Node
 from privcirnet.he.program.operations import Linear
@@ -115,7 +116,8 @@ def test_transform_lengths_that_no_modulus_carries() -> None:
         choose(wants(), options(nodes, COUNTED, LOCAL, [WIDE]))
 
 
-def test_layers_that_do_not_fit_the_ring() -> None:
+def test_layers_that_do_not_fit_the_ring(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MAX_LENGTH", 16384)
     nodes = blocks(16384)
     small, large = options(nodes, COUNTED, LOCAL, [DEFAULT, WIDE])
     assert judge(wants(), small).binding == "layout: block size 16384 at 1 x 1 for 8192 slots"
