@@ -147,7 +147,9 @@ def test_a_killed_server_is_one_line(root, monkeypatch, capsys, tmp_path):
         with ServiceClient((host, int(port)), "cleartext") as remote:
             process.kill()
             process.wait()
-            with pytest.raises(ValueError, match=r"a (peer must stay until both are done|server must listen at its address): got"):
+            with pytest.raises(
+                ValueError, match=r"a (peer must stay until both are done|server must listen at its address): got"
+            ):
                 infer(remote, load("digits").held_out(1)[0].numpy().astype(np.int64))
     error = refused(monkeypatch, capsys, "infer", f"server={address}", "reference=", f"out={tmp_path / 'out'}")
     assert re.search(r"a server must listen at its address: got .*refused", error)

@@ -128,9 +128,7 @@ class Guard:
             self.values = node_values(graph, self._images)
 
     @torch.no_grad()
-    def first_other(
-        self, graph: fx.GraphModule, original: Mapping[str, str], inexact: Mapping[str, str | None]
-    ) -> str:
+    def first_other(self, graph: fx.GraphModule, original: Mapping[str, str], inexact: Mapping[str, str | None]) -> str:
         """Return the name of the first node that computes other values than it did, "" if there is none.
 
         Each gets what its inputs should be, so that none is hidden by what comes after it.

@@ -82,9 +82,7 @@ def settle_(model: nn.Module, data: Examples, batch_size: int, steps: int, froze
 
 
 @torch.no_grad()
-def fit_widest_(
-    model: nn.Module, images: Tensor, headroom: float | None = None, frozen: Collection[str] = ()
-) -> None:
+def fit_widest_(model: nn.Module, images: Tensor, headroom: float | None = None, frozen: Collection[str] = ()) -> None:
     """Set every norm's deviations to multiples of the widest image's, its means to those of all images.
 
     The images run once, and each layer measures what evaluation will show it. Then none of them is far from the usual

@@ -69,7 +69,10 @@ def test_sequences_run_as_images_of_one_row():
     ("given", "message"),
     [
         (torch.rand(4, 1, 100), r"got shape \(4, 1, 100\); give images\[None\] for one .* \(N, C, 1, L\), with Conv2d"),
-        (torch.rand(2, 3, 4, 8, 8), r"got shape .*; give images \(N, C, H, W\): no convolution runs over time or depth"),
+        (
+            torch.rand(2, 3, 4, 8, 8),
+            r"got shape .*; give images \(N, C, H, W\): no convolution runs over time or depth",
+        ),
         (torch.rand(20), r"got shape \(20,\); give several rows, or table\[None\] for one"),
         (torch.randint(0, 9, (4, 12)), r"floating-point numbers: got int64; give images.float\(\), .* embedding gives"),
     ],

@@ -41,7 +41,6 @@ from tests.service.running import serving, until
 from tests.service.test_retries import cut_at
 
 
-
 def with_a_relu() -> Program:
     """A convolution, an exact ReLU, a linear layer."""
     first, head = paper_layer(LinearShape(8, 8, 4, 8, 3, 2, 1), 2, N), paper_layer(LinearShape.gemm(1, 128, 10), 2, N)

@@ -103,7 +103,7 @@ def read_attentions(edit: Edit) -> set[fx.Node]:
     refused = set[fx.Node]()
     for node in list(edit.graph.graph.nodes):
         dot = node.target == _DOT
-        if "constant" in node.meta or not (dot or _is_softmax(edit, node) and _scores_before(node)):
+        if "constant" in node.meta or not (dot or (_is_softmax(edit, node) and _scores_before(node))):
             continue
         try:
             attention = _scaled_dot(edit, node) if dot else _of_softmax(edit, node)

@@ -20,7 +20,6 @@ from privcirnet.nn.inplace import Proxy
 from privcirnet.nn.own_forward import check_own_forwards
 from privcirnet.nn.restored import restored
 
-
 _FILLED = frozenset({"zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full"})
 """Functions and methods whose result depends on the shape of a value alone."""
 _SHAPED_AS = {"expand_as": "expand", "view_as": "view", "reshape_as": "reshape"}

@@ -189,7 +189,7 @@ def pad(edit: Edit, node: fx.Node) -> None:
     if len(shape_of(source)) != 4 or not channels or min(channels) < 0 or channels_last(edit, source):
         pads.pad(edit, node)
         return
-    shape, (front, back) = shape_of(source), channels
+    shape, front = shape_of(source), channels[0]
     constants = edit.compute(node, torch.zeros(shape))[0]
     parts = (constants[:front], source, constants[front + shape[1] :])
     _join_constants(edit, node, [part for part in parts if isinstance(part, fx.Node) or len(part)])

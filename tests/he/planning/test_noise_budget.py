@@ -15,8 +15,7 @@ from privcirnet.he.planning.fit import options
 from privcirnet.he.planning.noise_budget import Option, budget, judge
 from privcirnet.he.planning.profile import COUNTED
 from privcirnet.he.planning.requirements import Requirements, requirements
-from privcirnet.he.program import limits
-from privcirnet.he.program import bounds
+from privcirnet.he.program import bounds, limits
 from privcirnet.he.program.operation import Node
 from privcirnet.he.program.operations import Linear
 from privcirnet.he.ring.sampling import IMAGE_DISTANCE_BITS, image_distance_bits

@@ -122,7 +122,8 @@ MASKED = {
     "products of batches of heads": lambda: Layers(batches_of_heads),
     "MultiheadAttention, attn_mask": lambda: Called(lambda a, x: a(x, x, x, attn_mask=~CAUSAL, need_weights=False)[0]),
     "MultiheadAttention, a mask of numbers, bias_k": lambda: Called(
-        lambda a, x: a(x, x, x, attn_mask=torch.zeros(T, T, dtype=x.dtype).masked_fill(~CAUSAL, -torch.inf))[0], add_bias_kv=True
+        lambda a, x: a(x, x, x, attn_mask=torch.zeros(T, T, dtype=x.dtype).masked_fill(~CAUSAL, -torch.inf))[0],
+        add_bias_kv=True,
     ),
 }
 NOT_MASKED = {
@@ -264,7 +265,9 @@ def test_what_is_no_attention_is_named(name, road):
 
 def test_attention_over_images_is_named():
     """Tokens (N, T, C) given to a MultiheadAttention that wants (T, N, C)."""
-    with pytest.raises(RuleError, match=r"attention \(SoftmaxAttention\).*; let attention be over the tokens of an image"):
+    with pytest.raises(
+        RuleError, match=r"attention \(SoftmaxAttention\).*; let attention be over the tokens of an image"
+    ):
         polynomial_(network(lambda: Called(batch_first=False)), images(), "own")
 
 

@@ -7,8 +7,8 @@ from torch import nn
 
 import privcirnet as pc
 from privcirnet.errors import RuleError
-from privcirnet.passes.surgery import polynomial_
 from privcirnet.passes.surgery import polynomial as surgery
+from privcirnet.passes.surgery import polynomial_
 from tests.nn.networks import Written
 
 IMAGES = torch.rand(2, 3, 8, 8)

@@ -190,7 +190,12 @@ def test_a_square_that_is_added_and_read_elsewhere_gets_a_convolution_for_the_su
 
 def test_a_norm_that_is_added_and_read_elsewhere_gets_a_convolution_for_the_sum():
     """As a residual of a stem's norm, without an activation between: the scale of the AESPA fits into no layer."""
-    layers = {"conv": nn.Conv2d(3, 4, 3), "norm": nn.BatchNorm2d(4), "branch": nn.Conv2d(4, 4, 1), "head": nn.Linear(4, 2)}
+    layers = {
+        "conv": nn.Conv2d(3, 4, 3),
+        "norm": nn.BatchNorm2d(4),
+        "branch": nn.Conv2d(4, 4, 1),
+        "head": nn.Linear(4, 2),
+    }
     forward = lambda net, x: net.head(torch.relu((y := net.norm(net.conv(x))) + net.branch(y)).mean((2, 3)))  # noqa: E731
     model, x = Written(forward, **layers).eval(), torch.rand(2, 3, 8, 8)
     changes = polynomial_(model, x)
