@@ -53,7 +53,7 @@ class Tabulated(nn.Module):
         return self.function
 
 
-def function_name(module: nn.Module | None) -> str | None:
+def function_name(module: nn.Module | None) -> str | None:  # noqa: PLR0911
     """Return the name of an activation's function, with its numbers; None for any other module.
 
     >>> function_name(nn.ReLU6()), function_name(nn.GELU(approximate="tanh")), function_name(nn.LeakyReLU(0.2))

@@ -45,8 +45,23 @@ def test_a_home_is_expanded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     "given",
-    ["out='a b'", 'out="a=b"', r"out=a\,b", "out=${oc.env:HOME}", "out=", "count=3", "sizes=[1,2]", "init=null"]
-    + ["+more.any=1e3", "data=digits", "hydra.run.dir=a=b", "--cfg=job", "-m", "plain", "unknown=a=b"],
+    [
+        "out='a b'",
+        'out="a=b"',
+        r"out=a\,b",
+        "out=${oc.env:HOME}",
+        "out=",
+        "count=3",
+        "sizes=[1,2]",
+        "init=null",
+        "+more.any=1e3",
+        "data=digits",
+        "hydra.run.dir=a=b",
+        "--cfg=job",
+        "-m",
+        "plain",
+        "unknown=a=b",
+    ],
 )
 def test_what_hydra_understands_stays(given: str) -> None:
     assert quoted(_Schema, [given]) == [given]

@@ -30,9 +30,9 @@ def test_draining():
             service.stop()
             until(lambda: not listens(service.address))
             until(lambda: service.sessions == 1)
-            with pytest.raises(Lost, match="another replica may be there|a server must listen at its address"):
+            with pytest.raises(Lost, match=r"another replica may be there|a server must listen at its address"):
                 idle.handle(next(idle.client.infer(OTHER)))
             assert right(rest(exchange, busy, message))
-            with pytest.raises(Lost, match="another replica may be there|a server must listen at its address"):
+            with pytest.raises(Lost, match=r"another replica may be there|a server must listen at its address"):
                 busy.handle(next(busy.client.infer(OTHER)))
         assert not service.lines.of("the server failed")

@@ -217,7 +217,7 @@ def test_an_image_ends_before_the_service_does():
         stop = iter([service.stop])
         logits, _ = run(remote.client, remote, IMAGE, lambda _: next(stop, lambda: None)())
         assert logits.size == 10
-        with pytest.raises(RuleError, match="it shuts down; connect again|a server must listen at its address"):
+        with pytest.raises(RuleError, match=r"it shuts down; connect again|a server must listen at its address"):
             run(remote.client, remote, IMAGE)
 
 

@@ -104,7 +104,7 @@ def kind_of(graph: fx.GraphModule, node: fx.Node) -> str:
             return ""
 
 
-def _kind_of_module(module: nn.Module) -> str:  # noqa: PLR0911
+def _kind_of_module(module: nn.Module) -> str:  # noqa: C901, PLR0911, PLR0912
     name = type(module).__name__
     match module:
         case nn.Conv2d() | nn.Linear():

@@ -48,7 +48,7 @@ def move_behind(node: fx.Node, target: Any, *given: Any) -> fx.Node:
     return behind
 
 
-def _made(edit: Edit, node: fx.Node) -> fx.Node | None:
+def _made(edit: Edit, node: fx.Node) -> fx.Node | None:  # noqa: PLR0911
     """Return the node of a module that does what a chain of moves does, which ends here."""
     chain = [node]
     while kind_of(edit.graph, chain[0].all_input_nodes[0]) == "move":

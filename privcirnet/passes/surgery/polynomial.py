@@ -175,10 +175,7 @@ def _visit(edit: Edit, node: fx.Node, activation: str) -> None:
             return
         node, kind = settled, kind_of(edit.graph, settled)
     if isinstance(edit.module(node), nn.Conv2d):
-        if kind != "layer":
-            pads.plain_convolution(edit, node)
-        pads.pad_before(edit, node)
-        strides.square(edit, node)
+        _settle_convolution(edit, node, kind)
         return
     if isinstance(edit.module(node), SoftmaxAttention):
         settle_attention(edit, node, own=activation == "own")
@@ -189,6 +186,21 @@ def _visit(edit: Edit, node: fx.Node, activation: str) -> None:
             _visit(edit, made, activation)
         return
     inside = norms.split(edit, node) if kind in ("norm", "layer norm") else []
+    _replace(edit, node, kind, activation)
+    for appended in inside:
+        _visit(edit, appended, activation)
+
+
+def _settle_convolution(edit: Edit, node: fx.Node, kind: str) -> None:
+    """Let a convolution be torch's own, with one stride and zeros around its map."""
+    if kind != "layer":
+        pads.plain_convolution(edit, node)
+    pads.pad_before(edit, node)
+    strides.square(edit, node)
+
+
+def _replace(edit: Edit, node: fx.Node, kind: str, activation: str) -> None:
+    """Put a module that runs encrypted in the place of an operation, or note why there is none."""
     if activation == "own" and kind in ("activation", "gate", "maximum") and len(values_of(node)) == 1:
         own.keep(edit, node)
     elif activation == "own" and kind == "layer norm":
@@ -205,8 +217,6 @@ def _visit(edit: Edit, node: fx.Node, activation: str) -> None:
         edit.cannot(node, f"use {WITHOUT_SOFTMAX}")
     else:
         edit.cannot(node, "write it with layers, norms, sums, averages and activations")
-    for appended in inside:
-        _visit(edit, appended, activation)
 
 
 _TAKEN_APART: dict[str, Callable[[Edit, fx.Node], list[fx.Node]]] = {

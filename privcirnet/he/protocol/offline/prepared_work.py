@@ -30,7 +30,7 @@ class PreparedWork:
         RuleError: a folder is another process's or another user's, or cannot be written.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self,
         folder: Path | None = None,
         limit: int | None = None,

@@ -90,7 +90,7 @@ def test_restored_claims_are_of_no_use(opened, tmp_path):
 
 
 def test_claims_in_the_folder_are_refused(tmp_path):
-    with pytest.raises(RuleError, match="claims must lie outside the folder of prepared work: got .*; name another"):
+    with pytest.raises(RuleError, match=r"claims must lie outside the folder of prepared work: got .*; name another"):
         PreparedWork(tmp_path / "prepared", claims=tmp_path / "prepared" / "claims")
     PreparedWork(tmp_path / "prepared", claims=tmp_path / "claims").close()  # which nobody has
 
