@@ -321,7 +321,7 @@ def test_a_replica_is_killed_in_an_image(folders, tmp_path, engine, prepared, dr
         for times, number in enumerate(numbers, start=1):
             answer = asked_through(replicas, folders, engine, prepared, told, number)
             assert right(answer.logits), number
-            assert len(told) >= times
+            assert len(told) >= times - 1  # before the first message, another session begins without a word
         assert length > 1
         ends = replicas.audited("image")
         assert len(ends) >= len(numbers)
