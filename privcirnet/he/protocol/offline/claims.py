@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from privcirnet.errors import RuleError
-from privcirnet.he.protocol.offline.store_files import Label, saying
+from privcirnet.he.protocol.offline.store_files import Label, saying, unlinked
 from privcirnet.he.system.disk import to_disk
 from privcirnet.he.system.private_folder import private_folder
 
@@ -87,11 +87,4 @@ class Claims:
         Raises:
             RuleError: it cannot be removed.
         """
-        path = self._folder / label.file_name
-        with saying(path):
-            try:
-                path.unlink()
-            except FileNotFoundError:
-                return False
-            to_disk(self._folder)
-        return True
+        return unlinked(self._folder / label.file_name)

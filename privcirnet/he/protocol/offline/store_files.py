@@ -202,14 +202,7 @@ class StoreFiles:
         Raises:
             RuleError: it cannot be removed.
         """
-        path = self._folder / label.file_name
-        with saying(path):
-            try:
-                path.unlink()
-            except FileNotFoundError:
-                return False
-            to_disk(self._folder)
-        return True
+        return unlinked(self._folder / label.file_name)
 
     def _write(self, path: Path, *parts: bytes | bytearray) -> None:
         draft = path.with_name(f"{path.name}.{secrets.token_hex(8)}{_DRAFT}")
@@ -243,6 +236,21 @@ def saying(path: Path) -> Generator[None]:
     except OSError as problem:
         rule, remedy = "prepared work must be kept on a disk", "make room, prepare less, or name another folder"
         raise RuleError(rule, got=f"{path}: {problem.strerror}", remedy=remedy) from None
+
+
+def unlinked(path: Path) -> bool:
+    """Remove a file; return whether it was there. It is not any more, and the disk knows.
+
+    Raises:
+        RuleError: it cannot be removed.
+    """
+    with saying(path):
+        try:
+            path.unlink()
+        except FileNotFoundError:
+            return False
+        to_disk(path.parent)
+    return True
 
 
 def _digest(header: bytes, body: bytes | bytearray) -> bytes:
