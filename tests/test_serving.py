@@ -14,14 +14,18 @@ from privcirnet.data import load
 from privcirnet.runs.infer import infer
 from privcirnet.service.client import ServiceClient
 from tests.conftest import ROOT
-from tests.scripts import call, documented, refused, summary
+from tests.scripts import STAGES, call, documented, refused, summary
 
 IMAGES = 2
 
 
 @pytest.fixture(scope="module")
-def root(digits_chain):
-    return digits_chain
+def root(digits_chain, tmp_path_factory):
+    """The stages' folders, in one in which servers write what they need."""
+    folder = tmp_path_factory.mktemp("served")
+    for stage in STAGES:
+        (folder / stage).symlink_to(digits_chain / stage)
+    return folder
 
 
 @pytest.fixture(scope="module")

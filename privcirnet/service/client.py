@@ -159,10 +159,20 @@ class ServiceClient:
 
     def _open(self) -> None:
         """Begin a new session. All of them begin here, and end what began in the one before."""
-        if self._stream is not None:
-            self._stream.close()
+        before = self._stream
+        if before is not None:
+            before.close()
         self._begun.clear()
         self._party.forget_session()
+        try:
+            self._start()
+        except Lost:
+            if before is None:
+                raise
+            self._start()  # a connection that is still ending takes a call with it
+
+    def _start(self) -> None:
+        """Open the stream of a session, with keys that the server has."""
         for again in (False, True):
             self._register()
             self._stream = _Stream(self._call("Session"), self._metadata, self._name)
