@@ -118,7 +118,11 @@ def gate(edit: Edit, node: fx.Node) -> None:
     """Replace a sigmoid by its tangent at 0, as a batch norm: its values stay around 1/2."""
     slope, middle = GATES[named(edit.graph, node).lower()]
     if channels_last(edit, node):
-        edit.cannot(node, "let a convolution compute gates")
+        last = all(user.op == "output" for user in node.users)
+        remedy = (
+            "leave the last sigmoid out: a client applies it to its logits" if last else "compute gates by convolutions"
+        )
+        edit.cannot(node, remedy)
         return
     ones = torch.ones(shape_of(node)[1])
     scale(edit, node, slope * ones, middle * ones, TRAIN)

@@ -179,6 +179,10 @@ def test_squares_instead():
             [nn.Conv2d(3, 8, 2), nn.AdaptiveMaxPool2d(2)],
             r"1 \(AdaptiveMaxPool2d\); pools must divide their maps: use images of 9 x 9$",
         ),
+        (
+            [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3, 2), nn.Sigmoid()],
+            r"3 \(Sigmoid\); leave the last sigmoid out: a client applies it to its logits",
+        ),
         ([nn.Unflatten(1, (1, 3))], r"0 \(Unflatten\)"),
         ([nn.Softmax(1)] * 7, r"0 \(Softmax\), 1 \(Softmax\), .* and 2 more;"),
     ],
