@@ -141,7 +141,7 @@ class FloorExchange(Exchange):
     def online(self) -> FloorOnline:
         return FloorOnline(self.floor, self.shape, rows=self.rows)
 
-    @property
+    @cached_property
     def plan(self) -> RoundPlan:
         """Extensions of oblivious transfers, and what they hide."""
         floor, values = self.floor, self.online.padded

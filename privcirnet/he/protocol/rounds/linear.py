@@ -7,6 +7,7 @@ Both parties transform their shares of input and output in clear. Source: docs/m
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 
 import numpy as np
@@ -79,7 +80,7 @@ class LinearExchange(OneTrip):
     layer: Layer
     stack: Stack | None = None
 
-    @property
+    @cached_property
     def plan(self) -> RoundPlan:
         """The counts of the layer's plan."""
         layer = self.layer
