@@ -55,7 +55,8 @@ def _check_unwrapped(module: nn.Module, path: str) -> None:
     if "eval" in vars(module):  # which torch.export replaces: what was exported has one mode
         raise RuleError(rule, got=f"{kind} of torch.export at {path}", remedy="give the module that was exported")
     inner = next((name for name in _INNER if name in module._modules), "")
-    if inner and type(module).__module__.startswith("torch."):
+    bare = type(module) is nn.Module  # of a graph, for the names of what lies in it
+    if inner and type(module).__module__.startswith("torch.") and not bare:
         raise RuleError(rule, got=f"{kind} at {path}", remedy=f"give {path}.{inner}")
 
 

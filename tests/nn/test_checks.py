@@ -91,3 +91,13 @@ def test_a_call_inside_of_inference_mode_is_refused():
         pytest.raises(RuleError, match=r"outside of torch.inference_mode: got .* use torch.no"),
     ):
         check_module(nn.Linear(2, 2))
+
+
+def test_a_graph_may_have_a_module_named_module():
+    """As timm's iformer has, whose residuals hold what they run as ``module``: a graph keeps it in a bare container."""
+    inner = nn.Module()
+    inner.module = nn.Linear(2, 2)
+    outer = nn.Sequential(inner)
+    graph = torch.fx.Graph()
+    graph.output(graph.call_module("0.module", (graph.placeholder("x"),)))
+    check_module(torch.fx.GraphModule(outer, graph))
