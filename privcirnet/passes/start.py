@@ -151,7 +151,9 @@ class _Twins:
         if layer is None or str(layer.target) not in self._names:
             return None
         of = module_of(self._circulant, layer)
-        fits = isinstance(norm, TokenBatchNorm) == isinstance(of, nn.Linear)
+        fits = isinstance(norm, TokenBatchNorm) == isinstance(of, nn.Linear) and not _is_blocked(
+            module_of(self._dense, node)
+        )
         return layer if fits and getattr(norm, "block_size", 1) == block_size_of(of) else None
 
     def _fit(self, node: fx.Node, wanted: list[Tensor]) -> None:
@@ -167,7 +169,7 @@ class _Twins:
             layer.bias.copy_(offsets)
 
     def _fit_with_norm(self, node: fx.Node, norm_node: fx.Node) -> list[Tensor]:
-        """Fit a layer and the norm behind it, which shifts the results where the layer has no bias; return the layer's."""
+        """Fit a layer and the norm behind it, whose shift is the layer's bias if it has none; return the layer's results."""
         (layer, dense), (norm, dense_norm) = self._both(node), self._both(norm_node)
         b, axis = block_size_of(layer), _channels(layer)
         scale = dense_norm.weight / (dense_norm.running_var + dense_norm.eps).sqrt()
@@ -194,7 +196,7 @@ class _Twins:
 
     def _lost(self, node: fx.Node) -> list[Tensor] | None:
         """Return what the stream has lost that a node's value is added to, by batch; None where that is not known."""
-        while len(node.users) == 1:
+        while len(node.users) == 1 and _is_linear(module_of(self._dense, node)):
             user = next(iter(node.users))
             if is_sum(user):
                 other = self._values.get(next(source for source in user.all_input_nodes if source is not node), [])
@@ -236,6 +238,11 @@ class _Twins:
 def _is_blocked(module: nn.Module | None) -> bool:
     """Return whether a module's weights or statistics are shared by blocks."""
     return module is not None and max(block_size_of(module), getattr(module, "block_size", 1)) > 1
+
+
+def _is_linear(module: nn.Module | None) -> bool:
+    """Return whether a module has no activation inside, as timm's norms may have."""
+    return not isinstance(module, _BatchNorm) or all(isinstance(child, nn.Identity) for child in module.children())
 
 
 def _channels(layer: nn.Module) -> int:

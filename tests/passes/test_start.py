@@ -193,3 +193,23 @@ def test_progress_and_refusals():
     with pytest.raises(RuleError, match="images must be a tensor"):
         pc.circulant_(dense, {"expand": 2}, images=x[:0])
     assert block_size_of(dense.expand) == 1
+
+
+def test_a_norm_with_an_activation_inside_gives_the_stream_what_comes_behind_it():
+    """As timm's BatchNormAct2d: the stream's loss is not added before the activation."""
+
+    class Stream(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.norm = nn.Conv2d(3, 8, 1), nn.BatchNorm2d(8)
+            self.layer, self.norm_act = nn.Conv2d(8, 8, 1), timm.layers.BatchNormAct2d(8)
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = self.norm(self.first(x))
+            return (x + self.norm_act(self.layer(x))).mean((2, 3))
+
+    dense, x = drawn(Stream), images(64)
+    sizes = {"first": 1, "layer": 4}
+    fitted, projected = copy.deepcopy(dense), pc.circulant_(copy.deepcopy(dense), sizes)
+    pc.circulant_(fitted, sizes, images=x)
+    assert missed(fitted, dense, x) < 0.7 * missed(projected, dense, x)
