@@ -169,7 +169,7 @@ class _Twins:
             layer.bias.copy_(offsets)
 
     def _fit_with_norm(self, node: fx.Node, norm_node: fx.Node) -> list[Tensor]:
-        """Fit a layer and the norm behind it, whose shift is the layer's bias if it has none; return the layer's results."""
+        """Fit a layer and the norm behind it, whose shift is its bias if it has none; return the layer's results."""
         (layer, dense), (norm, dense_norm) = self._both(node), self._both(norm_node)
         b, axis = block_size_of(layer), _channels(layer)
         scale = dense_norm.weight / (dense_norm.running_var + dense_norm.eps).sqrt()
