@@ -11,8 +11,9 @@ Source: PrivCirNet (NeurIPS 2024), Sections 3.3 and 3.4. Departure: the variance
 `privcirnet.functional.fusion.block_variance`.
 """
 
+import copy
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import torch
@@ -23,13 +24,14 @@ from torch.nn.utils import parametrize
 from privcirnet.errors import RuleError
 from privcirnet.functional.circulant import check_block_size, check_importance
 from privcirnet.nn.activations import AESPA_SHARED, Aespa
-from privcirnet.nn.checks import check_module
+from privcirnet.nn.checks import check_images, check_module
 from privcirnet.nn.circulant import block_size_of, check_groups, make_circulant_
 from privcirnet.nn.graph import evaluating, find_layer, module_of, trace
 from privcirnet.nn.norm import BlockBatchNorm2d, TokenBatchNorm, check_can_share
 from privcirnet.nn.places import FLATTEN, VECTORS, place_of
 from privcirnet.nn.plain import make_plain_, with_plain_weights
 from privcirnet.nn.summands import channel_readers, reached_by
+from privcirnet.passes.start import fit_circulant_
 
 _SHARED_BY_BLOCK = ("weight", "bias", "running_mean", "running_var")
 
@@ -40,13 +42,17 @@ def circulant_(
     importance: Mapping[str, Tensor] | None = None,
     *,
     pad: bool = False,
+    images: Tensor | None = None,
+    progress: Callable[[int, int], object] = lambda done, of: None,
 ) -> nn.Module:
     """Make layers block circulant in place, and share the batch norms behind them by blocks.
 
-    Every layer gets the block-circulant weight nearest to its own, weighted by its importance where one is given. The
-    batch norm that consumes a converted convolution's output becomes a `BlockBatchNorm2d` of the same block size, and
-    an AESPA activation behind it is shared by the same blocks. A batch norm of tokens or vectors becomes a
-    `TokenBatchNorm`, shared by the blocks of the linear layers that it is folded into (:mod:`privcirnet.nn.places`).
+    With images, every layer gets the block-circulant weight whose outputs are nearest to those of the dense network
+    (:mod:`privcirnet.passes.start`): most of the accuracy stays without any training. Without them it gets the one
+    nearest to its own weight, weighted by its importance where one is given. The batch norm that consumes a converted
+    convolution's output becomes a `BlockBatchNorm2d` of the same block size, and an AESPA activation behind it is
+    shared by the same blocks. A batch norm of tokens or vectors becomes a `TokenBatchNorm`, shared by the blocks of the
+    linear layers that it is folded into (:mod:`privcirnet.nn.places`).
     Everything is checked before anything changes. Build the optimizer afterwards.
 
     Args:
@@ -56,6 +62,8 @@ def circulant_(
             `privcirnet.blocksizes.fisher.diagonal_fisher`. Layers without one are projected with equal weights.
         pad: Whether a layer that its block size does not divide is padded; if not, it is an error. One whose channels a
             batch norm or AESPA shares by blocks cannot be.
+        images: Some hundreds as the network reads them, (N, ...), on its device; they need no labels.
+        progress: Called with how many nodes of the network are fitted, and of how many.
 
     Returns:
         `model` itself.
@@ -73,7 +81,13 @@ def circulant_(
     if not isinstance(block_sizes, Mapping):
         got, remedy = type(block_sizes).__name__, "give {name: b, ...}, or block_sizes of a search"
         raise RuleError("block sizes must be given by the layers' names", got=got, remedy=remedy)
-    importance = importance or {}
+    if importance and images is not None:
+        rule, remedy = "circulant weights must be fitted to images or weighted by importance", "leave one out"
+        raise RuleError(rule, got="both", remedy=remedy)
+    importance, dense = importance or {}, None
+    if images is not None:
+        check_images(model, images)
+        dense = copy.deepcopy(with_plain_weights(model))
     layers = {name: checked_layer(model, name, b, pad=pad) for name, b in block_sizes.items()}
     for name, values in importance.items():
         check_importance(find_layer(model, name, plain=False).weight, values)
@@ -81,6 +95,8 @@ def circulant_(
     for name, layer in layers.items():
         make_circulant_(make_plain_(layer), block_sizes[name], importance.get(name), pad=pad)
     _share_(model, shared)
+    if dense is not None and images is not None:
+        fit_circulant_(model, dense, block_sizes, images, progress)
     return model
 
 

@@ -1,0 +1,279 @@
+"""The start of a circulant network: its weights fitted to what the dense one computes, layer by layer, without labels.
+
+Both networks run side by side, node by node, on the same images. The dense one says what every layer should give. The
+inputs are those of the circulant network, whose earlier layers are fitted already, so later layers mend what earlier
+ones lost. Where a layer's result is added to a stream, its target also has what the stream has lost so far.
+
+A batch norm behind a layer is fitted with it: the target is the normed result, and the norm's blocks share an offset.
+Statistics of other norms and of AESPA are measured again. Depthwise convolutions, padded layers and those that run
+twice keep the projection.
+
+Cost: one run of both networks, and :func:`privcirnet.functional.least_squares.fit_rows` for each layer. Memory: what is
+still to be read of all images, of both networks.
+"""
+
+from collections.abc import Callable, Collection
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.dropout import _DropoutNd
+
+from privcirnet.functional.circulant import expand
+from privcirnet.functional.least_squares import Moments, fit_rows
+from privcirnet.nn.activations import Aespa
+from privcirnet.nn.circulant import block_size_of
+from privcirnet.nn.graph import evaluating, is_plain_layer, is_sum, module_of, trace
+from privcirnet.nn.norm import TokenBatchNorm
+from privcirnet.nn.places import layer_before
+
+SAMPLES = 32768
+"""Positions of all images that a layer is fitted on, if there are more; more where it has many inputs."""
+_BATCH = 64
+
+Batches = list[tuple[Any, Any]]
+"""Of each batch, a node's value in the dense and in the circulant network; the same object while they agree."""
+
+
+@torch.no_grad()
+def fit_circulant_(
+    model: nn.Module,
+    dense: nn.Module,
+    names: Collection[str],
+    images: Tensor,
+    progress: Callable[[int, int], object] = lambda done, of: None,
+) -> None:
+    """Fit the weights, biases and norms of a circulant network to the dense one, in place.
+
+    Args:
+        model: the circulant network, left in its mode.
+        dense: the network that it was made of, with plain weights; left as it was.
+        names: of the layers that are fitted; dense ones among them are fitted to the errors before them.
+        images: (N, ...) as the network reads them, some hundreds; no labels are needed.
+        progress: called with how many nodes are done, and of how many.
+
+    Raises:
+        RuleError: the network cannot be traced.
+    """
+    with evaluating(model), evaluating(dense):
+        graph = trace(dense)
+        _Twins(graph, fx.GraphModule(model, graph.graph), frozenset(names), images.clone()).run(progress)
+
+
+class _Twins:
+    """The dense and the circulant network side by side.
+
+    Args:
+        dense: as a graph.
+        circulant: with the same graph.
+        names: of the layers that are fitted.
+        images: (N, ...).
+    """
+
+    def __init__(self, dense: fx.GraphModule, circulant: fx.GraphModule, names: frozenset[str], images: Tensor) -> None:
+        self._dense, self._circulant = dense, circulant
+        self._interpreters = fx.Interpreter(dense), fx.Interpreter(circulant)
+        self._batches = images.split(_BATCH)
+        self._random = torch.Generator().manual_seed(0)
+        self._values: dict[fx.Node, Batches] = {}
+        calls = [str(node.target) for node in dense.graph.nodes if node.op == "call_module"]
+        self._names = {name for name in names if calls.count(name) == 1 and self._can_be_fitted(name)}
+        self._layers = {node: layer for node in dense.graph.nodes if (layer := self._fitted_with(node)) is not None}
+        self._deferred = set(self._layers.values())
+
+    def run(self, progress: Callable[[int, int], object]) -> None:
+        """Fit all layers, in the order in which they run."""
+        nodes = [node for node in self._dense.graph.nodes if node.op != "output"]
+        last = {source: node for node in nodes for source in self._reads(node)}
+        for done, node in enumerate(nodes):
+            self._values[node] = self._run(node)
+            for source in self._reads(node):
+                if last[source] is node:
+                    del self._values[source]
+            progress(done + 1, len(nodes))
+
+    def _reads(self, node: fx.Node) -> set[fx.Node]:
+        layer = self._layers.get(node)
+        return {*node.all_input_nodes, *(layer.all_input_nodes if layer else ())}
+
+    def _run(self, node: fx.Node) -> Batches:
+        """Fit what a node calls, if it is to be; return its values."""
+        if node.op == "placeholder":
+            return [(batch, batch) for batch in self._batches]
+        wanted = [self._value(node, batch, self._interpreters[0], 0) for batch in range(len(self._batches))]
+        if node in self._deferred:
+            return [(value, value) for value in wanted]
+        layer = self._layers.get(node)
+        if layer is not None and (self._differ(layer) or _is_blocked(module_of(self._circulant, layer))):
+            results = self._fit_with_norm(layer, node)
+            call = self._interpreters[1].call_module
+            return [(value, call(node.target, (y,), {})) for value, y in zip(wanted, results, strict=True)]
+        module = module_of(self._circulant, node)
+        if not self._differ(node) and module is module_of(self._dense, node):
+            return [(value, value) for value in wanted]
+        if node.op == "call_module" and not self._differ(node) and not _is_blocked(module):
+            return [(value, value) for value in wanted]
+        if node.op == "call_module" and str(node.target) in self._names:
+            self._fit(node, wanted)
+        elif isinstance(module, _BatchNorm | Aespa):
+            self._measure(node, module)
+        results = (self._value(node, batch, self._interpreters[1], 1) for batch in range(len(self._batches)))
+        return list(zip(wanted, results, strict=True))
+
+    def _value(self, node: fx.Node, batch: int, interpreter: fx.Interpreter, which: int) -> Any:
+        """Return one network's value of a node."""
+
+        def held(source: fx.Node) -> Any:
+            return self._values[source][batch][which]
+
+        args, kwargs = fx.node.map_arg(node.args, held), fx.node.map_arg(node.kwargs, held)
+        return getattr(interpreter, node.op)(node.target, args, kwargs)
+
+    def _differ(self, node: fx.Node) -> bool:
+        """Return whether the two networks' inputs of a node differ."""
+        return any(first is not second for source in node.all_input_nodes for first, second in self._values[source])
+
+    def _can_be_fitted(self, name: str) -> bool:
+        layer, circulant = self._dense.get_submodule(name), self._circulant.get_submodule(name)
+        b = block_size_of(circulant)
+        if not is_plain_layer(layer) or any(size % b for size in layer.weight.shape[:2]):  # type: ignore[index,union-attr]
+            return False
+        plain = isinstance(layer, nn.Linear) or (layer.groups == 1 and layer.padding_mode == "zeros")
+        return plain and not isinstance(getattr(layer, "padding", 0), str)
+
+    def _fitted_with(self, node: fx.Node) -> fx.Node | None:
+        """Return the layer that a batch norm is fitted with, if a node is such a norm."""
+        norm = module_of(self._circulant, node)
+        if not isinstance(norm, _BatchNorm) or norm.weight is None or norm.running_mean is None:
+            return None
+        layer = layer_before(self._dense, node)
+        if layer is None or str(layer.target) not in self._names:
+            return None
+        of = module_of(self._circulant, layer)
+        fits = isinstance(norm, TokenBatchNorm) == isinstance(of, nn.Linear) and not _is_blocked(
+            module_of(self._dense, node)
+        )
+        return layer if fits and getattr(norm, "block_size", 1) == block_size_of(of) else None
+
+    def _fit(self, node: fx.Node, wanted: list[Tensor]) -> None:
+        """Fit a layer's weight and bias."""
+        layer, dense = self._both(node)
+        lost = self._lost(node)
+        targets = [value if lost is None else value + lost[batch] for batch, value in enumerate(wanted)]
+        moments, b = self._moments(node, targets), block_size_of(layer)
+        offset = "none" if layer.bias is None else "each"
+        rows, offsets = fit_rows(moments, dense.weight, b, moments.ridge(b), offset)
+        _set_weight(layer, expand(rows, b))
+        if layer.bias is not None:
+            layer.bias.copy_(offsets)
+
+    def _fit_with_norm(self, node: fx.Node, norm_node: fx.Node) -> list[Tensor]:
+        """Fit a layer and the norm behind it, whose shift is its bias if it has none; return the layer's results."""
+        (layer, dense), (norm, dense_norm) = self._both(node), self._both(norm_node)
+        b, axis = block_size_of(layer), _channels(layer)
+        scale = dense_norm.weight / (dense_norm.running_var + dense_norm.eps).sqrt()
+        shift = dense_norm.bias - dense_norm.running_mean * scale
+        lost, targets = self._lost(norm_node), list[Tensor]()
+        for batch, (value, _) in enumerate(self._values[norm_node.all_input_nodes[0]]):
+            target = (value.movedim(axis, -1) * scale + shift).movedim(-1, axis)
+            targets.append(target if lost is None else target + lost[batch])
+        moments = self._moments(node, targets)
+        scaled = dense.weight * scale.reshape(-1, *[1] * (dense.weight.ndim - 1))
+        rows, offsets = fit_rows(moments, scaled, b, moments.ridge(b), "block" if layer.bias is None else "each")
+        _set_weight(layer, expand(rows, b))
+        shared = offsets[::b]
+        if layer.bias is not None:
+            layer.bias.copy_(offsets)
+            shared = torch.zeros_like(shared)
+        results = [self._value(node, batch, self._interpreters[1], 1) for batch in range(len(self._batches))]
+        mean, var = _statistics(results, axis, b)
+        norm.running_mean.copy_(mean)
+        norm.running_var.copy_(var)
+        norm.weight.copy_((var + norm.eps).sqrt())
+        norm.bias.copy_(shared + mean)
+        return results
+
+    def _lost(self, node: fx.Node) -> list[Tensor] | None:
+        """Return what the stream has lost that a node's value is added to, by batch; None where that is not known."""
+        while len(node.users) == 1 and _is_linear(module_of(self._dense, node)):
+            user = next(iter(node.users))
+            if is_sum(user):
+                other = self._values.get(next(source for source in user.all_input_nodes if source is not node), [])
+                differ = bool(other) and any(first is not second for first, second in other)
+                return [first - second for first, second in other] if differ else None
+            if not isinstance(module_of(self._dense, user), nn.Identity | _DropoutNd):
+                return None
+            node = user
+        return None
+
+    def _moments(self, node: fx.Node, targets: list[Tensor]) -> Moments:
+        """Return the moments of a layer's inputs in the circulant network, and of what it should give."""
+        layer, dense = self._both(node)
+        out, into = dense.weight.shape[0], dense.weight[0].numel()
+        moments = Moments.zeros(out, into, dense.weight.device)
+        most = max(SAMPLES, 8 * into) // len(self._batches) + 1
+        for (_, inputs), target in zip(self._values[node.all_input_nodes[0]], targets, strict=True):
+            x, z = _read_by(layer, inputs).reshape(-1, into), target.movedim(_channels(layer), -1).reshape(-1, out)
+            if len(x) > most:
+                some = torch.randperm(len(x), generator=self._random)[:most].to(x.device)
+                x, z = x[some], z[some]
+            moments.add(x.float(), z.float())
+        return moments
+
+    def _measure(self, node: fx.Node, norm: Any) -> None:
+        """Set running statistics to those of what a norm or AESPA reads in the circulant network."""
+        momentum, norm.training, seen = norm.momentum, True, 0
+        for batch, images in enumerate(self._batches):
+            seen += len(images)
+            norm.momentum = len(images) / seen
+            self._value(node, batch, self._interpreters[1], 1)
+        norm.momentum, norm.training = momentum, False
+
+    def _both(self, node: fx.Node) -> tuple[Any, Any]:
+        """Return what a node calls in the circulant and in the dense network."""
+        return module_of(self._circulant, node), module_of(self._dense, node)
+
+
+def _is_blocked(module: nn.Module | None) -> bool:
+    """Return whether a module's weights or statistics are shared by blocks."""
+    return module is not None and max(block_size_of(module), getattr(module, "block_size", 1)) > 1
+
+
+def _is_linear(module: nn.Module | None) -> bool:
+    """Return whether a module has no activation inside, as timm's norms may have."""
+    return not isinstance(module, _BatchNorm) or all(isinstance(child, nn.Identity) for child in module.children())
+
+
+def _channels(layer: nn.Module) -> int:
+    """Return the axis of a layer's output channels."""
+    return -1 if isinstance(layer, nn.Linear) else 1
+
+
+def _set_weight(layer: Any, weight: Tensor) -> None:
+    weight = weight.to(layer.weight.dtype)
+    if block_size_of(layer) > 1:
+        layer.weight = weight
+    else:
+        layer.weight.copy_(weight)
+
+
+def _read_by(layer: Any, inputs: Tensor) -> Tensor:
+    """Return what each output of a layer reads: (..., inputs), for a convolution channels first, then the kernel."""
+    if isinstance(layer, nn.Linear):
+        return inputs
+    if layer.kernel_size == (1, 1) and layer.padding == (0, 0):
+        return inputs[:, :, :: layer.stride[0], :: layer.stride[1]].movedim(1, -1)
+    return nn.functional.unfold(inputs, layer.kernel_size, layer.dilation, layer.padding, layer.stride).mT
+
+
+def _statistics(values: list[Tensor], axis: int, block_size: int) -> tuple[Tensor, Tensor]:
+    """Return mean and variance of all values by blocks of channels: (C / b,) each."""
+    total = square = torch.zeros((), dtype=torch.float64)
+    count = 0
+    for value in values:
+        blocks = value.movedim(axis, -1).reshape(-1, value.shape[axis] // block_size, block_size).double()
+        total, square = total + blocks.sum((0, 2)), square + blocks.square().sum((0, 2))
+        count += len(blocks) * block_size
+    mean = total / count
+    return mean, (square / count - mean.square()).clamp(min=0)
