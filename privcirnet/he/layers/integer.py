@@ -8,6 +8,7 @@ from privcirnet.he.layers.shape import LinearShape
 Values = npt.NDArray[np.int64]
 
 _EXACT_IN_FLOAT64 = 2**53
+_WORD_BITS = 63
 
 
 def round_shift(values: Values, bits: int) -> Values:
@@ -20,6 +21,8 @@ def round_shift(values: Values, bits: int) -> Values:
     >>> round_shift(np.array([-3, -2, 1, 2, 3]), 2).tolist()
     [-1, 0, 0, 1, 1]
     """
+    if bits > _WORD_BITS:  # nothing is left of any
+        return np.zeros_like(values)
     return (values + (1 << bits >> 1)) >> bits
 
 

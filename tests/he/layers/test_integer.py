@@ -53,6 +53,13 @@ def test_round_shift_is_to_nearest(values: list[int], bits: int) -> None:
     assert all(abs(v - (f << bits)) * 2 <= 1 << bits for v, f in zip(values, found, strict=True))
 
 
+def test_nothing_is_left_of_a_word_that_is_shifted_by_more():
+    """As where a branch is so small beside its sum that its step is 2^70 times finer."""
+    values = np.array([-(2**63), -1, 0, 2**63 - 1])
+    for bits in (64, 70, 200):
+        assert integer.round_shift(values, bits).tolist() == [0] * 4
+
+
 def test_sum_pool_leaves_the_rest_out() -> None:
     x = np.arange(2 * 5 * 4).reshape(2, 5, 4)
     assert integer.sum_pool(x, (2, 2)).tolist() == [
