@@ -42,7 +42,7 @@ from privcirnet.errors import RuleError, listed
 from privcirnet.nn.agreement import exact_value
 from privcirnet.passes.block_sizes import uniform_sizes
 from privcirnet.passes.convert import circulant_
-from privcirnet.passes.fuse import fuse
+from privcirnet.passes.fuse import fuse, fuse_at
 from privcirnet.passes.quantize import quantize
 from privcirnet.passes.surgery import polynomial_
 from privcirnet.passes.surgery.changes import TRAIN
@@ -196,7 +196,7 @@ def _follow_readme(model: nn.Module, found: Found, engine: str, activation: str 
         return made
 
     def compiled(*names: str) -> CompiledProgram:
-        quantized = pc.quantize(pc.fuse(model, images=images), images)
+        quantized = pc.quantize(model, images)
         found.steps.extend(names[:1])
         settings = {} if activation == "own" else {"failure_bits": 12}
         program = pc.compile(quantized, images, profile="counted", progress=False, **settings)
@@ -247,7 +247,7 @@ def _keep(model: nn.Module, found: Found, engine: str) -> None:
     if lost := [str(change) for change in pc.polynomial_(model.eval(), images[:2], "own") if change.effect == TRAIN]:
         raise RuleError("nothing must be replaced", got=listed(lost), remedy="")
     found.steps.append("own")
-    quantized = pc.quantize(pc.fuse(model, images=images[:2]), images, data.log_step)
+    quantized = pc.quantize(fuse_at(model, images[:2]), images, data.log_step)
     found.steps.append("quantized")
     program = pc.compile(quantized, images, profile="counted", nonlinear="exact", progress=False)
     found.steps.append("compiled")

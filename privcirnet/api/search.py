@@ -10,11 +10,11 @@ from privcirnet.api.profiles import named, profile_for
 from privcirnet.api.progress import bars
 from privcirnet.api.settings import configured, verb
 from privcirnet.config import Budget, HEConfig, SearchConfig, SearchRunConfig
-from privcirnet.config.checks import check
 from privcirnet.data.own import OwnImages, Pairs
 from privcirnet.he.planning.profile import Profile
 from privcirnet.nn.checks import check_weights, logits_of_one
 from privcirnet.nn.plain import with_plain_weights
+from privcirnet.passes.surgery import exact_copy
 from privcirnet.runs.search import SearchResult, search_in
 from privcirnet.train.sensitivities import check_trained
 
@@ -34,7 +34,8 @@ def search(  # noqa: PLR0913
     """Choose a block size for every layer, for the least loss within a latency budget (PrivCirNet, Section 3.3).
 
     Args:
-        model: trained and dense; left as it was.
+        model: trained and dense; left as it was. With ``activations`` those of functions, and of modules that run more
+            than once, have names of their own, which :func:`privcirnet.polynomial_` knows too.
         data: what it was trained on: (images (N, C, H, W), labels (N,)), or a DataLoader.
         config: the budget and what to choose from.
         profile: operation times: measured once a process ("calibrate", some seconds), a file's, "counted" for the
@@ -58,6 +59,8 @@ def search(  # noqa: PLR0913
     config = configured("search", SearchConfig, config, settings)
     run = SearchRunConfig(**{**vars(config), **_given(config.budget)}, he=he)
     images, bar = OwnImages(data, None, partial(logits_of_one, model)), bars(progress)
+    if config.activations:
+        model = exact_copy(model, next(images.sampled(1, 1))[0])
     check_trained(model, images, run.sensitivity, run.samples)
     return search_in(model, images, run, profile_for(profile, he, bar), bar)
 
@@ -66,5 +69,4 @@ def _given(budget: float | Budget) -> dict[str, float]:
     """What search.py is told of a budget."""
     if isinstance(budget, Budget):
         return {"budget": 0.0, "uniform": budget.uniform, "fraction": budget.fraction}
-    check(budget > 0, "budget must be positive", budget, "give seconds, or pc.uniform(4)")
     return {"budget": budget}

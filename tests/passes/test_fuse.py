@@ -16,7 +16,7 @@ from privcirnet.nn.attention import SoftmaxAttention
 from privcirnet.nn.circulant import BlockCirculantConv2d, block_size_of
 from privcirnet.nn.norm import BlockBatchNorm2d
 from privcirnet.passes.convert import circulant_
-from privcirnet.passes.fuse import fuse
+from privcirnet.passes.fuse import fuse, fuse_at
 from privcirnet.passes.quantize import quantize
 from tests.nn.networks import (
     Round,
@@ -159,7 +159,7 @@ def test_images_that_the_network_does_not_take_are_refused(images, message):
 def test_averages_over_whole_maps_take_their_size_from_images():
     model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 2))
     assert isinstance(fuse(model).get_submodule("1"), nn.AdaptiveAvgPool2d)
-    fused = fuse(model, images=torch.rand(2, 1, 9, 9))
+    fused = fuse_at(model, torch.rand(2, 1, 9, 9))
     pool = fused.get_submodule("1")
     assert isinstance(pool, nn.AvgPool2d)
     assert (pool.kernel_size, pool.divisor_override) == (7, 64)
@@ -241,9 +241,9 @@ def test_scales_and_shifts_of_norms_go_into_layers_behind_or_into_one_of_their_o
     model = nn.Sequential(nn.Flatten(), nn.Unflatten(1, shape), norm, layer).double()
     if behind == "circulant":
         circulant_(model, {"3": 2})
-    fresh = fuse(model, images=images.double()).state_dict()
+    fresh = fuse_at(model, images.double()).state_dict()
     nn.init.normal_(norm.weight), nn.init.normal_(norm.bias)
-    fused = fuse(model, images=images.double())
+    fused = fuse_at(model, images.double())
     assert fused.state_dict().keys() == fresh.keys(), "checkpoints fit whatever a network's values are"
     own = [
         module for name, module in fused.named_modules() if name.startswith("2.leave") and isinstance(module, nn.Conv2d)
@@ -264,6 +264,6 @@ def test_what_surgery_can_fold_fuse_folds():
     blocks = nn.Conv2d(3, 8, 2, 2), nn.GELU(), nn.BatchNorm2d(8), nn.Conv2d(8, 8, 3, padding=1), nn.BatchNorm2d(8)
     model, images = nn.Sequential(*blocks).eval(), torch.rand(4, 3, 8, 8)
     nn.init.uniform_(model[2].running_var, 0.5, 1.5)
-    fused = fuse(model, images=images)
+    fused = fuse_at(model, images)
     assert not any(isinstance(module, nn.BatchNorm2d) for module in fused.modules())
     assert_close(fused(images), model(images))
