@@ -53,7 +53,7 @@ def test_channels_of_several_units_have_steps_of_their_own(tmp_path):
 def test_factors_are_in_the_weights(first):
     shown = images()[:, :, :1, :1]
     layer = nn.Linear(8, 3) if first else nn.Conv2d(8, 3, 1)
-    graph = pc.fuse(nn.Sequential(*first, layer), images=shown)
+    graph = fuse_at(nn.Sequential(*first, layer), shown)
     wanted = graph(shown)
     factors = torch.exp2(scale_channels_(graph, shown).double()).view(1, 8, 1, 1)
     assert torch.allclose(graph((shown / factors).float()), wanted, rtol=1e-4, atol=1e-4)
@@ -68,7 +68,7 @@ def test_channels_that_are_alike_keep_one_step():
 def test_losses_are_said_with_what_rounds_to_nothing():
     """With one step for all, which a given one is."""
     model, shown = network(), images()
-    with pytest.warns(UserWarning, match=r"\d+ of 64 images keep their class; logits .* off; input channel 0, .*nothing"):
+    with pytest.warns(UserWarning, match=r"\d+ of 64 images keep their class, logits .* off; input channel 0, .*nothing"):
         quantized = pc.quantize(model, shown, 7)
     with pytest.warns(UserWarning, match="of 64 images keep their class"):
         pc.compile(quantized, shown, **OPTIONS)

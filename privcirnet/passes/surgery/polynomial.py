@@ -39,7 +39,7 @@ from privcirnet.passes.surgery.layout import channels_last
 from privcirnet.passes.surgery.moves import settle_moves
 from privcirnet.passes.surgery.multihead import multiheads_replaced
 from privcirnet.passes.surgery.pools import pool
-from privcirnet.passes.surgery.sizes import trace_at
+from privcirnet.passes.sizes import trace_at
 
 ACTIVATIONS = (*REPLACEMENTS, "own")
 
