@@ -192,7 +192,7 @@ def _folded(model: nn.Module) -> list[_Folded]:
 
 
 def _traced(model: nn.Module) -> fx.GraphModule:
-    """Return the network as a graph, at a size of images that it takes if it branches on it: norms are where they are."""
+    """Return the network as a graph, at some size of images if its forward branches on it: norms have the same places."""
     try:
         return trace(model)
     except RuleError:

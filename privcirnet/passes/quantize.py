@@ -1,8 +1,8 @@
 """Quantization-aware training of a network: weights as parametrizations, activations as modules in the graph.
 
-Batch norms are folded before (:func:`privcirnet.passes.fuse.fuse_at`), not after: in the integer network a batch norm's factor
-can only be part of the weights, because the server cannot apply its secret factor to the client's share. So the order
-is dense -> circulant -> fused -> fake-quantized -> integer program.
+Batch norms are folded before (:func:`privcirnet.passes.fuse.fuse_at`), not after: in the integer network a batch
+norm's factor can only be part of the weights, because the server cannot apply its secret factor to the client's share.
+So the order is dense -> circulant -> fused -> fake-quantized -> integer program.
 
 Quantizers go where the protocol truncates shares: after every linear layer but the last, every square and every product
 of two values, and before and behind every function that has a table, such as GELU: the one before clips. Those of a

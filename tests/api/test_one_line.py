@@ -60,8 +60,9 @@ def test_a_network_as_it_is_becomes_a_program(build):
 def test_a_plain_network_is_searched_and_becomes_circulant(build):
     model = build().eval()
     plan = pc.search(model, (IMAGES, LABELS), budget=pc.uniform(4), samples=16, **OPTIONS)
-    pc.circulant_(model, plan.block_sizes)
-    assert max(plan.block_sizes.values()) > 1
+    layers = {name for name, module in model.named_modules() if isinstance(module, nn.Conv2d | nn.Linear)}
+    assert set(plan.block_sizes) == layers
+    pc.circulant_(model, plan.block_sizes | {name: 4 for name in layers & {"4", "second"}})
     program = pc.compile(model, IMAGES, profile=plan.profile, progress=False, rehearsed_images=0)
     with torch.no_grad():
         found = program(IMAGES[:4], engine="cleartext", check=True)
@@ -71,7 +72,7 @@ def test_a_plain_network_is_searched_and_becomes_circulant(build):
 def test_a_search_over_activations_names_those_of_functions():
     """The plain network gets what was chosen under these names."""
     model = Functions().eval()
-    plan = pc.search(model, (IMAGES, LABELS), activations=["identity"], budget=pc.fraction(0.9), samples=16, **OPTIONS)
+    plan = pc.search(model, (IMAGES, LABELS), activations=["identity"], samples=16, **OPTIONS)
     assert set(plan.activations) == {"relu", "relu_1", "gelu"}
     pc.polynomial_(model, IMAGES[:2], dict.fromkeys(plan.activations, "own") | {"relu_1": "identity"})
     kinds = [type(module).__name__ for module in model.modules()]
@@ -116,5 +117,7 @@ def test_a_budget_of_zero_is_the_default_as_in_the_script():
 
 
 def test_the_usual_name_of_a_setting_leads_to_ours():
-    with pytest.raises(pc.RuleError, match=r"a setting of fit must be a known one: got lr; did you mean learning_rate=\?"):
+    with pytest.raises(
+        pc.RuleError, match=r"a setting of fit must be a known one: got lr; did you mean learning_rate=\?"
+    ):
         pc.fit(convolutional(), (IMAGES, LABELS), lr=0.1)

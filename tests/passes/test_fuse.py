@@ -221,7 +221,7 @@ class Repeated(nn.Module):
 @pytest.mark.parametrize(
     ("model", "shape", "message"),
     [
-        (nn.LayerNorm((3, 4)), (3, 4), r"over the channels of tokens or vectors: got one over \(3, 4\) of \(3, 4\)"),
+        (nn.LayerNorm((3, 4)), (3, 4), r"an exact form: got 1 \(LayerNorm\); normalize over the channels$"),
         (nn.GroupNorm(2, 4), (4, 3), r"over the groups of a map: got GroupNorm of \(4, 3\) at '1'; use maps"),
         (Repeated(), (5, 4), "must be used once: got '1.norm'"),
         (

@@ -68,7 +68,9 @@ def test_channels_that_are_alike_keep_one_step():
 def test_losses_are_said_with_what_rounds_to_nothing():
     """With one step for all, which a given one is."""
     model, shown = network(), images()
-    with pytest.warns(UserWarning, match=r"\d+ of 64 images keep their class, logits .* off; input channel 0, .*nothing"):
+    with pytest.warns(
+        UserWarning, match=r"\d+ of 64 images keep their class, logits .* off; input channel 0, .*nothing"
+    ):
         quantized = pc.quantize(model, shown, 7)
     with pytest.warns(UserWarning, match="of 64 images keep their class"):
         pc.compile(quantized, shown, **OPTIONS)

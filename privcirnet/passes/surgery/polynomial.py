@@ -28,6 +28,7 @@ from privcirnet.nn.quantizers import check_unquantized
 from privcirnet.nn.summands import readers, summands, uses
 from privcirnet.passes.convert import share_by_blocks_
 from privcirnet.passes.origin import compared, logits_of_some
+from privcirnet.passes.sizes import trace_at
 from privcirnet.passes.surgery import functions, norms, own, pads, reductions, strides, sums, upsampling
 from privcirnet.passes.surgery.attention import join_parts, read_attentions, settle_attention
 from privcirnet.passes.surgery.changes import TRAIN, WITHOUT_SOFTMAX, Change
@@ -39,7 +40,6 @@ from privcirnet.passes.surgery.layout import channels_last
 from privcirnet.passes.surgery.moves import settle_moves
 from privcirnet.passes.surgery.multihead import multiheads_replaced
 from privcirnet.passes.surgery.pools import pool
-from privcirnet.passes.sizes import trace_at
 
 ACTIVATIONS = (*REPLACEMENTS, "own")
 

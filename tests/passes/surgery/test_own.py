@@ -109,7 +109,7 @@ def test_what_a_norm_has_inside_is_named_or_stands_behind_it():
 @pytest.mark.parametrize("last", [nn.GroupNorm(2, 8), nn.InstanceNorm2d(8)], ids=str)
 def test_group_norms_that_are_no_batch_norms_are_named(last):
     with pytest.raises(
-        RuleError, match=r"got last \(.*Norm.*\); normalize over the channels, or keep group norms \(act"
+        RuleError, match=r"got last \(.*Norm.*\); normalize over the channels, or keep group norms, without"
     ):
         polynomial_(Written(last), torch.rand(2, 3, 32, 32))
 
