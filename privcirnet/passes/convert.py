@@ -192,7 +192,7 @@ def _folded(model: nn.Module) -> list[_Folded]:
 
 
 def _traced(model: nn.Module) -> fx.GraphModule:
-    """Return the network as a graph, at some size of images if its forward branches on it: norms have the same places."""
+    """Return the network as a graph, at some size of images if its forward branches on it."""
     try:
         return trace(model)
     except RuleError:

@@ -86,7 +86,9 @@ def fuse(model: nn.Module, composed: Collection[str] = ()) -> fx.GraphModule:
         check_unquantized(model, error.rule)
         if composed:
             raise
-    return _traced(_copied(model))
+    graph = _traced(_copied(model))
+    graph.meta[FUSED] = False
+    return graph
 
 
 def fuse_at(model: nn.Module, images: Tensor, composed: Collection[str] = ()) -> fx.GraphModule:
@@ -162,6 +164,7 @@ def _fused(
         sized: whether the size of the images is that of all that the network will get.
     """
     kind = next(graph.parameters(), torch.empty(0)).dtype
+    graph.meta[FUSED] = sized
     if images is None:
         return _folded_(graph.double(), composed).to(kind)
     values = check_traced(graph, copied, images)
@@ -170,7 +173,7 @@ def _fused(
             if node.name in values:
                 node.meta[SHAPE] = tuple(values[node.name].shape[1:])
         _size_pools_(graph)
-        graph.meta |= {IMAGE: tuple(images.shape[1:]), FUSED: True}
+        graph.meta[IMAGE] = tuple(images.shape[1:])
     wanted = exact_value(copied, images)
     if not agree(exact_value(_folded_(graph.double(), composed), images), wanted, EXACT):
         rule, got = "a fused network must compute what the network does", f"other values of {type(copied).__name__}"

@@ -24,6 +24,7 @@ from privcirnet.errors import RuleError
 from privcirnet.nn.activations import Square
 from privcirnet.nn.checks import check_batch, check_weights, value_of_one
 from privcirnet.nn.circulant import block_size_of
+from privcirnet.nn.example import FUSED
 from privcirnet.nn.graph import module_of
 from privcirnet.nn.moves import Move
 from privcirnet.nn.nonpolynomial import Tabulated, function_name, has_table
@@ -127,7 +128,7 @@ def calibrated(  # noqa: PLR0913
     if correct_biases:
         correct_biases_(graph.eval(), fused, shown)
     remember_(graph, fused, shown)
-    return graph.train(fused.training)
+    return graph.train(model.training if FUSED in getattr(model, "meta", {}) else fused.training)
 
 
 def with_quantizers(

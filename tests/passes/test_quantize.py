@@ -11,6 +11,7 @@ from privcirnet.functional.quantize import log_step_for
 from privcirnet.models import DigitsResNet
 from privcirnet.nn.activations import Square
 from privcirnet.nn.agreement import node_values
+from privcirnet.nn.example import FUSED
 from privcirnet.nn.graph import trace
 from privcirnet.nn.learned import follow_learned_steps_, learn_steps_
 from privcirnet.nn.quantizers import ActivationQuantizer, quantizer_of
@@ -206,7 +207,9 @@ UNQUANTIZABLE = [
 
 @pytest.mark.parametrize(("build", "message"), UNQUANTIZABLE)
 def test_networks_that_cannot_be_quantized(build, message):
+    """As they are, without what surgery would make of them."""
     fused = fuse(build())
+    fused.meta[FUSED] = True
     before = snapshot(fused)
     with pytest.raises(RuleError, match=message):
         quantize(fused, pixels(), INPUT_STEP)

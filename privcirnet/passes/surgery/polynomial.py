@@ -127,7 +127,7 @@ def exact_copy(model: nn.Module, images: Tensor) -> fx.GraphModule:
 
 
 def _edited(model: nn.Module, images: Tensor, chosen: Mapping[str, str], others: str) -> Edit:
-    """Return a network as a graph in which some activations become what is chosen by name, and all others ``others``."""
+    """Return a network as a graph, whose activations become what is chosen by name, and all others ``others``."""
     with understood("polynomial_"), multiheads_replaced(model, images), evaluating(model):
         edit, refused = _edit(_traced(model, images), partial(other_size, model, images), exact=others == "own")
         edit.values, guard = check_traced(edit.graph, model, images), Guard(edit.graph, images)
