@@ -1,21 +1,25 @@
 """Block sizes for any network under a latency budget."""
 
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from privcirnet.api.profiles import named, profile_for
 from privcirnet.api.progress import bars
 from privcirnet.api.settings import configured, verb
+from privcirnet.blocksizes.latency import layer_shapes
 from privcirnet.config import Budget, HEConfig, SearchConfig, SearchRunConfig
 from privcirnet.data.own import OwnImages, Pairs
+from privcirnet.errors import RuleError
 from privcirnet.he.planning.profile import Profile
 from privcirnet.nn.checks import check_weights, logits_of_one
 from privcirnet.nn.plain import with_plain_weights
 from privcirnet.passes.surgery import exact_copy
 from privcirnet.runs.search import SearchResult, search_in
+from privcirnet.train.network import weighted_layers
 from privcirnet.train.sensitivities import check_trained
 
 
@@ -59,10 +63,30 @@ def search(  # noqa: PLR0913
     config = configured("search", SearchConfig, config, settings)
     run = SearchRunConfig(**{**vars(config), **_given(config.budget)}, he=he)
     images, bar = OwnImages(data, None, partial(logits_of_one, model)), bars(progress)
-    if config.activations:
-        model = exact_copy(model, next(images.sampled(1, 1))[0])
+    model = _priced(model, next(images.sampled(1, 1))[0], bool(config.activations))
     check_trained(model, images, run.sensitivity, run.samples)
     return search_in(model, images, run, profile_for(profile, he, bar), bar)
+
+
+def _priced(model: nn.Module, image: Tensor, activations: bool) -> nn.Module:
+    """Return the form of a network that has prices: itself, or its exact copy.
+
+    Args:
+        image: (1, C, H, W).
+        activations: whether they are priced too, each as a module.
+    """
+    image = image.to(next(model.parameters()).device)
+    if activations:
+        return exact_copy(model, image)
+    try:
+        layer_shapes(model, image)
+    except RuleError:
+        with suppress(RuleError):
+            exact = exact_copy(model, image)
+            if weighted_layers(exact).keys() == weighted_layers(model).keys():  # a plan names them
+                return exact
+        raise
+    return model
 
 
 def _given(budget: float | Budget) -> dict[str, float]:

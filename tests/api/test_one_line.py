@@ -79,6 +79,14 @@ def test_a_search_over_activations_names_those_of_functions():
     assert (kinds.count("ReLU"), kinds.count("GELU")) == (1, 1)
 
 
+def test_a_search_prices_convolutions_that_are_not_square():
+    layers = nn.Conv2d(3, 8, (3, 5), padding=(1, 2)), nn.ReLU(), nn.Flatten(), nn.Linear(512, 2)
+    model = nn.Sequential(*layers).eval()
+    plan = pc.search(model, (IMAGES, LABELS), samples=16, **OPTIONS)
+    assert set(plan.block_sizes) == {"0", "3"}
+    assert layers[0].kernel_size == (3, 5)
+
+
 def test_what_a_verb_loses_is_said():
     model = convolutional()
     with warnings.catch_warnings():
