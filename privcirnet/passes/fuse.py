@@ -86,8 +86,11 @@ def fuse(model: nn.Module, composed: Collection[str] = ()) -> fx.GraphModule:
         check_unquantized(model, error.rule)
         if composed:
             raise
-    graph = _traced(_copied(model))
+    copied = _copied(model)
+    graph = _traced(copied)
     graph.meta[FUSED] = False
+    if (shown := example_for(copied)) is not None:
+        check_traced(graph, copied, shown)
     return graph
 
 
