@@ -10,6 +10,7 @@ from privcirnet.he.planning.fit import Target
 from privcirnet.he.planning.profile import COUNTED, LINKS
 from privcirnet.he.program.interpreter import interpret
 from privcirnet.nn.circulant import block_size_of
+from privcirnet.nn.example import IMAGE
 from privcirnet.nn.learned import learn_steps_
 from privcirnet.nn.norm import BlockBatchNorm2d, TokenBatchNorm
 from privcirnet.nn.tokens import HeadProduct, HeadTranspose, Take, Tokens
@@ -142,8 +143,11 @@ def blocks_too_wide():
     ],
 )
 def test_norms_of_tokens_that_cannot_be_folded(build, message):
+    """Where surgery was before, which would have given them layers."""
+    model = build().eval()
+    model.meta = {IMAGE: (3, 8, 8)}
     with pytest.raises(RuleError, match=message):
-        fuse(build())
+        fuse(model)
 
 
 def quantized(model):

@@ -19,7 +19,7 @@ from privcirnet.nn.agreement import node_values
 from privcirnet.nn.attention import PolynomialAttention, SoftmaxAttention
 from privcirnet.nn.nonpolynomial import Tabulated
 from privcirnet.nn.tokens import ScoreConstants
-from privcirnet.passes.fuse import fuse, fuse_at
+from privcirnet.passes.fuse import fuse_at
 from privcirnet.passes.lower import lower
 from privcirnet.passes.quantize import quantize
 from privcirnet.passes.surgery import polynomial_
@@ -196,7 +196,7 @@ def test_a_bias_begins_as_the_softmax_of_scores_that_are_zero():
 @pytest.mark.parametrize("name", ["is_causal", "MultiheadAttention, a mask of numbers, bias_k", "a bias", "einsum"])
 def test_programs_have_every_bit_of_the_quantized_network(name):
     shown = images(8).double()
-    fused = fuse(network(ALL[name]).double(), shown)
+    fused = fuse_at(network(ALL[name]).double(), shown)
     quantized = quantize(fused, shown, STEP).eval()
     program = lower(quantized, (3, 8, 8), 16, STEP, EXACTLY)
     values, found = node_values(quantized, shown), interpret(program, (shown[0] * 16).long().numpy())
