@@ -8,9 +8,9 @@ Each network has random weights, its statistics are measured on smooth random im
 own: polynomial_, b = 4 wherever it fits, one training step, 8 bits, measured bounds, and one encrypted image whose
 every value is compared with the integer network. With --road readme it goes through the lines under Python in README.md
 instead, as they stand there; their random images are small and few. Before it is trained, as it is created (with
-branches of scale zero), it is quantized, compiled and run too; encrypted logits are compared with the quantized
-network's, bit for bit. --road readme_polynomials is the same with activation="aespa". With --road exact nothing is
-replaced: activations and gates run exactly. --sample adds networks that a
+branches of scale zero), it is compiled and run too; encrypted logits are compared with the quantized network's, bit for
+bit. --road readme_polynomials is the same behind polynomial_. With --road exact it is quantized as it is: activations
+and gates run exactly. --sample adds networks that a
 seed draws from timm and torchvision, of at most 30 million parameters, which take images of 32 or 64 pixels and have a
 polynomial form; it names those that it leaves out. Done ones are kept in outputs/coverage; remove that to begin anew.
 """
@@ -38,16 +38,14 @@ import privcirnet as pc
 from papers.reproduce.untrained import LEVELS, LOG_STEP, keep_last_statistics_, smooth_pixels
 from privcirnet.config import HEConfig
 from privcirnet.data.dataset import ImageData
-from privcirnet.errors import RuleError, listed
+from privcirnet.errors import RuleError
 from privcirnet.nn.agreement import exact_value
 from privcirnet.passes.block_sizes import uniform_sizes
 from privcirnet.passes.convert import circulant_
 from privcirnet.passes.fuse import fuse
 from privcirnet.passes.quantize import quantize
 from privcirnet.passes.surgery import polynomial_
-from privcirnet.passes.surgery.changes import TRAIN
 from privcirnet.runs.bench.results import markdown
-from privcirnet.runs.compiled import CompiledProgram
 from privcirnet.runs.evaluation import evaluate
 from privcirnet.runs.export import lower_for
 from privcirnet.runs.interactive import Interactive
@@ -71,8 +69,8 @@ SIDES = {
 }
 """Network -> side of its images: the smallest that is convenient for it."""
 STEPS = ("polynomial", "circulant", "trained", "exported", "encrypted")
-README_STEPS = ("polynomial", "untrained", "fit", "search", "circulant", "quantize", "compile", "run")
-EXACT_STEPS = ("own", "quantized", "compiled", "encrypted")
+README_STEPS = ("untrained", "fit", "search", "circulant", "compile", "run")
+EXACT_STEPS = ("quantized", "compiled", "encrypted")
 _IMAGES, _CLASSES, _BLOCK, _MOST_PARAMETERS = 64, 10, 4, 30e6
 _FOLDER = Path("outputs/coverage")
 
@@ -187,7 +185,7 @@ def _parameters(name: str) -> int:
         return sum(p.numel() for p in created(name).parameters())
 
 
-def _follow_readme(model: nn.Module, found: Found, engine: str, activation: str = "own") -> None:
+def _follow_readme(model: nn.Module, found: Found, engine: str, activation: str = "") -> None:
     images, labels = torch.rand(32, 3, found.side, found.side), torch.arange(32) % _CLASSES
     pair = images, labels
 
@@ -195,26 +193,24 @@ def _follow_readme(model: nn.Module, found: Found, engine: str, activation: str 
         found.steps.append(name)
         return made
 
-    def compiled(*names: str) -> CompiledProgram:
-        quantized = pc.quantize(pc.fuse(model, images=images), images)
-        found.steps.extend(names[:1])
-        settings = {} if activation == "own" else {"failure_bits": 12}
-        program = pc.compile(quantized, images, profile="counted", progress=False, **settings)
-        found.steps.extend(names[1:])
+    def answered(name: str) -> None:
+        settings = {"failure_bits": 12} if activation else {}
+        program = step(name, pc.compile(model, images, profile="counted", progress=False, **settings))
         started = time.perf_counter()
         logits = program(images[:1], check=True, engine=engine).double()
         found.seconds = time.perf_counter() - started
-        if activation == "own" and not torch.equal(logits, exact_value(quantized, images[:1]).flatten(1)):
+        if not activation and not torch.equal(logits, exact_value(pc.quantize(model, images), images[:1]).flatten(1)):
             raise RuleError("logits must be the quantized network's", got="others", remedy="report this")
-        return program
 
-    step("polynomial", pc.polynomial_(model, images, activation=activation))
-    step("untrained", compiled())
+    if activation:
+        step("polynomial", pc.polynomial_(model, images, activation=activation))
+    answered("untrained")
     step("fit", pc.fit(model, pair, epochs=2, progress=False))
     plan = step("search", pc.search(model, pair, budget=pc.uniform(_BLOCK), profile="counted", progress=False))
     pc.circulant_(model, plan.block_sizes)
     step("circulant", pc.fit(model, pair, epochs=2, progress=False))
-    step("run", compiled("quantize", "compile"))
+    answered("compile")
+    found.steps.append("run")
 
 
 def _examine(model: nn.Module, found: Found, engine: str) -> None:
@@ -244,10 +240,7 @@ def _keep(model: nn.Module, found: Found, engine: str) -> None:
     keep_last_statistics_(model)
     with torch.no_grad():
         model.train()(images)
-    if lost := [str(change) for change in pc.polynomial_(model.eval(), images[:2], "own") if change.effect == TRAIN]:
-        raise RuleError("nothing must be replaced", got=listed(lost), remedy="")
-    found.steps.append("own")
-    quantized = pc.quantize(pc.fuse(model, images=images[:2]), images, data.log_step)
+    quantized = pc.quantize(model.eval(), images, data.log_step)
     found.steps.append("quantized")
     program = pc.compile(quantized, images, profile="counted", nonlinear="exact", progress=False)
     found.steps.append("compiled")
@@ -278,7 +271,9 @@ ROADS = {
     "exact": Road("## As they are", EXACT_STEPS, _keep),
     "readme": Road("## The lines of README.md", README_STEPS, _follow_readme),
     "readme_polynomials": Road(
-        "## The lines of README.md, with polynomials", README_STEPS, partial(_follow_readme, activation="aespa")
+        "## The lines of README.md, with polynomials",
+        ("polynomial", *README_STEPS),
+        partial(_follow_readme, activation="aespa"),
     ),
 }
 """By name, in the order of docs/coverage.md."""

@@ -31,7 +31,7 @@ def main() -> None:
         network.train()(images)
     pc.polynomial_(network.eval(), images, activation="own")
     pc.circulant_(network, uniform_sizes(network, given.block))
-    quantized, began = pc.quantize(pc.fuse(network, images=images), images), time.perf_counter()
+    quantized, began = pc.quantize(network, images), time.perf_counter()
     program = pc.compile(quantized, images, rehearsed_images=1)
     online = message_sizes.bytes_online(program.integer) / 1e6, message_sizes.rounds_online(program.integer)
     print(program, f"compiled in {time.perf_counter() - began:.0f} s", sep="\n")

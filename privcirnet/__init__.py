@@ -1,20 +1,29 @@
 """privcirnet: networks with block-circulant weights, trained, searched, exported, and run on encrypted images.
 
-A network of a user's own, from training to encrypted answers::
+A network of timm, of torchvision or of a user's own, trained, to encrypted answers::
 
     import privcirnet as pc
 
-    print(pc.check(model, images))                    # before training: what verbs change, refuse and cost
-    pc.polynomial_(model, images)                     # in place: activations and pools become polynomials
-    pc.fit(model, data, epochs=20)                    # or a training loop of your own
-    plan = pc.search(model, data, budget=pc.uniform(4))  # block sizes with the least loss within a latency budget
-    pc.circulant_(model, plan.block_sizes)            # in place; then train it again
-    quantized = pc.quantize(pc.fuse(model), images)   # batch norms folded, 8 bits; train it further
-    program = pc.compile(quantized, images)           # integers, bounds, encryption parameters
+    program = pc.compile(model, images)               # batch norms folded, 8 bits; ReLU and others run exactly
     logits = program(images)                          # encrypted, with both parties in this process
     program.save(folder)                              # pc.load(folder) reads it
+
+Circulant layers cost less, and are trained for a while::
+
+    print(pc.check(model, images))                    # what verbs refuse, what an encrypted image costs
+    plan = pc.search(model, data, budget=pc.uniform(4))  # block sizes with the least loss within a latency budget
+    pc.circulant_(model, plan.block_sizes)            # in place
+    pc.fit(model, data, epochs=2)                     # or a training loop of your own
+    program = pc.compile(model, images, profile=plan.profile)
     pc.save(model, folder)                            # pc.network(folder) reads it, and so do the scripts
 
+Step by step, to train what :func:`compile` would make by itself::
+
+    quantized = pc.quantize(pc.fuse(model), images)   # pc.quantize(model, images) is the same
+    pc.fit(quantized, data, epochs=2)
+    program = pc.compile(quantized, images)
+
+:func:`polynomial_` puts polynomials in place of activations, in place: they are faster and need training.
 :class:`Server` and :class:`Client` are the two parties on their own, :class:`IdlePreparation` prepares inferences. What
 :func:`search` does step by step: :func:`candidates`, :func:`diagonal_fisher`, :func:`sensitivity`, :func:`solve`. A
 user's mistake raises a :class:`RuleError`. ``images`` is a tensor; ``data`` a pair with labels or a loader.

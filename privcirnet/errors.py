@@ -1,6 +1,7 @@
 """The errors that users are meant to read: rule, value and remedy on one line."""
 
-from collections.abc import Iterator, Sequence
+import difflib
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 
@@ -59,6 +60,27 @@ def listed(names: list[str], most: int = 5) -> str:
     """
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
+
+
+def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
+    """Return the known name that was meant, or "": by its initials, by its letters, or by its last part alone.
+
+    Args:
+        name: as ``lr``, or with a group before it, as ``recipe.lr``.
+        cutoff: of :func:`difflib.get_close_matches`.
+
+    >>> known = ["seed", "recipe.learning_rate", "recipe.epochs"]
+    >>> nearest("recipe.lr", known), nearest("lr", known), nearest("sead", known), nearest("epochs", known)
+    ('recipe.learning_rate', 'recipe.learning_rate', 'seed', 'recipe.epochs')
+    """
+    known, (group, _, last) = [*known], name.rpartition(".")
+    parts = {each: each.rpartition(".") for each in known}
+    initials = ("".join(word[:1] for word in of[2].split("_")) for of in parts.values())
+    meant = [each for each, letters in zip(known, initials, strict=True) if len(last) > 1 and letters == last]
+    meant = [each for each in meant if group in ("", parts[each][0])]
+    meant = meant or difflib.get_close_matches(name, known, n=1, cutoff=cutoff)
+    meant = meant or [each for each in known if name and parts[each][2] == name]
+    return meant[0] if meant else ""
 
 
 def first_line(error: Exception) -> str:

@@ -42,7 +42,7 @@ def test_a_network_that_does_not_says_why():
 )
 def test_a_network_goes_through_the_lines_of_the_readme(name, road):
     found = network_coverage.examined(name, "cleartext", road)
-    assert (found.reason, tuple(found.steps)) == ("", network_coverage.README_STEPS)
+    assert (found.reason, tuple(found.steps)) == ("", network_coverage.ROADS[road].steps)
 
 
 def test_a_seed_draws_networks_that_have_a_polynomial_form(monkeypatch):

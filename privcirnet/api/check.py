@@ -22,7 +22,7 @@ def check(  # noqa: PLR0913
     images: Tensor,
     config: CompileConfig | None = None,
     *,
-    activation: str | Mapping[str, str] = "aespa",
+    activation: str | Mapping[str, str] = "own",
     block_size: int = 4,
     profile: Profile | str | Path = "calibrate",
     progress: bool = True,
@@ -37,7 +37,8 @@ def check(  # noqa: PLR0913
         model: any network, trained or not; left as it was.
         images: some as the network reads them, (N, C, H, W) or (N, F); only their size matters.
         config: how it is going to be compiled.
-        activation: for :func:`privcirnet.polynomial_`.
+        activation: "own", the road of :func:`privcirnet.compile`: activations stay and run exactly; or what
+            :func:`privcirnet.polynomial_` puts in their place.
         block_size: of the circulant network whose costs are shown beside the dense one's.
         profile: operation times, as for :func:`privcirnet.search`.
         progress: whether bars are shown.

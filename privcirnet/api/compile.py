@@ -1,4 +1,4 @@
-"""From a quantized network to a program that runs encrypted."""
+"""From a network to a program that runs encrypted."""
 
 import copy
 import warnings
@@ -17,8 +17,8 @@ from privcirnet.he.planning.profile import Profile
 from privcirnet.he.program.program import Program
 from privcirnet.nn.checks import check_images, check_module, check_weights
 from privcirnet.nn.plain import with_plain_weights
-from privcirnet.passes.origin import warn_of_losses
-from privcirnet.passes.quantize import check_calibrated
+from privcirnet.passes.origin import Difference, difference, warn_of_losses
+from privcirnet.passes.quantize import BITS, calibrated, check_calibrated, is_quantized
 from privcirnet.passes.reference import check_reference
 from privcirnet.runs.compiled import CompiledProgram
 from privcirnet.runs.export import exceeding, logits_of, lower_on, pixels_of
@@ -29,7 +29,7 @@ from privcirnet.runs.rehearsal import rehearsed
 
 @verb
 def compile(  # noqa: PLR0913
-    network: fx.GraphModule,
+    network: nn.Module,
     images: Tensor,
     config: CompileConfig | None = None,
     *,
@@ -40,55 +40,83 @@ def compile(  # noqa: PLR0913
     progress: bool = True,
     **settings: Any,
 ) -> CompiledProgram:
-    """Return the program of a quantized network: integer weights, bounds, encryption parameters, plans of its layers.
+    """Return the program of a network: integer weights, bounds, encryption parameters, plans of its layers.
+
+    A network that is not quantized is fused and quantized to 8 bits first (:func:`privcirnet.quantize`), on a copy. Its
+    activations stay: those that are no polynomials run exactly, by two-party computation.
 
     Args:
-        network: of :func:`privcirnet.quantize`, trained or not; left as it was.
+        network: any network, of timm, torchvision or your own, trained or not; one of :func:`privcirnet.quantize` is
+            taken as it is. Left as it was.
         images: some as the network reads them, (N, C, H, W) or (N, F). They give the size and the range of all images:
             the smallest of whole bits that holds them.
         config: bounds and encryption. Measured ``bounds`` are those of these images: give a hundred or more, because
             an image that exceeds them 2^``margin_bits`` times gets a wrong answer.
         profile: operation times that plans are chosen by, as for :func:`privcirnet.search`.
-        reference: the network that you began with, before fuse and quantize: its logits on some of the images must be
-            those of the program but for quantization.
+        reference: a network whose logits on some of the images must be those of the program but for quantization, for a
+            quantized network that does not know what it was made of, as one of a checkpoint.
         tolerance: largest difference from the reference's logits, as a share of their size.
         rehearsed_images: images that are classified in clear as encrypted ones are, with truncations at random;
             printed, the program says how far their logits are from the quantized network's. 0: none.
-        progress: whether bars are shown.
+        progress: whether bars are shown, and how many of the images keep their class.
         settings: fields of ``config`` by name, as ``failure_bits=12`` or ``bounds="proved"``.
 
     Warns:
         UserWarning: some of the images go beyond the measured bounds: their values are far above the others'; or more
-            than a tenth of the images that ``network`` was quantized with have another class than before.
+            than a tenth of the images that the network was quantized with have another class than before.
 
     Raises:
         DoesNotFit: a bound or a modulus is out of reach, or there is too little noise budget.
-        RuleError: the network is not quantized, or without images, or has an operation that does not run encrypted, its
-            weights are not finite, images are none, not finite or of another size, a setting is out of range, or the
-            program computes something other than the network or the reference.
+        RuleError: the network has an operation that does not run encrypted, its weights are not finite, images are
+            none, not finite or of another size, a setting is out of range, or the program computes something other than
+            the network or the reference.
     """
-    check_calibrated(network)
     check_weights(network)
     check_images(network, images)
     check(rehearsed_images >= 0, "rehearsed_images must be at least 0", rehearsed_images, "use 16")
     he, bar = encryption("compile", config, settings, profile), bars(progress)
-    network = copy.deepcopy(network).cpu()
-    images = images.to("cpu", next(network.parameters()).dtype)
+    images = images.to("cpu", next(network.parameters(), images).dtype)
+    quantized, before = _quantized(network, images, bar)
     if reference is not None:
         check_module(reference)
-        check_reference(network, copy.deepcopy(with_plain_weights(reference)).cpu(), images, tolerance)
+        check_reference(quantized, copy.deepcopy(with_plain_weights(reference)).cpu(), images, tolerance)
     given = (
         profile if isinstance(profile, Profile) else None if he.profile == "calibrate" else find_profile(he, bar=bar)
     )
-    lowered, chosen_by = lower_on(he, network, pixels_of(network, images), images, bar, given)
-    before = warn_of_losses(network, "give quantize images like these, or more bits, or train it quantized", 4)
-    _warn_of_large_values(lowered.program, network, images, bar)
-    made = CompiledProgram(lowered.program, profile=chosen_by, quantization=str(before) if before else "")
+    lowered, chosen_by = lower_on(he, quantized, pixels_of(quantized, images), images, bar, given)
+    _warn_of_large_values(lowered.program, quantized, images, bar)
+    made = CompiledProgram(lowered.program, profile=chosen_by, quantization=before)
     if not rehearsed_images:
         return made
     some = images[:rehearsed_images]
-    integers, logits = made.integers(some.double()), logits_of(network, some)
+    integers, logits = made.integers(some.double()), logits_of(quantized, some)
     return replace(made, rehearsal=rehearsed(made.integer, integers, bar, quantized=logits))
+
+
+def _quantized(network: nn.Module, images: Tensor, bar: Bar) -> tuple[fx.GraphModule, str]:
+    """Return a network quantized, a copy on the CPU, and how far it is from the network that it was made of, in words.
+
+    Warns:
+        UserWarning: more than a tenth of the images have another class than before.
+    """
+    copied = copy.deepcopy(with_plain_weights(network)).cpu()
+    if isinstance(copied, fx.GraphModule) and is_quantized(copied):
+        check_calibrated(copied)
+        found = warn_of_losses(copied, "give quantize images like these, or more bits, or train it quantized", 5)
+        return copied, _in_words(copied, found)
+    with bar("folding norms, quantizing", 1) as advance:
+        quantized = calibrated(copied, images)
+        said = _in_words(quantized, difference(quantized))
+        advance(said)
+    warn_of_losses(quantized, "give more images, or train it quantized: pc.fit(pc.quantize(model, images), data)", 5)
+    return quantized, said
+
+
+def _in_words(quantized: fx.GraphModule, found: Difference | None) -> str:
+    """Return bits and the difference from the network before in a clause; "" if that is not known."""
+    weight, activation, _ = quantized.meta.get(BITS, (8, 8, 8))
+    bits = f"{activation} bits" if weight == activation else f"weights of {weight} bits, values of {activation}"
+    return f"{bits}: {found}" if found else ""
 
 
 def _warn_of_large_values(program: Program, network: fx.GraphModule, images: Tensor, bar: Bar) -> None:

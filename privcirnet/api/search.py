@@ -1,21 +1,25 @@
 """Block sizes for any network under a latency budget."""
 
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from privcirnet.api.profiles import named, profile_for
 from privcirnet.api.progress import bars
 from privcirnet.api.settings import configured, verb
+from privcirnet.blocksizes.latency import layer_shapes
 from privcirnet.config import Budget, HEConfig, SearchConfig, SearchRunConfig
-from privcirnet.config.checks import check
 from privcirnet.data.own import OwnImages, Pairs
+from privcirnet.errors import RuleError
 from privcirnet.he.planning.profile import Profile
 from privcirnet.nn.checks import check_weights, logits_of_one
 from privcirnet.nn.plain import with_plain_weights
+from privcirnet.passes.surgery import exact_copy
 from privcirnet.runs.search import SearchResult, search_in
+from privcirnet.train.network import weighted_layers
 from privcirnet.train.sensitivities import check_trained
 
 
@@ -34,7 +38,8 @@ def search(  # noqa: PLR0913
     """Choose a block size for every layer, for the least loss within a latency budget (PrivCirNet, Section 3.3).
 
     Args:
-        model: trained and dense; left as it was.
+        model: trained and dense; left as it was. With ``activations`` those of functions, and of modules that run more
+            than once, have names of their own, which :func:`privcirnet.polynomial_` knows too.
         data: what it was trained on: (images (N, C, H, W), labels (N,)), or a DataLoader.
         config: the budget and what to choose from.
         profile: operation times: measured once a process ("calibrate", some seconds), a file's, "counted" for the
@@ -58,13 +63,34 @@ def search(  # noqa: PLR0913
     config = configured("search", SearchConfig, config, settings)
     run = SearchRunConfig(**{**vars(config), **_given(config.budget)}, he=he)
     images, bar = OwnImages(data, None, partial(logits_of_one, model)), bars(progress)
+    model = _priced(model, next(images.sampled(1, 1))[0], bool(config.activations))
     check_trained(model, images, run.sensitivity, run.samples)
     return search_in(model, images, run, profile_for(profile, he, bar), bar)
+
+
+def _priced(model: nn.Module, image: Tensor, activations: bool) -> nn.Module:
+    """Return the form of a network that has prices: itself, or its exact copy.
+
+    Args:
+        image: (1, C, H, W).
+        activations: whether they are priced too, each as a module.
+    """
+    image = image.to(next(model.parameters()).device)
+    if activations:
+        return exact_copy(model, image)
+    try:
+        layer_shapes(model, image)
+    except RuleError:
+        with suppress(RuleError):
+            exact = exact_copy(model, image)
+            if weighted_layers(exact).keys() == weighted_layers(model).keys():  # a plan names them
+                return exact
+        raise
+    return model
 
 
 def _given(budget: float | Budget) -> dict[str, float]:
     """What search.py is told of a budget."""
     if isinstance(budget, Budget):
         return {"budget": 0.0, "uniform": budget.uniform, "fraction": budget.fraction}
-    check(budget > 0, "budget must be positive", budget, "give seconds, or pc.uniform(4)")
     return {"budget": budget}

@@ -1,6 +1,5 @@
 """Settings of a verb: a typed config, and keywords of the same names."""
 
-import difflib
 import functools
 import re
 from collections.abc import Callable, Mapping
@@ -9,7 +8,7 @@ from numbers import Integral, Real
 from types import UnionType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, get_args, get_origin, get_type_hints
 
-from privcirnet.errors import RuleError
+from privcirnet.errors import RuleError, nearest
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -43,8 +42,8 @@ def configured(verb: str, schema: type[C], config: C | None, given: Mapping[str,
     types = get_type_hints(schema)
     for name in given:
         if name not in types:
-            close = difflib.get_close_matches(name, types, n=1)
-            remedy = f"did you mean {close[0]}=?" if close else f"help(privcirnet.{schema.__name__}) lists them"
+            close = nearest(name, types)
+            remedy = f"did you mean {close}=?" if close else f"help(privcirnet.{schema.__name__}) lists them"
             raise RuleError(f"a setting of {verb} must be a known one", got=name, remedy=remedy)
     made = replace(config, **given)
     for name, value in vars(made).items():

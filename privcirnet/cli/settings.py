@@ -24,7 +24,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from privcirnet.cli import explain
 from privcirnet.cli.console import as_started, readable_errors, show_text
-from privcirnet.errors import RuleError
+from privcirnet.errors import RuleError, nearest
 from privcirnet.runs.allocator import keep_freed_memory
 
 _PACKAGE = Path(__file__).resolve().parents[1]
@@ -117,7 +117,8 @@ def _check_options(name: str, arguments: list[str]) -> None:
         if not option.startswith("-") or option in _OPTIONS:
             continue
         with _opened():
-            close = _nearest(option.strip("-").replace("-", "_"), _keys(OmegaConf.to_container(hydra.compose(name))))
+            known = _keys(OmegaConf.to_container(hydra.compose(name)))
+            close = nearest(option.strip("-").replace("-", "_"), known, cutoff=0.7)
         apart = after if not value and "=" not in after and not after.startswith("-") else ""
         got = f"{argument} {apart}".rstrip()
         remedy = f"did you mean {close}={value or apart or '...'}?" if close else "--help lists the settings"
@@ -181,7 +182,9 @@ def _node(config: Any, setting: str) -> Any:
 def _checked(config: DictConfig) -> Any:
     """Return settings as their dataclass; raise if there is one that it does not have, as a ``+`` adds it."""
     if unknown := next(_unknown(config), ""):
-        close = _nearest(unknown, _keys(OmegaConf.to_container(OmegaConf.structured(OmegaConf.get_type(config)))))
+        close = nearest(
+            unknown, _keys(OmegaConf.to_container(OmegaConf.structured(OmegaConf.get_type(config)))), cutoff=0.7
+        )
         raise _refused(f"+{unknown}", f"did you mean {close}=..." if close else "")
     return OmegaConf.to_object(config)
 
@@ -218,15 +221,8 @@ def _explained(error: Exception, overrides: list[str], known: list[str]) -> tupl
     first = next((o for o in overrides if str(error).split("'")[1:2] == [o.split("=")[0]]), "")
     if any("reference_type=Dict" in line for line in cause):
         return got, f"what is not there yet takes a plus: +{first}"
-    close = _nearest(first.split("=")[0], known)
+    close = nearest(first.split("=")[0], known, cutoff=0.7)
     return got, f"did you mean {close}=..." if close else ""
-
-
-def _nearest(setting: str, known: list[str]) -> str:
-    """Return the setting that was meant, or ""."""
-    close = difflib.get_close_matches(setting, known, n=1, cutoff=0.7)
-    close = close or [key for key in known if setting and key.rpartition(".")[2] == setting]
-    return close[0] if close else ""
 
 
 def explained(name: str, schema: type, overrides: list[str]) -> str:

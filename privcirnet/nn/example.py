@@ -5,6 +5,8 @@ from torch import Tensor, nn
 
 IMAGE = "image"
 """Key of a graph's ``meta``: (C, H, W) of the only images it is made for."""
+FUSED = "fused"
+"""Key of a fused graph's ``meta``: True if it is made for one size of images; False if what needs one is left."""
 _SIDES = tuple(dict.fromkeys((32, 64, 28, 224, 8, 96, 16, 299, *range(1, 65))))
 """Of square images that are tried, the usual ones first."""
 

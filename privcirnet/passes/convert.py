@@ -26,11 +26,13 @@ from privcirnet.functional.circulant import check_block_size, check_importance
 from privcirnet.nn.activations import AESPA_SHARED, Aespa
 from privcirnet.nn.checks import check_images, check_module
 from privcirnet.nn.circulant import block_size_of, check_groups, make_circulant_
+from privcirnet.nn.example import example_for
 from privcirnet.nn.graph import evaluating, find_layer, module_of, trace
 from privcirnet.nn.norm import BlockBatchNorm2d, TokenBatchNorm, check_can_share
 from privcirnet.nn.places import FLATTEN, VECTORS, place_of
 from privcirnet.nn.plain import make_plain_, with_plain_weights
 from privcirnet.nn.summands import channel_readers, reached_by
+from privcirnet.passes.sizes import trace_at
 from privcirnet.passes.start import fit_circulant_
 
 _SHARED_BY_BLOCK = ("weight", "bias", "running_mean", "running_var")
@@ -189,7 +191,7 @@ def _folded(model: nn.Module) -> list[_Folded]:
     if not any(isinstance(module, _BatchNorm | Aespa) for module in model.modules()):
         return []
     with evaluating(model):
-        graph = trace(model)
+        graph = _traced(model)
     found: list[_Folded] = []
     for node in graph.graph.nodes:
         module, place = module_of(graph, node), None
@@ -203,6 +205,16 @@ def _folded(model: nn.Module) -> list[_Folded]:
         known = bool(place) or not isinstance(module, nn.BatchNorm1d)
         found.append(_Folded(str(node.target), [str(layer.target) for layer in layers], known))
     return found
+
+
+def _traced(model: nn.Module) -> fx.GraphModule:
+    """Return the network as a graph, at some size of images if its forward branches on it."""
+    try:
+        return trace(model)
+    except RuleError:
+        if (images := example_for(model)) is None:
+            raise
+        return trace_at(model, images)
 
 
 def _around(graph: fx.GraphModule, node: fx.Node, norm: _BatchNorm) -> list[fx.Node]:

@@ -21,7 +21,6 @@ keeps three coefficients for each channel, which costs another plaintext product
 import copy
 from collections import Counter
 from collections.abc import Collection, Mapping
-from contextlib import suppress
 from typing import Any
 
 import torch
@@ -34,45 +33,43 @@ from privcirnet.nn.affine import Affine
 from privcirnet.nn.agreement import EXACT, agree, check_traced, exact_value, some_of
 from privcirnet.nn.attention import PolynomialAttention, SoftmaxAttention
 from privcirnet.nn.checks import check_module, value_of_one
-from privcirnet.nn.example import IMAGE, example_for
+from privcirnet.nn.example import FUSED, IMAGE, example_for
 from privcirnet.nn.graph import module_of, trace
 from privcirnet.nn.norm import TokenBatchNorm, as_batch_norm, is_frozen_norm
 from privcirnet.nn.places import FLATTEN, VECTORS, place_of
 from privcirnet.nn.plain import with_plain_weights
 from privcirnet.nn.pooling import average_of, divisor_of, layers_behind, power_beside
+from privcirnet.nn.quantizers import check_unquantized
 from privcirnet.nn.summands import Summands, channel_readers, readers, summands, uses
 from privcirnet.passes.compose import compose_
 from privcirnet.passes.folding import fold_norm_, fold_norm_before_, scale_input_, scale_inputs_, scale_outputs_
 from privcirnet.passes.surgery.changes import TRAIN
 from privcirnet.passes.surgery.norms import inside
-from privcirnet.passes.surgery.polynomial import polynomial_
+from privcirnet.passes.surgery.polynomial import exact_graph
 from privcirnet.passes.unfold import SHAPE, arguments, unfold_, unfold_norm_, unfold_softmax_
 
 
-def fuse(model: nn.Module, images: Tensor | None = None, composed: Collection[str] = ()) -> fx.GraphModule:
+def fuse(model: nn.Module, composed: Collection[str] = ()) -> fx.GraphModule:
     """Return the network for inference, with every batch norm and AESPA folded into the layers around it.
 
     Circulant layers stay circulant, with their rows scaled. The convolutions get a bias, and the batch norms disappear.
     AESPA activations become squares, and polynomial attentions become their pieces. All other modules keep their names.
     An activation inside a batch norm (timm's BatchNormAct2d) stays in its place.
 
+    What depends on the size of the images, as averages over whole maps, is left to :func:`privcirnet.quantize`, which
+    gets images, unless :func:`privcirnet.polynomial_` made the network for one size. Where no batch norm can be folded
+    without knowing the size, nothing is: quantize then folds them.
+
     Args:
         model: A network; left as it was.
-        images: Some, (N, C, H, W): on two of them the result is compared with the network, on random ones if None. With
-            them everything is replaced first that :func:`privcirnet.polynomial_` with ``"own"`` replaces, if that
-            changes no value: averages over a whole map, functions, convolutions that are not square.
         composed: Names of layers that are made one with the layer before them (:mod:`privcirnet.passes.compose`).
 
     Returns:
         A graph module in evaluation mode that shares nothing with `model`.
 
     Raises:
-        RuleError: The network does not take the images, cannot be traced or computes what its modules do not say, a
-            batch norm does not directly follow a convolution or has no running statistics, one of tokens or an
-            attention feeds other than linear layers, an AESPA follows neither a layer nor a sum of layers and squares,
-            a convolution feeds more than what is folded into it, either is used twice, what is folded into a circulant
-            layer is not shared by its blocks, weights are quantized already, or a layer cannot be composed with the one
-            before it. Of several norms the first error, which stands for all.
+        RuleError: The network cannot be traced without images, computes what its modules do not say, or is quantized
+            already; or a layer cannot be composed with the one before it. If the size is known: see :func:`fuse_at`.
 
     >>> fuse(nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.ReLU()))
     Sequential(
@@ -80,41 +77,111 @@ def fuse(model: nn.Module, images: Tensor | None = None, composed: Collection[st
       (2): ReLU()
     )
     """
+    copied = _copied(model)
+    if IMAGE in _meta(copied) and (shown := example_for(copied)) is not None:
+        return _fused(copied, _graph_at(copied, shown), shown, composed, sized=True)
+    try:
+        return _fused(copied, _traced(copied), example_for(copied), composed, sized=False)
+    except RuleError as error:
+        check_unquantized(model, error.rule)
+        if composed:
+            raise
+    copied = _copied(model)
+    graph = _traced(copied)
+    graph.meta[FUSED] = False
+    if (shown := example_for(copied)) is not None:
+        check_traced(graph, copied, shown)
+    return graph
+
+
+def fuse_at(model: nn.Module, images: Tensor, composed: Collection[str] = ()) -> fx.GraphModule:
+    """Return the network that runs encrypted on images of one size: modules that run exactly, with norms folded.
+
+    All operations that have an exact form become modules with it, which changes no value: functions, averages over
+    whole maps, convolutions that are not square, attention (:func:`privcirnet.passes.surgery.exact_graph`).
+
+    Args:
+        model: A network, fused or not; left as it was.
+        images: Some, (N, C, H, W) or (N, F): on two of them the result is compared with the network.
+        composed: As for :func:`fuse`.
+
+    Returns:
+        A graph module in evaluation mode that shares nothing with `model`, for images of this size only.
+
+    Raises:
+        RuleError: The network does not take the images, cannot be traced or computes what its modules do not say, an
+            operation has no exact form, a batch norm does not directly follow a convolution or has no running
+            statistics, one of tokens or an attention feeds other than linear layers, an AESPA follows neither a layer
+            nor a sum of layers and squares, a convolution feeds more than what is folded into it, either is used twice,
+            what is folded into a circulant layer is not shared by its blocks, weights are quantized already, or a layer
+            cannot be composed with the one before it. Of several norms the first error, which stands for all.
+    """
+    copied = _copied(model)
+    value_of_one(copied, images)
+    shown = some_of(images)
+    return _fused(copied, _graph_at(copied, shown), shown, composed, sized=True)
+
+
+def is_fused(network: nn.Module) -> bool:
+    """Return whether a network is one of :func:`fuse_at`, or of :func:`fuse` for a known size of images."""
+    return isinstance(network, fx.GraphModule) and bool(network.meta.get(FUSED))
+
+
+def _meta(model: nn.Module) -> Mapping[str, Any]:
+    return getattr(model, "meta", {})
+
+
+def _copied(model: nn.Module) -> nn.Module:
+    """Return a copy in evaluation mode, with plain weights and torch's batch norms in place of frozen ones."""
     check_module(model)
     copied = copy.deepcopy(with_plain_weights(model)).eval()
     for name, module in list(copied.named_modules()):
         if is_frozen_norm(module):
             copied.set_submodule(name, as_batch_norm(module))
-    if images is not None:
-        value_of_one(copied, images)
-        copied = _of_modules(copied, some_of(images))
-    shown = example_for(copied) if images is None else some_of(images)
-    fused = trace(copied, shown)
-    kind = next(fused.parameters(), torch.empty(0)).dtype
-    if images is not None:
-        fused.meta[IMAGE] = tuple(images.shape[1:])
-    if shown is None:
-        return _folded_(fused.double(), composed).to(kind)
-    values = check_traced(fused, copied, shown)
-    for node in fused.graph.nodes:
-        if node.name in values:
-            node.meta[SHAPE] = tuple(values[node.name].shape[1:])
-    if images is not None:
-        _size_pools_(fused)
-    wanted = exact_value(copied, shown)
-    if not agree(exact_value(_folded_(fused.double(), composed), shown), wanted, EXACT):
-        rule, got = "a fused network must compute what the network does", f"other values of {type(model).__name__}"
+    return copied
+
+
+def _traced(copied: nn.Module) -> fx.GraphModule:
+    try:
+        return trace(copied)
+    except RuleError as error:
+        remedy = f"{error.remedy}; or give quantize(model, images), which traces it at their size"
+        raise RuleError(error.rule, got=error.got, remedy=remedy) from error
+
+
+def _graph_at(copied: nn.Module, images: Tensor) -> fx.GraphModule:
+    """Return a network, some of whose modules it shares, as a graph of modules that run exactly."""
+    if IMAGE in _meta(copied):
+        return trace(copied, images)
+    exact, changes = exact_graph(copied, images)
+    changed = any(change.effect == TRAIN for change in changes)  # norms beside circulant layers: folding names them
+    return trace(copied if changed else exact, images)
+
+
+def _fused(
+    copied: nn.Module, graph: fx.GraphModule, images: Tensor | None, composed: Collection[str], *, sized: bool
+) -> fx.GraphModule:
+    """Return a traced network with its norms folded, compared with the network on some images, if there are any.
+
+    Args:
+        sized: whether the size of the images is that of all that the network will get.
+    """
+    kind = next(graph.parameters(), torch.empty(0)).dtype
+    graph.meta[FUSED] = sized
+    if images is None:
+        return _folded_(graph.double(), composed).to(kind)
+    values = check_traced(graph, copied, images)
+    if sized:
+        for node in graph.graph.nodes:
+            if node.name in values:
+                node.meta[SHAPE] = tuple(values[node.name].shape[1:])
+        _size_pools_(graph)
+        graph.meta[IMAGE] = tuple(images.shape[1:])
+    wanted = exact_value(copied, images)
+    if not agree(exact_value(_folded_(graph.double(), composed), images), wanted, EXACT):
+        rule, got = "a fused network must compute what the network does", f"other values of {type(copied).__name__}"
         raise RuleError(rule, got=got, remedy="report this network")
-    return fused.to(kind)
-
-
-def _of_modules(model: nn.Module, images: Tensor) -> nn.Module:
-    """Return a network that computes the same by modules that run encrypted; the network itself if there is none."""
-    made = copy.deepcopy(model)
-    with suppress(RuleError):
-        if not any(change.effect == TRAIN for change in polynomial_(made, images, "own")):
-            return made
-    return model
+    return graph.to(kind)
 
 
 def _folded_(fused: fx.GraphModule, composed: Collection[str]) -> fx.GraphModule:

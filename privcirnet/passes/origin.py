@@ -1,22 +1,22 @@
-"""How far a quantized network is from the network that it was made of, and which of its numbers round to nothing.
+"""How far a network is from the network that it was made of, and which numbers of a quantized one round to nothing.
 
-The quantized network carries a few images and the logits that it had for them before, so that whoever trains, refines
-or compiles it can compare.
+The quantized network carries some images and the logits that it had for them before, so that whoever trains, refines
+or compiles it can compare. What other verbs change is compared at once, on the images that they are given.
 """
 
 import warnings
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, fx
+from torch import Tensor, fx, nn
 
 from privcirnet.errors import listed
 from privcirnet.nn.graph import evaluating
 from privcirnet.nn.quantizers import ActivationQuantizer
 from privcirnet.nn.steps import called_modules, weighted_modules
 
-IMAGES = 32
-"""That are compared."""
+IMAGES = 64
+"""Most that are compared."""
 FEWEST = 16
 """Images that a share says something of."""
 MOST_DIFFERENT = 0.1
@@ -27,7 +27,7 @@ _ORIGIN = "origin"
 
 @dataclass(frozen=True)
 class Difference:
-    """Between the logits before and after quantization.
+    """Difference of a network's logits from those of the network that it was made of.
 
     Attributes:
         differ: images with another class.
@@ -45,17 +45,21 @@ class Difference:
 
     def __str__(self) -> str:
         """Return it as a clause."""
-        return (
-            f"quantized logits {self.share:.1%} off those before quantization, "
-            f"{self.differ} of {self.images} classes differ"
-        )
+        return f"{self.images - self.differ} of {self.images} images keep their class, logits {self.share:.1%} off"
+
+
+@torch.no_grad()
+def logits_of_some(model: nn.Module, images: Tensor) -> Tensor:
+    """Return the logits, in evaluation mode, of the images that are compared: the first :data:`IMAGES`."""
+    like = next(model.parameters(), images)
+    with evaluating(model):
+        return model(images[:IMAGES].to(like.device).clone())
 
 
 @torch.no_grad()
 def remember_(graph: fx.GraphModule, fused: fx.GraphModule, images: Tensor) -> None:
     """Let a quantized network carry some images and the logits that the fused one gives them."""
-    with evaluating(fused):
-        graph.meta[_ORIGIN] = images[:IMAGES].clone(), fused(images[:IMAGES])
+    graph.meta[_ORIGIN] = images[:IMAGES].clone(), logits_of_some(fused, images)
 
 
 @torch.no_grad()
@@ -64,13 +68,17 @@ def difference(graph: fx.GraphModule) -> Difference | None:
 
     None if it was quantized without images, or does not give a row of logits for each.
     """
-    if _ORIGIN not in graph.meta or graph.meta[_ORIGIN][1].dim() != 2:
+    if _ORIGIN not in graph.meta:
         return None
-    like = next(graph.parameters(), graph.meta[_ORIGIN][0])
-    images, wanted = (values.to(like) for values in graph.meta[_ORIGIN])
-    with evaluating(graph):
-        found = graph(images)
-    found, wanted = found.double(), wanted.double()
+    images, wanted = graph.meta[_ORIGIN]
+    return compared(logits_of_some(graph, images.to(next(graph.parameters(), images))), wanted)
+
+
+def compared(found: Tensor, wanted: Tensor) -> Difference | None:
+    """Return how far logits are from those that a network gave before, both (N, classes); None of other values."""
+    if wanted.dim() != 2 or found.shape != wanted.shape:
+        return None
+    found, wanted = found.double(), wanted.to(found.device).double()
     size = (wanted - wanted.mean(0)).square().mean().sqrt() if len(wanted) > 1 else wanted.square().mean().sqrt()
     share = (found - wanted).square().mean().sqrt() / size.clamp(min=1e-30)
     classes = (logits.argmax(1) if logits.shape[1] > 1 else logits > 0 for logits in (found, wanted))

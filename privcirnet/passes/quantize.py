@@ -1,8 +1,8 @@
-"""Quantization-aware training of a fused network: weights as parametrizations, activations as modules in the graph.
+"""Quantization-aware training of a network: weights as parametrizations, activations as modules in the graph.
 
-Batch norms are folded before (:mod:`privcirnet.passes.fuse`), not after: in the integer network a batch norm's factor
-can only be part of the weights, because the server cannot apply its secret factor to the client's share. So the order
-is dense -> circulant -> fused -> fake-quantized -> integer program.
+Batch norms are folded before (:func:`privcirnet.passes.fuse.fuse_at`), not after: in the integer network a batch
+norm's factor can only be part of the weights, because the server cannot apply its secret factor to the client's share.
+So the order is dense -> circulant -> fused -> fake-quantized -> integer program.
 
 Quantizers go where the protocol truncates shares: after every linear layer but the last, every square and every product
 of two values, and before and behind every function that has a table, such as GELU: the one before clips. Those of a
@@ -24,7 +24,7 @@ from privcirnet.errors import RuleError
 from privcirnet.nn.activations import Square
 from privcirnet.nn.checks import check_batch, check_weights, value_of_one
 from privcirnet.nn.circulant import block_size_of
-from privcirnet.nn.example import IMAGE
+from privcirnet.nn.example import FUSED
 from privcirnet.nn.graph import module_of
 from privcirnet.nn.moves import Move
 from privcirnet.nn.nonpolynomial import Tabulated, function_name, has_table
@@ -35,6 +35,7 @@ from privcirnet.nn.steps import activation_quantizer, calibrate, called_modules,
 from privcirnet.nn.tokens import Channels, HeadProduct, ScoreConstants, Tokens
 from privcirnet.passes.bias_correction import correct_biases_
 from privcirnet.passes.channels import input_step_for, scale_channels_
+from privcirnet.passes.fuse import fuse_at, is_fused
 from privcirnet.passes.origin import remember_, warn_of_losses
 from privcirnet.passes.ranges import peaks, usual
 from privcirnet.passes.streams import stream_summands
@@ -52,8 +53,8 @@ _BITS = {"weight": (1, 8), "activation": (2, 16), "stream": (2, 20)}
 
 
 def quantize(  # noqa: PLR0913
-    fused: fx.GraphModule,
-    images: Tensor | None = None,
+    model: nn.Module,
+    images: Tensor,
     input_log_step: int | None = None,
     weight_bits: int = 8,
     activation_bits: int = 8,
@@ -62,12 +63,11 @@ def quantize(  # noqa: PLR0913
     quantile: float = 1.0,
     correct_biases: bool = True,
 ) -> fx.GraphModule:
-    """Return a fake-quantized copy of a fused network, its steps calibrated on images.
+    """Return a fake-quantized copy of a network, fused for the size of the images, its steps calibrated on them.
 
     Args:
-        fused: from :func:`privcirnet.passes.fuse.fuse`; left as it was.
-        images: network inputs, (N, C, H, W); None to leave all steps at 0, for a checkpoint to fill in. Images whose
-            values explode in a row of squares are left out.
+        model: any network, fused or not (:mod:`privcirnet.passes.fuse`); left as it was.
+        images: network inputs, (N, C, H, W). Images whose values explode in a row of squares are left out.
         input_log_step: log2 of the images' step; None to choose it from the images (:func:`input_step_for`).
         weight_bits: 1 to 8, times a power of two of each output; 1: signs.
         activation_bits: 2 to 16, for the values seen on ``images``; larger values later on are kept, not clipped.
@@ -78,51 +78,94 @@ def quantize(  # noqa: PLR0913
             (:mod:`privcirnet.passes.bias_correction`).
 
     Returns:
-        The quantized network, in the mode of ``fused``.
+        The quantized network: in the mode of a fused one, else in evaluation mode.
 
     Channels of images that are much smaller than the largest have finer steps, whose factors are in the weights of the
     layers that read them (:mod:`privcirnet.passes.channels`), unless ``input_log_step`` is given.
 
     Warns:
-        UserWarning: more than a tenth of some of the images have another class than before.
+        UserWarning: more than a tenth of 16 or more images have another class than before.
 
     Raises:
-        RuleError: the network is not fused, bits or shares are out of range, weights are quantized already, shared or
-            not finite, a layer runs twice, summands cannot share a step, values are not finite, or the images are none
-            or of another size.
+        RuleError: an operation has no exact form or cannot be folded, bits or shares are out of range, weights are
+            quantized already, shared or not finite, a layer runs twice, summands cannot share a step, values are not
+            finite, or the images are none or of another size.
     """
-    stream_bits = stream_bits or (NORMED_STREAM_BITS if _has(fused, (Centered, Rounded)) else STREAM_BITS)
-    _check_settings(fused, (weight_bits, activation_bits, stream_bits), input_log_step, quantile)
-    _check_layers(fused)
-    check_weights(fused)
-    if images is not None:
-        check_batch(images)
-        value_of_one(fused, images.to(next(fused.parameters(), images).device))
+    bits = weight_bits, activation_bits, stream_bits
+    graph = calibrated(model, images, input_log_step, *bits, quantile=quantile, correct_biases=correct_biases)
+    warn_of_losses(graph, "give more bits, or train it quantized", stacklevel=3)
+    return graph
+
+
+def calibrated(  # noqa: PLR0913
+    model: nn.Module,
+    images: Tensor,
+    input_log_step: int | None = None,
+    weight_bits: int = 8,
+    activation_bits: int = 8,
+    stream_bits: int = 0,
+    *,
+    quantile: float = 1.0,
+    correct_biases: bool = True,
+) -> fx.GraphModule:
+    """Return the quantized network of :func:`quantize`, without a warning; arguments as there."""
+    bits = weight_bits, activation_bits, stream_bits
+    check_weights(model)
+    _check_settings(bits, input_log_step, quantile)
+    check_unquantized(model, "a network must be quantized once")
+    check_batch(images)
+    shown = images.to(next(model.parameters(), images).device)
+    fused = model if is_fused(model) else fuse_at(model, shown)
+    value_of_one(fused, shown)
+    graph = copy.deepcopy(fused)
+    exponents = scale_channels_(graph, shown) if input_log_step is None else None
+    _put_quantizers_(graph, *bits)
+    if exponents is not None:
+        input_quantizer(graph).exponents = exponents.to(shown.device)
+    held = _largest_values(fused, shown, quantile)
+    _set_far_(graph, held)
+    calibrate(graph, held, input_step_for(shown) if input_log_step is None else input_log_step)
+    if correct_biases:
+        correct_biases_(graph.eval(), fused, shown)
+    remember_(graph, fused, shown)
+    return graph.train(model.training if FUSED in getattr(model, "meta", {}) else fused.training)
+
+
+def with_quantizers(
+    fused: fx.GraphModule, weight_bits: int = 8, activation_bits: int = 8, stream_bits: int = 0
+) -> fx.GraphModule:
+    """Return a copy of a fused network with quantizers whose steps are 0, for a checkpoint or a caller to set.
+
+    Args:
+        fused: left as it was.
+        weight_bits: likewise the others, as for :func:`quantize`.
+
+    Raises:
+        RuleError: as of :func:`quantize`.
+    """
+    _check_settings((weight_bits, activation_bits, stream_bits))
     graph = copy.deepcopy(with_plain_weights(fused))
-    exponents = None if images is None or input_log_step is not None else scale_channels_(graph, images)
+    _put_quantizers_(graph, weight_bits, activation_bits, stream_bits)
+    return graph.train(fused.training)
+
+
+def _put_quantizers_(graph: fx.GraphModule, weight_bits: int, activation_bits: int, stream_bits: int) -> None:
+    stream_bits = stream_bits or (NORMED_STREAM_BITS if _has(graph, (Centered, Rounded)) else STREAM_BITS)
+    _check_layers(graph)
     _quantize_weights_(graph, weight_bits)
     _insert_quantizers(graph, activation_bits)
-    like = next(fused.parameters(), torch.empty(0) if images is None else images)
+    like = next(graph.parameters(), torch.empty(0))
     for _, module in called_modules(graph):
         if isinstance(module, ActivationQuantizer):
             module.kind = module.kind.to(like)
-    if exponents is not None:
-        input_quantizer(graph).exponents = exponents.to(like.device)
     for node in stream_summands(graph):
         activation_quantizer(graph, node).bits = max(stream_bits, activation_bits)
-    if images is not None:
-        shown = images.to(next(fused.parameters(), images).device)
-        held = _largest_values(fused, shown, quantile)
-        _set_far_(graph, held)
-        calibrate(graph, held, input_step_for(shown) if input_log_step is None else input_log_step)
-        graph.meta[IMAGE] = tuple(shown.shape[1:])
-        if correct_biases:
-            correct_biases_(graph.eval(), fused, shown)
-        remember_(graph, fused, shown)
-        warn_of_losses(graph, "give more bits, or train it quantized", stacklevel=3)
     graph.meta[BITS] = weight_bits, activation_bits, stream_bits
-    graph.train(fused.training)
-    return graph
+
+
+def is_quantized(network: nn.Module) -> bool:
+    """Return whether a network has quantizers, as :func:`quantize` returns it."""
+    return any(isinstance(module, ActivationQuantizer) for module in network.modules())
 
 
 def input_step(graph: fx.GraphModule) -> int:
@@ -139,7 +182,7 @@ def input_quantizer(graph: fx.GraphModule) -> ActivationQuantizer:
     for node, module in called_modules(graph) if isinstance(graph, fx.GraphModule) else ():
         if isinstance(module, ActivationQuantizer) and node.all_input_nodes[0].op == "placeholder":
             return module
-    got, remedy = type(graph).__name__, "give quantize(fuse(model), images)"
+    got, remedy = type(graph).__name__, "give quantize(model, images)"
     raise RuleError("a network must be quantized", got=got, remedy=remedy)
 
 
@@ -148,7 +191,7 @@ def check_calibrated(graph: fx.GraphModule) -> None:
     input_quantizer(graph)
     steps = [int(module.log_step) for module in graph.modules() if isinstance(module, Quantizer)]
     if not any(steps):
-        remedy = "give quantize(fuse(model), images), or load a checkpoint of a quantized network"
+        remedy = "give quantize(model, images), or load a checkpoint of a quantized network"
         raise RuleError("a quantized network must have steps", got="a step of 1 everywhere", remedy=remedy)
 
 
@@ -186,20 +229,19 @@ def _has(graph: object, kind: tuple[type[nn.Module], ...]) -> bool:
     return isinstance(graph, nn.Module) and any(isinstance(module, kind) for module in graph.modules())
 
 
-def _check_settings(fused: object, widths: Sequence[int], input_log_step: int | None, quantile: float) -> None:
-    if not isinstance(fused, fx.GraphModule):
-        raise RuleError("a network must be fused before", got=type(fused).__name__, remedy="give fuse(model)")
+def _check_settings(widths: Sequence[int], input_log_step: int | None = None, quantile: float = 1.0) -> None:
     if not isinstance(input_log_step, Integral | None) or not 0 < quantile <= 1:
         got = f"input_log_step={input_log_step}, quantile={quantile}"
         remedy = "give the integer log2 of the images' step, or None, and 1"
         raise RuleError("input_log_step must be an integer and quantile in (0, 1]", got=got, remedy=remedy)
     for (what, (least, most)), bits in zip(_BITS.items(), widths, strict=True):
+        if what == "stream" and bits == 0:  # its default
+            continue
         if not isinstance(bits, Integral) or not least <= bits <= most:
             raise RuleError(f"{what} bits must be in [{least}, {most}]", got=bits, remedy=f"use {min(most, 8)}")
 
 
 def _check_layers(fused: fx.GraphModule) -> None:
-    check_unquantized(fused, "a network must be quantized once")
     seen: set[nn.Module] = set()
     for node, module in called_modules(fused):
         if isinstance(module, nn.Linear | nn.Conv2d) and module in seen:

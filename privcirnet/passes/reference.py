@@ -6,7 +6,7 @@ from torch import Tensor, fx, nn
 from privcirnet.errors import RuleError
 from privcirnet.nn.agreement import node_values, returned
 from privcirnet.nn.graph import evaluating, several_outputs
-from privcirnet.passes.fuse import fuse
+from privcirnet.passes.fuse import fuse_at
 
 _COMPARED = 8
 """Images."""
@@ -50,7 +50,7 @@ def _of_type(model: nn.Module, images: Tensor) -> Tensor:
 def _first(network: fx.GraphModule, reference: nn.Module, images: Tensor, tolerance: float) -> str:
     """The first node of both graphs whose values differ by more than the tolerance, else the output."""
     ours, given = node_values(network, images), _of_type(reference, images)
-    theirs = node_values(fuse(reference, images=given), given)
+    theirs = node_values(fuse_at(reference, given), given)
     common = (name for name in theirs if name in ours and ours[name].shape == theirs[name].shape)
     return next((name for name in common if _distance(ours[name], theirs[name]) > tolerance), returned(network).name)
 

@@ -208,6 +208,6 @@ def _shape_of(node: fx.Node, calls: Mapping[Any, int]) -> tuple[int, ...]:
         rule, remedy = "an attention or a norm must be used once", "give each use its own module"
         raise RuleError(rule, got=repr(name), remedy=remedy)
     if SHAPE not in node.meta:
-        rule = "fuse must see images to know how many values are normalized"
-        raise RuleError(rule, got=f"none for {name!r}", remedy="give fuse(model, images=images)")
+        rule = "a norm or an attention is taken apart for one size of images"
+        raise RuleError(rule, got=f"none for {name!r}", remedy="give quantize(model, images)")
     return node.meta[SHAPE]

@@ -19,7 +19,7 @@ from privcirnet.nn.checks import check_images, check_module, image_of, logits_of
 from privcirnet.nn.plain import with_plain_weights
 from privcirnet.passes.block_sizes import uniform_sizes
 from privcirnet.passes.convert import circulant_
-from privcirnet.passes.fuse import fuse
+from privcirnet.passes.fuse import fuse, fuse_at
 from privcirnet.passes.lower.supported import check_operations
 from privcirnet.passes.surgery import polynomial_
 from privcirnet.passes.surgery.changes import TRAIN, Change
@@ -50,22 +50,24 @@ class Check:
     """What a dry run found; printed, a table.
 
     Attributes:
-        changes: that ``polynomial_`` will make.
+        changes: that ``compile`` will make on a copy, or ``polynomial_``.
         refusals: of all verbs, one for each layer.
         forecasts: of an encrypted image, with dense weights and with circulant ones; none if a verb refuses, other
             than ``fit``, in whose place a loop of your own may train.
         profile: operation times behind the seconds.
+        verb: that makes the changes.
     """
 
     changes: tuple[Change, ...]
     refusals: tuple[Refusal, ...]
     forecasts: tuple[Forecast, ...]
     profile: Profile
+    verb: str
 
     def __str__(self) -> str:
         """Return changes, refusals and predictions, a line each."""
         changes = [f"  {change}" for change in self.changes] or ["  nothing"]
-        lines = ["polynomial_ replaces:", *changes] if not self._unchanged else []
+        lines = [f"{self.verb} replaces:", *changes] if not self._unchanged else []
         lines += [str(refusal) for refusal in self.refusals] or ["no verb refuses the network"]
         if self.forecasts:
             unit = "units" if self.profile.name.startswith("counted") else "seconds"
@@ -79,7 +81,7 @@ class Check:
 
     @property
     def _unchanged(self) -> bool:
-        return any(refusal.verb == "polynomial_" for refusal in self.refusals)
+        return any(refusal.verb == self.verb for refusal in self.refusals) and not self.changes
 
 
 def _row(of: Forecast) -> tuple[str, ...]:
@@ -94,7 +96,7 @@ def check(
     images: Tensor,
     he: HEConfig,
     profile: Profile,
-    activation: str | Mapping[str, str] = "aespa",
+    activation: str | Mapping[str, str] = "own",
     uniform: int = 4,
 ) -> Check:
     """Return what a dry run on copies of a network finds.
@@ -113,7 +115,8 @@ def check(
     network, image = copy.deepcopy(with_plain_weights(model)).cpu().eval(), images[:1].cpu()
     value_of_one(network, image)
     found = list[Refusal]()
-    changes = _tried(found, "polynomial_", lambda: polynomial_(network, image, activation))
+    verb = "compile" if activation == "own" else "polynomial_"
+    changes = _tried(found, verb, lambda: polynomial_(network, image, activation))
     _tried(found, "fit", lambda: check_classes(logits_of_one(network, image).shape[1]))
     _tried(found, "search", lambda: layer_shapes(network, image))
     forecasts = list[Forecast]()
@@ -121,7 +124,7 @@ def check(
         made = _forecast(found, network, image, he, profile, b) if changes is not None else None
         forecasts += [made] if made else []
     runs = all(refusal.verb == "fit" for refusal in found)
-    return Check(changes or (), tuple(found), tuple(forecasts) if runs else (), profile)
+    return Check(changes or (), tuple(found), tuple(forecasts) if runs else (), profile, verb)
 
 
 def left_to_replace(model: nn.Module, image: Tensor) -> str:
@@ -152,7 +155,7 @@ def left_to_replace(model: nn.Module, image: Tensor) -> str:
 
 def _runs_encrypted(model: nn.Module, image: Tensor, nonlinear: str) -> bool:
     try:
-        check_operations(fuse(model, images=image), nonlinear)
+        check_operations(fuse_at(model, image), nonlinear)
     except RuleError:
         return False
     return True

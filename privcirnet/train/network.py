@@ -16,8 +16,8 @@ from privcirnet.models import ENTRY_POINTS
 from privcirnet.nn.example import random_images
 from privcirnet.nn.norm import BlockBatchNorm2d
 from privcirnet.passes.convert import circulant_
-from privcirnet.passes.fuse import fuse
-from privcirnet.passes.quantize import quantize
+from privcirnet.passes.fuse import fuse_at
+from privcirnet.passes.quantize import with_quantizers
 from privcirnet.passes.surgery import polynomial_
 from privcirnet.passes.surgery.polynomial import ACTIVATIONS, check_activation
 from privcirnet.train.architectures import made
@@ -90,9 +90,8 @@ def build(checkpoint: Checkpoint, num_classes: int, image: tuple[int, int, int])
     model = create(checkpoint.model, num_classes, image, checkpoint.arguments)
     circulant_(model, {name: b for name, b in checkpoint.block_sizes.items() if b > 1}, pad=True)
     if checkpoint.bits:
-        weight, activation, stream = checkpoint.bits
-        fused = fuse(model, random_images(image), checkpoint.composed)
-        model = quantize(fused, weight_bits=weight, activation_bits=activation, stream_bits=stream)
+        fused = fuse_at(model, random_images(image), checkpoint.composed)
+        model = with_quantizers(fused, *checkpoint.bits)
     tensors = {name: torch.from_numpy(array.copy()) for name, array in checkpoint.tensors.items()}
     alike = {name: value for name, value in model.state_dict().items() if name.endswith(".exponents")}
     try:

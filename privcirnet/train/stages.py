@@ -26,7 +26,7 @@ from privcirnet.nn.learned import learn_steps_
 from privcirnet.passes.block_sizes import uniform_sizes
 from privcirnet.passes.convert import circulant_, dense_state_dict
 from privcirnet.passes.equalize import equalize_
-from privcirnet.passes.fuse import fuse
+from privcirnet.passes.fuse import fuse_at
 from privcirnet.passes.quantize import BITS, quantize
 from privcirnet.passes.surgery.left import blamed
 from privcirnet.train.architectures import LOADING
@@ -103,7 +103,7 @@ def begin(
     images = data.real(data.sample(quant.calibration_images)[0])
     wanted_bits = quant.weight_bits, quant.activation_bits, quant.stream_bits
     composed = tuple(quant.composed) or before.composed
-    fused = fuse(model, images, composed)
+    fused = fuse_at(model, images, composed)
     if quant.equalize:
         equalize_(fused, images)
     with blamed(fused):

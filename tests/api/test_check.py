@@ -14,7 +14,7 @@ IMAGES, LABELS = images_and_labels(8)
 
 
 def checked(model: nn.Module, **settings):
-    return pc.check(model, IMAGES, profile="counted", progress=False, **settings)
+    return pc.check(model, IMAGES, profile="counted", progress=False, **{"activation": "aespa"} | settings)
 
 
 def test_a_network_that_runs_has_its_changes_and_costs_and_stays_as_it_was():
@@ -33,6 +33,15 @@ def test_a_network_that_runs_has_its_changes_and_costs_and_stays_as_it_was():
     assert lines[1].startswith("  2: ReLU -> Aespa2d (values differ")
     assert "no verb refuses the network" in lines
     assert lines[-3].split()[:6] == ["block", "size", "units", "MB", "sent", "rounds"]
+
+
+def test_by_default_it_is_the_road_of_compile():
+    """Only the pool changes, and no value does."""
+    model = convolutional()
+    found = pc.check(model, IMAGES, profile="counted", progress=False)
+    assert [(change.path, change.effect) for change in found.changes] == [("7", "")]
+    assert found.refusals == ()
+    assert str(found).splitlines()[0] == "compile replaces:"
 
 
 def test_costs_are_those_of_the_program_that_is_compiled():
@@ -68,12 +77,10 @@ def test_everything_that_will_be_refused_is_said_at_once():
     )
 
 
-def test_norms_that_fold_into_nothing_are_all_named():
-    """Of a network that was written by hand; surgery gives them layers."""
+def test_norms_that_fold_into_nothing_get_layers():
+    """Surgery gives them layers, of a network that was written by hand too."""
     norms = nn.Sequential(nn.BatchNorm2d(3), pc.Square(), nn.BatchNorm2d(3), nn.Flatten(), nn.Linear(192, 2))
-    with pytest.raises(pc.RuleError, match="a batch norm must directly follow a convolution") as refused:
-        pc.fuse(norms)
-    assert [each.got for each in refused.value.each] == ["'0' after 'input'", "'2' after '1'"]
+    assert not any(isinstance(each, nn.BatchNorm2d) for each in pc.quantize(norms.eval(), IMAGES).modules())
     assert checked(norms).refusals == ()
 
 

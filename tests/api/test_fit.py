@@ -12,6 +12,7 @@ from torchvision.ops.misc import FrozenBatchNorm2d
 
 import privcirnet as pc
 from privcirnet.nn.activations import Aespa2d
+from privcirnet.passes.fuse import fuse_at
 from tests.api.samples import convolutional, images_and_labels
 from tests.nn.networks import assert_unchanged, snapshot
 
@@ -292,7 +293,7 @@ def test_frozen_norms_of_torchvision_fold_and_stay_frozen():
     model(IMAGES[:2])
     expected = copy.deepcopy(model).eval()(IMAGES)
     for images in (None, IMAGES):
-        assert_close(pc.fuse(model, images=images)(IMAGES), expected)
+        assert_close(fuse_at(model, images)(IMAGES), expected)
     pc.polynomial_(model, IMAGES)
     before = copy.deepcopy(model.get_submodule("1").state_dict())
     assert model.training
@@ -307,7 +308,7 @@ def test_a_bias_that_fuse_makes_is_frozen_where_its_layer_is(frozen):
     model(IMAGES[:2])
     model[0].requires_grad_(not frozen)
     assert pc.fuse(model).get_submodule("0").bias.requires_grad is not frozen
-    quantized = pc.quantize(pc.fuse(model, images=IMAGES), IMAGES)
+    quantized = pc.quantize(model, IMAGES)
     before = {name: value.clone() for name, value in quantized.named_parameters() if not value.requires_grad}
     assert ("0.bias" in {name.replace("parametrizations.bias.original", "bias") for name in before}) is frozen
     pc.fit(quantized, PAIR, epochs=1, progress=False)

@@ -46,7 +46,7 @@ def test_a_network_of_timm_after_surgery(tmp_path, activation):
     again = pc.network(tmp_path / "a.safetensors")
     assert same(model, again, LARGER)
     assert torch.allclose(again(LARGER), before, atol=1e-4) == (activation == "own")
-    quantized = pc.quantize(pc.fuse(again, images=LARGER), LARGER)
+    quantized = pc.quantize(again, LARGER)
     pc.save(quantized, tmp_path / "b.safetensors")
     assert same(quantized, pc.network(tmp_path / "b.safetensors"), LARGER)
     assert read_checkpoint(tmp_path / "b.safetensors").stage == "qat"

@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 import privcirnet as pc
+from privcirnet.passes.fuse import fuse_at
 from privcirnet.runs.compiled import CompiledProgram
 
 TABLE = torch.rand(32, 20, generator=torch.Generator().manual_seed(0))
@@ -19,7 +20,7 @@ def layers() -> nn.Module:
 
 def program_of(model: nn.Module, given: Tensor) -> tuple[CompiledProgram, Tensor]:
     """A program whose logits are those of the quantized network, and these of two inputs."""
-    quantized = pc.quantize(pc.fuse(model, images=given), given)
+    quantized = pc.quantize(model, given)
     program = pc.compile(quantized, given, reference=model, profile="counted", progress=False)
     logits = quantized(given[:2]).detach()
     assert_close(program(given[:2], check=True, engine="cleartext"), logits, rtol=0, atol=0)
@@ -80,7 +81,7 @@ def test_sequences_run_as_images_of_one_row():
 )
 def test_what_is_no_input_is_refused_by_every_verb(given, message):
     model = nn.Sequential(nn.Embedding(9, 4), nn.Flatten(), nn.Linear(48, 2))
-    for verb in (pc.polynomial_, pc.check, lambda net, x: pc.fuse(net, images=x)):
+    for verb in (pc.polynomial_, pc.check, fuse_at):
         with pytest.raises(pc.RuleError, match=message):
             verb(model, given)
 

@@ -12,6 +12,7 @@ from privcirnet.errors import RuleError
 from privcirnet.nn.agreement import agree, check_traced
 from privcirnet.nn.graph import trace
 from privcirnet.passes import fuse as fuse_module
+from privcirnet.passes.fuse import fuse_at
 from privcirnet.passes.surgery import sums
 from tests.nn.networks import Written
 
@@ -79,7 +80,7 @@ def test_a_wrong_fold_is_found(monkeypatch):
     with pytest.raises(RuleError, match="a fused network must compute what the network does"):
         pc.fuse(model)
     with pytest.raises(RuleError, match="a fused network must compute what the network does"):
-        pc.fuse(model, images=torch.rand(1, 3, 5, 5))
+        fuse_at(model, torch.rand(1, 3, 5, 5))
 
 
 def test_a_wrong_fold_behind_a_large_bias_is_found(monkeypatch):
@@ -88,10 +89,10 @@ def test_a_wrong_fold_behind_a_large_bias_is_found(monkeypatch):
     with torch.no_grad():
         model[1].weight.fill_(3)
         model[3].bias.add_(1e4)
-    pc.fuse(model, images=torch.rand(2, 3, 5, 5))
+    fuse_at(model, torch.rand(2, 3, 5, 5))
     monkeypatch.setattr(fuse_module, "fold_norm_", lambda layer, norm, name: None)
     with pytest.raises(RuleError, match="a fused network must compute what the network does"):
-        pc.fuse(model, images=torch.rand(2, 3, 5, 5))
+        fuse_at(model, torch.rand(2, 3, 5, 5))
 
 
 def test_a_network_that_cancels_large_values_is_folded():
@@ -102,7 +103,7 @@ def test_a_network_that_cancels_large_values_is_folded():
     with torch.no_grad():
         model.eval()[3].weight.mul_(1e5)
         model[3].bias -= model(images[:1])[0]
-    fused = pc.fuse(model, images=images)
+    fused = fuse_at(model, images)
     assert {weight.dtype for weight in fused.state_dict().values()} == {torch.float32}
 
 

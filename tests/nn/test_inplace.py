@@ -7,8 +7,8 @@ from torch import Tensor, nn
 
 from privcirnet.errors import RuleError
 from privcirnet.nn.graph import trace
+from privcirnet.passes.sizes import trace_at
 from privcirnet.passes.surgery.polynomial import polynomial_
-from privcirnet.passes.surgery.sizes import trace_at
 
 
 class Writing(nn.Module):

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 import privcirnet as pc
 from privcirnet.errors import RuleError
+from privcirnet.passes.fuse import fuse_at
 
 IMAGES = torch.rand(8, 3, 6, 6, generator=torch.Generator().manual_seed(0))
 
@@ -83,7 +84,7 @@ def test_hooks_that_nothing_could_try_ask_for_images():
     rule = r"forward hooks must leave values as they are: got some at 0 \(Conv2d\), and no images to try them on"
     with pytest.raises(RuleError, match=rule):
         pc.fuse(model)
-    pc.fuse(model, images=torch.rand(2, 3, 67, 6))
+    fuse_at(model, torch.rand(2, 3, 67, 6))
 
 
 def test_a_compiled_layer_is_refused_with_what_to_give():

@@ -10,13 +10,14 @@ from privcirnet.he.planning.fit import Target
 from privcirnet.he.planning.profile import COUNTED, LINKS
 from privcirnet.he.program.interpreter import interpret
 from privcirnet.nn.circulant import block_size_of
+from privcirnet.nn.example import IMAGE
 from privcirnet.nn.learned import learn_steps_
 from privcirnet.nn.norm import BlockBatchNorm2d, TokenBatchNorm
 from privcirnet.nn.tokens import HeadProduct, HeadTranspose, Take, Tokens
 from privcirnet.passes.convert import circulant_, dense_state_dict
 from privcirnet.passes.fuse import fuse
 from privcirnet.passes.lower import lower
-from privcirnet.passes.quantize import quantize
+from privcirnet.passes.quantize import quantize, with_quantizers
 from tests.nn.networks import DOUBLE, Written, randn, vit
 
 TARGET = Target(COUNTED, LINKS["local"])
@@ -142,8 +143,11 @@ def blocks_too_wide():
     ],
 )
 def test_norms_of_tokens_that_cannot_be_folded(build, message):
+    """Where surgery was before, which would have given them layers."""
+    model = build().eval()
+    model.meta = {IMAGE: (3, 8, 8)}
     with pytest.raises(RuleError, match=message):
-        fuse(build())
+        fuse(model)
 
 
 def quantized(model):
@@ -225,12 +229,12 @@ def test_what_has_no_encrypted_form_is_named_with_what_to_use_instead(case):
     [(nn.AvgPool2d(2), "must not be mixed: got 1 on tokens"), (nn.Flatten(), r"must not be mixed: got 1 on tokens")],
 )
 def test_maps_and_tokens_are_not_mixed(module, message):
-    graph = quantize(fuse(nn.Sequential(Tokens(5, 8), module, nn.Linear(8, 2))).eval())
+    graph = with_quantizers(fuse(nn.Sequential(Tokens(5, 8), module, nn.Linear(8, 2))).eval())
     with pytest.raises(RuleError, match=message):
         lower(graph, (8, 2, 2), 16, 0, TARGET)
 
 
 def test_maps_are_not_tokens():
-    graph = quantize(fuse(nn.Sequential(nn.Identity(), Take())).eval())
+    graph = with_quantizers(fuse(nn.Sequential(nn.Identity(), Take())).eval())
     with pytest.raises(RuleError, match="got 1 on a map"):
         lower(graph, (8, 2, 2), 16, 0, TARGET)

@@ -16,7 +16,7 @@ from privcirnet.passes.block_sizes import uniform_sizes
 from privcirnet.passes.compose import compose_, pairs
 from privcirnet.passes.convert import circulant_
 from privcirnet.passes.fuse import fuse
-from privcirnet.passes.quantize import quantize
+from privcirnet.passes.quantize import with_quantizers
 from tests.nn.networks import randn, randomize_norms_
 
 CHAIN = {"1.expand": (False, True), "2.expand": (True, True), "3.expand": (True, False), "4": (False, False)}
@@ -97,4 +97,4 @@ def test_what_is_no_pair_is_refused(model, message):
 
 def test_quantized_weights_are_refused():
     with pytest.raises(RuleError, match="got 4"):
-        compose_(quantize(fuse(chain(4))), ["4"])
+        compose_(with_quantizers(fuse(chain(4))), ["4"])

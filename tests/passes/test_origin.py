@@ -7,8 +7,9 @@ from torch import nn
 import privcirnet as pc
 from privcirnet.errors import RuleError
 from privcirnet.passes.channels import scale_channels_
+from privcirnet.passes.fuse import fuse_at
 from privcirnet.passes.origin import difference
-from privcirnet.passes.quantize import input_quantizer
+from privcirnet.passes.quantize import input_quantizer, with_quantizers
 
 OPTIONS = {"profile": "counted", "progress": False}
 UNITS = torch.logspace(-2, 4, 8).view(8, 1, 1)
@@ -30,19 +31,19 @@ def network(*first: nn.Module) -> nn.Sequential:
 
 def test_channels_of_several_units_have_steps_of_their_own(tmp_path):
     model, shown = network(), images()
-    quantized = pc.quantize(pc.fuse(model, images=shown), shown)
+    quantized = pc.quantize(model, shown)
     assert len(set(input_quantizer(quantized).exponents.tolist())) > 5
     found = difference(quantized)
     assert (found.share < 0.05, found.large) == (True, False)
     program = pc.compile(quantized, shown, **OPTIONS)
-    assert "32 classes differ" in str(program)
+    assert "8 bits: 64 of 64 images keep their class" in str(program)
     program.save(tmp_path / "program")
     for each in (program, pc.load(tmp_path / "program")):
         with torch.no_grad():
             assert torch.equal(each(shown[:4], engine="cleartext", check=True), quantized(shown[:4]))
         with pytest.raises(RuleError, match=r"pixels must be in .*, each channel in its step, as compiled"):
             each(shown[:1] * 5)
-    twin = pc.quantize(pc.fuse(model, images=shown))
+    twin = with_quantizers(fuse_at(model, shown))
     twin.load_state_dict(quantized.state_dict())
     with torch.no_grad():
         assert torch.equal(twin(shown), quantized(shown))
@@ -52,7 +53,7 @@ def test_channels_of_several_units_have_steps_of_their_own(tmp_path):
 def test_factors_are_in_the_weights(first):
     shown = images()[:, :, :1, :1]
     layer = nn.Linear(8, 3) if first else nn.Conv2d(8, 3, 1)
-    graph = pc.fuse(nn.Sequential(*first, layer), images=shown)
+    graph = fuse_at(nn.Sequential(*first, layer), shown)
     wanted = graph(shown)
     factors = torch.exp2(scale_channels_(graph, shown).double()).view(1, 8, 1, 1)
     assert torch.allclose(graph((shown / factors).float()), wanted, rtol=1e-4, atol=1e-4)
@@ -67,13 +68,15 @@ def test_channels_that_are_alike_keep_one_step():
 def test_losses_are_said_with_what_rounds_to_nothing():
     """With one step for all, which a given one is."""
     model, shown = network(), images()
-    with pytest.warns(UserWarning, match=r"logits .* off .* of 32 classes differ; input channel 0, .*nothing"):
-        quantized = pc.quantize(pc.fuse(model, images=shown), shown, 7)
-    with pytest.warns(UserWarning, match="32 classes differ"):
+    with pytest.warns(
+        UserWarning, match=r"\d+ of 64 images keep their class, logits .* off; input channel 0, .*nothing"
+    ):
+        quantized = pc.quantize(model, shown, 7)
+    with pytest.warns(UserWarning, match="of 64 images keep their class"):
         pc.compile(quantized, shown, **OPTIONS)
 
 
 def test_a_network_without_steps_is_not_compiled():
-    quantized = pc.quantize(pc.fuse(network(), images=images()))
-    with pytest.raises(RuleError, match=r"must have steps: .*give quantize\(fuse\(model\), images\)"):
+    quantized = with_quantizers(fuse_at(network(), images()))
+    with pytest.raises(RuleError, match=r"must have steps: .*give quantize\(model, images\)"):
         pc.compile(quantized, images(), **OPTIONS)

@@ -11,13 +11,14 @@ from privcirnet.functional.quantize import log_step_for
 from privcirnet.models import DigitsResNet
 from privcirnet.nn.activations import Square
 from privcirnet.nn.agreement import node_values
+from privcirnet.nn.example import FUSED
 from privcirnet.nn.graph import trace
 from privcirnet.nn.learned import follow_learned_steps_, learn_steps_
 from privcirnet.nn.quantizers import ActivationQuantizer, quantizer_of
 from privcirnet.nn.steps import refine
 from privcirnet.passes.convert import circulant_
-from privcirnet.passes.fuse import fuse
-from privcirnet.passes.quantize import SUFFIX, quantize
+from privcirnet.passes.fuse import fuse, fuse_at
+from privcirnet.passes.quantize import SUFFIX, quantize, with_quantizers
 from tests.nn.networks import Written, assert_unchanged, rows_of, snapshot
 from tests.nn.quantized import (
     BLOCK_SIZES,
@@ -107,7 +108,7 @@ def test_weights_of_one_bit_are_signs_times_a_power_of_two_of_each_block_row():
         ratio = fused.abs().flatten(1).mean(1) / scale.flatten()
         usual = exponents > 0
         assert ((ratio > 0.7) & (ratio < 1.42))[usual].all()
-    twin = quantize(fuse(network()), weight_bits=1)
+    twin = with_quantizers(fuse(network()), weight_bits=1)
     twin.load_state_dict(graph.state_dict())
     assert torch.equal(twin(pixels()), graph(pixels()))
 
@@ -161,7 +162,7 @@ def test_every_module_is_in_the_fused_graphs_mode(training):
 
 def test_without_images_only_the_structure_is_made():
     graph = quantized(weight_bits=6)
-    empty = quantize(fuse(circulant_(DigitsResNet(width=8), BLOCK_SIZES)), weight_bits=6)
+    empty = with_quantizers(fuse(circulant_(DigitsResNet(width=8), BLOCK_SIZES)), weight_bits=6)
     assert set(log_steps(empty).values()) == {0}
     assert not torch.equal(empty(pixels()), graph(pixels()))
     assert empty.load_state_dict(graph.state_dict(), strict=True)
@@ -206,7 +207,9 @@ UNQUANTIZABLE = [
 
 @pytest.mark.parametrize(("build", "message"), UNQUANTIZABLE)
 def test_networks_that_cannot_be_quantized(build, message):
+    """As they are, without what surgery would make of them."""
     fused = fuse(build())
+    fused.meta[FUSED] = True
     before = snapshot(fused)
     with pytest.raises(RuleError, match=message):
         quantize(fused, pixels(), INPUT_STEP)
@@ -289,7 +292,7 @@ def test_a_small_branch_is_no_finer_than_its_sum_needs(bias):
     images, bits = pixels(16), {}
     for scale in (1.0, 0.1, 1e-3, 1e-6, 0.0):
         torch.manual_seed(0)
-        fused = fuse(Residual(scale, bias), images)
+        fused = fuse_at(Residual(scale, bias), images)
         graph = quantize(fused, images, INPUT_STEP)
         wanted, found = fused(images), graph(images)
         assert (found - wanted).abs().max() < wanted.abs().max() / 50

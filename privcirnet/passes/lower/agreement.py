@@ -59,7 +59,7 @@ def check_program(lowered: Lowered, network: fx.GraphModule, images: Tensor) -> 
             pairs = ((node, wanted[real]) for node in nodes if (real := real_name(node)) in wanted)
             first = next((node for node, values in pairs if not _same(node, found, values, ROUNDED)), nodes[-1])
             rule, got = "a program must compute what its quantized network does", f"other values from {_said(first)} on"
-            raise RuleError(rule, got=got, remedy="quantize what fuse(model) returned; report this network if you did")
+            raise RuleError(rule, got=got, remedy="give quantize(model, images); report this network if you did")
 
 
 def _same(node: Node, found: Mapping[str, Values], wanted: Tensor, tolerance: float) -> bool:

@@ -63,7 +63,7 @@ def _frame(module: nn.Conv2d, name: str) -> _Frame:
         raise RuleError(
             "a convolution must have one stride, zero padding, and lose as many rows as columns",
             got=f"{name}: Conv2d({module.extra_repr()})",
-            remedy="use polynomial_ or fuse(model, images=images), which make one of all others",
+            remedy="give quantize(model, images), which makes one of all others",
         )
     less = lost.pop()
     around = max(*zeros, 1 - less)

@@ -24,7 +24,7 @@ _POLYNOMIAL = "Square or AESPA (model.arguments.activation=aespa)"
 _INSTEAD: dict[type[nn.Module], str] = {
     SoftmaxAttention: "PolynomialAttention (model.arguments.attention=polynomial)",
     nn.LayerNorm: "TokenBatchNorm (model.arguments.norm=batch)",
-    nn.AdaptiveAvgPool2d: "fuse(model, images=images), which makes an AvgPool2d of one over a whole map,",
+    nn.AdaptiveAvgPool2d: "quantize(model, images), which makes an AvgPool2d of one over a whole map,",
     nn.MaxPool2d: "AvgPool2d (privcirnet.polynomial_)",
     **dict.fromkeys(FUNCTION_MODULES, _POLYNOMIAL),
 }

@@ -15,7 +15,7 @@ from privcirnet.he.program.operation import Shape
 from privcirnet.he.program.operations import Input
 from privcirnet.nn.quantizers import ActivationQuantizer, WeightQuantizer
 from privcirnet.passes.lower import integer_network
-from privcirnet.passes.quantize import quantize
+from privcirnet.passes.quantize import with_quantizers
 
 _LOG_STEP, _PIXELS = -7, Input(-128, 127)
 """Of all activations and weights: 8 bits of values up to 1."""
@@ -33,7 +33,7 @@ def usual_draft(fused: fx.GraphModule, image: Shape, target: Target) -> Draft:
     Raises:
         RuleError: a layer has no encrypted form.
     """
-    quantized = quantize(fused)
+    quantized = with_quantizers(fused)
     for module in quantized.modules():
         if isinstance(module, ActivationQuantizer | WeightQuantizer):
             module.log_step.fill_(_LOG_STEP)

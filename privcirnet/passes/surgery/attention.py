@@ -38,7 +38,7 @@ _NEVER = 20.0
 """A constant so far below the largest of its query masks a key, too, where weights are not those of a softmax."""
 _WRITE = "write attention as softmax(scale * q @ k.mT + constants) @ v, of the tokens of an image"
 _PUBLIC = "let masks and position biases be constants, the same for all images"
-_PAIRS = 'keep softmax attention (activation="own"): a polynomial one loses only keys that are masked for all queries'
+_PAIRS = "keep softmax attention, without polynomial_: a polynomial one loses only keys that are masked for all queries"
 
 
 class _UnlikeError(Exception):

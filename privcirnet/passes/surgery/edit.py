@@ -21,7 +21,7 @@ class Edit:
     """The graph under change.
 
     Args:
-        graph: of :func:`privcirnet.passes.surgery.sizes.trace_at`; changed in place.
+        graph: of :func:`privcirnet.passes.sizes.trace_at`; changed in place.
         other_size: says which image size would do, as a remedy; asked at most once.
         exact: whether what runs exactly stays, else all becomes polynomials.
 

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, fx, nn
 
 from privcirnet.errors import RuleError
+from privcirnet.passes.sizes import trace_at
 from privcirnet.passes.surgery.kinds import kind_of
 from privcirnet.passes.surgery.pools import side_of, window_of
-from privcirnet.passes.surgery.sizes import trace_at
 
 _USUAL = (32, 48, 64, 96, 128, 160, 192, 224, 256, 288, 299, 320, 384)
 _NEAR = 16

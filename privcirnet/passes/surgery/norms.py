@@ -109,7 +109,9 @@ def _over_channels(edit: Edit, node: fx.Node) -> bool:
     over = norm.normalized_shape if isinstance(norm, nn.LayerNorm | nn.RMSNorm) else (channels,)
     one = layer or (isinstance(norm, nn.GroupNorm) and norm.num_groups == 1)
     if tuple(over) != (channels,) or not one:
-        edit.cannot(node, 'normalize over the channels, or keep group norms (activation="own")')
+        edit.cannot(
+            node, f"normalize over the channels{'' if edit.exact else ', or keep group norms, without polynomial_'}"
+        )
         return False
     return True
 

@@ -32,7 +32,7 @@ def keep(edit: Edit, node: fx.Node) -> None:
     elif slopes := _slopes(edit, node, values, wanted):
         _sloped(edit, node, *slopes)
     else:
-        edit.cannot(node, f'replace it (activation="aespa"), or use one of {_KNOWN}')
+        edit.cannot(node, f"replace it by polynomial_, or use one of {_KNOWN}")
 
 
 def _slopes(edit: Edit, node: fx.Node, values: Tensor, wanted: Tensor) -> tuple[Tensor, ...]:

@@ -7,6 +7,8 @@ Average pools of a map take side x side values each, without overlap, so that th
 becomes such an average. What depends on batch or image size in the forward is gone.
 """
 
+import copy
+import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -19,12 +21,14 @@ from privcirnet.nn.activations import Aespa1d, Aespa2d, Square
 from privcirnet.nn.agreement import Guard, check_traced, returned, some_of
 from privcirnet.nn.attention import SoftmaxAttention
 from privcirnet.nn.checks import check_images, check_module, understood
-from privcirnet.nn.example import IMAGE
+from privcirnet.nn.example import FUSED, IMAGE
 from privcirnet.nn.graph import evaluating, is_sum
 from privcirnet.nn.norm import is_frozen_norm
 from privcirnet.nn.quantizers import check_unquantized
 from privcirnet.nn.summands import readers, summands, uses
 from privcirnet.passes.convert import share_by_blocks_
+from privcirnet.passes.origin import compared, logits_of_some
+from privcirnet.passes.sizes import trace_at
 from privcirnet.passes.surgery import functions, norms, own, pads, reductions, strides, sums, upsampling
 from privcirnet.passes.surgery.attention import join_parts, read_attentions, settle_attention
 from privcirnet.passes.surgery.changes import TRAIN, WITHOUT_SOFTMAX, Change
@@ -36,7 +40,6 @@ from privcirnet.passes.surgery.layout import channels_last
 from privcirnet.passes.surgery.moves import settle_moves
 from privcirnet.passes.surgery.multihead import multiheads_replaced
 from privcirnet.passes.surgery.pools import pool
-from privcirnet.passes.surgery.sizes import trace_at
 
 ACTIVATIONS = (*REPLACEMENTS, "own")
 
@@ -47,18 +50,20 @@ def polynomial_(model: nn.Module, images: Tensor, activation: str | Mapping[str,
     Activations become AESPA or squares, softmax attention polynomial attention, layer norms batch norms, max pools
     averages. What moves values only costs nothing. docs/networks.md has the whole list. The network becomes its own
     torch.fx graph, for images of this size only; its layers stay the same objects under their names. Fine-tune it
-    afterwards (``recipe=replace`` does).
+    afterwards (``recipe=replace`` does). A network that keeps its activations needs none of this.
 
     Args:
         model: a network on images, with any weights.
         images: some as the network reads them, (N, C, H, W) or (N, F). The network is made for their size, and what is
             said to compute the same is compared on two of them.
-        activation: "aespa", "square" or "identity", which is none; "own": those, gates, max pools, softmax attention,
-            layer and group norms with an exact form stay (nonlinear="exact"). By module name, as a search chooses them:
-            all else stays.
+        activation: "aespa", "square" or "identity", which is none. By module name, as a search chooses them: all else
+            stays.
 
     Returns:
         What was replaced, in the order of the forward.
+
+    Warns:
+        UserWarning: more than a tenth of 16 or more images have another class than before, until it is trained.
 
     Raises:
         RuleError: the network or the images are none, it cannot be traced, something has no replacement, the activation
@@ -76,10 +81,56 @@ def polynomial_(model: nn.Module, images: Tensor, activation: str | Mapping[str,
     check_unquantized(model, "a network must get its polynomials before it is quantized")
     check_images(model, images)
     shown = some_of(images)
-    chosen, others = (activation, "own") if isinstance(activation, Mapping) else (dict[str, str](), activation)
-    with understood("polynomial_"), multiheads_replaced(model, shown), evaluating(model):
-        edit, refused = _edit(_traced(model, shown), partial(other_size, model, shown), exact=others == "own")
-        edit.values, guard = check_traced(edit.graph, model, shown), Guard(edit.graph, shown)
+    if isinstance(activation, Mapping):
+        exact = _edited(model, shown, {}, "own")
+        edit = _edited(exact.graph, shown, activation, "own")
+        changes = *exact.changes, *edit.changes
+    else:
+        edit = _edited(model, shown, {}, activation)
+        changes = tuple(edit.changes)
+    edit.graph.meta.pop(FUSED, None)
+    if any(change.effect == TRAIN for change in changes):
+        lost = compared(logits_of_some(edit.graph, images), logits_of_some(model, images))
+        if lost and lost.large:
+            warnings.warn(f"{lost}; train it now, by fit or a loop of your own", stacklevel=2)
+    _become_(model, edit.graph)
+    return changes
+
+
+def exact_graph(model: nn.Module, images: Tensor) -> tuple[fx.GraphModule, tuple[Change, ...]]:
+    """Return a network as a graph of modules that run exactly on encrypted images, and what was replaced for that.
+
+    Args:
+        model: in evaluation mode; left as it was, but its modules are the graph's.
+        images: two of those that it reads, (2, C, H, W) or (2, F); the graph is made for their size.
+
+    Raises:
+        RuleError: as of :func:`polynomial_`.
+    """
+    edit = _edited(model, images, {}, "own")
+    return edit.graph, tuple(edit.changes)
+
+
+def exact_copy(model: nn.Module, images: Tensor) -> fx.GraphModule:
+    """Return a copy of a network whose operations are modules that run exactly, each once; it computes the same.
+
+    Args:
+        model: left as it was.
+        images: as for :func:`polynomial_`.
+
+    Raises:
+        RuleError: as of :func:`polynomial_`.
+    """
+    check_module(model)
+    check_images(model, images)
+    return exact_graph(copy.deepcopy(model).eval(), some_of(images))[0]
+
+
+def _edited(model: nn.Module, images: Tensor, chosen: Mapping[str, str], others: str) -> Edit:
+    """Return a network as a graph, whose activations become what is chosen by name, and all others ``others``."""
+    with understood("polynomial_"), multiheads_replaced(model, images), evaluating(model):
+        edit, refused = _edit(_traced(model, images), partial(other_size, model, images), exact=others == "own")
+        edit.values, guard = check_traced(edit.graph, model, images), Guard(edit.graph, images)
         edit.noisy = guard.values
         _check_chosen(edit, chosen)
         for node in list(edit.graph.graph.nodes):
@@ -95,8 +146,7 @@ def polynomial_(model: nn.Module, images: Tensor, activation: str | Mapping[str,
         _share_by_blocks(edit)
         _check_exact(edit, guard)
     edit.graph.meta[IMAGE] = tuple(images.shape[1:])
-    _become_(model, edit.graph)
-    return tuple(edit.changes)
+    return edit
 
 
 def _edit(graph: fx.GraphModule, size: Callable[[], str], *, exact: bool) -> tuple[Edit, set[fx.Node]]:
@@ -160,7 +210,7 @@ def _check_chosen(edit: Edit, chosen: Mapping[str, str]) -> None:
     calls = Counter(node.target for node in nodes if node.op == "call_module")
     if wrong := [name for name in chosen if calls[name] != 1]:
         known = ", ".join(str(name) for name, count in calls.items() if count == 1) or "none"
-        remedy = f'name some of {known}, or make each a module first: polynomial_(model, images, activation="own")'
+        remedy = f"name some of {known}"
         raise RuleError("an activation must be a module that runs once", got=listed(wrong), remedy=remedy)
 
 

@@ -14,7 +14,7 @@ from privcirnet.nn.quantizers import ActivationQuantizer
 from privcirnet.passes.fuse import fuse
 from privcirnet.passes.lower import lower
 from privcirnet.passes.lower.activations import Rounding, exact_form, has_exact_form, max_pool
-from privcirnet.passes.quantize import quantize
+from privcirnet.passes.quantize import quantize, with_quantizers
 
 TABLES = [
     *(nn.GELU(), nn.GELU(approximate="tanh"), nn.SiLU(), nn.Hardswish(), nn.Mish(), nn.LeakyReLU()),
@@ -130,7 +130,7 @@ def test_a_table_needs_a_clip_before():
 
 
 def test_what_has_none_is_named_with_what_can_be_done():
-    graph = quantize(fuse(model(nn.Softsign())), torch.rand(8, 1, 8, 8).double(), -4)
+    graph = with_quantizers(fuse(model(nn.Softsign())))
     with pytest.raises(RuleError, match=r"1 \(Softsign\); use Conv2d, "):
         lower(graph, (1, 8, 8), 16, -4, EXACTLY)
 

@@ -109,7 +109,7 @@ def test_a_last_function_is_rounded_behind_and_before(head):
     model = nn.Sequential(nn.Conv2d(3, 4, 3, 2), nn.ReLU(), nn.Flatten(), nn.Linear(36, 3), head).eval()
     with torch.no_grad():
         model[3].weight.mul_(10)
-        quantized, wanted = pc.quantize(pc.fuse(model, images=IMAGES), IMAGES), model(IMAGES)
+        quantized, wanted = pc.quantize(model, IMAGES), model(IMAGES)
         found = quantized(IMAGES)
     program = pc.compile(quantized, IMAGES, **OPTIONS)
     assert torch.equal(program(IMAGES, engine="cleartext", check=True), found)
@@ -120,7 +120,7 @@ def test_a_last_function_is_rounded_behind_and_before(head):
 def test_an_exact_program_is_compared_on_all_images_bit_for_bit(monkeypatch):
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(3, 4, 3, 2), nn.ReLU(), nn.Flatten(), nn.Linear(36, 3)).eval()
-    quantized, right = pc.quantize(pc.fuse(model, images=IMAGES), IMAGES), agreement.interpret
+    quantized, right = pc.quantize(model, IMAGES), agreement.interpret
 
     def wrong(program, image):
         """One unit off in the last image alone."""

@@ -19,7 +19,7 @@ from privcirnet.nn.agreement import node_values
 from privcirnet.nn.attention import PolynomialAttention, SoftmaxAttention
 from privcirnet.nn.nonpolynomial import Tabulated
 from privcirnet.nn.tokens import ScoreConstants
-from privcirnet.passes.fuse import fuse
+from privcirnet.passes.fuse import fuse_at
 from privcirnet.passes.lower import lower
 from privcirnet.passes.quantize import quantize
 from privcirnet.passes.surgery import polynomial_
@@ -164,7 +164,7 @@ def test_attention_stays_what_it_is(name):
     assert not any(change.effect for change in changes)
     assert sum(isinstance(module, SoftmaxAttention) for module in model.modules()) == 1
     assert_close(model(shown), wanted)
-    assert_close(fuse(model, shown)(shown), wanted, rtol=1e-4, atol=1e-5)
+    assert_close(fuse_at(model, shown)(shown), wanted, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", NOT_MASKED)
@@ -173,7 +173,7 @@ def test_attention_becomes_a_polynomial(name):
     changes = polynomial_(model, images())
     assert [change.after for change in changes if "Attention" in change.after] == ["PolynomialAttention"]
     if name != "one head":
-        fused = fuse(model, images())
+        fused = fuse_at(model, images())
         assert_close(fused(images()), model(images()), rtol=1e-4, atol=1e-5)
 
 
@@ -196,7 +196,7 @@ def test_a_bias_begins_as_the_softmax_of_scores_that_are_zero():
 @pytest.mark.parametrize("name", ["is_causal", "MultiheadAttention, a mask of numbers, bias_k", "a bias", "einsum"])
 def test_programs_have_every_bit_of_the_quantized_network(name):
     shown = images(8).double()
-    fused = fuse(network(ALL[name]).double(), shown)
+    fused = fuse_at(network(ALL[name]).double(), shown)
     quantized = quantize(fused, shown, STEP).eval()
     program = lower(quantized, (3, 8, 8), 16, STEP, EXACTLY)
     values, found = node_values(quantized, shown), interpret(program, (shown[0] * 16).long().numpy())
@@ -222,7 +222,7 @@ def test_a_bias_of_a_polynomial_runs():
     shown = images(8).double()
     model = network(NOT_MASKED["a bias"]).double()
     polynomial_(model, shown, "square")
-    quantized = quantize(fuse(model, shown), shown, STEP, weight_bits=4, activation_bits=5, stream_bits=5).eval()
+    quantized = quantize(model, shown, STEP, weight_bits=4, activation_bits=5, stream_bits=5).eval()
     program = lower(quantized, (3, 8, 8), 16, STEP, Target(COUNTED, LINKS["local"]))
     found, last = interpret(program, (shown[0] * 16).long().numpy()), program.nodes[-1]
     assert np.array_equal(found[last.name].reshape(-1) * 2.0**last.log_step, quantized(shown)[0].detach().numpy())
@@ -232,7 +232,7 @@ def test_a_bias_of_a_polynomial_runs():
 def test_masked_keys_weigh_nothing_in_any_bits(bits):
     """The table of exp reaches as far down as its results have bits."""
     shown = images(8)
-    quantized = quantize(fuse(network(MASKED["is_causal"]), shown), shown, activation_bits=bits).eval()
+    quantized = quantize(network(MASKED["is_causal"]), shown, activation_bits=bits).eval()
     (exp,) = (node for node in quantized.graph.nodes if is_a(quantized, node, Tabulated) and "exp" in node.name)
     weights = node_values(quantized, shown)[next(iter(exp.users)).name].unflatten(-1, (H, T))
     assert not weights.transpose(1, 2)[..., ~CAUSAL].any()
@@ -293,7 +293,7 @@ def test_encoder_layers_of_torch_run(batch_first, norm_first, road):
     assert [change.path for change in changes if "Attention" in change.after] == ["inner.layers.0.self_attn"]
     if road == "own":
         assert_close(model(shown), wanted)
-    assert_close(fuse(model, shown)(shown), model(shown), rtol=1e-4, atol=1e-5)
+    assert_close(fuse_at(model, shown)(shown), model(shown), rtol=1e-4, atol=1e-5)
 
 
 def test_a_mask_of_an_encoder_stays():
@@ -328,7 +328,7 @@ def test_a_decoder_that_asks_the_same_of_all_images_is_named():
 def test_networks_of_modules_alone_are_entered():
     layers = nn.Conv2d(3, C, 4, 4), nn.Flatten(2), nn.TransformerEncoderLayer(T, H, 12, batch_first=True), nn.Flatten()
     model = nn.Sequential(*layers, nn.Linear(C * T, 3)).eval()
-    assert_close(fuse(model, images())(images()), model(images()), rtol=1e-4, atol=1e-5)
+    assert_close(fuse_at(model, images())(images()), model(images()), rtol=1e-4, atol=1e-5)
 
 
 def test_attention_of_another_scale_is_read():

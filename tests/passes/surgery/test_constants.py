@@ -8,7 +8,7 @@ from torch.testing import assert_close
 import privcirnet as pc
 from privcirnet.errors import RuleError
 from privcirnet.nn.affine import Affine
-from privcirnet.passes.fuse import fuse
+from privcirnet.passes.fuse import fuse_at
 from privcirnet.passes.surgery import polynomial_
 from tests.nn.networks import Written
 
@@ -61,7 +61,7 @@ def test_the_network_computes_what_it_did(name):
     wanted = model(IMAGES)
     assert not any("fine-tune" in change.effect for change in polynomial_(model, IMAGES, "own"))
     assert_close(model(IMAGES), wanted, rtol=1e-4, atol=1e-5)
-    fuse(model, images=IMAGES)
+    fuse_at(model, IMAGES)
     assert not {*dict(model.named_buffers()), *dict(model.named_parameters())} & {"mean", "std", "channels", "places"}
 
 
@@ -74,7 +74,7 @@ def test_an_encrypted_network_has_its_constants():
     model, images = network(forward), torch.rand(16, 3, 8, 8)
     wanted = model(images)
     polynomial_(model, images, "own")
-    quantized = pc.quantize(pc.fuse(model, images), images)
+    quantized = pc.quantize(model, images)
     program = pc.compile(quantized, images, profile="counted", progress=False)
     assert torch.equal(program(images[:1], check=True, engine="cleartext"), quantized(images[:1]))
     assert_close(quantized(images), wanted, rtol=0.02, atol=0.02)

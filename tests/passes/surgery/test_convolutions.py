@@ -13,7 +13,7 @@ from privcirnet.errors import RuleError
 from privcirnet.nn.circulant import block_size_of
 from privcirnet.nn.pooling import divisor_of
 from privcirnet.passes.convert import circulant_
-from privcirnet.passes.fuse import fuse
+from privcirnet.passes.fuse import fuse, fuse_at
 from privcirnet.passes.lower.layers import linear_shape, real
 from privcirnet.passes.lower.supported import check_operations
 from privcirnet.passes.surgery import polynomial_
@@ -174,7 +174,7 @@ def test_fuse_with_images_does_what_polynomial_does():
     layers = nn.Conv2d(4, 8, (2, 3)), nn.AvgPool2d(2, 2, ceil_mode=True, count_include_pad=False)
     model = nn.Sequential(*layers).double().eval()
     shown = images()[..., :6]
-    fused = fuse(model, images=shown)
+    fused = fuse_at(model, shown)
     assert_close(fused(shown), model(shown))
     check_operations(fused, "")
     assert divisor_of(next(module for module in fused.modules() if isinstance(module, nn.AvgPool2d))) == 4

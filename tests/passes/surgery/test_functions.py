@@ -8,6 +8,7 @@ from torch.testing import assert_close
 
 import privcirnet as pc
 from privcirnet.errors import RuleError
+from privcirnet.passes.fuse import fuse_at
 from privcirnet.passes.surgery import polynomial_
 from tests.nn.networks import Written
 
@@ -58,14 +59,14 @@ def test_the_network_computes_what_it_did(name):
     wanted = model(IMAGES)
     assert not any("fine-tune" in change.effect for change in polynomial_(model, IMAGES, "own"))
     assert_close(model(IMAGES), wanted, rtol=1e-4, atol=1e-4)
-    pc.fuse(model, images=IMAGES)
+    fuse_at(model, IMAGES)
 
 
 @pytest.mark.parametrize("name", ["the largest", "the largest of each axis", "a gated linear unit"])
 def test_what_is_no_polynomial_in_them_is_replaced(name):
     changes = polynomial_(model := network(FORMS[name]), IMAGES)
     assert any("fine-tune" in change.effect for change in changes)
-    pc.fuse(model, images=IMAGES)
+    fuse_at(model, IMAGES)
 
 
 def test_they_run_encrypted():
@@ -78,7 +79,7 @@ def test_they_run_encrypted():
     model, images = network(forward), torch.rand(16, 3, 8, 8)
     wanted = model(images)
     polynomial_(model, images, "own")
-    quantized = pc.quantize(pc.fuse(model, images), images)
+    quantized = pc.quantize(model, images)
     program = pc.compile(quantized, images, profile="counted", progress=False)
     assert torch.equal(program(images[:1], check=True, engine="cleartext"), quantized(images[:1]))
     assert_close(quantized(images), wanted, rtol=0, atol=0.05)

@@ -14,7 +14,7 @@ from torch.testing import assert_close
 import privcirnet as pc
 from privcirnet.errors import RuleError
 from privcirnet.nn.activations import Aespa2d
-from privcirnet.passes.fuse import fuse
+from privcirnet.passes.fuse import fuse, fuse_at
 from privcirnet.passes.lower.supported import check_operations
 from privcirnet.passes.surgery import polynomial_
 from privcirnet.passes.surgery.changes import TRAIN
@@ -65,7 +65,7 @@ def test_functions_become_the_modules_that_they_are():
 def test_networks_of_others_compute_what_they_did(build):
     torch.manual_seed(0)
     model, images = build().eval(), torch.rand(2, 3, 64, 64)
-    before, fused = model(images), fuse(model, images=images)
+    before, fused = model(images), fuse_at(model, images)
     check_operations(fused, "exact")
     assert_close(fused(images), before)
     assert not any(change.effect for change in polynomial_(model, images, activation="own"))
@@ -84,7 +84,7 @@ def test_values_that_ask_each_other_where_their_channels_are_come_to_an_end():
 
 
 def test_fuse_leaves_functions_without_an_exact_form_to_who_asks_for_one():
-    fused = fuse(Written(nn.Softsign()).eval(), images=torch.rand(2, 3, 32, 32))
+    fused = fuse(Written(nn.Softsign()).eval())
     with pytest.raises(RuleError, match=r"got relu .* and 4 more; use .* privcirnet.polynomial_ replaces others"):
         check_operations(fused, "exact")
 
@@ -109,7 +109,7 @@ def test_what_a_norm_has_inside_is_named_or_stands_behind_it():
 @pytest.mark.parametrize("last", [nn.GroupNorm(2, 8), nn.InstanceNorm2d(8)], ids=str)
 def test_group_norms_that_are_no_batch_norms_are_named(last):
     with pytest.raises(
-        RuleError, match=r"got last \(.*Norm.*\); normalize over the channels, or keep group norms \(act"
+        RuleError, match=r"got last \(.*Norm.*\); normalize over the channels, or keep group norms, without"
     ):
         polynomial_(Written(last), torch.rand(2, 3, 32, 32))
 
@@ -187,7 +187,7 @@ def test_activations_with_numbers_run_exactly():
     layers = (nn.ELU(0.7), nn.LeakyReLU(0.2), prelu, nn.Softplus(2), nn.Hardtanh(0, 1))
     model = nn.Sequential(*(each for layer in layers for each in (nn.Conv2d(4, 4, 1), layer)), nn.Flatten()).eval()
     images = torch.randn(16, 4, 4, 4)
-    quantized = pc.quantize(pc.fuse(model, images), images)
+    quantized = pc.quantize(model, images)
     program = pc.compile(quantized, images, profile="counted", progress=False)
     assert torch.equal(program(images[:1], check=True, engine="cleartext"), quantized(images[:1]))
     assert_close(quantized(images), model(images), rtol=0, atol=0.03)

@@ -128,7 +128,7 @@ def test_the_whole_road_of_a_rectangle_and_of_averages_that_overlap(road):
     torch.manual_seed(0)
     model(x)
     polynomial_(model.eval(), x, road)
-    quantized = pc.quantize(pc.fuse(model, images=x), x)
+    quantized = pc.quantize(model, x)
     program = pc.compile(quantized, x, profile="counted", truncation="exact", progress=False)
     found = program(x[:2], check=True, engine="cleartext").double()
     assert torch.equal(found, quantized.double().eval()(x[:2].double()).detach())
@@ -136,7 +136,7 @@ def test_the_whole_road_of_a_rectangle_and_of_averages_that_overlap(road):
 
 def test_fuse_sizes_an_average_over_a_rectangular_map():
     model, x = around(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 2)), images(12, 20)
-    program = pc.compile(pc.quantize(pc.fuse(model, images=x), x), x, profile="counted", progress=False)
+    program = pc.compile(pc.quantize(model, x), x, profile="counted", progress=False)
     assert_close(program(x, check=True, engine="cleartext"), model(x).detach(), atol=0.05, rtol=0)
 
 

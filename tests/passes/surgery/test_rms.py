@@ -9,6 +9,7 @@ from torch.testing import assert_close
 import privcirnet as pc
 from privcirnet.nn.norm import TokenBatchNorm
 from privcirnet.nn.normalization import NormPieces
+from privcirnet.passes.fuse import fuse_at
 from privcirnet.passes.surgery import polynomial_
 from tests.nn.networks import Written
 
@@ -33,7 +34,7 @@ def test_they_run_exactly(name):
     model, images = network(FORMS[name]), torch.rand(8, 3, 8, 8)
     wanted = model(images)
     assert not any(change.effect for change in polynomial_(model, images, "own"))
-    fused = pc.fuse(model, images)
+    fused = fuse_at(model, images)
     assert_close(fused(images).flatten(), wanted.flatten(), rtol=1e-4, atol=1e-4)
     assert_close(pc.quantize(fused, images)(images).flatten(), wanted.flatten(), rtol=0, atol=0.05)
 
@@ -42,7 +43,7 @@ def test_encrypted_they_are_the_quantized_networks():
     model = network(lambda net, x: net.row(net.norm(net.conv(x).flatten(2).mT)).mean(1))
     images = torch.rand(8, 3, 8, 8)
     polynomial_(model, images, "own")
-    quantized = pc.quantize(pc.fuse(model, images), images)
+    quantized = pc.quantize(model, images)
     program = pc.compile(quantized, images, profile="counted", progress=False)
     assert torch.equal(program(images[:1], check=True, engine="cleartext"), quantized(images[:1]))
 

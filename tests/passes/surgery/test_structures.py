@@ -19,7 +19,7 @@ from privcirnet.nn.moves import Move
 from privcirnet.nn.norm import TokenBatchNorm
 from privcirnet.nn.tokens import HeadProduct, Tokens
 from privcirnet.passes.convert import circulant_
-from privcirnet.passes.fuse import fuse
+from privcirnet.passes.fuse import fuse, fuse_at
 from privcirnet.passes.lower.supported import check_operations
 from privcirnet.passes.surgery import polynomial_
 from privcirnet.passes.surgery.changes import ONE_MORE, TRAIN
@@ -200,7 +200,7 @@ def test_a_norm_that_is_added_and_read_elsewhere_gets_a_convolution_for_the_sum(
     model, x = Written(forward, **layers).eval(), torch.rand(2, 3, 8, 8)
     changes = polynomial_(model, x)
     assert [change.effect for change in changes if change.after.startswith("depthwise")] == [ONE_MORE]
-    assert_close(fuse(model, x)(x), model(x))
+    assert_close(fuse_at(model, x)(x), model(x))
 
 
 def test_an_option_of_the_forward_keeps_its_default():

@@ -9,6 +9,7 @@ from torch.testing import assert_close
 import privcirnet as pc
 from privcirnet.errors import RuleError
 from privcirnet.nn.moves import Move
+from privcirnet.passes.fuse import fuse_at
 from privcirnet.passes.surgery import polynomial_
 from tests.nn.networks import Written
 
@@ -86,7 +87,7 @@ def test_a_transposed_convolution_is_a_convolution(name, road):
     assert (changes[0].path, changes[0].before, changes[0].after) == ("1", "ConvTranspose2d", "Conv2d")
     assert not any(isinstance(module, nn.ConvTranspose2d) for module in model.modules())
     assert_close(model(x), before)
-    assert_close(pc.fuse(model, images=x)(x), before)
+    assert_close(fuse_at(model, x)(x), before)
 
 
 def test_the_whole_road_of_a_decoder():
@@ -97,7 +98,7 @@ def test_the_whole_road_of_a_decoder():
     model = Written(forward, two=nn.Conv2d(1, 4, 3, 2, 1), up=nn.ConvTranspose2d(4, 4, 4, 2, 1), head=head).eval()
     x = images(5, 4, channels=1, count=12)
     polynomial_(model, x, "square")
-    quantized = pc.quantize(pc.fuse(model, images=x), x)
+    quantized = pc.quantize(model, x)
     program = pc.compile(quantized, x, profile="counted", truncation="exact", progress=False)
     found = program(x[:2], check=True, engine="cleartext").double()
     assert torch.equal(found, quantized.double().eval()(x[:2].double()).detach())
