@@ -83,7 +83,7 @@ def compile(  # noqa: PLR0913
     lowered, chosen_by = lower_on(he, network, pixels_of(network, images), images, bar, given)
     before = warn_of_losses(network, "give quantize images like these, or more bits, or train it quantized", 4)
     _warn_of_large_values(lowered.program, network, images, bar)
-    made = CompiledProgram(lowered.program, profile=chosen_by, quantization=str(before) if before else "")
+    made = CompiledProgram(lowered.program, profile=chosen_by, quantization=str(before) if before else "", bar=bar)
     if not rehearsed_images:
         return made
     some = images[:rehearsed_images]
