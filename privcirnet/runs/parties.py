@@ -79,7 +79,7 @@ class Parties:
     """
 
     client: Any
-    server: Handler
+    server: Any
     requests: Requests
     meters: Sequence[Meter]
     report: Callable[[], ServerReport] | None
