@@ -68,7 +68,7 @@ class Parties:
     """A client, and the server that replies to it.
 
     Attributes:
-        server: what replies to it.
+        server: what replies to it; of CKKS in one process, the client itself, which is both.
         requests: runs images.
         meters: the client's, of all images, and of all offline work, if there is any.
         report: tells what the server did for the last request; None if nobody may know.
