@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from privcirnet.api.check import check
     from privcirnet.api.compile import compile
     from privcirnet.api.fit import fit
+    from privcirnet.api.load import load
     from privcirnet.api.network import network, save
     from privcirnet.api.search import search
     from privcirnet.blocksizes.fisher import diagonal_fisher
@@ -56,7 +57,6 @@ if TYPE_CHECKING:
     from privcirnet.passes.fuse import fuse
     from privcirnet.passes.quantize import quantize
     from privcirnet.passes.surgery import polynomial_
-    from privcirnet.runs.compiled import load
 
 __version__ = "0.1.0"
 
@@ -81,7 +81,7 @@ _HOME = {
     "fit": "api.fit",
     "fraction": "config.search",
     "fuse": "passes.fuse",
-    "load": "runs.compiled",
+    "load": "api.load",
     "network": "api.network",
     "polynomial_": "passes.surgery",
     "quantize": "passes.quantize",

@@ -85,7 +85,7 @@ def compile(  # noqa: PLR0913
     )
     lowered, chosen_by = lower_on(he, quantized, pixels_of(quantized, images), images, bar, given)
     _warn_of_large_values(lowered.program, quantized, images, bar)
-    made = CompiledProgram(lowered.program, profile=chosen_by, quantization=before)
+    made = CompiledProgram(lowered.program, profile=chosen_by, quantization=before, bar=bar)
     if not rehearsed_images:
         return made
     some = images[:rehearsed_images]

@@ -246,7 +246,7 @@ class _Party:
             return ServerReport(None, (self.of_server,), peak_bytes())
 
         setup = time.perf_counter() - started
-        return Parties(self, self.requests, (self.of_client,), report, setup, self.bytes_keys, how=how)
+        return Parties(self, self, self.requests, (self.of_client,), report, setup, self.bytes_keys, how=how)
 
     def requests(
         self, images: Sequence[Values] | Values, progress: StepProgress

@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -18,11 +18,12 @@ from privcirnet.he.program.program import Program
 from privcirnet.he.program.signature import PublicKey
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.schemes.bfv.parameters import Parameters
-from privcirnet.runs.evaluation import evaluate
 from privcirnet.runs.interactive import Interactive
 from privcirnet.runs.memory import WEIGHTS_GB, check_memory, weight_bytes
 from privcirnet.runs.parties import How
+from privcirnet.runs.progress import Bar, silent
 from privcirnet.runs.rehearsal import in_words
+from privcirnet.runs.shared_parties import SharedParties
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -34,6 +35,9 @@ _Images = TypeVar("_Images", "Tensor", np.ndarray)
 class CompiledProgram:
     """A network ready for encrypted inference, from :func:`privcirnet.compile` or :func:`privcirnet.load`. Call it.
 
+    The first call encodes weights, makes keys and begins oblivious transfers. They stay in memory for later calls until
+    :meth:`close`, or until the program is garbage-collected. Copies, pickled ones too, begin their own.
+
     Attributes:
         integer: the integer program, which :class:`privcirnet.Server` takes.
         spectra: its weight spectra by node, if they were read.
@@ -41,6 +45,7 @@ class CompiledProgram:
         rehearsal: how far the logits of some images were from the quantized network's when it was made, see
             :func:`privcirnet.runs.rehearsal.rehearsed`; empty if that is not known.
         quantization: how far the quantized network's are from those before it was quantized, in words.
+        bar: opens progress bars of preparations.
     """
 
     integer: Program
@@ -48,6 +53,15 @@ class CompiledProgram:
     profile: Profile | None = field(default=None, repr=False)
     rehearsal: Mapping[str, float] = field(default_factory=dict[str, float])
     quantization: str = ""
+    bar: Bar = field(default=silent, repr=False, compare=False)
+    _parties: SharedParties = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_parties", SharedParties(Interactive(self.integer, self.spectra)))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copy and pickle what it was made of: keys and shares belong to one program in one process."""
+        return type(self), tuple(getattr(self, each.name) for each in fields(self) if each.init)
 
     @property
     def parameters(self) -> Parameters:
@@ -113,10 +127,14 @@ class CompiledProgram:
     ) -> _Images:
         """Encrypt images, compute on them, decrypt: client and server exchange bytes within this process.
 
+        Both parties stay for the next call with the same settings; other settings begin others in their place. Calls
+        of several threads take turns.
+
         Args:
             images: real, (N, C, H, W) or (N, F), in the program's range: a tensor or a NumPy array.
+            check: whether every value of both parties is compared with the integer network's.
             engine: of both parties: "kernel", "tenseal" (slower), or "cleartext" for a rehearsal that hides nothing.
-            weights_gb: of encoded weights that the server keeps, in 10^9 bytes; others are encoded for every image.
+            weights_gb: of encoded weights that stay in memory, in 10^9 bytes; others are encoded for every image.
 
         Returns:
             logits, float32 (N, classes), or with answer="top1" 1 at the class and 0 elsewhere: a tensor on the CPU for
@@ -131,11 +149,45 @@ class CompiledProgram:
                 or a value that is not the integer network's.
             WrongResult: a result is wider than right ones are, and not to be used.
         """
-        integers = self.integers(images)
-        check_memory(self.integer, weights_gb, engine)
+        self._warn_if_doubtful()
+        return self._answered(self._parties, images, How(engine, weights_gb), check)
+
+    def session(
+        self, prepare: int = 0, *, engine: str = "kernel", weights_gb: float = WEIGHTS_GB
+    ) -> "InferenceSession":
+        """Return a session beside the program's own, with some inferences prepared. ``with`` closes it.
+
+        Args:
+            prepare: inferences to prepare now: all encrypted work that needs no image.
+            engine: as for a call.
+            weights_gb: as for a call; the session has its own encoded weights.
+
+        Warns:
+            UserWarning: as a call does.
+
+        Raises:
+            RuleError: ``prepare`` is no number of images, the program cannot be prepared, or there is too little
+                memory.
+        """
+        self._warn_if_doubtful()
+        made = InferenceSession(self, How(engine, weights_gb))
+        if prepare != 0:
+            made.prepare(prepare)
+        return made
+
+    def close(self) -> None:
+        """Free the encoded weights, and forget the keys and shares, whose memory is zeroed. A call begins anew."""
+        self._parties.close()
+
+    def _warn_if_doubtful(self) -> None:
         if self.doubtful:
-            warnings.warn(f"{in_words(self.rehearsal)}; compile with guard_bits=, or train longer", stacklevel=2)
-        found = evaluate(Interactive(self.integer, self.spectra), integers, How(engine, weights_gb, audited=check))
+            warnings.warn(f"{in_words(self.rehearsal)}; compile with guard_bits=, or train longer", stacklevel=3)
+
+    def _answered(self, parties: SharedParties, images: _Images, how: How, check: bool) -> _Images:
+        """The logits of images, see :meth:`__call__`."""
+        integers = self.integers(images)
+        check_memory(self.integer, how.weights_gb, how.engine)
+        found = parties.evaluate(integers, how, check)
         if check and (wrong := {i: nodes[0] for i, nodes in enumerate(found.wrong) if nodes}):
             raise _wrong(self.integer, wrong)
         if refused := next((answer.refused for answer in found.answers if answer.refused), None):
@@ -158,6 +210,9 @@ class CompiledProgram:
         except (TypeError, ValueError) as error:
             got, remedy = first_line(error), "give a NumPy array or a tensor"
             raise RuleError("images must be real numbers (N, C, H, W)", got=got, remedy=remedy) from None
+        if self.image in {array.shape, (*array.shape, 1, 1)}:
+            rule, got = "images must have a batch axis", f"shape {array.shape}, a single one"
+            raise RuleError(rule, got=got, remedy="give images[:1] or images[None]")
         if array.ndim == 2:
             array = array[..., None, None]
         if array.ndim != 4 or not len(array) or array.shape[1:] != self.image:
@@ -197,20 +252,94 @@ class CompiledProgram:
         write_program(Path(folder), self.integer, {**self.measured(), **about}, replace=replace)
 
 
-def load(folder: str | Path) -> CompiledProgram:
-    """Return a program that :meth:`CompiledProgram.save` or export.py wrote.
+class InferenceSession:
+    """Encrypted inferences that share encoded weights, keys and oblivious transfers. Call it; ``with`` closes it.
+
+    From :meth:`CompiledProgram.session`. Images take prepared inferences while there are any. An image that fails drops
+    those that are left, and the next one begins anew, as does a copy of the process (fork).
 
     Args:
-        folder: where it is.
+        program: to run.
+        how: engine, and encoded weights in memory.
+
+    Attributes:
+        engine: of both parties.
 
     Raises:
-        RuleError: missing, damaged or foreign.
+        RuleError: there is too little memory.
     """
-    return read_compiled(Path(folder))
+
+    def __init__(self, program: CompiledProgram, how: How) -> None:
+        check_memory(program.integer, how.weights_gb, how.engine)
+        self.engine, self._program, self._how = how.engine, program, how
+        self._parties: SharedParties | None = SharedParties(Interactive(program.integer, program.spectra))
+
+    def __call__(self, images: _Images, *, check: bool = False) -> _Images:
+        """Return logits as :meth:`CompiledProgram.__call__` does.
+
+        Args:
+            images: real, (N, C, H, W) or (N, F), in the program's range: a tensor or a NumPy array.
+            check: whether every value of both parties is compared with the integer network's.
+
+        Raises:
+            RuleError: the session is closed, or as there.
+            WrongResult: as there.
+        """
+        return self._program._answered(self._open, images, self._how, check)
+
+    def prepare(self, count: int) -> None:
+        """Prepare more inferences, with a progress bar: all encrypted work that needs no image.
+
+        Args:
+            count: of images.
+
+        Raises:
+            RuleError: it is no number of images, the session is closed, or the program cannot be prepared.
+        """
+        if not isinstance(count, int) or count < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise RuleError("prepare must be a whole number of images", got=repr(count), remedy="use 8")
+        self._open.prepare(count, self._how, self._program.bar)
+
+    def close(self) -> None:
+        """Free the encoded weights, and forget the keys and shares, whose memory is zeroed. Nothing runs afterwards."""
+        parties, self._parties = self._parties, None
+        if parties is not None:
+            parties.close()
+
+    def __enter__(self) -> "InferenceSession":
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        self.close()
+
+    @property
+    def _open(self) -> SharedParties:
+        if self._parties is None:
+            raise RuleError("a session must be open", got="a closed one", remedy="begin another: program.session()")
+        return self._parties
+
+    @property
+    def prepared(self) -> int:
+        """Prepared inferences that are left."""
+        return self._parties.prepared if self._parties else 0
+
+    def __str__(self) -> str:
+        """Return its engine, what is prepared, and what was sent so far, in one line."""
+        if self._parties is None:
+            return f"session of engine {self.engine}, closed"
+        sent = self._parties.sent
+        about = f"{sent.bytes / 1e6:.2f} MB and {sent.rounds} rounds, with keys and preparation"
+        return f"session of engine {self.engine}: {self.prepared} inferences prepared; {sent.images} images, {about}"
+
+    __repr__ = __str__
 
 
 def read_compiled(folder: Path, key: PublicKey | None = None) -> CompiledProgram:
-    """Return a program of a folder, as :func:`load` does; with a key, one that it signed."""
+    """Return a program of a folder; with a key, one that it signed.
+
+    Raises:
+        RuleError: missing, damaged, foreign, or not signed with the key.
+    """
     return CompiledProgram(*read_program(folder, key), *read_measured(folder))
 
 

@@ -30,14 +30,14 @@ def needed_bytes(program: Program, weights_gb: float | None = None) -> int:
     return round(kept + session_in_memory(program) + client_in_memory(program) + _PROCESS_BYTES)
 
 
-def check_memory(program: Program, weights_gb: float, engine: str = "kernel") -> None:
+def check_memory(program: Program, weights_gb: float | None, engine: str = "kernel") -> None:
     """Raise unless a program fits the memory that this process may take.
 
     Args:
-        weights_gb: of encoded weights that are kept, in 10^9 bytes.
+        weights_gb: of encoded weights that are kept, in 10^9 bytes; None: all.
         engine: of the server: "kernel"; "tenseal", which keeps all weights; or "cleartext", which encodes none.
     """
-    if not weights_gb >= 0:
+    if weights_gb is not None and not weights_gb >= 0:
         raise RuleError("weights_gb must be 0 or more", got=weights_gb, remedy="use 4")
     if engine == "cleartext":
         return

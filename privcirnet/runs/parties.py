@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -68,6 +68,7 @@ class Parties:
     """A client, and the server that replies to it.
 
     Attributes:
+        server: what replies to it; of CKKS in one process, the client itself, which is both.
         requests: runs images.
         meters: the client's, of all images, and of all offline work, if there is any.
         report: tells what the server did for the last request; None if nobody may know.
@@ -78,6 +79,7 @@ class Parties:
     """
 
     client: Any
+    server: Any
     requests: Requests
     meters: Sequence[Meter]
     report: Callable[[], ServerReport] | None
@@ -107,28 +109,30 @@ def parties(  # noqa: PLR0913, PLR0917
     def run(images: Sequence[Values] | Values, progress: StepProgress) -> Iterator[tuple[Values, list[Answer]]]:
         return requests(client, handler, images, progress, ahead, persist)
 
-    return Parties(client, run, client.meters, report if how.audited else None, seconds_setup, bytes_keys, ahead, how)
+    return Parties(
+        client, handler, run, client.meters, report if how.audited else None, seconds_setup, bytes_keys, ahead, how
+    )
 
 
 @contextmanager
 def opened(task: ServerTask, how: How, bar: Bar) -> Iterator[Parties]:
-    """Yield both parties as a service has them, in this process or each in its own.
+    """Yield both parties as a service has them, in this process or each in its own. They are closed in the end.
 
     Raises:
         RuleError: the server refuses the program, or its process ended.
     """
     started = time.perf_counter()
-    if not how.apart:
-        with bar("Setting up", 0):
-            store, server = MemoryStore(), task.server()
-            client = task.party(server.greeting(), how.engine, None, store, b"")
-            keys = client.keys()
-            session = server.session(keys)
-        ahead = Ahead(how.prepare, store, False, lambda: None, how.pause_s)
-        setup = time.perf_counter() - started
-        yield parties(client, session, partial(report_of, session), setup, len(keys), ahead, how)
-        return
     with ExitStack() as stack:
+        if not how.apart:
+            with bar("Setting up", 0):
+                store, server = MemoryStore(), task.server()
+                client = stack.enter_context(closing(task.party(server.greeting(), how.engine, None, store, b"")))
+                keys = client.keys()
+                session = stack.enter_context(closing(server.session(keys)))
+            ahead = Ahead(how.prepare, store, False, lambda: None, how.pause_s)
+            setup = time.perf_counter() - started
+            yield parties(client, session, partial(report_of, session), setup, len(keys), ahead, how)
+            return
         with bar("Setting up", 0):
             process = stack.enter_context(start_server(task))
             remote = stack.enter_context(ServiceClient(process.address, how.engine, party=task.party))

@@ -41,6 +41,10 @@ def test_a_table_runs_through_all_verbs_as_it_is(tmp_path):
     again = pc.load(tmp_path / "program")
     for form in (TABLE[:2], TABLE[:2, :, None, None], TABLE[:2].numpy()):
         assert_close(torch.as_tensor(again(form, engine="cleartext")), logits, rtol=0, atol=0)
+    with pytest.raises(
+        pc.RuleError, match=r"images must have a batch axis: got shape \(20,\), .* give images\[:1\] or"
+    ):
+        again(TABLE[0])
 
 
 def test_a_table_through_polynomials():

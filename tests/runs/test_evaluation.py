@@ -58,6 +58,14 @@ def test_every_step_of_the_protocol_is_right():
     assert [layer["name"] for layer in found["layers"]] == ["features.0", "square", "second", "head"]
 
 
+def test_both_parties_are_closed_in_the_end():
+    parties = evaluate(Interactive(program()), IMAGES[:1], CLEAR).parties
+    with pytest.raises(RuleError, match="a client must be open"):
+        parties.client.keys()
+    with pytest.raises(RuntimeError, match="a closed session handles nothing"):
+        parties.server.handle(b"")
+
+
 def test_without_a_profile_no_seconds_are_predicted():
     """A program that an older version made, or another party, has none."""
     found = dataclasses.replace(evaluation(), mode=Interactive(program())).summary(LABELS, LABELS)

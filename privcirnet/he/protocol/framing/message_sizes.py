@@ -51,9 +51,14 @@ def rounds(program: Program) -> int:
     exchanges = exchanges_of(program)
     if runs_directly(exchanges):
         return answer.rounds(program) + sum(len(trips(exchange.plan.turns)) for exchange in exchanges.values())
-    ahead = sum(len(bundle.trips) for bundle in bundles(program, exchanges, 1))
-    begun = len(_setup(program, exchanges))
-    return _AROUND + begun + ahead + rounds_online(program)
+    return rounds_ahead(program, 1) + rounds_online(program)
+
+
+def rounds_ahead(program: Program, count: int) -> int:
+    """Return the number of messages each way that prepare some images at once, the first ones of their session."""
+    exchanges = exchanges_of(program)
+    ahead = sum(len(bundle.trips) for bundle in bundles(program, exchanges, count))
+    return _AROUND + len(_setup(program, exchanges)) + ahead
 
 
 def rounds_online(program: Program) -> int:

@@ -49,7 +49,6 @@ class PreparedServer:
         layers: returns the linear layers in clear by node.
         stacks: returns what the server holds for stacks of images by node.
         stages: of :func:`protocol.rounds.waves.stages`.
-        last_uses: after which node which shares are zeroed, see :func:`protocol.rounds.zeroing.last_uses`.
 
     Attributes:
         dropped: why correlated randomness could not be used, in words.
@@ -63,7 +62,6 @@ class PreparedServer:
     form: Form
     meter: Meter
     stages: Sequence[Stage]
-    last_uses: Mapping[str, Sequence[str]]
     preparation: Meter = field(default_factory=Meter)
     dropped: list[str] = field(default_factory=list[str])
     _transfers: "Transfers | None" = None
@@ -137,12 +135,13 @@ class PreparedServer:
                 CorrelatedRandomness(serial, arrays).wipe()
         return wire.frame(wire.PREPARED, [])
 
-    def online(self, message: bytes, held: dict[str, Residues | None]) -> Phase:
+    def online(self, message: bytes, held: dict[str, Residues | None], last_uses: Mapping[str, Sequence[str]]) -> Phase:
         """Run the program on an image.
 
         Args:
             message: the first request: the serial number, and the server's share of the image.
             held: is given the server's share of every node.
+            last_uses: after which node which shares are zeroed, see :func:`protocol.rounds.zeroing.last_uses`.
 
         Yields:
             replies; the generator is sent the request after each.
@@ -165,8 +164,8 @@ class PreparedServer:
                         correlated.spend(node.name)
                     elif node is not source:
                         held[node.name] = shares.local_server(self.program, node, held)
-                    zeroing.forget(held, self.last_uses.get(node.name, ()))
-                yield from self._together(stage, correlated, held)
+                    zeroing.forget(held, last_uses.get(node.name, ()))
+                yield from self._together(stage, correlated, held, last_uses)
             share = shares.present(held[self.program.output.name])
         finally:
             correlated.wipe()
@@ -207,7 +206,11 @@ class PreparedServer:
             wipe(share for one in offline_shares for share in one)
 
     def _together(
-        self, stage: Stage, correlated: CorrelatedRandomness, held: dict[str, Residues | None]
+        self,
+        stage: Stage,
+        correlated: CorrelatedRandomness,
+        held: dict[str, Residues | None],
+        last_uses: Mapping[str, Sequence[str]],
     ) -> Generator[bytes, bytes, None]:
         """Take the turns of a stage, of which the server's shares of the results are held."""
         names = [node.name for node in stage.nodes]
@@ -218,7 +221,7 @@ class PreparedServer:
             held |= zip(names, found, strict=True)
         for name in names:
             correlated.spend(name)
-            zeroing.forget(held, self.last_uses.get(name, ()))
+            zeroing.forget(held, last_uses.get(name, ()))
 
     def _side_of(
         self, node: Node, correlated: CorrelatedRandomness, held: Mapping[str, Residues | None]

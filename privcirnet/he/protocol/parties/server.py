@@ -58,6 +58,7 @@ class Server:
     Attributes:
         program: as given, with the width of its result if that is proved and was missing.
         engine: the server's engine.
+        watched: as given, of sessions to come.
         rounds: by name of the nodes that take one, in order: the exchange, and what the server holds for it.
 
     Raises:
@@ -79,7 +80,7 @@ class Server:
         if not isinstance(program, Program):  # pyright: ignore[reportUnnecessaryIsInstance]
             got, remedy = type(program).__name__, "of a compiled one give .integer, and spectra=.spectra"
             raise RuleError("a server must have a program of integers", got=got, remedy=remedy)
-        self._signature, self._watched, self._lock = signature, watched, Lock()
+        self._signature, self.watched, self._lock = signature, watched, Lock()
         intervals = bounds.prove(program) if program.bounds == "proved" else {}
         bounds.check_modulus(program, intervals)
         if intervals and not program.output_bits:
@@ -136,9 +137,8 @@ class Server:
 
     @cached_property
     def last_uses(self) -> Mapping[str, Sequence[str]]:
-        """After which node which shares are zeroed."""
-        nodes = (node for stage in self.stages for node in (*stage.before, *stage.nodes))
-        return {} if self._watched else zeroing.last_uses(nodes)
+        """After which node which shares are zeroed, where nobody watches."""
+        return zeroing.last_uses(node for stage in self.stages for node in (*stage.before, *stage.nodes))
 
     @cached_property
     def stages(self) -> list[Stage]:
@@ -175,13 +175,14 @@ class Session:
     Attributes:
         dropped: why correlated randomness could not be used, in words.
         shares: the server's own share of every node of the last inference, if it is watched; None for zero.
+        watched: whether the images that begin from now on are; at first as the server has it.
     """
 
     def __init__(self, server: Server, keys: EvaluationKeys | None, form: Form, store: PreparedStore) -> None:
         self.meter, self.preparation, self._process = Meter(), Meter(), Process()
         self.meters = self.meter, self.preparation
         self.shares: dict[str, Residues | None] = {}
-        self._server, self._keys = server, keys
+        self._server, self._keys, self.watched = server, keys, server.watched
         self._prepared = PreparedServer(
             server.program,
             server.rounds,
@@ -191,7 +192,6 @@ class Session:
             form,
             self.meter,
             server.stages,
-            server.last_uses,
             self.preparation,
         )
         self.dropped = self._prepared.dropped
@@ -282,7 +282,8 @@ class Session:
             wipe(self.shares.values())  # those of the image before
             self.shares = {}
             if wire.begins(message) == wire.ONLINE:
-                reply = yield from self._prepared.online(message, self.shares)
+                uses = {} if self.watched else self._server.last_uses
+                reply = yield from self._prepared.online(message, self.shares, uses)
             else:
                 self._check_keys()
                 reply = yield from self._direct(message, self.shares)
