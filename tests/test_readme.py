@@ -13,6 +13,8 @@ import pytest
 from omegaconf import OmegaConf
 
 from privcirnet.cli import SUBCOMMANDS
+from privcirnet.cli.settings import quoted
+from privcirnet.config import SCHEMAS
 from tests.test_configs import FILES, schema_of
 
 pytestmark = pytest.mark.docs
@@ -104,7 +106,9 @@ def test_commands_are_accepted(page, command):
         assert options <= arguments_of(script), f"{page}: {sorted(options - arguments_of(script))}"
     elif name not in NO_HYDRA:
         module = importlib.import_module(f"papers.{name}.command") if paper else schema_of(name)
-        for overrides in jobs(module.expanded(given) if hasattr(module, "expanded") else given):
+        schema = SCHEMAS.get(name)
+        given = module.expanded(given) if hasattr(module, "expanded") else given
+        for overrides in jobs(quoted(schema, given, sweep=True) if schema else given):
             with hydra.initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
                 assert OmegaConf.to_object(hydra.compose(name, overrides=overrides))
 

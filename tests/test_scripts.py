@@ -23,6 +23,7 @@ from privcirnet.train import record
 from tests.scripts import FORMATS, STAGES, call, documented, refused, summary
 
 FIVE = [48, 48, 48, 48, 49]
+PROVED = "he.bounds=proved"
 
 
 @pytest.fixture
@@ -133,17 +134,20 @@ def test_other_settings_do_not_overwrite_an_interrupted_run(tmp_path, monkeypatc
     assert [entry["epoch"] for entry in summary(tmp_path, "train")["history"]] == [1, 2]
 
 
-def test_a_complete_run_is_named_before_another_takes_its_place(tmp_path, monkeypatch, capsys):
-    settings = "recipe.epochs=0", f"root={tmp_path}"
+def test_a_complete_run_with_other_settings_is_replaced_only_if_asked(tmp_path, monkeypatch, capsys):
+    settings = "epochs=0", f"root={tmp_path}"
     call(monkeypatch, "train", *settings)
-    assert "will be replaced" not in capsys.readouterr().out
-    before = summary(tmp_path, "train")["top1"]
-    call(monkeypatch, "train", *settings, "seed=1")
-    told = capsys.readouterr().out
-    facts = rf"folder +{tmp_path}/train\n  top-1 +{before:.2f} %\n  changed +seed=1 after 0\n  kept .*another out= keeps both"
-    assert re.search(rf"^a complete run will be replaced\n  {facts}\n", told, re.M)
+    call(monkeypatch, "train", *settings)
+    before = summary(tmp_path, "train")
+    error = refused(monkeypatch, capsys, "train", *settings, "seed=1")
+    got = f"got seed=1 after 0 for {tmp_path}/train, which has {before['top1']:.2f} % top-1"
+    assert f"a complete run must not be replaced unasked: {got}; give another out=" in error
+    settled = refused(monkeypatch, capsys, "train", *settings, "recipe=finetune", "uniform=2", f"out={tmp_path}/train")
+    assert "recipe.stage=finetune after train" in settled
+    assert summary(tmp_path, "train") == before
     call(monkeypatch, "train", *settings, "seed=1", f"out={tmp_path}/other")
-    assert "will be replaced" not in capsys.readouterr().out
+    call(monkeypatch, "train", *settings, "seed=1", "overwrite=true")
+    assert summary(tmp_path, "train")["config"]["seed"] == 1
 
 
 @pytest.mark.parametrize("stage", STAGES)
@@ -271,6 +275,15 @@ def test_wrong_image_size(root, monkeypatch, capsys, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+def test_a_data_set_of_another_size_names_the_setting(monkeypatch, capsys, tmp_path):
+    images, labels = torch.zeros(4, 1, 16, 16, dtype=torch.uint8), torch.zeros(4, dtype=torch.int64)
+    large = ImageData(images, labels, images, labels, -4, 16, tuple("0123456789"))
+    monkeypatch.setattr(importlib.import_module("privcirnet.cli.train"), "load_for", lambda *_: large)
+    error = refused(monkeypatch, capsys, "train", f"root={tmp_path}", "epochs=0")
+    assert "a network must take the images: got digits_resnet for digits, (1, 16, 16): " in error
+    assert "; give another model=, as model=resnet18_cifar" in error
+
+
 @pytest.mark.parametrize(
     ("script", "overrides", "match"),
     [
@@ -284,8 +297,12 @@ def test_wrong_image_size(root, monkeypatch, capsys, tmp_path):
         ("search", ["he.ring_degree=5000", f"he.coefficient_bits={FIVE}"], "in the 128-bit table: got 5000; use 1024"),
         ("search", ["he.ring_degree=5000"], "that of a known set: got 5000; use 8192, 16384, or 0"),
         ("search", ["he.coefficient_bits=[48,48]"], "he.coefficient_bits needs he.ring_degree"),
-        ("export", ["he.ring_degree=8192", "he.failure_bits=21"], r"noise budget: got -?\d+ bits with n = 8192, "),
-        ("export", ["he.failure_bits=59"], r"must reach he.failure_bits = 59: got [\d.]+"),
+        (
+            "export",
+            ["he.ring_degree=8192", "he.failure_bits=21", PROVED],
+            r"noise budget: got -?\d+ bits with n = 8192, ",
+        ),
+        ("export", ["he.failure_bits=59", PROVED], r"must reach he.failure_bits = 59: got [\d.]+"),
         ("export", ["he.masks=bounded"], r"must reach he.hiding_bits = 40: got [\d.]+"),
         ("export", ["init=nowhere"], "train.py must exist: got nowhere/checkpoint.safetensors"),
         ("export", ["init=${root}/train"], "must be quantized: got DigitsResNet"),
@@ -295,7 +312,7 @@ def test_wrong_image_size(root, monkeypatch, capsys, tmp_path):
         ("train", ["data=birds"], "right type: got data=birds; use one of cifar10, cifar100, digits"),
         ("train", ["model=resnet50"], "got model=resnet50; did you mean model.name=resnet50 of timm or torchvision"),
         ("train", ["model.name=digits_resnext"], "got 'digits_resnext'; try .*digits_resnet"),
-        ("train", ["epochs=3"], r"got Could not override 'epochs'; did you mean recipe.epochs=\.\.\."),
+        ("train", ["epoch=3"], r"got Could not override 'epoch'; did you mean recipe.epochs=\.\.\."),
         ("train", ["--epochs", "3"], r"name=value: got --epochs 3; did you mean recipe\.epochs=3\?"),
         ("train", ["recipe.learning_rate=0"], "recipe.learning_rate must be positive: got 0"),
         ("infer", ["engine=seal"], "engine must be a known one: got 'seal'"),
@@ -410,7 +427,8 @@ def test_named_parameters_that_are_too_small(root, monkeypatch, capsys, tmp_path
     profile = json.loads((root / "search" / "profile.json").read_text())
     profile["coefficient_bits"] = [46, 46, 46, 46]
     (tmp_path / "profile.json").write_text(json.dumps(profile))
-    named = [f"he.profile={tmp_path / 'profile.json'}", "he.ring_degree=16384", "he.coefficient_bits=[46,46,46,46]"]
+    named = [f"he.profile={tmp_path / 'profile.json'}", "he.ring_degree=16384", PROVED]
+    named.append("he.coefficient_bits=[46,46,46,46]")
     error = refused(monkeypatch, capsys, "export", f"root={root}", *named, f"out={tmp_path / 'out'}")
     assert re.search(
         r"2 bits of noise budget: got -\d+ bits with n = 16384, .* truncation failure needs; n = \d+, .* would do: "

@@ -12,6 +12,7 @@ from torch import Tensor, fx, nn
 
 from privcirnet.api.settings import verb
 from privcirnet.artifact import Bits, Checkpoint, Inputs, read_checkpoint, write_checkpoint, write_text
+from privcirnet.artifact.hub import HUB, hub_file
 from privcirnet.data.picture import LIGHT_ON_DARK, Preparation
 from privcirnet.errors import RuleError, first_line, listed
 from privcirnet.models import ENTRY_POINTS
@@ -27,8 +28,6 @@ from privcirnet.report.model_card import card
 from privcirnet.train.network import CHOSEN, build, tensors_of, weighted_layers
 from privcirnet.train.stages import CHECKPOINT
 
-HUB = "hf-hub:"
-"""What the name of a network on the Hugging Face hub begins with."""
 COMMITTED = Path(__file__).parents[2] / "checkpoints"
 """The trained networks of a checkout."""
 _COMPARED = 8
@@ -117,7 +116,7 @@ def save(  # noqa: PLR0913
 
 def _found(source: str) -> Path:
     if source.startswith(HUB):
-        return _from_hub(source.removeprefix(HUB))
+        return hub_file(source, CHECKPOINT)
     committed = COMMITTED / f"{source}.safetensors"
     path = Path(source)
     if not path.exists() and committed.is_file():
@@ -131,17 +130,6 @@ def _found(source: str) -> Path:
         remedy = f"give a file, a run directory, {HUB}OWNER/NAME{names}"
         raise RuleError("a network must be one that is there", got=repr(source), remedy=remedy)
     return path
-
-
-def _from_hub(name: str) -> Path:
-    from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
-
-    try:
-        return Path(hf_hub_download(name, CHECKPOINT))
-    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
-        got, remedy = f"{name}: {first_line(error)}", f"connect to it once, or give OWNER/NAME with {CHECKPOINT}"
-        raise RuleError("a network of the hub must be there", got=got, remedy=remedy) from error
 
 
 def _image(inputs: Inputs, picture: str | Path | bytes) -> Tensor:

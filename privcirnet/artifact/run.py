@@ -12,7 +12,9 @@ from privcirnet.errors import RuleError
 
 SUMMARY = "summary.json"
 """What a complete run leaves in its folder."""
-PLACES = frozenset({"root", "out", "device", "evaluate", "resume", "tensorboard", "data.root", "data.cache"})
+PLACES = frozenset(
+    {"root", "out", "device", "evaluate", "resume", "overwrite", "tensorboard", "data.root", "data.cache"}
+)
 """Settings that do not change what a run computes."""
 
 

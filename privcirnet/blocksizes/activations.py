@@ -59,7 +59,7 @@ def activation_sizes(model: nn.Module, image: Tensor) -> dict[str, int]:
 
     def see(name: str, _: Tensor, output: Tensor) -> None:
         if name in found:
-            remedy = "make each a module first: recipe=replace +model.arguments.activation=own"
+            remedy = "make each a module first: recipe=replace activation=own"
             raise RuleError("an activation must run once an image", got=name, remedy=remedy)
         found[name] = output.numel()
 

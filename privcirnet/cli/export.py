@@ -43,7 +43,7 @@ def _interactive(found: Export, config: ExportConfig) -> tuple[str, dict[str, ob
         "parameters": f"n = {found.ring_degree}, log q = {found.log_q}, "
         f"t of {found.plain_modulus_bits} bits, 128-bit security",
         "choice": found.choice and found.choice.reason,
-        "largest value": f"{found.max_value_bits} bits, {_in_words_bounds(found)}",
+        "largest value": f"{found.max_value_bits} bits, {_in_words_bounds(found, config.he.bounds)}",
         "flooding": _in_words_flooding(found),
         "guard bits": _in_words_guard_bits(found),
         "truncation": _in_words(found.truncation or Truncation(), found.bounds),
@@ -107,9 +107,12 @@ def _signing_key(name: str) -> PrivateKey | None:
     return read_private(path)
 
 
-def _in_words_bounds(found: Export) -> str:
+def _in_words_bounds(found: Export, wanted: str) -> str:
     seen = found.bounds_exceeded
-    return "proved" if seen is None else f"measured; {seen.beyond} of {seen.images} held-out images go beyond"
+    if seen is None:
+        return "proved"
+    why = ", as no parameters carry what is proved" if wanted == "auto" else ""
+    return f"measured{why}; {seen.beyond} of {seen.images} held-out images go beyond"
 
 
 def _in_words_guard_bits(export: Export) -> str:

@@ -5,6 +5,7 @@ import functools
 import inspect
 import itertools
 import os
+import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator
@@ -18,8 +19,8 @@ from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Quote, QuotedString
-from hydra.errors import HydraException
-from omegaconf import DictConfig, OmegaConf, StringNode
+from hydra.errors import HydraException, OverrideParseException
+from omegaconf import DictConfig, ListConfig, OmegaConf, StringNode, UnionNode
 from omegaconf.errors import OmegaConfBaseException
 
 from privcirnet.cli import explain
@@ -148,28 +149,57 @@ def composed(name: str, schema: type, overrides: list[str]) -> Any:
 def quoted(schema: type, arguments: list[str], sweep: bool = False) -> list[str]:
     """Return arguments in which strings are as they were typed, whatever Hydra's grammar would make of them.
 
-    Paths may have ``=``, ``#``, commas, brackets, quotes and any letters, and look like numbers; ``~`` is expanded.
-    What the grammar takes for a string stays as it is, so quotes, escapes and ``${...}`` mean what they mean to Hydra.
+    A setting may be named by its last part where only one ends so: ``epochs=1`` for ``recipe.epochs=1``. Paths may have
+    ``=``, ``#``, commas, brackets, quotes and any letters, and look like numbers; ``~`` is expanded. What the grammar
+    takes for a string stays as it is, so quotes, escapes and ``${...}`` mean what they mean to Hydra.
 
     Args:
         arguments: "setting=value" each, and options, which stay.
         sweep: whether values with commas may stand for several.
     """
     node, parser = OmegaConf.structured(schema), OverridesParser.create()
+    names = _keys(OmegaConf.to_container(node))
 
     def typed(argument: str) -> str:
         setting, equals, value = argument.partition("=")
+        setting = setting if setting in node else _whole(setting, names)
         kind = _node(node, setting.lstrip("+"))
-        if not equals or not isinstance(kind, StringNode) or (kind._is_optional() and value == "null"):
-            return argument
+        text = isinstance(kind, StringNode)
+        if not equals or not (text or isinstance(kind, ListConfig | UnionNode)):
+            return f"{setting}{equals}{value}"
+        if kind._is_optional() and value == "null":
+            return f"{setting}={value}"
         value = os.path.expanduser(value) if value.startswith("~") else value
         with suppress(HydraException):
             known = parser.parse_override(f"{setting}={value}")
-            if (known.is_sweep_override() and sweep) or isinstance(known.value(), str):
+            if (known.is_sweep_override() and sweep) or isinstance(known.value(), str) or not text:
                 return f"{setting}={value}"
-        return f"{setting}={QuotedString(value, Quote.single).with_quotes()}"
+        return f"{setting}={_items_quoted(value) if isinstance(kind, ListConfig) else _in_quotes(value)}"
 
     return [typed(argument) for argument in arguments]
+
+
+def _whole(setting: str, names: list[str]) -> str:
+    """Return the whole name of a setting that is named by its last part; the setting itself unless one ends so.
+
+    >>> _whole("epochs", ["recipe.epochs", "seed", "data.seed"]), _whole("rate", ["recipe.learning_rate"])
+    ('recipe.epochs', 'rate')
+    """
+    ends = [name for name in names if name.endswith(f".{setting}")]
+    return ends[0] if len(ends) == 1 else setting
+
+
+def _in_quotes(text: str) -> str:
+    return QuotedString(text, Quote.single).with_quotes()
+
+
+def _items_quoted(value: str) -> str:
+    """Return a list as it was typed, with its items in quotes.
+
+    >>> _items_quoted("[[a=1,b], c]")
+    "[['a=1','b'],'c']"
+    """
+    return re.sub(r"[^\[\],]+", lambda item: _in_quotes(item.group().strip()), value)
 
 
 def _node(config: Any, setting: str) -> Any:
@@ -218,6 +248,8 @@ def _explained(error: Exception, overrides: list[str], known: list[str]) -> tupl
         return f"{group}={name}", f"did you mean {' or '.join(close)}" if close else f"use one of {', '.join(options)}"
     if got.startswith("Error merging override ") and cause:
         return f"{got.removeprefix('Error merging override ')}: {cause[0].rstrip('.')}", "give a value of that type"
+    if isinstance(error, OverrideParseException) and "=" in str(error.override):
+        return str(error.override), "put it into quotes that the shell leaves: \"name='a=b'\""
     first = next((o for o in overrides if str(error).split("'")[1:2] == [o.split("=")[0]]), "")
     if any("reference_type=Dict" in line for line in cause):
         return got, f"what is not there yet takes a plus: +{first}"

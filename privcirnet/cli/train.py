@@ -1,16 +1,19 @@
 """Train a dense network, fine-tune it with circulant weights, or train its 8-bit version. `privcirnet train --help`."""
 
 import time
+from dataclasses import asdict
 from pathlib import Path
 
 from privcirnet import distributed
 from privcirnet.artifact import read_json, write_json
+from privcirnet.artifact.run import SUMMARY, Run
 from privcirnet.cli.console import counting, progress_bar, show, show_text
 from privcirnet.cli.settings import script
 from privcirnet.config import TrainConfig
 from privcirnet.data import ImageData, load_for
+from privcirnet.errors import RuleError
 from privcirnet.runs import train
-from privcirnet.runs.ladder import Stage
+from privcirnet.runs.ladder import MACHINES
 
 
 @script(TrainConfig)
@@ -18,12 +21,13 @@ from privcirnet.runs.ladder import Stage
 def main(config: TrainConfig) -> None:
     """Run one stage: start from what the stage before left, train, save."""
     started = time.perf_counter()
+    if not config.evaluate:
+        _check_replaced(config)
     with counting("Decoding images") as progress, distributed.first_goes_first():
         data = load_for(config.data, progress)
     if config.evaluate:
         _evaluate(config, data)
         return
-    _say_what_is_replaced(config)
     trained = train.train(config, data, progress_bar, show_text)
     if distributed.rank() > 0:
         return
@@ -33,15 +37,18 @@ def main(config: TrainConfig) -> None:
     show(trained.title, facts | ({"precision": "bfloat16"} if trained.mixed else {}))
 
 
-def _say_what_is_replaced(config: TrainConfig) -> None:
-    """Name a complete run in the same folder while there is time to keep it."""
-    stage = Stage(config.recipe.stage, "train", [], config)
-    changes = stage.changes()
-    if changes is None:
+def _check_replaced(config: TrainConfig) -> None:
+    """Raise if a complete run in the same folder has other settings, unless it may be replaced."""
+    summary = Path(config.out) / SUMMARY
+    if config.overwrite or not summary.is_file():
         return
-    top1 = read_json(stage.summary, "a summary", "remove it")["top1"]
-    facts = {"folder": config.out, "top-1": f"{top1:.2f} %", "changed": ", ".join(changes) or "nothing"}
-    show("a complete run will be replaced", facts | {"kept": "until this one is complete; another out= keeps both"})
+    held = read_json(summary, "a summary", "remove it")
+    if not (changes := Run(summary.parent, asdict(config), MACHINES).changes(held.get("config", {}))):
+        return
+    accuracy = f", which has {held['top1']:.2f} % top-1" if "top1" in held else ""
+    got = f"{', '.join(changes)} for {config.out}{accuracy}"
+    remedy = "give another out=, which keeps both, or overwrite=true, which replaces it"
+    raise RuleError("a complete run must not be replaced unasked", got=got, remedy=remedy)
 
 
 def _evaluate(config: TrainConfig, data: ImageData) -> None:

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from privcirnet.artifact.hub import HUB, hub_file
 from privcirnet.config.bench import BenchConfig
 from privcirnet.config.checks import check
 from privcirnet.config.data import DataConfig
@@ -60,7 +61,7 @@ _COMMANDS |= {stage: f"train.py recipe={stage}" for stage in ("finetune", "repla
 
 
 def run_file(run: str, name: str, made_by: str, setting: str = "") -> Path:
-    """Return the path of a file in the run directory of an earlier stage.
+    """Return the path of a file in the run directory of an earlier stage, or in the hub's ``hf-hub:OWNER/NAME``.
 
     Args:
         name: of the file in it; empty if ``run`` is the file, as one is that ends like it.
@@ -69,6 +70,8 @@ def run_file(run: str, name: str, made_by: str, setting: str = "") -> Path:
     Raises:
         RuleError: it is not there.
     """
+    if run.startswith(HUB):
+        return hub_file(run, name)
     made_by = _COMMANDS.get(Path(run).name, made_by)
     alone = not name or Path(run).is_file() or Path(run).suffix == Path(name).suffix
     path = Path(run) if alone else Path(run) / name

@@ -23,8 +23,11 @@ class DataConfig:
     """of the split into training and held-out images, where the data set has none of its own."""
     test_fraction: float = 0.2
     """share of held-out images, where the data set has no split of its own."""
+    limit: int = 0
+    """images of each split, at most; 0 for all. A few hundred show in minutes whether a chain runs."""
 
     def __post_init__(self) -> None:
         check_name("data.name", self.name, DATA_SETS)
         check(self.size >= 0, "data.size must not be negative", self.size, "use 0 to keep images as they are")
+        check(self.limit >= 0, "data.limit must not be negative", self.limit, "use 0 for all images")
         check(0 < self.test_fraction < 1, "data.test_fraction must be between 0 and 1", self.test_fraction, "use 0.2")

@@ -7,6 +7,8 @@ from privcirnet.he.planning.chooser import sets_for
 from privcirnet.he.planning.profile import LINKS
 from privcirnet.he.program.program import ANSWERS, TRANSFERS
 
+BOUNDS = ("auto", "proved", "measured")
+"""Of what he.bounds may be."""
 MOST_GUARD_BITS = 16
 """Of what he.guard_bits may be."""
 
@@ -41,8 +43,9 @@ class CompileConfig:
     """uniform masks: a wrong image with probability at most 2^-failure_bits."""
     hiding_bits: int = 40
     """bounded masks: statistical distance at most 2^-hiding_bits."""
-    bounds: str = "measured"
-    """of values: proved for every image, or measured on images, for networks with many squares in a row."""
+    bounds: str = "auto"
+    """of values: proved for every image; measured on images, for deep networks; or auto: proved where parameters carry
+    what is proved, else measured."""
     margin_bits: int = 2
     """measured bounds: factor 2^margin_bits over the values seen; an image that exceeds it gets a wrong answer."""
     answer: str = "logits"
@@ -66,7 +69,6 @@ class CompileConfig:
 class HEConfig(CompileConfig):
     """Encryption, cost model and truncation."""
 
-    bounds: str = "proved"
     profile: str = "calibrate"
     """a profile.json, "calibrate" to measure this machine, or "counted" for the papers' units."""
     bound_images: int = 256
@@ -84,8 +86,8 @@ class HEConfig(CompileConfig):
         in_order = 0 <= self.least_guard_bits <= self.guard_bits
         rule = "he.least_guard_bits must be in [0, he.guard_bits]"
         check(in_order, rule, self.least_guard_bits, f"use {min(2, self.guard_bits)} or raise he.guard_bits")
-        check_name("he.bounds", self.bounds, ("proved", "measured"))
-        private = self.masks == "uniform" or self.bounds == "proved"
+        check_name("he.bounds", self.bounds, BOUNDS)
+        private = self.masks == "uniform" or self.bounds != "measured"
         check(
             private,
             "he.masks=bounded needs he.bounds=proved",
@@ -109,6 +111,13 @@ class HEConfig(CompileConfig):
         check(self.stack_gb >= 0, "he.stack_gb must be at least 0", self.stack_gb, "use 0.25")
         check(self.bound_images >= 1, "he.bound_images must be at least 1", self.bound_images, "use 256")
         check(self.masks in ("uniform", "bounded"), "he.masks must be a known kind", self.masks, "use uniform")
+
+    @property
+    def bounds_tried(self) -> tuple[str, ...]:
+        """Kinds of bounds, the first that fits is taken; bounded masks hide within proved ones alone."""
+        if self.bounds != "auto":
+            return (self.bounds,)
+        return ("proved", "measured") if self.masks == "uniform" else ("proved",)
 
     def settled(self, *, exact: bool) -> "HEConfig":
         """Return the settings for a network; ``exact``: whether it has something that only runs so."""

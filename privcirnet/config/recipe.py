@@ -77,8 +77,8 @@ class RecipeConfig(FitConfig):
     stage: str = "train"
     """train (dense), finetune (circulant), replace (activations, norms: by model.arguments) or qat."""
     init: str = ""
-    """run directory or checkpoint to start from; empty for random weights. In train the weights that fit, as of other
-    classes."""
+    """run directory, checkpoint or hf-hub:OWNER/NAME to start from; empty for random weights. In train the weights that
+    fit, as of other classes."""
     plan: str = ""
     """plan.json: of finetune with block sizes, of replace with what activations become."""
     uniform: int = 0

@@ -31,6 +31,8 @@ class TrainConfig:
     """with evaluate=: also write a smaller copy to out and measure that: float16, or rows8, 8 bits and a step a row."""
     resume: bool = True
     """resume an interrupted run; false starts it over."""
+    overwrite: bool = False
+    """replace a complete run in the same folder that has other settings."""
     tensorboard: bool = False
     """also write TensorBoard events, to the folder tensorboard in out; needs privcirnet[tensorboard]."""
     model: ModelConfig = field(default_factory=ModelConfig)

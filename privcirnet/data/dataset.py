@@ -171,6 +171,11 @@ class ImageData:
         images, labels = self.sample(count)
         return replace(self, train_images=images, train_labels=labels)
 
+    def limited(self, count: int) -> "ImageData":
+        """Return the same data with so many images of each split at most: of :meth:`sample` and :meth:`held_out`."""
+        images, labels = self.held_out(count)
+        return replace(self.part(count), test_images=images, test_labels=labels)
+
 
 def batches(
     images: Tensor, labels: Tensor, size: int, generator: torch.Generator | None = None

@@ -42,19 +42,21 @@ class Settings(Protocol):
     name: str
     root: str
     size: int
+    limit: int
     cache: str
     seed: int
     test_fraction: float
 
 
 def load_for(settings: Settings, progress: Progress | None = None) -> ImageData:
-    """Return the data set that a script's settings name; see :func:`load`.
+    """Return the data set that a script's settings name, or as many of its images as they ask for; see :func:`load`.
 
     Args:
         progress: called with the number of decoded images and of all images.
     """
     files = Files(settings.root, settings.size, settings.cache)
-    return load(settings.name, settings.seed, settings.test_fraction, files, progress)
+    data = load(settings.name, settings.seed, settings.test_fraction, files, progress)
+    return data.limited(settings.limit) if settings.limit else data
 
 
 def load(

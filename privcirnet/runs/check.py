@@ -146,7 +146,7 @@ def left_to_replace(model: nn.Module, image: Tensor) -> str:
     left = [f"{change.path} ({change.before})" for change in changes if change.effect == TRAIN]
     if not left:
         return ""
-    replace = "train.py recipe=replace +model.arguments.activation=aespa"
+    replace = "train.py recipe=replace activation=aespa"
     if _runs_encrypted(model, image, "exact"):
         faster = f"polynomials are faster: {replace} before recipe=qat"
         return f"two-party computation will run {listed(left)} as they are; {faster}"

@@ -5,6 +5,7 @@ It is what export.py and privcirnet.compile do.
 
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,7 +15,7 @@ from torch import fx, nn
 from privcirnet.artifact.summaries import BoundsCheck
 from privcirnet.config import HEConfig
 from privcirnet.data.dataset import ImageData
-from privcirnet.errors import RuleError
+from privcirnet.errors import DoesNotFit, RuleError
 from privcirnet.he.planning.chooser import SETS, sets_for
 from privcirnet.he.planning.fit import Target, scaled
 from privcirnet.he.planning.profile import LINKS, Profile
@@ -27,7 +28,7 @@ from privcirnet.he.protocol.rounds.exchanges import exchanges_of
 from privcirnet.he.protocol.rounds.transfers import source_for
 from privcirnet.nn.checks import image_of
 from privcirnet.nn.nonpolynomial import is_polynomial
-from privcirnet.passes.lower import Lowered, drafts, refined
+from privcirnet.passes.lower import Drafts, Lowered, drafts, refined
 from privcirnet.passes.lower.agreement import check_program
 from privcirnet.passes.quantize import input_quantizer, input_step
 from privcirnet.passes.ranges import Range, peaks, usual_ranges
@@ -118,14 +119,7 @@ def lower_on(
 def _lowered(
     he: HEConfig, network: fx.GraphModule, pixels: Pixels, images: torch.Tensor, bar: Bar, given: Profile | None
 ) -> tuple[Lowered, Profile]:
-    target = target_of(he, given, bar)
-    if he.bounds == "measured" or he.answer == "rounded":
-        with bar("measuring ranges", 0):
-            target = _measured(he, network, images, target)
-    found = drafts(network, pixels.shape, pixels.range, pixels.log_step, target)
-    guard = (0, 0) if he.exact else (he.guard_bits, he.least_guard_bits)
-    with bar("lowering", 0):
-        lowered = refined(found, target, *guard)
+    found, target, lowered = _fitting(he, network, pixels, images, target_of(he, given, bar), bar)
     if given:
         profile = scaled(given, lowered.choice.set)
         return _stacked(he, lowered, profile), profile
@@ -135,8 +129,33 @@ def _lowered(
     if profile is target.profile:
         return _stacked(he, lowered, profile), profile
     with bar("planning", 0):
-        again = refined(found, replace(target, profile=profile, sets=(), auto=False), *guard)
+        again = refined(found, replace(target, profile=profile, sets=(), auto=False), *_guard(he))
     return _stacked(he, replace(again, choice=lowered.choice), profile), profile
+
+
+def _fitting(
+    he: HEConfig, network: fx.GraphModule, pixels: Pixels, images: torch.Tensor, target: Target, bar: Bar
+) -> tuple[Drafts, Target, Lowered]:
+    """Return the network with the first kind of bounds that parameters carry, and the target that has them."""
+
+    def fitting(kind: str) -> tuple[Drafts, Target, Lowered]:
+        wanted = target
+        if kind == "measured" or he.answer == "rounded":
+            with bar("measuring ranges", 0):
+                wanted = _measured(he, kind, network, images, target)
+        found = drafts(network, pixels.shape, pixels.range, pixels.log_step, wanted)
+        with bar("lowering", 0):
+            return found, wanted, refined(found, wanted, *_guard(he))
+
+    *preferred, last = he.bounds_tried
+    for kind in preferred:
+        with suppress(DoesNotFit):
+            return fitting(kind)
+    return fitting(last)
+
+
+def _guard(he: HEConfig) -> tuple[int, int]:
+    return (0, 0) if he.exact else (he.guard_bits, he.least_guard_bits)
 
 
 def _stacked(he: HEConfig, lowered: Lowered, profile: Profile) -> Lowered:
@@ -173,7 +192,7 @@ def target_of(he: HEConfig, given: Profile | None = None, bar: Bar = silent) -> 
     return replace(Target(profile, link, *masks, sets, auto, family=he.family), **kinds)
 
 
-def _measured(he: HEConfig, network: fx.GraphModule, images: torch.Tensor, target: Target) -> Target:
+def _measured(he: HEConfig, bounds: str, network: fx.GraphModule, images: torch.Tensor, target: Target) -> Target:
     """The target with what is seen on images: ranges of all values for measured bounds, of logits to round them."""
     seen = usual_ranges(network, images)
     for node in network.graph.nodes:  # of images what the program reads
@@ -183,7 +202,7 @@ def _measured(he: HEConfig, network: fx.GraphModule, images: torch.Tensor, targe
         logits = seen[next(node for node in network.graph.nodes if node.op == "output").args[0].name]
         largest = max(logits.high.max().item(), -logits.low.min().item()) * 2.0**he.margin_bits
         target = replace(target, answer_bits=he.answer_bits, largest_logit=largest)
-    return target if he.bounds == "proved" else replace(target, seen=observed(seen), margin_bits=he.margin_bits)
+    return target if bounds == "proved" else replace(target, seen=observed(seen), margin_bits=he.margin_bits)
 
 
 def logits_of(network: fx.GraphModule, images: torch.Tensor) -> np.ndarray:

@@ -71,7 +71,7 @@ class Stage:
         held = read_json(self.summary, "a summary", f"remove it, and {self.name} is run again")
         if held.get("stage") != stage_of(self.name):
             return None
-        return Run(self.summary.parent, asdict(self.settings), _MACHINES).changes(held.get("config", {}))
+        return Run(self.summary.parent, asdict(self.settings), MACHINES).changes(held.get("config", {}))
 
 
 def stages(config: LadderConfig, compose: Compose) -> list[Stage]:
@@ -197,7 +197,7 @@ def run(words: Sequence[str], held: int) -> int:
     return status if status >= 0 else 128 - status
 
 
-_MACHINES = frozenset({"recipe.amp"})
+MACHINES = frozenset({"recipe.amp"})
 """Settings that are best chosen by the machine: a result with another value is complete all the same."""
 
 

@@ -69,8 +69,15 @@ def _one_set(he: HEConfig) -> ParameterSet:
 
 
 def profile_at(profile: Profile, wanted: ParameterSet, engine: str, bar: Bar = silent) -> Profile:
-    """Return a profile at a set: the given one if it was measured there, else this machine's, measured now."""
-    return profile if profile.parameter_set == wanted else measure(wanted, engine, bar)
+    """Return a profile at a set: the given one if it was measured there, else this machine's, measured now.
+
+    The papers' units are the same at every set.
+    """
+    if profile.parameter_set == wanted:
+        return profile
+    if profile.seconds == COUNTED.seconds:
+        return replace(profile, ring_degree=wanted.ring_degree, coefficient_bits=wanted.coefficient_bits)
+    return measure(wanted, engine, bar)
 
 
 def measure(

@@ -140,7 +140,15 @@ def _prepared(
     with bar(f"{recipe.stage} (preparation)", 1) as done:
         start = stages.begin(recipe, config.quant, config.model, data, change=change)
         done(f"new weights for {', '.join(start.fresh)}" if start.fresh else "")
-    logits_of_one(start.model, image := data.real(data.train_images[:1]))
+    image = data.real(data.train_images[:1])
+    try:
+        logits_of_one(start.model, image)
+    except RuleError as error:
+        got = f"{config.model.name} for {config.data.name}, {error.got}"
+        remedy = (
+            "give another model=, as model=resnet18_cifar for 32 x 32 pixels, or model.name= of timm or torchvision"
+        )
+        raise RuleError(error.rule, got=got, remedy=remedy) from error
     if recipe.stage != "qat" and (left := left_to_replace(start.model, image)):
         tell(left)
     return start

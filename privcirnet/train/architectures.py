@@ -5,11 +5,13 @@
 
 import difflib
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
 from torch import nn
 
+from privcirnet.artifact.hub import offline_without_hub
 from privcirnet.errors import RuleError
 from privcirnet.models import ENTRY_POINTS
 from privcirnet.train.pretrained import load_weights_
@@ -60,7 +62,8 @@ def _of_timm(name: str) -> Callable[..., tuple[nn.Module, tuple[str, ...]]]:
         raise RuleError(rule, got=repr(name), remedy=f"try one of {', '.join(close)}")
 
     def make(num_classes: int, in_chans: int, **arguments: Any) -> tuple[nn.Module, tuple[str, ...]]:
-        model = timm.create_model(name, num_classes=num_classes, in_chans=in_chans, **arguments)
+        with offline_without_hub() if arguments.get("pretrained") else nullcontext():
+            model = timm.create_model(name, num_classes=num_classes, in_chans=in_chans, **arguments)
         facts: dict[str, Any] = model.pretrained_cfg  # type: ignore[assignment]
         if not arguments.get("pretrained") or facts["num_classes"] == num_classes:
             return model, ()

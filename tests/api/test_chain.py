@@ -93,12 +93,12 @@ def test_encrypted_answers_are_the_integer_networks_and_near_the_quantized_ones(
 
 def test_a_program_knows_its_images_and_parameters(program, quantized):
     assert program.image == (3, 8, 8)
-    assert program.bounds == "measured"
+    assert program.bounds == "proved"
     low, high = program.pixel_range
     assert low == -(2.0 ** math.ceil(math.log2(IMAGES.abs().max()))) == -4
     assert high == -low - 2.0 ** input_step(quantized)
     assert program.parameters.ring_degree >= 8192
-    assert str(program).startswith(f"{len(program.integer.nodes)} nodes, 3 encrypted layers, measured bounds; n = ")
+    assert str(program).startswith(f"{len(program.integer.nodes)} nodes, 3 encrypted layers, proved bounds; n = ")
     assert program.integers(IMAGES[:2]).dtype == np.int64
     rounded = program.integers(IMAGES[:2]) * 2.0 ** input_step(quantized)
     assert np.abs(rounded - IMAGES[:2].numpy()).max() <= 2.0 ** (input_step(quantized) - 1)
@@ -204,7 +204,7 @@ def test_images_beyond_measured_bounds_are_counted_and_found(plan):
     quantized = pc.quantize(pc.fuse(nn.Sequential(*squares, nn.Flatten(), nn.Linear(12, 2))), IMAGES)
     images = torch.cat([IMAGES, 2000 * IMAGES[:1]])
     with pytest.warns(UserWarning, match=f"1 of {len(images)} images go beyond the measured bounds: they would be"):
-        program = pc.compile(quantized, images, profile=plan.profile, progress=False)
+        program = pc.compile(quantized, images, bounds="measured", profile=plan.profile, progress=False)
     with pytest.raises(pc.RuleError, match=r"for image 1; run it again: .*; an image is beyond the measured bounds if"):
         program(images[-2:], check=True, engine="cleartext")
 

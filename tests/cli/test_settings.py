@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from privcirnet.cli.settings import composed, quoted
-from privcirnet.config.train import TrainConfig
+from privcirnet.config import InferConfig, SearchRunConfig, TrainConfig
 from privcirnet.errors import RuleError
 
 
@@ -81,8 +81,33 @@ def test_an_interpolation_within_a_string_is_one(monkeypatch: pytest.MonkeyPatch
 
 
 def test_other_kinds_are_read_as_before() -> None:
-    with pytest.raises(RuleError, match="settings must exist and have the right type"):
+    rule = "settings must exist and have the right type"
+    with pytest.raises(RuleError, match=rf"^{rule}: got seed=a=b; put it into quotes"):
         composed("train", TrainConfig, ["seed=a=b"])
+
+
+def test_items_of_lists_are_what_was_typed() -> None:
+    given = ["pinned=[stem=4,layer4.*:8]", "equal=[[a=b, c#1],[d]]", "block_sizes=[1,2]", "profile=counted"]
+    config = composed("search", SearchRunConfig, given)
+    assert (config.pinned, config.block_sizes) == (["stem=4", "layer4.*:8"], [1, 2])
+    assert config.equal == [["a=b", "c#1"], ["d"]]
+
+
+def test_a_number_or_a_path_may_begin_at_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    images = [composed("infer", InferConfig, [f"images={given}"]).images for given in ("~/pictures", "~/a=b", "3")]
+    assert images == ["/home/me/pictures", "/home/me/a=b", 3]
+
+
+def test_a_setting_may_be_named_by_its_last_part() -> None:
+    """Unless another one has that name, or several end so."""
+    given = ["epochs=1", "limit=20", "activation=aespa", "seed=3", "root=/tmp/a=b"]
+    config = composed("train", TrainConfig, given)
+    assert (config.recipe.epochs, config.data.limit, config.seed, config.data.seed) == (1, 20, 3, 0)
+    assert config.model.arguments == {"activation": "aespa"}
+    assert (config.root, config.data.root) == ("/tmp/a=b", "data")
+    with pytest.raises(RuleError, match="Could not override 'name'"):
+        composed("train", TrainConfig, ["name=digits"])
 
 
 def test_the_command_line_with_a_folder_of_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,3 +44,14 @@ def test_progress_and_settings(tmp_path):
     assert calls == [(256, 350), (350, 350)]
     assert data.train_images.shape == (300, 3, 4, 4)
     assert torch.equal(data.real(data.train_images[:1]) * 256, data.train_images[:1].float())
+
+
+def test_a_limit_takes_some_images_of_each_split():
+    """The same ones every time, of several classes."""
+    every, some = load_for(DataConfig()), load_for(DataConfig(limit=20))
+    assert (len(some.train_labels), len(some.test_labels)) == (20, 20)
+    assert torch.equal(some.train_images, every.sample(20)[0])
+    assert torch.equal(some.test_images, every.held_out(20)[0])
+    assert len(load_for(DataConfig(limit=10**6)).train_labels) == len(every.train_labels)
+    with pytest.raises(RuleError, match=r"data\.limit must not be negative: got -1"):
+        DataConfig(limit=-1)

@@ -7,11 +7,14 @@ import pytest
 import torch
 from torch import nn
 
-from privcirnet.config import HEConfig
+from privcirnet.config import CompileConfig, HEConfig
 from privcirnet.data import ImageData, load
 from privcirnet.errors import DoesNotFit, RuleError
+from privcirnet.he.planning.fit import check_carried
 from privcirnet.he.program import bounds, manifest, truncation
+from privcirnet.he.program.exact import ExactReLU
 from privcirnet.he.program.interpreter import interpret
+from privcirnet.he.program.operation import Node
 from privcirnet.he.program.operations import Scale, Truncate
 from privcirnet.nn.activations import Aespa2d
 from privcirnet.passes.fuse import fuse
@@ -62,7 +65,23 @@ def program(network):
 
 def test_bounds_of_many_squares_cannot_be_proved(network):
     with pytest.raises(DoesNotFit, match=r"every value must stay under 2\^59, proved: .*; .*he.bounds=measured"):
-        lower_for(HEConfig(**SETTINGS), network, DATA)
+        lower_for(HEConfig(bounds="proved", **SETTINGS), network, DATA)
+
+
+def test_bounds_are_measured_where_proved_ones_do_not_fit(network, program):
+    assert CompileConfig().bounds == HEConfig().bounds == "auto"
+    found = lower_for(HEConfig(**SETTINGS), network, DATA)[0].program
+    assert (found.bounds, found.parameters) == ("measured", program.parameters)
+    with pytest.raises(DoesNotFit, match=r"every value must stay under 2\^59, proved"):
+        lower_for(HEConfig(masks="bounded", **SETTINGS), network, DATA)
+
+
+def test_an_exact_relu_of_a_long_modulus_does_not_fit():
+    """Which is a matter of bounds: others do."""
+    step = ExactReLU(0).bounded(0, 2**43)
+    node = Node("act", step, ("x",), (1, 1, 1), 0)
+    with pytest.raises(DoesNotFit, match=r"exact steps must carry the plain modulus: got node act: .* 45 bits .*; use"):
+        check_carried([node], 2**45 - 2**14 + 1)
 
 
 @pytest.mark.slow

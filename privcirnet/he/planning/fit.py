@@ -17,7 +17,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from privcirnet.errors import RuleError
+from privcirnet.errors import DoesNotFit, RuleError
 from privcirnet.he.layers.layer import Layer
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.spectral_layer import SpectralLayer
@@ -34,7 +34,7 @@ from privcirnet.he.planning.requirements import requirements
 from privcirnet.he.planning.target import Target, scaled
 from privcirnet.he.program import bounds, manifest
 from privcirnet.he.program.composite import expanded
-from privcirnet.he.program.exact import exact
+from privcirnet.he.program.exact import ExactStep, exact
 from privcirnet.he.program.operation import Node, Planner, Weights
 from privcirnet.he.program.program import Network, Program, layers_of, squares_of
 from privcirnet.he.schemes.bfv.parameters import MAX_PLAIN_BITS, ParameterSet
@@ -123,6 +123,7 @@ def fit_draft(found: Draft, target: Target) -> Fitted:
     candidates = options(found.nodes, profile, target.link, sets, found.allowed)
     choice = chooser.choose(wants, candidates, None if target.auto else own)
     planned = replan(found.nodes, _priced(profile, choice.set, target.link), target.link, found.allowed)
+    check_carried(planned, choice.parameters.plain_modulus)
     planned, width = published(planned, found.intervals), bounds.value_bits(found.intervals[planned[-1].name])
     width = target.answer_bits - 1 if target.answer == "rounded" else width
     program = Program(planned, choice.parameters, found.weights, target.masks, found.kind, target.answer, width)
@@ -131,6 +132,14 @@ def fit_draft(found: Draft, target: Target) -> Fitted:
     except RuleError as error:
         raise RuleError(error.rule, got=error.got, remedy="change the network or its calibration") from None
     return Fitted(program, found.intervals, found.sizes, choice)
+
+
+def check_carried(nodes: Sequence[Node], plain_modulus: int) -> None:
+    """Raise unless exact steps are made for plain moduli of this length."""
+    for node in nodes:
+        if isinstance(step := node.operation, ExactStep) and (problem := step.unfit(plain_modulus)):
+            rule, remedy = "exact steps must carry the plain modulus", "use he.bounds=measured, or fewer bits"
+            raise DoesNotFit(rule, got=f"node {node.name}: {problem}", remedy=remedy)
 
 
 planned_layer = lru_cache(maxsize=4096)(cheapest_layer)

@@ -29,7 +29,7 @@ def blamed(graph: fx.GraphModule) -> Iterator[None]:
         left = [f"{path_of(node)} ({named(graph, node)})" for node in nodes]
         if not left:
             raise
-        first = "run train.py recipe=replace +model.arguments.activation=aespa first, and give it as recipe.init"
+        first = "run train.py recipe=replace activation=aespa first, and give it as recipe.init"
         remedy = f"{first}; activation=own keeps what he.nonlinear=exact runs"
         rule = "a network must have polynomial operations before it is quantized"
         raise RuleError(rule, got=f"{listed(left)}: {error.rule}", remedy=remedy) from error

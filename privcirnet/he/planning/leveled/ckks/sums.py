@@ -341,7 +341,7 @@ def sums_of(network: Network) -> Sums:
     found = walk.values(network.nodes, network.weights)[network.output.name].logits
     if not walk.sums or found is None:
         rule = "a network in CKKS must have squares, then an average pool of whole maps, and one linear layer"
-        raise RuleError(rule, got=f"{len(walk.sums)} squares", remedy="train it with +model.arguments.activation=aespa")
+        raise RuleError(rule, got=f"{len(walk.sums)} squares", remedy="train it with activation=aespa")
     return Sums(channels, size, tuple(walk.sums), *found, walk.head)
 
 
