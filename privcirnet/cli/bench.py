@@ -86,7 +86,7 @@ def _network(config: BenchConfig, goal: Goal) -> dict[str, Any]:
 def _suite(config: BenchConfig, goal: Goal) -> dict[str, Any]:
     """Encodings or engines side by side, with a table and a picture."""
     name, rows, machine = requests.suite(config, goal, progress_bar)
-    table = engines.engine_table(rows) if machine else results.suite_table(rows)
+    table = engines.engine_table(rows) if machine else results.suite_table(rows, goal.profile)
     show_rows(f"bench: {name} side by side, medians", table)
     picture, text = Path(config.out) / f"{name}.png", Path(config.out) / f"{name}.md"
     requests.draw(picture, rows, machine, f"{config.suite}, n = {goal.profile.ring_degree}")

@@ -67,6 +67,8 @@ class InferConfig:
     """number of threads; 0: one for each core."""
     prepare: int = 0
     """inferences to keep prepared, all encrypted work of them, before their images and between; 0: none."""
+    warm_up: bool = True
+    """run an empty image first where both parties are here, which compiles the kernels; false: the first image waits."""
     pause_s: float = 0.0
     """seconds between two images, in which nobody waits: prepare= fills its stock up again."""
     prepared_folder: str = ""
