@@ -246,8 +246,9 @@ class _Steps:
     @property
     def _comes_first(self) -> bool:
         """Whether the image waits for its preparation."""
-        positions = [exchange.position for exchange in self.traffic]
-        return wire.PREPARE in positions and wire.ONLINE not in positions[positions.index(wire.PREPARE) :]
+        assert isinstance(self.client, Client)
+        begun = any(exchange.position == wire.ONLINE for exchange in self.traffic)
+        return not (begun or self.client.runs_directly)
 
     @cached_property
     def _names(self) -> dict[int, str]:

@@ -23,8 +23,8 @@ from privcirnet.config import SearchRunConfig, run_file
 from privcirnet.data.dataset import Examples, ImageData
 from privcirnet.errors import RuleError
 from privcirnet.he.planning.goal import Goal
-from privcirnet.he.planning.leveled.bfv.exact_network import exact_network_of
 from privcirnet.he.planning.latency import UNITS, column_unit
+from privcirnet.he.planning.leveled.bfv.exact_network import exact_network_of
 from privcirnet.he.planning.profile import LINKS, Profile
 from privcirnet.passes.compose import Pair, pairs
 from privcirnet.passes.convert import paddable

@@ -85,7 +85,7 @@ class LayerChoice:
 
 
 _PLAN = ("tile", "pieces", "lanes", "copies", "B", "sums")
-_HEADINGS = ("encoding", *_PLAN, "HE-Rot", "HE-Pmult", "up", "down")
+_HEADINGS = ("encoding", *_PLAN, "HE-Rot", "HE-Pmult", "up", "down", "server", "total")
 
 
 def table(choice: LayerChoice, most: int = 12) -> str:
@@ -96,16 +96,14 @@ def table(choice: LayerChoice, most: int = 12) -> str:
     """
     goal, (unlike, rest) = choice.goal, _unlike(choice.candidates, max(most, 2))
     shown, left_out = unlike[:most], rest + max(0, len(unlike) - most)
-    shape = choice.layer.shape
+    shape, unit = choice.layer.shape, column_unit(goal.profile.counted)
     head = (
         f"{shape.kind} {shape.input_shape} -> {shape.output_shape}, kernel {shape.kernel}, stride {shape.stride}, "
         f"groups {shape.groups}, b = {choice.layer.block_size}, n = {choice.layer.ring_degree}; "
-        f"profile {goal.profile.name}, sums {goal.sums}"
+        f"profile {goal.profile.name}, server and total in {unit.name}, sums {goal.sums}"
     )
-    unit = column_unit(goal.profile.counted)
-    head_row = (*_HEADINGS, f"server {unit.name}", f"total {unit.name}")
-    rows = [head_row, *(_row(cost, layer, unit.scale) for cost, layer in shown)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    rows = [_HEADINGS, *(_row(cost, layer, unit.scale) for cost, layer in shown)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADINGS))]
     lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
     more = [f"... and {left_out} dearer candidates"] if left_out else []
     return "\n".join([head, *lines, *more, _reason(unlike)])

@@ -27,14 +27,16 @@ def in_words(latency: float, counted: bool) -> str:
     Args:
         latency: in seconds, or in the papers' units if it is counted.
 
-    >>> in_words(0.0246, False), in_words(2.02, False), in_words(24.16557, True), in_words(24165.57, True)
-    ('24.6 ms', '2.02 s', '24.2 units', '24,166 units')
+    >>> in_words(0.0246, False), in_words(2.02, False), in_words(24165.57, True), in_words(0.00042, True)
+    ('24.6 ms', '2.02 s', '24,166 units', '0.00042 units')
     """
     if counted:
         return f"{_three(latency)} {UNITS}"
-    return f"{_three(latency)} s" if latency >= 0.9995 else f"{_three(1e3 * latency)} ms"
+    return f"{_three(1e3 * latency)} ms" if 0 < latency < 0.9995 else f"{_three(latency)} s"
 
 
 def _three(value: float) -> str:
-    """Three digits where there are fewer than four before the point, at most two of them behind it."""
+    """Three digits where there are fewer than four before the point, of small numbers two."""
+    if value < 0.095:
+        return f"{value:.2g}"
     return f"{value:,.{2 if value < 9.995 else 1 if value < 99.95 else 0}f}"
