@@ -157,7 +157,7 @@ def test_errors_are_one_line_and_the_page_goes_on(shown):
     tab.wait_for_selector("text=large.png: an image file must have at most 16 MiB: got 16.8 MB")
 
     def leave(number):
-        if number == 2:
+        if number == 4 + 2:  # of the second image
             raise RuleError("a peer must stay", got="a closed connection", remedy="connect again")
 
     shown.service.opened[-1].before = leave

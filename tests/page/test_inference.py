@@ -164,6 +164,9 @@ def test_an_image_that_waits_for_its_preparation_tells_both_phases(program):
     found = classified(samples.page(samples.Service(made)).classifier)
     names = [event.name for event in found]
     assert names.index("preparing") < names.index("rounds") < names.index("request")
+    (said,) = (event.data for event in found if event.name == "rounds")
+    (facts,) = (event.data for event in found if event.name == "program")
+    assert len(said["rounds"]) == len(facts["rounds"]) == names.count("reply"), "a row for each"
     told = found[-1].data
     assert not told["prepared"]
     assert told["online"]["rounds"] == names.count("reply") == rounds_online(made) < told["rounds"]
