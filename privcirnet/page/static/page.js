@@ -23,7 +23,7 @@ function fail(error) {
   for (const row of find("layers").querySelectorAll("[aria-current]")) row.removeAttribute("aria-current");
 }
 
-// What an image before left: itself, what the server saw of it, the answer, and what that took.
+// What an image before left: itself, what the server saw of it, the answer, its rounds, and what they took.
 function clear() {
   for (const name of ["image", "noise"]) {
     find(name).hidden = true;
@@ -33,6 +33,8 @@ function clear() {
   find("answer").replaceChildren(promise);
   find("answer-words").textContent = "";
   find("costs").hidden = true;
+  find("progress").value = 0;
+  if (facts) showRounds(facts);
 }
 
 function showRounds(program) {
