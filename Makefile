@@ -1,11 +1,12 @@
 # make demo: the whole chain on real images.  make test: what to run after every change.  make help: the rest.
-VENV        ?= .venv
+VENV        ?= $(or $(VIRTUAL_ENV),.venv)
 PYTHON      ?= python3
 CONSTRAINTS ?= constraints.txt
 ROOT        ?= outputs/demo
 EXPERIMENT  ?= digits
 DATA        ?= data
 PY          := $(VENV)/bin/python
+ACTIVE      := $(filter $(VIRTUAL_ENV),$(VENV))
 
 .PHONY: help demo ladder test test-docs test-changed test-all docs lint proto clean
 
@@ -18,11 +19,12 @@ help:
 	@echo "make test-all      everything: long trainings, real rings, every notebook, wheels, browsers, the site"
 	@echo "make lint   format and type checks"
 	@echo "make proto  the service's messages, after a change of privcirnet/service/inference.proto"
-	@echo "make clean  remove the virtual environment and outputs"
+	@echo "make clean  remove outputs, and the virtual environment unless it is the active one"
+	@echo "An active virtual environment is used as it is; else $(VENV) is made."
 
 $(VENV)/installed: pyproject.toml $(CONSTRAINTS)
 	$(PYTHON) -c 'import sys; sys.exit("error: Python must be 3.11 or newer: got %d.%d; set PYTHON=" % sys.version_info[:2] if sys.version_info < (3, 11) else 0)'
-	$(PYTHON) -m venv $(VENV)
+	$(if $(ACTIVE),,$(PYTHON) -m venv $(VENV))
 	$(PY) -m pip install --quiet --upgrade pip
 	$(PY) -m pip install --progress-bar on -c $(CONSTRAINTS) -e .
 	touch $@
@@ -71,4 +73,4 @@ proto: $(VENV)/installed-test
 	$(PY) -m grpc_tools.protoc -Iprivcirnet/service --descriptor_set_out=privcirnet/service/inference.binpb inference.proto
 
 clean:
-	rm -rf $(VENV) outputs
+	rm -rf $(if $(ACTIVE),$(VENV)/installed*,$(VENV)) outputs

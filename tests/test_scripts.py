@@ -331,7 +331,12 @@ def test_a_data_set_of_another_size_names_the_setting(monkeypatch, capsys, tmp_p
         ("search", ["--hepl"], "got --hepl; --help lists the settings"),
         ("bench", ["compare=kernel"], "compare must be another engine, of one layout that runs: got kernel"),
         ("bench", ["dims=[1,2]"], r"dims of a gemm must be \[d1,d2,d3\]: got \[1, 2\]"),
-        ("bench", ["block_size=7"], r"block size must divide .*: got 7 for \(576, 192\)"),
+        ("bench", ["block_size=3"], r"block_size must be powers of two: got \[3\]; use 1, 2, 4"),
+        (
+            "bench",
+            ["dims=[4,8,12]", "he.profile=nowhere"],  # before it asks for operation times
+            r"block size must divide .*: got 8 for \(12, 8\)",
+        ),
         ("bench", ["plain_bits=61", "he.profile=PROFILE"], "plain modulus must have at most 60 bits: got 61 bits"),
     ],
 )

@@ -162,6 +162,11 @@ def test_a_killed_server_is_one_line(root, monkeypatch, capsys, tmp_path):
 @pytest.mark.parametrize(
     ("script", "overrides", "match"),
     [
+        (
+            "infer",
+            ["server=http://127.0.0.1:5050/"],
+            "must be HOST:PORT: got 'http://127.0.0.1:5050/'; leave http:// out: server=127.0.0.1:5050",
+        ),
         ("infer", ["server=here"], "a server's address must be HOST:PORT: got 'here'; e.g. server=127.0.0.1:5050"),
         ("infer", ["processes=3"], "processes must be 1 or 2: got 3; use 2"),
         ("infer", ["timeout_s=0"], "timeout_s must be positive: got 0.0; use 600"),

@@ -24,6 +24,12 @@ _MODES = {INTERACTIVE: "interactive", LEVELED: "leveled", CKKS: "leveled"}
 REMEDY = "export it again with export.py"
 
 
+def program_folder(path: str) -> str:
+    """Return the folder of a program: of one that holds none, ``program`` in it, where export.py puts it."""
+    inner = Path(path) / "program"
+    return str(inner) if (inner / MANIFEST).is_file() and not (Path(path) / MANIFEST).is_file() else path
+
+
 @contextmanager
 def replacing_program(folder: Path, *, replace: bool = True) -> Iterator[Path]:
     """Open a draft that becomes a program's folder if the block succeeds.

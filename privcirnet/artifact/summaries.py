@@ -14,7 +14,13 @@ Real = float
 
 @dataclass(frozen=True)
 class Training:
-    """One training stage: ``top1`` in percent on the held-out test images, ``parameters`` the number of stored ones."""
+    """One training stage.
+
+    Attributes:
+        top1: in percent, on the held-out test images.
+        parameters: the number of stored ones.
+        activation: what activations were made by the network's arguments; "own" if they stay, None if nothing is said.
+    """
 
     top1: float
     model: str | None = None
@@ -22,6 +28,7 @@ class Training:
     epochs: int | None = None
     seconds: float | None = None
     parameters: int | None = None
+    activation: str | None = None
 
 
 @dataclass(frozen=True)
@@ -49,9 +56,14 @@ class Activation:
 
 @dataclass(frozen=True)
 class Search:
-    """The block-size search; the maps go from module name to block size to loss increase or seconds."""
+    """The block-size search; the maps go from module name to block size to loss increase or latency.
+
+    Attributes:
+        counted: whether latencies are in the papers' units instead of seconds.
+    """
 
     block_sizes: dict[str, int]
+    counted: bool = False
     budget_s: float | None = None
     latency_predicted_s: float | None = None
     uniform: dict[int, Uniform] = field(default_factory=dict)
@@ -281,13 +293,15 @@ class Inference:
         unit: up to which they do; None: bit for bit.
         logits_bits: logits are right to 2^-this of the largest one, in the worst of all images; of CKKS.
         beyond: images with a value beyond the bounds that examples told; of CKKS.
-        seconds: of all images, set-up left out.
+        seconds: of all images, set-up left out; from an image's coming on, so with what is prepared for it then.
+        seconds_warm_up: of an image before the first one, for which kernels are compiled or loaded.
         seconds_client: of work, for an image; so the server's.
         throttle: link that messages were held up by.
         links: predicted, by link.
-        prepared: images with prepared work.
-        online: of those.
-        preparation: before them.
+        prepared: images whose encrypted work was done before they came.
+        online: an image, once its encrypted work is done; None where images run without.
+        preparation: what is done first for an image, before it comes or when it came.
+        counted: whether layers' predictions are in the papers' units instead of seconds.
         dropped: why prepared work was not used, or not made.
         memory: most bytes of the process of "client", of "server", or of "both".
         revealed: values of an image that the client sees in clear.
@@ -321,6 +335,7 @@ class Inference:
     seconds_per_image: float
     seconds_images: list[float] | None = None
     seconds_setup: float | None = None
+    seconds_warm_up: float | None = None
     seconds_client: float | None = None
     seconds_server: float | None = None
     processor_seconds_images: list[float] | None = None
@@ -339,6 +354,7 @@ class Inference:
     online: Online | None = None
     preparation: Preparation | None = None
     dropped: list[str] | None = None
+    counted: bool = False
     revealed: int = 0
     refused: list[int] = field(default_factory=list)
     operations: dict[str, int] | None = None

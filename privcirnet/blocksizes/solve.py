@@ -64,7 +64,12 @@ it, budgets that an assignment misses by 1e-7 were answered with "infeasible" or
 
 
 def solve(
-    sensitivity: Table, latency: Table, budget: float, constraints: Constraints = FREE, solver: str = "cbc"
+    sensitivity: Table,
+    latency: Table,
+    budget: float,
+    constraints: Constraints = FREE,
+    solver: str = "cbc",
+    unit: str = "s",
 ) -> Solution:
     """Choose block sizes of least total sensitivity within a latency budget (PrivCirNet, Equation 3).
 
@@ -74,6 +79,7 @@ def solve(
         budget: Seconds for the whole network.
         constraints: Further rules that the assignment must obey.
         solver: "cbc", which comes with PuLP, or "highs", if highspy is installed.
+        unit: Of latency and budget, in words.
 
     Returns:
         The optimal assignment.
@@ -97,19 +103,19 @@ def solve(
     groups = groups_of(latency, constraints)
     limits = [Cap(LATENCY, latency, budget), *constraints.caps]
     for cap in limits:
-        _check_reachable(cap, least(cap.name, cap.table, groups, constraints.pairs))
+        _check_reachable(cap, least(cap.name, cap.table, groups, constraints.pairs), unit)
     joint = [Cap(cap.name, joined(cap.table, groups), cap.limit) for cap in limits]
     links = _links(constraints.pairs, limits, groups)
     omegas = joined(sensitivity, groups)
     excess = {name: _useful(row, _at_best(name, joint, links)) for name, row in omegas.items()}
-    unit = max(max(options.values()) for options in excess.values())
+    scale = max(max(options.values()) for options in excess.values())
     while True:
-        chosen, composed, status = _minimise(excess, joint, links, unit or 1.0, solver)
+        chosen, composed, status = _minimise(excess, joint, links, scale or 1.0, solver)
         value = math.fsum(excess[name][b] for name, b in chosen.items())
-        if value >= unit / 2 or value == 0:
+        if value >= scale / 2 or value == 0:
             break
         excess = {name: {b: x for b, x in options.items() if x <= value} for name, options in excess.items()}
-        unit = value
+        scale = value
     of_layer = {name: chosen[group] for group, (names, _) in groups.items() for name in names}
     sizes = {name: of_layer[name] for name in latency}
     composed = _paying(links, chosen, joint, composed)
@@ -172,13 +178,13 @@ def _amount(cap: Cap, chosen: Mapping[str, int], composed: Sequence[_Link], inde
     return math.fsum([total(cap.table, chosen), *(link.gains[_shared(link, chosen)][index] for link in composed)])
 
 
-def _check_reachable(cap: Cap, least: float) -> None:
+def _check_reachable(cap: Cap, least: float, unit: str) -> None:
     if cap.limit * (1 + BUDGET_SLACK) >= least:
         return
-    rule, unit = f"the cap on {cap.name} must be at least the least assignment's", ""
+    rule, of = f"the cap on {cap.name} must be at least the least assignment's", ""
     if cap.name == LATENCY:
-        rule, unit = "latency budget must be at least the fastest assignment's", " s"
-    raise RuleError(rule, got=f"{cap.limit:g}{unit}", remedy=f"allow at least {least!r}{unit}")
+        rule, of = "latency budget must be at least the fastest assignment's", f" {unit}"
+    raise RuleError(rule, got=f"{cap.limit:g}{of}", remedy=f"allow at least {least!r}{of}")
 
 
 def _useful(omegas: Mapping[int, float], amounts: Sequence[_Amounts]) -> dict[int, float]:

@@ -20,18 +20,19 @@ from privcirnet.runs.bench import engines, online, requests, results, runs
 def main(config: BenchConfig) -> None:
     """One layer, a whole network, or encodings side by side; each writes summary.json."""
     threads.use(config.threads)
-    run = _suite if config.suite else _network if config.network else _layer
-    alone = {"online": _online, "bootstrapping": _bootstrapping}.get(config.suite)
-    found = alone(config) if alone else run(config, requests.goal(config, config.engine, progress_bar))
+    suite = {"online": _online, "bootstrapping": _bootstrapping}.get(config.suite, _suite)
+    run = suite if config.suite else _network if config.network else _layer
+    found = run(config)
     summary = {"stage": "bench", **found, "config": asdict(config)}
     write_json(Path(config.out) / "summary.json", summary)
 
 
-def _layer(config: BenchConfig, goal: Goal) -> dict[str, Any]:
+def _layer(config: BenchConfig) -> dict[str, Any]:
     """One layer in one encoding."""
     shape = requests.shape(config)
     if not config.pad:
         shape.check_divides(config.block_size)
+    goal = requests.goal(config, config.engine, progress_bar)
     if config.explain:
         choice = LAYOUTS[config.layout](config.encoding, shape, config.block_size, goal)
         console.print(choice.explain(), soft_wrap=True)
@@ -56,8 +57,9 @@ def _layer(config: BenchConfig, goal: Goal) -> dict[str, Any]:
     return summary
 
 
-def _network(config: BenchConfig, goal: Goal) -> dict[str, Any]:
+def _network(config: BenchConfig) -> dict[str, Any]:
     """All layers of a reference network, in one layout or two in turns."""
+    goal = requests.goal(config, config.engine, progress_bar)
     shapes, b = network_shapes(config.network), config.block_size
 
     def layers(layout: str, goal: Goal) -> dict[str, Layer]:
@@ -83,10 +85,11 @@ def _network(config: BenchConfig, goal: Goal) -> dict[str, Any]:
     return result
 
 
-def _suite(config: BenchConfig, goal: Goal) -> dict[str, Any]:
+def _suite(config: BenchConfig) -> dict[str, Any]:
     """Encodings or engines side by side, with a table and a picture."""
+    goal = requests.goal(config, config.engine, progress_bar)
     name, rows, machine = requests.suite(config, goal, progress_bar)
-    table = engines.engine_table(rows) if machine else results.suite_table(rows)
+    table = engines.engine_table(rows) if machine else results.suite_table(rows, goal.profile)
     show_rows(f"bench: {name} side by side, medians", table)
     picture, text = Path(config.out) / f"{name}.png", Path(config.out) / f"{name}.md"
     requests.draw(picture, rows, machine, f"{config.suite}, n = {goal.profile.ring_degree}")

@@ -30,6 +30,7 @@ from privcirnet.runs.interactive import Interactive
 from privcirnet.runs.memory import check_memory
 from privcirnet.runs.parties import How, Parties
 from privcirnet.runs.server_process import start_server
+from privcirnet.runs.warm_up import warm_up
 from privcirnet.service.access import ClientAccess
 from privcirnet.service.address import parse_address
 from privcirnet.service.client import ServiceClient
@@ -106,6 +107,7 @@ def _how(config: InferConfig) -> How:
         config.prepare,
         config.pause_s,
         config.throttle,
+        warm=config.warm_up,
     )
 
 
@@ -187,6 +189,9 @@ def _connected(config: InferConfig, prepared_work: PreparedWork) -> Generator[Se
         start_server(task) as process,
         ServiceClient(process.address, config.engine, config.timeout_s, party=task.party) as remote,
     ):
+        if config.warm_up:
+            with progress_bar("Warming up", 0):
+                warm_up(remote.party, remote)
         yield remote
 
 
@@ -200,17 +205,26 @@ def _predicted(config: InferConfig, data: ImageData, images: Tensor) -> np.ndarr
     return predict(stages.load_network(config.reference, data), data, images).argmax(dim=1).numpy()
 
 
+def _took(found: Inference, both: str) -> dict[str, str]:
+    """What images took, and what was done once before them."""
+    first, *others = found.seconds_images or [0.0]
+    rest = f", {np.median(others):.3f} s the others (median)" if others else ""
+    warm = "" if found.seconds_warm_up is None else f", {found.seconds_warm_up:.1f} s to warm up"
+    return {"time": f"{first:.3f} s the first image{rest}{both}; {found.seconds_setup:.1f} s to set up{warm}"}
+
+
 def _phases(found: Inference) -> dict[str, str]:
-    """What was done before the images, and with them."""
+    """What is done before an image, and with it."""
     facts = dict[str, str]()
-    if online := found.online:
-        facts["prepared"] = (
-            f"{found.prepared} of {found.images} images: {online.seconds_per_image:.3f} s, "
-            f"{online.bytes_per_image / 1e6:.2f} MB and {online.rounds} rounds each; {_over(online.links)}"
-        )
     if ahead := found.preparation:
-        each = f"{ahead.seconds_per_image:.3f} s and {ahead.bytes_per_image / 1e6:.2f} MB an image"
-        facts["before"] = f"{each}, for its preparation; {_over(ahead.links)}"
+        rounds = "" if ahead.rounds_per_image is None else f" and {ahead.rounds_per_image:.1f} rounds"
+        each = f"{ahead.seconds_per_image:.3f} s, {ahead.bytes_per_image / 1e6:.2f} MB{rounds} an image"
+        when = "" if found.prepared else ", made when it came: prepare=8 makes it before"
+        facts["offline"] = f"{each}, its preparation{when}; {_over(ahead.links)}"
+    if online := found.online:
+        each = f"{online.seconds_per_image:.3f} s, {online.bytes_per_image / 1e6:.2f} MB and {online.rounds} rounds"
+        facts["online"] = f"{each} an image; {_over(online.links)}"
+        facts["prepared"] = f"{found.prepared} of {found.images} images, before they came"
     if found.dropped:
         facts["unprepared"] = "; ".join(found.dropped[-_REASONS:])
     return facts
@@ -262,11 +276,10 @@ def _show(config: InferConfig, found: Inference, data: ImageData) -> None:
     facts |= {} if config.server else _agreement(found)
     if found.refused:
         facts["refused"] = f"{len(found.refused)} results wider than right ones, not to be used: {found.refused}"
-    first, *others = found.seconds_images or [0.0]
-    warm = f", {np.median(others):.3f} s the others (median)" if others else ""
-    facts["time"] = f"{first:.3f} s the first image{warm}; {found.seconds_setup:.1f} s to set up"
+    both = ", both phases" if found.online and not found.prepared else ""
+    facts |= _took(found, both)
     keys = f"keys {(found.bytes_keys or 0) / 1e6:.2f} MB once"
-    facts["cost"] = f"{found.bytes_per_image / 1e6:.2f} MB and {found.rounds} rounds an image, {keys}"
+    facts["cost"] = f"{found.bytes_per_image / 1e6:.2f} MB and {found.rounds} rounds an image{both}; {keys}"
     facts |= _phases(found)
     facts |= in_words_revealed(found.revealed)
     facts["links"] = _over(found.links)

@@ -11,6 +11,7 @@ from privcirnet.cli.console import counting, progress_bar, show, show_text
 from privcirnet.cli.settings import script
 from privcirnet.config import SearchRunConfig
 from privcirnet.data import load_for
+from privcirnet.he.planning.latency import in_words
 from privcirnet.runs import search
 from privcirnet.runs.profiles import PROFILE
 
@@ -37,15 +38,16 @@ def main(config: SearchRunConfig) -> None:
 
 def _in_words(found: search.SearchResult, config: SearchRunConfig) -> dict[str, object]:
     solution, measured = found.solution, found.measured
-    predicted, budget = 1e3 * solution.latency, 1e3 * found.budget
+    counted = found.profile.counted
+    predicted, budget = in_words(solution.latency, counted), in_words(found.budget, counted)
     steady = {None: "", True: "; more would not change the plan", False: "; the plan still changed at the end"}
     return {
         **found.block_sizes,
         **found.activations,
-        "predicted": f"{predicted:.1f} ms of a budget of {budget:.1f} ms{_WHEN[config.objective]}",
+        "predicted": f"{predicted} of a budget of {budget}{_WHEN[config.objective]}",
         "sensitivity": f"{solution.sensitivity:.4g} ({solution.status}, gap {solution.gap:g})",
         "uniform": ", ".join(
-            f"b = {b}: {1e3 * p.latency:.1f} ms, {p.sensitivity:.4g}" for b, p in found.uniform.items()
+            f"b = {b}: {in_words(p.latency, counted)}, {p.sensitivity:.4g}" for b, p in found.uniform.items()
         ),
         **(_leveled(found.leveled) if found.leveled else {}),
         "measured": f"{config.sensitivity}, {measured.samples} images{steady[measured.stable]}",

@@ -13,7 +13,8 @@ from privcirnet.he.program.signature import pinned
 from privcirnet.he.system import threads
 from privcirnet.he.system.memory import peak_bytes
 from privcirnet.runs.books import books_of
-from privcirnet.runs.serving import ProgramFolders, check_room, check_sessions_of, in_words, rehearse
+from privcirnet.runs.serving import ProgramFolders, check_room, check_sessions_of, in_words
+from privcirnet.runs.warm_up import rehearse
 from privcirnet.service.access import ServerAccess
 from privcirnet.service.address import check_free, show_address
 from privcirnet.service.certificates import TRIAL_DAYS, make_trial
@@ -71,7 +72,7 @@ def _encoded(config: ServeConfig, folders: ProgramFolders) -> Catalogue:
     if config.rehearsal:
         for offer in catalogue.offers:
             with inference_bar(1) as progress:
-                rehearse(offer, config.engine, progress)
+                rehearse(offer.server, config.engine, progress)
     return catalogue
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from privcirnet.config.checks import check, check_name
+from privcirnet.config.checks import check, check_name, check_powers_of_two
 from privcirnet.config.encryption import HEConfig
 from privcirnet.he.circuits.bfv.engines import ENGINES
 from privcirnet.he.measure.networks import NETWORKS
@@ -85,4 +85,5 @@ class BenchConfig:
         check(not (self.suite and self.engine == "count"), "a suite must run", "engine=count", "use engine=kernel")
         check(bool(self.he.coefficient_bits), "bench.py needs one set of primes", "none", "give he.coefficient_bits")
         check(self.repetitions >= 1, "repetitions must be at least 1", self.repetitions, "use 3")
-        check(self.block_size >= 1 and min(self.block_sizes) >= 1, "b must be at least 1", self.block_size, "use 8")
+        check_powers_of_two("block_size", [self.block_size])
+        check_powers_of_two("block_sizes", self.block_sizes)

@@ -35,7 +35,7 @@ def check_powers_of_two(what: str, sizes: Collection[int]) -> None:
         RuleError: one is none, or there are none.
     """
     good = bool(sizes) and all(b >= 1 and b & (b - 1) == 0 for b in sizes)
-    check(good, f"{what} must be powers of two", sizes, "use some of [1,2,4,8,16,32]")
+    check(good, f"{what} must be powers of two", sizes, "use 1, 2, 4, 8, 16 or 32")
 
 
 def check_name(what: str, got: str, known: Collection[str]) -> None:

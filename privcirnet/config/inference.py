@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from privcirnet.artifact.folder import program_folder
 from privcirnet.artifact.results import LINES, PARQUET
 from privcirnet.config.checks import check, check_name, check_place
 from privcirnet.config.data import DataConfig
@@ -67,6 +68,8 @@ class InferConfig:
     """number of threads; 0: one for each core."""
     prepare: int = 0
     """inferences to keep prepared, all encrypted work of them, before their images and between; 0: none."""
+    warm_up: bool = True
+    """run an empty image first where both parties are here, so that no other waits for kernels to be compiled."""
     pause_s: float = 0.0
     """seconds between two images, in which nobody waits: prepare= fills its stock up again."""
     prepared_folder: str = ""
@@ -82,6 +85,7 @@ class InferConfig:
             name = "pictures" if self.pictures else "client" if self.server else "infer"
             self.out = f"{self.root}/{name}{'_rehearsal' if self.rehearsal else ''}"
         check_place("out", self.out)
+        self.program = program_folder(self.program)
         check_name("engine", self.engine, ENGINES)
         check_name("mode", self.mode, MODES)
         unprepared = self.mode == "interactive" or not self.prepare
@@ -209,6 +213,8 @@ class ServeConfig:
     """number of threads; 0: one for each core."""
 
     def __post_init__(self) -> None:
+        self.program = program_folder(self.program)
+        self.programs = {name: program_folder(path) for name, path in self.programs.items()}
         check_name("engine", self.engine, ENGINES)
         check_name("log", self.log, FORMS)
         check(0 <= self.port <= 0xFFFF, "port must be in [0, 65535]", self.port, "use 5050, or 0 for a free one")
@@ -265,6 +271,7 @@ class LoadConfig:
     def __post_init__(self) -> None:
         check_name("engine", self.engine, ENGINES)
         check_name("mode", self.mode, MODES)
+        self.program = program_folder(self.program)
         check(self.clients >= 1, "clients must be at least 1", self.clients, "use 4")
         check(self.seconds > 0, "seconds must be positive", self.seconds, "use 60")
         check(self.retries >= 0, "retries must be 0 or more", self.retries, "use 5, or 0 for none")

@@ -11,7 +11,7 @@ class Event(NamedTuple):
     """Something that has happened.
 
     Attributes:
-        name: "connecting", "program", "image", "rounds", "request", "reply", "answer", "refused" or
+        name: "connecting", "program", "image", "preparing", "rounds", "request", "reply", "answer", "refused" or
             "error".
     """
 

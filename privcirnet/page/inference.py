@@ -169,7 +169,16 @@ class Classifier:
             "bytes_down": sum(traffic.down for traffic in answer.traffic),
             "rounds": len(answer.traffic),
             "prepared": answer.prepared,
+            "online": self._online(answer),
         }
+
+    def _online(self, answer: Answer) -> dict[str, Any] | None:
+        """What the online phase took of an image that was prepared when it came; None of any other."""
+        if answer.preparation is None or answer.online is None:
+            return None
+        traffic, seconds = answer.online
+        up, down = sum(each.up for each in traffic), sum(each.down for each in traffic)
+        return {"seconds": seconds, "bytes_up": up, "bytes_down": down, "rounds": len(traffic)}
 
     def _logits(self, answer: Answer) -> dict[str, Any]:
         values = answer.logits.astype(np.float64) * 2.0**self.subject.log_step
@@ -213,7 +222,10 @@ class Watched:
         if self._stop.is_set():
             raise Stopped
         if wire.begins(message) == wire.AGREE or wire.is_offline(message):  # before the image
-            return self._remote.handle(message)
+            self._emit(Event("preparing", {}))
+            reply = self._remote.handle(message)
+            self._last = time.perf_counter()
+            return reply
         self._tell(message)
         reply = self._remote.handle(message)
         now = time.perf_counter()

@@ -5,8 +5,10 @@ from typing import TYPE_CHECKING, Any
 
 from privcirnet.he.program.program import Program
 from privcirnet.he.protocol.leveled.bfv.leveled_program import Description
+from privcirnet.he.protocol.rounds import answer
 from privcirnet.he.protocol.rounds.exchange import RoundPlan
-from privcirnet.he.protocol.rounds.exchanges import exchanges_of
+from privcirnet.he.protocol.rounds.exchanges import exchanges_of, runs_directly
+from privcirnet.he.protocol.rounds.waves import stages
 from privcirnet.he.rlwe.security import SECURITY_BITS
 from privcirnet.runs.answers import name_of
 from privcirnet.runs.pictures import Ends, ends_of
@@ -48,13 +50,20 @@ class Subject(Ends):
         if self.program is None:
             return [{"name": "image", "what": "all layers, by the server alone"}]
         names, found = {node.name: name_of(node) for node in self.program.nodes}, exchanges_of(self.program)
-        if not prepared:
+        what = "class" if self.program.answer == "top1" else "logits"
+        if not prepared and runs_directly(found):
             each = [{"name": names[name], "what": in_words(exchange.plan)} for name, exchange in found.items()]
-            what = "class" if self.program.answer == "top1" else "logits"
             return [*each, {"name": "result", "what": f"the server’s share of the {what}"}]
-        t = self.program.parameters.plain_modulus
-        asking = [{"name": names[name], "what": in_words(e.plan)} for name, e in found.items() if e.online.turns(t)]
-        return [{"name": "image", "what": "less the client’s random share"}, *asking]
+        asking = [
+            {
+                "name": ", ".join(names[node.name] for node in stage.nodes),
+                "what": ", ".join(dict.fromkeys(in_words(found[node.name].plan) for node in stage.nodes)),
+            }
+            for stage in stages(self.program, found)
+            for _ in stage.trips
+        ]
+        checks = [{"name": "check", "what": f"whether the {what} are right"}] * (answer.rounds(self.program) - 1)
+        return [{"name": "image", "what": "less the client’s random share"}, *asking, *checks]
 
 
 def subject_of(known: "Program | Description | CkksDescription", levels: int = 0) -> Subject:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from markupsafe import Markup
 
 from privcirnet.artifact.summaries import Priced, Search
+from privcirnet.he.planning.latency import column_unit
 from privcirnet.report import pictures, quantities
 from privcirnet.report.pictures import Bar, Heat
 
@@ -23,7 +25,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class ChosenBlockSize:
-    """A layer's chosen block size, or what an activation becomes, with its predicted seconds, so and as it was."""
+    """A layer's chosen block size, or what an activation becomes, with its predicted latency, so and as it was."""
 
     name: str
     block_size: int | str
@@ -41,6 +43,7 @@ def facts(search: Search) -> dict[str, Any]:
         "heat_ramps": (", ".join(pictures.HEAT_LIGHT), ", ".join(pictures.HEAT_DARK)),
         "choices": choices(search),
         "latency_chart": latency_chart(search),
+        "latency_unit": column_unit(search.counted),
     }
 
 
@@ -70,7 +73,7 @@ def heat_rows(search: Search) -> list[tuple[str, list[Cell]]]:
 
 
 def choices(search: Search) -> list[ChosenBlockSize]:
-    """Return the chosen block sizes, and what activations become, with the cost model's seconds."""
+    """Return the chosen block sizes, and what activations become, with the cost model's latencies."""
     times = {name: search.latency.get(name, {}) for name in search.block_sizes}
     rows: list[tuple[str, int | str, float | None, float | None]]
     rows = [(name, b, times[name].get(b), times[name].get(1)) for name, b in search.block_sizes.items()]
@@ -86,19 +89,20 @@ def choices(search: Search) -> list[ChosenBlockSize]:
 
 
 def latency_chart(search: Search) -> Markup | None:
-    """Return a chart of predicted seconds: the plan, one block size everywhere, and the budget; None if unknown."""
+    """Return a chart of predicted latencies: the plan, one block size everywhere, and the budget; None if unknown."""
     times = {
         f"b = {size} everywhere": (uniform.latency_predicted_s, "uniform")
         for size, uniform in sorted(search.uniform.items())
     }
     times["the plan found"] = (search.latency_predicted_s, "predicted")
-    bars = [Bar(label, s, quantities.seconds(s), style) for label, (s, style) in times.items() if s is not None]
+    shown = partial(quantities.latency, counted=search.counted)
+    bars = [Bar(label, s, shown(s), style) for label, (s, style) in times.items() if s is not None]
     if not bars:
         return None
     budget = search.budget_s
     return pictures.bar_chart(
         bars,
-        title="Predicted seconds per image with one block size everywhere and with the plan; the text has the budget",
-        axis=[(s, quantities.seconds(s)) for s in pictures.ticks(max([bar.value for bar in bars] + [budget or 0.0]))],
-        marker=None if budget is None else (budget, f"budget {quantities.seconds(budget)}"),
+        title="Predicted latency per image with one block size everywhere and with the plan; the text has the budget",
+        axis=[(s, shown(s)) for s in pictures.ticks(max([bar.value for bar in bars] + [budget or 0.0]))],
+        marker=None if budget is None else (budget, f"budget {shown(budget)}"),
     )

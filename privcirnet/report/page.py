@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from privcirnet.artifact.summaries import Export, Inference, LayerRow, Prediction
+from privcirnet.artifact.summaries import Export, Inference, Prediction
+from privcirnet.he.planning.latency import column_unit
 from privcirnet.report import block_sizes, levels, pictures, quantities
 from privcirnet.report.pictures import Bar
 from privcirnet.report.runs import STAGES, LadderStep, Runs, ladder_steps, total
@@ -49,8 +50,9 @@ class Picture:
 def build_page(runs: Runs) -> str:
     """Return the whole report as the text of an HTML file; a pure function of ``runs``."""
     whole, some = ladder_steps(runs)
-    layers = runs.infer.layers
-    longest = max((s for layer in layers for s in (layer.seconds_predicted, layer.seconds) if s), default=0.0)
+    layers, counted = runs.infer.layers, runs.infer.counted
+    bars = [{"predicted": None if counted else layer.seconds_predicted, "measured": layer.seconds} for layer in layers]
+    longest = max((s for each in bars for s in each.values() if s), default=0.0)
     return (
         _environment()
         .get_template("page.html")
@@ -64,8 +66,11 @@ def build_page(runs: Runs) -> str:
             **(block_sizes.facts(runs.search) if runs.search else {}),
             level_chart=levels.level_chart(layers),
             precision_chart=levels.precision_chart(layers),
-            layers=[(layer, _two_bars(layer, longest)) for layer in layers],
+            layers=[
+                (layer, pictures.bar_strip([*each.items()], longest)) for layer, each in zip(layers, bars, strict=True)
+            ],
             total=total(layers),
+            predicted_unit=column_unit(counted),
             place=place(runs.infer),
             truncation=truncation_words(runs.export),
             bounds=bounds_words(runs.export),
@@ -95,6 +100,7 @@ def headline(runs: Runs) -> str:
 def tiles(infer: Inference) -> list[Tile]:
     """Return the four big numbers."""
     rounds = [] if infer.rounds is None else [f"in {infer.rounds} rounds"]
+    of_time, of_size = _phases(infer)
     keys = [] if infer.bytes_keys is None else [f"and {quantities.size(infer.bytes_keys)} of keys, once"]
     network = "integer network" if infer.exact else "same"
     return [
@@ -103,10 +109,30 @@ def tiles(infer: Inference) -> list[Tile]:
             f"accuracy, {infer.done}",
             f"on {infer.images} images; the {network} in clear: {quantities.percent(infer.top1_clear, 1)}",
         ),
-        Tile(quantities.seconds(infer.seconds_per_image), "per image", f"client and server together, {place(infer)}"),
-        Tile(quantities.size(infer.bytes_per_image), "exchanged per image", "; ".join(rounds + keys)),
+        Tile(
+            quantities.seconds(infer.seconds_per_image),
+            "per image",
+            "; ".join([f"client and server together, {place(infer)}", *of_time]),
+        ),
+        Tile(quantities.size(infer.bytes_per_image), "exchanged per image", "; ".join(rounds + of_size + keys)),
         _nearness(infer),
     ]
+
+
+def _phases(infer: Inference) -> tuple[list[str], list[str]]:
+    """What an image's time and bytes are besides: without its preparation, or with it."""
+    online, before = infer.online, infer.preparation
+    if online is None:
+        return [], []
+    if not infer.prepared:
+        size = f"{quantities.size(online.bytes_per_image)} in {online.rounds} rounds of it in the online phase"
+        return [f"{quantities.seconds(online.seconds_per_image)} of it in the online phase, after its preparation"], [
+            size
+        ]
+    if before is None:
+        return ["all encrypted work was done before"], []
+    size = f"{quantities.size(before.bytes_per_image)} before it, for its preparation"
+    return [f"{quantities.seconds(before.seconds_per_image)} before it, for its preparation"], [size]
 
 
 def _nearness(infer: Inference) -> Tile:
@@ -239,15 +265,11 @@ def _power(log2: float) -> str:
     return f"at most 2^{log2:.1f}, about 1 in {2.0**-log2:,.0f}" if -30 <= log2 < 0 else f"at most 2^{log2:.1f}"
 
 
-def _two_bars(layer: LayerRow, longest: float) -> Markup:
-    return pictures.bar_strip([("predicted", layer.seconds_predicted), ("measured", layer.seconds)], longest)
-
-
 def _environment() -> Environment:
     loader = PackageLoader("privcirnet.report", ".")
     environment = Environment(
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    names = ("seconds", "size", "percent", "count", "scaled", "tiny")
+    names = ("seconds", "latency", "size", "percent", "count", "scaled", "tiny")
     environment.filters |= {name: getattr(quantities, name) for name in names}
     return environment

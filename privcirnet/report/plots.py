@@ -7,6 +7,7 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 
+from privcirnet.he.planning.latency import Unit
 from privcirnet.he.system.atomic import replacing
 
 mpl.use("Agg")
@@ -116,29 +117,31 @@ def pareto(
     uniform: Mapping[int, tuple[float, float]],
     chosen: tuple[float, float],
     title: str,
+    unit: Unit,
 ) -> None:
     """Draw sensitivity over predicted latency: searched assignments, one block size everywhere, and the chosen one.
 
     Args:
         path: PNG or SVG to write.
-        front: (seconds, sensitivity) of the sweep; may be empty.
-        uniform: (seconds, sensitivity) by block size.
-        chosen: (seconds, sensitivity) of the plan.
+        front: (latency, sensitivity) of the sweep; may be empty.
+        uniform: (latency, sensitivity) by block size.
+        chosen: (latency, sensitivity) of the plan.
+        unit: of the axis of latencies.
     """
     figure, axes = plt.subplots(figsize=(7.2, 4.6), layout="constrained")
     if front:
         x, y = zip(*sorted(front), strict=True)
-        axes.plot([1e3 * s for s in x], y, color=_SHADES[2], marker="o", markersize=4, label="searched")
-    points = [(1e3 * seconds, omega) for seconds, omega in uniform.values()]
+        axes.plot([unit.scale * s for s in x], y, color=_SHADES[2], marker="o", markersize=4, label="searched")
+    points = [(unit.scale * latency, omega) for latency, omega in uniform.values()]
     axes.plot(*zip(*points, strict=True), "s", color=_SHADES[0], markeredgecolor="black", label="uniform")
     for b, point in zip(uniform, points, strict=True):
         axes.annotate(f"b = {b}", point, xytext=(6, 4), textcoords="offset points", fontsize=8)
-    axes.plot(1e3 * chosen[0], chosen[1], "*", color=_SHADES[4], markersize=13, label="the plan")
+    axes.plot(unit.scale * chosen[0], chosen[1], "*", color=_SHADES[4], markersize=13, label="the plan")
     largest = max([chosen[1], *(omega for _, omega in points), *(omega for _, omega in front)])
     axes.set_yscale("symlog", linthresh=1e-4 * largest or 1.0)
     axes.set_ylim(bottom=0)
     axes.margins(x=0.08)
-    axes.set_xlabel("predicted latency of what was searched, ms an image")
+    axes.set_xlabel(f"predicted latency of what was searched, {unit.name} an image")
     axes.set_ylabel("sensitivity, total")
     axes.set_title(title, fontsize=10)
     axes.grid(alpha=0.3)

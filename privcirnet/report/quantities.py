@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from privcirnet.he.planning.latency import in_words
+
 NOTHING = "–"
 _SPACE = "\N{NO-BREAK SPACE}"
 
@@ -24,6 +26,15 @@ def seconds(value: float | None) -> str:
     if whole < 3600:
         return f"{whole // 60}{_SPACE}min{_SPACE}{whole % 60:02d}{_SPACE}s"
     return f"{whole // 3600}{_SPACE}h{_SPACE}{whole % 3600 // 60:02d}{_SPACE}min"
+
+
+def latency(value: float | None, counted: bool) -> str:
+    r"""Return a predicted latency with its unit; ``counted``: see :func:`he.planning.latency.in_words`.
+
+    >>> latency(0.0321, False).replace("\xa0", " "), latency(24165.57, True).replace("\xa0", " ")
+    ('32.1 ms', '24,166 units')
+    """
+    return NOTHING if value is None else in_words(value, counted).replace(" ", _SPACE)
 
 
 def size(value: float | None) -> str:

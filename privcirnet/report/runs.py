@@ -110,7 +110,8 @@ def load_runs(root: Path) -> Runs:
 def ladder_steps(runs: Runs) -> tuple[list[LadderStep], list[LadderStep]]:
     """Return the accuracy ladder on the whole test set, and on the encrypted images."""
     eight = "block-circulant, 8-bit" if runs.finetune and not runs.replace else "8-bit"
-    names = {"train": "dense", "finetune": "block-circulant", "replace": "polynomial activations", "qat": eight}
+    replaced = "exact activations" if runs.replace and runs.replace.activation == "own" else "polynomial activations"
+    names = {"train": "dense", "finetune": "block-circulant", "replace": replaced, "qat": eight}
     whole = [
         LadderStep(name if folder == stage else folder, found.top1, "whole test set", found.parameters)
         for stage, name in names.items()

@@ -21,7 +21,7 @@ def print_tables(runs: Runs, console: Console) -> None:
     whole, some = ladder_steps(runs)
     console.print(ladder_table([*whole, *some]))
     infer = runs.infer
-    table = layer_table(infer.layers)
+    table = layer_table(infer.layers, infer.counted)
     if infer.rehearsal:
         table.title = "Layers of a rehearsal, NOTHING WAS ENCRYPTED, one image"
     console.print(table)
@@ -39,13 +39,14 @@ def print_tables(runs: Runs, console: Console) -> None:
 
 
 def _prepared(infer: Inference) -> str:
-    """What was done before the images."""
+    """Both phases of an image, where there are two."""
     online, before = infer.online, infer.preparation
     if online is None:
         return ""
     first = f"after {quantities.seconds(before.seconds_per_image)} of preparation each" if before else "prepared before"
+    whose = f"{infer.prepared} images" if infer.prepared else "Of that the online phase"
     return (
-        f"{infer.prepared} images took {quantities.seconds(online.seconds_per_image)} and "
+        f"{whose} took {quantities.seconds(online.seconds_per_image)} and "
         f"{quantities.size(online.bytes_per_image)}, {first}. "
     )
 
@@ -68,14 +69,18 @@ def ladder_table(ladder: list[LadderStep]) -> Table:
     return table
 
 
-def layer_table(layers: list[LayerRow]) -> Table:
+def layer_table(layers: list[LayerRow], counted: bool = False) -> Table:
     """Return the cost of each layer for one image, with the totals in the last row; narrow enough for 80 columns.
 
     A column of which the run says nothing is left out: levels are CKKS's, messages of layers those of shares.
+
+    Args:
+        counted: whether predictions are in the papers' units.
     """
     table = Table(title="Encrypted layers, one image", title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("layer", overflow="fold")
-    known = {heading: cell for heading, cell in _COLUMNS.items() if any(re.search(r"\d", cell(row)) for row in layers)}
+    columns = _COLUMNS | {"predicted": lambda row: quantities.latency(row.seconds_predicted, counted)}
+    known = {heading: cell for heading, cell in columns.items() if any(re.search(r"\d", cell(row)) for row in layers)}
     for heading in known:
         table.add_column(heading, justify="right", no_wrap=True)
     for layer in [*layers, total(layers)]:
@@ -103,7 +108,7 @@ _COLUMNS: dict[str, Callable[[LayerRow], str]] = {
     "HE-Pmult": lambda row: _count(row.pmults),
     "ct up+down": lambda row: f"{_count(row.ciphertexts_up)}+{_count(row.ciphertexts_down)}",
     "bytes": lambda row: quantities.size(_sent(row)),
-    "predicted": lambda row: quantities.seconds(row.seconds_predicted),
+    "predicted": lambda row: quantities.latency(row.seconds_predicted, False),
     "measured": lambda row: quantities.seconds(row.seconds),
 }
 """Heading -> cell of a layer."""

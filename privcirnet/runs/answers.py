@@ -19,6 +19,7 @@ from privcirnet.he.protocol.framing.message_sizes import rounds, rounds_online
 from privcirnet.he.protocol.leveled.bfv.leveled_program import Description
 from privcirnet.he.protocol.leveled.session import LeveledClient
 from privcirnet.he.protocol.parties.client import Client
+from privcirnet.he.protocol.parties.idle_preparation import Preparation
 from privcirnet.he.protocol.parties.server import Server
 from privcirnet.he.protocol.parties.session import Handler, Traffic, run
 from privcirnet.he.protocol.served import Served, ServedClient
@@ -69,10 +70,12 @@ class Answer(NamedTuple):
 
     Attributes:
         logits: in units of the output's step, (classes,); of CKKS real.
-        traffic: of each round; of a batch, its part.
-        seconds: in all; of a batch, its part.
+        traffic: of each round from the moment the image came; of a batch, its part.
+        seconds: of all of them; of a batch, its part.
         refused: why nobody should use the logits; None where nothing is known against them.
+        prepared: whether everything encrypted was done before the image came.
         processor: processor seconds that this process took meanwhile, on all threads; of both parties if it is both.
+        preparation: what was done first for an image that cannot run without, and came before it; the first rounds.
     """
 
     logits: np.ndarray
@@ -81,6 +84,14 @@ class Answer(NamedTuple):
     refused: WrongResult | None = None
     prepared: bool = False
     processor: float = 0.0
+    preparation: Preparation | None = None
+
+    @property
+    def online(self) -> tuple[list[Traffic], float] | None:
+        """The rounds and the seconds of the online phase; None of an image that ran without prepared work."""
+        if self.preparation is None:
+            return (self.traffic, self.seconds) if self.prepared else None
+        return self.traffic[len(self.preparation.traffic) :], self.seconds - self.preparation.seconds
 
     @property
     def bytes(self) -> tuple[int, int]:
@@ -187,8 +198,9 @@ def _answered(
     seconds, busy = (time.perf_counter() - started) / count, (time.process_time() - busy) / count
     share = [Traffic(t.position, t.up // count, t.down // count, t.seconds / count) for t in step.traffic]
     used = isinstance(client, Client) and client.used == "prepared"
+    preparation = step.preparation(started) if used else None
     rows = results.reshape(batch, -1)[:count]
-    return [Answer(row, share, seconds, refused, used, busy) for row in rows]
+    return [Answer(row, share, seconds, refused, used and not preparation, busy, preparation) for row in rows]
 
 
 def _encrypted_together(client: ServedClient, images: Sequence[Values] | Values) -> Iterator[tuple[Values, int, int]]:
@@ -207,17 +219,36 @@ class _Steps:
     progress: StepProgress
     before: bool = False
     traffic: list[Traffic] = field(default_factory=list[Traffic])
+    ends: list[float] = field(default_factory=list[float])
 
     def __call__(self, exchange: Traffic) -> None:
         self.traffic.append(exchange)
+        self.ends.append(time.perf_counter())
         sent = sum(done.up + done.down for done in self.traffic)
         name, part = self._round() if isinstance(self.client, Client) else ("answer", 1.0)
         self.progress(Step(self.first + self.count - 1, name, sent, self.first + part * self.count))
 
     def _round(self) -> tuple[str, float]:
         """What the last round was, and the part of the image that is done."""
-        name = self._names.get(self.traffic[-1].position, "numbers" if self.before else "image")
-        return (f"preparation, {name}", 0.0) if self.before else (name, min(1.0, len(self.traffic) / self._in_all))
+        before = self.before or self._comes_first
+        name = self._names.get(self.traffic[-1].position, "numbers" if before else "image")
+        part = 0.0 if self.before else min(1.0, len(self.traffic) / self._in_all)
+        return f"preparation, {name}" if before else name, part
+
+    def preparation(self, started: float) -> Preparation | None:
+        """Return what an image's preparation took if it began when the image came."""
+        positions = [exchange.position for exchange in self.traffic]
+        first = len(positions) - 1 - positions[::-1].index(wire.ONLINE)
+        if wire.PREPARE not in positions[:first]:
+            return None
+        return Preparation(self.traffic[:first], self.ends[first] - self.traffic[first].seconds - started, 1)
+
+    @property
+    def _comes_first(self) -> bool:
+        """Whether the image waits for its preparation."""
+        assert isinstance(self.client, Client)
+        begun = any(exchange.position == wire.ONLINE for exchange in self.traffic)
+        return not (begun or self.client.runs_directly)
 
     @cached_property
     def _names(self) -> dict[int, str]:

@@ -14,6 +14,7 @@ from privcirnet.blocksizes.latency import layer_shapes
 from privcirnet.config import HEConfig
 from privcirnet.data.own import check_classes
 from privcirnet.errors import RuleError, listed
+from privcirnet.he.planning.latency import UNITS
 from privcirnet.he.planning.profile import Profile
 from privcirnet.nn.checks import check_images, check_module, image_of, logits_of_one, understood, value_of_one
 from privcirnet.nn.plain import with_plain_weights
@@ -70,7 +71,7 @@ class Check:
         lines = [f"{self.verb} replaces:", *changes] if not self._unchanged else []
         lines += [str(refusal) for refusal in self.refusals] or ["no verb refuses the network"]
         if self.forecasts:
-            unit = "units" if self.profile.name.startswith("counted") else "seconds"
+            unit = UNITS if self.profile.counted else "seconds"
             head = ("block size", unit, "MB sent", "rounds", f"online {unit}", "MB", "rounds")
             rows = [(*head, "GB of weights", "GB of memory", "n", "log q")]
             rows += [_row(forecast) for forecast in self.forecasts]

@@ -14,11 +14,13 @@ from privcirnet.artifact.summaries import Inference, LayerRow, LinkPrediction, P
 from privcirnet.errors import RuleError
 from privcirnet.he.layers.integer import Values
 from privcirnet.he.protocol.framing.meter import Meter
+from privcirnet.he.protocol.parties.idle_preparation import Preparation
 from privcirnet.he.system.memory import peak_bytes
 from privcirnet.runs.answers import Answer, StepProgress, no_progress
 from privcirnet.runs.laps import PartyLaps, typical
 from privcirnet.runs.links import over_links
 from privcirnet.runs.parties import How, Parties
+from privcirnet.runs.preparation import prepared_for
 from privcirnet.runs.progress import Bar, silent
 from privcirnet.runs.server_process import ServerTask
 
@@ -127,14 +129,23 @@ class Evaluation:
         return found
 
     @property
+    def preparations(self) -> list[Preparation]:
+        """What was prepared before images came, and then for those that waited for it."""
+        ahead = self.parties.ahead.done if self.parties.ahead else []
+        return [*ahead, *(answer.preparation for answer in self.answers if answer.preparation)]
+
+    @property
     def wrong(self) -> list[list[str]]:
         """For each image what is not as in clear."""
         return self.audited.wrong
 
-    def links(self, answers: Sequence[Answer]) -> dict[str, LinkPrediction]:
-        """Return an image's seconds over links; none where messages were held up by one."""
-        last, seconds = answers[-1], typical([answer.seconds for answer in answers])
-        return {} if self.parties.how.throttle else over_links(seconds, sum(last.bytes), len(last.traffic))
+    def links(self, seconds: float, size: int, rounds: int) -> dict[str, LinkPrediction]:
+        """Return seconds over links of what took so many here; none where messages were held up by one.
+
+        Args:
+            size: bytes both ways.
+        """
+        return {} if self.parties.how.throttle else over_links(seconds, size, rounds)
 
     def summary(self, reference: Values | None, labels: Values) -> Inference:
         """Return the figures of the run.
@@ -154,9 +165,10 @@ class Evaluation:
             seconds_per_image=typical(seconds),
             seconds_images=seconds,
             seconds_setup=of.seconds_setup,
+            seconds_warm_up=of.seconds_warm_up,
             seconds_client=self.laps.images.total,
             throttle=of.how.throttle or None,
-            links=self.links(self.answers),
+            links=self.links(typical(seconds), up + down, len(self.answers[-1].traffic)),
             rounds=len(self.answers[-1].traffic),
             bytes_up=up,
             bytes_down=down,
@@ -239,14 +251,14 @@ def run(
     clear, wrong, found = list[np.ndarray](), list[list[str]](), list[Answer]()
     of_client, of_server, report = PartyLaps(), PartyLaps(), None
     for request, some in parties.requests(images, progress):
-        prepared = parties.ahead.images if parties.ahead else 0
+        found += some
+        prepared = prepared_for(Evaluation(mode, parties, found, of_client).preparations)
         of_client.add(parties.meters, len(some), prepared)
         if parties.report:
             report = parties.report()
             of_server.add(report.meters, len(some), prepared)
             wrong += mode.wrong(parties.client, request, some, report.seen)
             clear += [mode.clear(image) for image in (request if request.ndim > 3 else request[None])]
-        found += some
     audit = Audit(np.stack(clear), wrong, of_server, report.meters, report.peak) if report else None
     return Evaluation(mode, parties, found, of_client, audit)
 

@@ -26,6 +26,7 @@ from privcirnet.runs.answers import Answer, name_of
 from privcirnet.runs.evaluation import Audit, Evaluation, followed
 from privcirnet.runs.laps import typical
 from privcirnet.runs.parties import How, Parties, opened
+from privcirnet.runs.preparation import prepared_for, summary
 from privcirnet.runs.progress import Bar
 from privcirnet.runs.server_process import ServerTask
 
@@ -74,13 +75,15 @@ class Interactive:
 
     def facts(self, of: Evaluation) -> dict[str, Any]:
         """Return what the client saw, and what was prepared."""
-        online, ahead = [answer for answer in of.answers if answer.prepared], of.parties.ahead
-        before = ahead.summary() if ahead else None
-        found = {"revealed": self.program.revealed, "prepared": len(online), **followed(of, self._unit)}
-        if online:
-            seconds, last = typical([answer.seconds for answer in online]), online[-1]
-            found["online"] = Online(seconds, sum(last.bytes), len(last.traffic), of.links(online))
+        before, ahead = summary(of.preparations), of.parties.ahead
+        prepared = sum(answer.prepared for answer in of.answers)
+        found = {"revealed": self.program.revealed, "prepared": prepared, **followed(of, self._unit)}
+        if online := [answer.online for answer in of.answers if answer.online]:
+            seconds, (last, _) = typical([seconds for _, seconds in online]), online[-1]
+            size = sum(round.up + round.down for round in last)
+            found["online"] = Online(seconds, size, len(last), of.links(seconds, size, len(last)))
         found["preparation"] = replace(before, links={}) if before and of.parties.how.throttle else before
+        found["counted"] = self.profile is not None and self.profile.counted
         stopped = [ahead.stopped] if ahead and ahead.stopped else []
         return {**found, "dropped": [*of.parties.client.dropped, *stopped]}
 
@@ -127,10 +130,9 @@ class Interactive:
     def _counted(self, of: Evaluation, found: Audit, node: Node) -> tuple[Mapping[str, int], int]:
         """The server's operations, and of how many images."""
         of_images, before = found.meters
-        if images := sum(not answer.prepared for answer in of.answers):
+        if images := sum(answer.online is None for answer in of.answers):
             return of_images.counts[node.name], images
-        ahead = of.parties.ahead.images if of.parties.ahead else 0
-        return before.counts[node.name], ahead or len(of.answers)  # each image was prepared when it came
+        return before.counts[node.name], prepared_for(of.preparations)
 
     def _predicted(self, node: Node) -> float | None:
         if self.profile is None:
@@ -141,18 +143,20 @@ class Interactive:
 
 def _rounds(of: Evaluation, program: Program, position: int) -> tuple[list[Traffic], list[Traffic]]:
     """The rounds of a node: with the last image, and an image's part of them in the last preparation."""
-    last, ahead, before = of.answers[-1], of.parties.ahead, list[Traffic]()
-    if last.prepared and ahead and ahead.done:
-        done = ahead.done[-1]
+    last, before = of.answers[-1], list[Traffic]()
+    if last.online is None:
+        return [t for t in last.traffic if t.position == position], before
+    online, _ = last.online
+    for done in of.preparations[-1:]:
         for bundle in bundles(program, exchanges_of(program), done.count):
             if position in bundle.positions:
                 up, down = (part / done.count for part in bundle.part(position))
                 both = (up + down) / 2
                 traffic = [t for t in done.traffic if t.position == bundle.position]
                 before += [Traffic(position, int(t.up * up), int(t.down * down), t.seconds * both) for t in traffic]
-    for stage in stages(program, exchanges_of(program)) if last.prepared else ():
+    for stage in stages(program, exchanges_of(program)):
         if position in stage.positions:
             part, first = stage.part(position), stage.positions[0]
-            traffic = [t for t in last.traffic if t.position == first]
+            traffic = [t for t in online if t.position == first]
             return [Traffic(position, int(t.up * part), int(t.down * part), t.seconds * part) for t in traffic], before
-    return [t for t in last.traffic if t.position == position], before
+    return [t for t in online if t.position == position], before

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,9 @@ from privcirnet.he.system import threads
 from privcirnet.runs.answers import Answer, Persist, StepProgress, once, requests
 from privcirnet.runs.preparation import Ahead
 from privcirnet.runs.progress import Bar
-from privcirnet.runs.server_process import ServerReport, ServerTask, report_of, start_server
+from privcirnet.runs.server_process import ServerProcess, ServerReport, ServerTask, report_of, start_server
 from privcirnet.runs.throttle import throttled
+from privcirnet.runs.warm_up import can_warm_up, rehearse, warm_up
 from privcirnet.service.client import ServiceClient
 
 Requests = Callable[[Sequence[Values] | Values, StepProgress], Iterator[tuple[Values, list[Answer]]]]
@@ -39,6 +40,7 @@ class How:
         pause_s: seconds between two images, in which inferences are prepared.
         throttle: name of the link that messages are held up by; "" for none.
         audited: whether every step is checked.
+        warm: whether an image that nobody asked for comes first, for which kernels are compiled or loaded.
     """
 
     engine: str = "kernel"
@@ -50,6 +52,7 @@ class How:
     pause_s: float = 0.0
     throttle: str = ""
     audited: bool = True
+    warm: bool = False
 
     @property
     def served(self) -> bool:
@@ -73,6 +76,7 @@ class Parties:
         meters: the client's, of all images, and of all offline work, if there is any.
         report: tells what the server did for the last request; None if nobody may know.
         seconds_setup: until the first request: making and loading keys, and encoding weights if that was done too.
+        seconds_warm_up: after that; None if nothing was.
         bytes_keys: of all keys, sent once.
         ahead: what is prepared before its images; None for nothing.
         how: the settings.
@@ -87,6 +91,7 @@ class Parties:
     bytes_keys: int
     ahead: Ahead | None = None
     how: How = field(default_factory=How)
+    seconds_warm_up: float | None = None
 
 
 def parties(  # noqa: PLR0913, PLR0917
@@ -131,11 +136,34 @@ def opened(task: ServerTask, how: How, bar: Bar) -> Iterator[Parties]:
                 session = stack.enter_context(closing(server.session(keys)))
             ahead = Ahead(how.prepare, store, False, lambda: None, how.pause_s)
             setup = time.perf_counter() - started
-            yield parties(client, session, partial(report_of, session), setup, len(keys), ahead, how)
+            warm = _warmed(task, how, bar, partial(rehearse, server, how.engine))
+            here = parties(client, session, partial(report_of, session), setup, len(keys), ahead, how)
+            yield replace(here, seconds_warm_up=warm)
             return
         with bar("Setting up", 0):
             process = stack.enter_context(start_server(task))
+        warm = _warmed(task, how, bar, partial(_with_another, process, task, how))
+        started += warm or 0.0
+        with bar("Connecting", 0):
             remote = stack.enter_context(ServiceClient(process.address, how.engine, party=task.party))
         ahead = Ahead(how.prepare, remote.store, False, remote.reopen, how.pause_s)
         setup = time.perf_counter() - started
-        yield parties(remote.party, remote, process.report, setup, remote.bytes_keys, ahead, how)
+        apart = parties(remote.party, remote, process.report, setup, remote.bytes_keys, ahead, how)
+        yield replace(apart, seconds_warm_up=warm)
+
+
+def _warmed(task: ServerTask, how: How, bar: Bar, run: Callable[[], object]) -> float | None:
+    """Warm up, if the settings say so and the program can; returns the seconds that it took."""
+    if not (how.warm and can_warm_up(task.program)):
+        return None
+    started = time.perf_counter()
+    with bar("Warming up", 0):
+        run()
+    return time.perf_counter() - started
+
+
+def _with_another(process: ServerProcess, task: ServerTask, how: How) -> None:
+    """Warm up both processes with a client of its own, which leaves nothing in the other's meters."""
+    report = process.report if how.audited else lambda: None
+    with ServiceClient(process.address, how.engine, party=task.party) as remote:
+        warm_up(remote.party, remote, answered=report)

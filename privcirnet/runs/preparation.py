@@ -1,7 +1,7 @@
 """Inferences that are prepared before their images: when, how many at a time, and what it took."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from privcirnet.artifact.summaries import Preparation as Prepared
@@ -11,6 +11,21 @@ from privcirnet.he.protocol.parties.idle_preparation import PATIENCE_S, IdlePrep
 from privcirnet.he.protocol.parties.session import ExchangeProgress, Handler, Traffic
 from privcirnet.runs.laps import typical
 from privcirnet.runs.links import over_links
+
+
+def prepared_for(each: Sequence[Preparation]) -> int:
+    """Return for how many images."""
+    return sum(one.count for one in each)
+
+
+def summary(each: Sequence[Preparation]) -> Prepared | None:
+    """Return what an image's preparation took; None if nothing was prepared."""
+    if not each:
+        return None
+    done, images = [round for one in each for round in one.traffic], prepared_for(each)
+    seconds = typical([one.seconds / one.count for one in each])
+    size, rounds = sum(round.up + round.down for round in done) / images, len(done) / images
+    return Prepared(seconds, size, rounds, over_links(seconds, size, rounds))
 
 
 @dataclass
@@ -42,11 +57,6 @@ class Ahead:
         return self._idle.done if self._idle else []
 
     @property
-    def images(self) -> int:
-        """For how many images."""
-        return sum(one.count for one in self.done)
-
-    @property
     def stopped(self) -> str:
         """Why no more is prepared, in words; "" if nothing is known against it."""
         return self._idle.stopped if self._idle else ""
@@ -71,12 +81,3 @@ class Ahead:
 
     def _tell(self, exchange: Traffic) -> None:
         self._progress(exchange)
-
-    def summary(self) -> Prepared | None:
-        """What an image's preparation took; None if nothing was prepared."""
-        if not self.done:
-            return None
-        done = [round for one in self.done for round in one.traffic]
-        seconds = typical([one.seconds / one.count for one in self.done])
-        size, rounds = sum(round.up + round.down for round in done) / self.images, len(done) / self.images
-        return Prepared(seconds, size, rounds, over_links(seconds, size, rounds))

@@ -23,6 +23,7 @@ from privcirnet.config import SearchRunConfig, run_file
 from privcirnet.data.dataset import Examples, ImageData
 from privcirnet.errors import RuleError
 from privcirnet.he.planning.goal import Goal
+from privcirnet.he.planning.latency import UNITS, column_unit
 from privcirnet.he.planning.leveled.bfv.exact_network import exact_network_of
 from privcirnet.he.planning.profile import LINKS, Profile
 from privcirnet.passes.compose import Pair, pairs
@@ -92,15 +93,15 @@ class SearchResult:
 
     def __str__(self) -> str:
         """Return a line for each layer, and one for all."""
-        sizes, values = self.solution.block_sizes, self.measured.values
-        rows = [("layer", "b", "ms", "sensitivity")]
+        sizes, values, unit = self.solution.block_sizes, self.measured.values, column_unit(self.profile.counted)
+        rows = [("layer", "b", unit.name, "sensitivity")]
         rows += [
-            (n, KINDS.get(b, str(b)), f"{1e3 * self.latency[n][b]:.2f}", f"{values[n][b]:.3g}")
+            (n, KINDS.get(b, str(b)), f"{unit.scale * self.latency[n][b]:.2f}", f"{values[n][b]:.3g}")
             for n, b in sizes.items()
         ]
         rows += [(f"{name}, composed", "", "", "") for name in self.composed]
-        best = self.solution
-        rows.append((f"budget {1e3 * self.budget:.2f} ms", "", f"{1e3 * best.latency:.2f}", f"{best.sensitivity:.3g}"))
+        budget, latency = (f"{unit.scale * value:.2f}" for value in (self.budget, self.solution.latency))
+        rows.append((f"budget {budget} {unit.name}", "", latency, f"{self.solution.sensitivity:.3g}"))
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = (zip(row, widths, strict=True) for row in rows)
         return "\n".join("  ".join([n.ljust(w), *(c.rjust(v) for c, v in cells)]) for (n, w), *cells in lines)
@@ -174,7 +175,7 @@ def search_in(
     budget = _budget(config, latency)
 
     def decided(omega: Mapping[str, Mapping[int, float]]) -> Solution:
-        return solve(omega, latency, budget, constraints, config.solver)
+        return solve(omega, latency, budget, constraints, config.solver, UNITS if profile.counted else "s")
 
     decided({name: dict.fromkeys(row, 0.0) for name, row in latency.items()})  # what cannot be met is said at once
     started = time.perf_counter()
@@ -202,11 +203,12 @@ def write(stored: StoredSearch, out: Path) -> None:
     found, model = stored.result, stored.model
     about = {"model": model, "checkpoint": stored.checkpoint, "profile": found.profile.to_dict()}
     about |= {"pad": True} if stored.pad else {}
-    for earlier in (out / "plans").glob("*ms.json"):
+    unit = column_unit(found.profile.counted)
+    for earlier in [*(out / "plans").glob("*ms.json"), *(out / "plans").glob(f"*{UNITS}.json")]:
         earlier.unlink()
     plans = [(out / "plan.json", found.budget, found.solution)]
-    named = zip(_in_ms([budget for budget, _ in found.front]), found.front, strict=True)
-    plans += [(out / "plans" / f"{name}ms.json", budget, solution) for name, (budget, solution) in named]
+    named = zip(_told_apart([unit.scale * budget for budget, _ in found.front]), found.front, strict=True)
+    plans += [(out / "plans" / f"{name}{unit.name}.json", budget, solution) for name, (budget, solution) in named]
     for path, budget, solution in plans:
         facts = {"budget_s": budget, "latency_predicted_s": solution.latency, "objective": solution.sensitivity}
         joined = {"composed": list(solution.composed)} if solution.composed else {}
@@ -216,7 +218,7 @@ def write(stored: StoredSearch, out: Path) -> None:
     front = [(solution.latency, solution.sensitivity) for _, solution in found.front]
     uniform = {b: (point.latency, point.sensitivity) for b, point in found.uniform.items()}
     chosen = found.solution.latency, found.solution.sensitivity
-    plots.pareto(out / "pareto.png", front, uniform, chosen, model)
+    plots.pareto(out / "pareto.png", front, uniform, chosen, model, unit)
     values, chosen_of = found.measured.values, found.solution.block_sizes
     options = sorted({b for row in values.values() for b in row if b not in _UNCHANGED}, key=lambda b: (b < 0, abs(b)))
     named = {n: {_option(b): row.get(b, math.nan) for b in options} for n, row in values.items()}
@@ -236,6 +238,7 @@ def summary(found: SearchResult) -> dict[str, Any]:
 
     return {
         "stage": "search",
+        "counted": found.profile.counted,
         "status": solution.status,
         "gap": solution.gap,
         "objective": solution.sensitivity,
@@ -319,11 +322,11 @@ def _budget(config: SearchRunConfig, latency: Table) -> float:
     return config.budget or uniform_latency(latency, config.reference)
 
 
-def _in_ms(budgets: Sequence[float]) -> list[str]:
-    """Return budgets in milliseconds, with as many decimals as tell them apart."""
+def _told_apart(budgets: Sequence[float]) -> list[str]:
+    """Return budgets with as many decimals as tell them apart."""
     names: list[str] = []
     for decimals in range(9):
-        names = [f"{1e3 * budget:.{decimals}f}" for budget in budgets]
+        names = [f"{budget:.{decimals}f}" for budget in budgets]
         if len(set(names)) == len(set(budgets)):
             break
     return names

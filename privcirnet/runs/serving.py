@@ -1,13 +1,10 @@
 """What a server offers, from program folders; also while it serves."""
 
 from collections.abc import Callable, Mapping
-from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import cast
-
-import numpy as np
 
 from privcirnet.artifact import CKKS, LEVELED, format_of, read_leveled, read_program, read_signature
 from privcirnet.errors import RuleError
@@ -16,13 +13,10 @@ from privcirnet.he.program.program import Program
 from privcirnet.he.program.signature import PublicKey
 from privcirnet.he.protocol.framing import message_sizes
 from privcirnet.he.protocol.framing.memory import session_in_memory
-from privcirnet.he.protocol.leveled.bfv.leveled_program import Description
-from privcirnet.he.protocol.leveled.session import LeveledClient, LeveledServer
-from privcirnet.he.protocol.parties.client import Client
+from privcirnet.he.protocol.leveled.session import LeveledServer
 from privcirnet.he.protocol.parties.server import Server
-from privcirnet.he.protocol.parties.session import prepare
 from privcirnet.he.protocol.served import Served
-from privcirnet.runs.answers import StepProgress, answers, known_of, pixel_range
+from privcirnet.runs.answers import known_of, pixel_range
 from privcirnet.runs.memory import check_sessions
 from privcirnet.service.programs import Catalogue, Offer, version_of
 from privcirnet.service.store import StoreLimits
@@ -112,24 +106,6 @@ def in_words(offer: Offer) -> str:
         f"its session takes {session_in_memory(program) / 1e6:.0f} MB, "
         f"an inference that it prepares {server.prepared_bytes(bytes(32)) / 1e6:.1f} MB"
     )
-
-
-def rehearse(offer: Offer, engine: str, progress: StepProgress) -> None:
-    """Run one image through both parties here, so that no client waits for what is compiled on first use.
-
-    Not of CKKS, whose keys are gigabytes.
-    """
-    server, known = offer.server, known_of(offer.server)
-    if not isinstance(known, Program | Description):
-        return
-    pixels = pixel_range(known)
-    image = np.full(pixels.shape, pixels.high << pixels.shift)
-    client = (Client if isinstance(known, Program) else LeveledClient)(offer.greeting, engine)
-    with closing(client), closing(server.session(client.keys())) as session:
-        list(answers(client, session, [image], progress))
-        if isinstance(client, Client) and client.program.masks == "uniform":
-            prepare(client, session)
-            list(answers(client, session, [image]))
 
 
 def _advance(advance: Advance, name: str, layer: str) -> None:

@@ -212,6 +212,7 @@ def summary(trained: Trained, seconds: float, path: Path) -> dict[str, Any]:
         "bits": network.bits,
         "fresh": list(network.fresh),
         "epochs": config.recipe.epochs,
+        "activation": kind if isinstance(kind := config.model.arguments.get("activation"), str) else None,
         "precision": "bfloat16" if trained.mixed else "float32",
         "seconds": trained.seconds_before + seconds,
         "checkpoint": str(path),

@@ -16,6 +16,10 @@ def parse_address(text: str) -> tuple[str, int]:
     (('127.0.0.1', 5050), ('::1', 5050))
     """
     host, _, port = text.rpartition(":")
+    scheme, _, place = text.partition("://")
+    if place:
+        remedy = f"leave {scheme}:// out: server={place.split('/')[0]}"
+        raise RuleError("a server's address must be HOST:PORT", got=repr(text), remedy=remedy)
     if not host or not port.isdecimal() or int(port) > 0xFFFF:
         raise RuleError("a server's address must be HOST:PORT", got=repr(text), remedy="e.g. server=127.0.0.1:5050")
     return host.strip("[]"), int(port)

@@ -144,14 +144,20 @@ def test_a_small_dark_screen(shown):
 
 def test_errors_are_one_line_and_the_page_goes_on(shown):
     tab = shown.tab
+    tab.locator("#tests button").first.click()
+    done(tab)
     drop(tab, "notes.txt", b"no image")
     alert = tab.wait_for_selector("#error:not([hidden])").inner_text()
     assert alert.startswith("notes.txt: an image file must be whole: got not an image")
+    left = [tab.locator(name).is_visible() for name in (".winner", ".logits", "#costs", "#image", "#noise")]
+    assert left == [False] * 5, "nothing of the image before"
+    assert tab.inner_text("#answer") == "Only you can decrypt the answer."
+    assert tab.inner_text("#image-words") + tab.inner_text("#noise-words") + tab.inner_text("#answer-words") == ""
     drop(tab, "large.png", (1 << 24) + 1)
     tab.wait_for_selector("text=large.png: an image file must have at most 16 MiB: got 16.8 MB")
 
     def leave(number):
-        if number == 2:
+        if number == 4 + 2:  # of the second image
             raise RuleError("a peer must stay", got="a closed connection", remedy="connect again")
 
     shown.service.opened[-1].before = leave

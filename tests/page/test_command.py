@@ -13,6 +13,9 @@ from urllib.error import HTTPError
 import pytest
 
 from privcirnet.artifact import write_leveled, write_program
+from privcirnet.cli import infer
+from privcirnet.config import InferConfig
+from privcirnet.he.protocol.offline.prepared_work import PreparedWork
 from privcirnet.he.protocol.parties.server import Server
 from privcirnet.service.programs import Catalogue, Offer
 from privcirnet.service.server import Service
@@ -54,6 +57,14 @@ def post(address: str, content: bytes = b"") -> str:
     request = urllib.request.Request(address, data=content, headers={"Origin": origin}, method="POST")
     with urllib.request.urlopen(request, timeout=60) as answer:
         return answer.read().decode()
+
+
+def test_the_page_s_own_server_is_warmed_up_before_the_page_is_there(folder, monkeypatch, tmp_path):
+    warmed = []
+    monkeypatch.setattr(infer, "warm_up", lambda client, server: warmed.append((client, server)))
+    settings = InferConfig(root=str(tmp_path), program=str(folder.parent), engine="cleartext", ui=True)
+    with infer._connected(settings, PreparedWork(None)) as remote:
+        assert warmed == [(remote.party, remote)]
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ from privcirnet.he.planning.fit import Target, fit
 from privcirnet.he.planning.profile import COUNTED, LINKS
 from privcirnet.he.program.interpreter import interpret
 from privcirnet.he.program.program import Network
+from privcirnet.he.protocol.framing.message_sizes import rounds_online
 from privcirnet.he.protocol.rounds import answer
 from tests.he import ckks_served
 from tests.page import samples
@@ -154,6 +155,24 @@ def test_images_are_prepared_while_nobody_waits(program):
         assert [event.data["ciphertexts"] for event in found if event.name == "request"] == [0, 0]
     classifier.close()
     assert classifier.stock() == {"prepared": 0, "stopped": "", "wanted": 2}
+
+
+def test_an_image_that_waits_for_its_preparation_tells_both_phases(program):
+    """The preparation is said and not drawn; its seconds are in no layer's row."""
+    target = Target(COUNTED, LINKS["local"], truncation="exact")
+    made = fit(Network(program.nodes, program.weights), target).program
+    found = classified(samples.page(samples.Service(made)).classifier)
+    names = [event.name for event in found]
+    assert names.index("preparing") < names.index("rounds") < names.index("request")
+    (said,) = (event.data for event in found if event.name == "rounds")
+    (facts,) = (event.data for event in found if event.name == "program")
+    assert len(said["rounds"]) == len(facts["rounds"]) == names.count("reply"), "a row for each"
+    told = found[-1].data
+    assert not told["prepared"]
+    assert told["online"]["rounds"] == names.count("reply") == rounds_online(made) < told["rounds"]
+    rows = [event.data for event in found if event.name == "reply"]
+    assert sum(row["bytes_up"] for row in rows) == told["online"]["bytes_up"] < told["bytes_up"]
+    assert sum(row["seconds"] for row in rows) < told["seconds"]
 
 
 def test_an_image_whose_other_half_the_server_lost_is_told_from_its_beginning(program):

@@ -1,6 +1,7 @@
 """The page: complete, self-contained, escaped."""
 
 import json
+import re
 import shutil
 
 import pytest
@@ -214,6 +215,50 @@ def test_page_shows_what_was_done_before_the_images(root):
     page = page_with(root, prepared).replace("\xa0", " ")
     for text in ("5 of", "123 ms", "1.23 MB", ">18<", "1.74 s", "2.34 s", "45.6 MB", ">5.1<", "10.7 s", "over WAN"):
         assert text in page, text
+
+
+def both_phases(contents):
+    """Of an exact program whose images wait for their preparation."""
+    contents["infer"] |= {
+        "prepared": 0,
+        "rounds": 39,
+        "seconds_per_image": 20.6,
+        "bytes_per_image": 9_860_000,
+        "online": {"seconds_per_image": 1.71, "bytes_per_image": 990_000, "rounds": 31, "links": {}},
+        "preparation": {"seconds_per_image": 18.9, "bytes_per_image": 8_870_000.0, "rounds_per_image": 8.0},
+    }
+
+
+def test_phases_are_told_apart_where_nothing_was_prepared_before(root):
+    page = page_with(root, both_phases).replace("\xa0", " ")
+    cells = [cell.replace("\xa0", " ") for cell in Elements(page).cells["layers"]]
+    assert cells[cells.index("offline: its preparation") :][:4] == [
+        "offline: its preparation",
+        "18.9 s",
+        "8.87 MB",
+        "8.0",
+    ]
+    assert cells[cells.index("online: with the image") :][:4] == ["online: with the image", "1.71 s", "990 KB", "31"]
+    for text in ("20.6 s", "No image was prepared before it came", "1.71 s of it in the online phase"):
+        assert text in page, text
+    assert "were prepared: everything encrypted was done" not in page
+
+
+def test_what_a_counted_profile_predicts_is_no_time(root):
+    def counted(contents):
+        contents["search"] |= {"counted": True, "budget_s": 24165.57, "latency_predicted_s": 2020.4}
+        contents["infer"]["counted"] = True
+
+    page = page_with(root, counted).replace("\xa0", " ")
+    search = page[page.index('<section id="blocks">') : page.index('<section id="layers">')]
+    assert "was given 24,166 units per image" in search
+    assert "2,020 units" in search
+    assert "dense, units" in search
+    assert not re.search(r"\d (ms|s|min)\b|, ms", search)
+    assert "predicted<br>units" in page
+    assert "predicted<br>ms" in page_with(root, lambda contents: None)
+    strips = re.findall(r'<svg class="strip".*?</svg>', page[page.index('<section id="layers">') :])
+    assert not any('class="bar predicted"' in strip for strip in strips), "no bar beside seconds"
 
 
 def test_a_leveled_chain_has_no_quantized_stage(tmp_path):

@@ -44,6 +44,11 @@ def test_a_stage_that_replaced_activations_is_a_rung(root):
     assert "95.11" in build_page(load_runs(root))
 
 
+def test_activations_that_stayed_are_no_polynomials(root):
+    write(root, summaries() | {"replace": training("replace", 95.11, 61_234) | {"activation": "own"}})
+    assert [step.name for step in ladder_steps(load_runs(root))[0]][2] == "exact activations"
+
+
 def test_a_network_that_runs_as_it_is_has_neither_plan_nor_blocks(root):
     """Dense, with exact truncations: no search, no finetune."""
     contents = summaries()

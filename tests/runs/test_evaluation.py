@@ -13,6 +13,7 @@ from privcirnet.he.planning.cost import linear_cost, product_cost, square_cost
 from privcirnet.he.planning.profile import COUNTED, LINKS
 from privcirnet.he.program.interpreter import interpret
 from privcirnet.he.program.program import Program
+from privcirnet.he.protocol.framing.message_sizes import rounds_online
 from privcirnet.he.protocol.framing.meter import Meter
 from privcirnet.he.ring import modular
 from privcirnet.runs.evaluation import Evaluation, evaluate
@@ -325,3 +326,32 @@ def test_what_the_client_sees_in_clear_is_counted_and_has_its_own_rows():
         assert row["bytes_down"] >= 8 * 8 * 4 * 4 > row["bytes_up"]
         assert row["seconds_predicted"] == 0, "a link's time alone, and there is none"
     assert found["logits_equal"] == 2
+
+
+@pytest.mark.parametrize("prepare", [0, 2])
+def test_both_phases_of_an_exact_program_are_told_apart(prepare):
+    """Whether an image was prepared before it came or when it came: what the online phase takes is the same."""
+    made = evaluate(Interactive(EXACT, profile=COUNTED), IMAGES, dataclasses.replace(CLEAR, prepare=prepare))
+    found = told(made)
+    assert found["prepared"] == (3 if prepare else 0)
+    assert found["counted"]
+    online, before = found["online"], found["preparation"]
+    assert online["rounds"] == rounds_online(EXACT)
+    assert before["bytes_per_image"] > online["bytes_per_image"]
+    whole = made.answers[-1]
+    if prepare:
+        assert (found["rounds"], found["bytes_per_image"]) == (online["rounds"], online["bytes_per_image"])
+    else:
+        assert (found["rounds"], found["bytes_per_image"]) == (len(whole.traffic), sum(whole.bytes))
+        ahead = sum(round.up + round.down for round in whole.preparation.traffic)
+        assert online["bytes_per_image"] + ahead == found["bytes_per_image"]
+        assert 0 < online["seconds_per_image"] < found["seconds_per_image"]
+    assert all(layer["seconds"] > 0 for layer in found["layers"])
+
+
+def test_the_bar_of_an_image_says_what_is_its_preparation():
+    steps = []
+    evaluate(Interactive(EXACT), IMAGES[:1], CLEAR, steps.append)
+    before = [step.name.startswith("preparation, ") for step in steps]
+    assert before.count(False) == rounds_online(EXACT)
+    assert before == sorted(before, reverse=True), "preparation first"

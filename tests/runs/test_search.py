@@ -59,9 +59,13 @@ def test_the_plan_is_within_its_budget_and_better_than_uniform(found):
 
 def test_a_result_prints_as_a_table_of_its_layers(found):
     head, *rows, last = str(found).splitlines()
-    assert head.split() == ["layer", "b", "ms", "sensitivity"]
+    assert head.split() == ["layer", "b", "units", "sensitivity"], "of a counted profile"
     assert {row.split()[0]: int(row.split()[1]) for row in rows} == found.block_sizes
-    assert last.split()[:2] == ["budget", f"{1e3 * found.budget:.2f}"]
+    assert last.split()[:3] == ["budget", f"{found.budget:.2f}", "units"]
+    measured = dataclasses.replace(found, profile=dataclasses.replace(found.profile, name="this machine"))
+    head, *_, last = str(measured).splitlines()
+    assert head.split()[2] == "ms"
+    assert last.split()[:3] == ["budget", f"{1e3 * found.budget:.2f}", "ms"]
     assert len({len(line) for line in str(found).splitlines()}) == 1
 
 
@@ -107,7 +111,7 @@ def test_plans_are_for_this_network_alone(stored, found, run, tmp_path):
     search.write(stored, tmp_path)
     plan = tmp_path / "plan.json"
     assert read_plan(plan, model="digits_resnet", checkpoint=stored.checkpoint) == found.solution.block_sizes
-    assert len(list((tmp_path / "plans").glob("*ms.json"))) == len(found.front)
+    assert len(list((tmp_path / "plans").glob("*units.json"))) == len(found.front)
     assert json.loads(plan.read_text())["latency_predicted_s"] == found.solution.latency
     for name in ("pareto.png", "sensitivity.png", "blocks.png"):
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
@@ -180,7 +184,7 @@ def test_settings_are_checked(run, changes, message):
 
 
 def test_a_budget_out_of_reach_is_said_before_anything_is_measured(run):
-    with pytest.raises(RuleError, match="latency budget must be at least the fastest assignment's"):
+    with pytest.raises(RuleError, match=r"latency budget must be at least the fastest assignment's: got .* units"):
         search.search(config(run, budget=1e-12), DATA)
 
 
@@ -279,14 +283,18 @@ def test_composed_layers_are_in_the_plan(tmp_path, found):
     ("budgets", "names"), [([1.2, 0.45], ["1200", "450"]), ([4.52e-4, 4.5e-4], ["0.452", "0.450"]), ([], [])]
 )
 def test_plans_of_a_sweep_have_names_of_their_own(stored, tmp_path, budgets, names):
-    result = dataclasses.replace(stored.result, front=[(budget, stored.result.solution) for budget in budgets])
+    measured = dataclasses.replace(stored.result.profile, name="this machine")
+    front = [(budget, stored.result.solution) for budget in budgets]
+    result = dataclasses.replace(stored.result, front=front, profile=measured)
     search.write(dataclasses.replace(stored, result=result), tmp_path)
     assert {path.name for path in (tmp_path / "plans").glob("*")} == {f"{name}ms.json" for name in names}
+    search.write(stored, tmp_path)
+    assert not list((tmp_path / "plans").glob("*ms.json")), "those of the papers' units are in their place"
 
 
 def test_every_plan_of_a_sweep_has_the_block_sizes_of_its_budget(stored, tmp_path) -> None:
     search.write(stored, tmp_path)
-    plans = sorted((tmp_path / "plans").glob("*ms.json"), key=lambda path: float(path.name.removesuffix("ms.json")))
+    plans = sorted((tmp_path / "plans").glob("*"), key=lambda path: float(path.name.removesuffix("units.json")))
     wanted = [solution.block_sizes for _, solution in sorted(stored.result.front, key=lambda each: each[0])]
     assert [read_plan(path) for path in plans] == wanted
     assert any(sizes != stored.result.block_sizes for sizes in wanted)

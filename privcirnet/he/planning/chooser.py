@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from privcirnet.errors import RuleError
+from privcirnet.he.planning.latency import in_words
 from privcirnet.he.planning.noise_budget import STAGES, Option, Verdict, judge
 from privcirnet.he.planning.requirements import Requirements
 from privcirnet.he.rlwe.security import MAX_LOG_Q
@@ -151,6 +152,6 @@ def _row(wants: Requirements, verdict: Verdict, chosen: bool) -> tuple[str, ...]
         f"{parameters.plain_bits} bits" if parameters else "-",
         str(verdict.budget or "-"),
         f"{wants.reached(parameters.plain_modulus):.1f}" if parameters else "-",
-        f"{option.seconds:.3g} s" if option.layers else "-",
+        in_words(option.seconds, option.counted) if option.layers else "-",
         result,
     )

@@ -208,7 +208,8 @@ def _option(nodes: Sequence[Node], profile: Profile, link: Link, allowed: Allowe
     except RuleError as problem:
         return Option(profile.parameter_set, (), math.inf, problem)
     seconds = predicted_seconds(planned, profile, link)
-    return Option(profile.parameter_set, layers_of(planned), seconds, thrifty=link.counts, squares=squares_of(planned))
+    of = layers_of(planned), seconds
+    return Option(profile.parameter_set, *of, None, link.counts, squares_of(planned), profile.counted)
 
 
 def _weight_bits(weights: Mapping[str, Weights]) -> int:

@@ -8,6 +8,7 @@ from privcirnet.errors import RuleError
 from privcirnet.he.layers.coefficient_layer import COEFFICIENT_ENCODINGS
 from privcirnet.he.layers.layer import Layer
 from privcirnet.he.planning.cost import Cost
+from privcirnet.he.planning.latency import column_unit
 from privcirnet.he.planning.profile import Link, Profile
 
 SUMS = ("any", "encrypted", "shares")
@@ -91,17 +92,17 @@ def table(choice: LayerChoice, most: int = 12) -> str:
     """A table of the cheapest candidates and a sentence on what decided.
 
     Returns:
-        lines; the chosen candidate is the first row. Times in ms (in the papers' units under the counted profile).
+        lines; the chosen candidate is the first row.
     """
     goal, (unlike, rest) = choice.goal, _unlike(choice.candidates, max(most, 2))
     shown, left_out = unlike[:most], rest + max(0, len(unlike) - most)
-    shape = choice.layer.shape
+    shape, unit = choice.layer.shape, column_unit(goal.profile.counted)
     head = (
         f"{shape.kind} {shape.input_shape} -> {shape.output_shape}, kernel {shape.kernel}, stride {shape.stride}, "
         f"groups {shape.groups}, b = {choice.layer.block_size}, n = {choice.layer.ring_degree}; "
-        f"profile {goal.profile.name}, sums {goal.sums}"
+        f"profile {goal.profile.name}, server and total in {unit.name}, sums {goal.sums}"
     )
-    rows = [_HEADINGS, *(_row(cost, layer, goal.profile.name == "counted") for cost, layer in shown)]
+    rows = [_HEADINGS, *(_row(cost, layer, unit.scale) for cost, layer in shown)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADINGS))]
     lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
     more = [f"... and {left_out} dearer candidates"] if left_out else []
@@ -119,7 +120,7 @@ def _unlike(candidates: Sequence[tuple[Cost, Layer]], most: int) -> tuple[list[t
     return list(found.values()), 0
 
 
-def _row(cost: Cost, layer: Layer, counted: bool) -> tuple[str, ...]:
+def _row(cost: Cost, layer: Layer, scale: float) -> tuple[str, ...]:
     return (
         layer.encoding,
         *_plan_cells(layer),
@@ -127,7 +128,7 @@ def _row(cost: Cost, layer: Layer, counted: bool) -> tuple[str, ...]:
         str(layer.pmults),
         str(layer.ciphertexts_in),
         str(layer.ciphertexts_out),
-        *(f"{part if counted else 1e3 * part:.1f}" for part in (cost.server, cost.total)),
+        *(f"{scale * part:.1f}" for part in (cost.server, cost.total)),
     )
 
 

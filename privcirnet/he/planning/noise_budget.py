@@ -36,6 +36,7 @@ class Option:
         problem: why the layers do not fit n, if so.
         thrifty: bytes cost time, so t is as small as it may be: each of its bits lengthens replies.
         squares: number of values of each of the program's squares.
+        counted: whether its seconds are the papers' units.
     """
 
     parameters: ParameterSet
@@ -44,6 +45,7 @@ class Option:
     problem: RuleError | None = None
     thrifty: bool = False
     squares: tuple[int, ...] = ()
+    counted: bool = False
 
 
 @dataclass(frozen=True)

@@ -61,6 +61,9 @@ LINKS = {
 ms); wan: 9 MB/s, 80 ms. Falcon 2023's table II has the three bandwidths."""
 
 
+_COUNTED = "counted"
+
+
 @dataclass(frozen=True)
 class Profile:
     """Measured seconds per operation (keys of :data:`OPERATIONS`) of one machine at one (n, q).
@@ -92,13 +95,18 @@ class Profile:
         """The n and q that it was measured at."""
         return ParameterSet(self.ring_degree, tuple(self.coefficient_bits))
 
+    @property
+    def counted(self) -> bool:
+        """Whether its times are the papers' units, which are no seconds."""
+        return self.name.partition(",")[0] == _COUNTED
+
     def to_dict(self) -> dict[str, object]:
         """Plain data for JSON: what was measured, whatever t."""
         return {name: value for name, value in asdict(self).items() if name != "plain_bits"}
 
 
 COUNTED = Profile(
-    "counted",
+    _COUNTED,
     8192,
     DEFAULT_COEFFICIENT_BITS,
     {name: 1e-9 for name in OPERATIONS}

@@ -9,6 +9,7 @@ let times = []; // seconds of each round of this image
 let total = 0; // bytes of this image so far, both ways
 let chosen = {}; // name and, of a test image, label of the image that runs
 let spoken = 0; // quarters of the rounds that were said aloud
+const promise = find("answer").querySelector(".hint");
 
 function say(words) {
   find("status").textContent = words;
@@ -20,6 +21,20 @@ function fail(error) {
   find("error").hidden = false;
   find("step").textContent = "Ready for another image.";
   for (const row of find("layers").querySelectorAll("[aria-current]")) row.removeAttribute("aria-current");
+}
+
+// What an image before left: itself, what the server saw of it, the answer, its rounds, and what they took.
+function clear() {
+  for (const name of ["image", "noise"]) {
+    find(name).hidden = true;
+    find(name).parentElement.querySelector(".hint").hidden = false;
+    find(`${name}-words`).textContent = "";
+  }
+  find("answer").replaceChildren(promise);
+  find("answer-words").textContent = "";
+  find("costs").hidden = true;
+  find("progress").value = 0;
+  if (facts) showRounds(facts);
 }
 
 function showRounds(program) {
@@ -56,6 +71,9 @@ const on = {
     find("image-words").textContent = `As the network sees it: ${size}. ${image.steps.join(", ")}.`;
     find("answer").replaceChildren(element("p", { className: "hint" }, "Not there yet."));
     find("answer-words").textContent = "";
+  },
+  preparing() {
+    find("step").textContent = "Preparing the image’s encrypted work …";
   },
   request({ round, bytes: size, ciphertexts, picture }) {
     const { name } = rounds[round];
@@ -115,13 +133,15 @@ const on = {
 };
 
 // The tiles; returns what an image took in words.
-function showCosts({ seconds, bytes_up, bytes_down, rounds: count, prepared }) {
+function showCosts({ seconds, bytes_up, bytes_down, rounds: count, prepared, online }) {
   find("seconds").textContent = duration(seconds);
-  find("seconds-note").textContent = `${plural(count, "round")}${prepared ? ", prepared before" : ""}`;
+  const phase = online ? `; the online phase ${duration(online.seconds)} in ${plural(online.rounds, "round")}, after the preparation` : "";
+  find("seconds-note").textContent = `${plural(count, "round")}${prepared ? ", prepared before" : phase}`;
   for (const what of ["sent", "received"]) {
     const yours = facts.leveled ? "ciphertexts of your image" : "ciphertexts of your shares";
     const direct = what === "sent" ? yours : "ciphertexts of masked results";
-    find(`${what}-note`).textContent = prepared ? "masked values, no ciphertexts" : direct;
+    const part = online && `${bytes(what === "sent" ? online.bytes_up : online.bytes_down)} of it in the online phase`;
+    find(`${what}-note`).textContent = prepared ? "masked values, no ciphertexts" : part || direct;
   }
   [find("sent").textContent, find("received").textContent] = [bytes(bytes_up), bytes(bytes_down)];
   find("costs").hidden = false;
@@ -156,6 +176,7 @@ async function classify(address, body, image) {
   if (waiting()) return;
   [chosen, running] = [image, new AbortController()];
   busy(true);
+  clear();
   find("error").hidden = true;
   find("step").textContent = "Preparing the image …";
   say(`Classifying ${image.name}`);
@@ -187,6 +208,7 @@ function upload(file) {
   if (!file || waiting()) return;
   for (const button of find("tests").querySelectorAll("button")) button.setAttribute("aria-pressed", "false");
   if (facts && file.size > facts.most_bytes) {
+    clear();
     chosen = { file: file.name };
     const rule = `an image file must have at most ${facts.most_bytes / 2 ** 20} MiB`;
     fail({ rule, got: bytes(file.size), remedy: "make the picture smaller" });

@@ -8,7 +8,8 @@ from typing import Any
 from privcirnet.he.layers.layer import Layer
 from privcirnet.he.measure.benchmark import LayerBenchmark, Timing
 from privcirnet.he.planning.cost import linear_cost
-from privcirnet.he.planning.profile import COUNTED, LINKS, Profile
+from privcirnet.he.planning.latency import column_unit, in_words
+from privcirnet.he.planning.profile import LINKS, Profile
 from privcirnet.runs.links import over_links
 
 LayerResults = dict[str, dict[str, Any]]
@@ -38,14 +39,14 @@ def predictions(layers: Mapping[str, Layer], profile: Profile) -> dict[str, floa
     }
 
 
-def in_words(seconds: Mapping[str, float], profile: Profile) -> str:
+def predicted_in_words(seconds: Mapping[str, float], profile: Profile) -> str:
     """Return predictions in words.
 
     Args:
-        profile: what they were predicted with; under the counted profile their unit is the papers'.
+        profile: what they were predicted with; a counted one knows no links.
     """
-    if profile.name == COUNTED.name:
-        return f"{seconds['local']:.1f} (HE-Rot + 0.135 HE-Pmult)"
+    if profile.counted:
+        return f"{in_words(seconds['local'], counted=True)} (HE-Rot + 0.135 HE-Pmult)"
     return ", ".join(f"{link} {s:.2f} s" for link, s in seconds.items())
 
 
@@ -118,13 +119,14 @@ def network_facts(summary: Mapping[str, Any], profile: Profile) -> dict[str, str
     facts = {
         "operations": f"{summary['rotations']} HE-Rot, {summary['pmults']} HE-Pmult",
         "ciphertexts": f"{summary['ciphertexts_up']} up, {summary['ciphertexts_down']} down",
-        "predicted": in_words(summary["seconds_predicted"], profile),
+        "predicted": predicted_in_words(summary["seconds_predicted"], profile),
     }
     if "seconds_total" in summary:
         facts["measured"] = (
             f"{summary['seconds_total']:.2f} s (local), {summary['seconds_server']:.2f} s of it the server's, "
             f"error {summary['max_abs_error']}"
         )
+    if "seconds_total" in summary and not profile.counted:
         ratio, off = summary["server_ratio_median"], summary["server_off_median"]
         facts["server"] = f"measured / predicted {ratio:.3f}, off by {100 * off:.1f} % (medians of the layers)"
     return facts
@@ -167,8 +169,9 @@ def _network_measured(each: LayerResults) -> dict[str, Any]:
     }
 
 
-def suite_table(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
-    """Return rows in words, a column for each heading."""
+def suite_table(rows: Sequence[Mapping[str, Any]], profile: Profile) -> list[dict[str, str]]:
+    """Return rows in words, a column for each heading; ``profile``: what they were predicted with."""
+    unit = column_unit(profile.counted)
     return [
         {
             "layer": row["layer"],
@@ -178,7 +181,7 @@ def suite_table(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
             "up, down": f"{row['ciphertexts_up']}, {row['ciphertexts_down']}",
             "MB": f"{(row['bytes_up'] + row['bytes_down']) / 1e6:.2f}",
             "server ms": f"{1e3 * row['seconds']['server']:.1f}",
-            "predicted": f"{1e3 * row['seconds_predicted']['server']:.1f}",
+            f"predicted {unit.name}": f"{unit.scale * row['seconds_predicted']['server']:.1f}",
             "all ms": f"{1e3 * row['seconds_total']:.1f}",
             "speed-up": f"{row['speedup']:.2f}",
             "error": f"{row['max_abs_error']}",

@@ -87,7 +87,8 @@ def test_a_suite_compares_encodings_and_draws_them(monkeypatch: pytest.MonkeyPat
     assert all(row["max_abs_error"] == 0 for row in rows)
     assert rows[0]["speedup"] == rows[3]["speedup"] == 1
     assert rows[2]["speedup"] == rows[0]["seconds_total"] / rows[2]["seconds_total"]
-    table = results.markdown(results.suite_table(rows)).splitlines()
+    table = results.markdown(results.suite_table(rows, COUNTED)).splitlines()
+    assert "| predicted units |" in table[0], "of a counted profile"
     assert len(table) == 2 + len(rows)
     assert len({line.count("|") for line in table}) == 1
     for suffix, start in ((".png", b"\x89PNG"), (".svg", b"<?xml")):

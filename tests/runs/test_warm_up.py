@@ -1,0 +1,55 @@
+"""An image that nobody asked for comes first: it leaves nothing in what is measured of the others."""
+
+import numpy as np
+import pytest
+
+from privcirnet.artifact.typed_json import plain
+from privcirnet.he.protocol.parties.client import Client
+from privcirnet.he.protocol.parties.server import Server
+from privcirnet.runs.evaluation import evaluate
+from privcirnet.runs.interactive import Interactive
+from privcirnet.runs.parties import How
+from privcirnet.runs.warm_up import rehearse, warm_up
+from tests.he.networks import network, random_image
+from tests.he.protocol.rounds.test_floor import PROGRAM as EXACT
+
+IMAGES, LABELS = np.stack([random_image(network(), seed) for seed in range(2)]), np.array([1, 2])
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_what_is_measured_is_that_of_the_images(apart):
+    cold, warm = (
+        evaluate(Interactive(network()), IMAGES, How("cleartext", apart=apart, warm=warm)) for warm in (False, True)
+    )
+    assert warm.wrong == [[], []], "reports are those of the images"
+    first, second = (plain(found.summary(LABELS, LABELS)) for found in (cold, warm))
+    assert "seconds_warm_up" not in first
+    assert second["seconds_warm_up"] > 0
+    counts = "rotations", "pmults", "rounds", "bytes_up", "bytes_down"
+    assert [[layer[name] for name in counts] for layer in first["layers"]] == [
+        [layer[name] for name in counts] for layer in second["layers"]
+    ]
+    assert first["bytes_per_image"] == second["bytes_per_image"]
+
+
+def _ran(program) -> list[str]:
+    """How images ran that warm a client and its session up."""
+    server = Server(program, "cleartext")
+    client, used = Client(server.greeting(), "cleartext"), list[str]()
+    session = server.session(client.keys())
+    warm_up(client, session, answered=lambda: used.append(client.used))
+    return used
+
+
+def test_both_ways_to_run_an_image_are_warmed_up():
+    assert _ran(network()) == ["direct", "prepared"]
+
+
+def test_a_program_that_runs_prepared_only_takes_one_image():
+    assert _ran(EXACT) == ["prepared"]
+
+
+def test_a_rehearsal_tells_its_rounds():
+    steps = []
+    rehearse(Server(network(), "cleartext"), "cleartext", steps.append)
+    assert steps[-1].name == "result"
