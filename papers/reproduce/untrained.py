@@ -38,7 +38,7 @@ class RandomNetwork:
     """A network with random weights and images for it.
 
     Attributes:
-        pixels: (N, 3, H, W), uint8, without sharp edges.
+        pixels: (N, C, H, W), uint8, without sharp edges.
     """
 
     model: nn.Module
@@ -57,26 +57,32 @@ class RandomNetwork:
 
 
 def random_network(
-    network: str, side: int, classes: int, b: int = 1, arguments: Mapping[str, Any] | None = None
+    network: str,
+    side: int,
+    classes: int,
+    b: int = 1,
+    arguments: Mapping[str, Any] | None = None,
+    channels: int = 3,
 ) -> RandomNetwork:
     """Return a network with random weights, the same each time.
 
     Args:
         network: of the project or of timm.
         arguments: of the network; None: AESPA for its activations.
+        channels: of its images.
 
     Raises:
         RuleError: the network is unknown or has no polynomial form.
     """
     torch.manual_seed(0)
-    model = create(network, classes, (3, side, side), dict(arguments or {"activation": "aespa"}))
+    model = create(network, classes, (channels, side, side), dict(arguments or {"activation": "aespa"}))
     circulant_(model, uniform_sizes(model, b))
-    return RandomNetwork(model, smooth_pixels(_IMAGES, side))
+    return RandomNetwork(model, smooth_pixels(_IMAGES, side, channels))
 
 
-def smooth_pixels(count: int, side: int) -> Tensor:
-    """Return random images without sharp edges, (count, 3, side, side), uint8."""
-    coarse = torch.rand(count, 3, 4, 4, generator=torch.Generator().manual_seed(0))
+def smooth_pixels(count: int, side: int, channels: int = 3) -> Tensor:
+    """Return random images without sharp edges, (count, channels, side, side), uint8."""
+    coarse = torch.rand(count, channels, 4, 4, generator=torch.Generator().manual_seed(0))
     return (LEVELS * nn.functional.interpolate(coarse, size=side, mode="bilinear")).to(torch.uint8)
 
 
