@@ -23,7 +23,7 @@ PAGES = [
     *sorted((ROOT / "docs").glob("*.md")),
     ROOT / "checkpoints" / "README.md",
     ROOT / "benchmarks" / "peers" / "README.md",
-    ROOT / "papers" / "README.md",
+    *sorted((ROOT / "papers").glob("*.md")),
 ]
 MOST_README_LINES, MOST_CONTRIBUTING_LINES, TYPICAL_CHANGES = 130, 90, 12
 NO_HYDRA = {"report", "doctor", "completion"}
@@ -211,8 +211,12 @@ def test_paths_exist(page):
 
 
 def test_every_page_can_be_found_from_the_readme():
-    text = (ROOT / "README.md").read_text()
-    assert not [name for page in PAGES[1:] if f"]({(name := name_of(page))}" not in text]
+    linked = {
+        (start.parent / target).resolve()
+        for start in (ROOT / "README.md", ROOT / "papers" / "README.md")
+        for target in re.findall(r"\]\(([^)\s#]+)", start.read_text())
+    }
+    assert not [name_of(page) for page in PAGES[1:] if page not in linked]
 
 
 def test_the_readme_is_short():
