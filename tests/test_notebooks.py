@@ -110,6 +110,8 @@ def test_every_notebook_is_run_and_stored_with_what_it_prints_and_draws():
         code = [cell for cell in json.loads(path.read_text())["cells"] if cell["cell_type"] == "code"]
         assert [cell["execution_count"] for cell in code] == list(range(1, len(code) + 1))
         assert SAYS[path.stem] in "".join(printed(path.stem))
+        stored = [text.splitlines() for text in printed(path.stem)]
+        assert all(len(lines) == len(set(lines)) for lines in stored), "a cell keeps what an earlier version printed"
         assert not any(output.get("name") == "stderr" for cell in code for output in cell["outputs"])
         assert path.stat().st_size < 2e5
 

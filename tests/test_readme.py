@@ -25,7 +25,7 @@ PAGES = [
     *sorted((ROOT / "docs").glob("*.md")),
     ROOT / "checkpoints" / "README.md",
     ROOT / "benchmarks" / "peers" / "README.md",
-    ROOT / "papers" / "README.md",
+    *sorted((ROOT / "papers").glob("*.md")),
 ]
 MOST_README_LINES, MOST_CONTRIBUTING_LINES, TYPICAL_CHANGES = 130, 90, 12
 NO_HYDRA = {"report", "doctor", "completion"}
@@ -158,6 +158,48 @@ def test_links_lead_somewhere(page):
         assert not anchor or anchor in anchors(found), f"{name_of(page)}: {target}"
 
 
+FIGURE = re.compile(
+    r"(?<![\w.])(\d+(?:\.\d+)?)(?= (?:s|ms|MB|GB|%|times)\b|[, ]*%| (?:to|/) [\d. /to]*(?:%|times|s\b))"
+)
+"""A number before its unit, also the first ones of a row such as 99.4 / 99.2 %."""
+
+
+def sources(paragraph: str, page: Path) -> str:
+    """Text of the pages of results, and of those that a paragraph links to."""
+    linked = [page.parent / target for target in re.findall(r"\]\(([^)\s#]+\.md)", paragraph)]
+    pages = {ROOT / "docs" / "results.md", ROOT / "docs" / "prepared.md", *(file.resolve() for file in linked)}
+    return "\n".join(file.read_text() for file in pages)
+
+
+def stands(number: str, text: str) -> bool:
+    """Whether a text has a number, or one that it is rounded from."""
+    decimals = len(number.partition(".")[2])
+    others = re.findall(r"(?<![\d.])\d+(?:\.\d+)?(?!\.?\d)", text)
+    return number in others or (decimals > 0 and any(f"{float(other):.{decimals}f}" == number for other in others))
+
+
+def strange_figures(text: str, page: Path) -> list[str]:
+    """Figures of a text that stand nowhere in the pages they come from."""
+    prose = re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)
+    return [
+        number
+        for paragraph in re.split(r"\n\n|\n(?=\|)", prose)
+        for number in FIGURE.findall(paragraph)
+        if not stands(number, sources(paragraph, page))
+    ]
+
+
+@pytest.mark.parametrize(
+    "page", [ROOT / "README.md", ROOT / "docs" / "faq.md", ROOT / "docs" / "quickstart.md"], ids=name_of
+)
+def test_figures_stand_in_the_results(page):
+    assert not strange_figures(page.read_text(), page)
+
+
+def test_a_stale_figure_is_noticed():
+    assert strange_figures("A ViT takes 3.61 s and 99.17 / 99.2 %.", ROOT / "README.md") == ["3.61", "99.17"]
+
+
 def is_there(path: str) -> bool:
     """Whether a file, a folder or a module is there; a module may be written without its ending."""
     return (ROOT / path).exists() or (ROOT / f"{path}.py").is_file()
@@ -173,8 +215,12 @@ def test_paths_exist(page):
 
 
 def test_every_page_can_be_found_from_the_readme():
-    text = (ROOT / "README.md").read_text()
-    assert not [name for page in PAGES[1:] if f"]({(name := name_of(page))}" not in text]
+    linked = {
+        (start.parent / target).resolve()
+        for start in (ROOT / "README.md", ROOT / "papers" / "README.md")
+        for target in re.findall(r"\]\(([^)\s#]+)", start.read_text())
+    }
+    assert not [name_of(page) for page in PAGES[1:] if page not in linked]
 
 
 def test_the_readme_is_short():

@@ -18,11 +18,11 @@ def section(heading: str) -> str:
 def rows() -> dict[str, list[str]]:
     """Each promise, and the tests that its row names."""
     found = re.findall(r"^\| (.+?) \| (.+) \| (.+?) \|$", section("What holds"), flags=re.MULTILINE)
-    return {promise: re.findall(r"`(tests/[\w/]+\.py)`", tests) for promise, _, tests in found[1:]}
+    return {promise: re.findall(r"`(tests/[\w/]+\.py)`", tests) for promise, _, tests in found if promise != "promise"}
 
 
 def test_there_are_promises():
-    assert len(rows()) >= 15
+    assert len(rows()) >= 50
 
 
 @pytest.mark.parametrize("promise", rows())

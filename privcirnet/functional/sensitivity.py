@@ -71,7 +71,7 @@ def damped(fisher: Tensor, damping: float) -> Tensor:
     Returns:
         Of the shape of `fisher`.
 
-    Source: a departure from PrivCirNet (Section 3.3), which projects with F itself; docs/training.md has the figures.
+    Source: a departure from PrivCirNet (Section 3.3), which projects with F itself; docs/search.md says why.
 
     >>> import torch
     >>> damped(torch.tensor([0.0, 2.0]), damping=1.0)

@@ -1,10 +1,10 @@
-"""The plaintext interpreter of a program: exact arithmetic, the oracle for everything encrypted.
+"""Interpreter of programs on integers in clear: the reference that encrypted runs are compared with.
 
-It follows the same list of nodes as the two parties and applies the same operations to whole values instead of shares.
-The only difference is truncation: here it rounds to nearest, while the protocol rounds up or down at random
-(docs/mathematics.md, "Truncation"). A caller that knows the masks passes what the parties did.
+It applies the operations of the list of nodes to whole values instead of shares. Truncation rounds to nearest here and
+in exact programs. Random truncation on shares rounds up or down (docs/mathematics.md, "Truncation"); a caller that
+knows the masks passes the parties' rounding.
 
-Values are int64; with an image of Python integers or of real numbers they are that.
+Values are int64, or the image's own type for images of Python integers or real numbers.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,10 +1,11 @@
-"""A network as data, nodes and weights; with parameters and plans, a program.
+"""Integer program: a network as a list of nodes in order of evaluation, with weights, parameters and plans.
 
-A program is a list of nodes in order of evaluation. Every value is an integer array; ``log_step`` says what it means:
-real value = integer x 2^log_step. Rescaling is a truncation by whole bits, so nothing is ever rounded silently.
+Every value is an integer array of a power-of-two step: real value = integer x 2^log_step. Rescaling is a truncation by
+whole bits.
 
-Two parties follow the same list. Linear layers, squares, products of two values and client-aided functions cost a
-message each way; everything else is local on shares.
+Two parties follow the same list on shares. Linear layers, squares, products of two values and client-aided functions
+take a message each way. Exact steps (truncation, ReLU, maxima, look-ups) take oblivious transfers. Sums, moves of
+values and random truncations are local.
 """
 
 import math
