@@ -239,7 +239,10 @@ def saying(path: Path) -> Generator[None]:
 
 
 def unlinked(path: Path) -> bool:
-    """Remove a file; return whether it was there. It is not any more, and the disk knows.
+    """Remove a file. It is not there any more, and the disk knows.
+
+    Returns:
+        Whether it was there.
 
     Raises:
         RuleError: it cannot be removed.
