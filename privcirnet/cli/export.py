@@ -111,8 +111,10 @@ def _in_words_bounds(found: Export, wanted: str) -> str:
     seen = found.bounds_exceeded
     if seen is None:
         return "proved"
-    why = ", as no parameters carry what is proved" if wanted == "auto" else ""
-    return f"measured{why}; {seen.beyond} of {seen.images} held-out images go beyond"
+    exact = found.truncation and found.truncation.exact
+    why = "exact steps pay for each bit" if exact else "no parameters carry what is proved"
+    because = f", as {why}" if wanted == "auto" else ""
+    return f"measured{because}; {seen.beyond} of {seen.images} held-out images go beyond"
 
 
 def _in_words_guard_bits(export: Export) -> str:
