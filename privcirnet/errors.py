@@ -70,7 +70,7 @@ def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
         cutoff: of :func:`difflib.get_close_matches`.
 
     >>> known = ["seed", "recipe.learning_rate", "recipe.epochs"]
-    >>> nearest("recipe.lr", known), nearest("lr", known), nearest("sead", known), nearest("epochs", known)
+    >>> nearest("recipe.lr", known), nearest("lr", known), nearest("sead", known), nearest("epoch", known)
     ('recipe.learning_rate', 'recipe.learning_rate', 'seed', 'recipe.epochs')
     """
     known, (group, _, last) = [*known], name.rpartition(".")
@@ -79,7 +79,8 @@ def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
     meant = [each for each, letters in zip(known, initials, strict=True) if len(last) > 1 and letters == last]
     meant = [each for each in meant if group in ("", parts[each][0])]
     meant = meant or difflib.get_close_matches(name, known, n=1, cutoff=cutoff)
-    meant = meant or [each for each in known if name and parts[each][2] == name]
+    alone = difflib.get_close_matches(name, [of[2] for of in parts.values()], n=1, cutoff=cutoff)
+    meant = meant or [each for each in known if parts[each][2] in alone]
     return meant[0] if meant else ""
 
 

@@ -119,8 +119,8 @@ def test_a_client_finds_what_it_prepared(server, monkeypatch, capsys, tmp_path):
     assert "online" not in third
     assert set(first["online"]) == {"seconds_per_image", "bytes_per_image", "rounds", "links"}
     shown = capsys.readouterr().out
-    assert re.search(r"prepared +1 of 1 images: ", shown)
-    assert "an image, for its preparation" in shown
+    assert re.search(r"prepared +1 of 1 images, before", shown)
+    assert "an image, its preparation" in shown
     assert sorted(path.name for path in folder.iterdir()) == ["lock", "owner"]
     error = refused(monkeypatch, capsys, "infer", f"prepared_folder={folder}")
     assert "prepared_folder is for the client of server=: got" in error

@@ -192,7 +192,7 @@ def test_what_was_measured_is_kept_if_the_budget_is_out_of_reach(run, tmp_path, 
     monkeypatch.setattr(search, "find_profile", lambda *_, **__: COUNTED)
     asked = config(run, budget=1e-12, he=HEConfig(profile="calibrate"), out=str(tmp_path / "found"))
     kept = tmp_path / "found" / "profile.json"
-    with pytest.raises(RuleError, match=rf"; allow at least .* s; he\.profile={kept} is what was measured now$"):
+    with pytest.raises(RuleError, match=rf"; allow at least .* units; he\.profile={kept} is what was measured now$"):
         search.search(asked, DATA)
     assert read_profile(kept) == COUNTED
 
