@@ -31,7 +31,7 @@ def check(  # noqa: PLR0913
     """Say what the verbs will change and refuse, layer by layer, and what an encrypted image will take.
 
     It is a dry run on copies, some seconds long. Costs are predicted from shapes: values, which parameters depend on,
-    are not known before training.
+    are not known before training: proved bounds may take a wider modulus, and some per cent more.
 
     Args:
         model: any network, trained or not; left as it was.

@@ -44,8 +44,8 @@ class CompileConfig:
     hiding_bits: int = 40
     """bounded masks: statistical distance at most 2^-hiding_bits."""
     bounds: str = "auto"
-    """of values: proved for every image; measured on images, for deep networks; or auto: proved where there are no exact
-    steps, which pay for each bit, and parameters carry what is proved, else measured."""
+    """of values: proved for every image; measured on images, for deep networks; or auto: proved where parameters carry
+    what is proved, and there are no exact steps, which pay for each bit; else measured."""
     margin_bits: int = 2
     """measured bounds: factor 2^margin_bits over the values seen; an image that exceeds it gets a wrong answer."""
     answer: str = "logits"

@@ -292,8 +292,9 @@ def test_frozen_norms_of_torchvision_fold_and_stay_frozen():
     model = nn.Sequential(nn.Conv2d(3, 8, 3, bias=False), norm, nn.Flatten(), nn.LazyLinear(2)).train()
     model(IMAGES[:2])
     expected = copy.deepcopy(model).eval()(IMAGES)
-    for images in (None, IMAGES):
-        assert_close(fuse_at(model, images)(IMAGES), expected)
+    for fused in (pc.fuse(model), fuse_at(model, IMAGES)):
+        assert not [name for name, _ in fused.named_modules() if name == "1"], "the norm is gone"
+        assert_close(fused(IMAGES), expected)
     pc.polynomial_(model, IMAGES)
     before = copy.deepcopy(model.get_submodule("1").state_dict())
     assert model.training

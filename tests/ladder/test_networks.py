@@ -16,7 +16,7 @@ from privcirnet.nn.attention import PolynomialAttention
 from privcirnet.nn.norm import TokenBatchNorm
 from privcirnet.passes.fuse import fuse
 from privcirnet.passes.lower import lower
-from privcirnet.passes.quantize import quantize
+from privcirnet.passes.quantize import quantize, with_quantizers
 from tests.he.parties import protocol
 from tests.ladder.case import LEVELS, LOG_STEP, Case, real
 from tests.ladder.client_aided import AIDED, CLIENT_AIDED
@@ -136,6 +136,10 @@ def test_own_activations_norms_gates_and_pools_are_exact():
 
 def test_an_activation_without_a_form_is_named():
     model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.Softsign(), nn.Flatten(), nn.Linear(144, 4)).double()
-    network = quantize(fuse(model.eval()), real(CLIENT_AIDED.images), LOG_STEP)
-    with pytest.raises(RuleError, match=r"1 \(Softsign\)"):
+    with pytest.raises(
+        RuleError, match=r"an exact form: got 1 \(Softsign\); replace it by polynomial_, or use one of ReLU"
+    ):
+        quantize(fuse(model.eval()), real(CLIENT_AIDED.images), LOG_STEP)
+    network = with_quantizers(fuse(model.eval()))
+    with pytest.raises(RuleError, match=r"one that runs encrypted: got 1 \(Softsign\)"):
         lower(network, CLIENT_AIDED.shape, LEVELS, LOG_STEP, AIDED)

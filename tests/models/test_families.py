@@ -9,6 +9,7 @@ from torch import nn
 
 from privcirnet.errors import RuleError
 from privcirnet.nn.circulant import block_size_of
+from privcirnet.nn.graph import trace
 from privcirnet.passes.block_sizes import candidates
 from privcirnet.passes.convert import circulant_
 
@@ -40,8 +41,8 @@ FAMILIES = {
 """Name -> side of the image, the layers without groups that stay dense because 4 does not divide their channels: the
 first layer sees 3, the last makes 10, GhostNet has 6, 10, 18 ..., Mixer's token layers 49."""
 
-UNTRACEABLE = ("mobilevit_xxs", "mobilevitv2_050", "tiny_vit_5m_224")
-"""Their batch norms cannot be found: the forward branches on the size of a tensor."""
+BRANCHING = ("mobilevit_xxs", "mobilevitv2_050", "tiny_vit_5m_224")
+"""Their forward branches on the size of a tensor: they are traced at one size of images."""
 
 
 def network(name: str) -> nn.Module:
@@ -81,10 +82,15 @@ def test_a_family_converts_and_runs(name):
     assert logits.isfinite().all()
 
 
-@pytest.mark.parametrize("name", UNTRACEABLE)
-def test_a_family_whose_batch_norms_cannot_be_found_is_refused(name):
+@pytest.mark.parametrize("name", BRANCHING)
+def test_the_batch_norms_of_a_family_that_branches_on_sizes_are_found(name):
+    """They are shared by the blocks of the layers that they are folded into."""
     model = network(name)
     names = [key for key, reason in candidates(model, 4).items() if not reason]
-    with pytest.raises(RuleError, match=r"must be traceable by torch\.fx to find its batch norms: got .* control flow"):
-        circulant_(model, dict.fromkeys(names, 4))
-    assert all(block_size_of(model.get_submodule(key)) == 1 for key in names)
+    with pytest.raises(RuleError, match=r"traceable by torch\.fx"):
+        trace(model)
+    convs = {key for key in names if f"{key.removesuffix('conv')}bn" in dict(model.named_modules())}
+    assert len(convs) >= 5
+    circulant_(model, dict.fromkeys(names, 4))
+    norms = [model.get_submodule(f"{key.removesuffix('conv')}bn") for key in convs]
+    assert {norm.block_size for norm in norms} == {4}

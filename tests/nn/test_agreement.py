@@ -75,12 +75,17 @@ def test_a_wrong_change_that_should_be_exact_is_found(monkeypatch):
 def test_a_wrong_fold_is_found(monkeypatch):
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4))
     model(torch.randn(8, 3, 8, 8))
-    pc.fuse(model)
+    x = torch.rand(1, 3, 5, 5)
+    assert type(fuse_at(model, x).get_submodule("0")) is nn.Conv2d
+    assert not hasattr(pc.fuse(model), "1")
     monkeypatch.setattr(fuse_module, "fold_norm_", lambda layer, norm, name: None)
     with pytest.raises(RuleError, match="a fused network must compute what the network does"):
-        pc.fuse(model)
+        fuse_at(model, x)
+    unfolded = pc.fuse(model)
+    assert type(unfolded.get_submodule("1")) is nn.BatchNorm2d
+    assert torch.equal(unfolded(x), model.eval()(x))
     with pytest.raises(RuleError, match="a fused network must compute what the network does"):
-        fuse_at(model, torch.rand(1, 3, 5, 5))
+        pc.quantize(unfolded, x)
 
 
 def test_a_wrong_fold_behind_a_large_bias_is_found(monkeypatch):

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 import privcirnet as pc
 from privcirnet.errors import RuleError
+from privcirnet.nn.example import IMAGE
 from privcirnet.passes.fuse import fuse_at
 
 IMAGES = torch.rand(8, 3, 6, 6, generator=torch.Generator().manual_seed(0))
@@ -130,12 +131,21 @@ def test_a_subclass_with_its_own_convolution_is_refused():
     model[3] = Padded(4, 4, 3)
     with pytest.raises(RuleError, match=r"must have a polynomial form: got 3 \(Padded\)"):
         through(model)
-    with pytest.raises(RuleError, match=r"must be one that runs encrypted: got 3 \(ParametrizedPadded\)"):
-        pc.compile(pc.quantize(pc.fuse(model), IMAGES), IMAGES, profile="counted", progress=False)
+    for given in (model, pc.fuse(model)):
+        with pytest.raises(RuleError, match=r"must have an exact form: got 3 \(Padded\)"):
+            pc.quantize(given, IMAGES)
+        with pytest.raises(RuleError, match=r"must have an exact form: got 3 \(Padded\)"):
+            pc.compile(given, IMAGES, profile="counted", progress=False)
 
 
 def test_a_batch_norm_that_computes_more_is_refused_by_numbers():
     model = network()
     model[1] = Shifted(4)
+    unfolded = pc.fuse(model.eval())
+    assert type(unfolded.get_submodule("1")) is Shifted
+    for given in (model, unfolded):
+        with pytest.raises(RuleError, match="must leave the network's values as they were: got other values from '_1'"):
+            fuse_at(given, IMAGES)
+    model.meta = {IMAGE: (3, 6, 6)}
     with pytest.raises(RuleError, match="a fused network must compute what the network does"):
-        pc.fuse(model.eval())
+        pc.fuse(model)

@@ -11,9 +11,10 @@ from privcirnet.errors import RuleError
 from privcirnet.nn.activations import Aespa1d, Square
 from privcirnet.nn.affine import Affine
 from privcirnet.nn.circulant import block_size_of
+from privcirnet.nn.example import IMAGE
 from privcirnet.nn.norm import TokenBatchNorm
 from privcirnet.passes.convert import circulant_, dense_state_dict
-from privcirnet.passes.fuse import fuse
+from privcirnet.passes.fuse import fuse, fuse_at
 from tests.nn.networks import DOUBLE, Written, randn
 
 
@@ -66,10 +67,26 @@ def test_a_scale_goes_behind_what_is_no_layer():
     assert_close(fuse(model)(x), model(x), **DOUBLE)
 
 
+def at_known_size(model: nn.Module, *size: int) -> nn.Module:
+    """Where surgery was before, which would have given a norm or a scale a layer."""
+    model.meta = {IMAGE: size}
+    return fuse(model)
+
+
+def assert_gets_a_layer(model: nn.Module, x: torch.Tensor) -> None:
+    """Without a size it stays as it is; with images it becomes a layer of its own."""
+    unfolded, fused = fuse(model), fuse_at(model, x)
+    kinds = nn.BatchNorm1d | Affine
+    assert [sum(isinstance(each, kinds) for each in net.modules()) for net in (model, unfolded, fused)] == [1, 1, 0]
+    assert_close(unfolded(x), model(x), **DOUBLE)
+    assert_close(fused(x), model(x), **DOUBLE)
+
+
 def test_a_shift_that_no_layer_takes_is_refused():
     model = network(Square(), Affine(0.25, 1.0), nn.Linear(16, 8))
+    assert_gets_a_layer(model, randn(5, 3, 2, 2))
     with pytest.raises(RuleError, match="scaled and shifted right behind a layer: got '3' after '2'"):
-        fuse(model)
+        at_known_size(model, 3, 2, 2)
 
 
 def beside() -> nn.Module:
@@ -83,14 +100,18 @@ def beside() -> nn.Module:
 
 
 def test_a_norm_of_vectors_beside_another_reader_is_refused():
+    model = measured(beside().double())
+    assert_gets_a_layer(model, randn(5, 3, 2, 2))
     with pytest.raises(RuleError, match=r"a BatchNorm1d must work on vectors .* got 'norm' after 'fc'"):
-        fuse(beside())
+        at_known_size(model, 3, 2, 2)
 
 
 def test_a_norm_over_tokens_is_not_taken_for_one_of_channels():
     model = nn.Sequential(nn.Conv2d(3, 4, 1), nn.Flatten(2), nn.Linear(4, 4), nn.BatchNorm1d(4))
+    with pytest.raises(RuleError, match=r"got 3 \(BatchNorm1d\); let a BatchNorm1d work on vectors"):
+        fuse_at(model, torch.rand(2, 3, 2, 2))
     with pytest.raises(RuleError, match="a BatchNorm1d must work on vectors"):
-        fuse(copy.deepcopy(model))
+        at_known_size(copy.deepcopy(model), 3, 2, 2)
     with pytest.raises(RuleError, match=r"must work on vectors .*: got '3' beside '2', which is circulant"):
         circulant_(model, {"2": 2})
     assert type(model[3]) is nn.BatchNorm1d

@@ -68,16 +68,16 @@ class Cancelling(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.conv, self.square, self.last = nn.Conv2d(1, 2, (1, 2), bias=False), Square(), nn.Conv2d(2, 2, 1)
+        self.conv, self.square, self.last = nn.Conv2d(2, 2, 1, bias=False), Square(), nn.Conv2d(2, 2, 1)
         with torch.no_grad():
-            self.conv.weight.copy_(torch.tensor([[64.0, -64.0], [64.0, -64.0]]).reshape(2, 1, 1, 2))
+            self.conv.weight.copy_(torch.tensor([[64.0, -64.0], [64.0, -64.0]]).reshape(2, 2, 1, 1))
 
     def forward(self, x: Tensor) -> Tensor:
         return self.last(self.square(self.conv(x)))
 
 
 def test_a_step_finer_than_the_sum_is_raised_to_it():
-    x = torch.full((2, 1, 2, 2), 0.5)
+    x = torch.full((2, 2, 2, 2), 0.5)
     graph = quantize(fuse(Cancelling()), x, INPUT_STEP)
     weight_step = int(quantizer_of(graph.conv).log_step)
     assert weight_step == 0

@@ -9,8 +9,9 @@ from privcirnet.errors import RuleError
 from privcirnet.models import resnet18_cifar
 from privcirnet.nn.activations import Aespa2d, Square
 from privcirnet.nn.circulant import block_size_of
+from privcirnet.nn.example import IMAGE
 from privcirnet.passes.convert import circulant_
-from privcirnet.passes.fuse import fuse
+from privcirnet.passes.fuse import fuse, fuse_at
 
 
 class Chain(nn.Module):
@@ -101,7 +102,10 @@ def test_scales_move_into_depthwise_layers(plan):
 
 def test_a_square_that_is_added_and_read_by_something_else_is_refused():
     model = chain()
-    model.pool = nn.AvgPool2d(4)
+    model.pool, model.head = nn.AvgPool2d(4), nn.Conv2d(8, 8, 4).double()
+    x = 2 * torch.randn(8, 4, 4, 4, dtype=torch.float64)
+    assert_close(fuse_at(model, x)(x), model(x), rtol=1e-9, atol=1e-9)  # which makes a layer of the pool
+    model.meta = {IMAGE: (4, 4, 4)}
     with pytest.raises(RuleError, match="must feed only that sum and layers: got 'act2' feeds add_3"):
         fuse(model)
 

@@ -145,7 +145,7 @@ def blocks_too_wide():
 def test_norms_of_tokens_that_cannot_be_folded(build, message):
     """Where surgery was before, which would have given them layers."""
     model = build().eval()
-    model.meta = {IMAGE: (3, 8, 8)}
+    model.meta = {IMAGE: (8, 2, 2)}
     with pytest.raises(RuleError, match=message):
         fuse(model)
 

@@ -146,7 +146,11 @@ REFUSED = [
     (residual, {"left": 2, "stem": 4}, r"divide both weight dimensions: got 4 for \(16, 2, 3, 3\) at 'stem'; .* 1, 2$"),
     (lambda: circulant_(residual(), {"left": 4}), {"stem": 2, "left": 4}, "plain dense weight: got 'left' .* size 4"),
     (Tied, {"other": 2}, "must not share its weight: got one.weight = other.weight"),
-    (Untraceable, {"conv": 2}, "traceable by torch.fx.*: got Untraceable: symbolically traced variables cannot be"),
+    (
+        Untraceable,
+        {"conv": 2},
+        r"traceable by torch.fx at its .*: got Untraceable on \(2, 2, 32, 32\): TraceError: symb",
+    ),
     (Twice, {"one": 2, "other": 4}, "needs one block size: got 2 and 4 before 'norm'"),
     (lambda: vectors(lambda x: x), {"layer": 4}, "must work on vectors .*: got 'norm' beside 'layer', which is circ"),
     (sync_norm, {"0": 2}, "must be a BatchNorm1d, BatchNorm2d or timm's BatchNormAct2d: got SyncBatchNorm"),

@@ -181,7 +181,9 @@ def test_attention_becomes_a_polynomial(name):
 def test_pairs_that_are_masked_have_no_polynomial(name):
     model = network(MASKED[name])
     before = copy.deepcopy(model.state_dict())
-    with pytest.raises(RuleError, match=r"attention \(SoftmaxAttention\); keep softmax attention \(activation=\"own\""):
+    with pytest.raises(
+        RuleError, match=r"attention \(SoftmaxAttention\); keep softmax attention, without polynomial_: "
+    ):
         polynomial_(model, images())
     assert model.state_dict().keys() == before.keys()
 

@@ -226,7 +226,11 @@ def test_an_option_of_the_forward_keeps_its_default():
         (lambda net, x: net.conv(x) ** 3, r"pow_1 \(pow\); use squares|pow \(pow\); use squares"),
         (lambda net, x: net.conv(x).mean((1, 2, 3)) + net.bias[0, 0, 0, 0], r"mean \(mean\)"),
         (lambda net, x: torch.cat([net.conv(x), net.bias.expand(2, 4, 4, 4)], 2), r"cat \(cat\); concatenate channels"),
-        (lambda net, x: torch.sigmoid(net.conv(x).mean((2, 3))), r"sigmoid \(sigmoid\); let a convolution compute"),
+        (lambda net, x: torch.sigmoid(net.conv(x).mean((2, 3))), r"sigmoid \(sigmoid\); leave the last sigmoid out"),
+        (
+            lambda net, x: net.head(torch.sigmoid(net.conv(x).mean((2, 3)))),
+            r"sigmoid \(sigmoid\); compute gates by conv",
+        ),
         (lambda net, x: net.conv(net.conv(x).view(-1, 1, 4, 4).expand(-1, 4, 4, 4)), r"expand"),
         (lambda net, x: net.conv(x).mean(1), r"mean \(mean\); average over"),
         (lambda net, x: net.conv(x).amax(1, keepdim=True), r"amax \(amax\); write it with layers"),
@@ -234,7 +238,7 @@ def test_an_option_of_the_forward_keeps_its_default():
     ],
 )
 def test_what_has_no_form_is_named_with_its_remedy(forward, got):
-    model = Written(forward, conv=nn.Conv2d(4, 4, 1), bias=parameter(1, 4, 4, 4))
+    model = Written(forward, conv=nn.Conv2d(4, 4, 1), head=nn.Linear(4, 2), bias=parameter(1, 4, 4, 4))
     with pytest.raises(RuleError, match=rf"every operation must have a polynomial form: got {got}"):
         polynomial_(model, torch.rand(2, 4, 4, 4))
     assert isinstance(model, Written)
