@@ -9,7 +9,7 @@ own: polynomial_, b = 4 wherever it fits, one training step, 8 bits, measured bo
 every value is compared with the integer network. With --road readme it goes through the lines under Python in README.md
 instead, as they stand there; their random images are small and few. Before it is trained, as it is created (with
 branches of scale zero), it is compiled and run too; encrypted logits are compared with the quantized network's, bit for
-bit. --road readme_polynomials is the same behind polynomial_. With --road exact it is quantized as it is: activations
+bit. --road readme_polynomials begins with polynomial_, and trains before it compiles. With --road exact it is quantized as it is: activations
 and gates run exactly. --sample adds networks that a
 seed draws from timm and torchvision, of at most 30 million parameters, which take images of 32 or 64 pixels and have a
 polynomial form; it names those that it leaves out. Done ones are kept in outputs/coverage; remove that to begin anew.
@@ -69,7 +69,7 @@ SIDES = {
 }
 """Network -> side of its images: the smallest that is convenient for it."""
 STEPS = ("polynomial", "circulant", "trained", "exported", "encrypted")
-README_STEPS = ("untrained", "fit", "search", "circulant", "compile", "run")
+README_STEPS = ("fit", "search", "circulant", "compile", "run")
 EXACT_STEPS = ("quantized", "compiled", "encrypted")
 _IMAGES, _CLASSES, _BLOCK, _MOST_PARAMETERS = 64, 10, 4, 30e6
 _FOLDER = Path("outputs/coverage")
@@ -204,7 +204,8 @@ def _follow_readme(model: nn.Module, found: Found, engine: str, activation: str 
 
     if activation:
         step("polynomial", pc.polynomial_(model, images, activation=activation))
-    answered("untrained")
+    else:
+        answered("untrained")
     step("fit", pc.fit(model, pair, epochs=2, progress=False))
     plan = step("search", pc.search(model, pair, budget=pc.uniform(_BLOCK), profile="counted", progress=False))
     pc.circulant_(model, plan.block_sizes)
@@ -269,7 +270,7 @@ class Road(NamedTuple):
 ROADS = {
     "polynomial": Road("# Networks of others", STEPS, _examine),
     "exact": Road("## As they are", EXACT_STEPS, _keep),
-    "readme": Road("## The lines of README.md", README_STEPS, _follow_readme),
+    "readme": Road("## The lines of README.md", ("untrained", *README_STEPS), _follow_readme),
     "readme_polynomials": Road(
         "## The lines of README.md, with polynomials",
         ("polynomial", *README_STEPS),
