@@ -3,6 +3,7 @@
 import dataclasses
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -10,6 +11,7 @@ import time
 import numpy as np
 import pytest
 
+from privcirnet.cli.serve import reached
 from privcirnet.data import load
 from privcirnet.runs.infer import infer
 from privcirnet.service.client import ServiceClient
@@ -199,6 +201,13 @@ def test_a_port_that_is_taken_is_one_line_before_anything_is_read(root, server, 
     settings = f"root={root}", f"port={server[1].split(':')[1]}", "engine=cleartext", *program
     words = f"able to listen at its address: got {server[1]}: Address already in use"
     assert words in refused(monkeypatch, capsys, "serve", *settings)
+
+
+def test_a_server_at_all_addresses_is_named_to_clients():
+    """Its certificate is for the machine's name, and 0.0.0.0 is every machine itself."""
+    assert reached(("0.0.0.0", 5050)) == f"{socket.gethostname()}:5050"
+    assert reached(("::", 5050)) == f"{socket.gethostname()}:5050"
+    assert reached(("10.0.0.7", 5050)) == "10.0.0.7:5050"
 
 
 def test_a_program_that_serves_has_no_room_for_a_pipe(root):

@@ -25,6 +25,9 @@ from privcirnet.service.server import Reloaded, Service
 _ONLY = "default"
 """What the program is called where there is only one."""
 
+_EVERYWHERE = ("0.0.0.0", "::")
+"""Hosts that stand for all addresses of this machine: a client needs its name."""
+
 
 @script(ServeConfig)
 def main(config: ServeConfig) -> None:
@@ -81,8 +84,14 @@ def _tls(config: ServeConfig) -> tuple[Path | None, str]:
     if config.tls != "trial":
         return (Path(config.tls), " tls=DIR") if config.tls else (None, "")
     names = dict.fromkeys([config.host, "localhost", "127.0.0.1", socket.gethostname()])
-    server, client = make_trial(Path(config.root) / "trial", [name for name in names if name not in ("0.0.0.0", "::")])
+    server, client = make_trial(Path(config.root) / "trial", [name for name in names if name not in _EVERYWHERE])
     return server, f" tls={client}"
+
+
+def reached(address: tuple[str, int]) -> str:
+    """Return the address by which a client reaches a server that listens at one: by name, where it listens at all."""
+    host, port = address
+    return show_address((socket.gethostname() if host in _EVERYWHERE else host, port))
 
 
 def _describe(config: ServeConfig, catalogue: Catalogue, service: Service, commands: str, more: dict[str, str]) -> None:
@@ -97,7 +106,7 @@ def _describe(config: ServeConfig, catalogue: Catalogue, service: Service, comma
             **facts,
             "memory": f"{peak_bytes() / 1e6:.0f} MB so far",
             **more,
-            "command": as_started(f"python infer.py server={address}{commands}"),
+            "command": as_started(f"python infer.py server={reached(service.address)}{commands}"),
         },
     )
 
