@@ -86,8 +86,9 @@ def rotation_key_bytes(program: Program) -> int:
 
 def together(program: Program) -> int:
     """Return how many images can be prepared at once: what either party has of them in memory stays under a limit."""
-    most = min(MOST_IMAGES, _CORRELATED_BYTES // (_WORD * max(_kept(program), 1)))
-    return next((count for count in range(most, 1, -1) if max(_ahead(program, count)) <= _TOGETHER_BYTES), 1)
+    exchanges = exchanges_of(program)
+    most = min(MOST_IMAGES, _CORRELATED_BYTES // (_WORD * max(_kept(exchanges), 1)))
+    return next((count for count in range(most, 1, -1) if max(_ahead(program, exchanges, count)) <= _TOGETHER_BYTES), 1)
 
 
 def largest(program: Program) -> Sizes:
@@ -95,9 +96,11 @@ def largest(program: Program) -> Sizes:
 
     Seeded ciphertexts, replies and keys may be shorter than the words of the clear-text engine, which count as well.
     """
-    parameters = program.parameters
-    counts = range(1, together(program) + 1)  # layers may take more images in fewer ciphertexts
-    request, reply = (max(sizes) for sizes in zip(*(_ahead(program, count) for count in counts), strict=True))
+    parameters, exchanges = program.parameters, exchanges_of(program)
+    each = (_ahead(program, exchanges, count) for count in range(1, together(program) + 1))
+    request, reply = (
+        max(sizes) for sizes in zip(*each, strict=True)
+    )  # layers may take more images in fewer ciphertexts
     requests, replies = _images(program)
     numbers = wire.framed_bytes([SERIAL_BYTES * MAX_HELD])
     return Sizes(
@@ -107,14 +110,13 @@ def largest(program: Program) -> Sizes:
     )
 
 
-def _kept(program: Program) -> int:
+def _kept(exchanges: Mapping[str, Exchange]) -> int:
     """Values that a server keeps of an image."""
-    return sum(sum(exchange.online.server_keeps.values()) for exchange in exchanges_of(program).values())
+    return sum(sum(exchange.online.server_keeps.values()) for exchange in exchanges.values())
 
 
-def _ahead(program: Program, count: int) -> tuple[int, int]:
+def _ahead(program: Program, exchanges: Mapping[str, Exchange], count: int) -> tuple[int, int]:
     """Bytes of the longest request and reply with ciphertexts, where so many images are prepared at once."""
-    exchanges = exchanges_of(program)
     pairs = [pair for bundle in bundles(program, exchanges, count) for pair in bundle.trips]
     return _longest(program, [*pairs, *_setup(program, exchanges)])
 
