@@ -92,24 +92,20 @@ def quantize(  # noqa: PLR0913
             finite, or the images are none or of another size.
     """
     bits = weight_bits, activation_bits, stream_bits
-    graph = calibrated(model, images, input_log_step, *bits, quantile=quantile, correct_biases=correct_biases)
+    graph = calibrated(model, images, input_log_step, bits, quantile, correct_biases)
     warn_of_losses(graph, "give more bits, or train it quantized", stacklevel=3)
     return graph
 
 
-def calibrated(  # noqa: PLR0913
+def calibrated(
     model: nn.Module,
     images: Tensor,
     input_log_step: int | None = None,
-    weight_bits: int = 8,
-    activation_bits: int = 8,
-    stream_bits: int = 0,
-    *,
+    bits: tuple[int, int, int] = (8, 8, 0),
     quantile: float = 1.0,
     correct_biases: bool = True,
 ) -> fx.GraphModule:
-    """Return the quantized network of :func:`quantize`, without a warning; arguments as there."""
-    bits = weight_bits, activation_bits, stream_bits
+    """Return the quantized network of :func:`quantize`, without a warning; ``bits``: weights, activations, streams."""
     check_weights(model)
     _check_settings(bits, input_log_step, quantile)
     check_unquantized(model, "a network must be quantized once")

@@ -110,9 +110,7 @@ class _Twins:
             call = self._interpreters[1].call_module
             return [(value, call(node.target, (y,), {})) for value, y in zip(wanted, results, strict=True)]
         module = module_of(self._circulant, node)
-        if not self._differ(node) and module is module_of(self._dense, node):
-            return [(value, value) for value in wanted]
-        if node.op == "call_module" and not self._differ(node) and not _is_blocked(module):
+        if not self._differ(node) and not _is_blocked(module):
             return [(value, value) for value in wanted]
         if node.op == "call_module" and str(node.target) in self._names:
             self._fit(node, wanted)
