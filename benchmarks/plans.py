@@ -61,11 +61,9 @@ def main() -> None:
     shapes = layer_shapes(dense, data.real(data.train_images[:1]))
     latency = seconds_of(figure_table(shapes, given.blocks, Goal(read_profile(given.profile), LINKS["local"])))
     admitted = {name: tuple(row) for name, row in latency.items() if name in weighted_layers(dense)}
-    kinds = {"Frobenius": ("weights", 0.0), "loss-aware": ("fisher", 1.0)}
-    omegas = {
-        name: sensitivities.measure(dense, data, admitted, kind, given.samples, damping).values
-        for name, (kind, damping) in kinds.items()
-    }
+    kinds = {"Frobenius": "weights", "loss-aware": "fisher"}
+    found = sensitivities.measure(dense, data, admitted, list(kinds.values()), given.samples, damping=1.0)
+    omegas = {name: found[kind].values for name, kind in kinds.items()}
     rows: list[dict[str, Any]] = []
     with progress_bar("plans", 3 * len(given.budgets)) as advance:
         for b in given.budgets:

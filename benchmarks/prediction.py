@@ -48,7 +48,7 @@ def main() -> None:
     }
     sizes = {name: found for name, found in admitted.items() if found}
     tables = {
-        name: sensitivities.measure(dense, data, sizes, kind, given.samples, damping).values
+        name: sensitivities.measure(dense, data, sizes, [kind], given.samples, damping)[kind].values
         for name, (kind, damping) in KINDS.items()
     }
     fisher = stages.fisher_information(dense, data, list(sizes), given.samples)

@@ -23,8 +23,8 @@ from privcirnet.train.loop import accuracy
 NAME = "prepared.json"
 _OF_A_JOB = frozenset({"method", "b", "budget_on", "budgets", "seeds", "draw"})
 """Settings that may differ between the jobs of a comparison."""
-_KINDS = {"weights": ("weights", 0.0), "loss_aware": ("fisher", None)}
-"""Method -> (kind of sensitivity, damping; None: that of the settings)."""
+_KINDS = {"weights": "weights", "loss_aware": "fisher", "kfac": "kfac", "energy": "energy"}
+"""Method -> kind of sensitivity."""
 
 
 @dataclass(frozen=True)
@@ -97,19 +97,10 @@ def _measured(config: ParetoConfig, data: ImageData, bar: Bar) -> dict[str, Any]
     shapes = layer_shapes(model, data.real(data.train_images[:1]))
     figures = figure_table(shapes, config.block_sizes, Goal(profile, LINKS[config.he.link], family=config.he.family))
     admitted = {name: tuple(row) for name, row in figures.items()}
-    omegas: dict[str, Mapping[str, Any]] = {}
-    for method, (kind, damping) in _KINDS.items():
-        with bar(f"Sensitivity, {method}", config.samples) as advance:
-            found = sensitivities.measure(
-                model,
-                data,
-                admitted,
-                kind,
-                config.samples,
-                config.damping if damping is None else damping,
-                progress=lambda n, advance=advance: advance(to=n),
-            )
-        omegas[method] = found.values
+    with bar("Sensitivity", config.samples) as advance:
+        found = sensitivities.measure(
+            model, data, admitted, list(_KINDS.values()), config.samples, config.damping, progress=lambda n: advance(to=n)
+        )
     return {
         "settings": asdict(config),
         "model": held.model,
@@ -117,5 +108,5 @@ def _measured(config: ParetoConfig, data: ImageData, bar: Bar) -> dict[str, Any]
         "top1": accuracy(model, data),
         "profile": profile.to_dict(),
         "figures": {name: {b: asdict(figures) for b, figures in row.items()} for name, row in figures.items()},
-        "omegas": omegas,
+        "omegas": {method: found[kind].values for method, kind in _KINDS.items()},
     }

@@ -14,9 +14,9 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from operator import add
 from typing import NamedTuple
 
-import torch
 from torch import Tensor
 
 from privcirnet.functional.sensitivity import squared_error
@@ -75,16 +75,9 @@ class Information:
         whole = _added([*self._sums, self._open] if self._open else self._sums, name)
         return whole.of[name] / whole.size
 
-    def omegas(self, name: str, weight: Tensor, block_sizes: Sequence[int], damping: float) -> dict[int, Estimate]:
-        """Return Omega of one layer by block size; ``weight``: dense, (out, in, *kernel)."""
-        mean, found = self.mean(name), dict[int, Estimate]()
-        for b in block_sizes:
-            if b == 1:
-                found[b] = Estimate(0.0, 0.0)
-                continue
-            error = squared_error(weight, mean, b, damping, pad=True)
-            found[b] = self.estimate(name, lambda information, error=error: (information * error).sum())
-        return found
+    def omegas(self, name: str, errors: Mapping[int, Tensor]) -> dict[int, Estimate]:
+        """Return Omega of one layer by block size; ``errors``: squared, that the information weighs, by block size."""
+        return {b: self.estimate(name, lambda part, error=error: (part * error).sum()) for b, error in errors.items()}
 
     def estimate(self, name: str, value: Callable[[Tensor], Tensor]) -> Estimate:
         """Return what a linear function makes of one layer's information."""
@@ -96,24 +89,25 @@ def _standard_error(values: Sequence[float]) -> float:
     return statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else math.inf
 
 
-def plain_errors(
-    weights: Mapping[str, Tensor], block_sizes: Mapping[str, Sequence[int]]
-) -> dict[str, dict[int, float]]:
-    """Return the squared distance of each weight to its nearest circulant one (Frobenius norm), by name and block size.
+def weight_errors(
+    weight: Tensor, information: Tensor, block_sizes: Sequence[int], damping: float
+) -> dict[int, Tensor]:
+    """Return (W - W')^2 by block size, of the weight's shape, (out, in, *kernel).
 
     Args:
-        weights: dense weight, (out, in, *kernel), by layer name.
+        weight: dense.
+        information: that weighs the projection's entries, as damped.
+        damping: see :func:`.functional.sensitivity.damped`.
     """
-    return {
-        name: {
-            b: squared_error(weights[name], torch.ones_like(weights[name]), b, pad=True).sum().item() if b > 1 else 0.0
-            for b in sizes
-        }
-        for name, sizes in block_sizes.items()
-    }
+    return {b: squared_error(weight, information, b, damping, pad=True) for b in block_sizes}
+
+
+def energies(weight: Tensor, block_sizes: Sequence[int]) -> dict[int, Tensor]:
+    """Return (b - 1) W^2 by block size b, of the weight's shape."""
+    return {b: (b - 1) * weight.double().square() for b in block_sizes}
 
 
 def _added(parts: Sequence[_Sum], *names: str) -> _Sum:
     """Return the sum of some layers' information, or of all."""
-    of = {name: reduce(torch.add, (part.of[name] for part in parts)) for name in names or parts[0].of}
+    of = {name: reduce(add, (part.of[name] for part in parts)) for name in names or parts[0].of}
     return _Sum(sum(part.size for part in parts), of)

@@ -21,7 +21,7 @@ OBJECTIVES = {
 """What is to be fast -> what a budget limits -> the prediction of that name. Preparation does what an inference does
 without it; with the image a linear layer is the server's work alone."""
 _UNIFORM = 4
-SENSITIVITIES = ("fisher", "batch_gradient", "weights")
+SENSITIVITIES = ("kfac", "energy", "fisher", "batch_gradient", "weights")
 
 
 @dataclass(frozen=True)

@@ -61,6 +61,23 @@ class Moments:
         self.output_sum += outputs.sum(0, dtype=torch.float64)
         self.samples += len(inputs)
 
+    def through(self, weight: Tensor) -> "Moments":
+        """Return these with the outputs of a layer in place of the wanted ones: weight (out, in, *kernel)."""
+        rows = weight.double().flatten(1)
+        return Moments(self.inputs, rows @ self.inputs, self.input_sum, rows @ self.input_sum, self.samples)
+
+    def output_errors(self, change: Tensor) -> Tensor:
+        """Return the variance of what a change of the weight adds to each output, (out,).
+
+        Its mean is left out, which a bias takes.
+
+        Args:
+            change: (out, in, *kernel).
+        """
+        rows = change.double().flatten(1)
+        squares = ((rows @ self.inputs) * rows).sum(1) / self.samples
+        return (squares - (rows @ self.input_sum / self.samples).square()).clamp(min=0)
+
     def ridge(self, block_size: int) -> float:
         """Return the weight of the entries' own change: larger where samples are few for the unknowns."""
         centered = self.inputs.diagonal() / self.samples - (self.input_sum / self.samples).square()

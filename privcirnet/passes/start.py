@@ -25,6 +25,7 @@ from privcirnet.functional.least_squares import Moments, fit_rows
 from privcirnet.nn.activations import Aespa
 from privcirnet.nn.circulant import block_size_of
 from privcirnet.nn.graph import evaluating, is_plain_layer, is_sum, module_of, trace
+from privcirnet.nn.layer_inputs import channel_axis, read_by, some_of
 from privcirnet.nn.norm import TokenBatchNorm
 from privcirnet.nn.places import layer_before
 
@@ -169,7 +170,7 @@ class _Twins:
     def _fit_with_norm(self, node: fx.Node, norm_node: fx.Node) -> list[Tensor]:
         """Fit a layer and the norm behind it, whose shift is its bias if it has none; return the layer's results."""
         (layer, dense), (norm, dense_norm) = self._both(node), self._both(norm_node)
-        b, axis = block_size_of(layer), _channels(layer)
+        b, axis = block_size_of(layer), channel_axis(layer)
         scale = dense_norm.weight / (dense_norm.running_var + dense_norm.eps).sqrt()
         shift = dense_norm.bias - dense_norm.running_mean * scale
         lost, targets = self._lost(norm_node), list[Tensor]()
@@ -212,10 +213,8 @@ class _Twins:
         moments = Moments.zeros(out, into, dense.weight.device)
         most = max(SAMPLES, 8 * into) // len(self._batches) + 1
         for (_, inputs), target in zip(self._values[node.all_input_nodes[0]], targets, strict=True):
-            x, z = _read_by(layer, inputs).reshape(-1, into), target.movedim(_channels(layer), -1).reshape(-1, out)
-            if len(x) > most:
-                some = torch.randperm(len(x), generator=self._random)[:most].to(x.device)
-                x, z = x[some], z[some]
+            x, z = read_by(layer, inputs).reshape(-1, into), target.movedim(channel_axis(layer), -1).reshape(-1, out)
+            x, z = some_of(most, self._random, x, z)
             moments.add(x.float(), z.float())
         return moments
 
@@ -243,26 +242,12 @@ def _is_linear(module: nn.Module | None) -> bool:
     return not isinstance(module, _BatchNorm) or all(isinstance(child, nn.Identity) for child in module.children())
 
 
-def _channels(layer: nn.Module) -> int:
-    """Return the axis of a layer's output channels."""
-    return -1 if isinstance(layer, nn.Linear) else 1
-
-
 def _set_weight(layer: Any, weight: Tensor) -> None:
     weight = weight.to(layer.weight.dtype)
     if block_size_of(layer) > 1:
         layer.weight = weight
     else:
         layer.weight.copy_(weight)
-
-
-def _read_by(layer: Any, inputs: Tensor) -> Tensor:
-    """Return what each output of a layer reads: (..., inputs), for a convolution channels first, then the kernel."""
-    if isinstance(layer, nn.Linear):
-        return inputs
-    if layer.kernel_size == (1, 1) and layer.padding == (0, 0):
-        return inputs[:, :, :: layer.stride[0], :: layer.stride[1]].movedim(1, -1)
-    return nn.functional.unfold(inputs, layer.kernel_size, layer.dilation, layer.padding, layer.stride).mT
 
 
 def _statistics(values: list[Tensor], axis: int, block_size: int) -> tuple[Tensor, Tensor]:

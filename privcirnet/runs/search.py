@@ -184,12 +184,12 @@ def search_in(
             model,
             data,
             {name: tuple(row) for name, row in latency.items()},
-            config.sensitivity,
+            [config.sensitivity],
             config.samples,
             config.damping,
             (lambda omega: decided(omega).block_sizes) if config.until_stable else None,
             lambda n: advance(to=n),
-        )
+        )[config.sensitivity]
         seconds = time.perf_counter() - started
     omega = measured.values
     front = sweep(omega, latency, config.sweep, constraints, config.solver) if config.sweep else []

@@ -8,11 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 
+import torch
 from torch import Tensor, nn
 
 from privcirnet.blocksizes.activations import activation_omegas, replacement_errors
 from privcirnet.blocksizes.fisher import diagonal_fisher, squared_batch_gradient
-from privcirnet.blocksizes.information import Estimate, Information, plain_errors
+from privcirnet.blocksizes.information import Estimate, Information, energies, weight_errors
+from privcirnet.blocksizes.kfac import OutputCurvature
 from privcirnet.data.dataset import Examples
 from privcirnet.errors import RuleError, listed
 from privcirnet.train.explosions import REMEDY, evaluated
@@ -28,9 +30,13 @@ Omegas = dict[str, dict[int, Estimate]]
 """Omega with its error, by layer name and block size."""
 
 
+_INFORMATION = {"kfac": "kfac", "energy": "fisher", "fisher": "fisher", "batch_gradient": "batch_gradient"}
+"""Kind of sensitivity -> the information that weighs its errors. Plain weight errors have none."""
+
+
 @dataclass(frozen=True)
 class MeasuredSensitivities:
-    """Sensitivities, and how well they were measured.
+    """Sensitivities of one kind, and how well they were measured.
 
     Attributes:
         omegas: in units of the loss (of squared weights for plain errors).
@@ -44,7 +50,7 @@ class MeasuredSensitivities:
     @property
     def values(self) -> dict[str, dict[int, float]]:
         """The sensitivities without their errors."""
-        return {name: {b: found.value for b, found in row.items()} for name, row in self.omegas.items()}
+        return _values(self.omegas)
 
 
 def check_trained(model: nn.Module, data: Examples, kind: str, samples: int) -> None:
@@ -61,62 +67,124 @@ def measure(  # noqa: PLR0913, PLR0917
     model: nn.Module,
     data: Examples,
     block_sizes: Mapping[str, Sequence[int]],
-    kind: str,
+    kinds: Sequence[str],
     samples: int,
     damping: float,
     decide: Callable[[dict[str, dict[int, float]]], object] | None = None,
     progress: Callable[[int], object] | None = None,
-) -> MeasuredSensitivities:
-    """Return the sensitivities of layers at their block sizes.
+) -> dict[str, MeasuredSensitivities]:
+    """Return the sensitivities of layers at their block sizes, by kind, from one pass over the images.
 
     Args:
         model: trained and dense; left as it was.
         block_sizes: of layers by name; of activations their options (:mod:`..blocksizes.activations`).
-        kind: "fisher", "batch_gradient" (the published shortcut) or "weights" (plain squared error, no images).
-        decide: makes a decision by sensitivities; None uses all samples.
+        kinds: "kfac" (errors of the outputs after the least-squares fit), "energy" (what b entries that become one
+            have to say), "fisher" (PrivCirNet's), "batch_gradient" (the published shortcut) or "weights" (plain squared
+            error, no images).
+        decide: makes a decision by the sensitivities of one kind so far; None uses all samples.
     """
-    layers = weighted_layers(model)
-    weights = {name: layers[name].weight.detach() for name in block_sizes if name in layers}
-    activations = {name: options for name, options in block_sizes.items() if name not in layers}
-    errors = replacement_errors(model, data.sampled(min(samples, _FITTED), GROUP), activations) if activations else {}
-    if kind == "weights":
-        found = plain_errors(weights, block_sizes)
-        return MeasuredSensitivities(
-            {n: {b: Estimate(v, 0.0) for b, v in row.items()} for n, row in found.items()}, 0, None
-        )
-    information, names, done, check, before = Information(), list(weights), 0, _FIRST, None
-    stable, group = None, 0
+    statistics = _Statistics(model, data, block_sizes, kinds, samples, damping)
+    if not statistics.informed:
+        return {kind: MeasuredSensitivities(statistics.omegas(kind), 0, None) for kind in kinds}
+    stable, done, check, before, group = None, 0, _FIRST, None, 0
     for images, labels in data.sampled(samples, GROUP):
-        batch, group = [(images, labels)], group or len(labels)
-        shortcut = kind == "batch_gradient"
-        found = squared_batch_gradient(model, batch, names) if shortcut else diagonal_fisher(model, batch, names)
-        found |= activation_omegas(model, images, errors) if errors else {}
-        if broken := [name for name, values in found.items() if not values.isfinite().all()]:
-            raise RuleError("squared gradients must be finite", got=f"others in {listed(broken)}", remedy=REMEDY)
-        information.add(found, len(labels) / group)
+        group = group or len(labels)
+        statistics.add(images, labels, len(labels) / group)
         done += len(labels)
         if progress:
             progress(done)
-        if decide is None or information.groups < check:
+        if decide is None or statistics.groups < check:
             continue
-        measured = MeasuredSensitivities(_omegas(information, weights, block_sizes, damping), done, stable)
-        decision, check = decide(measured.values), 2 * check
-        if decision == before:
-            return MeasuredSensitivities(measured.omegas, done, stable=True)
-        before, stable = decision, None if before is None else False
-    return MeasuredSensitivities(_omegas(information, weights, block_sizes, damping), done, stable)
+        decisions = [decide(_values(statistics.omegas(kind))) for kind in kinds]
+        check *= 2
+        stable, before = None if before is None else decisions == before, decisions
+        if stable:
+            break
+    return {kind: MeasuredSensitivities(statistics.omegas(kind), done, stable) for kind in kinds}
 
 
-def _omegas(
-    information: Information,
-    weights: Mapping[str, Tensor],
-    block_sizes: Mapping[str, Sequence[int]],
-    damping: float,
-) -> Omegas:
-    found = Omegas()
-    for name, options in block_sizes.items():
-        if name in weights:
-            found[name] = information.omegas(name, weights[name], options, damping)
-        else:
-            found[name] = {b: information.estimate(name, itemgetter(index)) for index, b in enumerate(options)}
-    return found
+class _Statistics:
+    """Everything that some kinds of sensitivities are made of, group by group; arguments as for :func:`measure`."""
+
+    def __init__(  # noqa: PLR0913, PLR0917
+        self,
+        model: nn.Module,
+        data: Examples,
+        block_sizes: Mapping[str, Sequence[int]],
+        kinds: Sequence[str],
+        samples: int,
+        damping: float,
+    ) -> None:
+        layers = weighted_layers(model)
+        self._model, self._sizes, self._damping = model, block_sizes, damping
+        self._layers = {name: layers[name] for name in block_sizes if name in layers}
+        self._weights = {name: layer.weight.detach() for name, layer in self._layers.items()}
+        self._curvature = OutputCurvature({n: layer for n, layer in self._layers.items() if len(block_sizes[n]) > 1})
+        activations = {name: options for name, options in block_sizes.items() if name not in layers}
+        fitted = data.sampled(min(samples, _FITTED), GROUP) if activations else []
+        self._errors = replacement_errors(model, fitted, activations) if activations else {}
+        named = [_INFORMATION[kind] for kind in kinds if kind in _INFORMATION]
+        self._information = {name: Information() for name in [*named, *(["activations"] if activations else [])]}
+
+    @property
+    def informed(self) -> bool:
+        """Whether images have anything to say."""
+        return bool(self._information)
+
+    @property
+    def groups(self) -> int:
+        """Number of groups so far."""
+        return next(iter(self._information.values())).groups
+
+    def add(self, images: Tensor, labels: Tensor, size: float) -> None:
+        """Count a group of images, of a size relative to the first."""
+        for source, information in self._information.items():
+            found = self._found(source, images, labels)
+            if broken := [name for name, values in found.items() if not values.isfinite().all()]:
+                raise RuleError("squared gradients must be finite", got=f"others in {listed(broken)}", remedy=REMEDY)
+            information.add(found, size)
+
+    def _found(self, source: str, images: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        batch, names = [(images, labels)], list(self._weights)
+        match source:
+            case "kfac":
+                return self._curvature.add(self._model, images, labels)
+            case "fisher":
+                return diagonal_fisher(self._model, batch, names)
+            case "batch_gradient":
+                return squared_batch_gradient(self._model, batch, names)
+            case _:
+                return activation_omegas(self._model, images, self._errors)
+
+    def omegas(self, kind: str) -> Omegas:
+        """Return the sensitivities of one kind so far."""
+        return {name: self._row(kind, name, options) for name, options in self._sizes.items()}
+
+    def _row(self, kind: str, name: str, options: Sequence[int]) -> dict[int, Estimate]:
+        if name not in self._weights:
+            information = self._information["activations"]
+            return {b: information.estimate(name, itemgetter(index)) for index, b in enumerate(options)}
+        found = self._estimates(kind, name, [b for b in options if b > 1])
+        return {b: found.get(b, Estimate(0.0, 0.0)) for b in options}
+
+    def _estimates(self, kind: str, name: str, block_sizes: Sequence[int]) -> dict[int, Estimate]:
+        """Return a layer's Omega at block sizes above 1."""
+        if not block_sizes:
+            return {}
+        weight = self._weights[name]
+        if kind == "weights":
+            errors = weight_errors(weight, torch.ones_like(weight), block_sizes, 0.0)
+            return {b: Estimate(float(error.sum()), 0.0) for b, error in errors.items()}
+        information = self._information[_INFORMATION[kind]]
+        match kind:
+            case "kfac":
+                errors = self._curvature.errors(name, block_sizes)
+            case "energy":
+                errors = energies(weight, block_sizes)
+            case _:
+                errors = weight_errors(weight, information.mean(name), block_sizes, self._damping)
+        return information.omegas(name, errors)
+
+
+def _values(omegas: Omegas) -> dict[str, dict[int, float]]:
+    return {name: {b: found.value for b, found in row.items()} for name, row in omegas.items()}

@@ -25,7 +25,7 @@ def model():
 def test_all_samples_give_what_one_measurement_gives(model):
     before = snapshot(model)
     seen: list[int] = []
-    found = measure(model, DATA, SIZES, "fisher", 200, 0.5, progress=seen.append)
+    found = measure(model, DATA, SIZES, ["fisher"], 200, 0.5, progress=seen.append)["fisher"]
     assert_unchanged(model, before)
     assert seen == [64, 128, 192, 200]
     assert (found.samples, found.stable) == (200, None)
@@ -50,7 +50,7 @@ def test_two_equal_decisions_in_a_row_end_it(model):
         asked.append(omega)
         return next(answers)
 
-    found = measure(model, DATA, SIZES, "fisher", 1400, 1.0, decide)
+    found = measure(model, DATA, SIZES, ["fisher"], 1400, 1.0, decide)["fisher"]
     assert (found.samples, found.stable, len(asked)) == (16 * GROUP, True, 3)
     assert asked[-1] == found.values
 
@@ -58,19 +58,20 @@ def test_two_equal_decisions_in_a_row_end_it(model):
 def test_decisions_that_never_agree_use_all_samples(model):
     answers = iter(range(9))
     small = dataclasses.replace(DATA, train_images=DATA.train_images[:600], train_labels=DATA.train_labels[:600])
-    found = measure(model, small, SIZES, "batch_gradient", 10**6, 1.0, lambda omega: next(answers))
+    found = measure(model, small, SIZES, ["batch_gradient"], 10**6, 1.0, lambda _: next(answers))["batch_gradient"]
     assert (found.samples, found.stable) == (600, False)
 
 
 def test_plain_errors_need_no_images(model):
-    found = measure(model, DATA, SIZES, "weights", 1, 1.0, lambda omega: None)
+    found = measure(model, DATA, SIZES, ["weights"], 1, 1.0, lambda omega: None)["weights"]
     assert (found.samples, found.stable) == (0, None)
     assert found.values["down"][1] == 0 < found.values["down"][2] < found.values["down"][8]
 
 
 def test_a_small_last_group_does_not_outweigh_the_others(model):
     """The squared gradient of two images is 32 times that of 64, on average."""
-    whole, more = (measure(model, DATA, SIZES, "batch_gradient", n, 1.0).values["conv1"][4] for n in (128, 130))
+    found = [measure(model, DATA, SIZES, ["batch_gradient"], n, 1.0)["batch_gradient"] for n in (128, 130)]
+    whole, more = (each.values["conv1"][4] for each in found)
     assert more < 1.7 * whole
 
 
@@ -83,5 +84,20 @@ def test_gradients_that_are_not_finite_are_said_at_their_first_group():
     sensitivities.check_trained(model, DATA, "fisher", 200)
     message = "squared gradients must be finite: got others in 2; train it longer"
     with pytest.raises(RuleError, match=message):
-        measure(model, DATA, {"1": (1, 2), "2": (1, 2)}, "fisher", 200, 0.5, progress=seen.append)
+        measure(model, DATA, {"1": (1, 2), "2": (1, 2)}, ["fisher"], 200, 0.5, progress=seen.append)
     assert seen == []
+
+
+def test_kinds_of_one_pass_are_those_of_their_own(model):
+    kinds = ["kfac", "energy", "fisher", "weights"]
+    together = measure(model, DATA, SIZES, kinds, 200, 0.5)
+    alone = {kind: measure(model, DATA, SIZES, [kind], 200, 0.5)[kind] for kind in kinds}
+    assert {k: found.omegas for k, found in together.items()} == {k: found.omegas for k, found in alone.items()}
+
+
+def test_energy_is_what_entries_weigh_times_how_many_become_one(model):
+    found = measure(model, DATA, SIZES, ["energy"], 64, 1.0)["energy"].values["conv1"]
+    images, labels = next(iter(DATA.sampled(64, GROUP)))
+    fisher = sensitivities.diagonal_fisher(model, [(images, labels)], ["conv1"])["conv1"]
+    weight = weighted_layers(model)["conv1"].weight.detach()
+    assert found == {1: 0.0, 4: pytest.approx(3 * float((fisher * weight.double().square()).sum()))}
