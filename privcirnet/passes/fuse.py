@@ -34,8 +34,9 @@ from privcirnet.nn.agreement import EXACT, agree, check_traced, exact_value, som
 from privcirnet.nn.attention import PolynomialAttention, SoftmaxAttention
 from privcirnet.nn.checks import check_module, value_of_one
 from privcirnet.nn.example import FUSED, IMAGE, example_for
-from privcirnet.nn.graph import module_of, trace
+from privcirnet.nn.graph import UNTRACEABLE, module_of, trace
 from privcirnet.nn.norm import TokenBatchNorm, as_batch_norm, is_frozen_norm
+from privcirnet.nn.own_forward import UNTRIED
 from privcirnet.nn.places import FLATTEN, VECTORS, place_of
 from privcirnet.nn.plain import with_plain_weights
 from privcirnet.nn.pooling import average_of, divisor_of, layers_behind, power_beside
@@ -146,6 +147,8 @@ def _traced(copied: nn.Module) -> fx.GraphModule:
     try:
         return trace(copied)
     except RuleError as error:
+        if error.rule not in (UNTRACEABLE, UNTRIED):
+            raise
         remedy = f"{error.remedy}; or give quantize(model, images), which traces it at their size"
         raise RuleError(error.rule, got=error.got, remedy=remedy) from error
 
