@@ -25,6 +25,9 @@ from privcirnet.nn.restored import restored
 
 ADDITIONS = (operator.add, torch.add)
 
+UNTRACEABLE = "a network must be traceable by torch.fx to find its batch norms"
+"""The rule that a network breaks which may be traced at one size of images (:mod:`privcirnet.passes.sizes`)."""
+
 
 class Tracer(fx.Tracer):
     """A torch.fx tracer that does not enter the layers this toolkit knows: torch.nn's, its own, and subclasses.
@@ -101,7 +104,7 @@ def trace(model: nn.Module, images: Tensor | None = None) -> fx.GraphModule:
             raise
         except Exception as error:
             raise RuleError(
-                "a network must be traceable by torch.fx to find its batch norms",
+                UNTRACEABLE,
                 got=f"{type(model).__name__}: {error}",
                 remedy="write its forward without branches on tensors",
             ) from error

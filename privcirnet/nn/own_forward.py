@@ -15,6 +15,9 @@ from torch.fx.node import map_aggregate
 from privcirnet.errors import RuleError, listed
 from privcirnet.nn.example import example_for
 
+UNTRIED = "forward hooks must leave values as they are"
+"""The rule that hooks break which no images are there to try."""
+
 _RULE = "a module must compute what its class says"
 _FORWARDS = ("forward", "_conv_forward", "_call_impl")
 
@@ -41,7 +44,7 @@ def check_own_forwards(model: nn.Module, is_leaf: Callable[[nn.Module, str], boo
         got = (
             f"some at {listed([_name(path, module) for path, module in hooked.items()])}, and no images to try them on"
         )
-        raise RuleError("forward hooks must leave values as they are", got=got, remedy="remove them, or give images")
+        raise RuleError(UNTRIED, got=got, remedy="remove them, or give images")
     if changing := _changing(model, hooked, shown):
         where = listed([_name(path, hooked[path]) for path in changing])
         remedy = "write what the hook computes as a module, or merge it into the weights, and remove the hook"

@@ -1,7 +1,7 @@
-"""Which layers a norm or an :class:`.Affine` is folded into: the one before it, or those behind it.
+"""Which layers a norm, an :class:`.Affine` or an attention's factor is folded into: the one before it, or those behind.
 
-Behind it is a batch norm of tokens or vectors, whose scales belong to the columns of linear layers, and a scale without
-a shift. A batch norm of maps has the zeros of padding behind it, so it needs a convolution before it.
+Behind it is a batch norm of tokens or vectors, whose scales belong to the columns of linear layers, and a scale of all
+values without a shift. A batch norm of maps has the zeros of padding behind it, so it needs a convolution before it.
 """
 
 from typing import Any, NamedTuple
@@ -11,6 +11,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
 from privcirnet.nn.affine import Affine
+from privcirnet.nn.attention import PolynomialAttention
 from privcirnet.nn.example import IMAGE
 from privcirnet.nn.graph import module_of
 from privcirnet.nn.moves import Move
@@ -40,7 +41,7 @@ class Place(NamedTuple):
 
 
 def place_of(graph: fx.GraphModule, node: fx.Node) -> Place | None:
-    """Return the layers that a batch norm or an Affine is folded into, None if there are none.
+    """Return the layers that a batch norm, an Affine or an attention's factor is folded into, None if there are none.
 
     >>> from privcirnet.nn.graph import trace
     >>> graph = trace(nn.Sequential(nn.Linear(2, 2), Affine(2.0, 1.0)))
@@ -60,6 +61,8 @@ def place_of(graph: fx.GraphModule, node: fx.Node) -> Place | None:
             linear = True
         case Affine():
             behind, linear = [], False
+        case PolynomialAttention():
+            before, behind, linear = None, layers_behind(graph, node) or [], True
         case _:
             before = before if before and isinstance(module_of(graph, before), nn.Conv2d) else None
             behind, linear = [], False

@@ -13,6 +13,8 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from privcirnet.errors import RuleError
 from privcirnet.nn.graph import module_of
+from privcirnet.nn.moves import Move
+from privcirnet.nn.tokens import Channels, Take
 
 
 def pool_window(pool: nn.AvgPool2d, name: str) -> tuple[tuple[int, int], int]:
@@ -68,13 +70,13 @@ def power_beside(divisor: int) -> int:
 
 
 def layers_behind(graph: fx.GraphModule, node: fx.Node) -> list[fx.Node] | None:
-    """Return the linear layers and convolutions that read a node, flattened or not; None if others read it."""
+    """Return the linear layers and convolutions that read a node, moved or not; None if others read it."""
     found: list[fx.Node] = []
     for user in node.users:
         match module_of(graph, user):
             case nn.Linear() | nn.Conv2d():
                 found.append(user)
-            case nn.Flatten() | nn.Identity() | _DropoutNd():
+            case nn.Flatten() | nn.Identity() | _DropoutNd() | Move() | Take() | Channels():
                 further = layers_behind(graph, user)
                 if further is None:
                     return None

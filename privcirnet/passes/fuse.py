@@ -34,8 +34,9 @@ from privcirnet.nn.agreement import EXACT, agree, check_traced, exact_value, som
 from privcirnet.nn.attention import PolynomialAttention, SoftmaxAttention
 from privcirnet.nn.checks import check_module, value_of_one
 from privcirnet.nn.example import FUSED, IMAGE, example_for
-from privcirnet.nn.graph import module_of, trace
+from privcirnet.nn.graph import UNTRACEABLE, module_of, trace
 from privcirnet.nn.norm import TokenBatchNorm, as_batch_norm, is_frozen_norm
+from privcirnet.nn.own_forward import UNTRIED
 from privcirnet.nn.places import FLATTEN, VECTORS, place_of
 from privcirnet.nn.plain import with_plain_weights
 from privcirnet.nn.pooling import average_of, divisor_of, layers_behind, power_beside
@@ -111,10 +112,11 @@ def fuse_at(model: nn.Module, images: Tensor, composed: Collection[str] = ()) ->
     Raises:
         RuleError: The network does not take the images, cannot be traced or computes what its modules do not say, an
             operation has no exact form, a batch norm does not directly follow a convolution or has no running
-            statistics, one of tokens or an attention feeds other than linear layers, an AESPA follows neither a layer
-            nor a sum of layers and squares, a convolution feeds more than what is folded into it, either is used twice,
-            what is folded into a circulant layer is not shared by its blocks, weights are quantized already, or a layer
-            cannot be composed with the one before it. Of several norms the first error, which stands for all.
+            statistics, one of tokens feeds other than linear layers, an attention other than layers, an AESPA follows
+            neither a layer nor a sum of layers and squares, a convolution feeds more than what is folded into it,
+            either is used twice, what is folded into a circulant layer is not shared by its blocks, weights are
+            quantized already, or a layer cannot be composed with the one before it. Of several norms the first error,
+            which stands for all.
     """
     copied = _copied(model)
     value_of_one(copied, images)
@@ -145,6 +147,8 @@ def _traced(copied: nn.Module) -> fx.GraphModule:
     try:
         return trace(copied)
     except RuleError as error:
+        if error.rule not in (UNTRACEABLE, UNTRIED):
+            raise
         remedy = f"{error.remedy}; or give quantize(model, images), which traces it at their size"
         raise RuleError(error.rule, got=error.got, remedy=remedy) from error
 
@@ -220,14 +224,13 @@ def _fold_norm_(fused: fx.GraphModule, node: fx.Node, calls: Mapping[Any, int]) 
             _fold_channels_last_(fused, node, module, calls)
             _drop_norm_(fused, node, module)
         case Affine():
-            _fold_affine_(fused, node, module, calls)
+            _fold_scale_(fused, node, module.scale, module.shift, calls)
             _drop_norm_(fused, node, module)
         case _BatchNorm():
             fold_norm_(_conv_before(fused, node, calls), module, str(node.target))
             _drop_norm_(fused, node, module)
         case PolynomialAttention():
-            for name, layer in _layers_behind(fused, node, calls).items():
-                scale_input_(layer, module.scale, name)
+            _fold_scale_(fused, node, module.scale, 0.0, calls)
             unfold_(fused, node, module.pieces(separate=len(arguments(node)) > 1))
         case SoftmaxAttention():
             unfold_softmax_(fused, node, module, calls)
@@ -250,21 +253,22 @@ def _fold_channels_last_(fused: fx.GraphModule, node: fx.Node, norm: _BatchNorm,
         fold_norm_before_(layer, norm, name)
 
 
-def _fold_affine_(fused: fx.GraphModule, node: fx.Node, affine: Affine, calls: Mapping[Any, int]) -> None:
+def _fold_scale_(fused: fx.GraphModule, node: fx.Node, scale: float, shift: float, calls: Mapping[Any, int]) -> None:
+    """Fold one scale and shift of all values into the layer before them, or the scale alone into those behind."""
     place = place_of(fused, node)
     if place is None:
-        rule = "values must be scaled and shifted right behind a layer"
+        rule = "values must be scaled and shifted right behind a layer, or scaled right before layers"
         raise _cannot_fold(node, rule, "use polynomial_, which puts a layer there")
     if any(calls[each.target] > 1 for each in (node, *place.layers)):
-        rule, remedy = "a scale and the layers it is folded into must be used once", "give each use its own module"
-        raise _cannot_fold(node, rule, remedy)
+        rule = "a scale or an attention and the layers it is folded into must be used once"
+        raise _cannot_fold(node, rule, "give each use its own module")
     for each in place.layers:
         layer, name = _layer_of(fused, each), str(each.target)
         if place.behind:
-            scale_input_(layer, affine.scale, name)
+            scale_input_(layer, scale, name)
         else:
             ones = layer.weight.new_ones(layer.weight.shape[0])
-            scale_outputs_(layer, affine.scale * ones, affine.shift / affine.scale * ones, name)
+            scale_outputs_(layer, scale * ones, shift / scale * ones, name)
 
 
 def _fold_squares_(fused: fx.GraphModule, calls: Mapping[Any, int]) -> None:
@@ -340,10 +344,10 @@ def _layers_behind(fused: fx.GraphModule, node: fx.Node, calls: Mapping[Any, int
     layers = {name: module for name, module in found.items() if isinstance(module, nn.Linear)}
     if len(layers) != len(found):
         others = ", ".join(name for name in found if name not in layers)
-        rule = "a batch norm of tokens and a polynomial attention must feed only linear layers"
+        rule = "a batch norm of tokens must feed only linear layers"
         raise RuleError(rule, got=f"{str(node.target)!r} before {others}", remedy="reorder the layers")
     if any(calls[name] > 1 for name in (node.target, *layers)):
-        rule = "a batch norm or an attention and the layers behind it must be used once"
+        rule = "a batch norm and the layers behind it must be used once"
         raise RuleError(rule, got=repr(str(node.target)), remedy="give each use its own module")
     return layers
 

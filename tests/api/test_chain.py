@@ -296,6 +296,8 @@ def test_images_may_be_an_array_and_a_client_wants_integers(program):
     with pytest.raises(pc.RuleError, match=r"images must be real numbers \(N, C, H, W\): got could not convert"):
         program.integers([["x"]])
     assert np.array_equal(program.integers(IMAGES.clone().requires_grad_()), program.integers(IMAGES.numpy()))
+    half = IMAGES.bfloat16()  # NumPy has no such type
+    assert np.array_equal(program.integers(half), program.integers(half.float()))
     client = pc.Client(pc.Server(program.integer, "cleartext", program.spectra).greeting(), "cleartext")
     with pytest.raises(pc.RuleError, match="an image must be a NumPy array of integers: got Tensor"):
         next(client.infer(IMAGES[0]))

@@ -137,7 +137,7 @@ def blocks_too_wide():
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (FeedsASquare, "must feed only linear layers: got 'norm' before square"),
+        (FeedsASquare, "a batch norm of tokens must feed only linear layers: got 'norm' before square"),
         (RunsTwice, "must be used once: got 'norm'"),
         (blocks_too_wide, "must be shared by its blocks: got values that differ within a block at 'o"),
     ],

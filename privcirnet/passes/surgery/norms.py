@@ -8,6 +8,7 @@ from torch import Tensor, fx, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from privcirnet.nn.affine import Affine
+from privcirnet.nn.attention import PolynomialAttention
 from privcirnet.nn.moves import Move
 from privcirnet.nn.norm import OPTIONS, BlockBatchNorm2d, TokenBatchNorm, as_batch_norm, is_frozen_norm
 from privcirnet.nn.places import place_of
@@ -158,7 +159,11 @@ def put_unfoldable_behind_layers(edit: Edit) -> None:
     """
     for node in list(edit.graph.graph.nodes):
         module = edit.module(node)
-        if not isinstance(module, TokenBatchNorm | nn.BatchNorm1d | Affine) or place_of(edit.graph, node):
+        folded = TokenBatchNorm | nn.BatchNorm1d | Affine | PolynomialAttention
+        if not isinstance(module, folded) or place_of(edit.graph, node):
+            continue
+        if isinstance(module, PolynomialAttention):
+            _put_layer_behind(edit, node)
             continue
         if not channels_last(edit, node):
             edit.put_layer_before(node, node.all_input_nodes[0], type(module).__name__)
@@ -197,6 +202,17 @@ def _put_on_a_map(edit: Edit, node: fx.Node) -> None:
     edit.put_layer_before(node, first, type(edit.module(node)).__name__)
     back = Move.to_tokens(channels, count, 1) if len(shape) > 2 else nn.Flatten()
     edit.append(node, edit.free(f"{path}_tokens"), back).meta["shape"] = shape
+
+
+def _put_layer_behind(edit: Edit, node: fx.Node) -> None:
+    """Let what reads the tokens of an attention read them behind a depthwise convolution of a map of them."""
+    shape, path = shape_of(node), path_of(node)
+    size = shape[2], shape[1], 1
+    first = edit.append(node, edit.free(f"{path}_map"), Move.to_map(*size))
+    first.meta["shape"] = (shape[0], *size)
+    last = edit.append(first, edit.free(f"{path}_tokens"), Move.to_tokens(*size))
+    last.meta["shape"] = shape
+    edit.put_layer_before(last, first, type(edit.module(node)).__name__)
 
 
 def _measure(batch: _BatchNorm, values: Tensor) -> None:
