@@ -21,7 +21,9 @@ OBJECTIVES = {
 """What is to be fast -> what a budget limits -> the prediction of that name. Preparation does what an inference does
 without it; with the image a linear layer is the server's work alone."""
 _UNIFORM = 4
-SENSITIVITIES = ("kfac", "energy", "fisher", "batch_gradient", "weights")
+PROPOSALS = ("kfac", "energy", "fisher")
+SCORES = ("divergence", "none")
+SENSITIVITIES = ("auto", *PROPOSALS, "batch_gradient", "weights")
 
 
 @dataclass(frozen=True)
@@ -81,8 +83,15 @@ class SearchConfig:
     """cap on the seconds of preparation besides the budget; 0 for none."""
     together: int = 1
     """images that are prepared at once, 1 to 8: layers that then take several together are priced so."""
-    sensitivity: str = "fisher"
-    """fisher (per-sample gradients), batch_gradient (the published shortcut) or weights (plain squared error)."""
+    sensitivity: str = "auto"
+    """kfac (errors of the outputs after the least-squares start), energy (what the entries that become one weigh),
+    fisher (per-sample gradients), batch_gradient (the published shortcut) or weights (plain squared error); auto lets
+    kfac, energy and fisher propose a plan each."""
+    score: str = "divergence"
+    """how the plans and one block size everywhere compete: divergence (from the dense network, after the least-squares
+    start) or none, for the plan that is proposed first."""
+    refine: float = 0.0
+    """seconds of a local search around the best plan, by its score; 0 for none."""
     damping: float = 1.0
     """of the projection whose sensitivity is measured; see recipe.damping."""
     samples: int = 2048
@@ -159,9 +168,14 @@ class SearchRunConfig(SearchConfig):
         check(apart, "composed layers are priced for one image at a time", self.together, "use together=1")
         for kind in self.activations:
             check_name("activations", kind, REPLACEMENTS)
-        prepared = not self.activations or (self.mode == "interactive" and self.sensitivity == "fisher")
+        prepared = not self.activations or (self.mode == "interactive" and self.sensitivity in ("auto", "fisher"))
         got = f"mode={self.mode} sensitivity={self.sensitivity}"
         check(prepared, "activations need mode=interactive sensitivity=fisher", got, "leave activations out")
+        check_name("score", self.score, SCORES)
+        check(self.refine >= 0, "refine must not be negative", self.refine, "use 60, or 0 for no local search")
+        scored = not self.refine or self.scores
+        got = f"refine={self.refine:g} score={self.score} mode={self.mode}"
+        check(scored, "only scored plans can be refined", got, "leave refine out")
         check(self.sweep >= 0, "sweep must not be negative", self.sweep, "use 12")
         check_name("sensitivity", self.sensitivity, SENSITIVITIES)
         check(self.damping >= 0, "damping must not be negative", self.damping, "use 1")
@@ -174,6 +188,18 @@ class SearchRunConfig(SearchConfig):
     def reference(self) -> int:
         """Block size whose latency everywhere is the budget, unless that is given otherwise."""
         return self.uniform or _UNIFORM
+
+    @property
+    def kinds(self) -> list[str]:
+        """The kinds of sensitivity that propose a plan each, the preferred one first."""
+        if self.sensitivity != "auto":
+            return [self.sensitivity]
+        return list(PROPOSALS) if self.scores else ["fisher"]
+
+    @property
+    def scores(self) -> bool:
+        """Whether plans are scored: those of block sizes alone, in layers that stay what they are."""
+        return self.score != "none" and self.mode == "interactive" and not self.activations and not self.compose
 
     @property
     def limited(self) -> str:

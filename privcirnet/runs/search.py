@@ -3,9 +3,9 @@
 import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch import Tensor, nn
 
@@ -13,6 +13,7 @@ from privcirnet import distributed
 from privcirnet.artifact import read_checkpoint, write_json, write_plan
 from privcirnet.blocksizes.activations import KINDS, OPTIONS, activation_figures, activation_sizes
 from privcirnet.blocksizes.assignment import Composable, Constraints, Solution, Table, uniform_latency
+from privcirnet.blocksizes.candidates import UNIFORM, Candidate, best, refined, uniform_within
 from privcirnet.blocksizes.composition import composables, composed_figures
 from privcirnet.blocksizes.constraints import constraints_for
 from privcirnet.blocksizes.latency import Figures, FigureTable, amounts_of, figure_table, figures_of, layer_shapes
@@ -35,6 +36,7 @@ from privcirnet.runs.leveled_export import lowered_for, planners_of
 from privcirnet.runs.profiles import PROFILE, find_profile, kept
 from privcirnet.runs.progress import Bar, silent
 from privcirnet.train import sensitivities, stages
+from privcirnet.train.divergence import Divergence
 
 if TYPE_CHECKING:
     from privcirnet.blocksizes.ckks import CkksFigures
@@ -52,6 +54,7 @@ class SearchResult:
         uniform: one block size everywhere, by block size.
         front: (budget, best assignment) of the sweep.
         pairs: layers that may be composed, if that was allowed.
+        candidates: the plans that competed, with their scores; the solution is the best of them.
         together: predictions for composed layers, by the second layer's name and block size.
         leveled: plan, parameters and depth of a leveled network, of CKKS also counts; None of an interactive one.
     """
@@ -65,6 +68,7 @@ class SearchResult:
     uniform: dict[int, Point]
     front: list[tuple[float, Solution]]
     seconds_fisher: float
+    candidates: Sequence[Candidate]
     pairs: Sequence[Pair] = ()
     together: FigureTable = field(default_factory=dict[str, dict[int, Figures]])
     leveled: dict[str, object] | None = None
@@ -84,6 +88,12 @@ class SearchResult:
         """Layers that become one with the layer before them, for :func:`privcirnet.passes.fuse.fuse`."""
         return self.solution.composed
 
+    @property
+    def scores(self) -> dict[str, float]:
+        """Score by the name of a plan that competed, the best first; empty if none was scored."""
+        scored = [(each.score, each.name) for each in self.candidates if each.score is not None]
+        return {name: score for score, name in sorted(scored)}
+
     def predicted(self) -> Figures:
         """Return the predictions of the best assignment."""
         sizes, joined = self.solution.block_sizes, [pair for pair in self.pairs if pair.second in self.composed]
@@ -92,7 +102,7 @@ class SearchResult:
         return single + figures_of(self.together, {pair.second: sizes[pair.second] for pair in joined})
 
     def __str__(self) -> str:
-        """Return a line for each layer, and one for all."""
+        """Return a line for each layer, one for all, and one for each plan that competed."""
         sizes, values, unit = self.solution.block_sizes, self.measured.values, column_unit(self.profile.counted)
         rows = [("layer", "b", unit.name, "sensitivity")]
         rows += [
@@ -104,7 +114,9 @@ class SearchResult:
         rows.append((f"budget {budget} {unit.name}", "", latency, f"{self.solution.sensitivity:.3g}"))
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = (zip(row, widths, strict=True) for row in rows)
-        return "\n".join("  ".join([n.ljust(w), *(c.rjust(v) for c, v in cells)]) for (n, w), *cells in lines)
+        table = ["  ".join([n.ljust(w), *(c.rjust(v) for c, v in cells)]) for (n, w), *cells in lines]
+        scores = [f"{name}: divergence {score:.3g}" for name, score in self.scores.items()]
+        return "\n".join([*table, *([f"plans before training: {', '.join(scores)}"] if scores else [])])
 
 
 @dataclass(frozen=True)
@@ -180,22 +192,67 @@ def search_in(
     decided({name: dict.fromkeys(row, 0.0) for name, row in latency.items()})  # what cannot be met is said at once
     started = time.perf_counter()
     with bar("Sensitivity", min(config.samples, data.count)) as advance:
-        measured = sensitivities.measure(
+        kinds = sensitivities.measure(
             model,
             data,
             {name: tuple(row) for name, row in latency.items()},
-            [config.sensitivity],
+            config.kinds,
             config.samples,
             config.damping,
             (lambda omega: decided(omega).block_sizes) if config.until_stable else None,
             lambda n: advance(to=n),
-        )[config.sensitivity]
+        )
         seconds = time.perf_counter() - started
+    proposed = {kind: decided(measured.values) for kind, measured in kinds.items()}
+    candidates = _competed(model, data, config, _Problem(proposed, kinds, latency, budget, constraints), bar)
+    chosen = best(candidates)
+    measured = kinds[chosen.proposed_by] if chosen.proposed_by in kinds else next(iter(kinds.values()))
     omega = measured.values
     front = sweep(omega, latency, config.sweep, constraints, config.solver) if config.sweep else []
-    uniform, best = uniform_points(omega, latency), decided(omega)
-    made = profile, figures, latency, measured, budget, best, uniform, front, seconds
-    return SearchResult(*made, found, together, leveled.facts() if leveled else None)
+    made = profile, figures, latency, measured, budget, chosen.solution, uniform_points(omega, latency), front, seconds
+    return SearchResult(*made, candidates, found, together, leveled.facts() if leveled else None)
+
+
+class _Problem(NamedTuple):
+    """What plans compete about: see :class:`SearchResult`; ``proposed`` and ``measured`` by the kind of sensitivity."""
+
+    proposed: Mapping[str, Solution]
+    measured: Mapping[str, sensitivities.MeasuredSensitivities]
+    latency: Table
+    budget: float
+    constraints: Constraints
+
+
+def _competed(
+    model: nn.Module, data: Examples, config: SearchRunConfig, problem: _Problem, bar: Bar
+) -> list[Candidate]:
+    """Return all plans with their scores, if plans are scored; else the proposed ones."""
+    candidates = [Candidate(kind, solution) for kind, solution in problem.proposed.items()]
+    if not config.scores:
+        return candidates
+    rules = problem.latency, problem.budget, problem.constraints
+    first = next(iter(problem.measured.values())).values
+    uniform = uniform_within(first, *rules)
+    candidates += [Candidate(UNIFORM, uniform)] if uniform else []
+    candidates = list({tuple(each.solution.block_sizes.values()): each for each in reversed(candidates)}.values())[::-1]
+    divergence = Divergence(model, data, pad=config.pad)
+    with bar("Plans", len(candidates)) as advance:
+        for index, each in enumerate(candidates):
+            candidates[index] = replace(each, score=divergence(each.solution.block_sizes))
+            advance(f"{each.name}: divergence {candidates[index].score:.3g}")
+    if not config.refine:
+        return candidates
+    with bar("Refining", math.ceil(config.refine)) as advance:
+        started = time.perf_counter()
+
+        def more() -> bool:
+            spent = time.perf_counter() - started
+            advance(to=min(math.ceil(spent), math.ceil(config.refine)))
+            return spent < config.refine
+
+        winner = best(candidates)
+        omega = problem.measured[winner.name].values if winner.name in problem.measured else first
+        return [*candidates, refined(winner, omega, *rules, divergence, more)]
 
 
 def write(stored: StoredSearch, out: Path) -> None:
@@ -266,6 +323,10 @@ def summary(found: SearchResult) -> dict[str, Any]:
             }
             for name, kind in found.activations.items()
         },
+        "candidates": [
+            {"name": c.name, "score": c.score, "latency_predicted_s": c.solution.latency, "block_sizes": c.solution.layers}
+            for c in found.candidates
+        ],
         "samples": measured.samples,
         "stable": measured.stable,
         "seconds_fisher": found.seconds_fisher,

@@ -58,15 +58,43 @@ def test_the_plan_is_within_its_budget_and_better_than_uniform(found):
 
 
 def test_a_result_prints_as_a_table_of_its_layers(found):
-    head, *rows, last = str(found).splitlines()
+    head, *rows, last, plans = str(found).splitlines()
     assert head.split() == ["layer", "b", "units", "sensitivity"], "of a counted profile"
     assert {row.split()[0]: int(row.split()[1]) for row in rows} == found.block_sizes
     assert last.split()[:3] == ["budget", f"{found.budget:.2f}", "units"]
     measured = dataclasses.replace(found, profile=dataclasses.replace(found.profile, name="this machine"))
-    head, *_, last = str(measured).splitlines()
+    head, *_, last, _ = str(measured).splitlines()
     assert head.split()[2] == "ms"
     assert last.split()[:3] == ["budget", f"{1e3 * found.budget:.2f}", "ms"]
-    assert len({len(line) for line in str(found).splitlines()}) == 1
+    assert len({len(line) for line in [head, *rows, last]}) == 1
+    assert plans.startswith("plans before training: ")
+    assert all(f"{name}: divergence {score:.3g}" in plans for name, score in found.scores.items())
+    assert "plans" not in str(dataclasses.replace(found, candidates=[]))
+
+
+def test_no_plan_is_worse_than_uniform_by_the_score(found):
+    """Each sensitivity proposes a plan, and the best of all by their divergence is taken."""
+    names = {"kfac", "energy", "fisher", "uniform"}
+    assert set(found.scores) <= names
+    assert len(found.scores) >= 2
+    winner = next(iter(found.scores))
+    by_name = {each.name: each for each in found.candidates}
+    assert found.solution == by_name[winner].solution
+    assert all(found.scores[winner] <= score for score in found.scores.values())
+    assert all(each.solution.latency <= found.budget * (1 + 1e-9) for each in found.candidates)
+
+
+def test_a_score_of_none_takes_the_first_proposal(run, found):
+    fast = search.search(config(run, score="none"), DATA).result
+    assert not fast.scores
+    alone = search.search(config(run, score="none", sensitivity="fisher"), DATA).result
+    assert fast.solution == alone.solution, "the Fisher information's, as in the paper"
+
+
+def test_refining_lowers_the_score(run, found):
+    refined = search.search(config(run, refine=2.0), DATA).result
+    assert min(refined.scores.values()) <= min(found.scores.values())
+    assert refined.solution.latency <= refined.budget * (1 + 1e-9)
 
 
 def test_a_budget_may_be_on_the_seconds_of_the_server(found, run):

@@ -1,0 +1,51 @@
+"""The score of a plan: how far a circulant network is from the dense one right after its start, before any training."""
+
+import copy
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import kl_div
+
+from privcirnet.data.dataset import Examples
+from privcirnet.nn.graph import evaluating
+from privcirnet.nn.plain import with_plain_weights
+from privcirnet.passes.convert import circulant_
+
+FITTED = 256
+"""Images that weights are fitted to, at most."""
+SCORED = 512
+"""Other images that networks are compared on, at most."""
+_BATCH = 64
+
+
+class Divergence:
+    """The Kullback-Leibler divergence of a dense network's predictions from a circulant one's, fitted without labels.
+
+    Args:
+        model: dense; left as it was.
+        data: of whose training images a third, at most :data:`FITTED`, is fitted to, and others are compared.
+        pad: whether block sizes need not divide.
+    """
+
+    def __init__(self, model: nn.Module, data: Examples, *, pad: bool = False) -> None:
+        self._dense, self._pad = with_plain_weights(model), pad
+        device = next(model.parameters()).device
+        images = torch.cat([x for x, _ in data.sampled(min(FITTED + SCORED, data.count), _BATCH)]).to(device)
+        fitted = min(FITTED, max(len(images) // 3, 1))
+        self._fitted, self._others = images[:fitted], images[fitted:] if len(images) > 1 else images
+        self._wanted = self._predicted(self._dense)
+
+    def __call__(self, block_sizes: Mapping[str, int]) -> float:
+        """Return the divergence of a plan, in nats; that of the dense network is 0."""
+        if all(b == 1 for b in block_sizes.values()):
+            return 0.0
+        model = circulant_(copy.deepcopy(self._dense), block_sizes, images=self._fitted, pad=self._pad)
+        divergence = kl_div(self._predicted(model), self._wanted, log_target=True, reduction="batchmean")
+        return float(divergence) if divergence.isfinite() else float("inf")
+
+    @torch.no_grad()
+    def _predicted(self, model: nn.Module) -> Tensor:
+        """Return logarithms of the predicted probabilities, (N, classes)."""
+        with evaluating(model):
+            return torch.cat([model(part).flatten(1).double().log_softmax(1) for part in self._others.split(_BATCH)])
