@@ -26,10 +26,11 @@ from privcirnet.train.accuracy import predict
 from privcirnet.train.loop import fit
 
 STARTS = {
-    "fisher": {"projection": "fisher", "damping": 0.0},
-    "damped": {"projection": "fisher", "damping": 1.0},
-    "frobenius": {"projection": "frobenius"},
-    "random": {"projection": "random"},
+    "least squares": {"start": "least_squares"},
+    "fisher": {"start": "fisher", "damping": 0.0},
+    "damped": {"start": "fisher", "damping": 1.0},
+    "frobenius": {"start": "frobenius"},
+    "random": {"start": "random"},
 }
 """Name -> arguments of `start_circulant_`."""
 

@@ -15,7 +15,7 @@ from privcirnet.artifact import read_checkpoint
 from tests.conftest import ROOT
 
 SETTINGS = ["chain=[train,finetune]", "stages.train.recipe.epochs=6", "stages.finetune.recipe.epochs=1"]
-UNIFORM = ["++stages.finetune.recipe.uniform=4", "+stages.finetune.recipe.projection=frobenius"]
+UNIFORM = ["++stages.finetune.recipe.uniform=4", "+stages.finetune.recipe.start=frobenius"]
 
 
 def command(root: Path, *overrides: str) -> list[str]:

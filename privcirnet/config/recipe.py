@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from privcirnet.config.checks import check, check_name
 
-PROJECTIONS = ("fisher", "frobenius", "random")
+STARTS = ("least_squares", "fisher", "frobenius", "random")
 STAGES = ("train", "finetune", "replace", "qat")
 OPTIMIZERS = ("adamw", "sgd", "muon")
 
@@ -83,12 +83,13 @@ class RecipeConfig(FitConfig):
     """plan.json: of finetune with block sizes, of replace with what activations become."""
     uniform: int = 0
     """block size of every layer that can have it, instead of a plan; 0 for none. Only for finetune."""
-    projection: str = "fisher"
-    """what finetune starts from: fisher (loss-aware), frobenius (nearest weights) or random."""
+    start: str = "least_squares"
+    """circulant weights that finetune starts from: least_squares (nearest outputs on training images), the nearest
+    weights, loss-aware (fisher) or with equal importance (frobenius), or random."""
     pad: bool = False
     """whether uniform pads layers to whole blocks, those without batch norm or AESPA; false: blocks must divide."""
     damping: float = 1.0
-    """of fisher: importance of a weight = its Fisher information + damping x its layer's mean."""
+    """of start=fisher: importance of a weight = its Fisher information + damping x its layer's mean."""
     average_with: list[str] = field(default_factory=list[str])
     """of replace: run directories whose weights are averaged with those of init; statistics are measured anew."""
     teacher: str = ""
@@ -112,7 +113,7 @@ class RecipeConfig(FitConfig):
 
     def __post_init__(self) -> None:
         check_name("recipe.stage", self.stage, STAGES)
-        check_name("recipe.projection", self.projection, PROJECTIONS)
+        check_name("recipe.start", self.start, STARTS)
         check(self.damping >= 0, "recipe.damping must not be negative", self.damping, "use 1")
         check(self.outlier_penalty >= 0, "recipe.outlier_penalty must not be negative", self.outlier_penalty, "use 0.1")
         imitates, both = bool(self.imitate), f"imitate={self.imitate} compile={self.compile}"

@@ -5,6 +5,8 @@ inputs are those of the circulant network, whose earlier layers are fitted alrea
 ones lost. Where a layer's result is added to a stream, its target also has what the stream has lost so far.
 
 A batch norm behind a layer is fitted with it: the target is the normed result, and the norm's blocks share an offset.
+Such a weight may have any size, because the norm divides by it. It gets that of the dense weight's projection, so that
+a step of training changes it by as small a part as it would there.
 Statistics of other norms and of AESPA are measured again. Depthwise convolutions, padded layers and those that run
 twice keep the projection.
 
@@ -20,7 +22,7 @@ from torch import Tensor, fx, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
-from privcirnet.functional.circulant import expand
+from privcirnet.functional.circulant import expand, project
 from privcirnet.functional.least_squares import Moments, fit_rows
 from privcirnet.nn.activations import Aespa
 from privcirnet.nn.circulant import block_size_of
@@ -29,6 +31,8 @@ from privcirnet.nn.layer_inputs import channel_axis, read_by, some_of
 from privcirnet.nn.norm import TokenBatchNorm
 from privcirnet.nn.places import layer_before
 
+FITTED = 384
+"""Images that a network is usually fitted to."""
 SAMPLES = 32768
 """Positions of all images that a layer is fitted on, if there are more; more where it has many inputs."""
 _BATCH = 64
@@ -180,17 +184,19 @@ class _Twins:
         moments = self._moments(node, targets)
         scaled = dense.weight * scale.reshape(-1, *[1] * (dense.weight.ndim - 1))
         rows, offsets = fit_rows(moments, scaled, b, moments.ridge(b), "block" if layer.bias is None else "each")
-        _set_weight(layer, expand(rows, b))
+        weight = expand(rows, b)
+        size = expand(project(dense.weight, b), b).norm() / weight.norm().clamp(min=1e-30)
+        _set_weight(layer, size * weight)
         shared = offsets[::b]
         if layer.bias is not None:
-            layer.bias.copy_(offsets)
+            layer.bias.copy_(size * offsets)
             shared = torch.zeros_like(shared)
         results = [self._value(node, batch, self._interpreters[1], 1) for batch in range(len(self._batches))]
         mean, var = _statistics(results, axis, b)
         norm.running_mean.copy_(mean)
         norm.running_var.copy_(var)
-        norm.weight.copy_((var + norm.eps).sqrt())
-        norm.bias.copy_(shared + mean)
+        norm.weight.copy_((var + norm.eps).sqrt() / size)
+        norm.bias.copy_(shared + mean / size)
         return results
 
     def _lost(self, node: fx.Node) -> list[Tensor] | None:

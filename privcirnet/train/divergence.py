@@ -11,11 +11,8 @@ from privcirnet.data.dataset import Examples
 from privcirnet.nn.graph import evaluating
 from privcirnet.nn.plain import with_plain_weights
 from privcirnet.passes.convert import circulant_
+from privcirnet.passes.start import FITTED
 
-FITTED = 256
-"""Images that weights are fitted to, at most."""
-SCORED = 512
-"""Other images that networks are compared on, at most."""
 _BATCH = 64
 
 
@@ -24,15 +21,15 @@ class Divergence:
 
     Args:
         model: dense; left as it was.
-        data: of whose training images a third, at most :data:`FITTED`, is fitted to, and others are compared.
+        data: of whose training images some are fitted to, and twice as many others are compared.
         pad: whether block sizes need not divide.
     """
 
     def __init__(self, model: nn.Module, data: Examples, *, pad: bool = False) -> None:
         self._dense, self._pad = with_plain_weights(model), pad
         device = next(model.parameters()).device
-        images = torch.cat([x for x, _ in data.sampled(min(FITTED + SCORED, data.count), _BATCH)]).to(device)
-        fitted = min(FITTED, max(len(images) // 3, 1))
+        images = torch.cat([x for x, _ in data.sampled(min(3 * FITTED, data.count), _BATCH)]).to(device)
+        fitted = max(len(images) // 3, 1)
         self._fitted, self._others = images[:fitted], images[fitted:] if len(images) > 1 else images
         self._wanted = self._predicted(self._dense)
 

@@ -28,6 +28,7 @@ from privcirnet.passes.convert import circulant_, dense_state_dict
 from privcirnet.passes.equalize import equalize_
 from privcirnet.passes.fuse import fuse_at
 from privcirnet.passes.quantize import BITS, quantize
+from privcirnet.passes.start import FITTED
 from privcirnet.passes.surgery.left import blamed
 from privcirnet.train.architectures import LOADING
 from privcirnet.train.averaging import mean_of
@@ -44,7 +45,7 @@ from privcirnet.train.network import (
 from privcirnet.train.recalibration import recalibrate_
 
 CHECKPOINT = "checkpoint.safetensors"
-_FISHER_SAMPLES = 512
+_FISHER_SAMPLES, _BATCH = 512, 64
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,7 @@ def begin(
         made_for = {"model": held.model, "checkpoint": held.digest()}
         block_sizes = uniform or read_plan(run_file(recipe.plan, "", "search.py"), **made_for)
         pad = recipe.pad if uniform else plan_pads(run_file(recipe.plan, "", "search.py"))
-        start_circulant_(model, block_sizes, data, recipe.projection, recipe.damping, progress, pad=pad)
+        start_circulant_(model, block_sizes, data, recipe.start, recipe.damping, progress, pad=pad)
         composed = () if uniform else plan_composed(run_file(recipe.plan, "", "search.py"))
         return BuiltNetwork(model, before.name, block_sizes, None, before.arguments, composed=composed)
     images = data.real(data.sample(quant.calibration_images)[0])
@@ -151,7 +152,7 @@ def start_circulant_(  # noqa: PLR0913
     model: nn.Module,
     block_sizes: Mapping[str, int],
     data: ImageData,
-    projection: str = "fisher",
+    start: str = "least_squares",
     damping: float = 1.0,
     progress: Callable[[int], object] | None = None,
     *,
@@ -161,17 +162,22 @@ def start_circulant_(  # noqa: PLR0913
 
     Args:
         block_sizes: by module name; 1 leaves a layer dense.
-        projection: initial circulant weights. "fisher": the nearest to the trained ones with each entry weighted by its
+        start: initial circulant weights. "least_squares": those with the nearest outputs on training images
+            (:mod:`privcirnet.passes.start`). "fisher": the nearest to the trained ones with each entry weighted by its
             Fisher information (PrivCirNet, Section 3.3). "frobenius": the nearest with equal weights. "random": new
             ones.
 
     Raises:
         RuleError: the block sizes do not fit the network, see :func:`privcirnet.passes.convert.circulant_`.
     """
+    if start == "least_squares":
+        images = torch.cat([x for x, _ in data.sampled(min(FITTED, data.count), _BATCH)])
+        circulant_(model, block_sizes, pad=pad, images=images.to(next(model.parameters()).device))
+        return
     sizes = {name: b for name, b in block_sizes.items() if b > 1}
-    fisher = fisher_information(model, data, list(sizes), progress=progress) if projection == "fisher" else {}
+    fisher = fisher_information(model, data, list(sizes), progress=progress) if start == "fisher" else {}
     circulant_(model, sizes, {name: damped(values, damping) for name, values in fisher.items()}, pad=pad)
-    if projection == "random":
+    if start == "random":
         for layer in weighted_layers(model).values():
             reset_circulant_(layer)
     recalibrate_(model, data)

@@ -9,7 +9,8 @@ from torch.nn.functional import kl_div
 from privcirnet.data import load
 from privcirnet.models import DigitsResNet
 from privcirnet.passes.convert import circulant_
-from privcirnet.train.divergence import FITTED, SCORED, Divergence
+from privcirnet.passes.start import FITTED
+from privcirnet.train.divergence import Divergence
 from tests.nn.networks import assert_unchanged, snapshot
 
 DATA = load("digits")
@@ -22,11 +23,11 @@ def test_it_is_that_of_the_fitted_network_on_other_images():
     divergence = Divergence(model, DATA)
     found = divergence(sizes)
     assert_unchanged(model, before)
-    images = torch.cat([x for x, _ in DATA.sampled(FITTED + SCORED, 64)])
+    images = torch.cat([x for x, _ in DATA.sampled(3 * FITTED, 64)])
     fitted = circulant_(copy.deepcopy(model), sizes, images=images[:FITTED])
     with torch.no_grad():
         first, second = (m(images[FITTED:]).double().log_softmax(1) for m in (model, fitted.eval()))
-    assert found == pytest.approx(kl_div(second, first, log_target=True, reduction="batchmean").item(), rel=1e-6)
+    assert found == pytest.approx(kl_div(second, first, log_target=True, reduction="batchmean").item(), rel=1e-3)
     assert divergence(dict.fromkeys(sizes, 1)) == 0.0 < found
     assert divergence(sizes) == found
 

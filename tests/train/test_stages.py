@@ -14,6 +14,8 @@ from privcirnet.nn.circulant import block_size_of
 from privcirnet.nn.learned import learned_steps
 from privcirnet.nn.quantizers import quantizer_of
 from privcirnet.nn.tokens import Tokens
+from privcirnet.passes.convert import circulant_
+from privcirnet.passes.start import FITTED
 from privcirnet.train import stages
 from privcirnet.train.accuracy import predict
 from privcirnet.train.imitation import Imitation
@@ -85,7 +87,9 @@ def load_mnist_like() -> ImageData:
 
 
 def test_fine_tuning_starts_from_the_projection_weighed_by_fisher_information(root):
-    dense, start = stages.load_network(str(root / "train"), DATA), finetune(root)
+    dense = stages.load_network(str(root / "train"), DATA)
+    settings = dataclasses.replace(recipe("finetune", root, "train"), start="fisher")
+    start = stages.begin(settings, QuantConfig(), ModelConfig(), DATA)
     assert start.block_sizes == PLAN
     assert start.bits is None
     fisher = stages.fisher_information(dense, DATA, ["conv1", "conv2"])
@@ -119,19 +123,22 @@ def test_another_change_takes_the_place_of_circulant_layers(root):
 
 
 @pytest.mark.parametrize(
-    ("projection", "damping"), [("fisher", 0.0), ("fisher", 3.0), ("frobenius", 1.0), ("random", 1.0)]
+    ("kind", "damping"),
+    [("least_squares", 1.0), ("fisher", 0.0), ("fisher", 3.0), ("frobenius", 1.0), ("random", 1.0)],
 )
-def test_a_uniform_plan_and_what_it_starts_from(root, projection, damping):
+def test_a_uniform_plan_and_what_it_starts_from(root, kind, damping):
     init = str(root / "train")
-    settings = RecipeConfig(stage="finetune", init=init, uniform=4, projection=projection, damping=damping)
+    settings = RecipeConfig(stage="finetune", init=init, uniform=4, start=kind, damping=damping)
     start = stages.begin(settings, QuantConfig(), ModelConfig(), DATA)
     dense = stages.load_network(str(root / "train"), DATA)
     assert start.block_sizes == {"stem": 1, "down": 4, "conv1": 4, "conv2": 4, "classifier": 2}
     fisher = stages.fisher_information(dense, DATA, ["conv1"])["conv1"]
     rows, weight = rows_of(start.model.get_submodule("conv1")), dense.get_submodule("conv1").weight
-    assert torch.equal(rows, project(weight, 4, damped(fisher, damping))) == (projection == "fisher")
-    assert torch.equal(rows, project(weight, 4)) == (projection == "frobenius")
-    assert projection != "random" or 0.8 < rows.std() / weight.std() < 1.3
+    assert torch.equal(rows, project(weight, 4, damped(fisher, damping))) == (kind == "fisher")
+    assert torch.equal(rows, project(weight, 4)) == (kind == "frobenius")
+    fitted = circulant_(dense, start.block_sizes, images=next(DATA.sampled(FITTED, FITTED))[0])
+    assert torch.equal(rows, rows_of(fitted.get_submodule("conv1"))) == (kind == "least_squares")
+    assert kind != "random" or 0.8 < rows.std() / weight.std() < 1.3
 
 
 def test_quantization_starts_from_the_fused_network_calibrated_on_training_images(root):
@@ -328,7 +335,8 @@ def test_a_stage_with_learned_steps_is_saved_as_any_other(root, tmp_path, monkey
 
 def test_progress_counts_samples(root):
     done: list[int] = []
-    stages.begin(recipe("finetune", root, "train"), QuantConfig(), ModelConfig(), DATA, done.append)
+    settings = dataclasses.replace(recipe("finetune", root, "train"), start="fisher")
+    stages.begin(settings, QuantConfig(), ModelConfig(), DATA, done.append)
     assert done[-1] == 128
 
 
