@@ -39,7 +39,7 @@ def runnable(page: Path) -> list[list[list[str]]]:
 
 def run(monkeypatch, words: list[str], *more: str) -> None:
     script = words[0].removesuffix(".py")
-    call(monkeypatch, script, *words[1:], *SMALL[script], *(more if script == "train" else ()))
+    call(monkeypatch, script, *words[1:], *SMALL[script], *(() if script == "report" else more))
 
 
 @pytest.mark.slow

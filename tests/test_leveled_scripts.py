@@ -96,7 +96,8 @@ def test_ckks_in_two_processes_is_the_same_circuit(root, monkeypatch):
 def test_an_export_that_is_refused_leaves_the_old_program(roots, monkeypatch, capsys, scheme, setting, rule):
     root, before = roots[scheme], contents(roots[scheme] / "export" / "program")
     for out in ("export", "fresh"):
-        assert rule in refused(monkeypatch, capsys, "export", *_export(root, scheme, setting, f"out={root}/{out}"))
+        settings = _export(root, scheme, setting, f"out={root}/{out}", "overwrite=true")
+        assert rule in refused(monkeypatch, capsys, "export", *settings)
     assert contents(root / "export" / "program") == before
     assert not (root / "fresh" / "program").exists()
 

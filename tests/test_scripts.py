@@ -150,6 +150,26 @@ def test_a_complete_run_with_other_settings_is_replaced_only_if_asked(tmp_path, 
     assert summary(tmp_path, "train")["config"]["seed"] == 1
 
 
+@pytest.mark.parametrize(
+    ("script", "changed", "said"),
+    [
+        ("search", "samples=32", "samples=32 after 64"),
+        ("export", "plaintexts=compact", "plaintexts=compact after full"),
+        ("infer", "images=1", "images=1 after 3"),
+    ],
+)
+def test_other_stages_are_replaced_only_if_asked(root, monkeypatch, capsys, script, changed, said):
+    """Nothing is read or computed before it is refused."""
+    before = summary(root, script)
+    monkeypatch.setattr(importlib.import_module(f"privcirnet.cli.{script}"), "load_for", None)
+    error = refused(monkeypatch, capsys, script, f"root={root}", changed)
+    assert f"a complete run must not be replaced unasked: got {said}" in error
+    assert "or overwrite=true, which replaces it" in error
+    with pytest.raises(TypeError):  # it goes on
+        call(monkeypatch, script, f"root={root}", changed, "overwrite=true")
+    assert summary(root, script) == before
+
+
 @pytest.mark.parametrize("stage", STAGES)
 def test_summary_keys_are_the_documented_ones(root, stage):
     assert set(summary(root, stage)) == documented(stage)
@@ -209,18 +229,18 @@ def test_networks_are_counted(monkeypatch, tmp_path, network):
 
 
 def test_a_rehearsal_has_a_folder_and_a_name_of_its_own(root, tmp_path, monkeypatch, capsys):
-    """It may run again, and never replaces what was encrypted."""
+    """It replaces what was encrypted only if asked."""
     root = shutil.copytree(root, tmp_path / "copy")
     before = summary(root, "infer")
     for count in (1, 2):
-        call(monkeypatch, "infer", f"root={root}", f"images={count}", "engine=cleartext")
+        call(monkeypatch, "infer", f"root={root}", f"images={count}", "engine=cleartext", "overwrite=true")
         shown = " ".join(capsys.readouterr().out.split())
         assert "rehearsal in clear: " in shown
         assert "NOTHING WAS ENCRYPTED" in shown
         assert "rehearsed " in shown
         assert summary(root, "infer_rehearsal")["images"] == count
     error = refused(monkeypatch, capsys, "infer", f"root={root}", "images=1", "engine=cleartext", f"out={root}/infer/.")
-    assert "a rehearsal must not replace an encrypted run: got engine=cleartext out=" in error
+    assert "a complete run must not be replaced unasked: got engine=cleartext after kernel" in error
     assert summary(root, "infer") == before
 
 
@@ -354,7 +374,7 @@ def test_a_reference_that_was_not_exported_is_doubted(root, tmp_path, monkeypatc
     doubt = re.compile(r"reference +\d of 8 images have the same class in it as in clear: is .*what was exported\?")
     for reference, doubted in ((f"{tmp_path}/train", True), (f"{root}/finetune", False)):
         capsys.readouterr()
-        call(monkeypatch, "infer", *settings, f"reference={reference}")
+        call(monkeypatch, "infer", *settings, f"reference={reference}", "overwrite=true")
         shown = " ".join(capsys.readouterr().out.split())
         assert bool(doubt.search(shown)) == doubted, shown
 

@@ -110,7 +110,7 @@ def test_a_client_finds_what_it_prepared(server, monkeypatch, capsys, tmp_path):
     folder, found = tmp_path / "prepared", []
     for images, prepare in ((1, 3), (2, 3), (1, 0)):
         settings = f"images={images}", f"prepare={prepare}", f"prepared_folder={folder}", f"out={tmp_path / 'out'}"
-        call(monkeypatch, "infer", f"server={server[1]}", "reference=", *settings)
+        call(monkeypatch, "infer", f"server={server[1]}", "reference=", "overwrite=true", *settings)
         found.append(summary(tmp_path, "out"))
     first, second, third = found
     assert [run["prepared"] for run in found] == [1, 2, 0]

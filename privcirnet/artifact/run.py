@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from privcirnet.artifact.records import read_json
 from privcirnet.errors import RuleError
 
 SUMMARY = "summary.json"
@@ -16,6 +17,8 @@ PLACES = frozenset(
     {"root", "out", "device", "evaluate", "resume", "overwrite", "tensorboard", "data.root", "data.cache"}
 )
 """Settings that do not change what a run computes."""
+MACHINES = frozenset({"recipe.amp"})
+"""Settings that are best chosen by the machine: a result with another value is complete all the same."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,28 @@ class Run:
         """Raise unless the settings are the earlier ones."""
         if changed := self.changes(before):
             raise RuleError(rule, got=f"{', '.join(changed)} for {self.folder}", remedy=remedy)
+
+
+def check_replaced(settings: Mapping[str, Any]) -> None:
+    """Raise if a complete run in the settings' folder has other settings, unless it may be replaced.
+
+    Args:
+        settings: of a command, with ``out`` and ``overwrite``.
+
+    Raises:
+        RuleError: it has, or its summary is damaged.
+    """
+    summary = Path(settings["out"]) / SUMMARY
+    if settings["overwrite"] or not summary.is_file():
+        return
+    held = read_json(summary, "a summary", "remove it")
+    if not (changes := Run(summary.parent, settings, MACHINES).changes(held.get("config", {}))):
+        return
+    top1 = held.get("top1", held.get("top1_encrypted"))
+    accuracy = "" if top1 is None else f", which has {top1:.2f} % top-1"
+    got = f"{', '.join(changes)} for {settings['out']}{accuracy}"
+    remedy = "give another out=, which keeps both, or overwrite=true, which replaces it"
+    raise RuleError("a complete run must not be replaced unasked", got=got, remedy=remedy)
 
 
 @contextmanager

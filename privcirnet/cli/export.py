@@ -6,6 +6,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from privcirnet.artifact import PLAINTEXTS, folder_bytes, write_json
+from privcirnet.artifact.run import check_replaced
 from privcirnet.artifact.summaries import Export, Truncation
 from privcirnet.artifact.typed_json import plain
 from privcirnet.cli.console import counting, in_words_revealed, progress_bar, show
@@ -22,6 +23,7 @@ from privcirnet.train import stages
 @script(ExportConfig)
 def main(config: ExportConfig) -> None:
     """Make a program, interactive or leveled, write its folder, and say what it takes."""
+    check_replaced(asdict(config))
     started, out = time.perf_counter(), Path(config.out)
     with counting("Decoding images") as progress:
         data = load_for(config.data, progress)

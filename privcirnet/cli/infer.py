@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 from torch import Tensor
 
-from privcirnet.artifact import read_json, write_arrays, write_json
+from privcirnet.artifact import write_arrays, write_json
+from privcirnet.artifact.run import check_replaced
 from privcirnet.artifact.summaries import Inference, LinkPrediction, Prediction
 from privcirnet.artifact.typed_json import plain
 from privcirnet.cli.console import counting, in_words_revealed, inference_bar, progress_bar, show, show_rows, show_text
@@ -50,11 +51,11 @@ def main(config: InferConfig) -> None:
     if config.ui:
         _page(config)
         return
-    _check_encrypted_run_stays(config)
     if isinstance(config.images, str):
         threads.use(config.threads)
         classify_pictures(config, config.images, partial(_alone if config.server else _both, config))
         return
+    check_replaced(asdict(config))
     with counting("Decoding images") as progress:
         data = load_for(config.data, progress)
     images, labels = data.held_out(config.images)
@@ -67,16 +68,6 @@ def main(config: InferConfig) -> None:
     write_arrays(out / "images.npz", images=pictures[..., 0] if pictures.shape[-1] == 1 else pictures)
     write_json(out / "summary.json", summary)
     _show(config, found, data)
-
-
-def _check_encrypted_run_stays(config: InferConfig) -> None:
-    """Raise if a rehearsal would replace the results of encrypted inference."""
-    summary, remedy = Path(config.out) / "summary.json", "give another out=, or leave it out"
-    if not config.rehearsal or not summary.is_file():
-        return
-    if read_json(summary, "a run's summary", remedy).get("engine") != config.engine:
-        rule = "a rehearsal must not replace an encrypted run"
-        raise RuleError(rule, got=f"engine={config.engine} out={config.out}", remedy=remedy)
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from typing import Any
 
 from privcirnet import distributed
 from privcirnet.artifact import write_json
+from privcirnet.artifact.run import check_replaced
 from privcirnet.cli.console import counting, progress_bar, show, show_text
 from privcirnet.cli.settings import script
 from privcirnet.config import SearchRunConfig
@@ -22,6 +23,7 @@ _WHEN = {"direct": "", "online": ", with the image", "prepared": ", before the i
 @distributed.joined
 def main(config: SearchRunConfig) -> None:
     """Sensitivity and latency of every layer and block size, then the integer program."""
+    check_replaced(asdict(config))
     started, out = time.perf_counter(), Path(config.out)
     with counting("Decoding images") as progress, distributed.first_goes_first():
         data = load_for(config.data, progress)

@@ -16,6 +16,8 @@ class ExportConfig:
     """folder that holds the run directories."""
     out: str = "${root}/export"
     """this run's directory; the program is the folder program in it."""
+    overwrite: bool = False
+    """replace a complete run in the same folder that has other settings."""
     init: str = "${root}/qat"
     """run directory of the quantized network, or its checkpoint."""
     signing_key: str = ""

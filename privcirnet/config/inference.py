@@ -25,6 +25,8 @@ class InferConfig:
     """folder that holds the run directories."""
     out: str = "${root}/infer"
     """this run's directory; else ${root}/pictures for a folder's, ${root}/client with server=; _rehearsal in clear."""
+    overwrite: bool = False
+    """replace a complete run in the same folder that has other settings."""
     mode: str = "interactive"
     """interactive, or leveled: one request and one answer for an image; as the program was exported."""
     program: str = "${root}/export/program"

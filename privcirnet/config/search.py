@@ -126,6 +126,8 @@ class SearchRunConfig(SearchConfig):
     """folder that holds the run directories."""
     out: str = "${root}/search"
     """this run's directory."""
+    overwrite: bool = False
+    """replace a complete run in the same folder that has other settings."""
     init: str = "${root}/train"
     """run directory of the dense network, or its checkpoint."""
     mode: str = "interactive"

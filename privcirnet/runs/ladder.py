@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from privcirnet.artifact import read_json
-from privcirnet.artifact.run import SUMMARY, Run, flat, locked
+from privcirnet.artifact.run import MACHINES, SUMMARY, Run, flat, locked
 from privcirnet.config import DataConfig, ExportConfig, InferConfig, LadderConfig, SearchRunConfig, TrainConfig
 from privcirnet.config.ladder import stage_of
 from privcirnet.errors import RuleError
@@ -195,10 +195,6 @@ def run(words: Sequence[str], held: int) -> int:
             process.terminate()
             raise
     return status if status >= 0 else 128 - status
-
-
-MACHINES = frozenset({"recipe.amp"})
-"""Settings that are best chosen by the machine: a result with another value is complete all the same."""
 
 
 def _literal(value: object) -> str:
