@@ -104,8 +104,8 @@ class _Twins:
 
     def _run(self, node: fx.Node) -> Batches:
         """Fit what a node calls, if it is to be; return its values."""
-        if node.op == "placeholder":
-            return [(batch, batch) for batch in self._batches]
+        if node.op == "placeholder":  # the images, and arguments of the forward that have a default
+            return [(batch, batch) for batch in ([node.args[0]] * len(self._batches) if node.args else self._batches)]
         wanted = [self._value(node, batch, self._interpreters[0], 0) for batch in range(len(self._batches))]
         if node in self._deferred:
             return [(value, value) for value in wanted]
