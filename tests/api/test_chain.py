@@ -55,7 +55,8 @@ def test_a_plan_is_within_its_budget_and_sets_the_blocks(plan, quantized):
     assert set(plan.block_sizes) == {"0", "4", "9"}
     assert max(plan.block_sizes.values()) > 1
     assert {name: block_size_of(quantized.get_submodule(name)) for name in plan.block_sizes} == plan.block_sizes
-    assert len(str(plan).splitlines()) == 5
+    assert len(str(plan).splitlines()) == 6
+    assert min(plan.scores.values()) == plan.scores[next(iter(plan.scores))] <= plan.scores.get("uniform", math.inf)
 
 
 def test_a_budget_is_in_seconds(plan):
