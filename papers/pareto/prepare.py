@@ -99,7 +99,13 @@ def _measured(config: ParetoConfig, data: ImageData, bar: Bar) -> dict[str, Any]
     admitted = {name: tuple(row) for name, row in figures.items()}
     with bar("Sensitivity", config.samples) as advance:
         found = sensitivities.measure(
-            model, data, admitted, list(_KINDS.values()), config.samples, config.damping, progress=lambda n: advance(to=n)
+            model,
+            data,
+            admitted,
+            list(_KINDS.values()),
+            config.samples,
+            config.damping,
+            progress=lambda n: advance(to=n),
         )
     return {
         "settings": asdict(config),

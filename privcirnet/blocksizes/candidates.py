@@ -91,7 +91,8 @@ def swaps(
     ]
     plans = [dict(sizes) | change for change in changes]
     yield from sorted(
-        (plan for plan in plans if _meets(plan, latency, budget, constraints)), key=lambda plan: total(sensitivity, plan)
+        (plan for plan in plans if _meets(plan, latency, budget, constraints)),
+        key=lambda plan: total(sensitivity, plan),
     )
 
 

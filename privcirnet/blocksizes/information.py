@@ -89,9 +89,7 @@ def _standard_error(values: Sequence[float]) -> float:
     return statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else math.inf
 
 
-def weight_errors(
-    weight: Tensor, information: Tensor, block_sizes: Sequence[int], damping: float
-) -> dict[int, Tensor]:
+def weight_errors(weight: Tensor, information: Tensor, block_sizes: Sequence[int], damping: float) -> dict[int, Tensor]:
     """Return (W - W')^2 by block size, of the weight's shape, (out, in, *kernel).
 
     Args:

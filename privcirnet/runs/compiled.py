@@ -206,7 +206,9 @@ class CompiledProgram:
             images: real, (N, C, H, W), or a table (N, F): a NumPy array or a tensor.
         """
         try:
-            array = np.asarray(images.detach().cpu().double() if hasattr(images, "detach") else images, dtype=np.float64)
+            array = np.asarray(
+                images.detach().cpu().double() if hasattr(images, "detach") else images, dtype=np.float64
+            )
         except (TypeError, ValueError) as error:
             got, remedy = first_line(error), "give a NumPy array or a tensor"
             raise RuleError("images must be real numbers (N, C, H, W)", got=got, remedy=remedy) from None

@@ -115,8 +115,8 @@ class SearchResult:
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = (zip(row, widths, strict=True) for row in rows)
         table = ["  ".join([n.ljust(w), *(c.rjust(v) for c, v in cells)]) for (n, w), *cells in lines]
-        scores = [f"{name}: divergence {score:.3g}" for name, score in self.scores.items()]
-        return "\n".join([*table, *([f"plans before training: {', '.join(scores)}"] if scores else [])])
+        scores = [f"{score:.3g} {name}" for name, score in self.scores.items()]
+        return "\n".join([*table, *([f"plans by divergence before training: {', '.join(scores)}"] if scores else [])])
 
 
 @dataclass(frozen=True)
@@ -239,7 +239,7 @@ def _competed(
     with bar("Plans", len(candidates)) as advance:
         for index, each in enumerate(candidates):
             candidates[index] = replace(each, score=divergence(each.solution.block_sizes))
-            advance(f"{each.name}: divergence {candidates[index].score:.3g}")
+            advance("")
     if not config.refine:
         return candidates
     with bar("Refining", math.ceil(config.refine)) as advance:
@@ -324,7 +324,12 @@ def summary(found: SearchResult) -> dict[str, Any]:
             for name, kind in found.activations.items()
         },
         "candidates": [
-            {"name": c.name, "score": c.score, "latency_predicted_s": c.solution.latency, "block_sizes": c.solution.layers}
+            {
+                "name": c.name,
+                "score": c.score,
+                "latency_predicted_s": c.solution.latency,
+                "block_sizes": c.solution.layers,
+            }
             for c in found.candidates
         ],
         "samples": measured.samples,

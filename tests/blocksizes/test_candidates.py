@@ -32,7 +32,9 @@ def test_a_plan_that_loses_to_uniform_by_the_score_is_impossible(numbers, b, sco
     def score(sizes: dict[str, int]) -> float:
         return scores.get(hash(tuple(sizes.values())) % 10**6, 1.0 + len(set(sizes.values())))
 
-    proposed = Candidate("kfac", Solution(dict.fromkeys(latency, 8), 0.0, 0.0, "Optimal"), score(dict.fromkeys(latency, 8)))
+    proposed = Candidate(
+        "kfac", Solution(dict.fromkeys(latency, 8), 0.0, 0.0, "Optimal"), score(dict.fromkeys(latency, 8))
+    )
     candidates = [proposed, Candidate(UNIFORM, uniform, score(uniform.block_sizes))]
     winner = best(candidates)
     assert winner.score <= candidates[1].score

@@ -67,8 +67,8 @@ def test_a_result_prints_as_a_table_of_its_layers(found):
     assert head.split()[2] == "ms"
     assert last.split()[:3] == ["budget", f"{1e3 * found.budget:.2f}", "ms"]
     assert len({len(line) for line in [head, *rows, last]}) == 1
-    assert plans.startswith("plans before training: ")
-    assert all(f"{name}: divergence {score:.3g}" in plans for name, score in found.scores.items())
+    assert plans.startswith("plans by divergence before training: ")
+    assert all(f"{score:.3g} {name}" in plans for name, score in found.scores.items())
     assert "plans" not in str(dataclasses.replace(found, candidates=[]))
 
 
