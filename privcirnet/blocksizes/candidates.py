@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from privcirnet.blocksizes.assignment import FREE, LATENCY, Cap, Constraints, Solution, Table, groups_of, total
 from privcirnet.blocksizes.solve import BUDGET_SLACK
 
-
 UNIFORM = "uniform"
 _REFINED = ", refined"
 
@@ -70,7 +69,7 @@ def best(candidates: Sequence[Candidate]) -> Candidate:
 def swaps(
     sizes: Mapping[str, int], sensitivity: Table, latency: Table, budget: float, constraints: Constraints = FREE
 ) -> Iterator[dict[str, int]]:
-    """Yield plans that differ in one layer, or in one with larger and one with smaller blocks; the most promising first.
+    """Yield plans that differ in one layer, or in one with larger and one with smaller blocks, the best first.
 
     Those that only enlarge blocks are left out. Layers of an equal group change together.
 
@@ -99,15 +98,15 @@ def swaps(
 def refined(
     candidate: Candidate,
     sensitivity: Table,
-    latency: Table,
-    budget: float,
-    constraints: Constraints,
+    rules: tuple[Table, float, Constraints],
     score: Callable[[Mapping[str, int]], float],
     more: Callable[[], bool],
 ) -> Candidate:
     """Return a candidate after a local search by :func:`swaps`, each of which has lowered the score.
 
     Args:
+        sensitivity: by which swaps are ordered.
+        rules: latency, budget and constraints, as for :func:`swaps`.
         score: of a plan, less is better.
         more: whether another plan may be scored.
     """
@@ -115,14 +114,14 @@ def refined(
     seen = [candidate.solution.block_sizes]
     while True:
         sizes = candidate.solution.block_sizes
-        for plan in swaps(sizes, sensitivity, latency, budget, constraints):
+        for plan in swaps(sizes, sensitivity, *rules):
             if plan in seen:
                 continue
             if not more():
                 return candidate
             seen.append(plan)
             if (found := score(plan)) < candidate.score:
-                solution = Solution(plan, total(sensitivity, plan), total(latency, plan), "Refined")
+                solution = Solution(plan, total(sensitivity, plan), total(rules[0], plan), "Refined")
                 candidate = Candidate(candidate.proposed_by + _REFINED, solution, found)
                 break
         else:

@@ -102,7 +102,7 @@ class SearchResult:
         return single + figures_of(self.together, {pair.second: sizes[pair.second] for pair in joined})
 
     def __str__(self) -> str:
-        """Return a line for each layer, one for all, and one for each plan that competed."""
+        """Return a line for each layer, one for all, and one with the scores of plans that competed."""
         sizes, values, unit = self.solution.block_sizes, self.measured.values, column_unit(self.profile.counted)
         rows = [("layer", "b", unit.name, "sensitivity")]
         rows += [
@@ -252,7 +252,7 @@ def _competed(
 
         winner = best(candidates)
         omega = problem.measured[winner.name].values if winner.name in problem.measured else first
-        return [*candidates, refined(winner, omega, *rules, divergence, more)]
+        return [*candidates, refined(winner, omega, rules, divergence, more)]
 
 
 def write(stored: StoredSearch, out: Path) -> None:

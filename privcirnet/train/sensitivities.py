@@ -106,7 +106,7 @@ def measure(  # noqa: PLR0913, PLR0917
 class _Statistics:
     """Everything that some kinds of sensitivities are made of, group by group; arguments as for :func:`measure`."""
 
-    def __init__(  # noqa: PLR0913, PLR0917
+    def __init__(
         self,
         model: nn.Module,
         data: Examples,

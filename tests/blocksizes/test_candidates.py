@@ -39,7 +39,7 @@ def test_a_plan_that_loses_to_uniform_by_the_score_is_impossible(numbers, b, sco
     winner = best(candidates)
     assert winner.score <= candidates[1].score
     left = iter(range(15))
-    found = refined(winner, omega, latency, budget, FREE, score, lambda: next(left, None) is not None)
+    found = refined(winner, omega, (latency, budget, FREE), score, lambda: next(left, None) is not None)
     assert found.score <= winner.score
     assert found.score == score(found.solution.block_sizes)
     assert found.solution.latency <= budget * (1 + 1e-9)
