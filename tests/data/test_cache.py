@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from safetensors import safe_open
 from safetensors.torch import save_file
 
 from privcirnet.data import Files, cache, load, loading
@@ -190,6 +191,40 @@ def test_two_processes_write_at_once(tmp_path):
         out, error = process.communicate(timeout=120)
         assert out == "done\n", error
     assert [path.name for path in (tmp_path / "cache").iterdir()] == ["x"]
+
+
+def test_a_file_replaced_between_header_and_arrays_is_read_again(tmp_path, monkeypatch):
+    path, left = tmp_path / "x", [1]
+
+    def store(value):
+        def decode(allocate):
+            for array in allocate(("a", "b"), (50, 9), (3, 8, 8)).values():
+                array[...] = value
+
+        return cache.mapped(path, {"value": value}, decode).tensors
+
+    class OpensTwice:
+        """safetensors' reader with a writer that comes between its two opens."""
+
+        def __init__(self, name, framework):
+            header = safe_open(name, framework)
+            if left:
+                store(left.pop())
+            self.metadata, arrays = header.metadata, safe_open(name, framework)
+            self.keys, self.get_tensor = arrays.keys, arrays.get_tensor
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            pass
+
+    store(0)
+    with monkeypatch.context() as patch:
+        patch.setattr(cache, "safe_open", OpensTwice)
+        tensors = store(0)
+    assert not left
+    assert all((tensor == 0).all() for tensor in tensors.values())
 
 
 def test_what_was_mapped_stays_when_another_source_takes_its_place(setting):
