@@ -16,6 +16,9 @@ mixnet_s, semnasnet_075 and regnet_y_400mf, all with the k of 3 or 4 that is fou
 mixnet_s's logits, and 0.5 % with k = 3. Where nothing explodes, as in resnet10t, k is 1. After the 200 steps above k is
 2: all of the 1,000 are finite, but 17.7 % are right.
 
+A network without squares needs none of this. Where its running statistics are of few steps, they become means over
+batches. MobileNetV2 with ReLU after 40 steps: 75.8 % of held-out images are right, 7.9 with the widest image's.
+
 Cost: two passes over some images for each k, half of them at once, and one or two passes to see which explode.
 """
 
@@ -30,11 +33,11 @@ from torch import Tensor, nn
 
 from privcirnet import distributed
 from privcirnet.data.dataset import Examples
-from privcirnet.nn.activations import Aespa, Aespa1d
+from privcirnet.nn.activations import Aespa, Aespa1d, Square
 from privcirnet.nn.example import layout_of
 from privcirnet.nn.norm import TokenBatchNorm
 from privcirnet.train.explosions import REMEDY, Evaluation, evaluated
-from privcirnet.train.recalibration import BATCH, norms_of
+from privcirnet.train.recalibration import BATCH, norms_of, recalibrate_
 
 _IMAGES = 512
 """Training images that a trained network is tried on, and measured on at most."""
@@ -53,9 +56,10 @@ _STALE = 0.01
 def settle_(model: nn.Module, data: Examples, batch_size: int, steps: int, frozen: Collection[str] = ()) -> None:
     """Give a trained network statistics that it can be evaluated with, and say so if it cannot.
 
-    Running statistics of few steps are mostly what they began with: :func:`fit_widest_` measures them anew. So it does
-    if images explode with others, unless fewer images are right then; without headroom, which costs a network that has
-    learned something more than it mends. Under torchrun all processes must call this.
+    Running statistics of few steps are mostly what they began with, and are measured anew: by :func:`fit_widest_` in a
+    network of squares, else as means over batches. Where images explode with others, :func:`fit_widest_` measures them
+    without headroom, which costs a network that has learned something more than it mends. They stay as they were if
+    fewer images are right then. Under torchrun all processes must call this.
 
     Args:
         steps: of training.
@@ -68,7 +72,11 @@ def settle_(model: nn.Module, data: Examples, batch_size: int, steps: int, froze
     def tried() -> Evaluation:
         return distributed.from_first(lambda: evaluated(model, data, _IMAGES))
 
-    found = None if _is_stale(norms_of(model, frozen), steps) else tried()
+    stale = _is_stale(norms_of(model, frozen), steps)
+    squares = any(isinstance(module, Square | Aespa) for module in model.modules())
+    if stale and not squares:
+        recalibrate_(model, data, min(batch_size, BATCH), frozen=frozen)
+    found = None if stale and squares else tried()
     if found is None or found.exploding:
         before = copy.deepcopy(model.state_dict())
         fit_widest_(model, _some_images(model, data, min(batch_size, BATCH)), 1.0 if found else None, frozen)

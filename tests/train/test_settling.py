@@ -147,6 +147,16 @@ def test_statistics_of_few_steps_are_measured_anew(steps, momentum, stale):
     torch.testing.assert_close(model[0].running_mean, mean if stale else before)
 
 
+def test_a_network_without_squares_gets_means_over_batches():
+    model, expected = (nn.Sequential(nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(8, 2)) for _ in range(2))
+    model(images := 3 * VECTORS + 1)
+    data = OwnImages((images, CLASSES), None, lambda image: torch.zeros(1, 2))
+    recalibrate_(expected, data)
+    settle_(model.eval(), data, 32, 2)
+    torch.testing.assert_close(model[0].running_var, expected[0].running_var)
+    torch.testing.assert_close(model[0].running_mean, expected[0].running_mean)
+
+
 def test_statistics_of_which_a_mean_is_made_are_never_stale():
     model = network()
     model(DATA.real(DATA.test_images))
