@@ -1,6 +1,7 @@
 """Block sizes for any network under a latency budget."""
 
 from contextlib import suppress
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from privcirnet.api.profiles import named, profile_for
 from privcirnet.api.progress import bars
 from privcirnet.api.settings import configured, verb
 from privcirnet.blocksizes.latency import layer_shapes
-from privcirnet.config import Budget, HEConfig, SearchConfig, SearchRunConfig
+from privcirnet.config import Budget, HEConfig, RecipeConfig, SearchConfig, SearchRunConfig
 from privcirnet.data.own import OwnImages, Pairs
 from privcirnet.errors import RuleError
 from privcirnet.he.planning.profile import Profile
@@ -61,7 +62,8 @@ def search(  # noqa: PLR0913
     model = with_plain_weights(model)
     he = HEConfig(profile=named(profile), link=link, family=family)
     config = configured("search", SearchConfig, config, settings)
-    run = SearchRunConfig(**{**vars(config), **_given(config.budget)}, he=he)
+    given = vars(config) | _given(config.budget) | {"recipe": RecipeConfig(**asdict(config.recipe))}
+    run = SearchRunConfig(**given, he=he)
     images, bar = OwnImages(data, None, partial(logits_of_one, model)), bars(progress)
     model = _priced(model, next(images.sampled(1, 1))[0], bool(config.activations))
     check_trained(model, images, run.sensitivity, run.samples)

@@ -1,8 +1,8 @@
 """Plans that compete: each sensitivity's best one and one block size everywhere, until a score has chosen.
 
 A sensitivity adds up layers as if each were changed alone. A score looks at the whole network
-(:mod:`privcirnet.train.divergence`). One block size everywhere is always among the plans, so that by the score a search
-never loses to it.
+(:mod:`privcirnet.train.divergence`), as it starts or after a race. One block size everywhere is always among the plans,
+so that by the score a search never loses to it.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,12 +21,14 @@ class Candidate:
 
     Attributes:
         name: the sensitivity that proposes it, or :data:`UNIFORM`; with a mark if it was refined.
-        score: of the whole network, less is better; None if it has none.
+        score: of the whole network as it starts, less is better; None if it has none.
+        raced: the same after some steps of training; None without a race.
     """
 
     name: str
     solution: Solution
     score: float | None = None
+    raced: float | None = None
 
     @property
     def proposed_by(self) -> str:
@@ -61,9 +63,10 @@ def uniform_within(
 
 
 def best(candidates: Sequence[Candidate]) -> Candidate:
-    """Return the candidate of least score, of equal ones the first; the first of all if none has a score."""
-    scored = [each for each in candidates if each.score is not None]
-    return min(scored, key=lambda each: each.score or 0.0, default=candidates[0])
+    """Return the winner of the race, else the candidate of least score, of equal ones the first; else the first."""
+    raced = [(each.raced, index) for index, each in enumerate(candidates) if each.raced is not None]
+    scored = [(each.score, index) for index, each in enumerate(candidates) if each.score is not None]
+    return candidates[min(raced or scored or [(0.0, 0)])[1]]
 
 
 def swaps(

@@ -51,16 +51,11 @@ def _in_words(found: search.SearchResult, config: SearchRunConfig) -> dict[str, 
         "uniform": ", ".join(
             f"b = {b}: {in_words(p.latency, counted)}, {p.sensitivity:.4g}" for b, p in found.uniform.items()
         ),
-        **({"plans": _scores(found)} if found.scores else {}),
+        **dict(line.split(": ", 1) for line in found.competition()),
         **(_leveled(found.leveled) if found.leveled else {}),
         "measured": f"{', '.join(config.kinds)}, {measured.samples} images{steady[measured.stable]}",
         "sweep": f"{len(found.front)} plans in {Path(config.out) / 'plans'}",
     }
-
-
-def _scores(found: search.SearchResult) -> str:
-    scores = ", ".join(f"{name} {score:.3g}" for name, score in found.scores.items())
-    return f"{scores} (divergence from the dense network before training)"
 
 
 def _leveled(facts: dict[str, Any]) -> dict[str, str]:

@@ -8,6 +8,7 @@ from privcirnet.config.checks import check, check_name, check_place, check_power
 from privcirnet.config.data import DataConfig
 from privcirnet.config.encryption import HEConfig
 from privcirnet.config.leveled import MODES, LeveledConfig
+from privcirnet.config.recipe import FitConfig, RecipeConfig
 from privcirnet.he.layers.stacking import MOST_IMAGES
 
 BUDGETS = {"all": "seconds", "server": "server"}
@@ -92,6 +93,10 @@ class SearchConfig:
     start) or none, for the plan that is proposed first."""
     refine: float = 0.0
     """seconds of a local search around the best plan, by its score; 0 for none."""
+    race: int = 0
+    """steps that each plan's network is trained for, as ``recipe`` says, before the divergence chooses; 0 for none."""
+    recipe: FitConfig = field(default_factory=FitConfig)
+    """how plans are trained in a race: as fine-tuning will train the chosen one."""
     damping: float = 1.0
     """of the projection whose sensitivity is measured; see recipe.damping."""
     samples: int = 2048
@@ -139,6 +144,8 @@ class SearchRunConfig(SearchConfig):
     fraction: float = 0.0
     """budget as a share of the dense network's latency instead, if positive."""
     sweep: int = 12
+    recipe: RecipeConfig = field(default_factory=RecipeConfig)
+    """how plans are trained in a race: as fine-tuning will train the chosen one."""
     data: DataConfig = field(default_factory=DataConfig)
     he: HEConfig = field(default_factory=HEConfig)
     leveled: LeveledConfig = field(default_factory=LeveledConfig)
@@ -178,6 +185,9 @@ class SearchRunConfig(SearchConfig):
         scored = not self.refine or self.scores
         got = f"refine={self.refine:g} score={self.score} mode={self.mode}"
         check(scored, "only scored plans can be refined", got, "leave refine out")
+        check(self.race >= 0, "race must not be negative", self.race, "use 40, or 0 for no race")
+        got = f"race={self.race} score={self.score} mode={self.mode}"
+        check(not self.race or self.scores, "only scored plans can race", got, "leave race out")
         check(self.sweep >= 0, "sweep must not be negative", self.sweep, "use 12")
         check_name("sensitivity", self.sensitivity, SENSITIVITIES)
         check(self.damping >= 0, "damping must not be negative", self.damping, "use 1")

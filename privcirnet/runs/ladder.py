@@ -92,7 +92,7 @@ def overrides(config: LadderConfig, name: str) -> list[str]:
     """Return what the command of a stage sets.
 
     A stage starts from the last network that was trained before it. ``replace_more`` is one more ``replace``: it has
-    that one's settings and its own, and a run directory of its own.
+    that one's settings and its own, and a run directory of its own. Plans race by the recipe of ``finetune``.
 
     >>> overrides(LadderConfig(root="here", recipe={"epochs": 2}, stages={"qat": {"quant": {"weight_bits": 4}}}), "qat")
     ['root=here', 'recipe=qat', 'data=digits', 'recipe.init=here/replace', 'recipe.epochs=2', 'quant.weight_bits=4']
@@ -117,6 +117,9 @@ def overrides(config: LadderConfig, name: str) -> list[str]:
         if given != name:
             found.pop(_STARTS.get(script, ""), None)  # where a stage starts is its own
         settings |= found
+    if script == "search" and settings.get("race"):
+        trained = flat({"recipe": config.recipe}) | flat(config.stages.get("finetune") or {})
+        settings = {key: value for key, value in trained.items() if key.startswith("recipe.")} | settings
     recipe = [f"recipe={stage}"] if script == "train" else []
     words = [f"root={_literal(config.root)}", *recipe, f"data={config.data.name}"]
     for key, value in settings.items():

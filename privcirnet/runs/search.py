@@ -2,10 +2,11 @@
 
 import math
 import time
+import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
@@ -13,7 +14,7 @@ from privcirnet import distributed
 from privcirnet.artifact import read_checkpoint, write_json, write_plan
 from privcirnet.blocksizes.activations import KINDS, OPTIONS, activation_figures, activation_sizes
 from privcirnet.blocksizes.assignment import Composable, Constraints, Solution, Table, uniform_latency
-from privcirnet.blocksizes.candidates import UNIFORM, Candidate, best, refined, uniform_within
+from privcirnet.blocksizes.candidates import Candidate, best
 from privcirnet.blocksizes.composition import composables, composed_figures
 from privcirnet.blocksizes.constraints import constraints_for
 from privcirnet.blocksizes.latency import Figures, FigureTable, amounts_of, figure_table, figures_of, layer_shapes
@@ -32,11 +33,11 @@ from privcirnet.passes.convert import paddable
 from privcirnet.passes.fuse import fuse
 from privcirnet.report import plots
 from privcirnet.runs.check import left_to_replace
+from privcirnet.runs.competition import RACE, Problem, Scores, competed
 from privcirnet.runs.leveled_export import lowered_for, planners_of
 from privcirnet.runs.profiles import PROFILE, find_profile, kept
 from privcirnet.runs.progress import Bar, silent
 from privcirnet.train import sensitivities, stages
-from privcirnet.train.divergence import Divergence
 
 if TYPE_CHECKING:
     from privcirnet.blocksizes.ckks import CkksFigures
@@ -90,9 +91,15 @@ class SearchResult:
 
     @property
     def scores(self) -> dict[str, float]:
-        """Score by the name of a plan that competed, the best first; empty if none was scored."""
+        """Score before training by the name of a plan that competed, the best first; empty if none was scored."""
         scored = [(each.score, each.name) for each in self.candidates if each.score is not None]
         return {name: score for score, name in sorted(scored)}
+
+    @property
+    def raced(self) -> dict[str, float]:
+        """Score after the race by the name of a plan, the best first; empty without a race."""
+        raced = [(each.raced, each.name) for each in self.candidates if each.raced is not None]
+        return {name: score for score, name in sorted(raced)}
 
     def predicted(self) -> Figures:
         """Return the predictions of the best assignment."""
@@ -102,7 +109,7 @@ class SearchResult:
         return single + figures_of(self.together, {pair.second: sizes[pair.second] for pair in joined})
 
     def __str__(self) -> str:
-        """Return a line for each layer, one for all, and one with the scores of plans that competed."""
+        """Return a line for each layer, one for all, and those of :meth:`competition`."""
         sizes, values, unit = self.solution.block_sizes, self.measured.values, column_unit(self.profile.counted)
         rows = [("layer", "b", unit.name, "sensitivity")]
         rows += [
@@ -115,8 +122,13 @@ class SearchResult:
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = (zip(row, widths, strict=True) for row in rows)
         table = ["  ".join([n.ljust(w), *(c.rjust(v) for c, v in cells)]) for (n, w), *cells in lines]
-        scores = [f"{score:.3g} {name}" for name, score in self.scores.items()]
-        return "\n".join([*table, *([f"plans by divergence before training: {', '.join(scores)}"] if scores else [])])
+        return "\n".join([*table, *self.competition()])
+
+    def competition(self) -> list[str]:
+        """Return a line with the scores of all plans before training, and one with those after the race."""
+        when = {"before training": self.scores, "after the race": self.raced}
+        named = {title: [f"{score:.3g} {name}" for name, score in of.items()] for title, of in when.items()}
+        return [f"plans by divergence {title}: {', '.join(scores)}" for title, scores in named.items() if scores]
 
 
 @dataclass(frozen=True)
@@ -152,12 +164,19 @@ def search(
     sensitivities.check_trained(model, data, config.sensitivity, config.samples)
     profile = distributed.from_first(lambda: find_profile(config.he, bar=bar))
     with kept(profile, config.he, Path(config.out) / PROFILE):
-        found = search_in(model, data, config, profile, bar)
+        facts = {"checkpoint": held.digest(), "race": config.race, "recipe": asdict(config.recipe)}
+        scores = Scores(Path(config.out) / RACE, facts | {"data": asdict(config.data)})
+        found = search_in(model, data, config, profile, bar, scores)
     return StoredSearch(held.model, held.digest(), found, config.pad)
 
 
 def search_in(
-    model: nn.Module, data: Examples, config: SearchRunConfig, profile: Profile, bar: Bar = silent
+    model: nn.Module,
+    data: Examples,
+    config: SearchRunConfig,
+    profile: Profile,
+    bar: Bar = silent,
+    scores: Scores | None = None,
 ) -> SearchResult:
     """Return what a search finds: latencies, sensitivities measured until they decide, the best assignment.
 
@@ -165,6 +184,7 @@ def search_in(
 
     Args:
         model: trained and dense; left as it was.
+        scores: of an interrupted race; None for a new one.
 
     Raises:
         RuleError: the budget is out of reach, or a layer has no encrypted form.
@@ -204,55 +224,18 @@ def search_in(
         )
         seconds = time.perf_counter() - started
     proposed = {kind: decided(measured.values) for kind, measured in kinds.items()}
-    candidates = _competed(model, data, config, _Problem(proposed, kinds, latency, budget, constraints), bar)
+    omegas = {kind: measured.values for kind, measured in kinds.items()}
+    problem = Problem(proposed, omegas, (latency, budget, constraints))
+    candidates = (
+        competed(model, data, config, problem, scores or Scores(), bar) if config.scores else problem.candidates()
+    )
     chosen = best(candidates)
+    _warn_of_extremes(chosen, latency)
     measured = kinds[chosen.proposed_by] if chosen.proposed_by in kinds else next(iter(kinds.values()))
     omega = measured.values
     front = sweep(omega, latency, config.sweep, constraints, config.solver) if config.sweep else []
     made = profile, figures, latency, measured, budget, chosen.solution, uniform_points(omega, latency), front, seconds
     return SearchResult(*made, candidates, found, together, leveled.facts() if leveled else None)
-
-
-class _Problem(NamedTuple):
-    """What plans compete about: see :class:`SearchResult`; ``proposed`` and ``measured`` by the kind of sensitivity."""
-
-    proposed: Mapping[str, Solution]
-    measured: Mapping[str, sensitivities.MeasuredSensitivities]
-    latency: Table
-    budget: float
-    constraints: Constraints
-
-
-def _competed(
-    model: nn.Module, data: Examples, config: SearchRunConfig, problem: _Problem, bar: Bar
-) -> list[Candidate]:
-    """Return all plans with their scores, if plans are scored; else the proposed ones."""
-    candidates = [Candidate(kind, solution) for kind, solution in problem.proposed.items()]
-    if not config.scores:
-        return candidates
-    rules = problem.latency, problem.budget, problem.constraints
-    first = next(iter(problem.measured.values())).values
-    uniform = uniform_within(first, *rules)
-    candidates += [Candidate(UNIFORM, uniform)] if uniform else []
-    candidates = list({tuple(each.solution.block_sizes.values()): each for each in reversed(candidates)}.values())[::-1]
-    divergence = Divergence(model, data, pad=config.pad)
-    with bar("Plans", len(candidates)) as advance:
-        for index, each in enumerate(candidates):
-            candidates[index] = replace(each, score=divergence(each.solution.block_sizes))
-            advance("")
-    if not config.refine:
-        return candidates
-    with bar("Refining", math.ceil(config.refine)) as advance:
-        started = time.perf_counter()
-
-        def more() -> bool:
-            spent = time.perf_counter() - started
-            advance(to=min(math.ceil(spent), math.ceil(config.refine)))
-            return spent < config.refine
-
-        winner = best(candidates)
-        omega = problem.measured[winner.name].values if winner.name in problem.measured else first
-        return [*candidates, refined(winner, omega, rules, divergence, more)]
 
 
 def write(stored: StoredSearch, out: Path) -> None:
@@ -327,6 +310,7 @@ def summary(found: SearchResult) -> dict[str, Any]:
             {
                 "name": c.name,
                 "score": c.score,
+                "raced": c.raced,
                 "latency_predicted_s": c.solution.latency,
                 "block_sizes": c.solution.layers,
             }
@@ -341,6 +325,16 @@ def summary(found: SearchResult) -> dict[str, Any]:
 
 
 _UNCHANGED = 1, OPTIONS["own"]
+
+
+def _warn_of_extremes(chosen: Candidate, latency: Table) -> None:
+    """Warn of a plan that did not race and has little between the smallest and the largest block size of each layer."""
+    sizes = {name: b for name, b in chosen.solution.layers.items() if len(latency[name]) > 4}
+    smallest = sum(b == min(latency[name]) for name, b in sizes.items())
+    largest = sum(b == max(latency[name]) for name, b in sizes.items())
+    if chosen.raced is None and 2 * (smallest + largest) > len(sizes) < 4 * min(smallest, largest):
+        got = f"{smallest} of {len(sizes)} layers at their smallest size and {largest} at their largest"
+        warnings.warn(f"a plan should mix sizes: got {got}; race=40 shows how its network trains", stacklevel=4)
 
 
 def _option(b: int) -> str:

@@ -1,7 +1,7 @@
-"""The score of a plan: how far a circulant network is from the dense one right after its start, before any training."""
+"""The score of a plan: how far a circulant network is from the dense one, right after its start or after a training."""
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -33,11 +33,16 @@ class Divergence:
         self._fitted, self._others = images[:fitted], images[fitted:] if len(images) > 1 else images
         self._wanted = self._predicted(self._dense)
 
-    def __call__(self, block_sizes: Mapping[str, int]) -> float:
-        """Return the divergence of a plan, in nats; that of the dense network is 0."""
+    def __call__(self, block_sizes: Mapping[str, int], train_: Callable[[nn.Module], object] = lambda _: None) -> float:
+        """Return the divergence of a plan, in nats; that of the dense network is 0.
+
+        Args:
+            train_: trains the circulant network in place.
+        """
         if all(b == 1 for b in block_sizes.values()):
             return 0.0
         model = circulant_(copy.deepcopy(self._dense), block_sizes, images=self._fitted, pad=self._pad)
+        train_(model)
         divergence = kl_div(self._predicted(model), self._wanted, log_target=True, reduction="batchmean")
         return float(divergence) if divergence.isfinite() else float("inf")
 

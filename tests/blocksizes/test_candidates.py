@@ -77,3 +77,9 @@ def test_rules_hold_for_uniform_and_for_swaps():
 def test_without_scores_the_first_is_taken():
     first, second = (Candidate(name, Solution({"a": 1}, 0.0, 0.0, "Optimal")) for name in ("kfac", "fisher"))
     assert best([first, second]) is first
+
+
+def test_a_race_decides_where_there_was_one():
+    solution = Solution({"a": 1}, 0.0, 0.0, "Optimal")
+    first, second = Candidate("kfac", solution, 0.1, 0.5), Candidate("fisher", solution, 0.2, 0.0)
+    assert best([first, second]) is second

@@ -192,6 +192,14 @@ def test_a_stage_may_come_again_under_a_name_of_its_own(tmp_path):
     assert climbed(stages) == ["replace_more", "replace_mean", "qat", "export"]
 
 
+def test_plans_race_by_the_recipe_of_fine_tuning():
+    stages = {"search": {"race": 20}, "finetune": {"recipe": {"learning_rate": 8e-3}, "seed": 1}}
+    words = ladder.overrides(LadderConfig(root="here", recipe={"batch_size": 128}, stages=stages), "search")
+    assert {"race=20", "recipe.batch_size=128", "recipe.learning_rate=0.008"} < set(words)
+    assert not any(word.startswith("seed") for word in words)
+    assert not any("recipe" in word for word in ladder.overrides(LadderConfig(root="here"), "search"))
+
+
 def test_values_arrive_as_they_are(tmp_path):
     config = composed("ladder", LadderConfig, ["model=resnet18_tiny", "experiment=digits"])
     config.root, config.data.root, config.data.size = str(tmp_path / "it's, here=there"), "/my images", 64

@@ -10,7 +10,8 @@ from torch import nn
 
 from privcirnet.artifact import plan_composed, read_plan, read_profile, write_checkpoint
 from privcirnet.blocksizes.activations import OPTIONS
-from privcirnet.blocksizes.assignment import reach
+from privcirnet.blocksizes.assignment import Solution, reach
+from privcirnet.blocksizes.candidates import Candidate
 from privcirnet.blocksizes.composition import paying
 from privcirnet.config import HEConfig, ModelConfig, QuantConfig, RecipeConfig, SearchRunConfig
 from privcirnet.data import load
@@ -20,7 +21,7 @@ from privcirnet.models.mobilenetv2 import InvertedResidual
 from privcirnet.passes.convert import circulant_
 from privcirnet.passes.fuse import fuse
 from privcirnet.passes.surgery import polynomial_
-from privcirnet.runs import search
+from privcirnet.runs import competition, search
 from privcirnet.runs.forecast import forecast
 from privcirnet.train import stages
 from privcirnet.train.network import checkpoint_of
@@ -95,6 +96,41 @@ def test_refining_lowers_the_score(run, found):
     refined = search.search(config(run, refine=2.0), DATA).result
     assert min(refined.scores.values()) <= min(found.scores.values())
     assert refined.solution.latency <= refined.budget * (1 + 1e-9)
+
+
+def test_a_race_chooses_and_continues_where_it_was_killed(run, found, tmp_path, monkeypatch):
+    racing = config(run, race=2, recipe=RecipeConfig(batch_size=16, distillation=0.5), out=str(tmp_path))
+    trained, train_for_ = [], competition.train_for_
+
+    def killed_at_the_second(steps, *arguments):
+        trained.append(steps)
+        if len(trained) == 2:
+            raise KeyboardInterrupt
+        train_for_(steps, *arguments)
+
+    monkeypatch.setattr(competition, "train_for_", killed_at_the_second)
+    with pytest.raises(KeyboardInterrupt):
+        search.search(racing, DATA)
+    raced = search.search(racing, DATA).result
+    assert raced.scores == pytest.approx(found.scores)
+    assert set(raced.raced) == set(found.scores)
+    assert len(trained) == 1 + len(raced.candidates), "the first plan's score was there, the second's was not"
+    by_name = {each.name: each for each in raced.candidates}
+    assert raced.solution == by_name[next(iter(raced.raced))].solution
+    assert list(raced.raced.values()) == sorted(raced.raced.values())
+    assert "plans by divergence after the race: " in str(raced)
+    assert {each["raced"] for each in search.summary(raced)["candidates"]} == set(raced.raced.values())
+    other = dataclasses.replace(racing, race=1)
+    assert search.search(other, DATA).result.raced != raced.raced
+
+
+def test_a_plan_of_extremes_is_warned_of():
+    latency = {f"l{i}": {1: 4.0, 2: 2.0, 4: 1.0, 8: 0.5, 16: 0.3} for i in range(5)}
+    sizes = dict(zip(latency, (1, 1, 16, 16, 4), strict=True))
+    candidate = Candidate("fisher", Solution(sizes, 0.0, 0.0, "Optimal"))
+    with pytest.warns(UserWarning, match="got 2 of 5 layers at their smallest size and 2 at their largest; race=40"):
+        search._warn_of_extremes(candidate, latency)
+    search._warn_of_extremes(dataclasses.replace(candidate, raced=0.1), latency)
 
 
 def test_a_budget_may_be_on_the_seconds_of_the_server(found, run):

@@ -1,0 +1,141 @@
+"""The competition of plans in a search: all start, perhaps one is refined, perhaps all race, and scores are kept."""
+
+import json
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from torch import nn
+
+from privcirnet.artifact import write_json
+from privcirnet.blocksizes.assignment import Constraints, Solution, Table
+from privcirnet.blocksizes.candidates import UNIFORM, Candidate, best, refined, uniform_within
+from privcirnet.config import SearchRunConfig
+from privcirnet.data.dataset import Examples
+from privcirnet.runs.progress import Bar
+from privcirnet.train.divergence import Divergence
+from privcirnet.train.progress import Step
+from privcirnet.train.race import train_for_
+
+RACE = "race.json"
+"""File of scores after training, in a search's folder."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Proposed plans and the rules that they obey.
+
+    Attributes:
+        proposed: plans by the kind of sensitivity.
+        omegas: sensitivities by their kind.
+        rules: latency, budget and constraints.
+    """
+
+    proposed: Mapping[str, Solution]
+    omegas: Mapping[str, Table]
+    rules: tuple[Table, float, Constraints]
+
+    def candidates(self) -> list[Candidate]:
+        """Return the proposed plans."""
+        return [Candidate(kind, solution) for kind, solution in self.proposed.items()]
+
+    def omega(self, candidate: Candidate) -> Table:
+        """Return the sensitivity by which swaps around a candidate are ordered."""
+        return self.omegas.get(candidate.proposed_by) or next(iter(self.omegas.values()))
+
+
+class Scores:
+    """Scores of plans after training, in a file: a search that is killed continues with the next plan.
+
+    Args:
+        path: None for scores that are not written.
+        facts: plain data that scores depend on besides the plan.
+    """
+
+    def __init__(self, path: Path | None = None, facts: Mapping[str, Any] = MappingProxyType({})) -> None:
+        self._path, self._facts = path, json.loads(json.dumps(dict(facts)))
+        held = json.loads(path.read_text()) if path and path.is_file() else {}
+        self._scores: dict[str, float] = held["scores"] if held.get("facts") == self._facts else {}
+
+    def __call__(self, sizes: Mapping[str, int], score: Callable[[], float]) -> float:
+        """Return a plan's score, measured unless it is there."""
+        plan = json.dumps(sizes)
+        if plan not in self._scores:
+            self._scores[plan] = score()
+            if self._path:
+                write_json(self._path, {"facts": self._facts, "scores": self._scores})
+        return self._scores[plan]
+
+
+def competed(
+    model: nn.Module,
+    data: Examples,
+    config: SearchRunConfig,
+    problem: Problem,
+    scores: Scores,
+    bar: Bar,
+) -> list[Candidate]:
+    """Return the proposed plans, one block size everywhere and the refined plan, each once, with their scores.
+
+    Args:
+        model: dense; left as it was.
+        scores: of the race so far.
+    """
+    uniform = uniform_within(next(iter(problem.omegas.values())), *problem.rules)
+    candidates = problem.candidates() + ([Candidate(UNIFORM, uniform)] if uniform else [])
+    candidates = list({tuple(each.solution.block_sizes.values()): each for each in reversed(candidates)}.values())[::-1]
+    divergence = Divergence(model, data, pad=config.pad)
+    with bar("Plans", len(candidates)) as advance:
+        for index, each in enumerate(candidates):
+            candidates[index] = replace(each, score=divergence(each.solution.block_sizes))
+            advance("")
+    if config.refine:
+        winner = best(candidates)
+        better = _refined(winner, problem, divergence, config.refine, bar)
+        candidates += [better] if better is not winner else []
+    return _raced(model, data, config, candidates, divergence, scores, bar) if config.race else candidates
+
+
+def _raced(  # noqa: PLR0913, PLR0917
+    model: nn.Module,
+    data: Examples,
+    config: SearchRunConfig,
+    candidates: Sequence[Candidate],
+    divergence: Divergence,
+    scores: Scores,
+    bar: Bar,
+) -> list[Candidate]:
+    """Return candidates with their scores after training."""
+    with bar("Race (steps)", config.race * len(candidates)) as advance:
+
+        def raced(place: int, candidate: Candidate) -> Candidate:
+            sizes, done = candidate.solution.block_sizes, config.race * place
+
+            def after_step(step: Step) -> None:
+                advance(f"{candidate.name}, loss {step.mean_loss:.3f}", to=done + step.number)
+
+            def train_(network: nn.Module) -> None:
+                train_for_(config.race, network, data, config.recipe, model, after_step)
+
+            found = scores(sizes, lambda: divergence(sizes, train_))
+            advance(to=done + config.race)
+            return replace(candidate, raced=found)
+
+        return [raced(place, candidate) for place, candidate in enumerate(candidates)]
+
+
+def _refined(winner: Candidate, problem: Problem, divergence: Divergence, seconds: float, bar: Bar) -> Candidate:
+    """Return a candidate after some seconds of local search; itself if none is better."""
+    with bar("Refining", math.ceil(seconds)) as advance:
+        started = time.perf_counter()
+
+        def more() -> bool:
+            spent = time.perf_counter() - started
+            advance(to=min(math.ceil(spent), math.ceil(seconds)))
+            return spent < seconds
+
+        return refined(winner, problem.omega(winner), problem.rules, divergence, more)
