@@ -25,15 +25,17 @@ from papers.pruning.masks_file import read_masks, write_masks
 from papers.pruning.search import PrunedNetwork, Pruning
 from privcirnet.artifact import read_json, write_json, write_plan
 from privcirnet.artifact.run import SUMMARY, locked
-from privcirnet.blocksizes.assignment import uniform_latency, uniform_sizes
+from privcirnet.blocksizes.assignment import FREE, uniform_latency, uniform_sizes
+from privcirnet.blocksizes.candidates import Candidate, best
 from privcirnet.blocksizes.latency import Figures, figures_of, layer_shapes
 from privcirnet.blocksizes.solve import solve
-from privcirnet.config import RecipeConfig, TrainConfig
+from privcirnet.config import RecipeConfig, SearchRunConfig, TrainConfig
 from privcirnet.config.search import BUDGETS
 from privcirnet.data.dataset import ImageData
 from privcirnet.errors import RuleError
 from privcirnet.nn.plain import make_plain_
 from privcirnet.runs import train
+from privcirnet.runs.competition import RACE, Problem, Rules, Scores, competed
 from privcirnet.runs.progress import Bar, silent
 from privcirnet.train import stages
 from privcirnet.train.network import weighted_layers
@@ -70,7 +72,7 @@ def run_cell(config: ParetoConfig, cell: Cell, prepared: Prepared, data: ImageDa
     """
     folder = Path(config.out) / "cells" / cell.name
     if not (folder / CELL).is_file():
-        write_json(folder / CELL, asdict(cell) | _planned(config, cell, prepared, data, folder))
+        write_json(folder / CELL, asdict(cell) | _planned(config, cell, prepared, data, folder, bar))
     found = read_json(folder / CELL, "a cell", "remove its folder")
     if not found["run"]:
         return
@@ -88,7 +90,7 @@ def _train(config: ParetoConfig, data: ImageData, out: Path, plan: Path, seed: i
     settings = TrainConfig(
         root=config.root, out=str(out), seed=seed, device=config.device, data=config.data, recipe=recipe
     )
-    part = data.part(config.train_images) if config.train_images else data
+    part = _part(config, data)
     masks = {name: torch.from_numpy(mask) for name, mask in read_masks(plan).items()}
     trained = train.train(settings, part, bar, change=start_of(masks) if masks else None)
     if masks:  # the checkpoint of a pruned network is a dense one with zeros
@@ -96,15 +98,22 @@ def _train(config: ParetoConfig, data: ImageData, out: Path, plan: Path, seed: i
     train.write(trained, time.perf_counter() - started)
 
 
-def _planned(config: ParetoConfig, cell: Cell, prepared: Prepared, data: ImageData, folder: Path) -> dict[str, Any]:
+def _planned(
+    config: ParetoConfig, cell: Cell, prepared: Prepared, data: ImageData, folder: Path, bar: Bar
+) -> dict[str, Any]:
     """Write a cell's plan; return the facts about it."""
     what = BUDGETS.get(cell.budget_on, "seconds")
     latency = prepared.latency(what)
     budget = uniform_latency(latency, cell.b)
     pruned: PrunedNetwork | None = None
     sizes = uniform_sizes(latency, 1)
+    chosen: Candidate | None = None
     try:
-        if cell.method == "pruning":
+        if cell.method == "searched":
+            scores = Scores(folder / RACE, {"race": config.race, "recipe": asdict(config.recipe)})
+            chosen = _searched(config, prepared, data, (latency, budget, FREE), scores, bar)
+            sizes = chosen.solution.block_sizes
+        elif cell.method == "pruning":
             pruned = _pruned(config, prepared, data, budget, what)
         elif cell.method == "uniform":
             sizes = uniform_sizes(latency, cell.b)
@@ -123,10 +132,25 @@ def _planned(config: ParetoConfig, cell: Cell, prepared: Prepared, data: ImageDa
         "budget_s": budget,
         **_facts(figures),
         **({} if pruned else paid(config, prepared, data, sizes)),
+        **({"chosen": chosen.name} if chosen else {}),
         "sparsity": pruned.sparsity if pruned else 0.0,
         "run": _digest(sizes, pruned),
         "problem": "",
     }
+
+
+def _searched(
+    config: ParetoConfig, prepared: Prepared, data: ImageData, rules: Rules, scores: Scores, bar: Bar
+) -> Candidate:
+    omegas = {method: omega for method, omega in prepared.omegas.items() if method != "weights"}
+    proposed = {method: solve(omega, rules[0], rules[1]) for method, omega in omegas.items()}
+    settings = SearchRunConfig(race=config.race, recipe=config.recipe)
+    part, model = _part(config, data), stages.load_network(config.init, data)
+    return best(competed(model, part, settings, Problem(proposed, omegas, rules), scores, bar))
+
+
+def _part(config: ParetoConfig, data: ImageData) -> ImageData:
+    return data.part(config.train_images) if config.train_images else data
 
 
 def _pruned(config: ParetoConfig, prepared: Prepared, data: ImageData, budget: float, what: str) -> PrunedNetwork:

@@ -8,9 +8,10 @@ from privcirnet.config import DataConfig, HEConfig, RecipeConfig
 from privcirnet.config.checks import check, check_name, check_place, check_powers_of_two
 from privcirnet.config.search import BUDGETS
 
-METHODS = ("dense", "uniform", "weights", "loss_aware", "pruning")
-"""dense: b = 1; uniform: one block size everywhere; weights, loss_aware: the integer program on weight errors and on
-Fisher information; pruning: whole BSGS diagonals by mean magnitude (SpENCNN-style)."""
+METHODS = ("dense", "uniform", "weights", "loss_aware", "kfac", "energy", "searched", "pruning")
+"""dense: b = 1; uniform: one block size everywhere; weights, loss_aware, kfac, energy: the integer program on weight
+errors, on Fisher information and on the sensitivities of these names; searched: the best of all but weights by the
+search's score; pruning: whole BSGS diagonals by mean magnitude (SpENCNN-style)."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class ParetoConfig:
     init: str = "${root}/train"
     """run directory of the dense network that every cell starts from, or its checkpoint."""
     method: str = "every"
-    """dense, uniform, weights, loss_aware, pruning, or every."""
+    """dense, uniform, weights, loss_aware, kfac, energy, searched, pruning, or every."""
     b: int = 0
     """block size whose latency everywhere is the budget; 0 for each of budgets."""
     budget_on: str = "both"
@@ -57,6 +58,8 @@ class ParetoConfig:
     """training images that the Fisher information is measured on."""
     damping: float = 1.0
     """of the projection whose sensitivity is measured; see recipe.damping."""
+    race: int = 0
+    """steps of a race that chooses among the searched plans; 0: they are compared before training."""
     scores: str = "magnitude"
     """of pruning: mean magnitude, or relative to the layer's."""
     train_images: int = 0

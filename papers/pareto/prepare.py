@@ -23,7 +23,7 @@ from privcirnet.train.loop import accuracy
 NAME = "prepared.json"
 _OF_A_JOB = frozenset({"method", "b", "budget_on", "budgets", "seeds", "draw"})
 """Settings that may differ between the jobs of a comparison."""
-_KINDS = {"weights": "weights", "loss_aware": "fisher"}
+_KINDS = {"weights": "weights", "loss_aware": "fisher", "kfac": "kfac", "energy": "energy"}
 """Method -> kind of sensitivity."""
 
 

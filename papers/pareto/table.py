@@ -20,6 +20,9 @@ TITLES = {
     "uniform": "uniform",
     "weights": "integer program on weight errors",
     "loss_aware": "loss-aware integer program",
+    "kfac": "integer program on K-FAC errors",
+    "energy": "integer program on energies",
+    "searched": "searched: the best of them by the score",
     "pruning": "structured pruning (SpENCNN-style)",
 }
 KINDS = {"server": "seconds of the server", "all": "seconds in all: server, client, network"}
@@ -32,6 +35,8 @@ COLUMNS: tuple[str, ...] = (
     "top1",
     "spread",
     "seeds",
+    "start",
+    "chosen",
     "server_s",
     "all_s",
     "budget_s",
@@ -50,11 +55,13 @@ class Row:
     Attributes:
         kind: of seconds, a key of :data:`KINDS`.
         tops: percent of the held-out images, of each seed whose run is complete.
+        start: percent before training; None while no run is complete.
     """
 
     facts: Mapping[str, Any]
     kind: str
     tops: Sequence[float]
+    start: float | None = None
 
     @property
     def top1(self) -> float | None:
@@ -112,9 +119,10 @@ def collect(out: Path) -> list[Row]:
     budgeted = {facts["budget_on"] for facts in cells}
     for facts in cells:
         complete = sorted((out / "runs" / facts["run"]).glob(f"*/{SUMMARY}")) if facts["run"] else []
-        tops = [read_json(summary, "a run", "remove its folder")["top1"] for summary in complete]
+        summaries = [read_json(summary, "a run", "remove its folder") for summary in complete]
+        tops, start = [each["top1"] for each in summaries], next((each["top1_before"] for each in summaries), None)
         own = facts["budget_on"]
-        found += [Row(facts, kind, tops) for kind in KINDS if own in ("", kind) or kind not in budgeted]
+        found += [Row(facts, kind, tops, start) for kind in KINDS if own in ("", kind) or kind not in budgeted]
     return sorted(found, key=lambda row: (METHODS.index(row.facts["method"]), row.facts["b"]))
 
 
@@ -129,12 +137,13 @@ def table(rows: Sequence[Row]) -> str:
     writer.writeheader()
     for row in rows:
         tops = {"top1": f"{row.top1:.2f}", "spread": f"{row.spread:.2f}", "seeds": len(row.tops)} if row.tops else {}
+        tops |= {} if row.start is None else {"start": f"{row.start:.2f}"}
         writer.writerow({**row.facts, "budget_on": row.kind, **tops})
     return text.getvalue()
 
 
 def markdown(prepared: Prepared, rows: Sequence[Row]) -> str:
-    """Return one table for each kind of seconds, with the margins of the loss-aware plans, and one of what users pay.
+    """Return one table for each kind of seconds, with the margins of the searched plans, and one of what users pay.
 
     Args:
         prepared: what all cells share.
@@ -142,8 +151,8 @@ def markdown(prepared: Prepared, rows: Sequence[Row]) -> str:
     """
     complete, several = len({row.facts["run"] for row in rows if row.tops}), max(len(row.tops) for row in rows) > 1
     head = (
-        f"{prepared.model}, dense {prepared.top1:.2f} %: top-1 (predicted seconds of the linear layers, at "
-        f"n = {prepared.profile.ring_degree}). "
+        f"{prepared.model}, dense {prepared.top1:.2f} %: top-1 before -> after training "
+        f"(predicted seconds of the linear layers, at n = {prepared.profile.ring_degree}). "
         f"{complete} of {len({row.facts['run'] for row in rows if row.facts['run']})} plans are trained."
         f"{' Behind +- half of what the seeds lie apart.' if several else ''}"
     )
@@ -182,7 +191,8 @@ def _section(kind: str, rows: Sequence[Row]) -> str:
     for b in sorted({row.facts["b"] for row in rows if row.facts["method"] != "dense"}):
         found = {method: by_cell.get((method, b)) for method in methods}
         cells = [_cell(row) for row in found.values()]
-        margins = [_margin(found["loss_aware"], found[other]) for other in ("uniform", "pruning")]
+        ours = found["searched"] or found["loss_aware"]
+        margins = [_margin(ours, found[other]) for other in ("uniform", "pruning")]
         lines.append(f"| b = {b} | {' | '.join([*cells, *margins])} |")
     if dense := by_cell.get(("dense", 1)):
         lines += ["", f"{TITLES['dense']}, fine-tuned alike: {_cell(dense)}."]
@@ -195,7 +205,8 @@ def _cell(row: Row | None) -> str:
     if row.facts["problem"]:
         return "out of reach"
     apart = f" +- {row.spread / 2:.2f}" if len(row.tops) > 1 else ""
-    return f"{'-' if row.top1 is None else f'{row.top1:.2f}{apart} %'} ({row.seconds:.3g} s)"
+    start = "" if row.start is None else f"{row.start:.2f} -> "
+    return f"{'-' if row.top1 is None else f'{start}{row.top1:.2f}{apart} %'} ({row.seconds:.3g} s)"
 
 
 def _margin(ours: Row | None, theirs: Row | None) -> str:

@@ -25,6 +25,10 @@ RACE = "race.json"
 """File of scores after training, in a search's folder."""
 
 
+Rules = tuple[Table, float, Constraints]
+"""Latency, budget and constraints."""
+
+
 @dataclass(frozen=True)
 class Problem:
     """Proposed plans and the rules that they obey.
@@ -32,12 +36,11 @@ class Problem:
     Attributes:
         proposed: plans by the kind of sensitivity.
         omegas: sensitivities by their kind.
-        rules: latency, budget and constraints.
     """
 
     proposed: Mapping[str, Solution]
     omegas: Mapping[str, Table]
-    rules: tuple[Table, float, Constraints]
+    rules: Rules
 
     def candidates(self) -> list[Candidate]:
         """Return the proposed plans."""

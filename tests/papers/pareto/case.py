@@ -25,5 +25,13 @@ def dense(folder: Path) -> Path:
 def config(init: Path, out: Path, **changes: object) -> ParetoConfig:
     recipe = RecipeConfig(stage="finetune", init="ignored", teacher="some", distillation=0.5, epochs=1)
     he = HEConfig(profile="counted", ring_degree=8192)
-    settings = {"samples": 64, "budgets": [4], "budget_on": "server", "device": "cpu", "recipe": recipe, "he": he}
+    settings = {
+        "samples": 64,
+        "budgets": [4],
+        "budget_on": "server",
+        "device": "cpu",
+        "race": 1,
+        "recipe": recipe,
+        "he": he,
+    }
     return ParetoConfig(**{"init": str(init), "out": str(out), **settings, **changes})  # type: ignore[arg-type]

@@ -13,10 +13,12 @@ def names(**changes: object) -> list[str]:
 
 def test_every_method_and_budget_has_a_cell_and_dense_has_one():
     found = names()
-    assert len(found) == len(set(found)) == 1 + 4 + 4 * 3 * 2
+    assert len(found) == len(set(found)) == 1 + 4 + 4 * 6 * 2
     assert names(budgets=[2]) == [
         *("dense-b1", "uniform-b2", "weights-b2-all", "weights-b2-server"),
-        *("loss_aware-b2-all", "loss_aware-b2-server", "pruning-b2-all", "pruning-b2-server"),
+        *("loss_aware-b2-all", "loss_aware-b2-server", "kfac-b2-all", "kfac-b2-server"),
+        *("energy-b2-all", "energy-b2-server", "searched-b2-all", "searched-b2-server"),
+        *("pruning-b2-all", "pruning-b2-server"),
     ]
 
 
