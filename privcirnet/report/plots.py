@@ -149,6 +149,34 @@ def pareto(
     save(figure, path)
 
 
+def plans(path: Path, scores: Mapping[str, Mapping[str, float]], uniform: str, title: str) -> None:
+    """Draw the score of every plan that competed, as bars, with a line at that of one block size everywhere.
+
+    Args:
+        path: PNG or SVG to write.
+        scores: by the moment, as "before training", then by the name of the plan, the best first; a panel for each.
+        uniform: name of the plan that the line is for.
+    """
+    most = max(len(panel) for panel in scores.values())
+    figure, panels = plt.subplots(
+        1, len(scores), figsize=(4.8 * len(scores), 1.6 + 0.4 * most), layout="constrained", squeeze=False
+    )
+    for axes, (moment, panel) in zip(panels[0], scores.items(), strict=True):
+        bars = axes.barh(list(panel), list(panel.values()), color=[_SHADES[4], *[_SHADES[1]] * (len(panel) - 1)])
+        axes.bar_label(bars, [f"{score:.3g}" for score in panel.values()], fontsize=8, padding=2)
+        if uniform in panel:
+            axes.axvline(panel[uniform], color="black", linestyle="--", linewidth=1, label="uniform")
+            axes.legend(fontsize=8)
+        axes.invert_yaxis()
+        axes.margins(x=0.15)
+        axes.set_xlabel("divergence from the dense network, nats; less is better")
+        axes.set_title(moment, fontsize=9)
+        axes.grid(axis="x", alpha=0.3)
+        axes.set_axisbelow(True)
+    figure.suptitle(title, fontsize=10)
+    save(figure, path)
+
+
 def sensitivities(path: Path, omega: Mapping[str, Mapping[str, float]], chosen: Mapping[str, str], title: str) -> None:
     """Draw a heat map of the sensitivity of every layer and activation in every other form, the chosen ones framed.
 

@@ -14,7 +14,7 @@ from privcirnet import distributed
 from privcirnet.artifact import read_checkpoint, write_json, write_plan
 from privcirnet.blocksizes.activations import KINDS, OPTIONS, activation_figures, activation_sizes
 from privcirnet.blocksizes.assignment import Composable, Constraints, Solution, Table, uniform_latency
-from privcirnet.blocksizes.candidates import Candidate, best
+from privcirnet.blocksizes.candidates import UNIFORM, Candidate, best
 from privcirnet.blocksizes.composition import composables, composed_figures
 from privcirnet.blocksizes.constraints import constraints_for
 from privcirnet.blocksizes.latency import Figures, FigureTable, amounts_of, figure_table, figures_of, layer_shapes
@@ -109,7 +109,7 @@ class SearchResult:
         return single + figures_of(self.together, {pair.second: sizes[pair.second] for pair in joined})
 
     def __str__(self) -> str:
-        """Return a line for each layer, one for all, and those of :meth:`competition`."""
+        """Return a line for each layer, one for all, and those of :meth:`ranking`."""
         sizes, values, unit = self.solution.block_sizes, self.measured.values, column_unit(self.profile.counted)
         rows = [("layer", "b", unit.name, "sensitivity")]
         rows += [
@@ -122,13 +122,18 @@ class SearchResult:
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = (zip(row, widths, strict=True) for row in rows)
         table = ["  ".join([n.ljust(w), *(c.rjust(v) for c, v in cells)]) for (n, w), *cells in lines]
-        return "\n".join([*table, *self.competition()])
+        return "\n".join([*table, *self.ranking()])
 
-    def competition(self) -> list[str]:
-        """Return a line with the scores of all plans before training, and one with those after the race."""
-        when = {"before training": self.scores, "after the race": self.raced}
-        named = {title: [f"{score:.3g} {name}" for name, score in of.items()] for title, of in when.items()}
-        return [f"plans by divergence {title}: {', '.join(scores)}" for title, scores in named.items() if scores]
+    @property
+    def competition(self) -> dict[str, dict[str, float]]:
+        """Scores of all plans, by the moment: before training, and after the race if there was one."""
+        moments = {"before training": self.scores, "after the race": self.raced}
+        return {moment: scores for moment, scores in moments.items() if scores}
+
+    def ranking(self) -> list[str]:
+        """Return a line for each moment of :attr:`competition`."""
+        named = {when: [f"{score:.3g} {name}" for name, score in of.items()] for when, of in self.competition.items()}
+        return [f"plans by divergence {moment}: {', '.join(scores)}" for moment, scores in named.items()]
 
 
 @dataclass(frozen=True)
@@ -259,6 +264,8 @@ def write(stored: StoredSearch, out: Path) -> None:
     uniform = {b: (point.latency, point.sensitivity) for b, point in found.uniform.items()}
     chosen = found.solution.latency, found.solution.sensitivity
     plots.pareto(out / "pareto.png", front, uniform, chosen, model, unit)
+    if found.competition:
+        plots.plans(out / "plans.png", found.competition, UNIFORM, model)
     values, chosen_of = found.measured.values, found.solution.block_sizes
     options = sorted({b for row in values.values() for b in row if b not in _UNCHANGED}, key=lambda b: (b < 0, abs(b)))
     named = {n: {_option(b): row.get(b, math.nan) for b in options} for n, row in values.items()}

@@ -177,7 +177,7 @@ def test_plans_are_for_this_network_alone(stored, found, run, tmp_path):
     assert read_plan(plan, model="digits_resnet", checkpoint=stored.checkpoint) == found.solution.block_sizes
     assert len(list((tmp_path / "plans").glob("*units.json"))) == len(found.front)
     assert json.loads(plan.read_text())["latency_predicted_s"] == found.solution.latency
-    for name in ("pareto.png", "sensitivity.png", "blocks.png"):
+    for name in ("pareto.png", "plans.png", "sensitivity.png", "blocks.png"):
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
     start = RecipeConfig(stage="finetune", init=str(run), plan=str(plan))
     assert stages.begin(start, QuantConfig(), ModelConfig(), DATA).block_sizes == found.solution.block_sizes
