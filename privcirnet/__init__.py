@@ -12,7 +12,7 @@ Circulant layers cost less, and are trained for a while::
 
     print(pc.check(model, images))                    # what verbs refuse, what an encrypted image costs
     plan = pc.search(model, data, budget=pc.uniform(4))  # block sizes with the least loss within a latency budget
-    pc.circulant_(model, plan.block_sizes)            # in place
+    pc.circulant_(model, plan.block_sizes, images=images)  # in place, fitted to what the dense layers compute
     pc.fit(model, data, epochs=2)                     # or a training loop of your own
     program = pc.compile(model, images, profile=plan.profile)
     pc.save(model, folder)                            # pc.network(folder) reads it, and so do the scripts
