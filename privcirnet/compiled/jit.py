@@ -14,6 +14,7 @@ names of the kept files tell what all kernels were compiled from.
 # pyright: reportPrivateImportUsage=false, reportAttributeAccessIssue=false
 
 import hashlib
+import logging
 import warnings
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -26,6 +27,7 @@ from numba.core.caching import CompileResultCacheImpl, FunctionCache
 
 P = ParamSpec("P")
 R = TypeVar("R")
+_log = logging.getLogger(__name__)
 
 
 def jit(function: Callable[P, R]) -> Callable[P, R]:
@@ -82,7 +84,10 @@ class _Kept(FunctionCache):
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         with self._else_in_memory():
-            return super().load_overload(sig, target_context)
+            if loaded := super().load_overload(sig, target_context):
+                return loaded
+        _say_that_it_takes_minutes()  # the kernel is compiled now
+        return None
 
     def save_overload(self, sig: Any, data: Any) -> None:
         with self._else_in_memory():
@@ -109,6 +114,11 @@ def _kept(kernel: Any) -> Any:
     except RuntimeError:  # Numba found no folder
         _say_why("no folder can be written", "set")
     return kernel
+
+
+@cache
+def _say_that_it_takes_minutes() -> None:
+    _log.warning("compiling kernels, once for this copy of privcirnet: up to four minutes in all")
 
 
 @cache

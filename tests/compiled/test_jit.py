@@ -81,6 +81,12 @@ def test_bounds_are_checked_when_asked_for(package: Path, call: Call) -> None:
     assert call().returncode == 0
 
 
+def test_compiling_is_said_once_and_not_when_machine_code_is_on_disk(package: Path, call: Call) -> None:
+    first, second = call().stderr, call().stderr
+    assert first.splitlines() == ["compiling kernels, once for this copy of privcirnet: up to four minutes in all"]
+    assert second == ""
+
+
 def nowhere(package: Path, tmp_path: Path) -> dict[str, str]:
     (package / "__pycache__").touch()
     return dict.fromkeys(("HOME", "XDG_CACHE_HOME", "NUMBA_CACHE_DIR"), str(package / "__pycache__"))
