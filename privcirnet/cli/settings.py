@@ -18,13 +18,14 @@ import hydra
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Quote, QuotedString
+from hydra.core.override_parser.types import Glob, Quote, QuotedString
 from hydra.errors import HydraException, OverrideParseException
 from omegaconf import DictConfig, ListConfig, OmegaConf, StringNode, UnionNode
 from omegaconf.errors import OmegaConfBaseException
 
 from privcirnet.cli import explain
 from privcirnet.cli.console import as_started, readable_errors, show_text
+from privcirnet.config import SCHEMAS
 from privcirnet.errors import RuleError, nearest
 from privcirnet.runs.allocator import keep_freed_memory
 
@@ -32,12 +33,12 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 CONFIGS = next(folder for folder in (_PACKAGE / "configs", _PACKAGE.parent / "configs") if folder.is_dir())
 """The YAML files: a wheel has them in the package, a checkout beside it."""
 _HYDRA = "1.3"
-_ALONE = ("-m", "--multirun", "-cd", "--config-dir")
-"""Options that only Hydra's own runner understands: it takes several values apart, and reads another folder too."""
+_FOLDER = ("-cd", "--config-dir")
+"""Options of a folder with more settings, which only Hydra's own runner reads."""
 _OPTIONS = {
     *("-h", "--help", "--hydra-help", "--version", "-c", "--cfg", "--resolve", "-p", "--package", "-r", "--run"),
     *("-sc", "--shell-completion", "-cp", "--config-path", "-cn", "--config-name", "-i", "--info"),
-    *("--experimental-rerun", *_ALONE),
+    *("-m", "--multirun", "--experimental-rerun", *_FOLDER),
 }
 """All options that Hydra knows."""
 OmegaConf.register_new_resolver("if", lambda this, then, other: then if this else other, replace=True)
@@ -87,9 +88,10 @@ def script(schema: type, name: str = "") -> Callable[[Callable[[Any], None]], Ca
                 if not any(argument.startswith("-") or "hydra" in argument for argument in arguments):
                     main(compose(arguments))
                     return
-                if not any(argument.split("=")[0] in _ALONE for argument in arguments):
-                    compose(_overrides())
-                sys.argv[1:] = quoted(schema, arguments, sweep=not {"-m", "--multirun"}.isdisjoint(arguments))
+                several = not {"-m", "--multirun"}.isdisjoint(arguments)
+                if not any(argument.split("=")[0] in _FOLDER for argument in arguments):
+                    compose(_first_of_each(schema, _overrides()) if several else _overrides())
+                sys.argv[1:] = quoted(schema, arguments, sweep=several)
                 run()
 
         return main_program
@@ -141,9 +143,10 @@ def composed(name: str, schema: type, overrides: list[str]) -> Any:
     with _opened():
         try:
             return _checked(hydra.compose(name, overrides=overrides))
-        except (HydraException, OmegaConfBaseException) as error:
-            got, hint = _explained(error, overrides, _keys(OmegaConf.to_container(hydra.compose(name))))
-            raise _refused(got, hint) from None
+        except RuleError:
+            raise
+        except (HydraException, OmegaConfBaseException, ValueError) as error:  # the last one of groups without a name
+            raise _explained(error, name, overrides) from None
 
 
 def quoted(schema: type, arguments: list[str], sweep: bool = False) -> list[str]:
@@ -177,6 +180,18 @@ def quoted(schema: type, arguments: list[str], sweep: bool = False) -> list[str]
         return f"{setting}={_items_quoted(value) if isinstance(kind, ListConfig) else _in_quotes(value)}"
 
     return [typed(argument) for argument in arguments]
+
+
+def _first_of_each(schema: type, overrides: list[str]) -> list[str]:
+    """Return overrides with the first value of those that stand for several, without those of patterns (glob)."""
+    parser, found = OverridesParser.create(), list[str]()
+    for given in quoted(schema, overrides, sweep=True):
+        override = parser.parse_override(given)
+        if not override.is_sweep_override():
+            found.append(given)
+        elif not isinstance(override.value(), Glob):
+            found.append(f"{override.get_key_element()}={next(iter(override.sweep_string_iterator()))}")
+    return found
 
 
 def _whole(setting: str, names: list[str]) -> str:
@@ -236,25 +251,84 @@ def _unknown(config: DictConfig, prefix: str = "") -> Iterator[str]:
             yield from _unknown(part, f"{prefix}{name}.")
 
 
-def _explained(error: Exception, overrides: list[str], known: list[str]) -> tuple[str, str]:
-    """Return what was wrong with the settings, and a hint at what was meant or "", from Hydra's error."""
-    got, cause = str(error).splitlines()[0].rstrip("."), str(error.__cause__ or "").splitlines()
-    listed = str(error).partition("Available options in '")[2].partition("Config search path")[0]
-    if listed:
-        group, *options = (line.strip("\t':") for line in listed.split("\n") if line.strip("\t':"))
-        name = got.rpartition("/")[2].rstrip("'")
-        close = [f"{group}={option}" for option in difflib.get_close_matches(name, options, n=1, cutoff=0.7)]
-        close += [f"model.name={name} of timm or torchvision"] if group == "model" else []
-        return f"{group}={name}", f"did you mean {' or '.join(close)}" if close else f"use one of {', '.join(options)}"
-    if got.startswith("Error merging override ") and cause:
-        return f"{got.removeprefix('Error merging override ')}: {cause[0].rstrip('.')}", "give a value of that type"
+def _explained(error: Exception, command: str, overrides: list[str]) -> RuleError:
+    """Return in our words what Hydra refuses: what was wrong with the settings, and what was meant if that is known."""
+    said, cause = str(error).splitlines()[0].rstrip("."), str(error.__cause__ or "").splitlines()
+    options = str(error).partition("Available options in '")[2].partition("Config search path")[0]
+    if options:
+        return _refused(*_without_option(said, options))
+    if said.startswith("Error merging override ") and cause:
+        kind = next(
+            (word for name, word in _KINDS.items() if f"converted to {name}" in cause[0]), "a value of that type"
+        )
+        return _refused(said.removeprefix("Error merging override "), f"give {kind}")
+    if unset := re.match("Interpolation key '(.*)' not found", said):
+        return _refused(f"${{{unset[1]}}}", "the name in braces must be a setting's")
     if isinstance(error, OverrideParseException) and "=" in str(error.override):
-        return str(error.override), "put it into quotes that the shell leaves: \"name='a=b'\""
-    first = next((o for o in overrides if str(error).split("'")[1:2] == [o.split("=")[0]]), "")
+        return _refused(str(error.override), "put it into quotes that the shell leaves: \"name='a=b'\"")
+    if said.startswith("Ambiguous value for argument"):
+        return _refused(said.partition("'")[2].rstrip("'"), "give one value, or -m to run it with each")
+    if said.startswith("Config group override must be"):
+        known = _groups(hydra.compose(command, return_hydra_config=True))
+        got = next((o for o in overrides if re.split("[@=]", o)[0].lstrip("+") in known), said)
+        return _refused(got, "a group is chosen by a name: group=option")
+    named = re.search("'([^' ]+)'", said)
+    if named is None:
+        return _refused(said, "")
+    setting, tilde = named[1].lstrip("+"), "~" if said.startswith("Could not delete") else ""
+    if "An item is already at" in said:
+        return _refused(f"+{setting}", "leave the plus out: it is there already")
     if any("reference_type=Dict" in line for line in cause):
-        return got, f"what is not there yet takes a plus: +{first}"
-    close = nearest(first.split("=")[0], known, cutoff=0.7)
-    return got, f"did you mean {close}=..." if close else ""
+        given = next((o for o in overrides if o.split("=")[0] == setting), f"{setting}=...")
+        return _refused(setting, f"what is not there yet takes a plus: +{given}")
+    if elsewhere := _of_another_stage(command, setting):
+        return elsewhere
+    close = nearest(setting, _keys(OmegaConf.to_container(hydra.compose(command))), cutoff=0.7)
+    return _refused(f"{tilde}{setting}", f"did you mean {tilde}{close}{'' if tilde else '=...'}" if close else "")
+
+
+_KINDS = {"Integer": "a whole number", "Float": "a number", "Boolean": "true or false"}
+_STAGES = "train", "search", "export"
+"""Commands whose results others take up, in their order."""
+_TAKEN = {"search": ("init", "network"), "export": ("init", "network"), "infer": ("program", "program")}
+_TAKEN |= {"serve": ("program", "program")}
+"""Command -> the setting that names what it takes from a stage before, and what that is."""
+
+
+def _without_option(said: str, listed: str) -> tuple[str, str]:
+    """Return which option a group does not have, and what was meant.
+
+    Args:
+        listed: Hydra's lines with the group and its options.
+    """
+    group, *options = (line.strip("\t':") for line in listed.split("\n") if line.strip("\t':"))
+    name = said.rpartition("/")[2].rstrip("'")
+    close = [f"{group}={option}" for option in difflib.get_close_matches(name, options, n=1, cutoff=0.7)]
+    close += [f"model.name={name} of timm or torchvision"] if group == "model" else []
+    return f"{group}={name}", f"did you mean {' or '.join(close)}" if close else f"use one of {', '.join(options)}"
+
+
+def _of_another_stage(command: str, setting: str) -> RuleError | None:
+    """Return what to say of a setting, or a group, that a command lacks and another stage has; None if none has it."""
+    if command not in (*_STAGES, *_TAKEN) or _has(SCHEMAS[command], setting):
+        return None
+    owners = [stage for stage in _STAGES if _has(SCHEMAS[stage], setting)]
+    if not owners:
+        return None
+    where = " or ".join(f"{owner}.py" for owner in owners)
+    if command in _STAGES and _STAGES.index(command) < _STAGES.index(owners[0]):
+        return RuleError(f"{command}.py has only its own settings", got=setting, remedy=f"give it to {where}")
+    by, what = _TAKEN[command]
+    taken = hydra.compose(command)[by]
+    remedy = f"give it to {where}, or another {what} by {by}="
+    return RuleError(f"{command}.py takes the {what} from {taken}", got=setting, remedy=remedy)
+
+
+def _has(schema: type, setting: str) -> bool:
+    """Return whether a setting, its last part, or its group is a schema's."""
+    names = _keys(OmegaConf.to_container(OmegaConf.structured(schema)))
+    group, dot, _ = setting.rpartition(".")
+    return any(f".{setting}." in f".{name}." or (dot and f"{name}.".startswith(f"{group}.")) for name in names)
 
 
 def explained(name: str, schema: type, overrides: list[str]) -> str:

@@ -106,8 +106,41 @@ def test_a_setting_may_be_named_by_its_last_part() -> None:
     assert (config.recipe.epochs, config.data.limit, config.seed, config.data.seed) == (1, 20, 3, 0)
     assert config.model.arguments == {"activation": "aespa"}
     assert (config.root, config.data.root) == ("/tmp/a=b", "data")
-    with pytest.raises(RuleError, match="Could not override 'name'"):
+    with pytest.raises(RuleError, match="right type: got name; "):
         composed("train", TrainConfig, ["name=digits"])
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("+recipe.epochs=3", r"got \+recipe.epochs; leave the plus out"),
+        ("~nothing", "got ~nothing; --help"),
+        ("model=null", "got model=null; a group is chosen by a name"),
+        ("recipe.epochs=1,2", "got recipe.epochs=1,2; give one value"),
+        ("recipe.epochs=a", "got recipe.epochs=a; give a whole number"),
+        ("he.bounds=proved", "^train.py has only its own settings: got he.bounds; give it to search.py or export.py$"),
+    ],
+)
+def test_what_hydra_refuses_is_said_in_our_words(given: str, said: str) -> None:
+    with pytest.raises(RuleError, match=said):
+        composed("train", TrainConfig, [given])
+
+
+def test_a_setting_of_a_stage_before_is_said_to_be_one() -> None:
+    rule = "^infer.py takes the program from outputs/export/program: got he.bounds; give it to search.py or export.py"
+    with pytest.raises(RuleError, match=rule):
+        composed("infer", InferConfig, ["he.bounds=proved"])
+
+
+def test_what_stands_for_several_values_is_checked_before_any_runs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from privcirnet.cli.settings import script
+
+    monkeypatch.setattr(sys, "argv", ["train.py", "-m", "epoch=1,2"])
+    with pytest.raises(SystemExit):
+        script(TrainConfig, "train")(lambda config: None)()
+    assert "got epoch; did you mean recipe.epochs" in capsys.readouterr().err
 
 
 def test_the_command_line_with_a_folder_of_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,9 @@
 """What the doctor finds, and that it finds what is broken."""
 
+import re
 import sys
 from importlib import metadata
+from pathlib import Path
 
 import pytest
 
@@ -44,6 +46,13 @@ def test_extras_that_are_missing_are_told_with_what_brings_them(required, monkey
         "highspy": metadata.version("highspy"),
         "nonesuch2": "not installed; pip install 'privcirnet[more]'",
     }
+
+
+@pytest.mark.docs
+def test_extras_are_those_of_the_page_on_installation():
+    page = (Path(__file__).parents[2] / "docs" / "install.md").read_text()
+    optional = {*metadata.metadata("privcirnet").get_all("Provides-Extra", [])} - doctor._FOR_DEVELOPERS
+    assert optional == {*re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)}
 
 
 class Extras:

@@ -137,7 +137,7 @@ def test_a_failing_stage_stops_the_ladder(tmp_path):
 
 @pytest.mark.slow
 def test_settings_are_checked_before_anything_runs(tmp_path):
-    with pytest.raises(RuleError, match=r"settings must exist and have the right type: got .*recipe.epoch'"):
+    with pytest.raises(RuleError, match=r"settings must exist and have the right type: got recipe.epoch; "):
         chain(tmp_path, "+stages.qat.recipe.epoch=3")
     with pytest.raises(RuleError, match="images must be at least 1: got 0"):
         chain(tmp_path, "stages.infer.images=0")
