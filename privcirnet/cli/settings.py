@@ -253,38 +253,51 @@ def _unknown(config: DictConfig, prefix: str = "") -> Iterator[str]:
 
 def _explained(error: Exception, command: str, overrides: list[str]) -> RuleError:
     """Return in our words what Hydra refuses: what was wrong with the settings, and what was meant if that is known."""
-    said, cause = str(error).splitlines()[0].rstrip("."), str(error.__cause__ or "").splitlines()
+    said, cause = str(error).splitlines()[0].rstrip("."), str(error.__cause__ or "").partition("\n")[0]
     options = str(error).partition("Available options in '")[2].partition("Config search path")[0]
     if options:
         return _refused(*_without_option(said, options))
-    if said.startswith("Error merging override ") and cause:
-        kind = next(
-            (word for name, word in _KINDS.items() if f"converted to {name}" in cause[0]), "a value of that type"
-        )
-        return _refused(said.removeprefix("Error merging override "), f"give {kind}")
-    if unset := re.match("Interpolation key '(.*)' not found", said):
-        return _refused(f"${{{unset[1]}}}", "the name in braces must be a setting's")
-    if isinstance(error, OverrideParseException) and "=" in str(error.override):
-        return _refused(str(error.override), "put it into quotes that the shell leaves: \"name='a=b'\"")
-    if said.startswith("Ambiguous value for argument"):
-        return _refused(said.partition("'")[2].rstrip("'"), "give one value, or -m to run it with each")
-    if said.startswith("Config group override must be"):
-        known = _groups(hydra.compose(command, return_hydra_config=True))
-        got = next((o for o in overrides if re.split("[@=]", o)[0].lstrip("+") in known), said)
-        return _refused(got, "a group is chosen by a name: group=option")
     named = re.search("'([^' ]+)'", said)
-    if named is None:
-        return _refused(said, "")
-    setting, tilde = named[1].lstrip("+"), "~" if said.startswith("Could not delete") else ""
-    if "An item is already at" in said:
+    if refused := _of_a_value(error, said, cause) or _of_a_group(said, command, overrides):
+        return _refused(*refused)
+    return _of_a_name(named[1].lstrip("+"), error, command, overrides) if named else _refused(said, "")
+
+
+def _of_a_value(error: Exception, said: str, cause: str) -> tuple[str, str] | None:
+    """Return which value Hydra refuses, and a hint; None if it refuses something else."""
+    if said.startswith("Error merging override ") and cause:
+        kind = next((word for name, word in _KINDS.items() if f"converted to {name}" in cause), "a value of that type")
+        return said.removeprefix("Error merging override "), f"give {kind}"
+    if unset := re.match("Interpolation key '(.*)' not found", said):
+        return f"${{{unset[1]}}}", "the name in braces must be a setting's"
+    if isinstance(error, OverrideParseException) and "=" in str(error.override):
+        return str(error.override), "put it into quotes that the shell leaves: \"name='a=b'\""
+    if said.startswith("Ambiguous value for argument"):
+        return said.partition("'")[2].rstrip("'"), "give one value, or -m to run it with each"
+    return None
+
+
+def _of_a_group(said: str, command: str, overrides: list[str]) -> tuple[str, str] | None:
+    """Return which group was given something else than a name, and a hint; None if none was."""
+    if not said.startswith("Config group override must be"):
+        return None
+    known = _groups(hydra.compose(command, return_hydra_config=True))
+    got = next((o for o in overrides if re.split("[@=]", o)[0].lstrip("+") in known), said)
+    return got, "a group is chosen by a name: group=option"
+
+
+def _of_a_name(setting: str, error: Exception, command: str, overrides: list[str]) -> RuleError:
+    """Return what to say of a setting that does not exist, or that exists already."""
+    if "An item is already at" in str(error):
         return _refused(f"+{setting}", "leave the plus out: it is there already")
-    if any("reference_type=Dict" in line for line in cause):
+    if "reference_type=Dict" in str(error.__cause__):
         given = next((o for o in overrides if o.split("=")[0] == setting), f"{setting}=...")
         return _refused(setting, f"what is not there yet takes a plus: +{given}")
     if elsewhere := _of_another_stage(command, setting):
         return elsewhere
+    tilde, value = ("~", "") if str(error).startswith("Could not delete") else ("", "=...")
     close = nearest(setting, _keys(OmegaConf.to_container(hydra.compose(command))), cutoff=0.7)
-    return _refused(f"{tilde}{setting}", f"did you mean {tilde}{close}{'' if tilde else '=...'}" if close else "")
+    return _refused(f"{tilde}{setting}", f"did you mean {tilde}{close}{value}" if close else "")
 
 
 _KINDS = {"Integer": "a whole number", "Float": "a number", "Boolean": "true or false"}

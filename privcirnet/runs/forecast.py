@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from torch import fx
 
 from privcirnet.config import HEConfig
-from privcirnet.he.planning.fit import fit_draft, predicted_online, predicted_seconds
+from privcirnet.he.planning.fit import Fitted, fit_draft, predicted_online, predicted_seconds
 from privcirnet.he.planning.profile import LINKS, Link, Profile
 from privcirnet.he.planning.target import scaled
 from privcirnet.he.protocol.framing.message_sizes import bytes_online, rounds, rounds_online
@@ -49,6 +49,18 @@ class Forecast:
     online_rounds: int
 
 
+def profile_of_program(fused: fx.GraphModule, image: tuple[int, int, int], he: HEConfig, profile: Profile) -> Profile:
+    """Return a profile's times at the (n, q) that a network's program is predicted to have; counted ones stay.
+
+    Raises:
+        DoesNotFit: no parameters carry the program.
+        RuleError: a layer has no encrypted form.
+    """
+    if profile.counted:
+        return profile
+    return scaled(profile, _fitted(fused, image, he.settled(exact=not is_polynomial(fused)), profile).choice.set)
+
+
 def forecast(
     fused: fx.GraphModule, image: tuple[int, int, int], he: HEConfig, profile: Profile, block_size: int
 ) -> Forecast:
@@ -62,11 +74,15 @@ def forecast(
         RuleError: a layer has no encrypted form.
     """
     he = he.settled(exact=not is_polynomial(fused))
-    target = replace(target_of(he, profile), margin_bits=he.margin_bits)
-    fitted = fit_draft(usual_draft(fused, image, target), target)
+    fitted = _fitted(fused, image, he, profile)
     program, of = with_transfers(fitted.program, he.ot), fitted.program.parameters
     there = replace(scaled(profile, fitted.choice.set), plain_bits=of.plain_bits)
     seconds, local, link = (predicted_seconds(program.nodes, there, to) for to in (LINKS[he.link], *_LINKS))
     taken = seconds, link - local, rounds(program), weight_bytes(program), needed_bytes(program)
     online = predicted_online(program.nodes, there, LINKS[he.link]), bytes_online(program), rounds_online(program)
     return Forecast(block_size, *taken, of.ring_degree, of.log_q, *online)
+
+
+def _fitted(fused: fx.GraphModule, image: tuple[int, int, int], he: HEConfig, profile: Profile) -> Fitted:
+    target = replace(target_of(he, profile), margin_bits=he.margin_bits)
+    return fit_draft(usual_draft(fused, image, target), target)

@@ -1,5 +1,6 @@
 """Block sizes for a trained network, under the settings of search.py: what search.py and privcirnet.search do."""
 
+import copy
 import math
 import time
 import warnings
@@ -25,15 +26,18 @@ from privcirnet.config import SearchRunConfig, run_file
 from privcirnet.data.dataset import Examples, ImageData
 from privcirnet.errors import RuleError
 from privcirnet.he.planning.goal import Goal
-from privcirnet.he.planning.latency import UNITS, column_unit
+from privcirnet.he.planning.latency import UNITS, column_unit, in_words
 from privcirnet.he.planning.leveled.bfv.exact_network import exact_network_of
 from privcirnet.he.planning.profile import LINKS, Profile
+from privcirnet.nn.checks import image_of
 from privcirnet.passes.compose import Pair, pairs
 from privcirnet.passes.convert import paddable
 from privcirnet.passes.fuse import fuse
+from privcirnet.passes.surgery import exact_copy
 from privcirnet.report import plots
 from privcirnet.runs.check import left_to_replace
 from privcirnet.runs.competition import RACE, Problem, Scores, competed
+from privcirnet.runs.forecast import profile_of_program
 from privcirnet.runs.leveled_export import lowered_for, planners_of
 from privcirnet.runs.profiles import PROFILE, find_profile, kept
 from privcirnet.runs.progress import Bar, silent
@@ -48,7 +52,7 @@ class SearchResult:
     """What a search found; printed, a table of its layers.
 
     Attributes:
-        profile: operation times behind the predictions.
+        profile: operation times as they were measured; predictions scale them to the program's (n, q).
         figures: predictions by layer and block size.
         latency: what the budget limits of them, seconds.
         budget: seconds.
@@ -195,7 +199,9 @@ def search_in(
         RuleError: the budget is out of reach, or a layer has no encrypted form.
     """
     link, (image, _) = LINKS[config.he.link], next(data.sampled(1, 1))
-    image = image.to(next(model.parameters()).device)
+    image, measured_profile = image.to(next(model.parameters()).device), profile
+    if config.mode == "interactive":
+        profile = _at_the_program(model, image, config, profile)
     padded = paddable(model) if config.pad else ()
     leveled = _leveled(model, data, config, profile, padded) if config.mode == "leveled" else None
     shapes = layer_shapes(model, image)
@@ -209,7 +215,7 @@ def search_in(
     together = composed_figures(found, shapes, figures, profile, link, config.he.family)
     latency = amounts_of(figures, config.limited)
     constraints = _constraints(config, figures, composables(found, together, config.limited))
-    budget = _budget(config, latency)
+    budget = _budget(config, latency, profile.counted)
 
     def decided(omega: Mapping[str, Mapping[int, float]]) -> Solution:
         return solve(omega, latency, budget, constraints, config.solver, UNITS if profile.counted else "s")
@@ -239,8 +245,18 @@ def search_in(
     measured = kinds[chosen.proposed_by] if chosen.proposed_by in kinds else next(iter(kinds.values()))
     omega = measured.values
     front = sweep(omega, latency, config.sweep, constraints, config.solver) if config.sweep else []
-    made = profile, figures, latency, measured, budget, chosen.solution, uniform_points(omega, latency), front, seconds
+    points = uniform_points(omega, latency)
+    made = measured_profile, figures, latency, measured, budget, chosen.solution, points, front, seconds
     return SearchResult(*made, candidates, found, together, leveled.facts() if leveled else None)
+
+
+def _at_the_program(model: nn.Module, image: Tensor, config: SearchRunConfig, profile: Profile) -> Profile:
+    """Return a profile's times at the (n, q) of the dense network's program; the profile if that is not known."""
+    try:
+        network = exact_copy(copy.deepcopy(model).cpu(), image.cpu())
+        return profile_of_program(fuse(network), image_of(image.shape[1:]), config.he, profile)
+    except RuleError:  # training replaces what has no encrypted form yet
+        return profile
 
 
 def write(stored: StoredSearch, out: Path) -> None:
@@ -383,9 +399,21 @@ def _constraints(config: SearchRunConfig, figures: FigureTable, pairs: Sequence[
     return constraints_for(figures, config.pinned, config.equal, limits, pairs)
 
 
-def _budget(config: SearchRunConfig, latency: Table) -> float:
+def _budget(config: SearchRunConfig, latency: Table, counted: bool) -> float:
+    """Return what plans may take.
+
+    Warns:
+        UserWarning: more than the dense network takes, and nothing else limits them.
+    """
+    dense = uniform_latency(latency, min(config.block_sizes))
     if config.fraction:
-        return config.fraction * uniform_latency(latency, min(config.block_sizes))
+        return config.fraction * dense
+    capped = config.traffic_mb or config.memory_mb or config.online_s or config.prepared_s
+    if config.budget > dense and not capped:
+        b = int(config.budget) if config.budget in config.block_sizes else 4
+        given, takes = (in_words(value, counted) for value in (config.budget, dense))
+        meant = f"did you mean budget=pc.uniform({b}), of search.py uniform={b}?"
+        warnings.warn(f"a budget of {given} compresses nothing: the dense network takes {takes}; {meant}", stacklevel=3)
     return config.budget or uniform_latency(latency, config.reference)
 
 

@@ -252,6 +252,20 @@ def test_a_budget_out_of_reach_is_said_before_anything_is_measured(run):
         search.search(config(run, budget=1e-12), DATA)
 
 
+def test_a_budget_beyond_the_dense_network_is_told(run):
+    meant = r"a budget of .* compresses nothing: the dense network takes .*; did you mean budget=pc.uniform\(4\), of"
+    with pytest.warns(UserWarning, match=meant):
+        search._budget(config(run, budget=4.0), {"a": {1: 2.0, 4: 1.0}}, counted=False)
+
+
+def test_layers_are_priced_at_the_parameters_that_the_program_gets(run):
+    """A small network fits into n = 8192, whatever ring the profile was measured at."""
+    model, image = stages.load_network(str(run), DATA), next(DATA.sampled(1, 1))[0]
+    wide = dataclasses.replace(COUNTED, name="measured", ring_degree=16384, seconds={**COUNTED.seconds, "rotate": 1.5})
+    he = HEConfig(profile="calibrate", truncation="exact", nonlinear="exact")
+    assert search._at_the_program(model, image, config(run, he=he), wide).ring_degree == 8192
+
+
 def test_what_was_measured_is_kept_if_the_budget_is_out_of_reach(run, tmp_path, monkeypatch):
     monkeypatch.setattr(search, "find_profile", lambda *_, **__: COUNTED)
     asked = config(run, budget=1e-12, he=HEConfig(profile="calibrate"), out=str(tmp_path / "found"))
