@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from privcirnet.api.progress import bars
+from privcirnet.config.checks import check
 from privcirnet.runs.compiled import CompiledProgram, read_compiled
 
 
@@ -17,4 +18,6 @@ def load(folder: str | Path, *, progress: bool = True) -> CompiledProgram:
     Raises:
         RuleError: missing, damaged or foreign.
     """
+    remedy = "check the path, or write a program there: program.save(folder)"
+    check(Path(folder).exists(), "a program's folder must exist", folder, remedy)
     return replace(read_compiled(Path(folder)), bar=bars(progress))

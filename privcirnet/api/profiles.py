@@ -6,12 +6,16 @@ from pathlib import Path
 from typing import Any
 
 from privcirnet.api.settings import configured
+from privcirnet.artifact import read_profile
 from privcirnet.config import CompileConfig, HEConfig
+from privcirnet.config.checks import check
+from privcirnet.errors import nearest
 from privcirnet.he.planning.profile import Profile
 from privcirnet.he.system import threads
 from privcirnet.runs.profiles import find_profile
 from privcirnet.runs.progress import Bar
 
+_WORDS = ("calibrate", "counted")
 _measured: dict[tuple[int, ...], Profile] = {}
 """This machine's by the number of threads and the primes: a search that a rule stops need not measure again."""
 
@@ -25,8 +29,17 @@ def encryption(
 
 
 def named(profile: Profile | str | Path) -> str:
-    """Return what settings say of a profile that a verb was given."""
-    return "calibrate" if isinstance(profile, Profile) else str(profile) or "calibrate"
+    """Return what settings say of a profile that a verb was given.
+
+    Raises:
+        RuleError: it is a word that is not known, or no profile's file.
+    """
+    name = "calibrate" if isinstance(profile, Profile) else str(profile) or "calibrate"
+    if name not in _WORDS:
+        close = "" if Path(name).exists() else nearest(name, _WORDS)
+        check(not close, "profile must be a known word or a file", repr(name), f"did you mean {close!r}?")
+        read_profile(Path(name))
+    return name
 
 
 def profile_for(profile: Profile | str | Path, he: HEConfig, bar: Bar) -> Profile:

@@ -373,7 +373,7 @@ class Inference:
     @property
     def in_words_exact(self) -> str:
         """Return how exactly results follow the integer network's."""
-        return f"exactly, up to {self.unit}" if self.unit else "exactly, bit for bit"
+        return f"to within {self.unit}" if self.unit else "exactly, bit for bit"
 
     @property
     def clear_name(self) -> str:

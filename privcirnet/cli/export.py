@@ -127,7 +127,7 @@ def _in_words_guard_bits(export: Export) -> str:
         return f"{bits}, none needed: {in_words(asdict(found))}"
     refused = f", {found.refused} more are refused" if found.refused else ""
     more = min(bits + 3, MOST_GUARD_BITS)
-    remedy = f"; he.guard_bits={more} he.least_guard_bits={more} makes that rarer"
+    remedy = f"; he.guard_bits={more} he.least_guard_bits={more}, added to export.py, make that rarer"
     spoiled = found.changed + found.refused > 0
     return (
         f"{bits}; random truncations change the class of {found.changed} of {found.images} held-out images"

@@ -1,5 +1,6 @@
 """Classify held-out images encrypted and check every step, or pictures of a folder. `privcirnet infer --help`."""
 
+import sys
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, replace
@@ -68,6 +69,9 @@ def main(config: InferConfig) -> None:
     write_arrays(out / "images.npz", images=pictures[..., 0] if pictures.shape[-1] == 1 else pictures)
     write_json(out / "summary.json", summary)
     _show(config, found, data)
+    if found.images and len(found.refused) == found.images:
+        print(f"error: no result can be used: all {found.images} were refused as wrong", file=sys.stderr)  # noqa: T201
+        sys.exit(1)
 
 
 @contextmanager
@@ -210,7 +214,7 @@ def _phases(found: Inference) -> dict[str, str]:
     if ahead := found.preparation:
         rounds = "" if ahead.rounds_per_image is None else f" and {ahead.rounds_per_image:.1f} rounds"
         each = f"{ahead.seconds_per_image:.3f} s, {ahead.bytes_per_image / 1e6:.2f} MB{rounds} an image"
-        when = "" if found.prepared else ", made when it came: prepare=8 makes it before"
+        when = "" if found.prepared else " (made after the image had come; prepare=8 makes it before)"
         facts["offline"] = f"{each}, its preparation{when}; {_over(ahead.links)}"
     if online := found.online:
         each = f"{online.seconds_per_image:.3f} s, {online.bytes_per_image / 1e6:.2f} MB and {online.rounds} rounds"

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from privcirnet.artifact import write_text
 from privcirnet.cli.console import console, readable_errors
+from privcirnet.config.checks import check
 from privcirnet.report import build_page, load_runs, print_tables
 
 
@@ -15,6 +16,8 @@ def main() -> None:
     parser.add_argument("root", type=Path, help="the directory that holds train, search, finetune, qat, export, infer")
     root = Path(str(parser.parse_args().root).removeprefix("root="))  # as it is written for the other scripts
     with readable_errors():
+        remedy = "check the path: it holds train, search, finetune, qat, export and infer, as outputs/demo"
+        check(root.is_dir(), "the report is of a folder of runs", f"{root}, no such folder", remedy)
         report(root)
 
 

@@ -12,6 +12,7 @@ from privcirnet.cli.settings import script
 from privcirnet.config import TrainConfig
 from privcirnet.data import ImageData, load_for
 from privcirnet.runs import train
+from privcirnet.train.architectures import maker_of
 
 
 @script(TrainConfig)
@@ -20,6 +21,7 @@ def main(config: TrainConfig) -> None:
     """Run one stage: start from what the stage before left, train, save."""
     started = time.perf_counter()
     if not config.evaluate:
+        maker_of(config.model.name)  # a typo is said before a run that is complete
         check_replaced(asdict(config))
     with counting("Decoding images") as progress, distributed.first_goes_first():
         data = load_for(config.data, progress)

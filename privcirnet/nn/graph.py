@@ -15,7 +15,7 @@ from torch.fx.node import Target
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.utils import parametrize
 
-from privcirnet.errors import RuleError
+from privcirnet.errors import RuleError, listed
 from privcirnet.nn.circulant import block_size_of
 from privcirnet.nn.inplace import Memory, Proxy, without_writing
 from privcirnet.nn.norm import is_frozen_norm
@@ -211,8 +211,11 @@ def find_layer(model: nn.Module, name: str, *, plain: bool = True) -> nn.Linear 
     modules = dict(model.named_modules(remove_duplicate=False))
     if name not in modules:
         layers = [key for key, module in modules.items() if isinstance(module, nn.Linear | nn.Conv2d)]
-        close = difflib.get_close_matches(name, layers, n=1) or layers[:1] or ["nothing: it has no layers"]
-        raise RuleError("a layer name must exist in the model", got=repr(name), remedy=f"did you mean {close[0]!r}?")
+        close = difflib.get_close_matches(name, layers, n=1)
+        meant = f"did you mean {close[0]!r}? " if close else ""
+        known = [*close, *(layer for layer in layers if layer not in close)] or ["none"]
+        remedy = f"{meant}its layers are {listed(known)}"
+        raise RuleError("a layer name must exist in the model", got=repr(name), remedy=remedy)
     layer = modules[name]
     if not isinstance(layer, nn.Linear | nn.Conv2d):
         raise RuleError(

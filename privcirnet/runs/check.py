@@ -69,14 +69,16 @@ class Check:
         """Return changes, refusals and predictions, a line each."""
         changes = [f"  {change}" for change in self.changes] or ["  nothing"]
         lines = [f"{self.verb} replaces:", *changes] if not self._unchanged else []
-        lines += [str(refusal) for refusal in self.refusals] or ["no verb refuses the network"]
+        lines += [str(refusal) for refusal in self.refusals] or [
+            "no step refuses the network: it can be trained, compressed and run encrypted"
+        ]
         if self.forecasts:
             unit = UNITS if self.profile.counted else "seconds"
             head = ("block size", unit, "MB sent", "rounds", f"online {unit}", "MB", "rounds")
             rows = [(*head, "GB of weights", "GB of memory", "n", "log q")]
             rows += [_row(forecast) for forecast in self.forecasts]
             widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-            lines.append("an encrypted image, predicted (trained values are not known yet):")
+            lines.append("an encrypted image, predicted from the network's shapes:")
             lines += ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
         return "\n".join(lines)
 

@@ -102,7 +102,7 @@ class CompiledProgram:
         about = (
             f"{len(self.integer.nodes)} nodes, {layers} encrypted layers, {self.bounds} bounds; "
             f"n = {of.ring_degree}, log q = {of.log_q}, t of {of.plain_bits} bits; encoded weights of "
-            f"{weight_bytes(self.integer) / 1e9:.2g} GB; images {size} in [{low:g}, {high:g}]"
+            f"{weight_bytes(self.integer) / 1e9:.2g} GB; images {size}, pixels from {low:g} to {high:g}"
             f"{f'; {in_words(self.rehearsal)}' if self.rehearsal else ''}"
             f"{f'; {self.quantization}' if self.quantization else ''}"
         )
@@ -217,7 +217,9 @@ class CompiledProgram:
             raise RuleError(rule, got=got, remedy="give images[:1] or images[None]")
         if array.ndim == 2:
             array = array[..., None, None]
-        if array.ndim != 4 or not len(array) or array.shape[1:] != self.image:
+        if not len(array):
+            raise RuleError("there must be images", got="none", remedy="give one or more")
+        if array.ndim != 4 or array.shape[1:] != self.image:
             got, remedy = f"shape {array.shape}", "resize them, or compile with images of this size"
             raise RuleError(
                 f"images must be (N, {', '.join(map(str, self.image))}), as compiled", got=got, remedy=remedy
@@ -228,6 +230,8 @@ class CompiledProgram:
         half = self._step / 2
         if not (low - half <= least and most < high + half):
             remedy = "normalize them as those that it was compiled with, or clamp them"
+            if str(images.dtype if hasattr(images, "dtype") else "").endswith("uint8"):
+                remedy = "convert them to float and scale them, as those that it was compiled with"
             units = ", each channel in its step" if self._source.exponents else ""
             rule = f"pixels must be in [{low:g}, {high:g}]{units}, as compiled"
             raise RuleError(rule, got=f"[{least:g}, {most:g}]", remedy=remedy)

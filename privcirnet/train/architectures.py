@@ -32,7 +32,7 @@ def made(name: str, num_classes: int, channels: int, arguments: Mapping[str, Any
         The network, and of a pretrained one the names of tensors that have random values: those of a head with another
         number of classes.
     """
-    make = ENTRY_POINTS.get(name) or (_of_torchvision(name) if name.startswith(TORCHVISION) else _of_timm(name))
+    make = maker_of(name)
     try:
         made = make(num_classes=num_classes, in_chans=channels, **arguments)
     except RuleError:
@@ -50,6 +50,15 @@ def made(name: str, num_classes: int, channels: int, arguments: Mapping[str, Any
         remedy = "leave out what this network does not take"
         raise RuleError("model.arguments must be the network's own", got=got, remedy=remedy) from error
     return made if isinstance(made, tuple) else (made, ())
+
+
+def maker_of(name: str) -> Callable[..., Any]:
+    """Return what creates a network by its name.
+
+    Raises:
+        RuleError: no network has the name.
+    """
+    return ENTRY_POINTS.get(name) or (_of_torchvision(name) if name.startswith(TORCHVISION) else _of_timm(name))
 
 
 def _of_timm(name: str) -> Callable[..., tuple[nn.Module, tuple[str, ...]]]:

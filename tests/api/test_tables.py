@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 import privcirnet as pc
+from privcirnet.errors import RuleError
 from privcirnet.passes.fuse import fuse_at
 from privcirnet.runs.compiled import CompiledProgram
 
@@ -100,3 +101,21 @@ def test_check_says_that_one_output_is_not_trained_and_what_it_takes():
         pc.fit(model, (TABLE, LABELS), epochs=1, progress=False)
     assert (error.value.rule, error.value.got) == (found.refusals[0].error.rule, found.refusals[0].error.got)
     program_of(model, TABLE)
+
+
+def test_mistakes_are_said_with_what_to_do_instead(monkeypatch):
+    with pytest.raises(RuleError, match=r"got progg; check the path, or write a program there: program.save\(folder\)"):
+        pc.load("progg")
+    monkeypatch.setattr("privcirnet.api.compile._quantized", lambda *_: pytest.fail("quantized before"))
+    with pytest.raises(RuleError, match="got 'count'; did you mean 'counted'"):
+        pc.compile(layers(), TABLE, profile="count")
+    with pytest.raises(RuleError, match="got 'nolayer'; its layers are 0, 3"):
+        pc.circulant_(layers(), {"nolayer": 4})
+
+
+def test_images_that_are_none_or_bytes():
+    program, _ = program_of(layers(), TABLE)
+    with pytest.raises(RuleError, match="there must be images: got none"):
+        program(TABLE[:0])
+    with pytest.raises(RuleError, match="convert them to float and scale them"):
+        program((TABLE * 255).to(torch.uint8))

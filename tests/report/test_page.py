@@ -114,7 +114,7 @@ def test_wrong_and_differing_predictions_are_marked_in_words(root):
 def test_logits_that_do_not_follow_raise_an_alarm(root):
     page = build_page(load_runs(root))
     assert "⚠" not in page
-    assert "exactly, up to 1 unit of each truncation" in page
+    assert "to within 1 unit of each truncation" in page
     assert "⚠" in page_with(root, lambda c: c["infer"].update(logits_equal=5))
 
 
