@@ -5,6 +5,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from typing import NoReturn
 
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -63,6 +64,12 @@ def readable_errors() -> Iterator[None]:
     except KeyboardInterrupt:
         print(f"error: interrupted{_AGAIN.get(_command(), '')}", file=sys.stderr)  # noqa: T201
         sys.exit(130)
+
+
+def fail(why: str) -> NoReturn:
+    """End a command whose results are written but not to be used, with status 1."""
+    print(f"error: {why}", file=sys.stderr)  # noqa: T201
+    sys.exit(1)
 
 
 class _Bar(Progress):

@@ -1,6 +1,5 @@
 """Classify held-out images encrypted and check every step, or pictures of a folder. `privcirnet infer --help`."""
 
-import sys
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, replace
@@ -14,7 +13,16 @@ from privcirnet.artifact import write_arrays, write_json
 from privcirnet.artifact.run import check_replaced
 from privcirnet.artifact.summaries import Inference, LinkPrediction, Prediction
 from privcirnet.artifact.typed_json import plain
-from privcirnet.cli.console import counting, in_words_revealed, inference_bar, progress_bar, show, show_rows, show_text
+from privcirnet.cli.console import (
+    counting,
+    fail,
+    in_words_revealed,
+    inference_bar,
+    progress_bar,
+    show,
+    show_rows,
+    show_text,
+)
 from privcirnet.cli.pictures import classify_pictures
 from privcirnet.cli.settings import script
 from privcirnet.config import InferConfig
@@ -70,8 +78,7 @@ def main(config: InferConfig) -> None:
     write_json(out / "summary.json", summary)
     _show(config, found, data)
     if found.images and len(found.refused) == found.images:
-        print(f"error: no result can be used: all {found.images} were refused as wrong", file=sys.stderr)  # noqa: T201
-        sys.exit(1)
+        fail(f"no result can be used: all {found.images} were refused as wrong")
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from hydra._internal.hydra import Hydra
 from rich.console import Console
 
 from privcirnet.cli import console
-from privcirnet.cli.console import counting, progress_bar, readable_errors
+from privcirnet.cli.console import counting, fail, progress_bar, readable_errors
 
 
 @pytest.mark.parametrize(("width", "lines"), [(80, 2), (160, 1)])
@@ -73,3 +73,9 @@ def test_settings_are_composed_once_unless_hydra_runs_for_its_own(monkeypatch, c
         importlib.import_module("infer").main()
     assert f"error: a program's manifest must exist: got {tmp_path / 'none'}" in capsys.readouterr().err
     assert len(composed) == times
+
+
+def test_a_command_fails_in_one_line(capsys):
+    with pytest.raises(SystemExit) as ended:
+        fail("no result can be used")
+    assert (ended.value.code, capsys.readouterr().err) == (1, "error: no result can be used\n")
