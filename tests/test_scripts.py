@@ -333,7 +333,11 @@ def test_a_data_set_of_another_size_names_the_setting(monkeypatch, capsys, tmp_p
         ("train", ["model=resnet50"], "got model=resnet50; did you mean model.name=resnet50 of timm or torchvision"),
         ("train", ["model.name=digits_resnext"], "got 'digits_resnext'; try .*digits_resnet"),
         ("train", ["epoch=3"], r"got epoch; did you mean recipe.epochs=\.\.\."),
-        ("search", ["model.name=resnet18"], "search.py takes the network from .*/train: got model.name; give it to train"),
+        (
+            "search",
+            ["model.name=resnet18"],
+            "search.py takes the network from .*/train: got model.name; give it to train",
+        ),
         ("train", ["--epochs", "3"], r"name=value: got --epochs 3; did you mean recipe\.epochs=3\?"),
         ("train", ["recipe.learning_rate=0"], "recipe.learning_rate must be positive: got 0"),
         ("infer", ["engine=seal"], "engine must be a known one: got 'seal'"),

@@ -61,6 +61,14 @@ class Moments:
         self.output_sum += outputs.sum(0, dtype=torch.float64)
         self.samples += len(inputs)
 
+    def towards(self, samples: list[tuple[Tensor, Tensor]]) -> "Moments":
+        """Return these with other wanted outputs of the same inputs: of each batch inputs and outputs."""
+        cross, total = torch.zeros_like(self.cross), torch.zeros_like(self.output_sum)
+        for inputs, outputs in samples:
+            cross += outputs.T @ inputs
+            total += outputs.sum(0, dtype=torch.float64)
+        return Moments(self.inputs, cross, self.input_sum, total, self.samples)
+
     def through(self, weight: Tensor) -> "Moments":
         """Return these with the outputs of a layer in place of the wanted ones: weight (out, in, *kernel)."""
         rows = weight.double().flatten(1)
@@ -83,6 +91,18 @@ class Moments:
         centered = self.inputs.diagonal() / self.samples - (self.input_sum / self.samples).square()
         unknowns = len(self.input_sum) / (block_size * self.samples)
         return max(RIDGE, unknowns / 2) * float(centered.mean().clamp(min=1e-12))
+
+
+def reachable(wanted: Tensor, now: Tensor, low: float, high: float) -> Tensor:
+    """Return the values nearest to those there are now that a rectifier turns into the same results as wanted ones.
+
+    Below ``low`` and above ``high`` all wanted values are the same to it, so what is there already may stay.
+
+    >>> reachable(torch.tensor([-2.0, -2.0, 3.0, 8.0]), torch.tensor([-1.0, 1.0, -1.0, 7.0]), 0.0, 6.0)
+    tensor([-1.,  0.,  3.,  7.])
+    """
+    inside = torch.where(wanted < low, now.clamp(max=low), wanted)
+    return torch.where(wanted > high, now.clamp(min=high), inside)
 
 
 def fit_rows(

@@ -4,16 +4,25 @@ Both networks run side by side, node by node, on the same images. The dense one 
 inputs are those of the circulant network, whose earlier layers are fitted already, so later layers mend what earlier
 ones lost. Where a layer's result is added to a stream, its target also has what the stream has lost so far.
 
+A rectifier makes no difference between values below zero. So where the target of a layer before one is below, any value
+below will do: the target is moved to the one that is there, or to zero, and the layer is fitted again, some times.
+Otherwise a fit of large blocks, which is drawn towards the mean, leaves many channels below zero for every image:
+MobileNetV2 by a plan with blocks of 16 and 32 has 66 % of CIFAR-10 without training, 34 % without this.
+
 A batch norm behind a layer is fitted with it: the target is the normed result, and the norm's blocks share an offset.
 Such a weight may have any size, because the norm divides by it. It gets that of the dense weight's projection, so that
 a step of training changes it by as small a part as it would there.
 Statistics of other norms and of AESPA are measured again. Depthwise convolutions, padded layers and those that run
 twice keep the projection.
 
-Cost: one run of both networks, and :func:`privcirnet.functional.least_squares.fit_rows` for each layer. Memory: what is
-still to be read of all images, of both networks.
+Source of the moved targets: Zhang et al., "Accelerating very deep convolutional networks" (TPAMI 2016), Section 3.2.
+Departure: without relaxation.
+
+Cost: one run of both networks, and :func:`privcirnet.functional.least_squares.fit_rows` for each layer, five times
+before a rectifier. Memory: what is still to be read of all images, of both networks.
 """
 
+import math
 from collections.abc import Callable, Collection
 from typing import Any
 
@@ -23,7 +32,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
 from privcirnet.functional.circulant import expand, project
-from privcirnet.functional.least_squares import Moments, fit_rows
+from privcirnet.functional.least_squares import Moments, fit_rows, reachable
 from privcirnet.nn.activations import Aespa
 from privcirnet.nn.circulant import block_size_of
 from privcirnet.nn.graph import evaluating, is_plain_layer, is_sum, module_of, trace
@@ -36,6 +45,14 @@ FITTED = 384
 SAMPLES = 32768
 """Positions of all images that a layer is fitted on, if there are more; more where it has many inputs."""
 _BATCH = 64
+_ROUNDS = 4
+"""Times that targets are moved to where a rectifier gives the same."""
+_RELU, _RELU6 = (0.0, math.inf), (0.0, 6.0)
+_LIMITS: dict[Any, tuple[float, float]] = {
+    **dict.fromkeys((nn.ReLU, nn.functional.relu, torch.relu, "relu"), _RELU),
+    **dict.fromkeys((nn.ReLU6, nn.functional.relu6), _RELU6),
+}
+"""Rectifier, as a module or a call -> values below and above which its result is constant."""
 
 Batches = list[tuple[Any, Any]]
 """Of each batch, a node's value in the dense and in the circulant network; the same object while they agree."""
@@ -164,9 +181,8 @@ class _Twins:
         layer, dense = self._both(node)
         lost = self._lost(node)
         targets = [value if lost is None else value + lost[batch] for batch, value in enumerate(wanted)]
-        moments, b = self._moments(node, targets), block_size_of(layer)
-        offset = "none" if layer.bias is None else "each"
-        rows, offsets = fit_rows(moments, dense.weight, b, moments.ridge(b), offset)
+        b, offset = block_size_of(layer), "none" if layer.bias is None else "each"
+        rows, offsets = self._rows(node, node, targets, dense.weight, offset)
         _set_weight(layer, expand(rows, b))
         if layer.bias is not None:
             layer.bias.copy_(offsets)
@@ -181,9 +197,8 @@ class _Twins:
         for batch, (value, _) in enumerate(self._values[norm_node.all_input_nodes[0]]):
             target = (value.movedim(axis, -1) * scale + shift).movedim(-1, axis)
             targets.append(target if lost is None else target + lost[batch])
-        moments = self._moments(node, targets)
         scaled = dense.weight * scale.reshape(-1, *[1] * (dense.weight.ndim - 1))
-        rows, offsets = fit_rows(moments, scaled, b, moments.ridge(b), "block" if layer.bias is None else "each")
+        rows, offsets = self._rows(node, norm_node, targets, scaled, "block" if layer.bias is None else "each")
         weight = expand(rows, b)
         size = expand(project(dense.weight, b), b).norm() / weight.norm().clamp(min=1e-30)
         _set_weight(layer, size * weight)
@@ -201,28 +216,80 @@ class _Twins:
 
     def _lost(self, node: fx.Node) -> list[Tensor] | None:
         """Return what the stream has lost that a node's value is added to, by batch; None where that is not known."""
+        joined = self._sum_behind(node)
+        other = self._values.get(joined[1], []) if joined else []
+        differ = any(first is not second for first, second in other)
+        return [first - second for first, second in other] if differ else None
+
+    def _sum_behind(self, node: fx.Node) -> tuple[fx.Node, fx.Node] | None:
+        """Return the sum that a node's value goes into with nothing but norms between, and what it is added to."""
         while len(node.users) == 1 and _is_linear(module_of(self._dense, node)):
             user = next(iter(node.users))
             if is_sum(user):
-                other = self._values.get(next(source for source in user.all_input_nodes if source is not node), [])
-                differ = bool(other) and any(first is not second for first, second in other)
-                return [first - second for first, second in other] if differ else None
+                return user, next(source for source in user.all_input_nodes if source is not node)
             if not isinstance(module_of(self._dense, user), nn.Identity | _DropoutNd):
                 return None
             node = user
         return None
 
-    def _moments(self, node: fx.Node, targets: list[Tensor]) -> Moments:
-        """Return the moments of a layer's inputs in the circulant network, and of what it should give."""
+    def _rows(
+        self, node: fx.Node, last: fx.Node, targets: list[Tensor], weight: Tensor, offset: str
+    ) -> tuple[Tensor, Tensor]:
+        """Return the rows and offsets of a layer with the nearest outputs, or what a rectifier behind leaves of them.
+
+        Args:
+            node: of the layer.
+            last: the layer's, or that of the norm that is fitted with it.
+            targets: by batch.
+            weight: dense, that gives the targets.
+            offset: as of :func:`fit_rows`.
+        """
+        limits, beside = self._rectified(last)
+        samples, b = self._samples(node, targets, beside), block_size_of(self._both(node)[0])
+        moments = Moments.zeros(weight.shape[0], weight[0].numel(), weight.device)
+        for x, z, _ in samples:
+            moments.add(x, z)
+        ridge = moments.ridge(b)
+        rows, offsets = fit_rows(moments, weight, b, ridge, offset)
+        for _ in range(_ROUNDS if limits and b > 1 else 0):
+            flat, shift = expand(rows, b).flatten(1).float().T, offsets.float()
+            moved = [(x, reachable(z + y, x @ flat + shift + y, *limits) - y) for x, z, y in samples]
+            rows, offsets = fit_rows(moments.towards(moved), weight, b, ridge, offset)
+        return rows, offsets
+
+    def _rectified(self, node: fx.Node) -> tuple[tuple[float, float] | None, list[Tensor] | None]:
+        """Return the limits of the rectifier that alone reads a node's values, and what is added to them before it."""
+        beside = None
+        if joined := self._sum_behind(node):
+            node, other = joined
+            if other not in self._values:
+                return None, None
+            beside = [second for _, second in self._values[other]]
+        module, users = module_of(self._dense, node), list(node.users)
+        inside = [child for child in module.children() if not isinstance(child, nn.Identity)] if module else []
+        reader = users[0] if len(users) == 1 else node
+        kind = type(inside[0] if inside else module_of(self._dense, reader))
+        return _LIMITS.get(reader.target if reader.op != "call_module" and not inside else kind), beside
+
+    def _samples(
+        self, node: fx.Node, targets: list[Tensor], beside: list[Tensor] | None
+    ) -> list[tuple[Tensor, Tensor, Tensor]]:
+        """Return what a layer reads in the circulant network, what it should give, and what is added to that.
+
+        Returns:
+            Of each batch (positions, inputs), (positions, out), and the same or a zero.
+        """
         layer, dense = self._both(node)
         out, into = dense.weight.shape[0], dense.weight[0].numel()
-        moments = Moments.zeros(out, into, dense.weight.device)
         most = max(SAMPLES, 8 * into) // len(self._batches) + 1
-        for (_, inputs), target in zip(self._values[node.all_input_nodes[0]], targets, strict=True):
-            x, z = read_by(layer, inputs).reshape(-1, into), target.movedim(channel_axis(layer), -1).reshape(-1, out)
-            x, z = some_of(most, self._random, x, z)
-            moments.add(x.float(), z.float())
-        return moments
+        samples = list[tuple[Tensor, Tensor, Tensor]]()
+        for batch, target in enumerate(targets):
+            rows = [target, beside[batch]] if beside else [target]
+            read = read_by(layer, self._values[node.all_input_nodes[0]][batch][1]).reshape(-1, into)
+            rows = [value.expand_as(target).movedim(channel_axis(layer), -1).reshape(-1, out) for value in rows]
+            x, z, *y = (values.float() for values in some_of(most, self._random, read, *rows))
+            samples.append((x, z, y[0] if y else torch.zeros(())))
+        return samples
 
     def _measure(self, node: fx.Node, norm: Any) -> None:
         """Set running statistics to those of what a norm or AESPA reads in the circulant network."""
