@@ -51,8 +51,10 @@ _RELU, _RELU6 = (0.0, math.inf), (0.0, 6.0)
 _LIMITS: dict[Any, tuple[float, float]] = {
     **dict.fromkeys((nn.ReLU, nn.functional.relu, torch.relu, "relu"), _RELU),
     **dict.fromkeys((nn.ReLU6, nn.functional.relu6), _RELU6),
+    **dict.fromkeys((nn.Hardswish, nn.functional.hardswish), (-3.0, math.inf)),
+    **dict.fromkeys((nn.GELU, nn.functional.gelu), (-1.0, math.inf)),
 }
-"""Rectifier, as a module or a call -> values below and above which its result is constant."""
+"""Rectifier, as a module or a call -> values below and above which its result is constant; GELU's within 0.16."""
 
 Batches = list[tuple[Any, Any]]
 """Of each batch, a node's value in the dense and in the circulant network; the same object while they agree."""

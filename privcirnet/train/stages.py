@@ -28,7 +28,6 @@ from privcirnet.passes.convert import circulant_, dense_state_dict
 from privcirnet.passes.equalize import equalize_
 from privcirnet.passes.fuse import fuse_at
 from privcirnet.passes.quantize import BITS, quantize
-from privcirnet.passes.start import FITTED
 from privcirnet.passes.surgery.left import blamed
 from privcirnet.train.architectures import LOADING
 from privcirnet.train.averaging import mean_of
@@ -46,6 +45,8 @@ from privcirnet.train.recalibration import recalibrate_
 
 CHECKPOINT = "checkpoint.safetensors"
 _FISHER_SAMPLES, _BATCH = 512, 64
+_FITTED = 1024
+"""Images that the start is fitted to: more than where plans are compared, as it is done once."""
 
 
 @dataclass(frozen=True)
@@ -171,7 +172,7 @@ def start_circulant_(  # noqa: PLR0913
         RuleError: the block sizes do not fit the network, see :func:`privcirnet.passes.convert.circulant_`.
     """
     if start == "least_squares":
-        images = torch.cat([x for x, _ in data.sampled(min(FITTED, data.count), _BATCH)])
+        images = torch.cat([x for x, _ in data.sampled(min(_FITTED, data.count), _BATCH)])
         circulant_(model, block_sizes, pad=pad, images=images.to(next(model.parameters()).device))
         return
     sizes = {name: b for name, b in block_sizes.items() if b > 1}
