@@ -30,7 +30,14 @@ PAGES = [
 MOST_README_LINES, MOST_CONTRIBUTING_LINES, TYPICAL_CHANGES = 90, 90, 12
 NO_HYDRA = {"report", "doctor", "completion"}
 SECTIONS = [
-    *("Notation", "One idea behind four systems", "Transform lengths", "Lanes and counts", "Coefficient encodings"),
+    *(
+        "Notation",
+        "One idea behind four systems",
+        "The least-squares start",
+        "Transform lengths",
+        "Lanes and counts",
+        "Coefficient encodings",
+    ),
     *("Sums on shares", "The protocol", "Prepared inference", "Truncation", "Exact floor and sign"),
     *(
         "Exact look-up",
