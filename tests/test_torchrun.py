@@ -54,7 +54,7 @@ def test_training(root):
 
 
 def test_searching(root):
-    settings = [f"init={root}/two", "samples=33", "he.profile=counted"]
+    settings = [f"init={root}/two", "samples=33", "he.profile=counted", "race=2"]
     runs = start("search.py", f"out={root}/alone", *settings), together("search", f"out={root}/both", *settings)
     for run in runs:
         assert run.returncode == 0, run.stderr
@@ -64,6 +64,8 @@ def test_searching(root):
     assert both["latency"] == alone["latency"]
     for name, sizes in alone["sensitivity"].items():
         assert both["sensitivity"][name] == pytest.approx(sizes, rel=TOLERANCE), name
+    for plan, expected in zip(both["candidates"], alone["candidates"], strict=True):
+        assert plan["raced"] == pytest.approx(expected["raced"], rel=TOLERANCE), plan["name"]
 
 
 def test_an_error_of_one_process_ends_all(root, tmp_path):

@@ -11,7 +11,8 @@ from typing import Any
 
 from torch import nn
 
-from privcirnet.artifact import write_json
+from privcirnet import distributed
+from privcirnet.artifact import read_json, write_json
 from privcirnet.blocksizes.assignment import Constraints, Solution, Table
 from privcirnet.blocksizes.candidates import UNIFORM, Candidate, best, refined, uniform_within
 from privcirnet.config import SearchRunConfig
@@ -54,6 +55,8 @@ class Problem:
 class Scores:
     """Scores of plans after training, in a file: a search that is killed continues with the next plan.
 
+    Under torchrun the first process reads and writes them.
+
     Args:
         path: None for scores that are not written.
         facts: plain data that scores depend on besides the plan.
@@ -61,17 +64,22 @@ class Scores:
 
     def __init__(self, path: Path | None = None, facts: Mapping[str, Any] = MappingProxyType({})) -> None:
         self._path, self._facts = path, json.loads(json.dumps(dict(facts)))
-        held = json.loads(path.read_text()) if path and path.is_file() else {}
-        self._scores: dict[str, float] = held["scores"] if held.get("facts") == self._facts else {}
+        self._scores = distributed.from_first(self._read)
 
     def __call__(self, sizes: Mapping[str, int], score: Callable[[], float]) -> float:
         """Return a plan's score, measured unless it is there."""
         plan = json.dumps(sizes)
         if plan not in self._scores:
             self._scores[plan] = score()
-            if self._path:
+            if self._path and distributed.rank() == 0:
                 write_json(self._path, {"facts": self._facts, "scores": self._scores})
         return self._scores[plan]
+
+    def _read(self) -> dict[str, float]:
+        if self._path is None or not self._path.is_file():
+            return {}
+        held = read_json(self._path, "a race", "remove it, and the race begins anew")
+        return held["scores"] if held.get("facts") == self._facts else {}
 
 
 def competed(
@@ -100,32 +108,39 @@ def competed(
         winner = best(candidates)
         better = _refined(winner, problem, divergence, config.refine, bar)
         candidates += [better] if better is not winner else []
-    return _raced(model, data, config, candidates, divergence, scores, bar) if config.race else candidates
+    if not config.race:
+        return candidates
+
+    def trained(sizes: Mapping[str, int], after_step: Callable[[Step], None]) -> float:
+        return divergence(
+            sizes, lambda network: train_for_(config.race, network, data, config.recipe, model, after_step)
+        )
+
+    return _raced(candidates, config.race, trained, scores, bar)
 
 
-def _raced(  # noqa: PLR0913, PLR0917
-    model: nn.Module,
-    data: Examples,
-    config: SearchRunConfig,
+def _raced(
     candidates: Sequence[Candidate],
-    divergence: Divergence,
+    steps: int,
+    trained: Callable[[Mapping[str, int], Callable[[Step], None]], float],
     scores: Scores,
     bar: Bar,
 ) -> list[Candidate]:
-    """Return candidates with their scores after training."""
-    with bar("Race (steps)", config.race * len(candidates)) as advance:
+    """Return candidates with their scores after so many steps.
+
+    Args:
+        trained: gives the score of a plan after training, and calls back after each step.
+    """
+    with bar("Race (steps)", steps * len(candidates)) as advance:
 
         def raced(place: int, candidate: Candidate) -> Candidate:
-            sizes, done = candidate.solution.block_sizes, config.race * place
+            sizes, done = candidate.solution.block_sizes, steps * place
 
             def after_step(step: Step) -> None:
                 advance(f"{candidate.name}, loss {step.mean_loss:.3f}", to=done + step.number)
 
-            def train_(network: nn.Module) -> None:
-                train_for_(config.race, network, data, config.recipe, model, after_step)
-
-            found = scores(sizes, lambda: divergence(sizes, train_))
-            advance(to=done + config.race)
+            found = scores(sizes, lambda: trained(sizes, after_step))
+            advance(to=done + steps)
             return replace(candidate, raced=found)
 
         return [raced(place, candidate) for place, candidate in enumerate(candidates)]
