@@ -39,7 +39,8 @@ def check(  # noqa: PLR0913
         config: how it is going to be compiled.
         activation: "own", the road of :func:`privcirnet.compile`: activations stay and run exactly; or what
             :func:`privcirnet.polynomial_` puts in their place.
-        block_size: of the circulant network whose costs are shown beside the dense one's.
+        block_size: of the circulant network whose costs are shown beside the dense one's; a network that is circulant
+            has one row.
         profile: operation times, as for :func:`privcirnet.search`.
         progress: whether bars are shown.
         settings: fields of ``config`` by name, as ``link="lan"``.

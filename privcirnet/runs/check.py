@@ -17,6 +17,7 @@ from privcirnet.errors import RuleError, listed
 from privcirnet.he.planning.latency import UNITS
 from privcirnet.he.planning.profile import Profile
 from privcirnet.nn.checks import check_images, check_module, image_of, logits_of_one, understood, value_of_one
+from privcirnet.nn.circulant import block_size_of
 from privcirnet.nn.plain import with_plain_weights
 from privcirnet.passes.block_sizes import uniform_sizes
 from privcirnet.passes.convert import circulant_
@@ -107,7 +108,7 @@ def check(
     Args:
         model: of any kind, trained or not; left as it was.
         images: (N, C, H, W); only the first one is looked at.
-        uniform: block size of the circulant network, a power of two.
+        uniform: block size of the circulant network, a power of two; a network that has blocks keeps them.
 
     Raises:
         RuleError: the network or the images are none, or the activation is unknown.
@@ -122,8 +123,8 @@ def check(
     changes = _tried(found, verb, lambda: polynomial_(network, image, activation))
     _tried(found, "fit", lambda: check_classes(logits_of_one(network, image).shape[1]))
     _tried(found, "search", lambda: layer_shapes(network, image))
-    forecasts = list[Forecast]()
-    for b in dict.fromkeys((1, uniform)):
+    forecasts, largest = list[Forecast](), max(map(block_size_of, network.modules()))
+    for b in (largest,) if largest > 1 else dict.fromkeys((1, uniform)):
         made = _forecast(found, network, image, he, profile, b) if changes is not None else None
         forecasts += [made] if made else []
     runs = all(refusal.verb == "fit" for refusal in found)
@@ -178,10 +179,11 @@ def _tried(found: list[Refusal], verb: str, run: Callable[[], _T]) -> _T | None:
 def _forecast(
     found: list[Refusal], network: nn.Module, image: Tensor, he: HEConfig, profile: Profile, b: int
 ) -> Forecast | None:
-    """Return what an image takes with one block size wherever it fits; None if a verb refuses."""
+    """Return what an image takes with blocks of b wherever they fit, or with those it has; None if a verb refuses."""
     blocks = copy.deepcopy(network)
-    sizes = {name: size for name, size in uniform_sizes(blocks, b).items() if size > 1}
-    if b > 1 and _tried(found, "circulant_", lambda: circulant_(blocks, sizes)) is None:
+    circulant = any(block_size_of(module) > 1 for module in blocks.modules())
+    sizes = {} if circulant else {name: size for name, size in uniform_sizes(blocks, b).items() if size > 1}
+    if sizes and _tried(found, "circulant_", lambda: circulant_(blocks, sizes)) is None:
         return None
     fused = _tried(found, "fuse", lambda: fuse(blocks))
     if fused is None:

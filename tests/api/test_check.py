@@ -144,3 +144,11 @@ def test_a_softmax_at_the_end_is_said_to_be_left_out(head):
     if head:
         with pytest.raises(pc.RuleError, match="no softmax at the end: the class of the logits is the same"):
             pc.compile(pc.quantize(pc.fuse(network), images), images, profile="counted", progress=False)
+
+
+def test_a_circulant_network_has_a_row_of_its_own_blocks():
+    model = convolutional()
+    pc.circulant_(model, {"0": 1, "4": 4, "9": 2})
+    found = pc.check(model, IMAGES, profile="counted", progress=False)
+    assert [forecast.block_size for forecast in found.forecasts] == [4]
+    assert str(found).splitlines()[-1].split()[0] == "4"
