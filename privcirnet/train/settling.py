@@ -75,7 +75,7 @@ def settle_(model: nn.Module, data: Examples, batch_size: int, steps: int, froze
     stale = _is_stale(norms_of(model, frozen), steps)
     squares = any(isinstance(module, Square | Aespa) for module in model.modules())
     if stale and not squares:
-        recalibrate_(model, data, min(batch_size, BATCH), frozen=frozen)
+        recalibrate_(model, data, min(batch_size, BATCH), shared=True, frozen=frozen)
     found = None if stale and squares else tried()
     if found is None or found.exploding:
         before = copy.deepcopy(model.state_dict())

@@ -11,7 +11,7 @@ from tests.nn.networks import SIZES, images, residual
 
 
 def test_find_layer_in_a_model_without_layers():
-    with pytest.raises(RuleError, match="got 'fc'; did you mean"):
+    with pytest.raises(RuleError, match="got 'fc'; its layers are none"):
         find_layer(nn.ReLU(), "fc")
 
 
