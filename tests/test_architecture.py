@@ -92,7 +92,7 @@ NO_TORCH = {"compiled", "he", "report", "artifact", "config", "errors", "runs", 
 WITH_TORCH = {
     *("runs/doctor.py", "runs/compiled.py", "runs/export.py", "runs/exported.py"),
     "runs/leveled_export.py",
-    *("runs/check.py", "runs/forecast.py", "runs/search.py", "runs/train.py", "cli/infer.py"),
+    *("runs/check.py", "runs/competition.py", "runs/forecast.py", "runs/search.py", "runs/train.py", "cli/infer.py"),
 }
 
 

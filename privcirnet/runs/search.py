@@ -348,6 +348,8 @@ def summary(found: SearchResult) -> dict[str, Any]:
 
 
 _UNCHANGED = 1, OPTIONS["own"]
+_SEVERAL = 20
+"""Layers from which on a plan of extremes is not a matter of a few."""
 
 
 def _warn_of_extremes(chosen: Candidate, latency: Table) -> None:
@@ -355,7 +357,8 @@ def _warn_of_extremes(chosen: Candidate, latency: Table) -> None:
     sizes = {name: b for name, b in chosen.solution.layers.items() if len(latency[name]) > 4}
     smallest = sum(b == min(latency[name]) for name, b in sizes.items())
     largest = sum(b == max(latency[name]) for name, b in sizes.items())
-    if chosen.raced is None and 2 * (smallest + largest) > len(sizes) < 4 * min(smallest, largest):
+    several = len(sizes) >= _SEVERAL and 4 * min(smallest, largest) > len(sizes)
+    if chosen.raced is None and several and 2 * (smallest + largest) > len(sizes):
         got = f"{smallest} of {len(sizes)} layers at their smallest size and {largest} at their largest"
         warnings.warn(f"a plan should mix sizes: got {got}; race=40 shows how its network trains", stacklevel=4)
 

@@ -125,10 +125,10 @@ def test_a_race_chooses_and_continues_where_it_was_killed(run, found, tmp_path, 
 
 
 def test_a_plan_of_extremes_is_warned_of():
-    latency = {f"l{i}": {1: 4.0, 2: 2.0, 4: 1.0, 8: 0.5, 16: 0.3} for i in range(5)}
-    sizes = dict(zip(latency, (1, 1, 16, 16, 4), strict=True))
+    latency = {f"l{i}": {1: 4.0, 2: 2.0, 4: 1.0, 8: 0.5, 16: 0.3} for i in range(20)}
+    sizes = dict(zip(latency, (1, 1, 16, 16, 4) * 4, strict=True))
     candidate = Candidate("fisher", Solution(sizes, 0.0, 0.0, "Optimal"))
-    with pytest.warns(UserWarning, match="got 2 of 5 layers at their smallest size and 2 at their largest; race=40"):
+    with pytest.warns(UserWarning, match="got 8 of 20 layers at their smallest size and 8 at their largest; race=40"):
         search._warn_of_extremes(candidate, latency)
     search._warn_of_extremes(dataclasses.replace(candidate, raced=0.1), latency)
 
