@@ -306,6 +306,7 @@ class Inference:
         memory: most bytes of the process of "client", of "server", or of "both".
         revealed: values of an image that the client sees in clear.
         refused: indices of images whose result is not to be used.
+        classes: names by label.
         operations: of one image, by name; of each plain modulus.
         bytes_keys: as they travel, once.
         bytes_keys_server: in memory.
@@ -363,7 +364,14 @@ class Inference:
     levels: int | None = None
     precision_bits: float | None = None
     layers: list[LayerRow]
+    classes: list[str] = field(default_factory=list)
     predictions: list[Prediction]
+
+    def class_name(self, label: int | None) -> str:
+        """Return the name of a class, its number where names are not known, a dash where there is none."""
+        if label is None:
+            return "-"
+        return self.classes[label] if label < len(self.classes) else str(label)
 
     @property
     def exact(self) -> bool:

@@ -120,9 +120,8 @@ def _audit(config: InferConfig, data: ImageData, images: Tensor, labels: np.ndar
         check_memory(mode.program, config.weights_gb, config.engine)
     reference = _predicted(config, data, images)
     with inference_bar(len(labels)) as progress:
-        return evaluate(mode, images.numpy().astype(np.int64), _how(config), progress, progress_bar).summary(
-            reference, labels
-        )
+        found = evaluate(mode, images.numpy().astype(np.int64), _how(config), progress, progress_bar)
+    return replace(found.summary(reference, labels), classes=list(data.classes))
 
 
 def _mode(config: InferConfig) -> Mode:
@@ -136,7 +135,7 @@ def _ask(config: InferConfig, data: ImageData, images: Tensor, labels: np.ndarra
     prepared_work = _prepared_work(config)
     with closing(prepared_work), _asked(config, prepared_work) as remote, inference_bar(len(labels)) as progress:
         found = infer(remote, integers, _how(config), progress, keep=keep).summary(reference, labels)
-    return replace(found, server=config.server)
+    return replace(found, server=config.server, classes=list(data.classes))
 
 
 def _page(config: InferConfig) -> None:

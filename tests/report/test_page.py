@@ -87,6 +87,14 @@ def test_page_shows_the_largest_logits_of_each_image(root):
     assert "0.500" not in cells
 
 
+def test_page_names_classes_where_names_are_known(tmp_path):
+    names = ["zero", "one", "two", "three", "<four>"]
+    page = page_with(tmp_path, lambda contents: contents["infer"].update(classes=names))
+    assert "<dt>label</dt><dd>two</dd><dt>clear</dt><dd>two</dd>" in page
+    assert "<dd>&lt;four&gt;</dd>" in page
+    assert "<dt>label</dt><dd>5</dd>" in page, "beyond the names that are there"
+
+
 def test_page_shows_the_big_numbers_and_every_rung(root):
     page = build_page(load_runs(root)).replace("\xa0", " ")
     for text in ("83.3 %", "912 ms", "9.88 MB", "6 / 6", "97.83 %", "97.12 %", "96.94 %", "262,656", "61,234"):
