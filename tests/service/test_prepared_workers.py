@@ -61,7 +61,7 @@ def cluster(tmp_path_factory):
         words = [sys.executable, "-m", "ray.scripts.scripts", "start", *settings.split(), *more]
         with (folder / "log").open("w") as log, subprocess.Popen(words, stdout=log, stderr=log, cwd=folder) as process:
             try:
-                until(lambda: "runtime started" in (folder / "log").read_text(), 60)
+                until(lambda: "runtime started" in (folder / "log").read_text(), 150)
                 yield f"ray://127.0.0.1:{port}"
             finally:
                 process.terminate()
