@@ -26,7 +26,7 @@ from papers.pruning.search import PrunedNetwork, Pruning
 from privcirnet.artifact import read_json, write_json, write_plan
 from privcirnet.artifact.run import SUMMARY, locked
 from privcirnet.blocksizes.assignment import FREE, uniform_latency, uniform_sizes
-from privcirnet.blocksizes.candidates import Candidate, best
+from privcirnet.blocksizes.candidates import Candidate, Rules, best
 from privcirnet.blocksizes.latency import Figures, figures_of, layer_shapes
 from privcirnet.blocksizes.solve import solve
 from privcirnet.config import RecipeConfig, SearchRunConfig, TrainConfig
@@ -35,7 +35,7 @@ from privcirnet.data.dataset import ImageData
 from privcirnet.errors import RuleError
 from privcirnet.nn.plain import make_plain_
 from privcirnet.runs import train
-from privcirnet.runs.competition import RACE, Problem, Rules, Scores, competed
+from privcirnet.runs.competition import RACE, Problem, Scores, competed
 from privcirnet.runs.progress import Bar, silent
 from privcirnet.train import stages
 from privcirnet.train.network import weighted_layers

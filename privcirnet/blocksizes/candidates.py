@@ -12,6 +12,8 @@ from privcirnet.blocksizes.assignment import FREE, LATENCY, Cap, Constraints, So
 from privcirnet.blocksizes.solve import BUDGET_SLACK
 
 UNIFORM = "uniform"
+Rules = tuple[Table, float, Constraints]
+"""Latency, budget and constraints."""
 _REFINED = ", refined"
 
 
@@ -101,7 +103,7 @@ def swaps(
 def refined(
     candidate: Candidate,
     sensitivity: Table,
-    rules: tuple[Table, float, Constraints],
+    rules: Rules,
     score: Callable[[Mapping[str, int]], float],
     more: Callable[[], bool],
 ) -> Candidate:
@@ -109,7 +111,6 @@ def refined(
 
     Args:
         sensitivity: by which swaps are ordered.
-        rules: latency, budget and constraints, as for :func:`swaps`.
         score: of a plan, less is better.
         more: whether another plan may be scored.
     """

@@ -51,7 +51,7 @@ def _in_words(found: search.SearchResult, config: SearchRunConfig) -> dict[str, 
         "uniform": ", ".join(
             f"b = {b}: {in_words(p.latency, counted)}, {p.sensitivity:.4g}" for b, p in found.uniform.items()
         ),
-        **dict(line.split(": ", 1) for line in found.ranking()),
+        **found.ranking(),
         **(_leveled(found.leveled) if found.leveled else {}),
         "measured": f"{', '.join(config.kinds)}, {measured.samples} images{steady[measured.stable]}",
         "sweep": f"{len(found.front)} plans in {Path(config.out) / 'plans'}",

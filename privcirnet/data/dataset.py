@@ -7,6 +7,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+_SOME = 64
+"""Training images that are drawn together."""
 TEST_BATCH = 256
 """Held-out images that run together on a CPU."""
 _GPU_TEST_BATCH = 2048
@@ -68,6 +70,11 @@ class Examples(Protocol):
     def tests(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield the held-out images, as the input of a network, and labels."""
         ...
+
+
+def some_images(data: Examples, count: int) -> Tensor:
+    """Return some training images, as the input of a network; the same ones at every call, all if there are no more."""
+    return torch.cat([images for images, _ in data.sampled(min(count, data.count), _SOME)])
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ before a rectifier. Memory: what is still to be read of all images, of both netw
 """
 
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import torch
@@ -40,8 +40,6 @@ from privcirnet.nn.layer_inputs import channel_axis, read_by, some_of
 from privcirnet.nn.norm import TokenBatchNorm
 from privcirnet.nn.places import layer_before
 
-FITTED = 384
-"""Images that a network is usually fitted to."""
 SAMPLES = 32768
 """Positions of all images that a layer is fitted on, if there are more; more where it has many inputs."""
 _BATCH = 64
@@ -248,12 +246,15 @@ class _Twins:
         """
         limits, beside = self._rectified(last)
         samples, b = self._samples(node, targets, beside), block_size_of(self._both(node)[0])
+        rounds = _ROUNDS if limits and b > 1 else 0
+        samples = list(samples) if rounds else samples  # else each batch is forgotten once it is counted
         moments = Moments.zeros(weight.shape[0], weight[0].numel(), weight.device)
         for x, z, _ in samples:
             moments.add(x, z)
         ridge = moments.ridge(b)
         rows, offsets = fit_rows(moments, weight, b, ridge, offset)
-        for _ in range(_ROUNDS if limits and b > 1 else 0):
+        for _ in range(rounds):
+            assert limits is not None
             flat, shift = expand(rows, b).flatten(1).float().T, offsets.float()
             moved = [(x, reachable(z + y, x @ flat + shift + y, *limits) - y) for x, z, y in samples]
             rows, offsets = fit_rows(moments.towards(moved), weight, b, ridge, offset)
@@ -270,28 +271,26 @@ class _Twins:
         module, users = module_of(self._dense, node), list(node.users)
         inside = [child for child in module.children() if not isinstance(child, nn.Identity)] if module else []
         reader = users[0] if len(users) == 1 else node
-        kind = type(inside[0] if inside else module_of(self._dense, reader))
-        return _LIMITS.get(reader.target if reader.op != "call_module" and not inside else kind), beside
+        called = inside[0] if inside else module_of(self._dense, reader)
+        return _LIMITS.get(reader.target if called is None else type(called)), beside
 
     def _samples(
         self, node: fx.Node, targets: list[Tensor], beside: list[Tensor] | None
-    ) -> list[tuple[Tensor, Tensor, Tensor]]:
-        """Return what a layer reads in the circulant network, what it should give, and what is added to that.
+    ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Yield what a layer reads in the circulant network, what it should give, and what is added to that.
 
-        Returns:
+        Yields:
             Of each batch (positions, inputs), (positions, out), and the same or a zero.
         """
         layer, dense = self._both(node)
         out, into = dense.weight.shape[0], dense.weight[0].numel()
         most = max(SAMPLES, 8 * into) // len(self._batches) + 1
-        samples = list[tuple[Tensor, Tensor, Tensor]]()
         for batch, target in enumerate(targets):
             rows = [target, beside[batch]] if beside else [target]
             read = read_by(layer, self._values[node.all_input_nodes[0]][batch][1]).reshape(-1, into)
             rows = [value.expand_as(target).movedim(channel_axis(layer), -1).reshape(-1, out) for value in rows]
             x, z, *y = (values.float() for values in some_of(most, self._random, read, *rows))
-            samples.append((x, z, y[0] if y else torch.zeros(())))
-        return samples
+            yield x, z, y[0] if y else torch.zeros(())
 
     def _measure(self, node: fx.Node, norm: Any) -> None:
         """Set running statistics to those of what a norm or AESPA reads in the circulant network."""

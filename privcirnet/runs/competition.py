@@ -13,8 +13,8 @@ from torch import nn
 
 from privcirnet import distributed
 from privcirnet.artifact import read_json, write_json
-from privcirnet.blocksizes.assignment import Constraints, Solution, Table
-from privcirnet.blocksizes.candidates import UNIFORM, Candidate, best, refined, uniform_within
+from privcirnet.blocksizes.assignment import Solution, Table
+from privcirnet.blocksizes.candidates import UNIFORM, Candidate, Rules, best, refined, uniform_within
 from privcirnet.config import SearchRunConfig
 from privcirnet.data.dataset import Examples
 from privcirnet.runs.progress import Bar
@@ -24,10 +24,6 @@ from privcirnet.train.race import train_for_
 
 RACE = "race.json"
 """File of scores after training, in a search's folder."""
-
-
-Rules = tuple[Table, float, Constraints]
-"""Latency, budget and constraints."""
 
 
 @dataclass(frozen=True)

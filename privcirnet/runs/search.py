@@ -1,10 +1,9 @@
 """Block sizes for a trained network, under the settings of search.py: what search.py and privcirnet.search do."""
 
-import copy
 import math
 import time
 import warnings
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -96,14 +95,12 @@ class SearchResult:
     @property
     def scores(self) -> dict[str, float]:
         """Score before training by the name of a plan that competed, the best first; empty if none was scored."""
-        scored = [(each.score, each.name) for each in self.candidates if each.score is not None]
-        return {name: score for score, name in sorted(scored)}
+        return _ranked((each.score, each.name) for each in self.candidates)
 
     @property
     def raced(self) -> dict[str, float]:
         """Score after the race by the name of a plan, the best first; empty without a race."""
-        raced = [(each.raced, each.name) for each in self.candidates if each.raced is not None]
-        return {name: score for score, name in sorted(raced)}
+        return _ranked((each.raced, each.name) for each in self.candidates)
 
     def predicted(self) -> Figures:
         """Return the predictions of the best assignment."""
@@ -126,7 +123,7 @@ class SearchResult:
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = (zip(row, widths, strict=True) for row in rows)
         table = ["  ".join([n.ljust(w), *(c.rjust(v) for c, v in cells)]) for (n, w), *cells in lines]
-        return "\n".join([*table, *self.ranking()])
+        return "\n".join([*table, *(f"{title}: {scores}" for title, scores in self.ranking().items())])
 
     @property
     def competition(self) -> dict[str, dict[str, float]]:
@@ -134,10 +131,10 @@ class SearchResult:
         moments = {"before training": self.scores, "after the race": self.raced}
         return {moment: scores for moment, scores in moments.items() if scores}
 
-    def ranking(self) -> list[str]:
-        """Return a line for each moment of :attr:`competition`."""
+    def ranking(self) -> dict[str, str]:
+        """Return the scores of each moment of :attr:`competition`, in words, by a title."""
         named = {when: [f"{score:.3g} {name}" for name, score in of.items()] for when, of in self.competition.items()}
-        return [f"plans by divergence {moment}: {', '.join(scores)}" for moment, scores in named.items()]
+        return {f"plans by divergence {moment}": ", ".join(scores) for moment, scores in named.items()}
 
 
 @dataclass(frozen=True)
@@ -253,7 +250,7 @@ def search_in(
 def _at_the_program(model: nn.Module, image: Tensor, config: SearchRunConfig, profile: Profile) -> Profile:
     """Return a profile's times at the (n, q) of the dense network's program; the profile if that is not known."""
     try:
-        network = exact_copy(copy.deepcopy(model).cpu(), image.cpu())
+        network = exact_copy(model, image).cpu()
         return profile_of_program(fuse(network), image_of(image.shape[1:]), config.he, profile)
     except RuleError:  # training replaces what has no encrypted form yet
         return profile
@@ -350,6 +347,12 @@ def summary(found: SearchResult) -> dict[str, Any]:
 _UNCHANGED = 1, OPTIONS["own"]
 _SEVERAL = 20
 """Layers from which on a plan of extremes is not a matter of a few."""
+
+
+def _ranked(scores: Iterable[tuple[float | None, str]]) -> dict[str, float]:
+    """Return scores by the name of a plan, the best first, without plans that have none."""
+    known = ((score, name) for score, name in scores if score is not None)
+    return {name: score for score, name in sorted(known)}
 
 
 def _warn_of_extremes(chosen: Candidate, latency: Table) -> None:

@@ -7,12 +7,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import kl_div
 
-from privcirnet.data.dataset import Examples
+from privcirnet.data.dataset import Examples, some_images
 from privcirnet.nn.graph import evaluating
 from privcirnet.nn.plain import with_plain_weights
 from privcirnet.passes.convert import circulant_
-from privcirnet.passes.start import FITTED
 
+FITTED = 384
+"""Images that each plan's network is fitted to."""
 _BATCH = 64
 
 
@@ -28,7 +29,7 @@ class Divergence:
     def __init__(self, model: nn.Module, data: Examples, *, pad: bool = False) -> None:
         self._dense, self._pad = with_plain_weights(model), pad
         device = next(model.parameters()).device
-        images = torch.cat([x for x, _ in data.sampled(min(3 * FITTED, data.count), _BATCH)]).to(device)
+        images = some_images(data, 3 * FITTED).to(device)
         fitted = max(len(images) // 3, 1)
         self._fitted, self._others = images[:fitted], images[fitted:] if len(images) > 1 else images
         self._wanted = self._predicted(self._dense)

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from privcirnet.artifact import Bits, Checkpoint, plan_activations, plan_composed, plan_pads, read_checkpoint, read_plan
 from privcirnet.blocksizes.fisher import diagonal_fisher
 from privcirnet.config import ModelConfig, QuantConfig, RecipeConfig, run_file
-from privcirnet.data.dataset import ImageData
+from privcirnet.data.dataset import ImageData, some_images
 from privcirnet.errors import RuleError
 from privcirnet.functional.sensitivity import damped
 from privcirnet.nn.checks import logits_of_one
@@ -44,8 +44,8 @@ from privcirnet.train.network import (
 from privcirnet.train.recalibration import recalibrate_
 
 CHECKPOINT = "checkpoint.safetensors"
-_FISHER_SAMPLES, _BATCH = 512, 64
-_FITTED = 1024
+_FISHER_SAMPLES = 512
+FITTED = 1024
 """Images that the start is fitted to: more than where plans are compared, as it is done once."""
 
 
@@ -172,8 +172,8 @@ def start_circulant_(  # noqa: PLR0913
         RuleError: the block sizes do not fit the network, see :func:`privcirnet.passes.convert.circulant_`.
     """
     if start == "least_squares":
-        images = torch.cat([x for x, _ in data.sampled(min(_FITTED, data.count), _BATCH)])
-        circulant_(model, block_sizes, pad=pad, images=images.to(next(model.parameters()).device))
+        images = some_images(data, FITTED).to(next(model.parameters()).device)
+        circulant_(model, block_sizes, pad=pad, images=images)
         return
     sizes = {name: b for name, b in block_sizes.items() if b > 1}
     fisher = fisher_information(model, data, list(sizes), progress=progress) if start == "fisher" else {}

@@ -9,8 +9,7 @@ from torch.nn.functional import kl_div
 from privcirnet.data import load
 from privcirnet.models import DigitsResNet
 from privcirnet.passes.convert import circulant_
-from privcirnet.passes.start import FITTED
-from privcirnet.train.divergence import Divergence
+from privcirnet.train.divergence import FITTED, Divergence
 from tests.nn.networks import assert_unchanged, snapshot
 
 DATA = load("digits")

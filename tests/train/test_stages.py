@@ -15,7 +15,6 @@ from privcirnet.nn.learned import learned_steps
 from privcirnet.nn.quantizers import quantizer_of
 from privcirnet.nn.tokens import Tokens
 from privcirnet.passes.convert import circulant_
-from privcirnet.passes.start import FITTED
 from privcirnet.train import stages
 from privcirnet.train.accuracy import predict
 from privcirnet.train.imitation import Imitation
@@ -137,7 +136,7 @@ def test_a_uniform_plan_and_what_it_starts_from(root, kind, damping):
     assert torch.equal(rows, project(weight, 4, damped(fisher, damping))) == (kind == "fisher")
     assert torch.equal(rows, project(weight, 4)) == (kind == "frobenius")
     assert kind != "random" or 0.8 < rows.std() / weight.std() < 1.3
-    fitted = circulant_(dense, start.block_sizes, images=next(DATA.sampled(FITTED, FITTED))[0])
+    fitted = circulant_(dense, start.block_sizes, images=next(DATA.sampled(stages.FITTED, stages.FITTED))[0])
     assert torch.equal(rows, rows_of(fitted.get_submodule("conv1"))) == (kind == "least_squares")
 
 
