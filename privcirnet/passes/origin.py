@@ -45,7 +45,8 @@ class Difference:
 
     def __str__(self) -> str:
         """Return it as a clause."""
-        return f"{self.images - self.differ} of {self.images} images keep their class, logits {self.share:.1%} off"
+        of = f"{'the first ' if self.images == IMAGES else ''}{self.images}"
+        return f"{self.images - self.differ} of {of} images keep their class, logits {self.share:.1%} off"
 
 
 @torch.no_grad()

@@ -133,7 +133,8 @@ def _prepared(
     """Return the network that a stage starts from, once it has taken an image, and tell what is left to replace."""
     recipe = config.recipe
     if recipe.init:
-        run_file(recipe.init, stages.CHECKPOINT, "the stage before", "recipe.init")
+        made_by = "train.py recipe=finetune" if recipe.stage == "qat" else "train.py"
+        run_file(recipe.init, stages.CHECKPOINT, made_by, "recipe.init")
     if _learns_from_teacher(recipe):  # which is read after long work
         run_file(recipe.teacher, stages.CHECKPOINT, "train.py", "recipe.teacher")
     torch.manual_seed(config.seed)

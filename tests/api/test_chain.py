@@ -260,7 +260,12 @@ def test_a_networks_own_activations_run_exactly(plan):
     truth = quantized.double().eval()(IMAGES.double()).detach()
     for engine in ("cleartext", "kernel"):
         assert torch.equal(program(IMAGES[:2], engine=engine).double(), truth[:2])
-    for row in (r"0 +3 x 3 convolution, 3 -> 8 +512 +encrypted", r"2 +ReLU +[0-9]+ +exact", r"5 +gelu +[0-9]+ +exact"):
+    for row in (
+        r"0 +3 x 3 convolution, 3 -> 8 +512 +encrypted",
+        r"3 +maximum +[0-9,]+ +exact",
+        r"2 +ReLU +[0-9]+ +exact",
+        r"5 +gelu +[0-9]+ +exact",
+    ):
         assert re.search(f"\n{row}\n", repr(program))
     program = pc.compile(quantized, IMAGES, answer="top1", profile=plan.profile, progress=False)
     assert program.rehearsal["differ"] == program.rehearsal["difference"] == 0

@@ -46,7 +46,7 @@ def test_a_network_as_it_is_becomes_a_program(build):
     before = copy.deepcopy(model.state_dict())
     program = pc.compile(model, IMAGES, rehearsed_images=0, **OPTIONS)
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
-    assert "8 bits: 64 of 64 images keep their class, logits" in str(program)
+    assert "8 bits: 64 of the first 64 images keep their class, logits" in str(program)
     quantized = pc.quantize(model, IMAGES)
     with torch.no_grad():
         found = program(IMAGES[:4], engine="cleartext", check=True)
@@ -96,7 +96,7 @@ def test_what_a_verb_loses_is_said():
         lambda: pc.quantize(model, IMAGES, weight_bits=1),
         lambda: pc.polynomial_(copy.deepcopy(model), IMAGES),
     ):
-        with pytest.warns(UserWarning, match=r"\d+ of 64 images keep their class, logits \d+\.\d% off; .*train it"):
+        with pytest.warns(UserWarning, match=r"\d+ of the first 64 images keep their class, logits \d+\.\d% off; .*train it"):
             verb()
 
 
@@ -104,7 +104,7 @@ def test_progress_says_how_near_the_quantized_network_is(capsys):
     pc.compile(convolutional().eval(), IMAGES, profile="counted", rehearsed_images=0)
     said = capsys.readouterr().out
     assert "folding norms, quantizing" in said
-    assert "8 bits: 64 of 64 images keep their class" in said
+    assert "8 bits: 64 of the first 64 images keep their class" in said
 
 
 @pytest.mark.parametrize("last", [nn.Softmax(1), nn.Softsign()], ids=str)

@@ -36,7 +36,7 @@ def test_channels_of_several_units_have_steps_of_their_own(tmp_path):
     found = difference(quantized)
     assert (found.share < 0.05, found.large) == (True, False)
     program = pc.compile(quantized, shown, **OPTIONS)
-    assert "8 bits: 64 of 64 images keep their class" in str(program)
+    assert "8 bits: 64 of the first 64 images keep their class" in str(program)
     program.save(tmp_path / "program")
     for each in (program, pc.load(tmp_path / "program")):
         with torch.no_grad():
@@ -69,10 +69,10 @@ def test_losses_are_said_with_what_rounds_to_nothing():
     """With one step for all, which a given one is."""
     model, shown = network(), images()
     with pytest.warns(
-        UserWarning, match=r"\d+ of 64 images keep their class, logits .* off; input channel 0, .*nothing"
+        UserWarning, match=r"\d+ of the first 64 images keep their class, logits .* off; input channel 0, .*nothing"
     ):
         quantized = pc.quantize(model, shown, 7)
-    with pytest.warns(UserWarning, match="of 64 images keep their class"):
+    with pytest.warns(UserWarning, match="of the first 64 images keep their class"):
         pc.compile(quantized, shown, **OPTIONS)
 
 

@@ -1,10 +1,10 @@
 """A program in words: what each module of the network comes to, and whether it is polynomial or exact."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from math import prod
 
-from privcirnet.he.program.exact import ExactStep
-from privcirnet.he.program.local import Truncate
+from privcirnet.he.program.exact import ExactReLU, ExactStep
+from privcirnet.he.program.local import Truncate, Within
 from privcirnet.he.program.operation import Node, Operation
 from privcirnet.he.program.rounds import Linear
 from privcirnet.he.program.table import ExactTable
@@ -12,16 +12,19 @@ from privcirnet.he.program.table import ExactTable
 HEADINGS = "layer", "computes", "values", "how"
 
 
-def described(nodes: Iterable[Node]) -> list[tuple[str, str, str, str]]:
+def described(nodes: Sequence[Node]) -> list[tuple[str, str, str, str]]:
     """Return a row for each module and what it sends messages for, or truncates, in order; columns: :data:`HEADINGS`.
 
     What a module does several times, as the maxima of a pool, is one row.
     """
     found = dict[tuple[str, str, str], int]()
+    maxima = {node.module for node in nodes if isinstance(node.operation, Within)}
     for node in nodes:
         operation = node.operation
         if isinstance(operation, Truncate) or not operation.local:
-            row = node.module or node.name, _computes(operation), _how(operation)
+            takes_maxima = isinstance(operation, ExactReLU) and not operation.bits and node.module in maxima
+            computes = "maximum" if takes_maxima else _computes(operation)
+            row = node.module or node.name, computes, _how(operation)
             found[row] = found.get(row, 0) + prod(node.shape)
     return [(module, computes, f"{values:,}", how) for (module, computes, how), values in found.items()]
 
