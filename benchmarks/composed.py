@@ -160,12 +160,12 @@ class Runner:
         self.found: dict[str, list[tuple[float, float, int]]] = {}
 
     def run(self) -> list[Traffic]:
-        """Run the image, with prepared work if there is any."""
+        """Run the image."""
         return run(self.client, self.session, self.image)[1]
 
     def turn(self) -> None:
-        """Run the image directly, prepare it, and run it prepared."""
-        phases = {"direct": self.run, "preparation": lambda: prepare(self.client, self.session, 1), "online": self.run}
+        """Prepare the image, and run it."""
+        phases = {"preparation": lambda: prepare(self.client, self.session, 1), "online": self.run}
         for name, phase in phases.items():
             started = time.process_time()
             traffic = phase()

@@ -46,16 +46,15 @@ def turn(remote: ServiceClient, image: Values, server: int) -> dict[str, dict[st
         server: number of its process.
 
     Returns:
-        by phase (preparation, online, direct, and where it is possible several together): ``seconds``, those of the
+        by phase (preparation, online, and where it is possible several together): ``seconds``, those of the
         ``client``, those of both parties' ``processor``, ``bytes`` both ways, ``rounds``, of one image.
     """
-    found = {"preparation": _prepared(remote, 1, server)}
-    found |= {phase: _image(phase, remote, image, server) for phase in ("online", "direct")}
+    found = {"preparation": _prepared(remote, 1, server), "online": _image(remote, image, server)}
     several = min(remote.client.together, TOGETHER)
     if several > 1:
         found["together"] = _prepared(remote, several, server)
         for _ in range(several):
-            _image("online", remote, image, server)
+            _image(remote, image, server)
     return found
 
 
@@ -66,10 +65,10 @@ def _prepared(remote: ServiceClient, count: int, server: int) -> dict[str, float
     return {name: amount / count for name, amount in one.items()}
 
 
-def _image(phase: str, remote: ServiceClient, image: Values, server: int) -> dict[str, float]:
+def _image(remote: ServiceClient, image: Values, server: int) -> dict[str, float]:
     before = _clocks(remote.client, server)
     (answer,) = answers(remote.client, remote, [image])
-    assert answer.prepared or phase == "direct", remote.client.dropped  # an image with exact steps is prepared first
+    assert answer.prepared, remote.client.dropped
     return _facts(answer.traffic, answer.seconds, before, _clocks(remote.client, server))
 
 
@@ -87,7 +86,7 @@ def _clocks(client: Client, server: int) -> dict[str, float]:
 
 
 def wrong_nodes(program: Program, spectra: Mapping[str, Residues], image: Values, engine: str) -> list[str]:
-    """Return the nodes whose value does not follow from their inputs', of a prepared image and of another."""
+    """Return the nodes whose value does not follow from their inputs', of a prepared image and of one that waits."""
     task, wrong = ServerTask(program, spectra, engine), list[str]()
     with start_server(task) as process, ServiceClient(process.address, engine) as remote:
         prepare(remote.client, remote)

@@ -5,8 +5,8 @@ python benchmarks/prepared.py --networks resnet18_cifar mobilenetv2_cifar --bloc
 python benchmarks/prepared.py --networks resnet18_cifar_relu_silent mobilenetv2_cifar_relu6_silent --blocks 4
 python benchmarks/prepared.py --programs cifar10=outputs/export/program
 
-Client and server are two processes with gRPC on loopback in between. Preparation, an image with it and an image without
-take turns; medians, after a turn that warms up. Every value of a first pair of images is compared with the integer
+Client and server are two processes with gRPC on loopback in between. Preparation and an image take
+turns; medians, after a turn that warms up. Every value of a first pair of images is compared with the integer
 network. The named networks have random weights. Each turn is kept in --out: the same command goes on where it was
 killed, and the tables and the picture there are of everything that was ever measured.
 """
@@ -37,7 +37,7 @@ from privcirnet.service.client import ServiceClient
 _CONNECTIONS = 6
 """The first loads the kernels."""
 _NAMES = {"together": f"preparation, up to {TOGETHER} at once"}
-_SINGLE = ("preparation", "online", "direct")
+_SINGLE = ("preparation", "online")
 _SHOWN = 8
 """Block size of a network that has several, in the tables of phases."""
 BEGIN, END = "<!-- measured -->\n", "<!-- end of what was measured -->\n"
@@ -121,11 +121,11 @@ def block_table(rows: list[Row]) -> str:
     lines, first = list[dict[str, str]](), dict[str, float]()
     for row in rows:
         found = figures(row)
-        ahead, online, direct = (found[phase] for phase in _SINGLE)
+        ahead, online = (found[phase] for phase in _SINGLE)
         seconds = ahead["seconds"] + online["seconds"]
         least = first.setdefault(row["network"], seconds)
         cells = {"preparation s": f"{ahead['seconds']:.2f}", "online s": f"{online['seconds']:.3f}"}
-        cells |= {"both s": f"{seconds:.2f}", "gain": f"{least / seconds:.2f}", "direct s": f"{direct['seconds']:.2f}"}
+        cells |= {"both s": f"{seconds:.2f}", "gain": f"{least / seconds:.2f}"}
         cells |= {f"{name} MB": f"{found[name]['bytes'] / 1e6:.1f}" for name in _SINGLE}
         memory = f"{row['server_bytes'] / 1e9:.2f}"
         lines.append({"network": row["title"], "b": str(row["block_size"]), **cells, "server's memory GB": memory})

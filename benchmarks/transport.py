@@ -40,7 +40,7 @@ from privcirnet.service.server import Service
 
 _HEADER = struct.Struct("<I")
 KINDS = ("socket", "plain", "tls")
-PHASES = ("direct", "preparation", "online")
+PHASES = ("preparation", "online")
 _PATIENT = ServiceLimits(sessions=1, timeout_s=1e6, age_s=1e7)
 
 
@@ -141,11 +141,11 @@ class Cost(NamedTuple):
     processor: float
 
 
-def turn(remote: Remote, phases: list[str]) -> dict[str, Cost]:
+def turn(remote: Remote) -> dict[str, Cost]:
     """Return the cost of each phase of one image."""
     client, handler, process = remote
     image, found = noise(client.program), dict[str, Cost]()
-    for phase in phases:
+    for phase in PHASES:
         before, started = worked("self") + worked(process), perf_counter()
         prepare(client, handler) if phase == "preparation" else run(client, handler, image)
         found[phase] = Cost(perf_counter() - started, worked("self") + worked(process) - before)
@@ -171,7 +171,6 @@ def main() -> None:
     parser.add_argument("program", type=Path, help="folder of export.py")
     parser.add_argument("--images", type=int, default=10, help="of each kind, after two that warm up")
     parser.add_argument("--kinds", nargs="+", default=list(KINDS), choices=KINDS)
-    parser.add_argument("--phases", nargs="+", default=["direct"], choices=PHASES, help="in this order")
     parser.add_argument("--threads", type=int, default=0, help="of each process; 0: as many as cores")
     parser.add_argument("--serve", choices=KINDS, help=argparse.SUPPRESS)
     parser.add_argument("--trial", type=Path, help=argparse.SUPPRESS)
@@ -187,10 +186,10 @@ def main() -> None:
         turns: dict[str, list[dict[str, Cost]]] = {kind: [] for kind in given.kinds}
         for number in range(given.images + 2):
             for kind, remote in remotes.items():
-                turns[kind].append(turn(remote, given.phases))
+                turns[kind].append(turn(remote))
             advance(to=max(0, number - 1))
     turns = {kind: each[2:] for kind, each in turns.items()}
-    show_rows("images", [row(kind, phase, turns) for phase in given.phases for kind in given.kinds])
+    show_rows("images", [row(kind, phase, turns) for phase in PHASES for kind in given.kinds])
 
 
 if __name__ == "__main__":

@@ -142,7 +142,6 @@ def test_stages_chain_by_default():
             "one kind of random crop: got crop_scale=0.5 crop_padding=4",
         ),
         (lambda: RecipeConfig(teacher="outputs/train"), "recipe.teacher needs recipe.distillation: got 0.0"),
-        (lambda: HEConfig(masks="none"), "he.masks must be a known kind: got none"),
         (lambda: HEConfig(guard_bits=99), r"he.guard_bits must be in \[0, 16\]: got 99"),
     ],
 )

@@ -323,7 +323,6 @@ def test_a_data_set_of_another_size_names_the_setting(monkeypatch, capsys, tmp_p
             r"noise budget: got -?\d+ bits with n = 8192, ",
         ),
         ("export", ["he.failure_bits=59", PROVED], r"must reach he.failure_bits = 59: got [\d.]+"),
-        ("export", ["he.masks=bounded"], r"must reach he.hiding_bits = 40: got [\d.]+"),
         ("export", ["init=nowhere"], "train.py must exist: got nowhere/checkpoint.safetensors"),
         ("export", ["init=${root}/train"], "must be quantized: got DigitsResNet"),
         ("export", ["init=${root}/qet/qat"], "train.py recipe=qat must exist: got "),

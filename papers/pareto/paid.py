@@ -1,4 +1,4 @@
-"""What an image of a plan takes as its user pays for it: at once or prepared, with AESPA or its own activations."""
+"""Seconds that a user pays for an image of a plan: in both phases and with the image, with AESPA or its own activations."""
 
 import copy
 from collections.abc import Mapping
@@ -13,8 +13,8 @@ from privcirnet.runs.forecast import forecast
 from privcirnet.train import stages
 
 PAID = {
-    "direct_s": "AESPA, at once",
-    "online_s": "AESPA, prepared",
+    "aespa_s": "AESPA: all",
+    "aespa_online_s": "AESPA: with the image",
     "exact_s": "own activations, exact: all",
     "exact_online_s": "own activations, exact: with the image",
 }

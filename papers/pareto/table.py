@@ -164,7 +164,7 @@ def markdown(prepared: Prepared, rows: Sequence[Row]) -> str:
 
 def _as_paid(rows: Sequence[Row]) -> str:
     """What an image takes in all, however its user runs it; pruned layers run in no program."""
-    first = {row.facts["run"]: row for row in reversed(rows) if row.facts.get("direct_s")}
+    first = {row.facts["run"]: row for row in reversed(rows) if row.facts.get("aespa_s")}
     lines = [
         "**seconds an image, client, server and network, predicted: all layers, at the n that each program needs**",
         "",

@@ -76,11 +76,9 @@ class Search:
 
 @dataclass(frozen=True)
 class Truncation:
-    """The masks of truncation on shares; its chance of failure, and of one that nobody notices (log2, per image)."""
+    """The chance that truncation on shares fails, and that nobody notices (log2, per image)."""
 
-    masks: str | None = None
     exact: bool | None = None
-    hiding: str | None = None
     failure_per_image_log2: float | None = None
     unnoticed_per_image_log2: float | None = None
 

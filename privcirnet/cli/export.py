@@ -137,7 +137,7 @@ def _in_words_guard_bits(export: Export) -> str:
 
 def _in_words(found: Truncation, bound: str | None) -> str:
     failure, unnoticed = found.failure_per_image_log2, found.unnoticed_per_image_log2
-    hidden, most = f"{found.masks} masks, hiding {found.hiding}", "at most" if bound == "proved" else "about"
+    most = "at most" if bound == "proved" else "about"
     if failure is None:
-        return f"{'exact, ' if found.exact else ''}{hidden}, never wrong"
-    return f"{hidden}, an image is wrong with probability {most} 2^{failure:.1f}, unnoticed about 2^{unnoticed:.1f}"
+        return "exact, never wrong"
+    return f"random, an image is wrong with probability {most} 2^{failure:.1f}, unnoticed about 2^{unnoticed:.1f}"

@@ -16,7 +16,7 @@ from privcirnet.he.planning.latency import in_words
 from privcirnet.runs import search
 from privcirnet.runs.profiles import PROFILE
 
-_WHEN = {"direct": "", "online": ", with the image", "prepared": ", before the image", "total": ", before and with it"}
+_WHEN = {"prepared": ", before the image", "online": ", with the image", "total": ", before and with it"}
 
 
 @script(SearchRunConfig)

@@ -37,12 +37,8 @@ class CompileConfig:
     ot: str = "auto"
     """oblivious transfers of exact steps: softspoken (3.9 bytes each), silent (0.09, after 2.5 MB for a session), or
     auto: silent where an image takes many."""
-    masks: str = "uniform"
-    """of truncated values: uniform (hides perfectly) or bounded (never wrong)."""
     failure_bits: int = 18
-    """uniform masks: a wrong image with probability at most 2^-failure_bits."""
-    hiding_bits: int = 40
-    """bounded masks: statistical distance at most 2^-hiding_bits."""
+    """random truncation: an image is wrong with probability at most 2^-failure_bits."""
     bounds: str = "auto"
     """of values: proved for every image; measured on images, for deep networks; or auto: proved where parameters carry
     what is proved, and there are no exact steps, which pay for each bit; else measured."""
@@ -87,18 +83,9 @@ class HEConfig(CompileConfig):
         rule = "he.least_guard_bits must be in [0, he.guard_bits]"
         check(in_order, rule, self.least_guard_bits, f"use {min(2, self.guard_bits)} or raise he.guard_bits")
         check_name("he.bounds", self.bounds, BOUNDS)
-        private = self.masks == "uniform" or self.bounds != "measured"
-        check(
-            private,
-            "he.masks=bounded needs he.bounds=proved",
-            self.bounds,
-            "use uniform masks: their privacy needs none",
-        )
         check_name("he.ot", self.ot, ("auto", *TRANSFERS))
         check_name("he.truncation", self.truncation, ("random", "exact"))
         setting = "he.nonlinear" if self.nonlinear == "exact" else "he.truncation"
-        rule = f"{setting}=exact needs he.masks=uniform"
-        check(not self.exact or self.masks == "uniform", rule, self.masks, "use uniform masks")
         check_name("he.answer", self.answer, ANSWERS)
         rule = f"{setting}=exact needs he.answer=logits or top1"
         check(not self.exact or self.answer != "rounded", rule, self.answer, "use he.answer=top1, which tells less")
@@ -110,16 +97,15 @@ class HEConfig(CompileConfig):
         check(0 <= self.margin_bits <= 16, "he.margin_bits must be in [0, 16]", self.margin_bits, "use 2")
         check(self.stack_gb >= 0, "he.stack_gb must be at least 0", self.stack_gb, "use 0.25")
         check(self.bound_images >= 1, "he.bound_images must be at least 1", self.bound_images, "use 256")
-        check(self.masks in ("uniform", "bounded"), "he.masks must be a known kind", self.masks, "use uniform")
 
     @property
     def bounds_tried(self) -> tuple[str, ...]:
-        """Kinds of bounds, the first that fits is taken; bounded masks hide within proved ones alone."""
+        """Kinds of bounds; the first that fits is taken."""
         if self.bounds != "auto":
             return (self.bounds,)
         if self.exact:
             return ("measured",)
-        return ("proved", "measured") if self.masks == "uniform" else ("proved",)
+        return "proved", "measured"
 
     def settled(self, *, exact: bool) -> "HEConfig":
         """Return the settings for a network; ``exact``: whether it has something that only runs so."""

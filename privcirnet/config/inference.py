@@ -186,7 +186,7 @@ class ServeConfig:
     keys: StoreLimits = field(default_factory=StoreLimits)
     """how much room for clients' keys (a CKKS program's are gigabytes), how long they are kept, and where."""
     prepared_gb: float = 4.0
-    """of prepared work of all clients, at most; 0: nothing is prepared."""
+    """of prepared work of all clients, at most."""
     prepared_folder: str = ""
     """where prepared work stays from one start to the next, or replicas share it; empty: in state=, or in memory."""
     prepared_claims: str = ""
@@ -227,7 +227,7 @@ class ServeConfig:
         check(self.sessions >= 1, "sessions must be at least 1", self.sessions, "use 4")
         check(self.timeout_s > 0, "timeout_s must be positive", self.timeout_s, "use 120")
         check(self.age_s > 0, "age_s must be positive", self.age_s, "use 3600")
-        check(self.prepared_gb >= 0, "prepared_gb must be 0 or more", self.prepared_gb, "use 4, or 0 for nothing")
+        check(self.prepared_gb > 0, "prepared_gb must be more than 0", self.prepared_gb, "use 4")
         check(self.prepared_actors >= 0, "prepared_actors must be 0 or more", self.prepared_actors, "use 0")
         check(self.grace_s >= 0, "grace_s must not be negative", self.grace_s, "use 30")
         check(min(two := (self.weights_gb, self.threads)) >= 0, "weights_gb, threads must be 0 or more", two, "use 0")

@@ -14,13 +14,12 @@ from privcirnet.he.layers.stacking import MOST_IMAGES
 BUDGETS = {"all": "seconds", "server": "server"}
 """What a budget limits -> the prediction of that name: seconds in all, or those of the server, as the papers count."""
 OBJECTIVES = {
-    "direct": BUDGETS,
-    "online": {"all": "online", "server": "online"},
     "prepared": BUDGETS,
+    "online": {"all": "online", "server": "online"},
     "total": {"all": "total", "server": "total_server"},
 }
-"""What is to be fast -> what a budget limits -> the prediction of that name. Preparation does what an inference does
-without it; with the image a linear layer is the server's work alone."""
+"""What is to be fast -> what a budget limits -> the prediction of that name. All of a linear layer's encrypted work is
+preparation; with the image it is the server's work alone, in clear."""
 _UNIFORM = 4
 PROPOSALS = ("kfac", "energy", "fisher")
 SCORES = ("divergence", "none")
@@ -75,9 +74,9 @@ class SearchConfig:
     """whether layers may be padded to whole blocks, those without batch norm or AESPA; false: blocks must divide."""
     budget_on: str = "all"
     """seconds that the budget limits: all (server, client and network) or server, as the papers count."""
-    objective: str = "direct"
-    """what is to be fast: direct (an inference without preparation), online (with the image, after preparation),
-    prepared (the preparation) or total (both)."""
+    objective: str = "prepared"
+    """what is to be fast: prepared (the preparation, which has all encrypted work), online (with the image) or total
+    (both)."""
     online_s: float = 0.0
     """cap on the seconds with the image besides the budget; 0 for none."""
     prepared_s: float = 0.0

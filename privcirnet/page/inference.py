@@ -252,5 +252,5 @@ class Watched:
         self._emit(Event("request", facts))
 
     def _tell_rounds(self) -> None:
-        found = self._subject.rounds(self._prepared)
+        found = self._subject.rounds()
         self._emit(Event("rounds", {"rounds": found, "prepared": self._prepared}))

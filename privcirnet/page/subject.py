@@ -7,7 +7,7 @@ from privcirnet.he.program.program import Program
 from privcirnet.he.protocol.leveled.bfv.leveled_program import Description
 from privcirnet.he.protocol.rounds import answer
 from privcirnet.he.protocol.rounds.exchange import RoundPlan
-from privcirnet.he.protocol.rounds.exchanges import exchanges_of, runs_directly
+from privcirnet.he.protocol.rounds.exchanges import exchanges_of
 from privcirnet.he.protocol.rounds.waves import stages
 from privcirnet.he.rlwe.security import SECURITY_BITS
 from privcirnet.runs.answers import name_of
@@ -45,15 +45,12 @@ class Subject(Ends):
             "leveled": self.program is None,
         }
 
-    def rounds(self, prepared: bool = False) -> list[dict[str, str]]:
-        """Return what the rounds of an image are, as plain data."""
+    def rounds(self) -> list[dict[str, str]]:
+        """Return what the rounds with an image are, as plain data."""
         if self.program is None:
             return [{"name": "image", "what": "all layers, by the server alone"}]
         names, found = {node.name: name_of(node) for node in self.program.nodes}, exchanges_of(self.program)
         what = "class" if self.program.answer == "top1" else "logits"
-        if not prepared and runs_directly(found):
-            each = [{"name": names[name], "what": in_words(exchange.plan)} for name, exchange in found.items()]
-            return [*each, {"name": "result", "what": f"the server’s share of the {what}"}]
         asking = [
             {
                 "name": ", ".join(names[node.name] for node in stage.nodes),

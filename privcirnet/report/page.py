@@ -231,23 +231,18 @@ def bounds_words(export: Export) -> str:
 
 
 def truncation_words(export: Export) -> str:
-    """Return what truncation on shares costs, in words: a chance of failure or a statistical distance."""
+    """Return what truncation on shares costs, in words."""
     truncation = export.truncation
     if export.leveled:
         return CKKS if export.ckks else LEVELED
-    if truncation is None or truncation.masks is None:
-        return "The runs do not say how truncation is masked."
-    parts = {
-        "uniform": "Masks are uniform over the plain modulus, so a share alone says nothing about the value; "
-        "a truncation goes wrong where the shares happen to wrap.",
-        "bounded": "Masks are drawn so that shares cannot wrap for any value within the proved bound; "
-        "the price is that hiding is statistical, not perfect.",
-    }
+    if truncation is None:
+        return "The runs do not say how values are truncated."
     if truncation.exact:
         return "Truncation is exact: every value is the integer network's, by two-party computation in prepared images."
-    words = [parts.get(truncation.masks, f"Masks: {truncation.masks}.")]
-    if truncation.hiding:
-        words.append(f"Hiding: {truncation.hiding.rstrip('.')}.")
+    words = [
+        "Masks are uniform over the plain modulus, so a share alone says nothing about the value; "
+        "a truncation goes wrong where the shares happen to wrap."
+    ]
     if truncation.failure_per_image_log2 is not None:
         words.append(
             f"The chance that any truncation of one image fails is {_power(truncation.failure_per_image_log2)}."

@@ -248,20 +248,19 @@ def block_size_seconds(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
 
     Args:
         path: PNG or SVG to write.
-        rows: with keys title (of the network), block_size, phases (preparation, online, direct: seconds each).
+        rows: with keys title (of the network), block_size, phases (preparation, online: seconds each).
     """
     titles = list(dict.fromkeys(row["title"] for row in rows))
     figure, panels = plt.subplots(1, len(titles), figsize=(4.6 * len(titles), 3.6), squeeze=False, layout="constrained")
     for axes, title in zip(panels[0], titles, strict=True):
         some = [row for row in rows if row["title"] == title]
-        ahead, online, direct = (
-            np.array([row["phases"][phase]["seconds"] for row in some]) for phase in ("preparation", "online", "direct")
+        ahead, online = (
+            np.array([row["phases"][phase]["seconds"] for row in some]) for phase in ("preparation", "online")
         )
         x = np.arange(len(some))
-        axes.bar(x - 0.21, ahead, 0.4, color=_SHADES[1], label="preparation")
-        bars = axes.bar(x - 0.21, online, 0.4, bottom=ahead, color=_SHADES[3], label="with the image")
+        axes.bar(x, ahead, 0.6, color=_SHADES[1], label="preparation")
+        bars = axes.bar(x, online, 0.6, bottom=ahead, color=_SHADES[3], label="with the image")
         axes.bar_label(bars, [f"{(ahead + online)[0] / both:.1f}x" for both in ahead + online], fontsize=7, padding=2)
-        axes.bar(x + 0.21, direct, 0.4, color=_SHADES[0], label="not prepared")
         axes.set_xticks(x, [f"b = {row['block_size']}" for row in some])
         axes.set_title(title, fontsize=10)
         axes.grid(axis="y", alpha=0.3)

@@ -73,9 +73,9 @@ class Answer(NamedTuple):
         traffic: of each round from the moment the image came; of a batch, its part.
         seconds: of all of them; of a batch, its part.
         refused: why nobody should use the logits; None where nothing is known against them.
-        prepared: whether everything encrypted was done before the image came.
+        prepared: whether its preparation was done before the image came; False of programs that have none.
         processor: processor seconds that this process took meanwhile, on all threads; of both parties if it is both.
-        preparation: what was done first for an image that cannot run without, and came before it; the first rounds.
+        preparation: of an image that came before it; its first rounds.
     """
 
     logits: np.ndarray
@@ -88,7 +88,7 @@ class Answer(NamedTuple):
 
     @property
     def online(self) -> tuple[list[Traffic], float] | None:
-        """The rounds and the seconds of the online phase; None of an image that ran without prepared work."""
+        """The rounds and the seconds of the online phase; None of programs that have one phase."""
         if self.preparation is None:
             return (self.traffic, self.seconds) if self.prepared else None
         return self.traffic[len(self.preparation.traffic) :], self.seconds - self.preparation.seconds
@@ -197,10 +197,10 @@ def _answered(
         refused, results = error, error.values
     seconds, busy = (time.perf_counter() - started) / count, (time.process_time() - busy) / count
     share = [Traffic(t.position, t.up // count, t.down // count, t.seconds / count) for t in step.traffic]
-    used = isinstance(client, Client) and client.used == "prepared"
-    preparation = step.preparation(started) if used else None
+    preparation = step.preparation(started) if isinstance(client, Client) else None
+    prepared = isinstance(client, Client) and not preparation
     rows = results.reshape(batch, -1)[:count]
-    return [Answer(row, share, seconds, refused, used and not preparation, busy, preparation) for row in rows]
+    return [Answer(row, share, seconds, refused, prepared, busy, preparation) for row in rows]
 
 
 def _encrypted_together(client: ServedClient, images: Sequence[Values] | Values) -> Iterator[tuple[Values, int, int]]:
@@ -246,9 +246,7 @@ class _Steps:
     @property
     def _comes_first(self) -> bool:
         """Whether the image waits for its preparation."""
-        assert isinstance(self.client, Client)
-        begun = any(exchange.position == wire.ONLINE for exchange in self.traffic)
-        return not (begun or self.client.runs_directly)
+        return all(exchange.position != wire.ONLINE for exchange in self.traffic)
 
     @cached_property
     def _names(self) -> dict[int, str]:

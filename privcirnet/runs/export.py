@@ -187,9 +187,8 @@ def target_of(he: HEConfig, given: Profile | None = None, bar: Bar = silent) -> 
         profile, sets = at_set, SETS
     elif he.ring_degree in (0, profile.ring_degree):
         sets = (profile.parameter_set, *sets)
-    masks = he.masks, he.failure_bits, he.hiding_bits
     kinds = {"truncation": "exact" if he.exact else "random", "nonlinear": he.nonlinear, "answer": he.answer}
-    return replace(Target(profile, link, *masks, sets, auto, family=he.family), **kinds)
+    return replace(Target(profile, link, he.failure_bits, sets, auto, family=he.family), **kinds)
 
 
 def _measured(he: HEConfig, bounds: str, network: fx.GraphModule, images: torch.Tensor, target: Target) -> Target:

@@ -93,10 +93,10 @@ def _interactive(config: ExportConfig, network: nn.Module, data: ImageData, bar:
 
 def _facts(lowered: Lowered) -> Export:
     """What the summary says of an interactive program."""
-    program, intervals = lowered.program, lowered.fitted.intervals
+    program = lowered.program
     hidden = budget(layers_of(program.nodes), program.parameters, squares_of(program.nodes))
-    bits = {name: bounds.value_bits(interval) for name, interval in intervals.items()}
-    chances: dict[str, Any] = truncation.truncation_facts(program, intervals, lowered.fitted.sizes)
+    bits = {name: bounds.value_bits(interval) for name, interval in lowered.fitted.intervals.items()}
+    chances: dict[str, Any] = truncation.truncation_facts(program, lowered.fitted.sizes)
     plaintexts = [(8 * math.prod(layer.spectrum_shape), layer.block_size) for _, layer in program.linear_nodes]
     return Export(
         nodes=len(program.nodes),

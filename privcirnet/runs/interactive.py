@@ -78,10 +78,10 @@ class Interactive:
         before, ahead = summary(of.preparations), of.parties.ahead
         prepared = sum(answer.prepared for answer in of.answers)
         found = {"revealed": self.program.revealed, "prepared": prepared, **followed(of, self._unit)}
-        if online := [answer.online for answer in of.answers if answer.online]:
-            seconds, (last, _) = typical([seconds for _, seconds in online]), online[-1]
-            size = sum(round.up + round.down for round in last)
-            found["online"] = Online(seconds, size, len(last), of.links(seconds, size, len(last)))
+        online = [answer.online for answer in of.answers if answer.online]
+        seconds, (last, _) = typical([seconds for _, seconds in online]), online[-1]
+        size = sum(round.up + round.down for round in last)
+        found["online"] = Online(seconds, size, len(last), of.links(seconds, size, len(last)))
         found["preparation"] = replace(before, links={}) if before and of.parties.how.throttle else before
         found["counted"] = self.profile is not None and self.profile.counted
         stopped = [ahead.stopped] if ahead and ahead.stopped else []
@@ -129,9 +129,7 @@ class Interactive:
 
     def _counted(self, of: Evaluation, found: Audit, node: Node) -> tuple[Mapping[str, int], int]:
         """The server's operations, and of how many images."""
-        of_images, before = found.meters
-        if images := sum(answer.online is None for answer in of.answers):
-            return of_images.counts[node.name], images
+        _, before = found.meters
         return before.counts[node.name], prepared_for(of.preparations)
 
     def _predicted(self, node: Node) -> float | None:
@@ -143,10 +141,9 @@ class Interactive:
 
 def _rounds(of: Evaluation, program: Program, position: int) -> tuple[list[Traffic], list[Traffic]]:
     """The rounds of a node: with the last image, and an image's part of them in the last preparation."""
-    last, before = of.answers[-1], list[Traffic]()
-    if last.online is None:
-        return [t for t in last.traffic if t.position == position], before
-    online, _ = last.online
+    before, last = list[Traffic](), of.answers[-1].online
+    assert last is not None
+    online, _ = last
     for done in of.preparations[-1:]:
         for bundle in bundles(program, exchanges_of(program), done.count):
             if position in bundle.positions:

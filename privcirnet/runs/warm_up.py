@@ -12,7 +12,7 @@ from privcirnet.he.program.program import Program
 from privcirnet.he.protocol.leveled.bfv.leveled_program import Description, LeveledProgram
 from privcirnet.he.protocol.leveled.session import LeveledClient
 from privcirnet.he.protocol.parties.client import Client
-from privcirnet.he.protocol.parties.session import Handler, prepare
+from privcirnet.he.protocol.parties.session import Handler
 from privcirnet.he.protocol.served import Served, ServedClient
 from privcirnet.runs.answers import StepProgress, answers, known_of, no_progress, pixel_range
 
@@ -37,7 +37,7 @@ def warm_up(
     progress: StepProgress = no_progress,
     answered: Callable[[], object] = lambda: None,
 ) -> None:
-    """Run an image of the largest pixels; where images can be prepared, one with prepared work too.
+    """Run an image of the largest pixels.
 
     Args:
         server: the client's session.
@@ -50,7 +50,3 @@ def warm_up(
     image = np.full(pixels.shape, pixels.high << pixels.shift)
     for _ in answers(client, server, [image], progress):
         answered()
-    if isinstance(client, Client) and client.runs_directly and client.program.masks == "uniform":
-        prepare(client, server)
-        for _ in answers(client, server, [image]):
-            answered()

@@ -1,6 +1,6 @@
 """What each client may ask for: sessions, images an hour and in all, keys, preparations. Counts outlive a restart.
 
-An image counts once: when its preparation begins, or when it comes if it was not prepared. By then the count is where
+An image counts once: when its preparation begins, or when it comes if it needs none (CKKS). By then the count is where
 it outlives the server, so nobody gets anything of an image for nothing by giving it up, leaving, or ending the server.
 """
 
@@ -31,7 +31,7 @@ class Quota:
         images_hour: images begun or prepared in any hour; 0: any number.
         images: images begun or prepared in all; 0: any number.
         keys: sets of evaluation keys that are kept; older ones make room for new ones.
-        prepared: inferences whose prepared work may lie at the server at once; 0: none.
+        prepared: inferences whose prepared work may lie at the server at once.
     """
 
     sessions: int = 4
@@ -41,9 +41,9 @@ class Quota:
     prepared: int = 16
 
     def __post_init__(self) -> None:
-        wrong = [f"{name}={value}" for name, value in vars(self).items() if value < (name == "keys")]
+        wrong = [f"{name}={value}" for name, value in vars(self).items() if value < (name in ("keys", "prepared"))]
         if wrong:
-            rule = "a quota must have sessions, images_hour, images, prepared >= 0 and keys >= 1"
+            rule = "a quota must have sessions, images_hour, images >= 0 and keys, prepared >= 1"
             raise RuleError(rule, got=", ".join(wrong), remedy="use 0 for any number of images")
 
 
@@ -122,7 +122,7 @@ class Quotas:
         """Check that a client may prepare some inferences more."""
         quota = self.of(client).prepared
         if held + count > quota:
-            rule, remedy = f"a client may have {quota} inferences prepared here", "use them first, or run unprepared"
+            rule, remedy = f"a client may have {quota} inferences prepared here", "use them first"
             got = "one more" if count == 1 else f"{held} and {count} more"
             raise Refusing(rule, got=got, remedy=remedy, status=StatusCode.RESOURCE_EXHAUSTED)
 

@@ -124,8 +124,6 @@ class Sessions:
         offer, session = with_client.offer, with_client.session
         running, context = with_client.running, with_client.context
         while True:
-            if not session.stocked:
-                self._turns.spare(session.make_ahead)
             request = await self._request(offer, context, between=not running)
             with_client.admit()
             offline = wire.is_offline(request)

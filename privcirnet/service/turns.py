@@ -23,7 +23,7 @@ class Turns:
 
     def __init__(self, waited: Callable[[float], object] = lambda seconds: None) -> None:
         self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
-        self._busy, self._waited, self._asked = False, waited, 0
+        self._busy, self._waited = False, waited
         self._engine = threading.Lock()
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="privcirnet turn")
 
@@ -36,33 +36,14 @@ class Turns:
                 that takes no longer than what that saves to whoever waits, two changes of threads.
         """
         if here and not self._busy:
-            self._asked += 1
             self._waited(0.0)
             return self._held(function)
         started = time.perf_counter()
         await self._turn(client)
         self._waited(time.perf_counter() - started)
-        self._asked += 1
         work = asyncio.get_running_loop().run_in_executor(self._worker, self._held, function)
         work.add_done_callback(self._done)
         return await asyncio.shield(work)
-
-    def spare(self, function: Callable[[], bool]) -> None:
-        """Call a function again and again, in the worker's thread, until anything else is asked for.
-
-        Args:
-            function: quick: whoever comes waits for it. It says whether to call it again.
-        """
-        self._asked += 1
-        asked = self._asked
-
-        def work() -> None:
-            again = True
-            while again:
-                with self._engine:
-                    again = self._asked == asked and function()
-
-        self._worker.submit(work)
 
     def later(self, function: Callable[[], object]) -> None:
         """Call a function after what is being computed now, without waiting for it.
@@ -70,12 +51,10 @@ class Turns:
         Args:
             function: quick, and without errors.
         """
-        self._asked += 1
         self._worker.submit(self._held, function)
 
     def close(self) -> None:
         """Wait for what is being computed, and end the worker."""
-        self._asked += 1
         self._worker.shutdown()
 
     def _held(self, function: Callable[[], R]) -> R:

@@ -272,8 +272,6 @@ def test_a_networks_own_activations_run_exactly(plan):
     assert torch.equal(program(IMAGES[:2], check=True), nn.functional.one_hot(truth[:2].argmax(1), 4).float())
     with pytest.raises(pc.RuleError, match=r"answer=top1 needs .*truncation=exact: got random"):
         pc.compile(quantized, IMAGES, nonlinear="refused", answer="top1", progress=False)
-    with pytest.raises(pc.RuleError, match=r"nonlinear=exact needs .*masks=uniform"):
-        pc.compile(quantized, IMAGES, masks="bounded", bounds="proved", progress=False)
 
 
 def test_a_given_step_is_kept():
@@ -326,9 +324,9 @@ def test_what_cannot_be_compiled(quantized, trained, plan):
         with pytest.raises(pc.RuleError, match=message):
             pc.quantize(pc.fuse(trained), images)
     with pytest.raises(
-        pc.RuleError, match=r"a setting of compile must be a known one: got masq; did you mean masks=\?"
+        pc.RuleError, match=r"a setting of compile must be a known one: got marginbits; did you mean margin_bits=\?"
     ):
-        pc.compile(quantized, IMAGES, masq="bounded")
+        pc.compile(quantized, IMAGES, marginbits=3)
     with pytest.raises(pc.RuleError, match=r"^bounds must be a known one: got 'seen'"):
         pc.compile(quantized, IMAGES, bounds="seen")
 

@@ -96,7 +96,9 @@ def test_what_a_verb_loses_is_said():
         lambda: pc.quantize(model, IMAGES, weight_bits=1),
         lambda: pc.polynomial_(copy.deepcopy(model), IMAGES),
     ):
-        with pytest.warns(UserWarning, match=r"\d+ of the first 64 images keep their class, logits \d+\.\d% off; .*train it"):
+        with pytest.warns(
+            UserWarning, match=r"\d+ of the first 64 images keep their class, logits \d+\.\d% off; .*train it"
+        ):
             verb()
 
 

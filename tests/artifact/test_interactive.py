@@ -40,9 +40,8 @@ from tests.he.networks import attention, network
 
 
 class TestProgramRoundTrips:
-    @pytest.mark.parametrize("masks", ["uniform", "bounded"])
-    def test_program(self, tmp_path, masks):
-        program = network(masks)
+    def test_program(self, tmp_path):
+        program = network()
         write_program(tmp_path / "p", program, {})
         found, slots = read_program(tmp_path / "p")
         assert_same_program(found, program)
@@ -82,7 +81,7 @@ class TestFormat:
         without = dataclasses.replace(network(), weights={})
         data = json.loads(text)
         public = json.loads(json.dumps(manifest.to_dict(without)))
-        assert public == {key: data[key] for key in ("parameters", "masks", "bounds", "answer", "output_bits", "nodes")}
+        assert public == {key: data[key] for key in ("parameters", "bounds", "answer", "output_bits", "nodes")}
 
     def test_files(self, folder, tmp_path):
         write_program(tmp_path / "compact", network(), {})
@@ -256,7 +255,7 @@ class TestDamagedPrograms:
             ({"version": "one"}, "must be a privcirnet-program of version 3"),
             ({"checksums": None}, "must list its files' checksums"),
             ({"checksums": {}}, "must list its files' checksums"),
-            ({"masks": "bounded"}, "must match their checksums: got .*manifest.json"),
+            ({"bounds": "measured"}, "must match their checksums: got .*manifest.json"),
         ],
     )
     def test_a_foreign_manifest(self, folder, change, message):

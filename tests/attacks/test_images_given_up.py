@@ -32,7 +32,7 @@ NO_MORE = "a client may begin 1 images in all: got one more"
 
 
 def begun(remote, kind, count=1):
-    """A preparation, or an image, after the first reply that has something of a layer's weights."""
+    """A preparation, or an image that waits for one, after the first reply that has something of a layer's weights."""
     exchange = remote.client.prepare(count) if kind == "prepare" else remote.client.infer(IMAGE)
     message = next(exchange)
     while True:
@@ -42,12 +42,11 @@ def begun(remote, kind, count=1):
         message = exchange.send(reply)
 
 
-WAYS = [
-    (way, then) for way in ("with its session", "with its connection", "not at all") for then in ("prepare", "direct")
-]
+WAYS = ("in its session", "with its session", "with its connection", "not at all")
 
 
-@pytest.mark.parametrize(("given_up", "then"), [("in its session", "prepare"), *WAYS])
+@pytest.mark.parametrize("given_up", WAYS)
+@pytest.mark.parametrize("then", ["prepare", "infer"])
 def test_a_preparation_that_is_given_up_was_an_image(given_up, then):
     """However it is given up, the quota of one image is used up, and the audit log has it."""
     books = {"quotas": Quotas(Quota(images=1, prepared=1))}
@@ -61,7 +60,7 @@ def test_a_preparation_that_is_given_up_was_an_image(given_up, then):
             remote = stack.enter_context(ServiceClient(service.address, "cleartext"))
         elif given_up == "not at all":
             remote = stack.enter_context(ServiceClient(service.address, "cleartext"))
-        with pytest.raises(Refused, match=NO_MORE if given_up != "not at all" or then == "direct" else "1 inferences"):
+        with pytest.raises(Refused, match=NO_MORE if given_up != "not at all" else "1 inferences"):
             begun(remote, then)
         (line,) = service.audited.of("preparation begun")
         assert (line["client"], line["count"]) == ("local", 1)
@@ -74,15 +73,6 @@ def under(**quota):
     with serving(Server(network(), "cleartext"), books={"quotas": Quotas(Quota(**quota))}) as service:
         with ServiceClient(service.address, "cleartext") as remote:
             yield service, remote
-
-
-def test_an_image_that_is_given_up_was_one():
-    with under(images=1) as (service, remote):
-        begun(remote, "direct")
-        remote.reopen()
-        with pytest.raises(Refused, match=NO_MORE):
-            begun(remote, "direct")
-        assert len(service.audited.of("image begun")) == 1
 
 
 def test_all_images_of_a_preparation_count():
@@ -101,7 +91,7 @@ def test_a_prepared_image_counts_once():
         prepare(remote.client, remote, 2)
         for _ in range(2):
             run(remote.client, remote, IMAGE)
-            assert remote.client.used == "prepared"
+            assert not remote.client.waited
         with pytest.raises(Refused, match="a client may begin 2 images in all"):
             run(remote.client, remote, IMAGE)
         assert [line["prepared"] for line in service.audited.of("image begun")] == [True, True]
@@ -116,8 +106,7 @@ def test_an_image_whose_prepared_work_is_gone_counts():
             run(remote.client, remote, IMAGE)
 
 
-@pytest.mark.parametrize("kind", ["prepare", "direct"])
-def test_it_is_counted_and_audited_before_the_engine_sees_it(tmp_path, monkeypatch, kind):
+def test_it_is_counted_and_audited_before_the_engine_sees_it(tmp_path, monkeypatch):
     found, handle = [], Session.handle
 
     def handled(session, message):
@@ -132,7 +121,7 @@ def test_it_is_counted_and_audited_before_the_engine_sees_it(tmp_path, monkeypat
     with closing(Quotas(ledger=Counts(tmp_path / "images.sqlite"))) as quotas:
         with serving(Server(network(), "cleartext"), books={"quotas": quotas}) as service:
             with ServiceClient(service.address, "cleartext") as remote:
-                begun(remote, kind)
+                begun(remote, "prepare")
     assert set(found) == {(1, 1)}
 
 
@@ -157,18 +146,17 @@ service.run()
 """
 
 
-@pytest.mark.parametrize("kind", ["prepare", "direct"])
-def test_a_killed_server_has_counted_and_audited(tmp_path, kind):
+def test_a_killed_server_has_counted_and_audited(tmp_path):
     """The client may be quick, and lucky: the server is gone as soon as the first reply has come."""
     with started(tmp_path, program=SERVER) as (port, process):
         with ServiceClient(("127.0.0.1", port), "cleartext") as remote:
-            begun(remote, kind)
+            begun(remote, "prepare")
             os.kill(process.pid, signal.SIGKILL)
     lines = Lines((tmp_path / "audit.jsonl").read_text().splitlines())
-    assert len(lines.of("preparation begun" if kind == "prepare" else "image begun")) == 1
+    assert len(lines.of("preparation begun")) == 1
     with started(tmp_path, program=SERVER) as (port, _), ServiceClient(("127.0.0.1", port), "cleartext") as remote:
         with pytest.raises(Refused, match=NO_MORE):
-            begun(remote, "direct")
+            begun(remote, "infer")
 
 
 def test_preparations_in_several_sessions_share_the_quota():

@@ -77,8 +77,8 @@ def test_one_restored_folder_is_not_used_again(restored, tmp_path):
                 if restored == "server":  # it says that both have it
                     client._prepared._agreed = {*deviating.copies}
                 run(client, Overheard(session, shares), image)
-                used.append(client.used)
+                used.append(client.waited)
         if image is None:
             shutil.copytree(folder, backup)
-    assert used == ["prepared", "direct"]
+    assert used == [False, True]
     assert len(shares) == (1 if restored == "client" else 2), "a client without its half shows no share of the image"

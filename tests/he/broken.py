@@ -69,4 +69,4 @@ def refuses_what_is_not_due(program: Program, position: int, variants: Iterable[
                 take(strange(due)[number])
             assert client._prepared.store.serials() == session._prepared.store.serials() == []
             if turn % 2:  # a server begins anew; a client that gives up opens another session
-                check(program, client, session, random_image(program), "prepared")
+                check(program, client, session, random_image(program), "waited")

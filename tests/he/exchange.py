@@ -38,7 +38,6 @@ class Party:
     rows: Values
     bias: Values | None
     parameters: Parameters
-    mask_bound: int | None = None
     engine: str = "cleartext"
     client: Any = field(init=False)
     server: Any = field(init=False)
@@ -50,7 +49,7 @@ class Party:
         self.server = Watched(self.parameters) if watched else engine_of(self.engine).server(self.parameters)
         steps, spectrum = self.layer.column_steps, self.layer.spectrum(self.rows, self.parameters.plain_modulus)
         encoded = self.layer.encode_spectrum(spectrum, self.server)
-        self.exchange, self.held = LinearExchange(self.layer), Held(encoded, self.bias, self.mask_bound)
+        self.exchange, self.held = LinearExchange(self.layer), Held(encoded, self.bias)
         self.keys = self.server.load_keys(self.client.public_keys(steps), steps)
 
     def shared(self, x: Values) -> tuple[Residues, Residues]:

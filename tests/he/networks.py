@@ -36,7 +36,7 @@ DEPTH = (*(Piece(4, 2, 1, 1),) * 2, Piece(4, 1, 4, 1), Piece(4, 1, 8, 1))
 """Twelve channels one by one, two tiles of each: both tiles of twice four together, those of four others apart."""
 
 
-def network(masks: str = "uniform", plain_bits: int = 46, seed: int = 0) -> Program:
+def network(plain_bits: int = 46, seed: int = 0) -> Program:
     """Strided convolution, square, tiled convolution with a residual sum, pooling, flattening, linear layer."""
     first = paper_layer(LinearShape(8, 8, 4, 8, 3, 2, 1), 2, N)
     second = SpectralLayer(LinearShape(4, 4, 8, 8, 3, 1, 1), 2, N, (2, 3), SECOND)
@@ -55,10 +55,10 @@ def network(masks: str = "uniform", plain_bits: int = 46, seed: int = 0) -> Prog
         Node("flat", Flatten(), ("pool",), (32, 1, 1), -4),
         Node("head", Linear(head), ("flat",), (10, 1, 1), -8),
     )
-    return with_weights(nodes, masks, plain_bits, seed)
+    return with_weights(nodes, plain_bits, seed)
 
 
-def bottleneck(masks: str = "uniform", seed: int = 0) -> Program:
+def bottleneck(seed: int = 0) -> Program:
     """MobileNetV2's: expand, square, depthwise with a stride on a map of odd size, project, residual, expand again."""
     expand, again = (paper_layer(LinearShape(size, size, 6, 12), 3, N) for size in (7, 4))
     depth = SpectralLayer(LinearShape(7, 7, 12, 12, 3, 2, 1, groups=12), 1, N, (3, 4), DEPTH)
@@ -78,7 +78,7 @@ def bottleneck(masks: str = "uniform", seed: int = 0) -> Program:
         Node("sum", Add(), ("project_t", "side_t"), (6, 4, 4), -2),
         Node("again", Linear(again), ("sum",), (12, 4, 4), -6),
     )
-    return with_weights(nodes, masks, 46, seed)
+    return with_weights(nodes, 46, seed)
 
 
 def residual_of_the_image() -> Program:
@@ -92,10 +92,10 @@ def residual_of_the_image() -> Program:
         Node("sum", Add(), ("conv", "x"), same, 0),
         Node("square", Square(), ("sum",), same, 0),
     )
-    return with_weights(nodes, "uniform", 46, 0)
+    return with_weights(nodes, 46, 0)
 
 
-def attention(masks: str = "uniform", seed: int = 0) -> Program:
+def attention(seed: int = 0) -> Program:
     """A transformer's: patches, tokens, queries, keys and values of two heads, a product, a square, a product, a token."""
     patches = paper_layer(LinearShape(4, 4, 2, 8, 2, 2), 2, N)
     qkv, head = (paper_layer(LinearShape.gemm(*size), 2, N) for size in ((5, 8, 24), (1, 8, 4)))
@@ -120,7 +120,7 @@ def attention(masks: str = "uniform", seed: int = 0) -> Program:
         Node("reversed", Gather(last, 7, (8,), (-1,)), ("token",), last, 34),
         Node("head", Linear(head), ("reversed",), (4, 1, 1), 30),
     )
-    return with_weights(nodes, masks, 46, seed)
+    return with_weights(nodes, 46, seed)
 
 
 def product(left: tuple[int, int, int], right: tuple[int, int, int], groups: int) -> Product:
@@ -148,7 +148,7 @@ def revealing(function: str = "gelu", bits: int = 1) -> Program:
         Node("act2", ClientAided("relu", -4 + bits, 0), ("sum",), maps, -4 + bits),
         Node("head", Linear(second), ("act2",), maps, -8 + bits),
     )
-    return with_weights(nodes, "uniform", 46, 0)
+    return with_weights(nodes, 46, 0)
 
 
 def random_image(program: Program, seed: int = 0) -> Values:
@@ -157,7 +157,7 @@ def random_image(program: Program, seed: int = 0) -> Values:
     return np.random.default_rng(seed).integers(node.operation.low, node.operation.high + 1, node.shape)
 
 
-def with_weights(nodes: Iterable[Node], masks: str, plain_bits: int, seed: int) -> Program:
+def with_weights(nodes: Iterable[Node], plain_bits: int, seed: int) -> Program:
     """Random ones, and the smallest parameters that do."""
     nodes, weights, lengths = tuple(nodes), {}, set[int]()
     random = np.random.default_rng(seed)
@@ -170,4 +170,4 @@ def with_weights(nodes: Iterable[Node], masks: str, plain_bits: int, seed: int) 
             weights[node.name] = Weights(NO_ROWS, random.integers(-9, 10, shapes["bias"]))
         for layer in node.operation.layers:
             lengths |= layer.transform_lengths
-    return Program(nodes, choose(lengths, plain_bits), weights, masks)
+    return Program(nodes, choose(lengths, plain_bits), weights)

@@ -17,7 +17,7 @@ from privcirnet.runs import audit
 
 
 class Outcome(NamedTuple):
-    """Logits, both parties' shares put together, and the server's meter."""
+    """Logits, both parties' shares put together, and the server's meter of the preparation."""
 
     logits: Values
     values: dict[str, Values]
@@ -50,13 +50,13 @@ def parties(program: Program, engine: str) -> tuple[Client, Session]:
 def protocol(program: Program, engine: str, image: Values) -> Outcome:
     client, session = parties(program, engine)
     logits, _ = run(client, session, image)
-    return Outcome(logits, audit.reconstruct(program, client.shares, session.shares), session.meter)
+    return Outcome(logits, audit.reconstruct(program, client.shares, session.shares), session.preparation)
 
 
 def check(program: Program, client: Client, session: Session, image: Values, used: str = "") -> list[Traffic]:
-    """One inference, every node of it right; and with prepared work or without, if ``used`` says so."""
+    """One inference, every node of it right; prepared before it or waiting for it, if ``used`` says so."""
     logits, traffic = run(client, session, image)
-    assert used in {"", client.used}
+    assert used in {"", "waited" if client.waited else "prepared"}
     values = audit.reconstruct(program, client.shares, session.shares)
     assert audit.wrong_nodes(program, values) == []
     assert (values[program.nodes[0].name] == image).all()

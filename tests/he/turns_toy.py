@@ -104,7 +104,7 @@ class OffsetExchange(Exchange):
     @property
     def plan(self) -> RoundPlan:
         size = (8 * self.values,)
-        return RoundPlan("offset", "masks", (Turn("client", 0, size), Turn("server", 0, size)) * 2, direct=False)
+        return RoundPlan("offset", "masks", (Turn("client", 0, size), Turn("server", 0, size)) * 2)
 
     @property
     def online(self) -> OffsetOnline:

@@ -1,4 +1,4 @@
-"""The steps that one network is enough for: from dense to circulant, guard bits, bounded masks."""
+"""The steps that one network is enough for: from dense to circulant and guard bits."""
 
 from functools import lru_cache
 
@@ -14,8 +14,6 @@ from privcirnet.nn.quantizers import quantizer_of
 from privcirnet.nn.steps import refine
 from privcirnet.passes.convert import circulant_, dense_state_dict
 from privcirnet.passes.lower import drafts, refined
-from privcirnet.runs import audit
-from tests.he.parties import protocol
 from tests.ladder import digits
 from tests.ladder.case import LEVELS, LOG_STEP, PROVED, WIDE, assert_bitwise, real
 from tests.ladder.digits import BLOCKS, DIGITS
@@ -70,11 +68,3 @@ def test_guard_bits_are_as_many_as_there_is_room_for():
     assert few == 2
     assert 0 <= lowered.guard_bits < 12
     assert lowered.program.parameters.plain_bits <= 60
-
-
-def test_bounded_masks_to_clear_text_engine():
-    target = Target(WIDE, LINKS["local"], "bounded", failure_bits=4, hiding_bits=4)
-    program = DIGITS.lowered(DIGITS.quantized, target)
-    for image in DIGITS.images[:6].numpy():
-        _, values, _ = protocol(program, "cleartext", image)
-        assert audit.wrong_nodes(program, values) == []

@@ -4,7 +4,7 @@ dense -> circulant -> fused -> fake-quant -> (guard bits) -> integer program -> 
 encrypted; integer program -> prepared, which is everything encrypted before the image, and shares in clear with it
 
 Where the arithmetic is the same the step is bitwise; elsewhere the tolerance comes with its derivation. The first step,
-guard bits and bounded masks are in test_digits, trained networks and other widths in test_trained, and what each network
+guard bits are in test_digits, trained networks and other widths in test_trained, and what each network
 has to carry in test_networks.
 """
 
@@ -18,7 +18,7 @@ from privcirnet.he.program.interpreter import interpret
 from privcirnet.he.program.operation import KINDS
 from privcirnet.he.protocol.framing import message_sizes
 from privcirnet.he.protocol.parties.session import prepare
-from privcirnet.he.protocol.rounds.exchanges import exchanges_of, runs_directly
+from privcirnet.he.protocol.rounds.exchanges import exchanges_of
 from privcirnet.he.ring import sampling
 from privcirnet.nn.circulant import block_size_of
 from privcirnet.runs import audit
@@ -118,8 +118,7 @@ def test_clear_text_engine_to_encrypted_is_bitwise(case, monkeypatch, engine):
     (clear, clear_values, clear_meter), (encrypted, encrypted_values, meter) = results
     assert np.array_equal(clear, encrypted)
     assert all(np.array_equal(clear_values[name], encrypted_values[name]) for name in clear_values)
-    direct = runs_directly(exchanges_of(case.program))  # the operations of prepared work are not counted
-    for node, layer in case.program.linear_nodes if direct else ():
+    for node, layer in case.program.linear_nodes:
         for counts in (clear_meter.counts[node.name], meter.counts[node.name]):
             assert (counts["rotate"], counts["pmult"]) == (layer.rotations, layer.pmults)
 
@@ -130,7 +129,7 @@ def test_integer_program_to_prepared(case):
     prepare(client, session, 2)
     for image in case.images[:2].numpy():
         traffic = check(case.program, client, session, image)
-        assert (client.used, len(traffic)) == ("prepared", message_sizes.rounds_online(case.program))
+        assert (client.waited, len(traffic)) == (False, message_sizes.rounds_online(case.program))
         framing = sum(each.up + each.down for each in traffic) - message_sizes.bytes_online(case.program)
         assert 0 < framing < 100 * len(traffic)
     assert not session.meter.counts

@@ -51,7 +51,7 @@ def program(channels: int = 1, levels: int = 16) -> Program:
         Node("flat", Flatten(), ("square_t",), flat, -6),
         Node("head", Linear(head), ("flat",), (10, 1, 1), -10),
     )
-    return with_weights(nodes, "uniform", 46, 0)
+    return with_weights(nodes, 46, 0)
 
 
 @cache

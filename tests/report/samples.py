@@ -67,7 +67,7 @@ def summaries():
             "log_q": 214,
             "security_bits": 128,
             "max_value_bits": 22,
-            "truncation": {"masks": "uniform", "hiding": "perfect", "failure_per_image_log2": -9.4},
+            "truncation": {"failure_per_image_log2": -9.4},
             "bytes_plaintexts": 12_345_678,
             "bytes_plaintexts_dense": 45_678_901,
             "seconds": 3.2,

@@ -72,8 +72,6 @@ def test_bounds_are_measured_where_proved_ones_do_not_fit(network, program):
     assert CompileConfig().bounds == HEConfig().bounds == "auto"
     found = lower_for(HEConfig(**SETTINGS), network, DATA)[0].program
     assert (found.bounds, found.parameters) == ("measured", program.parameters)
-    with pytest.raises(DoesNotFit, match=r"every value must stay under 2\^59, proved"):
-        lower_for(HEConfig(masks="bounded", **SETTINGS), network, DATA)
 
 
 def test_an_exact_relu_of_a_long_modulus_does_not_fit():
@@ -144,12 +142,6 @@ def test_held_out_images_are_checked_against_the_modulus(network, program):
     assert beyond.spare_bits >= 0
     assert exceeding(dataclasses.replace(program, bounds="proved"), network, HELD_OUT) is None
 
-
-def test_bounded_masks_need_proved_bounds(program):
-    with pytest.raises(RuleError, match="bounded masks hide only within proved bounds: got measured bounds"):
-        manifest.check(dataclasses.replace(program, masks="bounded"))
-    with pytest.raises(RuleError, match=r"he.masks=bounded needs he.bounds=proved: got measured"):
-        HEConfig(masks="bounded", bounds="measured")
     with pytest.raises(RuleError, match="bounds must be a known kind: got 'guessed'"):
         manifest.check(dataclasses.replace(program, bounds="guessed"))
 

@@ -32,23 +32,6 @@ def test_what_is_measured_is_that_of_the_images(apart):
     assert first["bytes_per_image"] == second["bytes_per_image"]
 
 
-def _ran(program) -> list[str]:
-    """How images ran that warm a client and its session up."""
-    server = Server(program, "cleartext")
-    client, used = Client(server.greeting(), "cleartext"), list[str]()
-    session = server.session(client.keys())
-    warm_up(client, session, answered=lambda: used.append(client.used))
-    return used
-
-
-def test_both_ways_to_run_an_image_are_warmed_up():
-    assert _ran(network()) == ["direct", "prepared"]
-
-
-def test_a_program_that_runs_prepared_only_takes_one_image():
-    assert _ran(EXACT) == ["prepared"]
-
-
 def test_a_rehearsal_tells_its_rounds():
     steps = []
     rehearse(Server(network(), "cleartext"), "cleartext", steps.append)

@@ -128,4 +128,4 @@ def test_a_session_that_silence_ended_is_opened_again_by_the_next_image() -> Non
         for left in (1, 0):
             until(lambda: remote._stream.ended)
             run(remote.client, remote, IMAGE)
-            assert (remote.client.used, remote.prepared, remote.client.dropped) == ("prepared", left, [])
+            assert (remote.client.waited, remote.prepared, remote.client.dropped) == (False, left, [])

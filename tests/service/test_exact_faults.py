@@ -51,7 +51,7 @@ def with_a_relu() -> Program:
         Node("flat", Flatten(), ("relu",), (128, 1, 1), -4),
         Node("head", Linear(head), ("flat",), (10, 1, 1), -8),
     )
-    program = with_weights(nodes, "uniform", 30, 0)
+    program = with_weights(nodes, 30, 0)
     return replace(program, nodes=exact(nodes, bounds.prove(Network(nodes, program.weights))))
 
 

@@ -41,7 +41,7 @@ def right(image, logits) -> bool:
 def asked(remote, image=IMAGES[0]) -> str:
     """How an image was run, whose result is right."""
     assert right(image, run(remote.client, remote, image)[0])
-    return remote.client.used
+    return "waited" if remote.client.waited else "prepared"
 
 
 @contextmanager
@@ -81,7 +81,7 @@ def test_prepared_work_outlives_both_and_needs_no_keys(tmp_path, port):
             assert (remote.prepared, remote.bytes_keys) == (2, 0)
             assert [asked(remote, image) for image in IMAGES[:2]] == ["prepared", "prepared"]
             assert remote.bytes_keys == 0
-            assert asked(remote) == "direct"
+            assert asked(remote) == "waited"
             assert remote.bytes_keys > 0
     assert not list((tmp_path / "server").glob("*.prepared")) + list((tmp_path / "client").glob("*.prepared"))
 
@@ -142,7 +142,7 @@ def test_a_full_server(tmp_path):
             prepare(remote.client, remote, 1)
         assert refused.value.retry_after_s > 0
         remote.reopen()
-        assert [asked(remote), asked(remote)] == ["prepared", "direct"]
+        assert [asked(remote), asked(remote)] == ["prepared", "waited"]
 
 
 @pytest.mark.parametrize("side", ["client", "server"])
@@ -157,7 +157,7 @@ def test_a_disk_that_is_full_in_mid_preparation(tmp_path, file_limit, side):
             prepare(remote.client, remote, 1)
         remote.reopen()
         assert (remote.prepared, service.prepared_work.count("local")) == (0, 0)
-        assert asked(remote) == "direct"
+        assert asked(remote) == "waited"
 
 
 @pytest.mark.parametrize("side", ["client", "server"])
@@ -168,7 +168,7 @@ def test_one_side_lost_its_store(tmp_path, port, side):
     for path in (tmp_path / side).glob("*.prepared"):
         path.unlink()
     with server(tmp_path, address=port) as service, client(tmp_path, service) as remote:
-        assert asked(remote) == "direct"
+        assert asked(remote) == "waited"
         if side == "server":
             assert len(remote.client.dropped) == 2
             assert "the server has no prepared work" in remote.client.dropped[0]
@@ -182,7 +182,7 @@ def test_the_server_loses_it_while_a_session_runs(tmp_path):
     with server(tmp_path) as service, client(tmp_path, service) as remote:
         prepare(remote.client, remote, 2)
         service.prepared_work.retain([])
-        assert asked(remote) == "direct"
+        assert asked(remote) == "waited"
         assert "the server has no prepared work" in remote.client.dropped[0]
         assert remote.prepared == 0
 
@@ -200,7 +200,7 @@ def test_a_copy_of_the_clients_folder_uses_nothing_twice(tmp_path, port, monkeyp
     handle = ServiceClient.handle
     monkeypatch.setattr(ServiceClient, "handle", lambda self, message: (sent.append(message), handle(self, message))[1])
     with server(tmp_path, address=port) as service, client(tmp_path, service) as remote:
-        assert asked(remote, IMAGES[1]) == "direct"
+        assert asked(remote, IMAGES[1]) == "waited"
     assert wire.ONLINE not in {wire.begins(message) for message in sent}
     assert not path.exists()
 
@@ -214,7 +214,7 @@ def test_damaged_prepared_work(tmp_path, port, side):
     content[-1] ^= 1
     path.write_bytes(content)
     with server(tmp_path, address=port) as service, client(tmp_path, service) as remote:
-        assert asked(remote) == "direct"
+        assert asked(remote) == "waited"
         if side == "client":
             assert any("its checksum is wrong" in why for why in remote.client.dropped)
         else:
@@ -245,7 +245,7 @@ def test_another_client_finds_nothing(tmp_path):
     with server(tmp_path) as service, client(tmp_path, service) as remote:
         prepare(remote.client, remote, 1)
         with client(tmp_path / "other", service) as other:
-            assert asked(other) == "direct"
+            assert asked(other) == "waited"
             (serial,) = remote.store.serials()
             message = wire.frame(wire.ONLINE, [serial, next(other.client.infer(IMAGES[0]))])
             assert wire.begins(other.handle(message)) == wire.ONLINE
@@ -319,7 +319,7 @@ def test_a_client_that_is_killed_at_any_round(tmp_path, phase):
             with client(tmp_path, service) as remote:
                 left = remote.prepared
                 assert phase == "prepare" or left == 0, "it is gone before the first message"
-                assert asked(remote, IMAGES[step % 4]) == ("prepared" if left else "direct")
+                assert asked(remote, IMAGES[step % 4]) == ("prepared" if left else "waited")
             assert service.prepared_work.count("local") == 0 or not left
             if "done" in done.stdout:
                 break
@@ -347,5 +347,5 @@ def test_a_server_that_is_killed_in_mid_preparation_and_in_mid_image(tmp_path):
         assert remote.prepared == 1
         with started(tmp_path, port):
             until(lambda: reopened(remote), 20)
-            assert [asked(remote, image) for image in IMAGES[1:3]] == ["prepared", "direct"]
+            assert [asked(remote, image) for image in IMAGES[1:3]] == ["prepared", "waited"]
             assert len(list((tmp_path / "server").glob("*.prepared"))) == 0

@@ -124,7 +124,7 @@ def test_images_prepared_elsewhere_are_right(workers, elsewhere):
             assert service.books.prepared_work.count("local") == 6
             for remote in (one, two, one):
                 assert right(network(), run(remote.client, remote, IMAGE)[0])
-                assert remote.client.used == "prepared"
+                assert not remote.client.waited
         until(lambda: [sessions for _, sessions in held(workers)] == [0, 0])
         assert not any(elsewhere)
         assert service.books.prepared_work.count("local") == 3
@@ -176,7 +176,7 @@ def test_a_lost_actor_costs_its_preparations_alone(workers):
         one.reopen()
         prepare(one.client, one, 1)
         assert right(network(), run(one.client, one, IMAGE)[0])
-        assert one.client.used == "prepared"
+        assert not one.client.waited
         assert not {*processes} & {*pids(workers)}
 
 
@@ -195,7 +195,7 @@ def test_whoever_keeps_a_stock_prepares_again(workers):
         idle.fill()
         assert (remote.prepared, idle.stopped) == (2, "")
         assert right(network(), idle.run(IMAGE)[0])
-        assert remote.client.used == "prepared"
+        assert not remote.client.waited
 
 
 @pytest.mark.slow
@@ -212,11 +212,11 @@ def test_a_reload_changes_what_actors_hold(workers):
             until(lambda: [held for held, _ in held(workers)] == [{"2"}, {"2"}])
             prepare(remote.client, remote, 1)
             assert right(old, run(remote.client, remote, IMAGE)[0])
-            assert remote.client.used == "prepared"
+            assert not remote.client.waited
         with ServiceClient(service.address, "cleartext") as remote:
             prepare(remote.client, remote, 1)
             assert right(new, run(remote.client, remote, IMAGE)[0])
-            assert remote.client.used == "prepared"
+            assert not remote.client.waited
 
 
 @pytest.mark.slow
@@ -262,6 +262,6 @@ def test_without_its_cluster_the_server_goes_on(cluster, workers):
             remote.handle(message)
         exchange.close()
         remote.reopen()
-        for how in ("prepared", "direct"):
+        for waits in (False, True):
             assert right(network(), run(remote.client, remote, IMAGE)[0])
-            assert remote.client.used == how
+            assert remote.client.waited == waits

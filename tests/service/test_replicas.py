@@ -309,7 +309,7 @@ def asked_through(replicas, folders, engine, prepared, told, number=0):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("prepared", [False, True], ids=["direct", "prepared"])
+@pytest.mark.parametrize("prepared", [False, True], ids=["waited", "prepared"])
 @pytest.mark.parametrize("engine", ["cleartext", "kernel"])
 def test_a_replica_is_killed_in_an_image(folders, tmp_path, engine, prepared, drawn):
     """At any message. The other one answers, with the same keys and other masks; no serial is taken twice."""

@@ -63,7 +63,7 @@ def length_of(service, engine, prepared) -> int:
 
 
 @WHEN
-@pytest.mark.parametrize("prepared", [False, True], ids=["direct", "prepared"])
+@pytest.mark.parametrize("prepared", [False, True], ids=["waited", "prepared"])
 @pytest.mark.parametrize("engine", ["cleartext", pytest.param("kernel", marks=pytest.mark.slow)])
 def test_the_proxy_is_cut_at_any_message(drawn, engine, prepared, when):
     """The other replica answers an image that begins anew, with fresh randomness; a prepared one that began is gone."""

@@ -39,8 +39,7 @@ def expected(engine: str, monkeypatch: pytest.MonkeyPatch) -> np.ndarray:
 
 @pytest.mark.parametrize("engine", ["cleartext", "kernel"])
 def test_logits_over_grpc_are_those_of_one_process(engine, monkeypatch):
-    """With the same masks, bit for bit; over and over in one session, and in the next one. None is made ahead."""
-    monkeypatch.setattr(Session, "make_ahead", lambda session: False)
+    """With the same masks, bit for bit; over and over in one session, and in the next one."""
     wanted = expected(engine, monkeypatch)
     with serving(Server(network(), engine)) as service, ServiceClient(service.address, engine) as remote:
         for _ in range(2):

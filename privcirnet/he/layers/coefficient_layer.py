@@ -219,21 +219,6 @@ class CoefficientLayer:
     ) -> Sequence[Ciphertext]:
         return engine.evaluate(self.circuit, weights, inputs, keys)
 
-    def encode_mask(self, wanted: Residues, uniform: Residues, t: int) -> Residues:
-        """Return slots of a mask that decodes to ``wanted`` and whose other coefficients are ``uniform``'s.
-
-        Args:
-            wanted: residues, (K, H', W').
-            uniform: uniform residues, (ciphertexts_out, n), in coefficient order.
-
-        Returns:
-            slots, (ciphertexts_out, n).
-        """
-        polynomials, maps = uniform.copy(), wanted.reshape(self._flat.output_shape)
-        for polynomial, (channels, place, exponents) in zip(polynomials, self._places(), strict=True):
-            polynomial[exponents] = maps[channels][:, *place]
-        return batching.coefficients_to_slots(polynomials, t)
-
     def decode_output(self, slots: Residues, t: int) -> Residues:
         polynomials = batching.slots_to_coefficients(slots, t)
         maps = np.zeros(self._flat.output_shape, dtype=np.uint64)

@@ -30,7 +30,7 @@ class Layer(Protocol):
     """An encrypted linear layer: what both parties know of it.
 
     An exchange: the client sends ``encode_input`` of its share, encrypted. The server adds its own share in the same
-    encoding, calls ``evaluate`` with weights from ``encode_spectrum``, adds ``encode_mask`` and sends the results. The
+    encoding, calls ``evaluate`` with weights from ``encode_spectrum``, adds uniform slots and sends the results. The
     client decrypts them and calls ``decode_output``.
     """
 
@@ -164,15 +164,6 @@ class Layer(Protocol):
         self, weights: EncodedWeights, inputs: Sequence[Ciphertext], engine: ServerEngine, keys: EvaluationKeys
     ) -> Sequence[Ciphertext]:
         """Return the results of the layer's circuit: ciphertexts_out ciphertexts."""
-        ...
-
-    def encode_mask(self, wanted: Residues, uniform: Residues, t: int) -> Residues:
-        """Return slots of a mask that decodes to wanted values and is uniform in all others.
-
-        Args:
-            wanted: residues, shape (K, H', W'). If they are uniform, so is every slot.
-            uniform: uniform residues, shape (ciphertexts_out, n).
-        """
         ...
 
     def decode_output(self, slots: Residues, t: int) -> Residues:

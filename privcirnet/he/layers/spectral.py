@@ -99,24 +99,6 @@ def decode_output(layout: SpectralLayout, places: Places, slots: Residues, t: in
     return cyclic.gather(_transformed(layout, slots, places.terms, t, inverse=True), places.outputs)
 
 
-def encode_mask(layout: SpectralLayout, places: Places, wanted: Residues, uniform: Residues, t: int) -> Residues:
-    """Return slots of a mask that decodes to ``wanted`` and is uniform otherwise: all slots are if ``wanted`` is.
-
-    What ``uniform`` decodes to is made up for in the last term of each output block; the other terms, the padding of
-    cells and unused slots stay as they are.
-
-    Args:
-        wanted: residues, shape (K, H', W').
-        uniform: uniform residues, shape (ciphertexts_out, n).
-    """
-    missing = modular.subtract(wanted, decode_output(layout, places, uniform, t), t)
-    cells = np.zeros(places.last.shape, dtype=np.uint64)
-    cells.reshape(-1)[places.outputs - 1] = missing
-    slots, last = uniform.copy(), places.last - 1
-    slots.reshape(-1)[last] = modular.add(slots.reshape(-1)[last], _forward(layout, cells, t), t)
-    return slots
-
-
 def _forward(layout: SpectralLayout, cells: Residues, t: int) -> Residues:
     for axis in layout.transformed_axes:
         cells = cyclic.cyclic(cells, axis, t)

@@ -173,9 +173,6 @@ class SpectralLayer:
         """Results come piece by piece, in the order of ``plan.outputs``."""
         return engine.evaluate(self.circuit, weights, inputs, keys)
 
-    def encode_mask(self, wanted: Residues, uniform: Residues, t: int) -> Residues:
-        return spectral.encode_mask(self.layout, self.places, wanted, uniform, t)
-
     def decode_output(self, slots: Residues, t: int) -> Residues:
         return spectral.decode_output(self.layout, self.places, slots, t)
 

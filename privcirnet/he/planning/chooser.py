@@ -82,10 +82,10 @@ class ParameterChoice:
         wants = self.wants
         needs = (
             f"needed: t of {wants.plain_bits} bits by {wants.needed_by} "
-            f"(values {wants.value_bits}, truncation with he.{wants.setting} = {wants.wanted_bits} "
+            f"(values {wants.value_bits}, truncation with he.failure_bits = {wants.failure_bits} "
             f"{wants.truncation_bits})"
         )
-        header = ("set", "log q", "t", "noise budget", f"{wants.setting} reached", "predicted", "verdict")
+        header = ("set", "log q", "t", "noise budget", "failure_bits reached", "predicted", "verdict")
         rows = [header, *(_row(wants, verdict, verdict is self.chosen) for verdict in self.verdicts)]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = ("  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows)

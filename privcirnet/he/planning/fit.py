@@ -115,7 +115,7 @@ def fit(network: Network, target: Target) -> Fitted:
 
 def fit_draft(found: Draft, target: Target) -> Fitted:
     """Return :func:`fit`'s program of a network whose bounds are known."""
-    wants = requirements(found.nodes, found.intervals, found.sizes, target.masks, target.truncation_bits)
+    wants = requirements(found.nodes, found.intervals, found.sizes, target.failure_bits)
     own = target.profile.parameter_set
     sets = target.sets if target.auto else (own, *target.sets)
     sets = [known for known in sets if wants.exact or known == own or known not in chooser.SHORT_SETS]
@@ -126,7 +126,7 @@ def fit_draft(found: Draft, target: Target) -> Fitted:
     check_carried(planned, choice.parameters.plain_modulus)
     planned, width = published(planned, found.intervals), bounds.value_bits(found.intervals[planned[-1].name])
     width = target.answer_bits - 1 if target.answer == "rounded" else width
-    program = Program(planned, choice.parameters, found.weights, target.masks, found.kind, target.answer, width)
+    program = Program(planned, choice.parameters, found.weights, found.kind, target.answer, width)
     try:
         manifest.check(program)
     except RuleError as error:

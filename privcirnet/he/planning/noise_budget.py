@@ -215,10 +215,10 @@ def _refused_bits(wants: Requirements, option: Option) -> Verdict | None:
             option,
             "truncation",
             f"{wants.needed_by}: needs t of {needed} bits, at most {MAX_PLAIN_BITS}",
-            f"truncation with {wants.masks} masks must reach he.{wants.setting} = {wants.wanted_bits}",
+            f"truncation must reach he.failure_bits = {wants.failure_bits}",
             f"{wants.reached((1 << MAX_PLAIN_BITS) - 1):.1f} with the largest plain modulus, {MAX_PLAIN_BITS} bits "
             f"({needed} needed)",
-            f"lower he.{wants.setting} or quant.activation_bits",
+            "lower he.failure_bits or quant.activation_bits",
         )
     return None
 
@@ -250,7 +250,7 @@ def _refused_noise(wants: Requirements, verdict: Verdict) -> Verdict:
         binding,
         rule,
         f"{got} with {verdict.option.parameters} and the {t}-bit plain modulus that the {wants.needed_by} needs",
-        f"use fewer bits for weights and activations, lower he.{wants.setting}, or use another he.ring_degree",
+        "use fewer bits for weights and activations, lower he.failure_bits, or use another he.ring_degree",
     )
     return replace(refusal, parameters=verdict.parameters, budget=verdict.budget)
 

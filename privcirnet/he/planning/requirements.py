@@ -1,7 +1,7 @@
 """What a program requires of the plain modulus t, for any n and q.
 
-Every value must stay under t / 2, and truncation must fail (uniform masks) or reveal (bounded masks) little enough.
-Both grow with t. Source: docs/mathematics.md, "Truncation" and "What is always checked".
+Every value must stay under t / 2, and truncation must fail rarely enough. Both ask for a large t. Source:
+docs/mathematics.md, "Truncation" and "What is always checked".
 """
 
 import itertools
@@ -19,27 +19,18 @@ class Requirements:
     """What a program requires of t, for any n and q.
 
     Attributes:
-        masks: "uniform" or "bounded".
-        wrapping: uniform masks, :func:`truncation.wrapping_masks`.
-        truncated: bounded masks, :func:`truncation.truncated_bounds`.
-        wanted_bits: failure_bits (uniform) or hiding_bits (bounded).
+        wrapping: :func:`truncation.wrapping_masks`.
+        failure_bits: an image has a wrong truncation with probability at most 2^-failure_bits.
         exact: what t must be greater than for exact steps.
         multiple: of which t - 1 must be one for them.
     """
 
     node: str
     largest: int
-    masks: str
     wrapping: float
-    truncated: tuple[tuple[int, int], ...]
-    wanted_bits: float
+    failure_bits: float
     exact: int = 0
     multiple: int = 1
-
-    @property
-    def setting(self) -> str:
-        """Name of the setting behind ``wanted_bits``."""
-        return "failure_bits" if self.masks == "uniform" else "hiding_bits"
 
     @property
     def value_bits(self) -> int:
@@ -48,8 +39,8 @@ class Requirements:
 
     @property
     def truncation_bits(self) -> int:
-        """Least bits of t for truncation to reach ``wanted_bits``; may be more than any t has."""
-        return next(bits for bits in itertools.count(1) if self.reached((1 << bits) - 1) >= self.wanted_bits)
+        """Least bits of t for truncation to fail rarely enough; may be more than any t has."""
+        return next(bits for bits in itertools.count(1) if self.reached((1 << bits) - 1) >= self.failure_bits)
 
     @property
     def plain_bits(self) -> int:
@@ -61,35 +52,26 @@ class Requirements:
         """Which of the two wants the larger t."""
         if self.value_bits >= self.truncation_bits:
             return f"value bound of {self.node}"
-        return "truncation failure" if self.masks == "uniform" else "truncation hiding"
+        return "truncation failure"
 
     def reached(self, t: int) -> float:
-        """Return -log2 of an image's failure probability (uniform masks) or statistical distance (bounded masks)."""
-        if self.masks == "uniform":
-            return math.log2(t) - math.log2(self.wrapping) if self.wrapping else math.inf
-        return truncation.distance_bits(self.truncated, t)
+        """Return -log2 of an image's failure probability."""
+        return math.log2(t) - math.log2(self.wrapping) if self.wrapping else math.inf
 
     def satisfied(self, t: int) -> bool:
         """Return whether t is large enough."""
-        return max(2 * self.largest, self.exact) < t and self.reached(t) >= self.wanted_bits
+        return max(2 * self.largest, self.exact) < t and self.reached(t) >= self.failure_bits
 
 
 def requirements(
     nodes: Iterable[Node],
     intervals: Mapping[str, bounds.Interval],
     sizes: bounds.Sizes,
-    masks: str,
-    wanted_bits: float,
+    failure_bits: float,
 ) -> Requirements:
-    """Return what a program requires of t, from the bounds and sizes of its values.
-
-    Args:
-        masks: "uniform" or "bounded".
-        wanted_bits: failure_bits (uniform) or hiding_bits (bounded).
-    """
+    """Return what a program requires of t, from the bounds and sizes of its values."""
     nodes = tuple(nodes)
     node, largest = max(((n, bounds.largest(i)) for n, i in intervals.items()), key=lambda found: found[1])
-    wrapping, truncated = truncation.wrapping_masks(nodes, sizes), truncation.truncated_bounds(nodes, intervals)
     steps = exact_steps(nodes)
     exact = max((step.least_modulus for step in steps), default=0), max((2 << step.bits for step in steps), default=1)
-    return Requirements(node, largest, masks, wrapping, truncated, wanted_bits, *exact)
+    return Requirements(node, largest, truncation.wrapping_masks(nodes, sizes), failure_bits, *exact)

@@ -67,7 +67,7 @@ def with_stacks(program: Program, profile: Profile, link: Link, most: int, room:
         most: images that are prepared at once, at most.
         room: bytes that a server may spend on the weights of stacks.
     """
-    if program.masks != "uniform" or room <= 0:
+    if room <= 0:
         return program
     limit = layers_noise_bits((layer for _, layer in program.layers), program.parameters)
     found = _planned(program, Goal(profile, link), most, room, limit)

@@ -21,10 +21,8 @@ class Target:
     Attributes:
         profile: operation times that plans are chosen by; its n and q are the program's, unless ``auto``.
         link: the network between the parties.
-        masks: "uniform" or "bounded", see :class:`program.program.Program`.
-        failure_bits: uniform masks: an image has a wrong truncation with probability at most 2^-failure_bits; with
+        failure_bits: an image has a wrong truncation with probability at most 2^-failure_bits; with
             measured bounds that is the mean over images like those.
-        hiding_bits: bounded masks: statistical distance of an image's masked values at most 2^-hiding_bits.
         sets: n and q to choose from with ``auto``, otherwise to compare the profile's with.
         auto: take the fastest of ``sets`` that fits.
         seen: each node's real values on images, for measured bounds; None for proved ones.
@@ -40,9 +38,7 @@ class Target:
 
     profile: Profile
     link: Link
-    masks: str = "uniform"
     failure_bits: int = 18
-    hiding_bits: int = 40
     sets: tuple[ParameterSet, ...] = ()
     auto: bool = False
     seen: Mapping[str, bounds.ObservedRange] | None = None
@@ -53,11 +49,6 @@ class Target:
     answer_bits: int = 0
     largest_logit: float = 0.0
     family: str = "spectral"
-
-    @property
-    def truncation_bits(self) -> int:
-        """The one of ``failure_bits`` and ``hiding_bits`` that the masks are judged by."""
-        return self.failure_bits if self.masks == "uniform" else self.hiding_bits
 
     def at(self, wanted: ParameterSet) -> "Target":
         """Return the same target with one set, no choice, and the profile's times scaled to it."""

@@ -39,7 +39,6 @@ def to_dict(program: Program) -> dict[str, Any]:
     known, exact = program.parameters, {"transfers": program.transfers} if exact_steps(program.nodes) else {}
     return {
         "parameters": {name: getattr(known, name) for name in ("ring_degree", "coefficient_bits", "plain_modulus")},
-        "masks": program.masks,
         "bounds": program.bounds,
         "answer": program.answer,
         "output_bits": program.output_bits,
@@ -55,12 +54,12 @@ def from_dict(data: Any) -> Program:
         bits = tuple(_integer(b) for b in _few(literal["coefficient_bits"]))
         parameters = Parameters(_integer(literal["ring_degree"]), bits, _integer(literal["plain_modulus"]))
         nodes = _nodes_from_list(data["nodes"])
-        masks, bounds, answer = (_string(data[name]) for name in ("masks", "bounds", "answer"))
+        bounds, answer = (_string(data[name]) for name in ("bounds", "answer"))
         transfers = _string(data.get("transfers", TRANSFERS[0]))
         output_bits = _integer(data["output_bits"])
     except (KeyError, TypeError, AttributeError, IndexError) as error:
         raise RuleError("a program's description must be complete", got=reprlib.repr(error), remedy=REMEDY) from None
-    program = Program(nodes, parameters, {}, masks, bounds, answer, output_bits, transfers)
+    program = Program(nodes, parameters, {}, bounds, answer, output_bits, transfers)
     check(program)
     return program
 

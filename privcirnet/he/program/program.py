@@ -25,7 +25,6 @@ from privcirnet.he.program.rearrangement import Channels
 from privcirnet.he.program.rounds import Linear, Square
 from privcirnet.he.schemes.bfv.parameters import Parameters
 
-MASKS = ("uniform", "bounded")
 ANSWERS = ("logits", "rounded", "top1")
 BOUNDS = ("proved", "measured")
 TRANSFERS = ("softspoken", "silent")
@@ -64,9 +63,6 @@ class Program:
     Attributes:
         nodes: in order of evaluation.
         weights: by name of the nodes that have some.
-        masks: of values that are truncated. "uniform" hides perfectly and is wrong with a probability that
-            :func:`truncation.wrap_probability` bounds; "bounded" is never wrong and hides to
-            :func:`truncation.hiding_bits` bits.
         bounds: of the values. "proved" for every image, or "measured" on some, see :mod:`bounds`.
         answer: "logits"; "rounded": the last node is a truncation of them; or "top1": it is their class. The client is
             given no more of any (:mod:`protocol.rounds.answer`).
@@ -79,7 +75,6 @@ class Program:
     nodes: tuple[Node, ...]
     parameters: Parameters
     weights: Mapping[str, Weights] = field(default_factory=dict[str, Weights])
-    masks: str = "uniform"
     bounds: str = "proved"
     answer: str = "logits"
     output_bits: int = 0

@@ -15,7 +15,7 @@ from privcirnet.he.program import operations as op
 from privcirnet.he.program.exact import ExactStep
 from privcirnet.he.program.limits import MAX_KERNEL, MAX_LOG_STEP, MAX_VALUES
 from privcirnet.he.program.operation import Node
-from privcirnet.he.program.program import ANSWERS, BOUNDS, MASKS, TRANSFERS, Program, masked_node
+from privcirnet.he.program.program import ANSWERS, BOUNDS, TRANSFERS, Program, masked_node
 from privcirnet.he.schemes.bfv.parameters import Parameters
 
 REMEDY = "export the program again with this version"
@@ -28,8 +28,6 @@ def check(program: Program) -> None:
     Args:
         program: with or without weights, which are not looked at.
     """
-    if program.masks not in MASKS:
-        raise RuleError("masks must be a known kind", got=repr(program.masks), remedy=f"use {' or '.join(MASKS)}")
     if program.bounds not in BOUNDS:
         raise RuleError("bounds must be a known kind", got=repr(program.bounds), remedy=f"use {' or '.join(BOUNDS)}")
     if program.answer not in ANSWERS:
@@ -39,9 +37,6 @@ def check(program: Program) -> None:
     if program.transfers not in TRANSFERS:
         rule, remedy = "oblivious transfers must be of a known source", f"use {' or '.join(TRANSFERS)}"
         raise RuleError(rule, got=repr(program.transfers), remedy=remedy)
-    if program.masks == "bounded" and program.bounds != "proved":
-        rule, remedy = "bounded masks hide only within proved bounds", "use uniform masks, or he.bounds=proved"
-        raise RuleError(rule, got=f"{program.bounds} bounds", remedy=remedy)
     of_client = check_nodes(program.nodes, program.parameters)
     if not program.nodes or program.output.name in of_client:
         got = f"{len(program.nodes)} nodes"

@@ -28,15 +28,6 @@ class ServedSession(Protocol):
         """Why prepared work could not be used, in words."""
         ...
 
-    @property
-    def stocked(self) -> bool:
-        """Whether there is nothing to make before an image."""
-        ...
-
-    def make_ahead(self) -> bool:
-        """Make something for a reply to come; return whether there is more to make."""
-        ...
-
     def handle(self, message: bytes) -> bytes:
         """Return the reply to a request.
 

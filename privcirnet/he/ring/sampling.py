@@ -72,17 +72,6 @@ def _uniform(count: int, t: int) -> Residues:
     return kept[:count]
 
 
-def bounded(shape: tuple[int, ...], bound: int, t: int) -> Residues:
-    """Return uniform residues in [B + 1, t - B], with B the bound or 1: as a mask of |y| <= B such a value cannot wrap.
-
-    Args:
-        bound: B, of the values that are masked; 2 max(B, 1) < t.
-        t: modulus under 2^63.
-    """
-    bound = max(bound, 1)
-    return uniform(shape, t - 2 * bound) + np.uint64(bound + 1)
-
-
 def flood_digits(bits: int, count: int, words: Words) -> Residues:
     """Draw flooding noise, in digits that :func:`flood_powers` gives the weights of.
 

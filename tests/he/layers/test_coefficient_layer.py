@@ -140,26 +140,6 @@ def test_noise_bound_is_the_formula() -> None:
     assert one.noise_bits(parameters) == math.ceil(math.log2(22 * 2**7 + 2**13))
 
 
-@pytest.mark.slow
-@given(grouped_shapes(), st.sampled_from(ENCODINGS), st.integers(0, 2**32 - 1))
-def test_mask_decodes_to_itself_and_leaves_the_rest_uniform(shape: LinearShape, encoding: str, seed: int) -> None:
-    n = 1024
-    layer = CoefficientLayer(shape, 1, n, encoding)
-    t, random = insecure_parameters(n).plain_modulus, np.random.default_rng(seed)
-    wanted = random.integers(0, t, shape.output_shape, dtype=np.uint64)
-    uniform = random.integers(0, t, (layer.ciphertexts_out, n), dtype=np.uint64)
-    before = uniform.copy()
-    slots = layer.encode_mask(wanted, uniform, t)
-    assert (uniform == before).all()
-    assert (layer.decode_output(slots, t) == wanted).all()
-    polynomials = batching.slots_to_coefficients(slots, t)
-    for polynomial, drawn, kept in zip(polynomials, uniform, layer.kept, strict=True):
-        assert (np.diff(kept) > 0).all()
-        rest = np.setdiff1d(np.arange(n), kept)
-        assert (polynomial[rest] == drawn[rest]).all()
-    assert sum(map(len, layer.kept)) == np.prod(shape.output_shape)
-
-
 def sent_coefficients(party: Party, request: list[bytes]) -> np.ndarray:
     """The coefficients that a reply to a request holds, decrypted; of c0 no others come."""
     layer, parameters = party.layer, party.parameters

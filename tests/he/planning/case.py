@@ -21,41 +21,36 @@ SIZES = bounds.largest_sizes(INTERVALS)
 LENGTHS = set().union(*(layer.transform_lengths for _, layer in NETWORK.linear_nodes))
 
 
-def wants(bits: float = 8, masks: str = "uniform", **changes: object) -> Requirements:
-    return dataclasses.replace(requirements(NETWORK.nodes, INTERVALS, SIZES, masks, bits), **changes)
+def wants(bits: float = 8, **changes: object) -> Requirements:
+    return dataclasses.replace(requirements(NETWORK.nodes, INTERVALS, SIZES, bits), **changes)
 
 
 def candidates(*sets: ParameterSet) -> tuple[Option, ...]:
     return options(NETWORK.nodes, COUNTED, LOCAL, sets or SETS)
 
 
-def choice(bits: float = 8, masks: str = "uniform", **changes: object) -> ParameterChoice:
-    return choose(wants(bits, masks, **changes), candidates())
+def choice(bits: float = 8, **changes: object) -> ParameterChoice:
+    return choose(wants(bits, **changes), candidates())
 
 
 def products(option: Option) -> int:
     return max(layer.products_per_sum for layer in option.layers)
 
 
-def fits(option: Option, t: int, masks: str, bits: float) -> bool:
+def fits(option: Option, t: int, bits: float) -> bool:
     """By the functions of params and bounds that the protocol and the export rest on."""
     n, coefficient_bits = option.parameters.ring_degree, option.parameters.coefficient_bits
-    program = dataclasses.replace(NETWORK, parameters=Parameters(n, coefficient_bits, t), masks=masks)
+    program = dataclasses.replace(NETWORK, parameters=Parameters(n, coefficient_bits, t))
     try:
         bounds.check_modulus(program, INTERVALS)
         noise = noise_bits(n, t.bit_length(), products(option))
         check_noise(program.parameters, noise, "any")
     except RuleError:
         return False
-    if masks == "uniform":
-        return truncation.wrap_probability(program, SIZES) <= 2.0**-bits
-    try:
-        return truncation.hiding_bits(program, INTERVALS) >= bits
-    except ValueError:
-        return False
+    return truncation.wrap_probability(program, SIZES) <= 2.0**-bits
 
 
-def exhaustive(option: Option, masks: str, bits: float) -> list[int]:
+def exhaustive(option: Option, bits: float) -> list[int]:
     """Every t that fits, the largest of each size."""
     found, n = [], option.parameters.ring_degree
     for size in range(15, 61):
@@ -63,7 +58,7 @@ def exhaustive(option: Option, masks: str, bits: float) -> list[int]:
             t = choose_parameters(LENGTHS, size, n, option.parameters.coefficient_bits).plain_modulus
         except RuleError:
             continue
-        found += [t] if fits(option, t, masks, bits) else []
+        found += [t] if fits(option, t, bits) else []
     return found
 
 

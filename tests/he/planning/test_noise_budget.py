@@ -38,18 +38,17 @@ from tests.he.planning.case import (
 )
 
 
-@pytest.mark.parametrize("masks", ["uniform", "bounded"])
 @pytest.mark.parametrize("bits", [0, 16.5, 24, 28, 32, 38])
-def test_verdicts_are_those_of_exhaustive_search(masks: str, bits: float) -> None:
+def test_verdicts_are_those_of_exhaustive_search(bits: float) -> None:
     some = {True: 0, False: 0}
     for option in candidates():
-        verdict, expected = judge(wants(bits, masks), option), exhaustive(option, masks, bits)
+        verdict, expected = judge(wants(bits), option), exhaustive(option, bits)
         assert verdict.fits == bool(expected), option.parameters
         some[verdict.fits] += 1
         if verdict.fits:
             assert verdict.parameters is not None
             assert verdict.parameters.plain_modulus == max(expected)
-            thrifty = judge(wants(bits, masks), dataclasses.replace(option, thrifty=True))
+            thrifty = judge(wants(bits), dataclasses.replace(option, thrifty=True))
             assert thrifty.parameters is not None
             assert thrifty.parameters.plain_modulus == min(expected)
             assert verdict.binding == ""
@@ -69,11 +68,7 @@ BINDINGS = [
     ),
     (
         *(WIDE, wants(45), "truncation", r"truncation failure: needs t of 7\d bits, at most 60"),
-        r"uniform masks must reach he.failure_bits = 45: got \d+\.\d .* 60 bits \(7\d needed\)",
-    ),
-    (
-        *(WIDE, wants(45, "bounded"), "truncation", r"truncation hiding: needs t of 7\d bits, at most 60"),
-        r"bounded masks must reach he.hiding_bits = 45: got \d+\.\d",
+        r"truncation must reach he.failure_bits = 45: got \d+\.\d .* 60 bits \(7\d needed\)",
     ),
     (
         *(DEFAULT, wants(32), "noise budget", r"noise budget: -\d+ bits after 40-bit flooding"),
@@ -186,13 +181,12 @@ def test_the_layer_with_the_most_noise_counts() -> None:
     assert budget((*spectral, loud), parameters).noise == loud.noise_bits(parameters) > max(one)
 
 
-@pytest.mark.parametrize("masks", ["uniform", "bounded"])
 @pytest.mark.parametrize("option", candidates(DEFAULT, WIDE), ids=lambda o: str(o.parameters))
-def test_more_security_never_needs_a_smaller_modulus(masks: str, option: Option) -> None:
-    needed = [wants(bits, masks).truncation_bits for bits in range(40)]
+def test_more_security_never_needs_a_smaller_modulus(option: Option) -> None:
+    needed = [wants(bits).truncation_bits for bits in range(40)]
     assert needed == sorted(needed)
     assert needed[-1] > needed[0]
-    verdicts = [judge(wants(bits, masks), option) for bits in range(40)]
+    verdicts = [judge(wants(bits), option) for bits in range(40)]
     fitting = [v.fits for v in verdicts]
     assert fitting == sorted(fitting, reverse=True), "what fits with more bits fits with fewer"
     carried = [v.parameters.plain_modulus for v in verdicts if v.fits and v.parameters]
@@ -202,14 +196,9 @@ def test_more_security_never_needs_a_smaller_modulus(masks: str, option: Option)
 
 
 def test_needed_bits_are_the_least_that_do() -> None:
-    for masks in ("uniform", "bounded"):
-        for bits in (0, 7, 20.5, 39):
-            asked = wants(bits, masks)
-            assert (
-                asked.reached(2**asked.truncation_bits - 1)
-                >= bits
-                > asked.reached(2 ** (asked.truncation_bits - 1) - 1)
-            )
+    for bits in (0, 7, 20.5, 39):
+        asked = wants(bits)
+        assert asked.reached(2**asked.truncation_bits - 1) >= bits > asked.reached(2 ** (asked.truncation_bits - 1) - 1)
     for value, needed in {4: 4, 7: 4, 8: 5}.items():
         asked = wants(largest=value)
         assert asked.value_bits == needed
@@ -217,7 +206,6 @@ def test_needed_bits_are_the_least_that_do() -> None:
         assert 2 * value >= 2 ** (needed - 1) - 1
     assert wants(0, largest=1 << 50).needed_by == f"value bound of {wants().node}"
     assert wants(30).needed_by == "truncation failure"
-    assert wants(30, "bounded").needed_by == "truncation hiding"
 
 
 def test_the_largest_bound_is_named() -> None:
@@ -228,9 +216,8 @@ def test_the_largest_bound_is_named() -> None:
 
 def test_without_truncation_only_values_count() -> None:
     nodes = tuple(node for node in NETWORK.nodes[:2])
-    for masks in ("uniform", "bounded"):
-        asked = requirements(nodes, {n.name: INTERVALS[n.name] for n in nodes}, SIZES, masks, 1000)
-        assert asked.reached(2**40) == math.inf
-        assert asked.truncation_bits == 1
-        assert asked.satisfied(2 * asked.largest + 1)
-        assert not asked.satisfied(2 * asked.largest)
+    asked = requirements(nodes, {n.name: INTERVALS[n.name] for n in nodes}, SIZES, 1000)
+    assert asked.reached(2**40) == math.inf
+    assert asked.truncation_bits == 1
+    assert asked.satisfied(2 * asked.largest + 1)
+    assert not asked.satisfied(2 * asked.largest)

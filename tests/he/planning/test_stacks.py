@@ -86,10 +86,9 @@ def test_an_images_noise_stays_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(layer.noise_bits(program.parameters) <= single for layer in taken())
 
 
-def test_none_without_room_or_with_bounded_masks_or_for_one_image() -> None:
+def test_none_without_room_or_for_one_image() -> None:
     assert not with_stacks(network(), COUNTED, LOCAL, 8, 0).stacks
     assert not with_stacks(network(), COUNTED, LOCAL, 1, PLENTY).stacks
-    assert not with_stacks(replace(network(), masks="bounded"), COUNTED, LOCAL, 8, PLENTY).stacks
 
 
 def test_weights_stay_within_their_room() -> None:

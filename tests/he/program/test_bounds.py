@@ -1,7 +1,6 @@
 """Bounds of all values, and how wrong or revealing truncation can be under them."""
 
 import itertools
-import math
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -32,13 +31,13 @@ def conv(name: str, source: str, log_step: int = 0) -> Node:
     return Node(name, Linear(paper_layer(LinearShape(4, 4, 2, 2, 3, 1, 1), 2, N)), (source,), (2, 4, 4), log_step)
 
 
-def chain(*nodes: Node, low: int = -3, high: int = 3, seed: int = 0, masks: str = "uniform") -> Program:
+def chain(*nodes: Node, low: int = -3, high: int = 3, seed: int = 0) -> Program:
     weights = {
         node.name: Weights(random_rows(node.operation.layer.shape, 2, seed + i, 5), np.array([7, -9]))
         for i, node in enumerate(nodes)
         if isinstance(node.operation, Linear)
     }
-    return Program((Node("x", Input(low, high), (), (2, 4, 4), 0), *nodes), PARAMETERS, weights, masks)
+    return Program((Node("x", Input(low, high), (), (2, 4, 4), 0), *nodes), PARAMETERS, weights)
 
 
 def deep(low: int, high: int, bits: int, seed: int) -> Program:
@@ -214,23 +213,12 @@ def test_wrap_probability_is_the_sum_over_values() -> None:
 
 def test_a_wrong_result_passes_only_if_its_other_bits_do() -> None:
     made = replace(truncated_twice(), output_bits=20)
-    sizes = bounds.largest_sizes(intervals := bounds.prove(made))
+    sizes = bounds.largest_sizes(bounds.prove(made))
     spare = {
         "unnoticed": (made, PARAMETERS.plain_bits - 21),
         "not known": (replace(made, output_bits=0), 0),
         "rounded": (replace(made, answer="rounded"), 126),
     }
     for program, bits in spare.values():
-        facts = truncation.truncation_facts(program, intervals, sizes)
+        facts = truncation.truncation_facts(program, sizes)
         assert facts["failure_per_image_log2"] - facts["unnoticed_per_image_log2"] == pytest.approx(bits)
-    never = truncation.truncation_facts(replace(made, masks="bounded"), intervals, sizes)
-    assert never["failure_per_image_log2"] is never["unnoticed_per_image_log2"] is None
-
-
-def test_hiding_bits_formula() -> None:
-    """A bounded mask has t - 2 B values: shifting it by up to 2 B moves 2 B / (t - 2 B) of its mass."""
-    made = replace(truncated_twice(), masks="bounded")
-    intervals, t = bounds.prove(made), PARAMETERS.plain_modulus
-    ends = [2 * bounds.largest(intervals[name]) for name in ("a", "b")]
-    assert truncation.hiding_bits(made, intervals) == pytest.approx(-math.log2(sum(32 * e / (t - e) for e in ends)))
-    assert truncation.hiding_bits(chain(conv("a", "x")), intervals) == math.inf

@@ -46,7 +46,7 @@ def valid() -> Program:
     )
     nodes = (*nodes[:4], nodes[7], *nodes[4:7], *nodes[8:])
     parameters = choose({2, 4, 5}, 50)
-    return Program(nodes, parameters, {"conv": Weights(np.ones((4, 4, 3, 3), dtype=np.int64), np.zeros(8))}, "bounded")
+    return Program(nodes, parameters, {"conv": Weights(np.ones((4, 4, 3, 3), dtype=np.int64), np.zeros(8))})
 
 
 VALID = json.loads(json.dumps(manifest.to_dict(valid())))
@@ -81,7 +81,7 @@ def at(path: tuple[str | int, ...]) -> Any:
 def test_round_trip_without_weights() -> None:
     text = json.dumps(VALID)
     found = manifest.from_dict(json.loads(text))
-    assert found == Program(valid().nodes, valid().parameters, {}, "bounded")
+    assert found == Program(valid().nodes, valid().parameters)
     assert json.dumps(manifest.to_dict(found)) == text
     assert "weights" not in text
 
@@ -208,12 +208,6 @@ def test_a_coefficient_layer_is_described_by_its_fields() -> None:
     assert manifest.from_dict(VALID).output.operation == Linear(TAIL)
     wide = around(CoefficientLayer(LinearShape(9, 7, 12, 24, 5, 1, 2, 3), 2, N, "cheetah", 4))
     assert manifest.from_dict(json.loads(json.dumps(manifest.to_dict(wide)))) == wide
-
-
-@pytest.mark.parametrize("masks", ["none", "", "Uniform"])
-def test_unknown_masks(masks: str) -> None:
-    with pytest.raises(RuleError, match=r"masks must be a known kind: got .*; use uniform or bounded"):
-        manifest.from_dict(changed(("masks",), masks))
 
 
 def around(layer: Layer) -> Program:

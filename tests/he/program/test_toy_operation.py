@@ -143,7 +143,7 @@ def test_a_composite_operation_runs_interactively_with_the_exchanges_that_there_
     assert [node.operation.kind() for node in program.nodes][3:7] == ["square", "times", "add", "plus"]
     assert manifest.from_dict(json.loads(json.dumps(manifest.to_dict(program)))) == replace(program, weights={})
     client, session = parties(program, engine)
-    check(program, client, session, image, "direct")
+    check(program, client, session, image, "waited")
     prepare(client, session, 2)
     check(program, client, session, image, "prepared")
     found = interpret(program, image)

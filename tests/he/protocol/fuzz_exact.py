@@ -171,7 +171,7 @@ class ExactFuzz:
         self._restore(back=False, begun=False)
         prepare(self.client, self.session)
         logits, _ = run(self.client, self.session, self.image)
-        assert self.client.used == "prepared"
+        assert not self.client.waited
         assert (logits == self.result).all()
 
 

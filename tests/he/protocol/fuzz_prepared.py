@@ -187,7 +187,7 @@ class PreparedFuzz(Fuzz):
         self._restore(back=False)
         prepare(self.client, self.session)
         logits, _ = run(self.client, self.session, self.image)
-        assert self.client.used == "prepared"
+        assert not self.client.waited
         assert (logits == self.result).all()
 
 

@@ -347,7 +347,7 @@ def pieces(layer: dict[str, Any], tile: list[int], out: list[int], random: Rando
 def repeat_a_name(data: dict[str, Any], random: Random) -> str:
     """A name twice in one JSON object: of those Python keeps the last."""
     text = json.dumps(data)
-    name = random.choice(("parameters", "nodes", "masks", "layer", "shape", "name"))
+    name = random.choice(("parameters", "nodes", "bounds", "layer", "shape", "name"))
     return text.replace(f'"{name}":', f'"{name}": {json.dumps(odd_value(random))}, "{name}":', 1)
 
 

@@ -41,7 +41,7 @@ def stores(client: Client, session: Session) -> tuple[PreparedStore, PreparedSto
 def requests(client: Client, session: Session, image: Values) -> list[bytes]:
     """Of one inference with prepared work."""
     sent = requests_of(client, session, image)
-    assert client.used == "prepared"
+    assert not client.waited
     return sent
 
 
@@ -115,7 +115,7 @@ def test_damaged_prepared_work_is_dropped_and_said(side: int, pair: tuple[Client
     check(PROGRAM, client, session, random_image(PROGRAM), "prepared")
     assert "have the program's length" in (client, session)[side].dropped[0]
     assert side == 0 or "the server has no prepared work of number" in client.dropped[0]
-    check(PROGRAM, client, session, random_image(PROGRAM, 1), "direct")
+    check(PROGRAM, client, session, random_image(PROGRAM, 1), "waited")
 
 
 def test_a_server_that_lost_its_halves(pair: tuple[Client, Session]) -> None:
@@ -125,7 +125,7 @@ def test_a_server_that_lost_its_halves(pair: tuple[Client, Session]) -> None:
     mine, theirs = stores(client, session)
     for serial in theirs.serials():
         theirs.drop(serial)
-    check(PROGRAM, client, session, random_image(PROGRAM), "direct")
+    check(PROGRAM, client, session, random_image(PROGRAM), "waited")
     assert [line.startswith("the server has no prepared work") for line in client.dropped] == [True, True]
     assert mine.serials() == []
 
@@ -203,7 +203,7 @@ def test_requests_that_are_sent_again_are_refused(pair: tuple[Client, Session]) 
     session.handle(next(second))
     with pytest.raises(RuleError, match="must be about step"):
         session.handle(first[0])
-    check(PROGRAM, client, session, random_image(PROGRAM), "direct")
+    check(PROGRAM, client, session, random_image(PROGRAM), "waited")
 
 
 @pytest.mark.parametrize("step", range(2))
@@ -289,17 +289,18 @@ def test_images_that_are_prepared_at_once_are_kept_all_or_none(full: int) -> Non
 
 
 def test_an_image_may_come_between_any_two_rounds_of_a_preparation() -> None:
-    """With prepared work or without; the preparation goes on, and neither knows of the other."""
+    """The preparation goes on, and neither knows of the other."""
     client, session = parties(PROGRAM, "cleartext")
+    prepare(client, session)
     step = 0
     for step in range(100):
         exchange, rounds = client.prepare(1), 0
-        message, used = next(exchange), client.prepared
+        message = next(exchange)
         try:
             while True:
                 if rounds == step:
                     check(PROGRAM, client, session, random_image(PROGRAM, step))
-                    assert client.used == ("prepared" if used else "direct")
+                    assert not client.waited
                 message, rounds = exchange.send(session.handle(message)), rounds + 1
         except StopIteration:
             pass
@@ -307,8 +308,6 @@ def test_an_image_may_come_between_any_two_rounds_of_a_preparation() -> None:
         if rounds <= step:
             break
         assert client.prepared == 1
-        if step % 2:  # the next one finds nothing
-            check(PROGRAM, client, session, random_image(PROGRAM))
     assert step == 4
 
 
@@ -330,6 +329,7 @@ def test_a_request_that_is_refused_ends_the_image_and_only_its_own_preparation(
     about: str, pair: tuple[Client, Session]
 ) -> None:
     client, session = pair
+    prepare(client, session)
     ahead, image = client.prepare(1), client.infer(random_image(PROGRAM))
     due_ahead = ahead.send(session.handle(ahead.send(session.handle(next(ahead)))))
     due_image = image.send(session.handle(next(image)))

@@ -45,7 +45,7 @@ SIZES = {
 
 def target(**changes: object) -> Target:
     """Of the papers' cost units; security of truncation is asked for only where a test is about it."""
-    return Target(**({"profile": COUNTED, "link": LINKS["local"], "failure_bits": 0, "hiding_bits": 0} | changes))
+    return Target(**({"profile": COUNTED, "link": LINKS["local"], "failure_bits": 0} | changes))
 
 
 def profile(coefficient_bits: tuple[int, ...], ring_degree: int = 8192) -> Profile:
@@ -421,7 +421,7 @@ def test_a_link_where_bytes_count_takes_no_bits_that_are_not_needed():
 def test_failure_bits_bound_the_probability_of_a_wrong_image():
     graph, program = mixed()
     bits = reached(program)
-    assert program_of(graph, failure_bits=math.floor(bits)).masks == "uniform"
+    program_of(graph, failure_bits=math.floor(bits))
     message = (
         r"every layer must leave 2 bits of noise budget: got \d bits with n = 8192, q of 54\+54\+53\+53 bits and the "
         f"{program.parameters.plain_bits + 1}-bit plain modulus that the truncation failure needs; use fewer bits .*, "
@@ -429,24 +429,6 @@ def test_failure_bits_bound_the_probability_of_a_wrong_image():
     )
     with pytest.raises(DoesNotFit, match=message):
         program_of(graph, failure_bits=math.ceil(bits))
-
-
-def test_hiding_bits_out_of_reach():
-    graph = mixed()[0]
-    program = program_of(graph, masks="bounded")
-    bits = truncation.hiding_bits(program, bounds.prove(program))
-    assert program.masks == "bounded"
-    assert program_of(graph, masks="bounded", hiding_bits=math.floor(bits)).masks == "bounded"
-    needed = program.parameters.plain_bits + 1
-    with pytest.raises(
-        DoesNotFit, match=rf"the {needed}-bit plain modulus that the truncation hiding needs; .* he\.hiding_bits"
-    ):
-        program_of(graph, masks="bounded", hiding_bits=math.ceil(bits))
-
-
-def test_masks_of_another_kind():
-    with pytest.raises(RuleError, match="masks must be a known kind: got 'none'"):
-        program_of(mixed()[0], masks="none")
 
 
 def test_a_value_bound_over_half_the_modulus():

@@ -21,7 +21,6 @@ from privcirnet.he.circuits.bfv.evaluator import Ciphertext, Evaluator
 from privcirnet.he.circuits.bfv.layer_circuit import LayerCircuit, Slots
 from privcirnet.he.ring.modular import Integers, Residues
 from privcirnet.he.schemes.bfv.parameters import Parameters
-from privcirnet.he.schemes.bfv.reply_stock import ReplyStock
 
 EncodedWeights = Any
 EvaluationKeys = Any
@@ -190,10 +189,6 @@ class ServerEngine(Protocol):
         Returns:
             bytes for the client, for each result.
         """
-        ...
-
-    def stock(self, keys: EvaluationKeys) -> ReplyStock:
-        """Return what is made ahead for the replies to a client."""
         ...
 
 

@@ -7,7 +7,6 @@ from privcirnet.he.rlwe.seeded import read_one
 from privcirnet.he.rlwe.switch_keys import SwitchKeys
 from privcirnet.he.rlwe.wire_bytes import Message, Modulus
 from privcirnet.he.schemes.bfv.kernels.reply import PublicKey
-from privcirnet.he.schemes.bfv.reply_stock import ReplyStock
 
 
 @dataclass(frozen=True)
@@ -16,12 +15,10 @@ class ClientKeys:
 
     Attributes:
         switches: by name; of SEAL's, objects that hold several.
-        stock: of its replies.
     """
 
     switches: SwitchKeys
     public: PublicKey
-    stock: ReplyStock
 
 
 def public_key(message: Message, modulus: Modulus, extended: Ring) -> PublicKey:

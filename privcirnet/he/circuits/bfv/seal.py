@@ -34,7 +34,6 @@ from privcirnet.he.schemes.bfv import sealfile
 from privcirnet.he.schemes.bfv.kernels import plaintexts, reply
 from privcirnet.he.schemes.bfv.noise import flood_bits
 from privcirnet.he.schemes.bfv.parameters import Parameters
-from privcirnet.he.schemes.bfv.reply_stock import ReplyStock
 from privcirnet.he.schemes.bfv.rounding import Replies
 
 
@@ -172,7 +171,7 @@ class TensealServer(Sequential):
             galois = context.load(seal.GaloisKeys(), sealfile.expand_keys(message[end:], level, digits, elements))
             switches.update({element: galois for element in elements})
         key = public_key(message[:public], context.data_level, self._ring)
-        return ClientKeys(switches, key, ReplyStock(self.parameters.ring_degree, self.parameters.plain_modulus))
+        return ClientKeys(switches, key)
 
     def receive(self, message: bytes, kept: Integers | None = None) -> Any:
         """SEAL expands the seed."""

@@ -23,7 +23,6 @@ from privcirnet.he.ring.modular import Integers, Residues
 from privcirnet.he.rlwe.key_names import galois_element
 from privcirnet.he.schemes.bfv.parameters import Parameters
 from privcirnet.he.schemes.bfv.plain_moduli import LeveledParameters
-from privcirnet.he.schemes.bfv.reply_stock import ReplyStock
 
 
 class SequentialClient(ABC):
@@ -182,10 +181,6 @@ class Sequential(Evaluator, ABC):
     ) -> list[bytes]:
         each = zip(ciphertexts, addends, kept or [None] * len(ciphertexts), strict=True)
         return [self.answer(c, addend, keys, place) for c, addend, place in each]
-
-    def stock(self, keys: Any) -> ReplyStock:
-        """Nothing is made ahead."""
-        return ReplyStock(self.parameters.ring_degree, self.parameters.plain_modulus)
 
 
 class SeparateClient:

@@ -1,4 +1,4 @@
-"""How many messages an image takes and how long they may be, prepared or not.
+"""How many messages an image takes, and how long they may be.
 
 Both parties know it from the public description alone. A length that a peer announces is compared with these before
 room is made for it. They bound every engine's messages; the exact lengths are checked where messages are parsed.
@@ -16,9 +16,9 @@ from privcirnet.he.protocol.offline.correlated import MAX_HELD
 from privcirnet.he.protocol.offline.store_files import SERIAL_BYTES
 from privcirnet.he.protocol.rounds import answer
 from privcirnet.he.protocol.rounds.exchange import Exchange
-from privcirnet.he.protocol.rounds.exchanges import exchanges_of, runs_directly
+from privcirnet.he.protocol.rounds.exchanges import exchanges_of
 from privcirnet.he.protocol.rounds.transfers import refill_trips, setup_trips, takes_transfers
-from privcirnet.he.protocol.rounds.turns import Turn, trips
+from privcirnet.he.protocol.rounds.turns import Turn
 from privcirnet.he.protocol.rounds.waves import bundles, stages
 from privcirnet.he.schemes.bfv.sizes import key_bytes, message_bytes
 
@@ -44,13 +44,7 @@ class Sizes:
 
 
 def rounds(program: Program) -> int:
-    """Return the number of messages each way for one image that nothing was prepared for: all trips, and the result.
-
-    It is the first of its session: others begin no oblivious transfers.
-    """
-    exchanges = exchanges_of(program)
-    if runs_directly(exchanges):
-        return answer.rounds(program) + sum(len(trips(exchange.plan.turns)) for exchange in exchanges.values())
+    """Return the number of messages each way for the first image of a session, which is prepared first."""
     return rounds_ahead(program, 1) + rounds_online(program)
 
 
@@ -143,14 +137,12 @@ def _online(program: Program) -> list[list[tuple[Turn, Turn]]]:
 
 
 def _images(program: Program) -> tuple[list[int], list[int]]:
-    """Bytes of requests and replies of images: the longest one without prepared work, all of one with it."""
-    exchanges, t = exchanges_of(program), program.parameters.plain_modulus
-    alone = exchanges.values() if runs_directly(exchanges) else ()
-    direct = _longest(program, (pair for one in alone for pair in trips(one.plan.turns)))
+    """Bytes of requests and replies of images."""
+    t = program.parameters.plain_modulus
     first = wire.framed_bytes([SERIAL_BYTES, packed_size(prod(program.nodes[0].shape), t)])
     asking = [pair for pairs in _online(program) for pair in pairs]
-    requests = [direct[0], first, *(wire.framed_bytes(turn.sizes(0)) for _, turn in asking)]
-    replies = [direct[1], *(wire.framed_bytes(turn.sizes(0)) for turn, _ in asking)]
+    requests = [first, *(wire.framed_bytes(turn.sizes(0)) for _, turn in asking)]
+    replies = [*(wire.framed_bytes(turn.sizes(0)) for turn, _ in asking)]
     (_, share), *questions = answer.part_bytes(program)
     requests += [wire.framed_bytes([asked]) for asked, _ in questions]
     return requests, [*replies, *(wire.framed_bytes([size]) for size in (share, *(told for _, told in questions)))]

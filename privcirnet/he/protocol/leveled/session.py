@@ -170,11 +170,10 @@ class LeveledSession:
     Attributes:
         meter: what was measured of images, all under the name :data:`WORK`.
         dropped: nothing: there is no prepared work.
-        stocked: that there is nothing to make before an image.
     """
 
     def __init__(self, server: LeveledServer, keys: Any) -> None:
-        self.meter, self.dropped, self.stocked = Meter(), list[str](), True
+        self.meter, self.dropped = Meter(), list[str]()
         self.meters = (self.meter,)
         self._server, self._keys = server, keys
         self._watched = Watched(tuple(server.ends.values())) if server.ends else None
@@ -204,10 +203,6 @@ class LeveledSession:
             return {}
         every = self._server.inference.reveal(self._watched, self._keys)
         return {name: [row[number] for row in every] for number, name in enumerate(self._server.ends)}
-
-    def make_ahead(self) -> bool:
-        """Return that there is nothing to make before an image."""
-        return False
 
     def close(self) -> None:
         """Forget the client's keys."""

@@ -141,13 +141,6 @@ class Form:
         return digest.digest()
 
 
-def check_masks(program: Program) -> None:
-    """Raise unless a program's inferences can be prepared."""
-    if program.masks != "uniform":
-        remedy = "export it with he.masks=uniform, or run it without preparation"
-        raise RuleError("prepared inference needs uniform masks", got=f"masks={program.masks}", remedy=remedy)
-
-
 def join(serials: list[bytes]) -> bytes:
     """Return serial numbers as one part of a message; ``serials``: at most :data:`MAX_HELD`."""
     return b"".join(serials)

@@ -115,7 +115,6 @@ class PreparedClient:
         Yields:
             requests for the server; the generator is sent the reply to each.
         """
-        correlated.check_masks(self.program)
         try:
             reply = yield wire.frame(wire.PREPARE, [correlated.write_count(count)])
         finally:  # refused, lost or answered: no other preparation goes on with them

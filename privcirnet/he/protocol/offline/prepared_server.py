@@ -101,7 +101,6 @@ class PreparedServer:
         Returns:
             the last reply.
         """
-        correlated.check_masks(self.program)
         count = correlated.read_count(message, self.most)
         self.layers()  # made now: nobody waits
         if count > 1:

@@ -1,7 +1,7 @@
 """The client: it has the image and the keys, and never sees a weight."""
 
 from collections.abc import Callable, Generator
-from functools import cached_property, partial
+from functools import cached_property
 from threading import get_ident
 from types import TracebackType
 
@@ -11,12 +11,11 @@ from privcirnet.errors import Interrupted, RuleError
 from privcirnet.he.circuits.bfv.engines import check_engine, engine_of
 from privcirnet.he.circuits.bfv.interface import ClientEngine
 from privcirnet.he.layers.integer import Values
-from privcirnet.he.mpc.local import shares
 from privcirnet.he.program import manifest
 from privcirnet.he.program.operation import Node
-from privcirnet.he.program.operations import ClientAided, Input
+from privcirnet.he.program.operations import Input
 from privcirnet.he.program.signature import PublicKey
-from privcirnet.he.protocol.framing import message_sizes, wire
+from privcirnet.he.protocol.framing import message_sizes
 from privcirnet.he.protocol.framing.greeting import closed, read_greeting
 from privcirnet.he.protocol.framing.memory import check_description
 from privcirnet.he.protocol.framing.message_sizes import Sizes
@@ -28,11 +27,7 @@ from privcirnet.he.protocol.offline.store import PreparedStore
 from privcirnet.he.protocol.offline.store_files import DIGEST_BYTES
 from privcirnet.he.protocol.rounds import answer
 from privcirnet.he.protocol.rounds.answer import Received
-from privcirnet.he.protocol.rounds.client_aided import noted
-from privcirnet.he.protocol.rounds.exchange import Exchange
-from privcirnet.he.protocol.rounds.exchanges import exchanges_of, runs_directly
-from privcirnet.he.protocol.rounds.turns import Side, opened, trips
-from privcirnet.he.ring import modular
+from privcirnet.he.protocol.rounds.exchanges import exchanges_of
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.ring.wipe import wipe
 from privcirnet.he.system.process import in_one_process
@@ -54,7 +49,7 @@ class Client:
         program: the public description, without weights.
         meter: what was measured of images.
         preparation: what was measured of offline work.
-        used: "prepared" or "direct": how the last image was inferred; "" before the first.
+        waited: whether the last image had to wait for its preparation.
         shares: the client's own share of every node of the last inference.
 
     Raises:
@@ -72,7 +67,7 @@ class Client:
     ) -> None:
         self.program = manifest.from_dict(read_greeting(greeting, key, "interactive"))
         check_description(self.program)
-        self.meter, self.preparation, self.used = Meter(), Meter(), ""
+        self.meter, self.preparation, self.waited = Meter(), Meter(), False
         self.meters = self.meter, self.preparation
         form = Form("client", self.program, owner or bytes(DIGEST_BYTES))
         self.shares: dict[str, Residues] = {}
@@ -115,7 +110,7 @@ class Client:
         return self._engine
 
     def infer(self, image: Values) -> Generator[bytes, bytes, Values]:
-        """Run the program on one image, with prepared work if both parties have some.
+        """Run the program on one image, which is prepared first unless both parties have prepared work.
 
         Args:
             image: integers in the input node's range, of its shape.
@@ -163,8 +158,8 @@ class Client:
             requests for the server; the generator is sent the reply to each.
 
         Raises:
-            RuleError: the program's masks are bounded, a reply is not what the protocol expects, there is no room, or
-                this is a copy (fork) of the process that began the work.
+            RuleError: a reply is not what the protocol expects, there is no room, or this is a copy (fork) of the
+                process that began the work.
         """
         yield from self.agree()
         for first in range(0, count, self.together):
@@ -198,11 +193,6 @@ class Client:
         return message_sizes.largest(self.program)
 
     @property
-    def runs_directly(self) -> bool:
-        """Whether an image can be run without prepared work."""
-        return runs_directly(self._exchanges)
-
-    @property
     def prepared(self) -> int:
         """Images for which there is prepared work."""
         return len(self._prepared.ready)
@@ -213,16 +203,17 @@ class Client:
         return self._prepared.dropped
 
     def _image(self, image: Values, seen: dict[str, tuple[int, int]]) -> Generator[bytes, bytes, Received]:
-        """What the server hands out of the result."""
+        """Return what the server hands out of the result; the image is prepared first if there is no prepared work."""
         received = yield from self._prepared_image(image, seen)
-        if received is None and not self.runs_directly:
+        self.waited = received is None
+        if received is None:
             yield from self.agree()
             yield from self._prepared.prepare(self._open, 1)
             received = yield from self._prepared_image(image, seen)
-            if received is None:
-                rule, remedy = "an image of this program must have prepared work", "run it again"
-                raise Interrupted(rule, got="a server that has lost what was prepared for it", remedy=remedy)
-        return (yield from self._direct(image, seen)) if received is None else received
+        if received is None:
+            rule, remedy = "an image must have prepared work", "run it again"
+            raise Interrupted(rule, got="a server that has lost what was prepared for it", remedy=remedy)
+        return received
 
     def _prepared_image(
         self, image: Values, seen: dict[str, tuple[int, int]]
@@ -231,38 +222,12 @@ class Client:
         if self._prepared.unknown:
             yield from self.agree()
         while (correlated := self._prepared.take()) is not None:
-            self.used, held = "prepared", Walk(self.program, correlated.kept)
-            self.shares = held
+            self.shares = held = Walk(self.program, correlated.kept)
             received = yield from self._prepared.infer(correlated, image, held, seen)
             if received is not None:
                 return received
             wipe(held.values())
         return None
-
-    def _direct(self, image: Values, seen: dict[str, tuple[int, int]]) -> Generator[bytes, bytes, Received]:
-        """What the server hands out of the result, by work on this image alone."""
-        source, *others = self.program.nodes
-        t, self.used = self.program.parameters.plain_modulus, "direct"
-        held = self.shares = {source.name: modular.residues(image.reshape(source.shape), t)}
-        for position, node in enumerate(others, start=1):
-            arguments = [held[name] for name in node.inputs]
-            if node.name in self._exchanges:
-                exchange, measured = self._exchanges[node.name], partial(self.meter.time, node.name)
-                side = self._side(node, exchange, arguments, seen)
-                held[node.name] = yield from opened(side, position, trips(exchange.plan.turns), measured)
-            else:
-                held[node.name] = shares.local_client(self.program, node, arguments)
-        reply = yield wire.frame(wire.OUTPUT, [])
-        return (yield from answer.receive(self.program, held[self.program.output.name], reply))
-
-    def _side(
-        self, node: Node, exchange: Exchange, arguments: list[Residues], seen: dict[str, tuple[int, int]]
-    ) -> Side[Residues]:
-        """The client's turns of a node. Its keys are made when the first one comes."""
-        side = exchange.client(arguments, self._open(), None)
-        if isinstance(node.operation, ClientAided):
-            side = noted(side, node, arguments[0], self.program.parameters.plain_modulus, shares.from_bytes, seen)
-        return (yield from side)
 
 
 def check_image(node: Node, image: Values) -> None:

@@ -238,7 +238,7 @@ class IdlePreparation:
 
     def _finish(self) -> None:
         """End the preparation under way for an image that needs one: another one would take its place."""
-        if self.stock or self._client.runs_directly:
+        if self.stock:
             return
         with suppress(Lost):  # the image looks for the server itself
             while self._under_way is not None:

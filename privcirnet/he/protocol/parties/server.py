@@ -2,9 +2,8 @@
 
 import json
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 from threading import Lock
 from types import TracebackType
 
@@ -12,23 +11,21 @@ from privcirnet.errors import RuleError
 from privcirnet.he.circuits.bfv.engines import engine_of
 from privcirnet.he.circuits.bfv.interface import EvaluationKeys
 from privcirnet.he.circuits.bfv.weight_cache import WeightCache
-from privcirnet.he.mpc.local import shares
 from privcirnet.he.mpc.local.linear import ClearLinear, clear_linear
-from privcirnet.he.program import bounds, manifest, truncation
+from privcirnet.he.program import bounds, manifest
 from privcirnet.he.program.program import Program
 from privcirnet.he.protocol.framing import message_sizes, wire
 from privcirnet.he.protocol.framing.message_sizes import Sizes
 from privcirnet.he.protocol.framing.meter import Meter
 from privcirnet.he.protocol.offline.correlated import Form
-from privcirnet.he.protocol.offline.prepared_server import Phase, PreparedServer
+from privcirnet.he.protocol.offline.prepared_server import PreparedServer
 from privcirnet.he.protocol.offline.prepared_work import MemoryStore
 from privcirnet.he.protocol.offline.store import PreparedStore
 from privcirnet.he.protocol.offline.store_files import DIGEST_BYTES
-from privcirnet.he.protocol.rounds import answer, waves, zeroing
+from privcirnet.he.protocol.rounds import waves, zeroing
 from privcirnet.he.protocol.rounds.exchange import Exchange, Held
-from privcirnet.he.protocol.rounds.exchanges import exchanges_of, runs_directly
+from privcirnet.he.protocol.rounds.exchanges import exchanges_of
 from privcirnet.he.protocol.rounds.stacked import StackedExchange
-from privcirnet.he.protocol.rounds.turns import answered, trips
 from privcirnet.he.protocol.rounds.waves import Stage
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.ring.wipe import wipe
@@ -36,8 +33,6 @@ from privcirnet.he.rlwe.wire_bytes import Message
 from privcirnet.he.schemes.bfv.noise import check_noise
 from privcirnet.he.system.process import Process
 
-_STOCK_BYTES, _WORD = 1 << 26, 8
-"""Of what hides the replies to one client, made beforehand."""
 _LANES = False, True
 """Images, and offline work: a session goes on with either whenever a request of it comes."""
 
@@ -86,7 +81,6 @@ class Server:
         if intervals and not program.output_bits:
             program = replace(program, output_bits=bounds.value_bits(intervals[program.output.name]))
         self.program, self.engine = program, engine_of(engine).server(program.parameters, cache)
-        mask_bounds = truncation.mask_bounds(program, intervals) if program.masks == "bounded" else {}
         exchanges = exchanges_of(program)
         for name, exchange in exchanges.items():
             check_noise(program.parameters, exchange.noise_bits(program.parameters), name)
@@ -97,7 +91,7 @@ class Server:
             weights, spectrum = program.weights.get(name), (spectra or {}).get(name)
             if progress and weights is not None and weights.rows.size:
                 progress(name)
-            held = exchange.prepare(weights, spectrum, mask_bounds.get(name), self.engine, name)
+            held = exchange.prepare(weights, spectrum, self.engine, name)
             self.rounds[name] = exchange, held
 
     @property
@@ -114,7 +108,7 @@ class Server:
         """Return a session with one client.
 
         Args:
-            keys: what :meth:`Client.keys` returned; None: the session serves images with correlated randomness only.
+            keys: what :meth:`Client.keys` returned; None: the session runs prepared images only.
             store: of what is prepared with this client; None: memory, for as long as the session.
             owner: 32 random bytes that a client chose for all that it prepares; empty where the store ends here.
 
@@ -128,12 +122,6 @@ class Server:
     def prepared_bytes(self, owner: bytes) -> int:
         """Return the bytes of one prepared inference."""
         return Form("server", self.program, owner).length
-
-    @cached_property
-    def replies(self) -> int:
-        """Ciphertexts that an image is sent, as far as what hides them has room in memory."""
-        size = 2 * len(self.program.parameters.coefficient_bits) * self.program.parameters.ring_degree * _WORD
-        return min(_STOCK_BYTES // size, sum(exchange.plan.ciphertexts_down for exchange, _ in self.rounds.values()))
 
     @cached_property
     def last_uses(self) -> Mapping[str, Sequence[str]]:
@@ -162,7 +150,7 @@ class Server:
         found = dict[str, Held]()
         for node, shape, stack in self.program.stacks:
             exchange, weights = StackedExchange(shape, stack, stack.images), self.program.weights[node.name]
-            found[node.name] = exchange.prepare(weights, None, None, self.engine, node.name)
+            found[node.name] = exchange.prepare(weights, None, self.engine, node.name)
         return found
 
 
@@ -206,8 +194,6 @@ class Session:
         """
         for lane in (self._lanes or {}).values():
             lane.close()
-        if self._keys is not None:
-            self._server.engine.stock(self._keys).close()
         self._lanes = self._keys = None
         wipe(self.shares.values())
         self.shares = {}
@@ -245,19 +231,6 @@ class Session:
             self._lanes = {lane: self._start(lane) if offline >= lane else old for lane, old in self._lanes.items()}
             raise
 
-    @property
-    def stocked(self) -> bool:
-        """Whether :meth:`make_ahead` has nothing to do."""
-        return self._keys is None or self._server.engine.stock(self._keys).full(self._server.replies)
-
-    def make_ahead(self) -> bool:
-        """Make a little of what hides the replies to an image, for one image at most, while nobody waits.
-
-        Returns:
-            whether anything was made; False: there is enough.
-        """
-        return self._keys is not None and self._server.engine.stock(self._keys).make(self._server.replies)
-
     def _start(self, offline: bool) -> Generator[bytes, bytes, None]:
         steps = self._preparations() if offline else self._images()
         next(steps)
@@ -281,38 +254,10 @@ class Session:
                 continue
             wipe(self.shares.values())  # those of the image before
             self.shares = {}
-            if wire.begins(message) == wire.ONLINE:
-                uses = {} if self.watched else self._server.last_uses
-                reply = yield from self._prepared.online(message, self.shares, uses)
-            else:
-                self._check_keys()
-                reply = yield from self._direct(message, self.shares)
+            uses = {} if self.watched else self._server.last_uses
+            reply = yield from self._prepared.online(message, self.shares, uses)
 
     def _check_keys(self) -> None:
         if self._keys is None:
             rule = "a client without keys must have prepared work for its images"
             raise RuleError(rule, got="a request that needs keys", remedy="register keys")
-
-    def _direct(self, message: bytes, held: dict[str, Residues | None]) -> Phase:
-        """Run the program on an image for which nothing was prepared."""
-        program = self._server.program
-        if not runs_directly({name: exchange for name, (exchange, _) in self._server.rounds.items()}):
-            rule, remedy = "an image of this program must have prepared work", "prepare it first"
-            raise RuleError(rule, got="an image without", remedy=remedy)
-        source, *others = program.nodes
-        held[source.name] = None
-        for position, node in enumerate(others, start=1):
-            if node.name in self._server.rounds:
-                (exchange, kept), engine = self._server.rounds[node.name], self._server.engine
-                side = exchange.server(kept, [held[name] for name in node.inputs], engine, self._keys, None)
-                pairs, measured = trips(exchange.plan.turns), partial(self._measured, node.name)
-                held[node.name], message = yield from answered(side, message, position, pairs, measured)
-            else:
-                held[node.name] = shares.local_server(program, node, held)
-        wire.unframe(message, wire.OUTPUT, 0)
-        return (yield from answer.hand_out(program, shares.present(held[program.output.name])))
-
-    @contextmanager
-    def _measured(self, name: str) -> Generator[None]:
-        with self.meter.time(name), self.meter.count(name, self._server.engine.counts):
-            yield

@@ -69,7 +69,7 @@ def prepare(
     """Return the traffic of each round of all encrypted work for some images to come.
 
     Raises:
-        RuleError: the program's masks are bounded, there is no room, or either party refuses the other's message.
+        RuleError: there is no room, or either party refuses the other's message.
     """
     return _conversed(client.prepare(count), session, progress)[1]
 

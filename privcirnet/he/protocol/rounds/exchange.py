@@ -36,7 +36,6 @@ class RoundPlan:
         turns: the client begins (:mod:`protocol.rounds.turns`).
         block_size: b of the weights; 1 without structure.
         ahead: it is done before an image is there, with random shares.
-        direct: it can be done with an image's own shares. Where one exchange can't, an image is prepared first.
         transfers: oblivious ones that it takes, which both parties make in the same order: those in which the client
             helps, and those in which the server does.
     """
@@ -48,7 +47,6 @@ class RoundPlan:
     rotations: int = 0
     pmults: int = 0
     ahead: bool = True
-    direct: bool = True
     transfers: tuple[int, int] = (0, 0)
 
     @property
@@ -72,12 +70,10 @@ class Held:
     Attributes:
         weights: encoded for the server's engine; None for an operation without weights.
         bias: int64, (K,) or of the result's shape (K, H', W'); None for zero.
-        mask_bound: the result's mask is drawn from [bound + 1, t - bound]; None for a uniform one.
     """
 
     weights: EncodedWeights | None = None
     bias: Integers | None = None
-    mask_bound: int | None = None
 
 
 class Exchange(Protocol):
@@ -122,7 +118,6 @@ class Exchange(Protocol):
         self,
         weights: Weights | None,
         spectrum: Residues | None,
-        mask_bound: int | None,
         engine: ServerEngine,
         name: str,
     ) -> Held:
@@ -135,7 +130,7 @@ class Exchange(Protocol):
         Raises:
             RuleError: the weights are zero where the engine needs one that is not.
         """
-        return Held(bias=weights.bias if weights else None, mask_bound=mask_bound)
+        return Held(bias=weights.bias if weights else None)
 
     def client(self, shares: ClientShares, engine: ClientEngine, transfers: "Transfers | None") -> Side[Residues]:
         """Take the client's turns; it begins.

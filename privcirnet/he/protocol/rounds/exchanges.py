@@ -1,6 +1,6 @@
 """Which operations take an exchange, and which: the one place that says so for both parties, sizes and reports."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from math import prod
 from typing import Any
 
@@ -62,8 +62,3 @@ def exchanges_of(program: Program) -> dict[str, Exchange]:
     """
     found = ((node.name, exchange_of(node, program)) for node in program.nodes)
     return {name: exchange for name, exchange in found if exchange is not None}
-
-
-def runs_directly(exchanges: Mapping[str, Exchange]) -> bool:
-    """Return whether an image can do without prepared work."""
-    return all(exchange.plan.direct for exchange in exchanges.values())

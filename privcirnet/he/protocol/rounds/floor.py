@@ -151,9 +151,7 @@ class FloorExchange(Exchange):
         offers = values * floor.products * floor.width // 8
         octets = [(up, first), (down, second), (third - offers, offers), ()]
         transfers = (slots[0] * values, slots[1] * values)
-        return RoundPlan(
-            self.operation.title, "transfers", alternating("client", octets), direct=False, transfers=transfers
-        )
+        return RoundPlan(self.operation.title, "transfers", alternating("client", octets), transfers=transfers)
 
     def noise_bits(self, parameters: Parameters) -> int:
         """Without ciphertexts there is no noise."""

@@ -21,9 +21,8 @@ from privcirnet.he.protocol.rounds.exchange import ClientShares, Held, OneTrip, 
 from privcirnet.he.protocol.rounds.online_phase import SHARE, Kept
 from privcirnet.he.protocol.rounds.turns import Side, Turn, one_trip
 from privcirnet.he.ring import modular, sampling
-from privcirnet.he.ring.modular import Residues
+from privcirnet.he.ring.modular import Integers, Residues
 from privcirnet.he.schemes.bfv.parameters import Parameters
-from privcirnet.he.schemes.bfv.reply_stock import ReplyStock
 from privcirnet.he.system import threads
 
 
@@ -104,14 +103,13 @@ class LinearExchange(OneTrip):
         self,
         weights: Weights | None,
         spectrum: Residues | None,
-        mask_bound: int | None,
         engine: ServerEngine,
         name: str,
     ) -> Held:
         assert weights is not None
         if spectrum is None:
             spectrum = self.layer.spectrum(weights.rows, engine.parameters.plain_modulus)
-        return Held(self.layer.encode_spectrum(spectrum, engine), weights.bias, mask_bound)
+        return Held(self.layer.encode_spectrum(spectrum, engine), weights.bias)
 
     def request(self, shares: ClientShares, engine: ClientEngine) -> list[bytes]:
         return engine.encrypt_all(self.layer.encode_input(shares[0], engine.parameters.plain_modulus))
@@ -120,7 +118,7 @@ class LinearExchange(OneTrip):
         self, held: Held, shares: ServerShares, messages: list[bytes], engine: ServerEngine, keys: EvaluationKeys
     ) -> tuple[list[bytes], Residues]:
         layer, share, t = self.layer, shares[0], engine.parameters.plain_modulus
-        mask = threads.beside(lambda: self._mask(held, engine.stock(keys), t))
+        mask = threads.beside(lambda: self._mask(held.bias, t))
         inputs = engine.receive_all(messages, None if share is None else layer.encode_input(share, t))
         outputs = layer.evaluate(held.weights, inputs, engine, keys)
         minus, own = mask()
@@ -130,17 +128,12 @@ class LinearExchange(OneTrip):
         slots = engine.decrypt_all(messages, self.layer.kept)
         return self.layer.decode_output(slots, engine.parameters.plain_modulus)
 
-    def _mask(self, held: Held, stock: ReplyStock, t: int) -> tuple[Residues, Residues]:
+    def _mask(self, bias: Integers | None, t: int) -> tuple[Residues, Residues]:
         """(minus a mask in slots (ciphertexts_out, n), the server's share (K, H', W') = the mask + bias).
 
-        Uniform slots are a mask as they are: what they decode to is uniform too. A bounded mask has to be put into
-        slots.
+        Uniform slots are a mask as they are: what they decode to is uniform too.
         """
-        layer, shape = self.layer, self.layer.shape.output_shape
-        constants = np.zeros(1, dtype=np.int64) if held.bias is None else held.bias
-        bias = np.broadcast_to(modular.residues(spread(constants), t), shape)
-        minus = stock.masks(layer.ciphertexts_out)
-        if held.mask_bound is None:
-            return minus, modular.subtract(bias, layer.decode_output(minus, t), t)
-        own = sampling.bounded(shape, held.mask_bound, t)
-        return layer.encode_mask(modular.subtract(bias, own, t), minus, t), own
+        layer, constants = self.layer, np.zeros(1, dtype=np.int64) if bias is None else bias
+        minus = sampling.uniform((layer.ciphertexts_out, layer.ring_degree), t)
+        own = np.broadcast_to(modular.residues(spread(constants), t), layer.shape.output_shape)
+        return minus, modular.subtract(own, layer.decode_output(minus, t), t)

@@ -86,7 +86,7 @@ class ProductExchange(OneTrip):
         bias = transpose(own, self.product.groups)
         if held.bias is not None:
             bias = modular.add(modular.residues(spread(held.bias), t), bias, t)
-        weights = Held(_share_as_weights(self.product.left, right, engine), bias.astype(np.int64), held.mask_bound)
+        weights = Held(_share_as_weights(self.product.left, right, engine), bias.astype(np.int64))
         first, own = self._left.reply(weights, [left], messages[:count], engine, keys)
         return [*first, *second], own
 

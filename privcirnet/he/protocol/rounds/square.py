@@ -65,7 +65,7 @@ class SquareExchange(OneTrip):
         self, held: Held, shares: ServerShares, messages: list[bytes], engine: ServerEngine, keys: EvaluationKeys
     ) -> tuple[list[bytes], Residues]:
         share, t = present(shares[0]), engine.parameters.plain_modulus
-        polynomial = threads.beside(lambda: self._polynomial(share, t, held.mask_bound))
+        polynomial = threads.beside(lambda: self._polynomial(share, t))
         kept = subring.kept(self.values, self.ring_degree)
         inputs = engine.receive_all(messages, None, kept)
         doubled, constant, own = polynomial()
@@ -79,10 +79,10 @@ class SquareExchange(OneTrip):
         cross = subring.collect(slots, self.values, t)
         return modular.add(cross.reshape(share.shape), modular.multiply(share, share, t), t)
 
-    def _polynomial(self, share: Residues, t: int, mask_bound: int | None) -> tuple[Residues, Residues, Residues]:
+    def _polynomial(self, share: Residues, t: int) -> tuple[Residues, Residues, Residues]:
         """Slots of 2 s and of s^2 - r, (ciphertexts, n), and the server's share r."""
         n = self.ring_degree
-        own = sampling.uniform(share.shape, t) if mask_bound is None else sampling.bounded(share.shape, mask_bound, t)
+        own = sampling.uniform(share.shape, t)
         fill = sampling.uniform((sum(subring.sizes(self.values, n)),), t)
         mask = subring.spread(own.reshape(-1), n, fill)
         rows = subring.spread(share.reshape(-1), n)

@@ -51,12 +51,11 @@ class StackedExchange(OneTrip):
         self,
         weights: Weights | None,
         spectrum: Residues | None,
-        mask_bound: int | None,
         engine: ServerEngine,
         name: str,
     ) -> Held:
         """A spectrum is that of a single image's layer, and is not used."""
-        held = self._tall.prepare(weights, None, mask_bound, engine, name)
+        held = self._tall.prepare(weights, None, engine, name)
         if held.bias is None or held.bias.ndim == 1:
             return held
         return replace(held, bias=stacking.repeated(self.shape, self.stack.images, held.bias))

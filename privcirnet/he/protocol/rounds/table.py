@@ -113,7 +113,7 @@ class TableExchange(FloorExchange):
         sizes = [(*first, *second) for first, second in zip_longest(octets, more, fillvalue=())]
         helped, chosen = (own + count * values for own, count in zip(index.transfers, slots, strict=True))
         turns = alternating("client", sizes)
-        return RoundPlan(self.operation.title, "transfers", turns, direct=False, transfers=(helped, chosen))
+        return RoundPlan(self.operation.title, "transfers", turns, transfers=(helped, chosen))
 
     def _planes_joined(self, pieces: Sequence[Residues]) -> Residues:
         """The vectors lie value by value, all other planes side by side."""

@@ -25,7 +25,7 @@ CIRCUIT = LayerCircuit(
     ((), (), ()),
     6,
 )
-NO_KEYS = ClientKeys(None, None, None)
+NO_KEYS = ClientKeys(None, None)
 SLOTS = list(sampling.uniform((6, N), T))
 
 

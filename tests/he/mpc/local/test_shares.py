@@ -61,23 +61,6 @@ def test_every_value_and_mask_of_a_small_modulus(bits: int) -> None:
     assert wraps(-bound, t - bound + 1, t)
 
 
-@pytest.mark.parametrize("y", ["bound", "-bound", 0])
-@pytest.mark.parametrize(("t", "bound"), [(257, 20), (257, 127), (97, 48), (T, 2**38)])
-def test_bounded_masks_never_wrap(t: int, bound: int, y: int | str) -> None:
-    """At the extremes, over masks that meet both their own ends."""
-    value = {"bound": bound, "-bound": -bound}.get(y, 0)
-    masks = sampling.bounded((20000,), bound, t)
-    assert masks.min() >= bound + 1
-    assert masks.max() <= t - bound
-    if t < 300:
-        assert (masks.min(), masks.max()) == (bound + 1, t - bound)
-    client = modular.subtract(modular.residues(np.full(20000, value), t), masks, t)
-    for bits in (1, 3, 5):
-        parts = shares.truncate_client(client, bits, t), shares.truncate_server(masks, bits)
-        found = modular.centered(modular.add(*parts, t), t)
-        assert set(found.tolist()) <= {value >> bits, -(-value >> bits)}
-
-
 OPERATIONS = {
     "add": (Add(), 2, lambda x, y: x + y),
     "pool": (SumPool(2), 1, lambda x: x[:, :4, :4].reshape(3, 2, 2, 2, 2).sum(axis=(2, 4))),

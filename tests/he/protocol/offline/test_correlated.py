@@ -59,7 +59,7 @@ def coefficients() -> Program:
         Node("half_t", Truncate(6), ("half",), (6, 5, 4), 0),
         Node("last", Linear(CoefficientLayer(last, 2, N, "cheetah")), ("half_t",), (4, 5, 4), -4),
     )
-    return with_weights(nodes, "uniform", 46, 0)
+    return with_weights(nodes, 46, 0)
 
 
 def stacked() -> Program:
@@ -88,13 +88,13 @@ def test_every_operation_and_encoding(engine: str, count: int, make: Any) -> Non
     assert not client.meter.seconds
     for seed in range(count):
         traffic = check(program, client, session, random_image(program, seed))
-        assert (client.used, client.dropped, session.dropped) == ("prepared", [], [])
+        assert (client.waited, client.dropped, session.dropped) == (False, [], [])
         assert len(traffic) == message_sizes.rounds_online(program)
         assert max(t.up for t in traffic + ahead) <= most.request
         assert max(t.down for t in traffic + ahead) <= most.reply
     assert session.meter.seconds.keys() >= session._server.rounds.keys()
     assert not session.meter.counts
-    check(program, client, session, random_image(program, 9), "direct")
+    check(program, client, session, random_image(program, 9), "waited")
 
 
 class Forbidden:
@@ -143,7 +143,7 @@ def toy(monkeypatch: pytest.MonkeyPatch) -> Program:
         Node("square_t", Truncate(3), ("square",), maps, 9),
         Node("last", Linear(layer), ("square_t",), maps, 9),
     )
-    program = with_weights(nodes, "uniform", 46, 0)
+    program = with_weights(nodes, 46, 0)
     return replace(program, parameters=replace(program.parameters, ring_degree=TOY))
 
 
@@ -180,7 +180,7 @@ def test_every_message_is_uniform_and_independent_of_the_others(toy: Program, co
     for _ in range(REPLIES):
         prepare(client, session, count)
         found.append(np.concatenate([part for _ in range(count) for part in messages(client, session, image)]))
-        assert client.used == "prepared"
+        assert not client.waited
     samples = np.stack(found)
     assert samples.shape == (REPLIES, count * 16)
     assert worst_chi_square(samples, t) < LIMIT
@@ -222,15 +222,6 @@ def test_messages_are_uniform_to_whoever_receives_them(
         assert not any((m, d, e, o))
     else:
         assert all((d, o) if known == ("client",) else (m, e))
-
-
-def test_bounded_masks_are_refused_by_both() -> None:
-    program = network("bounded")
-    client, session = parties(program, "cleartext")
-    for attempt in (lambda: prepare(client, session), lambda: session.handle(wire.frame(wire.PREPARE, [b"\1\0"]))):
-        with pytest.raises(RuleError, match="prepared inference needs uniform masks: got masks=bounded"):
-            attempt()
-    check(program, client, session, random_image(program), "direct")
 
 
 def test_masks_of_prepared_work_are_zeroed_once_they_are_used() -> None:

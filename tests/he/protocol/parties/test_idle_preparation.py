@@ -46,7 +46,7 @@ def test_the_stock_fills_up_between_images(watched):
         for seed in range(5):
             until(lambda: idle.stock == 3)
             idle.run(random_image(PROGRAM, seed))
-            assert client.used == "prepared"
+            assert not client.waited
         until(lambda: idle.stock == 3)
         assert sum(one.count for one in idle.done) == 8
         assert idle.stopped == ""
@@ -54,8 +54,8 @@ def test_the_stock_fills_up_between_images(watched):
     check(PROGRAM, client, server.session, random_image(PROGRAM), "prepared")
 
 
-def test_an_image_waits_for_one_exchange_at_most_and_the_preparation_goes_on(watched):
-    """Held up in the middle of the first preparation, when an image comes: it is next, and runs without prepared work."""
+def test_an_image_uses_the_preparation_under_way(watched):
+    """Held up in the middle of the first preparation, when an image comes: the preparation ends first, and is used."""
     client, server = watched
     server.gate.clear()
     with IdlePreparation(client, server, 1) as idle:
@@ -66,13 +66,34 @@ def test_an_image_waits_for_one_exchange_at_most_and_the_preparation_goes_on(wat
         begun = len(server.asked)
         server.gate.set()
         image.join(10)
-        assert client.used == "direct"
+        assert not client.waited
         until(lambda: idle.stock == 1)
     assert begun == 1
-    first = server.asked.index(True)
+    assert len(idle.done) == 2
+    offline = sum(len(one.traffic) for one in idle.done) - 2  # each begins with AGREE
+    assert server.asked.count(True) == offline, "none was done twice"
+
+
+def test_an_image_with_prepared_work_waits_for_one_exchange_at_most(watched):
+    """Held up in the middle of the second preparation, when an image comes: it is next, and nothing comes between."""
+    client, server = watched
+    IdlePreparation(client, server, 1).fill()
+    done = len(server.asked)
+    server.gate.clear()
+    server.inside.clear()
+    with IdlePreparation(client, server, 2) as idle:
+        server.inside.wait(10)
+        image = threading.Thread(target=idle.run, args=(random_image(PROGRAM),))
+        image.start()
+        until(lambda: idle._images == 1)
+        begun = len(server.asked)
+        server.gate.set()
+        image.join(10)
+        assert not client.waited
+        until(lambda: idle.stock == 2)
+    assert begun == done + 1
+    first = server.asked.index(True, begun)
     assert server.asked[begun:first] == [False] * (first - begun), "an image's rounds, and nothing between them"
-    assert len(idle.done) == 1
-    assert server.asked.count(True) == len(idle.done[0].traffic) - 1, "none was done twice; the first one is AGREE"
 
 
 def test_many_threads_bring_images(watched):
@@ -83,7 +104,7 @@ def test_many_threads_bring_images(watched):
         def bring(seed: int) -> None:
             with idle.image():
                 check(PROGRAM, client, server.session, random_image(PROGRAM, seed))
-                right.append(client.used)
+                right.append(client.waited)
 
         threads = [threading.Thread(target=bring, args=(seed,)) for seed in range(6)]
         for thread in threads:
@@ -134,7 +155,7 @@ def test_a_refusal_leaves_what_there_is(watched):
     idle.fill()
     assert len(calls) == 2
     idle.run(random_image(PROGRAM))
-    assert client.used == "prepared"
+    assert not client.waited
     idle.fill()
     assert (idle.stock, len(calls)) == (2, 2)
 

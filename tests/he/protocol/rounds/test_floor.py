@@ -83,7 +83,7 @@ def test_every_value_is_the_integer_networks(program: Program, engine: str) -> N
 
 def test_an_image_without_prepared_work_has_some_made() -> None:
     client, session = parties(PROGRAM, "cleartext")
-    trips_of = [len(check(PROGRAM, client, session, random_image(PROGRAM, seed), "prepared")) for seed in range(2)]
+    trips_of = [len(check(PROGRAM, client, session, random_image(PROGRAM, seed), "waited")) for seed in range(2)]
     assert trips_of == [message_sizes.rounds(PROGRAM), message_sizes.rounds(PROGRAM) - SETUP]
 
 
@@ -109,7 +109,7 @@ def test_silent_transfers_are_made_where_they_lack(monkeypatch: pytest.MonkeyPat
         check(program, client, session, image, "prepared")
         assert wrong(program, client, session, image) == []
     client._prepared._transfers = None  # as after an error that the server did not see
-    check(program, client, session, random_image(program), "prepared")
+    check(program, client, session, random_image(program), "waited")
 
 
 def test_a_session_has_room_for_a_stock_of_silent_transfers() -> None:

@@ -37,11 +37,11 @@ LAYERS = [
 """Whole and half-used lanes and ciphertexts, padding, tiles, groups, copies, folds, giant steps on shares."""
 
 
-def replies_to(layer: SpectralLayer, mask_bound: int | None = None) -> tuple[np.ndarray, int]:
+def replies_to(layer: SpectralLayer) -> tuple[np.ndarray, int]:
     """Decrypted replies to one and the same request, (replies, slots)."""
     parameters = insecure_parameters(N, layer.transform_lengths, 20)
     bias = np.arange(layer.shape.out_channels)
-    party = Party(layer, random_rows(layer.shape, layer.block_size), bias, parameters, mask_bound)
+    party = Party(layer, random_rows(layer.shape, layer.block_size), bias, parameters)
     t = parameters.plain_modulus
     request = party.exchange.request([modular.residues(random_input(layer.shape), t)], party.client)
     found = []
@@ -51,11 +51,10 @@ def replies_to(layer: SpectralLayer, mask_bound: int | None = None) -> tuple[np.
     return np.stack(found), t
 
 
-@pytest.mark.parametrize("bound", [None, 100], ids=["uniform", "bounded"])
 @pytest.mark.parametrize("layer", LAYERS, ids=lambda layer: f"{layer.shape.kind}-{layer.layout.cell}")
-def test_every_slot_of_a_reply_is_uniform(layer: SpectralLayer, bound: int | None) -> None:
+def test_every_slot_of_a_reply_is_uniform(layer: SpectralLayer) -> None:
     """And every two of them together: also slots that hold no output, where bare products would tell the weights."""
-    samples, t = replies_to(layer, bound)
+    samples, t = replies_to(layer)
     assert samples.shape[1] == layer.ciphertexts_out * N
     assert worst_chi_square(samples, t) < LIMIT
     assert worst_chi_square(pairwise(samples, t), t) < LIMIT
@@ -121,26 +120,24 @@ def test_encrypted_replies_differ_in_every_slot(name: str) -> None:
     assert (first != second).all()
 
 
-@pytest.mark.parametrize("masks", ["uniform", "bounded"])
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_depthwise_layer_is_one_product_for_each_ciphertext_and_no_rotation(engine: str, masks: str) -> None:
-    program = bottleneck(masks)
+def test_a_depthwise_layer_is_one_product_for_each_ciphertext_and_no_rotation(engine: str) -> None:
+    program = bottleneck()
     client, session = parties(program, engine)
     check(program, client, session, random_image(program))
     layer = dict((node.name, layer) for node, layer in program.linear_nodes)["depth"]
-    done = session.meter.counts["depth"]
+    done = session.preparation.counts["depth"]
     assert (done["rotate"], done["pmult"]) == (layer.rotations, layer.pmults) == (0, layer.ciphertexts_in)
     assert (layer.ciphertexts_in, layer.ciphertexts_out) == (4 + 4 + 1 + 1, 4), (
         "four phase images, apart and in four lanes"
     )
 
 
-@pytest.mark.parametrize("bound", [None, 100], ids=["uniform", "bounded"])
 @pytest.mark.parametrize("layer", LAYERS, ids=lambda layer: f"{layer.shape.kind}-{layer.layout.cell}")
-def test_without_a_bias_it_is_zero(layer: SpectralLayer, bound: int | None) -> None:
+def test_without_a_bias_it_is_zero(layer: SpectralLayer) -> None:
     rows, zero = random_rows(layer.shape, layer.block_size, 0, 3), np.zeros(layer.shape.out_channels, dtype=np.int64)
     parameters = insecure_parameters(N, layer.transform_lengths, 20)
-    party = Party(layer, rows, zero, parameters, bound)
+    party = Party(layer, rows, zero, parameters)
     x = random_input(layer.shape, 1, 9)
     expected = party.run(x)
     party.held = dataclasses.replace(party.held, bias=None)

@@ -50,7 +50,7 @@ def test_each_images_result(engine: str, shape: LinearShape, b: int, images: int
     keys = server.load_keys(client.public_keys(steps), steps)
     rows, bias = random_rows(shape, b), np.arange(shape.out_channels)
     given = np.broadcast_to(bias[:, None, None], shape.output_shape).copy() if maps else bias
-    held = exchange.prepare(Weights(rows, given), None, None, server, "")
+    held = exchange.prepare(Weights(rows, given), None, server, "")
     x = np.stack([random_input(shape, seed) for seed in range(images)])
     theirs = sampling.uniform(x.shape, t)
     ours = modular.subtract(modular.residues(x, t), theirs, t)

@@ -42,18 +42,18 @@ def test_both_parties_take_the_turns_that_both_know(engine: str, count: int, off
 def test_an_image_without_prepared_work_has_some_made(offsets: Program) -> None:
     client, session = parties(offsets, "cleartext")
     for seed in range(2):
-        traffic = check(offsets, client, session, random_image(offsets, seed), "prepared")
+        traffic = check(offsets, client, session, random_image(offsets, seed), "waited")
         assert len(traffic) == message_sizes.rounds(offsets)
-    with pytest.raises(RuleError, match="an image of this program must have prepared work"):
+    with pytest.raises(RuleError, match="a message must be about step"):
         session.handle(wire.frame(1, [b"x"]))
-    check(offsets, client, session, random_image(offsets), "prepared")
+    check(offsets, client, session, random_image(offsets), "waited")
 
 
 def test_through_a_service(offsets: Program) -> None:
     image = random_image(offsets)
     with serving(Server(offsets, "cleartext")) as service, ServiceClient(service.address, "cleartext") as remote:
         logits, _ = run(remote.client, remote, image)
-        assert remote.client.used == "prepared"
+        assert remote.client.waited
     expected = interpret(offsets, image)["head"].ravel()
     assert abs(logits.ravel() - expected).max() < 0.2 * abs(expected).max()
 

@@ -54,7 +54,7 @@ def test_a_server_that_nobody_watches_zeroes_what_it_has_used(make: Callable[[],
     with server.session(client.keys()) as session, patch.object(prepared_server, "zeroing", forgetting):
         prepare(client, session)
         run(client, session, random_image(program))
-        assert client.used == "prepared"
+        assert not client.waited
         found = audit.reconstruct(program, client.shares, {**taken, **session.shares})
         assert audit.wrong_nodes(program, found) == []
         assert zeroed

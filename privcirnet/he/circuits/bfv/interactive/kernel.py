@@ -22,7 +22,6 @@ from privcirnet.he.circuits.bfv.weight_cache import CachedWeights, WeightCache
 from privcirnet.he.ring.kernels import inner_products
 from privcirnet.he.ring.kernels.inner_products import Terms
 from privcirnet.he.ring.modular import Integers, Residues
-from privcirnet.he.ring.wipe import wipe
 from privcirnet.he.rlwe import switch_keys
 from privcirnet.he.rlwe.chain import Chain
 from privcirnet.he.rlwe.kernels import gadget
@@ -35,7 +34,6 @@ from privcirnet.he.rlwe.wire_bytes import check_keys_length
 from privcirnet.he.schemes.bfv.kernels import plaintexts, reply
 from privcirnet.he.schemes.bfv.noise import flood_bits
 from privcirnet.he.schemes.bfv.parameters import Parameters
-from privcirnet.he.schemes.bfv.reply_stock import ReplyStock
 from privcirnet.he.schemes.bfv.rounding import Replies
 from privcirnet.he.schemes.bfv.sizes import key_bytes
 from privcirnet.he.system.threads import count, each, ranges
@@ -90,13 +88,13 @@ class KernelServer:
         self._form = reply.form(self._ring, self._plain, Replies.of(parameters, data), flood_bits(parameters))
 
     def load_keys(self, message: bytes, steps: Collection[int]) -> ClientKeys:
-        data, n, t = self._modulus, self._ring.degree, self.parameters.plain_modulus
+        data, n = self._modulus, self._ring.degree
         elements, at = sorted(galois_element(step, n) for step in steps), data.seeded_size()
         check_keys_length(message, at, key_bytes(self.parameters) * len(elements))
         key = public_key(message[:at], data, self._ring)
         found = switch_keys.load_seal(self._chain, message[at:], elements)
         switches = SwitchKeys(zip(elements, found, strict=True))
-        return ClientKeys(switches, key, ReplyStock(n, t, lambda: reply.hiding(key, self._form)))
+        return ClientKeys(switches, key)
 
     def receive_all(
         self, messages: Sequence[bytes], addends: Residues | None, kept: Sequence[Integers] | None = None
@@ -159,16 +157,11 @@ class KernelServer:
         """The ciphertexts are overwritten."""
 
         def finished(index: int) -> bytes:
-            found, places, hidden = ciphertexts[index], None if kept is None else kept[index], keys.stock.hiding()
+            found, places = ciphertexts[index], None if kept is None else kept[index]
             values = found.residues if found.ntt else self._ring.values(found.residues)
-            message = reply.reply(values, keys.public, addends[index], self._form, places, hidden)
-            wipe([hidden])
-            return message
+            return reply.reply(values, keys.public, addends[index], self._form, places)
 
         return each(finished, range(len(ciphertexts)))
-
-    def stock(self, keys: ClientKeys) -> ReplyStock:
-        return keys.stock
 
     def _rotated(self, rotated: Sequence[Pair], inputs: Sequence[Ciphertext], keys: ClientKeys) -> Residues:
         """Return the inputs of products: all (input, step) of a segment, (chunks, rotated, 2, CHUNK)."""

@@ -33,7 +33,6 @@ from privcirnet.he.schemes.bfv.client import SecretKey
 from privcirnet.he.schemes.bfv.kernels import plaintexts, reply
 from privcirnet.he.schemes.bfv.noise import flood_bits
 from privcirnet.he.schemes.bfv.plain_moduli import LeveledParameters
-from privcirnet.he.schemes.bfv.reply_stock import ReplyStock
 from privcirnet.he.schemes.bfv.rounding import Replies
 from privcirnet.he.schemes.bfv.square import BfvSquare
 from privcirnet.he.system.threads import each
@@ -153,8 +152,7 @@ class LeveledKernelServer:
             size = rlwe.key_bytes(primes)
             found[kind] = switch_keys.load(self._chain, primes, message[at : at + size])
             at += size
-        stocks = [ReplyStock(rlwe.ring_degree, each.plain_modulus) for each in self._parameters.moduli]
-        return [ClientKeys(found, public, stock) for stock in stocks]
+        return [ClientKeys(found, public)] * len(self._parameters.moduli)
 
     def receive_all(self, request: Sequence[Sequence[bytes]]) -> list[Callable[[], list[Ciphertext]]]:
         (row,) = request

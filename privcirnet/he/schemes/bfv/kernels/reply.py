@@ -105,10 +105,10 @@ def form(extended: Ring, modulus: plaintexts.Plain, replies: Replies, flood: int
 
 
 def hiding(key: PublicKey, form: Form) -> Residues:
-    """Return what hides one reply, made before there is a result: a fresh encryption of zero with flooding noise.
+    """Return what hides a reply of another engine: a fresh encryption of zero with flooding noise.
 
     Returns:
-        coefficients modulo the data primes, (2, L, n), for one :func:`reply`.
+        coefficients modulo the data primes, (2, L, n).
     """
     made = np.zeros(key.plain.shape[1:], dtype=np.uint64)
     while not _hiding(made, key.plain, draw(form.flood, form.extended), form.extended):
@@ -122,7 +122,6 @@ def reply(
     addend: Residues,
     form: Form,
     kept: Integers | None = None,
-    hidden: Residues | None = None,
 ) -> bytes:
     """Add a plaintext and what hides a result to it, switch it down and serialise it.
 
@@ -131,7 +130,6 @@ def reply(
             overwritten.
         addend: the plaintext's slots, shape (n,).
         kept: coefficients of the first polynomial that are sent; None: all of them.
-        hidden: what :func:`hiding` made and nothing else has used; None: it is made now.
 
     Returns:
         bytes of :mod:`schemes.bfv.rounding`.
@@ -141,11 +139,8 @@ def reply(
     places = np.arange(extended.degree) if kept is None else kept
     sent = (places.size, form.first.bits), (extended.degree, form.second.bits)
     first, second = (wire_bytes.packed(count, bits) for count, bits in sent)
-    if hidden is not None:
-        _add_hiding(values, hidden, extended)
-    else:
-        while not _hiding(values, factors, draw(form.flood, extended), extended):
-            pass
+    while not _hiding(values, factors, draw(form.flood, extended), extended):
+        pass
     _send(first, second, values[:, : factors.shape[2]], addend, form, places)
     return b"".join(wire_bytes.octets(made, *of) for made, of in zip((first, second), sent, strict=True))
 
@@ -158,21 +153,6 @@ def _hiding(values: Residues, key: Residues, draws: Draws, extended: Ring) -> bo
         return False
     _hide(values, key, secret, draws, extended)
     return True
-
-
-@jit
-def _add_hiding(values: Residues, hidden: Residues, extended: Ring) -> None:
-    """What :func:`_hide` does, with the same words, where it was done to zeros before."""
-    limbs, n = hidden.shape[1], hidden.shape[2]
-    to_coefficients(values, extended.tables)
-    if values.shape[1] > limbs:
-        for half in range(2):
-            gadget.divide_coefficients(values[half], extended.division)
-    for half in range(2):
-        for limb in range(limbs):
-            p, row, added = extended.tables.primes[limb], values[half, limb], hidden[half, limb]
-            for i in range(n):
-                row[i] = sub_if_ge(row[i] + added[i], p)
 
 
 @jit

@@ -63,27 +63,12 @@ def test_a_secret_whose_words_fall_short_is_drawn_again(monkeypatch: pytest.Monk
     assert reply.reply(values.copy(), key, slots, server._form) == message
 
 
-@pytest.mark.parametrize("limbs", [2, 3])
-def test_what_was_made_ahead_makes_the_same_words(monkeypatch: pytest.MonkeyPatch, limbs: int) -> None:
-    """For results as they are, and for those that are still to be divided by the special prime."""
-    server, extended = kernel.KernelServer(choose({1}, 23, N, (36, 35, 35))), ring(PRIMES, N)
-    random, moduli = np.random.default_rng(0), np.array(PRIMES, dtype=np.uint64)[:, None]
-    key, values = (random.integers(0, 2**35, (2, count, N), dtype=np.uint64) % moduli[:count] for count in (2, limbs))
-    public, slots = reply.PublicKey.build(extended, key), np.arange(N, dtype=np.uint64)
-    draws = reply.draw(server._form.flood, server._ring)
-    monkeypatch.setattr(reply, "draw", lambda bits, extended: draws)
-    expected = reply.reply(values.copy(), public, slots, server._form)
-    made = reply.hiding(public, server._form)
-    monkeypatch.setattr(reply, "draw", None)
-    assert reply.reply(values.copy(), public, slots, server._form, hidden=made) == expected
-
-
-def test_every_coefficient_has_an_error_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_coefficient_has_an_error_of_its_own() -> None:
     """Under a public key of zeros, what hides a reply's second polynomial is the error alone: the oracle's, word by word."""
     server, extended = kernel.KernelServer(choose({1}, 23, N, (36, 35, 35))), ring(PRIMES, N)
-    draws = reply.draw(server._form.flood, server._ring)
-    monkeypatch.setattr(reply, "draw", lambda bits, extended: draws)
-    made = reply.hiding(reply.PublicKey.build(extended, np.zeros((2, 2, N), dtype=np.uint64)), server._form)
+    draws, made = reply.draw(server._form.flood, server._ring), np.zeros((2, 2, N), dtype=np.uint64)
+    key = reply.PublicKey.build(extended, np.zeros((2, 2, N), dtype=np.uint64))
+    assert reply._hiding(made, key.plain, draws, server._form.extended)
     errors = sampling_oracles.errors(N, lambda count: draws.error).astype(object) - sampling.ERROR_BITS
     for limb, p in enumerate(PRIMES[:2]):
         assert np.array_equal(made[1, limb].astype(object), errors % p)
