@@ -17,9 +17,6 @@ from privcirnet.he.program.local import Truncate
 from privcirnet.he.program.operation import Node
 from privcirnet.he.program.program import Program, masked_node
 
-_CHECKED_BITS = 126
-"""Of the check of a rounded answer (:mod:`protocol.rounds.equality`)."""
-
 
 def wrap_probability(program: Program, sizes: Sizes) -> float:
     """Return a bound on the probability that an image's inference has a wrong truncation, masks uniform.
@@ -49,8 +46,7 @@ def truncation_facts(program: Program, intervals: dict[str, Interval], sizes: Si
         hidden = f"statistical, 2^-{hiding_bits(program, intervals):.1f} an image"
         return {"masks": "bounded", "hiding": hidden, **never}
     failure = math.log2(max(wrap_probability(program, sizes), 2.0**-200))
-    unnoticed = failure - _CHECKED_BITS if program.answer == "rounded" else failure - _spare_bits(program)
-    facts = {"failure_per_image_log2": failure, "unnoticed_per_image_log2": unnoticed}
+    facts = {"failure_per_image_log2": failure, "unnoticed_per_image_log2": failure - _spare_bits(program)}
     return {"masks": "uniform", "hiding": "perfect", **facts}
 
 

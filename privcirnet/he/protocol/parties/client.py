@@ -14,7 +14,7 @@ from privcirnet.he.layers.integer import Values
 from privcirnet.he.mpc.local import shares
 from privcirnet.he.program import manifest
 from privcirnet.he.program.operation import Node
-from privcirnet.he.program.operations import ClientAided, Input
+from privcirnet.he.program.operations import Input
 from privcirnet.he.program.signature import PublicKey
 from privcirnet.he.protocol.framing import message_sizes, wire
 from privcirnet.he.protocol.framing.greeting import closed, read_greeting
@@ -27,8 +27,6 @@ from privcirnet.he.protocol.offline.prepared_work import MemoryStore
 from privcirnet.he.protocol.offline.store import PreparedStore
 from privcirnet.he.protocol.offline.store_files import DIGEST_BYTES
 from privcirnet.he.protocol.rounds import answer
-from privcirnet.he.protocol.rounds.answer import Received
-from privcirnet.he.protocol.rounds.client_aided import noted
 from privcirnet.he.protocol.rounds.exchange import Exchange
 from privcirnet.he.protocol.rounds.exchanges import exchanges_of, runs_directly
 from privcirnet.he.protocol.rounds.turns import Side, opened, trips
@@ -129,8 +127,8 @@ class Client:
         Raises:
             RuleError: the image has the wrong shape or range, a reply is not what the protocol expects, or this is a
                 copy (fork) of the process that began the image, or another thread runs one.
-            WrongResult: the result, or a value that this client saw on the way to it, is wider than right ones are. The
-                server is not told: all of the image's requests were sent.
+            WrongResult: the result is wider than right ones are, or no class. The server is not told: all of the
+                image's requests were sent.
         """
         check_image(self.program.nodes[0], image)
         if self._threads.setdefault("image", get_ident()) != get_ident():
@@ -145,16 +143,13 @@ class Client:
         """Return the logits, see :meth:`infer`."""
         before = [*self.shares.values()] if self._finished else []
         wiped = beside(lambda: wipe(before))  # while the server works on its first reply
-        self._finished, seen = False, dict[str, tuple[int, int]]()
+        self._finished = False
         try:
-            received = yield from in_one_process(self._image(image, seen))
+            received = yield from in_one_process(self._image(image))
         finally:
             wiped()
         self._finished = True
-        values = answer.result(self.program, self.shares[self.program.output.name], received)
-        seen[self.program.output.name] = answer.width(values), self.program.output_bits
-        answer.check_width(self.program, seen, values)
-        return values
+        return answer.result(self.program, self.shares[self.program.output.name], received)
 
     def prepare(self, count: int) -> Generator[bytes, bytes, None]:
         """Do all encrypted work for some images to come.
@@ -212,34 +207,32 @@ class Client:
         """Why prepared work was dropped, in words."""
         return self._prepared.dropped
 
-    def _image(self, image: Values, seen: dict[str, tuple[int, int]]) -> Generator[bytes, bytes, Received]:
+    def _image(self, image: Values) -> Generator[bytes, bytes, bytes]:
         """What the server hands out of the result."""
-        received = yield from self._prepared_image(image, seen)
+        received = yield from self._prepared_image(image)
         if received is None and not self.runs_directly:
             yield from self.agree()
             yield from self._prepared.prepare(self._open, 1)
-            received = yield from self._prepared_image(image, seen)
+            received = yield from self._prepared_image(image)
             if received is None:
                 rule, remedy = "an image of this program must have prepared work", "run it again"
                 raise Interrupted(rule, got="a server that has lost what was prepared for it", remedy=remedy)
-        return (yield from self._direct(image, seen)) if received is None else received
+        return (yield from self._direct(image)) if received is None else received
 
-    def _prepared_image(
-        self, image: Values, seen: dict[str, tuple[int, int]]
-    ) -> Generator[bytes, bytes, Received | None]:
+    def _prepared_image(self, image: Values) -> Generator[bytes, bytes, bytes | None]:
         """What the server hands out of the result, if both parties have prepared work; None otherwise."""
         if self._prepared.unknown:
             yield from self.agree()
         while (correlated := self._prepared.take()) is not None:
             self.used, held = "prepared", Walk(self.program, correlated.kept)
             self.shares = held
-            received = yield from self._prepared.infer(correlated, image, held, seen)
+            received = yield from self._prepared.infer(correlated, image, held)
             if received is not None:
                 return received
             wipe(held.values())
         return None
 
-    def _direct(self, image: Values, seen: dict[str, tuple[int, int]]) -> Generator[bytes, bytes, Received]:
+    def _direct(self, image: Values) -> Generator[bytes, bytes, bytes]:
         """What the server hands out of the result, by work on this image alone."""
         source, *others = self.program.nodes
         t, self.used = self.program.parameters.plain_modulus, "direct"
@@ -248,21 +241,16 @@ class Client:
             arguments = [held[name] for name in node.inputs]
             if node.name in self._exchanges:
                 exchange, measured = self._exchanges[node.name], partial(self.meter.time, node.name)
-                side = self._side(node, exchange, arguments, seen)
+                side = self._side(exchange, arguments)
                 held[node.name] = yield from opened(side, position, trips(exchange.plan.turns), measured)
             else:
                 held[node.name] = shares.local_client(self.program, node, arguments)
         reply = yield wire.frame(wire.OUTPUT, [])
-        return (yield from answer.receive(self.program, held[self.program.output.name], reply))
+        return wire.unframe(reply, wire.OUTPUT, 1)[0]
 
-    def _side(
-        self, node: Node, exchange: Exchange, arguments: list[Residues], seen: dict[str, tuple[int, int]]
-    ) -> Side[Residues]:
+    def _side(self, exchange: Exchange, arguments: list[Residues]) -> Side[Residues]:
         """The client's turns of a node. Its keys are made when the first one comes."""
-        side = exchange.client(arguments, self._open(), None)
-        if isinstance(node.operation, ClientAided):
-            side = noted(side, node, arguments[0], self.program.parameters.plain_modulus, shares.from_bytes, seen)
-        return (yield from side)
+        return (yield from exchange.client(arguments, self._open(), None))
 
 
 def check_image(node: Node, image: Values) -> None:

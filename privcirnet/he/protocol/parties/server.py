@@ -310,7 +310,7 @@ class Session:
             else:
                 held[node.name] = shares.local_server(program, node, held)
         wire.unframe(message, wire.OUTPUT, 0)
-        return (yield from answer.hand_out(program, shares.present(held[program.output.name])))
+        return answer.hand_out(program, shares.present(held[program.output.name]))
 
     @contextmanager
     def _measured(self, name: str) -> Generator[None]:
