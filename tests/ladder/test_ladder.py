@@ -24,7 +24,6 @@ from privcirnet.nn.circulant import block_size_of
 from privcirnet.runs import audit
 from tests.he.parties import check, parties, protocol
 from tests.ladder.case import assert_bitwise, real
-from tests.ladder.client_aided import CLIENT_AIDED
 from tests.ladder.digits import DIGITS
 from tests.ladder.exact import EXACT, MIXED, TRANSFORMER
 from tests.ladder.mobilenetv2 import COMPOSED, MOBILENETV2
@@ -43,7 +42,6 @@ CASES = (
     TIMM_VIT,
     MIXER,
     *VITS,
-    CLIENT_AIDED,
     EXACT,
     TRANSFORMER,
     MIXED,
