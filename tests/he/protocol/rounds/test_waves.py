@@ -34,9 +34,8 @@ def test_every_round_comes_once_and_after_the_layers_that_it_follows_from(
         assert len(bundle.nodes) == 1 or bundle.longest <= ciphertexts * size
         parts = [bundle.part(position) for position in bundle.positions]
         assert np.allclose(np.sum(parts, axis=0), 1)
-    rounds = [*exchanges]
-    assert sorted(node.name for bundle in found for node in bundle.nodes) == sorted(rounds)
-    if ciphertexts > len(rounds):
+    assert sorted(node.name for bundle in found for node in bundle.nodes) == sorted(exchanges)
+    if ciphertexts > len(exchanges):
         assert len(found) == len(waves.waves(program, exchanges)) <= 3
 
 
