@@ -234,7 +234,7 @@ def test_exact_truncation_gives_the_quantized_networks_logits(plan):
     for engine in ("cleartext", "kernel"):
         assert torch.equal(program(IMAGES[:2], engine=engine).double(), truth[:2].detach())
     assert re.search(r"2 +square +144 +polynomial\n2 +truncation +144 +exact\n", str(program))
-    with pytest.raises(pc.RuleError, match=r"he.answer must be a known one: got 'rounded'; use one of logits, top1"):
+    with pytest.raises(pc.RuleError, match=r"answer must be a known one: got 'rounded'; use one of logits, top1"):
         pc.compile(quantized, IMAGES, answer="rounded", profile=plan.profile, progress=False)
 
 
