@@ -44,7 +44,6 @@ ONLY_USER = {
     "cryptography": {
         "he/mpc/ot/ciphers.py",
         "he/program/signature.py",
-        "he/protocol/rounds/equality.py",
         "he/ring/stream.py",
         "service/certificates.py",
         "service/validity.py",
@@ -94,6 +93,10 @@ WITH_TORCH = {
     "runs/leveled_export.py",
     *("runs/check.py", "runs/competition.py", "runs/forecast.py", "runs/search.py", "runs/train.py", "cli/infer.py"),
 }
+
+GONE = ("client-aided", "client_aided", "ClientAided", "answer_bits", "largest_logit", '"rounded"', "answer=rounded")
+GONE += ("hiding_bits", '"bounded"', "masks=bounded", "runs_directly", "ReplyStock", "make_ahead", "mask_bound")
+"""Settings and modes that were taken away, as they stood in source and in settings."""
 
 
 def imports(path: Path) -> set[str]:
@@ -189,6 +192,13 @@ def test_the_package_does_not_know_research():
     beside = {"papers", "benchmarks", "tests"}
     assert not [name_of(path) for path in FILES if {module.split(".")[0] for module in imports(path)} & beside]
     assert not [str(path) for path in RESEARCH if {module.split(".")[0] for module in imports(path)} & {"tests"}]
+
+
+def test_what_was_taken_away_is_not_there():
+    files = [*FILES, *(path for suffix in ("html", "js", "css") for path in PACKAGE.rglob(f"*.{suffix}"))]
+    files += (ROOT / "configs").rglob("*.yaml")
+    texts = {path: path.read_text() for path in files}
+    assert not [(str(path), word) for path, text in texts.items() for word in GONE if word in text]
 
 
 def test_he_works_where_there_is_no_torch(subprocess_python):

@@ -24,7 +24,7 @@ from privcirnet.artifact import (
     write_program,
 )
 from privcirnet.errors import RuleError
-from privcirnet.he.program import signature
+from privcirnet.he.program import manifest, signature
 from privcirnet.he.program.interpreter import interpret
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.server import Server
@@ -64,10 +64,24 @@ def test_a_program_is_written_as_it_was(name, tmp_path):
 
 
 def test_a_signature_is_what_it_was():
-    key, folder = signature.read_public(PROGRAM_FOLDER / "key.pub"), PROGRAM_FOLDER / "rounded"
-    program, spectra = read_program(folder, key)
-    server = Server(program, "cleartext", spectra, signature=read_signature(folder)[1])
-    assert Client(server.greeting(), "cleartext", key).program.answer == "rounded"
+    key, folder = signature.read_public(PROGRAM_FOLDER / "key.pub"), PROGRAM_FOLDER / "network"
+    program, _ = read_program(folder, key)
+    signature.check_description(key, manifest.to_dict(program), read_signature(folder)[1])
+
+
+@pytest.mark.parametrize(
+    ("operation", "answer", "message"),
+    [
+        ("revealed", "logits", "an operation must be a known one: got 'revealed'; export the program again with this"),
+        ("square", "rounded", "the answer must be a known kind: got 'rounded'; use logits or top1"),
+    ],
+)
+def test_a_program_with_what_was_taken_away_is_refused_with_the_remedy(operation, answer, message):
+    described = json.loads((PROGRAM_FOLDER / "network" / MANIFEST).read_text())
+    node = next(node for node in described["nodes"] if node["operation"] == "square")
+    node["operation"], described["answer"] = operation, answer
+    with pytest.raises(RuleError, match=message):
+        manifest.from_dict(described)
 
 
 @pytest.mark.parametrize("name", CHECKPOINTS)

@@ -1,4 +1,4 @@
-"""Seconds that a user pays for an image of a plan: in both phases and with the image, with AESPA or its own activations."""
+"""Seconds that a user pays for an image of a plan, in both phases, with AESPA or its own activations."""
 
 import copy
 from collections.abc import Mapping

@@ -127,7 +127,6 @@ class Export:
         max_value_bits: of the largest value, of a leveled program of the largest result.
         bounds_bits: of the values of each node.
         output_bits: of right results.
-        revealed: values of an image that the client sees in clear.
         flooding_distance_bits: an image's noise is hidden to 2^-this.
         stacks: images that a layer prepares together, by node.
         bytes_stacks: of their weights in the server's memory.
@@ -158,7 +157,6 @@ class Export:
     bounds_exceeded: BoundsCheck | None = None
     guard_bits: int | None = None
     rehearsal: Rehearsal | None = None
-    revealed: int | None = None
     answer: str | None = None
     output_bits: int | None = None
     choice: Choice | None = None
@@ -302,7 +300,6 @@ class Inference:
         counted: whether layers' predictions are in the papers' units instead of seconds.
         dropped: why prepared work was not used, or not made.
         memory: most bytes of the process of "client", of "server", or of "both".
-        revealed: values of an image that the client sees in clear.
         refused: indices of images whose result is not to be used.
         classes: names by label.
         operations: of one image, by name; of each plain modulus.
@@ -354,7 +351,6 @@ class Inference:
     preparation: Preparation | None = None
     dropped: list[str] | None = None
     counted: bool = False
-    revealed: int = 0
     refused: list[int] = field(default_factory=list)
     operations: dict[str, int] | None = None
     rotation_keys: int | None = None

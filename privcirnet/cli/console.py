@@ -165,11 +165,6 @@ def show_text(text: str) -> None:
     console.print(text, soft_wrap=True, markup=False)
 
 
-def in_words_revealed(values: int) -> dict[str, str]:
-    """Return a warning, for :func:`show`, of how many values the client sees in clear; nothing if it sees none."""
-    return {"client-aided": f"WEAKER: the client sees {values:,} values between the layers in clear"} if values else {}
-
-
 def show_rows(title: str, rows: Sequence[Mapping[str, str]]) -> None:
     """Print a table on aligned lines; the first two columns are names.
 

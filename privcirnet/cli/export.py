@@ -9,7 +9,7 @@ from privcirnet.artifact import PLAINTEXTS, folder_bytes, write_json
 from privcirnet.artifact.run import check_replaced
 from privcirnet.artifact.summaries import Export, Truncation
 from privcirnet.artifact.typed_json import plain
-from privcirnet.cli.console import counting, in_words_revealed, progress_bar, show
+from privcirnet.cli.console import counting, progress_bar, show
 from privcirnet.cli.settings import script
 from privcirnet.config import ExportConfig
 from privcirnet.config.encryption import MOST_GUARD_BITS
@@ -50,7 +50,6 @@ def _interactive(found: Export, config: ExportConfig) -> tuple[str, dict[str, ob
         "guard bits": _in_words_guard_bits(found),
         "truncation": _in_words(found.truncation or Truncation(), found.bounds),
         "answer": f"{found.answer}, absolute values under 2^{found.output_bits}; a client refuses others",
-        **in_words_revealed(found.revealed or 0),
         "plaintexts": files,
         **_in_words_stacks(found.stacks or {}, found.bytes_stacks or 0),
     }

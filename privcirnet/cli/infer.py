@@ -16,7 +16,6 @@ from privcirnet.artifact.typed_json import plain
 from privcirnet.cli.console import (
     counting,
     fail,
-    in_words_revealed,
     inference_bar,
     progress_bar,
     show,
@@ -282,7 +281,6 @@ def _show(config: InferConfig, found: Inference, data: ImageData) -> None:
     keys = f"keys {(found.bytes_keys or 0) / 1e6:.2f} MB once"
     facts["cost"] = f"{found.bytes_per_image / 1e6:.2f} MB and {found.rounds} rounds an image{both}; {keys}"
     facts |= _phases(found)
-    facts |= in_words_revealed(found.revealed)
     facts["links"] = _over(found.links)
     place = f"server {config.server}" if config.server else f"engine {config.engine}, processes {config.processes}"
     hidden = ", NOTHING WAS ENCRYPTED" if found.rehearsal else ""

@@ -45,15 +45,12 @@ class CompileConfig:
     margin_bits: int = 2
     """measured bounds: factor 2^margin_bits over the values seen; an image that exceeds it gets a wrong answer."""
     answer: str = "logits"
-    """what a client is given: logits; rounded: answer_bits of each, whatever the client asks for; or top1: the class
-    alone, which needs truncation=exact or nonlinear=exact."""
-    answer_bits: int = 8
-    """bits of a rounded logit, its sign included, for logits up to 2^margin_bits times the largest of bound_images."""
+    """what a client is given: logits; or top1: the class alone, which needs truncation=exact or nonlinear=exact."""
     stack_gb: float = 0.25
     """10^9 bytes that a server may spend on weights with which layers prepare several images together; 0: none."""
     nonlinear: str = "auto"
     """non-polynomial activations and max pools: exact: by two-party computation, as the quantized network has them;
-    refused; client-aided, weaker: the client computes activations and sees their inputs; auto: exact where needed."""
+    refused; or auto: exact where needed."""
 
     @property
     def exact(self) -> bool:
@@ -85,15 +82,11 @@ class HEConfig(CompileConfig):
         check_name("he.bounds", self.bounds, BOUNDS)
         check_name("he.ot", self.ot, ("auto", *TRANSFERS))
         check_name("he.truncation", self.truncation, ("random", "exact"))
-        setting = "he.nonlinear" if self.nonlinear == "exact" else "he.truncation"
         check_name("he.answer", self.answer, ANSWERS)
-        rule = f"{setting}=exact needs he.answer=logits or top1"
-        check(not self.exact or self.answer != "rounded", rule, self.answer, "use he.answer=top1, which tells less")
-        remedy = "use he.truncation=exact, or he.answer=rounded"
         known = self.exact or self.nonlinear == "auto" or self.answer != "top1"
+        remedy = "use he.truncation=exact, or he.answer=logits"
         check(known, "he.answer=top1 needs he.truncation=exact", self.truncation, remedy)
-        check(2 <= self.answer_bits <= 32, "he.answer_bits must be in [2, 32]", self.answer_bits, "use 8")
-        check_name("he.nonlinear", self.nonlinear, ("auto", "exact", "refused", "client-aided"))
+        check_name("he.nonlinear", self.nonlinear, ("auto", "exact", "refused"))
         check(0 <= self.margin_bits <= 16, "he.margin_bits must be in [0, 16]", self.margin_bits, "use 2")
         check(self.stack_gb >= 0, "he.stack_gb must be at least 0", self.stack_gb, "use 0.25")
         check(self.bound_images >= 1, "he.bound_images must be at least 1", self.bound_images, "use 256")

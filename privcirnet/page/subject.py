@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Any
 
 from privcirnet.he.program.program import Program
 from privcirnet.he.protocol.leveled.bfv.leveled_program import Description
-from privcirnet.he.protocol.rounds import answer
 from privcirnet.he.protocol.rounds.exchange import RoundPlan
 from privcirnet.he.protocol.rounds.exchanges import exchanges_of
 from privcirnet.he.protocol.rounds.waves import stages
@@ -18,7 +17,7 @@ if TYPE_CHECKING:  # it loads the kernels
 
 _BITS = f"{SECURITY_BITS} bits"
 _KINDS = {"conv": "convolution", "gemm": "linear", "depthwise": "depthwise convolution", "square": "squares"}
-"""What rounds are called; functions that the client computes are called by their own names."""
+"""What rounds are called."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +31,6 @@ class Subject(Ends):
 
     bits: tuple[int, ...]
     parameters: str
-    revealed: int = 0
     program: Program | None = None
 
     def facts(self) -> dict[str, Any]:
@@ -40,7 +38,6 @@ class Subject(Ends):
         return {
             "rounds": self.rounds(),
             "shape": list(self.shape),
-            "revealed": self.revealed,
             "parameters": self.parameters,
             "leveled": self.program is None,
         }
@@ -50,7 +47,6 @@ class Subject(Ends):
         if self.program is None:
             return [{"name": "image", "what": "all layers, by the server alone"}]
         names, found = {node.name: name_of(node) for node in self.program.nodes}, exchanges_of(self.program)
-        what = "class" if self.program.answer == "top1" else "logits"
         asking = [
             {
                 "name": ", ".join(names[node.name] for node in stage.nodes),
@@ -59,8 +55,7 @@ class Subject(Ends):
             for stage in stages(self.program, found)
             for _ in stage.trips
         ]
-        checks = [{"name": "check", "what": f"whether the {what} are right"}] * (answer.rounds(self.program) - 1)
-        return [{"name": "image", "what": "less the client’s random share"}, *asking, *checks]
+        return [{"name": "image", "what": "less the client’s random share"}, *asking]
 
 
 def subject_of(known: "Program | Description | CkksDescription", levels: int = 0) -> Subject:
@@ -74,7 +69,7 @@ def subject_of(known: "Program | Description | CkksDescription", levels: int = 0
         own = known.parameters
         bits, words = own.coefficient_bits[:-1], f"n = {own.ring_degree}, log q = {own.log_q}"
         words = f"BFV of {_BITS}, {words}"
-        return Subject(**ends, bits=bits, parameters=words, revealed=known.revealed, program=known)
+        return Subject(**ends, bits=bits, parameters=words, program=known)
     if isinstance(known, Description):
         params = known.parameters
         words = f"BFV of {_BITS}, n = {params.ring_degree}, log q = {sum(params.data_bits)}"
@@ -92,7 +87,5 @@ def in_words(plan: RoundPlan) -> str:
     >>> in_words(RoundPlan("conv", "nested", block_size=8))
     'convolution, b = 8'
     """
-    if not plan.ahead:
-        return f"{plan.kind}, computed by the client in clear"
     kind = _KINDS.get(plan.kind, plan.kind)
     return f"{kind}, b = {plan.block_size}" if plan.block_size > 1 else kind

@@ -251,7 +251,7 @@ class _Steps:
     @cached_property
     def _names(self) -> dict[int, str]:
         nodes = self._program.nodes
-        return {wire.OUTPUT: "result", wire.ROUNDED: "check"} | dict(enumerate(map(name_of, nodes)))
+        return {wire.OUTPUT: "result"} | dict(enumerate(map(name_of, nodes)))
 
     @cached_property
     def _in_all(self) -> int:

@@ -140,9 +140,9 @@ def _fitting(
 
     def fitting(kind: str) -> tuple[Drafts, Target, Lowered]:
         wanted = target
-        if kind == "measured" or he.answer == "rounded":
+        if kind == "measured":
             with bar("measuring ranges", 0):
-                wanted = _measured(he, kind, network, images, target)
+                wanted = _measured(he, network, images, target)
         found = drafts(network, pixels.shape, pixels.range, pixels.log_step, wanted)
         with bar("lowering", 0):
             return found, wanted, refined(found, wanted, *_guard(he))
@@ -191,17 +191,13 @@ def target_of(he: HEConfig, given: Profile | None = None, bar: Bar = silent) -> 
     return replace(Target(profile, link, he.failure_bits, sets, auto, family=he.family), **kinds)
 
 
-def _measured(he: HEConfig, bounds: str, network: fx.GraphModule, images: torch.Tensor, target: Target) -> Target:
-    """The target with what is seen on images: ranges of all values for measured bounds, of logits to round them."""
+def _measured(he: HEConfig, network: fx.GraphModule, images: torch.Tensor, target: Target) -> Target:
+    """The target with the ranges of all values on images."""
     seen = usual_ranges(network, images)
     for node in network.graph.nodes:  # of images what the program reads
         if node.op == "placeholder":
             seen[node.name] = seen[next(iter(node.users)).name]
-    if he.answer == "rounded":
-        logits = seen[next(node for node in network.graph.nodes if node.op == "output").args[0].name]
-        largest = max(logits.high.max().item(), -logits.low.min().item()) * 2.0**he.margin_bits
-        target = replace(target, answer_bits=he.answer_bits, largest_logit=largest)
-    return target if bounds == "proved" else replace(target, seen=observed(seen), margin_bits=he.margin_bits)
+    return replace(target, seen=observed(seen), margin_bits=he.margin_bits)
 
 
 def logits_of(network: fx.GraphModule, images: torch.Tensor) -> np.ndarray:

@@ -112,7 +112,6 @@ def _facts(lowered: Lowered) -> Export:
         bounds=program.bounds,
         bounds_bits=bits,
         guard_bits=lowered.guard_bits,
-        revealed=program.revealed,
         answer=program.answer,
         output_bits=program.output_bits,
         choice=Choice(**lowered.choice.to_dict()),

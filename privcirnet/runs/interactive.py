@@ -74,10 +74,10 @@ class Interactive:
         return [audit.wrong_nodes(program, values) + foreign]
 
     def facts(self, of: Evaluation) -> dict[str, Any]:
-        """Return what the client saw, and what was prepared."""
+        """Return what was prepared, and how exact the results are."""
         before, ahead = summary(of.preparations), of.parties.ahead
         prepared = sum(answer.prepared for answer in of.answers)
-        found = {"revealed": self.program.revealed, "prepared": prepared, **followed(of, self._unit)}
+        found = {"prepared": prepared, **followed(of, self._unit)}
         online = [answer.online for answer in of.answers if answer.online]
         seconds, (last, _) = typical([seconds for _, seconds in online]), online[-1]
         size = sum(round.up + round.down for round in last)

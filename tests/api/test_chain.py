@@ -192,11 +192,8 @@ def test_a_value_that_is_not_the_integer_networks_is_named(program, monkeypatch)
 def test_a_result_that_is_too_wide_is_no_answer(program, monkeypatch, check):
     from privcirnet.he.protocol.rounds import answer
 
-    def refuse(_program: object, _seen: object, values: np.ndarray) -> None:
-        raise answer.WrongResult("values must be narrow", got="26 bits", remedy="do not use it", values=values)
-
-    monkeypatch.setattr(answer, "check_width", refuse)
-    with pytest.raises(pc.RuleError, match="values must be narrow: got 26 bits"):
+    monkeypatch.setattr(answer, "width", lambda values: 99)
+    with pytest.raises(pc.RuleError, match=r"must have at most \d+ bits, .*: got 99 bits"):
         program(IMAGES[:1], check=check, engine="cleartext")
 
 
@@ -237,8 +234,8 @@ def test_exact_truncation_gives_the_quantized_networks_logits(plan):
     for engine in ("cleartext", "kernel"):
         assert torch.equal(program(IMAGES[:2], engine=engine).double(), truth[:2].detach())
     assert re.search(r"2 +square +144 +polynomial\n2 +truncation +144 +exact\n", str(program))
-    with pytest.raises(pc.RuleError, match=r"truncation=exact needs .*answer=logits or top1: got rounded; use .*top1"):
-        pc.compile(quantized, IMAGES, truncation="exact", answer="rounded", profile=plan.profile, progress=False)
+    with pytest.raises(pc.RuleError, match=r"answer must be a known one: got 'rounded'; use one of logits, top1"):
+        pc.compile(quantized, IMAGES, answer="rounded", profile=plan.profile, progress=False)
 
 
 def test_a_networks_own_activations_run_exactly(plan):
@@ -435,10 +432,10 @@ def test_a_config_and_keywords_say_the_same(plan, quantized):
         convolutional(), (IMAGES, LABELS), config, budget=pc.fraction(0.6), profile="counted", progress=False
     )
     assert most.budget == 0.6 * found.uniform[1].latency
-    rounded = pc.CompileConfig(answer="rounded", answer_bits=4)
-    for given in ({"config": rounded}, {"answer": "rounded", "config": pc.CompileConfig(answer_bits=4)}):
+    alone = pc.CompileConfig(answer="top1", truncation="exact")
+    for given in ({"config": alone}, {"answer": "top1", "config": pc.CompileConfig(truncation="exact")}):
         program = pc.compile(quantized, IMAGES, **given, profile=plan.profile, progress=False)
-        assert (program.integer.answer, program.integer.output.name) == ("rounded", "answer")
+        assert program.integer.answer == "top1"
 
 
 def test_the_module_lists_its_verbs():

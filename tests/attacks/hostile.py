@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from privcirnet.he.layers.integer import Values
-from privcirnet.he.program.operation import Node
 from privcirnet.he.program.wrong_result import WrongResult
 from privcirnet.he.protocol.framing import wire
 from privcirnet.he.protocol.parties.client import Client
@@ -67,11 +66,11 @@ class ShiftingClient(Client):
     target: str
     shift: Values
 
-    def _side(self, node: Node, exchange: Any, arguments: Any, seen: Any) -> Generator[Any, Any, Any]:
-        if node.name == self.target:
+    def _side(self, exchange: Any, arguments: Any) -> Generator[Any, Any, Any]:
+        if exchange is self._exchanges[self.target]:
             t = self.program.parameters.plain_modulus
             arguments = [modular.add(arguments[0], modular.residues(self.shift.reshape(arguments[0].shape), t), t)]
-        return (yield from super()._side(node, exchange, arguments, seen))
+        return (yield from super()._side(exchange, arguments))
 
     def ask(self, session: Session, image: Values) -> Values:
         """The result, whatever the client that it pretends to be would think of it."""

@@ -1,44 +1,29 @@
 """A wrong result passes for a right one: a mask wrapped around t by chance, or a server wants it to.
 
 A value that wraps in a truncation is off by t / 2^f. What follows spreads that over all bits of t, while right results
-have few of them, which the program says. A client refuses wider ones. Of a rounded result it is given only those few,
-and a hash of the rest. It first asks for all that is left of the image: a server that can make results fail must not
-see that one did (SECURITY.md).
+have few of them, which the program says. A client refuses wider ones. It first asks for all that is left of the image:
+a server that can make results fail must not see that one did (SECURITY.md).
 """
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from privcirnet.he.mpc.local import shares
-from privcirnet.he.planning.disclosure import published
-from privcirnet.he.program import bounds
-from privcirnet.he.program.operations import ClientAided
 from privcirnet.he.program.program import Program
 from privcirnet.he.program.wrong_result import WrongResult
 from privcirnet.he.protocol.framing import wire
-from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.server import Session
 from privcirnet.he.protocol.parties.session import run
 from privcirnet.runs.answers import answers
-from tests.attacks.test_shifted_share import rounding_network
-from tests.he.networks import attention, network, random_image, revealing
+from tests.he.networks import attention, network, random_image
 from tests.he.parties import parties
-
-
-def aided() -> Program:
-    program = revealing("relu")
-    return replace(program, nodes=published(program.nodes, bounds.prove(program)))
-
 
 PROGRAMS: dict[str, Callable[[], Program]] = {
     "network": network,
     "attention": attention,
-    "rounded": rounding_network,
-    "client-aided": aided,
 }
 
 
@@ -72,9 +57,7 @@ class Recorder:
 
 CASES = [
     *(("network", which) for which in range(3)),
-    *(("rounded", which) for which in range(4)),
     ("attention", 0),
-    *(("client-aided", which) for which in range(2)),
 ]
 """Truncations whose first value has a part in the result."""
 
@@ -99,13 +82,3 @@ def test_a_batch_goes_on_behind_a_refused_result() -> None:
     with wrapped(4, True):
         found = [*answers(*parties(program, "cleartext"), images)]
     assert [bool(answer.refused) for answer in found] == [False, True, False]
-
-
-def test_what_a_client_is_shown_in_clear_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A ReLU makes zero of a value that wrapped to below zero: the result alone would not tell."""
-    program = aided()
-    assert all(n.operation.value_bits for n in program.nodes if isinstance(n.operation, ClientAided))
-    client: Client
-    client, session = parties(program, "cleartext")
-    with wrapped(0, False), pytest.raises(WrongResult, match="values of first_t must have at most"):
-        run(client, session, random_image(program))

@@ -15,7 +15,6 @@ from privcirnet.he.planning.profile import COUNTED, LINKS
 from privcirnet.he.program.operation import NO_ROWS, Node, Weights
 from privcirnet.he.program.operations import (
     Add,
-    ClientAided,
     Input,
     Linear,
     Product,
@@ -130,25 +129,6 @@ def product(left: tuple[int, int, int], right: tuple[int, int, int], groups: int
     calm = plan_layer(shapes[1], 1, Goal(replace(COUNTED, ring_degree=N), LINKS["local"], "shares")).layer
     assert isinstance(calm, SpectralLayer)
     return Product(restless, calm)
-
-
-def revealing(function: str = "gelu", bits: int = 1) -> Program:
-    """Convolution, function, convolution with a residual sum over what was revealed, function, linear layer."""
-    maps = (8, 4, 4)
-    first = paper_layer(LinearShape(4, 4, 4, 8, 3, 1, 1), 2, N)
-    second = paper_layer(LinearShape(4, 4, 8, 8, 3, 1, 1), 2, N)
-    nodes = (
-        Node("x", Input(-8, 15), (), (4, 4, 4), -4),
-        Node("first", Linear(first), ("x",), maps, -8),
-        Node("first_t", Truncate(4), ("first",), maps, -4),
-        Node("act", ClientAided(function, -4, bits), ("first_t",), maps, -4 + bits),
-        Node("second", Linear(second), ("act",), maps, -8 + bits),
-        Node("second_t", Truncate(4), ("second",), maps, -4 + bits),
-        Node("sum", Add(), ("second_t", "act"), maps, -4 + bits),
-        Node("act2", ClientAided("relu", -4 + bits, 0), ("sum",), maps, -4 + bits),
-        Node("head", Linear(second), ("act2",), maps, -8 + bits),
-    )
-    return with_weights(nodes, 46, 0)
 
 
 def random_image(program: Program, seed: int = 0) -> Values:

@@ -67,11 +67,10 @@ class OffsetOnline:
     def offline_shares(self, t: int) -> list[Residues | None]:
         return [None]
 
-    def keep_client(self, share: Residues, result: Residues | None, t: int) -> Kept:
+    def keep_client(self, share: Residues, result: Residues, t: int) -> Kept:
         return {SHARE: share, **self.keep_server([], result, t)}
 
-    def keep_server(self, offline_shares: Sequence[Residues | None], own: Residues | None, t: int) -> Kept:
-        assert own is not None
+    def keep_server(self, offline_shares: Sequence[Residues | None], own: Residues, t: int) -> Kept:
         mine, theirs = np.split(own, 2)
         return {"own": mine, "theirs": theirs}
 
@@ -123,7 +122,7 @@ class OffsetExchange(Exchange):
 
     def server(
         self, held: Held, shares: ServerShares, engine: ServerEngine, keys: EvaluationKeys, transfers: Any
-    ) -> Side[Residues | None]:
+    ) -> Side[Residues]:
         t, theirs, told = engine.parameters.plain_modulus, list[Residues](), (yield [])
         own = sampling.uniform((2, self.values), t)
         for mask in own:

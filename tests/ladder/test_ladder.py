@@ -18,13 +18,11 @@ from privcirnet.he.program.interpreter import interpret
 from privcirnet.he.program.operation import KINDS
 from privcirnet.he.protocol.framing import message_sizes
 from privcirnet.he.protocol.parties.session import prepare
-from privcirnet.he.protocol.rounds.exchanges import exchanges_of
 from privcirnet.he.ring import sampling
 from privcirnet.nn.circulant import block_size_of
 from privcirnet.runs import audit
 from tests.he.parties import check, parties, protocol
 from tests.ladder.case import assert_bitwise, real
-from tests.ladder.client_aided import CLIENT_AIDED
 from tests.ladder.digits import DIGITS
 from tests.ladder.exact import EXACT, MIXED, TRANSFORMER
 from tests.ladder.mobilenetv2 import COMPOSED, MOBILENETV2
@@ -43,7 +41,6 @@ CASES = (
     TIMM_VIT,
     MIXER,
     *VITS,
-    CLIENT_AIDED,
     EXACT,
     TRANSFORMER,
     MIXED,

@@ -19,7 +19,6 @@ from privcirnet.passes.lower import lower
 from privcirnet.passes.quantize import quantize, with_quantizers
 from tests.he.parties import protocol
 from tests.ladder.case import LEVELS, LOG_STEP, Case, real
-from tests.ladder.client_aided import AIDED, CLIENT_AIDED
 from tests.ladder.digits import DIGITS, rotations_of
 from tests.ladder.exact import EXACT
 from tests.ladder.mobilenetv2 import COMPOSED, DEPTHWISE, MOBILENETV2
@@ -112,14 +111,13 @@ def test_transformers_have_products_of_scores_and_moves_of_tokens(case):
     assert sum(bool(case.program.weights[node.name].bias.any()) for node in products) == 2, "a constant for each head"
 
 
-def test_every_activation_is_revealed_once_to_who_asked():
-    """Whoever did not ask is refused and told how."""
-    functions = [node.operation.function for node in CLIENT_AIDED.program.revealed_nodes]
-    assert functions == ["relu", "gelu", "relu", "relu6", "silu", "hardswish"]
-    with pytest.raises(RuleError, match=r"relu \(ReLU\).*he\.nonlinear=client-aided"):
-        lower(CLIENT_AIDED.quantized, CLIENT_AIDED.shape, LEVELS, LOG_STEP, Target(COUNTED, LINKS["local"]))
-    with pytest.raises(RuleError, match=r"he\.nonlinear"):
-        HEConfig(nonlinear="yes")
+def test_activations_are_refused_unless_they_are_exact():
+    with pytest.raises(RuleError, match=r"\(ReLU\).*or he\.nonlinear=exact"):
+        lower(EXACT.quantized, EXACT.shape, LEVELS, LOG_STEP, Target(COUNTED, LINKS["local"]))
+    with pytest.raises(
+        RuleError, match=r"he\.nonlinear must be a known one: got 'client-aided'; use one of auto, exact, refused"
+    ):
+        HEConfig(nonlinear="client-aided")
 
 
 def test_own_activations_norms_gates_and_pools_are_exact():
@@ -139,7 +137,7 @@ def test_an_activation_without_a_form_is_named():
     with pytest.raises(
         RuleError, match=r"an exact form: got 1 \(Softsign\); replace it by polynomial_, or use one of ReLU"
     ):
-        quantize(fuse(model.eval()), real(CLIENT_AIDED.images), LOG_STEP)
+        quantize(fuse(model.eval()), real(DIGITS.images), LOG_STEP)
     network = with_quantizers(fuse(model.eval()))
     with pytest.raises(RuleError, match=r"one that runs encrypted: got 1 \(Softsign\)"):
-        lower(network, CLIENT_AIDED.shape, LEVELS, LOG_STEP, AIDED)
+        lower(network, DIGITS.shape, LEVELS, LOG_STEP, Target(COUNTED, LINKS["local"]))

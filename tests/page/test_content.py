@@ -7,14 +7,8 @@ from privcirnet.errors import RuleError
 from privcirnet.page.content import TestImages
 from privcirnet.page.subject import subject_of
 from privcirnet.runs.pictures import preparation_for
-from tests.he.networks import network, revealing
+from tests.he.networks import network
 from tests.page import samples
-
-
-def test_a_program_whose_client_sees_values_says_so():
-    found = subject_of(revealing()).facts()
-    assert found["revealed"] > 0
-    assert [r["what"] for r in found["rounds"]].count("gelu, computed by the client in clear") == 1
 
 
 def test_digits_are_inverted_and_photographs_are_not():

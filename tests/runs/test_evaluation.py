@@ -19,7 +19,7 @@ from privcirnet.he.ring import modular
 from privcirnet.runs.evaluation import Evaluation, evaluate
 from privcirnet.runs.interactive import UNIT, Interactive
 from privcirnet.runs.parties import How
-from tests.he.networks import attention, bottleneck, network, random_image, revealing
+from tests.he.networks import attention, bottleneck, network, random_image
 from tests.he.protocol.rounds.test_floor import PROGRAM as EXACT
 
 IMAGES = np.stack([random_image(network(), seed) for seed in range(3)])
@@ -312,20 +312,6 @@ def test_a_tampered_spectrum_in_the_other_process_is_found():
     tampered = dict(spectra(program()))
     tampered["second"] = tampered["second"] ^ np.uint64(1)
     assert "second" in evaluate(Interactive(program(), tampered), IMAGES[:1], How("cleartext", apart=True)).wrong[0]
-
-
-def test_what_the_client_sees_in_clear_is_counted_and_has_its_own_rows():
-    program = revealing()
-    images = np.stack([random_image(program, seed) for seed in range(2)])
-    found = told(evaluate(Interactive(program, profile=COUNTED), images, CLEAR), np.zeros(2), np.zeros(2))
-    assert found["revealed"] == 2 * 8 * 4 * 4
-    rows = [row for row in found["layers"] if row["encoding"] == "in clear"]
-    assert [row["kind"] for row in rows] == ["gelu", "relu"]
-    for row in rows:
-        assert (row["ciphertexts_up"], row["ciphertexts_down"], row["rotations"], row["pmults"]) == (0, 0, 0, 0)
-        assert row["bytes_down"] >= 8 * 8 * 4 * 4 > row["bytes_up"]
-        assert row["seconds_predicted"] == 0, "a link's time alone, and there is none"
-    assert found["logits_equal"] == 2
 
 
 @pytest.mark.parametrize("prepare", [0, 2])

@@ -4,14 +4,12 @@ import numpy as np
 import pytest
 
 from privcirnet.artifact.typed_json import plain
-from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.server import Server
 from privcirnet.runs.evaluation import evaluate
 from privcirnet.runs.interactive import Interactive
 from privcirnet.runs.parties import How
-from privcirnet.runs.warm_up import rehearse, warm_up
+from privcirnet.runs.warm_up import rehearse
 from tests.he.networks import network, random_image
-from tests.he.protocol.rounds.test_floor import PROGRAM as EXACT
 
 IMAGES, LABELS = np.stack([random_image(network(), seed) for seed in range(2)]), np.array([1, 2])
 

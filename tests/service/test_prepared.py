@@ -259,7 +259,7 @@ def test_a_session_without_keys_is_for_prepared_work_alone(tmp_path, monkeypatch
         monkeypatch.setattr(remote, "_id", b"")
         remote.reopen()
         remote._keys = b"none were registered"
-        for message in (wire.frame(wire.PREPARE, [b"\1\0"]), next(remote.client._direct(IMAGES[0], {}))):
+        for message in (wire.frame(wire.PREPARE, [b"\1\0"]), next(remote.client._direct(IMAGES[0]))):
             with pytest.raises(Refused, match="keys"):
                 remote.handle(message)
             remote._keys = None

@@ -24,7 +24,7 @@ from privcirnet.he.layers.spectral_layer import SpectralLayer
 from privcirnet.he.planning import chooser
 from privcirnet.he.planning.chooser import ParameterChoice
 from privcirnet.he.planning.cost import for_one_use, operation_cost
-from privcirnet.he.planning.disclosure import ANSWERING, published
+from privcirnet.he.planning.disclosure import classified
 from privcirnet.he.planning.goal import SPECTRAL, Allowed
 from privcirnet.he.planning.noise_budget import Option
 from privcirnet.he.planning.online import online_cost
@@ -88,8 +88,8 @@ def draft(network: Network, target: Target) -> Draft:
     else:
         intervals, kind = bounds.measured(network.nodes, target.seen, target.margin_bits), "measured"
     answering = network
-    if target.answer in ANSWERING:
-        answering, intervals = ANSWERING[target.answer](network, intervals, target)
+    if target.answer == "top1":
+        answering, intervals = classified(network, intervals)
     whole = expanded(answering, intervals)
     nodes, weights = whole.nodes, whole.weights
     if whole is not answering:
@@ -124,8 +124,7 @@ def fit_draft(found: Draft, target: Target) -> Fitted:
     choice = chooser.choose(wants, candidates, None if target.auto else own)
     planned = replan(found.nodes, _priced(profile, choice.set, target.link), target.link, found.allowed)
     check_carried(planned, choice.parameters.plain_modulus)
-    planned, width = published(planned, found.intervals), bounds.value_bits(found.intervals[planned[-1].name])
-    width = target.answer_bits - 1 if target.answer == "rounded" else width
+    width = bounds.value_bits(found.intervals[planned[-1].name])
     program = Program(planned, choice.parameters, found.weights, found.kind, target.answer, width)
     try:
         manifest.check(program)

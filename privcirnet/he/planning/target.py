@@ -28,11 +28,9 @@ class Target:
         seen: each node's real values on images, for measured bounds; None for proved ones.
         margin_bits: measured bounds: values of other images may exceed these 2^margin_bits times.
         truncation: "random", or "exact" by two-party computation (:mod:`program.exact`).
-        nonlinear: of activations that are no polynomials: "refused", "exact" (:mod:`program.exact`), which
-            needs exact truncations, or "client-aided" (:mod:`program.nonpolynomial`).
+        nonlinear: of activations that are no polynomials: "refused", or "exact" (:mod:`program.exact`), which
+            needs exact truncations.
         answer: what the client is given, one of :data:`program.program.ANSWERS`; "top1" needs exact truncations.
-        answer_bits: of each rounded logit, its sign included.
-        largest_logit: the largest absolute one that a rounded answer can have, real.
         family: encodings that layers may have: "spectral" or "any", see :class:`goal.Goal`.
     """
 
@@ -46,8 +44,6 @@ class Target:
     truncation: str = "random"
     nonlinear: str = "refused"
     answer: str = "logits"
-    answer_bits: int = 0
-    largest_logit: float = 0.0
     family: str = "spectral"
 
     def at(self, wanted: ParameterSet) -> "Target":

@@ -49,6 +49,4 @@ def _how(operation: Operation) -> str:
         return "exact"
     if isinstance(operation, Truncate):
         return "at random"
-    if operation.reveals:
-        return "seen by the client"
     return "encrypted" if isinstance(operation, Linear) else "polynomial"

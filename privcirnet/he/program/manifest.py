@@ -1,8 +1,7 @@
 """A program's public description as plain data, and back: what the manifest file and the server's greeting hold.
 
-It has the architecture, the plans and the parameters, never a weight, and of bounds only how many bits the values have
-that the client sees. Whatever is read is checked: unknown operations, wrong types, dangling inputs and shapes that do
-not follow are refused.
+It has the architecture, the plans and the parameters, never a weight, and of bounds only how many bits the result has.
+Whatever is read is checked: unknown operations, wrong types, dangling inputs and shapes that do not follow are refused.
 
 Format: an operation is stored by its kind (:data:`program.operation.KINDS`) and its fields under their own names, but
 for those that are None. A layer is stored by the name of its encoding and its fields. Fields are read by their declared

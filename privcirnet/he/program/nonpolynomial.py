@@ -1,26 +1,18 @@
-"""Functions that are no polynomials, for people who can't retrain: the client computes them in clear (client-aided).
-
-The server hands its share of x to the client. The client then knows x, computes y = round(f(x 2^s) 2^-u) for a step 2^u
-of the result, and holds y alone: the server's share of y is zero. That costs one message each way and no encryption. It
-gives away every x, so a client that asks for many images can learn the layers in between. Whoever exports a program
-has to ask for it by name.
+"""Functions that are no polynomials, and what their tables hold (:mod:`program.table`).
 
 All functions here fall to one lowest point and rise from there, or only fall: an interval's image follows from three
 points.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from math import prod
 
 import numpy as np
 import numpy.typing as npt
 
 from privcirnet.he.layers.integer import Values
-from privcirnet.he.program.operation import C_co, Domain, Node, Operation, Prices, Shape, V, Weights
-from privcirnet.he.ring.modular import SHARE_BYTES
 
 Reals = npt.NDArray[np.float64]
 
@@ -72,7 +64,7 @@ def _selu(x: Reals) -> Reals:
     return scale * (np.maximum(x, 0) + alpha * np.expm1(np.minimum(x, 0)))
 
 
-FUNCTIONS = {
+TABULATED = {
     "relu": Function(lambda x: np.maximum(x, 0)),
     "relu6": Function(lambda x: np.clip(x, 0, 6)),
     "hardswish": Function(lambda x: x * np.clip(x + 3, 0, 6) / 6, -1.5),
@@ -85,8 +77,11 @@ FUNCTIONS = {
     "hardsigmoid": Function(lambda x: np.clip(x + 3, 0, 6) / 6),
     "tanh": Function(np.tanh),
     "selu": Function(_selu),
+    "exp": Function(np.exp),
+    "reciprocal": Function(lambda x: 1 / x),
+    "rsqrt": Function(lambda x: 1 / np.sqrt(x)),
 }
-"""What a client computes, by name."""
+"""What has tables (:mod:`program.table`), by name; the last two for positive numbers, where they fall."""
 WITH_NUMBERS: dict[str, Callable[..., Function]] = {
     "leakyrelu": lambda slope: Function(lambda x: np.where(x > 0, x, slope * x), 0.0 if slope < 0 else -math.inf),
     "elu": lambda alpha: Function(lambda x: np.maximum(x, 0) + alpha * np.expm1(np.minimum(x, 0))),
@@ -95,13 +90,6 @@ WITH_NUMBERS: dict[str, Callable[..., Function]] = {
     "hardtanh": lambda low, high: Function(lambda x: np.clip(x, low, high)),
 }
 """Functions with numbers of their own, as "leakyrelu(0.2)", by name; the numbers of all but the first are positive."""
-TABULATED = {
-    **FUNCTIONS,
-    "exp": Function(np.exp),
-    "reciprocal": Function(lambda x: 1 / x),
-    "rsqrt": Function(lambda x: 1 / np.sqrt(x)),
-}
-"""What has tables (:mod:`program.table`), by name; the last two for positive numbers, where they fall."""
 
 
 def with_numbers(name: str, *numbers: float) -> str:
@@ -179,57 +167,3 @@ def ends(name: str, low: Values, high: Values, log_step: int, log_step_out: int)
         crossed = (low * 2.0**log_step < lowest) & (lowest < high * 2.0**log_step)
         least = np.where(crossed, turn, least)
     return least, np.maximum(first, last)
-
-
-@dataclass(frozen=True)
-class ClientAided(Operation):
-    """One of these functions, computed by the client, which sees the values.
-
-    Attributes:
-        function: name of one of :data:`FUNCTIONS` or :data:`WITH_NUMBERS`.
-        log_step_in: real value = integer x 2^log_step_in of what goes in.
-        bits: the result's step is 2^(log_step_in + bits), which may be finer.
-        value_bits: absolute values that go in stay under 2^value_bits, or they are wrong; 0: not known.
-        low: the least value that is told from others; None: all are.
-        high: likewise.
-    """
-
-    local = False
-    needs_share = True
-    reveals = True
-
-    function: str
-    log_step_in: int
-    bits: int
-    value_bits: int = 0
-    low: int | None = None
-    high: int | None = None
-
-    @classmethod
-    def kind(cls) -> str:
-        return "revealed"
-
-    def apply(self, on: Domain[V], arguments: Sequence[V], weights: Weights | None) -> V:
-        return on.function(self, arguments[0])
-
-    def values(self, x: Values) -> Values:
-        return apply(self.function, self._clipped(x), self.log_step_in, self.log_step_in + self.bits)
-
-    def interval(self, low: Values, high: Values) -> tuple[Values, Values]:
-        within = self._clipped(low), self._clipped(high)
-        return ends(self.function, *within, self.log_step_in, self.log_step_in + self.bits)
-
-    def _clipped(self, x: Values) -> Values:
-        return x if self.low is None or self.high is None else x.clip(self.low, self.high)
-
-    def problem(self, node: Node, sources: Sequence[Node]) -> str:
-        steps = (self.log_step_in, self.log_step_in + self.bits) == (sources[0].log_step, node.log_step)
-        good = self.function in FUNCTIONS or (self.function not in TABULATED and bool(function_named(self.function)))
-        good = good and steps
-        good = good and (self.low is None) == (self.high is None)
-        good = good and (self.low is None or self.high is None or self.low <= self.high)
-        return "" if good else f"{self.function} at step 2^{self.log_step_in}, {self.bits} bits coarser"
-
-    def cost(self, prices: Prices[C_co], shape: Shape) -> C_co:
-        """The function itself is free."""
-        return prices.messages(0, prod(shape) * SHARE_BYTES)

@@ -101,14 +101,12 @@ class Operation:
             :data:`protocol.rounds.exchanges.EXCHANGES`.
         masks: its result is shared anew, with a mask that a truncation can rest on.
         needs_share: it cannot be applied to a value that the client knows alone, of which the server has no share.
-        reveals: the client sees the values that go in.
         composite: interactively it is run as the operations that its :meth:`pieces` come to.
     """
 
     local: ClassVar[bool] = True
     masks: ClassVar[bool] = False
     needs_share: ClassVar[bool] = False
-    reveals: ClassVar[bool] = False
     composite: ClassVar[bool] = False
 
     @classmethod

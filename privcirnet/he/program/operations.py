@@ -4,8 +4,8 @@
 
     Node("y", op.Square(), ("x",), shape, log_step)
 
-Linear layers, squares, products of two values and client-aided functions cost a message each way, exact steps two,
-tables three. Maxima are made of those. All others are local: each party applies them to its share.
+Linear layers, squares and products of two values cost a message each way, exact steps two, tables three. Maxima are
+made of those. All others are local: each party applies them to its share.
 """
 
 from privcirnet.he.program.exact import ExactReLU, ExactTruncate
@@ -23,7 +23,6 @@ from privcirnet.he.program.local import (
     Within,
 )
 from privcirnet.he.program.maxima import BelowMax, MaxPool, Top1
-from privcirnet.he.program.nonpolynomial import ClientAided
 from privcirnet.he.program.operation import Operation, register
 from privcirnet.he.program.rearrangement import Channels, Flatten, Gather, Sampled, Take, Tokens, Transpose
 from privcirnet.he.program.rounds import Linear, Product, Square
@@ -34,7 +33,6 @@ __all__ = [
     "BelowMax",
     "Center",
     "Channels",
-    "ClientAided",
     "Concat",
     "ExactReLU",
     "ExactTable",
@@ -61,7 +59,5 @@ __all__ = [
     "Within",
 ]
 
-register(
-    Input, Linear, Truncate, Scale, Square, ClientAided, Add, Times, Plus, Concat, SumPool, SumChannels, Center, Product
-)
+register(Input, Linear, Truncate, Scale, Square, Add, Times, Plus, Concat, SumPool, SumChannels, Center, Product)
 register(ExactTruncate, ExactReLU, ExactTable, Flatten, Tokens, Take, Channels, Transpose, Gather, Sampled, Within)

@@ -3,9 +3,9 @@
 Every value is an integer array of a power-of-two step: real value = integer x 2^log_step. Rescaling is a truncation by
 whole bits.
 
-Two parties follow the same list on shares. Linear layers, squares, products of two values and client-aided functions
-take a message each way. Exact steps (truncation, ReLU, maxima, look-ups) take oblivious transfers. Sums, moves of
-values and random truncations are local.
+Two parties follow the same list on shares. Linear layers, squares and products of two values take a message each way.
+Exact steps (truncation, ReLU, maxima, look-ups) take oblivious transfers. Sums, moves of values and random truncations
+are local.
 """
 
 import math
@@ -25,7 +25,7 @@ from privcirnet.he.program.rearrangement import Channels
 from privcirnet.he.program.rounds import Linear, Square
 from privcirnet.he.schemes.bfv.parameters import Parameters
 
-ANSWERS = ("logits", "rounded", "top1")
+ANSWERS = ("logits", "top1")
 BOUNDS = ("proved", "measured")
 TRANSFERS = ("softspoken", "silent")
 
@@ -64,8 +64,8 @@ class Program:
         nodes: in order of evaluation.
         weights: by name of the nodes that have some.
         bounds: of the values. "proved" for every image, or "measured" on some, see :mod:`bounds`.
-        answer: "logits"; "rounded": the last node is a truncation of them; or "top1": it is their class. The client is
-            given no more of any (:mod:`protocol.rounds.answer`).
+        answer: "logits"; or "top1": the last node is their class, and the client is given no more of it
+            (:mod:`protocol.rounds.answer`).
         output_bits: absolute values of the result stay under 2^output_bits, or it is wrong; 0: not known, until a
             server finds it from proved bounds.
         transfers: where oblivious transfers come from, if a step takes some: "softspoken", or "silent", which sends
@@ -114,16 +114,6 @@ class Program:
     def layers(self) -> list[tuple[Node, Layer]]:
         """Every encrypted layer, both of each product too, in order."""
         return [(node, layer) for node in self.nodes for layer in node.operation.layers]
-
-    @property
-    def revealed_nodes(self) -> list[Node]:
-        """Nodes whose input the client sees in clear, in order."""
-        return [n for n in self.nodes if n.operation.reveals]
-
-    @property
-    def revealed(self) -> int:
-        """How many values of an image the client sees in clear, the result left out."""
-        return sum(math.prod(node.shape) for node in self.revealed_nodes)
 
     @property
     def column_steps(self) -> set[int]:

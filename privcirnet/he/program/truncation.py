@@ -15,9 +15,6 @@ from privcirnet.he.program.local import Truncate
 from privcirnet.he.program.operation import Node
 from privcirnet.he.program.program import Program
 
-_CHECKED_BITS = 126
-"""Of the check of a rounded answer (:mod:`protocol.rounds.equality`)."""
-
 
 def wrap_probability(program: Program, sizes: Sizes) -> float:
     """Return a bound on the probability that an image's inference has a wrong truncation.
@@ -43,8 +40,7 @@ def truncation_facts(program: Program, sizes: Sizes) -> dict[str, object]:
     if exact_steps(program.nodes):
         return {"exact": True, **never}
     failure = math.log2(max(wrap_probability(program, sizes), 2.0**-200))
-    unnoticed = failure - _CHECKED_BITS if program.answer == "rounded" else failure - _spare_bits(program)
-    return {"failure_per_image_log2": failure, "unnoticed_per_image_log2": unnoticed}
+    return {"failure_per_image_log2": failure, "unnoticed_per_image_log2": failure - _spare_bits(program)}
 
 
 def _spare_bits(program: Program) -> int:

@@ -55,11 +55,8 @@ def _check_stacks(program: Program) -> None:
 
 
 def _check_answer(program: Program) -> None:
-    """A rounded answer is cut out of a truncation's shares; a width that is not under t's would let any value pass."""
+    """A class is one number behind logits; a width that is not under t's would let any value pass."""
     output, bits = program.output, program.output_bits
-    if program.answer == "rounded" and (not isinstance(output.operation, op.Truncate) or not bits):
-        got = f"{output.operation.kind()} of {bits} bits"
-        raise RuleError("a rounded answer must be a truncation of known width", got=got, remedy=REMEDY)
     if program.answer == "top1" and (
         len({node.name.split("/")[0] for node in program.nodes}) < 2 or output.shape != (1, 1, 1)
     ):
@@ -92,8 +89,7 @@ def check_nodes(nodes: Sequence[Node], parameters: Parameters | None = None) -> 
         if problem := problem or (_unfit(node, parameters) if parameters else ""):
             raise RuleError("a program's nodes must fit together", got=f"node {node.name}: {problem}", remedy=REMEDY)
         known[node.name] = node
-        alone = node.operation.reveals or of_client.issuperset(node.inputs)
-        if alone and not node.operation.masks:
+        if of_client.issuperset(node.inputs) and not node.operation.masks:
             of_client.add(node.name)
     return of_client
 
@@ -131,7 +127,7 @@ def _shareless(node: Node, known: Mapping[str, Node], of_client: Set[str]) -> st
     """Why the parties' shares cannot do it; ``of_client``: values that the client knows alone."""
     operation = node.operation
     if operation.needs_share and not of_client.isdisjoint(node.inputs):
-        return f"a {operation.kind()} of the input itself or of a revealed value has no share to work on"
+        return f"a {operation.kind()} of the input itself has no share to work on"
     if isinstance(operation, op.Truncate) and not masked_node(known, node.inputs[0]).operation.masks:
         return "a truncation must follow a linear layer, a square or a product"
     return ""

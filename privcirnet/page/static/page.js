@@ -267,9 +267,7 @@ function showFacts() {
     find("promise").textContent = "A rehearsal: the server sees your image.";
     document.title = "Rehearsal in clear";
   }
-  const revealed = facts.revealed
-    ? [`⚠ Weaker: the client sees ${facts.revealed.toLocaleString("en")} values between the layers in clear.`] : [];
-  const warnings = [...hidden, ...revealed].map((words) => element("p", { className: "alert" }, words));
+  const warnings = hidden.map((words) => element("p", { className: "alert" }, words));
   document.querySelector("header").append(...warnings);
   find("tests-title").textContent = `Or a test image of ${facts.data}`;
   const about = [`Network for ${facts.data}, ${facts.shape.join(" × ")} inputs`, facts.place, facts.parameters];

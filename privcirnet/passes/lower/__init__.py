@@ -78,8 +78,8 @@ def drafts(
 ) -> Drafts:
     """Return the network's integer forms by guard bits, each made when it is asked for first.
 
-    They depend on the target's bounds and on what may be revealed, not on its profile: parameters and plans can be
-    chosen again without lowering anything again.
+    They depend on the target's bounds and on what is exact, not on its profile: parameters and plans can be chosen
+    again without lowering anything again.
     """
 
     @cache
@@ -171,7 +171,7 @@ def _network(
     graph: fx.GraphModule, source: Input, shape: Shape, log_step: int, numbers: Numbers, nonlinear: str = ""
 ) -> Network:
     check_operations(graph, nonlinear)
-    builder = Builder(graph, source, shape, log_step, numbers, exact=nonlinear == "exact")
+    builder = Builder(graph, source, shape, log_step, numbers)
     for node in graph.graph.nodes:
         builder.visit(node)
     return Network(tuple(builder.nodes.values()), builder.weights)

@@ -38,8 +38,6 @@ class Builder:
         input_shape: (C, H, W).
         input_log_step: real pixel = integer x 2^input_log_step.
         numbers: what weights become.
-        exact: whether activations that are no polynomials are exact (:mod:`privcirnet.passes.lower.activations`), else
-            the client computes them.
     """
 
     def __init__(
@@ -49,10 +47,8 @@ class Builder:
         input_shape: Shape,
         input_log_step: int,
         numbers: Numbers = quantized,
-        *,
-        exact: bool = False,
     ) -> None:
-        self.graph, self.source, self._numbers, self._exact = graph, source, numbers, exact
+        self.graph, self.source, self._numbers = graph, source, numbers
         self.input_shape, self.input_log_step = input_shape, input_log_step
         self.nodes: dict[str, Node] = {}
         self.weights: dict[str, Weights] = {}
@@ -87,7 +83,7 @@ class Builder:
                 pool = module if isinstance(module, nn.AvgPool2d) else nn.AvgPool2d(inputs[0].shape[1:])
                 self._keep(node, self._pool(node, pool, inputs[0]))
             case _ if function := function_name(module):
-                self._keep(node, (self._function if self._exact else self._revealed)(node, function, inputs))
+                self._keep(node, self._function(node, function, inputs))
             case tokens.HeadProduct():
                 self._keep(node, self._product(node, module, [self._lowered[source] for source in factors(node)]))
             case Concat():
@@ -146,7 +142,7 @@ class Builder:
         alone = [self._lowered[source] for source in node.all_input_nodes if len(source.users) == 1]
         rounded = [each for each in alone if isinstance(each.operation, op.Truncate)]
         one_step = len({source.log_step for source in inputs}) == 1
-        if not (self._exact and rounded and one_step and behind in (["relu"], ["relu6"])):
+        if not (rounded and one_step and behind in (["relu"], ["relu6"])):
             return inputs
         last = max(rounded, key=lambda each: self._depths[each.name])
         del self.nodes[last.name]
@@ -222,7 +218,7 @@ class Builder:
     def _rounds_itself(self, node: fx.Node) -> bool:
         """Whether what follows a quantizer is an exact activation alone, which rounds what it is given."""
         behind = [function_name(module_of(self.graph, user)) for user in node.users]
-        return self._exact and len(behind) == 1 and behind[0] is not None
+        return len(behind) == 1 and behind[0] is not None
 
     def _function(self, node: fx.Node, function: str, inputs: list[Node]) -> Node:
         """A function that is exact, with the rounding of the quantizers before and behind it."""
@@ -233,13 +229,6 @@ class Builder:
         rounding = Rounding(given, before, after, self._ends_before(node))
         operation = exact_form(function, str(node.target), rounding)
         return self._node(node, operation, inputs, rounding.after)
-
-    def _revealed(self, node: fx.Node, function: str, inputs: list[Node]) -> Node:
-        """A function that the client computes, rounded to the step of the quantizer behind it, if there is one."""
-        before = inputs[0].log_step
-        after = self._step_behind(node, before)
-        low, high = self._ends_before(node) or (None, None)
-        return self._node(node, op.ClientAided(function, before, after - before, low=low, high=high), inputs, after)
 
     def _ends_before(self, node: fx.Node) -> tuple[int, int] | None:
         """To what the quantizer before a function clips, in its steps."""

@@ -9,7 +9,7 @@ from privcirnet.nn.attention import SoftmaxAttention
 from privcirnet.nn.concat import Concat
 from privcirnet.nn.graph import is_plain_layer, is_sum, module_of
 from privcirnet.nn.moves import Move
-from privcirnet.nn.nonpolynomial import FUNCTION_MODULES, Tabulated, function_name
+from privcirnet.nn.nonpolynomial import FUNCTION_MODULES, Tabulated
 from privcirnet.nn.normalization import BelowMax, Centered, SumChannels
 from privcirnet.nn.quantizers import ActivationQuantizer
 from privcirnet.nn.tokens import Channels, HeadProduct, HeadTranspose, Take, Tokens
@@ -29,15 +29,13 @@ _INSTEAD: dict[type[nn.Module], str] = {
     **dict.fromkeys(FUNCTION_MODULES, _POLYNOMIAL),
 }
 _EXACT = "or he.nonlinear=exact"
-_REVEALED = "or, weaker, he.nonlinear=client-aided: the client then sees the values that activations take"
 
 
 def check_operations(graph: fx.GraphModule, nonlinear: str) -> None:
     """Name everything that does not run encrypted, modules by their paths.
 
     Args:
-        nonlinear: "exact" if activations that are no polynomials run by two-party computation, "client-aided" if the
-            client may see what they take; "real" in CKKS.
+        nonlinear: "exact" if activations that are no polynomials run by two-party computation; "real" in CKKS.
     """
     rule, wrong, remedies, others = (
         "every operation must be one that runs encrypted",
@@ -54,11 +52,10 @@ def check_operations(graph: fx.GraphModule, nonlinear: str) -> None:
         other = WITHOUT_SOFTMAX if isinstance(module, nn.Softmax | nn.LogSoftmax) else _SUPPORTED
         remedies.append(f"{known} instead of {kind.__name__}" if known else other)
         others |= {_EXACT} if has_exact_form(module) else set()
-        others |= {_REVEALED} if kind in FUNCTION_MODULES else set()
         wrong.append(f"{node.target} ({kind.__name__})" if module is not None else f"{node.name} ({node.target})")
     if wrong:
         each = [RuleError(rule, got=name, remedy=f"use {use}") for name, use in zip(wrong, remedies, strict=True)]
-        remedy = f"use {'; '.join([*dict.fromkeys(remedies), *sorted(others)])}"
+        remedy = f"use {'; '.join([*dict.fromkeys(remedies), *others])}"
         raise RuleError(rule, got=listed(wrong), remedy=remedy).of(each)
 
 
@@ -73,10 +70,6 @@ def _runs_encrypted(module: nn.Module | None, nonlinear: str) -> bool:  # noqa: 
     match module:
         case _ if nonlinear == "exact" and has_exact_form(module):
             return True
-        case Tabulated() | BelowMax():
-            return False
-        case _ if function_name(module):
-            return nonlinear == "client-aided"
         case nn.Conv2d() | nn.Linear():
             return is_plain_layer(module)
         case ActivationQuantizer() | Square() | nn.AvgPool2d():

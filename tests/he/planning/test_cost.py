@@ -230,7 +230,6 @@ def test_cost_of_an_operation_is_looked_up_by_its_type() -> None:
         tabulated("gelu", 4, 0, 0, -8, 7): exact(42, 130 + 11, 3),
         replace(tabulated("gelu", 4, 0, 0, -8, 7), clips=1): exact(73, 170 + 17, 3),
         replace(tabulated("gelu", 4, 0, 0, -8, 7), clips=2): exact(102, 205 + 22, 3),
-        op.ClientAided("relu", 0, 0): Cost(network=8 * 3 * 5 * 7 / link.bandwidth + link.round_trip),
     }
     assert len(set(expected.values())) == len(expected)
     assert {*map(type, expected), *map(type, LOCAL_OPERATIONS)} == set(KINDS.values())

@@ -1,7 +1,6 @@
 """Bounds of all values, and how wrong or revealing truncation can be under them."""
 
 import itertools
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -21,7 +20,7 @@ from privcirnet.he.program.rearrangement import Flatten
 from tests.he.exchange import random_rows
 from tests.he.insecure import insecure_parameters
 from tests.he.layer_examples import paper_layer
-from tests.he.networks import attention, random_image, revealing
+from tests.he.networks import attention, random_image
 
 N = 256
 PARAMETERS = insecure_parameters(N, {2, 5, 3})
@@ -155,9 +154,8 @@ def test_growth_of_a_product_is_refused_before_it_happens() -> None:
         bounds.prove(Network(nodes, made.weights))
 
 
-@pytest.mark.parametrize("make", [attention, revealing])
-def test_no_value_of_any_operation_leaves_its_interval(make: Callable[[], Program]) -> None:
-    made = make()
+def test_no_value_of_any_operation_leaves_its_interval() -> None:
+    made = attention()
     intervals = bounds.prove(made)
     for seed in range(10):
         values = interpret(made, random_image(made, seed))
@@ -217,7 +215,6 @@ def test_a_wrong_result_passes_only_if_its_other_bits_do() -> None:
     spare = {
         "unnoticed": (made, PARAMETERS.plain_bits - 21),
         "not known": (replace(made, output_bits=0), 0),
-        "rounded": (replace(made, answer="rounded"), 126),
     }
     for program, bits in spare.values():
         facts = truncation.truncation_facts(program, sizes)

@@ -22,7 +22,6 @@ EVERY: dict[op.Operation, tuple[int, int, bool]] = {
     op.ExactTruncate(1, 2): (1, 0, False),
     op.Scale(1): (1, 0, False),
     op.Square(): (1, 0, False),
-    op.ClientAided("relu", 0, 0): (1, 0, False),
     op.Times(-3): (1, 0, False),
     op.Plus(): (1, 0, True),
     op.Add(): (2, 0, False),

@@ -12,11 +12,11 @@ from privcirnet.he.layers.spectral_pieces import Piece
 from privcirnet.he.layers.stacking import Stack, tall
 from privcirnet.he.program import manifest
 from privcirnet.he.program.operation import Node
-from privcirnet.he.program.operations import Add, ClientAided, Input, Linear, Square, SumPool
+from privcirnet.he.program.operations import Add, Input, Linear, Square, SumPool
 from privcirnet.he.program.program import Program
 from privcirnet.he.schemes.bfv.parameters import choose
 from tests.he.layer_examples import paper_layer
-from tests.he.networks import revealing
+from tests.he.networks import network
 from tests.he.program.test_manifest import HUGE, N, around, valid
 
 
@@ -93,13 +93,14 @@ def test_outsized_layers_are_refused_at_once(case: str) -> None:
         tracemalloc.stop()
 
 
-def test_what_the_client_knows_is_not_revealed_again() -> None:
-    nodes = revealing().nodes
-    again = Node("again", ClientAided("relu", -3, 0), ("act",), (8, 4, 4), -3)
-    with pytest.raises(RuleError, match="no share to work on"):
-        manifest.check(Program((*nodes[:4], again), revealing().parameters))
+def test_of_what_the_client_knows_alone_there_is_no_share() -> None:
+    image, parameters = network().nodes[0], network().parameters
+    twice = Node("twice", Add(), (image.name, image.name), image.shape, image.log_step)
+    squares = Node("squares", Square(), ("twice",), image.shape, 2 * image.log_step)
+    with pytest.raises(RuleError, match="node squares: a square of the input itself has no share to work on"):
+        manifest.check(Program((image, twice, squares), parameters))
     with pytest.raises(RuleError, match="must have an input and a linear layer"):
-        manifest.check(Program(nodes[:4], revealing().parameters))
+        manifest.check(Program((image, twice), parameters))
 
 
 SINGLE = paper_layer(LinearShape(4, 4, 8, 8, 3, 1, 1), 2, N)

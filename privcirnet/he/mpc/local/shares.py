@@ -1,7 +1,7 @@
 """Additive shares modulo t: x = x_client + x_server mod t. What each party does alone with its share.
 
 The server's share of the image is zero, and so is its share of what follows from the image by sums and rearrangement
-alone or was computed by the client. It is written None.
+alone. It is written None.
 
 Truncation by f bits (docs/mathematics.md, "Truncation"): with y_server = r and y_client = y - r + t as integers, the
 server takes floor(r / 2^f) and the client ceil((y_client - t) / 2^f). The sum is floor(y / 2^f), plus 1 with

@@ -56,15 +56,15 @@ def rounds_ahead(program: Program, count: int) -> int:
 
 
 def rounds_online(program: Program) -> int:
-    """Return the number of messages each way for a prepared image: its first, those that ask, a rounded result's."""
-    return answer.rounds(program) + sum(len(pairs) for pairs in _online(program))
+    """Return the number of messages each way for a prepared image: its first, and those that ask."""
+    return 1 + sum(len(pairs) for pairs in _online(program))
 
 
 def bytes_online(program: Program) -> int:
     """Return the bytes that are sent for a prepared image both ways, without what frames them."""
     turns = [turn for pairs in _online(program) for pair in pairs for turn in pair]
     first = packed_size(prod(program.nodes[0].shape), program.parameters.plain_modulus)
-    return first + sum(map(sum, answer.part_bytes(program))) + sum(sum(turn.octets) for turn in turns)
+    return first + answer.part_bytes(program) + sum(sum(turn.octets) for turn in turns)
 
 
 def keys_in_memory(program: Program) -> int:
@@ -142,7 +142,8 @@ def _images(program: Program) -> tuple[list[int], list[int]]:
     first = wire.framed_bytes([SERIAL_BYTES, packed_size(prod(program.nodes[0].shape), t)])
     asking = [pair for pairs in _online(program) for pair in pairs]
     requests = [first, *(wire.framed_bytes(turn.sizes(0)) for _, turn in asking)]
-    replies = [*(wire.framed_bytes(turn.sizes(0)) for turn, _ in asking)]
-    (_, share), *questions = answer.part_bytes(program)
-    requests += [wire.framed_bytes([asked]) for asked, _ in questions]
-    return requests, [*replies, *(wire.framed_bytes([size]) for size in (share, *(told for _, told in questions)))]
+    replies = [
+        *(wire.framed_bytes(turn.sizes(0)) for turn, _ in asking),
+        wire.framed_bytes([answer.part_bytes(program)]),
+    ]
+    return requests, replies

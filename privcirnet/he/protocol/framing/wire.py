@@ -29,15 +29,13 @@ AGREE = 0xFFFC
 """Position of the message that says what a client has prepared, and of the reply: of which the server has halves."""
 PREPARED = 0xFFFB
 """Position of the last messages of offline work: both parties have their halves."""
-ROUNDED = 0xFFFA
-"""Position of a part of the server's share of a rounded output, and of the question whether the result is right."""
 TRANSFERS = 0xFFF9
 """Position of the messages with which oblivious transfers begin, within a preparation."""
 REFILL = 0xFFF8
 """Position of the messages with which more oblivious transfers are made."""
 OFFLINE = 0x8000
 """Is added to a node's position in a round of offline work. Programs have fewer nodes."""
-_NAMED = (OUTPUT, PREPARE, ONLINE, AGREE, PREPARED, ROUNDED, TRANSFERS, REFILL)
+_NAMED = (OUTPUT, PREPARE, ONLINE, AGREE, PREPARED, TRANSFERS, REFILL)
 
 
 def frame(position: int, parts: Sequence[bytes | memoryview]) -> bytes:

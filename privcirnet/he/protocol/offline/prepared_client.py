@@ -12,9 +12,8 @@ from privcirnet.errors import RuleError
 from privcirnet.he.circuits.bfv.interface import ClientEngine
 from privcirnet.he.layers.integer import Values
 from privcirnet.he.mpc.local import shares
-from privcirnet.he.mpc.local.packing import pack, unpack
+from privcirnet.he.mpc.local.packing import pack
 from privcirnet.he.program.operation import Node
-from privcirnet.he.program.operations import ClientAided
 from privcirnet.he.program.program import Program
 from privcirnet.he.protocol.framing import wire
 from privcirnet.he.protocol.framing.meter import Meter
@@ -22,9 +21,6 @@ from privcirnet.he.protocol.offline import correlated
 from privcirnet.he.protocol.offline.correlated import CorrelatedRandomness, Form
 from privcirnet.he.protocol.offline.store import PreparedStore
 from privcirnet.he.protocol.offline.store_files import Unusable
-from privcirnet.he.protocol.rounds import answer
-from privcirnet.he.protocol.rounds.answer import Received
-from privcirnet.he.protocol.rounds.client_aided import noted
 from privcirnet.he.protocol.rounds.exchange import Exchange
 from privcirnet.he.protocol.rounds.merged import Together, arrays_of, keep
 from privcirnet.he.protocol.rounds.online_phase import SHARE, Kept, Online
@@ -181,13 +177,12 @@ class PreparedClient:
         return None
 
     def infer(
-        self, correlated: CorrelatedRandomness, image: Values, held: Walk, seen: dict[str, tuple[int, int]]
-    ) -> Generator[bytes, bytes, Received | None]:
+        self, correlated: CorrelatedRandomness, image: Values, held: Walk
+    ) -> Generator[bytes, bytes, bytes | None]:
         """Run the program on an image.
 
         Args:
             correlated: of :meth:`take`; its secrets are zeroed in the end, but for the shares in ``held``.
-            seen: is given (bits of the largest value that the client saw, bits that it has at most) by node.
 
         Yields:
             requests for the server; the generator is sent the reply to each.
@@ -211,10 +206,10 @@ class PreparedClient:
             for stage in self._stages:
                 names = [node.name for node in stage.nodes]
                 if names:
-                    sides = [self._answers(node, correlated, held, seen) for node in stage.nodes]
+                    sides = [self._answers(node, correlated, held) for node in stage.nodes]
                     side, measured = answering_together(sides, stage.each), partial(self.meter.time, *names)
                     _, reply = yield from answered(side, reply, stage.positions[0], stage.trips, measured, memoryview)
-            return (yield from answer.receive(self.program, held[self.program.output.name], reply))
+            return wire.unframe(reply, wire.OUTPUT, 1)[0]
         except BaseException:
             wipe(held.values())
             raise
@@ -258,15 +253,10 @@ class PreparedClient:
     def _stages(self) -> list[Stage]:
         return stages(self.program, self.exchanges)
 
-    def _answers(
-        self, node: Node, correlated: CorrelatedRandomness, held: Walk, seen: dict[str, tuple[int, int]]
-    ) -> Side[None]:
+    def _answers(self, node: Node, correlated: CorrelatedRandomness, held: Walk) -> Side[None]:
         """The client's turns of a node, with what was kept of it, which they use up."""
         arguments, kept = held.of(node), correlated.kept[node.name]
-        side = self.exchanges[node.name].online.client(kept, arguments, self._t)
-        if isinstance(node.operation, ClientAided):
-            side = noted(side, node, arguments[0], self._t, unpack, seen)
-        yield from side
+        yield from self.exchanges[node.name].online.client(kept, arguments, self._t)
         correlated.spend(node.name, SHARE)
 
     def _drop(self, serial: bytes) -> None:

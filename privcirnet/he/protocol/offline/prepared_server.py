@@ -121,8 +121,6 @@ class PreparedServer:
                     found, message = yield from answered(side, message, wire.OFFLINE + bundle.position, piece.trips)
                     done.append(found)
                 keep(kept, {name: exchanges[name] for name in names}, done)
-            for arrays in kept:
-                arrays.update({name: {} for name in exchanges.keys() - arrays.keys()})  # those without a round
             if wire.unframe(message, wire.PREPARED, 1) != [correlated.join(serials)]:
                 raise RuleError("prepared work must keep its number", got="another", remedy="prepare again")
             halves = zip(serials, kept, strict=True)
@@ -168,7 +166,7 @@ class PreparedServer:
             share = shares.present(held[self.program.output.name])
         finally:
             correlated.wipe()
-        return (yield from answer.hand_out(self.program, share))
+        return answer.hand_out(self.program, share)
 
     def _side(
         self,

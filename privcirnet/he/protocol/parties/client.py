@@ -26,7 +26,6 @@ from privcirnet.he.protocol.offline.prepared_work import MemoryStore
 from privcirnet.he.protocol.offline.store import PreparedStore
 from privcirnet.he.protocol.offline.store_files import DIGEST_BYTES
 from privcirnet.he.protocol.rounds import answer
-from privcirnet.he.protocol.rounds.answer import Received
 from privcirnet.he.protocol.rounds.exchanges import exchanges_of
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.ring.wipe import wipe
@@ -124,8 +123,8 @@ class Client:
         Raises:
             RuleError: the image has the wrong shape or range, a reply is not what the protocol expects, or this is a
                 copy (fork) of the process that began the image, or another thread runs one.
-            WrongResult: the result, or a value that this client saw on the way to it, is wider than right ones are. The
-                server is not told: all of the image's requests were sent.
+            WrongResult: the result is wider than right ones are, or no class. The server is not told: all of the
+                image's requests were sent.
         """
         check_image(self.program.nodes[0], image)
         if self._threads.setdefault("image", get_ident()) != get_ident():
@@ -140,16 +139,13 @@ class Client:
         """Return the logits, see :meth:`infer`."""
         before = [*self.shares.values()] if self._finished else []
         wiped = beside(lambda: wipe(before))  # while the server works on its first reply
-        self._finished, seen = False, dict[str, tuple[int, int]]()
+        self._finished = False
         try:
-            received = yield from in_one_process(self._image(image, seen))
+            received = yield from in_one_process(self._image(image))
         finally:
             wiped()
         self._finished = True
-        values = answer.result(self.program, self.shares[self.program.output.name], received)
-        seen[self.program.output.name] = answer.width(values), self.program.output_bits
-        answer.check_width(self.program, seen, values)
-        return values
+        return answer.result(self.program, self.shares[self.program.output.name], received)
 
     def prepare(self, count: int) -> Generator[bytes, bytes, None]:
         """Do all encrypted work for some images to come.
@@ -202,28 +198,26 @@ class Client:
         """Why prepared work was dropped, in words."""
         return self._prepared.dropped
 
-    def _image(self, image: Values, seen: dict[str, tuple[int, int]]) -> Generator[bytes, bytes, Received]:
+    def _image(self, image: Values) -> Generator[bytes, bytes, bytes]:
         """Return what the server hands out of the result; the image is prepared first if there is no prepared work."""
-        received = yield from self._prepared_image(image, seen)
+        received = yield from self._prepared_image(image)
         self.waited = received is None
         if received is None:
             yield from self.agree()
             yield from self._prepared.prepare(self._open, 1)
-            received = yield from self._prepared_image(image, seen)
+            received = yield from self._prepared_image(image)
         if received is None:
             rule, remedy = "an image must have prepared work", "run it again"
             raise Interrupted(rule, got="a server that has lost what was prepared for it", remedy=remedy)
         return received
 
-    def _prepared_image(
-        self, image: Values, seen: dict[str, tuple[int, int]]
-    ) -> Generator[bytes, bytes, Received | None]:
+    def _prepared_image(self, image: Values) -> Generator[bytes, bytes, bytes | None]:
         """What the server hands out of the result, if both parties have prepared work; None otherwise."""
         if self._prepared.unknown:
             yield from self.agree()
         while (correlated := self._prepared.take()) is not None:
             self.shares = held = Walk(self.program, correlated.kept)
-            received = yield from self._prepared.infer(correlated, image, held, seen)
+            received = yield from self._prepared.infer(correlated, image, held)
             if received is not None:
                 return received
             wipe(held.values())

@@ -1,1 +1,1 @@
-"""Rounds: linear layer, square, product, client-aided; merged, and of the offline phase."""
+"""Rounds: linear layer, square, product; merged, and of the offline phase."""

@@ -35,7 +35,6 @@ class RoundPlan:
     Attributes:
         turns: the client begins (:mod:`protocol.rounds.turns`).
         block_size: b of the weights; 1 without structure.
-        ahead: it is done before an image is there, with random shares.
         transfers: oblivious ones that it takes, which both parties make in the same order: those in which the client
             helps, and those in which the server does.
     """
@@ -46,7 +45,6 @@ class RoundPlan:
     block_size: int = 1
     rotations: int = 0
     pmults: int = 0
-    ahead: bool = True
     transfers: tuple[int, int] = (0, 0)
 
     @property
@@ -150,11 +148,11 @@ class Exchange(Protocol):
         engine: ServerEngine,
         keys: EvaluationKeys,
         transfers: "Transfers | None",
-    ) -> Side[Residues | None]:
+    ) -> Side[Residues]:
         """Take the server's turns.
 
         Returns:
-            the server's share of the result, None for zero; ahead, whatever its :attr:`online` keeps.
+            the server's share of the result; ahead, whatever its :attr:`online` keeps.
 
         Raises:
             RuleError: a message is not what the client's side makes.
@@ -172,11 +170,8 @@ class OneTrip(Exchange, ABC):
     @abstractmethod
     def reply(
         self, held: Held, shares: ServerShares, messages: list[bytes], engine: ServerEngine, keys: EvaluationKeys
-    ) -> tuple[list[bytes], Residues | None]:
-        """Return the server's reply and its share of the result.
-
-        Returns:
-            (parts of the reply, the server's share of the result or None for zero).
+    ) -> tuple[list[bytes], Residues]:
+        """Return the parts of the server's reply, and its share of the result.
 
         Raises:
             RuleError: the messages are not what :meth:`request` makes.
@@ -201,7 +196,7 @@ class OneTrip(Exchange, ABC):
         engine: ServerEngine,
         keys: EvaluationKeys,
         transfers: "Transfers | None",
-    ) -> Side[Residues | None]:
+    ) -> Side[Residues]:
         replies, own = self.reply(held, shares, (yield []), engine, keys)
         yield replies
         return own

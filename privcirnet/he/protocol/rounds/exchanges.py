@@ -8,7 +8,6 @@ from privcirnet.errors import RuleError
 from privcirnet.he.program import operations as op
 from privcirnet.he.program.operation import Node
 from privcirnet.he.program.program import Program
-from privcirnet.he.protocol.rounds.client_aided import ClientAidedExchange
 from privcirnet.he.protocol.rounds.exchange import Exchange
 from privcirnet.he.protocol.rounds.linear import LinearExchange
 from privcirnet.he.protocol.rounds.product import ProductExchange
@@ -38,7 +37,6 @@ EXCHANGES: dict[type, Constructor] = {
     op.ExactTruncate: _floor,
     op.ExactReLU: _floor,
     op.ExactTable: _table,
-    op.ClientAided: lambda operation, shape, program: ClientAidedExchange(operation, prod(shape)),
 }
 """Operations that are not local."""
 

@@ -15,7 +15,6 @@ from privcirnet.he.circuits.bfv.interface import ClientEngine, EvaluationKeys, S
 from privcirnet.he.mpc import floor_parties as parties
 from privcirnet.he.mpc.floor import Floor
 from privcirnet.he.mpc.local.linear import ClearLinear
-from privcirnet.he.mpc.local.shares import present
 from privcirnet.he.mpc.messages import Kept as FloorKept
 from privcirnet.he.mpc.ot.session import Transfers, given, message_bytes
 from privcirnet.he.mpc.ot.softspoken import ROW_BYTES
@@ -83,11 +82,11 @@ class FloorOnline:
     def offline_shares(self, t: int) -> list[Residues | None]:
         return []
 
-    def keep_client(self, share: Residues, result: Residues | None, t: int) -> Kept:
-        return {SHARE: share, **self._kept(present(result), self.client_keeps[PLANES])}
+    def keep_client(self, share: Residues, result: Residues, t: int) -> Kept:
+        return {SHARE: share, **self._kept(result, self.client_keeps[PLANES])}
 
-    def keep_server(self, offline_shares: Sequence[Residues | None], own: Residues | None, t: int) -> Kept:
-        return self._kept(present(own), self.server_keeps[PLANES])
+    def keep_server(self, offline_shares: Sequence[Residues | None], own: Residues, t: int) -> Kept:
+        return self._kept(own, self.server_keeps[PLANES])
 
     def _kept(self, flat: Residues, planes: int) -> dict[str, Residues]:
         return {PLANES: flat.reshape(-1)[:planes], NUMBERS: flat.reshape(-1)[planes:]}

@@ -51,11 +51,10 @@ class LinearOnline:
     def offline_shares(self, t: int) -> list[Residues | None]:
         return [None]
 
-    def keep_client(self, share: Residues, result: Residues | None, t: int) -> Kept:
+    def keep_client(self, share: Residues, result: Residues, t: int) -> Kept:
         return {SHARE: share}
 
-    def keep_server(self, offline_shares: Sequence[Residues | None], own: Residues | None, t: int) -> Kept:
-        assert own is not None
+    def keep_server(self, offline_shares: Sequence[Residues | None], own: Residues, t: int) -> Kept:
         return {"mask": own.reshape(-1)}
 
     def client(self, kept: Kept, shares: Sequence[Residues], t: int) -> Side[None]:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import numpy as np
 
 from privcirnet.he.circuits.bfv.interface import ClientEngine, EvaluationKeys, ServerEngine
-from privcirnet.he.mpc.local.shares import present
 from privcirnet.he.protocol.rounds.exchange import ClientShares, Exchange, Held, ServerShares
 from privcirnet.he.protocol.rounds.linear import LinearExchange
 from privcirnet.he.protocol.rounds.online_phase import SHARE, Kept
@@ -144,8 +143,7 @@ class Together:
         """
         given = zip(self.parts, held, shares, strict=True)
         sides = [part.exchange.server(own, inputs, engine, keys, transfers) for part, own, inputs in given]
-        found = yield from answering_together(sides, self._trips, lambda index: measured(self.parts[index]))
-        return [*map(present, found)]
+        return (yield from answering_together(sides, self._trips, lambda index: measured(self.parts[index])))
 
     def _each(
         self,

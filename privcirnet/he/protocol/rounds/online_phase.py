@@ -8,8 +8,6 @@ needs with the image:
   image the server applies the layer to its own share in clear, and adds the mask. Nobody sends anything.
 * *crossed* (squares, products): the server's offline shares are uniform. With the image the server sends how far its
   shares are from them, the client answers with what that adds to the cross terms, under a mask of its own.
-* *revealed* (client-aided functions): nothing is done offline but to draw a mask. The server hands out its share, the
-  client computes in clear and hands back the result under its mask.
 
 Source: docs/mathematics.md, "Prepared inference".
 """
@@ -62,20 +60,20 @@ class Online(Protocol):
         """Return the server's shares of the inputs in the offline phase, drawn anew; None for zero."""
         ...
 
-    def keep_client(self, share: Residues, result: Residues | None, t: int) -> Kept:
+    def keep_client(self, share: Residues, result: Residues, t: int) -> Kept:
         """Return what the client keeps.
 
         Args:
             share: of the node's result, (values,): uniform if it is its own choice, else what the exchange returned.
-            result: of the exchange; None if there was none.
+            result: of the exchange.
         """
         ...
 
-    def keep_server(self, offline_shares: Sequence[Residues | None], own: Residues | None, t: int) -> Kept:
+    def keep_server(self, offline_shares: Sequence[Residues | None], own: Residues, t: int) -> Kept:
         """Return what the server keeps.
 
         Args:
-            own: its result of the exchange; None if there was no exchange.
+            own: its result of the exchange.
         """
         ...
 
@@ -142,13 +140,11 @@ class CrossedOnline:
     def offline_shares(self, t: int) -> list[Residues | None]:
         return [sampling.uniform(shape, t) for shape in self.inputs]
 
-    def keep_client(self, share: Residues, result: Residues | None, t: int) -> Kept:
-        assert result is not None
+    def keep_client(self, share: Residues, result: Residues, t: int) -> Kept:
         return {SHARE: share, "terms": subtract(result.reshape(-1), share, t)}
 
-    def keep_server(self, offline_shares: Sequence[Residues | None], own: Residues | None, t: int) -> Kept:
+    def keep_server(self, offline_shares: Sequence[Residues | None], own: Residues, t: int) -> Kept:
         known = [share for share in offline_shares if share is not None]
-        assert own is not None
         zero = np.zeros(self.values, dtype=np.uint64)
         terms = subtract(own.reshape(-1), self.finished_by(known, zero, zero, t).reshape(-1), t)
         return {"offline_shares": flat(known), "terms": terms}

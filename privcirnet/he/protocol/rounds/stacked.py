@@ -10,7 +10,6 @@ from privcirnet.he.circuits.bfv.interface import ClientEngine, EvaluationKeys, S
 from privcirnet.he.layers import stacking
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.stacking import Stack
-from privcirnet.he.mpc.local.shares import present
 from privcirnet.he.program.operation import Weights
 from privcirnet.he.protocol.rounds.exchange import ClientShares, Held, OneTrip, RoundPlan, ServerShares
 from privcirnet.he.protocol.rounds.linear import LinearExchange, LinearOnline
@@ -68,7 +67,7 @@ class StackedExchange(OneTrip):
     ) -> tuple[list[bytes], Residues]:
         joined = None if shares[0] is None else self._joined(shares[0])
         replies, own = self._tall.reply(held, [joined], messages, engine, keys)
-        return replies, stacking.split(self.shape, self.images, present(own))
+        return replies, stacking.split(self.shape, self.images, own)
 
     def finish(self, shares: ClientShares, messages: list[bytes], engine: ClientEngine) -> Residues:
         return stacking.split(self.shape, self.images, self._tall.finish(shares, messages, engine))

@@ -1,9 +1,9 @@
 """Which nodes share messages, in a preparation and with an image: as many as do not need each other's results.
 
-Offline, the client's share of a square, of a product or of a client-aided function is random and its own choice, so it
-is there from the beginning. Its share of a linear layer's result is there after that layer's exchange. So they come in
-*waves*: first those whose inputs follow from random numbers alone, then those that need the result of one layer, and so
-on. A network that squares after every layer has two waves, however deep it is. One with linear bottlenecks has three.
+Offline, the client's share of a square or of a product is random and its own choice, so it is there from the beginning.
+Its share of a linear layer's result is there after that layer's exchange. So they come in *waves*: first those whose
+inputs follow from random numbers alone, then those that need the result of one layer, and so on. A network that squares
+after every layer has two waves, however deep it is. One with linear bottlenecks has three.
 
 The nodes of a wave share messages up to a size, and up to what a party then has in memory. A node that takes more than
 that is prepared in pieces, one after the other: a few of its values each.
@@ -73,15 +73,14 @@ class Bundle:
 
 
 def waves(program: Program, exchanges: Mapping[str, Exchange]) -> list[list[Node]]:
-    """Return the nodes with an exchange ahead, by wave."""
+    """Return the nodes with an exchange, by wave."""
     found, known = list[list[Node]](), dict[str, int]()
     for node in program.nodes:
         wave = max((known[name] for name in node.inputs), default=0)
         exchange = exchanges.get(node.name)
-        if exchange is not None and exchange.plan.ahead:
+        if exchange is not None:
             found += [[] for _ in range(wave + 1 - len(found))]
             found[wave].append(node)
-        if exchange is not None:
             wave = 0 if exchange.online.chosen else wave + 1
         known[node.name] = wave
     return [wave for wave in found if wave]

@@ -9,7 +9,7 @@ from privcirnet.he.protocol.framing import message_sizes, wire
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.server import Server
 from privcirnet.he.protocol.parties.session import prepare, run
-from tests.he.networks import bottleneck, network, random_image, revealing
+from tests.he.networks import bottleneck, network, random_image
 from tests.he.parties import parties
 
 
@@ -39,8 +39,8 @@ def test_memory_of_a_clients_keys():
 
 
 def test_there_is_room_for_shares_in_clear() -> None:
-    """Of the result and of what a client-aided function takes, also where no ciphertext is as long."""
-    program = revealing()
+    """Of the result, also where no ciphertext is as long."""
+    program = network()
     most = message_sizes.largest(program)
     client, session = parties(program, "cleartext")
     _, traffic = run(client, session, random_image(program))
@@ -48,6 +48,3 @@ def test_there_is_room_for_shares_in_clear() -> None:
     many = dataclasses.replace(program.nodes[-1], shape=(1 << 20, 1, 1))
     longer = dataclasses.replace(program, nodes=(*program.nodes[:-1], many))
     assert message_sizes.largest(longer).reply == wire.framed_bytes([8 << 20]) > most.reply
-    wide = dataclasses.replace(program.nodes[3], shape=(1 << 20, 1, 1))
-    longer = dataclasses.replace(program, nodes=(*program.nodes[:3], wide, *program.nodes[4:]))
-    assert message_sizes.largest(longer).reply == wire.framed_bytes([8 << 20])

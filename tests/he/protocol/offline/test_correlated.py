@@ -34,7 +34,6 @@ from tests.he.networks import (
     network,
     random_image,
     residual_of_the_image,
-    revealing,
     with_weights,
 )
 from tests.he.parties import check, parties, rounds
@@ -71,7 +70,7 @@ def stacked() -> Program:
     return replace(found, nodes=tuple(b if a.name == node.name else a for a, b in zip(found.nodes, two, strict=True)))
 
 
-NETWORKS = [network, bottleneck, residual_of_the_image, attention, revealing, coefficients, stacked]
+NETWORKS = [network, bottleneck, residual_of_the_image, attention, coefficients, stacked]
 
 
 @pytest.mark.parametrize("make", NETWORKS)

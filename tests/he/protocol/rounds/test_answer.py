@@ -9,7 +9,6 @@ import pytest
 from privcirnet.errors import RuleError
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.unplanned import unplanned
-from privcirnet.he.mpc.local import shares
 from privcirnet.he.planning.fit import Target, fit
 from privcirnet.he.planning.profile import COUNTED, LINKS
 from privcirnet.he.program import manifest, validate
@@ -18,18 +17,12 @@ from privcirnet.he.program.operation import Node, Weights
 from privcirnet.he.program.operations import Input, Linear
 from privcirnet.he.program.program import Network, Program
 from privcirnet.he.protocol.framing import message_sizes, wire
-from privcirnet.he.protocol.parties.client import Client
-from privcirnet.he.protocol.parties.server import Server
-from privcirnet.he.protocol.parties.session import prepare, run
+from privcirnet.he.protocol.parties.session import prepare
 from privcirnet.he.protocol.rounds import answer
-from privcirnet.he.protocol.rounds.answer import Received
-from privcirnet.he.ring import modular, sampling
-from tests.attacks.test_shifted_share import rounding_network
+from privcirnet.he.ring import modular
 from tests.he.broken import ends_at_any_turn
-from tests.he.networks import network, random_image
+from tests.he.networks import network
 from tests.he.parties import check, parties
-
-BITS, F = 5, 7
 
 
 def largest_of(count: int) -> Program:
@@ -65,11 +58,10 @@ def test_a_class_whose_image_ends_at_any_turn(lost: str) -> None:
 
 def class_of(program: Program, client: int, server: int) -> int:
     """What a client has of the class from its share and from what is handed out of the server's."""
-    with pytest.raises(StopIteration) as last:
-        next(answer.hand_out(program, np.full((1, 1, 1), server, dtype=np.uint64)))
-    (part,) = wire.unframe(last.value.value, wire.OUTPUT, 1)
+    message = answer.hand_out(program, np.full((1, 1, 1), server, dtype=np.uint64))
+    (part,) = wire.unframe(message, wire.OUTPUT, 1)
     assert int.from_bytes(part, "little") < 2 << (prod(program.logits.shape) - 1).bit_length()
-    found = answer.result(program, np.full((1, 1, 1), client, dtype=np.uint64), Received(part))
+    found = answer.result(program, np.full((1, 1, 1), client, dtype=np.uint64), part)
     return int(found.reshape(-1).argmax())
 
 
@@ -105,86 +97,22 @@ def test_what_is_no_class_is_refused() -> None:
         manifest.check(replace(program, nodes=program.nodes[:2]))
 
 
-def rounded() -> Program:
-    return replace(network(), answer="rounded", output_bits=BITS)
-
-
-def received(program: Program, client: np.ndarray, server: np.ndarray) -> Received:
-    """What the client has after both have talked."""
-    theirs = answer.hand_out(program, server)
-    own = answer.receive(program, client, next(theirs))
-    with pytest.raises(StopIteration) as last:
-        theirs.send(next(own))
-    with pytest.raises(StopIteration) as end:
-        own.send(last.value.value)
-    return end.value.value
-
-
-def truncated(y: np.ndarray, t: int) -> tuple[np.ndarray, np.ndarray]:
-    """Both parties' shares of a truncated value, from uniform masks."""
-    mask = sampling.uniform(y.shape, t)
-    other = modular.subtract(modular.residues(y, t), mask, t)
-    return shares.truncate_client(other, F, t), shares.truncate_server(mask, F)
-
-
-def test_a_rounded_result_is_the_truncation_s() -> None:
-    program = rounded()
-    t = program.parameters.plain_modulus
-    y = np.arange(-(2**11) + 2**F, 2**11 - 2**F, 3).reshape(-1, 1, 1)
-    client, server = truncated(y, t)
-    given = received(program, client, server)
-    assert (len(given.part), len(given.question.message), len(given.answer)) == (8 * y.size, 32, 64)
-    found = answer.result(program, client, given)
-    assert ((found == y >> F) | (found == -(-y >> F))).all()
-    assert (found == modular.centered(modular.add(client, server, t), t)).all()
-
-
-def test_nothing_beyond_the_window_is_handed_out() -> None:
-    program = rounded()
-    share = sampling.uniform((10, 1, 1), program.parameters.plain_modulus)
-    (part,) = wire.unframe(next(answer.hand_out(program, share)), wire.ROUNDED, 1)
-    words = np.frombuffer(part, dtype="<u8")
-    assert (words < 2 ** (BITS + 1)).all()
-    assert (words == share.reshape(-1) % 2 ** (BITS + 1)).all()
-
-
-@pytest.mark.parametrize("factor", [2 ** (BITS + F + 2), -(2 ** (BITS + F)) - 2**F, 2**40])
-def test_a_result_beyond_the_window_is_refused(factor: int) -> None:
-    program = rounded()
-    client, server = truncated(np.full((10, 1, 1), factor), program.parameters.plain_modulus)
-    with pytest.raises(answer.WrongResult, match=r"values of head must have at most 5 bits, .* got more"):
-        answer.result(program, client, received(program, client, server))
-
-
 @pytest.mark.parametrize("damage", [lambda m: m[:-1], lambda m: m + b"\0", lambda m: b"", lambda m: b"\xff" * len(m)])
 def test_a_damaged_part_is_refused(damage) -> None:
-    program = rounded()
-    client, server = truncated(np.ones((10, 1, 1), dtype=np.int64), program.parameters.plain_modulus)
+    zeros = np.zeros((10, 1, 1), dtype=np.uint64)
+    (part,) = wire.unframe(answer.hand_out(network(), zeros), wire.OUTPUT, 1)
     with pytest.raises(RuleError, match="a share must"):
-        answer.result(program, client, Received(damage(received(program, client, server).part)))
+        answer.result(network(), zeros, damage(part))
 
 
-def test_width() -> None:
-    values = np.arange(3)
-    answer.check_width(network(), {"a": (7, 7), "b": (50, 0)}, values)
-    with pytest.raises(answer.WrongResult, match=r"values of a must have at most 7 bits.* got 8 bits") as caught:
-        answer.check_width(network(), {"a": (8, 7)}, values)
+def test_a_result_that_is_wider_than_right_ones_is_refused() -> None:
+    share, values = np.zeros((3, 1, 1), dtype=np.uint64), np.array([0, 100, 200]).reshape(3, 1, 1)
+    (part,) = wire.unframe(answer.hand_out(network(), values.astype(np.uint64)), wire.OUTPUT, 1)
+    for bits in (8, 0):
+        assert (answer.result(replace(network(), output_bits=bits), share, part) == values).all()
+    narrow = replace(network(), output_bits=7)
+    with pytest.raises(answer.WrongResult, match=r"values of head must have at most 7 bits.* got 8 bits") as caught:
+        answer.result(narrow, share, part)
     assert (caught.value.values == values).all()
-    measured = replace(network(), bounds="measured")
     with pytest.raises(answer.WrongResult, match="beyond the measured bounds"):
-        answer.check_width(measured, {"a": (8, 7)}, values)
-
-
-@pytest.mark.parametrize("prepared", [False, True])
-def test_a_rounded_answer_takes_one_round_more(prepared: bool) -> None:
-    program = rounding_network()
-    server = Server(program, "cleartext")
-    client = Client(server.greeting(), "cleartext")
-    with server.session(client.keys()) as session:
-        if prepared:
-            prepare(client, session)
-        values, traffic = run(client, session, random_image(program))
-    assert values.shape == program.output.shape
-    assert traffic[-1].position == wire.ROUNDED
-    assert len(traffic) == (message_sizes.rounds_online if prepared else message_sizes.rounds)(program)
-    assert len(traffic) == 1 + (message_sizes.rounds_online if prepared else message_sizes.rounds)(network())
+        answer.result(replace(narrow, bounds="measured"), share, part)

@@ -31,7 +31,7 @@ from privcirnet.he.schemes.bfv.parameters import Parameters
 from privcirnet.runs.evaluation import evaluate
 from privcirnet.runs.interactive import Interactive
 from privcirnet.runs.parties import How
-from tests.he.networks import attention, network, random_image, revealing
+from tests.he.networks import attention, network, random_image
 from tests.he.parties import check, parties
 
 
@@ -67,7 +67,7 @@ class ToyExchange(Exchange):
 
     def server(
         self, held: Held, shares: ServerShares, engine: ServerEngine, keys: EvaluationKeys, transfers: Any
-    ) -> Side[Residues | None]:
+    ) -> Side[Residues]:
         share, t = shares[0], engine.parameters.plain_modulus
         own = sampling.uniform((self.values,), t)
         (message,) = yield []
@@ -92,7 +92,7 @@ def test_every_operation_takes_a_round_or_is_local() -> None:
     assert {kind for kind in KINDS.values() if not kind.local} == set(EXCHANGES)
 
 
-@pytest.mark.parametrize("program", [network(), attention(), revealing()], ids=["network", "attention", "revealing"])
+@pytest.mark.parametrize("program", [network(), attention()], ids=["network", "attention"])
 def test_exchanges_are_those_of_the_nodes_that_are_not_local(program: Program) -> None:
     found = exchanges_of(program)
     assert list(found) == [node.name for node in program.nodes if type(node.operation) in EXCHANGES]

@@ -20,7 +20,7 @@ from privcirnet.he.protocol.framing import memory, message_sizes, wire
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.server import Server, Session
 from privcirnet.he.protocol.parties.session import prepare, run
-from privcirnet.he.protocol.rounds import answer, floor
+from privcirnet.he.protocol.rounds import floor
 from privcirnet.he.protocol.rounds.exchanges import exchanges_of
 from privcirnet.he.protocol.rounds.floor import FloorExchange
 from privcirnet.he.protocol.rounds.table import TableExchange
@@ -77,7 +77,7 @@ def test_every_value_is_the_integer_networks(program: Program, engine: str) -> N
     exact = [e for e in exchanges_of(program).values() if sum(e.plan.transfers)]
     online = sum(len(trips(e.online.turns(3), "server")) for e in exact)
     assert online == sum(2 + isinstance(step, ExactTable) for step in exact_steps(program.nodes))
-    rounds = answer.rounds(program) + online + 1
+    rounds = 2 + online
     assert message_sizes.rounds_online(program) == rounds - 2 * (program is not PROGRAM), "two truncations side by side"
 
 

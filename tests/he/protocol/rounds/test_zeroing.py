@@ -15,7 +15,7 @@ from privcirnet.he.protocol.parties.session import prepare, run
 from privcirnet.he.protocol.rounds import zeroing
 from privcirnet.he.ring.modular import Residues
 from privcirnet.runs import audit
-from tests.he.networks import attention, bottleneck, network, random_image, residual_of_the_image, revealing
+from tests.he.networks import attention, bottleneck, network, random_image, residual_of_the_image
 
 
 def test_whose_results_are_not_needed_after_a_node() -> None:
@@ -38,7 +38,7 @@ def test_views_of_a_share_keep_it() -> None:
     assert not other.any()
 
 
-@pytest.mark.parametrize("make", [network, bottleneck, attention, residual_of_the_image, revealing])
+@pytest.mark.parametrize("make", [network, bottleneck, attention, residual_of_the_image])
 def test_a_server_that_nobody_watches_zeroes_what_it_has_used(make: Callable[[], Program]) -> None:
     program, taken, zeroed = make(), dict[str, Residues | None](), list[Residues | None]()
 
