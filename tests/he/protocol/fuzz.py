@@ -12,7 +12,7 @@ import resource
 import sys
 import time
 from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 
@@ -33,10 +33,11 @@ from privcirnet.he.program.program import Program
 from privcirnet.he.program.rearrangement import Flatten
 from privcirnet.he.program.wrong_result import WrongResult
 from privcirnet.he.protocol.framing import wire
-from privcirnet.he.protocol.framing.wire import OUTPUT
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.server import Server, Session
 from privcirnet.he.protocol.parties.session import run
+from privcirnet.he.protocol.rounds.exchanges import exchanges_of
+from privcirnet.he.protocol.rounds.waves import bundles
 from privcirnet.he.rlwe.security import MAX_LOG_Q
 from privcirnet.he.rlwe.wire_bytes import Modulus
 from privcirnet.he.schemes.bfv.parameters import choose, ordered_primes
@@ -49,12 +50,8 @@ from tests.he.protocol.mutations import HEADER, LENGTH, Honest, Residues
 INSECURE = 1024, 14
 """Ring degree, the least that the kernels take, and the side of maps of which it holds four channels."""
 
-STEPS = ("1", "2", "3", "4", "output")
-KINDS = ("greeting", "keys", *(f"{side} {step}" for side in ("request", "reply") for step in STEPS))
-COUNTS = {
-    "tenseal": (1100, 400, *(400, 300, 300, 300, 100), *(350, 350, 350, 350, 300)),
-    "kernel": (1000, 650, *(600, 350, 350, 400, 300), *(350,) * 5),
-}
+KINDS = ("greeting", "keys")
+COUNTS = {"tenseal": (1100, 400), "kernel": (1000, 650)}
 MUTATIONS = {engine: dict(zip(KINDS, counts, strict=True)) for engine, counts in COUNTS.items()}
 """By engine of both parties; a greeting is for the client."""
 
@@ -117,25 +114,9 @@ class Fuzz:
         self.session = self.server.session(keys)
         self.image = np.random.default_rng(0).integers(-8, 16, self.program.nodes[0].shape)
         self.result = interpret(self.program, self.image)["sum"]
-        self.requests, self.replies = self.record(self.client, self.session)
-        strangers = self.record(Client(greeting, engine), self.session)
+        found = [*rounds(self.session, self.client.infer(self.image))]
+        self.requests, self.replies = ([pair[side] for pair in found] for side in (0, 1))
         self.honest = {"greeting": Honest(greeting, [], [], [keys]), "keys": self.honest_keys(keys, greeting)}
-        for kind, own, other in (("request", *self.pair(0, strangers)), ("reply", *self.pair(1, strangers))):
-            for step, name in enumerate(STEPS):
-                everything = [*self.requests, *self.replies, *other, keys]
-                others = [m for m in everything if m is not own[step]]
-                self.honest[f"{kind} {name}"] = self.honest_message(kind, own[step], others)
-
-    def pair(self, side: int, strangers: tuple[list[bytes], list[bytes]]) -> tuple[list[bytes], list[bytes]]:
-        return (self.requests, self.replies)[side], strangers[side]
-
-    def record(self, client: Client, session: Session) -> tuple[list[bytes], list[bytes]]:
-        requests, replies = [], []
-        with suppress(WrongResult):  # of a stranger's image, whose session has other keys
-            for request, reply in rounds(session, client.infer(self.image)):
-                requests.append(request)
-                replies.append(reply)
-        return requests, replies
 
     def honest_keys(self, content: bytes, greeting: bytes) -> Honest:
         digits = len(self.program.column_steps) * len(self.modulus.primes)
@@ -150,16 +131,13 @@ class Fuzz:
     def honest_message(self, kind: str, content: bytes, others: list[bytes]) -> Honest:
         place, position = HEADER, wire.position_of(content)
         whole = self.program.parameters.ring_degree
-        kept = dict(enumerate(self.kept_at(position, content))) if position != OUTPUT else {}
+        kept = dict(enumerate(self.kept_at(position)))
         runs: list[Residues] = []
         seeds: list[tuple[int, int]] = []
         parts = itertools.count()
         while place < len(content):
             place += LENGTH
-            if position == OUTPUT:
-                more = [Residues(place, 8, self.program.parameters.plain_modulus, self.result.size)]
-                place = more[0].stop
-            elif kind == "request":
+            if kind == "request":
                 more, place = _polynomials(self.modulus, place, whole)
                 seeds.append((place, place + 64))
                 place += 64
@@ -170,10 +148,12 @@ class Fuzz:
         assert place == len(content)
         return Honest(content, runs, seeds, others)
 
-    def kept_at(self, position: int, content: bytes) -> list[int]:
-        """Coefficients of the first polynomial of each part of a reply, where it has not all of them."""
-        del content
-        return kept_of(self.program.nodes[position])
+    def kept_at(self, position: int) -> list[int]:
+        """Coefficients of the first polynomial of each part of a reply, of all nodes whose exchanges share it."""
+        exchanges, whole = exchanges_of(self.program), self.program.parameters.ring_degree
+        nodes = next(b.nodes for b in bundles(self.program, exchanges, 1) if b.position == position)
+        parts = [kept_of(node) or [whole] * exchanges[node.name].plan.ciphertexts_down for node in nodes]
+        return [kept for part in parts for kept in part]
 
     def attempt(self, kind: str, seed: int) -> bool:
         """Try one mutated message; returns whether it was processed. Anything that breaks the contract raises."""
@@ -182,44 +162,19 @@ class Fuzz:
         message = make(honest, random)
         if message == honest.content:
             message += b"\0"
-        name, _, step = kind.partition(" ")
-        position = STEPS.index(step) if step else 0
-        processed = getattr(self, name)(message, position, random)
+        processed = getattr(self, kind)(message)
         assert kind == "greeting" or processed == honest.allows(message), f"processed: {processed}"
         return processed
 
-    def request(self, message: bytes, position: int, random: Random) -> bool:
-        for due in self.requests[:position]:
-            self.session.handle(due)
-        if not refused(lambda: self.session.handle(message)):
-            if random.random() < 0.25:
-                for due in self.requests[position + 1 :]:
-                    self.session.handle(due)
-            elif position < len(STEPS) - 1:
-                assert refused(lambda: self.session.handle(b""))
-            return True
-        return False
-
-    def reply(self, message: bytes, position: int, random: Random) -> bool:
-        exchange = self.client.infer(self.image)
-        next(exchange)
-        for due in self.replies[:position]:
-            exchange.send(due)
-        if refused(lambda: proceed(exchange, message, self.result.shape)):
-            return False
-        if random.random() < 0.25:
-            for due in self.replies[position + 1 :]:
-                proceed(exchange, due, self.result.shape)
-        return True
-
-    def keys(self, message: bytes, _: int, random: Random) -> bool:
+    def keys(self, message: bytes) -> bool:
         sessions: list[Session] = []
         if refused(lambda: sessions.append(self.server.session(message))):
             return False
-        sessions[0].handle(self.requests[0])
+        for request in self.requests[:3]:  # the third one has ciphertexts
+            sessions[0].handle(request)
         return True
 
-    def greeting(self, message: bytes, _: int, random: Random) -> bool:
+    def greeting(self, message: bytes) -> bool:
         clients: list[Client] = []
         if refused(lambda: clients.append(Client(message, self.engine))):
             return False

@@ -15,11 +15,9 @@ from privcirnet.he.mpc.local.packing import packed_size
 from privcirnet.he.protocol.framing import wire
 from privcirnet.he.protocol.offline.store_files import SERIAL_BYTES
 from privcirnet.he.protocol.parties.session import prepare, run
-from privcirnet.he.protocol.rounds.exchanges import exchanges_of
-from privcirnet.he.protocol.rounds.waves import bundles
 from tests.he.parties import rounds
 from tests.he.protocol import mutations
-from tests.he.protocol.fuzz import Fuzz, kept_of, main, proceed, refused
+from tests.he.protocol.fuzz import Fuzz, main, proceed, refused
 from tests.he.protocol.mutations import Honest
 
 AHEAD = ("agree", "prepare", "1", "2", "prepared")
@@ -29,8 +27,8 @@ NEVER_DUE = wire.frame(wire.PREPARED, [])
 """The end of offline work for no image."""
 MUTATIONS = {
     engine: {
-        **{f"{side} ahead {step}": 140 for side in SIDES for step in AHEAD},
-        **{f"{side} online {step}": 140 for side in SIDES for step in ONLINE},
+        **{f"{side} ahead {step}": 245 for side in SIDES for step in AHEAD},
+        **{f"{side} online {step}": 245 for side in SIDES for step in ONLINE},
     }
     for engine in ("tenseal", "kernel")
 }
@@ -62,15 +60,6 @@ class PreparedFuzz(Fuzz):
                     self.allowed[kind] = (
                         made.allows if whole else getattr(self, f"_{kind.replace(' ', '_')}", made.allows)
                     )
-
-    def kept_at(self, position: int, content: bytes) -> list[int]:
-        """Ahead, of all nodes whose rounds share the message."""
-        if wire.frame(wire.OFFLINE + position, [])[:6] != content[:6]:
-            return super().kept_at(position, content)
-        exchanges, whole = exchanges_of(self.program), self.program.parameters.ring_degree
-        nodes = next(b.nodes for b in bundles(self.program, exchanges, 1) if b.position == position)
-        parts = [kept_of(node) or [whole] * exchanges[node.name].plan.ciphertexts_down for node in nodes]
-        return [kept for part in parts for kept in part]
 
     def _restore(self, back: bool = True) -> None:
         for store, half in zip(self.stores, self.halves, strict=True):
@@ -104,7 +93,7 @@ class PreparedFuzz(Fuzz):
 
     def begins(self, message: bytes, idle: bool) -> bool:
         """Whether a request may come at any time: offline work, and where no image runs, an image or an agreement."""
-        first = (self._request_ahead_agree, self._request_online_image, self.honest["request 1"].allows)
+        first = (self._request_ahead_agree, self._request_online_image)
         return self._request_ahead_prepare(message) or (idle and any(allows(message) for allows in first))
 
     def _mutated(self, honest: Honest, random: Random) -> bytes:

@@ -24,7 +24,8 @@ MOST_SECONDS = 1200
 
 
 def test_there_are_ten_thousand() -> None:
-    assert sum(count for kinds in MUTATIONS.values() for count in kinds.values()) == 10_000
+    every = [*MUTATIONS.values(), *PREPARED.values()]
+    assert sum(count for kinds in every for count in kinds.values()) >= 10_000
 
 
 def kinds_of(module: str, engine: str, due: Mapping[str, int], folder: Path) -> dict[str, dict[str, int]]:
@@ -47,7 +48,7 @@ def test_mutated_messages(engine: str, tmp_path: Path) -> None:
     """Every message that the oracle allows is processed, every other refused, and the parties go on working."""
     for name, kind in kinds_of("fuzz", engine, mutations.due(MUTATIONS[engine]), tmp_path).items():
         assert kind["processed"] < kind["tried"] / 2, name
-        assert kind["processed"] > kind["tried"] / 20 or name == "request output", name
+        assert kind["processed"] > kind["tried"] / 20, name
 
 
 @pytest.mark.parametrize("engine", MUTATIONS)

@@ -9,8 +9,9 @@ from privcirnet.he.circuits.bfv.engines import ENGINES
 from privcirnet.he.layers import subring
 from privcirnet.he.program.operations import Linear, Square
 from privcirnet.he.program.program import Program
-from privcirnet.he.protocol.framing import wire
 from privcirnet.he.protocol.parties.session import Traffic
+from privcirnet.he.protocol.rounds.exchanges import exchanges_of
+from privcirnet.he.protocol.rounds.waves import bundles
 from privcirnet.he.ring import sampling
 from privcirnet.he.rlwe.wire_bytes import SEED_BYTES
 from privcirnet.he.schemes.bfv.sizes import message_bytes, reply_bits
@@ -76,9 +77,9 @@ def test_counts_and_bytes_of_every_exchange(engine: str) -> None:
         assert client.preparation.seconds[node.name] > 0
         assert session.preparation.seconds[node.name] > 0
     ahead = [
-        Traffic(wire.OFFLINE + bundle.position, *(8 + sum(sizes) for sizes in zip(*each, strict=True)))
+        Traffic(bundle.position, *(8 + sum(sizes) for sizes in zip(*each, strict=True)))
         for bundle in bundles(program, exchanges_of(program), 1)
         if (each := [expected.pop(position) for position in bundle.positions])
     ]
     assert expected == {}
-    assert [t for t in traffic if wire.OFFLINE <= t.position < wire.OFFLINE + len(program.nodes)] == ahead
+    assert traffic[2 : 2 + len(ahead)] == ahead  # behind AGREE and PREPARE

@@ -114,9 +114,9 @@ def test_a_new_operation_with_a_round_is_one_line_in_the_table(monkeypatch: pyte
     prepare(client, session)
     assert len(check(program, client, session, random_image(program))) == message_sizes.rounds_online(program)
     assert len(traffic) == message_sizes.rounds(program) == message_sizes.rounds(network()) + 1
-    found = [t for t in traffic if t.position == wire.OFFLINE + 3]
+    found = [t for t in traffic if t.position == 3]
     assert program.nodes[3].name == "square"
-    assert len(found) == 2
+    assert len(found) == 3, "two ahead, one online"
     evaluation = evaluate(Interactive(program), random_image(program)[None], How("cleartext"))
     assert evaluation.wrong == [[]]
     assert "square" in evaluation.parties.client.meter.seconds
