@@ -14,6 +14,8 @@ PACKAGE, PAPERS = ROOT / "privcirnet", ROOT / "papers"
 FILES, RESEARCH = sorted(PACKAGE.rglob("*.py")), sorted(PAPERS.rglob("*.py"))
 HE = [path for path in FILES if path.is_relative_to(PACKAGE / "he")]
 SCRIPTS = {"train", "search", "export", "infer", "bench", "report", "reproduce", "serve", "ladder"}
+GONE = ("blake2xb", "load_seal")
+"""Words of modes that were removed."""
 MAX_LINES, MAX_SCRIPT_LINES, MAX_BODY_LINES = 600, 10, 60
 
 ONLY_USER = {
@@ -177,6 +179,12 @@ def test_libraries_have_one_user():
         if part_of(path) == "functional":
             wrong += [(name_of(path), x) for x in roots - sys.stdlib_module_names - {"torch", "privcirnet"}]
     assert not wrong
+
+
+def test_removed_modes_are_gone():
+    documents = sorted((ROOT / "docs").rglob("*.md"))
+    texts = {path: path.read_text().lower() for path in [*FILES, *RESEARCH, *documents]}
+    assert [] == [f"{path}: {word}" for path, text in texts.items() for word in GONE if word in text]
 
 
 def test_nothing_imports_the_scripts():
