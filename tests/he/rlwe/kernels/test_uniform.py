@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-from privcirnet.he.ring.modular import Residues
 from privcirnet.he.rlwe.kernels import uniform
 from privcirnet.he.rlwe.wire_bytes import Modulus
 from tests.he.kernel_oracles import prime_under, primes_of
@@ -49,7 +48,7 @@ def test_a_seed_stands_for_the_words_of_the_cipher(modulus: Modulus) -> None:
     assert (uniform.expanded(OTHER, modulus) != found).any()
 
 
-def reduced(word: int, p: int, spare: int) -> Residues | None:
+def reduced(word: int, p: int, spare: int) -> int | None:
     target = np.empty((1, 1), dtype=np.uint64)
     enough = uniform.reduce(target, np.array([word, spare], dtype=np.uint64), uniform.bounds((p,)))
     return int(target[0, 0]) if enough else None
