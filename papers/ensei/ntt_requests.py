@@ -26,7 +26,7 @@ import numpy as np
 from privcirnet.he.circuits.bfv.interactive.kernel import Ciphertext
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.ring.wipe import wipe
-from privcirnet.he.rlwe.kernels import blake2xb, wire_bytes
+from privcirnet.he.rlwe.kernels import uniform, wire_bytes
 from privcirnet.he.rlwe.kernels.modulus import ring
 from privcirnet.he.rlwe.wire_bytes import SEED_BYTES, Modulus, check_length
 from privcirnet.he.schemes.bfv.client import KernelClient
@@ -117,8 +117,7 @@ class NttServer:
             seeds: from :meth:`NttClient.ahead`.
         """
         modulus = self._form.modulus
-        uniform = blake2xb.expand(list(seeds), modulus.primes, modulus.ring_degree)
-        self._ahead += each(lambda own: self._form.ring.values(own[None])[0], list(uniform))
+        self._ahead += each(lambda seed: self._form.ring.values(uniform.expanded(seed, modulus)[None])[0], seeds)
 
     def receive(self, messages: Sequence[bytes], addends: Residues) -> list[Ciphertext]:
         """Check and read requests, and add the server's own share.

@@ -55,7 +55,7 @@ class ServiceClient:
     """A connection to a service, and a session that replies to one client's requests; ``with`` closes both.
 
     Args:
-        engine: the client's own, whatever the server's: "kernel", "tenseal" (slower); "cleartext" hides nothing.
+        engine: the server's: "kernel", "tenseal" (slower); "cleartext" hides nothing.
         timeout_s: seconds to wait for a reply.
         access: what the client shows; plain text is for a server on loopback only.
         program: the name of one of the server's; "" for its only one.

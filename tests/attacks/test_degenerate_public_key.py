@@ -17,7 +17,7 @@ from tests.he.schemes.bfv.test_circuit_privacy import LAYER, PARAMETERS, PRIMES,
 def test_a_key_of_zeros_hides_as_well_as_any(engine: str) -> None:
     server, steps = engine_of(engine).server(PARAMETERS), LAYER.column_steps
     game = KernelGame(server) if isinstance(server, kernel.KernelServer) else Game(server)
-    good, size = game.client.public_keys(steps), len(game.client.public_keys([]))
+    good, size = game.sender.public_keys(steps), len(game.sender.public_keys([]))
     game.keys = server.load_keys(bytes(size) + good[size:], steps)
     first, second, bare = (
         np.frombuffer(game.masks_polynomial(ciphertext), dtype=np.uint64).reshape(3, -1)

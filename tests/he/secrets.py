@@ -1,4 +1,4 @@
-"""SEAL with a secret key of ours: only tests move a secret key from one engine to another."""
+"""SEAL with a secret key of ours, and with our requests: only tests move them from one engine to another."""
 
 from typing import Any
 
@@ -7,7 +7,8 @@ import tenseal.sealapi as seal
 
 from privcirnet.he.circuits.bfv import seal as tenseal
 from privcirnet.he.ring.kernels import ntt
-from privcirnet.he.ring.modular import Residues
+from privcirnet.he.ring.modular import Integers, Residues
+from privcirnet.he.rlwe.seeded import read
 from privcirnet.he.schemes.bfv import client as kernel_client
 from privcirnet.he.schemes.bfv import sealfile
 
@@ -33,6 +34,24 @@ def twin(client: kernel_client.KernelClient) -> tenseal.TensealClient:
 
 def fresh(client: tenseal.TensealClient, words: Residues) -> Any:
     """A ciphertext under the data primes, in coefficient form (2, L, n), as SEAL's."""
-    context = client._context
+    return _loaded(client._context, words)
+
+
+class Reader(tenseal.TensealServer):
+    """SEAL's server, which also takes the kernels' requests: SEAL loads them with both polynomials written out."""
+
+    def receive(self, message: bytes, kept: Integers | None = None) -> Any:
+        context, level = self._context, self._context.data_level
+        if len(message) != level.seeded_size(None if kept is None else len(kept)):
+            return super().receive(message, kept)
+        (words,) = read([message], level, lambda _, residues: residues, None if kept is None else [kept])
+        return _loaded(context, words)
+
+    def words(self, message: bytes) -> Residues:
+        """Both polynomials of either engine's request, (2, L, n)."""
+        return sealfile.polynomials(self._context.save(self.receive(message)), self._context.data_level)
+
+
+def _loaded(context: Any, words: Residues) -> Any:
     payload = sealfile._payload(words, context.data_level, b"", ntt=False)
     return context.load(seal.Ciphertext(context.seal), payload)

@@ -140,7 +140,7 @@ def test_a_client_too_many_is_told_when_to_come_again():
 
 def test_the_servers_refusal_reaches_the_client():
     with serving(Server(network(), "cleartext")) as service, ServiceClient(service.address, "cleartext") as remote:
-        with pytest.raises(Refused, match=r"refused: a message must be about step 1: got magic b'PCN2', st"):
+        with pytest.raises(Refused, match=r"refused: a message must be about step 1: got magic b'PCN3', st"):
             remote.handle(wire.frame(3, []))
         with pytest.raises(Refused):
             remote.handle(wire.frame(1, []))

@@ -3,7 +3,8 @@
 Every stream has a key of its own, so that nothing that a ciphertext is hidden by depends on state that others share:
 not on a fork, a copied virtual machine, or a generator that an earlier one was drawn from. It is twelve times as fast
 as the operating system's generator. A reply takes under 2^16 blocks of 16 bytes, a request fewer, which AES tells from
-random words with probability 2^-97 at most.
+random words with probability 2^-97 at most. What a sent seed stands for is the stream whose key the seed is, and no
+other use is made of it (:mod:`rlwe.kernels.uniform`).
 """
 
 import os
@@ -16,21 +17,29 @@ from privcirnet.he.ring.modular import Residues
 
 KEY_BYTES = 32
 _BLOCK = 16
+_ZEROS = bytes(1 << 16)
+"""What is encrypted, a piece at a time: as many fresh zeros would take longer than the cipher."""
 
 Words = Callable[[int], Residues]
 """The next words of a stream, so many of them."""
 
 
-def stream() -> Words:
-    """Return a function of a count that gives the next 64-bit words, shape (count,), of a stream with a fresh key.
+def stream(key: bytes | None = None) -> Words:
+    """Return a function of a count that gives the next 64-bit words, shape (count,), of a stream.
 
     The words can be overwritten (:func:`ring.wipe.wipe`).
+
+    Args:
+        key: 32 bytes; None: a fresh one.
     """
-    encryptor = Cipher(algorithms.AES(os.urandom(KEY_BYTES)), modes.CTR(bytes(_BLOCK))).encryptor()
+    cipher = algorithms.AES(os.urandom(KEY_BYTES) if key is None else key)
+    encryptor = Cipher(cipher, modes.CTR(bytes(_BLOCK))).encryptor()
 
     def words(count: int) -> Residues:
         found = np.empty(count + _BLOCK // 8, dtype=np.uint64)  # the library wants room for one more block
-        encryptor.update_into(bytes(8 * count), found.data.cast("B"))
+        room = found.data.cast("B")
+        for start in range(0, 8 * count, len(_ZEROS)):
+            encryptor.update_into(_ZEROS[: 8 * count - start], room[start:])
         return found[:count]
 
     return words

@@ -6,8 +6,8 @@ from typing import TypeVar
 import numpy as np
 
 from privcirnet.he.ring.modular import Integers, Residues
-from privcirnet.he.rlwe.kernels import blake2xb, receive
-from privcirnet.he.rlwe.wire_bytes import SEED_BYTES, Message, Modulus, check_length
+from privcirnet.he.rlwe.kernels import receive
+from privcirnet.he.rlwe.wire_bytes import Message, Modulus, check_length
 from privcirnet.he.system.threads import each
 
 T = TypeVar("T")
@@ -37,11 +37,10 @@ def read(
     for message, place in zip(messages, places, strict=True):
         check_length(message, modulus.seeded_size(len(place)))
     shape = 2, len(modulus.primes), modulus.ring_degree
-    roots = blake2xb.roots([bytes(message[-SEED_BYTES:]) for message in messages], shape[1] * shape[2])
 
     def one(index: int) -> T:
         residues = np.empty(shape, dtype=np.uint64)
-        receive.receive(residues, messages[index], places[index], roots[index], modulus)
+        receive.receive(residues, messages[index], places[index], modulus)
         return use(index, residues)
 
     return each(one, range(len(messages)))

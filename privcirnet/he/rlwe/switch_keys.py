@@ -4,18 +4,15 @@ Digit d of a key from s' to s is (-(a s + e) + [under the primes of digit d: P s
 switches, and the special primes, with a from a seed that is sent in its place. A key serves all shorter moduli, too.
 
 An automorphism's key switches g(s) to s. On the wire its values stand in the kernel's order with g^-1 applied, as
-products need them, or in SEAL's order.
+products need them.
 """
-
-from collections.abc import Sequence
 
 import numpy as np
 
-from privcirnet.he.ring.kernels import ntt
 from privcirnet.he.ring.modular import Integers, Residues
 from privcirnet.he.ring.wipe import wipe
 from privcirnet.he.rlwe.chain import Chain
-from privcirnet.he.rlwe.kernels import receive, rows, secret_key, wire_bytes
+from privcirnet.he.rlwe.kernels import rows, secret_key, uniform, wire_bytes
 from privcirnet.he.rlwe.key_names import RELINEARIZATION, missing_key
 from privcirnet.he.rlwe.seeded import read
 from privcirnet.he.rlwe.wire_bytes import check_length
@@ -43,11 +40,10 @@ def make(chain: Chain, count: int, source: Residues, target: Residues) -> bytes:
         source: s' under all primes, secret, shape (R, n).
         target: s and its quotients under all primes, secret, shape (2, R, n).
     """
-    same = np.arange(chain.parameters.ring_degree)
-    return _made(chain, count, source, target, same, same)
+    return _made(chain, count, source, target, np.arange(chain.parameters.ring_degree))
 
 
-def make_named(chain: Chain, count: int, secret: Residues, name: int, *, seal: bool = False) -> bytes:
+def make_named(chain: Chain, count: int, secret: Residues, name: int) -> bytes:
     """Return the key of an automorphism, or the one that switches the square of the secret to it.
 
     Args:
@@ -55,11 +51,9 @@ def make_named(chain: Chain, count: int, secret: Residues, name: int, *, seal: b
         count: data primes of what is switched with it.
         secret: s and its quotients under all primes, shape (2, R, n).
         name: see :mod:`rlwe.key_names`.
-        seal: whether values of an automorphism's key stand in SEAL's order.
     """
     if name != RELINEARIZATION:
-        turned = chain.order(name)
-        return _made(chain, count, secret[0], secret, turned, ntt.kernel_order(len(turned)) if seal else turned)
+        return _made(chain, count, secret[0], secret, chain.order(name))
     square = np.empty_like(secret[0])
     for limb in range(len(square)):
         own = secret[0, limb : limb + 1]
@@ -75,60 +69,44 @@ def load(chain: Chain, count: int, message: bytes) -> Residues:
     Args:
         chain: of primes.
         count: data primes that it was made for.
-        message: from :func:`make`, or :func:`make_named` in the kernel's order.
+        message: from :func:`make` or :func:`make_named`.
 
     Raises:
         RuleError: the bytes are not such a key.
     """
-    return _loaded(chain, count, [message], [None])[0]
+    return load_all(chain, count, message, 1)[0]
 
 
-def load_seal(chain: Chain, message: bytes, elements: Sequence[int]) -> list[Residues]:
-    """Return the keys of automorphisms whose values stand in SEAL's order, each as :func:`load` does.
+def load_all(chain: Chain, count: int, message: bytes, keys: int) -> list[Residues]:
+    """Return keys as :func:`load` does, in one array, whose long pages take less time to look up.
 
     Args:
         chain: of primes.
-        message: all keys, one after the other, for all data primes.
-        elements: g of each.
+        count: data primes that they were made for.
+        message: all keys, one after the other.
+        keys: how many.
 
     Raises:
         RuleError: the bytes are not such keys.
     """
-    count, n = len(chain.parameters.data_primes), chain.parameters.ring_degree
-    size = chain.parameters.key_bytes(count)
-    parts = [message[number * size :][:size] for number in range(len(elements))]
-    order = ntt.kernel_order(n)
-    return _loaded(chain, count, parts, [order[np.argsort(chain.order(element))] for element in elements])
-
-
-def _loaded(chain: Chain, count: int, messages: list[bytes], orders: Sequence[Integers | None]) -> list[Residues]:
-    """Keys, each with its values taken from some places; in one array, whose long pages take less time to look up."""
-    modulus = chain.parameters.key_modulus(count)
-    for message in messages:
-        check_length(message, chain.parameters.key_bytes(count))
-    size, digits = modulus.seeded_size(), len(chain.parameters.digits(count))
-    inputs = chain.ring.inputs(digits, len(modulus.primes) * len(messages))
-    inputs = inputs.reshape(len(messages), len(modulus.primes) * chain.ring.chunks, *inputs.shape[1:])
-
-    def place(index: int, residues: Residues) -> None:
-        key, digit = divmod(index, digits)
-        order = orders[key]
-        own = residues if order is None else np.ascontiguousarray(residues[..., order])
-        chain.place(inputs[key], digit, own)
-
-    parts = [message[first : first + size] for message in messages for first in range(0, len(message), size)]
-    read(parts, modulus, place)
+    modulus, digits = chain.parameters.key_modulus(count), len(chain.parameters.digits(count))
+    check_length(message, keys * chain.parameters.key_bytes(count))
+    inputs = chain.ring.inputs(digits, len(modulus.primes) * keys)
+    inputs = inputs.reshape(keys, len(modulus.primes) * chain.ring.chunks, *inputs.shape[1:])
+    size = modulus.seeded_size()
+    parts = [message[first : first + size] for first in range(0, len(message), size)]
+    read(parts, modulus, lambda index, residues: chain.place(inputs[index // digits], index % digits, residues))
     return list(inputs)
 
 
-def _made(chain: Chain, count: int, source: Residues, target: Residues, turned: Integers, places: Integers) -> bytes:
-    """All digits of a key, of s' with its values turned; value i stands at a place on the wire."""
+def _made(chain: Chain, count: int, source: Residues, target: Residues, turned: Integers) -> bytes:
+    """All digits of a key, of s' with its values turned; on the wire they are turned back."""
     modulus, n = chain.parameters.key_modulus(count), chain.parameters.ring_degree
 
     def digit(own: range) -> bytes:
         drawn = secret_key.draw(n)
-        words = receive.expanded(drawn.seed, modulus)
-        form = secret_key.Digit(own.start, own.stop, count, turned, places)
+        words = uniform.expanded(drawn.seed, modulus)
+        form = secret_key.Digit(own.start, own.stop, count, turned)
         secret_key.digit(words, source, target, drawn.error, form, chain.ring)
         wipe([drawn.error])
         return wire_bytes.pack(words, modulus.widths) + drawn.seed

@@ -1,8 +1,8 @@
 """The format of ciphertexts and keys on the wire: residues in whole bytes, and the lengths that follow from it.
 
 Format: polynomial by polynomial and prime by prime, the residues of all coefficients in ascending order, each in
-ceil(bits of its prime / 8) bytes, little-endian. Where the second polynomial is pseudorandom, the 64-byte seed that it
-comes from stands at the end in its place.
+ceil(bits of its prime / 8) bytes, little-endian. Where the second polynomial is pseudorandom, the 32-byte seed that it
+comes from stands at the end in its place (:mod:`rlwe.kernels.uniform`).
 
 Both parties know every length from the parameters, so nothing else is sent and any other length is refused. No residue
 is used before it was checked to be under its prime.
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from privcirnet.errors import RuleError
 
 Message = bytes | bytearray | memoryview
-SEED_BYTES = 64
+SEED_BYTES = 32
 """Bytes of the seed that stands for the uniform half of a fresh ciphertext or of a key's digit."""
 
 
@@ -108,25 +108,18 @@ def check_length(message: Message, expected: int, what: str = "a ciphertext") ->
         )
 
 
-def check_keys_length(message: Message, public: int, galois: int) -> None:
-    """Raise unless a client's keys are as long as its public key and its Galois keys together.
+def check_keys_length(message: Message, expected: int) -> None:
+    """Raise unless a client's keys are as long as its public key and its switch keys together.
 
     Args:
-        public: bytes of the public key.
-        galois: bytes of all Galois keys.
+        expected: bytes.
 
     Raises:
-        RuleError: they have another length.
+        RuleError: they have another length: they are for other rotations, or another engine.
     """
-    if len(message) < public:
+    if len(message) != expected:
         raise RuleError(
-            "the client's keys must begin with its public key",
-            got=f"{len(message)} bytes",
-            remedy="send what Client.keys returns",
-        )
-    if len(message) != public + galois:
-        raise RuleError(
-            "Galois keys must have the length that the plan's rotations fix",
-            got=f"{len(message) - public} bytes where {galois} are due",
-            remedy="send keys for exactly the program's rotations",
+            "a client's keys must have the length that the engine and the plan's rotations fix",
+            got=f"{len(message)} bytes where {expected} are due",
+            remedy="use the same version and engine on both sides, and keys for exactly the program's rotations",
         )

@@ -5,7 +5,7 @@ from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.spectral_layer import SpectralLayer
 from privcirnet.he.measure.benchmark import Entry, bench_layer, bench_layers
 from privcirnet.he.schemes.bfv.parameters import choose
-from privcirnet.he.schemes.bfv.sizes import message_bytes
+from privcirnet.he.schemes.bfv.sizes import SEAL_SEED_BYTES, message_bytes
 from tests.he.layer_examples import paper_layer
 
 CONV = paper_layer(LinearShape(16, 16, 64, 64, 3, 1, 1), 8, 8192)
@@ -25,7 +25,7 @@ def test_counts_bytes_and_exactness(layer: SpectralLayer, engine: str) -> None:
     assert len(ticks) == 3, "and a run to warm up"
     assert all(second > 0 for timing in found.timings for second in timing)
     if engine == "tenseal":
-        up, down = message_bytes(choose(layer.transform_lengths, 41))
+        up, down = message_bytes(choose(layer.transform_lengths, 41), SEAL_SEED_BYTES)
         assert (found.bytes_up, found.bytes_down) == (layer.ciphertexts_in * up, layer.ciphertexts_out * down)
     else:
         assert (found.bytes_up, found.bytes_down) == (layer.ciphertexts_in * 8 * 8192, layer.ciphertexts_out * 8 * 8192)

@@ -217,7 +217,7 @@ def test_lengths_at_the_bound() -> None:
 
 
 def test_key_bytes_are_those_of_the_engine() -> None:
-    engine = engine_of("tenseal").client(PLAIN)
+    engine = engine_of("kernel").client(PLAIN)
     sizes = [len(engine.public_keys(steps)) for steps in ([], [1], [1, 2])]
     assert [after - before for before, after in itertools.pairwise(sizes)] == [key_bytes(PLAIN)] * 2
 

@@ -39,9 +39,9 @@ from privcirnet.he.protocol.parties.session import run
 from privcirnet.he.protocol.rounds.exchanges import exchanges_of
 from privcirnet.he.protocol.rounds.waves import bundles
 from privcirnet.he.rlwe.security import MAX_LOG_Q
-from privcirnet.he.rlwe.wire_bytes import Modulus
+from privcirnet.he.rlwe.wire_bytes import SEED_BYTES, Modulus
 from privcirnet.he.schemes.bfv.parameters import choose, ordered_primes
-from privcirnet.he.schemes.bfv.sizes import key_bytes, reply_bits
+from privcirnet.he.schemes.bfv.sizes import SEAL_SEED_BYTES, key_bytes, reply_bits
 from tests.he.exchange import random_rows
 from tests.he.parties import rounds
 from tests.he.protocol import mutations
@@ -106,6 +106,7 @@ class Fuzz:
         parameters = self.program.parameters
         n, bits = parameters.ring_degree, parameters.coefficient_bits
         primes, self.reply_bits = ordered_primes(n, bits), reply_bits(bits, parameters.plain_bits)
+        self.seed = {"kernel": SEED_BYTES, "tenseal": SEAL_SEED_BYTES}[engine]
         self.keys_modulus, self.modulus = (Modulus(primes[:k], n) for k in (None, -1))
         self.server = Server(self.program, engine)
         greeting = self.server.greeting()
@@ -124,7 +125,7 @@ class Fuzz:
         runs, seeds, place = [], [], 0
         for modulus in (self.modulus, *[self.keys_modulus] * digits):
             more, place = _polynomials(modulus, place, whole)
-            runs, seeds, place = runs + more, [*seeds, (place, place + 64)], place + 64
+            runs, seeds, place = runs + more, [*seeds, (place, place + self.seed)], place + self.seed
         assert place == len(content)
         return Honest(content, runs, seeds, [self.requests[0], self.replies[0], greeting])
 
@@ -139,8 +140,8 @@ class Fuzz:
             place += LENGTH
             if kind == "request":
                 more, place = _polynomials(self.modulus, place, whole)
-                seeds.append((place, place + 64))
-                place += 64
+                seeds.append((place, place + self.seed))
+                place += self.seed
             else:
                 seeds.append((place, place + self.reply_bits.octets(whole, kept.get(next(parts), whole))))
                 more, place = [], seeds[-1][1]

@@ -189,7 +189,7 @@ def _part_starts(content: bytes) -> list[tuple[int, int]]:
     """(place of the length field, length) of each part of an honest framed message; none if it is not framed."""
     starts: list[tuple[int, int]] = []
     place = HEADER
-    while content[:4] == b"PCN2" and place < len(content):
+    while content[:4] == b"PCN3" and place < len(content):
         length = int.from_bytes(content[place : place + LENGTH], "little")
         starts.append((place, length))
         place += LENGTH + length

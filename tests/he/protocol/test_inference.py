@@ -14,7 +14,7 @@ from privcirnet.he.protocol.rounds.exchanges import exchanges_of
 from privcirnet.he.protocol.rounds.waves import bundles
 from privcirnet.he.ring import sampling
 from privcirnet.he.rlwe.wire_bytes import SEED_BYTES
-from privcirnet.he.schemes.bfv.sizes import message_bytes, reply_bits
+from privcirnet.he.schemes.bfv.sizes import SEAL_SEED_BYTES, message_bytes, reply_bits
 from tests.he.networks import attention, network, random_image, residual_of_the_image
 from tests.he.parties import check, parties, seeded
 
@@ -55,7 +55,8 @@ def test_counts_and_bytes_of_every_exchange(engine: str) -> None:
     program = network()
     client, session = parties(program, engine)
     traffic = check(program, client, session, random_image(program))
-    up, down = (8 * 8192, 8 * 8192) if engine == "cleartext" else message_bytes(program.parameters)
+    seed = {"cleartext": 0, "kernel": SEED_BYTES, "tenseal": SEAL_SEED_BYTES}[engine]
+    up, down = message_bytes(program.parameters, seed) if seed else (8 * 8192, 8 * 8192)
     bits, expected = reply_bits(program.parameters.coefficient_bits, program.parameters.plain_bits), {}
     for position, node in enumerate(program.nodes):
         counts = session.preparation.counts[node.name]
@@ -67,7 +68,6 @@ def test_counts_and_bytes_of_every_exchange(engine: str) -> None:
                 assert (counts["rotate"], counts["pmult"]) == (0, 1)
                 (size,) = subring.sizes(int(np.prod(node.shape)), 8192)
                 assert size < 8192
-                seed = 0 if engine == "cleartext" else SEED_BYTES
                 sent = size * (up - seed) // 8192 + seed + 4
                 back = 4 + (8 * size if engine == "cleartext" else bits.octets(8192, size))
             case _:

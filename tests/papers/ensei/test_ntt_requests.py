@@ -30,7 +30,7 @@ def test_a_layer_gives_what_it_gives_otherwise(layer):
     receiver.ahead(requests.ahead(len(ours)))
     messages = requests.request(ours)
     ordinary = server.receive_all(client.encrypt_all(ours), theirs)
-    assert sum(map(len, messages)) == sum(len(message) - 64 for message in client.encrypt_all(ours))
+    assert sum(map(len, messages)) == sum(len(message) - 32 for message in client.encrypt_all(ours))
     mask = sampling.uniform((layer.ciphertexts_out, layer.ring_degree), t)
     found = []
     for inputs in (ordinary, receiver.receive(messages, theirs)):

@@ -13,7 +13,7 @@ from privcirnet.he.schemes.bfv.parameters import Parameters
 from privcirnet.he.schemes.bfv.plain_moduli import LeveledParameters
 
 ENGINES = ("kernel", "tenseal", "cleartext")
-"""kernel: our own, compiled by Numba; tenseal: SEAL's; either client with either server. cleartext hides nothing."""
+"""kernel: our own, compiled by Numba; tenseal: SEAL's; both parties have the same. cleartext hides nothing."""
 
 
 class Engine(NamedTuple):

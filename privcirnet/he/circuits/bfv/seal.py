@@ -22,19 +22,19 @@ import numpy as np
 import tenseal.sealapi as seal
 
 from privcirnet.errors import RuleError
-from privcirnet.he.circuits.bfv.keys import ClientKeys, public_key
+from privcirnet.he.circuits.bfv.keys import ClientKeys
 from privcirnet.he.circuits.bfv.sequential import Sequential, SequentialClient
 from privcirnet.he.ring.modular import Integers, Residues
 from privcirnet.he.rlwe import wire_bytes
 from privcirnet.he.rlwe.kernels.modulus import ring
 from privcirnet.he.rlwe.key_names import RELINEARIZATION
 from privcirnet.he.rlwe.switch_keys import SwitchKeys
-from privcirnet.he.rlwe.wire_bytes import SEED_BYTES
 from privcirnet.he.schemes.bfv import sealfile
 from privcirnet.he.schemes.bfv.kernels import plaintexts, reply
 from privcirnet.he.schemes.bfv.noise import flood_bits
 from privcirnet.he.schemes.bfv.parameters import Parameters
 from privcirnet.he.schemes.bfv.rounding import Replies
+from privcirnet.he.schemes.bfv.sizes import SEAL_SEED_BYTES, key_bytes, message_bytes
 
 
 class _Context:
@@ -160,9 +160,9 @@ class TensealServer(Sequential):
     def load(self, message: bytes, names: Collection[int]) -> ClientKeys:
         level, context, elements = self._context.key_level, self._context, _elements(names)
         digits, relinearizes = len(context.data_level.primes), RELINEARIZATION in names
-        public, each = (one.compact_size(1) + SEED_BYTES for one in (context.data_level, level))
-        wire_bytes.check_keys_length(message, public, each * digits * (relinearizes + len(elements)))
-        end = public + each * digits * relinearizes
+        public, each = message_bytes(self.parameters, SEAL_SEED_BYTES)[0], key_bytes(self.parameters, SEAL_SEED_BYTES)
+        wire_bytes.check_keys_length(message, public + each * (relinearizes + len(elements)))
+        end = public + each * relinearizes
         switches = SwitchKeys()
         if relinearizes:
             made = sealfile.expand_relinearization_key(message[public:end], level, digits)
@@ -170,7 +170,8 @@ class TensealServer(Sequential):
         if elements:
             galois = context.load(seal.GaloisKeys(), sealfile.expand_keys(message[end:], level, digits, elements))
             switches.update({element: galois for element in elements})
-        key = public_key(message[:public], context.data_level, self._ring)
+        zero = sealfile.polynomials(context.save(self.receive(message[:public])), context.data_level)
+        key = reply.PublicKey.build(self._ring, self._ring.values(zero))
         return ClientKeys(switches, key)
 
     def receive(self, message: bytes, kept: Integers | None = None) -> Any:

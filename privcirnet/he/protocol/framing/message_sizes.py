@@ -20,7 +20,7 @@ from privcirnet.he.protocol.rounds.exchanges import exchanges_of
 from privcirnet.he.protocol.rounds.transfers import refill_trips, setup_trips, takes_transfers
 from privcirnet.he.protocol.rounds.turns import Turn
 from privcirnet.he.protocol.rounds.waves import bundles, stages
-from privcirnet.he.schemes.bfv.sizes import key_bytes, message_bytes
+from privcirnet.he.schemes.bfv.sizes import SEAL_SEED_BYTES, key_bytes, message_bytes
 
 _TOGETHER_BYTES, _CORRELATED_BYTES = 1 << 24, 1 << 27
 """Of a message about several of them, and of their prepared work while it is made."""
@@ -98,7 +98,8 @@ def largest(program: Program) -> Sizes:
     requests, replies = _images(program)
     numbers = wire.framed_bytes([SERIAL_BYTES * MAX_HELD])
     return Sizes(
-        keys=message_bytes(parameters)[0] + len(program.column_steps) * max(key_bytes(parameters), _WORD),
+        keys=message_bytes(parameters, SEAL_SEED_BYTES)[0]
+        + len(program.column_steps) * max(key_bytes(parameters, SEAL_SEED_BYTES), _WORD),
         request=max(request, numbers, *requests),
         reply=max(reply, numbers, *replies),
     )
@@ -125,7 +126,7 @@ def _setup(program: Program, exchanges: Mapping[str, Exchange]) -> list[tuple[Tu
 def _longest(program: Program, pairs: Iterable[tuple[Turn, Turn]]) -> tuple[int, int]:
     """Bytes of the longest request and reply."""
     clear = _WORD * program.parameters.ring_degree
-    sizes = [max(size, clear) for size in message_bytes(program.parameters)]
+    sizes = [max(size, clear) for size in message_bytes(program.parameters, SEAL_SEED_BYTES)]
     framed = [[wire.framed_bytes(turn.sizes(size)) for turn, size in zip(pair, sizes, strict=True)] for pair in pairs]
     request, reply = (max(way, default=0) for way in zip(*framed, strict=True)) if framed else (0, 0)
     return request, reply

@@ -1,6 +1,6 @@
 """Messages: a fixed header and length-prefixed parts. Strict both ways: anything else is refused before it is used.
 
-Format, little-endian: magic "PCN2", u16 position of the node in the program (0xFFFF: the output), u16 number of parts;
+Format, little-endian: magic "PCN3", u16 position of the node in the program (0xFFFF: the output), u16 number of parts;
 then for each part u32 length and the bytes.
 
 The position of its first message tells what a client begins: :data:`PREPARE` offline work, :data:`ONLINE` an image with
@@ -18,7 +18,7 @@ from privcirnet.errors import RuleError
 Bytes = TypeVar("Bytes", bytes, memoryview)
 _HEADER = struct.Struct("<4sHH")
 _LENGTH = struct.Struct("<I")
-_MAGIC = b"PCN2"
+_MAGIC = b"PCN3"
 OUTPUT = 0xFFFF
 """Position that asks for the server's share of the output."""
 PREPARE = 0xFFFE

@@ -38,8 +38,7 @@ class Client:
 
     Args:
         greeting: what :meth:`Server.greeting` returned: the program's public description.
-        engine: "kernel", "tenseal" (slower; the server need not have the same), or "cleartext" for a rehearsal that
-            hides nothing.
+        engine: "kernel", "tenseal" (slower), or "cleartext" for a rehearsal that hides nothing; the server's.
         key: with which the description must be signed; None for any.
         store: of what is prepared; None: memory, for as long as the client.
         owner: 32 random bytes that the store is bound to; empty if it ends with the client.

@@ -7,7 +7,7 @@ butterflies take it back, so nothing is ever sorted (D. Harvey, "Faster arithmet
 
 Kernel order: the last four stages work within groups of 16 neighbours, too few for vector instructions. So tiles of
 64 groups are transposed on the way in and left so: entry 1024 t + 16 i + j of SEAL's order stands at 1024 t + 64 j + i
-(:func:`kernel_order`). Products and sums do not care, keys are sorted once when they are loaded.
+(:func:`kernel_order`). Products and sums do not care, and keys travel so.
 
 Cost: (n/2) log2 n butterflies, each one lazy product, two sums, one conditional subtraction.
 """

@@ -95,15 +95,13 @@ class Digit(NamedTuple):
         first: of its data primes.
         end: behind its last one.
         data: data primes of the key; its other rows are those of the special primes.
-        turned: where each value of s' comes from in the source, (n,).
-        places: of each value on the wire, (n,).
+        turned: where each value of s' comes from in the source, and its place on the wire, (n,).
     """
 
     first: int
     end: int
     data: int
     turned: Integers
-    places: Integers
 
 
 @jit
@@ -118,7 +116,7 @@ def digit(words: Residues, source: Residues, target: Residues, error: Residues, 
         ring: of all primes.
     """
     noise, dropped = np.empty((1, error.size), dtype=np.uint64), source.shape[0] - words.shape[0]
-    places, turned = form.places, form.turned
+    turned = form.turned
     for index in range(words.shape[0]):
         limb = index if index < form.data else index + dropped
         p, row, own, quotient = ring.tables.primes[limb], words[index], target[0, limb], target[1, limb]
@@ -127,10 +125,10 @@ def digit(words: Residues, source: Residues, target: Residues, error: Residues, 
             noise[0, i] = sampling.binomial(error[i]) + offset
         ntt.forward(noise, ring.tables, limb)
         for i in range(error.size):
-            product = reduce_4p(mul_shoup_lazy(row[places[i]], own[i], quotient[i], p), p)
-            row[places[i]] = sub_if_ge(p - sub_if_ge(product + noise[0, i], p), p)
+            product = reduce_4p(mul_shoup_lazy(row[turned[i]], own[i], quotient[i], p), p)
+            row[turned[i]] = sub_if_ge(p - sub_if_ge(product + noise[0, i], p), p)
         if form.first <= index < form.end:
             for i in range(error.size):
                 term = reduce_4p(mul_shoup_lazy(source[limb, turned[i]], scale[0], scale[1], p), p)
-                row[places[i]] = sub_if_ge(row[places[i]] + term, p)
+                row[turned[i]] = sub_if_ge(row[turned[i]] + term, p)
     noise[:] = 0

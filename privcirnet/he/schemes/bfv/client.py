@@ -1,8 +1,7 @@
 """The client on compiled kernels: a secret key, the keys that it gives away, requests and decryption.
 
-Keys and ciphertexts are SEAL's, in its distributions and with its rounding, so that either server takes either client's
-and SEAL's decryptor is an oracle. Randomness comes from the operating system: a seed of its own for each uniform
-polynomial, which is sent, and a stream of its own (:mod:`ring.stream`) for each error.
+Secrets, errors and rounding are SEAL's, whose decryptor is an oracle. Randomness comes from the operating system: a
+seed of its own for each uniform polynomial, which is sent, and a stream of its own (:mod:`ring.stream`) for each error.
 """
 
 import math
@@ -57,15 +56,14 @@ class SecretKey:
         zero = np.zeros(self.chain.parameters.ring_degree, dtype=np.uint64)
         return encrypt.encrypt(self._key(), zero, self._form(count))
 
-    def switch_key(self, count: int, name: int, *, seal: bool = False) -> bytes:
+    def switch_key(self, count: int, name: int) -> bytes:
         """Return a switch key.
 
         Args:
             count: data primes of what is switched with it.
             name: see :mod:`rlwe.key_names`.
-            seal: whether values of an automorphism's key stand in SEAL's order.
         """
-        return switch_keys.make_named(self.chain, count, self._key(), name, seal=seal)
+        return switch_keys.make_named(self.chain, count, self._key(), name)
 
     def request(self, slots: Sequence[Residues], kept: Integers | None = None) -> bytes:
         """Return a seeded ciphertext: one polynomial, whole or in part, and a seed.
@@ -149,7 +147,7 @@ class KernelClient(SecretKey):
         """The public key is an encryption of zero, and all of them are seeded."""
         elements = sorted(galois_element(step, self.parameters.ring_degree) for step in steps)
         count = len(self.parameters.rlwe.data_primes)
-        galois = each(lambda element: self.switch_key(count, element, seal=True), elements)
+        galois = each(lambda element: self.switch_key(count, element), elements)
         return b"".join([self.public_key(count), *galois])
 
     def encrypt(self, slots: Residues, kept: Integers | None = None) -> bytes:

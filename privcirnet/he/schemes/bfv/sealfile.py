@@ -1,5 +1,7 @@
 """SEAL's files (4.x) taken apart and put together, and turned into compact bytes (:mod:`rlwe.wire_bytes`).
 
+Seeds are SEAL's, 64 bytes, which SEAL alone expands: parties on SEAL and on the kernels do not read each other.
+
 Nothing that comes from the other party is parsed by native code before its length and every residue were checked here.
 
 SEAL file: a 16-byte header ``<HBBBBHQ`` (0xA15E, header size, major, minor, compression 0 none / 2 zstd, 0, total
@@ -18,16 +20,17 @@ import zstandard
 
 from privcirnet.he.ring.modular import Integers, Residues
 from privcirnet.he.rlwe.kernels import wire_bytes
-from privcirnet.he.rlwe.wire_bytes import SEED_BYTES, Modulus, check_keys_length, check_length
+from privcirnet.he.rlwe.wire_bytes import Modulus, check_keys_length, check_length
 from privcirnet.he.schemes.bfv.kernels import rounding
 from privcirnet.he.schemes.bfv.rounding import Replies
+from privcirnet.he.schemes.bfv.sizes import SEAL_SEED_BYTES
 
 _HEADER = struct.Struct("<HBBBBHQ")
 _MAGIC, _HEADER_SIZE = 0xA15E, 16
 _CIPHERTEXT = struct.Struct("<4QB3QdQ")
 _WORD = struct.Struct("<Q")
 _SEED_FILE_SIZE = 81
-_PRNG_BLAKE2XB = 1
+_GENERATOR = 1
 
 ParmsId = tuple[int, int, int, int]
 Version = tuple[int, int]
@@ -83,10 +86,10 @@ def compact_reply(payload: bytes, level: Level, replies: Replies, kept: Integers
     Args:
         kept: ascending coefficients of c0 that the bytes hold; None: all of them.
     """
-    (c0, c1), _ = _words(payload, level)
-    polynomials = (c0 if kept is None else c0[:, kept]), c1
+    c0, c1 = polynomials(payload, level)
+    halves = (c0 if kept is None else c0[:, kept]), c1
     forms = [rounding.form(level.primes, bits) for bits in replies.bits]
-    return b"".join(rounding.pack(*each) for each in zip(polynomials, forms, strict=True))
+    return b"".join(rounding.pack(*each) for each in zip(halves, forms, strict=True))
 
 
 def expand(message: bytes, level: Level, kept: Integers | None = None, *, ntt: bool) -> bytes:
@@ -105,7 +108,7 @@ def expand(message: bytes, level: Level, kept: Integers | None = None, *, ntt: b
     """
     places = slice(None) if kept is None else kept
     end = level.coefficients_size(level.ring_degree if kept is None else len(kept))
-    check_length(message, end + SEED_BYTES)
+    check_length(message, end + SEAL_SEED_BYTES)
     words = np.zeros((1, len(level.primes), level.ring_degree), dtype=np.uint64)
     words[0][:, places] = wire_bytes.unpack(message[:end], level.primes, level.widths)
     return _payload(words, level, message[end:], ntt=ntt)
@@ -133,6 +136,11 @@ def expand_reply(message: bytes, level: Level, replies: Replies, kept: Integers 
     return _payload(words, level, b"", ntt=False)
 
 
+def polynomials(payload: bytes, level: Level) -> Residues:
+    """Return the residues of a full ciphertext, shape (2, primes, n)."""
+    return _words(payload, level)[0]
+
+
 def addend(polynomials: Residues, level: Level) -> bytes:
     """Return the payload of a "ciphertext" in coefficient form, which adds to another one's noise.
 
@@ -150,14 +158,14 @@ def _words(payload: bytes, level: Level) -> tuple[Residues, bytes]:
     seeded = len(rest) == 8 * prime_words + _SEED_FILE_SIZE
     polynomials = 1 if seeded else len(rest) // (8 * prime_words)
     words = np.frombuffer(rest[: 8 * prime_words * polynomials], dtype="<u8")
-    seed = rest[-SEED_BYTES:] if seeded else b""
+    seed = rest[-SEAL_SEED_BYTES:] if seeded else b""
     return words.reshape(polynomials, len(level.primes), level.ring_degree), seed
 
 
 def _payload(words: Residues, level: Level, seed: bytes, *, ntt: bool) -> bytes:
     body = words.astype("<u8").tobytes()
     head = _CIPHERTEXT.pack(*level.parms_id, ntt, 2, level.ring_degree, len(level.primes), 1.0, 1)
-    tail = wrap(bytes([_PRNG_BLAKE2XB]) + seed, level.version) if seed else b""
+    tail = wrap(bytes([_GENERATOR]) + seed, level.version) if seed else b""
     array_header = _HEADER.pack(_MAGIC, _HEADER_SIZE, *level.version, 0, 0, _HEADER_SIZE + 8 + len(body))
     return head + array_header + _WORD.pack(words.size) + body + tail
 
@@ -219,8 +227,8 @@ def expand_relinearization_key(message: bytes, level: Level, digits: int) -> byt
 
 def _keys_payload(message: bytes, level: Level, digits: int, places: list[int], count: int) -> bytes:
     """Key switching keys at some of a number of places; the others are empty."""
-    size = level.compact_size(1) + SEED_BYTES
-    check_keys_length(message, 0, size * digits * len(places))
+    size = level.compact_size(1) + SEAL_SEED_BYTES
+    check_keys_length(message, size * digits * len(places))
     pieces = [_WORD.pack(0)] * count
     for index, place in enumerate(places):
         start = index * digits * size

@@ -2,7 +2,7 @@
 
 The format is that of :mod:`rlwe.wire_bytes`. A fresh ciphertext and a digit of a Galois key hold one polynomial and
 a seed, which stands for the other. A reply holds two polynomials, rounded to little more than the bits of t
-(:mod:`schemes.bfv.rounding`).
+(:mod:`schemes.bfv.rounding`). SEAL's seeds are longer than the kernels'.
 """
 
 from typing import NamedTuple
@@ -10,6 +10,7 @@ from typing import NamedTuple
 from privcirnet.he.rlwe.wire_bytes import SEED_BYTES, residue_bytes
 from privcirnet.he.schemes.bfv.parameters import Parameters, ParameterSet
 
+SEAL_SEED_BYTES = 64
 FIRST_MARGIN, SECOND_MARGIN = 5, 10
 """Bits over those of t that the coefficients of a reply's two polynomials have.
 
@@ -67,27 +68,35 @@ def reply_bits(coefficient_bits: tuple[int, ...], plain_bits: int) -> ReplyBits:
     return ReplyBits(min(plain_bits + FIRST_MARGIN, most), min(plain_bits + SECOND_MARGIN, most))
 
 
-def message_bytes(parameters: Parameters) -> tuple[int, int]:
+def message_bytes(parameters: Parameters, seed: int = SEED_BYTES) -> tuple[int, int]:
     """Return the bytes of one ciphertext on the wire: (client to server, server to client).
 
     Args:
         parameters: n, q, t. The client's ciphertext is seeded, the server's is rounded.
+        seed: bytes of a seed.
     """
-    return ciphertext_bytes(parameters.ring_degree, parameters.coefficient_bits, parameters.plain_bits)
+    return ciphertext_bytes(parameters.ring_degree, parameters.coefficient_bits, parameters.plain_bits, seed)
 
 
-def ciphertext_bytes(ring_degree: int, coefficient_bits: tuple[int, ...], plain_bits: int) -> tuple[int, int]:
+def ciphertext_bytes(
+    ring_degree: int, coefficient_bits: tuple[int, ...], plain_bits: int, seed: int = SEED_BYTES
+) -> tuple[int, int]:
     """Return :func:`message_bytes` before a plain modulus is chosen.
 
     Args:
         coefficient_bits: bits of each prime of q, the special prime last.
         plain_bits: bits of t.
+        seed: bytes of a seed.
     """
     down = reply_bits(coefficient_bits, plain_bits).octets(ring_degree, ring_degree)
-    return ring_degree * sum(map(residue_bytes, coefficient_bits[:-1])) + SEED_BYTES, down
+    return ring_degree * sum(map(residue_bytes, coefficient_bits[:-1])) + seed, down
 
 
-def key_bytes(parameters: Parameters | ParameterSet) -> int:
-    """Return the bytes of one compact Galois key: for every data prime a polynomial mod every prime, and a seed."""
+def key_bytes(parameters: Parameters | ParameterSet, seed: int = SEED_BYTES) -> int:
+    """Return the bytes of one compact Galois key: for every data prime a polynomial mod every prime, and a seed.
+
+    Args:
+        seed: bytes of a seed.
+    """
     bits = parameters.coefficient_bits
-    return (len(bits) - 1) * (parameters.ring_degree * sum(map(residue_bytes, bits)) + SEED_BYTES)
+    return (len(bits) - 1) * (parameters.ring_degree * sum(map(residue_bytes, bits)) + seed)

@@ -13,7 +13,7 @@ from privcirnet.he.ring.modular import Integers, Residues, centered
 from privcirnet.he.ring.stream import stream
 from privcirnet.he.ring.wipe import wipe
 from privcirnet.he.rlwe import switch_keys
-from privcirnet.he.rlwe.kernels import receive, rows, secret_key, wire_bytes
+from privcirnet.he.rlwe.kernels import rows, secret_key, uniform, wire_bytes
 from privcirnet.he.rlwe.key_names import EPHEMERAL, FROM_EPHEMERAL, LOW, is_low
 from privcirnet.he.rlwe.wire_bytes import Message, check_length
 from privcirnet.he.schemes.ckks.context import Context, Names
@@ -138,7 +138,7 @@ class CkksClient:
         """Encrypt coefficients at a level."""
         modulus, key = self.context.modulus(level), self._key()
         drawn = secret_key.draw(integers.size)
-        words = receive.expanded(drawn.seed, modulus)
+        words = uniform.expanded(drawn.seed, modulus)
         for limb in range(level + 1):
             own = key[:, limb].copy()
             rows.encrypt_row(words[limb], own, drawn.error, integers, self.context.ring.tables, limb)

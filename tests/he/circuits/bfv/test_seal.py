@@ -7,8 +7,8 @@ from privcirnet.he.circuits.bfv import seal
 from privcirnet.he.circuits.bfv.engines import engine_of
 from privcirnet.he.rlwe.key_names import galois_element
 from privcirnet.he.rlwe.security import MAX_LOG_Q
-from privcirnet.he.rlwe.wire_bytes import SEED_BYTES
 from privcirnet.he.schemes.bfv.parameters import choose
+from privcirnet.he.schemes.bfv.sizes import SEAL_SEED_BYTES
 from tests.he.pairs import PARAMETERS, N, X, pair
 
 
@@ -25,7 +25,7 @@ def test_encryption_is_fresh_every_time() -> None:
     client, server, keys = pair("tenseal")
     first, second = client.encrypt(X), client.encrypt(X)
     assert first != second
-    assert first[-SEED_BYTES:] != second[-SEED_BYTES:]
+    assert first[-SEAL_SEED_BYTES:] != second[-SEAL_SEED_BYTES:]
     assert server.reply(server.receive(first), keys) != server.reply(server.receive(second), keys)
     other = engine_of("tenseal").client(PARAMETERS)
     assert not np.array_equal(other.decrypt(server.reply(server.receive(first), keys)), X)

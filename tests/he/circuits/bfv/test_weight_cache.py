@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from privcirnet.errors import RuleError
-from privcirnet.he.circuits.bfv import seal
 from privcirnet.he.circuits.bfv.interactive import kernel
 from privcirnet.he.circuits.bfv.keys import ClientKeys
 from privcirnet.he.circuits.bfv.layer_circuit import LayerCircuit, fingerprint
 from privcirnet.he.circuits.bfv.weight_cache import WeightCache
 from privcirnet.he.ring import sampling
+from privcirnet.he.schemes.bfv.client import KernelClient
 from privcirnet.he.schemes.bfv.parameters import choose
 
 PARAMETERS = choose({1}, 40)
@@ -41,7 +41,7 @@ class Counted(list[np.ndarray]):
 
 @pytest.fixture(scope="module")
 def messages() -> list[bytes]:
-    client = seal.TensealClient(PARAMETERS)
+    client = KernelClient(PARAMETERS)
     return [client.encrypt(row) for row in sampling.uniform((2, N), T)]
 
 

@@ -16,7 +16,7 @@ def test_round_trip(position: int, parts: list[bytes]) -> None:
 
 
 def test_golden_bytes() -> None:
-    assert wire.frame(258, [b"ab", b""]) == b"PCN2" + bytes.fromhex("0201 0200 02000000") + b"ab" + bytes(4)
+    assert wire.frame(258, [b"ab", b""]) == b"PCN3" + bytes.fromhex("0201 0200 02000000") + b"ab" + bytes(4)
     assert wire.OUTPUT == 0xFFFF
 
 
@@ -29,7 +29,7 @@ def test_every_cut_and_every_tail_is_refused() -> None:
 
 
 def test_another_step_or_number_of_parts_is_refused() -> None:
-    with pytest.raises(RuleError, match="about step 8: got magic b'PCN2', step 7"):
+    with pytest.raises(RuleError, match="about step 8: got magic b'PCN3', step 7"):
         wire.unframe(MESSAGE, 8)
     with pytest.raises(RuleError, match="in 2 parts: got 3"):
         wire.unframe(MESSAGE, 7, 2)

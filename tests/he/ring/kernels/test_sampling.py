@@ -10,17 +10,17 @@ from privcirnet.compiled.jit import jit
 from privcirnet.he.ring import modular
 from privcirnet.he.ring.kernels import sampling
 from privcirnet.he.ring.modular import Residues
-from privcirnet.he.rlwe.kernels import blake2xb
+from privcirnet.he.ring.stream import stream
 from tests.he import sampling_oracles as slow
 
-SEED = bytes(range(100, 164))
+SEED = bytes(range(100, 132))
 PRIMES = tuple(modular.largest_prime(bits, 2) for bits in (55, 61, 17, 60, 59))
 N = 8192
 
 
 def words(count: int) -> Residues:
     """The same words every time, in place of a stream."""
-    return blake2xb.stream(SEED, count)
+    return stream(SEED)(count)
 
 
 def ternary(words: Residues, count: int) -> list[int]:
@@ -60,10 +60,10 @@ def chi_square(values: list[int], expected: dict[int, float]) -> float:
 
 
 def test_ternary_from_the_words() -> None:
-    words = blake2xb.stream(SEED, sampling.ternary_words(N))
-    fields = [word >> shift & 3 for word in words.tolist() for shift in range(0, 64, 2)]
-    assert ternary(words, N) == [field - 1 for field in fields if field < 3][:N]
-    assert (slow.ternary(N, lambda count: blake2xb.stream(SEED, count)).astype(int) - 1).tolist() == ternary(words, N)
+    drawn = words(sampling.ternary_words(N))
+    fields = [word >> shift & 3 for word in drawn.tolist() for shift in range(0, 64, 2)]
+    assert ternary(drawn, N) == [field - 1 for field in fields if field < 3][:N]
+    assert (slow.ternary(N, words).astype(int) - 1).tolist() == ternary(drawn, N)
 
 
 def test_ternary_is_uniform() -> None:
@@ -85,9 +85,9 @@ def test_ternary_says_where_the_words_do_not_suffice() -> None:
 def test_errors_from_the_words() -> None:
     half = (1 << 21) - 1
     extremes = np.array([half, half << 21, 0, 2**64 - 1], dtype=np.uint64)
-    words = np.append(blake2xb.stream(SEED, 1000), extremes)
-    oracle = [21 + (word & half).bit_count() - (word >> 21 & half).bit_count() for word in words.tolist()]
-    assert binomials(words).tolist() == oracle
+    drawn = np.append(words(1000), extremes)
+    oracle = [21 + (word & half).bit_count() - (word >> 21 & half).bit_count() for word in drawn.tolist()]
+    assert binomials(drawn).tolist() == oracle
     assert oracle[-4:] == [42, 0, 21, 21]
     assert sampling.BINOMIAL == slow.ERROR_BITS
 

@@ -1,27 +1,27 @@
-"""Messages to ciphertexts in one compiled call, against their parts one by one."""
+"""Messages to ciphertexts, against their parts one by one."""
 
 import numpy as np
 import pytest
 
 from privcirnet.errors import RuleError
 from privcirnet.he.ring.modular import Residues
-from privcirnet.he.rlwe.kernels import blake2xb, receive
+from privcirnet.he.rlwe.kernels import receive, uniform
 from privcirnet.he.rlwe.kernels.wire_bytes import pack
 from privcirnet.he.rlwe.wire_bytes import Modulus
 from tests.he.kernel_oracles import prime_under
 
-N, SEED = 1024, bytes(range(64))
+N, SEED = 1024, bytes(range(32))
 
 
 SEAL_S = Modulus((prime_under(2**50, N), prime_under(2**36, N)), N)
 REJECTING = Modulus((prime_under(2**64 / 17.9, N), prime_under(2**64 / 17.7, N)), N)
-"""Their multiples leave out one word in 20: the buffers' rest does not suffice."""
+"""Their multiples leave out one word in 20."""
 
 
 def received(modulus: Modulus, rows: Residues) -> Residues:
     message = pack(rows, modulus.widths) + SEED
-    target, (root,) = np.empty((2, *rows.shape), dtype=np.uint64), blake2xb.roots([SEED], rows.size)
-    receive.receive(target, message, np.arange(N), root, modulus)
+    target = np.empty((2, *rows.shape), dtype=np.uint64)
+    receive.receive(target, message, np.arange(N), modulus)
     return target
 
 
@@ -31,7 +31,7 @@ def test_the_parts_together(modulus: Modulus) -> None:
     rows = np.stack([random.integers(0, p, N, dtype=np.uint64) for p in modulus.primes])
     target = received(modulus, rows)
     assert np.array_equal(target[0], rows)
-    assert np.array_equal(target[1], blake2xb.expand([SEED], modulus.primes, N)[0])
+    assert np.array_equal(target[1], uniform.expanded(SEED, modulus))
 
 
 def test_a_residue_that_is_not_under_its_prime() -> None:

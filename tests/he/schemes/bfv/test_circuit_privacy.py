@@ -16,11 +16,12 @@ from privcirnet.he.layers.spectral_pieces import Piece
 from privcirnet.he.ring import sampling
 from privcirnet.he.rlwe.kernels import gadget
 from privcirnet.he.rlwe.kernels.modulus import ring
+from privcirnet.he.schemes.bfv.client import KernelClient
 from privcirnet.he.schemes.bfv.kernels import reply
 from privcirnet.he.schemes.bfv.noise import MIN_NOISE_BUDGET, ZERO_NOISE_BITS, flood_bits
 from privcirnet.he.schemes.bfv.parameters import choose, ordered_primes
 from tests.he.replies import no_flood, nothing, unswitched
-from tests.he.secrets import fresh
+from tests.he.secrets import fresh, twin
 
 LAYER = SpectralLayer(LinearShape(4, 4, 8, 8, 3, 1, 1), 2, 8192, (4, 4), (Piece(1, 1, 128, baby_steps=2),))
 
@@ -38,14 +39,20 @@ FLOOD, ZEROS = flood_bits(PARAMETERS), np.zeros(8192, dtype=np.uint64)
 
 
 class Game:
-    """One client, one request, and replies for guessed weights; all of them SEAL's ciphertexts."""
+    """One client, one request, and replies for guessed weights; all of them SEAL's ciphertexts.
+
+    ``sender``, of the server's engine, makes the client's messages.
+    """
 
     def __init__(self, server: Any) -> None:
-        self.client, self.server = tenseal.TensealClient(PARAMETERS), server
-        steps = LAYER.column_steps
-        self.keys = self.server.load_keys(self.client.public_keys(steps), steps)
+        self.server, steps = server, LAYER.column_steps
+        self.client, self.sender = self.clients()
+        self.keys = self.server.load_keys(self.sender.public_keys(steps), steps)
         x = sampling.uniform(LAYER.shape.input_shape, T)
-        self.request = [self.client.encrypt(row) for row in LAYER.encode_input(x, T)]
+        self.request = [self.sender.encrypt(row) for row in LAYER.encode_input(x, T)]
+
+    def clients(self) -> tuple[tenseal.TensealClient, Any]:
+        return (client := tenseal.TensealClient(PARAMETERS)), client
 
     def output(self, seed: int) -> Any:
         """The layer's result under the weights of a seed, in the server's form."""
@@ -81,6 +88,10 @@ class Game:
 
 class KernelGame(Game):
     """The same with the compiled engine."""
+
+    def clients(self) -> tuple[tenseal.TensealClient, Any]:
+        sender = KernelClient(PARAMETERS)
+        return twin(sender), sender
 
     def result(self, seed: int) -> Any:
         values = gadget.divided(self.output(seed).residues, self.server._ring)
@@ -140,7 +151,7 @@ def test_the_noise_of_an_encryption_of_zero_is_under_its_bound(game: Game, monke
     bare = reply.draw
     unflooded = no_flood(FLOOD, PRIMES[:-1], 8192)
     monkeypatch.setattr(reply, "draw", lambda bits, extended: bare(bits, extended)._replace(flood=unflooded))
-    monkeypatch.setattr(game, "output", lambda seed: game.server.receive_all([game.client.encrypt(ZEROS)], None)[0])
+    monkeypatch.setattr(game, "output", lambda seed: game.server.receive_all([game.sender.encrypt(ZEROS)], None)[0])
     left = game.client._decryptor.invariant_noise_budget(game.reply(0))
     noise = sum(PARAMETERS.coefficient_bits[:-1]) - left - 1 - PARAMETERS.plain_bits
     assert ZERO_NOISE_BITS - 4 <= noise <= ZERO_NOISE_BITS - 1

@@ -106,15 +106,17 @@ def test_narrow_parameters_are_as_wide_as_they_can_be() -> None:
         (16384, (48, 48, 48, 48, 49), 60),
     ],
 )
-def test_message_bytes_are_those_of_real_messages(n: int, bits: tuple[int, ...], plain_bits: int) -> None:
+@pytest.mark.parametrize(("engine", "seed"), [("kernel", 32), ("tenseal", 64)])
+def test_message_bytes_are_those_of_real_messages(
+    n: int, bits: tuple[int, ...], plain_bits: int, engine: str, seed: int
+) -> None:
     parameters = choose({1}, plain_bits, n, bits)
-    client, server = engine_of("tenseal").parties(parameters)
+    client, server = engine_of(engine).parties(parameters)
     slots = sampling.uniform((n,), parameters.plain_modulus)
-    up = client.encrypt(slots)
-    keys = server.load_keys(client.public_keys([]), [])
-    down = server.reply(server.receive(up), keys)
-    assert (len(up), len(down)) == message_bytes(parameters)
-    assert np.array_equal(client.decrypt(down), slots)
+    (up,), keys = client.encrypt_all(slots[None]), server.load_keys(client.public_keys([]), [])
+    (down,) = server.reply_all(server.receive_all([up], None), np.zeros((1, n), dtype=np.uint64), keys)
+    assert (len(up), len(down)) == message_bytes(parameters, seed)
+    assert np.array_equal(client.decrypt_all([down])[0], slots)
 
 
 def test_reply_primes() -> None:

@@ -5,11 +5,10 @@ import pytest
 from privcirnet.errors import RuleError
 from privcirnet.he.circuits.bfv import seal
 from privcirnet.he.ring import sampling
-from privcirnet.he.rlwe.wire_bytes import SEED_BYTES
 from privcirnet.he.schemes.bfv import sealfile
 from privcirnet.he.schemes.bfv.parameters import choose
 from privcirnet.he.schemes.bfv.rounding import Replies
-from privcirnet.he.schemes.bfv.sizes import ReplyBits
+from privcirnet.he.schemes.bfv.sizes import SEAL_SEED_BYTES, ReplyBits
 
 PARAMETERS = choose({1}, 23, 4096, (36, 35, 35))
 N, T = PARAMETERS.ring_degree, PARAMETERS.plain_modulus
@@ -26,7 +25,7 @@ def test_seeded_ciphertext_round_trip() -> None:
     context = client._context
     payload = context.save(client._encryptor.encrypt_symmetric(context.encode(SLOTS)))
     message = sealfile.compact(payload, context.data_level)
-    assert len(message) == context.data_level.compact_size(1) + SEED_BYTES
+    assert len(message) == context.data_level.compact_size(1) + SEAL_SEED_BYTES
     assert sealfile.expand(message, context.data_level, ntt=False) == payload
 
 
@@ -60,7 +59,7 @@ def test_keys_round_trip() -> None:
     message = sealfile.compact_keys(payload, context.key_level, digits)
     assert len(message) < len(payload) - 8 * N
     assert sealfile.expand_keys(message, context.key_level, digits, elements) == payload
-    with pytest.raises(RuleError, match="the length that the plan's rotations fix"):
+    with pytest.raises(RuleError, match="the plan's rotations fix"):
         sealfile.expand_keys(message, context.key_level, digits, elements[:2])
 
 

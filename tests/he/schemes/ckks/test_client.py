@@ -18,7 +18,7 @@ def test_messages_have_the_lengths_that_parameters_fix(pair):
     assert len(pair.client.evaluation_keys([5])) == 2 * pair.server.context.parameters.rlwe.key_bytes(6)
     message = pair.client.encrypt(random_slots(0), level=1)
     widths = [-(-prime.bit_length() // 8) for prime in parameters.data_primes]
-    assert len(message) == 1024 * sum(widths[:2]) + 64
+    assert len(message) == 1024 * sum(widths[:2]) + 32
     assert len(pair.server.reply(pair.server.receive(message, 1))) == 2 * 1024 * 7
 
 
@@ -28,7 +28,7 @@ def test_strangers_bytes_are_refused(pair):
     length, residues = "the length that the parameters", "every residue must be under its prime"
     for rule, read, message in (
         *((length, server.receive, message) for message in (fresh[:-1], fresh + b"\0", b"")),
-        (residues, server.receive, b"\xff" * (len(fresh) - 64) + fresh[-64:]),
+        (residues, server.receive, b"\xff" * (len(fresh) - 32) + fresh[-32:]),
         (length, lambda keys: server.load_keys(keys, [5, 25]), keys),
         (residues, lambda keys: server.load_keys(keys, [5]), b"\xff" * len(keys)),
         (length, pair.client.decrypt, reply[:-1]),
@@ -41,7 +41,7 @@ def test_strangers_bytes_are_refused(pair):
 def test_nothing_is_used_twice(pair):
     slots = random_slots(1)
     first, second = pair.client.encrypt(slots), pair.client.encrypt(slots)
-    assert first[-64:] != second[-64:]
+    assert first[-32:] != second[-32:]
     assert np.mean(np.frombuffer(first, np.uint8) == np.frombuffer(second, np.uint8)) < 0.1
     keys, size = pair.client.evaluation_keys([5, 25]), pair.server.context.parameters.rlwe.key_bytes(6) // 3
     seeds = [keys[end - 64 : end] for end in range(size, len(keys) + 1, size)]

@@ -90,9 +90,9 @@ class KernelServer:
     def load_keys(self, message: bytes, steps: Collection[int]) -> ClientKeys:
         data, n = self._modulus, self._ring.degree
         elements, at = sorted(galois_element(step, n) for step in steps), data.seeded_size()
-        check_keys_length(message, at, key_bytes(self.parameters) * len(elements))
+        check_keys_length(message, at + key_bytes(self.parameters) * len(elements))
         key = public_key(message[:at], data, self._ring)
-        found = switch_keys.load_seal(self._chain, message[at:], elements)
+        found = switch_keys.load_all(self._chain, len(data.primes), message[at:], len(elements))
         switches = SwitchKeys(zip(elements, found, strict=True))
         return ClientKeys(switches, key)
 

@@ -146,7 +146,7 @@ class LeveledKernelServer:
         rlwe, found = self._parameters.rlwe, SwitchKeys()
         modulus = rlwe.modulus(self._plan.primes)
         at = modulus.seeded_size()
-        check_keys_length(message, at, self._parameters.key_bytes(self._plan.primes, self._plan.keys) - at)
+        check_keys_length(message, self._parameters.key_bytes(self._plan.primes, self._plan.keys))
         public = public_key(message[:at], modulus, self._answers)
         for kind, primes in self._plan.keys:
             size = rlwe.key_bytes(primes)

@@ -15,7 +15,7 @@ from privcirnet.he.program.program import Network
 from privcirnet.he.protocol.framing import wire
 from privcirnet.he.protocol.framing.message_sizes import Sizes
 from privcirnet.he.schemes.bfv.plain_moduli import LeveledParameters
-from privcirnet.he.schemes.bfv.sizes import key_bytes, message_bytes
+from privcirnet.he.schemes.bfv.sizes import SEAL_SEED_BYTES, key_bytes, message_bytes
 
 _WORD = 8
 """Bytes of a residue in the clear-text engine's messages."""
@@ -40,12 +40,12 @@ class Description:
         """The most bytes of its messages, whatever the engine."""
         plan, moduli = self.plan, self.parameters.moduli
         rows, clear = (1 if self.together else len(moduli)), _WORD * plan.ring_degree
-        up, down = (max(size, clear) for size in message_bytes(self.parameters.at(0, plan.primes)))
+        up, down = (max(size, clear) for size in message_bytes(self.parameters.at(0, plan.primes), SEAL_SEED_BYTES))
         if self.together:
             keys = max(self.parameters.key_bytes(plan.primes, plan.keys), clear * len(moduli))
             up = max(self.parameters.request_bytes, clear * len(moduli))
         else:
-            keys = up + len(plan.keys) * max(key_bytes(moduli[0]), _WORD)
+            keys = up + len(plan.keys) * max(key_bytes(moduli[0], SEAL_SEED_BYTES), _WORD)
         return Sizes(
             keys=wire.framed_bytes([keys] * rows),
             request=wire.framed_bytes([up] * plan.inputs * rows) + wire.framed_bytes([0] * plan.inputs * len(moduli)),

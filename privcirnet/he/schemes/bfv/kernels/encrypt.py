@@ -13,8 +13,7 @@ from privcirnet.he.ring.kernels import ntt, sampling
 from privcirnet.he.ring.kernels.arithmetic import mul_shoup_lazy, sub_if_ge
 from privcirnet.he.ring.modular import Integers, Residues
 from privcirnet.he.ring.wipe import wipe
-from privcirnet.he.rlwe.kernels import blake2xb, secret_key, wire_bytes
-from privcirnet.he.rlwe.kernels.receive import uniform
+from privcirnet.he.rlwe.kernels import secret_key, uniform, wire_bytes
 from privcirnet.he.rlwe.wire_bytes import Modulus
 from privcirnet.he.schemes.bfv.kernels import plaintexts
 
@@ -29,7 +28,7 @@ class Form(NamedTuple):
     """
 
     tables: ntt.Tables
-    bounds: blake2xb.Bounds
+    bounds: uniform.Bounds
     plain: plaintexts.Plain
     bits: Residues
 
@@ -41,7 +40,7 @@ def form(tables: ntt.Tables, plain: plaintexts.Plain, modulus: Modulus) -> Form:
         tables: of the transforms; the data primes come first.
         modulus: the data primes.
     """
-    return Form(tables, blake2xb.bounds(modulus.primes), plain, 8 * np.array(modulus.widths, dtype=np.uint64))
+    return Form(tables, uniform.bounds(modulus.primes), plain, 8 * np.array(modulus.widths, dtype=np.uint64))
 
 
 def encrypt(key: Residues, slots: Residues, form: Form, kept: Integers | None = None) -> bytes:
@@ -55,32 +54,26 @@ def encrypt(key: Residues, slots: Residues, form: Form, kept: Integers | None = 
     Returns:
         compact bytes (:mod:`rlwe.wire_bytes`), then the seed.
     """
-    n, limbs = slots.size, form.bits.size
-    places = np.arange(n) if kept is None else kept
-    made, slots = wire_bytes.packed(places.size, form.bits), np.ascontiguousarray(slots)
-    while True:
-        drawn = secret_key.draw(n)
-        (roots,) = blake2xb.roots([drawn.seed], limbs * n)
-        done = _encrypt(made, key, slots, drawn.error, roots, form, places)
-        wipe([drawn.error])
-        if done:
-            return wire_bytes.octets(made, places.size, form.bits) + drawn.seed
+    places = np.arange(slots.size) if kept is None else kept
+    made, words = wire_bytes.packed(places.size, form.bits), np.empty((form.bits.size, slots.size), dtype=np.uint64)
+    drawn = secret_key.draw(slots.size)
+    uniform.fill(words, drawn.seed, form.bounds)
+    _encrypt(made, words, key, np.ascontiguousarray(slots), drawn.error, form, places)
+    wipe([drawn.error])
+    return wire_bytes.octets(made, places.size, form.bits) + drawn.seed
 
 
 @jit
 def _encrypt(  # noqa: PLR0913, PLR0917
     made: Residues,
+    words: Residues,
     key: Residues,
     slots: Residues,
     error: Residues,
-    roots: Residues,
     form: Form,
     kept: Integers,
-) -> bool:
-    """:func:`encrypt` into packed words; False, and nothing done, if the seed's words fall short."""
-    words = np.empty((form.bits.size, slots.size), dtype=np.uint64)
-    if not uniform(words, roots, form.bounds):
-        return False
+) -> None:
+    """:func:`encrypt` into packed words; ``words``, the uniform polynomial, are overwritten."""
     for limb in range(words.shape[0]):
         p, row, own, quotient = form.tables.primes[limb], words[limb], key[0, limb], key[1, limb]
         ntt.forward(words[limb : limb + 1], form.tables, limb)
@@ -93,10 +86,9 @@ def _encrypt(  # noqa: PLR0913, PLR0917
     plaintexts.add(words, slots, form.plain)
     if kept.size == slots.size:
         wire_bytes.pack_into(made, words, form.bits)
-        return True
+        return
     some = np.empty((words.shape[0], kept.size), dtype=np.uint64)
     for limb in range(words.shape[0]):
         for i in range(kept.size):
             some[limb, i] = words[limb, kept[i]]
     wire_bytes.pack_into(made, some, form.bits)
-    return True

@@ -24,6 +24,7 @@ from privcirnet.he.rlwe.kernels import gadget
 from privcirnet.he.rlwe.key_names import galois_element
 from privcirnet.he.rlwe.wire_bytes import SEED_BYTES
 from privcirnet.he.schemes.bfv import batching, sealfile
+from privcirnet.he.schemes.bfv.client import KernelClient
 from privcirnet.he.schemes.bfv.kernels import reply
 from privcirnet.he.schemes.bfv.noise import flood_bits, largest_plain_bits
 from privcirnet.he.schemes.bfv.parameters import (
@@ -33,13 +34,14 @@ from privcirnet.he.schemes.bfv.parameters import (
     Parameters,
     choose,
 )
+from privcirnet.he.schemes.bfv.sizes import SEAL_SEED_BYTES
 from privcirnet.he.system import threads
 from tests.he.circuit_examples import circuits, inputs_of, random_weights
 from tests.he.exchange import Party, random_input, random_rows, slow_layer
 from tests.he.layer_examples import layers
 from tests.he.pairs import some_places
 from tests.he.replies import nothing, unswitched
-from tests.he.secrets import fresh
+from tests.he.secrets import Reader, fresh, twin
 
 DEFAULT = choose({1}, 46)
 WIDE = choose({1}, 60, WIDE_RING_DEGREE, WIDE_COEFFICIENT_BITS)
@@ -54,27 +56,35 @@ STEPS = (1, 2, 256, 3000, 4095)
 
 @dataclass
 class Engines:
-    """One client, and both servers with its keys."""
+    """Clients with one secret key, and both servers with keys of theirs; requests are the kernels'."""
 
     parameters: Parameters
     steps: tuple[int, ...]
+    sender: KernelClient = field(init=False)
     client: tenseal.TensealClient = field(init=False)
     ours: kernel.KernelServer = field(init=False)
-    theirs: tenseal.TensealServer = field(init=False)
+    theirs: Reader = field(init=False)
     clear: cleartext.CleartextServer = field(init=False)
 
     def __post_init__(self) -> None:
-        self.client = tenseal.TensealClient(self.parameters)
-        self.ours, self.theirs = kernel.KernelServer(self.parameters), tenseal.TensealServer(self.parameters)
+        self.sender = KernelClient(self.parameters)
+        self.client = twin(self.sender)
+        self.ours, self.theirs = kernel.KernelServer(self.parameters), Reader(self.parameters)
         self.clear = cleartext.CleartextServer(self.parameters)
-        message = self.client.public_keys(self.steps)
-        self.keys, self.seal_keys = (server.load_keys(message, self.steps) for server in (self.ours, self.theirs))
+        self.keys, self.seal_keys = (
+            server.load_keys(client.public_keys(self.steps), self.steps) for server, client in self.pairs
+        )
+
+    @property
+    def pairs(self) -> tuple[tuple[Any, Any], ...]:
+        """Each engine's server and client."""
+        return (self.ours, self.sender), (self.theirs, self.client)
 
     def slots(self, count: int) -> Residues:
         return sampling.uniform((count, self.parameters.ring_degree), self.parameters.plain_modulus)
 
     def requests(self, slots: Residues) -> list[bytes]:
-        return [self.client.encrypt(own) for own in slots]
+        return [self.sender.encrypt(own) for own in slots]
 
     def coefficients(self, found: kernel.Ciphertext) -> Residues:
         """Coefficients of one of the kernel engine's ciphertexts, (2, L, n)."""
@@ -350,8 +360,8 @@ def test_every_reply_is_another_one_and_decrypts(form: str) -> None:
 @pytest.mark.parametrize("change", [lambda m: m[:-1], lambda m: m + b"\0", lambda m: b"", lambda m: m[64:]])
 def test_messages_of_another_length_are_refused(change: Callable[[bytes], bytes]) -> None:
     both = engines(NARROW, (1,))
-    message = change(both.requests(both.slots(1))[0])
-    for server in (both.ours, both.theirs):
+    for server, client in both.pairs:
+        message = change(client.encrypt(both.slots(1)[0]))
         with pytest.raises(RuleError, match=rf"the parameters fix: got {len(message)} bytes where"):
             server.receive_all([message], None)
 
@@ -360,13 +370,13 @@ def test_messages_of_another_length_are_refused(change: Callable[[bytes], bytes]
 @pytest.mark.parametrize("place", [0, 17, 4095])
 def test_the_first_residue_out_of_range_is_refused(prime: int, place: int) -> None:
     both = engines(NARROW, (1,))
-    good, message = (bytearray(own) for own in both.requests(both.slots(2)))
-    for value in (both.ours._modulus.primes[prime] - 1, both.ours._modulus.primes[prime]):
-        start = 5 * (4096 * prime + place)
-        message[start : start + 5] = value.to_bytes(5, "little")
-        if value < both.ours._modulus.primes[prime]:
-            both.ours.receive_all([bytes(good), bytes(message)], None)
-    for server in (both.ours, both.theirs):
+    for server, client in both.pairs:
+        good, message = (bytearray(own) for own in client.encrypt_all(both.slots(2)))
+        for value in (both.ours._modulus.primes[prime] - 1, both.ours._modulus.primes[prime]):
+            start = 5 * (4096 * prime + place)
+            message[start : start + 5] = value.to_bytes(5, "little")
+            if value < both.ours._modulus.primes[prime]:
+                server.receive_all([bytes(good), bytes(message)], None)
         with pytest.raises(RuleError, match="every residue must be under its prime"):
             server.receive_all([bytes(good), bytes(message)], None)
 
@@ -378,11 +388,11 @@ def test_keys_with_a_residue_out_of_range_are_refused(polynomial: int) -> None:
     public, digit = (
         modulus.compact_size(1) for modulus in (both.ours._modulus, rlwe.key_modulus(len(rlwe.data_primes)))
     )
-    end = public + polynomial * (SEED_BYTES + digit)
-    message = bytearray(both.client.public_keys([1]))
-    assert len(message) == public + 2 * digit + 3 * SEED_BYTES
-    message[end - 5 : end] = b"\xff" * 5
-    for server in (both.ours, both.theirs):
+    for (server, client), seed in zip(both.pairs, (SEED_BYTES, SEAL_SEED_BYTES), strict=True):
+        end = public + polynomial * (seed + digit)
+        message = bytearray(client.public_keys([1]))
+        assert len(message) == public + 2 * digit + 3 * seed
+        message[end - 5 : end] = b"\xff" * 5
         with pytest.raises(RuleError, match="every residue must be under its prime"):
             server.load_keys(bytes(message), [1])
 

@@ -91,7 +91,7 @@ def test_messages_that_are_cut_or_foreign_are_refused(encrypted):
             lambda: server.answer([row[:-1] for row in request], encrypted.keys),
         ),
         ("every residue must", lambda: server.answer(first(b"\xff" * len(request[0][0])), encrypted.keys)),
-        ("the length that the plan's rotations fix", lambda: server.load_keys([keys[:-1]])),
+        ("the plan's rotations fix", lambda: server.load_keys([keys[:-1]])),
         ("every residue must be under its prime", lambda: server.load_keys([b"\xff" * len(keys)])),
         ("keys must be for every plain modulus", lambda: server.load_keys([])),
         ("an answer must have", lambda: encrypted.client.results([])),

@@ -1,0 +1,103 @@
+"""The uniform polynomial that a seed stands for: a stream of words whose key it is, reduced under each prime.
+
+Layout: word i n + j of the stream (:mod:`ring.stream`) is for coefficient j under prime i of L. A word that is not
+under the largest multiple of its prime gives way to the next spare word that is; spare words are those from L n on.
+So residues are exactly uniform if the words are. Primes just under powers of two reject no word in a lifetime.
+"""
+
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from privcirnet.compiled.jit import jit
+from privcirnet.he.ring.kernels.arithmetic import barrett_lazy, reduce_4p
+from privcirnet.he.ring.modular import Residues
+from privcirnet.he.ring.stream import stream
+from privcirnet.he.rlwe.wire_bytes import Modulus
+
+_SPARE = 512
+"""Spare words at first; where they are too few, the stream is made again with twice as many."""
+
+
+class Bounds(NamedTuple):
+    """How words become residues.
+
+    Attributes:
+        primes: p, (primes,).
+        ones: floor(2^64 / p), (primes,).
+        limits: the largest multiple of p up to 2^64, from which on a word is rejected, (primes,).
+    """
+
+    primes: Residues
+    ones: Residues
+    limits: Residues
+
+
+@lru_cache(maxsize=64)
+def bounds(primes: tuple[int, ...]) -> Bounds:
+    """Return how words become residues of some primes.
+
+    Args:
+        primes: odd, under 2^61.
+    """
+    ones = [(1 << 64) // p for p in primes]
+    limits = [one * p for one, p in zip(ones, primes, strict=True)]
+    return Bounds(np.array(primes, np.uint64), np.array(ones, np.uint64), np.array(limits, np.uint64))
+
+
+def fill(target: Residues, seed: bytes, bounds: Bounds) -> None:
+    """Make the uniform polynomial that a seed stands for.
+
+    Args:
+        target: written, residues, shape (L, n).
+        seed: 32 bytes.
+        bounds: of L primes.
+    """
+    spare = _SPARE
+    while not reduce(target, stream(seed)(target.size + spare), bounds):
+        spare *= 2
+
+
+def expanded(seed: bytes, modulus: Modulus) -> Residues:
+    """Return the uniform polynomial that a seed stands for, shape (L, n).
+
+    Args:
+        seed: 32 bytes.
+        modulus: L primes.
+    """
+    found = np.empty((len(modulus.primes), modulus.ring_degree), dtype=np.uint64)
+    fill(found, seed, bounds(modulus.primes))
+    return found
+
+
+@jit
+def reduce(target: Residues, words: Residues, bounds: Bounds) -> bool:
+    """Turn words into residues; rejected words are replaced by spare ones.
+
+    Args:
+        target: written, shape (L, n).
+        words: L n, then the spare ones.
+        bounds: of L primes.
+
+    Returns:
+        False if the spare words are too few; some residues are then not written.
+    """
+    n, spare = target.shape[1], target.size
+    for j in range(target.shape[0]):
+        row, own, rejected = target[j], words[j * n : (j + 1) * n], np.uint64(0)
+        p, one, limit = bounds.primes[j], bounds.ones[j], bounds.limits[j]
+        for i in range(n):
+            row[i] = reduce_4p(barrett_lazy(own[i], one, p), p)
+            rejected += np.uint64(own[i] >= limit)
+        if rejected:
+            for i in range(n):
+                if own[i] < limit:
+                    continue
+                while spare < words.size and words[spare] >= limit:
+                    spare += 1
+                if spare == words.size:
+                    return False
+                row[i] = reduce_4p(barrett_lazy(words[spare], one, p), p)
+                spare += 1
+    return True
