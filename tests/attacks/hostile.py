@@ -5,7 +5,6 @@ form of honest ones, so that no check of bytes can tell them.
 """
 
 import math
-from collections.abc import Generator
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ import numpy as np
 from privcirnet.he.layers.integer import Values
 from privcirnet.he.program.wrong_result import WrongResult
 from privcirnet.he.protocol.framing import wire
+from privcirnet.he.protocol.offline import correlated
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.server import Session
 from privcirnet.he.protocol.parties.session import run
@@ -61,16 +61,23 @@ def first_polynomial(reply: bytes, parameters: Parameters) -> tuple[list[int], i
 
 
 class ShiftingClient(Client):
-    """Adds what it likes to its own share of one layer's input. All else is as it should be."""
+    """Adds what it likes to its own share of one layer's input, which it prepares. All else is as it should be."""
 
     target: str
     shift: Values
 
-    def _side(self, exchange: Any, arguments: Any) -> Generator[Any, Any, Any]:
-        if exchange is self._exchanges[self.target]:
-            t = self.program.parameters.plain_modulus
-            arguments = [modular.add(arguments[0], modular.residues(self.shift.reshape(arguments[0].shape), t), t)]
-        return (yield from super()._side(exchange, arguments))
+    def __init__(self, greeting: bytes, engine: str) -> None:
+        super().__init__(greeting, engine)
+        honest, t = self._prepared._side, self.program.parameters.plain_modulus
+
+        def shifted(nodes: Any, together: Any, kept: Any, walks: Any, *others: Any) -> Any:
+            for source in (node.inputs[0] for node in nodes if node.name == self.target):
+                for walk in walks:
+                    shift = modular.residues(self.shift.reshape(walk[source].shape), t)
+                    walk[source] = modular.add(walk[source], shift, t)
+            return honest(nodes, together, kept, walks, *others)
+
+        self._prepared._side = shifted
 
     def ask(self, session: Session, image: Values) -> Values:
         """The result, whatever the client that it pretends to be would think of it."""
@@ -81,5 +88,6 @@ class ShiftingClient(Client):
 
 
 def first_reply(session: Session, parts: list[bytes]) -> bytes:
-    """The first part of the reply to an image's first request."""
-    return wire.unframe(session.handle(wire.frame(1, parts)), 1)[0]
+    """The first part of the reply to a preparation's first ciphertexts."""
+    session.handle(wire.frame(wire.PREPARE, [correlated.write_count(1)]))
+    return wire.unframe(session.handle(wire.frame(wire.OFFLINE + 1, parts)), wire.OFFLINE + 1)[0]

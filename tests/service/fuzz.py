@@ -28,7 +28,7 @@ from privcirnet.service.messages import METHODS
 from privcirnet.service.refusals import Refused, unpacked
 from privcirnet.service.server import Service
 from tests.he.protocol import mutations
-from tests.he.protocol.fuzz import CHARACTERS, INSECURE, STEPS, allow_insecure_parameters, network
+from tests.he.protocol.fuzz import CHARACTERS, INSECURE, allow_insecure_parameters, network
 from tests.he.protocol.fuzz_prepared import AHEAD, PreparedFuzz
 from tests.he.protocol.mutations import Honest
 from tests.service.running import catalogue
@@ -36,16 +36,11 @@ from tests.service.running import catalogue
 ENGINE = "kernel"
 MUTATIONS = {
     "keys": 1200,
-    "request 1": 1500,
-    "request 2": 1500,
-    "request 3": 1500,
-    "request 4": 1500,
-    "request output": 800,
     "opening": 1000,
     "chunk": 1000,
 }
 """Bodies of each kind, and gRPC messages: a session's first one, and one in the middle of an image."""
-PREPARED = {"ahead agree": 200, "ahead prepare": 200, "ahead 1": 400, "ahead 2": 200, "online image": 400}
+PREPARED = {"ahead agree": 1000, "ahead prepare": 1000, "ahead 1": 3000, "ahead 2": 1500, "online image": 1500}
 """Bodies of prepared inference."""
 HANG = 90
 """Seconds after which a call hangs: the machine may have other work, and both processes share it."""
@@ -150,9 +145,6 @@ class ServiceFuzz:
         elif kind in PREPARED:
             begun = self._parties.ahead[1 : max(1, AHEAD.index(step))] if name == "ahead" else []
             sent = [*(self._framed(request) for request, _ in begun), *self._chunked(message)]
-        elif name == "request":
-            place = STEPS.index(step)
-            sent = [*sent[:place], *self._chunked(message)]
         first = messages.SessionRequest(program=self._program, keys=key_id).SerializeToString()
         if name == "opening":
             first, sent = message, sent[:1]

@@ -4,7 +4,7 @@ import grpc
 import pytest
 
 from privcirnet.he.protocol.parties.server import Server, Session
-from privcirnet.he.protocol.parties.session import run
+from privcirnet.he.protocol.parties.session import prepare, run
 from privcirnet.service import calls, connections, messages, streams
 from privcirnet.service import limits as limits_module
 from privcirnet.service.chunks import CHUNK
@@ -55,8 +55,8 @@ def test_keys_that_are_announced_and_never_come(hasty):
 def test_a_client_that_goes_silent_in_an_image():
     with serving(Server(network(), "cleartext"), ServiceLimits(1, timeout_s=0.3)) as service:
         with ServiceClient(service.address, "cleartext") as remote:
-            exchange = remote.client.infer(IMAGE)
-            remote.handle(next(exchange))
+            prepare(remote.client, remote)
+            remote.handle(next(remote.client.infer(IMAGE)))
             until(lambda: not service.sessions)
             with pytest.raises(Refused, match=r"the next message must be in time: got none in 0\.3 s"):
                 remote.handle(b"")

@@ -6,6 +6,7 @@ import pytest
 
 from privcirnet.errors import Lost
 from privcirnet.he.protocol.parties.server import Server
+from privcirnet.he.protocol.parties.session import prepare
 from privcirnet.service.client import ServiceClient
 from privcirnet.service.limits import ServiceLimits
 from tests.he.networks import network
@@ -24,6 +25,7 @@ def listens(address) -> bool:
 def test_draining():
     with serving(Server(network(), "cleartext"), limits=ServiceLimits(grace_s=60.0)) as service:
         with ServiceClient(service.address, "cleartext") as busy, ServiceClient(service.address, "cleartext") as idle:
+            prepare(busy.client, busy)
             exchange = busy.client.infer(OTHER)
             message = exchange.send(busy.handle(next(exchange)))
             until(lambda: service.sessions == 2)

@@ -109,9 +109,9 @@ class Ends:
     @staticmethod
     def refusal(remote: ServiceClient, relay: Relay, first: Service, second: Service) -> None:
         for service in (first, second):
-            service.books.quotas.change(Quota(prepared=0), {})
-        with pytest.raises(Refused, match="a client may have 0 inferences prepared here"):
-            prepare(remote.client, remote)
+            service.books.quotas.change(Quota(prepared=1), {})
+        with pytest.raises(Refused, match="a client may have 1 inferences prepared here"):
+            prepare(remote.client, remote, 2)
         for service in (first, second):
             service.books.quotas.change(Quota(), {})
 

@@ -16,7 +16,7 @@ import pytest
 from privcirnet.errors import Lost
 from privcirnet.he.program.interpreter import interpret
 from privcirnet.he.protocol.parties.server import Server
-from privcirnet.he.protocol.parties.session import run
+from privcirnet.he.protocol.parties.session import prepare, run
 from privcirnet.he.ring import sampling
 from privcirnet.service import messages
 from privcirnet.service.chunks import CHUNK
@@ -54,6 +54,7 @@ def watched(monkeypatch, **more):
     monkeypatch.setattr(sampling, "uniform", uniform)
     with serving(Server(network(), "cleartext"), **more) as service:
         with ServiceClient(service.address, "cleartext") as bystander:
+            prepare(bystander.client, bystander)
             exchange = bystander.client.infer(OTHER)
             message = exchange.send(bystander.handle(next(exchange)))
             yield service
@@ -64,6 +65,7 @@ def watched(monkeypatch, **more):
 
 def begun(remote) -> tuple[object, list[bytes]]:
     """An image after its first round: (the client's end, the requests so far and the next one)."""
+    prepare(remote.client, remote)
     exchange = remote.client.infer(IMAGE)
     first = next(exchange)
     return exchange, [first, exchange.send(remote.handle(first))]

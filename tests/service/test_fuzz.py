@@ -16,7 +16,7 @@ from tests.he.protocol import mutations
 from tests.service.fuzz import MUTATIONS, PREPARED
 
 MOST_SECONDS, GROWTH = 1200, 64 << 20
-SHORT = ("request output", "opening", "chunk", "ahead agree", "ahead prepare")
+SHORT = ("opening", "chunk", "ahead agree", "ahead prepare")
 """Messages of which few mutations are right."""
 
 

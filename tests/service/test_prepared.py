@@ -126,12 +126,13 @@ def test_a_quota_of_preparations(tmp_path):
         assert "a client may have 2 inferences prepared here" in dropped(found)[-1]
 
 
-def test_no_preparation_at_all(tmp_path):
-    with server(tmp_path, quota=Quota(prepared=0)) as service, client(tmp_path, service) as remote:
+def test_a_quota_of_one(tmp_path):
+    """Each image is then prepared by itself."""
+    with server(tmp_path, quota=Quota(prepared=1)) as service, client(tmp_path, service) as remote:
         found = infer(remote, IMAGES, How(prepare=2))
-        assert [answer.prepared for answer in found.answers] == [False] * 4
         assert all(right(*both) for both in zip(IMAGES, found.logits, strict=True))
-        assert "a client may have 0 inferences prepared here" in dropped(found)[0]
+    with pytest.raises(RuleError, match="a quota must have .* keys, prepared >= 1: got prepared=0"):
+        Quota(prepared=0)
 
 
 def test_a_full_server(tmp_path):
@@ -147,7 +148,7 @@ def test_a_full_server(tmp_path):
 
 @pytest.mark.parametrize("side", ["client", "server"])
 def test_a_disk_that_is_full_in_mid_preparation(tmp_path, file_limit, side):
-    """Neither side keeps a half, and the image runs without."""
+    """Neither side keeps a half, and the image says so, too, until there is room."""
     with server(tmp_path) as service, client(tmp_path, service) as remote:
         sizes = {"client": Form("client", network(), bytes(32)).length, "server": SIZE}
         if side == "server":
@@ -157,6 +158,10 @@ def test_a_disk_that_is_full_in_mid_preparation(tmp_path, file_limit, side):
             prepare(remote.client, remote, 1)
         remote.reopen()
         assert (remote.prepared, service.prepared_work.count("local")) == (0, 0)
+        with pytest.raises(RuleError, match=r"prepared work must be kept on a disk: got .*File too large"):
+            asked(remote)
+        file_limit(1 << 30)
+        remote.reopen()
         assert asked(remote) == "waited"
 
 
@@ -201,7 +206,8 @@ def test_a_copy_of_the_clients_folder_uses_nothing_twice(tmp_path, port, monkeyp
     monkeypatch.setattr(ServiceClient, "handle", lambda self, message: (sent.append(message), handle(self, message))[1])
     with server(tmp_path, address=port) as service, client(tmp_path, service) as remote:
         assert asked(remote, IMAGES[1]) == "waited"
-    assert wire.ONLINE not in {wire.begins(message) for message in sent}
+    old = bytes.fromhex(path.stem)
+    assert not [message for message in sent if wire.begins(message) == wire.ONLINE and old in message]
     assert not path.exists()
 
 
@@ -259,12 +265,8 @@ def test_a_session_without_keys_is_for_prepared_work_alone(tmp_path, monkeypatch
         monkeypatch.setattr(remote, "_id", b"")
         remote.reopen()
         remote._keys = b"none were registered"
-        for message in (wire.frame(wire.PREPARE, [b"\1\0"]), next(remote.client._direct(IMAGES[0]))):
-            with pytest.raises(Refused, match="keys"):
-                remote.handle(message)
-            remote._keys = None
-            remote.reopen()
-            remote._keys = b"none were registered"
+        with pytest.raises(Refused, match="keys"):
+            remote.handle(wire.frame(wire.PREPARE, [b"\1\0"]))
 
 
 KILLED = """

@@ -197,6 +197,7 @@ def test_a_draining_replica_sends_clients_to_the_other(folders, tmp_path):
         with through(nginx, folders, []) as idle:
             own, other = of(services, idle)
             with ServiceClient(own.address, "cleartext", access=folders.access) as busy:
+                prepare(busy.client, busy)
                 exchange = busy.client.infer(OTHER)
                 message = exchange.send(busy.handle(next(exchange)))
                 own.stop()

@@ -13,7 +13,7 @@ from privcirnet.errors import RuleError
 from privcirnet.he.protocol.framing import message_sizes, wire
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.server import Server, Session
-from privcirnet.he.protocol.parties.session import run
+from privcirnet.he.protocol.parties.session import prepare, run
 from privcirnet.he.ring import sampling
 from privcirnet.service.client import ServiceClient
 from privcirnet.service.limits import ServiceLimits
@@ -140,11 +140,11 @@ def test_a_client_too_many_is_told_when_to_come_again():
 
 def test_the_servers_refusal_reaches_the_client():
     with serving(Server(network(), "cleartext")) as service, ServiceClient(service.address, "cleartext") as remote:
-        with pytest.raises(Refused, match=r"refused: a message must be about step 1: got magic b'PCN3', st"):
+        with pytest.raises(Refused, match=r"refused: a message must be about step 65533: got magic b'PCN3', st"):
             remote.handle(wire.frame(3, []))
         with pytest.raises(Refused):
             remote.handle(wire.frame(1, []))
-    assert "a message must be about step 1" in service.lines.of("refused")[0]["why"]
+    assert "a message must be about step 65533" in service.lines.of("refused")[0]["why"]
 
 
 def test_keys_of_another_program_are_refused_and_forgotten(monkeypatch):
@@ -213,6 +213,7 @@ def test_who_is_idle_when_a_service_stops_is_told_to_come_again():
 
 def test_an_image_ends_before_the_service_does():
     with serving(Server(network(), "cleartext")) as service, ServiceClient(service.address, "cleartext") as remote:
+        prepare(remote.client, remote)
         stop = iter([service.stop])
         logits, _ = run(remote.client, remote, IMAGE, lambda _: next(stop, lambda: None)())
         assert logits.size == 10

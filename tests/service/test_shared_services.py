@@ -73,7 +73,7 @@ def test_keys_are_registered_once_for_both(replicas):
     events = [line["event"] for line in audited(first, second)]
     assert events == [
         "keys registered",
-        *["session opened", "image begun", "image", "session closed"] * 2,
+        *["session opened", "preparation begun", "prepared", "image begun", "image", "session closed"] * 2,
     ]
 
 
@@ -165,6 +165,7 @@ def test_a_redis_that_goes_in_mid_image_and_comes_back(replicas, redis, monkeypa
     with ExitStack() as stack:
         running, idle, ready = (stack.enter_context(ServiceClient(first.address, "cleartext")) for _ in range(3))
         prepare(ready.client, ready, 1)
+        prepare(running.client, running, 1)
         exchange = running.client.infer(OTHER)
         message = exchange.send(running.handle(next(exchange)))
         redis.kill()

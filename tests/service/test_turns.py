@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-import time
 
 import pytest
 
@@ -96,27 +95,3 @@ def test_quick_work_is_done_where_it_was_asked_for_unless_the_engine_is_busy():
     played(script)
     assert names[0] == threading.current_thread().name
     assert names[1].startswith("privcirnet turn")
-
-
-def test_work_where_it_was_asked_for_has_the_engine_to_itself():
-    """What is made in spare time stops for it."""
-    inside, both = [], []
-
-    def piece():
-        inside.append(1)
-        both.append(len(inside) > 1)
-        time.sleep(0.001)
-        inside.clear()
-        return True
-
-    async def script(turns):
-        turns.spare(piece)
-        while not both:
-            await asyncio.sleep(0)
-        await turns.run("a", piece, here=True)
-        done = len(both)
-        await turns.run("a", lambda: None)
-        assert len(both) == done, "spare work goes on only when it is asked for again"
-
-    played(script)
-    assert not any(both)
