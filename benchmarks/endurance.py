@@ -64,7 +64,7 @@ def in_a_row(
             if not remote.prepared:
                 prepare(remote.client, remote, min(given.count, given.images - number))
             right += not audited(program, remote, process, noise(program, number))
-            prepared += remote.client.used == "prepared"
+            prepared += not remote.client.waited
             files = [path.stat().st_size for path in folder.rglob("*") if path.is_file()]
             one = {"image": number, "client_bytes": peak_bytes(), "server_bytes": peak_bytes(process.number)}
             samples.append(one | {"files": len(files), "store_bytes": sum(files), "left": remote.prepared})

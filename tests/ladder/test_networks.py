@@ -11,7 +11,7 @@ from privcirnet.errors import RuleError
 from privcirnet.he.planning.fit import Target
 from privcirnet.he.planning.profile import COUNTED, LINKS
 from privcirnet.he.program import operations as op
-from privcirnet.he.protocol.framing import message_sizes
+from privcirnet.he.protocol.rounds.exchanges import exchanges_of
 from privcirnet.nn.attention import PolynomialAttention
 from privcirnet.nn.norm import TokenBatchNorm
 from privcirnet.passes.fuse import fuse
@@ -76,14 +76,14 @@ def test_a_depthwise_layer_has_a_block_for_each_channel_and_is_one_product_for_e
             assert layer.ciphertexts_in == (3 if layer.shape.stride == 1 else 4 + 4 + 1)
 
 
-def test_a_composed_network_has_a_layer_and_a_round_less_for_each_pair():
+def test_a_composed_network_has_a_layer_and_an_exchange_less_for_each_pair():
     found, apart = layers(COMPOSED), layers(MOBILENETV2)
     assert found.keys() == apart.keys() - {f"{name}.project" for name in ("first", "down", "same")}
     assert {name: found[name].block_size for name in COMPOSED.composed} == dict.fromkeys(COMPOSED.composed, 4)
     sizes = {name: (found[name].shape.in_channels, found[name].shape.out_channels) for name in COMPOSED.composed}
     assert sizes == {"down.expand": (8, 24), "same.expand": (24, 12 + 36), "last": (36 + 12, 20)}
     assert [operations(COMPOSED)[kind] for kind in (op.Concat, op.Channels, op.Add)] == [1, 2, 0]
-    assert message_sizes.rounds(MOBILENETV2.program) - message_sizes.rounds(COMPOSED.program) == 3
+    assert len(exchanges_of(MOBILENETV2.program)) - len(exchanges_of(COMPOSED.program)) == 3
 
 
 def test_padded_layers_are_padded():

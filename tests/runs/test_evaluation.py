@@ -1,5 +1,6 @@
 import dataclasses
 import functools
+import itertools
 from contextlib import contextmanager
 
 import numpy as np
@@ -55,7 +56,7 @@ def test_every_step_of_the_protocol_is_right():
     assert evaluation().wrong == [[], [], []]
     assert (found["logits_equal"], found["wrong_nodes"], found["unit"]) == (3, [], UNIT)
     assert found["prepared"] == 0
-    assert not found.keys() & {"online", "preparation", "server", "logits_bits"}
+    assert not found.keys() & {"server", "logits_bits"}
     assert [layer["name"] for layer in found["layers"]] == ["features.0", "square", "second", "head"]
 
 
@@ -162,9 +163,9 @@ def test_bytes_are_those_of_the_messages():
     for layer in found["layers"]:
         for way in ("up", "down"):
             bare = layer[f"ciphertexts_{way}"] * 8 * (8 * 4 * 4 if layer["kind"] == "square" else 8192)
-            assert bare < layer[f"bytes_{way}"] < bare + 100
+            assert bare < layer[f"bytes_{way}"] < bare + (1100 if layer["kind"] == "square" else 100)  # and online
     exchanged = sum(layer["bytes_up"] + layer["bytes_down"] for layer in found["layers"])
-    assert exchanged < found["bytes_per_image"] < exchanged + 300
+    assert exchanged < found["bytes_per_image"] < exchanged + 2500
     assert found["bytes_keys"] == 8 * len(program().column_steps)
 
 
@@ -235,11 +236,11 @@ def test_links_are_predicted_from_what_was_measured():
     found = summary()
     assert found["links"].keys() == LINKS.keys() - {"local"}
     assert found["bytes_up"] + found["bytes_down"] == found["bytes_per_image"]
-    assert found["rounds"] == 5
+    assert found["rounds"] == 7, "two around two of the preparation, and two online"
     for name, parts in found["links"].items():
         assert parts["compute"] == found["seconds_per_image"]
         assert parts["transfer"] == found["bytes_per_image"] / LINKS[name].bandwidth
-        assert parts["round_trips"] == 5 * LINKS[name].round_trip
+        assert parts["round_trips"] == 7 * LINKS[name].round_trip
         assert parts["seconds"] == sum(parts[part] for part in ("compute", "transfer", "round_trips"))
 
 
@@ -259,10 +260,10 @@ def test_a_tampered_weight_spectrum_is_found_where_it_is(name):
 def test_progress_is_called_for_each_exchange():
     steps = []
     found = evaluate(Interactive(program()), IMAGES[:2], CLEAR, steps.append)
-    names = ["features.0", "square", "second", "head", "result"]
-    assert [(step.image, step.name) for step in steps] == [(i, name) for i in range(2) for name in names]
-    assert steps[4].bytes == steps[9].bytes == told(found, *(LABELS[:2],) * 2)["bytes_per_image"]
-    assert steps[0].bytes < steps[1].bytes < steps[4].bytes
+    ends = [[step for step in steps if step.image == image] for image in range(2)]
+    assert {step.name.split(",")[0] for step in steps} == {"preparation", "image", "square"}
+    assert [each[-1].bytes for each in ends] == [told(found, *(LABELS[:2],) * 2)["bytes_per_image"]] * 2
+    assert all(a.bytes < b.bytes for each in ends for a, b in itertools.pairwise(each))
 
 
 def test_unsuitable_images():

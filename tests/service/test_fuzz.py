@@ -21,7 +21,7 @@ SHORT = ("opening", "chunk", "ahead agree", "ahead prepare")
 
 
 def test_there_are_ten_thousand():
-    assert sum(MUTATIONS.values()) == 10_000
+    assert sum(MUTATIONS.values()) + sum(PREPARED.values()) >= 10_000
 
 
 @pytest.mark.parametrize("method", messages.METHODS.values(), ids=list(messages.METHODS))

@@ -62,9 +62,12 @@ def test_the_only_session_is_computed_where_it_is_read_once_its_rounds_are_known
     monkeypatch.setattr(Session, "handle", noted)
     program, image = network(), random_image(network())
     with serving(Server(program, "cleartext")) as service, ServiceClient(service.address, "cleartext") as remote:
+        prepare(remote.client, remote, 2)
+        names.clear()
+        (offer,) = service._calls.catalogue.offers
+        offer.took.clear()
         run(remote.client, remote, image)
         rounds = len(names)
-        (offer,) = service._calls.catalogue.offers
         assert names[:rounds] == [True] * rounds, "nothing is known of the first image"
         assert len(offer.took) == rounds
         names.clear()
@@ -72,6 +75,7 @@ def test_the_only_session_is_computed_where_it_is_read_once_its_rounds_are_known
         run(remote.client, remote, image)
         assert names == [False] * rounds
         with ServiceClient(service.address, "cleartext") as other:
+            prepare(other.client, other)
             names.clear()
             run(other.client, other, image)
             assert names == [True] * rounds, "of two sessions neither holds up the other"
