@@ -197,7 +197,7 @@ def test_a_copy_of_the_clients_folder_uses_nothing_twice(tmp_path, port, monkeyp
     sent = []
     with server(tmp_path, address=port) as service, client(tmp_path, service) as remote:
         prepare(remote.client, remote, 1)
-        (path,) = (tmp_path / "client").glob("*.prepared")
+        (path,), (serial,) = (tmp_path / "client").glob("*.prepared"), remote.store.serials()
         copy = path.read_bytes()
         assert asked(remote) == "prepared"
     path.write_bytes(copy)
@@ -206,8 +206,7 @@ def test_a_copy_of_the_clients_folder_uses_nothing_twice(tmp_path, port, monkeyp
     monkeypatch.setattr(ServiceClient, "handle", lambda self, message: (sent.append(message), handle(self, message))[1])
     with server(tmp_path, address=port) as service, client(tmp_path, service) as remote:
         assert asked(remote, IMAGES[1]) == "waited"
-    old = bytes.fromhex(path.stem.split("-")[-1])
-    assert not [message for message in sent if wire.begins(message) == wire.ONLINE and old in message]
+    assert not [message for message in sent if wire.begins(message) == wire.ONLINE and serial in message]
     assert not path.exists()
 
 

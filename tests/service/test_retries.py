@@ -111,7 +111,7 @@ def test_a_preparation_is_cut(drawn):
 def test_without_retries():
     with serving(Server(network(), "cleartext")) as service, relaying(service.address) as relay:
         with ServiceClient(relay.address, "cleartext") as remote:
-            cut_at(remote, relay, 2, "before it is sent", None)
+            cut_at(remote, relay, 3, "before it is sent", None)
             with pytest.raises(Lost):
                 asked(remote)
 

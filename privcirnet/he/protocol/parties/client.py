@@ -126,6 +126,8 @@ class Client:
                 image's requests were sent.
         """
         check_image(self.program.nodes[0], image)
+        if self._make is None:
+            raise closed()
         if self._threads.setdefault("image", get_ident()) != get_ident():
             rule, remedy = "a client must run one image at a time", "give each thread a client of its own"
             raise RuleError(rule, got="another thread's, which is under way", remedy=remedy)
