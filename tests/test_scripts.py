@@ -200,7 +200,7 @@ def test_bench_runs_two_engines_in_turns(monkeypatch, tmp_path):
     assert other["speedup"] == 1
     assert result["max_abs_error"] == other["max_abs_error"] == 0
     layers = {"first": LinearShape.gemm(4, 16, 16), "second": LinearShape.gemm(4, 16, 32)}
-    monkeypatch.setattr(importlib.import_module("privcirnet.cli.bench"), "network_shapes", lambda _: layers)
+    monkeypatch.setattr(importlib.import_module("benchmarks.bench.command"), "network_shapes", lambda _: layers)
     call(monkeypatch, "bench", "network=vit_cifar", "block_size=8", "weights_gb=1", *settings)
     result = summary(tmp_path)
     other = result["compared"]

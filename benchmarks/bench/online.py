@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.bench.networks import Shapes, allowed_block_size, network_shapes
+from benchmarks.bench.runs import BenchRun
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.measure.networks import Shapes, allowed_block_size, network_shapes
 from privcirnet.he.measure.online import online_profile
 from privcirnet.he.mpc.local import elementwise, packing, products, squares
 from privcirnet.he.mpc.local.linear import ClearLinear
@@ -17,7 +18,6 @@ from privcirnet.he.planning.online import online_seconds
 from privcirnet.he.planning.profile import Profile
 from privcirnet.he.ring import modular, sampling
 from privcirnet.he.system import threads
-from privcirnet.runs.bench.runs import BenchRun
 
 NETWORKS = {"MobileNetV2 (CIFAR)": "mobilenetv2_cifar", "ResNet-18 (CIFAR)": "resnet18_cifar"}
 VALUES = 1 << 18
@@ -34,7 +34,7 @@ def online_shapes(network: str) -> Shapes:
     """Return a network's layers by name, with the 3 x 3 depthwise ones between those that may become circulant.
 
     Args:
-        network: see :data:`he.measure.networks.NETWORKS`.
+        network: see :data:`benchmarks.bench.networks.NETWORKS`.
     """
     found: Shapes = {}
     shapes = network_shapes(network)
