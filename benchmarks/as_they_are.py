@@ -18,11 +18,11 @@ from pathlib import Path
 import torch
 
 import privcirnet as pc
+from benchmarks.bench.results import markdown
 from privcirnet.artifact.summaries import Inference, Training
 from privcirnet.artifact.typed_json import read_record
 from privcirnet.config import DataConfig
 from privcirnet.data import load_for
-from privcirnet.runs.bench.results import markdown
 
 NETWORKS = {
     "torchvision/resnet18": "++stages.train.recipe.learning_rate=6e-3",

@@ -21,13 +21,13 @@ import timm
 import torch
 from torch import Tensor, nn
 
+from benchmarks.bench.networks import allowed_block_size
 from privcirnet.artifact import read_profile
 from privcirnet.blocksizes.latency import layer_shapes
 from privcirnet.he.layers import subring
 from privcirnet.he.layers.coefficient_layer import CoefficientLayer
 from privcirnet.he.layers.layer import Layer, layer_bytes
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.measure.networks import allowed_block_size
 from privcirnet.he.planning.chooser import SETS
 from privcirnet.he.planning.cost import linear_cost, square_cost
 from privcirnet.he.planning.fit import planned_layer, scaled

@@ -35,6 +35,7 @@ import torch
 from torch import Tensor, nn
 
 import privcirnet as pc
+from benchmarks.bench.results import markdown
 from papers.reproduce.untrained import LEVELS, LOG_STEP, keep_last_statistics_, smooth_pixels
 from privcirnet.config import HEConfig
 from privcirnet.data.dataset import ImageData
@@ -45,7 +46,6 @@ from privcirnet.passes.convert import circulant_
 from privcirnet.passes.fuse import fuse
 from privcirnet.passes.quantize import quantize
 from privcirnet.passes.surgery import polynomial_
-from privcirnet.runs.bench.results import markdown
 from privcirnet.runs.evaluation import evaluate
 from privcirnet.runs.export import lower_for
 from privcirnet.runs.interactive import Interactive

@@ -23,13 +23,13 @@ from typing import Any
 from phases import TOGETHER, connections, noise, turn, wrong_nodes
 from untrained import NETWORKS, program_of
 
+from benchmarks.bench.results import markdown
 from privcirnet.artifact import read_program, write_json, write_text
 from privcirnet.artifact.typed_json import plain
 from privcirnet.cli.console import progress_bar
 from privcirnet.he.system import threads
 from privcirnet.he.system.memory import peak_bytes
 from privcirnet.report import plots
-from privcirnet.runs.bench.results import markdown
 from privcirnet.runs.links import over_links
 from privcirnet.runs.server_process import ServerTask, start_server
 from privcirnet.service.client import ServiceClient

@@ -33,10 +33,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from benchmarks.load.clients import LoadTask, Sample, load
 from privcirnet.artifact import write_json
 from privcirnet.cli.console import progress_bar, show_rows
 from privcirnet.errors import RuleError
-from privcirnet.runs.load import LoadTask, Sample, load
 from privcirnet.service.certificates import make_trial
 
 ROOT = Path(__file__).parents[1]

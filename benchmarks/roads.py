@@ -20,6 +20,7 @@ from types import MappingProxyType
 import torch
 from untrained import measure_
 
+from benchmarks.bench.results import markdown
 from papers.reproduce.untrained import LEVELS, LOG_STEP, RandomNetwork, random_network
 from privcirnet.artifact import write_json, write_text
 from privcirnet.cli.console import progress_bar
@@ -28,7 +29,6 @@ from privcirnet.data import ImageData
 from privcirnet.he.planning.profile import Profile
 from privcirnet.passes.fuse import fuse
 from privcirnet.passes.quantize import quantize
-from privcirnet.runs.bench.results import markdown
 from privcirnet.runs.evaluation import Evaluation, Mode, evaluate
 from privcirnet.runs.export import lower_on
 from privcirnet.runs.interactive import Interactive

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import torch
 
+from benchmarks.bench.networks import NETWORKS, network_shapes
 from privcirnet.artifact import read_profile, write_json
 from privcirnet.blocksizes.assignment import uniform_latency
 from privcirnet.blocksizes.fisher import diagonal_fisher
 from privcirnet.blocksizes.latency import figure_table
 from privcirnet.blocksizes.solve import solve
 from privcirnet.cli.console import progress_bar, show
-from privcirnet.he.measure.networks import NETWORKS, network_shapes
 from privcirnet.he.planning.goal import Goal
 from privcirnet.he.planning.profile import COUNTED, LINKS
 from privcirnet.train.network import create, weighted_layers

@@ -11,7 +11,7 @@ import time
 import torch
 from torch import nn
 
-from privcirnet.he.measure.networks import network_shapes
+from benchmarks.bench.networks import network_shapes
 from privcirnet.he.system.memory import peak_bytes
 from privcirnet.passes.block_sizes import candidates
 from privcirnet.passes.convert import circulant_
@@ -59,9 +59,7 @@ def peak(name: str, block_size: int, batch: int, memory_format: torch.memory_for
 def main() -> None:
     """Print both medians, the median ratio and both peaks of memory."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--model", default="mobilenetv2_cifar", help="a network of privcirnet.he.measure.networks for CIFAR"
-    )
+    parser.add_argument("--model", default="mobilenetv2_cifar", help="a network of benchmarks.bench.networks for CIFAR")
     parser.add_argument("--block-size", type=int, default=8)
     parser.add_argument("--batch", type=int, default=128, help="images")
     parser.add_argument("--repetitions", type=int, default=7)

@@ -12,6 +12,7 @@ pytestmark = pytest.mark.docs
 ROOT = Path(__file__).parents[1]
 PACKAGE, PAPERS = ROOT / "privcirnet", ROOT / "papers"
 FILES, RESEARCH = sorted(PACKAGE.rglob("*.py")), sorted(PAPERS.rglob("*.py"))
+BENCHMARKS = sorted(path for name in ("bench", "load") for path in (ROOT / "benchmarks" / name).rglob("*.py"))
 HE = [path for path in FILES if path.is_relative_to(PACKAGE / "he")]
 SCRIPTS = {"train", "search", "export", "infer", "bench", "report", "reproduce", "serve", "ladder"}
 MAX_LINES, MAX_SCRIPT_LINES, MAX_BODY_LINES = 600, 10, 60
@@ -121,8 +122,8 @@ def name_of(path: Path) -> str:
 
 
 def graph() -> dict[str, set[str]]:
-    """Every module of the package and of research -> the modules among them that it imports."""
-    files = [*FILES, *RESEARCH]
+    """Every module of the package, of research and of benchmarks -> the modules among them that it imports."""
+    files = [*FILES, *RESEARCH, *BENCHMARKS]
     modules = {".".join(p.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): p for p in files}
     found: dict[str, set[str]] = {}
     for name, path in modules.items():
@@ -184,15 +185,18 @@ def test_libraries_have_one_user():
 
 
 def test_nothing_imports_the_scripts():
-    assert not [str(path) for path in [*FILES, *RESEARCH] if imports(path) & SCRIPTS]
+    assert not [str(path) for path in [*FILES, *RESEARCH, *BENCHMARKS] if imports(path) & SCRIPTS]
 
 
-def test_the_package_does_not_know_research():
-    """papers imports the package, never the other way: a wheel has no papers."""
+def test_the_package_does_not_know_research_and_benchmarks():
+    """papers imports benchmarks, and both the package, never the other way: a wheel has neither."""
     assert len(RESEARCH) > 30
+    assert len(BENCHMARKS) > 15
     beside = {"papers", "benchmarks", "tests"}
     assert not [name_of(path) for path in FILES if {module.split(".")[0] for module in imports(path)} & beside]
     assert not [str(path) for path in RESEARCH if {module.split(".")[0] for module in imports(path)} & {"tests"}]
+    above = {"papers", "tests"}
+    assert not [str(path) for path in BENCHMARKS if {module.split(".")[0] for module in imports(path)} & above]
 
 
 def test_what_was_taken_away_is_not_there():
@@ -226,7 +230,7 @@ def test_public_names_are_few_and_exist():
 
 def test_files_and_functions_are_small():
     wrong = []
-    for path in [*FILES, *RESEARCH, *(ROOT / f"{script}.py" for script in sorted(SCRIPTS))]:
+    for path in [*FILES, *RESEARCH, *BENCHMARKS, *(ROOT / f"{script}.py" for script in sorted(SCRIPTS))]:
         text = path.read_text()
         if text.count("\n") > (MAX_SCRIPT_LINES if path.parent == ROOT else MAX_LINES):
             wrong.append(f"{path}: {text.count(chr(10))} lines")
@@ -247,7 +251,10 @@ def body_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
 def test_asserts_only_narrow_types():
     """python -O removes them: what guards an invariant raises."""
     asserts = [
-        (p, n) for p in [*FILES, *RESEARCH] for n in ast.walk(ast.parse(p.read_text())) if isinstance(n, ast.Assert)
+        (p, n)
+        for p in [*FILES, *RESEARCH, *BENCHMARKS]
+        for n in ast.walk(ast.parse(p.read_text()))
+        if isinstance(n, ast.Assert)
     ]
     narrows = re.compile(r"isinstance\(.*\)|[^ ]+ is not None")
     wrong = [(name_of(p), n.lineno) for p, n in asserts if n.msg or not narrows.fullmatch(ast.unparse(n.test))]

@@ -1,4 +1,4 @@
-"""Every YAML in configs/ and papers/ loads, alone and in every script that can choose it, and fits the schema."""
+"""Every YAML in configs/, papers/ and benchmarks/ loads, alone and in every script that can choose it, and fits the schema."""
 
 import importlib
 import os
@@ -11,13 +11,15 @@ from omegaconf import OmegaConf
 
 from privcirnet.cli import SUBCOMMANDS
 from privcirnet.config import SCHEMAS as SETTINGS
-from privcirnet.config import BenchConfig, DataConfig, HEConfig, ModelConfig, RecipeConfig, SearchRunConfig
+from privcirnet.config import DataConfig, HEConfig, ModelConfig, RecipeConfig, SearchRunConfig
 from privcirnet.errors import RuleError
 
 pytestmark = pytest.mark.docs
 
 CONFIGS = Path(__file__).parents[1] / "configs"
-FILES = {path.stem: path for path in (*CONFIGS.glob("*.yaml"), *CONFIGS.parent.glob("papers/*/*.yaml"))}
+ROOT = CONFIGS.parent
+BESIDE = *ROOT.glob("papers/*/*.yaml"), *ROOT.glob("benchmarks/*/*.yaml")
+FILES = {path.stem: path for path in (*CONFIGS.glob("*.yaml"), *BESIDE)}
 SCRIPTS = sorted(FILES.keys() - {"quiet"})
 OPTIONS = sorted(
     str(path.relative_to(CONFIGS).with_suffix(""))
@@ -31,7 +33,8 @@ def schema_of(script):
     """Tell Hydra a script's schema, as it does itself when it is run; returns what has its main."""
     if script in SUBCOMMANDS:
         return importlib.import_module(f"privcirnet.cli.{script}")
-    return importlib.import_module(f"papers.{script}.command")
+    folder = FILES[script].parent.relative_to(ROOT)
+    return importlib.import_module(f"{'.'.join(folder.parts)}.command")
 
 
 def composed(script, *overrides):
@@ -132,7 +135,6 @@ def test_stages_chain_by_default():
         (lambda: HEConfig(link="moon"), "he.link must be a known one: got moon; use one of local, lan, wan44, wan"),
         (lambda: HEConfig(coefficient_bits=[55, 55]), r"he.coefficient_bits needs he.ring_degree: got \[55, 55\]"),
         (lambda: HEConfig(ring_degree=4096), "that of a known set: got 4096; use 8192, 16384, or 0"),
-        (lambda: BenchConfig(he=HEConfig()), "bench.py needs one set of primes: got none"),
         (lambda: RecipeConfig(rand_magnitude=31), "recipe.rand_magnitude must be between 0 and 30: got 31; use 9"),
         (lambda: RecipeConfig(rand_augment=-1), r"cutmix must not be negative: got \(0, 0.0, 0, -1, 0.0, 0.0\)"),
         (lambda: RecipeConfig(rand_deviation=-1.0), "recipe.rand_deviation must not be negative: got -1.0"),

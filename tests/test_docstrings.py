@@ -7,6 +7,8 @@ from tests.docstrings import gaps
 
 pytestmark = pytest.mark.docs
 
+FOLDERS = "privcirnet", "papers", "benchmarks/bench", "benchmarks/load"
+
 COMPLETE = '''
 def area(width: int, *, height: int) -> int:
     """Return the area.
@@ -23,13 +25,13 @@ def area(width: int, *, height: int) -> int:
 
 
 def test_no_public_function_of_the_package_has_a_gap():
-    files = [path for folder in ("privcirnet", "papers") for path in sorted((ROOT / folder).rglob("*.py"))]
+    files = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
     assert [gap for path in files for gap in gaps(path)] == []
 
 
 def test_docstrings_do_not_only_point_elsewhere():
     """Leave out one that says nothing but where to look."""
-    files = [path for folder in ("privcirnet", "papers") for path in (ROOT / folder).rglob("*.py")]
+    files = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")]
     assert [path for path in files if '"""See :meth:' in path.read_text()] == []
 
 

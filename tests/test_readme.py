@@ -29,6 +29,8 @@ PAGES = [
 ]
 MOST_README_LINES, MOST_CONTRIBUTING_LINES, TYPICAL_CHANGES = 90, 90, 12
 NO_HYDRA = {"report", "doctor", "completion"}
+BESIDE = "papers.", "benchmarks."
+"""Where a module begins that is run by -m in a checkout."""
 SECTIONS = [
     *(
         "Notation",
@@ -66,7 +68,7 @@ def commands(page: Path) -> list[list[str]]:
     for part in re.split(r"^(```bash\n.*?^```)", page.read_text(), flags=re.DOTALL | re.MULTILINE):
         letters |= dict(re.findall(r"`([A-Z])`\s+is\s+`([^`]+)`", part))
         for line in part.replace("\\\n", " ").splitlines() if part.startswith("```bash") else ():
-            if re.match(r"(python|torchrun) .*\w\.py|python -m papers\.|privcirnet ", line):
+            if re.match(r"(python|torchrun) .*\w\.py|python -m (papers|benchmarks)\.|privcirnet ", line):
                 words = shlex.split(line, comments=True)
                 found.append([w for word in words for w in letters.get(word, word).split()])
     return found
@@ -102,17 +104,17 @@ def test_pages_have_commands_and_programs():
 @pytest.mark.parametrize(("page", "command"), COMMANDS, ids=[f"{p}: {' '.join(c)}" for p, c in COMMANDS])
 def test_commands_are_accepted(page, command):
     """A script's settings must exist and be valid, by Hydra and the schema; a benchmark's options must be declared."""
-    first = (word for word in command if word.endswith(".py") or word.startswith("papers."))
+    first = (word for word in command if word.endswith(".py") or word.startswith(BESIDE))
     script = command[1] if command[0] == "privcirnet" else next(first)
     given, name = command[command.index(script) + 1 :], Path(script).stem
-    if paper := script.startswith("papers."):
-        script, name = f"{script.replace('.', '/')}/__main__.py", script.removeprefix("papers.")
+    if beside := script if script.startswith(BESIDE) else "":
+        script, name = f"{script.replace('.', '/')}/__main__.py", script.rpartition(".")[2]
     assert script in SUBCOMMANDS or (ROOT / script).is_file(), page
     if "/" in script and name not in FILES:
         options = {word for word in given if word.startswith("--")}
         assert options <= arguments_of(script), f"{page}: {sorted(options - arguments_of(script))}"
     elif name not in NO_HYDRA:
-        module = importlib.import_module(f"papers.{name}.command") if paper else schema_of(name)
+        module = importlib.import_module(f"{beside}.command") if beside else schema_of(name)
         schema = SCHEMAS.get(name)
         given = module.expanded(given) if hasattr(module, "expanded") else given
         for overrides in jobs(quoted(schema, given, sweep=True) if schema else given):

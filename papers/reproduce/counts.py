@@ -4,6 +4,8 @@ import statistics
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from benchmarks.bench.networks import allowed_block_size, network_shapes
+from benchmarks.bench.runs import SHAPES
 from papers.ensei import moduli as ensei
 from papers.layouts.baselines import counts_of
 from papers.layouts.named import published_layer
@@ -11,11 +13,9 @@ from papers.reproduce import ckks
 from papers.reproduce.cells import Values
 from papers.reproduce.layers import LayerCase
 from papers.reproduce.leveled import leveled_counts
-from privcirnet.he.measure.networks import allowed_block_size, network_shapes
 from privcirnet.he.planning.named import plan_named
 from privcirnet.he.planning.planner import counted_goal
 from privcirnet.he.rlwe.security import MAX_LOG_Q
-from privcirnet.runs.bench.runs import SHAPES
 
 _MB = 1e6
 _N = 8192
@@ -65,7 +65,7 @@ def network_counts(network: str, b: int) -> Values:
     """Return the counts of a network's circulant layers, each at the largest block size up to b that it allows.
 
     Args:
-        network: of :data:`he.measure.networks.NETWORKS`.
+        network: of :data:`benchmarks.bench.networks.NETWORKS`.
     """
     goal = counted_goal(_N)
     layers = [
@@ -79,7 +79,7 @@ def network_counts(network: str, b: int) -> Values:
 def mean_reduction(b: int) -> Values:
     """Return how many times fewer operations block size b takes than Bolt's and NeuJeans' published plans, on average.
 
-    Over the layers of :data:`runs.bench.runs.SHAPES`; of rotations the layers that still have some.
+    Over the layers of :data:`benchmarks.bench.runs.SHAPES`; of rotations the layers that still have some.
     """
     goal = counted_goal(_N)
     pairs = [

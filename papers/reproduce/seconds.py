@@ -8,6 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.bench.layers import Entry, LayerBenchmark, bench_layers
+from benchmarks.bench.networks import allowed_block_size, network_shapes
+from benchmarks.bench.runs import SHAPES
 from papers.layouts.named import published_layer, published_named
 from papers.reproduce import ckks, ensei
 from papers.reproduce.cells import Values
@@ -16,12 +19,9 @@ from papers.reproduce.leveled import leveled_latency, leveled_steps
 from privcirnet.errors import RuleError
 from privcirnet.he.circuits.bfv.engines import engine_of
 from privcirnet.he.layers.layer import Layer
-from privcirnet.he.measure.benchmark import Entry, LayerBenchmark, bench_layers
-from privcirnet.he.measure.networks import allowed_block_size, network_shapes
 from privcirnet.he.planning.named import plan_named
 from privcirnet.he.planning.planner import counted_goal
 from privcirnet.he.system import threads as in_use
-from privcirnet.runs.bench.runs import SHAPES
 
 _ENGINE, _N, _PLAIN_BITS, _MB = "kernel", 8192, 41, 1e6
 _RUNS = 5
@@ -106,7 +106,7 @@ def layer_setup(threads: int = 1, **case: Any) -> Values:
 def block_size_speedups(b: int, cheetah: str = "ours") -> Values:
     """Return how many times as fast block size b is as the published plans of b = 1, and as Cheetah's encoding.
 
-    Over the layers of :data:`runs.bench.runs.SHAPES`, client and server together, in turns.
+    Over the layers of :data:`benchmarks.bench.runs.SHAPES`, client and server together, in turns.
 
     Args:
         cheetah: whose layout of Cheetah's encoding, "ours" or "published".

@@ -10,8 +10,6 @@ SUBCOMMANDS = {
     "export": "make a program for encrypted inference of a network",
     "infer": "classify images encrypted, and check every step",
     "serve": "serve programs to clients over gRPC and TLS",
-    "load": "put load on a running server, from many clients",
-    "bench": "count and measure encrypted layers and networks",
     "report": "tables and an HTML page of a finished chain",
     "ladder": "run a whole chain of an experiment, or what is missing of it",
     "doctor": "say what is installed, what works and what is missing",

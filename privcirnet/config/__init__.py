@@ -3,12 +3,11 @@
 from pathlib import Path
 
 from privcirnet.artifact.hub import HUB, hub_file
-from privcirnet.config.bench import BenchConfig
 from privcirnet.config.checks import check
 from privcirnet.config.data import DataConfig
 from privcirnet.config.encryption import CompileConfig, HEConfig
 from privcirnet.config.export import ExportConfig
-from privcirnet.config.inference import InferConfig, LoadConfig, ServeConfig
+from privcirnet.config.inference import InferConfig, ServeConfig
 from privcirnet.config.ladder import DemoConfig, LadderConfig
 from privcirnet.config.leveled import LeveledConfig
 from privcirnet.config.model import ModelConfig
@@ -19,7 +18,6 @@ from privcirnet.config.train import TrainConfig
 
 __all__ = [
     "SCHEMAS",
-    "BenchConfig",
     "Budget",
     "CompileConfig",
     "DataConfig",
@@ -30,7 +28,6 @@ __all__ = [
     "InferConfig",
     "LadderConfig",
     "LeveledConfig",
-    "LoadConfig",
     "ModelConfig",
     "QuantConfig",
     "RecipeConfig",
@@ -43,12 +40,10 @@ __all__ = [
 
 
 SCHEMAS: dict[str, type] = {
-    "bench": BenchConfig,
     "demo": DemoConfig,
     "export": ExportConfig,
     "infer": InferConfig,
     "ladder": LadderConfig,
-    "load": LoadConfig,
     "search": SearchRunConfig,
     "serve": ServeConfig,
     "train": TrainConfig,

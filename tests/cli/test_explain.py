@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from benchmarks.bench import command as bench
+from benchmarks.load import command as load
 from papers.pareto import command as pareto
 from papers.reproduce import command as reproduce
 from privcirnet import config
@@ -14,6 +16,7 @@ from privcirnet.cli.settings import explained, offers
 pytestmark = pytest.mark.docs
 
 SCHEMAS = {**config.SCHEMAS, "pareto": pareto.ParetoConfig, "reproduce": reproduce.ReproduceConfig}
+SCHEMAS |= {"bench": bench.BenchConfig, "load": load.LoadConfig}
 
 
 @dataclass

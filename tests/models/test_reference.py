@@ -5,10 +5,10 @@ import torch
 from torch import Tensor, nn
 from torch.testing import assert_close
 
+from benchmarks.bench.networks import NETWORKS, network_shapes
 from privcirnet.errors import RuleError
 from privcirnet.functional.circulant import is_circulant
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.measure.networks import NETWORKS, network_shapes
 from privcirnet.models import ENTRY_POINTS
 from privcirnet.models.activation import NAMES, activation
 from privcirnet.nn.activations import Aespa2d, Square

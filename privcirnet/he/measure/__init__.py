@@ -1,1 +1,1 @@
-"""What this machine needs: seconds of operations and layers, memory, and the peaks that no engine can beat."""
+"""What this machine needs: seconds of encrypted operations, and of layers in clear."""

@@ -1,16 +1,13 @@
 """Measure what layers in clear take: the times of a few, and the operations' that explain them best."""
 
-import statistics
-import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 
 import numpy as np
 
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.mpc.local.linear import ClearLinear
 from privcirnet.he.planning.online import clear_work
-from privcirnet.he.planning.profile import COUNTED, ONLINE, Profile
+from privcirnet.he.planning.profile import ONLINE
 from privcirnet.he.ring import sampling
 
 LAYERS: dict[str, tuple[LinearShape, int]] = {
@@ -41,24 +38,6 @@ def _call(shape: LinearShape, b: int, t: int) -> Callable[[], object]:
     layer, share = ClearLinear(shape, b, rows, t), sampling.uniform(shape.input_shape, t)
     mask = sampling.uniform(shape.output_shape, t)
     return lambda: layer.apply(share, mask)
-
-
-def online_profile(t: int, repetitions: int) -> Profile:
-    """Return the papers' units with what layers in clear take on this machine, measured now in turns.
-
-    Args:
-        repetitions: timed rounds, after one that is not.
-    """
-    calls = clear_calls(t)
-    times: dict[str, list[float]] = {name: [] for name in calls}
-    for _ in range(repetitions + 1):
-        for name, call in calls.items():
-            started = time.perf_counter()
-            call()
-            times[name].append(time.perf_counter() - started)
-    found = clear_seconds({name: statistics.median(each[1:]) for name, each in times.items()})
-    seconds = COUNTED.seconds | {name: max(each, 0.0) for name, each in found.items()}
-    return replace(COUNTED, name="this machine, in clear", seconds=seconds)
 
 
 def clear_seconds(found: Mapping[str, float]) -> dict[str, float]:

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.bench.networks import NETWORKS, allowed_block_size, network_shapes
 from privcirnet.he.layers import bsgs
 from privcirnet.he.layers.bsgs import BsgsPlan
 from privcirnet.he.layers.spectral_layer import SpectralLayer
-from privcirnet.he.measure.networks import NETWORKS, allowed_block_size, network_shapes
 from privcirnet.he.planning import cover
 from privcirnet.he.planning.cost import Cost, plan_cost
 from privcirnet.he.planning.cover import Contents, Grid, covers, lane_contents

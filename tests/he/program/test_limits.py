@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from benchmarks.bench.networks import NETWORKS, network_shapes
 from privcirnet.errors import RuleError
 from privcirnet.he.circuits.bfv.engines import engine_of
 from privcirnet.he.layers import size_limits
@@ -18,7 +19,6 @@ from privcirnet.he.layers.shape import Axis, LinearShape
 from privcirnet.he.layers.spectral_layer import SpectralLayer
 from privcirnet.he.layers.spectral_pieces import Piece
 from privcirnet.he.layers.tiling import CyclicTiles
-from privcirnet.he.measure.networks import NETWORKS, network_shapes
 from privcirnet.he.program import limits, manifest
 from privcirnet.he.program.operation import Node
 from privcirnet.he.program.operations import Add, Input, Linear

@@ -2,10 +2,10 @@
 
 import sys
 
+from benchmarks.bench.networks import allowed_block_size, network_shapes
 from papers.bench import command
 from papers.layouts.named import published_layer
 from privcirnet.artifact import read_json
-from privcirnet.he.measure.networks import allowed_block_size, network_shapes
 
 
 def test_a_network_is_counted_against_its_published_plans(monkeypatch, tmp_path):

@@ -7,12 +7,12 @@ from functools import cache
 import numpy as np
 import pytest
 
+from benchmarks.bench.networks import NETWORKS, allowed_block_size, network_shapes
 from papers.layouts.named import plan_published, published_layer, published_named
 from privcirnet.errors import RuleError
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.spectral_layer import SpectralLayer
 from privcirnet.he.layers.spectral_layout import next_power_of_two
-from privcirnet.he.measure.networks import NETWORKS, allowed_block_size, network_shapes
 from privcirnet.he.planning.cost import linear_cost
 from privcirnet.he.planning.goal import Goal
 from privcirnet.he.planning.planner import candidate_layers

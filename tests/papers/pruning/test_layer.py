@@ -7,12 +7,12 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from benchmarks.bench.layers import bench_layer
 from papers.pruning.layer import DiagonalGroups, PrunedLayer, diagonal_of, pruned_plan
 from privcirnet.errors import RuleError
 from privcirnet.he.layers.bsgs import Booleans, BsgsPlan
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.spectral_layer import SpectralLayer
-from privcirnet.he.measure.benchmark import bench_layer
 from privcirnet.he.planning.goal import Goal
 from privcirnet.he.planning.planner import plan_layer
 from privcirnet.he.planning.profile import COUNTED, LINKS

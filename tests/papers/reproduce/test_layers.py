@@ -2,13 +2,13 @@
 
 import pytest
 
+from benchmarks.bench.layers import LayerBenchmark, bench_layer
+from benchmarks.bench.networks import network_shapes
+from benchmarks.bench.runs import SHAPES
 from papers.reproduce import ckks, counts, ensei, seconds, trained
 from papers.reproduce.layers import LayerCase
 from privcirnet.errors import RuleError
 from privcirnet.he.layers.ckks.layout import Layout
-from privcirnet.he.measure.benchmark import LayerBenchmark, bench_layer
-from privcirnet.he.measure.networks import network_shapes
-from privcirnet.runs.bench.runs import SHAPES
 from tests.data.test_real import ARCHIVES
 
 CASES = {

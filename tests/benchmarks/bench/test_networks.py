@@ -4,9 +4,9 @@ from functools import cache
 
 import pytest
 
+from benchmarks.bench.networks import NETWORKS, allowed_block_size, network_shapes
 from privcirnet.errors import RuleError
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.measure.networks import NETWORKS, allowed_block_size, network_shapes
 from tests.he.layer_examples import paper_layer
 
 PMULT = 0.135

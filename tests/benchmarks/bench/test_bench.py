@@ -4,16 +4,16 @@ from dataclasses import replace
 
 import pytest
 
+from benchmarks.bench import engines, memory, online, results, runs
+from benchmarks.bench.networks import network_shapes
 from privcirnet.errors import RuleError
 from privcirnet.he.circuits.bfv.weight_cache import WeightCache
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.measure.networks import network_shapes
 from privcirnet.he.planning.cost import linear_cost
 from privcirnet.he.planning.goal import Goal
 from privcirnet.he.planning.planner import plan_layer
 from privcirnet.he.planning.profile import COUNTED, LINKS
 from privcirnet.report.plots import grouped_bars, roofline
-from privcirnet.runs.bench import engines, memory, online, results, runs
 from tests.he.layer_examples import paper_layer
 
 GOAL = Goal(COUNTED, LINKS["local"])

@@ -1,17 +1,17 @@
-"""Put load on a running server. `privcirnet load --help`."""
+"""Put load on a running server. `python -m benchmarks.load --help`."""
 
 from pathlib import Path
 from typing import Any
 
+from benchmarks.load.clients import LoadTask, Sample, load
+from benchmarks.load.config import LoadConfig
 from privcirnet.artifact import write_json
 from privcirnet.cli.console import progress_bar, show
 from privcirnet.cli.settings import script
-from privcirnet.config import LoadConfig
-from privcirnet.runs.load import LoadTask, Sample, load
 from privcirnet.service.address import parse_address
 
 
-@script(LoadConfig)
+@script(LoadConfig, "load")
 def main(config: LoadConfig) -> None:
     """Have clients ask for a while, and show latencies, throughput, errors and memory."""
     tls, program = (Path(folder) if folder else None for folder in (config.tls, config.program))

@@ -4,11 +4,11 @@ import os
 
 import pytest
 
+from benchmarks.load.clients import LoadTask, Sample, load, summary
 from privcirnet.artifact import write_leveled, write_program
 from privcirnet.errors import RuleError
 from privcirnet.he.protocol.leveled.session import LeveledServer
 from privcirnet.he.protocol.parties.server import Server
-from privcirnet.runs.load import LoadTask, Sample, load, summary
 from tests.page import samples
 from tests.service.running import catalogue, serving
 

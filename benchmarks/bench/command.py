@@ -1,22 +1,22 @@
-"""Layers under encryption: counts, bytes, seconds, and the exact results checked. `privcirnet bench --help`."""
+"""Layers under encryption: counts, bytes, seconds, and the exact results checked. `python bench.py --help`."""
 
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from benchmarks.bench import engines, online, requests, results, runs
+from benchmarks.bench.config import BenchConfig
+from benchmarks.bench.networks import network_shapes
 from privcirnet.artifact import write_json
 from privcirnet.cli.console import console, progress_bar, show, show_rows
 from privcirnet.cli.settings import script
-from privcirnet.config import BenchConfig
 from privcirnet.he.layers.layer import Layer
-from privcirnet.he.measure.networks import network_shapes
 from privcirnet.he.planning.goal import Goal
 from privcirnet.he.planning.named import LAYOUTS
 from privcirnet.he.system import threads
-from privcirnet.runs.bench import engines, online, requests, results, runs
 
 
-@script(BenchConfig)
+@script(BenchConfig, "bench")
 def main(config: BenchConfig) -> None:
     """One layer, a whole network, or encodings side by side; each writes summary.json."""
     threads.use(config.threads)

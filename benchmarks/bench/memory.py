@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from benchmarks.bench.runs import BenchRun
 from privcirnet.he.circuits.bfv.engines import engine_of
 from privcirnet.he.circuits.bfv.weight_cache import WeightCache
 from privcirnet.he.layers.layer import Layer
@@ -12,7 +13,6 @@ from privcirnet.he.protocol.rounds.linear import LinearExchange
 from privcirnet.he.ring import sampling
 from privcirnet.he.schemes.bfv.parameters import choose
 from privcirnet.he.system.memory import peak_bytes
-from privcirnet.runs.bench.runs import BenchRun
 
 _LARGEST = 127
 """Weights are 8-bit."""

@@ -4,11 +4,11 @@ import math
 
 import pytest
 
+from benchmarks.bench.roofline import BUTTERFLY, Work, layer_work
 from privcirnet.he.layers.coefficient_layer import CoefficientLayer
 from privcirnet.he.layers.layer import Layer
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.spectral_layer import SpectralLayer
-from privcirnet.he.measure.roofline import BUTTERFLY, Work, layer_work
 from privcirnet.he.planning import planner
 
 N, L = 256, 3

@@ -1,9 +1,9 @@
 import pytest
 
+from benchmarks.bench.layers import Entry, bench_layer, bench_layers
 from privcirnet.errors import RuleError
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.spectral_layer import SpectralLayer
-from privcirnet.he.measure.benchmark import Entry, bench_layer, bench_layers
 from privcirnet.he.schemes.bfv.parameters import choose
 from privcirnet.he.schemes.bfv.sizes import SEAL_SEED_BYTES, message_bytes
 from tests.he.layer_examples import paper_layer

@@ -5,17 +5,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from privcirnet.config import BenchConfig
+from benchmarks.bench.config import BenchConfig
+from benchmarks.bench.engines import engine_runs, run_engines
+from benchmarks.bench.memory import network_memory
+from benchmarks.bench.online import online_runs, run_online
+from benchmarks.bench.results import LayerResults
+from benchmarks.bench.runs import BenchRun, Competitor, network_runs, run_networks, run_suite, suite_runs
 from privcirnet.he.circuits.bfv.weight_cache import WeightCache
 from privcirnet.he.layers.layer import Layer
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.planning.goal import Goal
 from privcirnet.he.planning.profile import LINKS
-from privcirnet.runs.bench.engines import engine_runs, run_engines
-from privcirnet.runs.bench.memory import network_memory
-from privcirnet.runs.bench.online import online_runs, run_online
-from privcirnet.runs.bench.results import LayerResults
-from privcirnet.runs.bench.runs import BenchRun, Competitor, network_runs, run_networks, run_suite, suite_runs
 from privcirnet.runs.profiles import find_profile
 from privcirnet.runs.progress import Bar, silent
 
@@ -80,7 +80,7 @@ def online(config: BenchConfig, bar: Bar = silent) -> list[dict[str, Any]]:
 
 def bootstrapping(config: BenchConfig, bar: Bar = silent) -> tuple[dict[str, Any], dict[str, str]]:
     """Return the figures of bootstrapping, see :func:`run_bootstrapping`, and the same in words."""
-    from privcirnet.runs.bench.bootstrapping import bootstrapping_facts, bootstrapping_runs, run_bootstrapping
+    from benchmarks.bench.bootstrapping import bootstrapping_facts, bootstrapping_runs, run_bootstrapping
 
     with bar("runs", bootstrapping_runs(config.repetitions)) as advance:
         found = run_bootstrapping(config.repetitions, advance)

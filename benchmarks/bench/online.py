@@ -4,20 +4,21 @@ import statistics
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from benchmarks.bench.networks import Shapes, allowed_block_size, network_shapes
+from benchmarks.bench.runs import BenchRun
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.measure.networks import Shapes, allowed_block_size, network_shapes
-from privcirnet.he.measure.online import online_profile
+from privcirnet.he.measure.online import clear_calls, clear_seconds
 from privcirnet.he.mpc.local import elementwise, packing, products, squares
 from privcirnet.he.mpc.local.linear import ClearLinear
 from privcirnet.he.planning.online import online_seconds
-from privcirnet.he.planning.profile import Profile
+from privcirnet.he.planning.profile import COUNTED, Profile
 from privcirnet.he.ring import modular, sampling
 from privcirnet.he.system import threads
-from privcirnet.runs.bench.runs import BenchRun
 
 NETWORKS = {"MobileNetV2 (CIFAR)": "mobilenetv2_cifar", "ResNet-18 (CIFAR)": "resnet18_cifar"}
 VALUES = 1 << 18
@@ -34,7 +35,7 @@ def online_shapes(network: str) -> Shapes:
     """Return a network's layers by name, with the 3 x 3 depthwise ones between those that may become circulant.
 
     Args:
-        network: see :data:`he.measure.networks.NETWORKS`.
+        network: see :data:`benchmarks.bench.networks.NETWORKS`.
     """
     found: Shapes = {}
     shapes = network_shapes(network)
@@ -56,7 +57,7 @@ def run_online(block_sizes: Sequence[int], bench_run: BenchRun, progress: Callab
         of all threads.
     """
     t = modular.largest_prime(bench_run.plain_bits, 2)
-    profile = online_profile(t, bench_run.repetitions)
+    profile = _profile(t, bench_run.repetitions)
     rows: list[dict[str, Any]] = []
     for title, network in NETWORKS.items():
         for b in block_sizes:
@@ -67,6 +68,24 @@ def run_online(block_sizes: Sequence[int], bench_run: BenchRun, progress: Callab
         rows.append({"name": name, "values": values, "seconds": _timed(work, bench_run.repetitions)})
         progress()
     return rows
+
+
+def _profile(t: int, repetitions: int) -> Profile:
+    """The papers' units with what layers in clear take on this machine, measured now in turns.
+
+    Args:
+        repetitions: timed rounds, after one that is not.
+    """
+    calls = clear_calls(t)
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(repetitions + 1):
+        for name, call in calls.items():
+            started = time.perf_counter()
+            call()
+            times[name].append(time.perf_counter() - started)
+    found = clear_seconds({name: statistics.median(each[1:]) for name, each in times.items()})
+    seconds = COUNTED.seconds | {name: max(each, 0.0) for name, each in found.items()}
+    return replace(COUNTED, name="this machine, in clear", seconds=seconds)
 
 
 def online_runs(block_sizes: Sequence[int]) -> int:

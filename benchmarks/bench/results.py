@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from benchmarks.bench.layers import LayerBenchmark, Timing
 from privcirnet.he.layers.layer import Layer
-from privcirnet.he.measure.benchmark import LayerBenchmark, Timing
 from privcirnet.he.planning.cost import linear_cost
 from privcirnet.he.planning.latency import column_unit, in_words
 from privcirnet.he.planning.profile import LINKS, Profile

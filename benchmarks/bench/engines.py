@@ -6,13 +6,13 @@ The client's encryption and decryption are timed with its transforms in clear, w
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from benchmarks.bench.layers import Entry, bench_layers, speedup
+from benchmarks.bench.results import counts
+from benchmarks.bench.roofline import layer_work
+from benchmarks.bench.runs import BenchRun, plan_layer
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.measure.benchmark import Entry, bench_layers, speedup
-from privcirnet.he.measure.roofline import layer_work
 from privcirnet.he.planning.goal import Goal
 from privcirnet.he.system import threads
-from privcirnet.runs.bench.results import counts
-from privcirnet.runs.bench.runs import BenchRun, plan_layer
 
 LAYERS = {
     "GEMM (256,192,576), b = 1": (LinearShape.gemm(256, 192, 576), 1),
@@ -24,7 +24,7 @@ LAYERS = {
 """Large layers of ViT and ResNet-18."""
 
 CLIENT = {"encrypt": "client_encrypt", "decrypt": "client_decrypt"}
-"""Name of a part of the client's work -> field of :class:`measure.benchmark.Timing`."""
+"""Name of a part of the client's work -> field of :class:`layers.Timing`."""
 
 _BYTES = 8
 
@@ -41,7 +41,7 @@ def run_engines(
     Returns:
         (a row for each layer, this machine's peaks: words and 32-bit products a second, all threads over one).
     """
-    from privcirnet.he.measure.roofline import products_per_second, scaling, words_per_second
+    from benchmarks.bench.roofline import products_per_second, scaling, words_per_second
 
     machine = {"words": words_per_second(), "products": products_per_second(), "scaling": scaling()}
     least = machine["words"], machine["products"]

@@ -8,16 +8,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from benchmarks.bench.layers import Entry, LayerBenchmark, bench_layers, speedup
+from benchmarks.bench.networks import allowed_block_size
+from benchmarks.bench.results import LayerResults, described, measured
 from privcirnet.he.layers.layer import Layer
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.measure.benchmark import Entry, LayerBenchmark, bench_layers, speedup
-from privcirnet.he.measure.networks import allowed_block_size
 from privcirnet.he.planning.goal import Goal
 from privcirnet.he.planning.named import LAYOUTS, plan_named
 from privcirnet.he.planning.profile import Profile
 from privcirnet.he.rlwe.security import TABLE
 from privcirnet.he.schemes.bfv.parameters import DEFAULT_COEFFICIENT_BITS
-from privcirnet.runs.bench.results import LayerResults, described, measured
 
 SHAPES = {
     "MobileNetV2 8x8 64-384": LinearShape(8, 8, 64, 384),

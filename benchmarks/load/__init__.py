@@ -1,0 +1,1 @@
+"""Load on a running server, from many clients: how much it carries."""

@@ -1,0 +1,5 @@
+"""``python -m benchmarks.load``."""
+
+from benchmarks.load.command import main
+
+main()
