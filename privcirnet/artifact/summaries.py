@@ -295,7 +295,7 @@ class Inference:
         throttle: link that messages were held up by.
         links: predicted, by link.
         prepared: images whose encrypted work was done before they came.
-        online: an image, once its encrypted work is done; None where images run without.
+        online: an image, once its encrypted work is done; None of a leveled program.
         preparation: what is done first for an image, before it comes or when it came.
         counted: whether layers' predictions are in the papers' units instead of seconds.
         dropped: why prepared work was not used, or not made.

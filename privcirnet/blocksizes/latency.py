@@ -58,7 +58,7 @@ class Figures:
 
     @property
     def seconds(self) -> float:
-        """Server, client and network together, without preparation or of it."""
+        """Server, client and network together, of the preparation."""
         return self.server + self.client + self.network
 
     @property

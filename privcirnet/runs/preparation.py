@@ -32,8 +32,6 @@ def summary(each: Sequence[Preparation]) -> Prepared | None:
 class Ahead:
     """Prepares inferences for images of which one comes after the other: in pauses, and whenever none is left.
 
-    Nobody waits for a single one of these images, so none is run without preparation while there can be some.
-
     Attributes:
         count: to keep prepared; 0: none.
         keep: whether what is left over at the end is of use; otherwise there are no more than there are images.
@@ -62,7 +60,7 @@ class Ahead:
         return self._idle.stopped if self._idle else ""
 
     def before(self, client: Client, server: Handler, images: int, progress: ExchangeProgress) -> None:
-        """Prepare, in a pause and if there is nothing left. Where that fails, images are run without.
+        """Prepare, in a pause and if there is nothing left. Where that fails, an image is prepared when it comes.
 
         Raises:
             Lost: the server is gone.

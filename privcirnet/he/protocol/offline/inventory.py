@@ -57,7 +57,7 @@ class Room:
             rule, remedy = f"prepared work must fit into {self.limit} bytes", "raise prepared_gb="
             raise RuleError(rule, got=f"{used} bytes and {size} more", remedy=remedy)
         if self.most is not None and count >= self.most:
-            rule, remedy = f"a client may have {self.most} inferences prepared", "use them first, or run unprepared"
+            rule, remedy = f"a client may have {self.most} inferences prepared", "use them first"
             raise RuleError(rule, got="one more", remedy=remedy)
 
 
