@@ -185,7 +185,8 @@ def leveled(random: RandomNetwork) -> Mode:
     labels = torch.zeros(len(random.pixels), dtype=torch.long)
     both = random.pixels, labels
     data = ImageData(*both, *both, LOG_STEP, LEVELS, tuple(map(str, range(10))))
-    return Leveled.of(leveled_program(LeveledConfig(pixel_bits=8), random.model, data))
+    program = leveled_program(LeveledConfig(pixel_bits=8), random.model, data)
+    return Leveled(program.description, program)
 
 
 def table(rows: Mapping[tuple[str, str], Row]) -> str:

@@ -199,6 +199,13 @@ def test_the_package_does_not_know_research_and_benchmarks():
     assert not [str(path) for path in BENCHMARKS if {module.split(".")[0] for module in imports(path)} & above]
 
 
+def test_nobody_asks_of_which_kind_a_program_is():
+    """What differs between kinds is in :class:`privcirnet.he.protocol.served.Known`."""
+    kinds = re.compile(r"isinstance\(.*\b(Program|Description|CkksDescription|LeveledProgram|CkksProgram)\b")
+    files = [path for path in FILES if part_of(path) in {"runs", "page", "cli", "report", "service"}]
+    assert not [name_of(path) for path in files if kinds.search(path.read_text())]
+
+
 def test_what_was_taken_away_is_not_there():
     files = [*FILES, *(path for suffix in ("html", "js", "css") for path in PACKAGE.rglob(f"*.{suffix}"))]
     files += (ROOT / "configs").rglob("*.yaml")

@@ -92,8 +92,8 @@ def test_integers_of_leveled_networks(file, name, bits, planner, right, image_ca
     model = stages.load_checkpoint(FOLDER / "leveled" / f"{file}.safetensors", data).model
     program = leveled_program(LeveledConfig(weight_bits=bits[0], pixel_bits=bits[1]), model, data)
     assert program.planner == planner
-    assert in_floats(program.exact, program.description.pixels(few(data)[0].numpy()), few(data)[1]) == right
-    found = evaluate(Leveled.of(program), data.test_images[:1].numpy().astype(np.int64), How("cleartext"))
+    assert in_floats(program.exact, program.description.shifted(few(data)[0].numpy()), few(data)[1]) == right
+    found = evaluate(Leveled(program.description, program), data.test_images[:1].numpy().astype(np.int64), How("cleartext"))
     assert found.wrong == [[]]
 
 

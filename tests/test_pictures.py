@@ -67,7 +67,7 @@ def test_every_picture_is_a_row_with_the_exact_network_s_logits(monkeypatch, tmp
     found = classified(monkeypatch, tmp_path, *settings)
     one = next(row for row in found if row["path"] == f"{folder}/0.png")
     picture = preparation_for(ends_of(leveled.description, 16), "digits").prepare((folder / "0.png").read_bytes())
-    logits = leveled.exact.evaluate(leveled.description.pixels(picture.pixels)) * 2.0**leveled.description.log_step
+    logits = leveled.exact.evaluate(leveled.description.shifted(picture.pixels)) * 2.0**leveled.description.log_step
     order = np.argsort(-logits, kind="stable").tolist()
     assert (one["label"], one["name"]) == (order[0], str(order[0]))
     assert [each["label"] for each in one["logits"]] == order

@@ -177,4 +177,4 @@ def to_integers(pixels: np.ndarray, known: Description) -> np.ndarray:
         (N, 1, 28, 28).
     """
     stored = np.rint(pixels * _MAX_LEVEL).astype(np.int64)
-    return known.pixels(stored).reshape(-1, *known.plan.image)
+    return known.shifted(stored).reshape(-1, *known.plan.image)

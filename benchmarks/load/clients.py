@@ -20,11 +20,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from privcirnet.errors import RuleError
-from privcirnet.he.protocol.leveled.bfv.leveled_program import Description
 from privcirnet.he.protocol.leveled.session import LeveledClient
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.system import threads
-from privcirnet.runs.answers import known_of, pixel_range, requests
+from privcirnet.runs.answers import requests
 from privcirnet.runs.infer import read_mode
 from privcirnet.runs.preparation import Ahead
 from privcirnet.service.access import ClientAccess
@@ -194,8 +193,7 @@ def _images(
     report: Callable[..., object],
 ) -> None:
     """Image after image until the time is over; those of a batch have its seconds."""
-    known = known_of(remote.party)
-    pixels, together = pixel_range(known), known.plan.batch if isinstance(known, Description) else 1
+    pixels, together = remote.party.known.pixels, remote.party.known.batch
     low, high = pixels.low // _CONTRAST, max(pixels.high // _CONTRAST, 1)
     ahead = Ahead(task.prepare, remote.store, True, remote.reopen)
     while time.monotonic() < end:

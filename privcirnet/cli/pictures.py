@@ -13,7 +13,7 @@ from privcirnet.config import InferConfig
 from privcirnet.data import load_for
 from privcirnet.data.pictures import Listing, Pictures, read_ahead
 from privcirnet.errors import RuleError, listed
-from privcirnet.runs.answers import Step, known_of
+from privcirnet.runs.answers import Step
 from privcirnet.runs.parties import Parties
 from privcirnet.runs.pictures import Reading, Tally, check_data, classify, ends_of, preparation_for
 from privcirnet.train.stages import CHECKPOINT
@@ -60,7 +60,7 @@ class _Run:
 
     def rows(self, parties: Parties, version: str, pictures: Pictures, inputs: Inputs | None) -> Iterator[Row]:
         """Yield a row for each picture, and show how far they are."""
-        known, data = known_of(parties.client), self.config.data.name
+        known, data = parties.client.known, self.config.data.name
         ends = ends_of(known, inputs.levels if inputs else 0)
         classes = inputs.classes if inputs else ()
         check_data(ends, inputs.shape if inputs else None, classes, data)

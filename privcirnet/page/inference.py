@@ -24,7 +24,7 @@ from privcirnet.page.content import Content
 from privcirnet.page.events import Event, plain
 from privcirnet.page.pictures import ciphertext_picture, for_canvas
 from privcirnet.page.subject import Subject, subject_of
-from privcirnet.runs.answers import Answer, answers, known_of
+from privcirnet.runs.answers import Answer, answers
 
 MOST_LOGITS = 10
 """Logits that are shown, at most: the largest."""
@@ -103,7 +103,7 @@ class Classifier:
     @property
     def subject(self) -> Subject:
         """The server's program, as its greeting described it; the connection is opened if it is not."""
-        return subject_of(known_of(self.connected()[0].party), self._content.levels)
+        return subject_of(self.connected()[0].party.known, self._content.levels)
 
     def close(self) -> None:
         """End the connection, if there is one."""

@@ -1,19 +1,16 @@
 """What the page has to know of any program: pixels, logits, primes, and its rounds in words."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, cast
 
 from privcirnet.he.program.program import Program
-from privcirnet.he.protocol.leveled.bfv.leveled_program import Description
 from privcirnet.he.protocol.rounds.exchange import RoundPlan
 from privcirnet.he.protocol.rounds.exchanges import exchanges_of
 from privcirnet.he.protocol.rounds.waves import stages
+from privcirnet.he.protocol.served import Known
 from privcirnet.he.rlwe.security import SECURITY_BITS
 from privcirnet.runs.answers import name_of
 from privcirnet.runs.pictures import Ends, ends_of
-
-if TYPE_CHECKING:  # it loads the kernels
-    from privcirnet.he.protocol.leveled.ckks import CkksDescription
 
 _BITS = f"{SECURITY_BITS} bits"
 _KINDS = {"conv": "convolution", "gemm": "linear", "depthwise": "depthwise convolution", "square": "squares"}
@@ -58,27 +55,15 @@ class Subject(Ends):
         return [{"name": "image", "what": "less the client’s random share"}, *asking]
 
 
-def subject_of(known: "Program | Description | CkksDescription", levels: int = 0) -> Subject:
+def subject_of(known: Known, levels: int = 0) -> Subject:
     """Return what the page has to know of a program.
 
     Args:
         levels: largest pixel of its data set, of which a leveled program does not know all; 0 where nobody knows.
     """
-    ends = vars(ends_of(known, levels))
-    if isinstance(known, Program):
-        own = known.parameters
-        bits, words = own.coefficient_bits[:-1], f"n = {own.ring_degree}, log q = {own.log_q}"
-        words = f"BFV of {_BITS}, {words}"
-        return Subject(**ends, bits=bits, parameters=words, program=known)
-    if isinstance(known, Description):
-        params = known.parameters
-        words = f"BFV of {_BITS}, n = {params.ring_degree}, log q = {sum(params.data_bits)}"
-        words += f", {len(params.moduli)} plain moduli"
-        return Subject(**ends, bits=params.data_bits, parameters=words)
-    chain = known.parameters
-    words = f"CKKS of {_BITS}, n = {chain.ring_degree}, log q = {chain.log_q}"
-    bits = tuple(prime.bit_length() for prime in chain.data_primes[: known.level + 1])
-    return Subject(**ends, bits=bits, parameters=words)
+    words = f"{known.scheme} of {_BITS}, {known.parameters_in_words}"
+    program = cast(Program, known) if known.prepares else None
+    return Subject(**vars(ends_of(known, levels)), bits=known.request_bits, parameters=words, program=program)
 
 
 def in_words(plan: RoundPlan) -> str:

@@ -4,65 +4,23 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar, cast
 
 import numpy as np
 
 from privcirnet.he.layers.integer import Values
 from privcirnet.he.program.exact import ExactTruncate
 from privcirnet.he.program.operation import Node
-from privcirnet.he.program.operations import Input
 from privcirnet.he.program.program import Program
 from privcirnet.he.program.wrong_result import WrongResult
 from privcirnet.he.protocol.framing import wire
 from privcirnet.he.protocol.framing.message_sizes import rounds, rounds_online
-from privcirnet.he.protocol.leveled.bfv.leveled_program import Description
-from privcirnet.he.protocol.leveled.session import LeveledClient
-from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.idle_preparation import Preparation
-from privcirnet.he.protocol.parties.server import Server
 from privcirnet.he.protocol.parties.session import Handler, Traffic, run
-from privcirnet.he.protocol.served import Served, ServedClient
+from privcirnet.he.protocol.served import ServedClient
 from privcirnet.runs.preparation import Ahead
 
-if TYPE_CHECKING:  # it loads the kernels
-    from privcirnet.he.protocol.leveled.ckks import CkksDescription
-
-
 T = TypeVar("T")
-
-
-class PixelRange(NamedTuple):
-    """What a program takes of an image.
-
-    Attributes:
-        shape: (C, H, W).
-        low: least integer that is encrypted.
-        high: largest one; of CKKS, as large as examples had it.
-        shift: bits of a stored pixel that are dropped before.
-    """
-
-    shape: tuple[int, int, int]
-    low: int
-    high: int
-    shift: int = 0
-
-
-def known_of(party: ServedClient | Served) -> "Program | Description | CkksDescription":
-    """Return what is public of a party's program."""
-    either: Any = party
-    return either.program if isinstance(party, Client | Server) else either.description
-
-
-def pixel_range(known: "Program | Description | CkksDescription") -> PixelRange:
-    """Return what a program takes of an image."""
-    if isinstance(known, Program):
-        source = known.nodes[0]
-        assert isinstance(source.operation, Input)
-        return PixelRange(source.shape, source.operation.low, source.operation.high)
-    if isinstance(known, Description):
-        return PixelRange(known.plan.image, known.plan.low, known.plan.high, known.shift)
-    return PixelRange(known.shape, 0, int(known.ends.bound / 2 * 2.0**-known.log_step))  # a bound is twice of that
 
 
 class Answer(NamedTuple):
@@ -174,8 +132,8 @@ def requests(
         RuleError: an image does not fit the program, or the server refuses.
     """
     done = 0
-    for request, count, batch in _encrypted_together(client, images):
-        if ahead is not None and isinstance(client, Client):
+    for request, count, batch in client.known.requests(images):
+        if ahead is not None and client.known.prepares:
             told = _Steps(client, done, 1, progress, before=True)
             persist(partial(ahead.before, client, server, len(images) - done, told))
         yield (
@@ -197,16 +155,10 @@ def _answered(
         refused, results = error, error.values
     seconds, busy = (time.perf_counter() - started) / count, (time.process_time() - busy) / count
     share = [Traffic(t.position, t.up // count, t.down // count, t.seconds / count) for t in step.traffic]
-    preparation = step.preparation(started) if isinstance(client, Client) else None
-    prepared = isinstance(client, Client) and not preparation
+    preparation = step.preparation(started) if client.known.prepares else None
+    prepared = client.known.prepares and not preparation
     rows = results.reshape(batch, -1)[:count]
     return [Answer(row, share, seconds, refused, prepared, busy, preparation) for row in rows]
-
-
-def _encrypted_together(client: ServedClient, images: Sequence[Values] | Values) -> Iterator[tuple[Values, int, int]]:
-    """What each request encrypts, of how many images it is, and how many results come back."""
-    alone = ((image, 1, 1) for image in images)
-    return client.description.requests(images) if isinstance(client, LeveledClient) else alone
 
 
 @dataclass
@@ -225,7 +177,7 @@ class _Steps:
         self.traffic.append(exchange)
         self.ends.append(time.perf_counter())
         sent = sum(done.up + done.down for done in self.traffic)
-        name, part = self._round() if isinstance(self.client, Client) else ("answer", 1.0)
+        name, part = self._round() if self.client.known.prepares else ("answer", 1.0)
         self.progress(Step(self.first + self.count - 1, name, sent, self.first + part * self.count))
 
     def _round(self) -> tuple[str, float]:
@@ -260,8 +212,7 @@ class _Steps:
 
     @property
     def _program(self) -> Program:
-        assert isinstance(self.client, Client)
-        return self.client.program
+        return cast(Program, self.client.known)
 
 
 def name_of(node: Node) -> str:

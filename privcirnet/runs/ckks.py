@@ -18,7 +18,7 @@ from privcirnet.he.planning.leveled.ckks.costs import part_of, predicted, row_of
 from privcirnet.he.program.wrong_result import WrongResult
 from privcirnet.he.protocol.framing.meter import Meter
 from privcirnet.he.protocol.leveled.ckks import ENGINES, CkksDescription, CkksInferenceClient, CkksInferenceServer
-from privcirnet.he.protocol.leveled.session import WORK
+from privcirnet.he.protocol.leveled.session import WORK, LeveledClient, LeveledServer
 from privcirnet.he.protocol.parties.session import Traffic
 from privcirnet.he.system.memory import peak_bytes
 from privcirnet.runs.answers import Answer, Step, StepProgress
@@ -75,7 +75,7 @@ class Ckks:
         if how.weights_folder:
             rule, remedy = "a CKKS program's encoded weights are kept in memory", "leave weights_folder out"
             raise RuleError(rule, got=f"weights_folder={how.weights_folder}", remedy=remedy)
-        return replace(how, weights_gb=_weights_gb(how)).task(self.whole)
+        return replace(how, weights_gb=_weights_gb(how)).task(self.whole, LeveledServer, LeveledClient)
 
     @contextmanager
     def open(self, how: How, bar: Bar) -> Iterator[Parties]:
@@ -90,7 +90,7 @@ class Ckks:
         if how.served:
             if how.engine == "kernel":
                 found.check(how.keys_gb, 0, 0)  # the server looks at its memory itself
-            with opened(task, how, bar) as both:
+            with opened(task, replace(how, warm=False), bar) as both:
                 yield both
             return
         with bar("Encoding weights", len(found.counting.maps)) as advance:
@@ -223,7 +223,7 @@ class _Party:
     keys: Any = None
 
     @property
-    def description(self) -> CkksDescription:
+    def known(self) -> CkksDescription:
         """What is public of the program."""
         return self.server.description
 

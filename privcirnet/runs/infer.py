@@ -1,15 +1,13 @@
 """Encrypted inference of a program folder, or of a server elsewhere: which mode it is."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
-from privcirnet.artifact import read_leveled
+from privcirnet.artifact import LEVELED, format_of, read_leveled
 from privcirnet.he.layers.integer import Values
-from privcirnet.he.program.program import Program
 from privcirnet.he.program.signature import PublicKey
-from privcirnet.he.protocol.leveled.bfv.leveled_program import Description, LeveledProgram
-from privcirnet.he.protocol.served import ServedClient
-from privcirnet.runs.answers import StepProgress, known_of, no_progress
+from privcirnet.runs.answers import StepProgress, no_progress
 from privcirnet.runs.compiled import read_compiled
 from privcirnet.runs.evaluation import Evaluation, Mode, run
 from privcirnet.runs.interactive import Interactive
@@ -29,23 +27,21 @@ def read_mode(folder: Path, leveled: bool, key: PublicKey | None = None) -> Mode
         made = read_compiled(folder, key)
         return Interactive(made.integer, made.spectra, made.profile)
     program = read_leveled(folder, key)
-    if isinstance(program, LeveledProgram):
-        return Leveled.of(program)
+    return Leveled(program.description, program) if format_of(folder) == LEVELED else _ckks(program)
+
+
+def _ckks(program: Any = None) -> Mode:
     from privcirnet.runs.ckks import Ckks  # it loads the kernels
 
     return Ckks(program)
 
 
-def _mode_of(client: ServedClient) -> Mode:
-    """What a client that is alone knows of its program."""
-    known = known_of(client)
-    if isinstance(known, Program):
-        return Interactive(known)
-    if isinstance(known, Description):
-        return Leveled(known)
-    from privcirnet.runs.ckks import Ckks  # it loads the kernels
-
-    return Ckks()
+MODES: dict[str, Callable[[Any], Mode]] = {
+    "interactive": Interactive,
+    "leveled": Leveled,
+    "ckks": lambda _: _ckks(),
+}
+"""Ways to run images, of what a client that is alone knows of its program, by :attr:`Known.mode`."""
 
 
 def infer(
@@ -65,7 +61,9 @@ def infer(
     Raises:
         RuleError: there is no image, or one that does not fit the program; the server refuses or is gone.
     """
-    return run(_mode_of(remote.party), client_of(remote, how or How(), keep), images, progress)
+    return run(
+        MODES[remote.party.known.mode](remote.party.known), client_of(remote, how or How(), keep), images, progress
+    )
 
 
 def client_of(remote: ServiceClient, how: How, keep: bool = False) -> Parties:

@@ -16,6 +16,7 @@ from privcirnet.he.program.operation import Node
 from privcirnet.he.program.operations import Truncate
 from privcirnet.he.program.program import Program
 from privcirnet.he.protocol.parties.client import Client, check_image
+from privcirnet.he.protocol.parties.server import Server
 from privcirnet.he.protocol.parties.session import Traffic
 from privcirnet.he.protocol.rounds.exchange import RoundPlan
 from privcirnet.he.protocol.rounds.exchanges import exchanges_of
@@ -59,7 +60,7 @@ class Interactive:
         return opened(self.task(how), how, bar)
 
     def task(self, how: How) -> ServerTask:
-        return how.task(self.program, self.spectra)
+        return how.task(self.program, Server, Client, self.spectra)
 
     def clear(self, image: np.ndarray) -> np.ndarray:
         return self.program.answered(interpret(self.program, image)[self.program.output.name]).reshape(-1)

@@ -13,7 +13,7 @@ from privcirnet.he.layers.integer import Values
 from privcirnet.he.planning.leveled.bfv.exact_network import check_image
 from privcirnet.he.protocol.leveled.bfv.leveled_program import Description, LeveledProgram
 from privcirnet.he.protocol.leveled.bfv.rehearsal import Rehearsal
-from privcirnet.he.protocol.leveled.session import LeveledClient
+from privcirnet.he.protocol.leveled.session import LeveledClient, LeveledServer
 from privcirnet.runs.answers import Answer
 from privcirnet.runs.evaluation import Evaluation, followed
 from privcirnet.runs.parties import How, Parties, opened
@@ -33,11 +33,6 @@ class Leveled:
     description: Description
     program: LeveledProgram | None = None
 
-    @classmethod
-    def of(cls, program: LeveledProgram) -> "Leveled":
-        """Return a program whose server is here, too."""
-        return cls(program.description, program)
-
     @property
     def step(self) -> float:
         return 2.0**self.description.log_step
@@ -55,13 +50,13 @@ class Leveled:
     def check(self, images: Sequence[Values] | Values) -> None:
         plan = self.description.plan
         for image in images:
-            check_image(self.description.pixels(image), plan.image, plan.low, plan.high)
+            check_image(self.description.shifted(image), plan.image, plan.low, plan.high)
 
     def open(self, how: How, bar: Bar) -> AbstractContextManager[Parties]:
         return opened(self.task(how), how, bar)
 
     def task(self, how: How) -> ServerTask:
-        return how.task(self.whole)
+        return how.task(self.whole, LeveledServer, LeveledClient)
 
     def clear(self, image: np.ndarray) -> np.ndarray:
         return self.whole.exact.evaluate(image)

@@ -12,15 +12,15 @@ from privcirnet.he.layers.integer import Values
 from privcirnet.he.protocol.framing.meter import Meter
 from privcirnet.he.protocol.offline.prepared_work import MemoryStore
 from privcirnet.he.protocol.parties.session import Handler
-from privcirnet.he.protocol.served import ServedClient
+from privcirnet.he.protocol.served import Served, ServedClient
 from privcirnet.he.system import threads
 from privcirnet.runs.answers import Answer, Persist, StepProgress, once, requests
 from privcirnet.runs.preparation import Ahead
 from privcirnet.runs.progress import Bar
 from privcirnet.runs.server_process import ServerProcess, ServerReport, ServerTask, report_of, start_server
 from privcirnet.runs.throttle import throttled
-from privcirnet.runs.warm_up import can_warm_up, rehearse, warm_up
-from privcirnet.service.client import ServiceClient
+from privcirnet.runs.warm_up import rehearse, warm_up
+from privcirnet.service.client import Party, ServiceClient
 
 Requests = Callable[[Sequence[Values] | Values, StepProgress], Iterator[tuple[Values, list[Answer]]]]
 """Runs requests on images, see :func:`runs.answers.requests`."""
@@ -59,11 +59,13 @@ class How:
         """Whether the server's work is out of sight, in a process of its own or behind a link."""
         return self.apart or bool(self.throttle)
 
-    def task(self, program: Any, spectra: Any = None) -> ServerTask:
-        """Return what a server of a program has to do."""
+    def task(self, program: Any, server: Callable[..., Served], party: Party, spectra: Any = None) -> ServerTask:
+        """Return what a server of a program has to do; arguments as of it."""
         limit = None if self.weights_gb is None else int(1e9 * self.weights_gb)
         folder = Path(self.weights_folder) if self.weights_folder else None
-        return ServerTask(program, spectra or {}, self.engine, limit, folder, threads.count(), self.audited)
+        return ServerTask(
+            program, spectra or {}, self.engine, limit, folder, threads.count(), self.audited, server, party
+        )
 
 
 @dataclass(frozen=True)
@@ -136,13 +138,13 @@ def opened(task: ServerTask, how: How, bar: Bar) -> Iterator[Parties]:
                 session = stack.enter_context(closing(server.session(keys)))
             ahead = Ahead(how.prepare, store, False, lambda: None, how.pause_s)
             setup = time.perf_counter() - started
-            warm = _warmed(task, how, bar, partial(rehearse, server, how.engine))
+            warm = _warmed(how, bar, partial(rehearse, server, how.engine))
             here = parties(client, session, partial(report_of, session), setup, len(keys), ahead, how)
             yield replace(here, seconds_warm_up=warm)
             return
         with bar("Setting up", 0):
             process = stack.enter_context(start_server(task))
-        warm = _warmed(task, how, bar, partial(_with_another, process, task, how))
+        warm = _warmed(how, bar, partial(_with_another, process, task, how))
         started += warm or 0.0
         with bar("Connecting", 0):
             remote = stack.enter_context(ServiceClient(process.address, how.engine, party=task.party))
@@ -152,9 +154,9 @@ def opened(task: ServerTask, how: How, bar: Bar) -> Iterator[Parties]:
         yield replace(apart, seconds_warm_up=warm)
 
 
-def _warmed(task: ServerTask, how: How, bar: Bar, run: Callable[[], object]) -> float | None:
-    """Warm up, if the settings say so and the program can; returns the seconds that it took."""
-    if not (how.warm and can_warm_up(task.program)):
+def _warmed(how: How, bar: Bar, run: Callable[[], object]) -> float | None:
+    """Warm up, if the settings say so; returns the seconds that it took."""
+    if not how.warm:
         return None
     started = time.perf_counter()
     with bar("Warming up", 0):

@@ -3,8 +3,6 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
-from math import prod
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,14 +10,9 @@ from privcirnet.artifact.results import Logit, Row
 from privcirnet.data.picture import LIGHT_ON_DARK, Preparation
 from privcirnet.data.pictures import Picture
 from privcirnet.errors import RuleError
-from privcirnet.he.program.operations import Input
-from privcirnet.he.program.program import Program
-from privcirnet.he.protocol.leveled.bfv.leveled_program import Description
-from privcirnet.runs.answers import Answer, StepProgress, no_progress, pixel_range
+from privcirnet.he.protocol.served import Known
+from privcirnet.runs.answers import Answer, StepProgress, no_progress
 from privcirnet.runs.parties import Parties
-
-if TYPE_CHECKING:  # it loads the kernels
-    from privcirnet.he.protocol.leveled.ckks import CkksDescription
 
 
 @dataclass(frozen=True)
@@ -41,23 +34,18 @@ class Ends:
     log_step: int
 
 
-def ends_of(known: "Program | Description | CkksDescription", levels: int = 0) -> Ends:
+def ends_of(known: Known, levels: int = 0) -> Ends:
     """Return what a program takes and gives.
 
     Args:
         levels: largest pixel of its data set, of which a leveled program does not know all; 0 where nobody knows.
     """
-    shape, low, high, shift = pixel_range(known)
-    if isinstance(known, Program):
-        source = known.nodes[0].operation
-        if isinstance(source, Input) and source.exponents:
-            got, remedy = f"{len(set(source.exponents))} steps", "call privcirnet.load(folder) with arrays"
-            raise RuleError("pictures must have one step for all channels", got=got, remedy=remedy)
-        return Ends(shape, low, high, prod(known.logits.shape), known.output.log_step)
-    high = levels or ((high + 1) << shift) - 1
-    if isinstance(known, Description):
-        return Ends(shape, low, high, len(known.plan.results) // known.plan.batch, known.log_step)
-    return Ends(shape, low, high, known.ends.classes, 0)
+    pixels = known.pixels
+    if pixels.steps > 1:
+        got, remedy = f"{pixels.steps} steps", "call privcirnet.load(folder) with arrays"
+        raise RuleError("pictures must have one step for all channels", got=got, remedy=remedy)
+    high = pixels.high if pixels.whole else levels or ((pixels.high + 1) << pixels.shift) - 1
+    return Ends(pixels.shape, pixels.low, high, known.classes, known.result_log_step)
 
 
 def check_data(ends: Ends, shape: Sequence[int] | None, classes: Sequence[str], data: str) -> None:
@@ -105,13 +93,9 @@ class Reading:
     together: int = 1
 
     @classmethod
-    def of(
-        cls, known: "Program | Description | CkksDescription", version: str, classes: Sequence[str], top: int
-    ) -> "Reading":
+    def of(cls, known: Known, version: str, classes: Sequence[str], top: int) -> "Reading":
         """Return how answers of a program become rows."""
-        together = known.plan.batch if isinstance(known, Description) else 1
-        alone = isinstance(known, Program) and known.answer == "top1"
-        return cls(version, 2.0 ** ends_of(known).log_step, classes, top, alone, together)
+        return cls(version, 2.0**known.result_log_step, classes, top, known.class_alone, known.batch)
 
     def unreadable(self, picture: Picture) -> Row:
         """Return the row of a file that is no picture."""

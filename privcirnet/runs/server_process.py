@@ -10,20 +10,17 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 from privcirnet.errors import RuleError
 from privcirnet.he.circuits.bfv.weight_cache import WeightCache
-from privcirnet.he.program.program import Program
 from privcirnet.he.protocol.framing.meter import Meter
-from privcirnet.he.protocol.leveled.bfv.leveled_program import LeveledProgram
-from privcirnet.he.protocol.leveled.session import LeveledClient, LeveledServer
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.server import Server
 from privcirnet.he.protocol.served import Served, ServedSession
@@ -37,9 +34,6 @@ from privcirnet.service.programs import Catalogue, Offer
 from privcirnet.service.quotas import Quota, Quotas
 from privcirnet.service.server import Service
 from privcirnet.service.store import KeyStore, StoreLimits
-
-if TYPE_CHECKING:  # it loads the kernels
-    from privcirnet.he.planning.leveled.ckks.ckks_program import CkksProgram
 
 _AT_END = 10.0
 _HARNESS = ServiceLimits(sessions=1, timeout_s=1e6, age_s=1e7, grace_s=0.0)
@@ -58,15 +52,19 @@ class ServerTask:
         folder: of :class:`WeightCache`.
         threads: number of threads; 0 for all cores.
         audited: whether it reports its shares after each inference; the harness must then read each report.
+        served: makes the server.
+        party: makes its client.
     """
 
-    program: "Program | LeveledProgram | CkksProgram"
+    program: Any
     spectra: Mapping[str, Residues]
     engine: str
     limit: int | None = None
     folder: Path | None = None
     threads: int = 0
     audited: bool = True
+    served: Callable[..., Served] = Server
+    party: Party = Client
 
     def server(self) -> Served:
         """Return the server, its weights encoded.
@@ -75,14 +73,7 @@ class ServerTask:
             RuleError: it refuses the program.
         """
         cache = WeightCache(self.limit, self.folder)
-        if isinstance(self.program, Program):
-            return Server(self.program, self.engine, self.spectra, cache=cache, watched=self.audited)
-        return LeveledServer(self.program, self.engine, watched=self.audited, cache=cache)
-
-    @property
-    def party(self) -> Party:
-        """What makes its client."""
-        return Client if isinstance(self.program, Program) else LeveledClient
+        return self.served(self.program, self.engine, self.spectra, cache=cache, watched=self.audited)
 
 
 class ServerReport(NamedTuple):

@@ -11,12 +11,9 @@ from privcirnet.errors import RuleError
 from privcirnet.he.circuits.bfv.weight_cache import WeightCache
 from privcirnet.he.program.program import Program
 from privcirnet.he.program.signature import PublicKey
-from privcirnet.he.protocol.framing import message_sizes
-from privcirnet.he.protocol.framing.memory import session_in_memory
 from privcirnet.he.protocol.leveled.session import LeveledServer
 from privcirnet.he.protocol.parties.server import Server
 from privcirnet.he.protocol.served import Served
-from privcirnet.runs.answers import known_of, pixel_range
 from privcirnet.runs.memory import check_sessions
 from privcirnet.service.programs import Catalogue, Offer, version_of
 from privcirnet.service.store import StoreLimits
@@ -66,14 +63,11 @@ class ProgramFolders:
 
     def _server(self, folder: Path, signature: bytes, progress: Advance) -> Served:
         """What the folder holds: an interactive program, or a leveled one of either scheme."""
-        known, gigabytes = format_of(folder), self.gigabytes / len(self.folders)
-        if known in (LEVELED, CKKS):
-            progress("network")
-            cache = WeightCache.of(gigabytes)
-            return LeveledServer(read_leveled(folder, self.key), self.engine, signature, cache=cache)
-        program, spectra = read_program(folder, self.key)
-        cache = WeightCache.of(gigabytes, self.weights_folder)
-        return Server(program, self.engine, spectra, progress=progress, cache=cache, signature=signature, watched=False)
+        leveled, gigabytes = format_of(folder) in (LEVELED, CKKS), self.gigabytes / len(self.folders)
+        made = LeveledServer if leveled else Server
+        program, spectra = (read_leveled(folder, self.key), None) if leveled else read_program(folder, self.key)
+        cache = WeightCache.of(gigabytes, "" if leveled else self.weights_folder)
+        return made(program, self.engine, spectra, progress, cache, signature, watched=False)
 
 
 def check_room(catalogue: Catalogue, limits: StoreLimits) -> None:
@@ -87,25 +81,14 @@ def check_room(catalogue: Catalogue, limits: StoreLimits) -> None:
 
 def check_sessions_of(catalogue: Catalogue, weights_gb: float, sessions: int) -> None:
     """Raise unless the memory has room for all sessions of any interactive program; arguments as below."""
-    known = (known_of(offer.server) for offer in catalogue.offers)
-    check_sessions([program for program in known if isinstance(program, Program)], weights_gb, sessions)
+    known = (offer.server.known for offer in catalogue.offers)
+    check_sessions([cast(Program, program) for program in known if program.prepares], weights_gb, sessions)
 
 
 def in_words(offer: Offer) -> str:
     """Return what a program is and what it takes, for whoever runs the server."""
-    server, keys = offer.server, f"a client sends at most {offer.most.keys / 1e6:.1f} MB of keys once"
-    if isinstance(server, LeveledServer):
-        return f"version {offer.version}, leveled, {server.in_words()}; {keys}; mode=leveled"
-    program = cast(Server, server).program
-    pixels = pixel_range(program)
-    return (
-        f"version {offer.version}, {len(program.linear_nodes)} layers with weights, "
-        f"{message_sizes.rounds(program)} rounds an image, n = {program.parameters.ring_degree}, "
-        f"log q = {program.parameters.log_q}; images of {' x '.join(map(str, pixels.shape))} integers in "
-        f"[{pixels.low}, {pixels.high}]; {keys}, "
-        f"its session takes {session_in_memory(program) / 1e6:.0f} MB, "
-        f"an inference that it prepares {server.prepared_bytes(bytes(32)) / 1e6:.1f} MB"
-    )
+    keys = f"a client sends at most {offer.most.keys / 1e6:.1f} MB of keys once"
+    return f"version {offer.version}, {offer.server.in_words()}; {keys}"
 
 
 def _advance(advance: Advance, name: str, layer: str) -> None:

@@ -8,25 +8,15 @@ from contextlib import closing
 
 import numpy as np
 
-from privcirnet.he.program.program import Program
-from privcirnet.he.protocol.leveled.bfv.leveled_program import Description, LeveledProgram
-from privcirnet.he.protocol.leveled.session import LeveledClient
-from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.session import Handler
 from privcirnet.he.protocol.served import Served, ServedClient
-from privcirnet.runs.answers import StepProgress, answers, known_of, no_progress, pixel_range
-
-
-def can_warm_up(program: object) -> bool:
-    """Return whether a program, or its description, is one of those that an image warms up."""
-    return isinstance(program, Program | LeveledProgram | Description)
+from privcirnet.runs.answers import StepProgress, answers, no_progress
 
 
 def rehearse(server: Served, engine: str, progress: StepProgress = no_progress) -> None:
     """Warm up both parties in this process, with a client of its own."""
-    known = known_of(server)
-    if can_warm_up(known):
-        client = (Client if isinstance(known, Program) else LeveledClient)(server.greeting(), engine)
+    if server.known.warms_up:
+        client = server.client(engine)
         with closing(client), closing(server.session(client.keys())) as session:
             warm_up(client, session, progress)
 
@@ -43,10 +33,9 @@ def warm_up(
         server: the client's session.
         answered: called after each image.
     """
-    known = known_of(client)
-    if not can_warm_up(known):
+    if not client.known.warms_up:
         return
-    pixels = pixel_range(known)
+    pixels = client.known.pixels
     image = np.full(pixels.shape, pixels.high << pixels.shift)
     for _ in answers(client, server, [image], progress):
         answered()

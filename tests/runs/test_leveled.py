@@ -48,7 +48,7 @@ def test_the_program_says_what_it_takes(program):
 
 def test_the_summary_has_the_keys_of_the_interactive_one(program, images):
     steps = []
-    found = evaluate(Leveled.of(program), images, CLEAR, steps.append)
+    found = evaluate(Leveled(program.description, program), images, CLEAR, steps.append)
     labels = np.array([0, 1])
     summary = json.loads(json.dumps(plain(found.summary(labels, labels))))
     assert found.wrong == [[], []]
@@ -72,7 +72,7 @@ def test_an_audit_finds_a_layer_that_went_wrong(program, images, monkeypatch):
         return honest(self, *arguments)
 
     monkeypatch.setattr(LeveledServer, "session", tampering)
-    found = evaluate(Leveled.of(program), images[:1], CLEAR)
+    found = evaluate(Leveled(program.description, program), images[:1], CLEAR)
     assert found.wrong[0][0] == "conv"
     labels = np.array([0])
     assert found.summary(labels, labels).logits_equal == 0
@@ -103,7 +103,7 @@ def test_a_batch_shares_one_request(images):
     config = LeveledConfig(weight_bits=3, pixel_bits=2, plan="batch")
     program = leveled_program(config, nn.Sequential(*layers), DATA)
     assert program.plan.public.batch > 2
-    found, labels = evaluate(Leveled.of(program), images, CLEAR), np.array([0, 1])
+    found, labels = evaluate(Leveled(program.description, program), images, CLEAR), np.array([0, 1])
     assert found.wrong == [[], []]
     assert found.summary(labels, labels).logits_equal == 2
     assert found.answers[0].bytes == found.answers[1].bytes

@@ -1,7 +1,7 @@
 """Both parties of a leveled program, BFV or CKKS, as a service runs them: keys once, then a request for each image."""
 
 import json
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from math import inf
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -26,7 +26,7 @@ from privcirnet.he.protocol.leveled.bfv.inference import (
 from privcirnet.he.protocol.leveled.bfv.leveled_program import Description, LeveledProgram
 from privcirnet.he.protocol.leveled.reading import CKKS
 from privcirnet.he.protocol.offline.store import PreparedStore
-from privcirnet.he.protocol.served import unprepared
+from privcirnet.he.protocol.served import Known, unprepared
 from privcirnet.he.rlwe.wire_bytes import Message as Bytes
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ WORK = "network"
 """What a meter calls all of a party's work."""
 
 
-class Described(Protocol):
+class Described(Known, Protocol):
     """What both parties know of a program, of either scheme."""
 
     @property
@@ -54,10 +54,6 @@ class Described(Protocol):
     @property
     def outputs(self) -> int:
         """Ciphertexts of a row of an answer."""
-        ...
-
-    def requests(self, images: Sequence[Values] | Values) -> Iterator[tuple[Values, int, int]]:
-        """Yield what each request encrypts, of how many images it is, and how many results come back."""
         ...
 
 
@@ -111,20 +107,26 @@ class LeveledServer:
 
     Args:
         engine: "kernel", "tenseal" (BFV) or "cleartext", which hides nothing.
+        spectra: is not used: weights are encoded from themselves.
+        progress: called with a name before weights are encoded.
+        cache: how much memory encoded weights may take; None: as much as they need.
         signature: of the program's description, for clients that pin a key; empty for none.
         watched: whether sessions keep the last image's values for an audit; of CKKS none are kept.
-        cache: how much memory encoded weights may take; None: as much as they need.
     """
 
     def __init__(
         self,
         program: "LeveledProgram | CkksProgram",
         engine: str = "kernel",
+        spectra: object = None,
+        progress: Callable[[str], None] | None = None,
+        cache: WeightCache | None = None,
         signature: bytes = b"",
         *,
         watched: bool = False,
-        cache: WeightCache | None = None,
     ) -> None:
+        if progress:
+            progress("network")
         self._signature, self.ends = signature, dict[str, int]()
         self.description: Described
         self.inference: Answering
@@ -140,6 +142,11 @@ class LeveledServer:
             self.inference = ckks.CkksInferenceServer(program, engine, inf if limit is None else limit / 1e9)
 
     @property
+    def known(self) -> Described:
+        """What both parties know of the program."""
+        return self.description
+
+    @property
     def sizes(self) -> Sizes:
         """The most bytes of its messages."""
         return self.description.sizes
@@ -151,7 +158,11 @@ class LeveledServer:
 
     def in_words(self) -> str:
         """Return what it computes and what it takes, for whoever runs it."""
-        return self.inference.in_words()
+        return f"leveled, {self.inference.in_words()}; mode=leveled"
+
+    def client(self, engine: str) -> "LeveledClient":
+        """Return a client in this process."""
+        return LeveledClient(self.greeting(), engine)
 
     def prepared_bytes(self, owner: bytes) -> int:
         """Raise: nothing can be prepared."""
@@ -250,6 +261,11 @@ class LeveledClient:
             check_engine(engine, leveled)
             self._make = lambda: LeveledInferenceClient(leveled.plan, leveled.parameters, engine)
         self._inference: Asking | None = None
+
+    @property
+    def known(self) -> Described:
+        """What both parties know of the program."""
+        return self.description
 
     @property
     def sizes(self) -> Sizes:

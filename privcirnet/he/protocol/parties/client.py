@@ -14,6 +14,7 @@ from privcirnet.he.layers.integer import Values
 from privcirnet.he.program import manifest
 from privcirnet.he.program.operation import Node
 from privcirnet.he.program.operations import Input
+from privcirnet.he.program.program import Program
 from privcirnet.he.program.signature import PublicKey
 from privcirnet.he.protocol.framing import message_sizes
 from privcirnet.he.protocol.framing.greeting import closed, read_greeting
@@ -183,6 +184,11 @@ class Client:
     def together(self) -> int:
         """Images that are prepared at once, at most: their random shares fill ciphertexts together."""
         return message_sizes.together(self.program)
+
+    @property
+    def known(self) -> Program:
+        """What both parties know of the program."""
+        return self.program
 
     @property
     def sizes(self) -> Sizes:

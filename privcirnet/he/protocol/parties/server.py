@@ -15,6 +15,7 @@ from privcirnet.he.mpc.local.linear import ClearLinear, clear_linear
 from privcirnet.he.program import bounds, manifest
 from privcirnet.he.program.program import Program
 from privcirnet.he.protocol.framing import message_sizes, wire
+from privcirnet.he.protocol.framing.memory import session_in_memory
 from privcirnet.he.protocol.framing.message_sizes import Sizes
 from privcirnet.he.protocol.framing.meter import Meter
 from privcirnet.he.protocol.offline.correlated import Form
@@ -22,6 +23,7 @@ from privcirnet.he.protocol.offline.prepared_server import PreparedServer
 from privcirnet.he.protocol.offline.prepared_work import MemoryStore
 from privcirnet.he.protocol.offline.store import PreparedStore
 from privcirnet.he.protocol.offline.store_files import DIGEST_BYTES
+from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.rounds import waves, zeroing
 from privcirnet.he.protocol.rounds.exchange import Exchange, Held
 from privcirnet.he.protocol.rounds.exchanges import exchanges_of
@@ -95,9 +97,25 @@ class Server:
             self.rounds[name] = exchange, held
 
     @property
+    def known(self) -> Program:
+        """What both parties know of the program, and its weights."""
+        return self.program
+
+    @property
     def sizes(self) -> Sizes:
         """The most bytes of its messages."""
         return message_sizes.largest(self.program)
+
+    def in_words(self) -> str:
+        """Return what the program computes and what it takes, for whoever runs it."""
+        program, known = self.program, self.program.pixels
+        return (
+            f"{len(program.linear_nodes)} layers with weights, {message_sizes.rounds(program)} rounds an image, "
+            f"n = {program.parameters.ring_degree}, log q = {program.parameters.log_q}; "
+            f"images of {' x '.join(map(str, known.shape))} integers in [{known.low}, {known.high}]; "
+            f"a session takes {session_in_memory(program) / 1e6:.0f} MB, "
+            f"an inference that it prepares {self.prepared_bytes(bytes(32)) / 1e6:.1f} MB"
+        )
 
     def greeting(self) -> bytes:
         """The program's public description for a client: architecture, plans, parameters; no weight. Signed, or not."""
@@ -118,6 +136,10 @@ class Server:
         form = Form("server", self.program, owner or bytes(DIGEST_BYTES))
         loaded = None if keys is None else self.engine.load_keys(bytes(keys), self.program.column_steps)
         return Session(self, loaded, form, MemoryStore() if store is None else store)
+
+    def client(self, engine: str) -> Client:
+        """Return a client in this process."""
+        return Client(self.greeting(), engine)
 
     def prepared_bytes(self, owner: bytes) -> int:
         """Return the bytes of one prepared inference."""
