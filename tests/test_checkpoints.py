@@ -93,7 +93,9 @@ def test_integers_of_leveled_networks(file, name, bits, planner, right, image_ca
     program = leveled_program(LeveledConfig(weight_bits=bits[0], pixel_bits=bits[1]), model, data)
     assert program.planner == planner
     assert in_floats(program.exact, program.description.shifted(few(data)[0].numpy()), few(data)[1]) == right
-    found = evaluate(Leveled(program.description, program), data.test_images[:1].numpy().astype(np.int64), How("cleartext"))
+    found = evaluate(
+        Leveled(program.description, program), data.test_images[:1].numpy().astype(np.int64), How("cleartext")
+    )
     assert found.wrong == [[]]
 
 

@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from typing import Any, cast
 
+from privcirnet.he.program.known import Known
 from privcirnet.he.program.program import Program
 from privcirnet.he.protocol.rounds.exchange import RoundPlan
 from privcirnet.he.protocol.rounds.exchanges import exchanges_of
 from privcirnet.he.protocol.rounds.waves import stages
-from privcirnet.he.protocol.served import Known
 from privcirnet.he.rlwe.security import SECURITY_BITS
 from privcirnet.runs.answers import name_of
 from privcirnet.runs.pictures import Ends, ends_of

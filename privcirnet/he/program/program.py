@@ -9,9 +9,8 @@ are local.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -20,6 +19,7 @@ from privcirnet.he.layers.integer import Values
 from privcirnet.he.layers.layer import Layer
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.stacking import Stack
+from privcirnet.he.program.known import Known, PixelRange
 from privcirnet.he.program.local import Input
 from privcirnet.he.program.operation import Node, Weights
 from privcirnet.he.program.rearrangement import Channels
@@ -29,26 +29,6 @@ from privcirnet.he.schemes.bfv.parameters import Parameters
 ANSWERS = ("logits", "top1")
 BOUNDS = ("proved", "measured")
 TRANSFERS = ("softspoken", "silent")
-
-
-class PixelRange(NamedTuple):
-    """What a program takes of an image.
-
-    Attributes:
-        shape: (C, H, W).
-        low: least integer that is encrypted.
-        high: largest one; of CKKS, as large as examples had it.
-        shift: bits of a stored pixel that are dropped before.
-        steps: different steps that channels have.
-        whole: whether images have no larger values; else the program was told of none.
-    """
-
-    shape: tuple[int, int, int]
-    low: int
-    high: int
-    shift: int = 0
-    steps: int = 1
-    whole: bool = True
 
 
 @dataclass(frozen=True)
@@ -78,7 +58,7 @@ class Network:
 
 
 @dataclass(frozen=True)
-class Program:
+class Program(Known):
     """An integer network ready for encrypted inference. Without ``weights`` it is what the client knows.
 
     Attributes:
@@ -101,17 +81,10 @@ class Program:
     output_bits: int = 0
     transfers: str = "softspoken"
 
-    prepares: ClassVar[bool] = True
-    """Whether images take two phases: the first one comes before them."""
-    warms_up: ClassVar[bool] = True
-    mode: ClassVar[str] = "interactive"
-    scheme: ClassVar[str] = "BFV"
-    batch: ClassVar[int] = 1
-    """Images of a request."""
+    mode, prepares = "interactive", True
 
     @property
     def pixels(self) -> PixelRange:
-        """What it takes of an image."""
         source = self.nodes[0]
         assert isinstance(source.operation, Input)
         steps = len({*(source.operation.exponents or (0,))})
@@ -119,32 +92,23 @@ class Program:
 
     @property
     def request_bits(self) -> tuple[int, ...]:
-        """Bits of the primes of a request."""
         return self.parameters.coefficient_bits[:-1]
 
     @property
     def parameters_in_words(self) -> str:
-        """The parameters of the scheme."""
         return f"n = {self.parameters.ring_degree}, log q = {self.parameters.log_q}"
 
     @property
     def classes(self) -> int:
-        """Number of logits."""
         return math.prod(self.logits.shape)
 
     @property
     def result_log_step(self) -> int:
-        """Real logit = result x 2^result_log_step."""
         return self.output.log_step
 
     @property
     def class_alone(self) -> bool:
-        """Whether a client is told no more than the class."""
         return self.answer == "top1"
-
-    def requests(self, images: Sequence[Values] | Values) -> Iterator[tuple[Values, int, int]]:
-        """Yield each image: a request encrypts one, and has one result."""
-        yield from ((image, 1, 1) for image in images)
 
     @property
     def output(self) -> Node:

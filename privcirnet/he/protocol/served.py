@@ -4,83 +4,16 @@ How many rounds an image takes, and whether anything can be prepared, is the pro
 framed alike (:mod:`protocol.framing.wire`), and none is parsed before its length is what the description fixes.
 """
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from typing import Protocol
 
 from privcirnet.errors import RuleError
 from privcirnet.he.layers.integer import Values
-from privcirnet.he.program.program import PixelRange
+from privcirnet.he.program.known import Known
 from privcirnet.he.protocol.framing.message_sizes import Sizes
 from privcirnet.he.protocol.framing.meter import Meter
 from privcirnet.he.protocol.offline.store import PreparedStore
 from privcirnet.he.rlwe.wire_bytes import Message
-
-
-class Known(Protocol):
-    """What both parties know of a program, of any kind: no weight."""
-
-    @property
-    def prepares(self) -> bool:
-        """Whether images take two phases: the first one comes before them."""
-        ...
-
-    @property
-    def mode(self) -> str:
-        """How images run: "interactive", "leveled" or "ckks"."""
-        ...
-
-    @property
-    def scheme(self) -> str:
-        """The scheme's name."""
-        ...
-
-    @property
-    def request_bits(self) -> tuple[int, ...]:
-        """Bits of the primes of a request."""
-        ...
-
-    @property
-    def parameters_in_words(self) -> str:
-        """The parameters of the scheme."""
-        ...
-
-    @property
-    def warms_up(self) -> bool:
-        """Whether an image is run before the first one, which loads the kernels."""
-        ...
-
-    @property
-    def batch(self) -> int:
-        """Images of a request."""
-        ...
-
-    @property
-    def pixels(self) -> PixelRange:
-        """What it takes of an image."""
-        ...
-
-    @property
-    def classes(self) -> int:
-        """Number of logits."""
-        ...
-
-    @property
-    def result_log_step(self) -> int:
-        """Real logit = result x 2^result_log_step."""
-        ...
-
-    @property
-    def class_alone(self) -> bool:
-        """Whether a client is told no more than the class."""
-        ...
-
-    def requests(self, images: Sequence[Values] | Values) -> Iterator[tuple[Values, int, int]]:
-        """Yield what each request encrypts, of how many images it is, and how many results come back.
-
-        Args:
-            images: integers as the data set has them, (C, H, W) each.
-        """
-        ...
 
 
 class ServedSession(Protocol):

@@ -5,11 +5,11 @@ session serves both schemes. Keys are one message: the public key, then every sw
 each length follows from the parameters.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from privcirnet.he.layers.integer import Values
 from privcirnet.he.planning.leveled.ckks.ckks_circuit import Ends
 from privcirnet.he.planning.leveled.ckks.ckks_program import BOOTSTRAPPING, CkksProgram, Rehearsed
 from privcirnet.he.planning.leveled.ckks.costs import memory_bytes
-from privcirnet.he.program.program import PixelRange
+from privcirnet.he.program.known import Known, PixelRange
 from privcirnet.he.program.wrong_result import WrongResult
 from privcirnet.he.protocol.framing import wire
 from privcirnet.he.protocol.framing.message_sizes import Sizes
@@ -53,7 +53,7 @@ _read = Reader("a CKKS program's description")
 
 
 @dataclass(frozen=True)
-class CkksDescription:
+class CkksDescription(Known):
     """What both parties know of a program: no weight.
 
     Attributes:
@@ -72,34 +72,25 @@ class CkksDescription:
     level: int
     names: Mapping[int, int]
     log_step: int
-    prepares: ClassVar[bool] = False
-    warms_up: ClassVar[bool] = False
+    mode, scheme = "ckks", "CKKS"
+    warms_up = False
     """Its keys are gigabytes."""
-    mode: ClassVar[str] = "ckks"
-    scheme: ClassVar[str] = "CKKS"
-    batch: ClassVar[int] = 1
-    class_alone: ClassVar[bool] = False
-    result_log_step: ClassVar[int] = 0
-    """Results are real."""
 
     @property
     def pixels(self) -> PixelRange:
-        """What it takes of an image; the bound of examples is twice the largest value that they had."""
+        """As of any; the bound of examples is twice the largest value that they had."""
         return PixelRange(self.shape, 0, int(self.ends.bound / 2 * 2.0**-self.log_step), whole=False)
 
     @property
     def request_bits(self) -> tuple[int, ...]:
-        """Bits of the primes of a request."""
         return tuple(prime.bit_length() for prime in self.parameters.data_primes[: self.level + 1])
 
     @property
     def parameters_in_words(self) -> str:
-        """The parameters of the scheme."""
         return f"n = {self.parameters.ring_degree}, log q = {self.parameters.log_q}"
 
     @property
     def classes(self) -> int:
-        """Number of logits."""
         return self.ends.classes
 
     @cached_property
@@ -135,10 +126,6 @@ class CkksDescription:
             rule, remedy = f"images must have the program's shape {self.shape}", "use the data set of the program"
             raise RuleError(rule, got=np.shape(image), remedy=remedy)
         return np.asarray(image, dtype=np.float64) * 2.0**self.log_step
-
-    def requests(self, images: Sequence[Values] | Values) -> Iterator[tuple[Values, int, int]]:
-        """Yield each image: a request encrypts one, and has one result."""
-        yield from ((image, 1, 1) for image in images)
 
 
 def to_dict(program: CkksProgram) -> dict[str, Any]:

@@ -26,35 +26,17 @@ from privcirnet.he.protocol.leveled.bfv.inference import (
 from privcirnet.he.protocol.leveled.bfv.leveled_program import Description, LeveledProgram
 from privcirnet.he.protocol.leveled.reading import CKKS
 from privcirnet.he.protocol.offline.store import PreparedStore
-from privcirnet.he.protocol.served import Known, unprepared
+from privcirnet.he.protocol.served import unprepared
 from privcirnet.he.rlwe.wire_bytes import Message as Bytes
 
 if TYPE_CHECKING:
     from privcirnet.he.planning.leveled.ckks.ckks_program import CkksProgram
+    from privcirnet.he.protocol.leveled.ckks import CkksDescription
 
 KEYS, REQUEST = 0, 1
 """Positions of the messages from a client; the answer's is :data:`protocol.framing.wire.OUTPUT`."""
 WORK = "network"
 """What a meter calls all of a party's work."""
-
-
-class Described(Known, Protocol):
-    """What both parties know of a program, of either scheme."""
-
-    @property
-    def sizes(self) -> Sizes:
-        """The most bytes of its messages."""
-        ...
-
-    @property
-    def inputs(self) -> int:
-        """Ciphertexts of a row of a request."""
-        ...
-
-    @property
-    def outputs(self) -> int:
-        """Ciphertexts of a row of an answer."""
-        ...
 
 
 class Answering(Protocol):
@@ -128,7 +110,7 @@ class LeveledServer:
         if progress:
             progress("network")
         self._signature, self.ends = signature, dict[str, int]()
-        self.description: Described
+        self.description: Description | CkksDescription
         self.inference: Answering
         if isinstance(program, LeveledProgram):
             check_engine(engine, program.description)
@@ -142,7 +124,7 @@ class LeveledServer:
             self.inference = ckks.CkksInferenceServer(program, engine, inf if limit is None else limit / 1e9)
 
     @property
-    def known(self) -> Described:
+    def known(self) -> "Description | CkksDescription":
         """What both parties know of the program."""
         return self.description
 
@@ -250,7 +232,7 @@ class LeveledClient:
         data = read_greeting(greeting, key, "leveled")
         self.meter = Meter()
         self.meters = (self.meter,)
-        self.description: Described
+        self.description: Description | CkksDescription
         self._make: Callable[[], Asking] | None
         if isinstance(data, dict) and cast(dict[str, object], data).get("format") == CKKS:
             ckks = _ckks(engine)
@@ -263,7 +245,7 @@ class LeveledClient:
         self._inference: Asking | None = None
 
     @property
-    def known(self) -> Described:
+    def known(self) -> "Description | CkksDescription":
         """What both parties know of the program."""
         return self.description
 

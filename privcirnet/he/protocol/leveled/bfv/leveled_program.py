@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import ClassVar
 
 import numpy as np
 
@@ -12,7 +11,8 @@ from privcirnet.he.planning.leveled.bfv.exact_network import ExactNetwork, exact
 from privcirnet.he.planning.leveled.bfv.parameters import check_parameters, plan_at
 from privcirnet.he.planning.leveled.bfv.plan import Plan, PublicPlan
 from privcirnet.he.planning.leveled.bfv.plans import planner_of
-from privcirnet.he.program.program import Network, PixelRange
+from privcirnet.he.program.known import Known, PixelRange
+from privcirnet.he.program.program import Network
 from privcirnet.he.protocol.framing import wire
 from privcirnet.he.protocol.framing.message_sizes import Sizes
 from privcirnet.he.schemes.bfv.plain_moduli import LeveledParameters
@@ -23,7 +23,7 @@ _WORD = 8
 
 
 @dataclass(frozen=True)
-class Description:
+class Description(Known):
     """What both parties know of a program: no weight.
 
     Attributes:
@@ -35,41 +35,31 @@ class Description:
     parameters: LeveledParameters
     log_step: int
     shift: int = 0
-    prepares: ClassVar[bool] = False
-    warms_up: ClassVar[bool] = True
-    mode: ClassVar[str] = "leveled"
-    scheme: ClassVar[str] = "BFV"
-    class_alone: ClassVar[bool] = False
+    mode = "leveled"
 
     @property
     def pixels(self) -> PixelRange:
-        """What it takes of an image."""
         return PixelRange(self.plan.image, self.plan.low, self.plan.high, self.shift, whole=False)
 
     @property
     def request_bits(self) -> tuple[int, ...]:
-        """Bits of the primes of a request."""
         return self.parameters.data_bits
 
     @property
     def parameters_in_words(self) -> str:
-        """The parameters of the scheme."""
         own = self.parameters
         return f"n = {own.ring_degree}, log q = {sum(own.data_bits)}, {len(own.moduli)} plain moduli"
 
     @property
     def classes(self) -> int:
-        """Number of logits."""
         return len(self.plan.results) // self.plan.batch
 
     @property
     def result_log_step(self) -> int:
-        """Real logit = result x 2^result_log_step."""
         return self.log_step
 
     @property
     def batch(self) -> int:
-        """Images of a request."""
         return self.plan.batch
 
     @property
@@ -105,11 +95,6 @@ class Description:
         return self.plan.outputs
 
     def requests(self, images: Sequence[Values] | Values) -> Iterator[tuple[Values, int, int]]:
-        """Yield what each request encrypts, of how many images it is, and how many results come back.
-
-        Args:
-            images: integers as the data set has them, (C, H, W) each.
-        """
         pixels, plan = self.shifted(np.asarray(images)), self.plan
         if plan.lanes is None:
             yield from ((image, 1, 1) for image in pixels)
