@@ -96,7 +96,7 @@ class LeveledServer:
         watched: whether sessions keep the last image's values for an audit; of CKKS none are kept.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self,
         program: "LeveledProgram | CkksProgram",
         engine: str = "kernel",
