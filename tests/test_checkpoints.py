@@ -70,7 +70,7 @@ def test_every_step_of_an_encrypted_inference_follows_the_integer_network(file):
     program, fitted = lowered.program, lowered.fitted
     assert len(squares_of(program.nodes)) == SQUARES[file.stem]
     assert budget(layers_of(program.nodes), program.parameters, squares_of(program.nodes)).distance >= 30
-    assert truncation_facts(program, fitted.intervals, fitted.sizes)["unnoticed_per_image_log2"] <= -30
+    assert truncation_facts(program, fitted.sizes)["unnoticed_per_image_log2"] <= -30
     found = evaluate(Interactive(program), images[:1].numpy().astype(np.int64), How("cleartext"))
     assert found.wrong == [[]]
 

@@ -44,7 +44,7 @@ def test_phases_are_measured_in_turns_and_go_on(script, small_program, tmp_path,
     assert "| toy | online |" in (out / "prepared.md").read_text()
     monkeypatch.setattr(module, "start_server", None)  # nothing is measured again
     run(module, monkeypatch, *words, "--turns", 2)
-    assert "| toy | direct |" in capsys.readouterr().out
+    assert "| toy | online |" in capsys.readouterr().out
 
 
 def test_block_sizes_have_a_table_and_a_picture(script, tmp_path):

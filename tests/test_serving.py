@@ -58,8 +58,8 @@ def test_the_server_says_what_a_client_needs(server):
     _, address, printed, _ = server
     for words in (f"{address}, plain, on loopback, 2 clients at once; Ctrl-C ends it", "rounds an image", "MB so far"):
         assert words in printed
-    assert "images of 1 x 8 x 8 integers in [0, 16]; a client sends" in printed
-    assert "image 1 of 1, result" in printed, "the rehearsal"
+    assert "images of 1 x 8 x 8 integers in [0, 16]; a session takes" in printed
+    assert "image 1 of 1, square" in printed, "the rehearsal"
 
 
 @pytest.fixture(scope="module")

@@ -161,6 +161,16 @@ class _Seat:
             raise found
         return found
 
+    def tell_again(self, programs: Mapping[str, Any]) -> None:
+        """Have the actor hold programs, without waiting for it: one that answers is lost no more."""
+
+        def told() -> None:
+            with suppress(Exception):
+                self.ask("renew", programs, timeout_s=_START_S)
+
+        with suppress(RuntimeError):
+            self.thread.submit(told)
+
     def tell(self, method: str, *arguments: Any) -> None:
         """Ask for nothing in return, after what the thread does now."""
 
@@ -286,13 +296,17 @@ class PreparedWorkers:
                 raise RuleError(rule, got=f"none of {self.actors} in {_START_S:g} s", remedy=remedy) from None
 
     def lane(self, offer: Offer, keys: Callable[[], Message], store: PreparedStore, owner: bytes) -> Lane | None:
-        """Return what does the offline work of a session; None if its program has none.
+        """Return what does the offline work of a session; None if its program has none, or no actor answers.
 
         Args:
             keys: loads the client's, when something is prepared.
             store: for the server's halves.
         """
         if not isinstance(offer.server, Server):
+            return None
+        if all(seat.lost for seat in self._seats):  # the server prepares by itself until one of them is back
+            for seat in self._seats:
+                seat.tell_again({version: [program] for version, program in self._programs.items()})
             return None
         program, version = self._program(offer), offer.version
         return Lane(self._free, version, program, lambda: version in self._programs, keys, store, owner)

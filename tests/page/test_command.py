@@ -75,7 +75,7 @@ def test_the_page_has_a_server_of_its_own(folder):
         )
         told = post(f"{address}classify/0") + post(f"{address}classify", samples.picture())
         assert told.count("event: answer") == 2
-        assert told.count("event: reply") == 8
+        assert told.count("event: reply") == 4
         with pytest.raises(HTTPError, match="403"):
             urllib.request.urlopen(address.replace(address.split("/")[3], "guessed"), timeout=60)
 

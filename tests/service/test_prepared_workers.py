@@ -29,7 +29,7 @@ from privcirnet.service.refusals import Refused
 from privcirnet.service.server import Reloaded
 from tests.conftest import ROOT
 from tests.he.networks import network, random_image
-from tests.service.running import ask, rest, serving, until
+from tests.service.running import rest, serving, until
 
 IMAGE = random_image(network())
 
@@ -133,8 +133,13 @@ def test_images_prepared_elsewhere_are_right(workers, elsewhere):
 
 @pytest.mark.slow
 def test_an_image_does_not_wait_for_a_preparation(workers):
-    """Both actors stand still meanwhile."""
-    with service_of(workers) as service, ServiceClient(service.address, "cleartext") as preparing:
+    """Both actors stand still meanwhile; the image was prepared before."""
+    with (
+        service_of(workers) as service,
+        ServiceClient(service.address, "cleartext") as preparing,
+        ServiceClient(service.address, "cleartext") as ready,
+    ):
+        prepare(ready.client, ready, 1)
         exchange, message = begun(preparing)
         processes = pids(workers)
         for process in processes:
@@ -143,7 +148,7 @@ def test_an_image_does_not_wait_for_a_preparation(workers):
         waiting = threading.Thread(target=lambda: replies.append(preparing.handle(message)))
         try:
             waiting.start()
-            assert right(network(), ask(service, IMAGE))
+            assert right(network(), run(ready.client, ready, IMAGE)[0])
             assert not replies
         finally:
             for process in processes:
@@ -253,7 +258,7 @@ def test_without_ray(monkeypatch):
 
 @pytest.mark.slow
 def test_without_its_cluster_the_server_goes_on(cluster, workers):
-    """What is prepared is used, and images run without. The last test of this file, as the connection is lost."""
+    """What is prepared is used; then the server prepares. The last test of this file, as the connection is lost."""
     with service_of(workers) as service, ServiceClient(service.address, "cleartext") as remote:
         prepare(remote.client, remote, 1)
         exchange, message = begun(remote)
@@ -261,6 +266,8 @@ def test_without_its_cluster_the_server_goes_on(cluster, workers):
         with pytest.raises(Refused, match="a preparation's worker must stay until its end"):
             remote.handle(message)
         exchange.close()
+        for seat in workers._seats:
+            seat.lost = True
         remote.reopen()
         for waits in (False, True):
             assert right(network(), run(remote.client, remote, IMAGE)[0])
