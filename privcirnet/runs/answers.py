@@ -62,7 +62,7 @@ class Step(NamedTuple):
 
     Attributes:
         image: its number, from 0.
-        name: of the node whose round is done; "image", "result" or "answer" for a round that is no node's.
+        name: of the node whose round is done; "image" or "answer" for a round that is no node's.
         images: that are done, with the part of this one that is.
     """
 
@@ -203,7 +203,7 @@ class _Steps:
     @cached_property
     def _names(self) -> dict[int, str]:
         nodes = self._program.nodes
-        return {wire.OUTPUT: "result"} | dict(enumerate(map(name_of, nodes)))
+        return dict(enumerate(map(name_of, nodes)))
 
     @cached_property
     def _in_all(self) -> int:

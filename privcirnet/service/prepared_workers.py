@@ -17,7 +17,7 @@ import pickle
 import secrets
 import time
 from collections.abc import Callable, Collection, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -161,16 +161,6 @@ class _Seat:
             raise found
         return found
 
-    def tell_again(self, programs: Mapping[str, Any]) -> None:
-        """Have the actor hold programs, without waiting for it: one that answers is lost no more."""
-
-        def told() -> None:
-            with suppress(Exception):
-                self.ask("renew", programs, timeout_s=_START_S)
-
-        with suppress(RuntimeError):
-            self.thread.submit(told)
-
     def tell(self, method: str, *arguments: Any) -> None:
         """Ask for nothing in return, after what the thread does now."""
 
@@ -286,9 +276,7 @@ class PreparedWorkers:
         """
         offered = {offer.version: offer for offer in offers if isinstance(offer.server, Server)}
         self._programs = {version: self._program(offer) for version, offer in offered.items()}
-        programs = {version: [program] for version, program in self._programs.items()}
-        asked = [seat.thread.submit(seat.ask, "renew", programs, timeout_s=_START_S) for seat in self._seats]
-        for renewed in asked:
+        for renewed in self._renewed():
             try:
                 renewed.result()
             except Refusing:
@@ -305,8 +293,8 @@ class PreparedWorkers:
         if not isinstance(offer.server, Server):
             return None
         if all(seat.lost for seat in self._seats):  # the server prepares by itself until one of them is back
-            for seat in self._seats:
-                seat.tell_again({version: [program] for version, program in self._programs.items()})
+            with suppress(RuntimeError):  # all of it has ended
+                self._renewed()
             return None
         program, version = self._program(offer), offer.version
         return Lane(self._free, version, program, lambda: version in self._programs, keys, store, owner)
@@ -316,6 +304,11 @@ class PreparedWorkers:
         for seat in getattr(self, "_seats", ()):
             seat.thread.shutdown(wait=False, cancel_futures=True)
         self._ray.shutdown()
+
+    def _renewed(self) -> "list[Future[Any]]":
+        """Have all actors hold the programs; one that answers is lost no more."""
+        programs = {version: [program] for version, program in self._programs.items()}
+        return [seat.thread.submit(seat.ask, "renew", programs, timeout_s=_START_S) for seat in self._seats]
 
     def _program(self, offer: Offer) -> Any:
         """Ray's reference to a program."""

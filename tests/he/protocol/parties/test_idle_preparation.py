@@ -54,20 +54,26 @@ def test_the_stock_fills_up_between_images(watched):
     check(PROGRAM, client, server.session, random_image(PROGRAM), "prepared")
 
 
+def comes_in_the_middle(idle: IdlePreparation, client: Client, server: Watched) -> int:
+    """An image comes while an exchange is held up, and is run before another one; the exchanges begun before it."""
+    server.inside.wait(10)
+    image = threading.Thread(target=idle.run, args=(random_image(PROGRAM),))
+    image.start()
+    until(lambda: idle._images == 1)
+    begun = len(server.asked)
+    server.gate.set()
+    image.join(10)
+    assert not client.waited
+    until(lambda: idle.stock == idle.count)
+    return begun
+
+
 def test_an_image_uses_the_preparation_under_way(watched):
     """Held up in the middle of the first preparation, when an image comes: the preparation ends first, and is used."""
     client, server = watched
     server.gate.clear()
     with IdlePreparation(client, server, 1) as idle:
-        server.inside.wait(10)
-        image = threading.Thread(target=idle.run, args=(random_image(PROGRAM),))
-        image.start()
-        until(lambda: idle._images == 1)
-        begun = len(server.asked)
-        server.gate.set()
-        image.join(10)
-        assert not client.waited
-        until(lambda: idle.stock == 1)
+        begun = comes_in_the_middle(idle, client, server)
     assert begun == 1
     assert len(idle.done) == 2
     offline = sum(len(one.traffic) for one in idle.done) - 2  # each begins with AGREE
@@ -82,15 +88,7 @@ def test_an_image_with_prepared_work_waits_for_one_exchange_at_most(watched):
     server.gate.clear()
     server.inside.clear()
     with IdlePreparation(client, server, 2) as idle:
-        server.inside.wait(10)
-        image = threading.Thread(target=idle.run, args=(random_image(PROGRAM),))
-        image.start()
-        until(lambda: idle._images == 1)
-        begun = len(server.asked)
-        server.gate.set()
-        image.join(10)
-        assert not client.waited
-        until(lambda: idle.stock == 2)
+        begun = comes_in_the_middle(idle, client, server)
     assert begun == done + 1
     first = server.asked.index(True, begun)
     assert server.asked[begun:first] == [False] * (first - begun), "an image's rounds, and nothing between them"
