@@ -224,10 +224,10 @@ def _examine(model: nn.Module, found: Found, engine: str) -> None:
     _train_(model, images, data.train_labels)
     found.steps.append("trained")
     network = quantize(fuse(model), images, data.log_step)
-    lowered, _ = lower_for(HEConfig(profile="counted", bounds="measured", failure_bits=8), network, data)
+    planned = lower_for(HEConfig(profile="counted", bounds="measured", failure_bits=8), network, data)
     found.steps.append("exported")
     started = time.perf_counter()
-    run = evaluate(Interactive(lowered.program), data.test_images[:1].numpy().astype(np.int64), How(engine))
+    run = evaluate(Interactive(planned.program), data.test_images[:1].numpy().astype(np.int64), How(engine))
     found.seconds = time.perf_counter() - started
     if run.wrong != [[]]:
         raise RuleError("every node must be the integer network's", got=str(run.wrong[0][:3]), remedy="report this")

@@ -79,7 +79,7 @@ def program_of(name: str, block_size: int, folder: Path, profile: str = "calibra
     given = None if profile == "calibrate" else read_profile(Path(profile))
     together = paying(made.model, made.images[:1], read_profile(Path(profile)), LINKS["local"]) if composed else ()
     quantized = quantize(fuse(made.model, composed=together), made.images, LOG_STEP)
-    lowered, _ = lower_on(
+    planned = lower_on(
         HEConfig(**{"bounds": "measured", **network.settings}),
         quantized,
         made.described,
@@ -87,7 +87,7 @@ def program_of(name: str, block_size: int, folder: Path, profile: str = "calibra
         progress_bar,
         given,
     )
-    write_program(folder, lowered.program, {"network": name})
+    write_program(folder, planned.program, {"network": name})
 
 
 @torch.no_grad()

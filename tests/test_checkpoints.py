@@ -66,8 +66,8 @@ def test_every_step_of_an_encrypted_inference_follows_the_integer_network(file):
     labels = torch.zeros(64, dtype=torch.int64)
     data = ImageData(images, labels, images, labels, inputs.log_step, inputs.levels, inputs.classes)
     network = stages.load_checkpoint(file, data).model
-    lowered, _ = lower_for(HEConfig(profile="counted", bounds="measured", failure_bits=10), network, data)
-    program, fitted = lowered.program, lowered.fitted
+    planned = lower_for(HEConfig(profile="counted", bounds="measured", failure_bits=10), network, data)
+    program, fitted = planned.program, planned.lowered.fitted
     assert len(squares_of(program.nodes)) == SQUARES[file.stem]
     assert budget(layers_of(program.nodes), program.parameters, squares_of(program.nodes)).distance >= 30
     assert truncation_facts(program, fitted.sizes)["unnoticed_per_image_log2"] <= -30

@@ -144,7 +144,6 @@ def test_stages_chain_by_default():
             "one kind of random crop: got crop_scale=0.5 crop_padding=4",
         ),
         (lambda: RecipeConfig(teacher="outputs/train"), "recipe.teacher needs recipe.distillation: got 0.0"),
-        (lambda: HEConfig(guard_bits=99), r"he.guard_bits must be in \[0, 16\]: got 99"),
     ],
 )
 def test_values_are_validated(make, match):

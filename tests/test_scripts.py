@@ -386,7 +386,7 @@ def test_export_chooses_alike_again(root, monkeypatch, tmp_path):
 
 
 def test_export_takes_the_parameters_that_are_named(root, monkeypatch, tmp_path):
-    named = ["he.ring_degree=16384", "he.coefficient_bits=[50,50,50,50,51]", "he.failure_bits=4", "he.guard_bits=0"]
+    named = ["he.ring_degree=16384", "he.coefficient_bits=[50,50,50,50,51]", "he.failure_bits=4"]
     result, measured = exported(root, monkeypatch, tmp_path, *named)
     assert (result["ring_degree"], result["log_q"], measured) == (16384, 251, [(16384, (50, 50, 50, 50, 51))])
     assert re.fullmatch(r"n = 8192, .* would do in 0\.\d+ of the time; he.ring_degree=0 .*", result["choice"]["reason"])

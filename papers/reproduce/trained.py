@@ -102,8 +102,8 @@ def _evaluated(images: str, checkpoint: str, name: str) -> Evaluation:
     data = _data(images, name)
     network = stages.load_checkpoint(_path(checkpoint), data).model
     he = HEConfig(profile="counted", bounds="measured", failure_bits=_FAILURE_BITS)
-    lowered, _ = lower_for(he, quantized(network), data)
-    return evaluate(Interactive(lowered.program), data.test_images[:_IMAGES].numpy().astype(np.int64))
+    planned = lower_for(he, quantized(network), data)
+    return evaluate(Interactive(planned.program), data.test_images[:_IMAGES].numpy().astype(np.int64))
 
 
 @cache

@@ -117,8 +117,8 @@ def untrained(
     _settle(made.model, made.images)
     he = HEConfig(profile="counted", bounds="measured", failure_bits=_FAILURE_BITS)
     quantized = quantize(fuse(made.model), made.images, LOG_STEP)
-    lowered, _ = lower_on(he, quantized, made.described, made.images)
-    return over_link(evaluate(Interactive(lowered.program), made.pixels[:_RUN].numpy().astype(np.int64)), link)
+    planned = lower_on(he, quantized, made.described, made.images)
+    return over_link(evaluate(Interactive(planned.program), made.pixels[:_RUN].numpy().astype(np.int64)), link)
 
 
 def _settle(model: nn.Module, images: Tensor) -> None:

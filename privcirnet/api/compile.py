@@ -2,7 +2,6 @@
 
 import copy
 import warnings
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +20,9 @@ from privcirnet.passes.origin import Difference, difference, warn_of_losses
 from privcirnet.passes.quantize import BITS, calibrated, check_calibrated, is_quantized
 from privcirnet.passes.reference import check_reference
 from privcirnet.runs.compiled import CompiledProgram
-from privcirnet.runs.export import exceeding, logits_of, lower_on, pixels_of
+from privcirnet.runs.export import exceeding, lower_on, pixels_of
 from privcirnet.runs.profiles import find_profile
 from privcirnet.runs.progress import Bar
-from privcirnet.runs.rehearsal import rehearsed
 
 
 @verb
@@ -36,7 +34,7 @@ def compile(  # noqa: PLR0913
     profile: Profile | str | Path = "calibrate",
     reference: nn.Module | None = None,
     tolerance: float = 0.25,
-    rehearsed_images: int = 16,
+    rehearsed_images: int = 128,
     progress: bool = True,
     **settings: Any,
 ) -> CompiledProgram:
@@ -56,8 +54,9 @@ def compile(  # noqa: PLR0913
         reference: a network whose logits on some of the images must be those of the program but for quantization, for a
             quantized network that does not know what it was made of, as one of a checkpoint.
         tolerance: largest difference from the reference's logits, as a share of their size.
-        rehearsed_images: images that are classified in clear as encrypted ones are, with truncations at random;
-            printed, the program says how far their logits are from the quantized network's. 0: none.
+        rehearsed_images: images that are classified in clear as encrypted ones are. Where truncations are at random,
+            activations keep as many bits more as none of these images needs to keep its class. Printed, the program
+            says how far their logits are from the quantized network's. 0: none.
         progress: whether bars are shown, and how many of the images keep their class.
         settings: fields of ``config`` by name, as ``failure_bits=12`` or ``bounds="proved"``.
 
@@ -73,7 +72,7 @@ def compile(  # noqa: PLR0913
     """
     check_weights(network)
     check_images(network, images)
-    check(rehearsed_images >= 0, "rehearsed_images must be at least 0", rehearsed_images, "use 16")
+    check(rehearsed_images >= 0, "rehearsed_images must be at least 0", rehearsed_images, "use 128")
     he, bar = encryption("compile", config, settings, profile), bars(progress)
     images = images.to("cpu", next(network.parameters(), images).dtype)
     quantized, before = _quantized(network, images, bar)
@@ -83,14 +82,10 @@ def compile(  # noqa: PLR0913
     given = (
         profile if isinstance(profile, Profile) else None if he.profile == "calibrate" else find_profile(he, bar=bar)
     )
-    lowered, chosen_by = lower_on(he, quantized, pixels_of(quantized, images), images, bar, given)
-    _warn_of_large_values(lowered.program, quantized, images, bar)
-    made = CompiledProgram(lowered.program, profile=chosen_by, quantization=before, bar=bar)
-    if not rehearsed_images:
-        return made
-    some = images[:rehearsed_images]
-    integers, logits = made.integers(some.double()), logits_of(quantized, some)
-    return replace(made, rehearsal=rehearsed(made.integer, integers, bar, quantized=logits))
+    some = images[:rehearsed_images] if rehearsed_images else None
+    planned = lower_on(he, quantized, pixels_of(quantized, images), images, bar, given, some)
+    _warn_of_large_values(planned.program, quantized, images, bar)
+    return CompiledProgram(planned.program, {}, planned.profile, planned.rehearsal, before, bar)
 
 
 def _quantized(network: nn.Module, images: Tensor, bar: Bar) -> tuple[fx.GraphModule, str]:

@@ -12,7 +12,6 @@ from privcirnet.artifact.typed_json import plain
 from privcirnet.cli.console import counting, progress_bar, show
 from privcirnet.cli.settings import script
 from privcirnet.config import ExportConfig
-from privcirnet.config.encryption import MOST_GUARD_BITS
 from privcirnet.data import load_for
 from privcirnet.he.program.signature import PrivateKey, make_keys, read_private
 from privcirnet.runs.exported import exported
@@ -119,18 +118,16 @@ def _in_words_bounds(found: Export, wanted: str) -> str:
 
 
 def _in_words_guard_bits(export: Export) -> str:
-    bits, found = export.guard_bits or 0, export.rehearsal
-    if found is None:
+    bits, tried = export.guard_bits or 0, export.rehearsal
+    if tried is None:
         return f"{bits}"
     if export.truncation and export.truncation.exact:
-        return f"{bits}, none needed: {in_words(asdict(found))}"
-    refused = f", {found.refused} more are refused" if found.refused else ""
-    more = min(bits + 3, MOST_GUARD_BITS)
-    remedy = f"; he.guard_bits={more} he.least_guard_bits={more}, added to export.py, make that rarer"
-    spoiled = found.changed + found.refused > 0
+        return f"none needed: {in_words(asdict(tried))}"
+    refused = f", {tried.refused} more are refused" if tried.refused else ""
+    remedy = "; no more fit, but he.truncation=exact changes none" if tried.changed + tried.refused else ""
     return (
-        f"{bits}; random truncations change the class of {found.changed} of {found.images} held-out images"
-        f"{refused}{remedy if spoiled and more > bits else ''}"
+        f"{bits}; random truncations change the class of {tried.changed} of {tried.images} held-out images"
+        f"{refused}{remedy}"
     )
 
 

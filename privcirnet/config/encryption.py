@@ -9,8 +9,6 @@ from privcirnet.he.program.program import ANSWERS, TRANSFERS
 
 BOUNDS = ("auto", "proved", "measured")
 """Of what he.bounds may be."""
-MOST_GUARD_BITS = 16
-"""Of what he.guard_bits may be."""
 
 
 @dataclass(frozen=True)
@@ -27,13 +25,9 @@ class CompileConfig:
     """local, lan, wan44 or wan: the network that latencies are predicted for."""
     family: str = "spectral"
     """encodings of layers: spectral alone, or any: coefficient encodings compete by predicted time."""
-    guard_bits: int = 4
-    """fractional bits that activations keep beyond their quantized step, at most and if the modulus has room."""
-    least_guard_bits: int = 0
-    """fractional bits, at least: the parameters are chosen to have room for them, which costs time."""
     truncation: str = "random"
     """of activations: random, on shares, without a message; or exact, by two-party computation in prepared images:
-    every value is the integer network's, no guard bits, a smaller plain modulus. nonlinear=exact implies it."""
+    every value is the integer network's, with a smaller plain modulus. nonlinear=exact implies it."""
     ot: str = "auto"
     """oblivious transfers of exact steps: softspoken (3.9 bytes each), silent (0.09, after 2.5 MB for a session), or
     auto: silent where an image takes many."""
@@ -74,11 +68,6 @@ class HEConfig(CompileConfig):
         explicit = self.ring_degree > 0 or not self.coefficient_bits
         check(explicit, "he.coefficient_bits needs he.ring_degree", self.coefficient_bits, "give both")
         sets_for(self.ring_degree, self.coefficient_bits)
-        rule = f"he.guard_bits must be in [0, {MOST_GUARD_BITS}]"
-        check(0 <= self.guard_bits <= MOST_GUARD_BITS, rule, self.guard_bits, "use 4")
-        in_order = 0 <= self.least_guard_bits <= self.guard_bits
-        rule = "he.least_guard_bits must be in [0, he.guard_bits]"
-        check(in_order, rule, self.least_guard_bits, f"use {min(2, self.guard_bits)} or raise he.guard_bits")
         check_name("he.bounds", self.bounds, BOUNDS)
         check_name("he.ot", self.ot, ("auto", *TRANSFERS))
         check_name("he.truncation", self.truncation, ("random", "exact"))

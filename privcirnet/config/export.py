@@ -26,7 +26,7 @@ class ExportConfig:
     """interactive, or leveled: a network of squares whose client sends one request and gets one answer."""
     plaintexts: str = "compact"
     """compact: each distinct slot value once; full: also every plaintext as n coefficients mod t."""
-    rehearsed_images: int = 32
+    rehearsed_images: int = 128
     """held-out images that are classified in clear with truncations at random, as encrypted ones are; 0: none."""
     data: DataConfig = field(default_factory=DataConfig)
     he: HEConfig = field(default_factory=lambda: HEConfig(profile="${root}/search/profile.json"))
@@ -39,4 +39,4 @@ class ExportConfig:
             self.init = f"{self.root}/finetune"
         good = self.plaintexts in ("compact", "full")
         check(good, "plaintexts must be compact or full", self.plaintexts, "use plaintexts=compact")
-        check(self.rehearsed_images >= 0, "rehearsed_images must be at least 0", self.rehearsed_images, "use 32")
+        check(self.rehearsed_images >= 0, "rehearsed_images must be at least 0", self.rehearsed_images, "use 128")

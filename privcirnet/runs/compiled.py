@@ -43,7 +43,7 @@ class CompiledProgram:
         spectra: its weight spectra by node, if they were read.
         profile: operation times that its plans were chosen by, if they are known.
         rehearsal: how far the logits of some images were from the quantized network's when it was made, see
-            :func:`privcirnet.runs.rehearsal.rehearsed`; empty if that is not known.
+            :func:`privcirnet.runs.rehearsal.rehearse`; empty if that is not known.
         quantization: how far the quantized network's are from those before it was quantized, in words.
         bar: opens progress bars of preparations.
     """
@@ -181,7 +181,8 @@ class CompiledProgram:
 
     def _warn_if_doubtful(self) -> None:
         if self.doubtful:
-            warnings.warn(f"{in_words(self.rehearsal)}; compile with guard_bits=, or train longer", stacklevel=3)
+            remedy = "compile with truncation='exact', or train longer"
+            warnings.warn(f"{in_words(self.rehearsal)}; {remedy}", stacklevel=3)
 
     def _answered(self, parties: SharedParties, images: _Images, how: How, check: bool) -> _Images:
         """The logits of images, see :meth:`__call__`."""

@@ -16,6 +16,7 @@ from privcirnet.artifact.summaries import BoundsCheck
 from privcirnet.config import HEConfig
 from privcirnet.data.dataset import ImageData
 from privcirnet.errors import DoesNotFit, RuleError
+from privcirnet.he.layers.integer import Values
 from privcirnet.he.planning.chooser import SETS, sets_for
 from privcirnet.he.planning.fit import Target, scaled
 from privcirnet.he.planning.profile import LINKS, Profile
@@ -29,14 +30,19 @@ from privcirnet.he.protocol.rounds.transfers import source_for
 from privcirnet.nn.checks import image_of
 from privcirnet.nn.nonpolynomial import is_polynomial
 from privcirnet.passes.lower import Drafts, Lowered, drafts, refined
-from privcirnet.passes.lower.agreement import check_program
+from privcirnet.passes.lower.agreement import check_program, images_in_seconds
 from privcirnet.passes.quantize import input_quantizer, input_step
 from privcirnet.passes.ranges import Range, peaks, usual_ranges
 from privcirnet.runs.profiles import CALIBRATION_ROUNDS, RANKING_ROUNDS, find_profile, measure, profile_at
 from privcirnet.runs.progress import Bar, silent
+from privcirnet.runs.rehearsal import FIGURES, Trial, rehearse, spoiled
 
 CHECKED_IMAGES = 512
 """Held-out images on which measured bounds are checked."""
+FREE_GUARD_BITS = 4
+"""Guard bits that a program gets where its modulus has room for them."""
+MOST_GUARD_BITS = 12
+"""Guard bits that are tried while rehearsed images change their class."""
 
 
 def quantized(network: nn.Module) -> fx.GraphModule:
@@ -60,6 +66,30 @@ class Pixels:
     range: Input
     log_step: int
 
+    def integers(self, images: torch.Tensor) -> Values:
+        """Return images as the program reads them, (N, C, H, W), int64; ``images``: real, or a table (N, F)."""
+        steps, values = np.array(self.range.exponents or (0,)), images.reshape(-1, *self.shape).double().numpy()
+        return np.floor(np.ldexp(values, -steps.reshape(-1, 1, 1) - self.log_step) + 0.5).astype(np.int64)
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A program whose parameters and plans are chosen.
+
+    Attributes:
+        profile: operation times that its plans were chosen by, at its (n, q).
+        rehearsal: of :func:`privcirnet.runs.rehearsal.rehearse`; empty if no images were rehearsed.
+    """
+
+    lowered: Lowered
+    profile: Profile
+    rehearsal: Mapping[str, float]
+
+    @property
+    def program(self) -> Program:
+        """With weights."""
+        return self.lowered.program
+
 
 def pixels_of(network: fx.GraphModule, images: torch.Tensor) -> Pixels:
     """Return what the program of a network reads: integers of as many whole bits as the images have.
@@ -76,14 +106,21 @@ def pixels_of(network: fx.GraphModule, images: torch.Tensor) -> Pixels:
     return Pixels(image_of(images.shape[1:]), Input(-(2**bits) if low < 0 else 0, 2**bits - 1, of_channels), step)
 
 
-def lower_for(he: HEConfig, network: fx.GraphModule, data: ImageData, bar: Bar = silent) -> tuple[Lowered, Profile]:
+def lower_for(
+    he: HEConfig, network: fx.GraphModule, data: ImageData, bar: Bar = silent, rehearsed_images: int = 0
+) -> Planned:
     """Return the program of a quantized network for the images of a data set, see :func:`lower_on`.
 
     Args:
         data: What it was trained on; measured bounds are taken on training images.
+        rehearsed_images: Number of held-out images that the program is rehearsed on.
     """
-    pixels = Pixels(data.shape, Input(0, data.levels), data.log_step)
-    return lower_on(he, network, pixels, data.real(data.sample(he.bound_images)[0]), bar)
+    pixels, images = (
+        Pixels(data.shape, Input(0, data.levels), data.log_step),
+        data.real(data.sample(he.bound_images)[0]),
+    )
+    rehearsed = data.real(data.held_out(rehearsed_images)[0]) if rehearsed_images else None
+    return lower_on(he, network, pixels, images, bar, rehearsed=rehearsed)
 
 
 def lower_on(
@@ -93,8 +130,13 @@ def lower_on(
     images: torch.Tensor,
     bar: Bar = silent,
     given: Profile | None = None,
-) -> tuple[Lowered, Profile]:
-    """Return the program of a quantized network, and the profile at its (n, q) that its plans were chosen by.
+    rehearsed: torch.Tensor | None = None,
+) -> Planned:
+    """Return the program of a quantized network, planned for its (n, q).
+
+    Where truncations are at random, activations get guard bits: fractional bits beyond their steps
+    (:func:`privcirnet.nn.steps.refine`), the fewest with which no rehearsed image changes its class or would be
+    refused, and up to :data:`FREE_GUARD_BITS` where the modulus has room anyway.
 
     The network is lowered once for each number of guard bits. Where (n, q) are chosen, they are chosen under the
     profile of one set, with times scaled to the others; plans are then made under the profile of the chosen set. A
@@ -103,6 +145,7 @@ def lower_on(
     Args:
         images: For measured bounds, real, (N, C, H, W).
         given: A profile that is used in place of the settings', with times scaled to the chosen set.
+        rehearsed: Images on which truncations are rehearsed, real, (N, C, H, W), of a large network a few of them.
 
     Raises:
         DoesNotFit: A bound or a modulus is out of reach, or there is too little noise budget.
@@ -110,52 +153,81 @@ def lower_on(
             computes something other than the network.
     """
     settled = he.settled(exact=not is_polynomial(network))
-    lowered, profile = _lowered(settled, network, pixels, images, bar, given)
+    planned = _planned(settled, network, pixels, images, bar, given, rehearsed)
     with bar("comparing with the network", 0):
-        check_program(lowered, network, images)
-    return lowered, profile
+        compared = check_program(planned.lowered, network, images)
+    if rehearsed is not None and settled.exact:  # equal to the last bit on these
+        planned = replace(planned, rehearsal=dict.fromkeys(FIGURES, 0.0) | {"images": compared})
+    return planned
 
 
-def _lowered(
-    he: HEConfig, network: fx.GraphModule, pixels: Pixels, images: torch.Tensor, bar: Bar, given: Profile | None
-) -> tuple[Lowered, Profile]:
-    found, target, lowered = _fitting(he, network, pixels, images, target_of(he, given, bar), bar)
+def _planned(
+    he: HEConfig,
+    network: fx.GraphModule,
+    pixels: Pixels,
+    images: torch.Tensor,
+    bar: Bar,
+    given: Profile | None,
+    rehearsed: torch.Tensor | None,
+) -> Planned:
+    drafted, target, lowered = _fitting(he, network, pixels, images, target_of(he, given, bar), bar)
+    rehearsal: Mapping[str, float] = {}
+    if rehearsed is not None and not he.exact:
+        some = rehearsed[: images_in_seconds(lowered.program)]
+        trial = Trial(pixels.integers(some), logits_of(network, some))
+        lowered, rehearsal = _guarded(drafted, target, lowered, trial, bar)
     if given:
         profile = scaled(given, lowered.choice.set)
-        return _stacked(he, lowered, profile), profile
+        return Planned(_stacked(he, lowered, profile), profile, rehearsal)
     ranked = target.auto and he.profile == "calibrate"
     chosen = lowered.choice.set, he.engine, bar
     profile = measure(*chosen) if ranked else profile_at(target.profile, *chosen)
-    if profile is target.profile:
-        return _stacked(he, lowered, profile), profile
-    with bar("planning", 0):
-        again = refined(found, replace(target, profile=profile, sets=(), auto=False), *_guard(he))
-    return _stacked(he, replace(again, choice=lowered.choice), profile), profile
+    if profile is not target.profile:
+        at_set, bits = replace(target, profile=profile, sets=(), auto=False), lowered.guard_bits
+        with bar("planning", 0), suppress(DoesNotFit):  # else the plans by scaled times remain
+            lowered = replace(refined(drafted, at_set, bits, bits), choice=lowered.choice)
+    return Planned(_stacked(he, lowered, profile), profile, rehearsal)
+
+
+def _guarded(
+    drafted: Drafts, target: Target, lowered: Lowered, trial: Trial, bar: Bar
+) -> tuple[Lowered, Mapping[str, float]]:
+    """Return the program with the fewest guard bits that suffice for a trial, or the most that fit, and its rehearsal.
+
+    Args:
+        lowered: the program with as many as are free.
+    """
+    rehearsal = rehearse(lowered.program, trial, bar)
+    while spoiled(rehearsal) and lowered.guard_bits < MOST_GUARD_BITS:
+        bits = lowered.guard_bits + 1
+        try:
+            more = refined(drafted, target, bits, bits)
+        except DoesNotFit:
+            break
+        lowered, rehearsal = more, rehearse(more.program, trial, bar)
+    return lowered, rehearsal
 
 
 def _fitting(
     he: HEConfig, network: fx.GraphModule, pixels: Pixels, images: torch.Tensor, target: Target, bar: Bar
 ) -> tuple[Drafts, Target, Lowered]:
     """Return the network with the first kind of bounds that parameters carry, and the target that has them."""
+    free = 0 if he.exact else FREE_GUARD_BITS
 
     def fitting(kind: str) -> tuple[Drafts, Target, Lowered]:
         wanted = target
         if kind == "measured":
             with bar("measuring ranges", 0):
                 wanted = _measured(he, network, images, target)
-        found = drafts(network, pixels.shape, pixels.range, pixels.log_step, wanted)
+        drafted = drafts(network, pixels.shape, pixels.range, pixels.log_step, wanted)
         with bar("lowering", 0):
-            return found, wanted, refined(found, wanted, *_guard(he))
+            return drafted, wanted, refined(drafted, wanted, free)
 
     *preferred, last = he.bounds_tried
     for kind in preferred:
         with suppress(DoesNotFit):
             return fitting(kind)
     return fitting(last)
-
-
-def _guard(he: HEConfig) -> tuple[int, int]:
-    return (0, 0) if he.exact else (he.guard_bits, he.least_guard_bits)
 
 
 def _stacked(he: HEConfig, lowered: Lowered, profile: Profile) -> Lowered:

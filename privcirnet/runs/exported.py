@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-import numpy as np
 from torch import nn
 
 from privcirnet.artifact import write_leveled, write_program
@@ -26,10 +25,9 @@ from privcirnet.he.rlwe.security import SECURITY_BITS
 from privcirnet.he.schemes.bfv.noise import flood_bits
 from privcirnet.passes.lower import Lowered
 from privcirnet.runs.compiled import CompiledProgram
-from privcirnet.runs.export import CHECKED_IMAGES, exceeding, logits_of, lower_for, quantized
+from privcirnet.runs.export import CHECKED_IMAGES, exceeding, lower_for, quantized
 from privcirnet.runs.leveled_export import ckks_program, leveled_program
 from privcirnet.runs.progress import Bar, silent
-from privcirnet.runs.rehearsal import rehearsed
 
 if TYPE_CHECKING:  # it loads the kernels
     from privcirnet.he.planning.leveled.ckks.ckks_program import CkksProgram, Rehearsed
@@ -72,23 +70,19 @@ def exported(config: ExportConfig, network: nn.Module, data: ImageData, bar: Bar
 def _interactive(config: ExportConfig, network: nn.Module, data: ImageData, bar: Bar) -> Exported:
     """Lower, prove or measure the bounds, choose the parameters."""
     module = quantized(network)
-    lowered, profile = lower_for(config.he, module, data, bar)
-    rehearsal = None
-    if config.rehearsed_images:
-        some = data.held_out(config.rehearsed_images)[0]
-        logits = logits_of(module, data.real(some))
-        rehearsal = rehearsed(lowered.program, some.numpy().astype(np.int64), bar, quantized=logits)
+    planned = lower_for(config.he, module, data, bar, config.rehearsed_images)
+    lowered, rehearsal = planned.lowered, planned.rehearsal
     facts = replace(
         _facts(lowered),
         bounds_exceeded=exceeding(lowered.program, module, data.real(data.held_out(CHECKED_IMAGES)[0])),
-        rehearsal=None if rehearsal is None else Rehearsal(**cast("dict[str, Any]", rehearsal)),
+        rehearsal=Rehearsal(**cast("dict[str, Any]", rehearsal)) if rehearsal else None,
     )
-    made = CompiledProgram(lowered.program, {}, profile, rehearsal or {})
+    made = CompiledProgram(lowered.program, {}, planned.profile, rehearsal)
 
     def write(folder: Path, about: Mapping[str, Any], key: PrivateKey | None) -> None:
         write_program(folder, made.integer, {**about, **made.measured()}, full=config.plaintexts == "full", key=key)
 
-    return Exported(facts, write, profile)
+    return Exported(facts, write, planned.profile)
 
 
 def _facts(lowered: Lowered) -> Export:

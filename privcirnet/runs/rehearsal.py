@@ -8,6 +8,7 @@ is encrypted, with the shares of the protocol itself.
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -18,48 +19,67 @@ from privcirnet.he.program.operation import Node
 from privcirnet.he.program.operations import ExactTruncate, Truncate
 from privcirnet.he.program.program import Program
 from privcirnet.he.protocol.rounds.answer import width
-from privcirnet.he.ring import modular, sampling
+from privcirnet.he.ring import modular
 from privcirnet.runs.progress import Bar, silent
 
+FIGURES = ("images", "changed", "refused", "differ", "difference")
+"""What a rehearsal says."""
 
-def rehearsed(
-    program: Program, images: Values, bar: Bar = silent, *, quantized: np.ndarray | None = None
-) -> dict[str, float]:
-    """Classify images with truncations to nearest and at random, once each.
 
-    Args:
+@dataclass(frozen=True)
+class Trial:
+    """Images to rehearse on.
+
+    Attributes:
         images: integers, (N, C, H, W).
-        quantized: the quantized network's logits of them, (N, classes).
+        logits: of the quantized network, (N, classes).
+    """
+
+    images: Values
+    logits: np.ndarray
+
+
+def rehearse(program: Program, trial: Trial, bar: Bar = silent) -> dict[str, float]:
+    """Classify images with truncations to nearest and at random, once each.
 
     Returns:
         {"images": N, "changed": of them whose class random truncations change, "refused": of the others whose logits
-        are then beyond the program's bound, so that a client refuses them}; with ``quantized`` also "differ": of the
-        images, those whose class is then not the quantized network's, and "difference": of the logits, the largest as a
-        share of the largest logit, in the median image.
+        are then beyond the program's bound, so that a client refuses them, "differ": of the images, those whose class
+        is then not the quantized network's, "difference": of the logits, the largest as a share of the largest logit,
+        in the median image}. Images that go beyond the bound even if rounded to nearest are neither changed nor refused.
     """
 
     def truncate(node: Node, values: Values) -> Values:
         operation = node.operation
         if isinstance(operation, Truncate):
-            return on_shares(values, operation.bits, program.parameters.plain_modulus)
+            return on_shares(values, operation.bits, program.parameters.plain_modulus, masks)
         assert isinstance(operation, ExactTruncate)
         return round_shift(values, operation.bits)
 
+    masks = np.random.default_rng(0)  # nothing is hidden here
     random = any(isinstance(node.operation, Truncate) for node in program.nodes)
-    found: dict[str, float] = {"images": len(images), "changed": 0, "refused": 0}
+    counts: dict[str, float] = {"images": len(trial.images), "changed": 0, "refused": 0}
     logits: list[np.ndarray] = []
-    with bar("rehearsing truncations", len(images)) as advance:
-        for image in images:
+    with bar("rehearsing truncations", len(trial.images)) as advance:
+        for image in trial.images:
             want = program.answered(interpret(program, image)[program.output.name])
             got = program.answered(interpret(program, image, truncate)[program.output.name]) if random else want
-            changed = bool(got.argmax() != want.argmax())
-            found["changed"] += changed
-            found["refused"] += not changed and width(got) > program.output_bits > 0
+            if not _beyond(program, want):
+                changed = bool(got.argmax() != want.argmax())
+                counts["changed"] += changed
+                counts["refused"] += not changed and _beyond(program, got)
             logits.append(got.reshape(-1) * 2.0**program.output.log_step)
             advance()
-    if quantized is None or not logits:
-        return found
-    return {**found, **_apart(np.stack(logits), _answered(program, quantized))}
+    return counts | _apart(np.stack(logits), _answered(program, trial.logits))
+
+
+def _beyond(program: Program, answer: Values) -> bool:
+    return width(answer) > program.output_bits > 0
+
+
+def spoiled(rehearsal: Mapping[str, float]) -> bool:
+    """Return whether random truncations changed the class of an image, or had it refused."""
+    return rehearsal["changed"] + rehearsal["refused"] > 0
 
 
 def _answered(program: Program, logits: np.ndarray) -> np.ndarray:
@@ -81,7 +101,7 @@ def in_words(found: Mapping[str, float]) -> str:
     """Return in a clause how far encrypted logits stand from the quantized network's.
 
     Args:
-        found: of :func:`rehearsed`, with ``quantized``.
+        found: of :func:`rehearse`.
     """
     differ, images = f"{found['differ']:.0f}", f"{found['images']:.0f}"
     return (
@@ -89,16 +109,17 @@ def in_words(found: Mapping[str, float]) -> str:
     )
 
 
-def on_shares(values: Values, bits: int, t: int) -> Values:
+def on_shares(values: Values, bits: int, t: int, masks: np.random.Generator) -> Values:
     """Truncate values as two parties with uniform masks would.
 
     Args:
         values: integers in (-t/2, t/2).
+        masks: the server's share is drawn from.
 
     Returns:
         floor or ceiling of the exact quotients, the ceiling with the probability of the part that is cut off; anything
         where shares wrap, with probability (|y| + 1) / t.
     """
-    server = sampling.uniform(values.shape, t)
+    server = masks.integers(t, size=values.shape, dtype=np.uint64)
     client = modular.subtract(modular.residues(values, t), server, t)
     return modular.centered(modular.add(truncate_client(client, bits, t), truncate_server(server, bits), t), t)

@@ -132,7 +132,7 @@ def test_a_saved_program_gives_the_same_answers(program, tmp_path):
 def test_a_program_says_how_far_encrypted_logits_are_from_the_quantized_network(program, quantized, tmp_path):
     """It is measured when the program is made, and kept with it, as is the profile."""
     found = program.rehearsal
-    assert found["images"] == 16
+    assert found["images"] == len(IMAGES)
     assert f"encrypted logits {found['difference']:.1%} off the quantized network's" in str(program)
     few = IMAGES[:8]
     with torch.no_grad():
@@ -146,14 +146,14 @@ def test_a_program_says_how_far_encrypted_logits_are_from_the_quantized_network(
     silent.save(tmp_path / "program")
     assert pc.load(tmp_path / "program").rehearsal == {}
     assert "encrypted logits" not in str(silent)
-    with pytest.raises(pc.RuleError, match=r"rehearsed_images must be at least 0: got -1; use 16"):
+    with pytest.raises(pc.RuleError, match=r"rehearsed_images must be at least 0: got -1; use 128"):
         pc.compile(quantized, IMAGES, profile=program.profile, progress=False, rehearsed_images=-1)
 
 
-@pytest.mark.parametrize(("differ", "warned"), [(0, False), (1, False), (2, True)])
+@pytest.mark.parametrize(("differ", "warned"), [(0, False), (9, False), (10, True)])
 def test_a_run_warns_of_classes_that_are_not_the_quantized_networks(program, differ, warned):
     doubted = dataclasses.replace(program, rehearsal={**program.rehearsal, "differ": differ})
-    said = pytest.warns(UserWarning, match=r"of 16 classes differ; .*guard_bits") if warned else nullcontext()
+    said = pytest.warns(UserWarning, match=r"of 96 classes differ; .*exact") if warned else nullcontext()
     with said:
         doubted(IMAGES[:1], engine="cleartext")
 

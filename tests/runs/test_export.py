@@ -1,6 +1,7 @@
 import copy
 import dataclasses
 import math
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -18,17 +19,20 @@ from privcirnet.he.program.operation import Node
 from privcirnet.he.program.operations import Scale, Truncate
 from privcirnet.nn.activations import Aespa2d
 from privcirnet.passes.fuse import fuse
+from privcirnet.passes.lower import Lowered
 from privcirnet.passes.quantize import quantize
 from privcirnet.passes.ranges import ranges
+from privcirnet.runs import export
 from privcirnet.runs.evaluation import evaluate
-from privcirnet.runs.export import exceeding, lower_for
+from privcirnet.runs.export import MOST_GUARD_BITS, exceeding, lower_for
 from privcirnet.runs.interactive import Interactive
 from privcirnet.runs.parties import How
+from privcirnet.runs.progress import silent
 from tests.ladder.surgery import RESNET
 
 DATA = load("digits")
 HELD_OUT = DATA.real(DATA.held_out(512)[0])
-SETTINGS = {"profile": "counted", "guard_bits": 1, "failure_bits": 0}
+SETTINGS = {"profile": "counted", "failure_bits": 0}
 
 
 class Deep(nn.Module):
@@ -59,7 +63,7 @@ def network():
 
 @pytest.fixture(scope="module")
 def program(network):
-    lowered, _ = lower_for(HEConfig(bounds="measured", **SETTINGS), network, DATA)
+    lowered = lower_for(HEConfig(bounds="measured", **SETTINGS), network, DATA).lowered
     return lowered.program
 
 
@@ -70,7 +74,7 @@ def test_bounds_of_many_squares_cannot_be_proved(network):
 
 def test_bounds_are_measured_where_proved_ones_do_not_fit(network, program):
     assert CompileConfig().bounds == HEConfig().bounds == "auto"
-    found = lower_for(HEConfig(**SETTINGS), network, DATA)[0].program
+    found = lower_for(HEConfig(**SETTINGS), network, DATA).program
     assert (found.bounds, found.parameters) == ("measured", program.parameters)
 
 
@@ -107,7 +111,7 @@ def test_measured_bounds_are_what_was_seen_and_a_margin(network, program):
 @pytest.mark.slow
 def test_the_failure_probability_is_the_mean_over_the_images(network):
     """Wrapping masks, by hand from the integer network's values."""
-    fitted = lower_for(HEConfig(bounds="measured", **SETTINGS), network, DATA)[0].fitted
+    fitted = lower_for(HEConfig(bounds="measured", **SETTINGS), network, DATA).lowered.fitted
     program, counted = fitted.program, 0.0
     images = DATA.sample(256)[0].numpy().astype(np.int64)
     truncated = [node.inputs[0] for node in program.nodes if isinstance(node.operation, Truncate)]
@@ -155,3 +159,26 @@ def test_a_summand_behind_a_pool_is_checked_like_any_other():
     found = exceeding(RESNET.program, copy.deepcopy(RESNET.quantized).float(), data.real(images))
     assert found
     assert found.images == 48
+
+
+@pytest.mark.parametrize(("enough", "fits", "taken"), [(2, 12, 2), (5, 12, 5), (9, 7, 7), (99, 99, MOST_GUARD_BITS)])
+def test_guard_bits_are_the_fewest_that_no_rehearsed_image_needs_more_of(enough, fits, taken, program, monkeypatch):
+    """Free ones are taken as they are, and more only while images change their class and the modulus has room."""
+    tried = []
+
+    def refined(drafted, target, bits, least):
+        if bits > fits:
+            raise DoesNotFit("t must fit", got="more", remedy="less")
+        return Lowered(Mock(program=bits), bits, Mock())
+
+    def rehearse(bits, trial, bar):
+        tried.append(bits)
+        return {"images": 8, "changed": int(bits < enough), "refused": 0}
+
+    monkeypatch.setattr(export, "refined", refined)
+    monkeypatch.setattr(export, "rehearse", rehearse)
+    free = Lowered(Mock(program=2), 2, Mock())
+    lowered, rehearsal = export._guarded(Mock(), Mock(), free, Mock(), silent)
+    assert lowered.guard_bits == taken
+    assert tried == [*range(2, taken + 1)]
+    assert bool(rehearsal["changed"]) == (taken < enough)

@@ -12,6 +12,7 @@ from privcirnet.he.program.bounds import real_name
 from privcirnet.he.program.interpreter import interpret
 from privcirnet.he.program.operation import Node
 from privcirnet.he.program.operations import Truncate
+from privcirnet.he.program.program import Program
 from privcirnet.nn.agreement import agree, node_values, returned
 from privcirnet.nn.steps import refine
 from privcirnet.passes.lower import Lowered
@@ -22,13 +23,13 @@ ROUNDED = 1e-2
 _TRIED = 32
 """Images among which one without unusual values is sought."""
 _VALUES = 2**26
-"""Values of all nodes that exact programs are compared by: all images of a small network, a few of a large one."""
+"""Values of all nodes that some seconds suffice for."""
 _LEAST = 4
-"""Images that are compared however large the network is."""
+"""Images that are taken however large the network is."""
 
 
 @torch.no_grad()
-def check_program(lowered: Lowered, network: fx.GraphModule, images: Tensor) -> None:
+def check_program(lowered: Lowered, network: fx.GraphModule, images: Tensor) -> int:
     """Raise unless a program in clear gives the logits of the quantized network on images.
 
     Where no truncation is at random they must be equal on all images, as far as there is time.
@@ -38,6 +39,9 @@ def check_program(lowered: Lowered, network: fx.GraphModule, images: Tensor) -> 
         images: real, (N, C, H, W). Where truncations are at random one without unusual values is taken; if there is
             none, nothing is compared.
 
+    Returns:
+        number of images compared.
+
     Raises:
         RuleError: it does not; names the first layer whose values differ.
     """
@@ -45,7 +49,7 @@ def check_program(lowered: Lowered, network: fx.GraphModule, images: Tensor) -> 
     source, nodes = program.nodes[0], program.nodes[: program.nodes.index(program.logits) + 1]
     exact = not any(isinstance(node.operation, Truncate) for node in program.nodes)
     if exact:
-        chosen = images[: max(_LEAST, _VALUES // sum(prod(node.shape) for node in nodes))].double()
+        chosen = images[: images_in_seconds(program)].double()
     else:
         tried = images[:_TRIED].double()
         chosen = tried[usual(peaks(network, tried))][:1]
@@ -60,6 +64,12 @@ def check_program(lowered: Lowered, network: fx.GraphModule, images: Tensor) -> 
             first = next((node for node, values in pairs if not _same(node, found, values, ROUNDED)), nodes[-1])
             rule, got = "a program must compute what its quantized network does", f"other values from {_said(first)} on"
             raise RuleError(rule, got=got, remedy="give quantize(model, images); report this network if you did")
+    return len(chosen)
+
+
+def images_in_seconds(program: Program) -> int:
+    """Return how many images a program can take in clear in some seconds: all of a small network's, a few of a large."""
+    return max(_LEAST, _VALUES // sum(prod(node.shape) for node in program.nodes))
 
 
 def _same(node: Node, found: Mapping[str, Values], wanted: Tensor, tolerance: float) -> bool:
