@@ -33,7 +33,7 @@ from privcirnet.he.planning.goal import Goal
 from privcirnet.he.planning.target import Target
 from privcirnet.nn.activations import Square
 from privcirnet.nn.graph import evaluating
-from privcirnet.nn.nonpolynomial import function_name
+from privcirnet.nn.modules import function_name, row_of
 from privcirnet.passes.fuse import fuse
 from privcirnet.passes.lower.usual import usual_draft
 
@@ -41,7 +41,6 @@ OPTIONS = {"own": 0, **{kind: -1 - index for index, kind in enumerate(REPLACEMEN
 """Number of each option, where layers have block sizes."""
 KINDS = {option: kind for kind, option in OPTIONS.items()}
 _DEGREES = {"aespa": 2, "square": 2, "identity": 1}
-_GATES = ("sigmoid", "hardsigmoid")
 _TOGETHER = 16
 """Images whose activations are held at a time."""
 
@@ -153,8 +152,8 @@ def activation_figures(
 
 
 def _activations(model: nn.Module) -> list[str]:
-    names = {name: function_name(module) for name, module in model.named_modules()}
-    return [name for name, function in names.items() if function and function not in _GATES]
+    activations = [name for name, module in model.named_modules() if row_of(module).kind == "activation"]
+    return [name for name in activations if function_name(model.get_submodule(name))]
 
 
 @contextmanager

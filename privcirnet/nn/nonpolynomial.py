@@ -1,16 +1,6 @@
-"""Non-polynomial activations, under the names that :mod:`..he.program.nonpolynomial` knows them by."""
+"""Functions of single numbers that have a table and no module of torch, and the ends of tables."""
 
 from torch import Tensor, nn
-
-FUNCTION_MODULES = (
-    *(nn.ReLU, nn.ReLU6, nn.Hardswish, nn.GELU, nn.SiLU, nn.Mish, nn.LeakyReLU),
-    *(nn.Sigmoid, nn.Hardsigmoid, nn.Tanh, nn.SELU, nn.ELU, nn.CELU, nn.Softplus, nn.Hardtanh),
-)
-"""Activations and gates that have a name."""
-_SLOPE = 0.01
-"""Of a leaky ReLU: torch's own."""
-_LEAST_THRESHOLD = 20
-"""From where a softplus is linear; torch's own: what differs is under 2^-28."""
 
 
 class Tabulated(nn.Module):
@@ -53,33 +43,6 @@ class Tabulated(nn.Module):
         return self.function
 
 
-def function_name(module: nn.Module | None) -> str | None:  # noqa: PLR0911
-    """Return the name of an activation's function, with its numbers; None for any other module.
-
-    >>> function_name(nn.ReLU6()), function_name(nn.GELU(approximate="tanh")), function_name(nn.LeakyReLU(0.2))
-    ('relu6', 'gelu_tanh', 'leakyrelu(0.2)')
-    """
-    match module:
-        case Tabulated():
-            return module.function
-        case _ if type(module) not in FUNCTION_MODULES:
-            return None
-        case nn.GELU(approximate="tanh"):
-            return "gelu_tanh"
-        case nn.LeakyReLU(negative_slope=slope) if slope != _SLOPE:
-            return f"leakyrelu({float(slope)!r})"
-        case nn.ELU(alpha=alpha) | nn.CELU(alpha=alpha):
-            return f"{type(module).__name__.lower()}({float(alpha)!r})" if alpha > 0 else None
-        case nn.Softplus(beta=beta, threshold=threshold):
-            return f"softplus({float(beta)!r})" if beta > 0 and threshold >= _LEAST_THRESHOLD else None
-        case nn.ReLU6():
-            return "relu6"
-        case nn.Hardtanh(min_val=low, max_val=high):
-            return f"hardtanh({float(low)!r},{float(high)!r})"
-        case _:
-            return type(module).__name__.lower()
-
-
 def table_ends(function: str, bits: int) -> tuple[int, int]:
     """Return the least and the largest integer of the table of a function whose argument has so many bits.
 
@@ -95,13 +58,3 @@ def table_ends(function: str, bits: int) -> tuple[int, int]:
             return max(1, 2 ** (bits - 8)) if function == "rsqrt" else 1, 2**bits - 1
         case _:
             return -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
-
-
-def has_table(module: nn.Module | None) -> bool:
-    """Return whether an exact program looks an activation up in a table, so that what goes in is clipped."""
-    return function_name(module) not in (None, "relu", "relu6")
-
-
-def is_polynomial(network: nn.Module) -> bool:
-    """Return whether a network has no activation, gate or maximum that is no polynomial."""
-    return not any(function_name(module) or isinstance(module, nn.MaxPool2d) for module in network.modules())

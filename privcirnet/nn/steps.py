@@ -14,7 +14,6 @@ from typing import cast
 
 import torch
 from torch import Tensor, fx, nn
-from torch.nn.modules.dropout import _DropoutNd
 from torch.nn.utils import parametrize
 
 from privcirnet.errors import RuleError
@@ -22,12 +21,12 @@ from privcirnet.functional.quantize import SMALLEST, binary_steps, log_step_for
 from privcirnet.nn.activations import Square
 from privcirnet.nn.concat import Concat
 from privcirnet.nn.graph import module_of
-from privcirnet.nn.moves import Move
-from privcirnet.nn.nonpolynomial import Tabulated, has_table, is_polynomial
-from privcirnet.nn.normalization import BelowMax, Centered, SumChannels
+from privcirnet.nn.modules import has_table, is_polynomial, row_of
+from privcirnet.nn.nonpolynomial import Tabulated
+from privcirnet.nn.normalization import Centered
 from privcirnet.nn.pooling import pool_window
 from privcirnet.nn.quantizers import ActivationQuantizer, WeightQuantizer, quantizer_of
-from privcirnet.nn.tokens import Channels, HeadProduct, HeadTranspose, Take, Tokens
+from privcirnet.nn.tokens import HeadProduct
 
 MAX_LOG_STEP = 32
 """Limit for steps; only a residual whose branch is coarser than what it is added to exceeds it, without end."""
@@ -43,24 +42,6 @@ EXP_REACH = 7.9
 def exp_reach(bits: int) -> float:
     """Return what an exponential of so many bits goes down to: the opposite of where it rounds to zero, or further."""
     return max(EXP_REACH, bits * math.log(2))
-
-
-PASSES_STEP = (
-    nn.Identity,
-    _DropoutNd,
-    nn.Flatten,
-    nn.ReLU,
-    nn.ReLU6,
-    nn.MaxPool2d,
-    Move,
-    Tokens,
-    Take,
-    Channels,
-    HeadTranspose,
-    BelowMax,
-    SumChannels,
-)
-"""Modules whose output has the step of their input."""
 
 
 def weighted_modules(graph: fx.GraphModule) -> list[nn.Linear | nn.Conv2d]:
@@ -265,7 +246,7 @@ def _is_last(graph: fx.GraphModule, node: fx.Node) -> bool:
     """Return whether what a node gives is returned, at most rounded and moved."""
     users = [(user, module_of(graph, user)) for user in node.users]
     return all(
-        user.op == "output" or (isinstance(m, (ActivationQuantizer, *PASSES_STEP)) and _is_last(graph, user))
+        user.op == "output" or ((isinstance(m, ActivationQuantizer) or row_of(m).keeps_step) and _is_last(graph, user))
         for user, m in users
     )
 
@@ -350,7 +331,9 @@ def origins(graph: fx.GraphModule, node: fx.Node) -> list[fx.Node]:
     module = module_of(graph, node)
     if isinstance(module, ActivationQuantizer):
         return [node]
-    if not node.all_input_nodes or not (module is None or isinstance(module, (*PASSES_STEP, nn.AvgPool2d, Concat))):
+    if not node.all_input_nodes or not (
+        module is None or row_of(module).keeps_step or isinstance(module, nn.AvgPool2d | Concat)
+    ):
         raise RuleError(
             "summands of a residual must come from a quantized activation",
             got=f"{node.name} ({type(module).__name__ if module is not None else node.op})",

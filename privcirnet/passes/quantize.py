@@ -26,8 +26,9 @@ from privcirnet.nn.checks import check_batch, check_weights, value_of_one
 from privcirnet.nn.circulant import block_size_of
 from privcirnet.nn.example import FUSED
 from privcirnet.nn.graph import module_of
+from privcirnet.nn.modules import function_name, has_table
 from privcirnet.nn.moves import Move
-from privcirnet.nn.nonpolynomial import Tabulated, function_name, has_table
+from privcirnet.nn.nonpolynomial import Tabulated
 from privcirnet.nn.normalization import BelowMax, Centered, Rounded, SumChannels
 from privcirnet.nn.plain import give_own_class_, with_plain_weights
 from privcirnet.nn.quantizers import ActivationQuantizer, BiasQuantizer, Quantizer, WeightQuantizer, check_unquantized

@@ -22,7 +22,6 @@ Cost: one run of both networks, and :func:`privcirnet.functional.least_squares.f
 before a rectifier. Memory: what is still to be read of all images, of both networks.
 """
 
-import math
 from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
@@ -37,6 +36,7 @@ from privcirnet.nn.activations import Aespa
 from privcirnet.nn.circulant import block_size_of
 from privcirnet.nn.graph import evaluating, is_plain_layer, is_sum, module_of, trace
 from privcirnet.nn.layer_inputs import channel_axis, read_by, some_of
+from privcirnet.nn.modules import LIMITS
 from privcirnet.nn.norm import TokenBatchNorm
 from privcirnet.nn.places import layer_before
 
@@ -45,14 +45,6 @@ SAMPLES = 32768
 _BATCH = 64
 _ROUNDS = 4
 """Times that targets are moved to where a rectifier gives the same."""
-_RELU, _RELU6 = (0.0, math.inf), (0.0, 6.0)
-_LIMITS: dict[Any, tuple[float, float]] = {
-    **dict.fromkeys((nn.ReLU, nn.functional.relu, torch.relu, "relu"), _RELU),
-    **dict.fromkeys((nn.ReLU6, nn.functional.relu6), _RELU6),
-    **dict.fromkeys((nn.Hardswish, nn.functional.hardswish), (-3.0, math.inf)),
-    **dict.fromkeys((nn.GELU, nn.functional.gelu), (-1.0, math.inf)),
-}
-"""Rectifier, as a module or a call -> values below and above which its result is constant; GELU's within 0.16."""
 
 Batches = list[tuple[Any, Any]]
 """Of each batch, a node's value in the dense and in the circulant network; the same object while they agree."""
@@ -272,7 +264,7 @@ class _Twins:
         inside = [child for child in module.children() if not isinstance(child, nn.Identity)] if module else []
         reader = users[0] if len(users) == 1 else node
         called = inside[0] if inside else module_of(self._dense, reader)
-        return _LIMITS.get(reader.target if called is None else type(called)), beside
+        return LIMITS.get(reader.target if called is None else type(called)), beside
 
     def _samples(
         self, node: fx.Node, targets: list[Tensor], beside: list[Tensor] | None

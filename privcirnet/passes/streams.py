@@ -15,7 +15,8 @@ convolutions before the next one begins anew.
 from torch import fx, nn
 
 from privcirnet.nn.graph import is_sum, module_of
-from privcirnet.nn.steps import PASSES_STEP, groups_of, origins
+from privcirnet.nn.modules import row_of
+from privcirnet.nn.steps import groups_of, origins
 
 
 def stream_summands(graph: fx.GraphModule) -> list[fx.Node]:
@@ -38,7 +39,7 @@ def _adds(graph: fx.GraphModule, node: fx.Node) -> bool:
     """Return whether a node's values are a sum's, at most rearranged."""
     while not is_sum(node):
         module = module_of(graph, node)
-        if isinstance(module, nn.ReLU | nn.ReLU6) or not isinstance(module, PASSES_STEP):
+        if row_of(module).limits or not row_of(module).keeps_step:
             return False
         node = node.all_input_nodes[0]
     return True

@@ -28,7 +28,7 @@ from privcirnet.he.protocol.framing.message_sizes import together
 from privcirnet.he.protocol.rounds.exchanges import exchanges_of
 from privcirnet.he.protocol.rounds.transfers import source_for
 from privcirnet.nn.checks import image_of
-from privcirnet.nn.nonpolynomial import is_polynomial
+from privcirnet.nn.modules import is_polynomial
 from privcirnet.passes.lower import Drafts, Lowered, drafts, refined
 from privcirnet.passes.lower.agreement import check_program, images_in_seconds
 from privcirnet.passes.quantize import input_quantizer, input_step

@@ -13,7 +13,7 @@ from privcirnet.he.planning.fit import Fitted, fit_draft, predicted_online, pred
 from privcirnet.he.planning.profile import LINKS, Link, Profile
 from privcirnet.he.planning.target import scaled
 from privcirnet.he.protocol.framing.message_sizes import bytes_online, rounds, rounds_online
-from privcirnet.nn.nonpolynomial import is_polynomial
+from privcirnet.nn.modules import is_polynomial
 from privcirnet.passes.lower.usual import usual_draft
 from privcirnet.runs.export import target_of, with_transfers
 from privcirnet.runs.memory import needed_bytes, weight_bytes

@@ -8,8 +8,6 @@ from torch import nn
 from privcirnet.errors import RuleError
 from privcirnet.he.program import operations as op
 from privcirnet.he.program.table import tabulated
-from privcirnet.nn.nonpolynomial import function_name
-from privcirnet.nn.normalization import BelowMax
 from privcirnet.nn.pooling import pair
 from privcirnet.passes.lower.layers import Shape
 
@@ -51,7 +49,7 @@ COMPARED: dict[str, Callable[[str, Rounding], op.Operation]] = {
     "relu": lambda name, rounding: op.ExactReLU(rounding.bits),
     "relu6": _relu6,
 }
-"""(module's name, steps) -> operation of what has no table, by its name in :mod:`privcirnet.nn.nonpolynomial`.
+"""(module's name, steps) -> operation of what has no table, by its name in :mod:`privcirnet.nn.modules`.
 
 Its values have the step of its input.
 """
@@ -61,13 +59,6 @@ def exact_form(function: str, name: str, rounding: Rounding) -> op.Operation:
     """Return the operation of a function that runs exactly; ``name``: of its module."""
     compared = COMPARED.get(function)
     return compared(name, rounding) if compared else _table(function, name, rounding)
-
-
-def has_exact_form(module: nn.Module | None) -> bool:
-    """Return whether a module is an activation, a maximum or a piece of softmax or a layer norm that runs exactly."""
-    if isinstance(module, nn.MaxPool2d):
-        return type(module) is nn.MaxPool2d and set(pair(module.dilation)) == {1} and not module.return_indices
-    return function_name(module) is not None or isinstance(module, BelowMax)
 
 
 def max_pool(module: nn.MaxPool2d, shape: Shape) -> op.MaxPool:

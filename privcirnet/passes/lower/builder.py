@@ -22,8 +22,8 @@ from privcirnet.nn import normalization, tokens
 from privcirnet.nn.activations import Square
 from privcirnet.nn.concat import Concat
 from privcirnet.nn.graph import module_of
+from privcirnet.nn.modules import function_name
 from privcirnet.nn.moves import Move
-from privcirnet.nn.nonpolynomial import function_name
 from privcirnet.nn.pooling import pool_window
 from privcirnet.nn.quantizers import ActivationQuantizer
 from privcirnet.nn.steps import factors

@@ -18,11 +18,11 @@ from torch.fx.node import map_arg
 from privcirnet.functional.attention import softmax_attention
 from privcirnet.nn.agreement import agree
 from privcirnet.nn.attention import PolynomialAttention, SoftmaxAttention
+from privcirnet.nn.modules import kind_of
 from privcirnet.nn.moves import Move
 from privcirnet.nn.tokens import Channels
 from privcirnet.passes.surgery.changes import TRAIN, Change
 from privcirnet.passes.surgery.edit import Edit, path_of, shape_of, values_of
-from privcirnet.passes.surgery.kinds import kind_of
 from privcirnet.passes.surgery.moves import move_behind
 from privcirnet.passes.surgery.multihead import Multihead
 

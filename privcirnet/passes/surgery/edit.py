@@ -13,8 +13,8 @@ from torch.fx.node import map_arg
 from privcirnet.errors import RuleError, first_line, listed
 from privcirnet.nn.agreement import returned
 from privcirnet.nn.graph import module_of
+from privcirnet.nn.modules import named
 from privcirnet.passes.surgery.changes import ONE_MORE, TRAIN, Change
-from privcirnet.passes.surgery.kinds import named
 
 
 class Edit:

@@ -6,8 +6,8 @@ import torch
 from torch import fx, nn
 from torch.fx.node import map_arg
 
+from privcirnet.nn.modules import named
 from privcirnet.passes.surgery.edit import Edit, shape_of, source_of, values_of
-from privcirnet.passes.surgery.kinds import named
 from privcirnet.passes.surgery.reductions import call
 
 _NAMES: dict[str, tuple[str, ...]] = {

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, fx, nn
 
 from privcirnet.nn.attention import SoftmaxAttention
+from privcirnet.nn.modules import kind_of
 from privcirnet.passes.surgery.edit import Edit, shape_of
-from privcirnet.passes.surgery.kinds import kind_of
 from privcirnet.passes.surgery.moves import move_behind
 
 _ALIKE = ("activation", "gate", "sum", "difference", "product", "numbers", "square")

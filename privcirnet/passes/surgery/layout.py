@@ -8,11 +8,11 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from privcirnet.nn.activations import Aespa1d, Aespa2d
 from privcirnet.nn.attention import PolynomialAttention, SoftmaxAttention
+from privcirnet.nn.modules import kind_of
 from privcirnet.nn.moves import Move
 from privcirnet.nn.norm import TokenBatchNorm
 from privcirnet.nn.tokens import HeadProduct, Take, Tokens
 from privcirnet.passes.surgery.edit import Edit, shape_of
-from privcirnet.passes.surgery.kinds import kind_of
 
 _LAST = (nn.Linear, TokenBatchNorm, Aespa1d, PolynomialAttention, SoftmaxAttention, HeadProduct, Tokens, Take)
 _FIRST = (nn.Conv2d, nn.AvgPool2d, Aespa2d, nn.Flatten, _BatchNorm, nn.GroupNorm, nn.InstanceNorm2d)

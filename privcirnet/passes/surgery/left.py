@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from torch import fx
 
 from privcirnet.errors import RuleError, listed
+from privcirnet.nn.modules import kind_of, named
 from privcirnet.passes.surgery.edit import path_of
-from privcirnet.passes.surgery.kinds import kind_of, named
 
 _KINDS = ("activation", "maximum", "gate", "layer norm")
 

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, fx, nn
 
 from privcirnet.errors import RuleError
+from privcirnet.nn.modules import kind_of
 from privcirnet.nn.moves import Move
 from privcirnet.passes.surgery.edit import Edit, shape_of
-from privcirnet.passes.surgery.kinds import kind_of
 from privcirnet.passes.surgery.layout import channels_last
 
 

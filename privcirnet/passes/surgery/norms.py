@@ -9,12 +9,12 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from privcirnet.nn.affine import Affine
 from privcirnet.nn.attention import PolynomialAttention
+from privcirnet.nn.modules import named
 from privcirnet.nn.moves import Move
 from privcirnet.nn.norm import OPTIONS, BlockBatchNorm2d, TokenBatchNorm, as_batch_norm, is_frozen_norm
 from privcirnet.nn.places import place_of
 from privcirnet.passes.surgery.changes import ONE_MORE, TRAIN, Change
 from privcirnet.passes.surgery.edit import Edit, path_of, shape_of, source_of
-from privcirnet.passes.surgery.kinds import named
 from privcirnet.passes.surgery.layout import channels_last
 
 GATES = {"sigmoid": (1 / 4, 1 / 2), "hardsigmoid": (1 / 6, 1 / 2)}

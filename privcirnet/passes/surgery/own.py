@@ -7,15 +7,14 @@ import torch
 from torch import Tensor, fx, nn
 
 from privcirnet.nn.concat import Concat
+from privcirnet.nn.modules import FUNCTIONS, kind_of, named
 from privcirnet.nn.moves import Move
-from privcirnet.nn.nonpolynomial import FUNCTION_MODULES
 from privcirnet.passes.surgery.changes import ONE_MORE, Change
 from privcirnet.passes.surgery.edit import Edit, path_of, shape_of, source_of
-from privcirnet.passes.surgery.kinds import kind_of, named
 from privcirnet.passes.surgery.layout import channels_last
 from privcirnet.passes.surgery.pools import side_of, window_of
 
-_KNOWN = f"{', '.join(kind.__name__ for kind in FUNCTION_MODULES)}, PReLU, and max pools"
+_KNOWN = f"{', '.join(kind.__name__ for kind in FUNCTIONS)}, PReLU, and max pools"
 _FAR = 2.0**20
 """Where an activation is what it is far from zero."""
 
@@ -87,7 +86,7 @@ def _forms(edit: Edit, node: fx.Node) -> Iterator[nn.Module]:
     """Yield what a node may be: activations and gates, or max pools that give its shape."""
     before, after = shape_of(source_of(node)), shape_of(node)
     if kind_of(edit.graph, node) != "maximum":
-        yield from (kind() for kind in FUNCTION_MODULES)
+        yield from (kind() for kind in FUNCTIONS)
         yield nn.GELU("tanh")
         yield from _with_numbers(*(_at(edit, node, value) for value in (-1.0, 0.0, -_FAR, _FAR)))
         return

@@ -18,11 +18,11 @@ from torch.nn.utils import parametrize
 
 from privcirnet.nn.agreement import agree
 from privcirnet.nn.concat import Concat
+from privcirnet.nn.modules import kind_of, named
 from privcirnet.nn.moves import Move
 from privcirnet.nn.zeros import Zeros, reach_of, with_zeros, zeros_around
 from privcirnet.passes.surgery.changes import Change
 from privcirnet.passes.surgery.edit import Edit, path_of, shape_of
-from privcirnet.passes.surgery.kinds import kind_of, named
 
 _REMEDY = "pad maps with zeros, or with reflected, repeated or wrapped values"
 

@@ -23,6 +23,7 @@ from privcirnet.nn.attention import SoftmaxAttention
 from privcirnet.nn.checks import check_images, check_module, understood
 from privcirnet.nn.example import FUSED, IMAGE
 from privcirnet.nn.graph import evaluating, is_sum
+from privcirnet.nn.modules import kind_of, named
 from privcirnet.nn.norm import is_frozen_norm
 from privcirnet.nn.quantizers import check_unquantized
 from privcirnet.nn.summands import readers, summands, uses
@@ -35,7 +36,6 @@ from privcirnet.passes.surgery.changes import TRAIN, WITHOUT_SOFTMAX, Change
 from privcirnet.passes.surgery.edit import Edit, path_of, shape_of, values_of
 from privcirnet.passes.surgery.image_axis import put_images_first
 from privcirnet.passes.surgery.image_size import other_size
-from privcirnet.passes.surgery.kinds import kind_of, named
 from privcirnet.passes.surgery.layout import channels_last
 from privcirnet.passes.surgery.moves import settle_moves
 from privcirnet.passes.surgery.multihead import multiheads_replaced

@@ -6,12 +6,12 @@ import torch
 from torch import Tensor, fx, nn
 
 from privcirnet.nn.graph import module_of
+from privcirnet.nn.modules import named
 from privcirnet.nn.moves import Move
 from privcirnet.nn.pooling import average_of, divisor_of, pair
 from privcirnet.nn.zeros import Zeros, reach_of, with_zeros
 from privcirnet.passes.surgery.changes import ONE_MORE, TRAIN, TWO_MORE
 from privcirnet.passes.surgery.edit import Edit, path_of, shape_of
-from privcirnet.passes.surgery.kinds import named
 from privcirnet.passes.surgery.strides import make_square
 
 _OVERLAP = "use pools whose windows are all of one size"

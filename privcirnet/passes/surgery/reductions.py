@@ -10,8 +10,8 @@ from torch import Tensor, fx
 from torch.fx.node import map_arg
 
 from privcirnet.nn.affine import Affine
+from privcirnet.nn.modules import kind_of, named
 from privcirnet.passes.surgery.edit import Edit, shape_of, values_of
-from privcirnet.passes.surgery.kinds import kind_of, named
 
 _REDUCTIONS = frozenset({"mean", "sum", "amax", "max"})
 _PLACES: dict[Callable[..., object], Callable[[Tensor], Tensor]] = {

@@ -9,13 +9,13 @@ from torch import Tensor, fx, nn
 from privcirnet.nn.activations import Square
 from privcirnet.nn.affine import Affine
 from privcirnet.nn.concat import Concat
+from privcirnet.nn.modules import named
 from privcirnet.nn.moves import Move
 from privcirnet.nn.places import layer_before
 from privcirnet.nn.tokens import HeadProduct, Tokens
 from privcirnet.passes.surgery import norms, pads
 from privcirnet.passes.surgery.changes import Change
 from privcirnet.passes.surgery.edit import Edit, constant_of, path_of, shape_of, source_of, values_of
-from privcirnet.passes.surgery.kinds import named
 from privcirnet.passes.surgery.layout import channels_last
 
 _LARGE = 2.0**40

@@ -7,11 +7,11 @@ import torch
 from torch import Tensor, fx, nn
 
 from privcirnet.errors import RuleError
+from privcirnet.nn.modules import named
 from privcirnet.nn.moves import Move
 from privcirnet.passes.surgery import pads
 from privcirnet.passes.surgery.changes import Change
 from privcirnet.passes.surgery.edit import Edit, path_of, shape_of
-from privcirnet.passes.surgery.kinds import named
 
 
 def upsample(edit: Edit, node: fx.Node) -> None:

@@ -10,10 +10,11 @@ from privcirnet.he.planning.fit import Target
 from privcirnet.he.planning.profile import COUNTED, LINKS
 from privcirnet.he.program import operations as op
 from privcirnet.he.program.interpreter import interpret
+from privcirnet.nn.modules import has_exact_form
 from privcirnet.nn.quantizers import ActivationQuantizer
 from privcirnet.passes.fuse import fuse
 from privcirnet.passes.lower import lower
-from privcirnet.passes.lower.activations import Rounding, exact_form, has_exact_form, max_pool
+from privcirnet.passes.lower.activations import Rounding, exact_form, max_pool
 from privcirnet.passes.quantize import quantize, with_quantizers
 
 TABLES = [
