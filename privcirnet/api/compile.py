@@ -55,8 +55,8 @@ def compile(  # noqa: PLR0913
             quantized network that does not know what it was made of, as one of a checkpoint.
         tolerance: largest difference from the reference's logits, as a share of their size.
         rehearsed_images: images that are classified in clear as encrypted ones are. Where truncations are at random,
-            activations keep as many bits more as none of these images needs to keep its class. Printed, the program
-            says how far their logits are from the quantized network's. 0: none.
+            activations keep as many bits more as these images need to keep their classes, but for one in a hundred.
+            Printed, the program says how far their logits are from the quantized network's. 0: none.
         progress: whether bars are shown, and how many of the images keep their class.
         settings: fields of ``config`` by name, as ``failure_bits=12`` or ``bounds="proved"``.
 

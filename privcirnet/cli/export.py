@@ -15,7 +15,7 @@ from privcirnet.config import ExportConfig
 from privcirnet.data import load_for
 from privcirnet.he.program.signature import PrivateKey, make_keys, read_private
 from privcirnet.runs.exported import exported
-from privcirnet.runs.rehearsal import in_words
+from privcirnet.runs.rehearsal import in_words, spoiled
 from privcirnet.train import stages
 
 
@@ -124,7 +124,7 @@ def _in_words_guard_bits(export: Export) -> str:
     if export.truncation and export.truncation.exact:
         return f"none needed: {in_words(asdict(tried))}"
     refused = f", {tried.refused} more are refused" if tried.refused else ""
-    remedy = "; no more fit, but he.truncation=exact changes none" if tried.changed + tried.refused else ""
+    remedy = "; no more fit, but he.truncation=exact changes none" if spoiled(asdict(tried)) else ""
     return (
         f"{bits}; random truncations change the class of {tried.changed} of {tried.images} held-out images"
         f"{refused}{remedy}"

@@ -30,7 +30,7 @@ from privcirnet.he.protocol.rounds.transfers import source_for
 from privcirnet.nn.checks import image_of
 from privcirnet.nn.modules import is_polynomial
 from privcirnet.passes.lower import Drafts, Lowered, drafts, refined
-from privcirnet.passes.lower.agreement import check_program, images_in_seconds
+from privcirnet.passes.lower.agreement import check_program, images_within
 from privcirnet.passes.quantize import input_quantizer, input_step
 from privcirnet.passes.ranges import Range, peaks, usual_ranges
 from privcirnet.runs.profiles import CALIBRATION_ROUNDS, RANKING_ROUNDS, find_profile, measure, profile_at
@@ -43,6 +43,8 @@ FREE_GUARD_BITS = 4
 """Guard bits that a program gets where its modulus has room for them."""
 MOST_GUARD_BITS = 12
 """Guard bits that are tried while rehearsed images change their class."""
+_REHEARSED_VALUES = 2**30
+"""Values of all nodes and rehearsed images together: half a minute of a core."""
 
 
 def quantized(network: nn.Module) -> fx.GraphModule:
@@ -135,8 +137,8 @@ def lower_on(
     """Return the program of a quantized network, planned for its (n, q).
 
     Where truncations are at random, activations get guard bits: fractional bits beyond their steps
-    (:func:`privcirnet.nn.steps.refine`), the fewest with which no rehearsed image changes its class or would be
-    refused, and up to :data:`FREE_GUARD_BITS` where the modulus has room anyway.
+    (:func:`privcirnet.nn.steps.refine`), the fewest with which at most one in a hundred rehearsed images changes its
+    class and none would be refused, and up to :data:`FREE_GUARD_BITS` where the modulus has room anyway.
 
     The network is lowered once for each number of guard bits. Where (n, q) are chosen, they are chosen under the
     profile of one set, with times scaled to the others; plans are then made under the profile of the chosen set. A
@@ -173,7 +175,7 @@ def _planned(
     drafted, target, lowered = _fitting(he, network, pixels, images, target_of(he, given, bar), bar)
     rehearsal: Mapping[str, float] = {}
     if rehearsed is not None and not he.exact:
-        some = rehearsed[: images_in_seconds(lowered.program)]
+        some = rehearsed[: images_within(lowered.program, _REHEARSED_VALUES)]
         trial = Trial(pixels.integers(some), logits_of(network, some))
         lowered, rehearsal = _guarded(drafted, target, lowered, trial, bar)
     if given:

@@ -78,8 +78,8 @@ def _beyond(program: Program, answer: Values) -> bool:
 
 
 def spoiled(rehearsal: Mapping[str, float]) -> bool:
-    """Return whether random truncations changed the class of an image, or had it refused."""
-    return rehearsal["changed"] + rehearsal["refused"] > 0
+    """Return whether random truncations changed the class of more than one image in a hundred, or had one refused."""
+    return rehearsal["changed"] > rehearsal["images"] / 100 or rehearsal["refused"] > 0
 
 
 def _answered(program: Program, logits: np.ndarray) -> np.ndarray:

@@ -23,7 +23,7 @@ ROUNDED = 1e-2
 _TRIED = 32
 """Images among which one without unusual values is sought."""
 _VALUES = 2**26
-"""Values of all nodes that some seconds suffice for."""
+"""Values of all nodes that exact programs are compared by: all images of a small network, a few of a large one."""
 _LEAST = 4
 """Images that are taken however large the network is."""
 
@@ -49,7 +49,7 @@ def check_program(lowered: Lowered, network: fx.GraphModule, images: Tensor) -> 
     source, nodes = program.nodes[0], program.nodes[: program.nodes.index(program.logits) + 1]
     exact = not any(isinstance(node.operation, Truncate) for node in program.nodes)
     if exact:
-        chosen = images[: images_in_seconds(program)].double()
+        chosen = images[: images_within(program, _VALUES)].double()
     else:
         tried = images[:_TRIED].double()
         chosen = tried[usual(peaks(network, tried))][:1]
@@ -67,9 +67,9 @@ def check_program(lowered: Lowered, network: fx.GraphModule, images: Tensor) -> 
     return len(chosen)
 
 
-def images_in_seconds(program: Program) -> int:
-    """Return how many images a program can take in clear in some seconds: all of a small network's, a few of a large."""
-    return max(_LEAST, _VALUES // sum(prod(node.shape) for node in program.nodes))
+def images_within(program: Program, values: int) -> int:
+    """Return how many images have so many values at all nodes together: many of a small network, a few of a large."""
+    return max(_LEAST, values // sum(prod(node.shape) for node in program.nodes))
 
 
 def _same(node: Node, found: Mapping[str, Values], wanted: Tensor, tolerance: float) -> bool:
