@@ -9,5 +9,5 @@ from privcirnet.he.planning.named import LAYOUTS, NAMES
 __all__ = ["main"]
 
 LAYOUTS["published"] = plan_published
-NAMES |= layer.NAMES
+NAMES.update(layer.NAMES)
 runs.BASELINES["Cheetah"] = "cheetah"

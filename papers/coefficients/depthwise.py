@@ -1,9 +1,9 @@
 """Falcon 2023's encoding of depthwise and group convolutions, with communication-aware tiling.
 
-Maths: which unit of a polynomial holds which group is a :class:`coefficients.depthwise_packing.Packing`; inside a unit
-it is Cheetah's encoding: D of the maps (times phases) of a group side by side, the filters of output k in reverse order. With
-E outputs of a group in one weight polynomial a unit is E D maps long, also in the input, which fills D of them:
-otherwise the outputs of one group would be met by its neighbours. Depthwise without stride: a unit is a map.
+Maths: a :class:`coefficients.depthwise_packing.Packing` says which unit of a polynomial holds which group; inside a
+unit it is Cheetah's encoding: D of the maps (times phases) of a group side by side, the filters of output k in reverse
+order. With E outputs of a group in one weight polynomial a unit is E D maps long, also in the input, which fills D of
+them: otherwise the outputs of one group would be met by its neighbours. Depthwise without stride: a unit is a map.
 
 A group's maps are spread over as many input polynomials as D maps each take, at the same places in each. Their products
 meet at the same outputs, so the sum over them costs products, but no ciphertext down. D = 1 packs a group convolution

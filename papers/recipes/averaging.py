@@ -5,22 +5,15 @@ norms must be measured anew: the mean of three MobileNetV2 with AESPA on CIFAR-1
 72.57 % with its own.
 
 Source: Wortsman et al., "Model soups" (ICML 2022), the uniform soup of Section 2.
-
-python -m papers.recipes.averaging MEAN.safetensors RUN RUN ...
 """
 
-import argparse
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 
-from privcirnet.artifact import Checkpoint, read_checkpoint, write_checkpoint
-from privcirnet.cli.console import readable_errors
-from privcirnet.config import run_file
+from privcirnet.artifact import Checkpoint
 from privcirnet.errors import RuleError
-from privcirnet.train.stages import CHECKPOINT
 
 
 def mean_of(networks: Sequence[Checkpoint]) -> Checkpoint:
@@ -48,18 +41,3 @@ def mean_of(networks: Sequence[Checkpoint]) -> Checkpoint:
 def _mean(arrays: Sequence[np.ndarray]) -> np.ndarray:
     first = arrays[0]
     return np.mean(arrays, axis=0, dtype=np.float64).astype(first.dtype) if first.dtype.kind == "f" else first
-
-
-def main() -> None:
-    """Write the mean of runs as a checkpoint, from which recipe=replace measures statistics anew."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("mean", type=Path, help="checkpoint to write")
-    parser.add_argument("runs", nargs="+", help="run directories or checkpoints; facts are the first one's")
-    given = parser.parse_args()
-    with readable_errors():
-        files = [run_file(run, CHECKPOINT, "train.py") for run in given.runs]
-        write_checkpoint(given.mean, mean_of([read_checkpoint(file) for file in files]))
-
-
-if __name__ == "__main__":
-    main()

@@ -78,6 +78,7 @@ def test_summaries_and_savings() -> None:
 
 def test_a_suite_compares_encodings_and_draws_them(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
     monkeypatch.setattr(runs, "SHAPES", {"conv 4x4": SHAPE, "gemm 4": SHAPES["b"]})
+    monkeypatch.setattr(runs, "BASELINES", {})
     ticks = []
     rows = runs.run_suite(GOAL, "cleartext", IN_CLEAR, (1, 8), lambda: ticks.append(1))
     assert len(ticks) == runs.suite_runs((1, 8), IN_CLEAR.repetitions) == 2 * 2 * 3

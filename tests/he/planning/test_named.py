@@ -40,7 +40,7 @@ def brief(value: LinearShape | int) -> str:
     return f"{value.kind} {value.kernel} {value.groups}" if isinstance(value, LinearShape) else f"b{value}"
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", FITS)
 @pytest.mark.parametrize(("shape", "b"), EVERY, ids=brief)
 def test_each_is_for_its_layers_and_refuses_the_others(name: str, shape: LinearShape, b: int) -> None:
     for goal in GOALS:
@@ -54,7 +54,7 @@ def test_each_is_for_its_layers_and_refuses_the_others(name: str, shape: LinearS
 
 
 def test_the_cases_are_all_of_them() -> None:
-    assert set(FITS) == set(NAMES)
+    assert set(FITS) == set(NAMES) - {"cheetah", "falcon"}, "those are of papers.bench, where it is imported"
     assert set(RULES) == {name for name, fits in FITS.items() if fits != ALL}
 
 
@@ -82,7 +82,7 @@ def test_ensei_has_no_rotation(shape: LinearShape, b: int, goal: Goal) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", FITS)
 def test_each_is_exact(name: str) -> None:
     for shape, b in FITS[name]:
         layer = plan_named(name, shape, b, GOALS[0]).layer

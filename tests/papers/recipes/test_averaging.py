@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from papers.recipes import __main__ as command
 from papers.recipes import averaging
 from privcirnet.artifact import read_checkpoint
 from privcirnet.cli.settings import composed
@@ -14,7 +15,6 @@ from privcirnet.config import LadderConfig, ModelConfig, QuantConfig, RecipeConf
 from privcirnet.errors import RuleError
 from privcirnet.runs import ladder
 from privcirnet.train import stages
-from tests.conftest import ROOT
 from tests.train.test_stages import DATA, save
 
 
@@ -31,7 +31,7 @@ def networks(tmp_path):
 def mean(monkeypatch, tmp_path, *runs):
     file = tmp_path / "mean.safetensors"
     monkeypatch.setattr(sys, "argv", ["averaging", str(file), *(str(tmp_path / run) for run in runs)])
-    averaging.main()
+    command.main()
     return file
 
 
@@ -54,7 +54,7 @@ def test_networks_of_another_kind_are_refused(networks, tmp_path):
 
 @pytest.mark.docs
 def test_the_chain_of_soups_branches_where_its_means_are():
-    where = f"hydra.searchpath=[file://{ROOT / 'papers' / 'recipes'}]"
+    where = "hydra.searchpath=[pkg://papers.recipes]"
     config = composed("ladder", LadderConfig, [where, "experiment=mobilenetv2_cifar100_soup", "data.root=/images"])
     trained = [stage for stage in ladder.stages(config, composed) if stage.script == "train"]
     begun = {stage.name: Path(stage.settings.recipe.init).name for stage in trained}
