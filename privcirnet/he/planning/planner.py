@@ -1,10 +1,9 @@
 """The planner: enumerate what a layer could do under encryption, take the cheapest under a profile and a link.
 
-Choices: tiles of the map, lanes of a ciphertext (and with them how many
-tiles or channel groups share a lane), how the grid of channel groups and tiles is split into pieces, and for each piece
-copies of the input, baby and giant steps, and sums on shares. The cost of pieces adds up, and a piece's plan depends on
-its lanes and block counts only, so the best plan is found once for each number of lanes, and the pieces by recursion on
-what is left of the grid.
+Choices: tiles of the map, lanes of a ciphertext (and with them how many tiles or channel groups share a lane), how the
+grid of channel groups and tiles is split into pieces, and for each piece copies of the input, baby and giant steps, and
+sums on shares. The cost of pieces adds up, and a piece's plan depends on its lanes and block counts only, so the best
+plan is found once for each number of lanes, and the pieces by recursion on what is left of the grid.
 
 ``sums="encrypted"`` keeps to what the papers count: every sum under encryption. ``sums="shares"`` is the opposite: no
 rotation at all.

@@ -70,9 +70,10 @@ def network(n: int, side: int) -> Program:
     shape, last = LinearShape(side, side, 8, 8, 3, 1, 1), LinearShape(side, side, 8, 2, 3, 1, 1)
     layers: dict[str, Layer] = {
         "first": SpectralLayer(shape, 2, n, (side, side), (Piece(1, 1, 2, 1, folds_on_shares=False),)),
-        "last": SpectralLayer(last, 1, n, (side, side), (Piece(1, 1, 4, 1),)),
+        "last": SpectralLayer(last, 1, n, (side, side), (Piece(1, 1, 4, 1, giants_on_shares=True),)),
     }
-    assert [(x.ciphertexts_in, x.ciphertexts_out, x.rotations) for x in layers.values()] == [(2, 2, 2), (2, 1, 0)]
+    assert all(layer.ciphertexts_in == layer.ciphertexts_out == 2 for layer in layers.values())
+    assert [layer.rotations for layer in layers.values()] == [2, 0]
     maps, pairs, flat = shape.input_shape, (8 * side * side, 1, 1), (2 * side * side, 1, 1)
     one = LinearShape.product(pairs, pairs, flat[0])
     both = SpectralLayer(one, 1, n, (1, 1), (Piece(flat[0], 1, 2, 1),))
