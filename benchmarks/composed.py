@@ -111,7 +111,7 @@ def ways(network: Network, found: list[Pair], profile: Profile, long: Profile, l
 def report(name: str, network: Network, found: list[Pair], profile: Profile, plain_bits: int) -> None:
     """Print a table for one link."""
     link = LINKS[name]
-    whole = best(network, profile, link, "spectral", SETS, plain_bits)
+    whole = best(network, profile, link, SETS, plain_bits)
     at = scaled(profile, whole.set)
     long = longer(at, whole.layers, plain_bits)
     rows = list(ways(network, found, at, long, link))

@@ -2,11 +2,10 @@
 
 python benchmarks/efficient_networks.py --profile outputs/export/profile.json [--block-size 8] [--plain-bits 54]
 
-*before*: spectral encodings, chosen as if t had 60 bits. *after*: what he.family=any and t's own bits choose. Every
-layer and activation of the network counts, activations as squares. Figures beside them: Falcon 2023, table IV (GB in
-all, with its protocols for ReLU; its strides for small images and its EfficientNet-lite are not printed; these are
-timm's). --depthwise lists the depthwise layers' ciphertexts in each encoding at n = 4096 and 8192 instead, --rings what
-a set (n, q) for each layer would save at most.
+*before*: chosen as if t had 60 bits. *after*: chosen by t's own bits. Every layer and activation of the network counts,
+activations as squares. Figures beside them: Falcon 2023, table IV (GB in all, with its protocols for ReLU; its strides
+for small images and its EfficientNet-lite are not printed; these are timm's). --rings lists what a set (n, q) for each
+layer would save at most.
 """
 
 import argparse
@@ -25,13 +24,11 @@ from benchmarks.bench.networks import allowed_block_size
 from privcirnet.artifact import read_profile
 from privcirnet.blocksizes.latency import layer_shapes
 from privcirnet.he.layers import subring
-from privcirnet.he.layers.coefficient_layer import CoefficientLayer
 from privcirnet.he.layers.layer import Layer, layer_bytes
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.planning.chooser import SETS
 from privcirnet.he.planning.cost import linear_cost, square_cost
 from privcirnet.he.planning.fit import planned_layer, scaled
-from privcirnet.he.planning.goal import Allowed
 from privcirnet.he.planning.noise_budget import budget
 from privcirnet.he.planning.profile import LINKS, Link, Profile
 from privcirnet.he.schemes.bfv.noise import MIN_NOISE_BUDGET
@@ -84,9 +81,9 @@ class Plan(NamedTuple):
     seconds: float
 
 
-def planned(network: Network, profile: Profile, link: Link, family: str) -> Plan:
+def planned(network: Network, profile: Profile, link: Link) -> Plan:
     """Return the fastest layers at a profile's set, with squares in the seconds."""
-    layers = [planned_layer(shape, b, profile, link, Allowed(family)) for shape, b in network.layers.values()]
+    layers = [planned_layer(shape, b, profile, link) for shape, b in network.layers.values()]
     seconds = sum(linear_cost(layer, profile, link).total for layer in layers)
     seconds += sum(square_cost(values, profile, link).total for values in network.squares)
     return Plan(profile.parameter_set, layers, seconds)
@@ -98,15 +95,13 @@ def carries(plan: Plan, plain_bits: int) -> bool:
     return budget(plan.layers, choose({1}, plain_bits, n, bits)).left >= MIN_NOISE_BUDGET
 
 
-def best(
-    network: Network, profile: Profile, link: Link, family: str, sets: tuple[ParameterSet, ...], bits: int
-) -> Plan:
+def best(network: Network, profile: Profile, link: Link, sets: tuple[ParameterSet, ...], bits: int) -> Plan:
     """Return the fastest plan among the sets that carry the profile's t, chosen as if t had so many bits."""
     free = replace(profile, plain_bits=bits)
-    plans = [planned(network, scaled(free, s), link, family) for s in sets]
+    plans = [planned(network, scaled(free, s), link) for s in sets]
     plans = [plan for plan in plans if carries(plan, profile.plain_bits)]
     chosen = min(plans, key=lambda plan: plan.seconds)
-    return planned(network, scaled(profile, chosen.set), link, family)
+    return planned(network, scaled(profile, chosen.set), link)
 
 
 def megabytes(plan: Plan, network: Network, plain_bits: int) -> float:
@@ -124,15 +119,14 @@ def rows(names: list[str], profile: Profile, block_size: int) -> Iterator[dict[s
     for name in names:
         network = network_of(name, block_size)
         for link in LINKS.values():
-            before = best(network, profile, link, "spectral", SETS, MAX_PLAIN_BITS)
-            after = best(network, profile, link, "any", SETS, profile.plain_bits)
+            before = best(network, profile, link, SETS, MAX_PLAIN_BITS)
+            after = best(network, profile, link, SETS, profile.plain_bits)
             row: dict[str, Any] = {"network": name, "link": next(k for k, v in LINKS.items() if v is link)}
             for title, plan in (("before", before), ("after", after)):
                 counts = (sum(getattr(layer, c) for layer in plan.layers) for c in ("rotations", "pmults"))
                 row |= dict(zip((f"{title} HE-Rot", f"{title} HE-Pmult"), counts, strict=True))
                 row |= {f"{title} set": str(plan.set), f"{title} MB": megabytes(plan, network, profile.plain_bits)}
                 row |= {f"{title} s": plan.seconds}
-                row |= {f"{title} coefficient": sum(layer.encoding != "cirencode" for layer in plan.layers)}
             yield row | {"saved %": 100 * (1 - after.seconds / before.seconds), "paper GB": NETWORKS[name][2]}
 
 
@@ -151,25 +145,10 @@ def rings(names: list[str], profile: Profile, block_size: int) -> Iterator[dict[
 def _prices(network: Network, profile: Profile, link: Link) -> Iterator[float]:
     """Seconds of each layer and square; infinite where the set does not carry the profile's t."""
     for shape, b in network.layers.values():
-        layer = planned_layer(shape, b, profile, link, Allowed("any"))
+        layer = planned_layer(shape, b, profile, link)
         fits = carries(Plan(profile.parameter_set, [layer], 0.0), profile.plain_bits)
         yield linear_cost(layer, profile, link).total if fits else inf
     yield from (square_cost(values, profile, link).total for values in network.squares)
-
-
-def depthwise(names: list[str], profile: Profile) -> Iterator[dict[str, Any]]:
-    """Yield ciphertexts up and down of every depthwise layer: spectral at n = 8192, Cheetah and Falcon at 4096."""
-    free = scaled(profile, SETS[0])
-    for name in names:
-        shapes = {s for s, _ in network_of(name, 1).layers.values() if s.kind == "depthwise"}
-        for s in sorted(shapes, key=lambda s: (-s.height, s.in_channels, s.kernel, s.stride)):
-            row: dict[str, Any] = {"network": name, "layer": f"({s.height}, {s.in_channels}, {s.kernel}) / {s.stride}"}
-            layer = planned_layer(s, 1, free, Link(inf, 0.0))
-            row |= {"spectral": f"{layer.ciphertexts_in} + {layer.ciphertexts_out}"}
-            for encoding in ("cheetah", "falcon"):
-                layer = CoefficientLayer(s, 1, 4096, encoding)
-                row |= {encoding: f"{layer.ciphertexts_in} + {layer.ciphertexts_out}"}
-            yield row
 
 
 def main() -> None:
@@ -179,15 +158,12 @@ def main() -> None:
     parser.add_argument("--networks", nargs="+", default=list(NETWORKS), choices=NETWORKS)
     parser.add_argument("--block-size", type=int, default=8)
     parser.add_argument("--plain-bits", type=int, default=54, help="bits of t")
-    parser.add_argument("--depthwise", action="store_true")
     parser.add_argument("--rings", action="store_true")
     parser.add_argument("--json", type=Path, help="file to write")
     given = parser.parse_args()
     profile = replace(read_profile(given.profile), plain_bits=given.plain_bits)
-    make = rings if given.rings else rows
-    found = depthwise(given.networks, profile) if given.depthwise else make(given.networks, profile, given.block_size)
     done = list[dict[str, Any]]()
-    for row in found:
+    for row in (rings if given.rings else rows)(given.networks, profile, given.block_size):
         cells = (f"{value:.3g}" if isinstance(value, float) else str(value) for value in row.values())
         if not done:
             print(" | ".join(row))

@@ -8,10 +8,8 @@ import sys
 import time
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from privcirnet.artifact import read_checkpoint
 from tests.conftest import ROOT
 
 SETTINGS = ["chain=[train,finetune]", "stages.train.recipe.epochs=6", "stages.finetune.recipe.epochs=1"]
@@ -75,20 +73,6 @@ def test_a_leveled_chain_from_training_to_encrypted_answers(tmp_path):
     again = said("+stages.export.leveled.weight_bits=6")
     assert "export: again, with leveled.weight_bits=6 after 8" in again
     assert "finetune: complete" in again
-
-
-@pytest.mark.slow
-def test_a_mean_of_networks_as_stages_of_a_chain(tmp_path):
-    more = ["chain=[train,replace,replace_more,replace_mean]", "+stages.replace.recipe={epochs: 1}"]
-    mean = "{epochs: 0, init: '${root}/replace', average_with: ['${root}/replace_more']}"
-    said = run(tmp_path, *more, "stages.train.recipe.epochs=1", f"+stages.replace_mean.recipe={mean}")
-    assert f"recipe=replace data=digits recipe.init={tmp_path}/replace out={tmp_path}/replace_more" in said
-    files = [tmp_path / name / "checkpoint.safetensors" for name in ("replace", "replace_more", "replace_mean")]
-    held = {file.parent.name: read_checkpoint(file).tensors for file in files}
-    name = next(name for name, tensor in held["replace"].items() if name.endswith("weight") and tensor.ndim > 1)
-    first, second, mean = (tensors[name] for tensors in held.values())
-    assert (first != second).any()
-    np.testing.assert_allclose(mean, (first + second) / 2, rtol=1e-5, atol=1e-7)
 
 
 @pytest.mark.slow

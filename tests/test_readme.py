@@ -38,7 +38,6 @@ SECTIONS = [
         "The least-squares start",
         "Transform lengths",
         "Lanes and counts",
-        "Coefficient encodings",
     ),
     *("Sums on shares", "The protocol", "Prepared inference", "Truncation", "Exact floor and sign"),
     *(

@@ -31,6 +31,10 @@ SHAPES = {
 """Layers of the kind that PrivCirNet's figure 7 and table 5 compare encodings on."""
 
 
+BASELINES: dict[str, str] = {}
+"""Label -> encoding of what is compared at b = 1 beside Bolt and NeuJeans; `python -m papers.bench` has Cheetah."""
+
+
 @dataclass(frozen=True)
 class BenchRun:
     """How to run a comparison.
@@ -166,8 +170,10 @@ def contestants(shape: LinearShape, block_sizes: tuple[int, ...]) -> list[tuple[
         block_sizes: of CirEncode; 1 is left out.
     """
     dense = "bolt" if shape.kernel == 1 else "neujeans"
-    others = [("Bolt, NeuJeans (b = 1)", dense, 1), ("Cheetah (b = 1)", "cheetah", 1)]
-    return others + [(f"PrivCirNet b = {b}", "cirencode", b) for b in block_sizes if b > 1]
+    others = {"Bolt, NeuJeans": dense, **BASELINES}
+    return [(f"{label} (b = 1)", encoding, 1) for label, encoding in others.items()] + [
+        (f"PrivCirNet b = {b}", "cirencode", b) for b in block_sizes if b > 1
+    ]
 
 
 def _run(

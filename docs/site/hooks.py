@@ -20,6 +20,7 @@ MOVED = {
     "checkpoints/README.md": "checkpoints.md",
     "benchmarks/peers/README.md": "peers.md",
     "papers/README.md": "research.md",
+    "papers/coefficients/README.md": "coefficients.md",
     "papers/training.md": "trainings.md",
     **{name: name for name in ("SECURITY.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE")},
     **{f"notebooks/{path.name}": f"notebooks/{path.stem}.md" for path in (ROOT / "notebooks").glob("*.ipynb")},

@@ -1,4 +1,4 @@
-"""Falcon 2023's own packing and tiling of depthwise layers, as formulas; ours are :mod:`layers.depthwise_packing`.
+"""Falcon 2023's own packing and tiling of depthwise layers, as formulas; ours: :mod:`coefficients.depthwise_packing`.
 
 Source: Xu et al., "Falcon" (ICCAD 2023), sections IV-B and IV-C.
 """

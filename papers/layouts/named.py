@@ -48,7 +48,7 @@ def published_named(encoding: str, shape: LinearShape, block_size: int, ring_deg
     """Return the layer with a paper's plan, by name of the encoding.
 
     Args:
-        encoding: "cheetah" or "iron" (:mod:`layouts.published`); all others are the spectral family's.
+        encoding: "cheetah" or "iron" (:mod:`layouts.published`); all others are those of programs.
 
     Raises:
         RuleError: see :func:`published_layer`, and a stride in a coefficient encoding.

@@ -6,8 +6,8 @@
 | Iron, channel by channel | one padded map | one output channel | Falcon 2023, III-B: C polynomials each way |
 
 Cheetah: Huang et al., USENIX Security 2022. Falcon 2023: Xu et al., ICCAD 2023. Both layouts pad a map with all of its
-borders, P = (H + 2 padding)(W + 2 padding), where :mod:`layers.cheetah` shares them. The rest is
-:class:`layers.coefficient_layer.CoefficientLayer`: a client pads, and then it is a convolution without padding.
+borders, P = (H + 2 padding)(W + 2 padding), where :mod:`coefficients.cheetah` shares them. The rest is
+:class:`coefficients.layer.CoefficientLayer`: a client pads, and then it is a convolution without padding.
 Departure for Iron: the map's convolution itself instead of its im2col, which gives the same polynomials, products and
 outputs.
 """
@@ -17,11 +17,11 @@ from functools import cached_property
 
 import numpy as np
 
+from papers.coefficients import cheetah
+from papers.coefficients.cheetah import DenseTile
+from papers.coefficients.layer import CoefficientLayer
+from papers.coefficients.layout import Placement, grids
 from privcirnet.errors import RuleError
-from privcirnet.he.layers import cheetah
-from privcirnet.he.layers.cheetah import DenseTile
-from privcirnet.he.layers.coefficient_layer import CoefficientLayer
-from privcirnet.he.layers.coefficient_layout import Placement, grids
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.ring.modular import Residues
 
@@ -84,10 +84,6 @@ class PublishedLayer(CoefficientLayer):
         if self.shape.groups > 1:
             return len(self.placement.factors) * self.tile.grid.tiles
         return self.ciphertexts_in * self.shape.out_channels
-
-    @property
-    def most_products(self) -> int:
-        return self.pmults
 
     def encode_input(self, x: Residues, t: int) -> Residues:
         """The map is padded first."""

@@ -95,7 +95,7 @@ def _measured(config: ParetoConfig, data: ImageData, bar: Bar) -> dict[str, Any]
         raise RuleError("a comparison must start from a dense network", got=f"{len(circulant)} layers", remedy=remedy)
     profile = find_profile(config.he, bar=bar)
     shapes = layer_shapes(model, data.real(data.train_images[:1]))
-    figures = figure_table(shapes, config.block_sizes, Goal(profile, LINKS[config.he.link], family=config.he.family))
+    figures = figure_table(shapes, config.block_sizes, Goal(profile, LINKS[config.he.link]))
     admitted = {name: tuple(row) for name, row in figures.items()}
     with bar("Sensitivity", config.samples) as advance:
         found = sensitivities.measure(

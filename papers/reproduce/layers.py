@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from papers.coefficients import cheetah
+from papers.coefficients.layer import COEFFICIENT_ENCODINGS, CoefficientLayer
 from papers.layouts.named import published_named
-from privcirnet.he.layers import cheetah
-from privcirnet.he.layers.coefficient_layer import COEFFICIENT_ENCODINGS, CoefficientLayer
 from privcirnet.he.layers.layer import Layer, layer_bytes
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.spectral_layer import SpectralLayer
@@ -46,7 +46,7 @@ class LayerCase:
     Attributes:
         gemm: d1, d2, d3; empty for a convolution.
         conv: H, W, C, K, R with same padding; empty for a GEMM.
-        encoding: see :data:`planning.named.NAMES`, and "iron" for a published layout.
+        encoding: of :data:`planning.named.NAMES` or :data:`coefficients.layer.NAMES`; "iron" for a published layout.
         layout: "paper" (sums encrypted, least HE-Rot + 0.135 HE-Pmult) or "published" (the papers' own plan).
         t_bits: bits of t; 0 for 30 at n = 4096 and 41 elsewhere.
     """
@@ -75,7 +75,7 @@ class LayerCase:
             return published_named(self.encoding, self.shape, self.b, self.n)
         if self.encoding == "ensei":
             return without_rotations(self.shape, self.n)
-        if self.encoding in COEFFICIENT_ENCODINGS:  # the planner has nothing to choose
+        if self.encoding in COEFFICIENT_ENCODINGS:
             return CoefficientLayer(self.shape, self.b, self.n, self.encoding)
         return plan_named(self.encoding, self.shape, self.b, counted_goal(self.n)).layer
 

@@ -32,7 +32,6 @@ def search(  # noqa: PLR0913
     *,
     profile: Profile | str | Path = "calibrate",
     link: str = "local",
-    family: str = "spectral",
     progress: bool = True,
     **settings: Any,
 ) -> SearchResult:
@@ -46,7 +45,6 @@ def search(  # noqa: PLR0913
         profile: operation times: measured once a process ("calibrate", some seconds), a file's, "counted" for the
             papers' units, or that of an earlier search.
         link: "local", "lan", "wan44" or "wan": the network between client and server.
-        family: encodings that layers may have: "spectral", or "any" with coefficient encodings besides.
         progress: whether bars are shown.
         settings: fields of ``config`` by name, as ``budget=0.02`` in seconds or ``budget=pc.uniform(4)``.
 
@@ -60,7 +58,7 @@ def search(  # noqa: PLR0913
     """
     check_weights(model)
     model = with_plain_weights(model)
-    he = HEConfig(profile=named(profile), link=link, family=family)
+    he = HEConfig(profile=named(profile), link=link)
     config = configured("search", SearchConfig, config, settings)
     given = vars(config) | _given(config.budget) | {"recipe": RecipeConfig(**asdict(config.recipe))}
     run = SearchRunConfig(**given, he=he)

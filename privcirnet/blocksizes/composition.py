@@ -13,7 +13,6 @@ from privcirnet.blocksizes.assignment import LATENCY, Composable
 from privcirnet.blocksizes.constraints import CAPS
 from privcirnet.blocksizes.latency import Figures, FigureTable, amounts_of, figures_of_layer, layer_shapes
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.planning.goal import Allowed
 from privcirnet.he.planning.planner import cheapest_layer
 from privcirnet.he.planning.profile import Link, Profile
 from privcirnet.nn.circulant import block_size_of
@@ -34,7 +33,6 @@ def composed_figures(
     table: FigureTable,
     profile: Profile,
     link: Link,
-    family: str = "spectral",
 ) -> dict[str, dict[int, Figures]]:
     """Return predictions for composed layers, by the second layer's name and block size, each with its cheapest plan.
 
@@ -46,7 +44,7 @@ def composed_figures(
         shape, between = composed_shape(pair, shapes), shapes[pair.first].out_channels
         whole = (shape.in_channels, shape.out_channels, between)
         sizes = [b for b in table[pair.first] if b in table[pair.second] and not any(size % b for size in whole)]
-        planned = {b: cheapest_layer(shape, b, profile, link, Allowed(family)) for b in sizes}
+        planned = {b: cheapest_layer(shape, b, profile, link) for b in sizes}
         composed[pair.second] = {b: figures_of_layer(layer, profile, link) for b, layer in planned.items()}
     return composed
 
@@ -60,9 +58,7 @@ def composables(found: Sequence[Pair], figures: FigureTable, limited: str) -> li
     ]
 
 
-def paying(
-    model: nn.Module, image: Tensor, profile: Profile, link: Link, family: str = "spectral", what: str = "seconds"
-) -> list[str]:
+def paying(model: nn.Module, image: Tensor, profile: Profile, link: Link, what: str = "seconds") -> list[str]:
     """Return the names of layers of a circulant network that are faster as one with the layer before, by prediction.
 
     Args:
@@ -73,10 +69,8 @@ def paying(
     table: dict[str, dict[int, Figures]] = {}
     for name in (name for pair in found for name in (pair.first, pair.second)):
         b = block_size_of(model.get_submodule(name))
-        table[name] = {
-            b: figures_of_layer(cheapest_layer(shapes[name], b, profile, link, Allowed(family)), profile, link)
-        }
-    composed = composed_figures(found, shapes, table, profile, link, family)
+        table[name] = {b: figures_of_layer(cheapest_layer(shapes[name], b, profile, link), profile, link)}
+    composed = composed_figures(found, shapes, table, profile, link)
 
     def gain(pair: Pair, b: int) -> float:
         apart = table[pair.first][b] + table[pair.second][b]

@@ -18,7 +18,7 @@ from privcirnet.he.layers.layer import Layer
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.stacking import tall
 from privcirnet.he.planning.cost import Cost, linear_cost, operation_cost
-from privcirnet.he.planning.goal import Allowed, Goal
+from privcirnet.he.planning.goal import Goal
 from privcirnet.he.planning.online import online_cost, online_seconds
 from privcirnet.he.planning.planner import cheapest_layer
 from privcirnet.he.planning.profile import Link, Profile
@@ -141,7 +141,7 @@ def figure_table(
     @cache
     def figures(shape: LinearShape, b: int) -> Figures:
         profile, link = goal.profile, goal.link
-        single = figures_of_layer(cheapest_layer(shape, b, profile, link, Allowed(goal.family)), profile, link)
+        single = figures_of_layer(cheapest_layer(shape, b, profile, link), profile, link)
         stacks = ((k, cheapest_layer(tall(shape, k), b, profile, link)) for k in sizes(together))
         several = (_stacked(single, figures_of_layer(layer, profile, link), k) for k, layer in stacks)
         return min((single, *several), key=lambda each: each.seconds)

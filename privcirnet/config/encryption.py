@@ -23,8 +23,6 @@ class CompileConfig:
     """of the server that is measured: kernel (compiled, all cores) or tenseal."""
     link: str = "local"
     """local, lan, wan44 or wan: the network that latencies are predicted for."""
-    family: str = "spectral"
-    """encodings of layers: spectral alone, or any: coefficient encodings compete by predicted time."""
     truncation: str = "random"
     """of activations: random, on shares, without a message; or exact, by two-party computation in prepared images:
     every value is the integer network's, with a smaller plain modulus. nonlinear=exact implies it."""
@@ -64,7 +62,6 @@ class HEConfig(CompileConfig):
     def __post_init__(self) -> None:
         check_name("he.engine", self.engine, ("kernel", "tenseal"))
         check(self.link in LINKS, "he.link must be a known one", self.link, f"use one of {', '.join(LINKS)}")
-        check_name("he.family", self.family, ("spectral", "any"))
         explicit = self.ring_degree > 0 or not self.coefficient_bits
         check(explicit, "he.coefficient_bits needs he.ring_degree", self.coefficient_bits, "give both")
         sets_for(self.ring_degree, self.coefficient_bits)

@@ -1,6 +1,6 @@
 """How networks are trained: the settings of privcirnet.fit, and the schema of configs/recipe that extends them."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from privcirnet.config.checks import check, check_name
 
@@ -39,8 +39,6 @@ class FitConfig:
     """pixels of padding on each side before a random crop; 0 for no such crops."""
     flip: bool = False
     """mirror half of the images, drawn at random."""
-    patches: float = 0.0
-    """share of an image's patches that a transformer sees in the first three quarters of the epochs; 0 for all."""
     mixup: float = 0.0
     """alpha of mixup; 0 for none."""
     cutmix: float = 0.0
@@ -90,8 +88,6 @@ class RecipeConfig(FitConfig):
     """whether uniform pads layers to whole blocks, those without batch norm or AESPA; false: blocks must divide."""
     damping: float = 1.0
     """of start=fisher: importance of a weight = its Fisher information + damping x its layer's mean."""
-    average_with: list[str] = field(default_factory=list[str])
-    """of replace: run directories whose weights are averaged with those of init; statistics are measured anew."""
     teacher: str = ""
     """run directory or checkpoint of the network whose soft labels are learned; empty for none."""
     teach_once: bool = False
@@ -143,18 +139,10 @@ class RecipeConfig(FitConfig):
         check(0 <= smallest <= 1, "recipe.crop_scale must be a share of the area", smallest, "use 0.08, or 0 for none")
         both = f"crop_scale={smallest} crop_padding={padding}"
         check(not (smallest and padding), "a recipe has one kind of random crop", both, "leave one out")
-        patches = self.patches
-        check(0 <= patches <= 1, "recipe.patches must be a share of the patches", patches, "use 0.5, or 0 for all")
         mixes, both = max(self.mixup, self.cutmix), f"teach_once=true mixup={self.mixup} cutmix={self.cutmix}"
         check(not (self.teach_once and mixes), "mixed images have no labels of their own", both, "leave one out")
         taught = self.distillation
         useless = self.stage == "train" and self.teacher and not taught
         check(not useless, "a recipe.teacher needs recipe.distillation", taught, "use 0.5, or leave the teacher out")
-        check(
-            not self.average_with or self.stage == "replace",
-            "recipe.average_with is of recipe=replace",
-            self.stage,
-            "leave it out",
-        )
         started = self.stage == "train" or bool(self.init)
         check(started, "a later stage needs recipe.init", "none", "give a run directory")

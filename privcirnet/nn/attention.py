@@ -62,7 +62,7 @@ class SoftmaxAttention(nn.Module):
 class PolynomialAttention(nn.Module):
     """((scale q k^T + c)^2 / T) v for each head (:mod:`..functional.attention`), c learned.
 
-    It is a mean over tokens, so in training it is one over those that are there (``recipe.patches``).
+    It is a mean over tokens, so it is one over those that are there.
 
     Args:
         width: C.

@@ -262,7 +262,7 @@ def target_of(he: HEConfig, given: Profile | None = None, bar: Bar = silent) -> 
     elif he.ring_degree in (0, profile.ring_degree):
         sets = (profile.parameter_set, *sets)
     kinds = {"truncation": "exact" if he.exact else "random", "nonlinear": he.nonlinear, "answer": he.answer}
-    return replace(Target(profile, link, he.failure_bits, sets, auto, family=he.family), **kinds)
+    return replace(Target(profile, link, he.failure_bits, sets, auto), **kinds)
 
 
 def _measured(he: HEConfig, network: fx.GraphModule, images: torch.Tensor, target: Target) -> Target:

@@ -202,14 +202,14 @@ def search_in(
     padded = paddable(model) if config.pad else ()
     leveled = _leveled(model, data, config, profile, padded) if config.mode == "leveled" else None
     shapes = layer_shapes(model, image)
-    goal = Goal(profile, link, family=config.he.family)
+    goal = Goal(profile, link)
     figures = leveled.table if leveled else figure_table(shapes, config.block_sizes, goal, padded, config.together)
     figures = {
         **figures,
         **activation_figures(model, _activation_sizes(config, model, image), config.activations, goal),
     }
     found = pairs(fuse(model)) if config.compose else []
-    together = composed_figures(found, shapes, figures, profile, link, config.he.family)
+    together = composed_figures(found, shapes, figures, profile, link)
     latency = amounts_of(figures, config.limited)
     constraints = _constraints(config, figures, composables(found, together, config.limited))
     budget = _budget(config, latency, profile.counted)

@@ -29,7 +29,6 @@ from privcirnet.train.mixing import Mixer
 from privcirnet.train.optimization import average_of, optimizer_of, schedule_of
 from privcirnet.train.outliers import OutlierPenalty
 from privcirnet.train.parts import in_parts, together
-from privcirnet.train.patches import FewerPatches
 from privcirnet.train.progress import EpochProgress, Step, falls_to_chance
 from privcirnet.train.recalibration import frozen_norms, recalibrate_
 from privcirnet.train.settling import settle_
@@ -257,8 +256,6 @@ def _mixed(networks: _Networks, data: Examples, recipe: RecipeConfig, progress: 
 def _callbacks(networks: _Networks, recipe: RecipeConfig, mixed: bool) -> Iterator[Callback]:
     """Yield what a recipe adds to the steps: first what may refuse a network, before anything hooks into it."""
     model, _, original = networks
-    if recipe.patches:
-        yield FewerPatches(model, recipe.patches, recipe.epochs, original)
     if original:
         yield Imitation(model, original, recipe.imitate, recipe.epochs)
     if recipe.outlier_penalty:

@@ -32,7 +32,7 @@ def train_for_(
             the steps. There is no warm-up, no average and no imitation.
         teacher: the dense network, whose soft labels are learned if the recipe has distillation.
     """
-    short = replace(recipe, epochs=1, warmup_epochs=0, ema=0.0, patches=0.0, imitate="", original="", teach_once=False)
+    short = replace(recipe, epochs=1, warmup_epochs=0, ema=0.0, imitate="", original="", teach_once=False)
     with torch.random.fork_rng():
         fit(model, _Steps(data, steps), short, 0, teacher if recipe.distillation else None, after_step=after_step)
 

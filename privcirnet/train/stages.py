@@ -30,7 +30,6 @@ from privcirnet.passes.fuse import fuse_at
 from privcirnet.passes.quantize import BITS, quantize
 from privcirnet.passes.surgery.left import blamed
 from privcirnet.train.architectures import LOADING
-from privcirnet.train.averaging import mean_of
 from privcirnet.train.imitation import Imitation
 from privcirnet.train.network import (
     CHOSEN,
@@ -80,8 +79,7 @@ def begin(
     """
     if recipe.stage == "train":
         return _first(recipe, wanted, data)
-    runs = [run_file(run, CHECKPOINT, "the stage before") for run in (recipe.init, *recipe.average_with)]
-    held = mean_of([read_checkpoint(run) for run in runs])
+    held = read_checkpoint(run_file(recipe.init, CHECKPOINT, "the stage before"))
     if held.bits:
         rule, remedy = "a network must be quantized once", "give the run directory of the stage before"
         raise RuleError(rule, got=f"recipe.init={recipe.init} of stage {held.stage}", remedy=remedy)

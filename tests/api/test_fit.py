@@ -149,7 +149,6 @@ def test_a_quantized_network_learns_too():
         (PAIR, {"learning_rate": 0}, "^learning_rate must be positive: got 0; use 3e-3"),
         (PAIR, {"learning_rate": 1e30}, "^the training loss must stay finite: got"),
         (DataLoader(TensorDataset(IMAGES, LABELS + 1), 8), {}, r"labels must be in \[0, 1\]"),
-        (PAIR, {"patches": 0.5, "outlier_penalty": 0.1}, "^patches needs a transformer: got .*; use patches=0"),
     ],
 )
 def test_what_cannot_be_trained_on_leaves_the_network_as_it_was(images, settings, message):
@@ -219,8 +218,8 @@ def squares() -> nn.Module:
 
 def test_a_failed_training_leaves_no_hooks():
     model = squares()
-    with pytest.raises(pc.RuleError, match="patches needs a transformer"):
-        pc.fit(model, PAIR, outlier_penalty=0.1, patches=0.5, progress=False)
+    with pytest.raises(pc.RuleError, match="training loss must stay finite"):
+        pc.fit(model, PAIR, outlier_penalty=0.1, learning_rate=1e30, progress=False)
     assert not any(module._forward_pre_hooks for module in model.modules())
 
 

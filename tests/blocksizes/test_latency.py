@@ -96,17 +96,6 @@ def test_channel_groups_stay_dense():
     assert {name: tuple(row) for name, row in rows.items()} == {"0": (1,), "1": (1,), "2": (1,)}
 
 
-def test_coefficient_encodings_compete_if_asked_to():
-    """For these small layers they are cheaper, and then a block size changes nothing: weights are encoded densely."""
-    shapes = layer_shapes(DigitsResNet(width=16), torch.zeros(1, 1, 8, 8))
-    both = (
-        figure_table(shapes, BLOCK_SIZES, Goal(COUNTED, LINKS["wan"], family=family)) for family in ("spectral", "any")
-    )
-    spectral, either = map(seconds_of, both)
-    assert all(either[name][b] <= seconds for name, row in spectral.items() for b, seconds in row.items())
-    assert either["classifier"][1] == either["classifier"][2] < spectral["classifier"][2]
-
-
 def test_every_entry_is_the_cheapest_plans():
     shapes = layer_shapes(DigitsResNet(width=16), torch.zeros(1, 1, 8, 8))
     for name, row in table(link="wan").items():

@@ -10,9 +10,6 @@ from privcirnet.he.layers.spectral_layout import SpectralLayout
 from privcirnet.he.layers.spectral_pieces import Piece
 from privcirnet.he.planning.planner import counted_goal, plan_layer
 
-MANY_TILES = LinearShape(90, 70, 2, 3, 3, 1, 1)
-"""In coefficient encoding its maps are cut in tiles at a ring degree of 2048."""
-
 
 @st.composite
 def plans(draw: st.DrawFn, lanes: int, p: int, q: int) -> BsgsPlan:

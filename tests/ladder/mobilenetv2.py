@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from privcirnet.he.layers.coefficient_layer import CoefficientLayer
 from privcirnet.he.layers.spectral_layer import SpectralLayer
 from privcirnet.he.layers.spectral_layout import SpectralLayout
 from privcirnet.he.layers.spectral_pieces import Piece
@@ -46,14 +45,9 @@ class SmallMobileNet(nn.Module):
 
 @contextmanager
 def plans_with_several_ciphertexts() -> Iterator[None]:
-    """One ciphertext holds these small maps whole: depthwise layers are split into tiles and unlike pieces.
+    """One ciphertext holds these small maps whole: depthwise layers are split into tiles and unlike pieces."""
 
-    Stem and classifier, circulant too, are in coefficient encoding, as a program may mix both families.
-    """
-
-    def in_pieces(shape, b, profile, link, allowed):
-        if shape.groups == 1 and (shape.kernel == 3 or shape.height == 1):
-            return CoefficientLayer(shape, b, profile.ring_degree, "cheetah", allowed.weight_bits)
+    def in_pieces(shape, b, profile, link, lengths):
         if shape.kind != "depthwise":
             return cheapest_layer(shape, b, profile, link)
         _, height, width = shape.output_shape

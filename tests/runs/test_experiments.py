@@ -48,8 +48,6 @@ CLASSES = {"digits": 10, "cifar10": 10, "cifar100": 100, "tiny_imagenet": 200}
 
 
 TRAINED = ("train", "finetune", "replace", "qat")
-BRANCHING = {"mobilenetv2_cifar100_short"}
-"""With stages that start from an earlier network than the one before them, as all that a mean is of."""
 
 
 @functools.cache
@@ -73,8 +71,7 @@ def test_each_stage_starts_from_the_one_before(experiment):
     assert [found[name].recipe.stage for name in trained] == [stage_of(name) for name in trained]
     for before, name in itertools.pairwise(trained):
         outs, recipe = [found[earlier].out for earlier in trained[: trained.index(name)]], found[name].recipe
-        assert recipe.init == found[before].out or (recipe.init in outs and experiment in BRANCHING)
-        assert set(recipe.average_with) <= set(outs)
+        assert recipe.init == found[before].out
         assert not recipe.original or recipe.original in outs
     assert found["search"].init == found["train"].out
     assert found["finetune"].recipe.plan == f"{found['search'].out}/plan.json"
@@ -96,12 +93,6 @@ def test_its_network_is_the_one_of_its_name_and_may_run_encrypted(experiment):
     epochs = {name: found[name].recipe.epochs for name in config.chain if stage_of(name) in TRAINED}
     assert recipe != "short" or max(epochs.values()) <= 20
     assert recipe != "paper" or epochs["train"] == epochs["finetune"] == 300
-
-
-def test_a_stage_that_comes_again_does_not_start_where_the_first_did():
-    _, found = stages("mobilenetv2_cifar100_short")
-    assert found["replace"].recipe.init == found["finetune"].out
-    assert found["replace_on"].recipe.init == found["replace"].out
 
 
 @pytest.mark.parametrize("experiment", LEVELED)

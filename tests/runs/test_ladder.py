@@ -167,7 +167,7 @@ def test_a_stage_may_come_again_under_a_name_of_its_own(tmp_path):
         "chain=[train,finetune,replace,replace_more,replace_mean,qat,export]",
         "+stages.replace.recipe={epochs: 3, outlier_penalty: 0.1}",
         "+stages.replace_more.recipe={epochs: 2, optimizer: muon}",
-        "+stages.replace_mean.recipe={epochs: 0, init: '${root}/replace', average_with: ['${root}/replace_more']}",
+        "+stages.replace_mean.recipe={epochs: 0, init: '${root}/replace'}",
     )
     _, _, first, more, mean, qat, export = (stage.settings for stage in stages)
     assert [stage.script for stage in stages] == ["train"] * 6 + ["export"]
@@ -184,7 +184,6 @@ def test_a_stage_may_come_again_under_a_name_of_its_own(tmp_path):
         (3, 0.1, "adamw"),
         (2, 0.1, "muon"),
     ]
-    assert mean.recipe.average_with == [f"{tmp_path}/replace_more"]
     for stage in stages:
         write(stage)
     assert climbed(stages) == []

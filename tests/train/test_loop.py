@@ -25,7 +25,6 @@ from tests.train.runs import (
     small,
     without_times,
 )
-from tests.train.test_patches import FEWER, transformer
 
 
 def test_learns_what_can_be_learned():
@@ -125,7 +124,6 @@ def quick_steps(monkeypatch):
         (learning, AVERAGED),
         (small, EVERYTHING),
         (small, RESIZED),
-        (transformer, FEWER),
         pytest.param(small, COMPILED, marks=pytest.mark.slow),
     ],
 )

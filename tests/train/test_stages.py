@@ -211,34 +211,6 @@ def test_replacing_activations_keeps_the_weights_and_measures_statistics(tmp_pat
         stages.begin(settings, QuantConfig(), ModelConfig(arguments={"width": 16}), DATA)
 
 
-def test_a_soup_is_the_mean_of_the_weights_with_its_own_statistics(root, tmp_path):
-    networks = []
-    for seed in (1, 2, 3):
-        torch.manual_seed(seed)
-        networks.append(stages.begin(RecipeConfig(), QuantConfig(), ModelConfig(), DATA))
-        save(tmp_path / str(seed), networks[-1], "train")
-    settings = RecipeConfig(
-        stage="replace", init=str(tmp_path / "1"), average_with=[str(tmp_path / "2"), str(tmp_path / "3")]
-    )
-    found = stages.begin(settings, QuantConfig(), ModelConfig(), DATA).model
-    for name, weight in found.named_parameters():
-        mean = sum(network.model.get_parameter(name) for network in networks) / 3
-        torch.testing.assert_close(weight, mean)
-    alone = stages.begin(dataclasses.replace(settings, average_with=[]), QuantConfig(), ModelConfig(), DATA).model
-    assert any(not torch.equal(a, b) for a, b in zip(found.buffers(), alone.buffers(), strict=True))
-    with pytest.raises(
-        RuleError, match=r"differ in their weights alone to be averaged: got digits_resnet of stage fin"
-    ):
-        stages.begin(
-            dataclasses.replace(settings, average_with=[str(root / "finetune")]), QuantConfig(), ModelConfig(), DATA
-        )
-    save(tmp_path / "2", dataclasses.replace(networks[1], composed=("classifier",)), "train")
-    with pytest.raises(RuleError, match="differ in their weights alone"):
-        stages.begin(settings, QuantConfig(), ModelConfig(), DATA)
-    with pytest.raises(RuleError, match=r"recipe.average_with is of recipe=replace: got qat"):
-        dataclasses.replace(settings, stage="qat")
-
-
 def test_replacing_norms_of_a_circulant_transformer_keeps_what_they_scale_by(tmp_path):
     """A layer norm has one number for each channel, the batch norm before a circulant layer one for each block."""
     sizes = {"width": 16, "depth": 1, "heads": 2, "patch": 4, "image_size": 8, "mlp_ratio": 2}

@@ -1,13 +1,10 @@
-"""The interface of every encrypted linear layer, and the table of encodings.
+"""The interface of every encrypted linear layer.
 
 A layer is public data: what both parties know of how one convolution or GEMM is computed under encryption. Its
 dataclass fields are its description, stored with a program and sent to clients. Everything else follows from them.
 
-A new encoding of polynomials is one file beside :mod:`layers.cheetah` and one line in
-:data:`layers.coefficient_layer.COEFFICIENT_ENCODINGS`. Any other is one file with a frozen dataclass that has the
-members of :class:`Layer`, and one line in :data:`ENCODINGS`: protocol, limits and the manifest ask for nothing else.
-Who proposes its layers is a line in :data:`planning.planner.PROPOSERS`, what they cost one in
-:data:`planning.cost.COSTS`.
+A program's layers are :class:`layers.spectral_layer.SpectralLayer`. Exchanges, engines and costs ask for no more than
+the members of :class:`Layer`, so other encodings run beside it: papers/coefficients has those of polynomials.
 
 Letters: C input channels, K output channels, b block size, R kernel size, n ring degree, t plain modulus.
 """
@@ -18,9 +15,7 @@ from typing import Any, ClassVar, Protocol
 
 from privcirnet.he.circuits.bfv.interface import Ciphertext, EncodedWeights, EvaluationKeys, ServerEngine
 from privcirnet.he.circuits.bfv.layer_circuit import LayerCircuit
-from privcirnet.he.layers.coefficient_layer import COEFFICIENT_ENCODINGS, CoefficientLayer
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.layers.spectral_layer import SpectralLayer
 from privcirnet.he.ring.modular import Integers, Residues
 from privcirnet.he.schemes.bfv.parameters import Parameters
 from privcirnet.he.schemes.bfv.sizes import ciphertext_bytes, reply_bits
@@ -53,7 +48,7 @@ class Layer(Protocol):
 
     @property
     def encoding(self) -> str:
-        """Name in :data:`ENCODINGS`."""
+        """Name in a program's manifest."""
         ...
 
     @property
@@ -135,8 +130,6 @@ class Layer(Protocol):
     def spectrum(self, rows: Integers, t: int) -> Residues:
         """Return what the server stores of the weights: each distinct value of the plaintexts, once.
 
-        Of a spectral layer these are values of slots, of a coefficient layer coefficients: the weights themselves.
-
         Args:
             rows: integer weights, the first row of each circulant block row, shape (K/b, C/groups, R, R).
 
@@ -173,13 +166,6 @@ class Layer(Protocol):
             slots: residues, shape (ciphertexts_out, n).
         """
         ...
-
-
-ENCODINGS: dict[str, type[Layer]] = {
-    **dict.fromkeys(COEFFICIENT_ENCODINGS, CoefficientLayer),
-    "cirencode": SpectralLayer,
-}
-"""Encodings by the name that a program's manifest has: Cheetah, Falcon 2023, CirEncode with its special cases."""
 
 
 def layer_bytes(layer: Layer, coefficient_bits: tuple[int, ...], plain_bits: int) -> tuple[int, int]:

@@ -170,14 +170,6 @@ class Axis:
         """Return how many values a phase image has; ``phase``: in [0, stride)."""
         return len(range(phase, self.size, self.stride))
 
-    def read_size(self, phase: int) -> int:
-        """Return how many values of a phase image there are from its first to the last that an output reads.
-
-        Args:
-            phase: one of :attr:`taps`.
-        """
-        return max(0, min(self.stored(phase), self.outputs + self.reach(phase)[1]))
-
     def reach(self, phase: int) -> tuple[int, int]:
         """Return the (lowest, highest) tap offset of a phase; ``phase``: one of :attr:`taps`."""
         offsets = [offset for _, offset in self.taps[phase]]

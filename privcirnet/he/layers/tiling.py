@@ -1,17 +1,11 @@
 """An image axis split into tiles of outputs, each with the halo of inputs that its kernel reads.
 
-Outputs [u0, u0 + h) of a tile read x_phase[u0 + m] for lowest tap <= m <= h - 1 + highest tap. The two families of
-encodings put those values into different rings, and only that sets them apart:
+Outputs [u0, u0 + h) of a tile read x_phase[u0 + m] for lowest tap <= m <= h - 1 + highest tap. A tile is a cyclic
+correlation of its own, of length N. Value m sits at place m mod N, so values left of the first output wrap around to
+the end. That is right if no value that is not zero shares its place with another one that is read.
 
-* :class:`CyclicTiles`, for transforms: a tile is a cyclic correlation of its own, of length N. Value m sits at place
-  m mod N, so values left of the first output wrap around to the end. That is right if no value that is not zero shares
-  its place with another one that is read.
-* :class:`PaddedTiles`, for coefficients: the rows of a tile, and then the same tile of the next plane, follow each
-  other in one line without a cycle, so a value that is read beyond the end is the first of what follows. All phases
-  share one shift: a tile of several starts with its halo, a whole map with its first value.
-
-For a whole map both find the same thing: one run of zeros serves both borders, and a "same" kernel of size R on H
-values needs N = H + (R - 1) / 2 places only (docs/mathematics.md, "Transform lengths" and "Coefficient encodings").
+For a whole map one run of zeros serves both borders, and a "same" kernel of size R on H values needs
+N = H + (R - 1) / 2 places only (docs/mathematics.md, "Transform lengths").
 """
 
 from dataclasses import dataclass
@@ -104,57 +98,3 @@ class CyclicTiles(TiledAxis):
     def _least(self, start: int, phase: int) -> int:
         (first, last), (lowest, highest) = self._window(start, phase), self._held(start, phase)
         return max(highest - first, last - lowest) + 1 if lowest <= highest else 1
-
-
-@dataclass(frozen=True)
-class PaddedTiles(TiledAxis):
-    """Tiles in a line, each followed by the zeros that keep apart what stands behind it."""
-
-    @cached_property
-    def reach(self) -> tuple[int, int]:
-        """(least, largest) tap offset over all phases, zero included."""
-        offsets = [offset for taps in self.axis.taps.values() for _, offset in taps]
-        return min(0, *offsets), max(0, *offsets)
-
-    @cached_property
-    def shift(self) -> int:
-        """What is added to tap offsets: a tile of several starts with its halo, a whole map with its first value."""
-        return 0 if self.count == 1 else -self.reach[0]
-
-    @cached_property
-    def top(self) -> int:
-        """The largest shifted offset."""
-        return self.reach[1] + self.shift
-
-    @cached_property
-    def size(self) -> int:
-        """Values that a tile stores."""
-        if self.count == 1:
-            return max(self.axis.read_size(phase) for phase in self.axis.taps)
-        return self.tile + self.reach[1] - self.reach[0]
-
-    @cached_property
-    def length(self) -> int:
-        """Pitch: from a tile's first value to what follows the tile, which may be another phase's tile."""
-        if self.count == 1:
-            return self.size - self.reach[0]
-        return self.size
-
-    def useful_taps(self, phase: int) -> list[tuple[int, int]]:
-        """Return the taps that read more than padding: only those are sure to lie within a pitch.
-
-        Returns:
-            (kernel index, offset) of each.
-        """
-        read, outputs = self.axis.read_size(phase), self.axis.outputs
-        return [(r, offset) for r, offset in self.axis.taps[phase] if -outputs < offset < read]
-
-    def read(self, index: int, phase: int) -> tuple[int, int, int]:
-        """Return what a tile reads of a phase image.
-
-        Returns:
-            (first value of the phase image, how many, place of the first in the tile).
-        """
-        start = index * self.tile - self.shift
-        first, stop = max(start, 0), min(start + self.size, self.axis.read_size(phase))
-        return first, max(0, stop - first), first - start

@@ -6,14 +6,13 @@ a wrong profile, never a hidden factor.
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import singledispatch
 
 from privcirnet.errors import RuleError
 from privcirnet.he.layers import subring
 from privcirnet.he.layers.bsgs import BsgsPlan
-from privcirnet.he.layers.coefficient_layer import CoefficientLayer
 from privcirnet.he.layers.layer import Layer
 from privcirnet.he.layers.spectral_layer import SpectralLayer
 from privcirnet.he.layers.spectral_layout import SpectralLayout
@@ -80,19 +79,18 @@ class OperationPrices:
         return Cost()
 
 
+@singledispatch
 def linear_cost(layer: Layer, profile: Profile, link: Link) -> Cost:
-    """Return the predicted cost of an encrypted linear layer, in seconds.
+    """Return the predicted cost of an encrypted linear layer, in seconds; another class of layers registers its cost.
 
     Args:
         profile: seconds of operations at one (n, q).
     """
-    for kind, cost in COSTS:
-        if isinstance(layer, kind):
-            return cost(layer, profile, link)
     rule = "a layer must be planned before its cost is known"
     raise RuleError(rule, got=layer.encoding, remedy="plan it with cheapest_layer")
 
 
+@linear_cost.register
 def _spectral_cost(layer: SpectralLayer, profile: Profile, link: Link) -> Cost:
     plans = [placed.plan for placed in layer.placed]
     parts = [plan_cost(plan, profile, link) for plan in plans]
@@ -108,7 +106,7 @@ def plan_cost(plan: BsgsPlan, profile: Profile, link: Link) -> Cost:
     s, inputs, outputs = profile.seconds, plan.ciphertexts_in, plan.ciphertexts_out
     shared = sum(number * s[name] for name, number in _shared(plan).items())
     server = shared + plan.pmults * s["pmult"] + outputs * len(plan.fold_rotations) * s["fold"]
-    network = _transfer(inputs, outputs, outputs, profile, link)
+    network = transfer_seconds(inputs, outputs, outputs, profile, link)
     return Cost(inputs * s["encrypt"], server, outputs * s["decrypt"], network)
 
 
@@ -161,26 +159,6 @@ def transform_cost(layout: SpectralLayout, profile: Profile) -> Cost:
     return Cost(into, into + out, out)
 
 
-def _coefficient_cost(layer: CoefficientLayer, profile: Profile, link: Link) -> Cost:
-    s, inputs, outputs = profile.seconds, layer.ciphertexts_in, layer.ciphertexts_out
-    server = (
-        inputs * (s["receive"] + s["polynomial"] + s["add_plain"] + s["to_ntt"])
-        + layer.pmults * s["pmult"]
-        + outputs * (s["from_ntt"] + s["polynomial"] + s["reply"])
-    )
-    kept = sum(map(len, layer.kept)) / layer.ring_degree
-    network = _transfer(inputs, kept, outputs, profile, link) + link.round_trip
-    client = inputs * (s["encrypt"] + s["polynomial"]), outputs * (s["decrypt"] + s["polynomial"])
-    return Cost(client[0], server + s["call"], client[1], network)
-
-
-COSTS: tuple[tuple[type, Callable[[Any, Profile, Link], Cost]], ...] = (
-    (CoefficientLayer, _coefficient_cost),
-    (SpectralLayer, _spectral_cost),
-)
-"""What a layer costs, by its class."""
-
-
 def product_cost(left: Layer, right: Layer, profile: Profile, link: Link) -> Cost:
     """Return the cost of a product of two values, in seconds: two layers in one round, every plaintext encoded anew.
 
@@ -213,12 +191,12 @@ def square_cost(values: int, profile: Profile, link: Link) -> Cost:
     n, s, sizes = profile.ring_degree, profile.seconds, subring.sizes(values, profile.ring_degree)
     count, kept = len(sizes), sum(sizes) / n
     server = (count + -count % profile.threads) * (s["receive"] + s["pmult_plain"] + s["reply"])
-    network = _transfer(kept, kept, count, profile, link) + link.round_trip
+    network = transfer_seconds(kept, kept, count, profile, link) + link.round_trip
     return Cost(count * s["encrypt"], server, count * s["decrypt"], network)
 
 
-def _transfer(up: float, first: float, second: float, profile: Profile, link: Link) -> float:
-    """Seconds for so many requests, and so many of either polynomial of replies."""
+def transfer_seconds(up: float, first: float, second: float, profile: Profile, link: Link) -> float:
+    """Return the seconds of so many requests, and of so many of either polynomial of replies."""
     n, bits = profile.ring_degree, reply_bits(profile.coefficient_bits, profile.plain_bits)
     per_up, _ = ciphertext_bytes(n, profile.coefficient_bits, profile.plain_bits)
     return (up * per_up + (first * bits.first + second * bits.second) * n / 8) / link.bandwidth

@@ -15,8 +15,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-import numpy as np
-
 from privcirnet.errors import DoesNotFit, RuleError
 from privcirnet.he.layers.layer import Layer
 from privcirnet.he.layers.shape import LinearShape
@@ -25,7 +23,6 @@ from privcirnet.he.planning import chooser
 from privcirnet.he.planning.chooser import ParameterChoice
 from privcirnet.he.planning.cost import for_one_use, operation_cost
 from privcirnet.he.planning.disclosure import classified
-from privcirnet.he.planning.goal import SPECTRAL, Allowed
 from privcirnet.he.planning.noise_budget import Option
 from privcirnet.he.planning.online import online_cost
 from privcirnet.he.planning.planner import SHORT, cheapest_layer
@@ -66,7 +63,7 @@ class Draft:
         intervals: the bounds of its nodes, proved or measured.
         sizes: of their values: the largest if proved, the mean if measured.
         kind: "proved" or "measured".
-        allowed: encodings that the layers may have.
+        lengths: of transforms, see :class:`planning.goal.Goal`.
     """
 
     nodes: tuple[Node, ...]
@@ -74,7 +71,7 @@ class Draft:
     intervals: dict[str, bounds.Interval]
     sizes: bounds.Sizes
     kind: str
-    allowed: Allowed = SPECTRAL
+    lengths: int = 0
 
 
 def draft(network: Network, target: Target) -> Draft:
@@ -100,7 +97,7 @@ def draft(network: Network, target: Target) -> Draft:
     if target.truncation == "exact":
         nodes = exact(nodes, intervals)
     lengths = SHORT if target.truncation == "exact" else 0  # the smaller t is, the fewer transfers a ReLU takes
-    return Draft(tuple(nodes), weights, intervals, sizes, kind, Allowed(target.family, _weight_bits(weights), lengths))
+    return Draft(tuple(nodes), weights, intervals, sizes, kind, lengths)
 
 
 def fit(network: Network, target: Target) -> Fitted:
@@ -120,9 +117,9 @@ def fit_draft(found: Draft, target: Target) -> Fitted:
     sets = target.sets if target.auto else (own, *target.sets)
     sets = [known for known in sets if wants.exact or known == own or known not in chooser.SHORT_SETS]
     profile = replace(target.profile, plain_bits=min(wants.plain_bits, MAX_PLAIN_BITS))
-    candidates = options(found.nodes, profile, target.link, sets, found.allowed)
+    candidates = options(found.nodes, profile, target.link, sets, found.lengths)
     choice = chooser.choose(wants, candidates, None if target.auto else own)
-    planned = replan(found.nodes, _priced(profile, choice.set, target.link), target.link, found.allowed)
+    planned = replan(found.nodes, _priced(profile, choice.set, target.link), target.link, found.lengths)
     check_carried(planned, choice.parameters.plain_modulus)
     width = bounds.value_bits(found.intervals[planned[-1].name])
     program = Program(planned, choice.parameters, found.weights, found.kind, target.answer, width)
@@ -151,26 +148,23 @@ class Planned(Planner):
 
     profile: Profile
     link: Link
-    allowed: Allowed = SPECTRAL
+    lengths: int = 0
 
     def layer(self, shape: LinearShape, block_size: int) -> Layer:
-        return planned_layer(shape, block_size, self.profile, self.link, self.allowed)
+        return planned_layer(shape, block_size, self.profile, self.link, self.lengths)
 
     def factor(self, shape: LinearShape) -> SpectralLayer:
         """Its weights are encoded for every image."""
-        found = planned_layer(shape, 1, for_one_use(self.profile), self.link)
-        if not isinstance(found, SpectralLayer):
-            raise RuleError("a factor's layer must be spectral", got=found.encoding, remedy="plan it with SPECTRAL")
-        return found
+        return planned_layer(shape, 1, for_one_use(self.profile), self.link)
 
 
-def replan(nodes: Sequence[Node], profile: Profile, link: Link, allowed: Allowed = SPECTRAL) -> tuple[Node, ...]:
+def replan(nodes: Sequence[Node], profile: Profile, link: Link, lengths: int = 0) -> tuple[Node, ...]:
     """Return the same nodes with the plans that are fastest under a profile; earlier plans do not matter.
 
     Raises:
         RuleError: A layer has no layout at the profile's ring degree.
     """
-    planner = Planned(profile, link, allowed)
+    planner = Planned(profile, link, lengths)
     return tuple(replace(node, operation=node.operation.planned(planner)) for node in nodes)
 
 
@@ -189,10 +183,10 @@ def predicted_online(nodes: Sequence[Node], profile: Profile, link: Link) -> flo
 
 
 def options(
-    nodes: Sequence[Node], profile: Profile, link: Link, sets: Sequence[ParameterSet], allowed: Allowed = SPECTRAL
+    nodes: Sequence[Node], profile: Profile, link: Link, sets: Sequence[ParameterSet], lengths: int = 0
 ) -> tuple[Option, ...]:
     """Return every set once, with the program's layers as they are planned under it."""
-    return tuple(_option(nodes, _priced(profile, wanted, link), link, allowed) for wanted in dict.fromkeys(sets))
+    return tuple(_option(nodes, _priced(profile, wanted, link), link, lengths) for wanted in dict.fromkeys(sets))
 
 
 def _priced(profile: Profile, wanted: ParameterSet, link: Link) -> Profile:
@@ -201,17 +195,11 @@ def _priced(profile: Profile, wanted: ParameterSet, link: Link) -> Profile:
     return found if link.counts else replace(found, plain_bits=MAX_PLAIN_BITS)
 
 
-def _option(nodes: Sequence[Node], profile: Profile, link: Link, allowed: Allowed) -> Option:
+def _option(nodes: Sequence[Node], profile: Profile, link: Link, lengths: int) -> Option:
     try:
-        planned = replan(nodes, profile, link, allowed)
+        planned = replan(nodes, profile, link, lengths)
     except RuleError as problem:
         return Option(profile.parameter_set, (), math.inf, problem)
     seconds = predicted_seconds(planned, profile, link)
     of = layers_of(planned), seconds
     return Option(profile.parameter_set, *of, None, link.counts, squares_of(planned), profile.counted)
-
-
-def _weight_bits(weights: Mapping[str, Weights]) -> int:
-    """The fewest bits that all weights have, 8 or more: |w| <= 2^(bits - 1)."""
-    largest = max((int(np.abs(found.rows).max(initial=0)) for found in weights.values()), default=0)
-    return max(8, (largest - 1).bit_length() + 1)

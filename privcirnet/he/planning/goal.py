@@ -2,10 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from privcirnet.errors import RuleError
-from privcirnet.he.layers.coefficient_layer import COEFFICIENT_ENCODINGS
 from privcirnet.he.layers.layer import Layer
 from privcirnet.he.planning.cost import Cost
 from privcirnet.he.planning.latency import column_unit
@@ -13,9 +11,6 @@ from privcirnet.he.planning.profile import Link, Profile
 
 SUMS = ("any", "encrypted", "shares")
 """Where sums of lanes may be done, see :class:`Goal`."""
-
-FAMILIES = ("any", "spectral", *COEFFICIENT_ENCODINGS)
-"""Encodings to choose from, see :class:`Goal`."""
 
 
 @dataclass(frozen=True)
@@ -25,9 +20,6 @@ class Goal:
     Attributes:
         profile: seconds of operations at one (n, q).
         sums: of lanes: "any"; "encrypted" for plans without sums on shares; "shares" for plans without rotations.
-        family: encodings to choose from: "spectral"; "any", with the coefficient encodings that programs may have
-            besides; or a coefficient encoding by name.
-        weight_bits: of a layer's weights, which the noise bound of a coefficient encoding rests on.
         lengths: what every transform's length must divide, if it can; 0: those of tiles divide a number that a long t
             carries.
     """
@@ -35,34 +27,11 @@ class Goal:
     profile: Profile
     link: Link
     sums: str = "any"
-    family: str = "spectral"
-    weight_bits: int = 8
     lengths: int = 0
 
     def __post_init__(self) -> None:
-        if self.family not in FAMILIES:
-            got = repr(self.family)
-            raise RuleError("encodings must be of a known family", got=got, remedy=f"use {', '.join(FAMILIES)}")
         if self.sums not in SUMS:
             raise RuleError("sums must be of a known kind", got=repr(self.sums), remedy=f"use {', '.join(SUMS)}")
-
-
-class Allowed(NamedTuple):
-    """Which encodings the layers of a program may have.
-
-    Attributes:
-        family: see :class:`Goal`.
-        weight_bits: of all of its weights.
-        lengths: see :class:`Goal`.
-    """
-
-    family: str = "spectral"
-    weight_bits: int = 8
-    lengths: int = 0
-
-
-SPECTRAL = Allowed()
-"""Spectral encodings only."""
 
 
 @dataclass(frozen=True)
@@ -71,8 +40,7 @@ class LayerChoice:
 
     Attributes:
         goal: under this.
-        candidates: (predicted cost, layer) of the best plan for every coefficient encoding, tiling and number of lanes,
-            cheapest first.
+        candidates: (predicted cost, layer) of the best plan for every tiling and number of lanes, cheapest first.
     """
 
     layer: Layer

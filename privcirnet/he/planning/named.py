@@ -1,23 +1,19 @@
 """The papers' encodings by name, and layouts by name.
 
-Five of the names are the same code with something fixed; :func:`plan_named` plans a layer in any of them:
+They are the same code with something fixed; :func:`plan_named` plans a layer in any of them:
 
 | name | what is fixed | paper |
 |---|---|---|
-| any | nothing: whatever is cheapest | |
 | cirencode | nothing: any block size, GEMM or convolution | PrivCirNet, section 3.2 |
 | bolt | b = 1, 1 x 1 kernel, BSGS over lanes of tokens | Bolt, PrivCirNet's baseline |
 | neujeans | b = 1, larger kernel: image axes transformed, BSGS over channels | NeuJeans, section 4 (CinS), in BFV |
 | ensei | b = 1, larger kernel, no rotation: all sums of lanes on shares | ENSEI, section 4.1 (FDSC) |
-| cheetah | coefficient encoding of any layer, no rotation | Cheetah |
-| falcon | coefficient encoding of channel groups, packed densely, no rotation | Falcon 2023, section 4 |
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from privcirnet.errors import RuleError
-from privcirnet.he.layers.coefficient_layer import COEFFICIENT_ENCODINGS
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.planning.goal import Goal, LayerChoice
 from privcirnet.he.planning.planner import counted_goal, plan_layer
@@ -29,36 +25,29 @@ class Encoding:
 
     Attributes:
         fits: whether it has a form for (shape, block size).
-        sums: see :class:`Goal`; "" leaves the goal's.
-        family: see :class:`Goal`.
+        plan: plans a layer in it.
     """
 
     fits: Callable[[LinearShape, int], bool]
     rule: str
-    sums: str = ""
-    family: str = "spectral"
-
-
-def _every(shape: LinearShape, b: int) -> bool:
-    return True
+    plan: Callable[[LinearShape, int, Goal], LayerChoice] = plan_layer
 
 
 def _dense_kernel(shape: LinearShape, b: int) -> bool:
     return b == 1 and shape.kernel > 1
 
 
+def _on_shares(shape: LinearShape, b: int, goal: Goal) -> LayerChoice:
+    return plan_layer(shape, b, replace(goal, sums="shares"))
+
+
 NAMES = {
-    "cirencode": Encoding(_every, "is for every layer"),
+    "cirencode": Encoding(lambda shape, b: True, "is for every layer"),
     "bolt": Encoding(lambda shape, b: b == 1 and shape.kernel == 1, "is for b = 1 and 1 x 1 kernels"),
     "neujeans": Encoding(_dense_kernel, "is for b = 1 and larger kernels"),
-    "ensei": Encoding(_dense_kernel, "is for b = 1 and larger kernels", "shares"),
-    **{
-        name: Encoding(lambda shape, b, fits=own.fits: fits(shape), own.rule, family=name)
-        for name, own in COEFFICIENT_ENCODINGS.items()
-    },
-    "any": Encoding(_every, "is for every layer", family="any"),
+    "ensei": Encoding(_dense_kernel, "is for b = 1 and larger kernels", _on_shares),
 }
-"""Encodings by the papers' names."""
+"""Encodings by the papers' names; papers/coefficients has two more, of polynomials."""
 
 
 def plan_named(name: str, shape: LinearShape, block_size: int, goal: Goal) -> LayerChoice:
@@ -69,7 +58,7 @@ def plan_named(name: str, shape: LinearShape, block_size: int, goal: Goal) -> La
     if not encoding.fits(shape, block_size):
         got = f"b = {block_size}, kernel {shape.kernel}, {shape.groups} groups"
         raise RuleError(f"the encoding {name} {encoding.rule}", got=got, remedy="use cirencode")
-    return plan_layer(shape, block_size, replace(goal, sums=encoding.sums or goal.sums, family=encoding.family))
+    return encoding.plan(shape, block_size, goal)
 
 
 def plan_as_counted(name: str, shape: LinearShape, block_size: int, goal: Goal) -> LayerChoice:

@@ -1,10 +1,9 @@
 """The planner: enumerate what a layer could do under encryption, take the cheapest under a profile and a link.
 
-Choices: the family of encodings; for the spectral one tiles of the map, lanes of a ciphertext (and with them how many
-tiles or channel groups share a lane), how the grid of channel groups and tiles is split into pieces, and for each piece
-copies of the input, baby and giant steps, and sums on shares. The cost of pieces adds up, and a piece's plan depends on
-its lanes and block counts only, so the best plan is found once for each number of lanes, and the pieces by recursion on
-what is left of the grid.
+Choices: tiles of the map, lanes of a ciphertext (and with them how many tiles or channel groups share a lane), how the
+grid of channel groups and tiles is split into pieces, and for each piece copies of the input, baby and giant steps, and
+sums on shares. The cost of pieces adds up, and a piece's plan depends on its lanes and block counts only, so the best
+plan is found once for each number of lanes, and the pieces by recursion on what is left of the grid.
 
 ``sums="encrypted"`` keeps to what the papers count: every sum under encryption. ``sums="shares"`` is the opposite: no
 rotation at all.
@@ -17,13 +16,12 @@ from typing import NamedTuple
 
 from privcirnet.errors import RuleError
 from privcirnet.he.layers import bsgs
-from privcirnet.he.layers.coefficient_layer import COEFFICIENT_ENCODINGS, CoefficientLayer
 from privcirnet.he.layers.layer import Layer
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.size_limits import MAX_PIECES
 from privcirnet.he.layers.spectral_layer import SpectralLayer
 from privcirnet.he.layers.spectral_layout import SpectralLayout
-from privcirnet.he.planning.cost import Cost, fixed_cost, linear_cost
+from privcirnet.he.planning.cost import Cost, fixed_cost
 from privcirnet.he.planning.cover import (
     Cover,
     Grid,
@@ -36,7 +34,7 @@ from privcirnet.he.planning.cover import (
     sum_of,
     total_of,
 )
-from privcirnet.he.planning.goal import SPECTRAL, Allowed, Goal, LayerChoice
+from privcirnet.he.planning.goal import Goal, LayerChoice
 from privcirnet.he.planning.profile import COUNTED, LINKS, Link, Profile
 from privcirnet.he.program import limits
 
@@ -60,14 +58,17 @@ def plan_layer(shape: LinearShape, block_size: int, goal: Goal) -> LayerChoice:
 
 
 def cheapest_layer(
-    shape: LinearShape, block_size: int, profile: Profile, link: Link, allowed: Allowed = SPECTRAL
-) -> Layer:
+    shape: LinearShape, block_size: int, profile: Profile, link: Link, lengths: int = 0
+) -> SpectralLayer:
     """Return the layer whose plan has the least predicted time; no dearer candidate is written out.
+
+    Args:
+        lengths: see :class:`Goal`.
 
     Raises:
         RuleError: No plan is within the limits of a program.
     """
-    goal = Goal(profile, link, "any", *allowed)
+    goal = Goal(profile, link, lengths=lengths)
     if fastest := next(layers_by_time(shape, block_size, goal), None):
         return fastest[1]
     got = f"{_excess(min(_candidates(shape, block_size, goal), key=_total).layer(goal), goal)} by {shape}"
@@ -75,7 +76,7 @@ def cheapest_layer(
     raise RuleError("a layer must have a plan within the limits of a program", got=got, remedy=remedy)
 
 
-def layers_by_time(shape: LinearShape, block_size: int, goal: Goal) -> Iterator[tuple[float, Layer]]:
+def layers_by_time(shape: LinearShape, block_size: int, goal: Goal) -> Iterator[tuple[float, SpectralLayer]]:
     """Yield a layer's plans, the fastest first, each written out when it is asked for: (predicted seconds, layer).
 
     Plans that ask too much of whoever reads a program (:mod:`program.limits`) are left out.
@@ -99,11 +100,17 @@ class _Candidate(NamedTuple):
     """
 
     seconds: Seconds
-    layer: Callable[[Goal], Layer]
+    layer: Callable[[Goal], SpectralLayer]
 
 
 def _candidates(shape: LinearShape, block_size: int, goal: Goal) -> list[_Candidate]:
-    found = [candidate for propose in PROPOSERS for candidate in propose(shape, block_size, goal)]
+    """For every layout and number of lanes the grid covered by as many pieces of that kind as fit."""
+    found: list[_Candidate] = []
+    for layout, grid in _layouts(shape, block_size, goal.lengths) or _layouts(shape, block_size, 0):
+        if grid.cell <= goal.profile.ring_degree:
+            fixed = parts_of(fixed_cost(layout, goal.profile, goal.link))
+            parts = (cover for cover in covers(grid, goal) if cover.size <= MAX_PIECES)
+            found += (_Candidate(sum_of(cover.seconds, fixed), partial(_written, layout, cover)) for cover in parts)
     if not found:
         raise RuleError(
             "a cell (block size x places of a tile) must fit a ciphertext",
@@ -117,48 +124,13 @@ def _total(candidate: _Candidate) -> float:
     return total_of(candidate.seconds)
 
 
-def _spectral(shape: LinearShape, block_size: int, goal: Goal) -> Iterator[_Candidate]:
-    """For every layout and number of lanes the grid covered by as many pieces of that kind as fit."""
-    if goal.family not in ("any", "spectral"):
-        return
-    for layout, grid in _layouts(shape, block_size, goal.lengths) or _layouts(shape, block_size, 0):
-        if grid.cell <= goal.profile.ring_degree:
-            fixed = parts_of(fixed_cost(layout, goal.profile, goal.link))
-            for cover in covers(grid, goal):
-                if cover.size <= MAX_PIECES:
-                    yield _Candidate(sum_of(cover.seconds, fixed), partial(_written, layout, cover))
-
-
 def _written(layout: SpectralLayout, cover: Cover, goal: Goal) -> SpectralLayer:
     return SpectralLayer(layout.shape, layout.block_size, goal.profile.ring_degree, layout.tile, cover.pieces)
 
 
-def _coefficient(shape: LinearShape, block_size: int, goal: Goal) -> Iterator[_Candidate]:
-    for name, encoding in COEFFICIENT_ENCODINGS.items():
-        wanted = goal.family == name
-        if not wanted and not (goal.family == "any" and encoding.in_any):
-            continue
-        layer = CoefficientLayer(shape, block_size, goal.profile.ring_degree, name, goal.weight_bits)
-        if not wanted and layer.size_excess:
-            continue
-        try:
-            yield _Candidate(parts_of(linear_cost(layer, goal.profile, goal.link)), partial(_as_it_is, layer))
-        except RuleError:
-            if wanted:
-                raise
-
-
-def _as_it_is(layer: Layer, goal: Goal) -> Layer:
-    return layer
-
-
-PROPOSERS: tuple[Callable[[LinearShape, int, Goal], Iterator[_Candidate]], ...] = (_spectral, _coefficient)
-"""Who proposes layers of a shape and block size under a goal."""
-
-
 def counted_goal(ring_degree: int) -> Goal:
-    """Return what the papers count: HE-Rot + 0.135 HE-Pmult, sums under encryption, spectral encodings."""
-    return Goal(replace(COUNTED, ring_degree=ring_degree), LINKS["local"], "encrypted", "spectral")
+    """Return what the papers count: HE-Rot + 0.135 HE-Pmult, sums under encryption."""
+    return Goal(replace(COUNTED, ring_degree=ring_degree), LINKS["local"], "encrypted")
 
 
 def candidate_layers(shape: LinearShape, block_size: int, ring_degree: int) -> list[SpectralLayer]:

@@ -31,7 +31,6 @@ class Target:
         nonlinear: of activations that are no polynomials: "refused", or "exact" (:mod:`program.exact`), which
             needs exact truncations.
         answer: what the client is given, one of :data:`program.program.ANSWERS`; "top1" needs exact truncations.
-        family: encodings that layers may have: "spectral" or "any", see :class:`goal.Goal`.
     """
 
     profile: Profile
@@ -44,7 +43,6 @@ class Target:
     truncation: str = "random"
     nonlinear: str = "refused"
     answer: str = "logits"
-    family: str = "spectral"
 
     def at(self, wanted: ParameterSet) -> "Target":
         """Return the same target with one set, no choice, and the profile's times scaled to it."""

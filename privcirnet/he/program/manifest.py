@@ -17,7 +17,7 @@ from typing import Any, cast, get_args, get_origin, get_type_hints
 
 from privcirnet.errors import RuleError
 from privcirnet.he.layers import size_limits
-from privcirnet.he.layers.layer import ENCODINGS, Layer
+from privcirnet.he.layers.layer import Layer
 from privcirnet.he.layers.spectral_layer import SpectralLayer
 from privcirnet.he.layers.unplanned import UnplannedLayer
 from privcirnet.he.program import limits, operations
@@ -27,7 +27,7 @@ from privcirnet.he.program.program import TRANSFERS, Program
 from privcirnet.he.program.validate import REMEDY, check, check_nodes
 from privcirnet.he.schemes.bfv.parameters import Parameters
 
-_ENCODINGS: dict[str, Any] = {**ENCODINGS, UnplannedLayer.encoding: UnplannedLayer}
+_ENCODINGS: dict[str, Any] = {each.encoding: each for each in (SpectralLayer, UnplannedLayer)}
 _COUNTS = {2: "two", 3: "three"}
 _REGISTERED = operations.__all__
 """Importing them registers them."""
@@ -127,17 +127,16 @@ def _operation(item: dict[str, Any]) -> Operation:
 def _layer_from_dict(item: dict[str, Any]) -> Layer:
     encoding = _string(item["encoding"])
     if encoding not in _ENCODINGS:
-        known = ", ".join(ENCODINGS)
-        raise RuleError("the encoding must be a known one", got=repr(encoding), remedy=f"use one of {known}")
+        raise RuleError("the encoding must be a known one", got=repr(encoding), remedy=REMEDY)
     make: Callable[..., Layer] = _ENCODINGS[encoding]
     return make(**_fields(make, item))
 
 
 def _spectral_from_dict(item: dict[str, Any]) -> SpectralLayer:
-    """A layer of a product: its weights are as large as t, which a coefficient encoding's noise bound is not for."""
+    """A layer of a product, which is planned."""
     layer = _layer_from_dict(item)
     if not isinstance(layer, SpectralLayer):
-        raise RuleError("a product must have spectral layers", got=reprlib.repr(layer.encoding), remedy=REMEDY)
+        raise RuleError("a product must have planned layers", got=reprlib.repr(layer.encoding), remedy=REMEDY)
     return layer
 
 

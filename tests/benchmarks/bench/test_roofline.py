@@ -5,7 +5,6 @@ import math
 import pytest
 
 from benchmarks.bench.roofline import BUTTERFLY, Work, layer_work
-from privcirnet.he.layers.coefficient_layer import CoefficientLayer
 from privcirnet.he.layers.layer import Layer
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.spectral_layer import SpectralLayer
@@ -42,11 +41,6 @@ def counted(layer: Layer) -> Work:
 
 @pytest.mark.parametrize("layer", LAYERS)
 def test_work_is_what_the_plans_say(layer: Layer) -> None:
-    assert layer_work(layer, L) == counted(layer)
-
-
-def test_work_of_a_coefficient_layer() -> None:
-    layer = CoefficientLayer(LinearShape(6, 6, 8, 2, 3, 1, 1), 1, N, "cheetah")
     assert layer_work(layer, L) == counted(layer)
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from privcirnet.he.layers.shape import Axis
-from privcirnet.he.layers.tiling import CyclicTiles, PaddedTiles
+from privcirnet.he.layers.tiling import CyclicTiles
 
 AXES = [
     Axis(size, kernel, stride, padding)
@@ -77,31 +77,20 @@ def assert_smallest(tiled: CyclicTiles, x: np.ndarray, w: np.ndarray, expected: 
         assert by_hand(x, w, axis, tile, shorter) != expected, f"length {shorter} would do for {tiled}"
 
 
+KNOWN = {
+    Axis(16, 3, 1, 1): 17,
+    Axis(16, 5, 1, 2): 18,
+    Axis(16, 7, 1, 3): 19,
+    Axis(16, 1, 1, 0): 16,
+    Axis(16, 3, 1, 0): 16,
+    Axis(16, 3, 2, 1): 9,
+    Axis(5, 3, 2, 1): 3,
+    Axis(8, 2, 2, 0): 4,
+    Axis(9, 2, 2, 0): 4,
+    Axis(112, 3, 1, 1): 113,
+}
+
+
 def test_known_lengths_without_tiles() -> None:
-    """docs/mathematics.md, "Transform lengths": one run of zeros serves both borders, in a line as on a cycle."""
-    known = {
-        Axis(16, 3, 1, 1): 17,
-        Axis(16, 5, 1, 2): 18,
-        Axis(16, 7, 1, 3): 19,
-        Axis(16, 1, 1, 0): 16,
-        Axis(16, 3, 1, 0): 16,
-        Axis(16, 3, 2, 1): 9,
-        Axis(5, 3, 2, 1): 3,
-        Axis(8, 2, 2, 0): 4,
-        Axis(9, 2, 2, 0): 4,
-        Axis(112, 3, 1, 1): 113,
-    }
-    assert {axis: CyclicTiles(axis, axis.outputs).length for axis in known} == known
-    same = [axis for axis in known if axis.stride == 1]
-    assert [PaddedTiles(axis, axis.outputs).length for axis in same] == [known[axis] for axis in same]
-
-
-def test_a_padded_tile_brings_its_halo_and_a_whole_map_none() -> None:
-    halves = PaddedTiles(Axis(8, 3, 1, 1), 4)
-    assert (halves.shift, halves.top, halves.size, halves.length) == (1, 2, 6, 6)
-    assert [halves.read(index, 0) for index in range(2)] == [(0, 5, 1), (3, 5, 0)]
-    whole = PaddedTiles(Axis(8, 3, 1, 1), 8)
-    assert (whole.shift, whole.top, whole.size, whole.length) == (0, 1, 8, 9)
-    assert whole.read(0, 0) == (0, 8, 0)
-    assert whole.useful_taps(0) == [(0, -1), (1, 0), (2, 1)]
-    assert PaddedTiles(Axis(1, 3, 1, 1), 1).useful_taps(0) == [(1, 0)]
+    """docs/mathematics.md, "Transform lengths": one run of zeros serves both borders."""
+    assert {axis: CyclicTiles(axis, axis.outputs).length for axis in KNOWN} == KNOWN

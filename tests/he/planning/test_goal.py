@@ -27,7 +27,6 @@ GOALS = {
     "counted": Goal(COUNTED, LINKS["local"], "encrypted"),
     "measured": Goal(MEASURED, LINKS["wan"]),
     "shares": Goal(MEASURED, LINKS["lan"], "shares"),
-    "families": Goal(MEASURED, LINKS["lan"], family="any"),
 }
 
 

@@ -1,11 +1,8 @@
 """Descriptions that are right in every other way but ask for too much, each refused at once and by its own rule."""
 
-import contextlib
 import itertools
 import json
-import signal
 import time
-from collections.abc import Iterator
 
 import pytest
 
@@ -13,7 +10,6 @@ from benchmarks.bench.networks import NETWORKS, network_shapes
 from privcirnet.errors import RuleError
 from privcirnet.he.circuits.bfv.engines import engine_of
 from privcirnet.he.layers import size_limits
-from privcirnet.he.layers.coefficient_layer import CoefficientLayer
 from privcirnet.he.layers.layer import Layer
 from privcirnet.he.layers.shape import Axis, LinearShape
 from privcirnet.he.layers.spectral_layer import SpectralLayer
@@ -24,13 +20,12 @@ from privcirnet.he.program.operation import Node
 from privcirnet.he.program.operations import Add, Input, Linear
 from privcirnet.he.program.program import Program
 from privcirnet.he.ring import modular
-from privcirnet.he.schemes.bfv.parameters import DEFAULT_COEFFICIENT_BITS, NARROW_COEFFICIENT_BITS, Parameters, choose
+from privcirnet.he.schemes.bfv.parameters import DEFAULT_COEFFICIENT_BITS, Parameters, choose
 from privcirnet.he.schemes.bfv.sizes import key_bytes
 from tests.he.layer_examples import paper_layer
 
 N = 8192
 PLAIN = choose({5}, 46)
-NARROW = choose({1}, 20, 4096, NARROW_COEFFICIENT_BITS)
 ALONE = Piece(1, 1, 1, 1)
 
 
@@ -51,10 +46,6 @@ def gemm(tokens: int, inputs: int, outputs: int, piece: Piece) -> SpectralLayer:
 def column(height: int, tile: int, pieces: int = 1) -> SpectralLayer:
     """A 3 x 3 kernel over a map of one column, a tile in each piece."""
     return SpectralLayer(LinearShape(height, 1, 1, 1, 3, 1, 1), 1, N, (tile, 1), (ALONE,) * pieces)
-
-
-def coefficient(shape: LinearShape, weight_bits: int = 8) -> CoefficientLayer:
-    return CoefficientLayer(shape, 1, N, "cheetah", weight_bits)
 
 
 def small() -> SpectralLayer:
@@ -81,22 +72,6 @@ TOO_MUCH = {
     "products": (program(gemm(64, 8192, 8192, Piece(1, 64, 128, 64))), "node y: 524288 products"),
     "tiles": (program(column(size_limits.MAX_TILES + 1, 1)), "node y: 1025 x 1 tiles"),
     "pieces": (program(column(4, 1, size_limits.MAX_PIECES + 1)), "node y: 4097 pieces"),
-    "channel pairs": (program(coefficient(LinearShape.gemm(1, 2048, 2049))), "node y: 4196352 channel pairs"),
-    "channel pairs of two groups": (
-        program(coefficient(LinearShape(1, 1, 2898, 2896, groups=2))),
-        "node y: 4196304 channel pairs",
-    ),
-    "weight bits": (program(coefficient(LinearShape.gemm(1, 4, 4), 33)), "node y: weights of 33 bits"),
-    "no weight bits": (program(coefficient(LinearShape.gemm(1, 4, 4), 1)), "node y: weights of 1 bits"),
-    "input channels": (program(coefficient(LinearShape.gemm(1, 2049, 4))), "node y: 2049 to 4 channels"),
-    "output channels": (program(coefficient(LinearShape.gemm(1, 4, 2049))), "node y: 4 to 2049 channels"),
-    "kernel": (program(coefficient(LinearShape(9, 9, 1, 1, 8, 1, 3))), "node y: 1 to 1 channels, kernel 8"),
-    "stride": (program(coefficient(LinearShape(9, 9, 1, 1, 3, 8, 1))), "node y: .* kernel 3, stride 8"),
-    "positions": (program(coefficient(LinearShape.gemm((1 << 17) + 1, 1, 1))), "node y: maps of 131073 x 1"),
-    "maps": (
-        program(coefficient(LinearShape(65, 64, 256, 128, 3, 1, 1))),
-        "node y: maps of 65 x 64 for 32768 channel pairs",
-    ),
     "nodes": (
         chain(limits.MAX_NODES, 4),
         "at most 4096 nodes with 67108864 values in all: got 4097 nodes, 65537 values",
@@ -112,56 +87,6 @@ def test_too_much_is_refused_at_once(case: str) -> None:
     with pytest.raises(RuleError, match=match):
         manifest.check(asked)
     assert time.process_time() - start < 0.5
-
-
-OUTSIZED = {
-    "channels of a matrix": LinearShape.gemm(1, 2048, 2048),
-    "one input channel": LinearShape.gemm(1, 1, size_limits.MAX_CHANNEL_PAIRS),
-    "one output channel": LinearShape.gemm(1, size_limits.MAX_CHANNEL_PAIRS, 1),
-    "many groups": LinearShape(1, 1, 1 << 18, 1 << 18, groups=1 << 18),
-    "positions": LinearShape.gemm(limits.MAX_VALUES, 1, 1),
-    "rows": LinearShape(limits.MAX_VALUES, 1, 1, 1, 3, 1, 1),
-    "map": LinearShape(4096, 4096, 1, 1, 3, 1, 1),
-    "phases": LinearShape(64, 64, 256, 256, 64, 64),
-    "maps under a large kernel": LinearShape(64, 64, 512, 512, 63, 1, 31),
-    "most rows": LinearShape(size_limits.MAX_POSITIONS, 1, 1, 1, 3, 1, 1),
-    "most positions": LinearShape.gemm(size_limits.MAX_POSITIONS, 2048, 1),
-    "most of a map": LinearShape(362, 362, 1, 1, 7, 1, 3),
-    "most maps": LinearShape(362, 362, 2048, 1, 7, 7, 3),
-    "most phases": LinearShape(7, 7, 2048, 2048, 7, 7),
-    "phases of padding": LinearShape(1, 1, 2048, 2048, 7, 7, 6),
-    "tokens": LinearShape.gemm(64, 2048, 2048),
-    "groups of large maps": LinearShape(362, 362, 2048, 2048, 7, 1, 3, 2048),
-    "groups of phases": LinearShape(300, 300, 2048, 2048, 7, 7, 3, 2048),
-    "fewer groups of large maps": LinearShape(90, 90, 2048, 2048, 3, 1, 1, 128),
-}
-"""Large in one way and small in all others, or just within each limit of its sizes."""
-
-
-@pytest.mark.parametrize("case", OUTSIZED)
-def test_outsized_coefficient_layers_are_accepted_or_refused_at_once(case: str) -> None:
-    """Their placement is searched when a description is read: that must take little, whatever comes of it."""
-    outsized = program(CoefficientLayer(OUTSIZED[case], 1, 4096, "cheetah"), NARROW)
-    start = time.process_time()
-    with contextlib.suppress(RuleError), at_most(seconds=4):
-        manifest.check(outsized)
-    assert time.process_time() - start < 2
-
-
-@contextlib.contextmanager
-def at_most(seconds: int) -> Iterator[None]:
-    """End what would take minutes, and then all memory."""
-
-    def end(*_: object) -> None:
-        raise TimeoutError(f"more than {seconds} s")
-
-    before = signal.signal(signal.SIGALRM, end)
-    signal.alarm(seconds)
-    try:
-        yield
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
 
 
 PAPERS = (
@@ -186,27 +111,6 @@ def test_the_papers_networks_are_within_the_bounds(name: str) -> None:
     for shape in set(network_shapes(name).values()):
         layer = paper_layer(shape, 1, N)
         manifest.check(program(layer, choose(layer.transform_lengths, 46)))
-
-
-IMAGENET = {
-    "stem": LinearShape(224, 224, 3, 64, 7, 2, 3),
-    "deep": LinearShape(7, 7, 512, 512, 3, 1, 1),
-    "classifier": LinearShape.gemm(1, 2048, 1000),
-    "tokens": LinearShape.gemm(197, 192, 768),
-    "strided depthwise": LinearShape(112, 112, 96, 96, 3, 2, 1, 96),
-    "downsampling": LinearShape(14, 14, 256, 256, 1, 2),
-}
-
-
-@pytest.mark.parametrize("name", IMAGENET)
-def test_coefficient_layers_of_imagenet_are_within_the_bounds(name: str) -> None:
-    manifest.check(program(CoefficientLayer(IMAGENET[name], 1, 4096, "cheetah"), NARROW))
-
-
-def test_programs_do_without_the_longer_search() -> None:
-    layer = CoefficientLayer(LinearShape(4, 4, 4, 4, 3, 1, 1, 4), 1, 4096, "falcon")
-    with pytest.raises(RuleError, match="node y: the encoding falcon, which programs do not use"):
-        manifest.check(program(layer, NARROW))
 
 
 def test_lengths_at_the_bound() -> None:
@@ -235,13 +139,8 @@ def test_names_are_short_and_printable(name: object, field: str) -> None:
 
 @pytest.mark.parametrize("value", [limits.MAX_INTEGER + 1, -limits.MAX_INTEGER - 1, 10**4299])
 def test_numbers_have_62_bits(value: int) -> None:
-    layer = program(coefficient(LinearShape.gemm(1, 4, 4)))
-    for made, path in (
-        (program(small()), ("low",)),
-        (layer, ("layer", "block_size")),
-        (layer, ("layer", "weight_bits")),
-    ):
-        data = manifest.to_dict(made)
+    for path in (("low",), ("layer", "block_size")):
+        data = manifest.to_dict(program(small()))
         place = data["nodes"][len(path) - 1]
         for key in path[:-1]:
             place = place[key]
@@ -274,17 +173,11 @@ def test_lists_are_short(path: tuple[str | int, ...], count: int) -> None:
 def test_limits_are_inclusive() -> None:
     assert column(size_limits.MAX_TILES, 1).size_excess == ""
     assert column(4, 1, size_limits.MAX_PIECES).size_excess == ""
-    pairs = LinearShape.gemm(1, size_limits.MAX_CHANNELS, size_limits.MAX_CHANNEL_PAIRS // size_limits.MAX_CHANNELS)
-    for bits in (2, size_limits.MAX_WEIGHT_BITS):
-        assert coefficient(pairs, bits).size_excess == ""
 
 
 def test_products_are_at_most_counted() -> None:
     """The count is without what a corner saves, and never too small."""
     padded = gemm(4, 5, 3, Piece(1, 4, 8, 2))
     assert padded.pmults <= padded.most_products == 4
-    both = (
-        paper_layer(LinearShape.gemm(65, 24, 12), 2, N),
-        CoefficientLayer(LinearShape.gemm(65, 24, 12), 2, N, "cheetah"),
-    )
-    assert [layer.most_products for layer in both] == [layer.pmults for layer in both]
+    whole = paper_layer(LinearShape.gemm(65, 24, 12), 2, N)
+    assert whole.most_products == whole.pmults

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from privcirnet.errors import RuleError
-from privcirnet.he.layers.coefficient_layer import CoefficientLayer
 from privcirnet.he.layers.layer import Layer
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.spectral_layer import SpectralLayer
@@ -24,11 +23,10 @@ from tests.he.networks import attention
 N = 8192
 HUGE = 10**12
 DEEP = (Piece(1, 2, 64, 1, 2), Piece(1, 1, 64, 2, giants_on_shares=True), Piece(1, 1, 32, 1, folds_on_shares=False))
-TAIL = CoefficientLayer(LinearShape.gemm(1, 10, 4), 2, N, "cheetah", weight_bits=9)
 
 
 def valid() -> Program:
-    """Every operation once, pieces of more than one kind, and a layer in coefficient encoding."""
+    """Every operation once, and pieces of more than one kind."""
     conv = SpectralLayer(LinearShape(8, 8, 4, 8, 3, 2, 1), 2, N, (4, 4), (Piece(1, 1, 32, 2, copies=2),))
     deep = SpectralLayer(LinearShape(4, 4, 8, 8, 3, 1, 1, groups=2), 2, N, (2, 4), DEEP)
     head = paper_layer(LinearShape.gemm(1, 32, 10), 2, N)
@@ -42,9 +40,8 @@ def valid() -> Program:
         Node("flat", Flatten(), ("pool",), (32, 1, 1), -18),
         Node("deep", Linear(deep), ("twice",), (8, 4, 4), -16),
         Node("head", Linear(head), ("flat",), (10, 1, 1), -26),
-        Node("tail", Linear(TAIL), ("head",), (4, 1, 1), -30),
     )
-    nodes = (*nodes[:4], nodes[7], *nodes[4:7], *nodes[8:])
+    nodes = (*nodes[:4], nodes[7], *nodes[4:7], nodes[8])
     parameters = choose({2, 4, 5}, 50)
     return Program(nodes, parameters, {"conv": Weights(np.ones((4, 4, 3, 3), dtype=np.int64), np.zeros(8))})
 
@@ -175,16 +172,11 @@ UNFIT: dict[str, tuple[str, Any, str]] = {
     "kernel": ("conv.layer.shape.kernel", 1, "node conv: shape|input"),
     "padding": ("conv.layer.shape.padding", -1, "padding must be smaller"),
     "height": ("conv.layer.shape.height", 9, "node conv: takes"),
-    "unknown encoding, coefficients": ("tail.layer.encoding", "iron", "must be a known one: got 'iron'"),
-    "encoding of another family, coefficients": ("tail.layer.encoding", "cirencode", "must be complete: got KeyError"),
-    "block size, coefficients": ("tail.layer.block_size", 5, r"block size must be .*: got 5 for \(4, 10\)"),
-    "ring degree, coefficients": ("tail.layer.ring_degree", 4096, "node tail: made for ring degree 4096"),
-    "no weight bits, coefficients": ("tail.layer.weight_bits", 0, "node tail: weights of 0 bits"),
-    "too many weight bits, coefficients": ("tail.layer.weight_bits", 33, "node tail: weights of 33 bits"),
-    "groups, coefficients": ("tail.layer.shape.groups", 3, "groups must divide both channel counts"),
-    "height, coefficients": ("tail.layer.shape.height", 2, "node tail: takes"),
-    "outputs, coefficients": ("tail.layer.shape.out_channels", 6, r"node tail: shape \(4, 1, 1\)"),
-    "encoding without its fields": ("conv.layer.encoding", "cheetah", "must be complete: got KeyError"),
+    "encoding that was taken away": (
+        "conv.layer.encoding",
+        "cheetah",
+        "known one: got 'cheetah'; export the program again",
+    ),
 }
 """A description with one change: where, to what, and what is said."""
 
@@ -194,20 +186,6 @@ def test_nodes_and_layers_must_fit_together(case: str) -> None:
     path, value, match = UNFIT[case]
     with pytest.raises(RuleError, match=match):
         manifest.from_dict(changed(keys(path), value))
-
-
-def test_a_coefficient_layer_is_described_by_its_fields() -> None:
-    layers = {node["name"]: node.get("layer") for node in VALID["nodes"]}
-    assert layers["tail"] == {
-        "encoding": "cheetah",
-        "shape": layers["head"]["shape"] | {"in_channels": 10, "out_channels": 4},
-        "block_size": 2,
-        "ring_degree": N,
-        "weight_bits": 9,
-    }
-    assert manifest.from_dict(VALID).output.operation == Linear(TAIL)
-    wide = around(CoefficientLayer(LinearShape(9, 7, 12, 24, 5, 1, 2, 3), 2, N, "cheetah", 4))
-    assert manifest.from_dict(json.loads(json.dumps(manifest.to_dict(wide)))) == wide
 
 
 def around(layer: Layer) -> Program:
@@ -227,7 +205,7 @@ def test_attention_goes_round_without_constants() -> None:
 
 
 LEFT = next(node for node in ATTENTION["nodes"] if node["name"] == "scores")["left"]
-COEFFICIENTS = {"encoding": "cheetah", "weight_bits": 8} | {k: LEFT[k] for k in ("shape", "block_size", "ring_degree")}
+UNPLANNED = {"encoding": "unplanned"} | {k: LEFT[k] for k in ("shape", "block_size")}
 UNFIT_TOKENS: dict[str, tuple[str, Any, str]] = {
     "first channel": ("k.first", -1, "node k: channels -1 to 7 of 24"),
     "token": ("token.place", 5, "node token: token 5 of 5"),
@@ -250,7 +228,7 @@ UNFIT_TOKENS: dict[str, tuple[str, Any, str]] = {
     "blocks": ("scores.right.block_size", 2, "divide|do not multiply|lane"),
     "ring": ("scores.right.ring_degree", 16384, "made for ring degree 16384"),
     "truncation of tokens": ("gathered_t.inputs", ["turned"], "node gathered_t: a truncation must follow"),
-    "coefficients of a share": ("scores.left", COEFFICIENTS, "must have spectral layers: got 'cheetah'"),
+    "layer that is not planned": ("scores.left", UNPLANNED, "must have planned layers: got 'unplanned'"),
 }
 
 

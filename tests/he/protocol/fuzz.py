@@ -20,7 +20,6 @@ import numpy as np
 import tenseal.sealapi as seal
 
 from privcirnet.errors import RuleError
-from privcirnet.he.layers.coefficient_layer import CoefficientLayer
 from privcirnet.he.layers.integer import Values
 from privcirnet.he.layers.layer import Layer
 from privcirnet.he.layers.shape import LinearShape
@@ -67,14 +66,14 @@ def allow_insecure_parameters() -> None:
 
 
 def network(n: int, side: int) -> Program:
-    """Spectral layer, square, coefficient layer, product: every kind of exchange, two ciphertexts to a message."""
+    """Layers with and without rotations, square, product: every kind of exchange, two ciphertexts to a message."""
     shape, last = LinearShape(side, side, 8, 8, 3, 1, 1), LinearShape(side, side, 8, 2, 3, 1, 1)
     layers: dict[str, Layer] = {
         "first": SpectralLayer(shape, 2, n, (side, side), (Piece(1, 1, 2, 1, folds_on_shares=False),)),
-        "last": CoefficientLayer(last, 2, n, "cheetah"),
+        "last": SpectralLayer(last, 1, n, (side, side), (Piece(1, 1, 4, 1, giants_on_shares=True),)),
     }
     assert all(layer.ciphertexts_in == layer.ciphertexts_out == 2 for layer in layers.values())
-    assert layers["first"].rotations == 2
+    assert [layer.rotations for layer in layers.values()] == [2, 0]
     maps, pairs, flat = shape.input_shape, (8 * side * side, 1, 1), (2 * side * side, 1, 1)
     one = LinearShape.product(pairs, pairs, flat[0])
     both = SpectralLayer(one, 1, n, (1, 1), (Piece(flat[0], 1, 2, 1),))
@@ -91,7 +90,7 @@ def network(n: int, side: int) -> Program:
         Node("sum", Add(), ("product", "flat"), flat, 0),
     )
     weights = {
-        name: Weights(random_rows(layer.shape, 2, seed, 3), np.arange(layer.shape.out_channels))
+        name: Weights(random_rows(layer.shape, layer.block_size, seed, 3), np.arange(layer.shape.out_channels))
         for seed, (name, layer) in enumerate(layers.items())
     }
     weights["product"] = Weights(NO_ROWS, np.arange(flat[0]))

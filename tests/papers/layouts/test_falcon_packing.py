@@ -2,17 +2,17 @@
 
 import pytest
 
+from papers.coefficients import depthwise, depthwise_packing
+from papers.coefficients.depthwise import GroupTile
+from papers.coefficients.depthwise_packing import Packing
+from papers.coefficients.layer import CoefficientLayer
+from papers.coefficients.layout import Grid
 from papers.layouts import falcon_packing as falcon
 from privcirnet.errors import RuleError
-from privcirnet.he.layers import depthwise, depthwise_packing
-from privcirnet.he.layers.coefficient_layer import CoefficientLayer
-from privcirnet.he.layers.coefficient_layout import Grid
-from privcirnet.he.layers.depthwise import GroupTile
-from privcirnet.he.layers.depthwise_packing import Packing
 from privcirnet.he.layers.shape import LinearShape
 from tests.he.exchange import Party, random_input, random_rows, slow_convolution
 from tests.he.insecure import insecure_parameters
-from tests.he.layers.test_depthwise_packing import is_exact, padded_filters_are_in, word
+from tests.papers.coefficients.test_depthwise_packing import is_exact, padded_filters_are_in, word
 
 EVEN = [2, 4, 6, 8, 10, 18, 32]
 

@@ -128,7 +128,7 @@ def noise_budget(parameters: Parameters, noise: int) -> int:
 def fitting_plain_bits(coefficient_bits: tuple[int, ...], noise: int) -> int:
     """Return the most bits that t may have where the noise does not depend on t.
 
-    That is so for a coefficient encoding (:mod:`layers.coefficient_layer`).
+    That is so for a coefficient encoding (papers/coefficients).
 
     Args:
         coefficient_bits: bits of each prime of q, the special prime last.

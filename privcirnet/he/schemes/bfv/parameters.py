@@ -27,9 +27,10 @@ WIDE_COEFFICIENT_BITS = (48, 48, 48, 48, 49)
 
 NARROW_RING_DEGREE = 4096
 NARROW_COEFFICIENT_BITS = (48, 42, 16)
-"""For coefficient encodings, whose noise is small: 90 bits of data, because the special prime, which only public-key
-encryption uses where nothing is rotated, is the shortest that is 1 mod 2n and that the library accepts (40961). With
-flooding it carries plain moduli of up to 30 bits under a noise bound of 2^16; a reply keeps one prime, 6 bytes."""
+"""For coefficient encodings (papers/coefficients), whose noise is small: 90 bits of data, because the special prime,
+which only public-key encryption uses where nothing is rotated, is the shortest that is 1 mod 2n and that the library
+accepts (40961). With flooding it carries plain moduli of up to 30 bits under a noise bound of 2^16; a reply keeps one
+prime, 6 bytes."""
 
 
 @dataclass(frozen=True)

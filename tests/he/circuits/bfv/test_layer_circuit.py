@@ -1,14 +1,11 @@
-import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import given
 
 from privcirnet.he.circuits.bfv.layer_circuit import LayerCircuit, multiplied
-from privcirnet.he.layers.coefficient_layer import CoefficientLayer
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.spectral_layer import SpectralLayer
 from privcirnet.he.layers.spectral_pieces import Piece
 from tests.he.circuit_examples import circuits
-from tests.he.layer_examples import MANY_TILES, grouped_shapes, layers
+from tests.he.layer_examples import layers
 
 GOLDEN = LayerCircuit(
     ((0, 0), (1, 5), (1, 6)), (((0, 0), (1, 1)), ((1, 1),), ((0, 2),)), (((0, 0), (1, 7)), ((2, 0),)), (), 3
@@ -84,19 +81,3 @@ def test_tiles_share_their_weights() -> None:
 def test_groups_do_not_share_their_weights() -> None:
     layer = SpectralLayer(LinearShape(2, 2, 2, 2, 1, groups=2), 1, 64, (2, 2), (Piece(1, 1, 2, baby_steps=1),) * 2)
     assert products(layer.circuit) == layer.circuit.weights
-
-
-@pytest.mark.slow
-@given(grouped_shapes(), st.sampled_from(["cheetah", "falcon"]))
-@example(MANY_TILES, "cheetah")
-def test_a_coefficient_layer_s_circuit_has_its_placement_s_counts(shape: LinearShape, encoding: str) -> None:
-    layer = CoefficientLayer(shape, 1, 2048, encoding)
-    circuit, tiles = layer.circuit, layer.placement.grid.tiles
-    assert turns(circuit) == 0
-    assert products(circuit) == layer.pmults == circuit.weights * tiles
-    assert circuit.rotated == tuple((number, 0) for number in range(layer.ciphertexts_in))
-    assert circuit.outputs == tuple(((number, 0),) for number in range(layer.ciphertexts_out))
-    assert all(not own for own in circuit.folds)
-    for tile in range(tiles):
-        own = circuit.sums[tile * len(layer.placement.outputs) :][: len(layer.placement.outputs)]
-        assert sorted(weight for pairs in own for _, weight in pairs) == list(range(circuit.weights))

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from privcirnet.errors import RuleError
-from privcirnet.he.layers.coefficient_layer import CoefficientLayer
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.stacking import MOST_IMAGES
 from privcirnet.he.mpc.local.packing import unpack
@@ -27,6 +26,7 @@ from privcirnet.he.protocol.parties.session import prepare, run
 from privcirnet.he.protocol.rounds.online_phase import SHARE
 from privcirnet.he.ring import modular, sampling
 from privcirnet.he.rlwe.security import MAX_LOG_Q
+from tests.he.layer_examples import paper_layer
 from tests.he.networks import (
     N,
     attention,
@@ -43,20 +43,20 @@ TOY = 128
 """An INSECURE ring degree."""
 
 
-def coefficients() -> Program:
-    """Cheetah's layers: with a stride, depthwise, of a part of the channels."""
+def parts() -> Program:
+    """Layers with a stride, depthwise, of a part of the channels."""
     maps, first = (12, 5, 4), LinearShape(9, 7, 4, 12, 3, 2, 1)
     depth, last = LinearShape(5, 4, 12, 12, 3, 1, 1, 12), LinearShape(5, 4, 6, 4)
     nodes = (
         Node("x", Input(-8, 15), (), (4, 9, 7), -4),
-        Node("first", Linear(CoefficientLayer(first, 2, N, "cheetah")), ("x",), maps, -8),
+        Node("first", Linear(paper_layer(first, 2, N)), ("x",), maps, -8),
         Node("first_t", Truncate(4), ("first",), maps, -4),
         Node("square", Square(), ("first_t",), maps, -8),
         Node("square_t", Truncate(6), ("square",), maps, -2),
-        Node("depth", Linear(CoefficientLayer(depth, 1, N, "cheetah")), ("square_t",), maps, -6),
+        Node("depth", Linear(paper_layer(depth, 1, N)), ("square_t",), maps, -6),
         Node("half", Channels(3, 6), ("depth",), (6, 5, 4), -6),
         Node("half_t", Truncate(6), ("half",), (6, 5, 4), 0),
-        Node("last", Linear(CoefficientLayer(last, 2, N, "cheetah")), ("half_t",), (4, 5, 4), -4),
+        Node("last", Linear(paper_layer(last, 2, N)), ("half_t",), (4, 5, 4), -4),
     )
     return with_weights(nodes, 46, 0)
 
@@ -70,7 +70,7 @@ def stacked() -> Program:
     return replace(found, nodes=tuple(b if a.name == node.name else a for a, b in zip(found.nodes, two, strict=True)))
 
 
-NETWORKS = [network, bottleneck, residual_of_the_image, attention, coefficients, stacked]
+NETWORKS = [network, bottleneck, residual_of_the_image, attention, parts, stacked]
 
 
 @pytest.mark.parametrize("make", NETWORKS)
@@ -133,7 +133,7 @@ def test_a_client_whose_prepared_work_is_all_it_has_makes_no_keys() -> None:
 def toy(monkeypatch: pytest.MonkeyPatch) -> Program:
     """Linear, truncation, square, truncation, linear of four values, under INSECURE parameters."""
     monkeypatch.setitem(MAX_LOG_Q, TOY, MAX_LOG_Q[8192])
-    maps, layer = (4, 1, 1), CoefficientLayer(LinearShape.gemm(1, 4, 4), 2, TOY, "cheetah")
+    maps, layer = (4, 1, 1), paper_layer(LinearShape.gemm(1, 4, 4), 2, TOY)
     nodes = (
         Node("x", Input(-8, 15), (), maps, 0),
         Node("first", Linear(layer), ("x",), maps, 0),

@@ -3,16 +3,14 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from privcirnet.he.circuits.bfv.interactive.schedule import Block, Limits, Segment, schedule
 from privcirnet.he.circuits.bfv.layer_circuit import LayerCircuit, Pair
-from privcirnet.he.layers.coefficient_layer import CoefficientLayer
-from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.spectral_layer import SpectralLayer
 from tests.he.circuit_examples import circuits
-from tests.he.layer_examples import MANY_TILES, grouped_shapes, layers
+from tests.he.layer_examples import layers
 
 
 def present_in(circuit: LayerCircuit) -> list[bool]:
@@ -107,18 +105,4 @@ def test_a_segment_holds_what_later_outputs_need_of_its_rotated_inputs() -> None
 def test_every_spectral_layer_can_be_cut(layer: SpectralLayer, limits: Limits) -> None:
     segments = schedule(layer.circuit, [True] * layer.circuit.weights, limits)
     check_coverage(layer.circuit, [True] * layer.circuit.weights, segments)
-    check_bounds(segments)
-
-
-ENCODINGS = st.sampled_from(["cheetah", "falcon"])
-
-
-@pytest.mark.slow
-@given(grouped_shapes(), ENCODINGS, LIMITS)
-@example(MANY_TILES, "cheetah", Limits(1, 1, 1))
-@example(MANY_TILES, "cheetah", Limits(4, 5, 9))
-def test_every_coefficient_layer_can_be_cut(shape: LinearShape, encoding: str, limits: Limits) -> None:
-    circuit = CoefficientLayer(shape, 1, 2048, encoding).circuit
-    segments = schedule(circuit, [True] * circuit.weights, limits)
-    check_coverage(circuit, [True] * circuit.weights, segments)
     check_bounds(segments)

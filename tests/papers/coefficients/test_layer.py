@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from papers.coefficients.layer import CoefficientLayer
+from papers.coefficients.layout import grids
 from privcirnet.errors import RuleError
-from privcirnet.he.layers.coefficient_layer import CoefficientLayer
-from privcirnet.he.layers.coefficient_layout import grids
 from privcirnet.he.layers.integer import expand_rows
 from privcirnet.he.layers.layer import layer_bytes
 from privcirnet.he.layers.shape import LinearShape

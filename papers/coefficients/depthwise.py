@@ -1,9 +1,9 @@
 """Falcon 2023's encoding of depthwise and group convolutions, with communication-aware tiling.
 
-Maths: which unit of a polynomial holds which group is a :class:`layers.depthwise_packing.Packing`; inside a unit it is
-Cheetah's encoding: D of the maps (times phases) of a group side by side, the filters of output k in reverse order. With
-E outputs of a group in one weight polynomial a unit is E D maps long, also in the input, which fills D of them:
-otherwise the outputs of one group would be met by its neighbours. Depthwise without stride: a unit is a map.
+Maths: a :class:`coefficients.depthwise_packing.Packing` says which unit of a polynomial holds which group; inside a
+unit it is Cheetah's encoding: D of the maps (times phases) of a group side by side, the filters of output k in reverse
+order. With E outputs of a group in one weight polynomial a unit is E D maps long, also in the input, which fills D of
+them: otherwise the outputs of one group would be met by its neighbours. Depthwise without stride: a unit is a map.
 
 A group's maps are spread over as many input polynomials as D maps each take, at the same places in each. Their products
 meet at the same outputs, so the sum over them costs products, but no ciphertext down. D = 1 packs a group convolution
@@ -18,7 +18,7 @@ C_w not divide C_x, and takes the cheapest packing of all three kinds.
 A dense layer (one group) is a single unit, which is Cheetah's encoding.
 
 Source: Xu et al., "Falcon" (ICCAD 2023), sections IV-C and IV-D. The paper's maps are "valid" convolutions; padding is
-done as in :mod:`layers.coefficient_layout`.
+done as in :mod:`coefficients.layout`.
 """
 
 from collections.abc import Iterator
@@ -27,9 +27,9 @@ from functools import lru_cache
 
 import numpy as np
 
-from privcirnet.he.layers.cheetah import UP_WEIGHT, no_window
-from privcirnet.he.layers.coefficient_layout import CoefficientEncoding, Factor, Grid, Placement, balanced, grids
-from privcirnet.he.layers.depthwise_packing import Packing, first_groups, scattered, side_by_side
+from papers.coefficients.cheetah import UP_WEIGHT, no_window
+from papers.coefficients.depthwise_packing import Packing, first_groups, scattered, side_by_side
+from papers.coefficients.layout import CoefficientEncoding, Factor, Grid, Placement, balanced, grids
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.ring.modular import Integers
 

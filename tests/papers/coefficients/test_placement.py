@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privcirnet.he.layers import cheetah, depthwise, depthwise_packing
-from privcirnet.he.layers.coefficient_layer import CoefficientLayer
-from privcirnet.he.layers.coefficient_layout import Grid, balanced, grids, tile_sizes, weight_polynomial
-from privcirnet.he.layers.depthwise import GroupTile
+from papers.coefficients import cheetah, depthwise, depthwise_packing
+from papers.coefficients.depthwise import GroupTile
+from papers.coefficients.layer import CoefficientLayer
+from papers.coefficients.layout import Grid, balanced, grids, tile_sizes, weight_polynomial
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.schemes.bfv import batching
 from tests.he.exchange import Party, random_input, random_rows, slow_convolution

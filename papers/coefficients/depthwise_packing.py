@@ -15,7 +15,7 @@ the last are as many, because the polynomial wraps around; so what counts is the
   another p_j + o_l; C_x = C_w = k then fit about as many units as a set of k numbers without arithmetic progressions
   spans, where side by side needs about k^2 / 2. The search is local, from a fixed seed: both parties find the same.
 
-What a unit is, :mod:`layers.depthwise` says: a map, or a whole group.
+What a unit is, :mod:`coefficients.depthwise` says: a map, or a whole group.
 
 Source: Xu et al., "Falcon" (ICCAD 2023), section IV-B. The paper's problem is NP-hard for strings in general and its
 greedy algorithm random between equal edges; here ties go to the lowest channels. A ring of costs max(a, C_x - 1 - b) is
@@ -28,7 +28,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from privcirnet.he.layers.coefficient_layout import balanced
+from papers.coefficients.layout import balanced
 
 _ROUNDS = 2000
 _PAIRS = 2_000_000

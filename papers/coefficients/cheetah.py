@@ -1,6 +1,6 @@
 """Cheetah's coefficient encoding of GEMMs and convolutions: one polynomial product does a whole tile.
 
-Maths (:mod:`layers.coefficient_layout` for one map): an input polynomial holds D maps (planes) side by side,
+Maths (:mod:`coefficients.layout` for one map): an input polynomial holds D maps (planes) side by side,
 map p at p S. The filters of output k stand in reverse order, that of plane p at (k D + D - 1 - p) S, so that all D
 products meet at (k D + D - 1) S: the sum over input channels costs nothing. E outputs fit if E D S <= n. What wraps
 around X^n = -1 ends before (D - 1) S + O and meets no output.
@@ -23,8 +23,8 @@ from functools import lru_cache
 
 import numpy as np
 
+from papers.coefficients.layout import CoefficientEncoding, Factor, Grid, Placement, balanced, grids
 from privcirnet.errors import RuleError
-from privcirnet.he.layers.coefficient_layout import CoefficientEncoding, Factor, Grid, Placement, balanced, grids
 from privcirnet.he.layers.shape import LinearShape
 
 UP_WEIGHT = 2
@@ -129,4 +129,4 @@ def _parts(numbers: np.ndarray, size: int) -> list[np.ndarray]:
     return [numbers[start : start + size] for start in range(0, len(numbers), size)]
 
 
-ENCODING = CoefficientEncoding(place, most_products=products, in_any=True)
+ENCODING = CoefficientEncoding(place)

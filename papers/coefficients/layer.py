@@ -1,7 +1,7 @@
 """A linear layer in coefficient encoding: polynomial products instead of rotations, exact, for small ring degrees.
 
-Two encodings are one of the layers that :class:`layers.layer.Layer` describes: "cheetah" (:mod:`layers.cheetah`,
-any layer) and "falcon" (:mod:`layers.depthwise`, depthwise and group convolutions). t = 1 mod 2n always, so a
+Two encodings are one of the layers that :class:`layers.layer.Layer` describes: "cheetah" (:mod:`coefficients.cheetah`,
+any layer) and "falcon" (:mod:`coefficients.depthwise`, depthwise and group convolutions). t = 1 mod 2n always, so a
 polynomial mod (X^n + 1, t) and its n batched slots are the same thing through an NTT mod t in clear, and the engines
 need no other kind of plaintext. What they save is in the reply: of c0 only the coefficients that hold outputs are sent.
 
@@ -12,7 +12,7 @@ scaling t-multiples cancel: nothing grows with t or n. For m weights under 2^a t
 sqrt(m) + m) except with probability 2^-70, and under 22 m 2^a always. m and a are public, so the flooding that rests on
 this bound says nothing of the weights.
 
-Measured with the secret key at n = 4096 and all weights +-127 (tests/he/layers/test_coefficient_layer.py):
+Measured with the secret key at n = 4096 and all weights +-127 (tests/papers/coefficients/test_layer.py):
 
 | layer                                        | m    | bits of bound | bits of noise |
 |----------------------------------------------|------|---------------|---------------|
@@ -27,17 +27,21 @@ Cost: :attr:`CoefficientLayer.pmults` products, no rotation, no Galois key.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
+from papers.coefficients import cheetah, depthwise
+from papers.coefficients.layout import Placement, weight_polynomial
 from privcirnet.errors import RuleError
 from privcirnet.he.circuits.bfv.interface import Ciphertext, EncodedWeights, EvaluationKeys, ServerEngine
 from privcirnet.he.circuits.bfv.layer_circuit import LayerCircuit, Pair
-from privcirnet.he.layers import cheetah, depthwise, size_limits
-from privcirnet.he.layers.coefficient_layout import Placement, weight_polynomial
 from privcirnet.he.layers.integer import dense_weight
 from privcirnet.he.layers.shape import LinearShape
+from privcirnet.he.planning.cost import Cost, linear_cost, transfer_seconds
+from privcirnet.he.planning.goal import Goal, LayerChoice
+from privcirnet.he.planning.named import Encoding
+from privcirnet.he.planning.profile import Link, Profile
 from privcirnet.he.ring import modular
 from privcirnet.he.ring.modular import Integers, Residues
 from privcirnet.he.schemes.bfv import batching
@@ -45,7 +49,7 @@ from privcirnet.he.schemes.bfv.noise import fresh_noise_bits
 from privcirnet.he.schemes.bfv.parameters import Parameters
 
 COEFFICIENT_ENCODINGS = {"cheetah": cheetah.ENCODING, "falcon": depthwise.ENCODING}
-"""Those of polynomials by name; limits, manifest and planner ask for nothing else."""
+"""Encodings by name."""
 
 
 @dataclass(frozen=True)
@@ -105,9 +109,8 @@ class CoefficientLayer:
 
     @property
     def most_products(self) -> int:
-        """Of Cheetah those of the layer without groups."""
-        products = COEFFICIENT_ENCODINGS[self.encoding].most_products
-        return products(self._flat, self.ring_degree) if products else self.pmults
+        """Those of the placement."""
+        return self.pmults
 
     @property
     def rotations(self) -> int:
@@ -131,8 +134,8 @@ class CoefficientLayer:
 
     @property
     def size_excess(self) -> str:
-        """See :func:`size_limits.coefficient_excess`."""
-        return size_limits.coefficient_excess(self.encoding, self.shape, self.ring_degree, self.weight_bits)
+        """Nothing: no stranger describes such a layer."""
+        return ""
 
     @property
     def kept(self) -> tuple[Integers, ...]:
@@ -251,3 +254,35 @@ class _WeightSlots:
         placement = self.layer.placement
         polynomial = weight_polynomial(placement.grid, placement.factors[weight], self.dense, self.layer.ring_degree)
         return batching.coefficients_to_slots(polynomial[None], self.t)[0]
+
+
+@linear_cost.register
+def coefficient_cost(layer: CoefficientLayer, profile: Profile, link: Link) -> Cost:
+    """Return the predicted cost of a layer in coefficient encoding, in seconds.
+
+    Args:
+        profile: seconds of operations at one (n, q).
+    """
+    s, inputs, outputs = profile.seconds, layer.ciphertexts_in, layer.ciphertexts_out
+    server = (
+        inputs * (s["receive"] + s["polynomial"] + s["add_plain"] + s["to_ntt"])
+        + layer.pmults * s["pmult"]
+        + outputs * (s["from_ntt"] + s["polynomial"] + s["reply"])
+    )
+    kept = sum(map(len, layer.kept)) / layer.ring_degree
+    network = transfer_seconds(inputs, kept, outputs, profile, link) + link.round_trip
+    client = inputs * (s["encrypt"] + s["polynomial"]), outputs * (s["decrypt"] + s["polynomial"])
+    return Cost(client[0], server + s["call"], client[1], network)
+
+
+def plan_coefficients(name: str, shape: LinearShape, block_size: int, goal: Goal) -> LayerChoice:
+    """Return the one plan of a layer in a coefficient encoding; ``name``: of :data:`COEFFICIENT_ENCODINGS`."""
+    layer = CoefficientLayer(shape, block_size, goal.profile.ring_degree, name)
+    return LayerChoice(layer, goal, ((linear_cost(layer, goal.profile, goal.link), layer),))
+
+
+NAMES = {
+    name: Encoding(lambda shape, b, fits=known.fits: fits(shape), known.rule, partial(plan_coefficients, name))
+    for name, known in COEFFICIENT_ENCODINGS.items()
+}
+"""The same as :data:`planning.named.NAMES` has them, to be added there."""

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privcirnet.he.layers import depthwise_packing
-from privcirnet.he.layers.depthwise_packing import Packing
+from papers.coefficients import depthwise_packing
+from papers.coefficients.depthwise_packing import Packing
 
 
 def word(placed: list[tuple[int, int]], length: int) -> list[int | None]:

@@ -1,4 +1,4 @@
-"""Where a layer's maps sit among the coefficients of polynomials: the second family of encodings, without rotations.
+"""Where a layer's maps sit among the coefficients of polynomials, without rotations.
 
 Maths: let x(X) = sum x[m, n] X^(m V + n) hold a map with row pitch V, and w(X) = sum w[a, c] X^(O - (a V + c)) its
 kernel, back to front. The coefficient of X^(O + u V + v) in x w is sum over (a, c) of w[a, c] x[u + a, v + c]: the
@@ -8,11 +8,11 @@ correlation at (u, v). Reading beyond a row's end must meet zeros, and so must r
 
 One zero column serves both borders, for the last column's right neighbour is the same coefficient as the next row's
 left neighbour; one zero row serves the map below as well. So a map's pitch S is N1 N2 with N = H + (R - 1) / 2, as for
-the transforms of the spectral family. Stride s: the s x s phase images are planes of their own (as in
+the transforms of programs' layers. Stride s: the s x s phase images are planes of their own (as in
 :mod:`layers.spectral_layout`), so that only wanted outputs are computed.
 
 A map that is longer than a ciphertext is split into tiles of outputs; each tile brings the halo that its kernel reads
-(:class:`layers.tiling.PaddedTiles`).
+(:class:`coefficients.tiling.PaddedTiles`).
 
 Source: Huang et al., "Cheetah" (USENIX Security 2022), section 3, which pads with both borders and computes every
 position of a strided convolution.
@@ -23,8 +23,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from papers.coefficients.tiling import PaddedTiles
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.layers.tiling import PaddedTiles
 from privcirnet.he.ring.modular import Integers, Residues
 
 
@@ -149,15 +149,11 @@ class CoefficientEncoding:
         place: (shape, n) -> what each polynomial holds.
         rule: what it is for, in words.
         fits: whether it is for a shape.
-        most_products: (shape, n) -> the most products, found without a placement; None: a placement is found fast.
-        in_any: a program whose layers may have any encoding may have it.
     """
 
     place: Callable[[LinearShape, int], Placement]
     rule: str = "is for every layer"
     fits: Callable[[LinearShape], bool] = lambda shape: True
-    most_products: Callable[[LinearShape, int], int] | None = None
-    in_any: bool = False
 
 
 def weight_polynomial(grid: Grid, factor: Factor, dense: Residues, ring_degree: int) -> Residues:

@@ -17,7 +17,7 @@ from privcirnet.errors import RuleError
 
 
 def mean_of(networks: Sequence[Checkpoint]) -> Checkpoint:
-    """Return the mean of networks; of one, the network itself.
+    """Return the mean of networks.
 
     Args:
         networks: of the same architecture with the same block sizes and composed layers, in floating point; at least
@@ -26,17 +26,14 @@ def mean_of(networks: Sequence[Checkpoint]) -> Checkpoint:
     Returns:
         The first one's facts, and the mean of all tensors but counters.
     """
-    first, *others = networks
-    if not others:
-        return first
+    first = networks[0]
     for other in networks:
         alike = replace(other, tensors={}, stage="") == replace(first, tensors={}, stage="")
         if not alike or other.bits or other.tensors.keys() != first.tensors.keys():
-            got, remedy = (
-                f"{other.model} of stage {other.stage} beside {first.model}",
-                "leave it out of recipe.average_with",
+            got = f"{other.model} of stage {other.stage} beside {first.model}"
+            raise RuleError(
+                "networks must differ in their weights alone to be averaged", got=got, remedy="leave it out"
             )
-            raise RuleError("networks must differ in their weights alone to be averaged", got=got, remedy=remedy)
     tensors = {name: _mean([network.tensors[name] for network in networks]) for name in first.tensors}
     return replace(first, tensors=tensors)
 
