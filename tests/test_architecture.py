@@ -98,7 +98,7 @@ WITH_TORCH = {
 GONE = ("client-aided", "client_aided", "ClientAided", "answer_bits", "largest_logit", '"rounded"', "answer=rounded")
 GONE += ("hiding_bits", '"bounded"', "masks=bounded", "runs_directly", "ReplyStock", "make_ahead", "mask_bound")
 GONE += ("blake2xb", "load_seal", "he.family", "CoefficientLayer", "COEFFICIENT_ENCODINGS", "average_with")
-GONE += ("recipe.patches", "FewerPatches")
+GONE += ("recipe.patches", "FewerPatches", "he.guard_bits", "he.least_guard_bits")
 """Settings and modes that were taken away, as they stood in source and in settings."""
 
 
