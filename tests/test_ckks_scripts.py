@@ -1,4 +1,4 @@
-"""Leveled chains, BFV and CKKS, as a user meets them: summaries, bad input in one line, and nothing half-written."""
+"""Chains of CKKS as a user meets them: summaries, bad input in one line, and nothing half-written."""
 
 import json
 import re
@@ -8,52 +8,37 @@ import time
 
 import pytest
 
-from privcirnet.artifact import read_leveled
+from privcirnet.artifact import read_ckks
 from tests.artifact.samples import contents
 from tests.conftest import ROOT
 from tests.scripts import FORMATS, call, refused, summary
 
 SMALL = ("model=resnet20_cifar", *(f"+model.arguments.{a}" for a in ("activation=aespa", "width=4", "blocks=1")))
-TRAIN = {
-    "bfv": ("model=lola_digits", "recipe.epochs=1"),
-    "ckks": (*SMALL, "+model.arguments.image_size=8", "recipe.epochs=1", "recipe.clip_gradient=1"),
-}
-EXPORT = {"bfv": ("leveled.weight_bits=4",), "ckks": ()}
+TRAIN = (*SMALL, "+model.arguments.image_size=8", "recipe.epochs=1", "recipe.clip_gradient=1")
 
 
-def _export(root, scheme, *more):
-    return [f"root={root}", f"init={root}/train", "mode=leveled", f"leveled.scheme={scheme}", *more]
+def _export(root, *more):
+    return [f"root={root}", f"init={root}/train", "mode=ckks", *more]
 
 
 def _infer(root, *more):
-    return [f"root={root}", f"reference={root}/train", "mode=leveled", "engine=cleartext", "images=2", *more]
+    return [f"root={root}", f"reference={root}/train", "mode=ckks", "engine=cleartext", "images=2", *more]
 
 
 @pytest.fixture(scope="module")
-def roots(tmp_path_factory):
-    """A network of an epoch and its program for each scheme; CKKS's at n = 65536."""
-    found = {}
+def root(tmp_path_factory):
+    """A network of an epoch, its program at n = 65536, and two images through the twin in clear."""
+    root = tmp_path_factory.mktemp("ckks")
     with pytest.MonkeyPatch.context() as patch:
-        for scheme, settings in TRAIN.items():
-            found[scheme] = tmp_path_factory.mktemp(scheme)
-            call(patch, "train", f"root={found[scheme]}", *settings)
-            call(patch, "export", *_export(found[scheme], scheme, *EXPORT[scheme]))
-    return found
+        call(patch, "train", f"root={root}", *TRAIN)
+        call(patch, "export", *_export(root))
+        call(patch, "infer", *_infer(root))
+    return root
 
 
-@pytest.fixture(scope="module")
-def root(roots):
-    """CKKS's, with two images through the twin in clear."""
-    with pytest.MonkeyPatch.context() as patch:
-        call(patch, "infer", *_infer(roots["ckks"]))
-    return roots["ckks"]
-
-
-@pytest.mark.parametrize(
-    ("stage", "row"), [("export", "export leveled.scheme=ckks"), ("infer", "infer mode=leveled` of a CKKS")]
-)
-def test_the_formats_name_every_key(root, stage, row):
-    (described,) = [line for line in FORMATS.splitlines() if line.startswith(f"| `{row}")]
+@pytest.mark.parametrize("stage", ["export", "infer"])
+def test_the_formats_name_every_key(root, stage):
+    (described,) = [line for line in FORMATS.splitlines() if line.startswith(f"| `{stage} mode=ckks`")]
     known = set(re.findall(r"`(\w+)`", described))
     if stage == "infer":
         known |= set(re.findall(r"`(\w+)`", next(o for o in FORMATS.splitlines() if o.startswith("| `infer` |"))))
@@ -64,13 +49,13 @@ def test_the_formats_name_every_key(root, stage, row):
 
 def test_the_chain_says_what_it_is(root):
     exported, inferred = summary(root, "export"), summary(root, "infer_rehearsal")
-    assert (exported["scheme"], inferred["scheme"], inferred["mode"]) == ("ckks", "ckks", "leveled")
+    assert exported["mode"] == inferred["mode"] == "ckks"
     assert exported["bootstrappings"] == inferred["bootstrappings"] == 3
     assert exported["precision_bits"] == inferred["precision_bits"]
     assert inferred["argmax_equal"] == 2
     assert 15 < inferred["logits_bits"] < 40
     assert (root / "infer_rehearsal" / "images.npz").is_file()
-    assert read_leveled(root / "export" / "program").log_step == -4
+    assert read_ckks(root / "export" / "program").log_step == -4
 
 
 @pytest.mark.slow
@@ -82,31 +67,26 @@ def test_ckks_in_two_processes_is_the_same_circuit(root, monkeypatch):
     assert min(apart["memory"]["client"], apart["memory"]["server"], apart["seconds_server"]) > 0
 
 
-@pytest.mark.parametrize(
-    ("scheme", "setting", "rule"),
-    [
-        ("bfv", "leveled.plan=batch", "this plan is for three layers on a vector"),
-        ("bfv", "leveled.plan=other", "leveled.plan must be a known one"),
-        ("bfv", "leveled.weight_bits=40", "leveled.weight_bits must be in"),
-        ("ckks", "leveled.scheme=other", "leveled.scheme must be a known one"),
-        ("ckks", "leveled.plan=maps", "leveled.plan is for leveled.scheme=bfv"),
-        ("ckks", "leveled.examples=0", "leveled.examples must be at least 1"),
-    ],
-)
-def test_an_export_that_is_refused_leaves_the_old_program(roots, monkeypatch, capsys, scheme, setting, rule):
-    root, before = roots[scheme], contents(roots[scheme] / "export" / "program")
+def test_an_export_that_is_refused_leaves_the_old_program(root, monkeypatch, capsys):
+    before = contents(root / "export" / "program")
     for out in ("export", "fresh"):
-        settings = _export(root, scheme, setting, f"out={root}/{out}", "overwrite=true")
-        assert rule in refused(monkeypatch, capsys, "export", *settings)
+        settings = _export(root, "ckks.examples=0", f"out={root}/{out}", "overwrite=true")
+        assert "ckks.examples must be at least 1" in refused(monkeypatch, capsys, "export", *settings)
     assert contents(root / "export" / "program") == before
     assert not (root / "fresh" / "program").exists()
 
 
-@pytest.mark.parametrize("scheme", TRAIN)
-def test_a_program_that_was_changed_is_refused(roots, monkeypatch, capsys, scheme):
+def test_leveled_bfv_is_refused_with_its_command(root, monkeypatch, capsys):
+    remedy = "use mode=ckks and ckks.*, or python -m papers.falcon2020 for leveled BFV"
+    for stage in ("search", "export", "infer"):
+        assert remedy in refused(monkeypatch, capsys, stage, f"root={root}", "mode=leveled")
+    for setting in ("leveled.scheme=bfv", "leveled.examples=64"):
+        assert remedy in refused(monkeypatch, capsys, "export", f"root={root}", "mode=leveled", setting)
+
+
+def test_a_program_that_was_changed_is_refused(root, monkeypatch, capsys):
     """Cut short, or with a manifest that says something else."""
-    root, settings = roots[scheme], _infer(roots[scheme], f"out={roots[scheme]}/refused")
-    program = root / "export" / "program"
+    program, settings = root / "export" / "program", _infer(root, f"out={root}/refused")
     for name, text in (("weights.safetensors", b"cut"), ("manifest.json", b'"mode"')):
         whole = (program / name).read_bytes()
         (program / name).write_bytes(whole[:-1] if text == b"cut" else whole.replace(b'"source"', text))
@@ -133,13 +113,11 @@ def test_settings_that_are_not_for_ckks_leave_nothing(root, monkeypatch, capsys)
 @pytest.mark.slow
 def test_a_search_knows_the_family(root, monkeypatch, capsys):
     """It prices every block size as dense weights, and so chooses dense ones."""
-    call(
-        monkeypatch, "search", f"root={root}", "mode=leveled", "leveled.scheme=ckks", "he.profile=counted", "samples=8"
-    )
+    call(monkeypatch, "search", f"root={root}", "mode=ckks", "he.profile=counted", "samples=8")
     found = summary(root, "search")
     assert {*found["block_sizes"].values()} == {1}
-    assert found["leveled"]["bootstrappings"] == 3
-    seconds = found["leveled"]["seconds_layers"] + found["leveled"]["seconds_bootstrapping"]
+    assert found["ckks"]["bootstrappings"] == 3
+    seconds = found["ckks"]["seconds_layers"] + found["ckks"]["seconds_bootstrapping"]
     assert found["latency_predicted_s"] == pytest.approx(seconds)
     assert "no block size is faster" in capsys.readouterr().out
 
@@ -148,7 +126,7 @@ def test_a_search_knows_the_family(root, monkeypatch, capsys):
 @pytest.mark.parametrize("script", ["export", "infer"])
 def test_a_killed_run_leaves_nothing(root, script):
     """Killed at three points of it, the last while the simulator or the images run; a run that was faster is whole."""
-    given = [f"root={root}", f"init={root}/train", "mode=leveled", "leveled.scheme=ckks"]
+    given = [f"root={root}", f"init={root}/train", "mode=ckks"]
     given = given if script == "export" else _infer(root, "images=200")
     for seconds in (3, 5, 8):
         out = root / f"killed {script} {seconds}"

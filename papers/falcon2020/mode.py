@@ -1,4 +1,4 @@
-"""Networks that take one request and one answer in BFV: how they are audited, what layers take."""
+"""Networks that take one request and one answer in leveled BFV: how they are audited, what layers take."""
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from papers.falcon2020.planning.exact_network import check_image
+from papers.falcon2020.protocol.leveled_program import LeveledProgram
+from papers.falcon2020.protocol.rehearsal import Rehearsal
+from papers.falcon2020.protocol.session import LeveledClient, LeveledServer
 from privcirnet.artifact.summaries import LayerRow
 from privcirnet.he.layers.integer import Values
-from privcirnet.he.planning.leveled.bfv.exact_network import check_image
-from privcirnet.he.protocol.leveled.bfv.leveled_program import Description, LeveledProgram
-from privcirnet.he.protocol.leveled.bfv.rehearsal import Rehearsal
-from privcirnet.he.protocol.leveled.session import LeveledClient, LeveledServer
 from privcirnet.runs.answers import Answer
 from privcirnet.runs.evaluation import Evaluation, followed
 from privcirnet.runs.parties import How, Parties, opened
@@ -23,43 +23,31 @@ from privcirnet.runs.server_process import ServerTask
 
 @dataclass(frozen=True)
 class Leveled:
-    """A leveled program.
+    """A leveled program, as :class:`runs.evaluation.Mode`."""
 
-    Attributes:
-        description: what is public of it.
-        program: None where the client is alone.
-    """
-
-    description: Description
-    program: LeveledProgram | None = None
+    program: LeveledProgram
 
     @property
     def step(self) -> float:
-        return 2.0**self.description.log_step
-
-    @property
-    def whole(self) -> LeveledProgram:
-        """The program, with its weights."""
-        assert self.program is not None
-        return self.program
+        return 2.0**self.program.log_step
 
     @cached_property
     def _rehearsal(self) -> Rehearsal:
-        return Rehearsal(self.whole)
+        return Rehearsal(self.program)
 
     def check(self, images: Sequence[Values] | Values) -> None:
-        plan = self.description.plan
+        plan = self.program.plan.public
         for image in images:
-            check_image(self.description.shifted(image), plan.image, plan.low, plan.high)
+            check_image(self.program.description.shifted(image), plan.image, plan.low, plan.high)
 
     def open(self, how: How, bar: Bar) -> AbstractContextManager[Parties]:
         return opened(self.task(how), how, bar)
 
     def task(self, how: How) -> ServerTask:
-        return how.task(self.whole, LeveledServer, LeveledClient)
+        return how.task(self.program, LeveledServer, LeveledClient)
 
     def clear(self, image: np.ndarray) -> np.ndarray:
-        return self.whole.exact.evaluate(image)
+        return self.program.exact.evaluate(image)
 
     def wrong(
         self, client: LeveledClient, request: np.ndarray, answers: Sequence[Answer], seen: Any
@@ -74,14 +62,11 @@ class Leveled:
         return [nodes if each else [*nodes, "results"] for each in same]
 
     def facts(self, of: Evaluation) -> dict[str, Any]:
-        """Return the mode, and operations for each plain modulus."""
-        found = {"mode": "leveled", **followed(of)}
-        return found | ({"operations": dict(self.program.plan.circuit.counts)} if self.program else {})
+        """Return how many images follow the integer network, and operations for each plain modulus."""
+        return {**followed(of), "operations": dict(self.program.plan.circuit.counts)}
 
     def layers(self, of: Evaluation) -> list[LayerRow]:
-        """Return what each layer takes of one request; a client alone does not know."""
-        if self.program is None:
-            return []
+        """Return what each layer takes of one request."""
         circuit, rows = self.program.plan.circuit, list[LayerRow]()
         blocks = {layer.name: layer.block_size for layer in self.program.exact.layers}
         for name in self.program.ends:

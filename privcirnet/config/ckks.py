@@ -1,36 +1,31 @@
-"""The group leveled/: integers and plan of a network that runs without interaction."""
+"""The group ckks/: how a program of CKKS is made of a trained network; and the modes."""
 
 from dataclasses import dataclass
 
 from privcirnet.config.checks import check, check_name
-from privcirnet.he.planning.leveled.bfv.plans import PLANS
 
-MODES = ("interactive", "leveled")
-"""How a network runs: rounds of both parties, or one request and one answer."""
-SCHEMES = ("bfv", "ckks")
+MODES = ("interactive", "ckks")
+"""How a network runs: rounds of both parties; or one request and one answer, in CKKS."""
+LEVELED = "use mode=ckks and ckks.*, or python -m papers.falcon2020 for leveled BFV"
+"""What to do where the mode leveled is asked for, or its settings."""
 
 
 @dataclass
-class LeveledConfig:
-    """How a leveled program is made of a trained network."""
+class CkksConfig:
+    """How a CKKS program is made of a trained network."""
 
-    scheme: str = "bfv"
-    """bfv: exact, for a few layers; ckks: approximate and bootstrapped, for residual networks of squares or AESPA."""
     examples: int = 256
-    """with scheme=ckks: training images whose values tell how large those of others are."""
-    weight_bits: int = 8
-    """with scheme=bfv: of a weight, sign included; weights are rounded, activations are not."""
-    pixel_bits: int = 4
-    """with scheme=bfv: of a pixel; the lower bits of stored pixels are dropped."""
-    plan: str = "auto"
-    """with scheme=bfv: auto (the fastest that fits), packed, periodic, maps (two convolutions), lola, or batch: many
-    images in one request."""
+    """training images whose values tell how large those of others are."""
 
     def __post_init__(self) -> None:
-        check_name("leveled.scheme", self.scheme, SCHEMES)
-        check(self.examples >= 1, "leveled.examples must be at least 1", self.examples, "use 256")
-        own = self.scheme == "bfv" or self.plan == "auto"
-        check(own, "leveled.plan is for leveled.scheme=bfv", self.plan, "leave it out")
-        check(2 <= self.weight_bits <= 16, "leveled.weight_bits must be in [2, 16]", self.weight_bits, "use 8")
-        check(1 <= self.pixel_bits <= 8, "leveled.pixel_bits must be in [1, 8]", self.pixel_bits, "use 4")
-        check_name("leveled.plan", self.plan, ("auto", *PLANS))
+        check(self.examples >= 1, "ckks.examples must be at least 1", self.examples, "use 256")
+
+
+def check_mode(mode: str) -> None:
+    """Raise unless a network can run so.
+
+    Raises:
+        RuleError: it is not one of :data:`MODES`.
+    """
+    check(mode != "leveled", "mode must be interactive or ckks", mode, LEVELED)
+    check_name("mode", mode, MODES)

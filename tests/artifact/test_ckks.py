@@ -1,4 +1,4 @@
-"""Folders of leveled programs, BFV and CKKS: round trips, signatures, and folders that are refused."""
+"""Folders of CKKS programs: round trips, signatures, and folders that are refused."""
 
 import dataclasses
 import json
@@ -10,47 +10,33 @@ import safetensors.numpy
 
 from privcirnet.artifact import (
     CKKS,
-    LEVELED,
     MANIFEST,
     SIGNATURE,
     WEIGHTS,
     folder,
     format_of,
-    read_leveled,
-    write_leveled,
+    read_ckks,
+    write_ckks,
 )
 from privcirnet.artifact.records import write_tensors
 from privcirnet.errors import RuleError
-from privcirnet.he.planning.leveled.ckks.ckks_program import CkksProgram
+from privcirnet.he.planning.ckks.ckks_program import CkksProgram
 from privcirnet.he.program.operation import Weights
 from privcirnet.he.program.signature import make_keys, read_private, read_public
-from privcirnet.he.protocol.leveled.bfv import description
-from privcirnet.he.protocol.leveled.bfv.leveled_program import LeveledProgram
-from tests.artifact.samples import ckks_program, leveled_program
-from tests.he.exact_networks import network_of
+from tests.artifact.samples import ckks_program
 from tests.passes.lower.test_ckks import images_of
 
 
 def _written(program, path):
     """A signed folder, the key beside it."""
     make_keys(path.parent / "key")
-    write_leveled(path, program, {"classes": ["a", "b", "c"]}, read_private(path.parent / "key"))
+    write_ckks(path, program, {"classes": ["a", "b", "c"]}, read_private(path.parent / "key"))
     return path
-
-
-@pytest.fixture(scope="module")
-def bfv(tmp_path_factory):
-    return _written(leveled_program(), tmp_path_factory.mktemp("bfv") / "program")
 
 
 @pytest.fixture(scope="module")
 def ckks(tmp_path_factory):
     return _written(ckks_program(), tmp_path_factory.mktemp("ckks") / "program")
-
-
-@pytest.fixture
-def of_bfv(bfv, tmp_path):
-    return shutil.copytree(bfv, tmp_path / "program")
 
 
 @pytest.fixture
@@ -70,19 +56,8 @@ def _sealed(copy, **changes):
     folder.seal(copy, {**facts, **changes}, [WEIGHTS], {})
 
 
-def test_a_bfv_program_is_what_was_written(bfv):
-    program, found = leveled_program(), read_leveled(bfv, read_public(bfv.parent / "key.pub"))
-    assert description.to_dict(found.description) == description.to_dict(program.description)
-    assert (found.planner, found.log_step, found.shift) == ("periodic", -7, 2)
-    for mine, other in zip(found.exact.layers, program.exact.layers, strict=True):
-        assert (mine.name, mine.shape, mine.block_size) == (other.name, other.shape, other.block_size)
-        assert np.array_equal(mine.rows, other.rows)
-        assert list(mine.bias) == list(other.bias)
-    assert format_of(bfv) == LEVELED
-
-
 def test_a_ckks_program_is_what_was_written(ckks):
-    program, found = ckks_program(), read_leveled(ckks, read_public(ckks.parent / "key.pub"))
+    program, found = ckks_program(), read_ckks(ckks, read_public(ckks.parent / "key.pub"))
     assert found.description == program.description
     assert found.bootstrapping == program.bootstrapping
     images = images_of(8).double().numpy()
@@ -91,65 +66,16 @@ def test_a_ckks_program_is_what_was_written(ckks):
     assert format_of(ckks) == CKKS
 
 
-def test_no_weight_is_in_the_manifest_of_bfv(bfv):
-    """Two programs that differ in weights alone, and not in the bits of their results, have the same description."""
-    program = leveled_program()
-    first = program.exact.layers[0]
-    turned = dataclasses.replace(first, rows=-first.rows)
-    other = dataclasses.replace(program.exact, layers=(turned, *program.exact.layers[1:]))
-    again = LeveledProgram(network_of(other, -7), "periodic", program.parameters, 2)
-    assert again.exact.bits == program.exact.bits
-    assert description.to_dict(again.description) == _manifest(bfv)["description"]
-
-
 def test_no_weight_is_in_the_manifest_of_ckks(ckks, tmp_path):
     """Two programs that differ in weights alone have the same manifest, but for the checksum of the weights."""
     program = ckks_program()
     weights = {name: Weights(-each.rows, 2 * each.bias) for name, each in program.network.weights.items()}
     scales = dataclasses.replace(program.scales, rms=program.scales.sums, pooled=0.5)
     again = CkksProgram(dataclasses.replace(program.network, weights=weights), scales, program.bootstrapping, -8)
-    write_leveled(tmp_path / "other", again, {"classes": ["a", "b", "c"]})
+    write_ckks(tmp_path / "other", again, {"classes": ["a", "b", "c"]})
     first, second = _manifest(ckks), _manifest(tmp_path / "other")
     assert first.pop("checksums")[WEIGHTS] != second.pop("checksums")[WEIGHTS]
     assert first == second
-
-
-def test_weights_that_are_not_those_of_the_description_are_refused(of_bfv):
-    tensors = safetensors.numpy.load_file(of_bfv / WEIGHTS)
-    write_tensors(of_bfv / WEIGHTS, {**tensors, "conv.rows": tensors["conv.rows"].astype(np.int32) * 100_000})
-    _sealed(of_bfv)
-    with pytest.raises(RuleError, match=r"must follow from its weights|must be under the product"):
-        read_leveled(of_bfv)
-
-
-def test_rows_that_do_not_fill_padded_blocks_are_refused(of_bfv):
-    """Of a layer of 18 to 6 with blocks of 4: two rows of 20, as many as the layer's own size would need."""
-    tensors = safetensors.numpy.load_file(of_bfv / WEIGHTS)
-    assert tensors["fc1.rows"].shape == (2, 20, 1, 1)
-    for rows in (tensors["fc1.rows"][:1], tensors["fc1.rows"][:, :18]):
-        write_tensors(of_bfv / WEIGHTS, {**tensors, "fc1.rows": np.ascontiguousarray(rows)})
-        _sealed(of_bfv)
-        with pytest.raises(RuleError, match=r"fc1.rows.*got"):
-            read_leveled(of_bfv)
-
-
-def test_a_plan_or_a_layer_that_is_unknown_is_refused(of_bfv):
-    nodes = _manifest(of_bfv)["nodes"]
-    _sealed(of_bfv, planner="other")
-    with pytest.raises(RuleError, match="the plan must be a known one: got 'other'"):
-        read_leveled(of_bfv)
-    place = next(i for i, node in enumerate(nodes) if node["name"] == "fc1")
-    for change, match in (
-        ({"layer": {**nodes[place]["layer"], "block_size": 30}}, "block size"),
-        ({"layer": {**nodes[place]["layer"], "encoding": "other"}}, "encoding must be a known one"),
-        ({"operation": "add"}, "node fc1: inputs"),
-        ({"shape": [7, 1, 1]}, "node fc1: shape"),
-        ({"inputs": ["nowhere"]}, "node fc1: inputs"),
-        ({"layer": {}}, "must be complete"),
-    ):
-        _sealed(of_bfv, planner="periodic", nodes=[*nodes[:place], {**nodes[place], **change}, *nodes[place + 1 :]])
-        with pytest.raises(RuleError, match=match):
-            read_leveled(of_bfv)
 
 
 @pytest.mark.parametrize(
@@ -166,7 +92,7 @@ def test_parameters_that_are_not_secure_are_refused(of_ckks, changes, match):
     known = _manifest(of_ckks)["description"]
     _sealed(of_ckks, description={**known, "parameters": {**known["parameters"], **changes}})
     with pytest.raises(RuleError, match=match):
-        read_leveled(of_ckks)
+        read_ckks(of_ckks)
 
 
 @pytest.mark.parametrize(
@@ -186,7 +112,7 @@ def test_descriptions_that_do_not_follow_are_refused(of_ckks, changes, match):
     known = _manifest(of_ckks)["description"]
     _sealed(of_ckks, description={**known, **changes})
     with pytest.raises(RuleError, match=match):
-        read_leveled(of_ckks)
+        read_ckks(of_ckks)
 
 
 def test_networks_that_are_none_are_refused(of_ckks):
@@ -213,7 +139,7 @@ def test_networks_that_are_none_are_refused(of_ckks):
     ):
         _sealed(of_ckks, nodes=broken)
         with pytest.raises(RuleError, match=match):
-            read_leveled(of_ckks)
+            read_ckks(of_ckks)
 
 
 @pytest.mark.parametrize(
@@ -234,8 +160,8 @@ def test_weights_that_are_none_are_refused(of_ckks, name, change, match):
     write_tensors(of_ckks / WEIGHTS, {**tensors, name: change(tensors[name])})
     _sealed(of_ckks)
     with pytest.raises(RuleError, match=match):
-        read_leveled(of_ckks)
+        read_ckks(of_ckks)
     write_tensors(of_ckks / WEIGHTS, {key: value for key, value in tensors.items() if key != name})
     _sealed(of_ckks)
     with pytest.raises(RuleError, match=r"must be real numbers .*: got none"):
-        read_leveled(of_ckks)
+        read_ckks(of_ckks)

@@ -2,13 +2,12 @@
 
 Ciphertexts stay in the kernel's NTT order. The digits of a value are made at its first rotation and kept for the others
 (hoisting). A rotated value is divided by P where a step needs it (double hoisting): sums of rotations and products are
-divided once, and a rotation divides the second polynomial alone. Squares are those of :mod:`schemes.bfv.square`.
-Values lose primes where the circuit says so (:mod:`circuits.bfv.leveled.modulus_switching`), and keys have no
-more primes than they need.
+divided once, and a rotation divides the second polynomial alone. Squares are those of :mod:`.square`. Values lose
+primes where the circuit says so (:mod:`.modulus_switching`), and keys have no more primes than they need.
 
 One secret, one request and one set of keys serve all plain moduli: an input times T / t is one for t
-(:mod:`schemes.bfv.plain_moduli`). Keys on the wire: the public key (an encryption of zero), then the switch keys in the
-order of the plan's ``keys``; all are seeded, and each has no more data primes than what it switches.
+(:mod:`.plain_moduli`). Keys on the wire: the public key (an encryption of zero), then the switch keys in the order of
+the plan's ``keys``; all are seeded, and each has no more data primes than what it switches.
 """
 
 from collections import Counter
@@ -17,8 +16,10 @@ from functools import partial
 
 import numpy as np
 
+from papers.falcon2020.circuits.interface import KeyPlan
+from papers.falcon2020.circuits.plain_moduli import LeveledParameters
+from papers.falcon2020.circuits.square import BfvSquare
 from privcirnet.he.circuits.bfv.keys import ClientKeys, public_key
-from privcirnet.he.circuits.bfv.network_circuit import KeyPlan
 from privcirnet.he.ring.kernels import inner_products
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.rlwe import switch_keys
@@ -32,9 +33,7 @@ from privcirnet.he.rlwe.wire_bytes import check_keys_length
 from privcirnet.he.schemes.bfv.client import SecretKey
 from privcirnet.he.schemes.bfv.kernels import plaintexts, reply
 from privcirnet.he.schemes.bfv.noise import flood_bits
-from privcirnet.he.schemes.bfv.plain_moduli import LeveledParameters
 from privcirnet.he.schemes.bfv.rounding import Replies
-from privcirnet.he.schemes.bfv.square import BfvSquare
 from privcirnet.he.system.threads import each
 
 
@@ -128,7 +127,7 @@ class KernelEvaluator:
 
 
 class LeveledKernelServer:
-    """The server's side for all plain moduli; see :class:`circuits.bfv.interface.LeveledServer`.
+    """The server's side for all plain moduli; see :class:`.interface.LeveledServer`.
 
     Args:
         parameters: n, q, and all t.
@@ -166,7 +165,7 @@ class LeveledKernelServer:
 
 
 class LeveledKernelClient(SecretKey):
-    """The client's side for all plain moduli; see :class:`circuits.bfv.interface.LeveledClient`.
+    """The client's side for all plain moduli; see :class:`.interface.LeveledClient`.
 
     Args:
         parameters: n, q, and all t.

@@ -7,9 +7,9 @@ the number of data primes. Engines under one modulus leave the switches out; the
 
 from dataclasses import dataclass, field, replace
 
-from privcirnet.he.circuits.bfv.leveled.noise import Noise
+from papers.falcon2020.circuits.noise import Noise
+from papers.falcon2020.circuits.plain_moduli import LeveledParameters
 from privcirnet.he.circuits.bfv.network_circuit import NetworkCircuit, Reduce, Rotate, Square, Step, reading, sources_of
-from privcirnet.he.schemes.bfv.plain_moduli import LeveledParameters
 
 _MARGIN = 2.0
 """log2 of the variance that a switched value's noise has at least over the rounding: the switch costs a third of a bit

@@ -18,6 +18,7 @@ SEAL and in the kernels' ciphertexts.
 import math
 from collections.abc import Sequence
 
+from papers.falcon2020.circuits.plain_moduli import LeveledParameters
 from privcirnet.he.circuits.bfv.network_circuit import (
     Add,
     AddPlain,
@@ -29,7 +30,6 @@ from privcirnet.he.circuits.bfv.network_circuit import (
     Step,
     sources_of,
 )
-from privcirnet.he.schemes.bfv.plain_moduli import LeveledParameters
 
 _ERROR, _DEVIATIONS = math.sqrt(10.5), 10
 

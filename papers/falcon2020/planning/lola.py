@@ -1,7 +1,7 @@
 """LoLa's plan of a network: its representations, and the products between them.
 
-* convolution: a message for each weight of the kernel (:mod:`planning.leveled.bfv.plan`). Times plaintexts and added
-  up it gives one *dense* vector for each map, without rotations; K - 1 rotations put them side by side in one.
+* convolution: a message for each weight of the kernel (:mod:`.plan`). Times plaintexts and added up it gives one
+  *dense* vector for each map, without rotations; K - 1 rotations put them side by side in one.
 * *stacked*: copies of a dense vector side by side. One product serves a row of the matrix in each copy; rotations and
   sums over a copy's width leave an output in its first slot.
 * *interleaved*: such outputs of several products, shifted and added up. What else their slots hold is masked first.
@@ -17,11 +17,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from papers.falcon2020.planning.exact_network import ExactLayer, ExactNetwork
+from papers.falcon2020.planning.plan import Plan, plan_of
 from privcirnet.errors import DoesNotFit
 from privcirnet.he.circuits.bfv.builder import Builder
 from privcirnet.he.layers.spectral_layout import next_power_of_two
-from privcirnet.he.planning.leveled.bfv.exact_network import ExactLayer, ExactNetwork
-from privcirnet.he.planning.leveled.bfv.plan import Plan, plan_of
 
 
 class Vector(NamedTuple):

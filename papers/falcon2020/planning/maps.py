@@ -6,10 +6,10 @@ does (algorithms 1 and 3), with transforms of length k that are exact mod t (:mo
 * *Phases*: a convolution of stride s is one of stride 1 on the s x s grids of every s-th place of a map (its polyphase
   components). A *frame* holds one such grid of one block of channels; its kernel has ceil(R / s) x ceil(R / s) taps.
 * The maps of a block see the same pixels, so a message of the first layer holds eight windows at eight values of j, and
-  seven rotations bring together what they start (:mod:`planning.leveled.bfv.spread`).
+  seven rotations bring together what they start (:mod:`papers.falcon2020.planning.spread`).
 * Columns of a row, slowest first: j (k of them, the channel in its block, cyclic), frame, place in the frame. Each row
   holds half of the frames, as often as there is room: the client spreads the image
-  (:mod:`planning.leveled.bfv.spread`), so that copies cost no rotation.
+  (:mod:`papers.falcon2020.planning.spread`), so that copies cost no rotation.
 * DFT over j: a k x k matrix by its cyclic diagonals, baby and giant steps. Afterwards j counts frequencies.
 * Output block P is added up in frame P. Frame P + m meets it at a rotation by m frames; copies make m run over little
   more than the frames of a row. Baby steps of taps and some frames, which are hoisted, giant steps of frames. The rows
@@ -27,13 +27,13 @@ from itertools import product
 
 import numpy as np
 
+from papers.falcon2020.planning.exact_network import ExactLayer, ExactNetwork
+from papers.falcon2020.planning.plan import Plan, plan_of
+from papers.falcon2020.planning.spread import messages, shared_convolution, three_layers
+from papers.falcon2020.planning.transforms import layer_spectra, transformed
 from privcirnet.errors import DoesNotFit, RuleError
 from privcirnet.he.circuits.bfv.builder import Builder
 from privcirnet.he.circuits.bfv.network_circuit import Plaintext
-from privcirnet.he.planning.leveled.bfv.exact_network import ExactLayer, ExactNetwork
-from privcirnet.he.planning.leveled.bfv.plan import Plan, plan_of
-from privcirnet.he.planning.leveled.bfv.spread import messages, shared_convolution, three_layers
-from privcirnet.he.planning.leveled.bfv.transforms import layer_spectra, transformed
 from privcirnet.he.ring.modular import Residues
 
 SIDE = 8

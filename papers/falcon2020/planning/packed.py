@@ -20,12 +20,12 @@ import math
 
 import numpy as np
 
+from papers.falcon2020.planning.exact_network import ExactLayer, ExactNetwork
+from papers.falcon2020.planning.plan import Plan, plan_of
+from papers.falcon2020.planning.spread import three_layers
 from privcirnet.errors import DoesNotFit
 from privcirnet.he.circuits.bfv.builder import HOISTED, Builder
 from privcirnet.he.layers.spectral_layout import next_power_of_two
-from privcirnet.he.planning.leveled.bfv.exact_network import ExactLayer, ExactNetwork
-from privcirnet.he.planning.leveled.bfv.plan import Plan, plan_of
-from privcirnet.he.planning.leveled.bfv.spread import three_layers
 
 
 class _Packed:

@@ -9,21 +9,21 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
+from papers.falcon2020.circuits.double_hoisting import with_double_hoisting
+from papers.falcon2020.circuits.modulus_switching import with_switches
+from papers.falcon2020.circuits.noise import noise_bits
+from papers.falcon2020.circuits.plain_moduli import LeveledParameters
+from papers.falcon2020.circuits.repetitions import without_repetitions
+from papers.falcon2020.planning.exact_network import ExactNetwork
+from papers.falcon2020.planning.plan import Plan
 from privcirnet.errors import DoesNotFit, RuleError
-from privcirnet.he.circuits.bfv.leveled.double_hoisting import with_double_hoisting
-from privcirnet.he.circuits.bfv.leveled.modulus_switching import with_switches
-from privcirnet.he.circuits.bfv.leveled.noise import noise_bits
 from privcirnet.he.circuits.bfv.network_circuit import Combine, NetworkCircuit, Reduce, Rotate, Square, sources_of
-from privcirnet.he.circuits.bfv.repetitions import without_repetitions
-from privcirnet.he.planning.leveled.bfv.exact_network import ExactNetwork
-from privcirnet.he.planning.leveled.bfv.plan import Plan
 from privcirnet.he.ring import modular
 from privcirnet.he.ring.sampling import FLOODING_BITS, IMAGE_DISTANCE_BITS, image_distance_bits
 from privcirnet.he.rlwe.security import MAX_LOG_Q
 from privcirnet.he.rlwe.wire_bytes import residue_bytes
 from privcirnet.he.schemes.bfv import noise
 from privcirnet.he.schemes.bfv.parameters import MAX_PLAIN_BITS, Parameters, coefficient_primes
-from privcirnet.he.schemes.bfv.plain_moduli import LeveledParameters
 
 RING_DEGREES = (8192, 16384, 32768)
 """From the cheapest."""

@@ -2,16 +2,16 @@
 
 from collections.abc import Callable
 
+from papers.falcon2020.circuits.plain_moduli import LeveledParameters
+from papers.falcon2020.planning.batch import batch_plan
+from papers.falcon2020.planning.exact_network import ExactNetwork
+from papers.falcon2020.planning.lola import lola_plan
+from papers.falcon2020.planning.maps import maps_plan
+from papers.falcon2020.planning.packed import packed_plan
+from papers.falcon2020.planning.parameters import plan_for
+from papers.falcon2020.planning.periodic import periodic_plan
+from papers.falcon2020.planning.plan import Plan
 from privcirnet.errors import DoesNotFit, RuleError
-from privcirnet.he.planning.leveled.bfv.batch import batch_plan
-from privcirnet.he.planning.leveled.bfv.exact_network import ExactNetwork
-from privcirnet.he.planning.leveled.bfv.lola import lola_plan
-from privcirnet.he.planning.leveled.bfv.maps import maps_plan
-from privcirnet.he.planning.leveled.bfv.packed import packed_plan
-from privcirnet.he.planning.leveled.bfv.parameters import plan_for
-from privcirnet.he.planning.leveled.bfv.periodic import periodic_plan
-from privcirnet.he.planning.leveled.bfv.plan import Plan
-from privcirnet.he.schemes.bfv.plain_moduli import LeveledParameters
 
 Planner = Callable[[ExactNetwork, int], Plan]
 PLANS: dict[str, Planner] = {
@@ -25,7 +25,7 @@ PLANS: dict[str, Planner] = {
 SQUARE = 4
 """Rotations that take as long as a square and its relinearisation."""
 OWN = ("packed", "periodic", "maps", "lola")
-"""Those that are tried if none is asked for, from the fastest as measured (docs/leveled.md)."""
+"""Those that are tried if none is asked for, from the fastest as measured (papers/falcon2020.md)."""
 
 
 def planner_of(name: str) -> Planner:

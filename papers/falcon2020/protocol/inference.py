@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from papers.falcon2020.circuits.engines import engine_of
+from papers.falcon2020.planning.parameters import LeveledParameters, check_parameters
+from papers.falcon2020.planning.plan import Plan, PublicPlan
 from privcirnet.errors import RuleError
-from privcirnet.he.circuits.bfv.engines import engine_of
 from privcirnet.he.circuits.bfv.evaluator import run
 from privcirnet.he.circuits.bfv.weight_cache import WeightCache
 from privcirnet.he.circuits.bfv.weights import encode
-from privcirnet.he.planning.leveled.bfv.parameters import LeveledParameters, check_parameters
-from privcirnet.he.planning.leveled.bfv.plan import Plan, PublicPlan
+from privcirnet.he.protocol.one_message.reading import Message, check_counts
 from privcirnet.he.ring import modular, sampling
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.rlwe.wire_bytes import Message as Bytes
@@ -24,9 +25,6 @@ from privcirnet.he.system.threads import each
 
 if TYPE_CHECKING:
     from privcirnet.he.schemes.bfv.client import SecretKey
-
-Message = list[list[bytes]]
-"""Rows of ciphertexts."""
 
 
 @dataclass
@@ -51,7 +49,7 @@ class LeveledInferenceClient:
 
     def __init__(self, plan: PublicPlan, parameters: LeveledParameters, engine: str = "kernel") -> None:
         self._plan, self._parameters = plan, parameters
-        self.engine = engine_of(engine).leveled_client(parameters, plan)
+        self.engine = engine_of(engine).client(parameters, plan)
 
     def keys(self) -> list[bytes]:
         """Return the evaluation keys: one message for all plain moduli, or one for each."""
@@ -136,7 +134,7 @@ class LeveledInferenceServer:
     ) -> None:
         check_parameters(parameters, plan.circuit, plan.network.bits, engine)
         self._plan, self._parameters, self.counts = plan, parameters, plan.circuit.counts
-        self.engine, top = engine_of(engine).leveled_server(parameters, plan.public), len(parameters.data_bits)
+        self.engine, top = engine_of(engine).server(parameters, plan.public), len(parameters.data_bits)
         self._plaintexts = each(lambda own: encode(plan.circuit, own, top, cache), self.engine.evaluators)
 
     def in_words(self) -> str:
@@ -201,11 +199,3 @@ class LeveledInferenceServer:
                 slots = public.slots(place)
                 mask[slots[0]] = -mask[slots[1:]].sum(dtype=object) % t
         return mask
-
-
-def check_counts(message: Message, rows: int, count: int, what: str) -> None:
-    """Raise unless a message has so many ciphertexts in each of so many rows."""
-    counts = [len(messages) for messages in message]
-    if counts != [count] * rows:
-        got, remedy = f"{counts}", "use the same version and network on both sides"
-        raise RuleError(f"{what} must have {count} ciphertexts in each of {rows} rows", got=got, remedy=remedy)

@@ -6,16 +6,16 @@ from functools import cached_property
 
 import numpy as np
 
+from papers.falcon2020.circuits.plain_moduli import LeveledParameters
+from papers.falcon2020.planning.exact_network import ExactNetwork, exact_network_of
+from papers.falcon2020.planning.parameters import check_parameters, plan_at
+from papers.falcon2020.planning.plan import Plan, PublicPlan
+from papers.falcon2020.planning.plans import planner_of
 from privcirnet.he.layers.integer import Values
-from privcirnet.he.planning.leveled.bfv.exact_network import ExactNetwork, exact_network_of
-from privcirnet.he.planning.leveled.bfv.parameters import check_parameters, plan_at
-from privcirnet.he.planning.leveled.bfv.plan import Plan, PublicPlan
-from privcirnet.he.planning.leveled.bfv.plans import planner_of
 from privcirnet.he.program.known import Known, PixelRange
 from privcirnet.he.program.program import Network
 from privcirnet.he.protocol.framing import wire
 from privcirnet.he.protocol.framing.message_sizes import Sizes
-from privcirnet.he.schemes.bfv.plain_moduli import LeveledParameters
 from privcirnet.he.schemes.bfv.sizes import SEAL_SEED_BYTES, key_bytes, message_bytes
 
 _WORD = 8
@@ -39,7 +39,8 @@ class Description(Known):
 
     @property
     def pixels(self) -> PixelRange:
-        return PixelRange(self.plan.image, self.plan.low, self.plan.high, self.shift, whole=False)
+        """As they are stored: all of them that are in range once their lower bits are dropped."""
+        return PixelRange(self.plan.image, self.plan.low, ((self.plan.high + 1) << self.shift) - 1)
 
     @property
     def request_bits(self) -> tuple[int, ...]:
@@ -57,10 +58,6 @@ class Description(Known):
     @property
     def result_log_step(self) -> int:
         return self.log_step
-
-    @property
-    def batch(self) -> int:
-        return self.plan.batch
 
     @property
     def sizes(self) -> Sizes:
@@ -113,7 +110,7 @@ class LeveledProgram:
     """A network that can be served.
 
     Attributes:
-        planner: name of its plan, see :data:`planning.leveled.bfv.plans.PLANS`.
+        planner: name of its plan, see :data:`papers.falcon2020.planning.plans.PLANS`.
         shift: bits that are dropped of a stored pixel.
         made: its plan, if it was made already.
 

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from privcirnet.he.circuits.bfv.engines import engine_of
+from papers.falcon2020.circuits.engines import engine_of
+from papers.falcon2020.protocol.leveled_program import LeveledProgram
 from privcirnet.he.circuits.bfv.evaluator import run
 from privcirnet.he.circuits.bfv.weight_cache import WeightCache
 from privcirnet.he.circuits.bfv.weights import encode
-from privcirnet.he.protocol.leveled.bfv.leveled_program import LeveledProgram
 from privcirnet.he.ring import modular
 
 _MOST_BYTES = 500_000_000
@@ -22,7 +22,7 @@ class Rehearsal:
         self._program = program
         self._circuit = replace(program.plan.circuit, outputs=tuple(program.ends.values()))
         engine, parties = engine_of("cleartext"), (program.parameters, program.plan.public)
-        self._client, self._server = engine.leveled_client(*parties), engine.leveled_server(*parties)
+        self._client, self._server = engine.client(*parties), engine.server(*parties)
         self._keys = self._server.load_evaluation_keys(self._client.evaluation_keys())
         top, cache = len(program.parameters.data_bits), WeightCache(_MOST_BYTES)
         self._plaintexts = [encode(self._circuit, own, top, cache) for own in self._server.evaluators]
@@ -31,7 +31,7 @@ class Rehearsal:
         """Return the slots of the last value of every layer and square, for each plain modulus.
 
         Args:
-            image: integers, as :meth:`planning.leveled.bfv.plan.PublicPlan.encode` takes them.
+            image: integers, as :meth:`papers.falcon2020.planning.plan.PublicPlan.encode` takes them.
         """
         slots, moduli = self._program.plan.public.encode(image), self._program.parameters.moduli
         rows = self._client.encrypt_all([modular.residues(slots, each.plain_modulus) for each in moduli])

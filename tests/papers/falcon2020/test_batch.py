@@ -5,13 +5,13 @@ import itertools
 import numpy as np
 import pytest
 
+from papers.falcon2020.planning.batch import batch_plan
+from papers.falcon2020.planning.exact_network import ExactNetwork
+from papers.falcon2020.planning.packed import packed_plan
 from privcirnet.errors import DoesNotFit, RuleError
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.planning.leveled.bfv.batch import batch_plan
-from privcirnet.he.planning.leveled.bfv.exact_network import ExactNetwork
-from privcirnet.he.planning.leveled.bfv.packed import packed_plan
-from tests.he.exact_networks import layer, network
-from tests.he.planning.leveled.bfv.test_plans import in_clear
+from tests.papers.falcon2020.exact_networks import layer, network
+from tests.papers.falcon2020.test_plans import in_clear
 
 N = 256
 

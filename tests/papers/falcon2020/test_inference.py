@@ -5,17 +5,17 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 
+from papers.falcon2020.circuits.modulus_switching import with_switches
+from papers.falcon2020.planning.exact_network import ExactNetwork
+from papers.falcon2020.planning.lola import lola_plan
+from papers.falcon2020.planning.packed import packed_plan
+from papers.falcon2020.planning.parameters import plan_for
+from papers.falcon2020.planning.periodic import periodic_plan
+from papers.falcon2020.planning.plan import PublicPlan
+from papers.falcon2020.protocol.inference import LeveledInferenceClient, LeveledInferenceServer
 from privcirnet.errors import DoesNotFit, RuleError
-from privcirnet.he.circuits.bfv.leveled.modulus_switching import with_switches
 from privcirnet.he.circuits.bfv.weight_cache import WeightCache
-from privcirnet.he.planning.leveled.bfv.exact_network import ExactNetwork
-from privcirnet.he.planning.leveled.bfv.lola import lola_plan
-from privcirnet.he.planning.leveled.bfv.packed import packed_plan
-from privcirnet.he.planning.leveled.bfv.parameters import plan_for
-from privcirnet.he.planning.leveled.bfv.periodic import periodic_plan
-from privcirnet.he.planning.leveled.bfv.plan import PublicPlan
-from privcirnet.he.protocol.leveled.bfv.inference import LeveledInferenceClient, LeveledInferenceServer
-from tests.he.exact_networks import image_of, network
+from tests.papers.falcon2020.exact_networks import image_of, network
 
 
 @pytest.mark.parametrize("engine", ["encrypted", "by_seal"])

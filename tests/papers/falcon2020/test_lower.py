@@ -5,15 +5,15 @@ import pytest
 import torch
 from torch import nn
 
+from papers.falcon2020.lower import lower_exact
+from papers.falcon2020.planning.exact_network import exact_network_of
+from papers.falcon2020.planning.parameters import plan_for
+from papers.falcon2020.planning.periodic import periodic_plan
+from papers.falcon2020.protocol.inference import LeveledInferenceClient, LeveledInferenceServer
 from privcirnet.errors import RuleError
-from privcirnet.he.planning.leveled.bfv.exact_network import exact_network_of
-from privcirnet.he.planning.leveled.bfv.parameters import plan_for
-from privcirnet.he.planning.leveled.bfv.periodic import periodic_plan
 from privcirnet.he.program.operations import Input
-from privcirnet.he.protocol.leveled.bfv.inference import LeveledInferenceClient, LeveledInferenceServer
 from privcirnet.nn.activations import Aespa1d, Square
 from privcirnet.passes.convert import circulant_
-from privcirnet.passes.lower import lower_exact
 
 
 def small(*behind_first: nn.Module) -> nn.Sequential:

@@ -5,16 +5,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from papers.falcon2020.planning.exact_network import ExactNetwork
+from papers.falcon2020.planning.maps import maps_plan
+from papers.falcon2020.planning.parameters import plan_for
+from papers.falcon2020.protocol.inference import LeveledInferenceClient, LeveledInferenceServer
 from papers.layouts.falcon_maps import falcon_maps_plan
 from papers.layouts.lola_maps import lola_maps_plan
 from privcirnet.errors import DoesNotFit, RuleError
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.planning.leveled.bfv.exact_network import ExactNetwork
-from privcirnet.he.planning.leveled.bfv.maps import maps_plan
-from privcirnet.he.planning.leveled.bfv.parameters import plan_for
-from privcirnet.he.protocol.leveled.bfv.inference import LeveledInferenceClient, LeveledInferenceServer
-from tests.he.exact_networks import image_of, layer
-from tests.he.planning.leveled.bfv.test_plans import in_clear
+from tests.papers.falcon2020.exact_networks import image_of, layer
+from tests.papers.falcon2020.test_plans import in_clear
 
 LAYERS = ("conv1", "conv2", "fc")
 

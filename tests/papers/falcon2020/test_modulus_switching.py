@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import pytest
 
+from papers.falcon2020.circuits.modulus_switching import with_switches
+from papers.falcon2020.circuits.noise import noise_bits
+from papers.falcon2020.planning.packed import packed_plan
+from papers.falcon2020.planning.parameters import fits, plan_for
 from privcirnet.errors import RuleError
-from privcirnet.he.circuits.bfv.leveled.modulus_switching import with_switches
-from privcirnet.he.circuits.bfv.leveled.noise import noise_bits
 from privcirnet.he.circuits.bfv.network_circuit import Reduce, Rotate, Square, sources_of
-from privcirnet.he.planning.leveled.bfv.packed import packed_plan
-from privcirnet.he.planning.leveled.bfv.parameters import fits, plan_for
 from privcirnet.he.rlwe.key_names import RELINEARIZATION
-from tests.he.exact_networks import network
+from tests.papers.falcon2020.exact_networks import network
 
 
 def test_values_that_meet_have_one_level_and_keys_reach_it():

@@ -5,13 +5,13 @@ from math import log2, prod
 import numpy as np
 import pytest
 
+from papers.falcon2020.circuits.noise import Noise, noise_bits
+from papers.falcon2020.circuits.plain_moduli import LeveledParameters
+from papers.falcon2020.planning.parameters import distance_bits
 from privcirnet.he.circuits.bfv.evaluator import run
-from privcirnet.he.circuits.bfv.leveled.noise import Noise, noise_bits
 from privcirnet.he.circuits.bfv.weights import encode
-from privcirnet.he.planning.leveled.bfv.parameters import distance_bits
 from privcirnet.he.ring.sampling import IMAGE_DISTANCE_BITS
 from privcirnet.he.schemes.bfv.parameters import choose
-from privcirnet.he.schemes.bfv.plain_moduli import LeveledParameters
 
 
 def outputs_of(encrypted):

@@ -7,20 +7,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from papers.falcon2020.planning.exact_network import ExactLayer, ExactNetwork
+from papers.falcon2020.planning.lola import lola_plan
+from papers.falcon2020.planning.packed import packed_plan
+from papers.falcon2020.planning.periodic import periodic_plan
+from papers.falcon2020.planning.plan import Plan
 from papers.layouts.falcon import falcon_plan
 from privcirnet.errors import DoesNotFit, RuleError
 from privcirnet.he.circuits.bfv import cleartext
 from privcirnet.he.circuits.bfv.evaluator import run
 from privcirnet.he.circuits.bfv.weights import encode
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.planning.leveled.bfv.exact_network import ExactLayer, ExactNetwork
-from privcirnet.he.planning.leveled.bfv.lola import lola_plan
-from privcirnet.he.planning.leveled.bfv.packed import packed_plan
-from privcirnet.he.planning.leveled.bfv.periodic import periodic_plan
-from privcirnet.he.planning.leveled.bfv.plan import Plan
 from privcirnet.he.ring import modular
-from tests.he.exact_networks import image_of, mnist, network
 from tests.he.insecure import insecure_parameters
+from tests.papers.falcon2020.exact_networks import image_of, mnist, network
 
 PLANNERS = {"lola": lola_plan, "falcon": falcon_plan, "periodic": periodic_plan, "packed": packed_plan}
 N = 256

@@ -2,16 +2,16 @@
 
 import pytest
 
+from papers.falcon2020.circuits.modulus_switching import with_switches
+from papers.falcon2020.circuits.noise import noise_bits
+from papers.falcon2020.circuits.repetitions import without_repetitions
+from papers.falcon2020.planning.parameters import _Candidate, distance_bits, plan_for
 from papers.layouts.lola_maps import lola_maps_plan
-from privcirnet.he.circuits.bfv.leveled.modulus_switching import with_switches
-from privcirnet.he.circuits.bfv.leveled.noise import noise_bits
 from privcirnet.he.circuits.bfv.network_circuit import Reduce
-from privcirnet.he.circuits.bfv.repetitions import without_repetitions
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.planning.leveled.bfv.parameters import _Candidate, distance_bits, plan_for
-from tests.he.exact_networks import network
-from tests.he.planning.leveled.bfv.test_maps import two_convolutions
-from tests.he.planning.leveled.bfv.test_plans import PLANNERS
+from tests.papers.falcon2020.exact_networks import network
+from tests.papers.falcon2020.test_maps import two_convolutions
+from tests.papers.falcon2020.test_plans import PLANNERS
 
 
 @pytest.mark.parametrize("name", PLANNERS)

@@ -7,24 +7,24 @@ from random import Random
 import numpy as np
 import pytest
 
+from papers.falcon2020.planning.exact_network import ExactNetwork
+from papers.falcon2020.planning.lola import lola_plan
+from papers.falcon2020.planning.plans import fastest, planner_of
+from papers.falcon2020.protocol import description, inference
+from papers.falcon2020.protocol.description import from_dict, to_dict
+from papers.falcon2020.protocol.leveled_program import LeveledProgram
+from papers.falcon2020.protocol.rehearsal import Rehearsal
+from papers.falcon2020.protocol.session import LeveledClient, LeveledServer
 from privcirnet.errors import RuleError
-from privcirnet.he.planning.leveled.bfv.exact_network import ExactNetwork
-from privcirnet.he.planning.leveled.bfv.lola import lola_plan
-from privcirnet.he.planning.leveled.bfv.plans import fastest, planner_of
 from privcirnet.he.program.wrong_result import WrongResult
 from privcirnet.he.protocol.framing import wire
-from privcirnet.he.protocol.leveled.bfv import description, inference
-from privcirnet.he.protocol.leveled.bfv.description import from_dict, to_dict
-from privcirnet.he.protocol.leveled.bfv.leveled_program import LeveledProgram
-from privcirnet.he.protocol.leveled.bfv.rehearsal import Rehearsal
-from privcirnet.he.protocol.leveled.session import LeveledClient, LeveledServer
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.session import run
-from tests.he.exact_networks import image_of, network_of
 from tests.he.networks import network as interactive
 from tests.he.protocol import mutations
 from tests.he.protocol.fuzz import refused
 from tests.he.protocol.mutations import Honest
+from tests.papers.falcon2020.exact_networks import image_of, network_of
 
 
 @pytest.fixture(scope="module")
@@ -71,16 +71,16 @@ def test_a_foreign_key_gives_no_result(encrypted, program):
     cut = wire.frame(0, encrypted.sent_keys)[:-1]
     with pytest.raises(RuleError, match="a message must be whole"):
         server.session(cut)
-    with pytest.raises(RuleError, match="a leveled session needs keys"):
+    with pytest.raises(RuleError, match="a session of one message needs keys"):
         server.session(None)
 
 
 def test_programs_of_the_other_kind_are_named(greeting):
     from privcirnet.he.protocol.parties.server import Server
 
-    with pytest.raises(RuleError, match="must be interactive: got mode=leveled; give mode=leveled"):
+    with pytest.raises(RuleError, match="must be interactive: got mode=ckks; give mode=ckks"):
         Client(greeting, "cleartext")
-    with pytest.raises(RuleError, match="must be leveled: got mode=interactive"):
+    with pytest.raises(RuleError, match="must be ckks: got mode=interactive"):
         LeveledClient(Server(interactive(), "cleartext").greeting(), "cleartext")
     with pytest.raises(RuleError, match="a greeting must be JSON"):
         LeveledClient(b"[" * 9, "cleartext")

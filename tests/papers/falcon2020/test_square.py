@@ -5,11 +5,11 @@ from math import prod
 import numpy as np
 import pytest
 
+from papers.falcon2020.circuits.square import BfvSquare
 from privcirnet.he.ring import modular
 from privcirnet.he.ring.kernels import ntt
 from privcirnet.he.rlwe.chain import Chain
 from privcirnet.he.rlwe.parameters import RlweParameters
-from privcirnet.he.schemes.bfv.square import BfvSquare
 
 N, BITS, T = 1024, 48, (1 << 20) - 3
 

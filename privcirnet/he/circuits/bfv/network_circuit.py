@@ -1,8 +1,8 @@
 """A whole network on ciphertexts as data: a straight line of rotations, sums of plaintext products, and squares.
 
 Values are numbered: the client's ciphertexts first, then the result of each step. The circuit is the same for every
-plain modulus; its plaintexts are functions of it. Engines run it (:mod:`circuits.bfv.evaluator`), the noise estimate
-walks it (:mod:`circuits.bfv.leveled.noise`), and its counts are read off it.
+plain modulus; its plaintexts are functions of it. Engines run it (:mod:`circuits.bfv.evaluator`), and its counts are
+read off it.
 
 Slots are two rows of n / 2 columns. A rotation turns both rows left; a swap exchanges them.
 """
@@ -10,25 +10,9 @@ Slots are two rows of n / 2 columns. A rotation turns both rows left; a swap exc
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.rlwe.key_names import RELINEARIZATION
-
-
-class KeyPlan(Protocol):
-    """What engines need to know of how a network is computed: the keys, and how long answers are."""
-
-    @property
-    def keys(self) -> tuple[tuple[int, int], ...]:
-        """Names of switch keys (:mod:`rlwe.key_names`), and data primes of what they switch."""
-        ...
-
-    @property
-    def primes(self) -> int:
-        """Data primes of an answer."""
-        ...
-
 
 Plaintext = Callable[[int], Residues]
 """Plain modulus t -> slots, residues of shape (n,)."""
@@ -54,8 +38,7 @@ class Combine:
     """A sum of plaintext products.
 
     Attributes:
-        extended: whether rotations are multiplied before their division by the special primes
-            (:mod:`circuits.bfv.leveled.double_hoisting`).
+        extended: whether rotations are multiplied before their division by the special primes (double hoisting).
     """
 
     terms: tuple[Term, ...]

@@ -1,1 +1,1 @@
-"""Leveled CKKS: where a real network is bootstrapped, its circuit and what it costs."""
+"""CKKS: where a real network is bootstrapped, its circuit and what it costs."""

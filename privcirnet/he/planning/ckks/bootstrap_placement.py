@@ -10,7 +10,7 @@ Each part begins at the lowest level that is enough, because all costs less ther
 from dataclasses import dataclass
 
 from privcirnet.errors import RuleError
-from privcirnet.he.planning.leveled.ckks.sums import IMAGE, Sums
+from privcirnet.he.planning.ckks.sums import IMAGE, Sums
 
 _PHASES, _CLASSIFIER = 2, 2
 

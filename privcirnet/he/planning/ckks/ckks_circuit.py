@@ -19,8 +19,8 @@ from privcirnet.he.circuits.ckks.linear_map import LinearMap
 from privcirnet.he.circuits.ckks.machine import Machine
 from privcirnet.he.layers.ckks import slotwise
 from privcirnet.he.layers.ckks.layout import Layout
-from privcirnet.he.planning.leveled.ckks.bootstrap_placement import Placement, bootstrap_placement
-from privcirnet.he.planning.leveled.ckks.sums import IMAGE, Sums
+from privcirnet.he.planning.ckks.bootstrap_placement import Placement, bootstrap_placement
+from privcirnet.he.planning.ckks.sums import IMAGE, Sums
 from privcirnet.he.schemes.ckks.embedding import Reals, Slots
 
 V = TypeVar("V")

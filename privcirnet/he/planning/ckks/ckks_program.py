@@ -12,8 +12,8 @@ from privcirnet.he.circuits.ckks.bootstrapping import Bootstrapping
 from privcirnet.he.circuits.ckks.estimates import Estimate
 from privcirnet.he.circuits.ckks.simulator import Simulator
 from privcirnet.he.layers.integer import Values
-from privcirnet.he.planning.leveled.ckks.ckks_circuit import CkksCircuit
-from privcirnet.he.planning.leveled.ckks.sums import IMAGE, Scales, Sums, sums_of
+from privcirnet.he.planning.ckks.ckks_circuit import CkksCircuit
+from privcirnet.he.planning.ckks.sums import IMAGE, Scales, Sums, sums_of
 from privcirnet.he.program.program import Network
 from privcirnet.he.schemes.ckks.context import Context
 from privcirnet.he.schemes.ckks.embedding import Reals

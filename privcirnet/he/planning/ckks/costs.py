@@ -9,7 +9,7 @@ before the classifier are left out: a network took 70 seconds where 61 are predi
 from collections import defaultdict
 
 from privcirnet.he.circuits.ckks.simulator import Met, Simulator
-from privcirnet.he.planning.leveled.ckks.ckks_circuit import CkksCircuit
+from privcirnet.he.planning.ckks.ckks_circuit import CkksCircuit
 from privcirnet.he.schemes.ckks.context import Context
 from privcirnet.he.schemes.ckks.parameters import CkksParameters
 

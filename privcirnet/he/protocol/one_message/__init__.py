@@ -1,1 +1,1 @@
-"""One message each way: session, description, program. See docs/leveled.md."""
+"""CKKS between two parties: one request and one answer for an image."""

@@ -1,8 +1,7 @@
 """CKKS inference between two parties: what a client is told of a program, and both ends of a request.
 
-They have the members of :class:`protocol.leveled.bfv.inference.LeveledInferenceClient` and its server, so that one
-session serves both schemes. Keys are one message: the public key, then every switch key in ascending order of names;
-each length follows from the parameters.
+Keys are one message: the public key, then every switch key in ascending order of names; each length follows from the
+parameters.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -20,15 +19,14 @@ from privcirnet.he.circuits.ckks.machine import Encrypted
 from privcirnet.he.circuits.ckks.stopwatch import unheard
 from privcirnet.he.layers.ckks.layout import Layout
 from privcirnet.he.layers.integer import Values
-from privcirnet.he.planning.leveled.ckks.ckks_circuit import Ends
-from privcirnet.he.planning.leveled.ckks.ckks_program import BOOTSTRAPPING, CkksProgram, Rehearsed
-from privcirnet.he.planning.leveled.ckks.costs import memory_bytes
+from privcirnet.he.planning.ckks.ckks_circuit import Ends
+from privcirnet.he.planning.ckks.ckks_program import BOOTSTRAPPING, CkksProgram, Rehearsed
+from privcirnet.he.planning.ckks.costs import memory_bytes
 from privcirnet.he.program.known import Known, PixelRange
 from privcirnet.he.program.wrong_result import WrongResult
 from privcirnet.he.protocol.framing import wire
 from privcirnet.he.protocol.framing.message_sizes import Sizes
-from privcirnet.he.protocol.leveled.bfv.inference import Message, Watched, check_counts
-from privcirnet.he.protocol.leveled.reading import CKKS, MAX_CIPHERTEXTS, Reader
+from privcirnet.he.protocol.one_message.reading import CKKS, MAX_CIPHERTEXTS, Message, Reader, check_counts
 from privcirnet.he.rlwe.ciphertext import Ciphertext
 from privcirnet.he.rlwe.key_names import is_low
 from privcirnet.he.rlwe.security import MAX_LOG_Q
@@ -328,14 +326,12 @@ class CkksInferenceServer:
         self,
         request: Message,
         keys: tuple[Ciphertext | None, Keys],
-        watched: Watched | None = None,
         begins: Callable[[str], object] = unheard,
     ) -> Message:
         """Return the encrypted logits of an encrypted image.
 
         Args:
             keys: from :meth:`load_keys`.
-            watched: is not used: no value is kept.
             begins: called with the name of each layer that begins.
 
         Raises:
@@ -354,10 +350,6 @@ class CkksInferenceServer:
         if self._hides and public:
             reply = hidden(server.context, reply, public)
         return [[server.reply(reply)]]
-
-    def reveal(self, watched: Watched, keys: Any) -> Message:
-        """Return nothing: no value is kept."""
-        return []
 
 
 def _clear(message: bytes, known: CkksDescription) -> Slots:

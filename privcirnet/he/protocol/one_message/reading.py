@@ -1,4 +1,4 @@
-"""Reading descriptions that come from anybody: every number in a range, every list of a bounded length."""
+"""Reading descriptions and messages that come from anybody: every number in a range, every list of a bounded length."""
 
 import reprlib
 from collections.abc import Generator, Sequence
@@ -9,6 +9,8 @@ from typing import Any, cast
 
 from privcirnet.errors import RuleError
 
+Message = list[list[bytes]]
+"""Rows of ciphertexts."""
 CKKS = "privcirnet-ckks"
 """The format of a CKKS program's description."""
 MAX_CIPHERTEXTS = 1 << 12
@@ -64,3 +66,11 @@ class Reader:
     def refused(self, rule: str, got: str) -> RuleError:
         """Return the error of a description that breaks a rule."""
         return RuleError(f"{self.what} {rule}", got=got, remedy=_REMEDY)
+
+
+def check_counts(message: Message, rows: int, count: int, what: str) -> None:
+    """Raise unless a message has so many ciphertexts in each of so many rows."""
+    counts = [len(messages) for messages in message]
+    if counts != [count] * rows:
+        got, remedy = f"{counts}", "use the same version and network on both sides"
+        raise RuleError(f"{what} must have {count} ciphertexts in each of {rows} rows", got=got, remedy=remedy)
