@@ -59,6 +59,7 @@ class SeparateClient:
         self.clients, self._names = [client(each) for each in parameters.moduli], [name for name, _ in plan.keys]
 
     def evaluation_keys(self) -> list[bytes]:
+        """Return one message for each plain modulus."""
         return [client.keys(self._names) for client in self.clients]
 
     def encrypt_all(self, slots: Sequence[Residues]) -> list[list[bytes]]:
@@ -86,6 +87,7 @@ class SeparateServer:
         self.rows = len(self.evaluators)
 
     def load_evaluation_keys(self, messages: Sequence[bytes]) -> list[Any]:
+        """Return the keys for each plain modulus."""
         each = zip(self.evaluators, messages, strict=True)
         return [evaluator.load(message, self._names) for evaluator, message in each]
 

@@ -141,6 +141,7 @@ class LeveledKernelServer:
         self.evaluators = [KernelEvaluator(parameters, number, plan.primes, self._answers) for number in numbers]
 
     def load_evaluation_keys(self, messages: Sequence[bytes]) -> list[ClientKeys]:
+        """Return the keys, the same for each plain modulus."""
         (message,) = messages
         rlwe, found = self._parameters.rlwe, SwitchKeys()
         modulus = rlwe.modulus(self._plan.primes)
