@@ -22,13 +22,13 @@ from functools import partial
 
 import numpy as np
 
+from papers.falcon2020.circuits.builder import Builder
 from papers.falcon2020.planning.exact_network import ExactLayer, ExactNetwork
 from papers.falcon2020.planning.plan import Plan, plan_of
 from papers.falcon2020.planning.spread import convolution, three_layers
 from papers.falcon2020.planning.transforms import layer_spectra, transformed
 from papers.layouts.falcon import row_major
 from privcirnet.errors import DoesNotFit
-from privcirnet.he.circuits.bfv.builder import Builder
 from privcirnet.he.layers.spectral_layout import next_power_of_two
 from privcirnet.he.ring.modular import Residues
 

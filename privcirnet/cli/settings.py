@@ -294,7 +294,7 @@ def _of_a_name(setting: str, error: Exception, command: str, overrides: list[str
     if "reference_type=Dict" in str(error.__cause__):
         given = next((o for o in overrides if o.split("=")[0] == setting), f"{setting}=...")
         return _refused(setting, f"what is not there yet takes a plus: +{given}")
-    if setting.split(".")[0] == "leveled":
+    if setting.partition(".")[0] == "leveled":
         return _refused(setting, LEVELED)
     if elsewhere := _of_another_stage(command, setting):
         return elsewhere

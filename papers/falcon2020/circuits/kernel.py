@@ -10,6 +10,7 @@ One secret, one request and one set of keys serve all plain moduli: an input tim
 the plan's ``keys``; all are seeded, and each has no more data primes than what it switches.
 """
 
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -19,6 +20,7 @@ import numpy as np
 from papers.falcon2020.circuits.interface import KeyPlan
 from papers.falcon2020.circuits.plain_moduli import LeveledParameters
 from papers.falcon2020.circuits.square import BfvSquare
+from privcirnet.errors import RuleError
 from privcirnet.he.circuits.bfv.keys import ClientKeys, public_key
 from privcirnet.he.ring.kernels import inner_products
 from privcirnet.he.ring.modular import Residues
@@ -188,3 +190,23 @@ class LeveledKernelClient(SecretKey):
 
     def decrypt(self, number: int, message: bytes) -> Residues:
         return self.answer(number, message)
+
+    def export_secret(self) -> bytes:
+        """Return the secret key as bytes."""
+        return self._key().tobytes()
+
+    def restore_secret(self, content: bytes) -> None:
+        """Take another secret key in place of the own one.
+
+        Args:
+            content: from :meth:`export_secret`, of a client with the same parameters.
+
+        Raises:
+            RuleError: it has another length.
+        """
+        shape = self._key().shape
+        if len(content) != 8 * math.prod(shape):
+            rule, remedy = f"a secret key must have {8 * math.prod(shape)} bytes", "use the same program"
+            raise RuleError(rule, got=f"{len(content)}", remedy=remedy)
+        self.close()
+        self._secret = np.frombuffer(content, np.uint64).reshape(shape).copy()

@@ -11,10 +11,10 @@ ciphertexts. The method is that of Halevi and Shoup (CRYPTO 2014), with the imag
 
 import numpy as np
 
+from papers.falcon2020.circuits.builder import Builder, cut
 from papers.falcon2020.planning.exact_network import ExactLayer, ExactNetwork
 from papers.falcon2020.planning.plan import Plan, plan_of
 from privcirnet.errors import DoesNotFit, RuleError
-from privcirnet.he.circuits.bfv.builder import Builder, cut
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.spectral_layout import next_power_of_two
 

@@ -17,10 +17,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from papers.falcon2020.circuits.builder import Builder
 from papers.falcon2020.planning.exact_network import ExactLayer, ExactNetwork
 from papers.falcon2020.planning.plan import Plan, plan_of
 from privcirnet.errors import DoesNotFit
-from privcirnet.he.circuits.bfv.builder import Builder
 from privcirnet.he.layers.spectral_layout import next_power_of_two
 
 

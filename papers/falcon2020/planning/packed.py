@@ -20,11 +20,11 @@ import math
 
 import numpy as np
 
+from papers.falcon2020.circuits.builder import HOISTED, Builder
 from papers.falcon2020.planning.exact_network import ExactLayer, ExactNetwork
 from papers.falcon2020.planning.plan import Plan, plan_of
 from papers.falcon2020.planning.spread import three_layers
 from privcirnet.errors import DoesNotFit
-from privcirnet.he.circuits.bfv.builder import HOISTED, Builder
 from privcirnet.he.layers.spectral_layout import next_power_of_two
 
 

@@ -14,11 +14,11 @@ Cost: for LoLa's MNIST network with k = 8, 4 + 7 + 7 rotations.
 
 import numpy as np
 
+from papers.falcon2020.circuits.builder import Builder, cut
 from papers.falcon2020.planning.exact_network import ExactLayer, ExactNetwork
 from papers.falcon2020.planning.plan import Plan, plan_of
 from papers.falcon2020.planning.spread import convolution, three_layers
 from privcirnet.errors import DoesNotFit
-from privcirnet.he.circuits.bfv.builder import Builder, cut
 from privcirnet.he.layers.spectral_layout import next_power_of_two
 
 

@@ -11,9 +11,9 @@ sums that each of them starts are brought together by side - 1 rotations, all by
 
 import numpy as np
 
+from papers.falcon2020.circuits.builder import Builder
 from papers.falcon2020.planning.exact_network import ExactLayer, ExactNetwork
 from privcirnet.errors import RuleError
-from privcirnet.he.circuits.bfv.builder import Builder
 
 
 def three_layers(network: ExactNetwork) -> tuple[ExactLayer, ExactLayer, ExactLayer]:

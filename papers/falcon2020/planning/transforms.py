@@ -9,8 +9,8 @@ from functools import partial
 
 import numpy as np
 
+from papers.falcon2020.circuits.builder import Builder, cut
 from papers.falcon2020.planning.exact_network import ExactLayer
-from privcirnet.he.circuits.bfv.builder import Builder, cut
 from privcirnet.he.circuits.bfv.network_circuit import Plaintext
 from privcirnet.he.ring import modular
 from privcirnet.he.ring.modular import Residues

@@ -24,7 +24,7 @@ from privcirnet.he.rlwe.wire_bytes import Message as Bytes
 from privcirnet.he.system.threads import each
 
 if TYPE_CHECKING:
-    from privcirnet.he.schemes.bfv.client import SecretKey
+    from papers.falcon2020.circuits.kernel import LeveledKernelClient
 
 
 @dataclass
@@ -108,10 +108,10 @@ class LeveledInferenceClient:
         """
         self._kernels().restore_secret(secret)
 
-    def _kernels(self) -> "SecretKey":
-        from privcirnet.he.schemes.bfv.client import SecretKey
+    def _kernels(self) -> "LeveledKernelClient":
+        from papers.falcon2020.circuits.kernel import LeveledKernelClient
 
-        if not isinstance(self.engine, SecretKey):
+        if not isinstance(self.engine, LeveledKernelClient):
             rule, remedy = "a secret key can be stored by the kernels alone", "use engine=kernel"
             raise RuleError(rule, got=type(self.engine).__name__, remedy=remedy)
         return self.engine

@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from papers.falcon2020.circuits.builder import Builder
 from papers.falcon2020.circuits.double_hoisting import with_double_hoisting
-from privcirnet.he.circuits.bfv.builder import Builder
 from privcirnet.he.circuits.bfv.evaluator import run
 from privcirnet.he.circuits.bfv.network_circuit import Combine
 from privcirnet.he.circuits.bfv.weights import encode
