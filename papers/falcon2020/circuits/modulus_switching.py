@@ -5,11 +5,21 @@ result has as much room as before, and everything that follows costs less: trans
 the number of data primes. Engines under one modulus leave the switches out; their results are the same.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from papers.falcon2020.circuits.noise import Noise
 from papers.falcon2020.circuits.plain_moduli import LeveledParameters
-from privcirnet.he.circuits.bfv.network_circuit import NetworkCircuit, Reduce, Rotate, Square, Step, reading, sources_of
+from privcirnet.he.circuits.bfv.network_circuit import (
+    Add,
+    Combine,
+    NetworkCircuit,
+    Reduce,
+    Rotate,
+    Square,
+    Step,
+    sources_of,
+)
 
 _MARGIN = 2.0
 """log2 of the variance that a switched value's noise has at least over the rounding: the switch costs a third of a bit
@@ -73,3 +83,24 @@ def with_switches(circuit: NetworkCircuit, parameters: LeveledParameters) -> Net
     last = min(parameters.key_primes, *(made.found[value][1] for value in outputs))
     found = tuple(made.at(value, last, circuit.layers[-1]) for value in outputs)
     return replace(circuit, steps=tuple(made.steps), outputs=found, layers=tuple(made.layers))
+
+
+def at_one_modulus(circuit: NetworkCircuit, primes: int) -> NetworkCircuit:
+    """Return a circuit as an engine under one modulus runs it: its switches drop nothing.
+
+    Args:
+        primes: data primes of every value.
+    """
+    steps = tuple(replace(step, primes=primes) if isinstance(step, Reduce) else step for step in circuit.steps)
+    return replace(circuit, steps=steps)
+
+
+def reading(step: Step, sources: Sequence[int]) -> Step:
+    """Return a step that reads other values."""
+    match step:
+        case Combine(terms):
+            return replace(step, terms=tuple((value, own) for value, (_, own) in zip(sources, terms, strict=True)))
+        case Add():
+            return Add(*sources)
+        case _:
+            return replace(step, source=sources[0])

@@ -8,7 +8,8 @@ there.
 from dataclasses import replace
 from typing import Any
 
-from privcirnet.he.circuits.bfv.network_circuit import AddPlain, Combine, NetworkCircuit, Step, reading, sources_of
+from papers.falcon2020.circuits.modulus_switching import reading
+from privcirnet.he.circuits.bfv.network_circuit import AddPlain, Combine, NetworkCircuit, Step, sources_of
 
 
 def without_repetitions(circuit: NetworkCircuit) -> tuple[NetworkCircuit, tuple[int, ...]]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 from papers.falcon2020.circuits.double_hoisting import with_double_hoisting
-from papers.falcon2020.circuits.modulus_switching import with_switches
+from papers.falcon2020.circuits.modulus_switching import at_one_modulus, with_switches
 from papers.falcon2020.circuits.noise import noise_bits
 from papers.falcon2020.circuits.plain_moduli import LeveledParameters
 from papers.falcon2020.circuits.repetitions import without_repetitions
@@ -124,7 +124,7 @@ def check_parameters(parameters: LeveledParameters, circuit: NetworkCircuit, bit
         got = f"{parameters.ring_degree} for {circuit.ring_degree}"
         raise DoesNotFit("a circuit must have the parameters' ring degree", got=got, remedy="let choose pick both")
     if engine == "tenseal":
-        parameters, circuit = replace(parameters, request_bits=()), circuit.at_one_modulus(parameters.key_primes)
+        parameters, circuit = replace(parameters, request_bits=()), at_one_modulus(circuit, parameters.key_primes)
     top = len(parameters.data_bits)
     levels = {circuit.primes_of(top)[output] for output in circuit.outputs} | {*circuit.keys(top).values()}
     if max(levels) > parameters.key_primes:

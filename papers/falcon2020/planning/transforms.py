@@ -14,7 +14,7 @@ from papers.falcon2020.planning.exact_network import ExactLayer
 from privcirnet.he.circuits.bfv.network_circuit import Plaintext
 from privcirnet.he.ring import modular
 from privcirnet.he.ring.modular import Residues
-from privcirnet.he.ring.roots import cyclic_matrix
+from privcirnet.he.ring.roots import cyclic_root, powers
 
 
 def transformed(builder: Builder, value: int, k: int, *, inverse: bool = False) -> int:
@@ -57,3 +57,18 @@ def _diagonal(k: int, stride: int, shift: int, turn: int, inverse: bool, t: int)
     j = np.arange(k)
     entries = cyclic_matrix(k, t, inverse=inverse)[j, (j + shift) % k]
     return np.tile(np.roll(np.repeat(entries, stride), turn), 2)
+
+
+def cyclic_matrix(length: int, t: int, inverse: bool = False) -> Residues:
+    """Return the matrix of :func:`ring.cyclic.cyclic`, shape (N, N).
+
+    Args:
+        length: N.
+        t: prime modulus with t = 1 mod N.
+        inverse: whether it is that of the inverse transform, 1 / N included.
+
+    Raises:
+        RuleError: N does not divide t - 1.
+    """
+    root, scale = cyclic_root(length, t, inverse)
+    return powers(root, length, scale, t)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from papers.falcon2020.circuits.modulus_switching import with_switches
+from papers.falcon2020.circuits.modulus_switching import at_one_modulus, with_switches
 from papers.falcon2020.circuits.noise import noise_bits
 from papers.falcon2020.planning.packed import packed_plan
 from papers.falcon2020.planning.parameters import fits, plan_for
@@ -58,6 +58,6 @@ def test_every_modulus_that_something_is_encrypted_under_is_checked_by_the_table
 def test_an_engine_without_levels_has_the_noise_of_one_modulus():
     plan, parameters = plan_for(network(2, 6, 6, 3, b=4, largest=1), packed_plan)
     alone = replace(parameters, request_bits=())
-    circuit = plan.circuit.at_one_modulus(parameters.key_primes)
+    circuit = at_one_modulus(plan.circuit, parameters.key_primes)
     assert set(circuit.primes_of(parameters.key_primes)) == {parameters.key_primes}
     assert noise_bits(circuit, alone) > noise_bits(plan.circuit, parameters)

@@ -8,8 +8,8 @@ Slots are two rows of n / 2 columns. A rotation turns both rows left; a swap exc
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.rlwe.key_names import RELINEARIZATION
@@ -94,17 +94,6 @@ def sources_of(step: Step) -> tuple[int, ...]:
             return (source,)
 
 
-def reading(step: Step, sources: Sequence[int]) -> Step:
-    """Return a step that reads other values."""
-    match step:
-        case Combine(terms):
-            return replace(step, terms=tuple((value, own) for value, (_, own) in zip(sources, terms, strict=True)))
-        case Add():
-            return Add(*sources)
-        case _:
-            return replace(step, source=sources[0])
-
-
 @dataclass(frozen=True)
 class NetworkCircuit:
     """A network as steps.
@@ -149,20 +138,6 @@ class NetworkCircuit:
                 kind = step.element if isinstance(step, Rotate) else RELINEARIZATION
                 found[kind] = max(found.get(kind, 0), primes[step.source])
         return dict(sorted(found.items()))
-
-    def at_one_modulus(self, primes: int) -> "NetworkCircuit":
-        """Return the circuit as an engine under one modulus runs it: its switches drop nothing.
-
-        Args:
-            primes: data primes of every value.
-        """
-        steps = tuple(replace(step, primes=primes) if isinstance(step, Reduce) else step for step in self.steps)
-        return replace(self, steps=steps)
-
-    @property
-    def squares(self) -> int:
-        """Products of ciphertexts."""
-        return sum(isinstance(step, Square) for step in self.steps)
 
     @property
     def counts(self) -> Counter[str]:
