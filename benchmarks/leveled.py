@@ -19,22 +19,22 @@ import numpy as np
 import torch
 from common import add_data, load
 
+from papers.falcon2020.lower import lower_exact
+from papers.falcon2020.planning.exact_network import ExactNetwork, exact_network_of
+from papers.falcon2020.planning.lola import lola_plan
+from papers.falcon2020.planning.packed import packed_plan
+from papers.falcon2020.planning.parameters import plan_for
+from papers.falcon2020.planning.periodic import periodic_plan
+from papers.falcon2020.planning.plan import Plan
 from papers.layouts.falcon import falcon_plan
 from papers.reproduce.network_seconds import LeveledBenchmark
 from privcirnet.artifact import read_checkpoint, write_json
 from privcirnet.cli.console import show_rows
 from privcirnet.config import run_file
 from privcirnet.he.circuits.bfv.engines import ENGINES
-from privcirnet.he.planning.leveled.bfv.exact_network import ExactNetwork, exact_network_of
-from privcirnet.he.planning.leveled.bfv.lola import lola_plan
-from privcirnet.he.planning.leveled.bfv.packed import packed_plan
-from privcirnet.he.planning.leveled.bfv.parameters import plan_for
-from privcirnet.he.planning.leveled.bfv.periodic import periodic_plan
-from privcirnet.he.planning.leveled.bfv.plan import Plan
 from privcirnet.he.program.operations import Input
 from privcirnet.models import lola_mnist
 from privcirnet.passes.convert import circulant_
-from privcirnet.passes.lower import lower_exact
 from privcirnet.train import stages
 
 PLANS: dict[str, Callable[[ExactNetwork, int], Plan]] = {

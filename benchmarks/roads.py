@@ -21,10 +21,13 @@ import torch
 from untrained import measure_
 
 from benchmarks.bench.results import markdown
+from papers.falcon2020.config import Falcon2020Config
+from papers.falcon2020.lower import leveled_program
+from papers.falcon2020.mode import Leveled
 from papers.reproduce.untrained import LEVELS, LOG_STEP, RandomNetwork, random_network
 from privcirnet.artifact import write_json, write_text
 from privcirnet.cli.console import progress_bar
-from privcirnet.config import HEConfig, LeveledConfig
+from privcirnet.config import HEConfig
 from privcirnet.data import ImageData
 from privcirnet.he.planning.profile import Profile
 from privcirnet.passes.fuse import fuse
@@ -32,8 +35,6 @@ from privcirnet.passes.quantize import quantize
 from privcirnet.runs.evaluation import Evaluation, Mode, evaluate
 from privcirnet.runs.export import lower_on
 from privcirnet.runs.interactive import Interactive
-from privcirnet.runs.leveled import Leveled
-from privcirnet.runs.leveled_export import leveled_program
 from privcirnet.runs.parties import How
 from privcirnet.runs.profiles import find_profile
 
@@ -185,8 +186,8 @@ def leveled(random: RandomNetwork) -> Mode:
     labels = torch.zeros(len(random.pixels), dtype=torch.long)
     both = random.pixels, labels
     data = ImageData(*both, *both, LOG_STEP, LEVELS, tuple(map(str, range(10))))
-    program = leveled_program(LeveledConfig(pixel_bits=8), random.model, data)
-    return Leveled(program.description, program)
+    program = leveled_program(Falcon2020Config(pixel_bits=8), random.model, data)
+    return Leveled(program)
 
 
 def table(rows: Mapping[tuple[str, str], Row]) -> str:

@@ -9,14 +9,14 @@ is that of the estimate, which tests hold against measured noise.
 
 import numpy as np
 
+from papers.falcon2020.circuits.noise import noise_bits
+from papers.falcon2020.circuits.plain_moduli import LeveledParameters
+from papers.falcon2020.planning.exact_network import ExactLayer
 from papers.layouts.falcon_quantized import QuantizedLayer, exact_circuit
-from privcirnet.he.circuits.bfv.leveled.noise import noise_bits
 from privcirnet.he.circuits.bfv.network_circuit import NetworkCircuit
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.planning.leveled.bfv.exact_network import ExactLayer
 from privcirnet.he.ring import modular
 from privcirnet.he.schemes.bfv.parameters import Parameters
-from privcirnet.he.schemes.bfv.plain_moduli import LeveledParameters
 
 _N, _T_BITS, _INPUT_BITS, _DATA = 16384, 22, 34, (48,) * 7
 

@@ -10,12 +10,12 @@ from functools import partial
 
 import numpy as np
 
+from papers.falcon2020.planning.exact_network import ExactLayer, ExactNetwork
+from papers.falcon2020.planning.maps import maps_plan
+from papers.falcon2020.planning.parameters import plan_for
 from papers.reproduce.leveled import SHAPES, message_megabytes
 from papers.reproduce.network_seconds import CLIENT, seconds_by_steps
 from privcirnet.cli.console import show_rows
-from privcirnet.he.planning.leveled.bfv.exact_network import ExactLayer, ExactNetwork
-from privcirnet.he.planning.leveled.bfv.maps import maps_plan
-from privcirnet.he.planning.leveled.bfv.parameters import plan_for
 from privcirnet.he.system import threads
 
 _SIDES, _TURNS, _K = (1, 2, 4, 8, 16), 2, 16

@@ -91,7 +91,6 @@ NO_TORCH = {"compiled", "he", "report", "artifact", "config", "errors", "runs", 
 
 WITH_TORCH = {
     *("runs/doctor.py", "runs/compiled.py", "runs/export.py", "runs/exported.py"),
-    "runs/leveled_export.py",
     *("runs/check.py", "runs/competition.py", "runs/forecast.py", "runs/search.py", "runs/train.py", "cli/infer.py"),
 }
 
@@ -99,6 +98,7 @@ GONE = ("client-aided", "client_aided", "ClientAided", "answer_bits", "largest_l
 GONE += ("hiding_bits", '"bounded"', "masks=bounded", "runs_directly", "ReplyStock", "make_ahead", "mask_bound")
 GONE += ("blake2xb", "load_seal", "he.family", "CoefficientLayer", "COEFFICIENT_ENCODINGS", "average_with")
 GONE += ("recipe.patches", "FewerPatches", "he.guard_bits", "he.least_guard_bits")
+GONE += ("mode=leveled", "leveled.", "LeveledConfig", "leveled_client", "read_leveled", "lower_exact")
 """Settings and modes that were taken away, as they stood in source and in settings."""
 
 

@@ -6,14 +6,17 @@ import numpy as np
 import pytest
 import torch
 
+from papers.falcon2020.config import Falcon2020Config
+from papers.falcon2020.lower import leveled_program
+from papers.falcon2020.mode import Leveled
+from papers.falcon2020.planning.exact_network import ExactNetwork
 from privcirnet.artifact import read_checkpoint
-from privcirnet.config import HEConfig, LeveledConfig
+from privcirnet.config import HEConfig
 from privcirnet.data import Files, load
 from privcirnet.data.dataset import ImageData
 from privcirnet.he.circuits.ckks.bootstrapping import Bootstrapping, parameters_for
-from privcirnet.he.planning.leveled.bfv.exact_network import ExactNetwork
-from privcirnet.he.planning.leveled.ckks.ckks_circuit import CkksCircuit
-from privcirnet.he.planning.leveled.ckks.sums import sums_of
+from privcirnet.he.planning.ckks.ckks_circuit import CkksCircuit
+from privcirnet.he.planning.ckks.sums import sums_of
 from privcirnet.he.planning.noise_budget import budget
 from privcirnet.he.program.program import layers_of, squares_of
 from privcirnet.he.program.truncation import truncation_facts
@@ -21,8 +24,6 @@ from privcirnet.passes.lower import lower_real
 from privcirnet.runs.evaluation import evaluate
 from privcirnet.runs.export import lower_for
 from privcirnet.runs.interactive import Interactive
-from privcirnet.runs.leveled import Leveled
-from privcirnet.runs.leveled_export import leveled_program
 from privcirnet.runs.parties import How
 from privcirnet.train import stages
 from privcirnet.train.accuracy import predict
@@ -90,12 +91,10 @@ def test_integers_of_leveled_networks(file, name, bits, planner, right, image_ca
     """A thousand held-out images; see the table for all of them. One through the circuit, in clear."""
     data = load(name, files=Files(str(ARCHIVES), cache=str(image_cache)))
     model = stages.load_checkpoint(FOLDER / "leveled" / f"{file}.safetensors", data).model
-    program = leveled_program(LeveledConfig(weight_bits=bits[0], pixel_bits=bits[1]), model, data)
+    program = leveled_program(Falcon2020Config(weight_bits=bits[0], pixel_bits=bits[1]), model, data)
     assert program.planner == planner
     assert in_floats(program.exact, program.description.shifted(few(data)[0].numpy()), few(data)[1]) == right
-    found = evaluate(
-        Leveled(program.description, program), data.test_images[:1].numpy().astype(np.int64), How("cleartext")
-    )
+    found = evaluate(Leveled(program), data.test_images[:1].numpy().astype(np.int64), How("cleartext"))
     assert found.wrong == [[]]
 
 

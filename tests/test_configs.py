@@ -48,6 +48,7 @@ def test_there_are_configs():
         "bench",
         "demo",
         "export",
+        "falcon2020",
         "infer",
         "ladder",
         "load",

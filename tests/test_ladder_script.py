@@ -55,27 +55,6 @@ def test_killed_and_started_again(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_leveled_chain_from_training_to_encrypted_answers(tmp_path):
-    """Every result is there; the second time nothing is run, and another weight is another export."""
-    short = [f"stages.{stage}.recipe.epochs=1" for stage in ("train", "finetune")]
-    shorter = ["stages.infer.images=2", "+stages.infer.engine=cleartext", "+stages.search.sweep=0"]
-    words = [sys.executable, "ladder.py", "experiment=lola_digits_leveled", f"root={tmp_path}", *short, *shorter]
-
-    def said(*more: str) -> str:
-        done = subprocess.run([*words, *more], cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    assert said().count("to be run") == 5
-    found = json.loads((tmp_path / "infer_rehearsal" / "summary.json").read_text())
-    assert (found["mode"], found["logits_equal"], found["rounds"]) == ("leveled", 2, 1)
-    assert said().count(": complete") == 5
-    again = said("+stages.export.leveled.weight_bits=6")
-    assert "export: again, with leveled.weight_bits=6 after 8" in again
-    assert "finetune: complete" in again
-
-
-@pytest.mark.slow
 def test_several_ladders_in_one_command(tmp_path):
     varied = ["stages.train.recipe.epochs=0", "stages.finetune.recipe.epochs=0", "++stages.finetune.recipe.uniform=2,4"]
     words = [*command(tmp_path / "b${stages.finetune.recipe.uniform}", *varied, f"hydra.sweep.dir={tmp_path}"), "-m"]

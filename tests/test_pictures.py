@@ -12,12 +12,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from privcirnet.artifact import write_leveled, write_program
+from privcirnet.artifact import write_ckks, write_program
 from privcirnet.data.pictures import Pictures
+from privcirnet.he.protocol.one_message import ckks
 from privcirnet.he.protocol.parties.server import Server
 from privcirnet.runs.pictures import ends_of, preparation_for
 from privcirnet.service.limits import ServiceLimits
 from privcirnet.service.quotas import Quota, Quotas
+from tests.artifact.samples import ckks_program
 from tests.conftest import ROOT
 from tests.page import samples
 from tests.scripts import call, documented, refused, summary
@@ -59,20 +61,22 @@ def served(server=None, **limits):
     return serving(catalogue(only=server or Server(samples.program(), "cleartext")), **limits)
 
 
-def test_every_picture_is_a_row_with_the_exact_network_s_logits(monkeypatch, tmp_path, folder):
-    """A picture is brought to the program as the page brings one; of a leveled one, whose logits are exact."""
-    leveled = samples.leveled()
-    write_leveled(tmp_path / "leveled", leveled, {})
-    settings = "mode=leveled", f"program={tmp_path / 'leveled'}", f"images={folder}", "top_k=10"
-    found = classified(monkeypatch, tmp_path, *settings)
+def test_every_picture_is_a_row_with_the_network_s_logits(monkeypatch, tmp_path, folder):
+    """A picture is brought to the program as the page brings one; of a CKKS one, whose logits are near those in clear."""
+    made = ckks_program()
+    write_ckks(tmp_path / "ckks", made, {})
+    settings = "mode=ckks", f"program={tmp_path / 'ckks'}", f"images={folder}", "top_k=10", "data=cifar10"
+    found = classified(monkeypatch, tmp_path, *settings, f"data.root={tmp_path}")
     one = next(row for row in found if row["path"] == f"{folder}/0.png")
-    picture = preparation_for(ends_of(leveled.description, 16), "digits").prepare((folder / "0.png").read_bytes())
-    logits = leveled.exact.evaluate(leveled.description.shifted(picture.pixels)) * 2.0**leveled.description.log_step
+    known = ckks.from_dict(ckks.to_dict(made))
+    picture = preparation_for(ends_of(known), "cifar10").prepare((folder / "0.png").read_bytes())
+    logits = made.sums(made.real(picture.pixels[None]))[0]
     order = np.argsort(-logits, kind="stable").tolist()
-    assert (one["label"], one["name"]) == (order[0], str(order[0]))
+    assert (one["label"], one["name"]) == (order[0], f"class {order[0]}")
     assert [each["label"] for each in one["logits"]] == order
-    assert [each["value"] for each in one["logits"]] == logits[order].tolist()
-    assert one["margin"] == logits[order[0]] - logits[order[1]]
+    near = 1e-4 * np.abs(logits).max()
+    assert [each["value"] for each in one["logits"]] == pytest.approx(logits[order], abs=near)
+    assert one["margin"] == pytest.approx(logits[order[0]] - logits[order[1]], abs=2 * near)
     assert min(one["seconds"], one["bytes_up"], one["bytes_down"]) > 0
     assert [row["refused"].partition(":")[0] for row in found if row["label"] is None] == [
         "an image file must be whole"

@@ -2,7 +2,7 @@
 
 from files import given, timed, write_rows, write_secret
 
-from privcirnet.he.protocol.leveled.bfv.inference import LeveledInferenceClient
+from papers.falcon2020.protocol.inference import LeveledInferenceClient
 
 
 def main() -> None:

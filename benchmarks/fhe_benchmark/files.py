@@ -3,6 +3,7 @@
 import argparse
 import json
 import os
+import pickle
 import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,9 +12,9 @@ from time import perf_counter, process_time
 
 import numpy as np
 
-from privcirnet.he.protocol.leveled.bfv.description import from_dict, to_dict
-from privcirnet.he.protocol.leveled.bfv.inference import LeveledInferenceClient
-from privcirnet.he.protocol.leveled.bfv.leveled_program import Description
+from papers.falcon2020.protocol.description import from_dict, to_dict
+from papers.falcon2020.protocol.inference import LeveledInferenceClient
+from papers.falcon2020.protocol.leveled_program import Description, LeveledProgram
 
 SIZES = {"single": 1, "small": 15, "batch": 100, "medium": 1000, "large": 10000}
 """Images of an instance: the harness' four sizes, and a batch of 100."""
@@ -27,12 +28,10 @@ class Files:
     Attributes:
         root: folder of all instances.
         size: of :data:`SIZES`.
-        program: folder that export.py mode=leveled made; the server's.
     """
 
     root: Path
     size: str
-    program: Path
 
     @property
     def pixels(self) -> Path:
@@ -48,6 +47,11 @@ class Files:
     def io(self) -> Path:
         """What client and server exchange, and what the client keeps."""
         return self.root / "io" / self.size
+
+    @property
+    def program(self) -> Path:
+        """The server's program, with its weights."""
+        return self.root / "server" / self.size
 
     @property
     def description(self) -> Path:
@@ -98,6 +102,19 @@ class Files:
         self.description.parent.mkdir(parents=True, exist_ok=True)
         self.description.write_text(json.dumps(to_dict(known)))
 
+    def write_program(self, program: LeveledProgram) -> None:
+        """Write the server's program.
+
+        Args:
+            program: with weights.
+        """
+        self.program.parent.mkdir(parents=True, exist_ok=True)
+        self.program.write_bytes(pickle.dumps(program))
+
+    def read_program(self) -> LeveledProgram:
+        """Read the server's own program, which it trusts."""
+        return pickle.loads(self.program.read_bytes())
+
     def known(self) -> Description:
         """Read the program's description, which is checked."""
         return from_dict(json.loads(self.description.read_text()))
@@ -111,13 +128,12 @@ class Files:
 
 
 def given() -> Files:
-    """What a stage is started with: the instance's size, the folder, the program."""
+    """What a stage is started with: the instance's size, the folder."""
     parser = argparse.ArgumentParser()
     parser.add_argument("size", choices=SIZES)
     parser.add_argument("--root", type=Path, default=Path("outputs/fhe_benchmark"))
-    parser.add_argument("--program", type=Path, required=True)
     found = parser.parse_args()
-    return Files(found.root, found.size, found.program)
+    return Files(found.root, found.size)
 
 
 @contextmanager

@@ -1,14 +1,10 @@
 r"""The benchmark of encrypted inference of HomomorphicEncryption.org: all stages as processes, measured.
 
 This takes the place of the benchmark's harness, whose stages, files and instance sizes these are, with MNIST's own test
-images. Programs are made first:
+images. The program is made first, of weights of 5 bits and pixels of 3.
 
-python export.py mode=leveled init=checkpoints/leveled/mnist_mlp.safetensors data=mnist data.root=/images \\
-  leveled.weight_bits=5 leveled.pixel_bits=3 out=outputs/fhe_benchmark/one
-python export.py mode=leveled init=checkpoints/leveled/mnist_mlp.safetensors data=mnist data.root=/images \\
-  leveled.weight_bits=5 leveled.pixel_bits=3 leveled.plan=batch out=outputs/fhe_benchmark/many
-python benchmarks/fhe_benchmark/run.py single --program outputs/fhe_benchmark/one/program --images /images
-python benchmarks/fhe_benchmark/run.py batch --program outputs/fhe_benchmark/many/program --images /images
+python benchmarks/fhe_benchmark/run.py single --images /images
+python benchmarks/fhe_benchmark/run.py batch --plan batch --images /images
 """
 
 import argparse
@@ -23,10 +19,14 @@ from typing import Any
 import numpy as np
 from files import SIZES, Files, to_integers
 
-from privcirnet.artifact import read_leveled, write_json
+from papers.falcon2020.config import Falcon2020Config
+from papers.falcon2020.lower import leveled_program
+from privcirnet.artifact import write_json
 from privcirnet.cli.console import show_rows
 from privcirnet.data import Files as Images
 from privcirnet.data import load
+from privcirnet.data.dataset import ImageData
+from privcirnet.train import stages
 
 STAGES = (
     "server_preprocess_model",
@@ -44,26 +44,29 @@ def main() -> None:
     """Run the stages and write what they took."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("size", choices=SIZES)
-    parser.add_argument("--program", type=Path, required=True)
+    parser.add_argument("--model", default="checkpoints/leveled/mnist_mlp.safetensors", help="of mnist_mlp, trained")
+    parser.add_argument("--plan", default="auto", choices=("auto", "batch"), help="batch: many images in one request")
     parser.add_argument("--images", required=True, help="folder with MNIST")
     parser.add_argument("--seed", type=int, default=0, help="of the choice of test images")
     parser.add_argument("--root", type=Path, default=Path("outputs/fhe_benchmark"))
     given = parser.parse_args()
-    files = Files(given.root, given.size, given.program)
+    files, data = Files(given.root, given.size), load("mnist", files=Images(given.images))
     shutil.rmtree(files.io, ignore_errors=True)
-    _write_images(files, given.images, given.seed)
-    stages = {name: _run(name, files) for name in STAGES}
-    summary = {"size": given.size, "images": SIZES[given.size], **_checked(files), "stages": stages, **_bytes(files)}
-    server = stages["server_encrypted_compute"]
+    _write_images(files, data, given.seed)
+    config = Falcon2020Config(plan=given.plan, weight_bits=5, pixel_bits=3)
+    files.write_program(leveled_program(config, stages.load_network(given.model, data), data))
+    measured = {name: _run(name, files) for name in STAGES}
+    summary = {"size": given.size, "images": SIZES[given.size], **_checked(files), "stages": measured, **_bytes(files)}
+    server = measured["server_encrypted_compute"]
     for name, clock in (("seconds", "parts"), ("processor_seconds", "processor")):
         summary[f"{name}_inference_per_image"] = server[clock]["inference"] / SIZES[given.size]
     write_json(given.root / "measurements" / f"{given.size}.json", summary)
-    show_rows(f"{given.size}: {SIZES[given.size]} images", [_row(name, stage) for name, stage in stages.items()])
+    show_rows(f"{given.size}: {SIZES[given.size]} images", [_row(name, stage) for name, stage in measured.items()])
     show_rows("in all", [{name: str(value) for name, value in summary.items() if name != "stages"}])
 
 
-def _write_images(files: Files, root: str, seed: int) -> None:
-    data, count = load("mnist", files=Images(root)), SIZES[files.size]
+def _write_images(files: Files, data: ImageData, seed: int) -> None:
+    count = SIZES[files.size]
     chosen = np.random.default_rng(seed).permutation(len(data.test_labels))[:count]
     files.pixels.parent.mkdir(parents=True, exist_ok=True)
     pixels = data.test_images.numpy()[chosen].reshape(count, -1) / data.levels
@@ -75,7 +78,7 @@ def _run(name: str, files: Files) -> dict[str, Any]:
     """Seconds of a stage with the start of its process, and those of its parts."""
     command = [sys.executable, str(_HERE / f"{name}.py"), files.size, "--root", str(files.root)]
     started = perf_counter()
-    done = subprocess.run([*command, "--program", str(files.program)], stderr=subprocess.PIPE, text=True, check=False)
+    done = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
     seconds = perf_counter() - started
     if done.returncode:
         sys.exit(f"{name}: {done.stderr}")
@@ -90,7 +93,7 @@ def _run(name: str, files: Files) -> dict[str, Any]:
 
 def _checked(files: Files) -> dict[str, Any]:
     """Accuracy, and how many images have the integer network's results."""
-    program, count = read_leveled(files.program), SIZES[files.size]
+    program, count = files.read_program(), SIZES[files.size]
     images = to_integers(np.loadtxt(files.pixels, ndmin=2), program.description)
     results = [[int(value) for value in line.split()] for line in files.results.read_text().splitlines()[:count]]
     equal = sum(list(program.exact.evaluate(image)) == row for image, row in zip(images, results, strict=True))

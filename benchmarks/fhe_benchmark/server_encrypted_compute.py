@@ -7,9 +7,8 @@ first client does not wait for compiled code.
 import numpy as np
 from files import given, read_rows, timed, write_rows
 
-from privcirnet.artifact import read_leveled
-from privcirnet.he.protocol.leveled.bfv.inference import LeveledInferenceClient, LeveledInferenceServer
-from privcirnet.he.protocol.leveled.bfv.leveled_program import LeveledProgram
+from papers.falcon2020.protocol.inference import LeveledInferenceClient, LeveledInferenceServer
+from papers.falcon2020.protocol.leveled_program import LeveledProgram
 
 
 def rehearse(program: LeveledProgram, server: LeveledInferenceServer) -> None:
@@ -28,7 +27,7 @@ def rehearse(program: LeveledProgram, server: LeveledInferenceServer) -> None:
 def main() -> None:
     """Run the stage."""
     files = given()
-    program = read_leveled(files.program)
+    program = files.read_program()
     with timed("weights"):
         server = LeveledInferenceServer(program.plan, program.parameters)
     with timed("rehearsal"):

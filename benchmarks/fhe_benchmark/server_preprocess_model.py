@@ -2,13 +2,11 @@
 
 from files import given
 
-from privcirnet.artifact import read_leveled
-
 
 def main() -> None:
     """Run the stage."""
     files = given()
-    files.describe(read_leveled(files.program).description)
+    files.describe(files.read_program().description)
 
 
 if __name__ == "__main__":

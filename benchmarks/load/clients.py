@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from privcirnet.errors import RuleError
-from privcirnet.he.protocol.leveled.session import LeveledClient
+from privcirnet.he.protocol.one_message.session import OneMessageClient
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.system import threads
 from privcirnet.runs.answers import requests
@@ -48,7 +48,7 @@ class LoadTask:
         tls: the client's folder; None for plain text.
         served: name of the program; "" for the only one.
         program: folder whose integer network the answers are compared with; None: they are not.
-        leveled: whether the server's program is a leveled one.
+        mode: of the server's program.
         retries: of each connection and image, see :class:`service.retries.Retries`.
         prepare: inferences that each client keeps prepared; 0: none.
     """
@@ -59,7 +59,7 @@ class LoadTask:
     engine: str
     seconds: float
     program: Path | None
-    leveled: bool = False
+    mode: str = "interactive"
     retries: int = 0
     prepare: int = 0
 
@@ -69,7 +69,7 @@ class LoadTask:
         Raises:
             RuleError: there is no server, or it refuses; its program is of the other mode.
         """
-        party, access = LeveledClient if self.leveled else Client, ClientAccess.of(self.tls)
+        party, access = OneMessageClient if self.mode == "ckks" else Client, ClientAccess.of(self.tls)
         named, retries = {"access": access, "program": self.served}, Retries(self.retries)
         return ServiceClient(self.address, self.engine, **named, party=party, retries=retries)
 
@@ -162,7 +162,7 @@ def _client(number: int, task: LoadTask, count: int, ready: Barrier, channel: "Q
     """One client's process, on so many threads; it asks once all of them are connected."""
     threads.use(count)
     random, parent, together = np.random.default_rng(number), multiprocessing.parent_process(), False
-    clear = read_mode(task.program, task.leveled).clear if task.program else None
+    clear = read_mode(task.program, task.mode).clear if task.program else None
     began = time.monotonic()
     while time.monotonic() < began + task.seconds and parent is not None and parent.is_alive():
         try:
@@ -192,22 +192,20 @@ def _images(
     end: float,
     report: Callable[..., object],
 ) -> None:
-    """Image after image until the time is over; those of a batch have its seconds."""
-    pixels, together = remote.party.known.pixels, remote.party.known.batch
+    """Image after image until the time is over."""
+    pixels = remote.party.known.pixels
     low, high = pixels.low // _CONTRAST, max(pixels.high // _CONTRAST, 1)
     ahead = Ahead(task.prepare, remote.store, True, remote.reopen)
     while time.monotonic() < end:
-        images = random.integers(low, high + 1, (together, *pixels.shape)) << pixels.shift
-        ((request, answers),) = requests(remote.party, remote, images, ahead=ahead, persist=remote.persist)
-        for image, answer in zip(request if request.ndim > 3 else request[None], answers, strict=True):
-            seconds = answer.seconds * len(answers)
-            if answer.refused or clear is None:
-                report(seconds, answer.refused.rule if answer.refused else "", None, None, answer.prepared)
-                continue
-            with threads.one_thread():
-                exact = clear(image)
-            off = float(np.abs(answer.logits - exact).max() / max(np.ptp(exact), 1e-9))
-            report(seconds, "", bool(exact.argmax() == answer.logits.argmax()), off, answer.prepared)
+        images = random.integers(low, high + 1, (1, *pixels.shape))
+        ((request, (answer,)),) = requests(remote.party, remote, images, ahead=ahead, persist=remote.persist)
+        if answer.refused or clear is None:
+            report(answer.seconds, answer.refused.rule if answer.refused else "", None, None, answer.prepared)
+            continue
+        with threads.one_thread():
+            exact = clear(request)
+        off = float(np.abs(answer.logits - exact).max() / max(np.ptp(exact), 1e-9))
+        report(answer.seconds, "", bool(exact.argmax() == answer.logits.argmax()), off, answer.prepared)
 
 
 def _resident(url: str) -> float:

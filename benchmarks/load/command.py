@@ -15,8 +15,8 @@ from privcirnet.service.address import parse_address
 def main(config: LoadConfig) -> None:
     """Have clients ask for a while, and show latencies, throughput, errors and memory."""
     tls, program = (Path(folder) if folder else None for folder in (config.tls, config.program))
-    address, leveled, more = parse_address(config.server), config.mode == "leveled", (config.retries, config.prepare)
-    task = LoadTask(address, tls, config.served, config.engine, config.seconds, program, leveled, *more)
+    address, more = parse_address(config.server), (config.retries, config.prepare)
+    task = LoadTask(address, tls, config.served, config.engine, config.seconds, program, config.mode, *more)
     with progress_bar(f"Load ({config.clients} clients)", 0) as advance:
 
         def step(sample: Sample) -> None:

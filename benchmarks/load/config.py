@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from privcirnet.artifact.folder import program_folder
 from privcirnet.config.checks import check, check_name
-from privcirnet.config.leveled import MODES
+from privcirnet.config.ckks import check_mode
 from privcirnet.he.circuits.bfv.engines import ENGINES
 from privcirnet.service.address import parse_address
 
@@ -30,7 +30,7 @@ class LoadConfig:
     engine: str = "kernel"
     """of the clients: kernel, or cleartext for a server that hides nothing."""
     mode: str = "interactive"
-    """of the server's program: interactive, or leveled: one request and one answer for an image."""
+    """of the server's program: interactive, or ckks: one request and one answer for an image."""
     retries: int = 0
     """how often a client comes again where the server is busy or lost; 0: never, what goes wrong is counted."""
     prepare: int = 0
@@ -42,7 +42,7 @@ class LoadConfig:
 
     def __post_init__(self) -> None:
         check_name("engine", self.engine, ENGINES)
-        check_name("mode", self.mode, MODES)
+        check_mode(self.mode)
         self.program = program_folder(self.program)
         check(self.clients >= 1, "clients must be at least 1", self.clients, "use 4")
         check(self.seconds > 0, "seconds must be positive", self.seconds, "use 60")

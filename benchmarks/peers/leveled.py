@@ -12,11 +12,11 @@ from pathlib import Path
 import numpy as np
 from peer import Result, add_out, peak_bytes, timed, write
 
+from papers.falcon2020.planning.exact_network import ExactLayer, ExactNetwork
+from papers.falcon2020.planning.packed import packed_plan
+from papers.falcon2020.planning.parameters import plan_for
+from papers.falcon2020.protocol.inference import LeveledInferenceClient, LeveledInferenceServer
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.planning.leveled.bfv.exact_network import ExactLayer, ExactNetwork
-from privcirnet.he.planning.leveled.bfv.packed import packed_plan
-from privcirnet.he.planning.leveled.bfv.parameters import plan_for
-from privcirnet.he.protocol.leveled.bfv.inference import LeveledInferenceClient, LeveledInferenceServer
 
 _SHAPES = {
     "conv": LinearShape(28, 28, 1, 4, 7, 3, 0),

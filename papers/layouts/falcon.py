@@ -24,17 +24,16 @@ from functools import partial
 
 import numpy as np
 
+from papers.falcon2020.circuits.builder import Builder
+from papers.falcon2020.planning.exact_network import ExactLayer, ExactNetwork
+from papers.falcon2020.planning.plan import Plan, plan_of
+from papers.falcon2020.planning.spread import convolution, three_layers
+from papers.falcon2020.planning.transforms import block_spectra, cyclic_matrix
 from privcirnet.errors import DoesNotFit
 from privcirnet.he.circuits import linear_transform
-from privcirnet.he.circuits.bfv.builder import Builder
 from privcirnet.he.circuits.bfv.network_circuit import Plaintext
 from privcirnet.he.layers.spectral_layout import next_power_of_two
-from privcirnet.he.planning.leveled.bfv.exact_network import ExactLayer, ExactNetwork
-from privcirnet.he.planning.leveled.bfv.plan import Plan, plan_of
-from privcirnet.he.planning.leveled.bfv.spread import convolution, three_layers
-from privcirnet.he.planning.leveled.bfv.transforms import block_spectra
 from privcirnet.he.ring.modular import Residues
-from privcirnet.he.ring.roots import cyclic_matrix
 
 
 class Spectral:

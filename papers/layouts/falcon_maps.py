@@ -3,9 +3,9 @@
 Columns of a row, slowest first: j (k of them, the channel in its block, cyclic), s. An input's block of channels and
 its place in the map are s, half of the blocks in either row; an output's block and place are s too, in both rows.
 
-* The client spreads the image (:mod:`planning.leveled.bfv.spread`): the first layer and putting its maps side by
+* The client spreads the image (:mod:`papers.falcon2020.planning.spread`): the first layer and putting its maps side by
   side cost nothing.
-* DFT over j (algorithm 1), by diagonals and exact mod t (:mod:`planning.leveled.bfv.transforms`).
+* DFT over j (algorithm 1), by diagonals and exact mod t (:mod:`papers.falcon2020.planning.transforms`).
 * Spectral convolution (algorithm 3): for each block of outputs at each place one product with the weights' transforms,
   and rotations that add up s. A mask leaves the sums in one column of each j; one rotation puts them behind the others.
 * Rows are added once, inverse DFT, bias, square. The last layer: a row-major product (LoLa's) for each output.
@@ -22,14 +22,14 @@ from functools import partial
 
 import numpy as np
 
+from papers.falcon2020.circuits.builder import Builder
+from papers.falcon2020.planning.exact_network import ExactLayer, ExactNetwork
+from papers.falcon2020.planning.plan import Plan, plan_of
+from papers.falcon2020.planning.spread import convolution, three_layers
+from papers.falcon2020.planning.transforms import layer_spectra, transformed
 from papers.layouts.falcon import row_major
 from privcirnet.errors import DoesNotFit
-from privcirnet.he.circuits.bfv.builder import Builder
 from privcirnet.he.layers.spectral_layout import next_power_of_two
-from privcirnet.he.planning.leveled.bfv.exact_network import ExactLayer, ExactNetwork
-from privcirnet.he.planning.leveled.bfv.plan import Plan, plan_of
-from privcirnet.he.planning.leveled.bfv.spread import convolution, three_layers
-from privcirnet.he.planning.leveled.bfv.transforms import layer_spectra, transformed
 from privcirnet.he.ring.modular import Residues
 
 

@@ -20,10 +20,10 @@ from functools import cached_property
 
 import numpy as np
 
+from papers.falcon2020.circuits.builder import Builder
+from papers.falcon2020.planning.exact_network import ExactLayer
 from papers.layouts.falcon import Spectral, inverse_steps, spectral_product
-from privcirnet.he.circuits.bfv.builder import Builder
 from privcirnet.he.circuits.bfv.network_circuit import NetworkCircuit
-from privcirnet.he.planning.leveled.bfv.exact_network import ExactLayer
 
 
 @dataclass(frozen=True)

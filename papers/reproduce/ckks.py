@@ -11,7 +11,7 @@ from papers.reproduce.cells import Values
 from privcirnet.errors import RuleError
 from privcirnet.he.circuits.ckks.bootstrapping import parameters_for
 from privcirnet.he.layers.ckks.layout import Layout
-from privcirnet.he.planning.leveled.ckks import costs
+from privcirnet.he.planning.ckks import costs
 from privcirnet.he.schemes.ckks.client import CkksClient
 from privcirnet.he.schemes.ckks.embedding import Reals
 from privcirnet.he.schemes.ckks.parameters import CkksParameters

@@ -7,16 +7,16 @@ from functools import cache
 
 import numpy as np
 
+from papers.falcon2020.planning import plans
+from papers.falcon2020.planning.exact_network import ExactLayer, ExactNetwork
+from papers.falcon2020.planning.parameters import LeveledParameters, plan_for
+from papers.falcon2020.planning.plan import Plan
 from papers.layouts.falcon import falcon_plan
 from papers.layouts.falcon_maps import falcon_maps_plan
 from papers.layouts.lola_maps import lola_maps_plan
 from papers.reproduce.network_seconds import LeveledBenchmark, seconds_by_steps
 from privcirnet.errors import RuleError
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.planning.leveled.bfv import plans
-from privcirnet.he.planning.leveled.bfv.exact_network import ExactLayer, ExactNetwork
-from privcirnet.he.planning.leveled.bfv.parameters import LeveledParameters, plan_for
-from privcirnet.he.planning.leveled.bfv.plan import Plan
 from privcirnet.he.schemes.bfv.sizes import ciphertext_bytes, message_bytes
 from privcirnet.he.system import threads
 

@@ -6,13 +6,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from privcirnet.he.circuits.bfv.engines import engine_of
+from papers.falcon2020.circuits.engines import engine_of
+from papers.falcon2020.circuits.repetitions import without_repetitions
+from papers.falcon2020.planning.parameters import LeveledParameters
+from papers.falcon2020.planning.plan import Plan
+from papers.falcon2020.protocol.inference import LeveledInferenceClient, LeveledInferenceServer
 from privcirnet.he.circuits.bfv.evaluator import run
-from privcirnet.he.circuits.bfv.repetitions import without_repetitions
 from privcirnet.he.circuits.bfv.weights import encode
-from privcirnet.he.planning.leveled.bfv.parameters import LeveledParameters
-from privcirnet.he.planning.leveled.bfv.plan import Plan
-from privcirnet.he.protocol.leveled.bfv.inference import LeveledInferenceClient, LeveledInferenceServer
 
 _PASSES = 2
 """Runs of each step, of which the quickest counts: compiled kernels are loaded in the first."""
@@ -93,16 +93,16 @@ class _Looks:
 def seconds_by_steps(plan: Plan, parameters: LeveledParameters) -> dict[str, float]:
     """Return the processor seconds of an image on the kernels, extrapolated from steps that stand for many others.
 
-    Steps of one kind on values of one kind take as long (:mod:`circuits.bfv.repetitions`): one of them is timed, with
-    real keys, ciphertexts and weights, and counted as often as it stands in the circuit, for each plain modulus. So is
-    one ciphertext of an answer. Weights are encoded before, as they are where they stay in memory.
+    Steps of one kind on values of one kind take as long (:mod:`falcon2020.circuits.repetitions`): one of them is timed,
+    with real keys, ciphertexts and weights, and counted as often as it stands in the circuit, for each plain modulus.
+    So is one ciphertext of an answer. Weights are encoded before, as they are where they stay in memory.
 
     Returns:
         by layer or square, and for :data:`CLIENT` and :data:`MESSAGES`.
     """
     circuit, counts = without_repetitions(plan.circuit)
     client = LeveledInferenceClient(plan.public, parameters)
-    server = engine_of("kernel").leveled_server(parameters, plan.public)
+    server = engine_of("kernel").server(parameters, plan.public)
     keys = server.load_evaluation_keys(client.keys())[0]
     evaluator, moduli = server.evaluators[0], len(parameters.moduli)
     plaintexts = encode(circuit, evaluator, len(parameters.data_bits))

@@ -3,8 +3,9 @@
 Writing is atomic: a file or folder appears under its name when it is complete, or not at all.
 """
 
+from privcirnet.artifact.ckks import read_ckks, write_ckks
 from privcirnet.artifact.compact import compacted, expanded
-from privcirnet.artifact.folder import CKKS, LEVELED, MANIFEST, SIGNATURE, format_of, read_signature
+from privcirnet.artifact.folder import CKKS, MANIFEST, SIGNATURE, format_of, read_signature
 from privcirnet.artifact.interactive import (
     FULL_FOLDER,
     PLAINTEXTS,
@@ -16,7 +17,6 @@ from privcirnet.artifact.interactive import (
     spectra,
     write_program,
 )
-from privcirnet.artifact.leveled import read_leveled, write_leveled
 from privcirnet.artifact.plan import REPLACEMENTS, plan_activations, plan_composed, plan_pads, read_plan, write_plan
 from privcirnet.artifact.records import (
     Bits,
@@ -34,7 +34,6 @@ from privcirnet.artifact.records import (
 __all__ = [
     "CKKS",
     "FULL_FOLDER",
-    "LEVELED",
     "MANIFEST",
     "PLAINTEXTS",
     "REPLACEMENTS",
@@ -52,8 +51,8 @@ __all__ = [
     "plan_composed",
     "plan_pads",
     "read_checkpoint",
+    "read_ckks",
     "read_json",
-    "read_leveled",
     "read_measured",
     "read_plan",
     "read_profile",
@@ -62,8 +61,8 @@ __all__ = [
     "spectra",
     "write_arrays",
     "write_checkpoint",
+    "write_ckks",
     "write_json",
-    "write_leveled",
     "write_plan",
     "write_program",
     "write_text",

@@ -18,9 +18,9 @@ from privcirnet.he.program.signature import PrivateKey, PublicKey
 from privcirnet.he.system.atomic import replacing_folder
 
 MANIFEST, SIGNATURE = "manifest.json", "signature.json"
-INTERACTIVE, LEVELED, CKKS = "privcirnet-program", "privcirnet-leveled-program", "privcirnet-ckks-program"
+INTERACTIVE, CKKS = "privcirnet-program", "privcirnet-ckks-program"
 """Formats of programs."""
-_MODES = {INTERACTIVE: "interactive", LEVELED: "leveled", CKKS: "leveled"}
+_MODES = {INTERACTIVE: "interactive", CKKS: "ckks"}
 REMEDY = "export it again with export.py"
 
 
@@ -40,7 +40,7 @@ def replacing_program(folder: Path, *, replace: bool = True) -> Iterator[Path]:
     Yields:
         The path of the draft, an empty folder.
     """
-    if folder.exists() and not (replace and format_of(folder) in (INTERACTIVE, LEVELED, CKKS)):
+    if folder.exists() and not (replace and format_of(folder) in _MODES):
         rule, remedy = "the program's folder must be new or hold a program", "choose another out= folder"
         raise RuleError(rule, got=folder, remedy=remedy)
     with replacing_folder(folder) as draft:

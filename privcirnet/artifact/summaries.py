@@ -121,16 +121,15 @@ class Export:
     """A program for encrypted inference, whichever way it is to run.
 
     Attributes:
-        mode: "leveled" for one request and one answer; of others nothing is said.
-        scheme: "ckks", or none for BFV.
+        mode: "ckks" for one request and one answer; of others nothing is said.
         linear: nodes with weights.
-        max_value_bits: of the largest value, of a leveled program of the largest result.
+        max_value_bits: of the largest value.
         bounds_bits: of the values of each node.
         output_bits: of right results.
         flooding_distance_bits: an image's noise is hidden to 2^-this.
         stacks: images that a layer prepares together, by node.
         bytes_stacks: of their weights in the server's memory.
-        operations: of one image, by name; of each plain modulus.
+        operations: of one image, by name.
         levels: of the chain of primes.
         level_image: of a request.
         failure_bits: a bootstrapping fails with probability 2^-this.
@@ -140,8 +139,6 @@ class Export:
     """
 
     mode: str | None = None
-    scheme: str | None = None
-    planner: str | None = None
     nodes: int | None = None
     linear: int | None = None
     ring_degree: int
@@ -149,7 +146,6 @@ class Export:
     security_bits: int
     plain_modulus_bits: int | None = None
     plain_modulus: int | None = None
-    plain_moduli: int | None = None
     scale_bits: int | None = None
     max_value_bits: int | None = None
     bounds: str | None = None
@@ -161,7 +157,6 @@ class Export:
     output_bits: int | None = None
     choice: Choice | None = None
     truncation: Truncation | None = None
-    noise_bits: int | None = None
     flooding_bits: int | None = None
     flooding_distance_bits: float | None = None
     bytes_plaintexts: int | None = None
@@ -169,7 +164,6 @@ class Export:
     stacks: dict[str, int] | None = None
     bytes_stacks: int | None = None
     block_sizes: dict[str, int] | None = None
-    depth_products: int | None = None
     depth_squares: int | None = None
     operations: dict[str, int] | None = None
     rotation_keys: int | None = None
@@ -186,13 +180,8 @@ class Export:
 
     @property
     def ckks(self) -> bool:
-        """Whether the network runs on bootstrapped CKKS."""
-        return self.scheme == "ckks"
-
-    @property
-    def leveled(self) -> bool:
-        """Whether images take one request and one answer; such a chain has no quantized stage."""
-        return self.mode == "leveled"
+        """Whether images take one request and one answer, on bootstrapped CKKS; such a chain has no quantized stage."""
+        return self.mode == "ckks"
 
 
 @dataclass(frozen=True)
@@ -282,8 +271,7 @@ class Inference:
     """A run of encrypted inference, whichever way the network runs; ``top1`` values are percents on its images.
 
     Attributes:
-        mode: "leveled" for one request and one answer; of others nothing is said.
-        scheme: "ckks", or none for BFV.
+        mode: "ckks" for one request and one answer; of others nothing is said.
         top1_clear: of the same network in clear.
         logits_equal: images whose values all follow the integer network's.
         unit: up to which they do; None: bit for bit.
@@ -295,14 +283,14 @@ class Inference:
         throttle: link that messages were held up by.
         links: predicted, by link.
         prepared: images whose encrypted work was done before they came.
-        online: an image, once its encrypted work is done; None of a leveled program.
+        online: an image, once its encrypted work is done; None of a CKKS program.
         preparation: what is done first for an image, before it comes or when it came.
         counted: whether layers' predictions are in the papers' units instead of seconds.
         dropped: why prepared work was not used, or not made.
         memory: most bytes of the process of "client", of "server", or of "both".
         refused: indices of images whose result is not to be used.
         classes: names by label.
-        operations: of one image, by name; of each plain modulus.
+        operations: of one image, by name.
         bytes_keys: as they travel, once.
         bytes_keys_server: in memory.
         levels: of the chain of primes.
@@ -310,7 +298,6 @@ class Inference:
     """
 
     mode: str | None = None
-    scheme: str | None = None
     engine: str | None = None
     processes: int | None = None
     server: str | None = None
@@ -370,7 +357,7 @@ class Inference:
     @property
     def exact(self) -> bool:
         """Whether results follow an integer network's; otherwise they are near real ones."""
-        return self.scheme != "ckks"
+        return self.mode != "ckks"
 
     @property
     def in_words_exact(self) -> str:

@@ -1,7 +1,4 @@
-"""Weights of any network as tensors: integers, integers of any size, or real numbers.
-
-Integers of any size are the bytes of two's complement, little-endian, along one more axis. numpy only; no torch.
-"""
+"""Weights of any network as tensors: integers or real numbers. numpy only; no torch."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,7 +13,6 @@ from privcirnet.errors import RuleError
 from privcirnet.he.program import bounds
 from privcirnet.he.program.operation import NO_ROWS, Node, Weights
 
-_MAX_BYTES = 64
 Tensors = Mapping[str, np.ndarray]
 Reader = Callable[[Tensors, str, tuple[int, ...]], np.ndarray]
 """(tensors of a file, name, shape) -> the checked tensor."""
@@ -64,16 +60,6 @@ def bounded_integers(tensors: Tensors, name: str, shape: tuple[int, ...]) -> np.
     return found
 
 
-def large_integers(tensors: Tensors, name: str, shape: tuple[int, ...]) -> np.ndarray:
-    """Return Python integers, see :data:`Reader`."""
-    width = tensors[name].shape[-1] if name in tensors and tensors[name].ndim else 0
-    if not 1 <= width <= _MAX_BYTES:
-        raise RuleError(f"a bias must have at most {_MAX_BYTES} bytes", got=f"{width} in {name}", remedy=REMEDY)
-    stored = _of_kind(tensors, name, (*shape, width), "u", "integers").astype(np.uint8).reshape(-1, width)
-    found = np.array([int.from_bytes(row.tobytes(), "little", signed=True) for row in stored], dtype=object)
-    return found.reshape(shape)
-
-
 def reals(tensors: Tensors, name: str, shape: tuple[int, ...]) -> np.ndarray:
     """Return float64, see :data:`Reader`."""
     found = _of_kind(tensors, name, shape, "f", "real numbers").astype(np.float64)
@@ -112,11 +98,6 @@ def _of_kind(tensors: Tensors, name: str, shape: tuple[int, ...], kinds: str, sa
 
 
 def _stored(values: np.ndarray, *, narrow: bool) -> np.ndarray:
-    if values.dtype == object:
-        flat = [int(value) for value in values.reshape(-1)]
-        width = max(value.bit_length() // 8 + 1 for value in flat)
-        content = b"".join(value.to_bytes(width, "little", signed=True) for value in flat)
-        return np.frombuffer(content, np.uint8).reshape(*values.shape, width)
     if values.dtype.kind == "f" or not narrow:
         return values
     return values.astype(np.int8 if np.abs(values).max() < 128 else np.int32)

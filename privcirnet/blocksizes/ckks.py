@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from privcirnet.blocksizes.latency import Figures
 from privcirnet.functional.circulant import admissible_block_sizes
-from privcirnet.he.planning.leveled.ckks.ckks_program import CkksProgram, Rehearsed
-from privcirnet.he.planning.leveled.ckks.costs import part_of, predicted
-from privcirnet.he.planning.leveled.ckks.sums import Sums
+from privcirnet.he.planning.ckks.ckks_program import CkksProgram, Rehearsed
+from privcirnet.he.planning.ckks.costs import part_of, predicted
+from privcirnet.he.planning.ckks.sums import Sums
 
 _BOOTSTRAPPING = " bootstrapping"
 
@@ -35,8 +35,6 @@ class CkksFigures:
         own = [met for met in counting.maps if not part_of(met.layer)]
         bootstrapping = sum(each for name, each in seconds.items() if name.endswith(_BOOTSTRAPPING))
         return {
-            "scheme": "ckks",
-            "planner": "slots",
             "ring_degree": parameters.ring_degree,
             "log_q": parameters.log_q,
             "levels": parameters.levels,

@@ -21,7 +21,7 @@ from privcirnet.train import stages
 
 @script(ExportConfig)
 def main(config: ExportConfig) -> None:
-    """Make a program, interactive or leveled, write its folder, and say what it takes."""
+    """Make a program, write its folder, and say what it takes."""
     check_replaced(asdict(config))
     started, out = time.perf_counter(), Path(config.out)
     with counting("Decoding images") as progress:
@@ -34,7 +34,7 @@ def main(config: ExportConfig) -> None:
     found = replace(made.facts, files=folder_bytes(out / "program"), seconds=time.perf_counter() - started)
     summary = {"stage": "export", "program": str(out / "program"), **plain(found), "config": asdict(config)}
     write_json(out / "summary.json", summary)
-    title, facts = (_ckks if found.ckks else _leveled if found.leveled else _interactive)(found, config)
+    title, facts = (_ckks if found.ckks else _interactive)(found, config)
     show(f"export: {title}", {**facts, "saved": out / "program"})
 
 
@@ -54,24 +54,13 @@ def _interactive(found: Export, config: ExportConfig) -> tuple[str, dict[str, ob
     }
 
 
-def _leveled(found: Export, config: ExportConfig) -> tuple[str, dict[str, object]]:
-    return f"leveled, {len(found.block_sizes or ())} layers, plan {found.planner}", {
-        "parameters": f"n = {found.ring_degree}, log q = {found.log_q}, {found.plain_moduli} plain "
-        f"moduli of {found.plain_modulus_bits} bits, 128-bit security",
-        "results": f"{found.max_value_bits} bits, proved",
-        "depth": f"{found.depth_products} products with weights, {found.depth_squares} squares",
-        "operations": f"{_in_words_counts(found)}, for each plain modulus",
-        "flooding": _in_words_flooding(found),
-    }
-
-
 def _ckks(found: Export, config: ExportConfig) -> tuple[str, dict[str, object]]:
     took, keys, weights = found.processor_seconds_predicted or {}, found.bytes_keys_server, found.bytes_weights
     return f"CKKS, {found.depth_squares} squares, {found.bootstrappings} bootstrappings", {
         "parameters": f"n = {found.ring_degree}, log q = {found.log_q}, {found.levels} levels, 128-bit security",
         "precision": f"logits right to 2^-{found.precision_bits:.1f} of their bound, by the simulator; "
         f"a bootstrapping fails with probability 2^-{found.failure_bits}",
-        "bounds": f"twice the largest values of {config.leveled.examples} training images, not proved",
+        "bounds": f"twice the largest values of {config.ckks.examples} training images, not proved",
         "operations": _in_words_counts(found),
         "memory": f"{(keys or 0) / 1e9:.1f} GB of keys, {(weights or 0) / 1e9:.1f} GB of encoded weights",
         "predicted": f"{sum(took.values()):.0f} processor seconds an image, "

@@ -29,8 +29,8 @@ from privcirnet.data import load_for
 from privcirnet.data.dataset import ImageData
 from privcirnet.errors import RuleError
 from privcirnet.he.program.signature import pinned
-from privcirnet.he.protocol.leveled.session import LeveledClient
 from privcirnet.he.protocol.offline.prepared_work import PreparedWork
+from privcirnet.he.protocol.one_message.session import OneMessageClient
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.system import threads
 from privcirnet.runs.evaluation import Mode, evaluate
@@ -124,7 +124,7 @@ def _audit(config: InferConfig, data: ImageData, images: Tensor, labels: np.ndar
 
 
 def _mode(config: InferConfig) -> Mode:
-    return read_mode(Path(config.program), config.mode == "leveled", pinned(config.model_key))
+    return read_mode(Path(config.program), config.mode, pinned(config.model_key))
 
 
 def _ask(config: InferConfig, data: ImageData, images: Tensor, labels: np.ndarray) -> Inference:
@@ -169,7 +169,7 @@ def _asked(config: InferConfig, prepared_work: PreparedWork | None = None) -> Se
     """A connection to the server of the settings."""
     access, key = ClientAccess.of(Path(config.tls) if config.tls else None), pinned(config.model_key)
     address = parse_address(config.server)
-    party, named = LeveledClient if config.mode == "leveled" else Client, (config.timeout_s, access, config.served, key)
+    party, named = OneMessageClient if config.mode == "ckks" else Client, (config.timeout_s, access, config.served, key)
     retries = Retries(config.retries, show_text)
     return ServiceClient(address, config.engine, *named, prepared_work=prepared_work, party=party, retries=retries)
 

@@ -52,26 +52,18 @@ def _in_words(found: search.SearchResult, config: SearchRunConfig) -> dict[str, 
             f"b = {b}: {in_words(p.latency, counted)}, {p.sensitivity:.4g}" for b, p in found.uniform.items()
         ),
         **found.ranking(),
-        **(_leveled(found.leveled) if found.leveled else {}),
+        **(_ckks(found.ckks) if found.ckks else {}),
         "measured": f"{', '.join(config.kinds)}, {measured.samples} images{steady[measured.stable]}",
         "sweep": f"{len(found.front)} plans in {Path(config.out) / 'plans'}",
     }
 
 
-def _leveled(facts: dict[str, Any]) -> dict[str, str]:
-    if facts.get("scheme") == "ckks":
-        depth = f"{facts['levels']} levels, {facts['depth_squares']} squares deep, {facts['bootstrappings']}"
-        counts = f"{facts['diagonals']} diagonals, {facts['rotations']} rotations"
-        took = f"{facts['seconds_layers']:.1f} of layers and {facts['seconds_bootstrapping']:.1f} of bootstrapping"
-        return {
-            "leveled": f"CKKS, n = {facts['ring_degree']}, {depth} bootstrappings; {counts}, "
-            f"{facts['bytes_keys_server'] / 1e9:.1f} GB of keys; results right to 2^-{facts['precision_bits']:.1f}",
-            "seconds": f"{took}, of a processor; circulant weights run as dense ones, so no block size is faster",
-        }
-    words = (
-        f"plan {facts['planner']}, n = {facts['ring_degree']}, log q = {facts['log_q']}, {facts['plain_moduli']} plain "
-    )
-    words += (
-        f"moduli, results of {facts['bits']} bits; {facts['depth_products']} products and {facts['depth_squares']} "
-    )
-    return {"leveled": f"{words}squares deep"}
+def _ckks(facts: dict[str, Any]) -> dict[str, str]:
+    depth = f"{facts['levels']} levels, {facts['depth_squares']} squares deep, {facts['bootstrappings']}"
+    counts = f"{facts['diagonals']} diagonals, {facts['rotations']} rotations"
+    took = f"{facts['seconds_layers']:.1f} of layers and {facts['seconds_bootstrapping']:.1f} of bootstrapping"
+    return {
+        "CKKS": f"n = {facts['ring_degree']}, {depth} bootstrappings; {counts}, "
+        f"{facts['bytes_keys_server'] / 1e9:.1f} GB of keys; results right to 2^-{facts['precision_bits']:.1f}",
+        "seconds": f"{took}, of a processor; circulant weights run as dense ones, so no block size is faster",
+    }

@@ -26,6 +26,7 @@ from omegaconf.errors import OmegaConfBaseException
 from privcirnet.cli import explain
 from privcirnet.cli.console import as_started, readable_errors, show_text
 from privcirnet.config import SCHEMAS
+from privcirnet.config.ckks import LEVELED
 from privcirnet.errors import RuleError, nearest
 from privcirnet.runs.allocator import keep_freed_memory
 
@@ -293,6 +294,8 @@ def _of_a_name(setting: str, error: Exception, command: str, overrides: list[str
     if "reference_type=Dict" in str(error.__cause__):
         given = next((o for o in overrides if o.split("=")[0] == setting), f"{setting}=...")
         return _refused(setting, f"what is not there yet takes a plus: +{given}")
+    if setting.partition(".")[0] == "leveled":
+        return _refused(setting, LEVELED)
     if elsewhere := _of_another_stage(command, setting):
         return elsewhere
     tilde, value = ("~", "") if str(error).startswith("Could not delete") else ("", "=...")

@@ -4,12 +4,12 @@ from pathlib import Path
 
 from privcirnet.artifact.hub import HUB, hub_file
 from privcirnet.config.checks import check
+from privcirnet.config.ckks import CkksConfig
 from privcirnet.config.data import DataConfig
 from privcirnet.config.encryption import CompileConfig, HEConfig
 from privcirnet.config.export import ExportConfig
 from privcirnet.config.inference import InferConfig, ServeConfig
 from privcirnet.config.ladder import DemoConfig, LadderConfig
-from privcirnet.config.leveled import LeveledConfig
 from privcirnet.config.model import ModelConfig
 from privcirnet.config.quant import QuantConfig
 from privcirnet.config.recipe import FitConfig, RecipeConfig
@@ -19,6 +19,7 @@ from privcirnet.config.train import TrainConfig
 __all__ = [
     "SCHEMAS",
     "Budget",
+    "CkksConfig",
     "CompileConfig",
     "DataConfig",
     "DemoConfig",
@@ -27,7 +28,6 @@ __all__ = [
     "HEConfig",
     "InferConfig",
     "LadderConfig",
-    "LeveledConfig",
     "ModelConfig",
     "QuantConfig",
     "RecipeConfig",

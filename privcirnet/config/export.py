@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass, field
 
-from privcirnet.config.checks import check, check_name, check_place
+from privcirnet.config.checks import check, check_place
+from privcirnet.config.ckks import CkksConfig, check_mode
 from privcirnet.config.data import DataConfig
 from privcirnet.config.encryption import HEConfig
-from privcirnet.config.leveled import MODES, LeveledConfig
 
 
 @dataclass
@@ -23,19 +23,19 @@ class ExportConfig:
     signing_key: str = ""
     """file of an Ed25519 key that signs the program; made, with its public half in FILE.pub, where there is none."""
     mode: str = "interactive"
-    """interactive, or leveled: a network of squares whose client sends one request and gets one answer."""
+    """interactive, or ckks: a residual network of squares or AESPA; one request and one answer for an image."""
     plaintexts: str = "compact"
     """compact: each distinct slot value once; full: also every plaintext as n coefficients mod t."""
     rehearsed_images: int = 128
     """held-out images that are classified in clear with truncations at random, as encrypted ones are; 0: none."""
     data: DataConfig = field(default_factory=DataConfig)
     he: HEConfig = field(default_factory=lambda: HEConfig(profile="${root}/search/profile.json"))
-    leveled: LeveledConfig = field(default_factory=LeveledConfig)
+    ckks: CkksConfig = field(default_factory=CkksConfig)
 
     def __post_init__(self) -> None:
         check_place("out", self.out)
-        check_name("mode", self.mode, MODES)
-        if self.mode == "leveled" and self.init == f"{self.root}/qat":
+        check_mode(self.mode)
+        if self.mode == "ckks" and self.init == f"{self.root}/qat":
             self.init = f"{self.root}/finetune"
         good = self.plaintexts in ("compact", "full")
         check(good, "plaintexts must be compact or full", self.plaintexts, "use plaintexts=compact")

@@ -6,8 +6,8 @@ from pathlib import Path
 from privcirnet.artifact.folder import program_folder
 from privcirnet.artifact.results import LINES, PARQUET
 from privcirnet.config.checks import check, check_name, check_place
+from privcirnet.config.ckks import check_mode
 from privcirnet.config.data import DataConfig
-from privcirnet.config.leveled import MODES
 from privcirnet.he.circuits.bfv.engines import ENGINES
 from privcirnet.he.planning.profile import LINKS
 from privcirnet.service.address import is_loopback, parse_address
@@ -28,7 +28,7 @@ class InferConfig:
     overwrite: bool = False
     """replace a complete run in the same folder that has other settings."""
     mode: str = "interactive"
-    """interactive, or leveled: one request and one answer for an image; as the program was exported."""
+    """interactive, or ckks: one request and one answer for an image; as the program was exported."""
     program: str = "${root}/export/program"
     """program folder; with server= it is not opened."""
     model_key: str = ""
@@ -89,9 +89,9 @@ class InferConfig:
         check_place("out", self.out)
         self.program = program_folder(self.program)
         check_name("engine", self.engine, ENGINES)
-        check_name("mode", self.mode, MODES)
+        check_mode(self.mode)
         unprepared = self.mode == "interactive" or not self.prepare
-        check(unprepared, "mode=leveled prepares nothing", f"prepare={self.prepare}", "leave it out")
+        check(unprepared, "mode=ckks prepares nothing", f"prepare={self.prepare}", "leave it out")
         self._check_images()
         check(min(two := (self.weights_gb, self.threads)) >= 0, "weights_gb, threads must be 0 or more", two, "use 0")
         check(self.keys_gb > 0, "keys_gb must be positive", self.keys_gb, "use 8")

@@ -5,9 +5,9 @@ from numbers import Integral, Real
 
 from privcirnet.artifact import REPLACEMENTS
 from privcirnet.config.checks import check, check_name, check_place, check_powers_of_two
+from privcirnet.config.ckks import CkksConfig, check_mode
 from privcirnet.config.data import DataConfig
 from privcirnet.config.encryption import HEConfig
-from privcirnet.config.leveled import MODES, LeveledConfig
 from privcirnet.config.recipe import FitConfig, RecipeConfig
 from privcirnet.he.layers.stacking import MOST_IMAGES
 
@@ -135,7 +135,7 @@ class SearchRunConfig(SearchConfig):
     init: str = "${root}/train"
     """run directory of the dense network, or its checkpoint."""
     mode: str = "interactive"
-    """interactive, or leveled: costs and depth of a network of squares that runs in one round (leveled.*)."""
+    """interactive, or ckks: costs and depth of a network that takes one request and one answer."""
     uniform: int = 0
     """block size whose latency everywhere is the budget; 0 for 4, where budget and fraction give none."""
     budget: float = 0.0
@@ -147,7 +147,7 @@ class SearchRunConfig(SearchConfig):
     """how plans are trained in a race: as fine-tuning will train the chosen one."""
     data: DataConfig = field(default_factory=DataConfig)
     he: HEConfig = field(default_factory=HEConfig)
-    leveled: LeveledConfig = field(default_factory=LeveledConfig)
+    ckks: CkksConfig = field(default_factory=CkksConfig)
 
     def __post_init__(self) -> None:
         check_place("out", self.out)
@@ -162,11 +162,11 @@ class SearchRunConfig(SearchConfig):
         check(once, "a budget is given once", named, "leave all but one out, or at 0")
         check_name("budget_on", self.budget_on, BUDGETS)
         check_name("objective", self.objective, OBJECTIVES)
-        check_name("mode", self.mode, MODES)
+        check_mode(self.mode)
         direct = self.mode == "interactive" or (self.limited == "seconds" and not self.online_s + self.prepared_s)
-        check(direct, "mode=leveled prepares nothing", self.objective, "leave objective, online_s and prepared_s out")
+        check(direct, "mode=ckks prepares nothing", self.objective, "leave objective, online_s and prepared_s out")
         alone = self.mode == "interactive" or not self.compose
-        check(alone, "mode=leveled has no rounds that composing saves", "compose=true", "use compose=false")
+        check(alone, "mode=ckks has no rounds that composing saves", "compose=true", "use compose=false")
         caps = self.online_s, self.prepared_s
         check(min(caps) >= 0, "online_s and prepared_s must not be negative", caps, "use 0 for no cap")
         check(1 <= self.together <= MOST_IMAGES, "together must be in [1, 8]", self.together, "use 8")

@@ -39,7 +39,7 @@ class Remote(Protocol):
 
     @property
     def party(self) -> ServedClient:
-        """The client, of an interactive program or of a leveled one."""
+        """The client of its program."""
         ...
 
     def handle(self, message: bytes) -> bytes:

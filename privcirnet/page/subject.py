@@ -23,7 +23,7 @@ class Subject(Ends):
 
     Attributes:
         bits: of the primes of a request.
-        program: an interactive one; None for a leveled one, which has one round.
+        program: an interactive one; None for one of CKKS, which has one round.
     """
 
     bits: tuple[int, ...]
@@ -36,7 +36,7 @@ class Subject(Ends):
             "rounds": self.rounds(),
             "shape": list(self.shape),
             "parameters": self.parameters,
-            "leveled": self.program is None,
+            "one_round": self.program is None,
         }
 
     def rounds(self) -> list[dict[str, str]]:
@@ -59,7 +59,7 @@ def subject_of(known: Known, levels: int = 0) -> Subject:
     """Return what the page has to know of a program.
 
     Args:
-        levels: largest pixel of its data set, of which a leveled program does not know all; 0 where nobody knows.
+        levels: largest pixel of its data set, of which a CKKS program does not know all; 0 where nobody knows.
     """
     words = f"{known.scheme} of {_BITS}, {known.parameters_in_words}"
     program = cast(Program, known) if known.prepares else None

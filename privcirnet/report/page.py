@@ -23,7 +23,6 @@ MOST_PICTURES = 96
 MOST_LOGITS = 10
 """Number of logits shown for each image."""
 
-LEVELED = "None: nothing is rounded between layers, so values grow, and each image takes one request and one answer."
 CKKS = "None: values are approximate and rescaled under encryption, and each image takes one request and one answer."
 
 
@@ -150,8 +149,6 @@ def _nearness(infer: Inference) -> Tile:
 
 def exactness(infer: Inference) -> str:
     """Return what equal logits mean, in words."""
-    if infer.mode == "leveled":
-        return "exactly, and every slot behind every layer"
     moved = quantities.tiny(infer.logit_max_difference)
     return f"{infer.in_words_exact}; rounding moved a logit by {moved} at most" if infer.unit else infer.in_words_exact
 
@@ -233,8 +230,8 @@ def bounds_words(export: Export) -> str:
 def truncation_words(export: Export) -> str:
     """Return what truncation on shares costs, in words."""
     truncation = export.truncation
-    if export.leveled:
-        return CKKS if export.ckks else LEVELED
+    if export.ckks:
+        return CKKS
     if truncation is None:
         return "The runs do not say how values are truncated."
     if truncation.exact:

@@ -46,7 +46,7 @@ COMMANDS = {name: f"train.py recipe={name}" for name in _TRAINING[1:]}
 class Runs:
     """A finished chain: one record per stage, and the encrypted images, uint8 (N, H, W) or (N, H, W, 3).
 
-    A leveled chain has no ``qat``; one of CKKS, or of a dense network, may have no ``search`` and no ``finetune``.
+    A chain of CKKS has no ``qat``; it, or one of a dense network, may have no ``search`` and no ``finetune``.
     ``repeated`` are stages that come more than once, as ``replace_more``, in the order in which they were finished.
     """
 
@@ -168,14 +168,13 @@ def _remedy(root: Path, stage: str) -> str:
 
 
 def _left_out(root: Path, stage: str) -> bool:
-    """Whether a chain has no such stage: a leveled one rounds its weights when it is exported, a dense one has none."""
+    """Whether a chain has no such stage: one of CKKS has no quantized one, a dense one no plan."""
     known = (root / "export" / "summary.json").is_file() or stage == "qat"
     if (root / stage).is_dir() or stage not in ("search", "finetune", "qat") or not known:
         return False
     export: Export = _load_summary(root, "export")
-    if stage != "qat" and not export.leveled:
-        return not any((root / name).is_dir() for name in ("search", "finetune"))
-    return export.leveled and (stage == "qat" or export.ckks)
+    dense = stage != "qat" and not any((root / name).is_dir() for name in ("search", "finetune"))
+    return export.ckks or dense
 
 
 def _load_summary(root: Path, stage: str) -> Any:

@@ -13,12 +13,12 @@ from privcirnet.artifact.summaries import LayerRow
 from privcirnet.errors import RuleError
 from privcirnet.he.circuits.ckks.stopwatch import Stopwatch
 from privcirnet.he.layers.integer import Values
-from privcirnet.he.planning.leveled.ckks.ckks_program import CkksProgram, Rehearsed
-from privcirnet.he.planning.leveled.ckks.costs import part_of, predicted, row_of
+from privcirnet.he.planning.ckks.ckks_program import CkksProgram, Rehearsed
+from privcirnet.he.planning.ckks.costs import part_of, predicted, row_of
 from privcirnet.he.program.wrong_result import WrongResult
 from privcirnet.he.protocol.framing.meter import Meter
-from privcirnet.he.protocol.leveled.ckks import ENGINES, CkksDescription, CkksInferenceClient, CkksInferenceServer
-from privcirnet.he.protocol.leveled.session import WORK, LeveledClient, LeveledServer
+from privcirnet.he.protocol.one_message.ckks import ENGINES, CkksDescription, CkksInferenceClient, CkksInferenceServer
+from privcirnet.he.protocol.one_message.session import WORK, OneMessageClient, OneMessageServer
 from privcirnet.he.protocol.parties.session import Traffic
 from privcirnet.he.system.memory import peak_bytes
 from privcirnet.runs.answers import Answer, Step, StepProgress
@@ -75,7 +75,7 @@ class Ckks:
         if how.weights_folder:
             rule, remedy = "a CKKS program's encoded weights are kept in memory", "leave weights_folder out"
             raise RuleError(rule, got=f"weights_folder={how.weights_folder}", remedy=remedy)
-        return replace(how, weights_gb=_weights_gb(how)).task(self.whole, LeveledServer, LeveledClient)
+        return replace(how, weights_gb=_weights_gb(how)).task(self.whole, OneMessageServer, OneMessageClient)
 
     @contextmanager
     def open(self, how: How, bar: Bar) -> Iterator[Parties]:
@@ -113,7 +113,7 @@ class Ckks:
 
     def facts(self, of: Evaluation) -> dict[str, Any]:
         """Return how near results are to those in clear, and what the circuit takes."""
-        mode = {"mode": "leveled", "scheme": "ckks"}
+        mode = {"mode": "ckks"}
         if self.program is None:
             return mode
         found, counting, bits, how = self.circuit, self.circuit.counting, bits_of(of), of.parties.how

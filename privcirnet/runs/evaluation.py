@@ -1,6 +1,6 @@
 """Encrypted inference of many images, whichever way the network runs: everything is checked and measured.
 
-What differs between the ways is a :class:`Mode`; :mod:`.interactive`, :mod:`.leveled` and :mod:`.ckks` have one each.
+What differs between the ways is a :class:`Mode`; :mod:`.interactive` and :mod:`.ckks` have one each.
 """
 
 from collections.abc import Sequence

@@ -2,35 +2,32 @@
 
 import math
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from torch import nn
+from torch import fx, nn
 
-from privcirnet.artifact import write_leveled, write_program
+from privcirnet.artifact import write_ckks, write_program
 from privcirnet.artifact.summaries import Choice, Export, Rehearsal, Truncation
-from privcirnet.config import ExportConfig
+from privcirnet.config import CkksConfig, ExportConfig
 from privcirnet.data.dataset import ImageData
-from privcirnet.he.circuits.bfv.leveled.noise import noise_bits
-from privcirnet.he.planning.leveled.bfv.parameters import distance_bits
+from privcirnet.errors import RuleError
 from privcirnet.he.planning.noise_budget import budget
 from privcirnet.he.planning.profile import Profile
 from privcirnet.he.planning.stacks import weight_bytes
 from privcirnet.he.program import bounds, truncation
 from privcirnet.he.program.program import layers_of, squares_of
 from privcirnet.he.program.signature import PrivateKey
-from privcirnet.he.protocol.leveled.bfv.leveled_program import LeveledProgram
 from privcirnet.he.rlwe.security import SECURITY_BITS
-from privcirnet.he.schemes.bfv.noise import flood_bits
-from privcirnet.passes.lower import Lowered
+from privcirnet.passes.lower import Lowered, lower_real
 from privcirnet.runs.compiled import CompiledProgram
 from privcirnet.runs.export import CHECKED_IMAGES, exceeding, lower_for, quantized
-from privcirnet.runs.leveled_export import ckks_program, leveled_program
 from privcirnet.runs.progress import Bar, silent
 
 if TYPE_CHECKING:  # it loads the kernels
-    from privcirnet.he.planning.leveled.ckks.ckks_program import CkksProgram, Rehearsed
+    from privcirnet.he.planning.ckks.ckks_program import CkksProgram, Rehearsed
 
 
 @dataclass(frozen=True)
@@ -55,16 +52,12 @@ def exported(config: ExportConfig, network: nn.Module, data: ImageData, bar: Bar
         DoesNotFit: no parameters carry the program.
         RuleError: the network has something that does not run encrypted, or is of another stage.
     """
-    if config.mode != "leveled":
+    if config.mode == "interactive":
         return _interactive(config, network, data, bar)
-    if config.leveled.scheme == "ckks":
-        program = ckks_program(config.leveled, network, data)
-        with bar("Simulating the circuit", 0):
-            facts = ckks_facts(program, program.rehearsed(0))
-    else:
-        program = leveled_program(config.leveled, network, data, config.he.engine)
-        facts = leveled_facts(program)
-    return Exported(facts, lambda folder, about, key: write_leveled(folder, program, about, key))
+    program = ckks_program(config.ckks, network, data)
+    with bar("Simulating the circuit", 0):
+        facts = ckks_facts(program, program.rehearsed(0))
+    return Exported(facts, lambda folder, about, key: write_ckks(folder, program, about, key))
 
 
 def _interactive(config: ExportConfig, network: nn.Module, data: ImageData, bar: Bar) -> Exported:
@@ -117,44 +110,39 @@ def _facts(lowered: Lowered) -> Export:
     )
 
 
-def leveled_facts(program: LeveledProgram) -> Export:
-    """Return what export.py says of a leveled program in its summary."""
-    parameters, circuit = program.parameters, program.plan.circuit
-    (products, squares), level = circuit.levels, program.plan.public.primes
-    return Export(
-        mode="leveled",
-        planner=program.planner,
-        plain_modulus=parameters.moduli[0].plain_modulus,
-        plain_modulus_bits=parameters.moduli[0].plain_bits,
-        plain_moduli=len(parameters.moduli),
-        ring_degree=parameters.ring_degree,
-        log_q=max(sum(parameters.data_bits), sum(parameters.coefficient_bits) + sum(parameters.special_bits)),
-        security_bits=SECURITY_BITS,
-        noise_bits=noise_bits(circuit, parameters),
-        flooding_bits=min(flood_bits(parameters.at(i, level)) for i in range(len(parameters.moduli))),
-        flooding_distance_bits=distance_bits(parameters, circuit),
-        max_value_bits=program.exact.bits,
-        bounds="proved",
-        depth_products=products,
-        depth_squares=squares,
-        operations=dict(circuit.counts),
-        rotation_keys=len(circuit.rotations),
-        block_sizes={layer.name: layer.block_size for layer in program.exact.layers},
-    )
+def ckks_program(config: CkksConfig, network: nn.Module, data: ImageData) -> "CkksProgram":
+    """Return the CKKS program of a trained network, at n = 65536.
+
+    Args:
+        network: convolutions with squares or AESPA between them, residuals, an average pool and a linear layer, not
+            quantized; left as it was.
+
+    Raises:
+        RuleError: the network has something else, is quantized already, or does not fit levels or slots.
+    """
+    from privcirnet.he.circuits.ckks.bootstrapping import Bootstrapping, parameters_for
+    from privcirnet.he.planning.ckks.ckks_program import CkksProgram
+    from privcirnet.he.planning.ckks.sums import sums_of
+
+    if isinstance(network, fx.GraphModule):
+        rule, remedy = "a CKKS program is made of a network before the qat stage", "give init=outputs/finetune"
+        raise RuleError(rule, got="a quantized network", remedy=remedy)
+    examples = data.real(data.sample(config.examples)[0])
+    lowered = lower_real(deepcopy(network).eval(), data.shape)
+    scales = sums_of(lowered).seen(examples.double().numpy())
+    return CkksProgram(lowered, scales, Bootstrapping(parameters_for()), data.log_step)
 
 
 def ckks_facts(program: "CkksProgram", rehearsed: "Rehearsed") -> Export:
     """Return what export.py says of a CKKS program in its summary."""
-    from privcirnet.he.planning.leveled.ckks.costs import encoded_bytes, predicted
+    from privcirnet.he.planning.ckks.costs import encoded_bytes, predicted
 
     circuit, counting, parameters = rehearsed.circuit, rehearsed.counting, program.bootstrapping.parameters
     seconds = {"bootstrapping": 0.0, "layers": 0.0}
     for name, each in predicted(circuit, counting).items():
         seconds["bootstrapping" if name.endswith(" bootstrapping") else "layers"] += each
     return Export(
-        mode="leveled",
-        scheme="ckks",
-        planner="slots",
+        mode="ckks",
         ring_degree=parameters.ring_degree,
         log_q=parameters.log_q,
         security_bits=SECURITY_BITS,

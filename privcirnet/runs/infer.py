@@ -4,30 +4,31 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from privcirnet.artifact import LEVELED, format_of, read_leveled
+from privcirnet.artifact import read_ckks
 from privcirnet.he.layers.integer import Values
 from privcirnet.he.program.signature import PublicKey
 from privcirnet.runs.answers import StepProgress, no_progress
 from privcirnet.runs.compiled import read_compiled
 from privcirnet.runs.evaluation import Evaluation, Mode, run
 from privcirnet.runs.interactive import Interactive
-from privcirnet.runs.leveled import Leveled
 from privcirnet.runs.parties import How, Parties, parties
 from privcirnet.runs.preparation import Ahead
 from privcirnet.service.client import ServiceClient
 
 
-def read_mode(folder: Path, leveled: bool, key: PublicKey | None = None) -> Mode:
+def read_mode(folder: Path, mode: str, key: PublicKey | None = None) -> Mode:
     """Return the program of a folder; with a key, one that it signed.
+
+    Args:
+        mode: "interactive" or "ckks".
 
     Raises:
         RuleError: missing, damaged, foreign, of the other mode, or not signed with the key.
     """
-    if not leveled:
-        made = read_compiled(folder, key)
-        return Interactive(made.integer, made.spectra, made.profile)
-    program = read_leveled(folder, key)
-    return Leveled(program.description, program) if format_of(folder) == LEVELED else _ckks(program)
+    if mode == "ckks":
+        return _ckks(read_ckks(folder, key))
+    made = read_compiled(folder, key)
+    return Interactive(made.integer, made.spectra, made.profile)
 
 
 def _ckks(program: Any = None) -> Mode:
@@ -38,7 +39,6 @@ def _ckks(program: Any = None) -> Mode:
 
 MODES: dict[str, Callable[[Any], Mode]] = {
     "interactive": Interactive,
-    "leveled": Leveled,
     "ckks": lambda _: _ckks(),
 }
 """Ways to run images, of what a client that is alone knows of its program, by :attr:`Known.mode`."""

@@ -38,13 +38,13 @@ def ends_of(known: Known, levels: int = 0) -> Ends:
     """Return what a program takes and gives.
 
     Args:
-        levels: largest pixel of its data set, of which a leveled program does not know all; 0 where nobody knows.
+        levels: largest pixel of its data set, of which a CKKS program does not know all; 0 where nobody knows.
     """
     pixels = known.pixels
     if pixels.steps > 1:
         got, remedy = f"{pixels.steps} steps", "call privcirnet.load(folder) with arrays"
         raise RuleError("pictures must have one step for all channels", got=got, remedy=remedy)
-    high = pixels.high if pixels.whole else levels or ((pixels.high + 1) << pixels.shift) - 1
+    high = pixels.high if pixels.whole else levels or pixels.high
     return Ends(pixels.shape, pixels.low, high, known.classes, known.result_log_step)
 
 
@@ -82,7 +82,6 @@ class Reading:
         classes: names by label; empty where nobody knows them.
         top: logits of a row, at most.
         class_alone: whether the server tells no more.
-        together: images of one request.
     """
 
     version: str
@@ -90,12 +89,11 @@ class Reading:
     classes: Sequence[str] = ()
     top: int = 5
     class_alone: bool = False
-    together: int = 1
 
     @classmethod
     def of(cls, known: Known, version: str, classes: Sequence[str], top: int) -> "Reading":
         """Return how answers of a program become rows."""
-        return cls(version, 2.0**known.result_log_step, classes, top, known.class_alone, known.batch)
+        return cls(version, 2.0**known.result_log_step, classes, top, known.class_alone)
 
     def unreadable(self, picture: Picture) -> Row:
         """Return the row of a file that is no picture."""
@@ -133,28 +131,14 @@ def classify(
     Raises:
         RuleError: the server refuses or is gone, or the store of the pictures.
     """
-    some = list[Picture]()
     for picture in pictures:
         if picture.pixels is None:
             yield reading.unreadable(picture)
             continue
-        some.append(picture)
-        if len(some) == reading.together:
-            yield from _asked(parties, some, reading, left(), progress)
-            some = []
-    if some:
-        yield from _asked(parties, some, reading, len(some), progress)
-
-
-def _asked(
-    parties: Parties, pictures: Sequence[Picture], reading: Reading, left: int, progress: StepProgress
-) -> Iterator[Row]:
-    """The rows of one request; ``left``: pictures to come, with these."""
-    images = [picture.pixels for picture in pictures if picture.pixels is not None]
-    if parties.ahead:
-        parties.ahead.more = left - len(images)
-    for _, answers in parties.requests(images, progress):
-        yield from (reading.row(one.path, answer) for one, answer in zip(pictures, answers, strict=True))
+        if parties.ahead:
+            parties.ahead.more = left() - 1
+        for _, (answer,) in parties.requests([picture.pixels], progress):
+            yield reading.row(picture.path, answer)
 
 
 @dataclass

@@ -18,7 +18,6 @@ from privcirnet.blocksizes.candidates import UNIFORM, Candidate, best
 from privcirnet.blocksizes.composition import composables, composed_figures
 from privcirnet.blocksizes.constraints import constraints_for
 from privcirnet.blocksizes.latency import Figures, FigureTable, amounts_of, figure_table, figures_of, layer_shapes
-from privcirnet.blocksizes.leveled import LeveledFigures, leveled_figures
 from privcirnet.blocksizes.solve import solve
 from privcirnet.blocksizes.sweep import Point, sweep, uniform_points
 from privcirnet.config import SearchRunConfig, run_file
@@ -26,7 +25,6 @@ from privcirnet.data.dataset import Examples, ImageData
 from privcirnet.errors import RuleError
 from privcirnet.he.planning.goal import Goal
 from privcirnet.he.planning.latency import UNITS, column_unit, in_words
-from privcirnet.he.planning.leveled.bfv.exact_network import exact_network_of
 from privcirnet.he.planning.profile import LINKS, Profile
 from privcirnet.nn.checks import image_of
 from privcirnet.passes.compose import Pair, pairs
@@ -37,7 +35,6 @@ from privcirnet.report import plots
 from privcirnet.runs.check import left_to_replace
 from privcirnet.runs.competition import RACE, Problem, Scores, competed
 from privcirnet.runs.forecast import profile_of_program
-from privcirnet.runs.leveled_export import lowered_for, planners_of
 from privcirnet.runs.profiles import PROFILE, find_profile, kept
 from privcirnet.runs.progress import Bar, silent
 from privcirnet.train import sensitivities, stages
@@ -60,7 +57,7 @@ class SearchResult:
         pairs: layers that may be composed, if that was allowed.
         candidates: the plans that competed, with their scores; the solution is the best of them.
         together: predictions for composed layers, by the second layer's name and block size.
-        leveled: plan, parameters and depth of a leveled network, of CKKS also counts; None of an interactive one.
+        ckks: parameters, depth and counts of a CKKS network; None of an interactive one.
     """
 
     profile: Profile
@@ -75,7 +72,7 @@ class SearchResult:
     candidates: Sequence[Candidate]
     pairs: Sequence[Pair] = ()
     together: FigureTable = field(default_factory=dict[str, dict[int, Figures]])
-    leveled: dict[str, object] | None = None
+    ckks: dict[str, object] | None = None
 
     @property
     def block_sizes(self) -> dict[str, int]:
@@ -200,10 +197,10 @@ def search_in(
     if config.mode == "interactive":
         profile = _at_the_program(model, image, config, profile)
     padded = paddable(model) if config.pad else ()
-    leveled = _leveled(model, data, config, profile, padded) if config.mode == "leveled" else None
+    ckks = _ckks(model, data, config, padded) if config.mode == "ckks" else None
     shapes = layer_shapes(model, image)
     goal = Goal(profile, link)
-    figures = leveled.table if leveled else figure_table(shapes, config.block_sizes, goal, padded, config.together)
+    figures = ckks.table if ckks else figure_table(shapes, config.block_sizes, goal, padded, config.together)
     figures = {
         **figures,
         **activation_figures(model, _activation_sizes(config, model, image), config.activations, goal),
@@ -244,7 +241,7 @@ def search_in(
     front = sweep(omega, latency, config.sweep, constraints, config.solver) if config.sweep else []
     points = uniform_points(omega, latency)
     made = measured_profile, figures, latency, measured, budget, chosen.solution, points, front, seconds
-    return SearchResult(*made, candidates, found, together, leveled.facts() if leveled else None)
+    return SearchResult(*made, candidates, found, together, ckks.facts() if ckks else None)
 
 
 def _at_the_program(model: nn.Module, image: Tensor, config: SearchRunConfig, profile: Profile) -> Profile:
@@ -340,7 +337,7 @@ def summary(found: SearchResult) -> dict[str, Any]:
         "stable": measured.stable,
         "seconds_fisher": found.seconds_fisher,
         "seconds_solve": solution.seconds,
-        "leveled": found.leveled,
+        "ckks": found.ckks,
     }
 
 
@@ -384,19 +381,14 @@ def _activation_sizes(config: SearchRunConfig, model: nn.Module, image: Tensor) 
     return found
 
 
-def _leveled(
-    model: nn.Module, data: Examples, config: SearchRunConfig, profile: Profile, padded: Collection[str]
-) -> "LeveledFigures | CkksFigures":
-    if not isinstance(data, ImageData):
-        rule, remedy = "a leveled search needs images of integers", "use search.py, or mode=interactive"
-        raise RuleError(rule, got=type(data).__name__, remedy=remedy)
-    if config.leveled.scheme == "ckks":
-        from privcirnet.blocksizes.ckks import ckks_figures  # these load the kernels
-        from privcirnet.runs.leveled_export import ckks_program
+def _ckks(model: nn.Module, data: Examples, config: SearchRunConfig, padded: Collection[str]) -> "CkksFigures":
+    from privcirnet.blocksizes.ckks import ckks_figures  # these load the kernels
+    from privcirnet.runs.exported import ckks_program
 
-        return ckks_figures(ckks_program(config.leveled, model, data), config.block_sizes, padded)
-    network = exact_network_of(lowered_for(config.leveled, model, data)[0])
-    return leveled_figures(network, config.block_sizes, profile, padded, planners_of(config.leveled))
+    if not isinstance(data, ImageData):
+        rule, remedy = "a search with mode=ckks needs images of integers", "use search.py, or mode=interactive"
+        raise RuleError(rule, got=type(data).__name__, remedy=remedy)
+    return ckks_figures(ckks_program(config.ckks, model, data), config.block_sizes, padded)
 
 
 def _constraints(config: SearchRunConfig, figures: FigureTable, pairs: Sequence[Composable]) -> Constraints:

@@ -6,12 +6,12 @@ from functools import partial
 from pathlib import Path
 from typing import cast
 
-from privcirnet.artifact import CKKS, LEVELED, format_of, read_leveled, read_program, read_signature
+from privcirnet.artifact import CKKS, format_of, read_ckks, read_program, read_signature
 from privcirnet.errors import RuleError
 from privcirnet.he.circuits.bfv.weight_cache import WeightCache
 from privcirnet.he.program.program import Program
 from privcirnet.he.program.signature import PublicKey
-from privcirnet.he.protocol.leveled.session import LeveledServer
+from privcirnet.he.protocol.one_message.session import OneMessageServer
 from privcirnet.he.protocol.parties.server import Server
 from privcirnet.he.protocol.served import Served
 from privcirnet.runs.memory import check_sessions
@@ -62,11 +62,11 @@ class ProgramFolders:
         return Offer(name, version, server)
 
     def _server(self, folder: Path, signature: bytes, progress: Advance) -> Served:
-        """What the folder holds: an interactive program, or a leveled one of either scheme."""
-        leveled, gigabytes = format_of(folder) in (LEVELED, CKKS), self.gigabytes / len(self.folders)
-        made = LeveledServer if leveled else Server
-        program, spectra = (read_leveled(folder, self.key), None) if leveled else read_program(folder, self.key)
-        cache = WeightCache.of(gigabytes, "" if leveled else self.weights_folder)
+        """What the folder holds: an interactive program, or one of CKKS."""
+        ckks, gigabytes = format_of(folder) == CKKS, self.gigabytes / len(self.folders)
+        made = OneMessageServer if ckks else Server
+        program, spectra = (read_ckks(folder, self.key), None) if ckks else read_program(folder, self.key)
+        cache = WeightCache.of(gigabytes, "" if ckks else self.weights_folder)
         return made(program, self.engine, spectra, progress, cache, signature, watched=False)
 
 

@@ -36,6 +36,6 @@ def warm_up(
     if not client.known.warms_up:
         return
     pixels = client.known.pixels
-    image = np.full(pixels.shape, pixels.high << pixels.shift)
+    image = np.full(pixels.shape, pixels.high)
     for _ in answers(client, server, [image], progress):
         answered()

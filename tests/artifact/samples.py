@@ -10,20 +10,15 @@ import torch
 from privcirnet.artifact import Bits, Checkpoint, Inputs
 from privcirnet.he.circuits.ckks.bootstrapping import Bootstrapping, parameters_for
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.planning.leveled.bfv.exact_network import ExactNetwork
-from privcirnet.he.planning.leveled.bfv.parameters import plan_for
-from privcirnet.he.planning.leveled.bfv.periodic import periodic_plan
-from privcirnet.he.planning.leveled.ckks.ckks_program import CkksProgram
-from privcirnet.he.planning.leveled.ckks.sums import sums_of
+from privcirnet.he.planning.ckks.ckks_program import CkksProgram
+from privcirnet.he.planning.ckks.sums import sums_of
 from privcirnet.he.planning.planner import cheapest_layer
 from privcirnet.he.planning.profile import COUNTED, LINKS
 from privcirnet.he.program.operation import Node, Weights
 from privcirnet.he.program.operations import Input, Linear
 from privcirnet.he.program.program import Program
-from privcirnet.he.protocol.leveled.bfv.leveled_program import LeveledProgram
 from privcirnet.he.schemes.bfv.parameters import choose
 from privcirnet.passes.lower import lower_real
-from tests.he.exact_networks import network, network_of
 from tests.passes.lower.test_ckks import images_of, resnet20, settled
 
 CHECKPOINT = Checkpoint(
@@ -67,16 +62,6 @@ def assert_same_program(found: Program, expected: Program) -> None:
 
 def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
-@cache
-def leveled_program() -> LeveledProgram:
-    """With a bias of more than 64 bits, and one that is negative."""
-    made = network(2, 6, 6, 3, b=4, largest=1)
-    last = dataclasses.replace(made.layers[2], bias=np.array([1 << 70, -(1 << 69), 0], dtype=object))
-    made = ExactNetwork((*made.layers[:2], last), made.low, made.high)
-    plan, parameters = plan_for(made, periodic_plan)
-    return LeveledProgram(network_of(made, -7), "periodic", parameters, 2, plan)
 
 
 @cache

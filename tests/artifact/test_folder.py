@@ -6,15 +6,14 @@ from functools import partial
 
 import pytest
 
-from privcirnet.artifact import MANIFEST, WEIGHTS, read_leveled, read_program, write_leveled, write_program
+from privcirnet.artifact import MANIFEST, WEIGHTS, read_ckks, read_program, write_ckks, write_program
 from privcirnet.errors import RuleError
 from privcirnet.he.program.signature import make_keys, read_private, read_public
-from tests.artifact.samples import ckks_program, contents, layer_program, leveled_program
+from tests.artifact.samples import ckks_program, contents, layer_program
 
 KINDS = {
     "interactive": (partial(layer_program, 4, 8), write_program, read_program),
-    "leveled": (leveled_program, write_leveled, read_leveled),
-    "CKKS": (ckks_program, write_leveled, read_leveled),
+    "ckks": (ckks_program, write_ckks, read_ckks),
 }
 
 
@@ -61,8 +60,8 @@ def test_a_signature_is_checked_against_the_key_that_is_wanted(kind, written, tm
 
 
 def test_other_kinds_name_the_mode_to_give(kind, written):
-    mode, other = ("interactive", "leveled") if kind == "interactive" else ("leveled", "interactive")
-    with pytest.raises(RuleError, match=f"reads programs of mode={other}: got .* of mode={mode}"):
+    other = next(each for each in KINDS if each != kind)
+    with pytest.raises(RuleError, match=f"reads programs of mode={other}: got .* of mode={kind}"):
         KINDS[other][2](written)
 
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from privcirnet.he.protocol.framing import wire
-from privcirnet.he.protocol.leveled.ckks import CkksInferenceServer
-from privcirnet.he.protocol.leveled.session import LeveledClient, LeveledServer
+from privcirnet.he.protocol.one_message.ckks import CkksInferenceServer
+from privcirnet.he.protocol.one_message.session import OneMessageClient, OneMessageServer
 from privcirnet.he.ring.modular import centered
 from privcirnet.he.ring.sampling import image_distance_bits
 from privcirnet.he.schemes.ckks import hiding
@@ -63,12 +63,12 @@ def answered():
     """All slots of an answer as the client decrypts them: of a harness that has no noise, and of a service."""
     with ckks_served.insecure():
         program, image = ckks_served.program(), ckks_served.images()[0]
-        server = LeveledServer(program)
-        client = LeveledClient(server.greeting())
+        server = OneMessageServer(program)
+        client = OneMessageClient(server.greeting())
         session, asking = server.session(client.keys()), client.infer(image)
         request = next(asking)
         bare = CkksInferenceServer(program, hides=False)
-        bare_reply = bare.answer([wire.unframe(request, 1)], session._keys)
+        bare_reply = bare.answer([wire.unframe(request, 1)], session.keys)
         served = wire.unframe(session.handle(request), wire.OUTPUT)
         decrypt = client._open()._decrypted
         yield server, decrypt(bare_reply[0][0]), decrypt(served[0])

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from privcirnet.blocksizes.ckks import ckks_figures
-from privcirnet.he.planning.leveled.ckks.costs import predicted
+from privcirnet.he.planning.ckks.costs import predicted
 from tests.passes.lower.test_ckks import program_of, resnet20
 
 

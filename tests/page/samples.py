@@ -4,32 +4,24 @@ import io
 import threading
 from collections.abc import Generator
 from contextlib import contextmanager
-from functools import cache
 from types import SimpleNamespace
 
 import numpy as np
-import torch
 from PIL import Image
 
-from privcirnet.config import LeveledConfig
-from privcirnet.data import load
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.planning.leveled.ckks.ckks_program import CkksProgram
+from privcirnet.he.planning.ckks.ckks_program import CkksProgram
 from privcirnet.he.program.operation import Node
 from privcirnet.he.program.operations import Input, Linear, Square, Truncate
 from privcirnet.he.program.program import Program
 from privcirnet.he.program.rearrangement import Flatten
-from privcirnet.he.protocol.leveled.bfv.leveled_program import LeveledProgram
-from privcirnet.he.protocol.leveled.session import LeveledClient, LeveledServer
+from privcirnet.he.protocol.one_message.session import OneMessageClient, OneMessageServer
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.server import Server
-from privcirnet.models import lola_digits
 from privcirnet.page.app import Page
 from privcirnet.page.content import Content, TestImages
 from privcirnet.page.inference import Classifier
 from privcirnet.page.server import listening, web_server
-from privcirnet.passes.convert import circulant_
-from privcirnet.runs.leveled_export import leveled_program
 from tests.he.layer_examples import paper_layer
 from tests.he.networks import N, with_weights
 
@@ -54,14 +46,6 @@ def program(channels: int = 1, levels: int = 16) -> Program:
     return with_weights(nodes, 46, 0)
 
 
-@cache
-def leveled() -> LeveledProgram:
-    """LoLa's network for digits with random weights, as three bits of a pixel's five enter it."""
-    torch.manual_seed(0)
-    network = circulant_(lola_digits(), {"fc1": 8}, pad=True)
-    return leveled_program(LeveledConfig(weight_bits=4, pixel_bits=3), network, load("digits"))
-
-
 class InProcess:
     """A connection that is none: both parties here, the client's keys accepted.
 
@@ -69,8 +53,8 @@ class InProcess:
         before: called with the number of each request before it is replied to.
     """
 
-    def __init__(self, server: Server | LeveledServer, engine: str) -> None:
-        self.party = (LeveledClient if isinstance(server, LeveledServer) else Client)(server.greeting(), engine)
+    def __init__(self, server: Server | OneMessageServer, engine: str) -> None:
+        self.party = (OneMessageClient if isinstance(server, OneMessageServer) else Client)(server.greeting(), engine)
         keys = self.party.keys()
         self.bytes_keys, self._session, self.requests = len(keys), server.session(keys), 0
         self.before = lambda number: None
@@ -87,8 +71,8 @@ class InProcess:
 class Service:
     """Opens connections in this process, and remembers them."""
 
-    def __init__(self, served: Program | LeveledProgram | CkksProgram, engine: str = "cleartext") -> None:
-        kind = Server if isinstance(served, Program) else LeveledServer
+    def __init__(self, served: Program | CkksProgram, engine: str = "cleartext") -> None:
+        kind = Server if isinstance(served, Program) else OneMessageServer
         self.server, self.engine = kind(served, engine), engine
         self.opened: list[InProcess] = []
         self.open, self.before = 0, lambda number: None

@@ -12,13 +12,14 @@ from urllib.error import HTTPError
 
 import pytest
 
-from privcirnet.artifact import write_leveled, write_program
+from privcirnet.artifact import write_ckks, write_program
 from privcirnet.cli import infer
 from privcirnet.config import InferConfig
 from privcirnet.he.protocol.offline.prepared_work import PreparedWork
 from privcirnet.he.protocol.parties.server import Server
 from privcirnet.service.programs import Catalogue, Offer
 from privcirnet.service.server import Service
+from tests.artifact.samples import ckks_program
 from tests.conftest import ROOT
 from tests.page import samples
 from tests.scripts import refused
@@ -106,11 +107,12 @@ def test_the_page_is_a_client_of_another_server(folder, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_leveled_program_has_a_page(tmp_path):
-    write_leveled(tmp_path / "program", samples.leveled(), {})
-    with running(f"program={tmp_path / 'program'}", "mode=leveled") as (address, _):
-        told = post(f"{address}classify/0") + post(f"{address}classify", samples.picture())
-    assert told.count("event: answer") == told.count("event: reply") == 2
+def test_a_ckks_program_has_a_page(tmp_path):
+    write_ckks(tmp_path / "program", ckks_program(), {})
+    settings = f"program={tmp_path / 'program'}", "mode=ckks", "data=cifar10", f"data.root={tmp_path}"
+    with running(*settings) as (address, _):
+        told = post(f"{address}classify", samples.picture())
+    assert told.count("event: answer") == told.count("event: reply") == 1
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 
 from privcirnet.errors import RuleError
+from privcirnet.he.protocol.one_message import ckks
 from privcirnet.page.content import TestImages
 from privcirnet.page.subject import subject_of
 from privcirnet.runs.pictures import preparation_for
+from tests.artifact.samples import ckks_program
 from tests.he.networks import network
 from tests.page import samples
 
@@ -32,13 +34,13 @@ def test_another_data_set_than_the_programs_is_refused():
     assert samples.content(classes=()).name(7) == "class 7"
 
 
-def test_a_leveled_program_has_one_round_and_the_data_set_s_pixels():
-    """Its own pixels are the upper bits of those; where nobody knows the data set, all that have such upper bits."""
-    known = samples.leveled().description
-    found = subject_of(known, levels=16)
-    assert (found.shape, found.low, found.high, found.logits) == ((1, 8, 8), 0, 16, 10)
-    assert subject_of(known).high == 19
+def test_a_ckks_program_has_one_round_and_the_data_set_s_pixels():
+    """It knows those of its examples; where nobody knows the data set, twice as large ones fit its bounds."""
+    known = ckks.from_dict(ckks.to_dict(ckks_program()))
+    found = subject_of(known, levels=255)
+    assert (found.shape, found.low, found.high, found.logits) == ((3, 8, 8), 0, 255, 4)
+    assert subject_of(known).high == known.pixels.high
     assert [r["name"] for r in found.facts()["rounds"]] == ["image"]
-    assert found.facts()["leveled"]
-    assert "plain moduli" in found.parameters
-    assert preparation_for(found, "digits").levels == 16
+    assert found.facts()["one_round"]
+    assert found.parameters.startswith("CKKS of 128 bits, n = 65536")
+    assert preparation_for(found, "cifar10").levels == 255

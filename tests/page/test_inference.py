@@ -190,25 +190,6 @@ def test_an_image_whose_other_half_the_server_lost_is_told_from_its_beginning(pr
     classifier.close()
 
 
-def test_a_leveled_program_s_image_is_one_request_and_one_answer():
-    """Logits are the integer network's, exactly; what the server sees is a ciphertext of the image."""
-    program = samples.leveled()
-    service = samples.Service(program)
-    classifier = samples.page(service, levels=16).classifier
-    found = classified(classifier)
-    names = [event.name for event in found]
-    assert names == ["connecting", "program", "request", "reply", "answer"]
-    told = dict(zip(names, (event.data for event in found), strict=True))
-    assert min(told["request"]["ciphertexts"], told["request"]["picture"]["width"]) > 0
-    assert (told["answer"]["rounds"], told["answer"]["bytes_up"]) == (1, told["request"]["bytes"])
-    exact = program.exact.evaluate(IMAGE >> program.shift) * 2.0**program.log_step
-    shown = {row["name"]: row["value"] for row in told["answer"]["logits"]}
-    assert [shown[name] for name in samples.DIGITS] == pytest.approx([float(value) for value in exact])
-    assert classifier.stock() == {"prepared": 0, "stopped": "", "wanted": 0}
-    assert classified(classifier, IMAGE + 16)[-1].data["rule"] == "pixels must be integers in [0, 4]"
-    classifier.close()
-
-
 def test_a_ckks_program_s_image_is_one_request_and_one_answer():
     """Logits are real and near those in clear; what the server sees is a ciphertext of the image."""
     program, (image, _) = ckks_served.program(), ckks_served.images()
@@ -222,5 +203,7 @@ def test_a_ckks_program_s_image_is_one_request_and_one_answer():
     clear = program.sums(program.real(image[None]))[0]
     shown = {row["name"]: row["value"] for row in told["answer"]["logits"]}
     assert [shown[f"class {label}"] for label in range(4)] == pytest.approx(clear, abs=2e-3 * np.abs(clear).max())
+    assert told["answer"]["bytes_up"] == told["request"]["bytes"]
+    assert (told["answer"]["rounds"], classifier.stock()) == (1, {"prepared": 0, "stopped": "", "wanted": 0})
     assert refused[-1].data["rule"] == "images must have the program's shape (3, 8, 8)"
     classifier.close()

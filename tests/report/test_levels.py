@@ -26,12 +26,12 @@ def rows():
 
 
 def ckks(**changes):
-    """Summaries as export and infer write them with leveled.scheme=ckks."""
+    """Summaries as export and infer write them with mode=ckks."""
     found = summaries()
     predictions = [{"index": i, "label": i, "float": i, "clear": i, "encrypted": i} for i in range(6)]
     predictions[1] |= {"logits": [None, 2.5, 1.0], "logits_clear": [0.5, 2.5, 1.0]}
-    infer = {"mode": "leveled", "images": 6, "top1_float": 100.0, "top1_clear": 100.0, "top1_encrypted": 100.0}
-    infer |= {"logits_bits": 21.53, "argmax_equal": 6, "beyond": [4], "bootstrappings": 8, "scheme": "ckks"}
+    infer = {"mode": "ckks", "images": 6, "top1_float": 100.0, "top1_clear": 100.0, "top1_encrypted": 100.0}
+    infer |= {"logits_bits": 21.53, "argmax_equal": 6, "beyond": [4], "bootstrappings": 8}
     infer |= {
         "memory": {"both": 12_200_000_000},
         "seconds_client": 0.2,
@@ -41,7 +41,7 @@ def ckks(**changes):
         "layers": rows(),
         "predictions": predictions,
     }
-    export = {"mode": "leveled", "scheme": "ckks", "ring_degree": 65536, "log_q": 1736, "security_bits": 128}
+    export = {"mode": "ckks", "ring_degree": 65536, "log_q": 1736, "security_bits": 128}
     export |= {"levels": 20, "failure_bits": 39, "depth_squares": 19, "bounds": "measured"}
     return {"train": found["train"], "export": export, "infer": infer | changes}
 

@@ -269,16 +269,14 @@ def test_what_a_counted_profile_predicts_is_no_time(root):
     assert not any('class="bar predicted"' in strip for strip in strips), "no bar beside seconds"
 
 
-def test_a_leveled_chain_has_no_quantized_stage(tmp_path):
-    """Nothing is said of truncation; without mode=leveled the stage is missed."""
+def test_a_ckks_chain_has_no_quantized_stage(tmp_path):
+    """Without mode=ckks the stage is missed."""
     content = summaries()
     content.pop("qat")
     with pytest.raises(RuleError, match="needs the run directory of every stage"):
         load_runs(write(tmp_path / "missing", content))
-    content["export"] |= {"mode": "leveled", "plain_moduli": 4, "depth_products": 3, "depth_squares": 2}
-    content["infer"] |= {"mode": "leveled"}
-    page = build_page(load_runs(write(tmp_path / "leveled", content)))
-    assert "nothing is rounded between layers" in page
-    assert "3 products with weights, 2 squares" in page
-    assert "every slot behind every layer" in page
+    content["export"] |= {"mode": "ckks", "levels": 20, "failure_bits": 39, "depth_squares": 2}
+    content["infer"] |= {"mode": "ckks", "logits_bits": 21.5}
+    page = build_page(load_runs(write(tmp_path / "ckks", content)))
+    assert "values are approximate and rescaled under encryption" in page
     assert "truncation unit" not in page

@@ -9,8 +9,8 @@ import pytest
 from privcirnet.errors import RuleError
 from privcirnet.he.program.wrong_result import WrongResult
 from privcirnet.he.protocol.framing import wire
-from privcirnet.he.protocol.leveled import ckks
-from privcirnet.he.protocol.leveled.session import KEYS, REQUEST, LeveledClient, LeveledServer
+from privcirnet.he.protocol.one_message import ckks
+from privcirnet.he.protocol.one_message.session import KEYS, REQUEST, OneMessageClient, OneMessageServer
 from privcirnet.he.protocol.parties.server import Server
 from privcirnet.he.protocol.parties.session import run
 from privcirnet.he.schemes.ckks.hiding import ANSWER_BITS
@@ -35,12 +35,12 @@ def insecure():
 
 @pytest.fixture(scope="module")
 def server():
-    return LeveledServer(ckks_served.program())
+    return OneMessageServer(ckks_served.program())
 
 
 @pytest.fixture(scope="module")
 def client(server):
-    return LeveledClient(server.greeting())
+    return OneMessageClient(server.greeting())
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +64,7 @@ def test_both_parties_in_this_process(server, client, keys, clear):
     assert session.meter.counts["network"]["rotate"] > 0
     assert session.seen() == {}
     session.close()
-    assert session._keys is None
+    assert session.keys is None
 
 
 def test_over_grpc(server, clear, tmp_path):
@@ -73,16 +73,16 @@ def test_over_grpc(server, clear, tmp_path):
     store = KeyStore(folder=tmp_path / "keys")
     books = {"quotas": Quotas(Quota(images=2)), "store": store}
     with serving(catalogue(ckks=server, other=interactive), books=books) as service:
-        with ServiceClient(service.address, program="ckks", party=LeveledClient) as remote:
+        with ServiceClient(service.address, program="ckks", party=OneMessageClient) as remote:
             assert store.size == remote.bytes_keys == server.sizes.keys
             found = infer(remote, IMAGES)
             assert (found.logits.argmax(axis=1) == clear.argmax(axis=1)).all()
             summary = found.summary(None, np.array([0, 1]))
-            assert (summary.images, summary.rounds, summary.scheme, summary.layers) == (2, 1, "ckks", [])
+            assert (summary.images, summary.rounds, summary.mode, summary.layers) == (2, 1, "ckks", [])
             with pytest.raises(RuleError, match="a client may begin 2 images in all"):
                 infer(remote, IMAGES)
-        with pytest.raises(RuleError, match="must be leveled: got mode=interactive"):
-            ServiceClient(service.address, program="other", party=LeveledClient)
+        with pytest.raises(RuleError, match="must be ckks: got mode=interactive"):
+            ServiceClient(service.address, program="other", party=OneMessageClient)
         with pytest.raises(RuleError, match="must be interactive"):
             ServiceClient(service.address, program="ckks")
     with pytest.raises(RuleError, match="only interactive programs have an offline phase"):
@@ -91,19 +91,19 @@ def test_over_grpc(server, clear, tmp_path):
 
 def test_in_clear():
     """The twin of both parties: the same messages without keys, which hide nothing."""
-    server = LeveledServer(ckks_served.program(), "cleartext")
-    client = LeveledClient(server.greeting(), "cleartext")
+    server = OneMessageServer(ckks_served.program(), "cleartext")
+    client = OneMessageClient(server.greeting(), "cleartext")
     logits, _ = run(client, server.session(client.keys()), IMAGES[0])
     known = ckks_served.program()
     np.testing.assert_allclose(logits, known.sums(known.real(IMAGES[:1]))[0], atol=1e-6)
-    for party in (LeveledServer, LeveledClient):
-        given = ckks_served.program() if party is LeveledServer else server.greeting()
+    for party in (OneMessageServer, OneMessageClient):
+        given = ckks_served.program() if party is OneMessageServer else server.greeting()
         with pytest.raises(RuleError, match="runs with engine=kernel or cleartext: got tenseal"):
             party(given, "tenseal")
 
 
 def test_foreign_keys_give_no_result(server, keys):
-    stranger = LeveledClient(server.greeting())
+    stranger = OneMessageClient(server.greeting())
     with pytest.raises(WrongResult, match="as wide as right ones are"):
         run(stranger, server.session(keys), IMAGES[0])
 
@@ -125,7 +125,7 @@ def test_keys_that_are_none(server, keys, change, match):
 
 
 def test_a_session_needs_keys(server):
-    with pytest.raises(RuleError, match="a leveled session needs keys"):
+    with pytest.raises(RuleError, match="a session of one message needs keys"):
         server.session(None)
 
 
@@ -147,10 +147,10 @@ def test_requests_and_answers_that_are_none(server, client, keys):
 
 def test_messages_that_are_too_long_are_refused_as_they_come(server, client, keys):
     with serving(catalogue(only=server)) as service:
-        with ServiceClient(service.address, party=LeveledClient) as remote:
+        with ServiceClient(service.address, party=OneMessageClient) as remote:
             with pytest.raises(RuleError, match=rf"at most {server.sizes.request} bytes"):
                 remote.handle(bytes(server.sizes.request + 1))
-        with ServiceClient(service.address, party=LeveledClient) as remote:
+        with ServiceClient(service.address, party=OneMessageClient) as remote:
             remote._keys = keys + bytes(1)
             remote._id = hashlib.sha256(remote._keys).digest()
             with pytest.raises(RuleError, match=rf"at most {server.sizes.keys} bytes"):
@@ -168,13 +168,13 @@ def test_keys_have_room_by_their_bytes(server, monkeypatch):
     books = {"store": KeyStore(StoreLimits(gigabytes=0.05))}
     with serving(catalogue(only=server), books=books) as service:
         with (
-            ServiceClient(service.address, party=LeveledClient),
+            ServiceClient(service.address, party=OneMessageClient),
             pytest.raises(RuleError, match="must have room for keys"),
         ):
-            ServiceClient(service.address, party=LeveledClient)
+            ServiceClient(service.address, party=OneMessageClient)
     monkeypatch.setattr(ckks, "machine_bytes", lambda: 10_000_000)
     with pytest.raises(RuleError, match="must fit the memory"):
-        LeveledServer(ckks_served.program())
+        OneMessageServer(ckks_served.program())
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,7 @@ def test_keys_have_room_by_their_bytes(server, monkeypatch):
 def test_descriptions_that_are_none(server, changes, match):
     greeting = json.dumps({**json.loads(server.greeting()), **changes}).encode()
     with pytest.raises(RuleError, match=match):
-        LeveledClient(greeting)
+        OneMessageClient(greeting)
 
 
 def test_descriptions_that_are_not_secure(server):

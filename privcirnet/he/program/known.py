@@ -13,8 +13,7 @@ class PixelRange(NamedTuple):
     Attributes:
         shape: (C, H, W).
         low: least integer that is encrypted.
-        high: largest one; of CKKS, as large as examples had it.
-        shift: bits of a stored pixel that are dropped before.
+        high: largest one; where others are allowed, as large as examples had it.
         steps: different steps that channels have.
         whole: whether images have no larger values; else the program was told of none.
     """
@@ -22,7 +21,6 @@ class PixelRange(NamedTuple):
     shape: tuple[int, int, int]
     low: int
     high: int
-    shift: int = 0
     steps: int = 1
     whole: bool = True
 
@@ -31,7 +29,7 @@ class Known(ABC):
     """Public description of a program: no weight.
 
     Attributes:
-        mode: how images run: "interactive", "leveled" or "ckks".
+        mode: how images run: "interactive" or "ckks".
         scheme: its name.
         prepares: whether images take two phases: the first one comes before them.
         warms_up: whether an image is run before the first one, which loads the kernels.
@@ -71,11 +69,6 @@ class Known(ABC):
     def class_alone(self) -> bool:
         """Whether a client is told no more than the class."""
         return False
-
-    @property
-    def batch(self) -> int:
-        """Images of a request."""
-        return 1
 
     def requests(self, images: Sequence[Values] | Values) -> Iterator[tuple[Values, int, int]]:
         """Yield what each request encrypts, of how many images it is, and how many results come back.

@@ -8,8 +8,7 @@ layers, squares, products and functions. Each domain gives them its own meaning:
 * bounds on them, :class:`program.bounds.Intervals`;
 * a party's share, :mod:`mpc.local.shares`;
 * the nodes that a composite operation comes to, :mod:`program.composite`;
-* the layers that a leveled BFV circuit is planned from, :func:`planning.leveled.bfv.exact_network.exact_network_of`;
-* the sums that a CKKS circuit is planned from, :func:`planning.leveled.ckks.sums.sums_of`.
+* the sums that a CKKS circuit is planned from, :func:`planning.ckks.sums.sums_of`.
 
 So a new operation that these primitives express is a dataclass in one file and one line in
 :mod:`program.operations`. A domain that lacks a primitive refuses it, with the operation's name.
@@ -37,7 +36,7 @@ C_co = TypeVar("C_co", covariant=True)
 class Weights:
     """Weights of a linear node, or the constants of a product or of tokens.
 
-    Integers are int64; exact programs have biases of Python integers, real ones float64.
+    Integers are int64, real numbers float64.
 
     Attributes:
         rows: (K/b, C, R, R): the first row of each circulant block row; :data:`NO_ROWS` where there are none.

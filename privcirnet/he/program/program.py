@@ -33,7 +33,7 @@ TRANSFERS = ("softspoken", "silent")
 
 @dataclass(frozen=True)
 class Network:
-    """What is computed, before it is chosen how: interactively, in leveled BFV or in CKKS.
+    """What is computed, before it is chosen how: interactively or in CKKS.
 
     Attributes:
         nodes: in order of evaluation; the first is the image, the last has the logits.

@@ -65,21 +65,6 @@ def cyclic_root(length: int, t: int, inverse: bool) -> tuple[int, int]:
     return (pow(root, -1, t), pow(length, -1, t)) if inverse else (root, 1)
 
 
-def cyclic_matrix(length: int, t: int, inverse: bool = False) -> Residues:
-    """Return the matrix of :func:`ring.cyclic.cyclic`, shape (N, N).
-
-    Args:
-        length: N.
-        t: prime modulus with t = 1 mod N.
-        inverse: whether it is that of the inverse transform, 1 / N included.
-
-    Raises:
-        RuleError: N does not divide t - 1.
-    """
-    root, scale = cyclic_root(length, t, inverse)
-    return powers(root, length, scale, t)
-
-
 @lru_cache(maxsize=8)
 def bit_reversed(n: int) -> modular.Integers:
     """Return brv(0), ..., brv(n - 1), shape (n,): each number with its log2 n bits in reverse order.

@@ -138,7 +138,7 @@ function showCosts({ seconds, bytes_up, bytes_down, rounds: count, prepared, onl
   const phase = online ? `; the online phase ${duration(online.seconds)} in ${plural(online.rounds, "round")}, after the preparation` : "";
   find("seconds-note").textContent = `${plural(count, "round")}${prepared ? ", prepared before" : phase}`;
   for (const what of ["sent", "received"]) {
-    const yours = facts.leveled ? "ciphertexts of your image" : "ciphertexts of your shares";
+    const yours = facts.one_round ? "ciphertexts of your image" : "ciphertexts of your shares";
     const direct = what === "sent" ? yours : "ciphertexts of masked results";
     const part = online && `${bytes(what === "sent" ? online.bytes_up : online.bytes_down)} of it in the online phase`;
     find(`${what}-note`).textContent = prepared ? "masked values, no ciphertexts" : part || direct;
@@ -272,7 +272,7 @@ function showFacts() {
   find("tests-title").textContent = `Or a test image of ${facts.data}`;
   const about = [`Network for ${facts.data}, ${facts.shape.join(" × ")} inputs`, facts.place, facts.parameters];
   find("about").textContent = [`${about.join("; ")}.`, ...facts.notes].join(" ");
-  if (facts.leveled) {
+  if (facts.one_round) {
     find("lead").textContent = "There is one round. The server computes every layer on ciphertexts, and learns no share.";
   }
   showTests(facts.tests);

@@ -12,7 +12,7 @@ The integer network does not depend on the encryption parameters. Lowering leave
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 
 from torch import fx, nn
 
@@ -24,7 +24,7 @@ from privcirnet.he.program.program import Network, Program
 from privcirnet.nn.steps import refine
 from privcirnet.passes.fuse import fuse
 from privcirnet.passes.lower.builder import Builder
-from privcirnet.passes.lower.layers import Numbers, Shape, quantized, real, rounded
+from privcirnet.passes.lower.layers import Numbers, Shape, quantized, real
 from privcirnet.passes.lower.supported import check_operations
 
 Drafts = Callable[[int], Draft]
@@ -135,23 +135,6 @@ def integer_network(
         RuleError: an operation that is not supported.
     """
     return _network(graph, source, input_shape, input_log_step, quantized, nonlinear)
-
-
-def lower_exact(
-    model: nn.Module, input_shape: Shape, source: Input, input_log_step: int, weight_bits: int = 8
-) -> Network:
-    """Return the integer network of a trained one that is not quantized, for leveled BFV: nothing is rounded in it.
-
-    Args:
-        model: with squares or AESPA; left as it was.
-        input_shape: (C, H, W) of an image.
-        source: range of a pixel as an integer.
-        input_log_step: real pixel = integer x 2^input_log_step.
-
-    Raises:
-        RuleError: the network has something else, or is quantized already.
-    """
-    return _network(fuse(model), source, input_shape, input_log_step, partial(rounded, weight_bits))
 
 
 def lower_real(model: nn.Module, input_shape: Shape) -> Network:

@@ -1,7 +1,6 @@
 """Single layers: their dimensions, and their weights and constants as integers."""
 
 from collections.abc import Callable
-from fractions import Fraction
 from typing import NamedTuple
 
 import numpy as np
@@ -10,7 +9,6 @@ from torch import Tensor, nn
 
 from privcirnet.errors import DoesNotFit, RuleError
 from privcirnet.functional.circulant import project
-from privcirnet.functional.quantize import log_step_for
 from privcirnet.he.layers.integer import Values
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.program import bounds
@@ -98,21 +96,6 @@ def quantized(module: nn.Conv2d | nn.Linear, log_step: int, name: str) -> tuple[
     none = torch.zeros(module.weight.shape[0])
     bias = integer_bias(none if module.bias is None else module.bias, log_step + own, name)
     return b, Weights(integer_rows(module.weight.double() * 2.0**-own, module, b, name), bias), log_step + own
-
-
-@torch.no_grad()
-def rounded(bits: int, module: nn.Conv2d | nn.Linear, log_step: int, name: str) -> tuple[int, Weights, int]:
-    """Return weights rounded to a power-of-two step of the layer's own, see :data:`Numbers`.
-
-    A network of squares does not feel 8 bits. Circulant weights stay circulant. Biases are Python integers in units of
-    the result's step, which is so fine that nothing is lost.
-    """
-    b, weight = block_size_of(module), module.weight.double()
-    own = log_step_for(weight.abs().max().item(), bits)
-    bias = np.zeros(len(weight), dtype=object)
-    if module.bias is not None:
-        bias[:] = [round(Fraction(value) * Fraction(2) ** -(log_step + own)) for value in module.bias.double().tolist()]
-    return b, Weights(integer_rows(weight * 2.0**-own, module, b, name), bias), log_step + own
 
 
 @torch.no_grad()

@@ -1,38 +1,39 @@
-"""Load on a server, by clients in processes of their own: what they see of an interactive program and of a leveled one."""
+"""Load on a server, by clients in processes of their own: what they see of an interactive program and of a CKKS one."""
 
 import os
 
 import pytest
 
 from benchmarks.load.clients import LoadTask, Sample, load, summary
-from privcirnet.artifact import write_leveled, write_program
+from privcirnet.artifact import write_ckks, write_program
 from privcirnet.errors import RuleError
-from privcirnet.he.protocol.leveled.session import LeveledServer
+from privcirnet.he.protocol.one_message.session import OneMessageServer
 from privcirnet.he.protocol.parties.server import Server
+from tests.artifact.samples import ckks_program
 from tests.page import samples
 from tests.service.running import catalogue, serving
 
 
-def asked(address, folder, leveled: bool) -> dict:
-    return load(LoadTask(address, None, "", "cleartext", 0.2, folder, leveled), 1, "", lambda sample: None)
+def asked(address, folder, mode: str = "interactive") -> dict:
+    return load(LoadTask(address, None, "", "cleartext", 0.2, folder, mode), 1, "", lambda sample: None)
 
 
-def test_a_leveled_service_is_asked_by_its_own_clients(tmp_path):
-    """Every class is the integer network's, exactly; a client of the other mode is refused in a line."""
-    program = samples.leveled()
-    write_leveled(tmp_path / "program", program, {})
-    with serving(catalogue(only=LeveledServer(program, "cleartext"))) as service:
-        found = asked(service.address, tmp_path / "program", leveled=True)
+def test_a_ckks_service_is_asked_by_its_own_clients(tmp_path):
+    """Every class is that of the network in clear; a client of the other mode is refused in a line."""
+    write_ckks(tmp_path / "program", ckks_program(), {})
+    with serving(catalogue(only=OneMessageServer(ckks_program(), "cleartext"))) as service:
+        found = asked(service.address, tmp_path / "program", "ckks")
         with pytest.raises(RuleError, match="must be interactive"):
-            asked(service.address, tmp_path / "program", leveled=False)
+            asked(service.address, tmp_path / "program")
     assert found["images"] == found["compared"] == found["same_class"] >= 1
-    assert (found["errors"], found["largest_difference"]) == ({}, 0.0)
+    assert found["errors"] == {}
+    assert found["largest_difference"] < 1e-3
 
 
 def test_an_interactive_service(tmp_path):
     write_program(tmp_path / "program", samples.program(), {})
     with serving(catalogue(only=Server(samples.program(), "cleartext"))) as service:
-        found = asked(service.address, tmp_path / "program", leveled=False)
+        found = asked(service.address, tmp_path / "program")
     assert found["images"] == found["compared"] >= 1
     assert found["errors"] == {}
 
@@ -46,7 +47,7 @@ class _Deadly:
 
 def test_a_client_that_dies_at_once_is_counted(tmp_path):
     with serving(catalogue(only=Server(samples.program(), "cleartext"))) as service:
-        found = asked(service.address, _Deadly(), leveled=False)
+        found = asked(service.address, _Deadly())
     assert (found["crashed"], found["images"]) == (1, 0)
 
 

@@ -1,4 +1,4 @@
-"""A new operation is one dataclass and its registration: it runs in clear, interactively, in leveled BFV and in CKKS."""
+"""A new operation is one dataclass and its registration: it runs in clear, interactively and in CKKS."""
 
 import json
 from collections.abc import Sequence
@@ -12,12 +12,9 @@ from privcirnet.he.circuits.ckks.bootstrapping import Bootstrapping
 from privcirnet.he.circuits.ckks.simulator import Simulator
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.unplanned import unplanned
+from privcirnet.he.planning.ckks.ckks_circuit import CkksCircuit
+from privcirnet.he.planning.ckks.sums import sums_of
 from privcirnet.he.planning.fit import fit
-from privcirnet.he.planning.leveled.bfv.exact_network import exact_network_of
-from privcirnet.he.planning.leveled.bfv.lola import lola_plan
-from privcirnet.he.planning.leveled.bfv.parameters import plan_for
-from privcirnet.he.planning.leveled.ckks.ckks_circuit import CkksCircuit
-from privcirnet.he.planning.leveled.ckks.sums import sums_of
 from privcirnet.he.planning.profile import COUNTED, LINKS
 from privcirnet.he.planning.target import Target
 from privcirnet.he.program import bounds, manifest
@@ -25,7 +22,6 @@ from privcirnet.he.program import operations as op
 from privcirnet.he.program.interpreter import Integers, interpret
 from privcirnet.he.program.operation import KINDS, Domain, Node, V, Weights
 from privcirnet.he.program.program import Network
-from privcirnet.he.protocol.leveled.bfv.inference import LeveledInferenceClient, LeveledInferenceServer
 from privcirnet.he.protocol.parties.session import prepare
 from tests.he.circuits.ckks.test_bootstrapping import toy, with_low
 from tests.he.ckks_toys import Pair
@@ -157,15 +153,6 @@ def test_what_a_composite_operation_may_not_have_is_said() -> None:
         fit(with_composite(Turned(0)), target)
 
 
-def test_in_leveled_bfv() -> None:
-    made, image = network(), images(1)[0]
-    plan, parameters = plan_for(exact_network_of(made), lola_plan)
-    client, server = LeveledInferenceClient(plan.public, parameters), LeveledInferenceServer(plan, parameters)
-    answer = server.answer(client.request(image), server.load_keys(client.keys()))
-    assert list(client.results(answer)) == logits(made, image).tolist()
-    client.close()
-
-
 def test_in_ckks() -> None:
     made, some = network(pool=True), images(8)
     expected = np.array([logits(made, image) for image in some]) * 2.0**made.output.log_step
@@ -183,7 +170,6 @@ def test_in_ckks() -> None:
 
 
 def test_a_mode_that_cannot_do_it_says_so() -> None:
-    for name, find in (("a leveled network", exact_network_of), ("a network in CKKS", sums_of)):
-        rule = f"{name} cannot have truncations here: got truncate 'toy'; infer it with the interactive protocol"
-        with pytest.raises(RuleError, match=rule):
-            find(network(affine=op.Truncate(1)))
+    rule = "a network in CKKS cannot have truncations here: got truncate 'toy'; infer it with the interactive protocol"
+    with pytest.raises(RuleError, match=rule):
+        sums_of(network(affine=op.Truncate(1)))

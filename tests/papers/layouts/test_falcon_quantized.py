@@ -10,8 +10,8 @@ from privcirnet.he.circuits.bfv.evaluator import run
 from privcirnet.he.circuits.bfv.weights import encode
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.ring import modular
-from tests.he.exact_networks import layer
 from tests.he.insecure import insecure_parameters
+from tests.papers.falcon2020.exact_networks import layer
 
 N = 1024
 

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from papers.falcon2020.planning.exact_network import ExactNetwork
 from papers.reproduce import leveled
 from privcirnet.errors import RuleError
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.planning.leveled.bfv.exact_network import ExactNetwork
 
 SMALL = (LinearShape(8, 8, 1, 2, 3, 2, 1), LinearShape.gemm(1, 32, 6), LinearShape.gemm(1, 6, 3))
 

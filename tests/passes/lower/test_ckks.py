@@ -11,9 +11,9 @@ from privcirnet.errors import RuleError
 from privcirnet.he.circuits.ckks.bootstrapping import Bootstrapping
 from privcirnet.he.circuits.ckks.cleartext import Cleartext
 from privcirnet.he.circuits.ckks.simulator import Simulator
-from privcirnet.he.planning.leveled.ckks.ckks_circuit import CkksCircuit
-from privcirnet.he.planning.leveled.ckks.ckks_program import CkksProgram
-from privcirnet.he.planning.leveled.ckks.sums import Sums, sums_of
+from privcirnet.he.planning.ckks.ckks_circuit import CkksCircuit
+from privcirnet.he.planning.ckks.ckks_program import CkksProgram
+from privcirnet.he.planning.ckks.sums import Sums, sums_of
 from privcirnet.models import resnet18_cifar, resnet20_cifar
 from privcirnet.nn.activations import Square
 from privcirnet.passes.block_sizes import uniform_sizes

@@ -1,16 +1,13 @@
-"""Engines by name, for both parties and both modes."""
+"""Engines by name, for both parties."""
 
 from collections.abc import Callable
-from functools import partial
 from typing import NamedTuple
 
 from privcirnet.errors import RuleError
-from privcirnet.he.circuits.bfv.interface import ClientEngine, LeveledClient, LeveledServer, ServerEngine
-from privcirnet.he.circuits.bfv.network_circuit import KeyPlan
-from privcirnet.he.circuits.bfv.sequential import SeparateClient, SeparateServer, Sequential, SequentialClient
+from privcirnet.he.circuits.bfv.interface import ClientEngine, ServerEngine
+from privcirnet.he.circuits.bfv.sequential import Sequential, SequentialClient
 from privcirnet.he.circuits.bfv.weight_cache import WeightCache
 from privcirnet.he.schemes.bfv.parameters import Parameters
-from privcirnet.he.schemes.bfv.plain_moduli import LeveledParameters
 
 ENGINES = ("kernel", "tenseal", "cleartext")
 """kernel: our own, compiled by Numba; tenseal: SEAL's; both parties have the same. cleartext hides nothing."""
@@ -20,19 +17,15 @@ class Engine(NamedTuple):
     """What makes the parties.
 
     Attributes:
-        client: of interactive inference, with fresh keys; from n, q, t.
-        server: its server; from n, q, t, and a :class:`WeightCache`, which the kernels use.
-        leveled_client: of leveled inference, with fresh keys; from n, q and all t.
-        leveled_server: its server.
+        client: with fresh keys; from n, q, t.
+        server: from n, q, t, and a :class:`WeightCache`, which the kernels use.
     """
 
     client: Callable[[Parameters], ClientEngine]
     server: Callable[..., ServerEngine]
-    leveled_client: Callable[[LeveledParameters, KeyPlan], LeveledClient]
-    leveled_server: Callable[[LeveledParameters, KeyPlan], LeveledServer]
 
     def parties(self, parameters: Parameters) -> tuple[ClientEngine, ServerEngine]:
-        """Return both parties of interactive inference."""
+        """Return both parties."""
         return self.client(parameters), self.server(parameters)
 
 
@@ -58,10 +51,9 @@ def engine_of(name: str) -> Engine:
     check_engine(name)
     if name == "kernel":
         from privcirnet.he.circuits.bfv.interactive.kernel import KernelServer
-        from privcirnet.he.circuits.bfv.leveled.kernel import LeveledKernelClient, LeveledKernelServer
         from privcirnet.he.schemes.bfv.client import KernelClient
 
-        return Engine(KernelClient, KernelServer, LeveledKernelClient, LeveledKernelServer)
+        return Engine(KernelClient, KernelServer)
     if name == "tenseal":
         from privcirnet.he.circuits.bfv.seal import TensealClient, TensealServer
 
@@ -72,9 +64,9 @@ def engine_of(name: str) -> Engine:
 
 
 def _one_by_one(client: type[SequentialClient], server: type[Sequential]) -> Engine:
-    """An engine that works on one ciphertext at a time, and on one plain modulus."""
+    """An engine that works on one ciphertext at a time."""
 
     def uncached(parameters: Parameters, _: WeightCache | None = None) -> ServerEngine:
         return server(parameters)
 
-    return Engine(client, uncached, partial(SeparateClient, client), partial(SeparateServer, server))
+    return Engine(client, uncached)

@@ -6,18 +6,13 @@ shape (n,), row 0 then row 1. Ciphertexts and encoded weights are opaque to the 
 
 The methods are whole steps of the protocol, on all ciphertexts of a layer: how they are split into operations, in which
 form and on how many cores is the engine's business. :mod:`circuits.bfv.sequential` makes them out of single operations.
-
-A :class:`LeveledClient` and a :class:`LeveledServer` are for a whole network between two messages, and all its plain
-moduli; a circuit is run for one at a time (:class:`circuits.bfv.evaluator.Evaluator`). The kernels have one secret, one
-set of keys and one request for all plain moduli; SEAL and clear text have one of each for every plain modulus, and stay
-under one modulus.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Protocol
 
-from privcirnet.he.circuits.bfv.evaluator import Ciphertext, Evaluator
+from privcirnet.he.circuits.bfv.evaluator import Ciphertext
 from privcirnet.he.circuits.bfv.layer_circuit import LayerCircuit, Slots
 from privcirnet.he.ring.modular import Integers, Residues
 from privcirnet.he.schemes.bfv.parameters import Parameters
@@ -188,79 +183,5 @@ class ServerEngine(Protocol):
 
         Returns:
             bytes for the client, for each result.
-        """
-        ...
-
-
-class LeveledClient(Protocol):
-    """What the client computes with its secret key."""
-
-    def evaluation_keys(self) -> list[bytes]:
-        """Return the public key, a relinearisation key and Galois keys as messages for the server."""
-        ...
-
-    def encrypt_all(self, slots: Sequence[Residues]) -> list[list[bytes]]:
-        """Return encrypted plaintexts: one row of messages for all plain moduli, or one for each.
-
-        Args:
-            slots: for each plain modulus, residues of shape (inputs, n).
-        """
-        ...
-
-    def decrypt(self, number: int, message: bytes) -> Residues:
-        """Return the slots of an answer, shape (n,).
-
-        Args:
-            message: what :meth:`circuits.bfv.evaluator.Evaluator.answer` returned.
-
-        Raises:
-            RuleError: the bytes are not such a ciphertext.
-        """
-        ...
-
-    def close(self) -> None:
-        """Forget the secret key."""
-        ...
-
-
-class LeveledServer(Protocol):
-    """What the server computes.
-
-    Attributes:
-        rows: of a request: one for all plain moduli, or one for each; as many messages hold keys.
-    """
-
-    rows: int
-
-    @property
-    def evaluators(self) -> Sequence[Evaluator]:
-        """For each plain modulus."""
-        ...
-
-    def load_evaluation_keys(self, messages: Sequence[bytes]) -> list[Any]:
-        """Check and load a client's keys.
-
-        Args:
-            messages: what :meth:`LeveledClient.evaluation_keys` returned.
-
-        Returns:
-            the keys for each plain modulus.
-
-        Raises:
-            RuleError: the bytes are not such keys.
-        """
-        ...
-
-    def receive_all(self, request: Sequence[Sequence[bytes]]) -> list[Callable[[], list[Ciphertext]]]:
-        """Check and load the ciphertexts of a request.
-
-        Args:
-            request: what :meth:`LeveledClient.encrypt_all` returned.
-
-        Returns:
-            for each plain modulus what makes its inputs: those of all moduli at once are the most of an image's memory.
-
-        Raises:
-            RuleError: the bytes are not such ciphertexts.
         """
         ...

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from functools import cached_property, reduce
 from typing import Protocol
 
-from privcirnet.he.circuits.bfv.builder import Builder
-from privcirnet.he.circuits.bfv.network_circuit import NetworkCircuit
+from privcirnet.he.circuits.bfv.network_circuit import Add, Combine, NetworkCircuit, Rotate, Step
 from privcirnet.he.ring.modular import Residues
+from privcirnet.he.rlwe.key_names import galois_element
 
 Pair = tuple[int, int]
 _WORD = 8
@@ -74,20 +74,33 @@ def as_steps(circuit: LayerCircuit, present: Sequence[bool], ring_degree: int) -
             is a further input: an encryption of zero.
     """
     zero = 1 + max(source for source, _ in circuit.rotated)
-    builder = Builder(ring_degree, zero + 1)
+    steps, rotated = list[Step](), dict[Rotate, int]()
+
+    def then(step: Step) -> int:
+        steps.append(step)
+        return zero + len(steps)
+
+    def rotate(source: int, columns: int) -> int:
+        if not columns % (ring_degree // 2):
+            return source
+        step = Rotate(source, galois_element(columns, ring_degree))
+        if step not in rotated:
+            rotated[step] = then(step)
+        return rotated[step]
 
     def inner(number: int) -> int:
-        terms = [(builder.rotate(*circuit.rotated[index]), weight) for index, weight in circuit.sums[number]]
-        return builder.combine(term for term in terms if present[term[1]])
+        terms = [(rotate(*circuit.rotated[index]), weight) for index, weight in circuit.sums[number]]
+        return then(Combine(tuple(term for term in terms if present[term[1]])))
 
     def output(terms: tuple[Pair, ...], folds: tuple[int, ...]) -> int:
         some = [term for term in terms if any(present[weight] for _, weight in circuit.sums[term[0]])]
         if not some:
             return zero
-        total = reduce(builder.add, [builder.rotate(inner(number), step) for number, step in some])
-        return reduce(lambda total, step: builder.add(total, builder.rotate(total, step)), folds, total)
+        total = reduce(lambda *both: then(Add(*both)), [rotate(inner(number), step) for number, step in some])
+        return reduce(lambda total, step: then(Add(total, rotate(total, step))), folds, total)
 
-    return builder.built([output(*parts) for parts in zip(circuit.outputs, circuit.folds, strict=True)])
+    outputs = tuple(output(*parts) for parts in zip(circuit.outputs, circuit.folds, strict=True))
+    return NetworkCircuit(ring_degree, zero + 1, tuple(steps), (), outputs, ("",) * len(steps))
 
 
 class Slots(Protocol):

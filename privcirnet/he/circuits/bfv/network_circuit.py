@@ -1,34 +1,18 @@
 """A whole network on ciphertexts as data: a straight line of rotations, sums of plaintext products, and squares.
 
 Values are numbered: the client's ciphertexts first, then the result of each step. The circuit is the same for every
-plain modulus; its plaintexts are functions of it. Engines run it (:mod:`circuits.bfv.evaluator`), the noise estimate
-walks it (:mod:`circuits.bfv.leveled.noise`), and its counts are read off it.
+plain modulus; its plaintexts are functions of it. Engines run it (:mod:`circuits.bfv.evaluator`), and its counts are
+read off it.
 
 Slots are two rows of n / 2 columns. A rotation turns both rows left; a swap exchanges them.
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Protocol
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.rlwe.key_names import RELINEARIZATION
-
-
-class KeyPlan(Protocol):
-    """What engines need to know of how a network is computed: the keys, and how long answers are."""
-
-    @property
-    def keys(self) -> tuple[tuple[int, int], ...]:
-        """Names of switch keys (:mod:`rlwe.key_names`), and data primes of what they switch."""
-        ...
-
-    @property
-    def primes(self) -> int:
-        """Data primes of an answer."""
-        ...
-
 
 Plaintext = Callable[[int], Residues]
 """Plain modulus t -> slots, residues of shape (n,)."""
@@ -54,8 +38,7 @@ class Combine:
     """A sum of plaintext products.
 
     Attributes:
-        extended: whether rotations are multiplied before their division by the special primes
-            (:mod:`circuits.bfv.leveled.double_hoisting`).
+        extended: whether rotations are multiplied before their division by the special primes (double hoisting).
     """
 
     terms: tuple[Term, ...]
@@ -111,17 +94,6 @@ def sources_of(step: Step) -> tuple[int, ...]:
             return (source,)
 
 
-def reading(step: Step, sources: Sequence[int]) -> Step:
-    """Return a step that reads other values."""
-    match step:
-        case Combine(terms):
-            return replace(step, terms=tuple((value, own) for value, (_, own) in zip(sources, terms, strict=True)))
-        case Add():
-            return Add(*sources)
-        case _:
-            return replace(step, source=sources[0])
-
-
 @dataclass(frozen=True)
 class NetworkCircuit:
     """A network as steps.
@@ -166,20 +138,6 @@ class NetworkCircuit:
                 kind = step.element if isinstance(step, Rotate) else RELINEARIZATION
                 found[kind] = max(found.get(kind, 0), primes[step.source])
         return dict(sorted(found.items()))
-
-    def at_one_modulus(self, primes: int) -> "NetworkCircuit":
-        """Return the circuit as an engine under one modulus runs it: its switches drop nothing.
-
-        Args:
-            primes: data primes of every value.
-        """
-        steps = tuple(replace(step, primes=primes) if isinstance(step, Reduce) else step for step in self.steps)
-        return replace(self, steps=steps)
-
-    @property
-    def squares(self) -> int:
-        """Products of ciphertexts."""
-        return sum(isinstance(step, Square) for step in self.steps)
 
     @property
     def counts(self) -> Counter[str]:

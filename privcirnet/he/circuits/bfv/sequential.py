@@ -1,28 +1,25 @@
-"""Whole steps of both modes on an engine that works on one ciphertext at a time, a server's or a client's.
+"""Whole steps on an engine that works on one ciphertext at a time, a server's or a client's.
 
 Order of work for a layer's circuit: rotate in coefficient form, change to NTT form once for each rotated input,
 multiply and add in NTT form, change back once for each inner sum, rotate and add the inner sums in coefficient form.
 See docs/mathematics.md, "Engine order of work".
-
-For several plain moduli there is an engine for each, with a secret key, keys and a request of its own.
 """
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
-from functools import partial, reduce
+from collections.abc import Collection, Sequence
+from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from privcirnet.he.circuits.bfv.evaluator import Ciphertext, Evaluator, run
+from privcirnet.he.circuits.bfv.evaluator import Evaluator, run
 from privcirnet.he.circuits.bfv.layer_circuit import LayerCircuit, Slots, as_steps
-from privcirnet.he.circuits.bfv.network_circuit import Combine, KeyPlan, NetworkCircuit, Step
+from privcirnet.he.circuits.bfv.network_circuit import Combine, NetworkCircuit, Step
 from privcirnet.he.circuits.bfv.weights import Factors
 from privcirnet.he.ring.modular import Integers, Residues
 from privcirnet.he.rlwe.key_names import galois_element
 from privcirnet.he.schemes.bfv.parameters import Parameters
-from privcirnet.he.schemes.bfv.plain_moduli import LeveledParameters
 
 
 class SequentialClient(ABC):
@@ -181,51 +178,3 @@ class Sequential(Evaluator, ABC):
     ) -> list[bytes]:
         each = zip(ciphertexts, addends, kept or [None] * len(ciphertexts), strict=True)
         return [self.answer(c, addend, keys, place) for c, addend, place in each]
-
-
-class SeparateClient:
-    """The client's side for all plain moduli; see :class:`circuits.bfv.interface.LeveledClient`.
-
-    Args:
-        client: of one plain modulus.
-        parameters: n, q, and all t.
-    """
-
-    def __init__(self, client: type[SequentialClient], parameters: LeveledParameters, plan: KeyPlan) -> None:
-        self.clients, self._names = [client(each) for each in parameters.moduli], [name for name, _ in plan.keys]
-
-    def evaluation_keys(self) -> list[bytes]:
-        return [client.keys(self._names) for client in self.clients]
-
-    def encrypt_all(self, slots: Sequence[Residues]) -> list[list[bytes]]:
-        """A row for each plain modulus."""
-        return [[client.encrypt(row) for row in own] for client, own in zip(self.clients, slots, strict=True)]
-
-    def decrypt(self, number: int, message: bytes) -> Residues:
-        return self.clients[number].decrypt(message)
-
-    def close(self) -> None:
-        for client in self.clients:
-            client.close()
-
-
-class SeparateServer:
-    """The server's side for all plain moduli; see :class:`circuits.bfv.interface.LeveledServer`.
-
-    Args:
-        server: of one plain modulus.
-        parameters: n, q, and all t.
-    """
-
-    def __init__(self, server: type[Sequential], parameters: LeveledParameters, plan: KeyPlan) -> None:
-        self.evaluators, self._names = [server(each) for each in parameters.moduli], [name for name, _ in plan.keys]
-        self.rows = len(self.evaluators)
-
-    def load_evaluation_keys(self, messages: Sequence[bytes]) -> list[Any]:
-        each = zip(self.evaluators, messages, strict=True)
-        return [evaluator.load(message, self._names) for evaluator, message in each]
-
-    def receive_all(self, request: Sequence[Sequence[bytes]]) -> list[Callable[[], list[Ciphertext]]]:
-        each = zip(self.evaluators, request, strict=True)
-        found = [[evaluator.receive(message) for message in row] for evaluator, row in each]
-        return [partial(list, row) for row in found]

@@ -1,4 +1,4 @@
-"""What a server tells a client first: a program's public description, interactive or leveled. It comes from anybody."""
+"""What a server tells a client first: a program's public description. It comes from anybody."""
 
 import json
 from typing import cast
@@ -13,7 +13,7 @@ def read_greeting(greeting: bytes, key: PublicKey | None, mode: str) -> object:
 
     Args:
         key: with which the description must be signed; None for any.
-        mode: of the program that the client is for: "interactive" or "leveled".
+        mode: of the program that the client is for: "interactive" or "ckks".
     """
     if len(greeting) > limits.MAX_BYTES:
         rule, remedy = f"a greeting must have at most {limits.MAX_BYTES} bytes", "connect to a server"
@@ -38,7 +38,7 @@ def closed() -> RuleError:
 def _mode(greeting: object) -> str:
     """What a greeting is of; "" if it is of nothing that is known."""
     names = cast(dict[str, object], greeting) if isinstance(greeting, dict) else ()
-    return "interactive" if "nodes" in names else "leveled" if "format" in names else ""
+    return "interactive" if "nodes" in names else "ckks" if "format" in names else ""
 
 
 def _check_signature(key: PublicKey, greeting: object) -> None:

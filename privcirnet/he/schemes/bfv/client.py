@@ -9,7 +9,6 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
-from privcirnet.errors import RuleError
 from privcirnet.he.ring import modular
 from privcirnet.he.ring.modular import Integers, Residues
 from privcirnet.he.ring.wipe import wipe
@@ -29,7 +28,7 @@ class SecretKey:
     """A secret key for one or several plain moduli, and everything that is made with it.
 
     A request for several t is encrypted mod T, their product: q m / T is the sum of q m_t / t over all t, with
-    m_t = m (T / t)^-1 mod t (:mod:`schemes.bfv.plain_moduli`).
+    m_t = m (T / t)^-1 mod t.
 
     Args:
         rlwe: all primes.
@@ -95,26 +94,6 @@ class SecretKey:
         """
         form, replies = self._replies[number]
         return decrypt.decrypt(self._key(), message, form, replies, kept)
-
-    def export_secret(self) -> bytes:
-        """Return the secret key as bytes."""
-        return self._key().tobytes()
-
-    def restore_secret(self, content: bytes) -> None:
-        """Take another secret key in place of the own one.
-
-        Args:
-            content: from :meth:`export_secret`, of a client with the same parameters.
-
-        Raises:
-            RuleError: it has another length.
-        """
-        shape = self._key().shape
-        if len(content) != 8 * math.prod(shape):
-            rule, remedy = f"a secret key must have {8 * math.prod(shape)} bytes", "use the same program"
-            raise RuleError(rule, got=f"{len(content)}", remedy=remedy)
-        self.close()
-        self._secret = np.frombuffer(content, np.uint64).reshape(shape).copy()
 
     def close(self) -> None:
         """Forget the secret key; its memory is zeroed."""

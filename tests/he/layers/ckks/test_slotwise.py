@@ -8,8 +8,8 @@ from privcirnet.he.circuits.ckks import fourier
 from privcirnet.he.circuits.ckks.cleartext import Cleartext
 from privcirnet.he.layers.ckks import slotwise
 from privcirnet.he.layers.ckks.layout import Layout
-from privcirnet.he.planning.leveled.ckks.bootstrap_placement import bootstrap_placement
-from privcirnet.he.planning.leveled.ckks.sums import IMAGE, Convolution, Sum, Sums, Term
+from privcirnet.he.planning.ckks.bootstrap_placement import bootstrap_placement
+from privcirnet.he.planning.ckks.sums import IMAGE, Convolution, Sum, Sums, Term
 from privcirnet.he.schemes.ckks import embedding
 from tests.he.ckks_toys import applied, in_slots, random
 

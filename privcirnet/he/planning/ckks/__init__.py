@@ -1,0 +1,1 @@
+"""CKKS: where a real network is bootstrapped, its circuit and what it costs."""

@@ -1,1 +1,0 @@
-"""Leveled BFV: plans and parameters of whole networks. See docs/leveled.md."""

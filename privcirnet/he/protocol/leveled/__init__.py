@@ -1,1 +1,0 @@
-"""One message each way: session, description, program. See docs/leveled.md."""

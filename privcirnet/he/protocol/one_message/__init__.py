@@ -1,0 +1,1 @@
+"""CKKS between two parties: one request and one answer for an image."""
