@@ -25,7 +25,7 @@ from privcirnet.train.sensitivities import check_trained
 
 
 @verb
-def search(  # noqa: PLR0913
+def search(
     model: nn.Module,
     data: Pairs,
     config: SearchConfig | None = None,

@@ -46,7 +46,7 @@ def rehearse(program: Program, trial: Trial, bar: Bar = silent) -> dict[str, flo
         {"images": N, "changed": of them whose class random truncations change, "refused": of the others whose logits
         are then beyond the program's bound, so that a client refuses them, "differ": of the images, those whose class
         is then not the quantized network's, "difference": of the logits, the largest as a share of the largest logit,
-        in the median image}. Images that go beyond the bound even if rounded to nearest are neither changed nor refused.
+        in the median image}. Images that go beyond the bound even if rounded to nearest are neither.
     """
 
     def truncate(node: Node, values: Values) -> Values:

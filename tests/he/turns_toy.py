@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -28,6 +28,8 @@ from tests.he.networks import network
 @dataclass(frozen=True)
 class Offset(op.Operation):
     """x + constant, by messages."""
+
+    kind: ClassVar[str] = "offset"
 
     local = False
     masks = True

@@ -41,7 +41,7 @@ def _computes(operation: Operation) -> str:
         case ExactStep(title=title):
             return title.removeprefix("exact ")
         case _:
-            return "truncation" if isinstance(operation, Truncate) else operation.kind()
+            return "truncation" if isinstance(operation, Truncate) else operation.kind
 
 
 def _how(operation: Operation) -> str:

@@ -85,11 +85,9 @@ class ExactStep(Operation):
 class ExactTruncate(ExactStep):
     """Division by 2^bits, 1 or more; the bound is a multiple of 2^bits."""
 
-    title, online_bytes, ahead = "exact truncation", (3, 2, 1, 4), (20, 25)
+    kind: ClassVar[str] = "exact_truncate"
 
-    @classmethod
-    def kind(cls) -> str:
-        return "exact_truncate"
+    title, online_bytes, ahead = "exact truncation", (3, 2, 1, 4), (20, 25)
 
     def apply(self, on: Domain[V], arguments: Sequence[V], weights: Weights | None) -> V:
         return on.truncate(arguments[0], self.bits)
@@ -102,6 +100,8 @@ class ExactReLU(ExactStep):
     Attributes:
         most: what larger results become; 0: they are kept.
     """
+
+    kind: ClassVar[str] = "exact_relu"
 
     title, online_bytes, ahead = "exact ReLU", (5, 2, 5, 4), (51, 63)
 
@@ -130,10 +130,6 @@ class ExactReLU(ExactStep):
         values = prod(shape)
         sizes = (size * values for size in (7, 3, 5, 3))
         return prices.messages(*sizes, ahead=105 * values, transfers=69 * values)
-
-    @classmethod
-    def kind(cls) -> str:
-        return "exact_relu"
 
     def apply(self, on: Domain[V], arguments: Sequence[V], weights: Weights | None) -> V:
         return on.function(self, arguments[0])

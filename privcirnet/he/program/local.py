@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -22,6 +23,8 @@ class Input(Operation):
         exponents: log2 of each channel's step as a share of the node's, 0 or less, (C,): real value = integer x
             2^(log_step + exponent). The weights behind know of it, the program does not. None: 0 for all.
     """
+
+    kind: ClassVar[str] = "input"
 
     low: int
     high: int
@@ -53,6 +56,8 @@ class Truncate(Operation):
         bits: how many, 1 to 59.
     """
 
+    kind: ClassVar[str] = "truncate"
+
     bits: int
 
     def apply(self, on: Domain[V], arguments: Sequence[V], weights: Weights | None) -> V:
@@ -69,6 +74,8 @@ class Scale(Operation):
     Attributes:
         bits: how many, 1 to 59.
     """
+
+    kind: ClassVar[str] = "scale"
 
     bits: int
 
@@ -88,6 +95,8 @@ class Times(Operation):
         factor: public, of at most 59 bits.
     """
 
+    kind: ClassVar[str] = "times"
+
     factor: int
 
     def apply(self, on: Domain[V], arguments: Sequence[V], weights: Weights | None) -> V:
@@ -106,6 +115,8 @@ class Within(Operation):
         high: its largest value.
     """
 
+    kind: ClassVar[str] = "within"
+
     low: int
     high: int
 
@@ -121,6 +132,8 @@ class Within(Operation):
 class Plus(Operation):
     """x + constants of channels, which the server alone knows."""
 
+    kind: ClassVar[str] = "plus"
+
     needs_share = True
 
     def apply(self, on: Domain[V], arguments: Sequence[V], weights: Weights | None) -> V:
@@ -133,6 +146,8 @@ class Plus(Operation):
 @dataclass(frozen=True)
 class Add(Operation):
     """Sum of two nodes with the same step."""
+
+    kind: ClassVar[str] = "add"
 
     @property
     def arity(self) -> int:
@@ -154,6 +169,8 @@ class Concat(Operation):
     Attributes:
         count: how many values, 2 or more.
     """
+
+    kind: ClassVar[str] = "concat"
 
     needs_share = True
 
@@ -184,6 +201,8 @@ class SumChannels(Operation):
         count: k.
     """
 
+    kind: ClassVar[str] = "sumchannels"
+
     needs_share = True
 
     groups: int
@@ -210,6 +229,8 @@ class Center(Operation):
     Attributes:
         count: C.
     """
+
+    kind: ClassVar[str] = "center"
 
     count: int
 
@@ -259,6 +280,8 @@ class SumPool(Operation):
         kernel: rows of a window.
         columns: of a window; None if as many as rows.
     """
+
+    kind: ClassVar[str] = "sumpool"
 
     kernel: int
     columns: int | None = None

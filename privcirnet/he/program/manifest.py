@@ -85,7 +85,7 @@ def _nodes_from_list(data: Any) -> tuple[Node, ...]:
 def _node_to_dict(node: Node) -> dict[str, Any]:
     return {
         "name": node.name,
-        "operation": node.operation.kind(),
+        "operation": node.operation.kind,
         **_plain_fields(node.operation),
         "inputs": list(node.inputs),
         "shape": list(node.shape),

@@ -96,6 +96,7 @@ class Operation:
     """A step of a program. Whoever adds one overrides what differs from these defaults.
 
     Attributes:
+        kind: its name in manifests and messages.
         local: each party applies it to its share, without a message. Others have a line in
             :data:`protocol.rounds.exchanges.EXCHANGES`.
         masks: its result is shared anew, with a mask that a truncation can rest on.
@@ -103,15 +104,11 @@ class Operation:
         composite: interactively it is run as the operations that its :meth:`pieces` come to.
     """
 
+    kind: ClassVar[str]
     local: ClassVar[bool] = True
     masks: ClassVar[bool] = False
     needs_share: ClassVar[bool] = False
     composite: ClassVar[bool] = False
-
-    @classmethod
-    def kind(cls) -> str:
-        """Its name in manifests and messages."""
-        return cls.__name__.lower()
 
     @property
     def arity(self) -> int:
@@ -154,7 +151,7 @@ class Operation:
     def cost(self, prices: Prices[C_co], shape: Shape) -> C_co:
         """Return what it costs; ``shape``: of its result."""
         if not self.local:
-            raise NotImplementedError(f"what {self.kind()} costs")
+            raise NotImplementedError(f"what {self.kind} costs")
         return prices.local()
 
     def planned(self, planner: Planner) -> "Operation":
@@ -287,7 +284,7 @@ class Domain(Generic[V]):
 
     def refuse(self, what: str) -> NoReturn:
         """Raise for the node that is visited."""
-        got = f"{self.node.operation.kind()} {self.title!r}" if self.node else "none"
+        got = f"{self.node.operation.kind} {self.title!r}" if self.node else "none"
         raise RuleError(f"{self.name} cannot have {what} here", got=got, remedy=self.remedy)
 
 
@@ -309,7 +306,7 @@ KINDS: dict[str, type[Operation]] = {}
 
 def register(*kinds: type[Operation]) -> None:
     """Let manifests have operations."""
-    KINDS.update({kind.kind(): kind for kind in kinds})
+    KINDS.update({kind.kind: kind for kind in kinds})
 
 
 def spread(bias: np.ndarray) -> np.ndarray:

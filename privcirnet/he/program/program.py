@@ -48,7 +48,7 @@ class Network:
         """The range of the pixels."""
         found = self.nodes[0].operation
         if not isinstance(found, Input):
-            raise RuleError("a network must begin with an image", got=found.kind(), remedy="begin it with an Input")
+            raise RuleError("a network must begin with an image", got=found.kind, remedy="begin it with an Input")
         return found
 
     @property

@@ -8,6 +8,7 @@ value at many places. :class:`Sampled` is a side of a window that may reach over
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import ClassVar
 
 import numpy as np
 
@@ -38,6 +39,8 @@ class Rearrangement(Operation):
 class Flatten(Rearrangement):
     """(C, H, W) to (C H W, 1, 1)."""
 
+    kind: ClassVar[str] = "flatten"
+
     def places(self, x: np.ndarray) -> np.ndarray:
         return x.reshape(-1, 1, 1)
 
@@ -48,6 +51,8 @@ class Flatten(Rearrangement):
 @dataclass(frozen=True)
 class Tokens(Rearrangement):
     """(C, H, W) to (C, 1 + H W, 1): a class token in front of the places. Constants are added to all of them."""
+
+    kind: ClassVar[str] = "tokens"
 
     needs_share = True
 
@@ -74,6 +79,8 @@ class Take(Rearrangement):
         place: number of the token, in [0, T).
     """
 
+    kind: ClassVar[str] = "take"
+
     place: int
 
     def places(self, x: np.ndarray) -> np.ndarray:
@@ -96,6 +103,8 @@ class Channels(Rearrangement):
         first: number of the first channel.
     """
 
+    kind: ClassVar[str] = "channels"
+
     first: int
     count: int
 
@@ -113,6 +122,8 @@ class Channels(Rearrangement):
 @dataclass(frozen=True)
 class Transpose(Rearrangement):
     """Channels and places of each channel group change places: (g a, b, 1) to (g b, a, 1)."""
+
+    kind: ClassVar[str] = "transpose"
 
     groups: int
 
@@ -140,6 +151,8 @@ class Gather(Rearrangement):
         sizes: of the grid's axes, at most :data:`MAX_AXES`.
         strides: one for each axis, of any sign; 0 repeats values.
     """
+
+    kind: ClassVar[str] = "gather"
 
     shape: Shape
     offset: int
@@ -173,6 +186,8 @@ class Sampled(Rearrangement):
         first: may be negative.
         count: how many.
     """
+
+    kind: ClassVar[str] = "sampled"
 
     axis: int
     first: int

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import ClassVar
 
 from privcirnet.he.layers.layer import Layer
 from privcirnet.he.layers.shape import LinearShape
@@ -19,6 +20,8 @@ class Linear(Operation):
         layer: its shape and how it is computed under encryption.
         stack: how offline work takes several images together; None: one after the other.
     """
+
+    kind: ClassVar[str] = "linear"
 
     local = False
     masks = True
@@ -55,6 +58,8 @@ class Linear(Operation):
 class Square(Operation):
     """x * x, element by element."""
 
+    kind: ClassVar[str] = "square"
+
     local = False
     masks = True
     needs_share = True
@@ -77,6 +82,8 @@ class Product(Operation):
         left: a linear layer from the left value whose weights are the right one, (g B, k).
         right: a linear layer from the right value whose weights are the left one, (g A, k); its result is transposed.
     """
+
+    kind: ClassVar[str] = "product"
 
     local = False
     masks = True

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -41,6 +41,8 @@ class ExactTable(ExactStep):
         clips: ends at which q is clipped, as it may be more numbers than a table has entries: 1 below, 2 above, too.
     """
 
+    kind: ClassVar[str] = "exact_table"
+
     title, online_bytes, ahead = "exact table", (2, 1, 1, 1, 2, 4), (42, 130)
 
     function: str
@@ -60,10 +62,6 @@ class ExactTable(ExactStep):
     @property
     def top(self) -> int:
         return self.high - self.low if self.clips == 2 else 0
-
-    @classmethod
-    def kind(cls) -> str:
-        return "exact_table"
 
     @property
     def entries(self) -> Values:

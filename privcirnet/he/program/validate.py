@@ -127,7 +127,7 @@ def _shareless(node: Node, known: Mapping[str, Node], of_client: Set[str]) -> st
     """Why the parties' shares cannot do it; ``of_client``: values that the client knows alone."""
     operation = node.operation
     if operation.needs_share and not of_client.isdisjoint(node.inputs):
-        return f"a {operation.kind()} of the input itself has no share to work on"
+        return f"a {operation.kind} of the input itself has no share to work on"
     if isinstance(operation, op.Truncate) and not masked_node(known, node.inputs[0]).operation.masks:
         return "a truncation must follow a linear layer, a square or a product"
     return ""

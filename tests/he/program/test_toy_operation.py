@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -34,6 +35,8 @@ MAPS, SIDE, CLASSES = 2, 4, 2
 class Affine(op.Operation):
     """y = factor x + offset, in units of x's step."""
 
+    kind: ClassVar[str] = "affine"
+
     needs_share = True
 
     factor: int
@@ -46,6 +49,8 @@ class Affine(op.Operation):
 @dataclass(frozen=True)
 class Quadratic(op.Operation):
     """y = x^2 + a x + c for each channel's c, in units of its own step."""
+
+    kind: ClassVar[str] = "quadratic"
 
     local = False
     composite = True
@@ -68,7 +73,7 @@ class Turned(Quadratic):
 @pytest.fixture(autouse=True)
 def _registered(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a line of program.operations does, for the time of a test."""
-    monkeypatch.setitem(KINDS, Affine.kind(), Affine)
+    monkeypatch.setitem(KINDS, Affine.kind, Affine)
 
 
 def network(*, pool: bool = False, affine: op.Operation = Affine(-3, 5)) -> Network:
@@ -136,7 +141,7 @@ def test_a_composite_operation_runs_interactively_with_the_exchanges_that_there_
     """No party meets it: its nodes are in the program, whose description a client reads as any other."""
     made, image = with_composite(Quadratic(-3)), images(1)[0]
     program = fit(made, Target(COUNTED, LINKS["local"], failure_bits=0)).program
-    assert [node.operation.kind() for node in program.nodes][3:7] == ["square", "times", "add", "plus"]
+    assert [node.operation.kind for node in program.nodes][3:7] == ["square", "times", "add", "plus"]
     assert manifest.from_dict(json.loads(json.dumps(manifest.to_dict(program)))) == replace(program, weights={})
     client, session = parties(program, engine)
     check(program, client, session, image, "waited")

@@ -60,7 +60,7 @@ def test_a_truncation_is_part_of_the_relu_behind_it():
     images = torch.rand(8, 1, 8, 8).double()
     graph = quantize(fuse(model(nn.ReLU())), images, -4)
     nodes = lower(graph, (1, 8, 8), 16, -4, EXACTLY).nodes
-    assert [node.operation.kind() for node in nodes] == ["input", "linear", "exact_relu", "flatten", "linear"]
+    assert [node.operation.kind for node in nodes] == ["input", "linear", "exact_relu", "flatten", "linear"]
     assert isinstance(nodes[2].operation, op.ExactReLU)
     assert nodes[2].log_step == nodes[1].log_step + nodes[2].operation.bits
 
@@ -101,7 +101,7 @@ def test_a_truncation_is_part_of_the_table_behind_it(activation):
     images = torch.rand(8, 1, 8, 8).double()
     graph = quantize(fuse(model(activation)), images, -4)
     nodes = lower(graph, (1, 8, 8), 16, -4, EXACTLY).nodes
-    assert [node.operation.kind() for node in nodes] == ["input", "linear", "exact_table", "flatten", "linear"]
+    assert [node.operation.kind for node in nodes] == ["input", "linear", "exact_table", "flatten", "linear"]
     table = nodes[2].operation
     assert isinstance(table, op.ExactTable)
     assert (table.log_step_in, table.log_step_out) == (nodes[1].log_step + table.bits, nodes[2].log_step)
