@@ -70,7 +70,7 @@ def answered():
         bare = CkksInferenceServer(program, hides=False)
         bare_reply = bare.answer([wire.unframe(request, 1)], session.keys)
         served = wire.unframe(session.handle(request), wire.OUTPUT)
-        decrypt = client._open()._decrypted
+        decrypt = client.inference._decrypted
         yield server, decrypt(bare_reply[0][0]), decrypt(served[0])
 
 
