@@ -154,7 +154,7 @@ def test_a_composite_operation_runs_interactively_with_the_exchanges_that_there_
 
 def test_what_a_composite_operation_may_not_have_is_said() -> None:
     target = Target(COUNTED, LINKS["local"], failure_bits=0)
-    with pytest.raises(RuleError, match="a composite operation cannot have moved values here: got turned 'square'"):
+    with pytest.raises(RuleError, match="a composite operation cannot have moved values here: got quadratic 'square'"):
         fit(with_composite(Turned(0)), target)
 
 
