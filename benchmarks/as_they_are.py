@@ -19,7 +19,7 @@ import torch
 
 import privcirnet as pc
 from benchmarks.bench.results import markdown
-from privcirnet.artifact.summaries import Inference, Training
+from privcirnet.artifact.summaries import InferenceSummary, Training
 from privcirnet.artifact.typed_json import read_record
 from privcirnet.config import DataConfig
 from privcirnet.data import load_for
@@ -70,7 +70,7 @@ def row(name: str, root: Path, given: argparse.Namespace) -> dict[str, str]:
     """Return the row of a network."""
     seconds = climbed(name, root, given)
     dense, eight = (read_record(Training, of / "summary.json") for of in (trained_in(root, given), root / "qat"))
-    infer = read_record(Inference, root / "infer" / "summary.json")
+    infer = read_record(InferenceSummary, root / "infer" / "summary.json")
     data = load_for(DataConfig(name=given.data, root=given.root))
     with torch.no_grad():
         wanted = pc.network(root / "qat").double()(data.real(data.test_images[:1]).double())[0]

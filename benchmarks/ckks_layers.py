@@ -17,8 +17,8 @@ import numpy as np
 from papers.ckks import cins, circulant
 from privcirnet.he.circuits.ckks.bootstrapping import parameters_for
 from privcirnet.he.circuits.ckks.cleartext import Cleartext
+from privcirnet.he.circuits.ckks.evaluator import CkksEvaluator, EncryptedEvaluator
 from privcirnet.he.circuits.ckks.linear_map import LinearMap
-from privcirnet.he.circuits.ckks.machine import Encrypted, Machine
 from privcirnet.he.circuits.ckks.simulator import Simulator
 from privcirnet.he.layers.ckks import slotwise
 from privcirnet.he.layers.ckks.layout import Layout
@@ -27,7 +27,7 @@ from privcirnet.he.schemes.ckks.embedding import Reals, Slots
 from privcirnet.he.schemes.ckks.parameters import CkksParameters
 from privcirnet.he.schemes.ckks.server import CkksServer
 
-Circuit = Callable[[Machine, Sequence], list]
+Circuit = Callable[[CkksEvaluator, Sequence], list]
 LEVEL = 4
 """Of a layer's inputs."""
 BLOCKS = (1, 4, 8)
@@ -87,7 +87,7 @@ class Convolution:
             source, weights = slotwise.phased(source), slotwise.over_phases(weights)
         self._source, self._maps = source, slotwise.convolve(weights, source, target)
 
-    def __call__(self, machine: Machine, values: Sequence) -> list:
+    def __call__(self, machine: CkksEvaluator, values: Sequence) -> list:
         """Return the outputs."""
         for linear in self._phases:
             values = [machine.map(value, linear) for value in values]
@@ -109,7 +109,7 @@ class Classifier:
         parts = [weights[start : start + count] / layout.area for start in range(0, len(weights), count)]
         self._layout, self._maps = layout, [slotwise.pooled_classifier(part, layout) for part in parts]
 
-    def __call__(self, machine: Machine, values: Sequence) -> list:
+    def __call__(self, machine: CkksEvaluator, values: Sequence) -> list:
         """Return the logits, a ciphertext for as many classes as there are channels."""
         (total,) = slotwise.paired(machine, values, self._layout)
         for doubling in range(int(math.log2(self._layout.area))):
@@ -133,7 +133,7 @@ class Circulant:
         ways = (circulant.transform(b, slices, length, inverse=inverse) for inverse in (False, True)) if b > 1 else ()
         self._ways = list(ways)
 
-    def __call__(self, machine: Machine, values: Sequence) -> list:
+    def __call__(self, machine: CkksEvaluator, values: Sequence) -> list:
         """Return the outputs."""
         for there in self._ways[:1]:
             values = [machine.map(value, there) for value in values]
@@ -160,7 +160,7 @@ def run(parameters: CkksParameters, name: str, circuit: Circuit, inputs: Sequenc
     circuit(counting, [counting.fresh(level=LEVEL) for _ in inputs])
     client, server = CkksClient(parameters), CkksServer(parameters)
     names = counting.keys
-    machine = Encrypted(server, server.load_keys(client.evaluation_keys(names), names))
+    machine = EncryptedEvaluator(server, server.load_keys(client.evaluation_keys(names), names))
     values = [server.receive(client.encrypt(each, LEVEL), LEVEL) for each in inputs]
     circuit(machine, values)  # encodes the weights
     start, used = time.perf_counter(), time.process_time()

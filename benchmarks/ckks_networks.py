@@ -28,7 +28,7 @@ from privcirnet.passes.convert import circulant_
 from privcirnet.passes.lower import lower_real
 from privcirnet.runs.ckks import Ckks, bits_of
 from privcirnet.runs.evaluation import Evaluation, evaluate
-from privcirnet.runs.parties import How
+from privcirnet.runs.parties import RunOptions
 from privcirnet.train import stages
 
 EXAMPLES = 256
@@ -56,7 +56,7 @@ def main() -> None:
     if given.counts:
         show_counts(program.rehearsed(0))
         return
-    mode, how = Ckks(program), How(weights_gb=given.weights_gb, keys_gb=given.keys_gb)
+    mode, how = Ckks(program), RunOptions(weights_gb=given.weights_gb, keys_gb=given.keys_gb)
     found = evaluate(mode, images, how, bar=progress_bar)
     show_counts(mode.circuit)
     show_run(found)

@@ -27,14 +27,14 @@ from phases import noise
 from untrained import program_of
 
 from privcirnet.artifact import read_checkpoint, read_profile, read_program
-from privcirnet.blocksizes.composition import composed_shape
-from privcirnet.blocksizes.latency import Figures, figures_of_layer
+from privcirnet.blocksize_search.composition import composed_shape
+from privcirnet.blocksize_search.latency import CostPrediction, figures_of_layer
 from privcirnet.he.layers.layer import Layer
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.planning.chooser import SETS
-from privcirnet.he.planning.fit import planned_layer, scaled
 from privcirnet.he.planning.noise_budget import budget
-from privcirnet.he.planning.profile import LINKS, Link, Profile
+from privcirnet.he.planning.plan_program import planned_layer, scaled
+from privcirnet.he.planning.profile import LINKS, NetworkLink, Profile
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.server import Server
 from privcirnet.he.protocol.parties.session import Traffic, prepare, run
@@ -58,8 +58,8 @@ class Ways(NamedTuple):
 
     pair: Pair
     b: int
-    apart: Figures
-    composed: Figures
+    apart: CostPrediction
+    composed: CostPrediction
     fused: float
 
     @property
@@ -68,7 +68,7 @@ class Ways(NamedTuple):
         return self.composed.seconds < self.apart.seconds
 
 
-def figures(shape: LinearShape, b: int, profile: Profile, link: Link) -> Figures:
+def figures(shape: LinearShape, b: int, profile: Profile, link: NetworkLink) -> CostPrediction:
     """Return the predictions for a layer's best plan."""
     return figures_of_layer(planned_layer(shape, b, profile, link), profile, link)
 
@@ -84,7 +84,7 @@ def longer(profile: Profile, layers: Sequence[Layer], plain_bits: int) -> Profil
     return scaled(replace(profile, plain_bits=plain), ParameterSet(degree, wanted))
 
 
-def two_products(pair: Pair, shapes: dict[str, LinearShape], b: int, profile: Profile, link: Link) -> float:
+def two_products(pair: Pair, shapes: dict[str, LinearShape], b: int, profile: Profile, link: NetworkLink) -> float:
     """Return the least seconds of both products in one round: of both layers, less the messages that go."""
     one, two = (planned_layer(shapes[name], b, profile, link) for name in (pair.first, pair.second))
     s, (up, down) = profile.seconds, ciphertext_bytes(profile.ring_degree, profile.coefficient_bits, profile.plain_bits)
@@ -96,7 +96,7 @@ def two_products(pair: Pair, shapes: dict[str, LinearShape], b: int, profile: Pr
     return both
 
 
-def ways(network: Network, found: list[Pair], profile: Profile, long: Profile, link: Link) -> Iterator[Ways]:
+def ways(network: Network, found: list[Pair], profile: Profile, long: Profile, link: NetworkLink) -> Iterator[Ways]:
     """Yield the predictions for every pair whose layers have one block size."""
     shapes = {name: shape for name, (shape, _) in network.layers.items()}
     for pair in found:
@@ -127,8 +127,11 @@ def report(name: str, network: Network, found: list[Pair], profile: Profile, pla
         online = f"{1e3 * row.apart.online:.2f} | {1e3 * row.composed.online:.2f}"
         print(f"{row.pair.second} | {row.b} | {kind} | {seconds} | {sent} | {online} {'*' if row.pays else ''}")
     taken = [row.composed if row.pays else row.apart for row in rows]
-    apart, composed = sum((row.apart for row in rows), Figures()), sum((row.composed for row in rows), Figures())
-    best_ways = sum(taken, Figures())
+    apart, composed = (
+        sum((row.apart for row in rows), CostPrediction()),
+        sum((row.composed for row in rows), CostPrediction()),
+    )
+    best_ways = sum(taken, CostPrediction())
     fused, mixed = sum(row.fused for row in rows), sum(min(row.fused, row.apart.seconds) for row in rows)
     print(
         f"all: apart {apart.seconds:.2f} s, composed {composed.seconds:.2f} s, where it pays {best_ways.seconds:.2f} s;"

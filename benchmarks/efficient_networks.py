@@ -22,15 +22,15 @@ from torch import Tensor, nn
 
 from benchmarks.bench.networks import allowed_block_size
 from privcirnet.artifact import read_profile
-from privcirnet.blocksizes.latency import layer_shapes
+from privcirnet.blocksize_search.latency import layer_shapes
 from privcirnet.he.layers import subring
 from privcirnet.he.layers.layer import Layer, layer_bytes
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.planning.chooser import SETS
 from privcirnet.he.planning.cost import linear_cost, square_cost
-from privcirnet.he.planning.fit import planned_layer, scaled
 from privcirnet.he.planning.noise_budget import budget
-from privcirnet.he.planning.profile import LINKS, Link, Profile
+from privcirnet.he.planning.plan_program import planned_layer, scaled
+from privcirnet.he.planning.profile import LINKS, NetworkLink, Profile
 from privcirnet.he.schemes.bfv.noise import MIN_NOISE_BUDGET
 from privcirnet.he.schemes.bfv.parameters import MAX_PLAIN_BITS, ParameterSet, choose
 from privcirnet.he.schemes.bfv.sizes import ciphertext_bytes, reply_bits
@@ -81,7 +81,7 @@ class Plan(NamedTuple):
     seconds: float
 
 
-def planned(network: Network, profile: Profile, link: Link) -> Plan:
+def planned(network: Network, profile: Profile, link: NetworkLink) -> Plan:
     """Return the fastest layers at a profile's set, with squares in the seconds."""
     layers = [planned_layer(shape, b, profile, link) for shape, b in network.layers.values()]
     seconds = sum(linear_cost(layer, profile, link).total for layer in layers)
@@ -95,7 +95,7 @@ def carries(plan: Plan, plain_bits: int) -> bool:
     return budget(plan.layers, choose({1}, plain_bits, n, bits)).left >= MIN_NOISE_BUDGET
 
 
-def best(network: Network, profile: Profile, link: Link, sets: tuple[ParameterSet, ...], bits: int) -> Plan:
+def best(network: Network, profile: Profile, link: NetworkLink, sets: tuple[ParameterSet, ...], bits: int) -> Plan:
     """Return the fastest plan among the sets that carry the profile's t, chosen as if t had so many bits."""
     free = replace(profile, plain_bits=bits)
     plans = [planned(network, scaled(free, s), link) for s in sets]
@@ -142,7 +142,7 @@ def rings(names: list[str], profile: Profile, block_size: int) -> Iterator[dict[
             yield row | {"any s": sum(map(min, zip(*priced.values(), strict=True)))}
 
 
-def _prices(network: Network, profile: Profile, link: Link) -> Iterator[float]:
+def _prices(network: Network, profile: Profile, link: NetworkLink) -> Iterator[float]:
     """Seconds of each layer and square; infinite where the set does not carry the profile's t."""
     for shape, b in network.layers.values():
         layer = planned_layer(shape, b, profile, link)

@@ -22,18 +22,18 @@ import numpy as np
 
 from privcirnet.cli.console import show_rows
 from privcirnet.he.mpc import floor_parties, lookup_parties
-from privcirnet.he.mpc.floor import Floor
+from privcirnet.he.mpc.floor import ExactFloor
 from privcirnet.he.mpc.lookup import Lookup
 from privcirnet.he.mpc.ot import silent
-from privcirnet.he.mpc.ot.session import SOURCES, Transfers, answering, opening
+from privcirnet.he.mpc.ot.session import OT_PROTOCOLS, OtSession, initiate, respond
 from privcirnet.he.system import threads
 
 T, BITS = 4293918721, 11
-STEPS: dict[str, Floor | Lookup] = {
-    "ReLU": Floor(T, 0, T),
-    "ReLU and floor": Floor(T, BITS, T),
-    "clip and floor": Floor(T, BITS, T, most=192),
-    "floor": Floor(T, BITS, T, (T >> 3) >> BITS << BITS),
+STEPS: dict[str, ExactFloor | Lookup] = {
+    "ReLU": ExactFloor(T, 0, T),
+    "ReLU and floor": ExactFloor(T, BITS, T),
+    "clip and floor": ExactFloor(T, BITS, T, most=192),
+    "floor": ExactFloor(T, BITS, T, (T >> 3) >> BITS << BITS),
     "look-up of 8 bits": Lookup(T, tuple(np.random.default_rng(0).integers(-128, 128, 256).tolist())),
 }
 Side = Generator[list[Any], list[Any], Any]
@@ -76,7 +76,7 @@ class Line:
             return ended.value
         raise RuntimeError("an exchange has other trips")
 
-    def filled(self, take: Any, transfers: Transfers, choose: int, help: int) -> None:
+    def filled(self, take: Any, transfers: OtSession, choose: int, help: int) -> None:
         """Make as many silent transfers as are needed, and note an iteration's seconds and its processor's, one way."""
         while any(lacking := transfers.lacks(choose, help)):
             started = np.array([time.perf_counter(), time.process_time()])
@@ -84,9 +84,9 @@ class Line:
             self.fills.append((np.array([time.perf_counter(), time.process_time()]) - started) / sum(lacking))
 
 
-def slots(step: Floor | Lookup) -> tuple[int, int]:
+def slots(step: ExactFloor | Lookup) -> tuple[int, int]:
     """Return the transfers of a value: those in which the client chooses, and the server."""
-    return (step.up[-1].stop if isinstance(step, Floor) else step.up), step.down[-1].stop
+    return (step.up[-1].stop if isinstance(step, ExactFloor) else step.up), step.down[-1].stop
 
 
 def shares(values: int, turn: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -101,7 +101,7 @@ def client(address: Any, key: bytes, name: str, source: str, values: int, turns:
     """One process: the client's turns."""
     threads.use(1)
     step, line = STEPS[name], Line(Client(address, authkey=key))
-    transfers = line.begin(opening(source=source))
+    transfers = line.begin(initiate(source=source))
     for turn in range(turns):
         _, own, _ = shares(values, turn)
         chooses, helps = slots(step)
@@ -109,8 +109,8 @@ def client(address: Any, key: bytes, name: str, source: str, values: int, turns:
         line.connection.recv()
         clock = [time.process_time()]
         result = np.random.default_rng(turn).integers(0, T, values, dtype=np.uint64)
-        if isinstance(step, Floor):
-            kept = line.begin(floor_parties.client_ahead(step, own, transfers))
+        if isinstance(step, ExactFloor):
+            kept = line.begin(floor_parties.client_offline(step, own, transfers))
             clock.append(time.process_time())
             line.answer(floor_parties.client_online(step, kept, result))
         else:
@@ -129,7 +129,7 @@ def measured(name: str, source: str, values: int, turns: int) -> dict[str, str]:
         process = Process(target=client, args=(listener.address, key, name, source, values, turns))
         process.start()
         line = Line(listener.accept())
-        transfers = line.answer(answering(source=source))
+        transfers = line.answer(respond(source=source))
         theirs = 0
         for turn in range(turns):
             x, _, own = shares(values, turn)
@@ -137,13 +137,13 @@ def measured(name: str, source: str, values: int, turns: int) -> dict[str, str]:
             line.filled(line.answer, transfers, chooses * values, helps * values)
             line.connection.send("ready")
             before, started, clock = line.sent, time.perf_counter(), [time.process_time()]
-            if isinstance(step, Floor):
+            if isinstance(step, ExactFloor):
                 kept = line.answer(floor_parties.server_ahead(step, values, transfers))
             else:
                 kept = line.answer(lookup_parties.server_ahead(step, values, transfers), 3)
             middle = time.perf_counter()
             clock.append(time.process_time())
-            if isinstance(step, Floor):
+            if isinstance(step, ExactFloor):
                 found = line.begin(floor_parties.server_online(step, kept, own))
                 right = (x >> step.f).clip(0, step.most or None) if step.relu else x >> step.f
             else:
@@ -184,7 +184,7 @@ def main() -> None:
     """Print a row for each step and source."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--values", type=int, default=65536, help="a multiple of 64")
-    parser.add_argument("--source", nargs="+", default=SOURCES, choices=SOURCES)
+    parser.add_argument("--source", nargs="+", default=OT_PROTOCOLS, choices=OT_PROTOCOLS)
     parser.add_argument("--turns", type=int, default=7, help="the first warms up")
     given = parser.parse_args()
     rows = [measured(name, source, given.values, given.turns) for name in STEPS for source in given.source]

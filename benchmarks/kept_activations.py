@@ -21,9 +21,9 @@ from torch import Tensor, nn
 from torch.nn.functional import kl_div
 
 from privcirnet.artifact import read_profile, write_json
-from privcirnet.blocksizes.activations import KINDS, replacement_errors
-from privcirnet.blocksizes.assignment import reach
-from privcirnet.blocksizes.solve import solve
+from privcirnet.blocksize_search.activations import KINDS, replacement_errors
+from privcirnet.blocksize_search.assignment import latency_range
+from privcirnet.blocksize_search.solve import solve
 from privcirnet.cli.console import progress_bar, show_rows
 from privcirnet.config import HEConfig, SearchRunConfig
 from privcirnet.data import ImageData
@@ -125,7 +125,7 @@ def main() -> None:
     settings = {"block_sizes": [1], "activations": given.kinds, "samples": given.samples, "sweep": 0, "he": EXACT}
     found = search_in(dense, data, SearchRunConfig(**settings), profile, progress_bar)
     print(f"rank correlation of Omega with divergences: {rank_of(dense, data, found):.2f}")
-    least, most = reach(found.latency)[0], found.uniform[1].latency
+    least, most = latency_range(found.latency)[0], found.uniform[1].latency
     plans = {
         f"{share:.0%}": solve(found.measured.values, found.latency, least + share * (most - least))
         for share in given.shares

@@ -49,7 +49,7 @@ from privcirnet.passes.surgery import polynomial_
 from privcirnet.runs.evaluation import evaluate
 from privcirnet.runs.export import lower_for
 from privcirnet.runs.interactive import Interactive
-from privcirnet.runs.parties import How
+from privcirnet.runs.parties import RunOptions
 
 T = TypeVar("T")
 
@@ -227,7 +227,7 @@ def _examine(model: nn.Module, found: Found, engine: str) -> None:
     planned = lower_for(HEConfig(profile="counted", bounds="measured", failure_bits=8), network, data)
     found.steps.append("exported")
     started = time.perf_counter()
-    run = evaluate(Interactive(planned.program), data.test_images[:1].numpy().astype(np.int64), How(engine))
+    run = evaluate(Interactive(planned.program), data.test_images[:1].numpy().astype(np.int64), RunOptions(engine))
     found.seconds = time.perf_counter() - started
     if run.wrong != [[]]:
         raise RuleError("every node must be the integer network's", got=str(run.wrong[0][:3]), remedy="report this")

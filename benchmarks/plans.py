@@ -17,12 +17,12 @@ from common import add_data, load, tuning
 from torch import nn
 
 from privcirnet.artifact import read_profile, write_json
-from privcirnet.blocksizes.assignment import total, uniform_latency, uniform_sizes
-from privcirnet.blocksizes.latency import figure_table, layer_shapes, seconds_of
-from privcirnet.blocksizes.solve import solve
+from privcirnet.blocksize_search.assignment import total, uniform_latency, uniform_sizes
+from privcirnet.blocksize_search.latency import figure_table, layer_shapes, seconds_of
+from privcirnet.blocksize_search.solve import solve
 from privcirnet.cli.console import progress_bar, show_rows
 from privcirnet.data import ImageData
-from privcirnet.he.planning.goal import Goal
+from privcirnet.he.planning.goal import Objective
 from privcirnet.he.planning.profile import LINKS
 from privcirnet.train import sensitivities, stages
 from privcirnet.train.accuracy import accuracy
@@ -59,7 +59,7 @@ def main() -> None:
     data = load(given)
     dense = stages.load_network(given.run, data)
     shapes = layer_shapes(dense, data.real(data.train_images[:1]))
-    latency = seconds_of(figure_table(shapes, given.blocks, Goal(read_profile(given.profile), LINKS["local"])))
+    latency = seconds_of(figure_table(shapes, given.blocks, Objective(read_profile(given.profile), LINKS["local"])))
     admitted = {name: tuple(row) for name, row in latency.items() if name in weighted_layers(dense)}
     kinds = {"Frobenius": "weights", "loss-aware": "fisher"}
     found = sensitivities.measure(dense, data, admitted, list(kinds.values()), given.samples, damping=1.0)

@@ -35,7 +35,7 @@ from privcirnet.passes.quantize import quantize
 from privcirnet.runs.evaluation import Evaluation, Mode, evaluate
 from privcirnet.runs.export import lower_on
 from privcirnet.runs.interactive import Interactive
-from privcirnet.runs.parties import How
+from privcirnet.runs.parties import RunOptions
 from privcirnet.runs.profiles import find_profile
 
 BEGIN, END = "<!-- measured -->\n", "<!-- end of what was measured -->\n"
@@ -145,7 +145,7 @@ def measured(network: Network, road: str, given: argparse.Namespace) -> Row:
     random = random_network(network.model, network.side, 10, block_size, arguments, network.channels)
     measure_(random.model, random.images)
     mode = leveled(random) if road == "leveled" else interactive(random, profile_of(given.out, given.profile))
-    how = How(engine=given.engine, apart=True, prepare=road != "leveled")
+    how = RunOptions(engine=given.engine, apart=True, prepare=road != "leveled")
     found = evaluate(mode, random.pixels[: given.images + 1].long().numpy(), how, bar=progress_bar)
     wrong = sorted({name for names in found.wrong for name in names})
     assert not wrong, f"{network.title}, {road}: {wrong} are not the integer network's"

@@ -14,12 +14,12 @@ import torch
 
 from benchmarks.bench.networks import NETWORKS, network_shapes
 from privcirnet.artifact import read_profile, write_json
-from privcirnet.blocksizes.assignment import uniform_latency
-from privcirnet.blocksizes.fisher import diagonal_fisher
-from privcirnet.blocksizes.latency import figure_table
-from privcirnet.blocksizes.solve import solve
+from privcirnet.blocksize_search.assignment import uniform_latency
+from privcirnet.blocksize_search.fisher import diagonal_fisher
+from privcirnet.blocksize_search.latency import figure_table
+from privcirnet.blocksize_search.solve import solve
 from privcirnet.cli.console import progress_bar, show
-from privcirnet.he.planning.goal import Goal
+from privcirnet.he.planning.goal import Objective
 from privcirnet.he.planning.profile import COUNTED, LINKS
 from privcirnet.train.network import create, weighted_layers
 
@@ -59,7 +59,7 @@ def main() -> None:
     }
     for name in NETWORKS:
         started = time.perf_counter()
-        figure_table(network_shapes(name), SIZES, Goal(profile, LINKS["local"]))
+        figure_table(network_shapes(name), SIZES, Objective(profile, LINKS["local"]))
         found[f"latency table of {name}"] = time.perf_counter() - started
     found["all latency tables"] = sum(seconds for name, seconds in found.items() if name.startswith("latency"))
     found[f"Fisher information of {given.model}, {given.samples} images"] = fisher_seconds(given.model, given.samples)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from privcirnet.he.mpc.ot import silent
-from privcirnet.he.mpc.ot.session import SOURCES, Parts, Transfers, answering, opening
+from privcirnet.he.mpc.ot.session import OT_PROTOCOLS, OtSession, Parts, initiate, respond
 from privcirnet.runs.allocator import keep_freed_memory
 
 VALUES = silent.CODE.made // 64 * 64
@@ -38,13 +38,13 @@ class Timed:
         return message
 
 
-def started(source: str) -> tuple[Transfers, Transfers, Timed]:
+def started(source: str) -> tuple[OtSession, OtSession, Timed]:
     """Return both ends of a session, and what the one that opened it spent."""
-    party, first, second = Timed(), opening(source), answering(source)
+    party, first, second = Timed(), initiate(source), respond(source)
     next(second)
     told = second.send(party.says(party(next, first)))
     told = second.send(party.says(party(first.send, told)))
-    ends: list[Transfers] = []
+    ends: list[OtSession] = []
     for step in (lambda: party(first.send, told), lambda: next(second)):
         try:
             step()
@@ -53,7 +53,7 @@ def started(source: str) -> tuple[Transfers, Transfers, Timed]:
     return ends[0], ends[1], party
 
 
-def direction(chooser: Transfers, helper: Transfers) -> tuple[Timed, Timed]:
+def direction(chooser: OtSession, helper: OtSession) -> tuple[Timed, Timed]:
     """Return what the chooser and the helper of all transfers spent."""
     chooses, helps = Timed(), Timed()
     receiver, sender = chooser._receiver, helper._sender
@@ -72,7 +72,7 @@ def main() -> None:
     repetitions = parser.parse_args().repetitions
     keep_freed_memory()
     print("source       start: ms    kB   chooser: ns  helper: ns  bytes")
-    for source in SOURCES:
+    for source in OT_PROTOCOLS:
         first, second, start = started(source)
         spent = [direction(second, first) for _ in range(repetitions)]
         chooser, helper = (min(pair[i].seconds for pair in spent) * 1e9 / VALUES for i in (0, 1))

@@ -30,11 +30,11 @@ from privcirnet.he.protocol.parties.server import Server
 from privcirnet.he.protocol.parties.session import Handler, prepare, run
 from privcirnet.he.system import threads
 from privcirnet.service.access import ClientAccess, ServerAccess
-from privcirnet.service.books import Books
+from privcirnet.service.books import ServiceState
 from privcirnet.service.certificates import make_trial
 from privcirnet.service.client import ServiceClient
 from privcirnet.service.limits import ServiceLimits
-from privcirnet.service.programs import Catalogue, Offer
+from privcirnet.service.programs import Catalogue, ProgramVersion
 from privcirnet.service.quotas import Quota, Quotas
 from privcirnet.service.server import Service
 
@@ -92,8 +92,8 @@ def serve(folder: Path, kind: str, trial: Path, count: int) -> None:
     server = Server(program, "kernel", spectra, watched=False)
     if kind != "socket":
         access = ServerAccess.of(trial / "server" if kind == "tls" else None)
-        books = Books(limits=_PATIENT, quotas=Quotas(Quota(prepared=1 << 20)))
-        service = Service(Catalogue({"": Offer.of("", server)}), access=access, books=books)
+        books = ServiceState(limits=_PATIENT, quotas=Quotas(Quota(prepared=1 << 20)))
+        service = Service(Catalogue({"": ProgramVersion.of("", server)}), access=access, books=books)
         print(service.address[1], flush=True)
         service.run()
         return

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from papers.reproduce.untrained import LOG_STEP, keep_last_statistics_, random_network
 from privcirnet.artifact import MANIFEST, read_profile, write_program
-from privcirnet.blocksizes.composition import paying
+from privcirnet.blocksize_search.composition import worth_composing
 from privcirnet.cli.console import progress_bar
 from privcirnet.config import HEConfig
 from privcirnet.he.planning.profile import LINKS
@@ -77,7 +77,9 @@ def program_of(name: str, block_size: int, folder: Path, profile: str = "calibra
     made = random_network(network.model or name, network.side, network.classes, block_size, arguments)
     measure_(made.model, made.images)
     given = None if profile == "calibrate" else read_profile(Path(profile))
-    together = paying(made.model, made.images[:1], read_profile(Path(profile)), LINKS["local"]) if composed else ()
+    together = (
+        worth_composing(made.model, made.images[:1], read_profile(Path(profile)), LINKS["local"]) if composed else ()
+    )
     quantized = quantize(fuse(made.model, composed=together), made.images, LOG_STEP)
     planned = lower_on(
         HEConfig(**{"bounds": "measured", **network.settings}),

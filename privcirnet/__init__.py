@@ -24,7 +24,7 @@ Step by step, to train what :func:`compile` would make by itself::
     program = pc.compile(quantized, images)
 
 :func:`polynomial_` puts polynomials in place of activations, in place: they are faster and need training.
-:class:`Server` and :class:`Client` are the two parties on their own, :class:`IdlePreparation` prepares inferences. What
+:class:`Server` and :class:`Client` are the two parties on their own, :class:`BackgroundPreparation` prepares inferences. What
 :func:`search` does step by step: :func:`candidates`, :func:`diagonal_fisher`, :func:`sensitivity`, :func:`solve`. A
 user's mistake raises a :class:`RuleError`. ``images`` is a tensor; ``data`` a pair with labels or a loader.
 
@@ -41,14 +41,14 @@ if TYPE_CHECKING:
     from privcirnet.api.load import load
     from privcirnet.api.network import network, save
     from privcirnet.api.search import search
-    from privcirnet.blocksizes.fisher import diagonal_fisher
-    from privcirnet.blocksizes.solve import solve
+    from privcirnet.blocksize_search.fisher import diagonal_fisher
+    from privcirnet.blocksize_search.solve import solve
     from privcirnet.config import CompileConfig, FitConfig, SearchConfig
     from privcirnet.config.search import fraction, uniform
     from privcirnet.errors import RuleError
     from privcirnet.functional.sensitivity import sensitivity
+    from privcirnet.he.protocol.parties.background_preparation import BackgroundPreparation
     from privcirnet.he.protocol.parties.client import Client
-    from privcirnet.he.protocol.parties.idle_preparation import IdlePreparation
     from privcirnet.he.protocol.parties.server import Server
     from privcirnet.nn.activations import Aespa2d, Square
     from privcirnet.nn.circulant import BlockCirculantConv2d, BlockCirculantLinear
@@ -67,7 +67,7 @@ _HOME = {
     "Client": "he.protocol.parties.client",
     "CompileConfig": "config",
     "FitConfig": "config",
-    "IdlePreparation": "he.protocol.parties.idle_preparation",
+    "BackgroundPreparation": "he.protocol.parties.background_preparation",
     "RuleError": "errors",
     "SearchConfig": "config",
     "Server": "he.protocol.parties.server",
@@ -77,7 +77,7 @@ _HOME = {
     "circulant_": "passes.convert",
     "compile": "api.compile",
     "dense_state_dict": "passes.convert",
-    "diagonal_fisher": "blocksizes.fisher",
+    "diagonal_fisher": "blocksize_search.fisher",
     "fit": "api.fit",
     "fraction": "config.search",
     "fuse": "passes.fuse",
@@ -88,7 +88,7 @@ _HOME = {
     "save": "api.network",
     "search": "api.search",
     "sensitivity": "functional.sensitivity",
-    "solve": "blocksizes.solve",
+    "solve": "blocksize_search.solve",
     "uniform": "config.search",
 }
 
@@ -99,7 +99,7 @@ __all__ = [
     "Client",
     "CompileConfig",
     "FitConfig",
-    "IdlePreparation",
+    "BackgroundPreparation",
     "RuleError",
     "SearchConfig",
     "Server",

@@ -19,7 +19,7 @@ MAX_LINES, MAX_SCRIPT_LINES, MAX_BODY_LINES = 600, 10, 60
 
 ONLY_USER = {
     "tenseal": {"he/circuits/bfv/seal.py"},
-    "pulp": {"blocksizes/cbc.py", "blocksizes/solve.py"},
+    "pulp": {"blocksize_search/cbc.py", "blocksize_search/solve.py"},
     "zstandard": {"he/schemes/bfv/sealfile.py"},
     "sklearn": {"data/digits.py"},
     "timm": {
@@ -61,7 +61,7 @@ RANKS = (
     {"functional", "he"},
     {"nn", "artifact", "data"},
     {"passes", "models", "distributed", "report", "service"},
-    {"blocksizes", "config"},
+    {"blocksize_search", "config"},
     {"train"},
     {"runs"},
     {"page"},

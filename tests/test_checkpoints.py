@@ -24,7 +24,7 @@ from privcirnet.passes.lower import lower_real
 from privcirnet.runs.evaluation import evaluate
 from privcirnet.runs.export import lower_for
 from privcirnet.runs.interactive import Interactive
-from privcirnet.runs.parties import How
+from privcirnet.runs.parties import RunOptions
 from privcirnet.train import stages
 from privcirnet.train.accuracy import predict
 from tests.data.test_real import ARCHIVES
@@ -72,7 +72,7 @@ def test_every_step_of_an_encrypted_inference_follows_the_integer_network(file):
     assert len(squares_of(program.nodes)) == SQUARES[file.stem]
     assert budget(layers_of(program.nodes), program.parameters, squares_of(program.nodes)).distance >= 30
     assert truncation_facts(program, fitted.sizes)["unnoticed_per_image_log2"] <= -30
-    found = evaluate(Interactive(program), images[:1].numpy().astype(np.int64), How("cleartext"))
+    found = evaluate(Interactive(program), images[:1].numpy().astype(np.int64), RunOptions("cleartext"))
     assert found.wrong == [[]]
 
 
@@ -94,7 +94,7 @@ def test_integers_of_leveled_networks(file, name, bits, planner, right, image_ca
     program = leveled_program(Falcon2020Config(weight_bits=bits[0], pixel_bits=bits[1]), model, data)
     assert program.planner == planner
     assert in_floats(program.exact, program.description.shifted(few(data)[0].numpy()), few(data)[1]) == right
-    found = evaluate(Leveled(program), data.test_images[:1].numpy().astype(np.int64), How("cleartext"))
+    found = evaluate(Leveled(program), data.test_images[:1].numpy().astype(np.int64), RunOptions("cleartext"))
     assert found.wrong == [[]]
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from privcirnet.he.circuits.ckks.bootstrapping import Bootstrapping, parameters_for
 from privcirnet.he.circuits.ckks.cleartext import Cleartext
-from privcirnet.he.circuits.ckks.machine import Encrypted, Machine
+from privcirnet.he.circuits.ckks.evaluator import CkksEvaluator, EncryptedEvaluator
 from privcirnet.he.circuits.ckks.simulator import Simulator
 from privcirnet.he.rlwe.ciphertext import Ciphertext
 from privcirnet.he.schemes.ckks.client import CkksClient
@@ -17,7 +17,7 @@ from privcirnet.he.schemes.ckks.embedding import Slots
 from privcirnet.he.schemes.ckks.server import CkksServer
 from privcirnet.he.system.memory import peak_bytes
 
-Circuit = Callable[[Machine[Any], Any], Any]
+Circuit = Callable[[CkksEvaluator[Any], Any], Any]
 
 
 def run_bootstrapping(repetitions: int, progress: Callable[[], object]) -> dict[str, Any]:
@@ -91,7 +91,7 @@ class Party:
         """
         seconds: list[tuple[float, float]] = []
         errors: list[float] = []
-        machine = Encrypted(self._server, self._keys)
+        machine = EncryptedEvaluator(self._server, self._keys)
         for number in range(repetitions + 1):
             slots = _random(number, self._refresh.parameters.slots)
             fresh = self._server.receive(self._client.encrypt(slots, level), level)

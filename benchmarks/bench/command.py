@@ -11,7 +11,7 @@ from privcirnet.artifact import write_json
 from privcirnet.cli.console import console, progress_bar, show, show_rows
 from privcirnet.cli.settings import script
 from privcirnet.he.layers.layer import Layer
-from privcirnet.he.planning.goal import Goal
+from privcirnet.he.planning.goal import Objective
 from privcirnet.he.planning.named import LAYOUTS
 from privcirnet.he.system import threads
 
@@ -37,7 +37,7 @@ def _layer(config: BenchConfig) -> dict[str, Any]:
         choice = LAYOUTS[config.layout](config.encoding, shape, config.block_size, goal)
         console.print(choice.explain(), soft_wrap=True)
 
-    def layers(layout: str, goal: Goal) -> dict[str, Layer]:
+    def layers(layout: str, goal: Objective) -> dict[str, Layer]:
         return {"": runs.plan_layer(layout, config.encoding, shape, config.block_size, goal)}
 
     competitors = requests.competitors(config, goal, layers, progress_bar)
@@ -62,7 +62,7 @@ def _network(config: BenchConfig) -> dict[str, Any]:
     goal = requests.goal(config, config.engine, progress_bar)
     shapes, b = network_shapes(config.network), config.block_size
 
-    def layers(layout: str, goal: Goal) -> dict[str, Layer]:
+    def layers(layout: str, goal: Objective) -> dict[str, Layer]:
         return runs.network_layers(shapes, layout, config.encoding, b, goal)
 
     competitors = requests.competitors(config, goal, layers, progress_bar)

@@ -11,7 +11,7 @@ from benchmarks.bench.results import counts
 from benchmarks.bench.roofline import layer_work
 from benchmarks.bench.runs import BenchRun, plan_layer
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.planning.goal import Goal
+from privcirnet.he.planning.goal import Objective
 from privcirnet.he.system import threads
 
 LAYERS = {
@@ -30,7 +30,7 @@ _BYTES = 8
 
 
 def run_engines(
-    layout: str, goals: Mapping[str, Goal], bench_run: BenchRun, progress: Callable[[], object]
+    layout: str, goals: Mapping[str, Objective], bench_run: BenchRun, progress: Callable[[], object]
 ) -> tuple[list[dict[str, Any]], dict[str, float]]:
     """Run :data:`LAYERS` on both engines in turns.
 

@@ -14,7 +14,7 @@ import numpy as np
 from privcirnet.he.circuits.bfv.engines import engine_of
 from privcirnet.he.layers.integer import convolve, dense_weight
 from privcirnet.he.layers.layer import Layer
-from privcirnet.he.protocol.rounds.exchange import Held
+from privcirnet.he.protocol.rounds.exchange import PreparedNode
 from privcirnet.he.protocol.rounds.linear import LinearExchange
 from privcirnet.he.ring import modular, sampling
 from privcirnet.he.rlwe.security import TABLE
@@ -139,7 +139,7 @@ class _Contestant:
         self._random = np.random.default_rng(0)
         self._rows = self._random.integers(-_LARGEST, _LARGEST + 1, layer.shape.weight_shape(layer.block_size))
         encoded = layer.encode_spectrum(layer.spectrum(self._rows, self._t), self._server)
-        self._exchange, self._held = LinearExchange(layer), Held(encoded)
+        self._exchange, self._held = LinearExchange(layer), PreparedNode(encoded)
         self._keys = self._server.load_keys(self._client.public_keys(layer.column_steps), layer.column_steps)
         self._timings: list[Timing] = []
         self._error = self._up = self._down = 0

@@ -8,7 +8,7 @@ from benchmarks.bench.runs import BenchRun
 from privcirnet.he.circuits.bfv.engines import engine_of
 from privcirnet.he.circuits.bfv.weight_cache import WeightCache
 from privcirnet.he.layers.layer import Layer
-from privcirnet.he.protocol.rounds.exchange import Held
+from privcirnet.he.protocol.rounds.exchange import PreparedNode
 from privcirnet.he.protocol.rounds.linear import LinearExchange
 from privcirnet.he.ring import sampling
 from privcirnet.he.schemes.bfv.parameters import choose
@@ -36,11 +36,11 @@ def network_memory(
     client, server = engine_of(engine).client(parameters), engine_of(engine).server(parameters, cache)
     keys = server.load_keys(client.public_keys(steps), steps)
     t, random = parameters.plain_modulus, np.random.default_rng(0)
-    rounds: list[tuple[LinearExchange, Held]] = []
+    rounds: list[tuple[LinearExchange, PreparedNode]] = []
     for layer in layers.values():
         rows = random.integers(-_LARGEST, _LARGEST + 1, layer.shape.weight_shape(layer.block_size))
         encoded = layer.encode_spectrum(layer.spectrum(rows, t), server)
-        rounds.append((LinearExchange(layer), Held(encoded)))
+        rounds.append((LinearExchange(layer), PreparedNode(encoded)))
         progress()
     for exchange, held in rounds:
         shares = [sampling.uniform(exchange.layer.shape.input_shape, t)]

@@ -14,16 +14,16 @@ from benchmarks.bench.runs import BenchRun, Competitor, network_runs, run_networ
 from privcirnet.he.circuits.bfv.weight_cache import WeightCache
 from privcirnet.he.layers.layer import Layer
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.planning.goal import Goal
+from privcirnet.he.planning.goal import Objective
 from privcirnet.he.planning.profile import LINKS
 from privcirnet.runs.profiles import find_profile
 from privcirnet.runs.progress import Bar, silent
 
-LayersOf = Callable[[str, Goal], Mapping[str, Layer]]
+LayersOf = Callable[[str, Objective], Mapping[str, Layer]]
 """(name of a layout, goal) -> layers by name."""
 
 
-def competitors(config: BenchConfig, wanted: Goal, layers: LayersOf, bar: Bar = silent) -> dict[str, Competitor]:
+def competitors(config: BenchConfig, wanted: Objective, layers: LayersOf, bar: Bar = silent) -> dict[str, Competitor]:
     """Return the layout, and another layout or the same on another engine.
 
     Returns:
@@ -61,7 +61,9 @@ def memory(config: BenchConfig, competitor: Competitor, bar: Bar = silent) -> di
         return network_memory(competitor.layers, competitor.engine, bench_run(config), cache, advance)
 
 
-def suite(config: BenchConfig, wanted: Goal, bar: Bar = silent) -> tuple[str, list[dict[str, Any]], dict[str, float]]:
+def suite(
+    config: BenchConfig, wanted: Objective, bar: Bar = silent
+) -> tuple[str, list[dict[str, Any]], dict[str, float]]:
     """Return a suite's (name of the files, rows, this machine's peaks if the rows are to be held against them)."""
     if config.suite == "engines":
         goals = {engine: goal(config, engine, bar) for engine in ("kernel", "tenseal")}
@@ -97,7 +99,7 @@ def draw(path: Path, rows: list[dict[str, Any]], machine: dict[str, float], titl
         plots.grouped_bars(path, rows, title)
 
 
-def goal(config: BenchConfig, engine: str, bar: Bar = silent) -> Goal:
+def goal(config: BenchConfig, engine: str, bar: Bar = silent) -> Objective:
     """Return what layouts for an engine are chosen by.
 
     Args:
@@ -105,7 +107,7 @@ def goal(config: BenchConfig, engine: str, bar: Bar = silent) -> Goal:
     """
     measured = engine if engine in ("kernel", "tenseal") else config.he.engine
     profile = find_profile(config.he, measured, bar, table=config.security_table)
-    return Goal(replace(profile, plain_bits=config.plain_bits), LINKS[config.he.link])
+    return Objective(replace(profile, plain_bits=config.plain_bits), LINKS[config.he.link])
 
 
 def bench_run(config: BenchConfig) -> BenchRun:

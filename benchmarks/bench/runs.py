@@ -13,7 +13,7 @@ from benchmarks.bench.networks import allowed_block_size
 from benchmarks.bench.results import LayerResults, described, measured
 from privcirnet.he.layers.layer import Layer
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.planning.goal import Goal
+from privcirnet.he.planning.goal import Objective
 from privcirnet.he.planning.named import LAYOUTS, plan_named
 from privcirnet.he.planning.profile import Profile
 from privcirnet.he.rlwe.security import TABLE
@@ -65,7 +65,7 @@ class Competitor:
     profile: Profile
 
 
-def plan_layer(layout: str, encoding: str, shape: LinearShape, block_size: int, goal: Goal) -> Layer:
+def plan_layer(layout: str, encoding: str, shape: LinearShape, block_size: int, goal: Objective) -> Layer:
     """Return a layer by name of layout and encoding.
 
     Args:
@@ -80,7 +80,7 @@ def plan_layer(layout: str, encoding: str, shape: LinearShape, block_size: int, 
 
 
 def network_layers(
-    shapes: Mapping[str, LinearShape], layout: str, encoding: str, block_size: int, goal: Goal
+    shapes: Mapping[str, LinearShape], layout: str, encoding: str, block_size: int, goal: Objective
 ) -> dict[str, Layer]:
     """Return the layers of a network at the largest block size that each allows.
 
@@ -132,7 +132,7 @@ def _alike(competitors: Mapping[str, Competitor]) -> dict[str, tuple[Entry, ...]
 
 
 def run_suite(
-    goal: Goal, engine: str, bench_run: BenchRun, block_sizes: tuple[int, ...], progress: Callable[[], object]
+    goal: Objective, engine: str, bench_run: BenchRun, block_sizes: tuple[int, ...], progress: Callable[[], object]
 ) -> list[dict[str, Any]]:
     """Run encodings side by side on :data:`SHAPES`, each at every block size in its best layout; runs take turns.
 

@@ -19,7 +19,7 @@ SUBJECTS = {
     "Images": ("data",),
     "Networks": ("models", "passes", "nn", "functional"),
     "Training": ("train", "distributed"),
-    "Block sizes": ("blocksizes",),
+    "Block sizes": ("blocksize_search",),
     "From a network to an encrypted program": ("passes.lower", "he.program"),
     "Plans, encodings and encryption parameters": (
         "he.planning",

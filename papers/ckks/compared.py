@@ -21,8 +21,8 @@ import numpy as np
 
 from papers.ckks import cins, convolution
 from privcirnet.he.circuits.ckks.cleartext import Cleartext
+from privcirnet.he.circuits.ckks.evaluator import CkksEvaluator
 from privcirnet.he.circuits.ckks.linear_map import LinearMap
-from privcirnet.he.circuits.ckks.machine import Machine
 from privcirnet.he.schemes.ckks import embedding
 from privcirnet.he.schemes.ckks.embedding import Reals, Slots
 
@@ -126,7 +126,7 @@ def coefficient_products(weights: Reals, width: int) -> list[LinearMap]:
     return found
 
 
-def gather(machine: Machine[V], values: Sequence[V], slots: int) -> V:
+def gather(machine: CkksEvaluator[V], values: Sequence[V], slots: int) -> V:
     """Return the outputs of a coefficient convolution together, in slot encoding: value i of channel m in slot i C + m.
 
     Args:

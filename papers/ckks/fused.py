@@ -17,8 +17,8 @@ from typing import TypeVar
 
 from privcirnet.he.circuits.ckks import fourier
 from privcirnet.he.circuits.ckks.bootstrapping import ROOM, Bootstrapping, weighed
+from privcirnet.he.circuits.ckks.evaluator import CkksEvaluator, mapped
 from privcirnet.he.circuits.ckks.linear_map import LinearMap
-from privcirnet.he.circuits.ckks.machine import Machine, mapped
 
 V = TypeVar("V")
 
@@ -81,7 +81,7 @@ class FusedConvolution:
         last = to_coefficients(self.length, self.slots)
         return replace(fourier.composed([self.convolution, last], shrink), coefficients=shrink * ROOM)
 
-    def __call__(self, machine: Machine[V], value: V) -> V:
+    def __call__(self, machine: CkksEvaluator[V], value: V) -> V:
         """Return the refreshed outputs.
 
         Args:
@@ -95,7 +95,7 @@ class FusedConvolution:
         machine.layer = name
         return self.refresh.refreshed(machine, value)
 
-    def in_a_row(self, machine: Machine[V], value: V) -> V:
+    def in_a_row(self, machine: CkksEvaluator[V], value: V) -> V:
         """Return the same by the convolution in slot encoding, and then the bootstrapping: what fusion is held against.
 
         Args:

@@ -11,14 +11,14 @@ from benchmarks.efficient_networks import NETWORKS, network_of
 from papers.coefficients.layer import COEFFICIENT_ENCODINGS, CoefficientLayer
 from privcirnet.he.layers.layer import Layer
 from privcirnet.he.planning.planner import cheapest_layer
-from privcirnet.he.planning.profile import COUNTED, Link
+from privcirnet.he.planning.profile import COUNTED, NetworkLink
 
 
 def ciphertexts(network: str) -> Iterator[dict[str, str]]:
     """Yield a row for each different depthwise layer of a network: ciphertexts up + down by encoding."""
     shapes = {s for s, _ in network_of(network, 1).layers.values() if s.kind == "depthwise"}
     for s in sorted(shapes, key=lambda s: (-s.height, s.in_channels, s.kernel, s.stride)):
-        layers: dict[str, Layer] = {"cirencode": cheapest_layer(s, 1, COUNTED, Link(inf, 0.0))}
+        layers: dict[str, Layer] = {"cirencode": cheapest_layer(s, 1, COUNTED, NetworkLink(inf, 0.0))}
         layers |= {name: CoefficientLayer(s, 1, 4096, name) for name in COEFFICIENT_ENCODINGS}
         row = {"network": network, "layer": f"({s.height}, {s.in_channels}, {s.kernel}) / {s.stride}"}
         yield row | {name: f"{each.ciphertexts_in} + {each.ciphertexts_out}" for name, each in layers.items()}

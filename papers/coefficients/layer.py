@@ -39,9 +39,9 @@ from privcirnet.he.circuits.bfv.layer_circuit import LayerCircuit, Pair
 from privcirnet.he.layers.integer import dense_weight
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.planning.cost import Cost, linear_cost, transfer_seconds
-from privcirnet.he.planning.goal import Goal, LayerChoice
+from privcirnet.he.planning.goal import LayerChoice, Objective
 from privcirnet.he.planning.named import Encoding
-from privcirnet.he.planning.profile import Link, Profile
+from privcirnet.he.planning.profile import NetworkLink, Profile
 from privcirnet.he.ring import modular
 from privcirnet.he.ring.modular import Integers, Residues
 from privcirnet.he.schemes.bfv import batching
@@ -257,7 +257,7 @@ class _WeightSlots:
 
 
 @linear_cost.register
-def coefficient_cost(layer: CoefficientLayer, profile: Profile, link: Link) -> Cost:
+def coefficient_cost(layer: CoefficientLayer, profile: Profile, link: NetworkLink) -> Cost:
     """Return the predicted cost of a layer in coefficient encoding, in seconds.
 
     Args:
@@ -275,7 +275,7 @@ def coefficient_cost(layer: CoefficientLayer, profile: Profile, link: Link) -> C
     return Cost(client[0], server + s["call"], client[1], network)
 
 
-def plan_coefficients(name: str, shape: LinearShape, block_size: int, goal: Goal) -> LayerChoice:
+def plan_coefficients(name: str, shape: LinearShape, block_size: int, goal: Objective) -> LayerChoice:
     """Return the one plan of a layer in a coefficient encoding; ``name``: of :data:`COEFFICIENT_ENCODINGS`."""
     layer = CoefficientLayer(shape, block_size, goal.profile.ring_degree, name)
     return LayerChoice(layer, goal, ((linear_cost(layer, goal.profile, goal.link), layer),))

@@ -23,12 +23,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from privcirnet.he.circuits.bfv.interactive.kernel import Ciphertext
+from privcirnet.he.circuits.bfv.interactive.kernel import KernelCiphertext
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.ring.wipe import wipe
 from privcirnet.he.rlwe.kernels import uniform, wire_bytes
 from privcirnet.he.rlwe.kernels.modulus import ring
-from privcirnet.he.rlwe.wire_bytes import SEED_BYTES, Modulus, check_length
+from privcirnet.he.rlwe.wire_bytes import SEED_BYTES, WireFormat, check_length
 from privcirnet.he.schemes.bfv.client import KernelClient
 from privcirnet.he.schemes.bfv.kernels import plaintexts
 from privcirnet.he.schemes.bfv.parameters import Parameters
@@ -40,7 +40,7 @@ class _Form:
 
     def __init__(self, parameters: Parameters) -> None:
         primes, n = parameters.rlwe.data_primes, parameters.ring_degree
-        self.ring, self.modulus = ring(primes, n), Modulus(primes, n)
+        self.ring, self.modulus = ring(primes, n), WireFormat(primes, n)
         self.plain = plaintexts.plain(parameters.plain_modulus, primes, n)
         self._primes = np.array(primes, dtype=np.uint64)[:, None]
 
@@ -119,7 +119,7 @@ class NttServer:
         modulus = self._form.modulus
         self._ahead += each(lambda seed: self._form.ring.values(uniform.expanded(seed, modulus)[None])[0], seeds)
 
-    def receive(self, messages: Sequence[bytes], addends: Residues) -> list[Ciphertext]:
+    def receive(self, messages: Sequence[bytes], addends: Residues) -> list[KernelCiphertext]:
         """Check and read requests, and add the server's own share.
 
         Args:
@@ -134,8 +134,8 @@ class NttServer:
         """
         second = [self._ahead.popleft() for _ in messages]
 
-        def one(index: int) -> Ciphertext:
+        def one(index: int) -> KernelCiphertext:
             first = self._form.add(self._form.read(messages[index]), self._form.plaintext(addends[index]))
-            return Ciphertext(np.stack([first, second[index]]), ntt=True)
+            return KernelCiphertext(np.stack([first, second[index]]), ntt=True)
 
         return each(one, range(len(messages)))

@@ -14,7 +14,7 @@ from papers.falcon2020.planning.parameters import distance_bits
 from papers.falcon2020.protocol.leveled_program import LeveledProgram
 from privcirnet.artifact import write_json
 from privcirnet.artifact.run import check_replaced
-from privcirnet.artifact.summaries import Inference
+from privcirnet.artifact.summaries import InferenceSummary
 from privcirnet.artifact.typed_json import plain
 from privcirnet.cli.console import counting, inference_bar, progress_bar, show
 from privcirnet.cli.settings import script
@@ -23,7 +23,7 @@ from privcirnet.he.rlwe.security import SECURITY_BITS
 from privcirnet.he.schemes.bfv.noise import flood_bits
 from privcirnet.he.system import threads
 from privcirnet.runs.evaluation import evaluate
-from privcirnet.runs.parties import How
+from privcirnet.runs.parties import RunOptions
 from privcirnet.train import stages
 from privcirnet.train.accuracy import predict
 
@@ -40,7 +40,7 @@ def main(config: Falcon2020Config) -> None:
     summary = {"stage": "falcon2020", "program": program_facts(program), "config": asdict(config)}
     if config.images:
         images, labels = data.held_out(config.images)
-        how = How(config.engine, config.weights_gb, apart=config.processes == 2, warm=True)
+        how = RunOptions(config.engine, config.weights_gb, apart=config.processes == 2, warm=True)
         with inference_bar(len(labels)) as progress:
             run = evaluate(Leveled(program), images.numpy().astype(np.int64), how, progress, progress_bar)
         reference = predict(network, data, images).argmax(dim=1).numpy()
@@ -88,7 +88,7 @@ def _of_program(facts: dict[str, Any]) -> dict[str, str]:
     }
 
 
-def _of_images(run: Inference) -> dict[str, str]:
+def _of_images(run: InferenceSummary) -> dict[str, str]:
     hidden = " (rehearsed: NOTHING WAS ENCRYPTED)" if run.rehearsal else ""
     first, *others = run.seconds_images or [0.0]
     rest = f", {np.median(others):.3f} s the others (median)" if others else ""

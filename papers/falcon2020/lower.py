@@ -20,7 +20,7 @@ from privcirnet.he.program.operations import Input
 from privcirnet.he.program.program import Network
 from privcirnet.nn.circulant import block_size_of
 from privcirnet.passes.fuse import fuse
-from privcirnet.passes.lower.builder import Builder
+from privcirnet.passes.lower.builder import ProgramBuilder
 from privcirnet.passes.lower.layers import integer_rows
 from privcirnet.passes.lower.supported import check_operations
 
@@ -61,7 +61,7 @@ def lower_exact(
     """
     graph = fuse(model)
     check_operations(graph, "")
-    builder = Builder(graph, source, input_shape, input_log_step, partial(_rounded, weight_bits))
+    builder = ProgramBuilder(graph, source, input_shape, input_log_step, partial(_rounded, weight_bits))
     for node in graph.graph.nodes:
         builder.visit(node)
     return Network(tuple(builder.nodes.values()), builder.weights)

@@ -16,7 +16,7 @@ from privcirnet.artifact.summaries import LayerRow
 from privcirnet.he.layers.integer import Values
 from privcirnet.runs.answers import Answer
 from privcirnet.runs.evaluation import Evaluation, followed
-from privcirnet.runs.parties import How, Parties, opened
+from privcirnet.runs.parties import Parties, RunOptions, open_parties
 from privcirnet.runs.progress import Bar
 from privcirnet.runs.server_process import ServerTask
 
@@ -40,10 +40,10 @@ class Leveled:
         for image in images:
             check_image(self.program.description.shifted(image), plan.image, plan.low, plan.high)
 
-    def open(self, how: How, bar: Bar) -> AbstractContextManager[Parties]:
-        return opened(self.task(how), how, bar)
+    def open(self, how: RunOptions, bar: Bar) -> AbstractContextManager[Parties]:
+        return open_parties(self.task(how), how, bar)
 
-    def task(self, how: How) -> ServerTask:
+    def task(self, how: RunOptions) -> ServerTask:
         return how.task(self.program, LeveledServer, LeveledClient)
 
     def clear(self, image: np.ndarray) -> np.ndarray:

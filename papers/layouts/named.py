@@ -26,11 +26,11 @@ from privcirnet.he.layers.spectral_layer import SpectralLayer
 from privcirnet.he.layers.spectral_layout import SpectralLayout, next_power_of_two
 from privcirnet.he.layers.spectral_pieces import Piece
 from privcirnet.he.planning.cost import linear_cost, plan_cost
-from privcirnet.he.planning.goal import Goal, LayerChoice
+from privcirnet.he.planning.goal import LayerChoice, Objective
 from privcirnet.he.planning.profile import COUNTED, LINKS
 
 
-def plan_published(name: str, shape: LinearShape, block_size: int, goal: Goal) -> LayerChoice:
+def plan_published(name: str, shape: LinearShape, block_size: int, goal: Objective) -> LayerChoice:
     """Return the one candidate that a paper publishes, as a layout of :data:`planning.named.LAYOUTS`.
 
     Args:

@@ -25,15 +25,15 @@ from papers.pruning.masks_file import read_masks, write_masks
 from papers.pruning.search import PrunedNetwork, Pruning
 from privcirnet.artifact import read_json, write_json, write_plan
 from privcirnet.artifact.run import SUMMARY, locked
-from privcirnet.blocksizes.assignment import FREE, uniform_latency, uniform_sizes
-from privcirnet.blocksizes.candidates import Candidate, Rules, best
-from privcirnet.blocksizes.latency import Figures, figures_of, layer_shapes
-from privcirnet.blocksizes.solve import solve
+from privcirnet.blocksize_search.assignment import FREE, uniform_latency, uniform_sizes
+from privcirnet.blocksize_search.candidates import Candidate, Rules, best
+from privcirnet.blocksize_search.latency import CostPrediction, figures_of, layer_shapes
+from privcirnet.blocksize_search.solve import solve
 from privcirnet.config import RecipeConfig, SearchRunConfig, TrainConfig
 from privcirnet.config.search import BUDGETS
 from privcirnet.data.dataset import ImageData
 from privcirnet.errors import RuleError
-from privcirnet.nn.plain import make_plain_
+from privcirnet.nn.materialize import materialize_weights_
 from privcirnet.runs import train
 from privcirnet.runs.competition import RACE, Problem, Scores, competed
 from privcirnet.runs.progress import Bar, silent
@@ -94,7 +94,7 @@ def _train(config: ParetoConfig, data: ImageData, out: Path, plan: Path, seed: i
     masks = {name: torch.from_numpy(mask) for name, mask in read_masks(plan).items()}
     trained = train.train(settings, part, bar, change=start_of(masks) if masks else None)
     if masks:  # the checkpoint of a pruned network is a dense one with zeros
-        make_plain_(trained.network.model)
+        materialize_weights_(trained.network.model)
     train.write(trained, time.perf_counter() - started)
 
 
@@ -160,7 +160,7 @@ def _pruned(config: ParetoConfig, prepared: Prepared, data: ImageData, budget: f
     return Pruning(weights, shapes, prepared.profile, prepared.link, config.scores).to_budget(budget, what)
 
 
-def _facts(figures: Figures) -> dict[str, float]:
+def _facts(figures: CostPrediction) -> dict[str, float]:
     return {"server_s": figures.server, "all_s": figures.seconds, "bytes": figures.sent}
 
 

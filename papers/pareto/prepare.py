@@ -8,13 +8,13 @@ from typing import Any
 from papers.pareto.config import ParetoConfig
 from privcirnet.artifact import read_checkpoint, read_json, write_json
 from privcirnet.artifact.run import Run, locked
-from privcirnet.blocksizes.assignment import Table
-from privcirnet.blocksizes.latency import Figures, FigureTable, amounts_of, figure_table, layer_shapes
+from privcirnet.blocksize_search.assignment import Table
+from privcirnet.blocksize_search.latency import CostPrediction, FigureTable, amounts_of, figure_table, layer_shapes
 from privcirnet.config import run_file
 from privcirnet.data.dataset import ImageData
 from privcirnet.errors import RuleError
-from privcirnet.he.planning.goal import Goal
-from privcirnet.he.planning.profile import LINKS, Link, Profile
+from privcirnet.he.planning.goal import Objective
+from privcirnet.he.planning.profile import LINKS, NetworkLink, Profile
 from privcirnet.runs.profiles import find_profile
 from privcirnet.runs.progress import Bar, silent
 from privcirnet.train import sensitivities, stages
@@ -43,7 +43,7 @@ class Prepared:
     checkpoint: str
     top1: float
     profile: Profile
-    link: Link
+    link: NetworkLink
     figures: FigureTable
     omegas: Mapping[str, Table]
 
@@ -79,7 +79,7 @@ def read(out: Path) -> Prepared:
         RuleError: nothing was prepared there.
     """
     held = read_json(out / NAME, "a comparison", "run a cell first, or give its folder as out=")
-    figures = {n: {int(b): Figures(**f) for b, f in row.items()} for n, row in held["figures"].items()}
+    figures = {n: {int(b): CostPrediction(**f) for b, f in row.items()} for n, row in held["figures"].items()}
     omegas = {k: {n: {int(b): v for b, v in row.items()} for n, row in t.items()} for k, t in held["omegas"].items()}
     profile = Profile(**held["profile"] | {"coefficient_bits": tuple(held["profile"]["coefficient_bits"])})
     link = LINKS[held["settings"]["he"]["link"]]
@@ -95,7 +95,7 @@ def _measured(config: ParetoConfig, data: ImageData, bar: Bar) -> dict[str, Any]
         raise RuleError("a comparison must start from a dense network", got=f"{len(circulant)} layers", remedy=remedy)
     profile = find_profile(config.he, bar=bar)
     shapes = layer_shapes(model, data.real(data.train_images[:1]))
-    figures = figure_table(shapes, config.block_sizes, Goal(profile, LINKS[config.he.link]))
+    figures = figure_table(shapes, config.block_sizes, Objective(profile, LINKS[config.he.link]))
     admitted = {name: tuple(row) for name, row in figures.items()}
     with bar("Sensitivity", config.samples) as advance:
         found = sensitivities.measure(

@@ -22,7 +22,7 @@ from privcirnet.errors import RuleError
 from privcirnet.he.layers.bsgs import Booleans, BsgsPlan, Indices, Product
 from privcirnet.he.layers.spectral_layer import SpectralLayer
 from privcirnet.he.layers.spectral_layout import SpectralLayout
-from privcirnet.he.layers.spectral_pieces import Piece, PlacedPiece, place, plan_of
+from privcirnet.he.layers.spectral_pieces import Piece, PieceLayout, place, plan_of
 
 Diagonal = tuple[int, int, int]
 """(group of output blocks, diagonal k, input ciphertext) of a product, whatever the baby steps are."""
@@ -105,13 +105,13 @@ class PrunedLayer(SpectralLayer):
         _ = self.placed  # whose plans check what is pruned of them
 
     @cached_property
-    def placed(self) -> tuple[PlacedPiece, ...]:
+    def placed(self) -> tuple[PieceLayout, ...]:
         """The pieces, each with its plan."""
-        found: list[PlacedPiece] = []
+        found: list[PieceLayout] = []
         first_out = 0
         for whole, pruned in zip(place(self.layout, self.ring_degree, self.pieces), self.pruned, strict=True):
             plan = pruned_plan(whole.plan, pruned)
-            found.append(PlacedPiece(whole.piece, plan, *_corner(whole), whole.first_in, first_out, whole.lane_slots))
+            found.append(PieceLayout(whole.piece, plan, *_corner(whole), whole.first_in, first_out, whole.lane_slots))
             first_out += plan.ciphertexts_out
         return tuple(found)
 
@@ -138,7 +138,7 @@ class DiagonalGroups:
             raise RuleError("only dense layers are pruned by diagonals", got=got, remedy="plan the layer with b = 1")
 
     @cached_property
-    def leaders(self) -> dict[int, PlacedPiece]:
+    def leaders(self) -> dict[int, PieceLayout]:
         """The piece whose diagonals are the groups, by its first channel group."""
         return {placed.first_group: placed for placed in reversed(self.layer.placed)}
 
@@ -256,7 +256,7 @@ def _pairs(wanted: np.ndarray | np.bool_) -> tuple[tuple[int, int], ...]:
     return tuple((first, second) for first, second in np.argwhere(wanted).tolist())
 
 
-def _corner(placed: PlacedPiece) -> tuple[int, int]:
+def _corner(placed: PieceLayout) -> tuple[int, int]:
     return placed.first_group, placed.first_tile
 
 

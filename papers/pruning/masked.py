@@ -1,7 +1,7 @@
 """A mask as a parametrization of a layer's weight: what is pruned stays zero while the rest is trained.
 
 The layer keeps its base class and its `weight`, which is the stored weight times the mask. Masked entries have no
-gradient. The mask is no part of the state dict: `privcirnet.nn.plain.make_plain_` leaves the plain weight with its
+gradient. The mask is no part of the state dict: `privcirnet.nn.materialize.materialize_weights_` leaves the plain weight with its
 zeros, which any dense network loads.
 """
 
@@ -17,7 +17,7 @@ from privcirnet.data.dataset import ImageData
 from privcirnet.errors import RuleError
 from privcirnet.nn.graph import find_layer
 from privcirnet.train.recalibration import recalibrate_
-from privcirnet.train.stages import Change
+from privcirnet.train.stages import CompressionMethod
 
 
 class Pruned(nn.Module):
@@ -83,7 +83,7 @@ def prune_(model: nn.Module, masks: Mapping[str, Tensor]) -> nn.Module:
     return model
 
 
-def start_of(masks: Mapping[str, Tensor]) -> Change:
+def start_of(masks: Mapping[str, Tensor]) -> CompressionMethod:
     """Return how fine-tuning begins with a pruned network: its statistics are measured anew.
 
     Args:
@@ -93,7 +93,7 @@ def start_of(masks: Mapping[str, Tensor]) -> Change:
     def prune(model: nn.Module, data: ImageData) -> None:
         recalibrate_(prune_(model, masks), data)
 
-    return Change(prune, {"masks": hashlib.sha256(mask_bytes(masks)).hexdigest()[:16]})
+    return CompressionMethod(prune, {"masks": hashlib.sha256(mask_bytes(masks)).hexdigest()[:16]})
 
 
 def mask_bytes(masks: Mapping[str, Tensor]) -> bytes:

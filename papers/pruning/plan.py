@@ -13,10 +13,10 @@ from privcirnet.he.circuits.linear_transform import powers_of_two
 from privcirnet.he.layers.bsgs import Booleans
 from privcirnet.he.layers.spectral_pieces import Piece, plan_of
 from privcirnet.he.planning.cost import plan_cost
-from privcirnet.he.planning.profile import Link, Profile
+from privcirnet.he.planning.profile import NetworkLink, Profile
 
 
-def cheapest_pruned(groups: DiagonalGroups, kept: Booleans, profile: Profile, link: Link) -> PrunedLayer:
+def cheapest_pruned(groups: DiagonalGroups, kept: Booleans, profile: Profile, link: NetworkLink) -> PrunedLayer:
     """Return a layer without pruned diagonals, with the plan of least predicted time.
 
     Args:
@@ -38,7 +38,9 @@ def cheapest_pruned(groups: DiagonalGroups, kept: Booleans, profile: Profile, li
     return groups.without(pieces, kept)
 
 
-def _cheapest(groups: DiagonalGroups, placed: tuple[Piece, int], kept: Booleans, profile: Profile, link: Link) -> Piece:
+def _cheapest(
+    groups: DiagonalGroups, placed: tuple[Piece, int], kept: Booleans, profile: Profile, link: NetworkLink
+) -> Piece:
     """The best piece for the channel groups and tiles of a dense layer's one."""
     piece, first_group = placed
     leader = groups.leaders[first_group].piece

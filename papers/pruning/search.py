@@ -18,12 +18,12 @@ from torch import Tensor
 from papers.pruning import scores
 from papers.pruning.layer import DiagonalGroups, PrunedLayer
 from papers.pruning.plan import cheapest_pruned
-from privcirnet.blocksizes.latency import Figures, figures_of_layer
+from privcirnet.blocksize_search.latency import CostPrediction, figures_of_layer
 from privcirnet.errors import RuleError
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.spectral_layer import SpectralLayer
 from privcirnet.he.planning.planner import cheapest_layer
-from privcirnet.he.planning.profile import Link, Profile
+from privcirnet.he.planning.profile import NetworkLink, Profile
 
 SCORES = ("magnitude", "relative")
 """magnitude: mean |w| of a group; relative: as a multiple of its layer's mean |w|."""
@@ -40,7 +40,7 @@ class PrunedNetwork:
 
     masks: dict[str, Tensor]
     layers: dict[str, PrunedLayer]
-    figures: Figures
+    figures: CostPrediction
     threshold: float
 
     @property
@@ -68,7 +68,7 @@ class Pruning:
         weights: Mapping[str, Tensor],
         shapes: Mapping[str, LinearShape],
         profile: Profile,
-        link: Link,
+        link: NetworkLink,
         scores: str = "magnitude",
     ) -> None:
         if scores not in SCORES:
@@ -109,20 +109,20 @@ class Pruning:
         layers = {name: layer.planned(threshold) for name, layer in self._layers.items()}
         return PrunedNetwork(masks, layers, self._figures(threshold), threshold)
 
-    def _figures(self, threshold: float) -> Figures:
-        return sum((layer.figures(threshold) for layer in self._layers.values()), Figures())
+    def _figures(self, threshold: float) -> CostPrediction:
+        return sum((layer.figures(threshold) for layer in self._layers.values()), CostPrediction())
 
 
 class _Layer:
     """A layer's groups and their scores; what was planned for a set of groups is remembered."""
 
-    def __init__(self, weight: Tensor, shape: LinearShape, profile: Profile, link: Link, relative: bool) -> None:
+    def __init__(self, weight: Tensor, shape: LinearShape, profile: Profile, link: NetworkLink, relative: bool) -> None:
         self._groups = _groups(shape, profile, link)
         self._numbers = torch.from_numpy(self._groups.weights).reshape(weight.shape)
         found = scores.mean_magnitudes(weight, self._numbers, self._groups.count)
         self.scores = scores.relative(found, weight) if relative else found
         self._profile, self._link = profile, link
-        self._known: dict[bytes, tuple[PrunedLayer, Figures]] = {}
+        self._known: dict[bytes, tuple[PrunedLayer, CostPrediction]] = {}
 
     @cached_property
     def _outputs(self) -> Tensor:
@@ -139,11 +139,11 @@ class _Layer:
         """Its plan."""
         return self._found(threshold)[0]
 
-    def figures(self, threshold: float) -> Figures:
+    def figures(self, threshold: float) -> CostPrediction:
         """Its predictions."""
         return self._found(threshold)[1]
 
-    def _found(self, threshold: float) -> tuple[PrunedLayer, Figures]:
+    def _found(self, threshold: float) -> tuple[PrunedLayer, CostPrediction]:
         kept = self._kept(threshold).numpy()
         key = kept.tobytes()
         if key not in self._known:
@@ -153,7 +153,7 @@ class _Layer:
 
 
 @lru_cache(maxsize=256)
-def _groups(shape: LinearShape, profile: Profile, link: Link) -> DiagonalGroups:
+def _groups(shape: LinearShape, profile: Profile, link: NetworkLink) -> DiagonalGroups:
     """Layers of the same shape share their groups."""
     layer = cheapest_layer(shape, 1, profile, link)
     assert isinstance(layer, SpectralLayer)

@@ -15,7 +15,7 @@ from privcirnet.config.checks import check
 from privcirnet.he.planning.profile import Profile
 from privcirnet.he.program.program import Program
 from privcirnet.nn.checks import check_images, check_module, check_weights
-from privcirnet.nn.plain import with_plain_weights
+from privcirnet.nn.materialize import with_plain_weights
 from privcirnet.passes.origin import Difference, difference, warn_of_losses
 from privcirnet.passes.quantize import BITS, calibrated, check_calibrated, is_quantized
 from privcirnet.passes.reference import check_reference

@@ -15,9 +15,9 @@ from privcirnet.errors import RuleError
 from privcirnet.nn.checks import check_finite, check_module, logits_of_one
 from privcirnet.nn.graph import evaluating
 from privcirnet.train import loop
+from privcirnet.train.distillation import teaching
 from privcirnet.train.progress import EpochProgress, Step
-from privcirnet.train.restoring import restored_on_failure
-from privcirnet.train.taught import teaching
+from privcirnet.train.restoring import rollback_on_failure
 
 
 @verb
@@ -61,7 +61,7 @@ def fit(  # noqa: PLR0913
     check_finite(model)
     images = OwnImages(data, validation, partial(_logits, model, teacher))
     bar = bars(progress)("fit (epochs)", recipe.epochs)
-    with restored_on_failure(model), evaluating(teacher) if teacher else nullcontext(), bar as advance:
+    with rollback_on_failure(model), evaluating(teacher) if teacher else nullcontext(), bar as advance:
         taught_by = teaching(teacher) if teacher else None
         said = {"top1": ""}
 

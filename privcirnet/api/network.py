@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from privcirnet.api.settings import verb
-from privcirnet.artifact import Bits, Checkpoint, Inputs, read_checkpoint, write_checkpoint, write_text
+from privcirnet.artifact import Bits, Checkpoint, InputSpec, read_checkpoint, write_checkpoint, write_text
 from privcirnet.artifact.hub import HUB, hub_file
 from privcirnet.data.picture import LIGHT_ON_DARK, Preparation
 from privcirnet.errors import RuleError, first_line, listed
@@ -132,7 +132,7 @@ def _found(source: str) -> Path:
     return path
 
 
-def _image(inputs: Inputs, picture: str | Path | bytes) -> Tensor:
+def _image(inputs: InputSpec, picture: str | Path | bytes) -> Tensor:
     try:
         content = picture if isinstance(picture, bytes) else Path(picture).read_bytes()
     except (OSError, TypeError) as error:
@@ -154,7 +154,7 @@ def _described(
         logits = logits_of_one(model, images).shape[1]
         shape, step = image_of(images.shape[1:]), input_step_for(images)
         levels = round(images.max().item() * 2.0**-step)
-        given = Inputs(shape, step, levels, tuple(classes) or tuple(map(str, range(logits))))
+        given = InputSpec(shape, step, levels, tuple(classes) or tuple(map(str, range(logits))))
         held = replace(held, inputs=given)
     elif held.inputs and getattr(model, "meta", {}).get(IMAGE, held.inputs.shape) != held.inputs.shape:
         held = replace(held, inputs=None)

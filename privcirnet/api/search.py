@@ -11,13 +11,13 @@ from torch import Tensor, nn
 from privcirnet.api.profiles import named, profile_for
 from privcirnet.api.progress import bars
 from privcirnet.api.settings import configured, verb
-from privcirnet.blocksizes.latency import layer_shapes
+from privcirnet.blocksize_search.latency import layer_shapes
 from privcirnet.config import Budget, HEConfig, RecipeConfig, SearchConfig, SearchRunConfig
 from privcirnet.data.own import OwnImages, Pairs
 from privcirnet.errors import RuleError
 from privcirnet.he.planning.profile import Profile
 from privcirnet.nn.checks import check_weights, logits_of_one
-from privcirnet.nn.plain import with_plain_weights
+from privcirnet.nn.materialize import with_plain_weights
 from privcirnet.passes.surgery import exact_copy
 from privcirnet.runs.search import SearchResult, search_in
 from privcirnet.train.network import weighted_layers

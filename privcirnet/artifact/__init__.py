@@ -21,7 +21,7 @@ from privcirnet.artifact.plan import REPLACEMENTS, plan_activations, plan_compos
 from privcirnet.artifact.records import (
     Bits,
     Checkpoint,
-    Inputs,
+    InputSpec,
     read_checkpoint,
     read_json,
     read_profile,
@@ -41,7 +41,7 @@ __all__ = [
     "WEIGHTS",
     "Bits",
     "Checkpoint",
-    "Inputs",
+    "InputSpec",
     "compacted",
     "expanded",
     "folder_bytes",

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from privcirnet.artifact.folder import CKKS, REMEDY, checked_files, read_manifest, replacing_program, seal
+from privcirnet.artifact.folder import CKKS, REMEDY, checked_files, finish_folder, read_manifest, replacing_program
 from privcirnet.artifact.interactive import WEIGHTS
 from privcirnet.artifact.records import write_tensors
 from privcirnet.artifact.weights import complete, read_weights, reals, tensors_of, weight_tensors
@@ -42,7 +42,7 @@ def write_ckks(folder: Path, program: "CkksProgram", about: Mapping[str, Any], k
     facts = {"nodes": manifest.nodes_to_list(program.network.nodes), "description": described}
     with replacing_program(folder) as draft:
         write_tensors(draft / WEIGHTS, tensors)
-        seal(draft, {"format": CKKS, "version": VERSION, **about, **facts}, [WEIGHTS], described, key)
+        finish_folder(draft, {"format": CKKS, "version": VERSION, **about, **facts}, [WEIGHTS], described, key)
 
 
 def read_ckks(folder: Path, key: PublicKey | None = None) -> "CkksProgram":

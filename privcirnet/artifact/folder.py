@@ -47,7 +47,7 @@ def replacing_program(folder: Path, *, replace: bool = True) -> Iterator[Path]:
         yield draft
 
 
-def seal(
+def finish_folder(
     draft: Path,
     about: Mapping[str, Any],
     written: Sequence[str],

@@ -17,9 +17,9 @@ from privcirnet.artifact.folder import (
     MANIFEST,
     REMEDY,
     checked_files,
+    finish_folder,
     read_manifest,
     replacing_program,
-    seal,
 )
 from privcirnet.artifact.records import profile_from, write_tensors
 from privcirnet.artifact.weights import bounded_integers, complete, integers, read_weights, tensors_of, weight_tensors
@@ -70,7 +70,7 @@ def write_program(
         if full:
             (draft / FULL_FOLDER).mkdir()
             written += list(_write_full(draft, program, files[PLAINTEXTS]))
-        seal(draft, head, written, described, key)
+        finish_folder(draft, head, written, described, key)
 
 
 def read_program(folder: Path, key: PublicKey | None = None) -> tuple[Program, dict[str, Residues]]:

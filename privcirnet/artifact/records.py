@@ -68,7 +68,7 @@ class Bits(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Inputs:
+class InputSpec:
     """The images that a network reads, and what it tells apart.
 
     Attributes:
@@ -107,7 +107,7 @@ class Checkpoint:
     bits: Bits | None = None
     arguments: dict[str, Any] = field(default_factory=dict[str, Any])
     composed: tuple[str, ...] = ()
-    inputs: Inputs | None = None
+    inputs: InputSpec | None = None
 
     def digest(self) -> str:
         """Return the SHA-256 of the tensors with their names, types and shapes, in hexadecimal."""
@@ -166,9 +166,9 @@ def read_checkpoint(path: Path) -> Checkpoint:
         raise RuleError("a checkpoint must say what it holds", got=f"{path}: {error!r}", remedy=remedy) from None
 
 
-def _inputs(shape: Sequence[int], log_step: int, levels: int, classes: Sequence[str], data: str) -> Inputs:
+def _inputs(shape: Sequence[int], log_step: int, levels: int, classes: Sequence[str], data: str) -> InputSpec:
     channels, height, width = map(int, shape)
-    return Inputs((channels, height, width), int(log_step), int(levels), tuple(map(str, classes)), str(data))
+    return InputSpec((channels, height, width), int(log_step), int(levels), tuple(map(str, classes)), str(data))
 
 
 def read_profile(path: Path) -> Profile:

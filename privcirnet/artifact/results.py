@@ -35,7 +35,7 @@ class Logit:
 
 
 @dataclass(frozen=True)
-class Row:
+class PictureResult:
     """What was found of one picture.
 
     Attributes:
@@ -94,16 +94,16 @@ class Results:
             raise
         self._synced = time.monotonic()
 
-    def _read(self, source: str) -> dict[str, Row]:
+    def _read(self, source: str) -> dict[str, PictureResult]:
         """The rows of the file by their paths; what a killed run left of its last line is cut."""
-        rows, end = dict[str, Row](), 0
+        rows, end = dict[str, PictureResult](), 0
         lines = self._file.read().splitlines(keepends=True)
         for number, line in enumerate(lines, 1):
             if not line.endswith(b"\n"):
                 self._file.truncate(end)
                 break
             try:
-                row = fit(Row, json.loads(line), "")
+                row = fit(PictureResult, json.loads(line), "")
             except ValueError as error:
                 got = f"line {number} of {self._lines}: {error}"
                 raise RuleError("results must be whole lines of JSON, as written", got=got, remedy=_OTHER) from None
@@ -121,7 +121,7 @@ class Results:
             got = f"{self._lines} of version {other}, and a program of version {version}"
             raise RuleError("results must be of one version of a program", got=got, remedy=_OTHER)
 
-    def add(self, row: Row) -> None:
+    def add(self, row: PictureResult) -> None:
         """Write a row; another process can read it from now on.
 
         Raises:
@@ -191,7 +191,7 @@ def _schema(arrow: Any) -> Any:
     logit = arrow.struct([("label", whole), ("name", text), ("value", real)])
     kinds = {"label": whole, "logits": arrow.list_(logit), "margin": real, "seconds": real, "prepared": arrow.bool_()}
     kinds |= {"bytes_up": whole, "bytes_down": whole}
-    return arrow.schema([(each.name, kinds.get(each.name, text)) for each in fields(Row)])
+    return arrow.schema([(each.name, kinds.get(each.name, text)) for each in fields(PictureResult)])
 
 
 def _readable(row: dict[str, Any]) -> dict[str, Any]:

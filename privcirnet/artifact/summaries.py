@@ -106,7 +106,7 @@ class BoundsCheck:
 
 
 @dataclass(frozen=True)
-class Rehearsal:
+class TruncationTrial:
     """Held-out images in clear with random truncations: how many change their class, or would be refused."""
 
     images: int
@@ -117,7 +117,7 @@ class Rehearsal:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Export:
+class ExportSummary:
     """A program for encrypted inference, whichever way it is to run.
 
     Attributes:
@@ -152,7 +152,7 @@ class Export:
     bounds_bits: dict[str, int] | None = None
     bounds_exceeded: BoundsCheck | None = None
     guard_bits: int | None = None
-    rehearsal: Rehearsal | None = None
+    rehearsal: TruncationTrial | None = None
     answer: str | None = None
     output_bits: int | None = None
     choice: Choice | None = None
@@ -257,7 +257,7 @@ class Online:
 
 
 @dataclass(frozen=True)
-class Preparation:
+class PreparationSummary:
     """What was done before an image came."""
 
     seconds_per_image: float
@@ -267,7 +267,7 @@ class Preparation:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Inference:
+class InferenceSummary:
     """A run of encrypted inference, whichever way the network runs; ``top1`` values are percents on its images.
 
     Attributes:
@@ -335,7 +335,7 @@ class Inference:
     memory: dict[str, int] = field(default_factory=dict)
     prepared: int | None = None
     online: Online | None = None
-    preparation: Preparation | None = None
+    preparation: PreparationSummary | None = None
     dropped: list[str] | None = None
     counted: bool = False
     refused: list[int] = field(default_factory=list)

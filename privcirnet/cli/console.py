@@ -13,7 +13,7 @@ from rich.text import Text
 
 from privcirnet.cli import SUBCOMMANDS
 from privcirnet.errors import RuleError
-from privcirnet.runs.answers import Step
+from privcirnet.runs.answers import InferenceStep
 from privcirnet.runs.progress import Advance, silent
 
 _RANK = os.environ["RANK"] if "TORCHELASTIC_RUN_ID" in os.environ else "0"
@@ -133,7 +133,7 @@ def counting(description: str) -> Iterator[Callable[..., None]]:
 
 
 @contextmanager
-def inference_bar(images: int) -> Iterator[Callable[[Step], None]]:
+def inference_bar(images: int) -> Iterator[Callable[[InferenceStep], None]]:
     """Show a progress bar over the images of an inference from its first round on, prepared or not.
 
     Yields:
@@ -141,7 +141,7 @@ def inference_bar(images: int) -> Iterator[Callable[[Step], None]]:
     """
     with counting("Encrypted inference") as advance:
 
-        def step(done: Step) -> None:
+        def step(done: InferenceStep) -> None:
             sent = f", {done.bytes / 1e6:.1f} MB" if done.bytes else ""
             advance(done.images, images, f"image {done.image + 1} of {images}, {done.name}{sent}")
 

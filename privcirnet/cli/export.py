@@ -7,14 +7,14 @@ from pathlib import Path
 
 from privcirnet.artifact import PLAINTEXTS, folder_bytes, write_json
 from privcirnet.artifact.run import check_replaced
-from privcirnet.artifact.summaries import Export, Truncation
+from privcirnet.artifact.summaries import ExportSummary, Truncation
 from privcirnet.artifact.typed_json import plain
 from privcirnet.cli.console import counting, progress_bar, show
 from privcirnet.cli.settings import script
 from privcirnet.config import ExportConfig
 from privcirnet.data import load_for
 from privcirnet.he.program.signature import PrivateKey, make_keys, read_private
-from privcirnet.runs.exported import exported
+from privcirnet.runs.exported import export_program
 from privcirnet.runs.rehearsal import in_words, spoiled
 from privcirnet.train import stages
 
@@ -26,7 +26,7 @@ def main(config: ExportConfig) -> None:
     started, out = time.perf_counter(), Path(config.out)
     with counting("Decoding images") as progress:
         data = load_for(config.data, progress)
-    made = exported(config, stages.load_network(config.init, data), data, progress_bar)
+    made = export_program(config, stages.load_network(config.init, data), data, progress_bar)
     about = {"data": config.data.name, "classes": list(data.classes), "source": config.init}
     made.write(out / "program", about, _signing_key(config.signing_key))
     if made.profile:
@@ -38,7 +38,7 @@ def main(config: ExportConfig) -> None:
     show(f"export: {title}", {**facts, "saved": out / "program"})
 
 
-def _interactive(found: Export, config: ExportConfig) -> tuple[str, dict[str, object]]:
+def _interactive(found: ExportSummary, config: ExportConfig) -> tuple[str, dict[str, object]]:
     files = f"{found.files[PLAINTEXTS]:,} bytes (dense: {found.bytes_plaintexts_dense:,})"
     return f"{found.nodes} nodes, {found.linear} of them with weights", {
         "parameters": f"n = {found.ring_degree}, log q = {found.log_q}, "
@@ -54,7 +54,7 @@ def _interactive(found: Export, config: ExportConfig) -> tuple[str, dict[str, ob
     }
 
 
-def _ckks(found: Export, config: ExportConfig) -> tuple[str, dict[str, object]]:
+def _ckks(found: ExportSummary, config: ExportConfig) -> tuple[str, dict[str, object]]:
     took, keys, weights = found.processor_seconds_predicted or {}, found.bytes_keys_server, found.bytes_weights
     return f"CKKS, {found.depth_squares} squares, {found.bootstrappings} bootstrappings", {
         "parameters": f"n = {found.ring_degree}, log q = {found.log_q}, {found.levels} levels, 128-bit security",
@@ -68,11 +68,11 @@ def _ckks(found: Export, config: ExportConfig) -> tuple[str, dict[str, object]]:
     }
 
 
-def _in_words_counts(found: Export) -> str:
+def _in_words_counts(found: ExportSummary) -> str:
     return ", ".join(f"{count} {name}" for name, count in (found.operations or {}).items())
 
 
-def _in_words_flooding(found: Export) -> str:
+def _in_words_flooding(found: ExportSummary) -> str:
     hidden = f"an image's noise hidden to 2^-{found.flooding_distance_bits:.1f}"
     return f"{found.flooding_bits} bits over the noise, {hidden}"
 
@@ -96,7 +96,7 @@ def _signing_key(name: str) -> PrivateKey | None:
     return read_private(path)
 
 
-def _in_words_bounds(found: Export, wanted: str) -> str:
+def _in_words_bounds(found: ExportSummary, wanted: str) -> str:
     seen = found.bounds_exceeded
     if seen is None:
         return "proved"
@@ -106,7 +106,7 @@ def _in_words_bounds(found: Export, wanted: str) -> str:
     return f"measured{because}; {seen.beyond} of {seen.images} held-out images go beyond"
 
 
-def _in_words_guard_bits(export: Export) -> str:
+def _in_words_guard_bits(export: ExportSummary) -> str:
     bits, tried = export.guard_bits or 0, export.rehearsal
     if tried is None:
         return f"{bits}"

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from privcirnet.artifact import write_arrays, write_json
 from privcirnet.artifact.run import check_replaced
-from privcirnet.artifact.summaries import Inference, LinkPrediction, Prediction
+from privcirnet.artifact.summaries import InferenceSummary, LinkPrediction, Prediction
 from privcirnet.artifact.typed_json import plain
 from privcirnet.cli.console import (
     counting,
@@ -37,7 +37,7 @@ from privcirnet.runs.evaluation import Mode, evaluate
 from privcirnet.runs.infer import client_of, infer, read_mode
 from privcirnet.runs.interactive import Interactive
 from privcirnet.runs.memory import check_memory
-from privcirnet.runs.parties import How, Parties
+from privcirnet.runs.parties import Parties, RunOptions
 from privcirnet.runs.server_process import start_server
 from privcirnet.runs.warm_up import warm_up
 from privcirnet.service.access import ClientAccess
@@ -98,8 +98,8 @@ def _alone(config: InferConfig) -> Generator[tuple[Parties, str]]:
         yield client_of(remote, _how(config), keep), remote.version
 
 
-def _how(config: InferConfig) -> How:
-    return How(
+def _how(config: InferConfig) -> RunOptions:
+    return RunOptions(
         config.engine,
         config.weights_gb,
         config.weights_folder,
@@ -112,7 +112,7 @@ def _how(config: InferConfig) -> How:
     )
 
 
-def _audit(config: InferConfig, data: ImageData, images: Tensor, labels: np.ndarray) -> Inference:
+def _audit(config: InferConfig, data: ImageData, images: Tensor, labels: np.ndarray) -> InferenceSummary:
     """Run both parties here and check every step."""
     mode = _mode(config)
     if isinstance(mode, Interactive):
@@ -127,7 +127,7 @@ def _mode(config: InferConfig) -> Mode:
     return read_mode(Path(config.program), config.mode, pinned(config.model_key))
 
 
-def _ask(config: InferConfig, data: ImageData, images: Tensor, labels: np.ndarray) -> Inference:
+def _ask(config: InferConfig, data: ImageData, images: Tensor, labels: np.ndarray) -> InferenceSummary:
     """Run the client alone, without program folder and weights."""
     reference = _predicted(config, data, images) if config.reference else None
     keep, integers = bool(config.prepared_folder), images.numpy().astype(np.int64)
@@ -184,7 +184,7 @@ def _connected(config: InferConfig, prepared_work: PreparedWork) -> Generator[Se
         with _asked(config, prepared_work) as remote:
             yield remote
         return
-    task = _mode(config).task(How(config.engine, config.weights_gb, config.weights_folder, audited=False))
+    task = _mode(config).task(RunOptions(config.engine, config.weights_gb, config.weights_folder, audited=False))
     with (
         start_server(task) as process,
         ServiceClient(process.address, config.engine, config.timeout_s, party=task.party) as remote,
@@ -205,7 +205,7 @@ def _predicted(config: InferConfig, data: ImageData, images: Tensor) -> np.ndarr
     return predict(stages.load_network(config.reference, data), data, images).argmax(dim=1).numpy()
 
 
-def _took(found: Inference, both: str) -> dict[str, str]:
+def _took(found: InferenceSummary, both: str) -> dict[str, str]:
     """What images took, and what was done once before them."""
     first, *others = found.seconds_images or [0.0]
     rest = f", {np.median(others):.3f} s the others (median)" if others else ""
@@ -213,7 +213,7 @@ def _took(found: Inference, both: str) -> dict[str, str]:
     return {"time": f"{first:.3f} s the first image{rest}{both}; {found.seconds_setup:.1f} s to set up{warm}"}
 
 
-def _phases(found: Inference) -> dict[str, str]:
+def _phases(found: InferenceSummary) -> dict[str, str]:
     """What is done before an image, and with it."""
     facts = dict[str, str]()
     if ahead := found.preparation:
@@ -230,7 +230,7 @@ def _phases(found: Inference) -> dict[str, str]:
     return facts
 
 
-def _agreement(found: Inference) -> dict[str, str]:
+def _agreement(found: InferenceSummary) -> dict[str, str]:
     """How near results are to those in clear, and what a circuit takes."""
     if found.exact:
         equal = f"{found.logits_equal} images follow the integer network {found.in_words_exact}"
@@ -263,7 +263,7 @@ def _strange(config: InferConfig, predictions: Sequence[Prediction]) -> dict[str
     return {"reference": f"{same}: is {config.reference} what was exported?"}
 
 
-def _show(config: InferConfig, found: Inference, data: ImageData) -> None:
+def _show(config: InferConfig, found: InferenceSummary, data: ImageData) -> None:
     """Show the result in a few lines; for a client alone also the first images' classes."""
     if config.server:
         classes = [*data.classes, "refused"]  # which -1 stands for

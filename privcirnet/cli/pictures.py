@@ -6,14 +6,14 @@ from contextlib import AbstractContextManager, closing
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from privcirnet.artifact import Inputs, read_checkpoint, write_json
-from privcirnet.artifact.results import Results, Row
+from privcirnet.artifact import InputSpec, read_checkpoint, write_json
+from privcirnet.artifact.results import PictureResult, Results
 from privcirnet.cli.console import counting, show, show_text
 from privcirnet.config import InferConfig
 from privcirnet.data import load_for
 from privcirnet.data.pictures import Listing, Pictures, read_ahead
 from privcirnet.errors import RuleError, listed
-from privcirnet.runs.answers import Step
+from privcirnet.runs.answers import InferenceStep
 from privcirnet.runs.parties import Parties
 from privcirnet.runs.pictures import Reading, Tally, check_data, classify, ends_of, preparation_for
 from privcirnet.train.stages import CHECKPOINT
@@ -58,7 +58,9 @@ class _Run:
     now: Tally = field(default_factory=Tally)
     started: float = field(default_factory=time.monotonic)
 
-    def rows(self, parties: Parties, version: str, pictures: Pictures, inputs: Inputs | None) -> Iterator[Row]:
+    def rows(
+        self, parties: Parties, version: str, pictures: Pictures, inputs: InputSpec | None
+    ) -> Iterator[PictureResult]:
         """Yield a row for each picture, and show how far they are."""
         known, data = parties.client.known, self.config.data.name
         ends = ends_of(known, inputs.levels if inputs else 0)
@@ -70,7 +72,7 @@ class _Run:
             counting("Classifying pictures") as advance,
         ):
 
-            def step(done: Step) -> None:
+            def step(done: InferenceStep) -> None:
                 advance(self._done + done.images, self.listing.count, f"{self._rate:.2f} images/s, {done.name}")
 
             for row in classify(parties, coming, reading, lambda: self.listing.count - self._done, step):
@@ -131,7 +133,7 @@ class _Run:
         )
 
 
-def _inputs(config: InferConfig) -> Inputs | None:
+def _inputs(config: InferConfig) -> InputSpec | None:
     """What is known of a program's images and classes: of its network if that is here, else of its data set."""
     if config.reference and (path := Path(config.reference) / CHECKPOINT).is_file():
         inputs = read_checkpoint(path).inputs
@@ -144,4 +146,4 @@ def _inputs(config: InferConfig) -> Inputs | None:
         show_text(f"Classes are numbers: {error}")
         return None
     shape = data.held_out(1)[0].shape
-    return Inputs((shape[1], shape[2], shape[3]), data.log_step, data.levels, tuple(data.classes), config.data.name)
+    return InputSpec((shape[1], shape[2], shape[3]), data.log_step, data.levels, tuple(data.classes), config.data.name)

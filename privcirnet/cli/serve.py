@@ -12,7 +12,7 @@ from privcirnet.config import ServeConfig
 from privcirnet.he.program.signature import pinned
 from privcirnet.he.system import threads
 from privcirnet.he.system.memory import peak_bytes
-from privcirnet.runs.books import books_of
+from privcirnet.runs.service_state import books_of
 from privcirnet.runs.serving import ProgramFolders, check_room, check_sessions_of, in_words
 from privcirnet.runs.warm_up import rehearse
 from privcirnet.service.access import ServerAccess

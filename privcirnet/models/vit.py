@@ -26,7 +26,7 @@ from privcirnet.models.registry import register
 from privcirnet.models.strides import downsampled
 from privcirnet.nn.attention import PolynomialAttention, SoftmaxAttention
 from privcirnet.nn.norm import TokenBatchNorm
-from privcirnet.nn.tokens import Take, Tokens
+from privcirnet.nn.tokens import Take, ToTokens
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ class VisionTransformer(nn.Module):
     def __init__(self, size: Size, operations: Operations, num_classes: int = 10, in_chans: int = 3) -> None:
         super().__init__()
         self.patch_embed = nn.Conv2d(in_chans, size.width, size.patch, stride=size.patch)
-        self.tokens = Tokens(size.tokens, size.width)
+        self.tokens = ToTokens(size.tokens, size.width)
         self.blocks = nn.Sequential(*(Block(size, operations) for _ in range(size.depth)))
         self.take = Take()
         self.norm = _NORMS[operations.norm](size.width)

@@ -16,7 +16,7 @@ from privcirnet.errors import RuleError
 from privcirnet.functional.attention import polynomial_scores, softmax_attention
 from privcirnet.nn.activations import Square
 from privcirnet.nn.normalization import constants_of_scores
-from privcirnet.nn.tokens import Channels, HeadProduct, HeadTranspose
+from privcirnet.nn.tokens import HeadProduct, HeadTranspose, SliceChannels
 
 
 class SoftmaxAttention(nn.Module):
@@ -138,7 +138,7 @@ class PolynomialPieces(nn.Module):
 
     def __init__(self, width: int, heads: int, constants: Tensor | None = None) -> None:
         super().__init__()
-        self.query, self.key, self.value = (Channels(i * width, width) for i in range(3))
+        self.query, self.key, self.value = (SliceChannels(i * width, width) for i in range(3))
         self.scores, self.square = HeadProduct(heads, bias=constants is None), Square()
         self.shift = constants_of_scores(constants)
         self.turn, self.gather = HeadTranspose(heads), HeadProduct(heads)

@@ -17,16 +17,16 @@ from torch.nn.utils import parametrize
 
 from privcirnet.errors import RuleError, listed
 from privcirnet.nn.circulant import block_size_of
+from privcirnet.nn.custom_forward import check_own_forwards
 from privcirnet.nn.inplace import Memory, Proxy, without_writing
+from privcirnet.nn.materialize import has_plain_weights
 from privcirnet.nn.norm import is_frozen_norm
-from privcirnet.nn.own_forward import check_own_forwards
-from privcirnet.nn.plain import has_plain_weights
-from privcirnet.nn.restored import restored
+from privcirnet.nn.restored import restore_attributes
 
 ADDITIONS = (operator.add, torch.add)
 
 UNTRACEABLE = "a network must be traceable by torch.fx to find its batch norms"
-"""The rule that a network breaks which may be traced at one size of images (:mod:`privcirnet.passes.sizes`)."""
+"""The rule that a network breaks which may be traced at one size of images (:mod:`privcirnet.passes.shape_tracing`)."""
 
 
 class Tracer(fx.Tracer):
@@ -97,7 +97,7 @@ def trace(model: nn.Module, images: Tensor | None = None) -> fx.GraphModule:
     tracer = Tracer()
     with evaluating(model):
         check_own_forwards(model, tracer.is_leaf_module, images)
-    with restored(model):
+    with restore_attributes(model):
         try:
             graph = tracer.trace(model)
         except RuleError:
@@ -223,7 +223,10 @@ def find_layer(model: nn.Module, name: str, *, plain: bool = True) -> nn.Linear 
         )
     computed = not has_plain_weights(layer)
     if computed and plain:
-        rule, remedy = "a layer must have a plain weight", "make it so before: privcirnet.nn.plain.make_plain_(model)"
+        rule, remedy = (
+            "a layer must have a plain weight",
+            "make it so before: privcirnet.nn.materialize.make_plain_(model)",
+        )
         raise RuleError(rule, got=f"{name!r}, whose weight is computed from others", remedy=remedy)
     if parametrize.is_parametrized(layer, "weight") and not computed:
         raise RuleError(

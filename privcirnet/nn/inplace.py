@@ -56,7 +56,7 @@ for _name in _OPERATORS:
     setattr(Proxy, f"__i{_name}__", _writing(f"i{_name}"))
 
 
-class Operation(NamedTuple):
+class RecordedOperation(NamedTuple):
     """An operation as it is recorded.
 
     Attributes:
@@ -72,7 +72,7 @@ class Operation(NamedTuple):
 
 def without_writing(
     root: nn.Module, kind: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Operation:
+) -> RecordedOperation:
     """Return the form of an operation that does not write into its arguments, and what it would have written to."""
     written: Any = None
     first = args[0] if args else kwargs.get("input")
@@ -90,7 +90,7 @@ def without_writing(
             written, (args, kwargs) = first, _not_in_place(target, args, kwargs)
         case _:
             pass
-    return Operation(target, args, kwargs, written if isinstance(written, fx.Proxy) else None)
+    return RecordedOperation(target, args, kwargs, written if isinstance(written, fx.Proxy) else None)
 
 
 def _is_inplace(target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:

@@ -20,13 +20,13 @@ from privcirnet.nn.activations import Square
 from privcirnet.nn.attention import SoftmaxAttention
 from privcirnet.nn.concat import Concat
 from privcirnet.nn.graph import ADDITIONS, is_plain_layer, module_of
-from privcirnet.nn.moves import Move
-from privcirnet.nn.nonpolynomial import Tabulated
+from privcirnet.nn.moves import Rearrange
+from privcirnet.nn.nonpolynomial import TableFunction
 from privcirnet.nn.norm import is_frozen_norm
-from privcirnet.nn.normalization import BelowMax, Centered, SumChannels
+from privcirnet.nn.normalization import Centered, SubtractMax, SumChannels
 from privcirnet.nn.pooling import pair
 from privcirnet.nn.quantizers import ActivationQuantizer
-from privcirnet.nn.tokens import Channels, HeadProduct, HeadTranspose, Take, Tokens
+from privcirnet.nn.tokens import HeadProduct, HeadTranspose, SliceChannels, Take, ToTokens
 
 _SLOPE = 0.01
 """Slope of a leaky ReLU: torch's default."""
@@ -142,10 +142,10 @@ MODULES: dict[type[nn.Module], Row] = {
     **dict.fromkeys((nn.ReflectionPad2d, nn.ReplicationPad2d, nn.CircularPad2d), Row("pad")),
     nn.ConstantPad2d: Row("pad", calls=(F.pad,)),
     SoftmaxAttention: Row(instead="PolynomialAttention (model.arguments.attention=polynomial)"),
-    Tabulated: Row(function=lambda m: m.function),
-    BelowMax: Row(keeps_step=True),
+    TableFunction: Row(function=lambda m: m.function),
+    SubtractMax: Row(keeps_step=True),
     **dict.fromkeys((ActivationQuantizer, Square, Centered, Concat, HeadProduct), _OWN),
-    **dict.fromkeys((Move, Tokens, Take, Channels, HeadTranspose, SumChannels), _MOVED),
+    **dict.fromkeys((Rearrange, ToTokens, Take, SliceChannels, HeadTranspose, SumChannels), _MOVED),
 }
 """Class -> its row."""
 
@@ -204,7 +204,7 @@ LIMITS: dict[Any, tuple[float, float]] = {
     for each in (kind, *row.calls, *row.methods)
 }
 """Rectifier, as a module or a call -> values below and above which its result is constant; GELU's within 0.16."""
-FUNCTIONS = tuple(kind for kind, row in MODULES.items() if row.function and kind is not Tabulated)
+FUNCTIONS = tuple(kind for kind, row in MODULES.items() if row.function and kind is not TableFunction)
 """Activations and gates of torch that run exactly."""
 
 
@@ -234,7 +234,7 @@ def has_exact_form(module: nn.Module | None) -> bool:
     """Return whether a module is an activation, a maximum or a piece of softmax or a layer norm that runs exactly."""
     if isinstance(module, nn.MaxPool2d):
         return type(module) is nn.MaxPool2d and set(pair(module.dilation)) == {1} and not module.return_indices
-    return function_name(module) is not None or isinstance(module, BelowMax)
+    return function_name(module) is not None or isinstance(module, SubtractMax)
 
 
 def is_polynomial(network: nn.Module) -> bool:

@@ -11,7 +11,7 @@ from privcirnet.errors import RuleError
 from privcirnet.functional.grids import Grid, grid_of
 
 
-class Move(nn.Module):
+class Rearrange(nn.Module):
     """A chain of reshapes, permutations, slices and repetitions of each image's values.
 
     Args:

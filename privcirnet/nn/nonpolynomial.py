@@ -3,7 +3,7 @@
 from torch import Tensor, nn
 
 
-class Tabulated(nn.Module):
+class TableFunction(nn.Module):
     """A function of single numbers that has a table but no module of torch, in double precision, as its table has it.
 
     Args:

@@ -19,9 +19,9 @@ import torch
 from torch import Tensor, nn
 
 from privcirnet.nn.activations import Square
-from privcirnet.nn.moves import Move
-from privcirnet.nn.nonpolynomial import Tabulated
-from privcirnet.nn.tokens import Channels, HeadProduct, HeadTranspose, ScoreConstants
+from privcirnet.nn.moves import Rearrange
+from privcirnet.nn.nonpolynomial import TableFunction
+from privcirnet.nn.tokens import HeadProduct, HeadTranspose, ScoreConstants, SliceChannels
 
 
 class Centered(nn.Module):
@@ -56,7 +56,7 @@ class Rounded(nn.Identity):
     result_bits = 12
 
 
-class BelowMax(nn.Module):
+class SubtractMax(nn.Module):
     """How far each channel is below the largest of its group: x - max x, at most 0.
 
     Args:
@@ -99,7 +99,7 @@ class SumChannels(nn.Module):
         return x.unflatten(-1, (self.groups, -1)).sum(-1) + self.bias
 
 
-class NormPieces(nn.Module):
+class DecomposedLayerNorm(nn.Module):
     """d / sqrt(sum of d^2 + c) of tokens with d = :class:`Centered`: a layer norm's result divided by sqrt(C).
 
     An RMS norm's with d = x.
@@ -122,7 +122,7 @@ class NormPieces(nn.Module):
         width: int,
         tokens: int,
         eps: float,
-        enter: Move | None = None,
+        enter: Rearrange | None = None,
         leave: Sequence[nn.Module] = (),
         *,
         centers: bool = True,
@@ -132,7 +132,7 @@ class NormPieces(nn.Module):
         centered = Centered(width)
         self.centered, self.square = centered if centers else Rounded(), Square()
         self.total = SumChannels(1, eps * width**3 / 4.0**centered.bits if centers else eps * width)
-        self.inverse, self.turn, self.turn_inverse = Tabulated("rsqrt"), HeadTranspose(1), HeadTranspose(1)
+        self.inverse, self.turn, self.turn_inverse = TableFunction("rsqrt"), HeadTranspose(1), HeadTranspose(1)
         self.scale, self.back = HeadProduct(tokens), HeadTranspose(1)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -152,7 +152,7 @@ def constants_of_scores(constants: Tensor | None) -> nn.Module:
         return nn.Sequential()
     heads, tokens, keys = constants.shape
     rows = constants.transpose(0, 1).flatten(1)
-    rest = Move.like(lambda x: x[:, 1:], (tokens + 1, heads * keys), channels_last=True)
+    rest = Rearrange.like(lambda x: x[:, 1:], (tokens + 1, heads * keys), channels_last=True)
     return nn.Sequential(ScoreConstants(rows, rows.isinf()), rest)
 
 
@@ -168,11 +168,11 @@ class SoftmaxPieces(nn.Module):
 
     def __init__(self, width: int, heads: int, tokens: int, constants: Tensor | None = None) -> None:
         super().__init__()
-        self.query, self.key, self.value = (Channels(i * width, width) for i in range(3))
-        self.scores, self.below, self.exponential = HeadProduct(heads), BelowMax(heads), Tabulated("exp")
+        self.query, self.key, self.value = (SliceChannels(i * width, width) for i in range(3))
+        self.scores, self.below, self.exponential = HeadProduct(heads), SubtractMax(heads), TableFunction("exp")
         self.constants = constants_of_scores(constants)
         self.turn, self.gather = HeadTranspose(heads), HeadProduct(heads, result_bits=13)
-        self.total, self.inverse = SumChannels(heads), Tabulated("reciprocal")
+        self.total, self.inverse = SumChannels(heads), TableFunction("reciprocal")
         self.turn_gathered, self.turn_inverse = HeadTranspose(heads), HeadTranspose(heads)
         self.scale, self.back = HeadProduct(heads * tokens), HeadTranspose(heads)
 

@@ -13,8 +13,8 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from privcirnet.errors import RuleError
 from privcirnet.nn.graph import module_of
-from privcirnet.nn.moves import Move
-from privcirnet.nn.tokens import Channels, Take
+from privcirnet.nn.moves import Rearrange
+from privcirnet.nn.tokens import SliceChannels, Take
 
 
 def pool_window(pool: nn.AvgPool2d, name: str) -> tuple[tuple[int, int], int]:
@@ -76,7 +76,7 @@ def layers_behind(graph: fx.GraphModule, node: fx.Node) -> list[fx.Node] | None:
         match module_of(graph, user):
             case nn.Linear() | nn.Conv2d():
                 found.append(user)
-            case nn.Flatten() | nn.Identity() | _DropoutNd() | Move() | Take() | Channels():
+            case nn.Flatten() | nn.Identity() | _DropoutNd() | Rearrange() | Take() | SliceChannels():
                 further = layers_behind(graph, user)
                 if further is None:
                     return None

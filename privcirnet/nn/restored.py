@@ -7,7 +7,7 @@ from torch import nn
 
 
 @contextmanager
-def restored(model: nn.Module) -> Generator[None]:
+def restore_attributes(model: nn.Module) -> Generator[None]:
     """Yield; then modules have their attributes back, and lists, dicts and sets among these their contents."""
     attributes = [(vars(module), dict(vars(module))) for module in model.modules()]
     held = [value for _, own in attributes for value in own.values()]

@@ -22,7 +22,7 @@ from privcirnet.nn.activations import Square
 from privcirnet.nn.concat import Concat
 from privcirnet.nn.graph import module_of
 from privcirnet.nn.modules import has_table, is_polynomial, row_of
-from privcirnet.nn.nonpolynomial import Tabulated
+from privcirnet.nn.nonpolynomial import TableFunction
 from privcirnet.nn.normalization import Centered
 from privcirnet.nn.pooling import pool_window
 from privcirnet.nn.quantizers import ActivationQuantizer, WeightQuantizer, quantizer_of
@@ -232,7 +232,7 @@ def _step_after(graph: fx.GraphModule, node: fx.Node, step: int) -> int:  # noqa
             return 2 * step
         case Centered():
             return step - module.bits
-        case Tabulated():  # whatever the quantizer behind it says
+        case TableFunction():  # whatever the quantizer behind it says
             return -MAX_LOG_STEP
         case nn.AvgPool2d():
             return step - pool_window(module, str(node.target))[1]
@@ -286,7 +286,7 @@ def has_sign(graph: fx.GraphModule, node: fx.Node) -> bool:
     """Return whether a quantizer's node has both signs: a square has one, a ReLU makes negative values zero."""
     low, high = activation_quantizer(graph, node).ends
     source = module_of(graph, node.all_input_nodes[0])
-    return low < 0 < high and not (isinstance(source, Square | Tabulated) or rectifiers(graph, node))
+    return low < 0 < high and not (isinstance(source, Square | TableFunction) or rectifiers(graph, node))
 
 
 def rectifiers(graph: fx.GraphModule, node: fx.Node) -> list[fx.Node]:

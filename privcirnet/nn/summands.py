@@ -14,7 +14,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from privcirnet.nn.activations import Aespa, Square
 from privcirnet.nn.affine import Affine
 from privcirnet.nn.graph import is_sum, module_of
-from privcirnet.nn.moves import Move
+from privcirnet.nn.moves import Rearrange
 from privcirnet.nn.tokens import Take
 
 
@@ -67,13 +67,13 @@ def _terms(graph: fx.GraphModule, node: fx.Node) -> Summands:  # noqa: PLR0911
             return _terms(graph, node.all_input_nodes[0])
         case _BatchNorm() | Affine():
             before = _terms(graph, node.all_input_nodes[0])
-            alone = (_BatchNorm, Affine, Move)
+            alone = (_BatchNorm, Affine, Rearrange)
             one = before.layers and all(isinstance(module_of(graph, each), alone) for each in before.between)
             return before + Summands(between=(node,)) if one else Summands(others=(node,))
         case nn.AvgPool2d(divisor_override=None):
             before = _terms(graph, node.all_input_nodes[0])
             return before if not before.layers else before + Summands(between=(node,))
-        case Move() as move if move.keeps_map_channels():
+        case Rearrange() as move if move.keeps_map_channels():
             before, moved = _terms(graph, node.all_input_nodes[0]), Summands(between=(node,))
             return Summands(others=(node,)) if before.squares or before.others else before + moved
         case _:
@@ -103,7 +103,7 @@ def channel_readers(graph: fx.GraphModule, node: fx.Node) -> list[fx.Node]:
     found: list[fx.Node] = []
     for user in node.users:
         module = module_of(graph, user)
-        passes = isinstance(module, Take) or (isinstance(module, Move) and module.keeps_channels())
+        passes = isinstance(module, Take) or (isinstance(module, Rearrange) and module.keeps_channels())
         found += channel_readers(graph, user) if passes else [user]
     return found
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 
-class Tokens(nn.Module):
+class ToTokens(nn.Module):
     """The positions of a map as tokens, or tokens, with a class token in front and learned constants added.
 
     The constants are the class token's value and the position embeddings.
@@ -36,7 +36,7 @@ class Tokens(nn.Module):
         return self.bias
 
 
-class ScoreConstants(Tokens):
+class ScoreConstants(ToTokens):
     """Constants of pairs of tokens, added to scores (N, T, g K) of g heads, with a row of zeros in front.
 
     Where a pair is masked, a score falls so far that its key leaves the softmax.
@@ -81,7 +81,7 @@ class Take(nn.Module):
         return x[:, self.place]
 
 
-class Channels(nn.Module):
+class SliceChannels(nn.Module):
     """Channels [first, first + count) of tokens or of a map.
 
     Args:

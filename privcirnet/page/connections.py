@@ -14,7 +14,7 @@ SECONDS: dict[Any, float] = {h11.IDLE: 5.0, h11.SEND_BODY: 120.0}
 """For what a request begins with, and for an image, which may come through a tunnel."""
 
 
-class Punctual(H11Protocol):
+class TimeoutProtocol(H11Protocol):
     """A connection that is closed if a request is not whole in time. An answer may take as long as it takes."""
 
     _awaited: Any = None

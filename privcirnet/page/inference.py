@@ -2,7 +2,7 @@
 
 Whatever goes wrong with an image ends that image alone. The connection is closed then, and opened again for the next.
 While no image runs, a thread prepares inferences over the same connection
-(:mod:`he.protocol.parties.idle_preparation`).
+(:mod:`he.protocol.parties.background_preparation`).
 """
 
 import threading
@@ -17,8 +17,8 @@ import numpy as np
 from privcirnet.errors import RuleError
 from privcirnet.he.layers.integer import Values
 from privcirnet.he.protocol.framing import wire
+from privcirnet.he.protocol.parties.background_preparation import BackgroundPreparation
 from privcirnet.he.protocol.parties.client import Client
-from privcirnet.he.protocol.parties.idle_preparation import IdlePreparation
 from privcirnet.he.protocol.served import ServedClient
 from privcirnet.page.content import Content
 from privcirnet.page.events import Event, plain
@@ -77,7 +77,7 @@ class Classifier:
     def __init__(self, connect: Connect, content: Content, prepare: int = 0) -> None:
         self._connect, self._content, self._prepare = connect, content, prepare
         self._stack, self._remote = ExitStack(), None
-        self._idle: IdlePreparation | None = None
+        self._idle: BackgroundPreparation | None = None
 
     def connected(self) -> tuple[Remote, float | None]:
         """Return the connection, and the seconds that it took to open it; None if it was open.
@@ -90,7 +90,9 @@ class Classifier:
         started = time.perf_counter()
         remote = self._stack.enter_context(self._connect())
         if isinstance(remote.party, Client):
-            self._idle = self._stack.enter_context(IdlePreparation(remote.party, remote, self._prepare, remote.reopen))
+            self._idle = self._stack.enter_context(
+                BackgroundPreparation(remote.party, remote, self._prepare, remote.reopen)
+            )
         self._remote = remote
         return remote, time.perf_counter() - started
 
@@ -141,7 +143,7 @@ class Classifier:
             answer = self._first(self._watched(emit, stop), image)
         emit(Event("refused" if answer.refused else "answer", self._outcome(answer)))
 
-    def _first(self, watched: "Watched", image: Values) -> Answer:
+    def _first(self, watched: "ObservedConnection", image: Values) -> Answer:
         """The result of an image, for which the preparation under way pauses; the wait for that is counted."""
         started = time.perf_counter()
         with self._idle.image() if self._idle else nullcontext():
@@ -149,12 +151,12 @@ class Classifier:
             answer = watched.answer(image)
         return answer._replace(seconds=answer.seconds + waited)
 
-    def _watched(self, emit: Emit, stop: threading.Event) -> "Watched":
+    def _watched(self, emit: Emit, stop: threading.Event) -> "ObservedConnection":
         emit(Event("connecting", {"open": self._remote is not None}))
         remote, seconds = self.connected()
         facts = {"bytes_keys": remote.bytes_keys, "seconds": seconds}
         emit(Event("program", self.subject.facts() | facts))
-        return Watched(remote, self.subject, emit, stop)
+        return ObservedConnection(remote, self.subject, emit, stop)
 
     def _outcome(self, answer: Answer) -> dict[str, Any]:
         """What the image took, and its logits; of a refused result, which is not shown, the reason.
@@ -190,7 +192,7 @@ class Classifier:
         }
 
 
-class Watched:
+class ObservedConnection:
     """A connection whose messages are told as they go by, during one image.
 
     Args:

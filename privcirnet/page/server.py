@@ -9,7 +9,7 @@ import uvicorn
 from privcirnet.errors import RuleError
 from privcirnet.page.access import HOSTS, new_token
 from privcirnet.page.app import Page
-from privcirnet.page.connections import Punctual
+from privcirnet.page.connections import TimeoutProtocol
 from privcirnet.page.content import Content
 from privcirnet.page.inference import Classifier, Connect
 
@@ -48,7 +48,7 @@ def web_server(page: Page, listener: socket.socket) -> tuple[str, uvicorn.Server
     config = uvicorn.Config(
         page.app(token, port),
         access_log=False,  # lines would have the token
-        http=Punctual,
+        http=TimeoutProtocol,
         lifespan="off",
         limit_concurrency=_CONNECTIONS,
         log_level="warning",

@@ -7,10 +7,10 @@ from privcirnet.he.program.known import Known
 from privcirnet.he.program.program import Program
 from privcirnet.he.protocol.rounds.exchange import RoundPlan
 from privcirnet.he.protocol.rounds.exchanges import exchanges_of
-from privcirnet.he.protocol.rounds.waves import stages
+from privcirnet.he.protocol.rounds.message_batches import online_batches
 from privcirnet.he.rlwe.security import SECURITY_BITS
 from privcirnet.runs.answers import name_of
-from privcirnet.runs.pictures import Ends, ends_of
+from privcirnet.runs.pictures import ImageInterface, ends_of
 
 _BITS = f"{SECURITY_BITS} bits"
 _KINDS = {"conv": "convolution", "gemm": "linear", "depthwise": "depthwise convolution", "square": "squares"}
@@ -18,7 +18,7 @@ _KINDS = {"conv": "convolution", "gemm": "linear", "depthwise": "depthwise convo
 
 
 @dataclass(frozen=True)
-class Subject(Ends):
+class Subject(ImageInterface):
     """A server's program as the page sees it.
 
     Attributes:
@@ -49,7 +49,7 @@ class Subject(Ends):
                 "name": ", ".join(names[node.name] for node in stage.nodes),
                 "what": ", ".join(dict.fromkeys(in_words(found[node.name].plan) for node in stage.nodes)),
             }
-            for stage in stages(self.program, found)
+            for stage in online_batches(self.program, found)
             for _ in stage.trips
         ]
         return [{"name": "image", "what": "less the client’s random share"}, *asking]

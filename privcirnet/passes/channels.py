@@ -13,7 +13,7 @@ from privcirnet.functional.fusion import scale_inputs
 from privcirnet.functional.quantize import log_step_for
 from privcirnet.nn.circulant import block_size_of
 from privcirnet.nn.graph import module_of
-from privcirnet.nn.moves import Move
+from privcirnet.nn.moves import Rearrange
 
 INPUT_BITS = 9
 """Of images whose step is chosen: enough for 8 bits over a range that is no power of two."""
@@ -77,7 +77,7 @@ def _readers(
     found: list[tuple[nn.Conv2d | nn.Linear, Tensor]] = []
     for user in node.users:
         module = module_of(graph, user)
-        if isinstance(module, nn.Flatten | nn.Identity | Move):
+        if isinstance(module, nn.Flatten | nn.Identity | Rearrange):
             further = _readers(graph, user, module(factors))
             if further is None:
                 return None

@@ -35,7 +35,7 @@ from privcirnet.nn.circulant import BlockCirculant, block_size_of, make_circulan
 from privcirnet.nn.concat import Concat
 from privcirnet.nn.graph import is_plain_layer, is_sum, module_of
 from privcirnet.nn.summands import readers, uses
-from privcirnet.nn.tokens import Channels
+from privcirnet.nn.tokens import SliceChannels
 from privcirnet.nn.zeros import Zeros, zeros_around
 from privcirnet.passes.folding import scale_input_
 
@@ -157,7 +157,7 @@ def _compose_pair_(fused: fx.GraphModule, pair: Pair) -> None:
     second.args = (source,)
     if pair.kept:
         _split_(fused, pair, second, one.out_channels, two.out_channels)
-        kept = _call_behind(fused, second, f"{pair.second}_kept", Channels(0, one.out_channels), second)
+        kept = _call_behind(fused, second, f"{pair.second}_kept", SliceChannels(0, one.out_channels), second)
         if residual is None:
             first.replace_all_uses_with(kept)
         else:
@@ -172,7 +172,7 @@ def _compose_pair_(fused: fx.GraphModule, pair: Pair) -> None:
 def _split_(fused: fx.GraphModule, pair: Pair, second: fx.Node, before: int, count: int) -> None:
     """Let what read the second layer read its rows of the composed one."""
     users = list(second.users)
-    result = _call_behind(fused, second, f"{pair.second}_result", Channels(before, count), second)
+    result = _call_behind(fused, second, f"{pair.second}_result", SliceChannels(before, count), second)
     for user in users:
         user.replace_input_with(second, result)
 

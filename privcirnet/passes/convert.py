@@ -27,12 +27,12 @@ from privcirnet.nn.activations import AESPA_SHARED, Aespa
 from privcirnet.nn.checks import check_images, check_module
 from privcirnet.nn.circulant import block_size_of, check_groups, make_circulant_
 from privcirnet.nn.example import example_for
+from privcirnet.nn.fold_targets import FLATTEN, VECTORS, place_of
 from privcirnet.nn.graph import evaluating, find_layer, module_of, trace
+from privcirnet.nn.materialize import materialize_weights_, with_plain_weights
 from privcirnet.nn.norm import BlockBatchNorm2d, TokenBatchNorm, check_can_share
-from privcirnet.nn.places import FLATTEN, VECTORS, place_of
-from privcirnet.nn.plain import make_plain_, with_plain_weights
 from privcirnet.nn.summands import channel_readers, reached_by
-from privcirnet.passes.sizes import trace_at
+from privcirnet.passes.shape_tracing import trace_at
 from privcirnet.passes.start import fit_circulant_
 
 _SHARED_BY_BLOCK = ("weight", "bias", "running_mean", "running_var")
@@ -54,14 +54,14 @@ def circulant_(
     nearest to its own weight, weighted by its importance where one is given. The batch norm that consumes a converted
     convolution's output becomes a `BlockBatchNorm2d` of the same block size, and an AESPA activation behind it is
     shared by the same blocks. A batch norm of tokens or vectors becomes a `TokenBatchNorm`, shared by the blocks of the
-    linear layers that it is folded into (:mod:`privcirnet.nn.places`).
+    linear layers that it is folded into (:mod:`privcirnet.nn.fold_targets`).
     Everything is checked before anything changes. Build the optimizer afterwards.
 
     Args:
         model: A network with dense weights; named layers that compute theirs (weight_norm, pruning) get plain ones.
         block_sizes: Block size for each layer, by module name; 1 leaves a layer dense.
         importance: Non-negative weights of the entries, by module name, each of its weight's shape; for example
-            `privcirnet.blocksizes.fisher.diagonal_fisher`. Layers without one are projected with equal weights.
+            `privcirnet.blocksize_search.fisher.diagonal_fisher`. Layers without one are projected with equal weights.
         pad: Whether a layer that its block size does not divide is padded; if not, it is an error. One whose channels a
             batch norm or AESPA shares by blocks cannot be.
         images: Some hundreds as the network reads them, (N, ...), on its device; they need no labels.
@@ -95,7 +95,7 @@ def circulant_(
         check_importance(find_layer(model, name, plain=False).weight, values)
     shared = _shared_behind(model, {name: b for name, b in block_sizes.items() if b > 1})
     for name, layer in layers.items():
-        make_circulant_(make_plain_(layer), block_sizes[name], importance.get(name), pad=pad)
+        make_circulant_(materialize_weights_(layer), block_sizes[name], importance.get(name), pad=pad)
     _share_(model, shared)
     if dense is not None and images is not None:
         fit_circulant_(model, dense, block_sizes, images, progress)

@@ -33,21 +33,21 @@ from privcirnet.nn.affine import Affine
 from privcirnet.nn.agreement import EXACT, agree, check_traced, exact_value, some_of
 from privcirnet.nn.attention import PolynomialAttention, SoftmaxAttention
 from privcirnet.nn.checks import check_module, value_of_one
+from privcirnet.nn.custom_forward import UNTRIED
 from privcirnet.nn.example import FUSED, IMAGE, example_for
+from privcirnet.nn.fold_targets import FLATTEN, VECTORS, place_of
 from privcirnet.nn.graph import UNTRACEABLE, module_of, trace
+from privcirnet.nn.materialize import with_plain_weights
 from privcirnet.nn.norm import TokenBatchNorm, as_batch_norm, is_frozen_norm
-from privcirnet.nn.own_forward import UNTRIED
-from privcirnet.nn.places import FLATTEN, VECTORS, place_of
-from privcirnet.nn.plain import with_plain_weights
 from privcirnet.nn.pooling import average_of, divisor_of, layers_behind, power_beside
 from privcirnet.nn.quantizers import check_unquantized
 from privcirnet.nn.summands import Summands, channel_readers, readers, summands, uses
 from privcirnet.passes.compose import compose_
+from privcirnet.passes.decompose import SHAPE, arguments, decompose_, unfold_norm_, unfold_softmax_
 from privcirnet.passes.folding import fold_norm_, fold_norm_before_, scale_input_, scale_inputs_, scale_outputs_
 from privcirnet.passes.surgery.changes import TRAIN
 from privcirnet.passes.surgery.norms import inside
 from privcirnet.passes.surgery.polynomial import exact_graph
-from privcirnet.passes.unfold import SHAPE, arguments, unfold_, unfold_norm_, unfold_softmax_
 
 
 def fuse(model: nn.Module, composed: Collection[str] = ()) -> fx.GraphModule:
@@ -231,7 +231,7 @@ def _fold_norm_(fused: fx.GraphModule, node: fx.Node, calls: Mapping[Any, int]) 
             _drop_norm_(fused, node, module)
         case PolynomialAttention():
             _fold_scale_(fused, node, module.scale, 0.0, calls)
-            unfold_(fused, node, module.pieces(separate=len(arguments(node)) > 1))
+            decompose_(fused, node, module.pieces(separate=len(arguments(node)) > 1))
         case SoftmaxAttention():
             unfold_softmax_(fused, node, module, calls)
         case nn.LayerNorm() | nn.RMSNorm() | nn.GroupNorm() | nn.InstanceNorm2d():

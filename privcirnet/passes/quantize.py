@@ -26,19 +26,19 @@ from privcirnet.nn.checks import check_batch, check_weights, value_of_one
 from privcirnet.nn.circulant import block_size_of
 from privcirnet.nn.example import FUSED
 from privcirnet.nn.graph import module_of
+from privcirnet.nn.materialize import give_own_class_, with_plain_weights
 from privcirnet.nn.modules import function_name, has_table
-from privcirnet.nn.moves import Move
-from privcirnet.nn.nonpolynomial import Tabulated
-from privcirnet.nn.normalization import BelowMax, Centered, Rounded, SumChannels
-from privcirnet.nn.plain import give_own_class_, with_plain_weights
+from privcirnet.nn.moves import Rearrange
+from privcirnet.nn.nonpolynomial import TableFunction
+from privcirnet.nn.normalization import Centered, Rounded, SubtractMax, SumChannels
 from privcirnet.nn.quantizers import ActivationQuantizer, BiasQuantizer, Quantizer, WeightQuantizer, check_unquantized
 from privcirnet.nn.steps import activation_quantizer, calibrate, called_modules, exp_reach, weighted_modules
-from privcirnet.nn.tokens import Channels, HeadProduct, ScoreConstants, Tokens
+from privcirnet.nn.tokens import HeadProduct, ScoreConstants, SliceChannels, ToTokens
 from privcirnet.passes.bias_correction import correct_biases_
 from privcirnet.passes.channels import input_step_for, scale_channels_
 from privcirnet.passes.fuse import fuse_at, is_fused
 from privcirnet.passes.origin import remember_, warn_of_losses
-from privcirnet.passes.ranges import peaks, usual
+from privcirnet.passes.ranges import peaks, typical_images
 from privcirnet.passes.streams import stream_summands
 
 SUFFIX = "_quantizer"
@@ -200,7 +200,7 @@ def _quantize_weights_(graph: fx.GraphModule, bits: int) -> None:
         parametrize.register_parametrization(module, "weight", quantizer, unsafe=True)
         _quantize_bias_(module)
     for _, module in called_modules(graph):
-        if isinstance(module, Tokens | HeadProduct | SumChannels):
+        if isinstance(module, ToTokens | HeadProduct | SumChannels):
             give_own_class_(module)
             _quantize_bias_(module)
 
@@ -208,7 +208,7 @@ def _quantize_weights_(graph: fx.GraphModule, bits: int) -> None:
 def _largest_values(fused: fx.GraphModule, images: Tensor, quantile: float) -> dict[str, float]:
     """Return the largest value of each node in a share of the images, without those that explode."""
     found = peaks(fused, images)
-    kept = usual(found)
+    kept = typical_images(found)
     rank = math.ceil(quantile * int(kept.sum()))
     return {name: values[kept].kthvalue(rank).values.item() for name, values in found.items()}
 
@@ -254,7 +254,7 @@ def _quantize_bias_(module: nn.Module) -> None:
 def _insert_quantizers(graph: fx.GraphModule, bits: int) -> None:
     last = next(node for node in graph.graph.nodes if node.op == "output").args[0]
     modules = dict(called_modules(graph))
-    while isinstance(modules.get(last), nn.Flatten | nn.Identity | Move):
+    while isinstance(modules.get(last), nn.Flatten | nn.Identity | Rearrange):
         last = last.all_input_nodes[0]
     for node in list(graph.graph.nodes):
         if has_table(modules.get(node)) if node is last else _is_rounded(node, modules):
@@ -265,7 +265,7 @@ def _insert_quantizers(graph: fx.GraphModule, bits: int) -> None:
             node.replace_all_uses_with(inserted, delete_user_cb=lambda user, new=inserted: user is not new)
     for node, module in called_modules(graph):
         if has_table(module):
-            least = module.input_bits if isinstance(module, Tabulated) else LAST_BITS[0] if node is last else bits
+            least = module.input_bits if isinstance(module, TableFunction) else LAST_BITS[0] if node is last else bits
             quantizer = _quantizer_before(graph, node, least)
             quantizer.bits, quantizer.clips = max(quantizer.bits, least), str(function_name(module))
     graph.recompile()
@@ -299,11 +299,11 @@ def _is_rounded(node: fx.Node, modules: Mapping[fx.Node, nn.Module]) -> bool:
     """Return whether a quantizer goes behind a node."""
     match modules.get(node):
         case nn.Linear() | nn.Conv2d():
-            return not all(isinstance(modules.get(user), Channels | nn.MaxPool2d) for user in node.users)
-        case Channels() | nn.MaxPool2d():
+            return not all(isinstance(modules.get(user), SliceChannels | nn.MaxPool2d) for user in node.users)
+        case SliceChannels() | nn.MaxPool2d():
             return isinstance(modules.get(node.all_input_nodes[0]), nn.Linear | nn.Conv2d)
         case Square() | HeadProduct():
-            return not all(isinstance(modules.get(user), SumChannels | BelowMax) for user in _scored(node, modules))
+            return not all(isinstance(modules.get(user), SumChannels | SubtractMax) for user in _scored(node, modules))
         case Centered() | Rounded():
             return True
         case nn.ReLU() | nn.ReLU6():  # what they give is on the grid already

@@ -65,7 +65,7 @@ def usual_ranges(graph: fx.GraphModule, images: Tensor) -> dict[str, Range]:
     """
     groups = images.split(_GROUP)
     found = [_seen(graph, group) for group in groups]
-    kept = usual({name: torch.cat([seen[name].peaks for seen in found]) for name in found[0]})
+    kept = typical_images({name: torch.cat([seen[name].peaks for seen in found]) for name in found[0]})
     if not kept.any():
         remedy = "train with outlier_penalty=0.1, or give more images"
         raise RuleError(
@@ -88,7 +88,7 @@ def peaks(graph: fx.GraphModule, images: Tensor) -> dict[str, Tensor]:
     return {name: torch.cat(parts) for name, parts in found.items()}
 
 
-def usual(found: Mapping[str, Tensor]) -> Tensor:
+def typical_images(found: Mapping[str, Tensor]) -> Tensor:
     """Return which images give every node less than :data:`EXPLODED` times its median peak, and no NaN.
 
     In a row of squares an image whose values are somewhat large in the first may reach any size in the last. It must

@@ -34,11 +34,11 @@ from privcirnet.functional.circulant import expand, project
 from privcirnet.functional.least_squares import Moments, fit_rows, reachable
 from privcirnet.nn.activations import Aespa
 from privcirnet.nn.circulant import block_size_of
+from privcirnet.nn.fold_targets import layer_before
 from privcirnet.nn.graph import evaluating, is_plain_layer, is_sum, module_of, trace
 from privcirnet.nn.layer_inputs import channel_axis, read_by, some_of
 from privcirnet.nn.modules import LIMITS
 from privcirnet.nn.norm import TokenBatchNorm
-from privcirnet.nn.places import layer_before
 
 SAMPLES = 32768
 """Positions of all images that a layer is fitted on, if there are more; more where it has many inputs."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from privcirnet.artifact.summaries import Export, Inference, Prediction
+from privcirnet.artifact.summaries import ExportSummary, InferenceSummary, Prediction
 from privcirnet.he.planning.latency import column_unit
 from privcirnet.report import block_sizes, levels, pictures, quantities
 from privcirnet.report.pictures import Bar
@@ -96,7 +96,7 @@ def headline(runs: Runs) -> str:
     )
 
 
-def tiles(infer: Inference) -> list[Tile]:
+def tiles(infer: InferenceSummary) -> list[Tile]:
     """Return the four big numbers."""
     rounds = [] if infer.rounds is None else [f"in {infer.rounds} rounds"]
     of_time, of_size = _phases(infer)
@@ -118,7 +118,7 @@ def tiles(infer: Inference) -> list[Tile]:
     ]
 
 
-def _phases(infer: Inference) -> tuple[list[str], list[str]]:
+def _phases(infer: InferenceSummary) -> tuple[list[str], list[str]]:
     """What an image's time and bytes are besides: without its preparation, or with it."""
     online, before = infer.online, infer.preparation
     if online is None:
@@ -134,7 +134,7 @@ def _phases(infer: Inference) -> tuple[list[str], list[str]]:
     return [f"{quantities.seconds(before.seconds_per_image)} before it, for its preparation"], [size]
 
 
-def _nearness(infer: Inference) -> Tile:
+def _nearness(infer: InferenceSummary) -> Tile:
     """How near the encrypted logits are to those in clear."""
     if infer.logits_bits is not None:
         moved, beyond = quantities.tiny(infer.logit_max_difference), len(infer.beyond or ())
@@ -147,13 +147,13 @@ def _nearness(infer: Inference) -> Tile:
     return Tile(f"{equal} / {infer.images}", label, exactness(infer), alarm=equal < infer.images)
 
 
-def exactness(infer: Inference) -> str:
+def exactness(infer: InferenceSummary) -> str:
     """Return what equal logits mean, in words."""
     moved = quantities.tiny(infer.logit_max_difference)
     return f"{infer.in_words_exact}; rounding moved a logit by {moved} at most" if infer.unit else infer.in_words_exact
 
 
-def place(infer: Inference) -> str:
+def place(infer: InferenceSummary) -> str:
     """Return where client and server ran, in words."""
     return "in two processes, gRPC on loopback in between" if infer.processes == 2 else "in one process"
 
@@ -212,7 +212,7 @@ def marks(prediction: Prediction) -> tuple[str, ...]:
     return tuple(words for words, holds in found.items() if holds)
 
 
-def bounds_words(export: Export) -> str:
+def bounds_words(export: ExportSummary) -> str:
     """Return what the bound on values rests on, in words; empty where the run does not say."""
     if export.bounds == "proved":
         return "Proved for every image."
@@ -227,7 +227,7 @@ def bounds_words(export: Export) -> str:
     )
 
 
-def truncation_words(export: Export) -> str:
+def truncation_words(export: ExportSummary) -> str:
     """Return what truncation on shares costs, in words."""
     truncation = export.truncation
     if export.ckks:

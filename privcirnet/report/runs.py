@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privcirnet.artifact.summaries import Export, Inference, LayerRow, Search, Training
+from privcirnet.artifact.summaries import ExportSummary, InferenceSummary, LayerRow, Search, Training
 from privcirnet.artifact.typed_json import read_record
 from privcirnet.errors import RuleError
 
@@ -23,8 +23,8 @@ RECORDS: dict[str, type] = {
     "search": Search,
     "finetune": Training,
     "qat": Training,
-    "export": Export,
-    "infer": Inference,
+    "export": ExportSummary,
+    "infer": InferenceSummary,
 }
 """The stages in the order of the chain; each is also the name of its run directory."""
 
@@ -55,8 +55,8 @@ class Runs:
     search: Search | None
     finetune: Training | None
     qat: Training | None
-    export: Export
-    infer: Inference
+    export: ExportSummary
+    infer: InferenceSummary
     images: NDArray[np.uint8]
     version: str
     finished: datetime
@@ -172,7 +172,7 @@ def _left_out(root: Path, stage: str) -> bool:
     known = (root / "export" / "summary.json").is_file() or stage == "qat"
     if (root / stage).is_dir() or stage not in ("search", "finetune", "qat") or not known:
         return False
-    export: Export = _load_summary(root, "export")
+    export: ExportSummary = _load_summary(root, "export")
     dense = stage != "qat" and not any((root / name).is_dir() for name in ("search", "finetune"))
     return export.ckks or dense
 

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from privcirnet.artifact.summaries import Inference, LayerRow
+from privcirnet.artifact.summaries import InferenceSummary, LayerRow
 from privcirnet.report import quantities
 from privcirnet.report.runs import LadderStep, Runs, ladder_steps, total
 
@@ -38,7 +38,7 @@ def print_tables(runs: Runs, console: Console) -> None:
     )
 
 
-def _prepared(infer: Inference) -> str:
+def _prepared(infer: InferenceSummary) -> str:
     """Both phases of an image, where there are two."""
     online, before = infer.online, infer.preparation
     if online is None:

@@ -12,10 +12,10 @@ from privcirnet.he.layers.integer import Values
 from privcirnet.he.program.exact import ExactTruncate
 from privcirnet.he.program.operation import Node
 from privcirnet.he.program.program import Program
-from privcirnet.he.program.wrong_result import WrongResult
+from privcirnet.he.program.wrong_result import ImpossibleResultError
 from privcirnet.he.protocol.framing import wire
 from privcirnet.he.protocol.framing.message_sizes import rounds, rounds_online
-from privcirnet.he.protocol.parties.idle_preparation import Preparation
+from privcirnet.he.protocol.parties.background_preparation import PreparedBatch
 from privcirnet.he.protocol.parties.session import Handler, Traffic, run
 from privcirnet.he.protocol.served import ServedClient
 from privcirnet.runs.preparation import Ahead
@@ -39,10 +39,10 @@ class Answer(NamedTuple):
     logits: np.ndarray
     traffic: list[Traffic]
     seconds: float
-    refused: WrongResult | None = None
+    refused: ImpossibleResultError | None = None
     prepared: bool = False
     processor: float = 0.0
-    preparation: Preparation | None = None
+    preparation: PreparedBatch | None = None
 
     @property
     def online(self) -> tuple[list[Traffic], float] | None:
@@ -57,7 +57,7 @@ class Answer(NamedTuple):
         return sum(t.up for t in self.traffic), sum(t.down for t in self.traffic)
 
 
-class Step(NamedTuple):
+class InferenceStep(NamedTuple):
     """How far an inference is.
 
     Attributes:
@@ -72,10 +72,10 @@ class Step(NamedTuple):
     images: float
 
 
-StepProgress = Callable[[Step], object]
+StepProgress = Callable[[InferenceStep], object]
 
 
-def no_progress(step: Step) -> None:
+def no_progress(step: InferenceStep) -> None:
     """Ignore a step."""
 
 
@@ -151,7 +151,7 @@ def _answered(
     count, started, refused, busy = step.count, time.perf_counter(), None, time.process_time()
     try:
         results, _ = run(client, server, request, step)
-    except WrongResult as error:
+    except ImpossibleResultError as error:
         refused, results = error, error.values
     seconds, busy = (time.perf_counter() - started) / count, (time.process_time() - busy) / count
     share = [Traffic(t.position, t.up // count, t.down // count, t.seconds / count) for t in step.traffic]
@@ -178,7 +178,7 @@ class _Steps:
         self.ends.append(time.perf_counter())
         sent = sum(done.up + done.down for done in self.traffic)
         name, part = self._round() if self.client.known.prepares else ("answer", 1.0)
-        self.progress(Step(self.first + self.count - 1, name, sent, self.first + part * self.count))
+        self.progress(InferenceStep(self.first + self.count - 1, name, sent, self.first + part * self.count))
 
     def _round(self) -> tuple[str, float]:
         """What the last round was, and the part of the image that is done."""
@@ -187,13 +187,13 @@ class _Steps:
         part = 0.0 if self.before else min(1.0, len(self.traffic) / self._in_all)
         return f"preparation, {name}" if before else name, part
 
-    def preparation(self, started: float) -> Preparation | None:
+    def preparation(self, started: float) -> PreparedBatch | None:
         """Return what an image's preparation took if it began when the image came."""
         positions = [exchange.position for exchange in self.traffic]
         first = len(positions) - 1 - positions[::-1].index(wire.ONLINE)
         if wire.PREPARE not in positions[:first]:
             return None
-        return Preparation(self.traffic[:first], self.ends[first] - self.traffic[first].seconds - started, 1)
+        return PreparedBatch(self.traffic[:first], self.ends[first] - self.traffic[first].seconds - started, 1)
 
     @property
     def _comes_first(self) -> bool:

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from torch import Tensor, nn
 
-from privcirnet.blocksizes.latency import layer_shapes
+from privcirnet.blocksize_search.latency import layer_shapes
 from privcirnet.config import HEConfig
 from privcirnet.data.own import check_classes
 from privcirnet.errors import RuleError, listed
@@ -18,13 +18,13 @@ from privcirnet.he.planning.latency import UNITS
 from privcirnet.he.planning.profile import Profile
 from privcirnet.nn.checks import check_images, check_module, image_of, logits_of_one, understood, value_of_one
 from privcirnet.nn.circulant import block_size_of
-from privcirnet.nn.plain import with_plain_weights
+from privcirnet.nn.materialize import with_plain_weights
 from privcirnet.passes.block_sizes import uniform_sizes
 from privcirnet.passes.convert import circulant_
 from privcirnet.passes.fuse import fuse, fuse_at
 from privcirnet.passes.lower.supported import check_operations
 from privcirnet.passes.surgery import polynomial_
-from privcirnet.passes.surgery.changes import TRAIN, Change
+from privcirnet.passes.surgery.changes import TRAIN, Replacement
 from privcirnet.passes.surgery.polynomial import check_activation
 from privcirnet.runs.forecast import Forecast, forecast
 
@@ -60,7 +60,7 @@ class Check:
         verb: that makes the changes.
     """
 
-    changes: tuple[Change, ...]
+    changes: tuple[Replacement, ...]
     refusals: tuple[Refusal, ...]
     forecasts: tuple[Forecast, ...]
     profile: Profile

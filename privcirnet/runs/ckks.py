@@ -15,15 +15,15 @@ from privcirnet.he.circuits.ckks.stopwatch import Stopwatch
 from privcirnet.he.layers.integer import Values
 from privcirnet.he.planning.ckks.ckks_program import CkksProgram, Rehearsed
 from privcirnet.he.planning.ckks.costs import part_of, predicted, row_of
-from privcirnet.he.program.wrong_result import WrongResult
+from privcirnet.he.program.wrong_result import ImpossibleResultError
 from privcirnet.he.protocol.framing.meter import Meter
 from privcirnet.he.protocol.one_message.ckks import ENGINES, CkksDescription, CkksInferenceClient, CkksInferenceServer
 from privcirnet.he.protocol.one_message.session import WORK, OneMessageClient, OneMessageServer
 from privcirnet.he.protocol.parties.session import Traffic
 from privcirnet.he.system.memory import peak_bytes
-from privcirnet.runs.answers import Answer, Step, StepProgress
+from privcirnet.runs.answers import Answer, InferenceStep, StepProgress
 from privcirnet.runs.evaluation import Evaluation
-from privcirnet.runs.parties import How, Parties, opened
+from privcirnet.runs.parties import Parties, RunOptions, open_parties
 from privcirnet.runs.progress import Bar
 from privcirnet.runs.server_process import ServerReport, ServerTask
 
@@ -63,7 +63,7 @@ class Ckks:
     def check(self, images: Sequence[Values] | Values) -> None:
         self.whole.real(images)
 
-    def task(self, how: How) -> ServerTask:
+    def task(self, how: RunOptions) -> ServerTask:
         """Return what a server has to do.
 
         Raises:
@@ -78,7 +78,7 @@ class Ckks:
         return replace(how, weights_gb=_weights_gb(how)).task(self.whole, OneMessageServer, OneMessageClient)
 
     @contextmanager
-    def open(self, how: How, bar: Bar) -> Iterator[Parties]:
+    def open(self, how: RunOptions, bar: Bar) -> Iterator[Parties]:
         """Yield both parties, or the twin in clear. The simulator says first what cannot run.
 
         Raises:
@@ -90,7 +90,7 @@ class Ckks:
         if how.served:
             if how.engine == "kernel":
                 found.check(how.keys_gb, 0, 0)  # the server looks at its memory itself
-            with opened(task, replace(how, warm=False), bar) as both:
+            with open_parties(task, replace(how, warm=False), bar) as both:
                 yield both
             return
         with bar("Encoding weights", len(found.counting.maps)) as advance:
@@ -170,7 +170,7 @@ class Ckks:
         return list(rows.values())
 
 
-def _weights_gb(how: How) -> float:
+def _weights_gb(how: RunOptions) -> float:
     return 4.0 if how.weights_gb is None else how.weights_gb
 
 
@@ -184,7 +184,7 @@ def bits_of(of: Evaluation) -> list[float]:
 
 
 @dataclass
-class _Told:
+class _LayerProgress:
     """Measures the layers of an image, and tells of them.
 
     Attributes:
@@ -201,7 +201,7 @@ class _Told:
         """Begin a layer."""
         self.watch(layer)
         self.done = max(self.done, self.places.get(layer, 0.0))
-        self.progress(Step(self.image, layer, 0, self.image + self.done))
+        self.progress(InferenceStep(self.image, layer, 0, self.image + self.done))
 
 
 @dataclass
@@ -239,7 +239,7 @@ class _Party:
 
             self.keys = self.server.load_keys(counted())
 
-    def ready(self, how: How, started: float) -> Parties:
+    def ready(self, how: RunOptions, started: float) -> Parties:
         """Return the parties, set up since a time."""
 
         def report() -> ServerReport:
@@ -255,7 +255,12 @@ class _Party:
         names = dict.fromkeys(trace.layer for trace in self.server.rehearsed.counting.course)
         places = {name: place / len(names) for place, name in enumerate(names)}
         for number, image in enumerate(images):
-            told, start, busy, refused = _Told(number, places, progress), time.perf_counter(), time.process_time(), None
+            told, start, busy, refused = (
+                _LayerProgress(number, places, progress),
+                time.perf_counter(),
+                time.process_time(),
+                None,
+            )
             with self.of_client.time(WORK):
                 request = self.client.request(image)
             reply = self.server.answer(request, self.keys, begins=told)
@@ -263,12 +268,12 @@ class _Party:
             try:
                 with self.of_client.time(WORK):
                     logits = self.client.results(reply)
-            except WrongResult as error:
+            except ImpossibleResultError as error:
                 refused, logits = error, error.values
             seconds, busy = time.perf_counter() - start, time.process_time() - busy
             for layer, each in told.watch.seconds.items():
                 self.of_server.seconds[layer] += each
             up, down = (sum(map(len, parts)) for parts in (*request, *reply))
-            progress(Step(number, "answer", up + down, number + 1.0))
+            progress(InferenceStep(number, "answer", up + down, number + 1.0))
             traffic = [Traffic(0, up, down, seconds)]
             yield image, [Answer(logits, traffic, seconds, refused, processor=busy)]

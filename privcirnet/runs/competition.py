@@ -13,8 +13,8 @@ from torch import nn
 
 from privcirnet import distributed
 from privcirnet.artifact import read_json, write_json
-from privcirnet.blocksizes.assignment import Solution, Table
-from privcirnet.blocksizes.candidates import UNIFORM, Candidate, Rules, best, refined, uniform_within
+from privcirnet.blocksize_search.assignment import Solution, Table
+from privcirnet.blocksize_search.candidates import UNIFORM, Candidate, Rules, best, refined, uniform_within
 from privcirnet.config import SearchRunConfig
 from privcirnet.data.dataset import Examples
 from privcirnet.runs.progress import Bar

@@ -20,7 +20,7 @@ from privcirnet.he.ring.modular import Residues
 from privcirnet.he.schemes.bfv.parameters import Parameters
 from privcirnet.runs.interactive import Interactive
 from privcirnet.runs.memory import WEIGHTS_GB, check_memory, weight_bytes
-from privcirnet.runs.parties import How
+from privcirnet.runs.parties import RunOptions
 from privcirnet.runs.progress import Bar, silent
 from privcirnet.runs.rehearsal import in_words
 from privcirnet.runs.shared_parties import SharedParties
@@ -150,7 +150,7 @@ class CompiledProgram:
             WrongResult: a result is wider than right ones are, and not to be used.
         """
         self._warn_if_doubtful()
-        return self._answered(self._parties, images, How(engine, weights_gb), check)
+        return self._answered(self._parties, images, RunOptions(engine, weights_gb), check)
 
     def session(
         self, prepare: int = 0, *, engine: str = "kernel", weights_gb: float = WEIGHTS_GB
@@ -170,7 +170,7 @@ class CompiledProgram:
                 memory.
         """
         self._warn_if_doubtful()
-        made = InferenceSession(self, How(engine, weights_gb))
+        made = InferenceSession(self, RunOptions(engine, weights_gb))
         if prepare != 0:
             made.prepare(prepare)
         return made
@@ -184,7 +184,7 @@ class CompiledProgram:
             remedy = "compile with truncation='exact', or train longer"
             warnings.warn(f"{in_words(self.rehearsal)}; {remedy}", stacklevel=3)
 
-    def _answered(self, parties: SharedParties, images: _Images, how: How, check: bool) -> _Images:
+    def _answered(self, parties: SharedParties, images: _Images, how: RunOptions, check: bool) -> _Images:
         """The logits of images, see :meth:`__call__`."""
         integers = self.integers(images)
         check_memory(self.integer, how.weights_gb, how.engine)
@@ -276,7 +276,7 @@ class InferenceSession:
         RuleError: there is too little memory.
     """
 
-    def __init__(self, program: CompiledProgram, how: How) -> None:
+    def __init__(self, program: CompiledProgram, how: RunOptions) -> None:
         check_memory(program.integer, how.weights_gb, how.engine)
         self.engine, self._program, self._how = how.engine, program, how
         self._parties: SharedParties | None = SharedParties(Interactive(program.integer, program.spectra))

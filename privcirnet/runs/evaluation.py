@@ -10,19 +10,19 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from privcirnet.artifact.summaries import Inference, LayerRow, LinkPrediction, Prediction
+from privcirnet.artifact.summaries import InferenceSummary, LayerRow, LinkPrediction, Prediction
 from privcirnet.errors import RuleError
 from privcirnet.he.layers.integer import Values
 from privcirnet.he.protocol.framing.meter import Meter
-from privcirnet.he.protocol.parties.idle_preparation import Preparation
+from privcirnet.he.protocol.parties.background_preparation import PreparedBatch
 from privcirnet.he.system.memory import peak_bytes
 from privcirnet.runs.answers import Answer, StepProgress, no_progress
-from privcirnet.runs.laps import PartyLaps, typical
 from privcirnet.runs.links import over_links
-from privcirnet.runs.parties import How, Parties
+from privcirnet.runs.parties import Parties, RunOptions
 from privcirnet.runs.preparation import prepared_for
 from privcirnet.runs.progress import Bar, silent
 from privcirnet.runs.server_process import ServerTask
+from privcirnet.runs.timings import PartyLaps, typical
 
 
 class Mode(Protocol):
@@ -37,7 +37,7 @@ class Mode(Protocol):
         """Raise unless images, integers (N, C, H, W) as the data set has them, fit the program."""
         ...
 
-    def open(self, how: How, bar: Bar) -> AbstractContextManager[Parties]:
+    def open(self, how: RunOptions, bar: Bar) -> AbstractContextManager[Parties]:
         """Return both parties, which end with the block.
 
         Raises:
@@ -45,7 +45,7 @@ class Mode(Protocol):
         """
         ...
 
-    def task(self, how: How) -> ServerTask:
+    def task(self, how: RunOptions) -> ServerTask:
         """Return what a server has to do.
 
         Raises:
@@ -62,7 +62,7 @@ class Mode(Protocol):
         ...
 
     def facts(self, of: "Evaluation") -> dict[str, Any]:
-        """Return the fields of :class:`artifact.summaries.Inference` that no other mode has."""
+        """Return the fields of :class:`artifact.summaries.InferenceSummary` that no other mode has."""
         ...
 
     def layers(self, of: "Evaluation") -> list[LayerRow]:
@@ -129,7 +129,7 @@ class Evaluation:
         return found
 
     @property
-    def preparations(self) -> list[Preparation]:
+    def preparations(self) -> list[PreparedBatch]:
         """What was prepared before images came, and then for those that waited for it."""
         ahead = self.parties.ahead.done if self.parties.ahead else []
         return [*ahead, *(answer.preparation for answer in self.answers if answer.preparation)]
@@ -147,7 +147,7 @@ class Evaluation:
         """
         return {} if self.parties.how.throttle else over_links(seconds, size, rounds)
 
-    def summary(self, reference: Values | None, labels: Values) -> Inference:
+    def summary(self, reference: Values | None, labels: Values) -> InferenceSummary:
         """Return the figures of the run.
 
         Args:
@@ -156,7 +156,7 @@ class Evaluation:
         """
         (up, down), of, audit = self.answers[-1].bytes, self.parties, self.audit
         seconds = [answer.seconds for answer in self.answers]
-        return Inference(
+        return InferenceSummary(
             engine=of.how.engine,
             images=len(labels),
             top1_float=None if reference is None else percent(reference == labels),
@@ -215,7 +215,7 @@ class Evaluation:
 def evaluate(
     mode: Mode,
     images: Sequence[Values] | Values,
-    how: How | None = None,
+    how: RunOptions | None = None,
     progress: StepProgress = no_progress,
     bar: Bar = silent,
 ) -> Evaluation:
@@ -232,7 +232,7 @@ def evaluate(
     """
     check_some(images)
     mode.check(images)
-    with mode.open(how or How(), bar) as parties:
+    with mode.open(how or RunOptions(), bar) as parties:
         return run(mode, parties, images, progress)
 
 

@@ -18,13 +18,13 @@ from privcirnet.data.dataset import ImageData
 from privcirnet.errors import DoesNotFit, RuleError
 from privcirnet.he.layers.integer import Values
 from privcirnet.he.planning.chooser import SETS, sets_for
-from privcirnet.he.planning.fit import Target, scaled
+from privcirnet.he.planning.plan_program import Target, scaled
 from privcirnet.he.planning.profile import LINKS, Profile
 from privcirnet.he.planning.stacks import with_stacks
 from privcirnet.he.program.bounds import ObservedRange, Reals, real_name
 from privcirnet.he.program.operations import Input
 from privcirnet.he.program.program import Program
-from privcirnet.he.protocol.framing.message_sizes import together
+from privcirnet.he.protocol.framing.message_sizes import max_batch
 from privcirnet.he.protocol.rounds.exchanges import exchanges_of
 from privcirnet.he.protocol.rounds.transfers import source_for
 from privcirnet.nn.checks import image_of
@@ -235,7 +235,7 @@ def _fitting(
 def _stacked(he: HEConfig, lowered: Lowered, profile: Profile) -> Lowered:
     """The same with layers that take several images together, as far as the settings give room, and transfers."""
     program = with_transfers(lowered.program, he.ot)
-    program = with_stacks(program, profile, LINKS[he.link], together(program), int(1e9 * he.stack_gb))
+    program = with_stacks(program, profile, LINKS[he.link], max_batch(program), int(1e9 * he.stack_gb))
     return replace(lowered, fitted=replace(lowered.fitted, program=program))
 
 

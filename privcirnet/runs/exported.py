@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from torch import fx, nn
 
 from privcirnet.artifact import write_ckks, write_program
-from privcirnet.artifact.summaries import Choice, Export, Rehearsal, Truncation
+from privcirnet.artifact.summaries import Choice, ExportSummary, Truncation, TruncationTrial
 from privcirnet.config import CkksConfig, ExportConfig
 from privcirnet.data.dataset import ImageData
 from privcirnet.errors import RuleError
@@ -40,12 +40,12 @@ class Exported:
         profile: operation times that its plans were chosen by; None where none were.
     """
 
-    facts: Export
+    facts: ExportSummary
     write: Callable[[Path, Mapping[str, Any], PrivateKey | None], object]
     profile: Profile | None = None
 
 
-def exported(config: ExportConfig, network: nn.Module, data: ImageData, bar: Bar = silent) -> Exported:
+def export_program(config: ExportConfig, network: nn.Module, data: ImageData, bar: Bar = silent) -> Exported:
     """Return the program of a network in the mode that the settings name.
 
     Raises:
@@ -68,7 +68,7 @@ def _interactive(config: ExportConfig, network: nn.Module, data: ImageData, bar:
     facts = replace(
         _facts(lowered),
         bounds_exceeded=exceeding(lowered.program, module, data.real(data.held_out(CHECKED_IMAGES)[0])),
-        rehearsal=Rehearsal(**cast("dict[str, Any]", rehearsal)) if rehearsal else None,
+        rehearsal=TruncationTrial(**cast("dict[str, Any]", rehearsal)) if rehearsal else None,
     )
     made = CompiledProgram(lowered.program, {}, planned.profile, rehearsal)
 
@@ -78,14 +78,14 @@ def _interactive(config: ExportConfig, network: nn.Module, data: ImageData, bar:
     return Exported(facts, write, planned.profile)
 
 
-def _facts(lowered: Lowered) -> Export:
+def _facts(lowered: Lowered) -> ExportSummary:
     """What the summary says of an interactive program."""
     program = lowered.program
     hidden = budget(layers_of(program.nodes), program.parameters, squares_of(program.nodes))
     bits = {name: bounds.value_bits(interval) for name, interval in lowered.fitted.intervals.items()}
     chances: dict[str, Any] = truncation.truncation_facts(program, lowered.fitted.sizes)
     plaintexts = [(8 * math.prod(layer.spectrum_shape), layer.block_size) for _, layer in program.linear_nodes]
-    return Export(
+    return ExportSummary(
         nodes=len(program.nodes),
         linear=len(program.linear_nodes),
         plain_modulus=program.parameters.plain_modulus,
@@ -133,7 +133,7 @@ def ckks_program(config: CkksConfig, network: nn.Module, data: ImageData) -> "Ck
     return CkksProgram(lowered, scales, Bootstrapping(parameters_for()), data.log_step)
 
 
-def ckks_facts(program: "CkksProgram", rehearsed: "Rehearsed") -> Export:
+def ckks_facts(program: "CkksProgram", rehearsed: "Rehearsed") -> ExportSummary:
     """Return what export.py says of a CKKS program in its summary."""
     from privcirnet.he.planning.ckks.costs import encoded_bytes, predicted
 
@@ -141,7 +141,7 @@ def ckks_facts(program: "CkksProgram", rehearsed: "Rehearsed") -> Export:
     seconds = {"bootstrapping": 0.0, "layers": 0.0}
     for name, each in predicted(circuit, counting).items():
         seconds["bootstrapping" if name.endswith(" bootstrapping") else "layers"] += each
-    return Export(
+    return ExportSummary(
         mode="ckks",
         ring_degree=parameters.ring_degree,
         log_q=parameters.log_q,

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from torch import fx
 
 from privcirnet.config import HEConfig
-from privcirnet.he.planning.fit import Fitted, fit_draft, predicted_online, predicted_seconds
-from privcirnet.he.planning.profile import LINKS, Link, Profile
+from privcirnet.he.planning.plan_program import PlannedProgram, fit_draft, predicted_online, predicted_seconds
+from privcirnet.he.planning.profile import LINKS, NetworkLink, Profile
 from privcirnet.he.planning.target import scaled
 from privcirnet.he.protocol.framing.message_sizes import bytes_online, rounds, rounds_online
 from privcirnet.nn.modules import is_polynomial
@@ -18,7 +18,7 @@ from privcirnet.passes.lower.usual import usual_draft
 from privcirnet.runs.export import target_of, with_transfers
 from privcirnet.runs.memory import needed_bytes, weight_bytes
 
-_LINKS = LINKS["local"], Link(bandwidth=1.0, round_trip=0.0)
+_LINKS = LINKS["local"], NetworkLink(bandwidth=1.0, round_trip=0.0)
 """Of the latter each byte takes one second."""
 
 
@@ -83,6 +83,6 @@ def forecast(
     return Forecast(block_size, *taken, of.ring_degree, of.log_q, *online)
 
 
-def _fitted(fused: fx.GraphModule, image: tuple[int, int, int], he: HEConfig, profile: Profile) -> Fitted:
+def _fitted(fused: fx.GraphModule, image: tuple[int, int, int], he: HEConfig, profile: Profile) -> PlannedProgram:
     target = replace(target_of(he, profile), margin_bits=he.margin_bits)
     return fit_draft(usual_draft(fused, image, target), target)

@@ -11,7 +11,7 @@ from privcirnet.runs.answers import StepProgress, no_progress
 from privcirnet.runs.compiled import read_compiled
 from privcirnet.runs.evaluation import Evaluation, Mode, run
 from privcirnet.runs.interactive import Interactive
-from privcirnet.runs.parties import How, Parties, parties
+from privcirnet.runs.parties import Parties, RunOptions, parties
 from privcirnet.runs.preparation import Ahead
 from privcirnet.service.client import ServiceClient
 
@@ -47,7 +47,7 @@ MODES: dict[str, Callable[[Any], Mode]] = {
 def infer(
     remote: ServiceClient,
     images: Sequence[Values] | Values,
-    how: How | None = None,
+    how: RunOptions | None = None,
     progress: StepProgress = no_progress,
     *,
     keep: bool = False,
@@ -62,11 +62,14 @@ def infer(
         RuleError: there is no image, or one that does not fit the program; the server refuses or is gone.
     """
     return run(
-        MODES[remote.party.known.mode](remote.party.known), client_of(remote, how or How(), keep), images, progress
+        MODES[remote.party.known.mode](remote.party.known),
+        client_of(remote, how or RunOptions(), keep),
+        images,
+        progress,
     )
 
 
-def client_of(remote: ServiceClient, how: How, keep: bool = False) -> Parties:
+def client_of(remote: ServiceClient, how: RunOptions, keep: bool = False) -> Parties:
     """Return a client whose server is elsewhere, ready for images; ``keep``: see :func:`infer`."""
     ahead = Ahead(how.prepare, remote.store, keep, remote.reopen, how.pause_s)
     given = remote.party, remote, None, remote.seconds, remote.bytes_keys, ahead, how

@@ -20,16 +20,16 @@ from privcirnet.he.protocol.parties.server import Server
 from privcirnet.he.protocol.parties.session import Traffic
 from privcirnet.he.protocol.rounds.exchange import RoundPlan
 from privcirnet.he.protocol.rounds.exchanges import exchanges_of
-from privcirnet.he.protocol.rounds.waves import bundles, stages
+from privcirnet.he.protocol.rounds.message_batches import offline_batches, online_batches
 from privcirnet.he.ring.modular import Residues
 from privcirnet.runs import audit
 from privcirnet.runs.answers import Answer, name_of
 from privcirnet.runs.evaluation import Audit, Evaluation, followed
-from privcirnet.runs.laps import typical
-from privcirnet.runs.parties import How, Parties, opened
+from privcirnet.runs.parties import Parties, RunOptions, open_parties
 from privcirnet.runs.preparation import prepared_for, summary
 from privcirnet.runs.progress import Bar
 from privcirnet.runs.server_process import ServerTask
+from privcirnet.runs.timings import typical
 
 UNIT = "1 unit in the last place of each truncation"
 
@@ -56,10 +56,10 @@ class Interactive:
         for image in images:
             check_image(self.program.nodes[0], image)
 
-    def open(self, how: How, bar: Bar) -> AbstractContextManager[Parties]:
-        return opened(self.task(how), how, bar)
+    def open(self, how: RunOptions, bar: Bar) -> AbstractContextManager[Parties]:
+        return open_parties(self.task(how), how, bar)
 
-    def task(self, how: How) -> ServerTask:
+    def task(self, how: RunOptions) -> ServerTask:
         return how.task(self.program, Server, Client, self.spectra)
 
     def clear(self, image: np.ndarray) -> np.ndarray:
@@ -146,13 +146,13 @@ def _rounds(of: Evaluation, program: Program, position: int) -> tuple[list[Traff
     assert last is not None
     online, _ = last
     for done in of.preparations[-1:]:
-        for bundle in bundles(program, exchanges_of(program), done.count):
+        for bundle in offline_batches(program, exchanges_of(program), done.count):
             if position in bundle.positions:
                 up, down = (part / done.count for part in bundle.part(position))
                 both = (up + down) / 2
                 traffic = [t for t in done.traffic if t.position == bundle.position]
                 before += [Traffic(position, int(t.up * up), int(t.down * down), t.seconds * both) for t in traffic]
-    for stage in stages(program, exchanges_of(program)):
+    for stage in online_batches(program, exchanges_of(program)):
         if position in stage.positions:
             part, first = stage.part(position), stage.positions[0]
             traffic = [t for t in online if t.position == first]

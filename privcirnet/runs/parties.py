@@ -27,7 +27,7 @@ Requests = Callable[[Sequence[Values] | Values, StepProgress], Iterator[tuple[Va
 
 
 @dataclass(frozen=True)
-class How:
+class RunOptions:
     """How both parties run.
 
     Attributes:
@@ -92,7 +92,7 @@ class Parties:
     seconds_setup: float
     bytes_keys: int
     ahead: Ahead | None = None
-    how: How = field(default_factory=How)
+    how: RunOptions = field(default_factory=RunOptions)
     seconds_warm_up: float | None = None
 
 
@@ -103,7 +103,7 @@ def parties(  # noqa: PLR0913, PLR0917
     seconds_setup: float,
     bytes_keys: int,
     ahead: Ahead,
-    how: How,
+    how: RunOptions,
     persist: Persist = once,
 ) -> Parties:
     """Return a client and what replies to it, behind a link if the settings name one.
@@ -122,7 +122,7 @@ def parties(  # noqa: PLR0913, PLR0917
 
 
 @contextmanager
-def opened(task: ServerTask, how: How, bar: Bar) -> Iterator[Parties]:
+def open_parties(task: ServerTask, how: RunOptions, bar: Bar) -> Iterator[Parties]:
     """Yield both parties as a service has them, in this process or each in its own. They are closed in the end.
 
     Raises:
@@ -154,7 +154,7 @@ def opened(task: ServerTask, how: How, bar: Bar) -> Iterator[Parties]:
         yield replace(apart, seconds_warm_up=warm)
 
 
-def _warmed(how: How, bar: Bar, run: Callable[[], object]) -> float | None:
+def _warmed(how: RunOptions, bar: Bar, run: Callable[[], object]) -> float | None:
     """Warm up, if the settings say so; returns the seconds that it took."""
     if not how.warm:
         return None
@@ -164,7 +164,7 @@ def _warmed(how: How, bar: Bar, run: Callable[[], object]) -> float | None:
     return time.perf_counter() - started
 
 
-def _with_another(process: ServerProcess, task: ServerTask, how: How) -> None:
+def _with_another(process: ServerProcess, task: ServerTask, how: RunOptions) -> None:
     """Warm up both processes with a client of its own, which leaves nothing in the other's meters."""
     report = process.report if how.audited else lambda: None
     with ServiceClient(process.address, how.engine, party=task.party) as remote:

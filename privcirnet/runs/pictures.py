@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
 
-from privcirnet.artifact.results import Logit, Row
+from privcirnet.artifact.results import Logit, PictureResult
 from privcirnet.data.picture import LIGHT_ON_DARK, Preparation
 from privcirnet.data.pictures import Picture
 from privcirnet.errors import RuleError
@@ -16,7 +16,7 @@ from privcirnet.runs.parties import Parties
 
 
 @dataclass(frozen=True)
-class Ends:
+class ImageInterface:
     """What a program takes and what it gives, of pictures as its data set has them.
 
     Attributes:
@@ -34,7 +34,7 @@ class Ends:
     log_step: int
 
 
-def ends_of(known: Known, levels: int = 0) -> Ends:
+def ends_of(known: Known, levels: int = 0) -> ImageInterface:
     """Return what a program takes and gives.
 
     Args:
@@ -45,10 +45,10 @@ def ends_of(known: Known, levels: int = 0) -> Ends:
         got, remedy = f"{pixels.steps} steps", "call privcirnet.load(folder) with arrays"
         raise RuleError("pictures must have one step for all channels", got=got, remedy=remedy)
     high = pixels.high if pixels.whole else levels or pixels.high
-    return Ends(pixels.shape, pixels.low, high, known.classes, known.result_log_step)
+    return ImageInterface(pixels.shape, pixels.low, high, known.classes, known.result_log_step)
 
 
-def check_data(ends: Ends, shape: Sequence[int] | None, classes: Sequence[str], data: str) -> None:
+def check_data(ends: ImageInterface, shape: Sequence[int] | None, classes: Sequence[str], data: str) -> None:
     """Raise unless a data set can be the program's; ``shape``: of its images; ``data``: its name."""
     remedy = f"give the program's data set with data=, got data={data}"
     if shape is not None and tuple(shape) != ends.shape:
@@ -59,7 +59,7 @@ def check_data(ends: Ends, shape: Sequence[int] | None, classes: Sequence[str], 
         raise RuleError("there must be a class for each logit", got=got, remedy=remedy)
 
 
-def preparation_for(ends: Ends, data: str) -> Preparation:
+def preparation_for(ends: ImageInterface, data: str) -> Preparation:
     """Return how any picture becomes the pixels of a program; ``data``: name of its data set."""
     if ends.low != 0:
         got, remedy = f"[{ends.low}, {ends.high}]", "prepare images of this network in a program of your own"
@@ -95,14 +95,16 @@ class Reading:
         """Return how answers of a program become rows."""
         return cls(version, 2.0**known.result_log_step, classes, top, known.class_alone)
 
-    def unreadable(self, picture: Picture) -> Row:
+    def unreadable(self, picture: Picture) -> PictureResult:
         """Return the row of a file that is no picture."""
-        return Row(picture.path, self.version, refused=picture.refused)
+        return PictureResult(picture.path, self.version, refused=picture.refused)
 
-    def row(self, path: str, answer: Answer) -> Row:
+    def row(self, path: str, answer: Answer) -> PictureResult:
         """Return the row of an answer; of a result that is not to be used, without it."""
         up, down = answer.bytes
-        row = Row(path, self.version, seconds=answer.seconds, bytes_up=up, bytes_down=down, prepared=answer.prepared)
+        row = PictureResult(
+            path, self.version, seconds=answer.seconds, bytes_up=up, bytes_down=down, prepared=answer.prepared
+        )
         if answer.refused:
             return replace(row, refused=str(answer.refused))
         values = answer.logits.astype(np.float64) * self.step
@@ -122,7 +124,7 @@ def classify(
     reading: Reading,
     left: Callable[[], int],
     progress: StepProgress = no_progress,
-) -> Iterator[Row]:
+) -> Iterator[PictureResult]:
     """Yield a row for each picture, as soon as it is known.
 
     Args:
@@ -159,14 +161,14 @@ class Tally:
     seconds: float = 0.0
 
     @classmethod
-    def of(cls, rows: Iterable[Row]) -> "Tally":
+    def of(cls, rows: Iterable[PictureResult]) -> "Tally":
         """Return what rows come to."""
         tally = cls()
         for row in rows:
             tally.add(row)
         return tally
 
-    def add(self, row: Row) -> None:
+    def add(self, row: PictureResult) -> None:
         """Count a row."""
         self.classes.update([row.name] if row.name is not None else [])
         self.refused += bool(row.refused)

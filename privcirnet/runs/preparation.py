@@ -4,21 +4,21 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from privcirnet.artifact.summaries import Preparation as Prepared
+from privcirnet.artifact.summaries import PreparationSummary as Prepared
 from privcirnet.he.protocol.offline.store import PreparedStore
+from privcirnet.he.protocol.parties.background_preparation import PATIENCE_S, BackgroundPreparation, PreparedBatch
 from privcirnet.he.protocol.parties.client import Client
-from privcirnet.he.protocol.parties.idle_preparation import PATIENCE_S, IdlePreparation, Preparation
 from privcirnet.he.protocol.parties.session import ExchangeProgress, Handler, Traffic
-from privcirnet.runs.laps import typical
 from privcirnet.runs.links import over_links
+from privcirnet.runs.timings import typical
 
 
-def prepared_for(each: Sequence[Preparation]) -> int:
+def prepared_for(each: Sequence[PreparedBatch]) -> int:
     """Return for how many images."""
     return sum(one.count for one in each)
 
 
-def summary(each: Sequence[Preparation]) -> Prepared | None:
+def summary(each: Sequence[PreparedBatch]) -> Prepared | None:
     """Return what an image's preparation took; None if nothing was prepared."""
     if not each:
         return None
@@ -46,11 +46,11 @@ class Ahead:
     again: Callable[[], object]
     pause_s: float = 0.0
     more: int = 0
-    _idle: IdlePreparation | None = field(default=None)
+    _idle: BackgroundPreparation | None = field(default=None)
     _progress: ExchangeProgress = field(default=lambda exchange: None)
 
     @property
-    def done(self) -> list[Preparation]:
+    def done(self) -> list[PreparedBatch]:
         """What was prepared, as many at once as each says."""
         return self._idle.done if self._idle else []
 
@@ -70,7 +70,7 @@ class Ahead:
         first, self._progress = self._idle is None, progress
         if self._idle is None:
             wait, tell = PATIENCE_S if self.pause_s else math.inf, self._tell
-            self._idle = IdlePreparation(client, server, self.count, self.again, patience_s=wait, progress=tell)
+            self._idle = BackgroundPreparation(client, server, self.count, self.again, patience_s=wait, progress=tell)
         self._idle.count = self.count if self.keep else min(self.count, images + self.more)
         if self.pause_s and not first:
             self._idle.rest(self.pause_s)

@@ -12,18 +12,25 @@ from torch import Tensor, nn
 
 from privcirnet import distributed
 from privcirnet.artifact import read_checkpoint, write_json, write_plan
-from privcirnet.blocksizes.activations import KINDS, OPTIONS, activation_figures, activation_sizes
-from privcirnet.blocksizes.assignment import Composable, Constraints, Solution, Table, uniform_latency
-from privcirnet.blocksizes.candidates import UNIFORM, Candidate, best
-from privcirnet.blocksizes.composition import composables, composed_figures
-from privcirnet.blocksizes.constraints import constraints_for
-from privcirnet.blocksizes.latency import Figures, FigureTable, amounts_of, figure_table, figures_of, layer_shapes
-from privcirnet.blocksizes.solve import solve
-from privcirnet.blocksizes.sweep import Point, sweep, uniform_points
+from privcirnet.blocksize_search.activations import KINDS, OPTIONS, activation_figures, activation_sizes
+from privcirnet.blocksize_search.assignment import Composable, Constraints, Solution, Table, uniform_latency
+from privcirnet.blocksize_search.candidates import UNIFORM, Candidate, best
+from privcirnet.blocksize_search.composition import composables, composed_figures
+from privcirnet.blocksize_search.constraints import constraints_for
+from privcirnet.blocksize_search.latency import (
+    CostPrediction,
+    FigureTable,
+    amounts_of,
+    figure_table,
+    figures_of,
+    layer_shapes,
+)
+from privcirnet.blocksize_search.solve import solve
+from privcirnet.blocksize_search.sweep import Point, sweep, uniform_points
 from privcirnet.config import SearchRunConfig, run_file
 from privcirnet.data.dataset import Examples, ImageData
 from privcirnet.errors import RuleError
-from privcirnet.he.planning.goal import Goal
+from privcirnet.he.planning.goal import Objective
 from privcirnet.he.planning.latency import UNITS, column_unit, in_words
 from privcirnet.he.planning.profile import LINKS, Profile
 from privcirnet.nn.checks import image_of
@@ -40,7 +47,7 @@ from privcirnet.runs.progress import Bar, silent
 from privcirnet.train import sensitivities, stages
 
 if TYPE_CHECKING:
-    from privcirnet.blocksizes.ckks import CkksFigures
+    from privcirnet.blocksize_search.ckks import CkksFigures
 
 
 @dataclass(frozen=True)
@@ -71,7 +78,7 @@ class SearchResult:
     seconds_fisher: float
     candidates: Sequence[Candidate]
     pairs: Sequence[Pair] = ()
-    together: FigureTable = field(default_factory=dict[str, dict[int, Figures]])
+    together: FigureTable = field(default_factory=dict[str, dict[int, CostPrediction]])
     ckks: dict[str, object] | None = None
 
     @property
@@ -99,7 +106,7 @@ class SearchResult:
         """Score after the race by the name of a plan, the best first; empty without a race."""
         return _ranked((each.raced, each.name) for each in self.candidates)
 
-    def predicted(self) -> Figures:
+    def predicted(self) -> CostPrediction:
         """Return the predictions of the best assignment."""
         sizes, joined = self.solution.block_sizes, [pair for pair in self.pairs if pair.second in self.composed]
         alone = sizes.keys() - {layer for pair in joined for layer in (pair.first, pair.second)}
@@ -162,7 +169,7 @@ def search(
     if left := left_to_replace(model, image):
         tell(left)
     names = {name: {} for name in layer_shapes(model, image)}
-    names |= {name: {OPTIONS["own"]: Figures()} for name in _activation_sizes(config, model, image)}
+    names |= {name: {OPTIONS["own"]: CostPrediction()} for name in _activation_sizes(config, model, image)}
     constraints_for(names, config.pinned, config.equal)  # said before a minute of calibrating
     sensitivities.check_trained(model, data, config.sensitivity, config.samples)
     profile = distributed.from_first(lambda: find_profile(config.he, bar=bar))
@@ -199,7 +206,7 @@ def search_in(
     padded = paddable(model) if config.pad else ()
     ckks = _ckks(model, data, config, padded) if config.mode == "ckks" else None
     shapes = layer_shapes(model, image)
-    goal = Goal(profile, link)
+    goal = Objective(profile, link)
     figures = ckks.table if ckks else figure_table(shapes, config.block_sizes, goal, padded, config.together)
     figures = {
         **figures,
@@ -382,7 +389,7 @@ def _activation_sizes(config: SearchRunConfig, model: nn.Module, image: Tensor) 
 
 
 def _ckks(model: nn.Module, data: Examples, config: SearchRunConfig, padded: Collection[str]) -> "CkksFigures":
-    from privcirnet.blocksizes.ckks import ckks_figures  # these load the kernels
+    from privcirnet.blocksize_search.ckks import ckks_figures  # these load the kernels
     from privcirnet.runs.exported import ckks_program
 
     if not isinstance(data, ImageData):

@@ -27,10 +27,10 @@ from privcirnet.he.protocol.served import Served, ServedSession
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.system import threads
 from privcirnet.he.system.memory import peak_bytes
-from privcirnet.service.books import Books
+from privcirnet.service.books import ServiceState
 from privcirnet.service.client import Party
 from privcirnet.service.limits import ServiceLimits
-from privcirnet.service.programs import Catalogue, Offer
+from privcirnet.service.programs import Catalogue, ProgramVersion
 from privcirnet.service.quotas import Quota, Quotas
 from privcirnet.service.server import Service
 from privcirnet.service.store import KeyStore, StoreLimits
@@ -153,8 +153,8 @@ def serve(inherited: int) -> None:
 
     try:
         server = task.server()
-        offers = Catalogue({task.engine: Offer.of(task.engine, server)})
-        books = Books(limits=_HARNESS, quotas=Quotas(_ANY), store=KeyStore(_ROOM))
+        offers = Catalogue({task.engine: ProgramVersion.of(task.engine, server)})
+        books = ServiceState(limits=_HARNESS, quotas=Quotas(_ANY), store=KeyStore(_ROOM))
         service = Service(offers, books=books, finished=report)
     except RuleError as error:
         pipe.send(error)

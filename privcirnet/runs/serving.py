@@ -15,7 +15,7 @@ from privcirnet.he.protocol.one_message.session import OneMessageServer
 from privcirnet.he.protocol.parties.server import Server
 from privcirnet.he.protocol.served import Served
 from privcirnet.runs.memory import check_sessions
-from privcirnet.service.programs import Catalogue, Offer, version_of
+from privcirnet.service.programs import Catalogue, ProgramVersion, version_of
 from privcirnet.service.store import StoreLimits
 
 Advance = Callable[[str], None]
@@ -47,7 +47,7 @@ class ProgramFolders:
         kept = {offer.name: offer for offer in before.offers} if before else {}
         return Catalogue({name: self._offer(name, kept.get(name), advance) for name in self.folders})
 
-    def _offer(self, name: str, before: Offer | None, advance: Advance) -> Offer:
+    def _offer(self, name: str, before: ProgramVersion | None, advance: Advance) -> ProgramVersion:
         folder = self.folders[name]
         try:
             version = version_of(folder)
@@ -59,7 +59,7 @@ class ProgramFolders:
         server = self._server(folder, signature, partial(_advance, advance, name))
         if version_of(folder) != version:
             raise RuleError("a program must not change while it is read", got=folder, remedy="try again")
-        return Offer(name, version, server)
+        return ProgramVersion(name, version, server)
 
     def _server(self, folder: Path, signature: bytes, progress: Advance) -> Served:
         """What the folder holds: an interactive program, or one of CKKS."""
@@ -85,7 +85,7 @@ def check_sessions_of(catalogue: Catalogue, weights_gb: float, sessions: int) ->
     check_sessions([cast(Program, program) for program in known if program.prepares], weights_gb, sessions)
 
 
-def in_words(offer: Offer) -> str:
+def in_words(offer: ProgramVersion) -> str:
     """Return what a program is and what it takes, for whoever runs the server."""
     keys = f"a client sends at most {offer.most.keys / 1e6:.1f} MB of keys once"
     return f"version {offer.version}, {offer.server.in_words()}; {keys}"

@@ -12,7 +12,7 @@ from privcirnet.he.protocol.framing.message_sizes import rounds_ahead
 from privcirnet.he.protocol.parties.session import Traffic, prepare
 from privcirnet.runs.evaluation import Evaluation, run
 from privcirnet.runs.interactive import Interactive
-from privcirnet.runs.parties import How, Parties
+from privcirnet.runs.parties import Parties, RunOptions
 from privcirnet.runs.progress import Bar, silent
 
 
@@ -59,7 +59,7 @@ class SharedParties:
         parties = self._parties
         return parties.client.prepared if parties else 0
 
-    def evaluate(self, images: Values, how: How, check: bool) -> Evaluation:
+    def evaluate(self, images: Values, how: RunOptions, check: bool) -> Evaluation:
         """Return what both parties make of images.
 
         Args:
@@ -77,7 +77,7 @@ class SharedParties:
                 self.sent.add(answer.traffic, 1)
             return found
 
-    def prepare(self, count: int, how: How, bar: Bar) -> None:
+    def prepare(self, count: int, how: RunOptions, bar: Bar) -> None:
         """Do all encrypted work for some images to come.
 
         Raises:
@@ -102,7 +102,7 @@ class SharedParties:
             self._end()
 
     @contextmanager
-    def _begun(self, how: How, bar: Bar = silent) -> Iterator[Parties]:
+    def _begun(self, how: RunOptions, bar: Bar = silent) -> Iterator[Parties]:
         """Have both parties alone in a ``with`` block; whatever it raises ends them."""
         with self._lock:
             try:

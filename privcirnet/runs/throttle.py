@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from privcirnet.he.planning.profile import LINKS, Link
+from privcirnet.he.planning.profile import LINKS, NetworkLink
 from privcirnet.he.protocol.parties.session import Handler
 
 
@@ -22,7 +22,7 @@ class Throttled:
     """
 
     session: Handler
-    link: Link
+    link: NetworkLink
     wait: Callable[[float], object] = time.sleep
 
     def handle(self, message: bytes) -> bytes:

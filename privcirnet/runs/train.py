@@ -14,7 +14,15 @@ import torch
 from torch import nn
 
 from privcirnet import distributed
-from privcirnet.artifact import Checkpoint, Inputs, compacted, expanded, read_checkpoint, write_checkpoint, write_json
+from privcirnet.artifact import (
+    Checkpoint,
+    InputSpec,
+    compacted,
+    expanded,
+    read_checkpoint,
+    write_checkpoint,
+    write_json,
+)
 from privcirnet.config import RecipeConfig, TrainConfig, run_file
 from privcirnet.data.dataset import ImageData
 from privcirnet.errors import RuleError
@@ -23,10 +31,10 @@ from privcirnet.runs.check import left_to_replace
 from privcirnet.runs.progress import Bar, silent
 from privcirnet.train import checkpoint, record, stages
 from privcirnet.train.accuracy import accuracy
+from privcirnet.train.distillation import distill_labels, parts, teaching
 from privcirnet.train.loop import fit
 from privcirnet.train.network import BuiltNetwork, checkpoint_of
 from privcirnet.train.progress import EpochProgress, Step
-from privcirnet.train.taught import parts, taught, teaching
 
 
 @dataclass(frozen=True)
@@ -47,7 +55,7 @@ class Trained:
     top1_before: float
     test_images: int
     history: list[dict[str, float]]
-    inputs: Inputs
+    inputs: InputSpec
     seconds_before: float = 0.0
     mixed: bool = False
 
@@ -67,7 +75,7 @@ def train(
     data: ImageData,
     bar: Bar = silent,
     tell: Callable[[str], object] = lambda _: None,
-    change: stages.Change | None = None,
+    change: stages.CompressionMethod | None = None,
 ) -> Trained:
     """Run one stage, from the result of the stage before or from the last epoch of an interrupted run.
 
@@ -99,7 +107,7 @@ def train(
         before = progress.top1_before = accuracy(model, data)
     if teacher and recipe.teach_once:
         with bar(f"{recipe.stage} (teacher)", parts(data)) as done:
-            (data, recipe), teacher = taught(data, recipe, teacher, lambda: done("")), None
+            (data, recipe), teacher = distill_labels(data, recipe, teacher, lambda: done("")), None
     data = data.near(torch.device(device))
     torch.backends.cudnn.benchmark = True  # of 1,000 images the kernels it guesses took MobileNetV2 five times as long
     epochs = bar(f"{recipe.stage} (epochs)", recipe.epochs)
@@ -128,7 +136,7 @@ def _prepared(
     data: ImageData,
     bar: Bar,
     tell: Callable[[str], object],
-    change: stages.Change | None,
+    change: stages.CompressionMethod | None,
 ) -> BuiltNetwork:
     """Return the network that a stage starts from, once it has taken an image, and tell what is left to replace."""
     recipe = config.recipe
@@ -244,8 +252,8 @@ def evaluate(config: TrainConfig, data: ImageData) -> dict[str, Any]:
     return {**about, **facts, **measured, "config": asdict(config)}
 
 
-def _inputs(config: TrainConfig, data: ImageData) -> Inputs:
-    return Inputs(data.shape, data.log_step, data.levels, data.classes, config.data.name)
+def _inputs(config: TrainConfig, data: ImageData) -> InputSpec:
+    return InputSpec(data.shape, data.log_step, data.levels, data.classes, config.data.name)
 
 
 def _compact(stored: Checkpoint, kind: str, path: Path) -> Checkpoint:

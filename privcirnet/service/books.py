@@ -8,11 +8,11 @@ from privcirnet.service.log import Log
 from privcirnet.service.metrics import Metrics
 from privcirnet.service.prepared_workers import PreparedWorkers
 from privcirnet.service.quotas import Quotas
-from privcirnet.service.store import Keys, KeyStore
+from privcirnet.service.store import KeyRegistry, KeyStore
 
 
 @dataclass(frozen=True)
-class Books:
+class ServiceState:
     """What a service keeps about its clients; by default in memory only.
 
     Attributes:
@@ -22,7 +22,7 @@ class Books:
 
     limits: ServiceLimits = field(default_factory=ServiceLimits)
     quotas: Quotas = field(default_factory=Quotas)
-    store: Keys = field(default_factory=KeyStore)
+    store: KeyRegistry = field(default_factory=KeyStore)
     prepared_work: PreparedWork = field(default_factory=PreparedWork)
     log: Log = field(default_factory=Log)
     metrics: Metrics = field(default_factory=Metrics)

@@ -12,13 +12,13 @@ import grpc
 from privcirnet.errors import RuleError
 from privcirnet.service import messages, refusals
 from privcirnet.service.access import ServerAccess
-from privcirnet.service.books import Books
+from privcirnet.service.books import ServiceState
 from privcirnet.service.connections import Connections
 from privcirnet.service.limits import HANDSHAKE_S
 from privcirnet.service.messages import KEY_ID_BYTES, KeysKept, ProgramList
 from privcirnet.service.programs import Catalogue
 from privcirnet.service.sessions import Sessions
-from privcirnet.service.streams import HungUp, read_chunks, read_opening, write_body
+from privcirnet.service.streams import ClientDisconnected, read_chunks, read_opening, write_body
 
 Handler = Callable[[str, Any, Any], Awaitable[Any]]
 """(client's name, request of a unary call, gRPC's context) -> response of a unary call."""
@@ -36,7 +36,12 @@ class Calls:
     """
 
     def __init__(
-        self, catalogue: Catalogue, access: ServerAccess, books: Books, sessions: Sessions, connections: Connections
+        self,
+        catalogue: Catalogue,
+        access: ServerAccess,
+        books: ServiceState,
+        sessions: Sessions,
+        connections: Connections,
     ) -> None:
         self.catalogue, self.access = catalogue, access
         self._books, self._sessions, self._connections = books, sessions, connections
@@ -75,7 +80,7 @@ class Calls:
                 if request is None:
                     raise refusals.garbled()
                 return await handler(client, request, context)
-            except HungUp:
+            except ClientDisconnected:
                 return None
             except RuleError as found:
                 error = found
@@ -126,7 +131,7 @@ class Calls:
             await asyncio.to_thread(registration.settle)
             books.log.audit("keys registered", client, keys=key_id.hex()[:16])
             registration.finish()
-        except HungUp:
+        except ClientDisconnected:
             rule, remedy = "a registration must be whole", "send all of the keys"
             raise RuleError(rule, got=f"{registration.size} bytes", remedy=remedy) from None
         finally:

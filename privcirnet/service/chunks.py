@@ -21,7 +21,7 @@ _DATA, _LAST = b"\x0a", b"\x10\x01"
 _MORE, _BITS = 0x80, 7
 
 
-class Piece(NamedTuple):
+class ChunkMessage(NamedTuple):
     """A message of inference.proto with a chunk alone: fields 1 and 2 of ``Chunk``, ``SessionRequest``, ``KeysUpload``.
 
     Attributes:
@@ -37,7 +37,7 @@ class Piece(NamedTuple):
         return b"".join((before, self.data, _LAST if self.last else b""))
 
     @classmethod
-    def of(cls, content: bytes) -> "Piece | None":
+    def of(cls, content: bytes) -> "ChunkMessage | None":
         """Return the piece in a message; None if it is something else, or written in another order.
 
         Args:
@@ -68,14 +68,14 @@ def _varint(number: int) -> bytes:
     return bytes((*found, number))
 
 
-def split(body: bytes) -> Iterator[Piece]:
+def split(body: bytes) -> Iterator[ChunkMessage]:
     """Yield a body in chunks.
 
     Args:
         body: of any length; an empty one is one chunk.
     """
     for start in range(0, max(len(body), 1), CHUNK):
-        yield Piece(body[start : start + CHUNK], start + CHUNK >= len(body))
+        yield ChunkMessage(body[start : start + CHUNK], start + CHUNK >= len(body))
 
 
 class Body:

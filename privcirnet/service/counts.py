@@ -54,7 +54,7 @@ class Ledger(Protocol):
         ...
 
 
-class Counts:
+class LocalLedger:
     """A ledger of one server.
 
     Args:

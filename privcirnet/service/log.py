@@ -13,7 +13,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from privcirnet.service.refusals import OutOfReach, Unwritten
+from privcirnet.service.refusals import SharedStateUnavailableError, Unwritten
 
 Write = Callable[[str], object]
 """Takes one line."""
@@ -35,7 +35,7 @@ class Log:
         audit: takes the audit log's lines, JSON, or raises OSError; None for no such log.
         clock: seconds.
         number: of the next line of the audit log, which replicas count together, or raises
-            :class:`service.refusals.OutOfReach`; None for no numbers.
+            :class:`service.refusals.SharedStateUnavailableError`; None for no numbers.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class Log:
             return {}
         try:
             return {"number": self._number()}
-        except OutOfReach:
+        except SharedStateUnavailableError:
             if what in _ENDS:
                 return {"number": None}
             raise

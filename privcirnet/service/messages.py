@@ -11,7 +11,7 @@ from typing import Any
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
 
-from privcirnet.service.chunks import Piece
+from privcirnet.service.chunks import ChunkMessage
 
 KEY_ID_BYTES = 32
 
@@ -64,13 +64,13 @@ _CHUNKED = Chunk, SessionRequest, KeysUpload
 
 
 def _read(made: Any, content: bytes) -> Any:
-    piece = Piece.of(content) if made in _CHUNKED else None
+    piece = ChunkMessage.of(content) if made in _CHUNKED else None
     return made.FromString(content) if piece is None else piece
 
 
 def write(message: Any) -> bytes:
     """Return the bytes of a message."""
-    return message.packed() if isinstance(message, Piece) else message.SerializeToString()
+    return message.packed() if isinstance(message, ChunkMessage) else message.SerializeToString()
 
 
 def _methods() -> dict[str, Method]:

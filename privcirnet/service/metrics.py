@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, star
 from prometheus_client.process_collector import ProcessCollector
 
 from privcirnet.errors import RuleError
-from privcirnet.service.refusals import OutOfReach
+from privcirnet.service.refusals import SharedStateUnavailableError
 
 _SECONDS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 
@@ -74,7 +74,7 @@ class Metrics:
 def _known(size: Callable[[], float]) -> float:
     try:
         return size()
-    except OutOfReach:
+    except SharedStateUnavailableError:
         return math.nan
 
 

@@ -31,8 +31,8 @@ from privcirnet.he.protocol.parties.server import Server, Session
 from privcirnet.he.rlwe.wire_bytes import Message
 from privcirnet.he.system import threads
 from privcirnet.service.address import is_loopback
-from privcirnet.service.programs import Offer
-from privcirnet.service.refusals import Refusing, interrupted
+from privcirnet.service.programs import ProgramVersion
+from privcirnet.service.refusals import ServiceError, interrupted
 
 _SCHEME = "ray://"
 _CPUS = 4
@@ -42,7 +42,7 @@ _START_S, _RESTART_S, _PAUSE_S = 300.0, 20.0, 0.2
 
 
 @dataclass(frozen=True)
-class How:
+class ActorOptions:
     """How actors run programs.
 
     Attributes:
@@ -72,7 +72,7 @@ def check_where(where: str) -> None:
 class Worker:
     """What an actor does: the offline work of some sessions. Broken rules are returned: Ray would log them."""
 
-    def __init__(self, how: How) -> None:
+    def __init__(self, how: ActorOptions) -> None:
         threads.use(how.threads)
         self._how = how
         self._servers: dict[str, Server] = {}
@@ -232,7 +232,7 @@ class Lane:
             try:
                 seat.ask("open", self._name, self.version, [self.program], self.offered(), keys, self.owner)
                 return
-            except Refusing:
+            except ServiceError:
                 if time.monotonic() > end:
                     raise
                 time.sleep(_PAUSE_S)
@@ -250,7 +250,7 @@ class PreparedWorkers:
         RuleError: Ray is not installed, not reached, or has too few cores.
     """
 
-    def __init__(self, where: str, actors: int, how: How) -> None:
+    def __init__(self, where: str, actors: int, how: ActorOptions) -> None:
         self._ray = _connected(where)
         places, cores = self._places()
         if actors > places or not places:
@@ -258,7 +258,7 @@ class PreparedWorkers:
             rule, remedy = "a Ray cluster must have the cores of all actors", "add machines, or use prepared_actors=0"
             raise RuleError(rule, got=f"{places} times {cores} for {max(actors, 1)}", remedy=remedy)
         made = self._ray.remote(Worker).options(num_cpus=cores, max_restarts=-1)
-        how = How(how.engine, how.gigabytes, cores)
+        how = ActorOptions(how.engine, how.gigabytes, cores)
         self._seats = [_Seat(self._ray, made.remote(how)) for _ in range(actors or places)]
         self._programs: dict[str, Any] = {}
         self.cores = cores
@@ -268,7 +268,7 @@ class PreparedWorkers:
         """How many there are."""
         return len(self._seats)
 
-    def renew(self, offers: Collection[Offer]) -> None:
+    def renew(self, offers: Collection[ProgramVersion]) -> None:
         """Have all actors hold what is offered now, and nothing else. It takes as long as the weights are encoded.
 
         Raises:
@@ -279,11 +279,13 @@ class PreparedWorkers:
         for renewed in self._renewed():
             try:
                 renewed.result()
-            except Refusing:
+            except ServiceError:
                 rule, remedy = "the actors of prepared_workers must start", "see Ray's logs, and its free cores"
                 raise RuleError(rule, got=f"none of {self.actors} in {_START_S:g} s", remedy=remedy) from None
 
-    def lane(self, offer: Offer, keys: Callable[[], Message], store: PreparedStore, owner: bytes) -> Lane | None:
+    def lane(
+        self, offer: ProgramVersion, keys: Callable[[], Message], store: PreparedStore, owner: bytes
+    ) -> Lane | None:
         """Return what does the offline work of a session; None if its program has none, or no actor answers.
 
         Args:
@@ -310,7 +312,7 @@ class PreparedWorkers:
         programs = {version: [program] for version, program in self._programs.items()}
         return [seat.thread.submit(seat.ask, "renew", programs, timeout_s=_START_S) for seat in self._seats]
 
-    def _program(self, offer: Offer) -> Any:
+    def _program(self, offer: ProgramVersion) -> Any:
         """Ray's reference to a program."""
         assert isinstance(offer.server, Server)
         if offer.version in self._programs:

@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 
 from privcirnet.artifact import MANIFEST
-from privcirnet.he.protocol.framing.message_sizes import Sizes
+from privcirnet.he.protocol.framing.message_sizes import MessageSizes
 from privcirnet.he.protocol.served import Served
 from privcirnet.service.refusals import unknown
 
@@ -30,7 +30,7 @@ def digest_of(version: str, greeting: bytes) -> bytes:
 
 
 @dataclass(frozen=True)
-class Offer:
+class ProgramVersion:
     """One version of one program.
 
     Attributes:
@@ -45,7 +45,7 @@ class Offer:
     took: dict[tuple[int, int], float] = field(default_factory=dict[tuple[int, int], float], compare=False, repr=False)
 
     @classmethod
-    def of(cls, name: str, server: Served) -> "Offer":
+    def of(cls, name: str, server: Served) -> "ProgramVersion":
         """Return a server as an offer whose version is a checksum of its public description."""
         return cls(name, hashlib.sha256(server.greeting()).hexdigest()[:_VERSION], server)
 
@@ -65,7 +65,7 @@ class Offer:
         return digest_of(self.version, self.greeting)
 
     @cached_property
-    def most(self) -> Sizes:
+    def most(self) -> MessageSizes:
         """Sizes of its longest messages."""
         return self.server.sizes
 
@@ -77,15 +77,15 @@ class Catalogue:
         offers: one for each name, at least one.
     """
 
-    def __init__(self, offers: Mapping[str, Offer]) -> None:
+    def __init__(self, offers: Mapping[str, ProgramVersion]) -> None:
         self._offers = dict(offers)
 
     @property
-    def offers(self) -> list[Offer]:
+    def offers(self) -> list[ProgramVersion]:
         """All of them."""
         return [*self._offers.values()]
 
-    def find(self, name: str, version: str) -> Offer:
+    def find(self, name: str, version: str) -> ProgramVersion:
         """Return what a client asks for: "" is the only program, and the current version."""
         remedy = f"ask for one of {', '.join(sorted(self._offers))}"
         if not name and len(self._offers) > 1:

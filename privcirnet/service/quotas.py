@@ -14,8 +14,8 @@ from grpc import StatusCode
 
 from privcirnet.errors import RuleError
 from privcirnet.service.access import LOCAL
-from privcirnet.service.counts import Counts, Ledger
-from privcirnet.service.refusals import Refusing, busy
+from privcirnet.service.counts import Ledger, LocalLedger
+from privcirnet.service.refusals import ServiceError, busy
 
 _SOON_S = 10.0
 """Seconds after which a session may have ended."""
@@ -60,7 +60,7 @@ class Quotas:
         self, default: Quota | None = None, own: Mapping[str, Quota] | None = None, ledger: Ledger | None = None
     ) -> None:
         self._default, self._own = default or Quota(), dict(own or {})
-        self._ledger = ledger or Counts()
+        self._ledger = ledger or LocalLedger()
         self._here = Counter[str]()
 
     def change(self, default: Quota, own: Mapping[str, Quota]) -> None:
@@ -75,7 +75,7 @@ class Quotas:
         """Raise if a client is shut out, maybe since it came."""
         if not self.of(client).sessions:
             rule, remedy = "a client must have a quota of sessions", "ask whoever runs the server"
-            raise Refusing(rule, got=0, remedy=remedy)
+            raise ServiceError(rule, got=0, remedy=remedy)
 
     @contextmanager
     def session(self, client: str, most: int) -> Generator[None]:
@@ -114,7 +114,7 @@ class Quotas:
         seconds = self._ledger.begin(client, count, quota.images, quota.images_hour)
         if math.isinf(seconds):
             remedy = "ask whoever runs the server"
-            raise Refusing(f"a client may begin {quota.images} images in all", got=got, remedy=remedy)
+            raise ServiceError(f"a client may begin {quota.images} images in all", got=got, remedy=remedy)
         if seconds:
             raise busy(f"a client may begin {quota.images_hour} images an hour", got, seconds)
 
@@ -124,7 +124,7 @@ class Quotas:
         if held + count > quota:
             rule, remedy = f"a client may have {quota} inferences prepared here", "use them first"
             got = "one more" if count == 1 else f"{held} and {count} more"
-            raise Refusing(rule, got=got, remedy=remedy, status=StatusCode.RESOURCE_EXHAUSTED)
+            raise ServiceError(rule, got=got, remedy=remedy, status=StatusCode.RESOURCE_EXHAUSTED)
 
     def close(self) -> None:
         """End the use of the ledger."""

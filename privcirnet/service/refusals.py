@@ -26,7 +26,7 @@ class Refused(RuleError):
         self.retry_after_s = retry_after_s
 
 
-class Ended(Refused, Lost):
+class SessionEndedError(Refused, Lost):
     """The server shuts down, or has waited for too long: it, or another replica, takes a new session."""
 
 
@@ -38,7 +38,7 @@ class Unwritten(Exception):
     """What must be on a disk before an answer could not be written there. Nothing is answered."""
 
 
-class Refusing(RuleError):
+class ServiceError(RuleError):
     """A rule that a client broke, or that there is no room for it now.
 
     Args:
@@ -58,7 +58,7 @@ class Refusing(RuleError):
         self.status, self.retry_after_s = status, retry_after_s
 
 
-class OutOfReach(Refusing):
+class SharedStateUnavailableError(ServiceError):
     """The state that replicas share is out of reach. Nothing begins without it.
 
     Args:
@@ -76,54 +76,54 @@ class OutOfReach(Refusing):
         )
 
 
-def busy(rule: str, got: object, seconds: float) -> Refusing:
+def busy(rule: str, got: object, seconds: float) -> ServiceError:
     """Return a refusal for lack of room; ``seconds``: after which it may be tried again."""
     after = max(round(seconds + 0.5), 1)
     return _made(rule, got, f"come again in {after} s", grpc.StatusCode.RESOURCE_EXHAUSTED, after)
 
 
-def stopping() -> Refusing:
+def stopping() -> ServiceError:
     """Return the refusal of a server that shuts down."""
     rule, remedy = "a server must stay up for a new image", "connect again: another replica may be there"
     return _made(rule, "it shuts down", remedy, grpc.StatusCode.UNAVAILABLE, 1)
 
 
-def late(what: str, seconds: float) -> Refusing:
+def late(what: str, seconds: float) -> ServiceError:
     """Return the refusal of a client that was too slow."""
     got = f"none in {seconds:.3g} s"
     return _made(f"{what} must be in time", got, "connect again", grpc.StatusCode.DEADLINE_EXCEEDED)
 
 
-def interrupted() -> Refusing:
+def interrupted() -> ServiceError:
     """Return the refusal of a preparation whose worker was lost, which may begin anew at once."""
     rule, remedy = "a preparation's worker must stay until its end", "prepare again"
     return _made(rule, "it was lost", remedy, grpc.StatusCode.ABORTED, 1)
 
 
-def unknown(rule: str, got: object, remedy: str) -> Refusing:
+def unknown(rule: str, got: object, remedy: str) -> ServiceError:
     """Return the refusal of something that the server does not have."""
     return _made(rule, got, remedy, grpc.StatusCode.NOT_FOUND)
 
 
-def stranger(got: str) -> Refusing:
+def stranger(got: str) -> ServiceError:
     """Return the refusal of a client that has not said who it is."""
     rule, remedy = "a client must be known", "use the certificate or the token that the server's operator gave you"
     return _made(rule, got, remedy, grpc.StatusCode.UNAUTHENTICATED)
 
 
-def garbled() -> Refusing:
+def garbled() -> ServiceError:
     """Return the refusal of bytes that are no message of inference.proto."""
     rule, remedy = "a message must be one of inference.proto", "use the same release on both sides"
-    return Refusing(rule, got="other bytes", remedy=remedy)
+    return ServiceError(rule, got="other bytes", remedy=remedy)
 
 
-def failure() -> Refusing:
+def failure() -> ServiceError:
     """Return what a client is told of a failure of the server: that there was one."""
     return _made("a server must not fail", "it did", "ask whoever runs it", grpc.StatusCode.INTERNAL)
 
 
-def _made(rule: str, got: object, remedy: str, status: grpc.StatusCode, after: int = 0) -> Refusing:
-    return Refusing(rule, got=got, remedy=remedy, status=status, retry_after_s=after)
+def _made(rule: str, got: object, remedy: str, status: grpc.StatusCode, after: int = 0) -> ServiceError:
+    return ServiceError(rule, got=got, remedy=remedy, status=status, retry_after_s=after)
 
 
 def packed(error: RuleError) -> tuple[grpc.StatusCode, str, tuple[tuple[str, str | bytes], ...]]:
@@ -135,7 +135,7 @@ def packed(error: RuleError) -> tuple[grpc.StatusCode, str, tuple[tuple[str, str
     rule, got, remedy = (_plain(str(text)) for text in (error.rule, error.got, error.remedy))
     after = error.retry_after_s
     wrong = grpc.StatusCode.ABORTED if after else grpc.StatusCode.INVALID_ARGUMENT
-    status = error.status if isinstance(error, Refusing) else wrong
+    status = error.status if isinstance(error, ServiceError) else wrong
     refusal = Refusal(rule=rule, got=got, remedy=remedy, retry_after_s=after)
     metadata: list[tuple[str, str | bytes]] = [(_METADATA, refusal.SerializeToString())]
     metadata.append((_RETRY, str(1000 * after if after else -1)))
@@ -152,7 +152,7 @@ def unpacked(error: Any, server: str) -> RuleError:
     if refusal is None or not refusal.rule:
         return _lost(error, server)
     rule, got, remedy = (_plain(text) for text in (refusal.rule, refusal.got, refusal.remedy))
-    kind = Ended if error.code() in _ENDED else Refused
+    kind = SessionEndedError if error.code() in _ENDED else Refused
     return kind(f"{server} refused: {rule}", got=got, remedy=remedy, retry_after_s=refusal.retry_after_s)
 
 

@@ -12,7 +12,7 @@ import grpc
 from privcirnet.errors import RuleError
 from privcirnet.service.access import PLAIN_SERVER, ServerAccess
 from privcirnet.service.address import check_free, is_loopback, show_address
-from privcirnet.service.books import Books
+from privcirnet.service.books import ServiceState
 from privcirnet.service.calls import Calls
 from privcirnet.service.connections import Connections
 from privcirnet.service.health import Health
@@ -20,7 +20,7 @@ from privcirnet.service.messages import SERVICE
 from privcirnet.service.programs import Catalogue
 from privcirnet.service.quotas import Quota
 from privcirnet.service.sessions import Finished, Sessions
-from privcirnet.service.turns import Turns
+from privcirnet.service.turns import RoundRobinExecutor
 
 T = TypeVar("T")
 
@@ -62,15 +62,15 @@ class Service:
         catalogue: Catalogue,
         address: tuple[str, int] = ("127.0.0.1", 0),
         access: ServerAccess = PLAIN_SERVER,
-        books: Books | None = None,
+        books: ServiceState | None = None,
         reload: Reload | None = None,
         finished: Finished = lambda session: None,
     ) -> None:
         if access.credentials is None and not is_loopback(address[0]):
             remedy = "use tls=trial or tls=DIR, or host=127.0.0.1"
             raise RuleError("a server must use TLS beyond loopback", got=show_address(address), remedy=remedy)
-        self._books, self._reloader = books or Books(), reload
-        self._turns = Turns(self._books.metrics.waiting.observe)
+        self._books, self._reloader = books or ServiceState(), reload
+        self._turns = RoundRobinExecutor(self._books.metrics.waiting.observe)
         self._sessions = Sessions(self._books, self._turns, finished)
         self._connections = Connections(self._books.limits, self._books.log, self._books.metrics)
         self._calls = Calls(catalogue, access, self._books, self._sessions, self._connections)

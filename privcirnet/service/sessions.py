@@ -17,12 +17,12 @@ from privcirnet.he.protocol.framing import wire
 from privcirnet.he.protocol.offline import correlated
 from privcirnet.he.protocol.offline.store import Binding
 from privcirnet.he.protocol.served import ServedSession
-from privcirnet.service.books import Books
+from privcirnet.service.books import ServiceState
 from privcirnet.service.prepared_workers import Lane
-from privcirnet.service.programs import Catalogue, Offer
+from privcirnet.service.programs import Catalogue, ProgramVersion
 from privcirnet.service.refusals import busy, late, stopping
 from privcirnet.service.streams import read, read_body, read_opening, write_body
-from privcirnet.service.turns import Turns
+from privcirnet.service.turns import RoundRobinExecutor
 
 Finished = Callable[[ServedSession], object]
 _QUICK_S = 0.02
@@ -41,7 +41,7 @@ class Sessions:
         stopping: whether no image may begin any more.
     """
 
-    def __init__(self, books: Books, turns: Turns, finished: Finished) -> None:
+    def __init__(self, books: ServiceState, turns: RoundRobinExecutor, finished: Finished) -> None:
         self._books, self._turns, self._finished = books, turns, finished
         self._idle: set[asyncio.Timeout] = set()
         self._open: list[Conversation] = []
@@ -90,7 +90,7 @@ class Sessions:
             lane = self._elsewhere(client, offer, first.keys, binding)
             await self._bounded(Conversation(client, offer, session, binding, context, admit, lane))
 
-    def _elsewhere(self, client: str, offer: Offer, keys: bytes, binding: Binding) -> Lane | None:
+    def _elsewhere(self, client: str, offer: ProgramVersion, keys: bytes, binding: Binding) -> Lane | None:
         """What does a session's offline work in place of this process."""
         books = self._books
         if books.workers is None or not keys:
@@ -214,7 +214,7 @@ class Sessions:
             how = {"prepared": True} if phase == wire.ONLINE else {}
             books.log.audit("image", client, **facts, **measured, **how)
 
-    async def _request(self, offer: Offer, context: Any, between: bool = False) -> bytes:
+    async def _request(self, offer: ProgramVersion, context: Any, between: bool = False) -> bytes:
         """The next request; ``between`` two images the service may stop instead."""
         limits = self._books.limits
         if not between:
@@ -237,7 +237,7 @@ class Sessions:
             if wait is not None:
                 self._idle.discard(wait)
 
-    def _measured(self, offer: Offer, seconds: float, request: bytes, reply: bytes) -> None:
+    def _measured(self, offer: ProgramVersion, seconds: float, request: bytes, reply: bytes) -> None:
         metrics = self._books.metrics
         metrics.work.labels(offer.name).observe(seconds)
         metrics.received.labels(offer.name).inc(len(request))
@@ -285,7 +285,7 @@ class Conversation:
     """
 
     client: str
-    offer: Offer
+    offer: ProgramVersion
     session: ServedSession
     binding: Binding
     context: Any

@@ -20,7 +20,7 @@ from privcirnet.he.rlwe.wire_bytes import Message
 from privcirnet.he.system.private_folder import private_folder
 from privcirnet.service import chunks
 from privcirnet.service.messages import KEY_ID_BYTES
-from privcirnet.service.refusals import Refusing, busy, unknown
+from privcirnet.service.refusals import ServiceError, busy, unknown
 
 _SUFFIX, _DRAFT = ".keys", ".draft"
 _DAY_S = 86_400.0
@@ -58,7 +58,7 @@ class _Kept:
     body: bytes | None  # None: in a file
 
 
-class Keys(Protocol):
+class KeyRegistry(Protocol):
     """The keys of all clients, of one server or of all replicas of a service."""
 
     @property
@@ -273,13 +273,13 @@ def digest(client: str) -> str:
     return hashlib.sha256(client.encode()).hexdigest()[:32]
 
 
-def not_registered(key_id: bytes) -> Refusing:
+def not_registered(key_id: bytes) -> ServiceError:
     """Return the refusal of keys that are not there."""
     rule, remedy = "a session's keys must be registered, and not expired", "register them again"
     return unknown(rule, key_id.hex()[:16] or "none", remedy)
 
 
-def full(limit: int, size: int, seconds: float) -> Refusing:
+def full(limit: int, size: int, seconds: float) -> ServiceError:
     """Return the refusal of keys that do not fit.
 
     Args:

@@ -7,12 +7,12 @@ from typing import Any
 from grpc import aio
 
 from privcirnet.errors import RuleError
-from privcirnet.service.chunks import Body, Piece, split
+from privcirnet.service.chunks import Body, ChunkMessage, split
 from privcirnet.service.limits import HANDSHAKE_S, ServiceLimits
 from privcirnet.service.refusals import garbled, late
 
 
-class HungUp(Exception):
+class ClientDisconnected(Exception):
     """The client has ended the call between two messages."""
 
 
@@ -31,7 +31,7 @@ async def read(context: Any, seconds: float, what: str = "the next message") -> 
     if message is None:
         raise garbled()
     if message is aio.EOF:  # pyright: ignore[reportAttributeAccessIssue]
-        raise HungUp
+        raise ClientDisconnected
     return message
 
 
@@ -44,7 +44,7 @@ async def read_opening(context: Any, what: str) -> Any:
         Refusing: it did not come, or is not in inference.proto.
     """
     first = await read(context, HANDSHAKE_S, what)
-    if isinstance(first, Piece):
+    if isinstance(first, ChunkMessage):
         rule, remedy = "a call must begin with what it asks for", "use the same release on both sides"
         raise RuleError(rule, got=f"a chunk of {len(first.data)} bytes", remedy=remedy)
     return first

@@ -11,7 +11,7 @@ from typing import TypeVar
 R = TypeVar("R")
 
 
-class Turns:
+class RoundRobinExecutor:
     """A queue for each client, served round and round, by one thread.
 
     A client with many sessions gets no more turns than one with a single session. Each session waits for at most one

@@ -13,7 +13,7 @@ from functools import partial
 import torch
 from torch import Tensor, autocast, nn
 
-from privcirnet.nn.plain import with_plain_weights
+from privcirnet.nn.materialize import with_plain_weights
 from privcirnet.train.callbacks import Callback
 
 _STEPS = 3

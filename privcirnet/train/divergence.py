@@ -9,7 +9,7 @@ from torch.nn.functional import kl_div
 
 from privcirnet.data.dataset import Examples, some_images
 from privcirnet.nn.graph import evaluating
-from privcirnet.nn.plain import with_plain_weights
+from privcirnet.nn.materialize import with_plain_weights
 from privcirnet.passes.convert import circulant_
 
 FITTED = 384

@@ -13,7 +13,7 @@ _BATCH = 64
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class ExplosionCheck:
     """What a network in evaluation mode makes of training images.
 
     Attributes:
@@ -33,7 +33,7 @@ class Evaluation:
 
 
 @torch.no_grad()
-def evaluated(model: nn.Module, data: Examples, count: int) -> Evaluation:
+def evaluated(model: nn.Module, data: Examples, count: int) -> ExplosionCheck:
     """Return what a network makes of training images.
 
     Args:
@@ -50,7 +50,7 @@ def evaluated(model: nn.Module, data: Examples, count: int) -> Evaluation:
             exploding += int((~finite).sum())
             if exploding and not layer:
                 layer = _first_exploding(model, images[~finite.to(images.device)][:1].to(device))
-    return Evaluation(seen, right, exploding, layer)
+    return ExplosionCheck(seen, right, exploding, layer)
 
 
 def _first_exploding(model: nn.Module, images: Tensor) -> str:

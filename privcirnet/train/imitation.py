@@ -39,7 +39,7 @@ NEAR, FAR = 1.0, 10.0
 """Largest d with which a position goes on as it is, in the first and in the last epoch."""
 
 
-class Imitation(Callback):
+class FeatureDistillation(Callback):
     """An observer that compares the blocks of a network with those of the original.
 
     Args:

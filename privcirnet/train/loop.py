@@ -23,15 +23,15 @@ from privcirnet.train.accuracy import accuracy
 from privcirnet.train.augmentation import augmented_epoch
 from privcirnet.train.bfloat16 import SlowConvolutions, is_faster
 from privcirnet.train.callbacks import Callback
-from privcirnet.train.imitation import Imitation
+from privcirnet.train.imitation import FeatureDistillation
 from privcirnet.train.losses import training_loss
+from privcirnet.train.micro_batches import in_parts, micro_batch_size
 from privcirnet.train.mixing import Mixer
 from privcirnet.train.optimization import average_of, optimizer_of, schedule_of
 from privcirnet.train.outliers import OutlierPenalty
-from privcirnet.train.parts import in_parts, together
 from privcirnet.train.progress import EpochProgress, Step, falls_to_chance
 from privcirnet.train.recalibration import frozen_norms, recalibrate_
-from privcirnet.train.settling import settle_
+from privcirnet.train.settling import stabilize_statistics_
 
 COMPILE_BACKEND = "inductor"
 """torch.compile's own default; its others only trace, or are for GPUs."""
@@ -84,7 +84,7 @@ def fit(  # noqa: PLR0913, PLR0917
             measured = run.epoch(progress.epoch, after_step)
             progress.epoch += 1
             if last := progress.epoch == recipe.epochs:
-                settle_(run.trained, data, recipe.batch_size, run.schedule.last_epoch, run.frozen)
+                stabilize_statistics_(run.trained, data, recipe.batch_size, run.schedule.last_epoch, run.frozen)
             if data.has_tests:
                 measured["top1"] = run.top1(last)
             progress.history.append({"epoch": progress.epoch, **measured, "seconds": time.perf_counter() - started})
@@ -120,7 +120,7 @@ class _Run:
         self.optimizer = optimizer_of(model, recipe)
         self.schedule = schedule_of(self.optimizer, recipe, data.steps(recipe.batch_size))
         self.average = average_of(model, recipe)
-        self.together = together(model, recipe.batch_size)
+        self.together = micro_batch_size(model, recipe.batch_size)
         self.step = torch.compile(_step, backend=COMPILE_BACKEND) if recipe.compile else _step
         mixes = recipe.mixup > 0 or recipe.cutmix > 0
         self.mixer = Mixer(recipe.mixup, recipe.cutmix, len(data.classes)) if mixes else None
@@ -241,7 +241,7 @@ def _mixed(networks: _Networks, data: Examples, recipe: RecipeConfig, progress: 
         return recipe.amp == "true"
     if "mixed" in progress.state:
         return progress.state["mixed"]
-    size = together(networks.model, recipe.batch_size)
+    size = micro_batch_size(networks.model, recipe.batch_size)
     real, targets = next(data.sampled(size, size))
     device = next(networks.model.parameters()).device
     real, targets = _placed(real, recipe, device), targets.to(device)
@@ -257,7 +257,7 @@ def _callbacks(networks: _Networks, recipe: RecipeConfig, mixed: bool) -> Iterat
     """Yield what a recipe adds to the steps: first what may refuse a network, before anything hooks into it."""
     model, _, original = networks
     if original:
-        yield Imitation(model, original, recipe.imitate, recipe.epochs)
+        yield FeatureDistillation(model, original, recipe.imitate, recipe.epochs)
     if recipe.outlier_penalty:
         yield OutlierPenalty(model, recipe.outlier_penalty)
     if mixed:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from privcirnet.artifact import Bits, Checkpoint, Inputs
+from privcirnet.artifact import Bits, Checkpoint, InputSpec
 from privcirnet.errors import RuleError
 from privcirnet.functional.fusion import block_mean
 from privcirnet.models import ENTRY_POINTS
@@ -153,7 +153,7 @@ class BuiltNetwork:
     composed: tuple[str, ...] = ()
 
 
-def checkpoint_of(built: BuiltNetwork, stage: str, inputs: Inputs | None = None) -> Checkpoint:
+def checkpoint_of(built: BuiltNetwork, stage: str, inputs: InputSpec | None = None) -> Checkpoint:
     """Return a network as a checkpoint; ``stage``: "train", "finetune", "replace" or "qat"."""
     facts = built.name, stage, built.block_sizes, built.bits, built.arguments, built.composed, inputs
     return Checkpoint(tensors_of(built.model), *facts)

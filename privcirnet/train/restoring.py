@@ -8,7 +8,7 @@ from torch import nn
 
 
 @contextmanager
-def restored_on_failure(model: nn.Module) -> Generator[None]:
+def rollback_on_failure(model: nn.Module) -> Generator[None]:
     """Yield; if an exception ends the block, give the network its weights, buffers, gradients and modes back.
 
     An interruption (Ctrl-C) is none: the network keeps what it has learned so far.

@@ -11,10 +11,10 @@ from operator import itemgetter
 import torch
 from torch import Tensor, nn
 
-from privcirnet.blocksizes.activations import activation_omegas, replacement_errors
-from privcirnet.blocksizes.fisher import diagonal_fisher, squared_batch_gradient
-from privcirnet.blocksizes.information import Estimate, Information, energies, weight_errors
-from privcirnet.blocksizes.kfac import OutputCurvature
+from privcirnet.blocksize_search.activations import activation_omegas, replacement_errors
+from privcirnet.blocksize_search.fisher import diagonal_fisher, squared_batch_gradient
+from privcirnet.blocksize_search.information import Information, SensitivityEstimate, energies, weight_errors
+from privcirnet.blocksize_search.kfac import OutputCurvature
 from privcirnet.data.dataset import Examples
 from privcirnet.errors import RuleError, listed
 from privcirnet.train.explosions import REMEDY, evaluated
@@ -26,7 +26,7 @@ _FIRST = 4
 _FITTED = 256
 """Images that polynomials in place of activations are fitted to."""
 
-Omegas = dict[str, dict[int, Estimate]]
+Omegas = dict[str, dict[int, SensitivityEstimate]]
 """Omega with its error, by layer name and block size."""
 
 
@@ -77,7 +77,7 @@ def measure(  # noqa: PLR0913, PLR0917
 
     Args:
         model: trained and dense; left as it was.
-        block_sizes: of layers by name; of activations their options (:mod:`..blocksizes.activations`).
+        block_sizes: of layers by name; of activations their options (:mod:`..blocksize_search.activations`).
         kinds: "kfac" (errors of the outputs after the least-squares fit), "energy" (what b entries that become one
             have to say), "fisher" (PrivCirNet's), "batch_gradient" (the published shortcut) or "weights" (plain squared
             error, no images).
@@ -160,21 +160,21 @@ class _Statistics:
         """Return the sensitivities of one kind so far."""
         return {name: self._row(kind, name, options) for name, options in self._sizes.items()}
 
-    def _row(self, kind: str, name: str, options: Sequence[int]) -> dict[int, Estimate]:
+    def _row(self, kind: str, name: str, options: Sequence[int]) -> dict[int, SensitivityEstimate]:
         if name not in self._weights:
             information = self._information["activations"]
             return {b: information.estimate(name, itemgetter(index)) for index, b in enumerate(options)}
         found = self._estimates(kind, name, [b for b in options if b > 1])
-        return {b: found.get(b, Estimate(0.0, 0.0)) for b in options}
+        return {b: found.get(b, SensitivityEstimate(0.0, 0.0)) for b in options}
 
-    def _estimates(self, kind: str, name: str, block_sizes: Sequence[int]) -> dict[int, Estimate]:
+    def _estimates(self, kind: str, name: str, block_sizes: Sequence[int]) -> dict[int, SensitivityEstimate]:
         """Return a layer's Omega at block sizes above 1."""
         if not block_sizes:
             return {}
         weight = self._weights[name]
         if kind == "weights":
             errors = weight_errors(weight, torch.ones_like(weight), block_sizes, 0.0)
-            return {b: Estimate(float(error.sum()), 0.0) for b, error in errors.items()}
+            return {b: SensitivityEstimate(float(error.sum()), 0.0) for b, error in errors.items()}
         information = self._information[_INFORMATION[kind]]
         match kind:
             case "kfac":

@@ -36,7 +36,7 @@ from privcirnet.data.dataset import Examples
 from privcirnet.nn.activations import Aespa, Aespa1d, Square
 from privcirnet.nn.example import layout_of
 from privcirnet.nn.norm import TokenBatchNorm
-from privcirnet.train.explosions import REMEDY, Evaluation, evaluated
+from privcirnet.train.explosions import REMEDY, ExplosionCheck, evaluated
 from privcirnet.train.recalibration import BATCH, norms_of, recalibrate_
 
 _IMAGES = 512
@@ -53,7 +53,9 @@ _STALE = 0.01
 """Share of the values that training began with from which on running statistics are measured anew."""
 
 
-def settle_(model: nn.Module, data: Examples, batch_size: int, steps: int, frozen: Collection[str] = ()) -> None:
+def stabilize_statistics_(
+    model: nn.Module, data: Examples, batch_size: int, steps: int, frozen: Collection[str] = ()
+) -> None:
     """Give a trained network statistics that it can be evaluated with, and say so if it cannot.
 
     Running statistics of few steps are mostly what they began with, and are measured anew: by :func:`fit_widest_` in a
@@ -69,7 +71,7 @@ def settle_(model: nn.Module, data: Examples, batch_size: int, steps: int, froze
         UserWarning: some training images have logits that are not finite; names the first layer that explodes.
     """
 
-    def tried() -> Evaluation:
+    def tried() -> ExplosionCheck:
         return distributed.from_first(lambda: evaluated(model, data, _IMAGES))
 
     stale = _is_stale(norms_of(model, frozen), steps)

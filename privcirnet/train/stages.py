@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from privcirnet.artifact import Bits, Checkpoint, plan_activations, plan_composed, plan_pads, read_checkpoint, read_plan
-from privcirnet.blocksizes.fisher import diagonal_fisher
+from privcirnet.blocksize_search.fisher import diagonal_fisher
 from privcirnet.config import ModelConfig, QuantConfig, RecipeConfig, run_file
 from privcirnet.data.dataset import ImageData, some_images
 from privcirnet.errors import RuleError
@@ -28,9 +28,9 @@ from privcirnet.passes.convert import circulant_, dense_state_dict
 from privcirnet.passes.equalize import equalize_
 from privcirnet.passes.fuse import fuse_at
 from privcirnet.passes.quantize import BITS, quantize
-from privcirnet.passes.surgery.left import blamed
+from privcirnet.passes.surgery.left import name_unsupported
 from privcirnet.train.architectures import LOADING
-from privcirnet.train.imitation import Imitation
+from privcirnet.train.imitation import FeatureDistillation
 from privcirnet.train.network import (
     CHOSEN,
     BuiltNetwork,
@@ -49,7 +49,7 @@ FITTED = 1024
 
 
 @dataclass(frozen=True)
-class Change:
+class CompressionMethod:
     """What fine-tuning makes of the dense network in place of circulant layers.
 
     Attributes:
@@ -67,7 +67,7 @@ def begin(
     wanted: ModelConfig,
     data: ImageData,
     progress: Callable[[int], object] | None = None,
-    change: Change | None = None,
+    change: CompressionMethod | None = None,
 ) -> BuiltNetwork:
     """Return the network that a stage starts from.
 
@@ -106,7 +106,7 @@ def begin(
     fused = fuse_at(model, images, composed)
     if quant.equalize:
         equalize_(fused, images)
-    with blamed(fused):
+    with name_unsupported(fused):
         quantized = quantize(fused, images, data.log_step, *wanted_bits, quantile=quant.calibration_quantile)
     if quant.learned_steps:
         learn_steps_(quantized)
@@ -205,7 +205,7 @@ def _company(model: nn.Module, recipe: RecipeConfig, data: ImageData) -> Iterato
     if not recipe.imitate:
         yield
         return
-    imitation = Imitation(model, load_network(recipe.original or recipe.init, data), recipe.imitate, epochs=1)
+    imitation = FeatureDistillation(model, load_network(recipe.original or recipe.init, data), recipe.imitate, epochs=1)
     with imitation.beside(model):
         yield
     imitation.detach()

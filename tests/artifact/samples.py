@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from privcirnet.artifact import Bits, Checkpoint, Inputs
+from privcirnet.artifact import Bits, Checkpoint, InputSpec
 from privcirnet.he.circuits.ckks.bootstrapping import Bootstrapping, parameters_for
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.planning.ckks.ckks_program import CkksProgram
@@ -34,7 +34,7 @@ CHECKPOINT = Checkpoint(
     {"conv1": 8, "stem": 1},
     Bits(8, 6, 10),
     {"activation": "square"},
-    inputs=Inputs((1, 8, 8), -4, 16, ("zero", "one"), "digits"),
+    inputs=InputSpec((1, 8, 8), -4, 16, ("zero", "one"), "digits"),
 )
 
 

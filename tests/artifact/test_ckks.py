@@ -53,7 +53,7 @@ def _sealed(copy, **changes):
     facts = _manifest(copy)
     (copy / SIGNATURE).unlink(missing_ok=True)
     facts.pop("checksums", None)
-    folder.seal(copy, {**facts, **changes}, [WEIGHTS], {})
+    folder.finish_folder(copy, {**facts, **changes}, [WEIGHTS], {})
 
 
 def test_a_ckks_program_is_what_was_written(ckks):

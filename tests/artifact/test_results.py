@@ -9,14 +9,16 @@ from dataclasses import asdict
 import pytest
 
 from privcirnet.artifact import results
-from privcirnet.artifact.results import Logit, Results, Row
+from privcirnet.artifact.results import Logit, PictureResult, Results
 from privcirnet.errors import RuleError
 
-CAT = Row("/p/a.png", "v1", 3, "cat", [Logit(3, "cat", 1.5), Logit(0, "dog", 0.25)], 1.25, "", 0.5, 10, 20, True)
-BROKEN = Row("/p/b.png", "v1", refused="not an image")
+CAT = PictureResult(
+    "/p/a.png", "v1", 3, "cat", [Logit(3, "cat", 1.5), Logit(0, "dog", 0.25)], 1.25, "", 0.5, 10, 20, True
+)
+BROKEN = PictureResult("/p/b.png", "v1", refused="not an image")
 
 
-def written(path, *rows: Row, source: str = "/p") -> dict[str, Row]:
+def written(path, *rows: PictureResult, source: str = "/p") -> dict[str, PictureResult]:
     with closing(Results(path, source)) as found:
         for row in rows:
             found.add(row)
@@ -116,7 +118,7 @@ def test_a_full_disk(tmp_path, file_limit):
 def test_parquet_is_made_of_the_lines(tmp_path, monkeypatch):
     parquet = pytest.importorskip("pyarrow.parquet")
     monkeypatch.setattr(results, "_GROUP", 2)
-    path, strange = tmp_path / "r.parquet", Row("/p/\udcff.png", "v1", 1, "dog")
+    path, strange = tmp_path / "r.parquet", PictureResult("/p/\udcff.png", "v1", 1, "dog")
     written(path, CAT, BROKEN)
     assert written(path, strange).keys() == {CAT.path, BROKEN.path, strange.path}
     table = parquet.read_table(path)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from privcirnet.he.layers.integer import Values
-from privcirnet.he.program.wrong_result import WrongResult
+from privcirnet.he.program.wrong_result import ImpossibleResultError
 from privcirnet.he.protocol.framing import wire
 from privcirnet.he.protocol.offline import correlated
 from privcirnet.he.protocol.parties.client import Client
@@ -18,23 +18,23 @@ from privcirnet.he.protocol.parties.server import Session
 from privcirnet.he.protocol.parties.session import run
 from privcirnet.he.ring import modular
 from privcirnet.he.rlwe.kernels.wire_bytes import pack
-from privcirnet.he.rlwe.wire_bytes import SEED_BYTES, Modulus
+from privcirnet.he.rlwe.wire_bytes import SEED_BYTES, WireFormat
 from privcirnet.he.schemes.bfv.parameters import Parameters, ordered_primes
-from privcirnet.he.schemes.bfv.rounding import Replies
+from privcirnet.he.schemes.bfv.rounding import ReplyFormat
 from tests.he.wire_oracles import lengthen
 
 
-def modulus_of(parameters: Parameters) -> Modulus:
+def modulus_of(parameters: Parameters) -> WireFormat:
     """The modulus of requests."""
     primes = ordered_primes(parameters.ring_degree, parameters.coefficient_bits)
-    return Modulus(primes[:-1], parameters.ring_degree)
+    return WireFormat(primes[:-1], parameters.ring_degree)
 
 
 def keys_of_zero(client: Client) -> bytes:
     """Keys for the secret key zero, as long as honest ones. All residues are 1, so errors are as small as they can be."""
     parameters = client.program.parameters
     primes = ordered_primes(parameters.ring_degree, parameters.coefficient_bits)
-    (width,) = set(Modulus(primes, parameters.ring_degree).widths)
+    (width,) = set(WireFormat(primes, parameters.ring_degree).widths)
     size = len(client.keys())
     return ((1).to_bytes(width, "little") * -(-size // width))[:size]
 
@@ -50,7 +50,7 @@ def constant(value: int, parameters: Parameters) -> bytes:
 def first_polynomial(reply: bytes, parameters: Parameters) -> tuple[list[int], int]:
     """c0 of a reply as integers mod q', and q'."""
     n, bits = parameters.ring_degree, parameters.coefficient_bits
-    replies = Replies.of(parameters, ordered_primes(n, bits))
+    replies = ReplyFormat.of(parameters, ordered_primes(n, bits))
     primes, q = replies.modulus.primes, math.prod(replies.modulus.primes)
     words = lengthen(replies.cut(reply, n)[0], primes, replies.bits.first, n)
     found = np.zeros(n, dtype=object)
@@ -83,7 +83,7 @@ class ShiftingClient(Client):
         """The result, whatever the client that it pretends to be would think of it."""
         try:
             return run(self, session, image)[0].reshape(-1)
-        except WrongResult as error:
+        except ImpossibleResultError as error:
             return error.values.reshape(-1)
 
 

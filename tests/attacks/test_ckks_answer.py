@@ -37,7 +37,7 @@ def test_a_guess_of_the_weights_cannot_be_confirmed_by_the_second_polynomial(par
     asked = server.receive(client.encrypt(random(2, 512)))
     bare = server.multiply_plain(asked, weights)
     assert remainder(server, asked, bare, weights) == 0 < remainder(server, asked, bare, wrong)
-    reply = hiding.hidden(server.context, bare, public)
+    reply = hiding.flood_reply(server.context, bare, public)
     for guess in (weights, wrong):
         assert remainder(server, asked, reply, guess) == pytest.approx(0.25, abs=0.03), "uniform"
 
@@ -46,7 +46,7 @@ def test_answers_to_the_same_request_have_noise_of_their_own(parties):
     """Of the width that is said: half of that of one part in each coefficient."""
     client, server, public = parties
     bare = server.lower(server.receive(client.encrypt(random(2, 512))), 0)
-    replies = [hiding.hidden(server.context, bare, public) for _ in range(2)]
+    replies = [hiding.flood_reply(server.context, bare, public) for _ in range(2)]
     assert not (replies[0].residues == replies[1].residues).any(axis=-1).all()
     noise = [client._coefficients(server.reply(r)) - client._coefficients(server.reply(bare)) for r in replies]
     width = 2.0 ** hiding.flood_bits(server.context.parameters)

@@ -15,19 +15,19 @@ import pytest
 from privcirnet.errors import Lost
 from privcirnet.he.protocol.framing import wire
 from privcirnet.he.protocol.offline import correlated
-from privcirnet.he.protocol.offline.correlated import Form
+from privcirnet.he.protocol.offline.correlated import CorrelationFormat
 from privcirnet.he.protocol.offline.prepared_work import PreparedWork
 from privcirnet.he.protocol.parties.server import Server, Session
 from privcirnet.he.protocol.parties.session import prepare, run
 from privcirnet.service.client import ServiceClient
-from privcirnet.service.counts import Counts
+from privcirnet.service.counts import LocalLedger
 from privcirnet.service.quotas import Quota, Quotas
 from privcirnet.service.refusals import Refused
 from tests.he.networks import network, random_image
 from tests.service.running import Lines, serving, started, until
 
 IMAGE = random_image(network())
-SIZE = Form("server", network(), bytes(32)).length
+SIZE = CorrelationFormat("server", network(), bytes(32)).length
 NO_MORE = "a client may begin 1 images in all: got one more"
 
 
@@ -118,7 +118,7 @@ def test_it_is_counted_and_audited_before_the_engine_sees_it(tmp_path, monkeypat
         return handle(session, message)
 
     monkeypatch.setattr(Session, "handle", handled)
-    with closing(Quotas(ledger=Counts(tmp_path / "images.sqlite"))) as quotas:
+    with closing(Quotas(ledger=LocalLedger(tmp_path / "images.sqlite"))) as quotas:
         with serving(Server(network(), "cleartext"), books={"quotas": quotas}) as service:
             with ServiceClient(service.address, "cleartext") as remote:
                 begun(remote, "prepare")

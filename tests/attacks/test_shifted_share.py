@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 from privcirnet.he.layers.integer import Values, expand_rows
-from privcirnet.he.planning.fit import Target, fit
+from privcirnet.he.planning.plan_program import Target, plan_program
 from privcirnet.he.planning.profile import COUNTED, LINKS
 from privcirnet.he.program import bounds
 from privcirnet.he.program.operation import Node
 from privcirnet.he.program.operations import ExactTruncate
 from privcirnet.he.program.program import Network, Program
-from privcirnet.he.program.wrong_result import WrongResult
+from privcirnet.he.program.wrong_result import ImpossibleResultError
 from privcirnet.he.protocol.offline import prepared_client
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.server import Server, Session
@@ -94,7 +94,7 @@ def classifying(monkeypatch: pytest.MonkeyPatch, shifts: Callable[[Node], Values
         return modular.add(local(known, node, arguments), modular.residues(added, t), t)
 
     monkeypatch.setattr(prepared_client.shares, "local_client", shifted)
-    return parties(fit(Network(network().nodes, network().weights), target).program, "cleartext")
+    return parties(plan_program(Network(network().nodes, network().weights), target).program, "cleartext")
 
 
 def test_a_class_alone_tells_one_comparison_of_each_image(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,7 +117,9 @@ def test_adding_to_the_winner_tells_its_place_and_a_carry(monkeypatch: pytest.Mo
     cut = next(node for node in reversed(client.program.nodes) if isinstance(node.operation, ExactTruncate))
     t = client.program.parameters.plain_modulus
     for shift in np.random.default_rng(0).integers(0, t, 8).tolist():
-        with suppress(WrongResult):  # or another class: the client is given four bits of the number, and one more
+        with suppress(
+            ImpossibleResultError
+        ):  # or another class: the client is given four bits of the number, and one more
             run(client, session, random_image(client.program))
         share = client.shares[client.program.output.name], session.shares[client.program.output.name]
         number = modular.add(*share, t).item()

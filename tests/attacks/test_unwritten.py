@@ -13,7 +13,7 @@ from privcirnet.he.protocol.framing import wire
 from privcirnet.he.protocol.parties.server import Server, Session
 from privcirnet.he.protocol.parties.session import run
 from privcirnet.service.client import ServiceClient
-from privcirnet.service.counts import Counts
+from privcirnet.service.counts import LocalLedger
 from privcirnet.service.log import Log, appending
 from privcirnet.service.quotas import Quota, Quotas
 from privcirnet.service.refusals import Refused, Unwritten
@@ -106,7 +106,7 @@ def test_nothing_is_answered_that_was_not_audited(disk, worked, monkeypatch, eve
 
 
 def test_nothing_is_answered_that_was_not_counted(tmp_path, worked):
-    with closing(Quotas(ledger=Counts(tmp_path / "images.sqlite"))) as quotas:
+    with closing(Quotas(ledger=LocalLedger(tmp_path / "images.sqlite"))) as quotas:
         with serving(Server(network(), "cleartext"), books={"quotas": quotas}) as service:
             quotas._ledger._counts.execute("PRAGMA query_only=ON")
             with ServiceClient(service.address, "cleartext") as remote, pytest.raises(Refused, match=FAILED):
@@ -124,7 +124,7 @@ def counted(file):
 def test_counts_on_a_full_disk(tmp_path, file_limit):
     """They are whole or not at all, also while old minutes are put together, and go on where there is room again."""
     file, now = tmp_path / "images.sqlite", [1_700_000_000.0]
-    with closing(Quotas(Quota(images=1000), ledger=Counts(file, lambda: now[0]))) as quotas:
+    with closing(Quotas(Quota(images=1000), ledger=LocalLedger(file, lambda: now[0]))) as quotas:
         quotas.images("alice", 3)
         now[0] += 10_000
         file_limit((tmp_path / "images.sqlite-wal").stat().st_size)

@@ -13,7 +13,7 @@ import pytest
 
 from privcirnet.he.mpc.local import shares
 from privcirnet.he.program.program import Program
-from privcirnet.he.program.wrong_result import WrongResult
+from privcirnet.he.program.wrong_result import ImpossibleResultError
 from privcirnet.he.protocol.framing import wire
 from privcirnet.he.protocol.parties.server import Session
 from privcirnet.he.protocol.parties.session import run
@@ -70,7 +70,10 @@ def test_a_value_that_wrapped_is_noticed_and_the_server_is_not_told(name: str, w
     recorder, image = Recorder(session), random_image(program)
     run(client, recorder, image)
     honest, recorder.positions = recorder.positions, []
-    with wrapped(which, up), pytest.raises(WrongResult, match=r"must have at most \d+ bits, or the result is wrong"):
+    with (
+        wrapped(which, up),
+        pytest.raises(ImpossibleResultError, match=r"must have at most \d+ bits, or the result is wrong"),
+    ):
         run(client, recorder, image)
     assert recorder.positions == honest
     run(client, recorder, image)

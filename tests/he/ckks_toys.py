@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from privcirnet.he.circuits.ckks.machine import Encrypted
+from privcirnet.he.circuits.ckks.evaluator import EncryptedEvaluator
 from privcirnet.he.circuits.ckks.simulator import Simulator
 from privcirnet.he.ring.roots import bit_reversed
 from privcirnet.he.rlwe.ciphertext import Ciphertext
-from privcirnet.he.rlwe.key_names import inversion
+from privcirnet.he.rlwe.key_names import conjugation_element
 from privcirnet.he.schemes.ckks.client import CkksClient
 from privcirnet.he.schemes.ckks.embedding import Slots
 from privcirnet.he.schemes.ckks.parameters import CkksParameters
@@ -38,12 +38,12 @@ class Pair:
     def of(parameters: CkksParameters) -> "Pair":
         return Pair(CkksClient(parameters), CkksServer(parameters))
 
-    def machine(self, steps=(), *, conjugates=False) -> Encrypted:
+    def machine(self, steps=(), *, conjugates=False) -> EncryptedEvaluator:
         """With keys for rotations by some steps, or for names with levels."""
         context = self.server.context
         names = steps if isinstance(steps, Mapping) else context.elements(steps)
-        names = {*names, inversion(context.parameters.ring_degree)} if conjugates else names
-        return Encrypted(self.server, self.server.load_keys(self.client.evaluation_keys(names), names))
+        names = {*names, conjugation_element(context.parameters.ring_degree)} if conjugates else names
+        return EncryptedEvaluator(self.server, self.server.load_keys(self.client.evaluation_keys(names), names))
 
     def fresh(self, slots) -> Ciphertext:
         return self.server.receive(self.client.encrypt(slots))

@@ -11,7 +11,7 @@ from privcirnet.he.circuits.bfv.engines import engine_of
 from privcirnet.he.layers.integer import Values
 from privcirnet.he.layers.layer import Layer
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.protocol.rounds.exchange import Held
+from privcirnet.he.protocol.rounds.exchange import PreparedNode
 from privcirnet.he.protocol.rounds.linear import LinearExchange
 from privcirnet.he.ring import modular, sampling
 from privcirnet.he.ring.modular import Residues
@@ -25,7 +25,7 @@ class Watched(cleartext.CleartextServer):
         super().__init__(parameters)
         self.elements: set[int] = set()
 
-    def turn(self, ciphertext: cleartext.Slots, element: int, keys: frozenset[int]) -> cleartext.Slots:
+    def turn(self, ciphertext: cleartext.ClearSlots, element: int, keys: frozenset[int]) -> cleartext.ClearSlots:
         self.elements.add(element)
         return super().turn(ciphertext, element, keys)
 
@@ -49,7 +49,7 @@ class Party:
         self.server = Watched(self.parameters) if watched else engine_of(self.engine).server(self.parameters)
         steps, spectrum = self.layer.column_steps, self.layer.spectrum(self.rows, self.parameters.plain_modulus)
         encoded = self.layer.encode_spectrum(spectrum, self.server)
-        self.exchange, self.held = LinearExchange(self.layer), Held(encoded, self.bias)
+        self.exchange, self.held = LinearExchange(self.layer), PreparedNode(encoded, self.bias)
         self.keys = self.server.load_keys(self.client.public_keys(steps), steps)
 
     def shared(self, x: Values) -> tuple[Residues, Residues]:

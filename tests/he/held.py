@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from privcirnet.he.protocol.rounds.exchange import Held
-from privcirnet.he.protocol.rounds.turns import answered, opened, trips
+from privcirnet.he.protocol.rounds.exchange import PreparedNode
+from privcirnet.he.protocol.rounds.message_specs import run_initiator, run_responder, trips
 from tests.he.mpc.transfers import both, converse
 
 T = TypeVar("T")
@@ -41,9 +41,9 @@ def peaks(exchange: Any, source: str) -> tuple[int, int]:
     client, server = Party(), Party()
     tracemalloc.start()
     try:
-        ask = opened(exchange.client(shares, None, ours), 1, pairs)
+        ask = run_initiator(exchange.client(shares, None, ours), 1, pairs)
         message = client.turn(lambda: next(ask))
-        answer = answered(exchange.server(Held(), [], None, None, theirs), message, 1, pairs)
+        answer = run_responder(exchange.server(PreparedNode(), [], None, None, theirs), message, 1, pairs)
         reply = server.turn(lambda: next(answer))
         with suppress(StopIteration):
             while True:

@@ -9,7 +9,7 @@ from privcirnet.he.layers.integer import Values
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.spectral_layer import SpectralLayer
 from privcirnet.he.layers.spectral_pieces import Piece
-from privcirnet.he.planning.goal import Goal
+from privcirnet.he.planning.goal import Objective
 from privcirnet.he.planning.planner import candidate_layers, plan_layer
 from privcirnet.he.planning.profile import COUNTED, LINKS
 from privcirnet.he.program.operation import NO_ROWS, Node, Weights
@@ -17,13 +17,13 @@ from privcirnet.he.program.operations import (
     Add,
     Input,
     Linear,
-    Product,
+    MatMul,
     Square,
     SumPool,
     Truncate,
 )
 from privcirnet.he.program.program import Program
-from privcirnet.he.program.rearrangement import Channels, Flatten, Gather, Take, Tokens, Transpose
+from privcirnet.he.program.rearrangement import AsStrided, Flatten, SliceChannels, Take, Tokens, Transpose
 from privcirnet.he.schemes.bfv.parameters import choose
 from tests.he.exchange import random_rows
 from tests.he.layer_examples import paper_layer
@@ -106,7 +106,7 @@ def attention(seed: int = 0) -> Program:
         Node("patches_t", Truncate(5), ("patches",), places, -1),
         Node("tokens", Tokens(), ("patches_t",), tokens, -1),
         Node("all", Linear(qkv), ("tokens",), (24, 5, 1), -5),
-        *(Node(name, Channels(8 * i, 8), ("all",), tokens, -5) for i, name in enumerate("qkv")),
+        *(Node(name, SliceChannels(8 * i, 8), ("all",), tokens, -5) for i, name in enumerate("qkv")),
         *(Node(f"{name}_t", Truncate(7 + i), (name,), tokens, 2 + i) for i, name in enumerate("qkv")),
         Node("scores", product(tokens, tokens, 2), ("q_t", "k_t"), square, 5),
         Node("scores_t", Truncate(5), ("scores",), square, 10),
@@ -116,19 +116,19 @@ def attention(seed: int = 0) -> Program:
         Node("gathered", product(square, turned, 2), ("square_t", "turned"), tokens, 28),
         Node("gathered_t", Truncate(6), ("gathered",), tokens, 34),
         Node("token", Take(1), ("gathered_t",), last, 34),
-        Node("reversed", Gather(last, 7, (8,), (-1,)), ("token",), last, 34),
+        Node("reversed", AsStrided(last, 7, (8,), (-1,)), ("token",), last, 34),
         Node("head", Linear(head), ("reversed",), (4, 1, 1), 30),
     )
     return with_weights(nodes, 46, seed)
 
 
-def product(left: tuple[int, int, int], right: tuple[int, int, int], groups: int) -> Product:
+def product(left: tuple[int, int, int], right: tuple[int, int, int], groups: int) -> MatMul:
     """The first layer with the plan that rotates most, the second with sums on shares."""
     shapes = LinearShape.product(left, right, groups), LinearShape.product(right, left, groups)
     restless = max(candidate_layers(shapes[0], 1, N), key=lambda layer: layer.rotations)
-    calm = plan_layer(shapes[1], 1, Goal(replace(COUNTED, ring_degree=N), LINKS["local"], "shares")).layer
+    calm = plan_layer(shapes[1], 1, Objective(replace(COUNTED, ring_degree=N), LINKS["local"], "shares")).layer
     assert isinstance(calm, SpectralLayer)
-    return Product(restless, calm)
+    return MatMul(restless, calm)
 
 
 def random_image(program: Program, seed: int = 0) -> Values:

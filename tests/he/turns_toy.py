@@ -13,12 +13,12 @@ from privcirnet.he.mpc.local.linear import ClearLinear
 from privcirnet.he.mpc.local.packing import pack, unpack
 from privcirnet.he.mpc.local.shares import from_bytes, to_bytes
 from privcirnet.he.program import operations as op
-from privcirnet.he.program.operation import KINDS, C_co, Domain, Node, Prices, Shape, V, Weights
+from privcirnet.he.program.operation import KINDS, C_co, CostModel, Domain, Node, Shape, V, Weights
 from privcirnet.he.program.program import Program
-from privcirnet.he.protocol.rounds.exchange import ClientShares, Exchange, Held, RoundPlan, ServerShares
+from privcirnet.he.protocol.rounds.exchange import ClientShares, Exchange, PreparedNode, RoundPlan, ServerShares
 from privcirnet.he.protocol.rounds.exchanges import EXCHANGES
+from privcirnet.he.protocol.rounds.message_specs import MessageSpec, PartyCoroutine
 from privcirnet.he.protocol.rounds.online_phase import SHARE, Kept, question
-from privcirnet.he.protocol.rounds.turns import Side, Turn
 from privcirnet.he.ring import modular, sampling
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.schemes.bfv.parameters import Parameters
@@ -40,7 +40,7 @@ class Offset(op.Operation):
     def apply(self, on: Domain[V], arguments: Sequence[V], weights: Weights | None) -> V:
         return on.plus(arguments[0], np.array(self.constant))
 
-    def cost(self, prices: Prices[C_co], shape: Shape) -> C_co:
+    def cost(self, prices: CostModel[C_co], shape: Shape) -> C_co:
         return prices.messages(*(8 * prod(shape),) * 4)
 
 
@@ -63,7 +63,7 @@ class OffsetOnline:
     def chosen(self) -> bool:
         return True
 
-    def turns(self, t: int) -> tuple[Turn, ...]:
+    def turns(self, t: int) -> tuple[MessageSpec, ...]:
         return question(self.values, self.values, t) * 2
 
     def offline_shares(self, t: int) -> list[Residues | None]:
@@ -76,7 +76,7 @@ class OffsetOnline:
         mine, theirs = np.split(own, 2)
         return {"own": mine, "theirs": theirs}
 
-    def client(self, kept: Kept, shares: Sequence[Residues], t: int) -> Side[None]:
+    def client(self, kept: Kept, shares: Sequence[Residues], t: int) -> PartyCoroutine[None]:
         (own, last), (theirs, others) = (np.split(kept[name], 2) for name in ("own", "theirs"))
         (asked,) = yield []
         first = modular.subtract(unpack(asked, own.shape, t), theirs, t)
@@ -85,7 +85,9 @@ class OffsetOnline:
         terms = modular.subtract(shares[0].reshape(-1), kept[SHARE], t)
         yield [pack(modular.add(modular.add(second, last, t), terms, t), t)]
 
-    def server(self, layer: ClearLinear | None, kept: Kept, shares: Sequence[Residues], t: int) -> Side[Residues]:
+    def server(
+        self, layer: ClearLinear | None, kept: Kept, shares: Sequence[Residues], t: int
+    ) -> PartyCoroutine[Residues]:
         total, half = shares[0].reshape(-1), self.constant // 2
         masks = (np.split(kept[name], 2) for name in ("own", "theirs"))
         for part, own, theirs in zip((half, self.constant - half), *masks, strict=True):
@@ -105,7 +107,7 @@ class OffsetExchange(Exchange):
     @property
     def plan(self) -> RoundPlan:
         size = (8 * self.values,)
-        return RoundPlan("offset", "masks", (Turn("client", 0, size), Turn("server", 0, size)) * 2)
+        return RoundPlan("offset", "masks", (MessageSpec("client", 0, size), MessageSpec("server", 0, size)) * 2)
 
     @property
     def online(self) -> OffsetOnline:
@@ -114,7 +116,7 @@ class OffsetExchange(Exchange):
     def noise_bits(self, parameters: Parameters) -> int:
         return 0
 
-    def client(self, shares: ClientShares, engine: ClientEngine, transfers: Any) -> Side[Residues]:
+    def client(self, shares: ClientShares, engine: ClientEngine, transfers: Any) -> PartyCoroutine[Residues]:
         t, theirs = engine.parameters.plain_modulus, list[Residues]()
         own = sampling.uniform((2, self.values), t)
         for mask in own:
@@ -123,8 +125,8 @@ class OffsetExchange(Exchange):
         return np.concatenate([*own, *theirs])
 
     def server(
-        self, held: Held, shares: ServerShares, engine: ServerEngine, keys: EvaluationKeys, transfers: Any
-    ) -> Side[Residues]:
+        self, held: PreparedNode, shares: ServerShares, engine: ServerEngine, keys: EvaluationKeys, transfers: Any
+    ) -> PartyCoroutine[Residues]:
         t, theirs, told = engine.parameters.plain_modulus, list[Residues](), (yield [])
         own = sampling.uniform((2, self.values), t)
         for mask in own:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, fx, nn
 
-from privcirnet.he.planning.fit import Target
+from privcirnet.he.planning.plan_program import Target
 from privcirnet.he.planning.profile import COUNTED, LINKS, Profile
 from privcirnet.he.program.interpreter import interpret
 from privcirnet.he.program.program import Program

@@ -32,7 +32,7 @@ def plans_that_rotate() -> Iterator[None]:
         return max(layers, key=lambda layer: (all(rotations_of(layer)), layer.rotations))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("privcirnet.he.planning.fit.planned_layer", restless)
+        patch.setattr("privcirnet.he.planning.plan_program.planned_layer", restless)
         yield
 
 

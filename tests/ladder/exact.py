@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, fx, nn
 
-from privcirnet.he.planning.fit import Target
+from privcirnet.he.planning.plan_program import Target
 from privcirnet.models import vit_cifar
 from privcirnet.models.resnet18 import BasicResNet
 from privcirnet.passes.block_sizes import uniform_sizes

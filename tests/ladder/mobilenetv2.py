@@ -58,7 +58,7 @@ def plans_with_several_ciphertexts() -> Iterator[None]:
         return SpectralLayer(shape, b, profile.ring_degree, tile, pieces)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("privcirnet.he.planning.fit.planned_layer", in_pieces)
+        patch.setattr("privcirnet.he.planning.plan_program.planned_layer", in_pieces)
         yield
 
 

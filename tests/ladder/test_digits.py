@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from privcirnet.functional.circulant import expand, project
-from privcirnet.he.planning.fit import Target
+from privcirnet.he.planning.plan_program import Target
 from privcirnet.he.planning.profile import LINKS
 from privcirnet.models import DigitsResNet
 from privcirnet.nn.circulant import block_size_of

@@ -8,7 +8,7 @@ from torch import nn
 from privcirnet.artifact import read_program, write_program
 from privcirnet.config import HEConfig
 from privcirnet.errors import RuleError
-from privcirnet.he.planning.fit import Target
+from privcirnet.he.planning.plan_program import Target
 from privcirnet.he.planning.profile import COUNTED, LINKS
 from privcirnet.he.program import operations as op
 from privcirnet.he.protocol.rounds.exchanges import exchanges_of
@@ -82,7 +82,7 @@ def test_a_composed_network_has_a_layer_and_an_exchange_less_for_each_pair():
     assert {name: found[name].block_size for name in COMPOSED.composed} == dict.fromkeys(COMPOSED.composed, 4)
     sizes = {name: (found[name].shape.in_channels, found[name].shape.out_channels) for name in COMPOSED.composed}
     assert sizes == {"down.expand": (8, 24), "same.expand": (24, 12 + 36), "last": (36 + 12, 20)}
-    assert [operations(COMPOSED)[kind] for kind in (op.Concat, op.Channels, op.Add)] == [1, 2, 0]
+    assert [operations(COMPOSED)[kind] for kind in (op.Concat, op.SliceChannels, op.Add)] == [1, 2, 0]
     assert len(exchanges_of(MOBILENETV2.program)) - len(exchanges_of(COMPOSED.program)) == 3
 
 
@@ -103,10 +103,10 @@ def test_timms_networks_have_finer_summands_groups_and_features_that_are_concate
 @pytest.mark.parametrize("case", VITS, ids=lambda case: case.name)
 def test_transformers_have_products_of_scores_and_moves_of_tokens(case):
     assert not [m for m in case.fused.modules() if isinstance(m, TokenBatchNorm | PolynomialAttention)]
-    wanted = {op.Tokens: 1, op.Take: 1, op.Channels: 6, op.Transpose: 2, op.Product: 4, op.Square: 4}
+    wanted = {op.Tokens: 1, op.Take: 1, op.SliceChannels: 6, op.Transpose: 2, op.MatMul: 4, op.Square: 4}
     assert {kind: operations(case)[kind] for kind in wanted} == wanted
     known = {node.name: node for node in case.program.nodes}
-    products = [node for node in case.program.nodes if isinstance(node.operation, op.Product)]
+    products = [node for node in case.program.nodes if isinstance(node.operation, op.MatMul)]
     assert all(isinstance(known[node.inputs[0]].operation, op.Truncate) for node in products)
     assert sum(bool(case.program.weights[node.name].bias.any()) for node in products) == 2, "a constant for each head"
 
@@ -127,7 +127,7 @@ def test_own_activations_norms_gates_and_pools_are_exact():
     tables = [node.operation for node in EXACT.program.nodes if isinstance(node.operation, op.ExactTable)]
     assert [table.function for table in tables] == ["rsqrt", "silu", "sigmoid", "hardsigmoid", "gelu"]
     assert {table.high - table.low for table in tables[1:]} == {255}
-    groups = [node.operation.groups for node in EXACT.program.nodes if isinstance(node.operation, op.Product)]
+    groups = [node.operation.groups for node in EXACT.program.nodes if isinstance(node.operation, op.MatMul)]
     assert groups == [2, 8, 4]
     assert {kind for kind in found if kind.composite} == set()
 

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from privcirnet.errors import RuleError
 from privcirnet.nn.graph import trace
-from privcirnet.passes.sizes import trace_at
+from privcirnet.passes.shape_tracing import trace_at
 from privcirnet.passes.surgery.polynomial import polynomial_
 
 

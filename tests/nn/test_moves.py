@@ -5,7 +5,7 @@ import torch
 from torch.testing import assert_close
 
 from privcirnet.errors import RuleError
-from privcirnet.nn.moves import Move
+from privcirnet.nn.moves import Rearrange
 
 MOVES = {
     "flatten": (lambda x: x.flatten(1), (8, 3, 4)),
@@ -24,7 +24,7 @@ MOVES = {
 @pytest.mark.parametrize("last", [False, True])
 def test_values_and_gradients_are_those_of_the_function(name, last):
     function, before = MOVES[name]
-    move, x = Move.like(function, before, last), torch.randn(3, *before, requires_grad=True)
+    move, x = Rearrange.like(function, before, last), torch.randn(3, *before, requires_grad=True)
     found, expected = move(x), function(x)
     assert torch.equal(found, expected.flatten(1, -2) if last and expected.ndim > 2 else expected)
     upstream = torch.randn_like(found)
@@ -35,11 +35,11 @@ def test_values_and_gradients_are_those_of_the_function(name, last):
 
 
 def test_who_keeps_channels():
-    assert Move.like(lambda x: x[:, 0], (5, 8), True).keeps_channels()
-    assert Move.like(lambda x: x[:, 1:].flip(1), (5, 8), True).keeps_channels()
-    assert not Move.like(lambda x: x.mT, (8, 8), True).keeps_channels()
-    assert not Move.like(lambda x: x[..., 4:], (5, 8), True).keeps_channels()
-    assert not Move.like(lambda x: x.flip(2), (5, 8), True).keeps_channels()
+    assert Rearrange.like(lambda x: x[:, 0], (5, 8), True).keeps_channels()
+    assert Rearrange.like(lambda x: x[:, 1:].flip(1), (5, 8), True).keeps_channels()
+    assert not Rearrange.like(lambda x: x.mT, (8, 8), True).keeps_channels()
+    assert not Rearrange.like(lambda x: x[..., 4:], (5, 8), True).keeps_channels()
+    assert not Rearrange.like(lambda x: x.flip(2), (5, 8), True).keeps_channels()
 
 
 @pytest.mark.parametrize(
@@ -49,4 +49,4 @@ def test_who_keeps_channels():
 )
 def test_what_is_no_move_is_refused(function):
     with pytest.raises(RuleError, match=r"values must be moved along a grid, image by image: got \(4, 3\)"):
-        Move.like(function, (4, 3), channels_last=True)
+        Rearrange.like(function, (4, 3), channels_last=True)

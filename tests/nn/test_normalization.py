@@ -7,8 +7,8 @@ from torch.testing import assert_close
 
 from privcirnet.functional.attention import softmax_attention
 from privcirnet.nn.attention import SoftmaxAttention
-from privcirnet.nn.nonpolynomial import Tabulated, table_ends
-from privcirnet.nn.normalization import NormPieces, SoftmaxPieces, SumChannels
+from privcirnet.nn.nonpolynomial import TableFunction, table_ends
+from privcirnet.nn.normalization import DecomposedLayerNorm, SoftmaxPieces, SumChannels
 from tests.nn.networks import DOUBLE, randn
 
 
@@ -24,7 +24,7 @@ def test_softmax_attentions_pieces_are_attention(heads):
 
 @pytest.mark.parametrize("shape", [(4, 5, 12), (4, 1, 8)], ids=str)
 def test_layer_norms_pieces_are_the_norm(shape):
-    pieces, x = NormPieces(shape[-1], shape[1], 0.1).double(), randn(*shape)
+    pieces, x = DecomposedLayerNorm(shape[-1], shape[1], 0.1).double(), randn(*shape)
     wanted = nn.functional.layer_norm(x, shape[-1:], eps=0.1)
     assert_close(shape[-1] ** 0.5 * pieces(x), wanted, rtol=1e-6, atol=1e-7)  # eps is a number of 32 bits
 
@@ -40,4 +40,4 @@ def test_sums_of_softmax_lie_in_their_table_whatever_the_scores():
 @pytest.mark.parametrize("function", ["exp", "reciprocal", "rsqrt"])
 def test_tables_have_values_at_their_ends(function):
     low, high = table_ends(function, 12)
-    assert Tabulated(function)(torch.tensor([low, high], dtype=torch.float64)).isfinite().all()
+    assert TableFunction(function)(torch.tensor([low, high], dtype=torch.float64)).isfinite().all()

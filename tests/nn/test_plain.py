@@ -10,11 +10,11 @@ from torch.nn.utils import parametrizations, parametrize, prune
 from torch.testing import assert_close
 
 import privcirnet as pc
-from privcirnet.blocksizes.fisher import diagonal_fisher, squared_batch_gradient
+from privcirnet.blocksize_search.fisher import diagonal_fisher, squared_batch_gradient
 from privcirnet.errors import RuleError
 from privcirnet.functional.circulant import is_circulant, project
 from privcirnet.nn.activations import Square
-from privcirnet.nn.plain import has_plain_weights, make_plain_, with_plain_weights
+from privcirnet.nn.materialize import has_plain_weights, materialize_weights_, with_plain_weights
 from privcirnet.passes.convert import circulant_
 from privcirnet.passes.fuse import fuse
 from tests.nn.networks import Round, rows_of
@@ -109,7 +109,7 @@ def test_sensitivities_need_plain_weights(name):
     for measure in (lambda: diagonal_fisher(model, data, ["3"], 4), lambda: squared_batch_gradient(model, data, ["3"])):
         with pytest.raises(RuleError, match="a layer must have a plain weight: got '3', whose weight is computed from"):
             measure()
-    assert diagonal_fisher(make_plain_(model), data, ["3"], 4)["3"].abs().max() > 0
+    assert diagonal_fisher(materialize_weights_(model), data, ["3"], 4)["3"].abs().max() > 0
 
 
 @every_kind
@@ -141,14 +141,14 @@ def test_a_program_is_compared_with_them(name):
 
 def test_a_frozen_weight_stays_frozen():
     layer = parametrizations.weight_norm(nn.Linear(2, 2)).requires_grad_(False)
-    assert not make_plain_(layer).weight.requires_grad
+    assert not materialize_weights_(layer).weight.requires_grad
     assert isinstance(layer.weight, nn.Parameter)
 
 
 @every_kind
 def test_a_plain_layer_takes_its_own_state(name):
     layer = network(name)[3]
-    make_plain_(layer).load_state_dict(layer.state_dict())
+    materialize_weights_(layer).load_state_dict(layer.state_dict())
 
 
 @pytest.mark.parametrize("name", ["spectral_norm", "spectral_norm's hook"])
@@ -163,4 +163,4 @@ def test_weights_are_those_of_evaluation_in_training_too(name):
     layer.eval()(torch.zeros(1, 8))
     weight = layer.weight.detach().clone()
     assert_close(with_plain_weights(layer.train()).weight.detach(), weight)
-    assert_close(make_plain_(layer).weight.detach(), weight)
+    assert_close(materialize_weights_(layer).weight.detach(), weight)

@@ -6,14 +6,14 @@ from torch import nn
 from torch.testing import assert_close
 
 from privcirnet.errors import RuleError
-from privcirnet.he.planning.fit import Target
+from privcirnet.he.planning.plan_program import Target
 from privcirnet.he.planning.profile import COUNTED, LINKS
 from privcirnet.he.program.interpreter import interpret
 from privcirnet.nn.circulant import block_size_of
 from privcirnet.nn.example import IMAGE
 from privcirnet.nn.learned import learn_steps_
 from privcirnet.nn.norm import BlockBatchNorm2d, TokenBatchNorm
-from privcirnet.nn.tokens import HeadProduct, HeadTranspose, Take, Tokens
+from privcirnet.nn.tokens import HeadProduct, HeadTranspose, Take, ToTokens
 from privcirnet.passes.convert import circulant_, dense_state_dict
 from privcirnet.passes.fuse import fuse
 from privcirnet.passes.lower import lower
@@ -24,7 +24,7 @@ TARGET = Target(COUNTED, LINKS["local"])
 
 
 def test_tokens_are_places_row_by_row():
-    module, x = Tokens(7, 2).double(), randn(3, 2, 2, 3)
+    module, x = ToTokens(7, 2).double(), randn(3, 2, 2, 3)
     nn.init.normal_(module.bias)
     found = module(x)
     for i in range(2):
@@ -94,7 +94,7 @@ class Shared(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.tokens, self.norm = Tokens(5, 8), TokenBatchNorm(8)
+        self.tokens, self.norm = ToTokens(5, 8), TokenBatchNorm(8)
         self.one, self.other, self.take = nn.Linear(8, 8), nn.Linear(8, 8, bias=False), Take()
 
     def forward(self, x):
@@ -175,7 +175,7 @@ def test_a_product_has_the_product_of_its_factors_steps():
 
 def gram() -> nn.Module:
     """Products of tokens with themselves."""
-    layers = {"conv": nn.Conv2d(1, 4, 2, 2), "tokens": Tokens(5, 4), "product": HeadProduct(2), "take": Take(1)}
+    layers = {"conv": nn.Conv2d(1, 4, 2, 2), "tokens": ToTokens(5, 4), "product": HeadProduct(2), "take": Take(1)}
     forward = lambda net, x: net.head(net.take(net.product(y := net.tokens(net.conv(x)), y)))  # noqa: E731
     return Written(forward, **layers, head=nn.Linear(10, 3))
 
@@ -229,7 +229,7 @@ def test_what_has_no_encrypted_form_is_named_with_what_to_use_instead(case):
     [(nn.AvgPool2d(2), "must not be mixed: got 1 on tokens"), (nn.Flatten(), r"must not be mixed: got 1 on tokens")],
 )
 def test_maps_and_tokens_are_not_mixed(module, message):
-    graph = with_quantizers(fuse(nn.Sequential(Tokens(5, 8), module, nn.Linear(8, 2))).eval())
+    graph = with_quantizers(fuse(nn.Sequential(ToTokens(5, 8), module, nn.Linear(8, 2))).eval())
     with pytest.raises(RuleError, match=message):
         lower(graph, (8, 2, 2), 16, 0, TARGET)
 

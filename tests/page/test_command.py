@@ -17,7 +17,7 @@ from privcirnet.cli import infer
 from privcirnet.config import InferConfig
 from privcirnet.he.protocol.offline.prepared_work import PreparedWork
 from privcirnet.he.protocol.parties.server import Server
-from privcirnet.service.programs import Catalogue, Offer
+from privcirnet.service.programs import Catalogue, ProgramVersion
 from privcirnet.service.server import Service
 from tests.artifact.samples import ckks_program
 from tests.conftest import ROOT
@@ -92,7 +92,7 @@ def test_the_page_prepares_while_nobody_waits(folder):
 @pytest.mark.slow
 def test_the_page_is_a_client_of_another_server(folder, tmp_path):
     """Without the data set's files there are no test images; uploads are classified all the same."""
-    server = Service(Catalogue({"only": Offer.of("only", Server(samples.program(3, 255), "cleartext"))}))
+    server = Service(Catalogue({"only": ProgramVersion.of("only", Server(samples.program(3, 255), "cleartext"))}))
     threading.Thread(target=server.run, daemon=True).start()
     address = ":".join(map(str, server.address))
     settings = f"server={address}", "data=cifar10", f"data.root={tmp_path}", "program=nowhere"

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from privcirnet.errors import RuleError
-from privcirnet.he.planning.fit import Target, fit
+from privcirnet.he.planning.plan_program import Target, plan_program
 from privcirnet.he.planning.profile import COUNTED, LINKS
 from privcirnet.he.program.interpreter import interpret
 from privcirnet.he.program.program import Network
@@ -47,7 +47,7 @@ def test_a_connection_is_kept_from_image_to_image(program):
 
 def test_of_a_class_alone_no_logits_are_shown(program):
     target = Target(COUNTED, LINKS["local"], truncation="exact", answer="top1")
-    made = fit(Network(program.nodes, program.weights), target).program
+    made = plan_program(Network(program.nodes, program.weights), target).program
     found = classified(samples.page(samples.Service(made)).classifier)
     (shown,) = found[-1].data["logits"]
     assert shown == {"name": str(interpret(made, IMAGE)["head"].argmax()), "value": 1.0}
@@ -86,7 +86,7 @@ def test_an_inference_is_stopped_before_its_next_round(program):
 
 def shifted(monkeypatch):
     """The server adds t / 3 to every logit, which no right result has."""
-    right = answer.hand_out
+    right = answer.reveal_output
 
     def hand_out(program, share):
         t = np.uint64(program.parameters.plain_modulus)
@@ -161,7 +161,7 @@ def test_images_are_prepared_while_nobody_waits(program):
 def test_an_image_that_waits_for_its_preparation_tells_both_phases(program):
     """The preparation is said and not drawn; its seconds are in no layer's row."""
     target = Target(COUNTED, LINKS["local"], truncation="exact")
-    made = fit(Network(program.nodes, program.weights), target).program
+    made = plan_program(Network(program.nodes, program.weights), target).program
     found = classified(samples.page(samples.Service(made)).classifier)
     names = [event.name for event in found]
     assert names.index("preparing") < names.index("rounds") < names.index("request")

@@ -10,7 +10,7 @@ from privcirnet.nn.graph import trace
 from privcirnet.passes import ranges as module
 from privcirnet.passes.fuse import fuse
 from privcirnet.passes.quantize import quantize
-from privcirnet.passes.ranges import peaks, ranges, usual, usual_ranges
+from privcirnet.passes.ranges import peaks, ranges, typical_images, usual_ranges
 from tests.nn.quantized import INPUT_STEP, pixels
 
 
@@ -55,7 +55,7 @@ def test_usual_ranges_leave_out_what_explodes(monkeypatch):
     for exploding, again in (((), []), ((70,), [63]), ((3, *range(128, 192)), [63])):
         given = images(*exploding)
         given[list(exploding[:1])] = torch.nan
-        kept = usual(peaks(graph, given))
+        kept = typical_images(peaks(graph, given))
         assert sorted(exploding) == (~kept).nonzero().flatten().tolist()
         ran.clear()
         found = usual_ranges(graph, given)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from privcirnet.he.protocol.offline.prepared_work import MemoryStore
-from privcirnet.runs.answers import Step, answers
+from privcirnet.runs.answers import InferenceStep, answers
 from privcirnet.runs.preparation import Ahead
 from tests.he.networks import network, random_image
 from tests.he.parties import parties
@@ -18,7 +18,7 @@ def test_a_bar_ends_with_its_images(count):
     client, session = parties(program, "cleartext")
     store: MemoryStore = client._prepared.store
     images = [random_image(program, seed) for seed in range(3)]
-    steps: list[Step] = []
+    steps: list[InferenceStep] = []
     ahead = Ahead(count, store, keep=False, again=lambda: None)
     found = list(answers(client, session, images, steps.append, ahead))
     assert [answer.prepared for answer in found] == [count > 0] * 3

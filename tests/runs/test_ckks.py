@@ -21,7 +21,7 @@ from privcirnet.models import lola_digits, resnet20_cifar
 from privcirnet.runs.ckks import Ckks
 from privcirnet.runs.evaluation import evaluate
 from privcirnet.runs.exported import ckks_facts, ckks_program
-from privcirnet.runs.parties import How
+from privcirnet.runs.parties import RunOptions
 from tests.he import ckks_served
 from tests.he.circuits.ckks.test_bootstrapping import toy
 
@@ -86,9 +86,9 @@ def test_the_twin_in_clear_counts_what_the_server_does(program, monkeypatch):
     servers = []
     made = ckks.CkksServer
     monkeypatch.setattr(ckks, "CkksServer", lambda *given: servers.append(made(*given)) or servers[0])
-    encrypted = told(known, images[:1], How(weights_gb=0))
+    encrypted = told(known, images[:1], RunOptions(weights_gb=0))
     assert (encrypted["bytes_weights"], encrypted["argmax_equal"]) == (0, 1), "weights are encoded for every image"
-    clear = told(known, images[:1], How("cleartext"))
+    clear = told(known, images[:1], RunOptions("cleartext"))
     assert clear["operations"] == encrypted["operations"]
     for name in ("rotate", "multiply", "conjugate"):
         assert servers[0].counts[name] == encrypted["operations"][name]
@@ -108,7 +108,7 @@ def test_a_weight_that_changed_is_noticed(program, monkeypatch):
 def test_an_image_beyond_the_bounds_is_named(program):
     known, images = program
     for factor in (4, 100):
-        summary = told(known, np.stack([images[0], factor * images[1]]), How("cleartext"))
+        summary = told(known, np.stack([images[0], factor * images[1]]), RunOptions("cleartext"))
         assert summary["beyond"] == [1]
         assert summary["logits_bits_images"][0] > 19 > summary["logits_bits_images"][1]
 
@@ -121,7 +121,7 @@ def test_what_cannot_run_is_refused_before_anything_is_encrypted(program, monkey
 
     monkeypatch.setattr(CkksClient, "evaluation_keys", never)
     with pytest.raises(RuleError, match=r"keys must fit keys_gb = 0.01: got 0.0\d GB"):
-        evaluate(Ckks(known), images, How(keys_gb=0.01))
+        evaluate(Ckks(known), images, RunOptions(keys_gb=0.01))
     monkeypatch.setattr(ckks, "machine_bytes", lambda: 10_000_000)
     with pytest.raises(RuleError, match=r"must fit the memory: got 0.1 GB for 0.0 GB"):
         evaluate(Ckks(known), images)

@@ -19,13 +19,13 @@ from privcirnet.he.protocol.framing.meter import Meter
 from privcirnet.he.ring import modular
 from privcirnet.runs.evaluation import Evaluation, evaluate
 from privcirnet.runs.interactive import UNIT, Interactive
-from privcirnet.runs.parties import How
+from privcirnet.runs.parties import RunOptions
 from tests.he.networks import attention, bottleneck, network, random_image
 from tests.he.protocol.rounds.test_floor import PROGRAM as EXACT
 
 IMAGES = np.stack([random_image(network(), seed) for seed in range(3)])
 LABELS = np.array([1, 2, 3])
-CLEAR, ONE = How("cleartext"), (np.zeros(1, dtype=np.int64),) * 2
+CLEAR, ONE = RunOptions("cleartext"), (np.zeros(1, dtype=np.int64),) * 2
 
 
 def program() -> Program:
@@ -112,7 +112,7 @@ def test_layers_are_described_by_their_plans():
 @pytest.mark.parametrize("apart", [False, True])
 def test_prepared_images_are_told_from_others(apart):
     """Two at a time of three images: the third's preparation is one, for none would be used after it."""
-    made = evaluate(Interactive(program()), IMAGES, How("cleartext", apart=apart, prepare=2))
+    made = evaluate(Interactive(program()), IMAGES, RunOptions("cleartext", apart=apart, prepare=2))
     assert made.wrong == [[], [], []]
     found = told(made)
     assert (found["prepared"], found["dropped"], [one.count for one in made.parties.ahead.done]) == (3, [], [2, 1])
@@ -226,7 +226,7 @@ def test_what_the_first_image_compiles_is_in_no_mean(monkeypatch):
     monkeypatch.setattr(Meter, "time", time)
     for prepare in (0, 1):
         first.clear()
-        made = evaluate(Interactive(program(), spectra(program())), IMAGES, How(prepare=prepare))
+        made = evaluate(Interactive(program(), spectra(program())), IMAGES, RunOptions(prepare=prepare))
         found = told(made)
         assert sum(sum(meter.seconds.values()) for meter in made.audited.meters) > slow
         assert max(found["seconds_client"], found["seconds_server"]) < slow / 10
@@ -296,7 +296,7 @@ def test_the_ends_of_an_inference_are_checked_too(end, monkeypatch):
 def test_two_processes_are_audited_like_one(engine):
     """The same exchanges and counts; what is measured beside them is there."""
     mode = Interactive(program(), spectra(program()))
-    found, both = (evaluate(mode, IMAGES, How(engine, apart=apart)) for apart in (True, False))
+    found, both = (evaluate(mode, IMAGES, RunOptions(engine, apart=apart)) for apart in (True, False))
     assert found.wrong == [[], [], []]
     assert np.array_equal(found.audited.clear, evaluation().audited.clear)
     apart, together = told(found), told(both)
@@ -313,7 +313,9 @@ def test_two_processes_are_audited_like_one(engine):
 def test_a_tampered_spectrum_in_the_other_process_is_found():
     tampered = dict(spectra(program()))
     tampered["second"] = tampered["second"] ^ np.uint64(1)
-    assert "second" in evaluate(Interactive(program(), tampered), IMAGES[:1], How("cleartext", apart=True)).wrong[0]
+    assert (
+        "second" in evaluate(Interactive(program(), tampered), IMAGES[:1], RunOptions("cleartext", apart=True)).wrong[0]
+    )
 
 
 @pytest.mark.parametrize("prepare", [0, 2])

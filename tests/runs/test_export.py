@@ -11,7 +11,7 @@ from torch import nn
 from privcirnet.config import CompileConfig, HEConfig
 from privcirnet.data import ImageData, load
 from privcirnet.errors import DoesNotFit, RuleError
-from privcirnet.he.planning.fit import check_carried
+from privcirnet.he.planning.plan_program import check_carried
 from privcirnet.he.program import bounds, manifest, truncation
 from privcirnet.he.program.exact import ExactReLU
 from privcirnet.he.program.interpreter import interpret
@@ -26,7 +26,7 @@ from privcirnet.runs import export
 from privcirnet.runs.evaluation import evaluate
 from privcirnet.runs.export import MOST_GUARD_BITS, exceeding, lower_for
 from privcirnet.runs.interactive import Interactive
-from privcirnet.runs.parties import How
+from privcirnet.runs.parties import RunOptions
 from privcirnet.runs.progress import silent
 from tests.ladder.surgery import RESNET
 
@@ -130,7 +130,7 @@ def test_the_program_says_that_its_bounds_were_measured_and_runs(program):
     assert program.bounds == "measured"
     assert manifest.from_dict(manifest.to_dict(program)).bounds == "measured"
     images = DATA.test_images[:2].numpy().astype(np.int64)
-    found = evaluate(Interactive(program), images, How("cleartext"))
+    found = evaluate(Interactive(program), images, RunOptions("cleartext"))
     assert found.wrong == [[], []]
 
 

@@ -1,7 +1,7 @@
 import pytest
 
 from privcirnet.he.protocol.framing.meter import Meter
-from privcirnet.runs.laps import Laps, PartyLaps, typical
+from privcirnet.runs.timings import ImageTimings, PartyLaps, typical
 
 
 @pytest.mark.parametrize(
@@ -12,7 +12,7 @@ def test_the_first_is_left_out_if_there_are_others(seconds, found):
 
 
 def test_laps_are_what_was_added_since():
-    laps, seconds = Laps(), {"a": 100.0}
+    laps, seconds = ImageTimings(), {"a": 100.0}
     laps.add(seconds)
     seconds |= {"a": 101.0, "b": 2.0}
     laps.add(seconds)

@@ -9,10 +9,10 @@ import torch
 from torch import nn
 
 from privcirnet.artifact import plan_composed, read_plan, read_profile, write_checkpoint
-from privcirnet.blocksizes.activations import OPTIONS
-from privcirnet.blocksizes.assignment import Solution, reach
-from privcirnet.blocksizes.candidates import Candidate
-from privcirnet.blocksizes.composition import paying
+from privcirnet.blocksize_search.activations import OPTIONS
+from privcirnet.blocksize_search.assignment import Solution, latency_range
+from privcirnet.blocksize_search.candidates import Candidate
+from privcirnet.blocksize_search.composition import worth_composing
 from privcirnet.config import HEConfig, ModelConfig, QuantConfig, RecipeConfig, SearchRunConfig
 from privcirnet.data import load
 from privcirnet.errors import RuleError
@@ -283,7 +283,7 @@ def test_a_search_may_compose_layers():
     model = nn.Sequential(ends[0], *blocks, *ends[1:]).eval()
     he = HEConfig(profile="counted", link="wan")
     apart = search.search_in(model, DATA, SearchRunConfig(sensitivity="weights", sweep=0, he=he), COUNTED)
-    fastest, _ = reach(apart.latency)
+    fastest, _ = latency_range(apart.latency)
     settings = {"budget": fastest - LINKS["wan"].round_trip, "sensitivity": "weights", "sweep": 4, "he": he}
     with pytest.raises(RuleError, match="at least the fastest assignment's"):
         search.search_in(model, DATA, SearchRunConfig(**settings), COUNTED)
@@ -299,7 +299,7 @@ def test_a_search_may_compose_layers():
     sizes = {name: b for name, b in together.block_sizes.items() if b > 1}
     fused = fuse(circulant_(model, sizes), composed=together.composed)
     assert fused.get_submodule("2.expand").in_channels == 16 + 8
-    again = paying(model, torch.zeros(1, 1, 8, 8), COUNTED, LINKS["wan"])
+    again = worth_composing(model, torch.zeros(1, 1, 8, 8), COUNTED, LINKS["wan"])
     assert again == ["2.expand"]
 
 

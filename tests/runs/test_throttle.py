@@ -12,7 +12,7 @@ from privcirnet.he.protocol.parties.session import run
 from privcirnet.runs import throttle
 from privcirnet.runs.evaluation import evaluate
 from privcirnet.runs.interactive import Interactive
-from privcirnet.runs.parties import How
+from privcirnet.runs.parties import RunOptions
 from privcirnet.runs.throttle import Throttled, throttled
 from tests.he.networks import network, random_image
 from tests.he.parties import parties
@@ -42,7 +42,7 @@ def test_a_throttled_evaluation_predicts_no_link(monkeypatch) -> None:
     waited, program = list[float](), network()
     monkeypatch.setattr(throttle, "Throttled", partial(Throttled, wait=waited.append))
     images = random_image(program)[None]
-    found = evaluate(Interactive(program), images, How("cleartext", throttle="wan")).summary(None, np.zeros(1))
+    found = evaluate(Interactive(program), images, RunOptions("cleartext", throttle="wan")).summary(None, np.zeros(1))
     assert (found.throttle, found.links) == ("wan", {})
     assert sum(waited) == pytest.approx(found.bytes_per_image / 9e6 + (found.rounds or 0) * 80e-3)
 

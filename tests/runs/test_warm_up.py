@@ -7,7 +7,7 @@ from privcirnet.artifact.typed_json import plain
 from privcirnet.he.protocol.parties.server import Server
 from privcirnet.runs.evaluation import evaluate
 from privcirnet.runs.interactive import Interactive
-from privcirnet.runs.parties import How
+from privcirnet.runs.parties import RunOptions
 from privcirnet.runs.warm_up import rehearse
 from tests.he.networks import network, random_image
 
@@ -17,7 +17,8 @@ IMAGES, LABELS = np.stack([random_image(network(), seed) for seed in range(2)]),
 @pytest.mark.parametrize("apart", [False, True])
 def test_what_is_measured_is_that_of_the_images(apart):
     cold, warm = (
-        evaluate(Interactive(network()), IMAGES, How("cleartext", apart=apart, warm=warm)) for warm in (False, True)
+        evaluate(Interactive(network()), IMAGES, RunOptions("cleartext", apart=apart, warm=warm))
+        for warm in (False, True)
     )
     assert warm.wrong == [[], []], "reports are those of the images"
     first, second = (plain(found.summary(LABELS, LABELS)) for found in (cold, warm))

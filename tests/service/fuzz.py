@@ -19,7 +19,7 @@ from privcirnet.he.program.interpreter import interpret
 from privcirnet.he.protocol.parties.server import Server
 from privcirnet.he.protocol.parties.session import run
 from privcirnet.service import messages
-from privcirnet.service.books import Books
+from privcirnet.service.books import ServiceState
 from privcirnet.service.chunks import split
 from privcirnet.service.client import ServiceClient
 from privcirnet.service.limits import ServiceLimits
@@ -51,7 +51,7 @@ EVERY = 100
 def serve() -> None:
     """Serve on loopback until killed; the port is all that is printed."""
     allow_insecure_parameters()
-    books = Books(limits=ServiceLimits(sessions=8, timeout_s=60.0), log=Log(_complain))
+    books = ServiceState(limits=ServiceLimits(sessions=8, timeout_s=60.0), log=Log(_complain))
     service = Service(catalogue(only=Server(network(*INSECURE), ENGINE)), books=books)
     sys.stdout.write(f"{service.address[1]}\n")
     sys.stdout.flush()

@@ -16,11 +16,11 @@ from privcirnet.he.protocol.parties.server import Server
 from privcirnet.he.protocol.parties.session import run
 from privcirnet.he.ring import sampling
 from privcirnet.service.access import PLAIN_SERVER
-from privcirnet.service.books import Books
+from privcirnet.service.books import ServiceState
 from privcirnet.service.client import ServiceClient
 from privcirnet.service.limits import ServiceLimits
 from privcirnet.service.log import Log
-from privcirnet.service.programs import Catalogue, Offer
+from privcirnet.service.programs import Catalogue, ProgramVersion
 from privcirnet.service.server import Service
 from tests.conftest import ROOT
 from tests.he.networks import network, random_image
@@ -121,7 +121,7 @@ def ask(service: Service, image: Values | None = None, **given) -> Values:
 
 
 def catalogue(**servers: Server) -> Catalogue:
-    return Catalogue({name: Offer.of(name, server) for name, server in servers.items()})
+    return Catalogue({name: ProgramVersion.of(name, server) for name, server in servers.items()})
 
 
 @contextmanager
@@ -135,7 +135,7 @@ def serving(server, limits=None, access=PLAIN_SERVER, **more) -> Generator[Servi
         more: ``books`` without limits and log, ``finished``, ``reload``; ``probes``: answer them at a port of their own.
     """
     lines, audit = Lines(), Lines()
-    books = Books(
+    books = ServiceState(
         limits=limits or ServiceLimits(), log=Log(lines.append, "json", audit.append), **more.pop("books", {})
     )
     probes = more.pop("probes", False)

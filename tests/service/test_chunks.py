@@ -4,7 +4,7 @@ import pytest
 
 from privcirnet.errors import RuleError
 from privcirnet.service import messages
-from privcirnet.service.chunks import CHUNK, Body, Piece, split
+from privcirnet.service.chunks import CHUNK, Body, ChunkMessage, split
 from privcirnet.service.messages import Chunk, KeysUpload, Method, SessionRequest
 
 
@@ -12,9 +12,9 @@ from privcirnet.service.messages import Chunk, KeysUpload, Method, SessionReques
 @pytest.mark.parametrize("last", [False, True])
 @pytest.mark.parametrize("made", [Chunk, SessionRequest, KeysUpload])
 def test_a_piece_has_the_bytes_that_protobuf_writes(made, last, size):
-    piece, content = Piece(b"p" * size, last), made(data=b"p" * size, last=last).SerializeToString()
+    piece, content = ChunkMessage(b"p" * size, last), made(data=b"p" * size, last=last).SerializeToString()
     assert piece.packed() == messages.write(piece) == content
-    assert Piece.of(content) == (piece if size else None)
+    assert ChunkMessage.of(content) == (piece if size else None)
 
 
 @pytest.mark.parametrize(
@@ -31,9 +31,9 @@ def test_a_piece_has_the_bytes_that_protobuf_writes(made, last, size):
     ],
 )
 def test_what_is_no_piece_is_left_to_protobuf(content):
-    assert Piece.of(content) is None
+    assert ChunkMessage.of(content) is None
     method = Method("", SessionRequest, Chunk, "")
-    assert not isinstance(method.read_request(content), Piece)
+    assert not isinstance(method.read_request(content), ChunkMessage)
 
 
 def test_other_messages_are_no_pieces():
@@ -64,4 +64,4 @@ def test_chunks_that_are_badly_cut_or_too_many(chunks, match):
     """A body of one-byte chunks would cost its receiver much more than its sender."""
     body = Body(CHUNK)
     with pytest.raises(RuleError, match=match):
-        any(body.add(Piece(bytes(size), last)) for size, last in chunks)
+        any(body.add(ChunkMessage(bytes(size), last)) for size, last in chunks)

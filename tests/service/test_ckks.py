@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from privcirnet.errors import RuleError
-from privcirnet.he.program.wrong_result import WrongResult
+from privcirnet.he.program.wrong_result import ImpossibleResultError
 from privcirnet.he.protocol.framing import wire
 from privcirnet.he.protocol.one_message import ckks
 from privcirnet.he.protocol.one_message.session import KEYS, REQUEST, OneMessageClient, OneMessageServer
@@ -17,7 +17,7 @@ from privcirnet.he.schemes.ckks.hiding import ANSWER_BITS
 from privcirnet.runs.infer import infer
 from privcirnet.runs.serving import check_room, in_words
 from privcirnet.service.client import ServiceClient
-from privcirnet.service.programs import Offer
+from privcirnet.service.programs import ProgramVersion
 from privcirnet.service.quotas import Quota, Quotas
 from privcirnet.service.store import KeyStore, StoreLimits
 from tests.he import ckks_served
@@ -104,7 +104,7 @@ def test_in_clear():
 
 def test_foreign_keys_give_no_result(server, keys):
     stranger = OneMessageClient(server.greeting())
-    with pytest.raises(WrongResult, match="as wide as right ones are"):
+    with pytest.raises(ImpossibleResultError, match="as wide as right ones are"):
         run(stranger, server.session(keys), IMAGES[0])
 
 
@@ -158,7 +158,7 @@ def test_messages_that_are_too_long_are_refused_as_they_come(server, client, key
 
 
 def test_keys_have_room_by_their_bytes(server, monkeypatch):
-    offer = Offer.of("only", server)
+    offer = ProgramVersion.of("only", server)
     words = in_words(offer)
     assert "CKKS, 5 bootstrappings" in words
     assert "show results to nobody" in words

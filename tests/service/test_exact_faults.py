@@ -21,8 +21,8 @@ from privcirnet.he.program.operations import Input, Linear
 from privcirnet.he.program.program import Network, Program
 from privcirnet.he.program.rearrangement import Flatten
 from privcirnet.he.protocol.framing import wire
-from privcirnet.he.protocol.parties import idle_preparation
-from privcirnet.he.protocol.parties.idle_preparation import IdlePreparation
+from privcirnet.he.protocol.parties import background_preparation
+from privcirnet.he.protocol.parties.background_preparation import BackgroundPreparation
 from privcirnet.he.protocol.parties.server import Server, Session
 from privcirnet.he.protocol.parties.session import prepare, run
 from privcirnet.service.access import LOCAL
@@ -64,7 +64,7 @@ SOON = Retries(5, sleep=lambda seconds: time.sleep(min(seconds, 0.05)))
 @pytest.fixture(params=["softspoken", "silent"])
 def program(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Program:
     """Silent transfers come from a small code, and must be refilled."""
-    monkeypatch.setattr(silent, "CODE", silent.Code(trees=128, depth=6, seed=128))
+    monkeypatch.setattr(silent, "CODE", silent.LpnParameters(trees=128, depth=6, seed=128))
     toy_base.put(monkeypatch)
     return replace(PROGRAM, transfers=request.param)
 
@@ -161,7 +161,7 @@ def test_a_session_that_ends_between_two_preparations(program: Program, end: str
         ENDS[end](remote, relay, first, second)
         assert right(remote)
         assert right(remote)
-        idle = IdlePreparation(remote.client, remote, 1, remote.reopen)
+        idle = BackgroundPreparation(remote.client, remote, 1, remote.reopen)
         idle.fill()
         assert (idle.stock, idle.stopped) == (1, "")
         assert agreed(remote, first, second)
@@ -177,7 +177,7 @@ def length(program: Program) -> int:
 def test_a_stock_is_filled_up_whatever_ends(program: Program) -> None:
     """A thread's: after a restart, after silence, after a refusal of every kind."""
     with replicas(program) as (first, second, relay), ServiceClient(relay.address, "cleartext") as remote:
-        with IdlePreparation(remote.client, remote, 2, remote.reopen) as idle:
+        with BackgroundPreparation(remote.client, remote, 2, remote.reopen) as idle:
             for end in ("opened_again", "move", "refusal"):
                 until(lambda: idle.stock == 2, 30)
                 with idle._held():
@@ -192,7 +192,7 @@ def test_an_image_in_the_middle_of_a_preparation(program: Program) -> None:
     most = len(prepare(*parties(program, "cleartext")))
     for steps in range(1, most):
         client, session = parties(program, "cleartext")
-        idle = IdlePreparation(client, session, 1)
+        idle = BackgroundPreparation(client, session, 1)
         for _ in range(steps):
             idle._step()
         logits, _ = idle.run(IMAGE)
@@ -254,7 +254,7 @@ def test_a_server_that_has_lost_the_transfers_says_so_and_is_asked_again(
         forget(sessions)
         assert right(remote, persist=True)
         forget(sessions)
-        idle = IdlePreparation(remote.client, remote, 1, remote.reopen)
+        idle = BackgroundPreparation(remote.client, remote, 1, remote.reopen)
         idle.fill()
         assert (idle.stock, idle.stopped) == (1, "")
 
@@ -278,7 +278,7 @@ def test_a_quota_that_passes_is_tried_again(program: Program, monkeypatch: pytes
     quotas = Quotas(Quota(images_hour=1))
     with serving(Server(program, "cleartext"), books={"quotas": quotas}) as service:
         with ServiceClient(service.address, "cleartext") as remote:
-            idle = IdlePreparation(remote.client, remote, 2, remote.reopen)
+            idle = BackgroundPreparation(remote.client, remote, 2, remote.reopen)
             idle.fill()
             assert idle.stock == 1
             assert "a client may begin 1 images an hour" in idle.stopped
@@ -286,6 +286,6 @@ def test_a_quota_that_passes_is_tried_again(program: Program, monkeypatch: pytes
             idle.fill()
             assert idle.stock == 1, "it was told when to come again"
             later = SimpleNamespace(monotonic=lambda: time.monotonic() + 3700, perf_counter=time.perf_counter)
-            monkeypatch.setattr(idle_preparation, "time", later)
+            monkeypatch.setattr(background_preparation, "time", later)
             idle.fill()
             assert (idle.stock, idle.stopped) == (2, "")

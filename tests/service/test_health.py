@@ -10,12 +10,12 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from privcirnet.he.protocol.parties.server import Server
 from privcirnet.service import health
 from privcirnet.service.client import ServiceClient
-from privcirnet.service.counts import Counts
+from privcirnet.service.counts import LocalLedger
 from privcirnet.service.health import ROOM
 from privcirnet.service.limits import ServiceLimits
 from privcirnet.service.quotas import Quotas
 from privcirnet.service.shared.ledger import SharedLedger
-from privcirnet.service.shared.link import Link
+from privcirnet.service.shared.link import RedisConnection
 from tests.he.networks import network
 from tests.service.redises import Redis
 from tests.service.running import serving, until
@@ -25,7 +25,7 @@ from tests.service.test_faults import begun
 SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
 
 
-class Far(Counts):
+class Far(LocalLedger):
     """A ledger that may be out of reach."""
 
     there = True
@@ -89,7 +89,7 @@ def test_many_who_ask_are_one_look(monkeypatch):
     asked, goes_on = [], threading.Event()
     monkeypatch.setattr(health, "_LOOK_S", 60.0)
 
-    class Slow(Counts):
+    class Slow(LocalLedger):
         def reachable(self):
             asked.append(threading.current_thread().name)
             return goes_on.wait(20)
@@ -129,7 +129,7 @@ def test_probes_in_plain_text_have_a_port_of_their_own():
 
 def test_a_ledger_in_redis_says_whether_it_is_there(tmp_path):
     redis = Redis(tmp_path / "redis")
-    link = Link(redis.url, "test")
+    link = RedisConnection(redis.url, "test")
     ledger = SharedLedger(link)
     try:
         assert ledger.reachable()

@@ -12,14 +12,14 @@ import pytest
 from privcirnet.errors import Lost, RuleError
 from privcirnet.he.program.interpreter import interpret
 from privcirnet.he.protocol.framing import wire
-from privcirnet.he.protocol.offline.correlated import Form
+from privcirnet.he.protocol.offline.correlated import CorrelationFormat
 from privcirnet.he.protocol.offline.prepared_work import PreparedWork
 from privcirnet.he.protocol.parties.server import Server
 from privcirnet.he.protocol.parties.session import prepare, run
 from privcirnet.runs.infer import infer
-from privcirnet.runs.parties import How
+from privcirnet.runs.parties import RunOptions
 from privcirnet.service.client import ServiceClient
-from privcirnet.service.programs import Catalogue, Offer
+from privcirnet.service.programs import Catalogue, ProgramVersion
 from privcirnet.service.quotas import Quota, Quotas
 from privcirnet.service.refusals import Refused
 from privcirnet.service.server import Reloaded
@@ -29,7 +29,7 @@ from tests.he.networks import network, random_image, residual_of_the_image
 from tests.service.running import reopened, serving, started, until
 
 IMAGES = np.stack([random_image(network(), seed) for seed in range(4)])
-SIZE = Form("server", network(), bytes(32)).length
+SIZE = CorrelationFormat("server", network(), bytes(32)).length
 
 
 def right(image, logits) -> bool:
@@ -121,7 +121,7 @@ def test_a_quota_of_preparations(tmp_path):
         assert remote.prepared == 2
         assert asked(remote) == "prepared"
         prepare(remote.client, remote, 1)
-        found = infer(remote, IMAGES, How(prepare=5), keep=True)
+        found = infer(remote, IMAGES, RunOptions(prepare=5), keep=True)
         assert [answer.prepared for answer in found.answers] == [True, True, True, True]
         assert "a client may have 2 inferences prepared here" in dropped(found)[-1]
 
@@ -129,7 +129,7 @@ def test_a_quota_of_preparations(tmp_path):
 def test_a_quota_of_one(tmp_path):
     """Each image is then prepared by itself."""
     with server(tmp_path, quota=Quota(prepared=1)) as service, client(tmp_path, service) as remote:
-        found = infer(remote, IMAGES, How(prepare=2))
+        found = infer(remote, IMAGES, RunOptions(prepare=2))
         assert all(right(*both) for both in zip(IMAGES, found.logits, strict=True))
     with pytest.raises(RuleError, match="a quota must have .* keys, prepared >= 1: got prepared=0"):
         Quota(prepared=0)
@@ -150,7 +150,7 @@ def test_a_full_server(tmp_path):
 def test_a_disk_that_is_full_in_mid_preparation(tmp_path, file_limit, side):
     """Neither side keeps a half, and the image says so, too, until there is room."""
     with server(tmp_path) as service, client(tmp_path, service) as remote:
-        sizes = {"client": Form("client", network(), bytes(32)).length, "server": SIZE}
+        sizes = {"client": CorrelationFormat("client", network(), bytes(32)).length, "server": SIZE}
         if side == "server":
             remote.store = remote.client._prepared.store = PreparedWork().of(remote._binding)
         file_limit(min(sizes.values()) // 2)
@@ -231,7 +231,7 @@ def test_damaged_prepared_work(tmp_path, port, side):
 
 def test_another_program_drops_its_prepared_work(tmp_path):
     """At a reload with a log line; the client drops its halves when it comes again."""
-    new = Catalogue({"only": Offer.of("only", Server(residual_of_the_image(), "cleartext"))})
+    new = Catalogue({"only": ProgramVersion.of("only", Server(residual_of_the_image(), "cleartext"))})
     notes = []
     with server(tmp_path, reload=lambda before: Reloaded(new, service._calls.access)) as service:
         service.prepared_work._note = service.lines.append

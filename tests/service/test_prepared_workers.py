@@ -17,14 +17,14 @@ import pytest
 from privcirnet.errors import RuleError
 from privcirnet.he.program.interpreter import interpret
 from privcirnet.he.protocol.framing import wire
-from privcirnet.he.protocol.parties.idle_preparation import IdlePreparation
+from privcirnet.he.protocol.parties.background_preparation import BackgroundPreparation
 from privcirnet.he.protocol.parties.server import Server, Session
 from privcirnet.he.protocol.parties.session import prepare, run
 from privcirnet.service import prepared_workers
 from privcirnet.service.access import PLAIN_SERVER
 from privcirnet.service.client import ServiceClient
-from privcirnet.service.prepared_workers import How, PreparedWorkers, check_where
-from privcirnet.service.programs import Catalogue, Offer
+from privcirnet.service.prepared_workers import ActorOptions, PreparedWorkers, check_where
+from privcirnet.service.programs import Catalogue, ProgramVersion
 from privcirnet.service.refusals import Refused
 from privcirnet.service.server import Reloaded
 from tests.conftest import ROOT
@@ -72,7 +72,7 @@ def workers(cluster):
     """Two actors of one core."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(prepared_workers, "_CPUS", 1)
-        with closing(PreparedWorkers(cluster, 2, How("cleartext", 1.0))) as found:
+        with closing(PreparedWorkers(cluster, 2, ActorOptions("cleartext", 1.0))) as found:
             yield found
 
 
@@ -196,7 +196,7 @@ def test_whoever_keeps_a_stock_prepares_again(workers):
                 for process in pids(workers):
                     os.kill(process, signal.SIGKILL)
 
-        idle = IdlePreparation(remote.client, remote, 2, remote.reopen, progress=progress)
+        idle = BackgroundPreparation(remote.client, remote, 2, remote.reopen, progress=progress)
         idle.fill()
         assert (remote.prepared, idle.stopped) == (2, "")
         assert right(network(), idle.run(IMAGE)[0])
@@ -207,7 +207,9 @@ def test_whoever_keeps_a_stock_prepares_again(workers):
 def test_a_reload_changes_what_actors_hold(workers):
     """A session that is open prepares with the version that it began with."""
     old, new = (network(seed=seed) for seed in (0, 1))
-    before, after = (Catalogue({"only": Offer("only", v, Server(x, "cleartext"))}) for v, x in (("1", old), ("2", new)))
+    before, after = (
+        Catalogue({"only": ProgramVersion("only", v, Server(x, "cleartext"))}) for v, x in (("1", old), ("2", new))
+    )
     books = {"workers": workers}
     with serving(before, books=books, reload=lambda before: Reloaded(after, PLAIN_SERVER)) as service:
         with ServiceClient(service.address, "cleartext") as remote:
@@ -229,7 +231,7 @@ def test_more_actors_than_cores_are_refused(workers, monkeypatch):
     monkeypatch.setattr(prepared_workers, "_connected", lambda where: workers._ray)
     monkeypatch.setattr(PreparedWorkers, "close", lambda self: None)
     with pytest.raises(RuleError, match="a Ray cluster must have the cores of all actors: got 2 times 1 for 99;"):
-        PreparedWorkers("", 99, How("cleartext", 1.0))
+        PreparedWorkers("", 99, ActorOptions("cleartext", 1.0))
 
 
 @pytest.mark.parametrize(
@@ -253,7 +255,7 @@ def test_without_ray(monkeypatch):
     with pytest.raises(
         RuleError, match=re.escape('prepared_workers needs Ray: got none; pip install "privcirnet[ray]"')
     ):
-        PreparedWorkers("ray://127.0.0.1:10001", 0, How("cleartext", 1.0))
+        PreparedWorkers("ray://127.0.0.1:10001", 0, ActorOptions("cleartext", 1.0))
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ import pytest
 
 from privcirnet.errors import RuleError
 from privcirnet.service.access import LOCAL
-from privcirnet.service.counts import Counts
+from privcirnet.service.counts import LocalLedger
 from privcirnet.service.quotas import Quota, Quotas
 
 
@@ -42,7 +42,7 @@ def test_sessions_of_one_and_of_all():
 
 def test_images_in_any_hour():
     clock = Clock()
-    with closing(Quotas(Quota(images_hour=3), ledger=Counts(clock=clock))) as quotas:
+    with closing(Quotas(Quota(images_hour=3), ledger=LocalLedger(clock=clock))) as quotas:
         for _ in range(3):
             quotas.images("alice")
             clock.now += 600
@@ -58,11 +58,11 @@ def test_images_in_any_hour():
 def test_images_in_all_outlive_a_restart(tmp_path):
     clock, file = Clock(), tmp_path / "images.sqlite"
     for _ in range(2):
-        with closing(Quotas(Quota(images=4), ledger=Counts(file, clock))) as quotas:
+        with closing(Quotas(Quota(images=4), ledger=LocalLedger(file, clock))) as quotas:
             for _ in range(2):
                 quotas.images("alice")
                 clock.now += 10_000
-    with closing(Quotas(Quota(images=4), ledger=Counts(file, clock))) as quotas:
+    with closing(Quotas(Quota(images=4), ledger=LocalLedger(file, clock))) as quotas:
         with pytest.raises(RuleError, match="a client may begin 4 images in all"):
             quotas.images("alice")
     with closing(sqlite3.connect(file)) as stored:
@@ -78,4 +78,4 @@ def test_quotas_that_are_none(wrong):
 def test_a_file_of_something_else(tmp_path):
     (tmp_path / "images.sqlite").write_text("something else, and long enough to be seen as no database at all" * 9)
     with pytest.raises(RuleError, match="the counts of images must be a file of its own"):
-        Quotas(ledger=Counts(tmp_path / "images.sqlite"))
+        Quotas(ledger=LocalLedger(tmp_path / "images.sqlite"))

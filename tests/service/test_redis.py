@@ -16,14 +16,14 @@ import pytest
 from privcirnet.errors import RuleError
 from privcirnet.he.protocol.offline.prepared_work import PreparedWork
 from privcirnet.he.protocol.offline.store import Binding
-from privcirnet.he.protocol.offline.store_files import InUse, Unusable
+from privcirnet.he.protocol.offline.store_files import FolderLockedError, UnusablePreparationError
 from privcirnet.service.chunks import split
 from privcirnet.service.log import Log
 from privcirnet.service.quotas import Quota, Quotas
-from privcirnet.service.refusals import OutOfReach, Refusing
+from privcirnet.service.refusals import ServiceError, SharedStateUnavailableError
 from privcirnet.service.shared import inventory, ledger, link
 from privcirnet.service.shared import keys as shared_keys
-from privcirnet.service.shared.link import Link, shown
+from privcirnet.service.shared.link import RedisConnection, shown
 from privcirnet.service.store import digest
 from tests.service.redises import Redis
 from tests.service.running import until
@@ -70,7 +70,7 @@ def test_a_place_is_free_when_its_session_ends_or_its_replica_died(opened, monke
     until(lambda: second.enter("alice", 2) is not None)
 
 
-def until_later(link: Link, key: str, member: bytes | str) -> None:
+def until_later(link: RedisConnection, key: str, member: bytes | str) -> None:
     """Wait until a lease that is held ends later than it does now."""
     before = float(link.do("ZSCORE", key, member))
     until(lambda: float(link.do("ZSCORE", key, member)) > before)
@@ -100,7 +100,7 @@ def test_a_replica_whose_clock_is_an_hour_off_counts_alike(opened, monkeypatch):
     monkeypatch.setattr(time, "time", lambda: now() + 3700)
     wrong.images("alice")
     for one in (right, wrong):
-        with pytest.raises(Refusing, match="2 images an hour") as refused:
+        with pytest.raises(ServiceError, match="2 images an hour") as refused:
             one.images("alice")
         assert 3500 < refused.value.retry_after_s <= 3601
 
@@ -231,7 +231,7 @@ def test_a_folder_that_replicas_share_is_nobody_elses(opened, tmp_path):
             os.utime(folder / name, (old, old))
     second = opened.prepared(folder)
     assert {path.name for path in folder.iterdir()} == {"lock", body.name, "new.prepared", "new.draft"}
-    with pytest.raises(InUse):
+    with pytest.raises(FolderLockedError):
         PreparedWork(folder)
     assert second.of(ALICE).take(ONE) == b"one"
 
@@ -246,7 +246,7 @@ def test_a_shared_folder_that_is_restored_has_nothing_that_was_used(opened, tmp_
     shutil.copytree(tmp_path / "backup", folder, dirs_exist_ok=True)
     second = opened.prepared(folder)
     assert second.of(ALICE).serials() == [TWO]
-    with pytest.raises(Unusable):
+    with pytest.raises(UnusablePreparationError):
         second.of(ALICE).take(ONE)
     assert second.of(ALICE).take(TWO) == TWO
     with closing(PreparedWork(tmp_path / "backup", note=notes.append)) as alone:
@@ -261,9 +261,9 @@ def test_what_is_in_a_replicas_memory_is_of_use_there_alone(opened):
     assert (first.count("alice"), second.count("alice")) == (2, 2)
     assert (first.size, second.size) == (32, 0)
     assert (first.of(ALICE).serials(), second.of(ALICE).serials()) == ([ONE, TWO], [])
-    with pytest.raises(Unusable):
+    with pytest.raises(UnusablePreparationError):
         second.of(ALICE).take(ONE)
-    with pytest.raises(Unusable):
+    with pytest.raises(UnusablePreparationError):
         first.of(ALICE).take(ONE)
     second.make_room(ALICE, 1)  # the owner has left the first replica: what it left there makes room
     assert first.of(ALICE).serials() == []
@@ -282,7 +282,7 @@ def test_a_redis_that_hangs_is_asked_once(opened, redis, monkeypatch):
     monkeypatch.setattr(own._link._redis, "execute_command", lambda *a, **k: (asked.append(1), call(*a, **k))[1])
     try:
         for _ in range(5):
-            with pytest.raises(OutOfReach):
+            with pytest.raises(SharedStateUnavailableError):
                 own.begin("alice", 1, 0, 0)
         assert len(asked) == 1
     finally:
@@ -293,7 +293,7 @@ def test_a_full_redis_refuses_and_counts_nothing(opened, redis, lines):
     own = opened.ledger()
     assert own.begin("alice", 1, 2, 0) == 0
     redis.ask("CONFIG SET maxmemory 1")
-    with pytest.raises(OutOfReach):
+    with pytest.raises(SharedStateUnavailableError):
         own.begin("alice", 1, 2, 0)
     assert "does not do as it is told: " in lines[-1]
     redis.ask("CONFIG SET maxmemory 0")
@@ -310,7 +310,7 @@ def test_whatever_else_lies_in_redis_begins_nothing(opened, lines):
     peer = ALICE.label(ONE).peer
     for body in ("../../etc/passwd", "f" * 31 + "/", "f" * 30, "f" * 32 + "\n"):
         redis.hset(keys._keys[0], field, f"1 1 {body}")
-        with pytest.raises(OutOfReach):
+        with pytest.raises(SharedStateUnavailableError):
             keys.load("alice", bytes(32))
     redis.hset(keys._keys[0], field, "1")
     redis.hset(work._inventory._of(peer), "short", "1 1 folder")
@@ -320,7 +320,7 @@ def test_whatever_else_lies_in_redis_begins_nothing(opened, lines):
         lambda: keys.receive("alice", bytes(32), 1, 1),
         lambda: work.count("alice"),
     ):
-        with pytest.raises(OutOfReach):
+        with pytest.raises(SharedStateUnavailableError):
             call()
     assert all("does not do as it is told" in line for line in lines)
     assert own.begin("bob", 1, 0, 0) == 0
@@ -339,7 +339,7 @@ def test_a_redis_that_was_emptied_is_out_of_reach_until_a_server_starts_anew(ope
         lambda: keys.seconds_left("alice", bytes(32)),
         lambda: work.count("alice"),
     ):
-        with pytest.raises(OutOfReach):
+        with pytest.raises(SharedStateUnavailableError):
             begun()
     assert not own.reachable()
     told = f"{redis.url} is out of reach: it has forgotten everything, as after FLUSHALL"
@@ -360,7 +360,7 @@ def test_every_script_notices(opened, redis):
     assert len(scripts) > 10
     for script in scripts:
         found._lost = False
-        with pytest.raises(OutOfReach):
+        with pytest.raises(SharedStateUnavailableError):
             found.run(script, [found.key("a"), found.key("b"), found.key("c")], *(7 * [b"1"]))
         assert found._lost
 
@@ -378,27 +378,27 @@ def test_every_script_notices(opened, redis):
 def test_beyond_loopback_redis_is_encrypted_and_has_a_password(url, lacks):
     told = f"must be reached by TLS and with a password: got .* without {lacks}"
     with pytest.raises(RuleError, match=told) as refused:
-        Link(url, "test")
+        RedisConnection(url, "test")
     assert "secret" not in str(refused.value)
 
 
 @pytest.mark.parametrize("url", ["rediss://:secret@127.1.2.3:1/0", "redis://localhost:1", "redis://[::1]:1/0"])
 def test_on_loopback_it_may_be_plain(url):
     with pytest.raises(RuleError, match="must be within reach"):
-        Link(url, "test")
+        RedisConnection(url, "test")
 
 
 def test_a_redis_that_drops_what_it_is_told_is_refused(redis):
     redis.ask("CONFIG SET maxmemory-policy allkeys-lru")
     with pytest.raises(RuleError, match=r"Redis must keep what it is told: got .*: maxmemory-policy allkeys-lru"):
-        Link(redis.url, "test")
+        RedisConnection(redis.url, "test")
 
 
 def test_a_redis_that_writes_late_or_does_not_say_is_noted(redis, lines):
     redis.ask("CONFIG SET appendfsync everysec")
-    Link(redis.url, "test", lines.append).close()
+    RedisConnection(redis.url, "test", lines.append).close()
     redis.ask("ACL SETUSER shy on >word ~* +@all -info -config")
-    Link(redis.url.replace("//", "//shy:word@"), "test", lines.append).close()
+    RedisConnection(redis.url.replace("//", "//shy:word@"), "test", lines.append).close()
     assert "another appendfsync than always" in lines[0]
     assert "does not say whether it keeps what it is told" in lines[1]
     assert "word" not in lines[1].replace("password", "")
@@ -407,8 +407,8 @@ def test_a_redis_that_writes_late_or_does_not_say_is_noted(redis, lines):
 def test_replicas_of_another_release_are_refused(redis):
     redis.ask("SET {test}:form 2")
     with pytest.raises(RuleError, match="replicas that share state must be of one release"):
-        Link(redis.url, "test")
-    Link(redis.url, "other").close()
+        RedisConnection(redis.url, "test")
+    RedisConnection(redis.url, "other").close()
 
 
 @pytest.mark.parametrize(
@@ -416,14 +416,14 @@ def test_replicas_of_another_release_are_refused(redis):
 )
 def test_a_password_is_never_said(url):
     with pytest.raises(RuleError, match="the state that replicas share must be within reach") as refused:
-        Link(url, "test")
+        RedisConnection(url, "test")
     assert "secret" not in str(refused.value) + shown(url)
 
 
 def test_without_the_package(monkeypatch):
     monkeypatch.setitem(sys.modules, "redis", None)
     with pytest.raises(RuleError, match=r"pip install 'privcirnet\[redis\]'"):
-        Link("redis://127.0.0.1/0", "test")
+        RedisConnection("redis://127.0.0.1/0", "test")
 
 
 def test_lines_of_all_replicas_are_numbered(opened, redis, stack):
@@ -439,7 +439,7 @@ def test_lines_of_all_replicas_are_numbered(opened, redis, stack):
         thread.join()
     assert sorted(json.loads(line)["number"] for line in audited) == [*range(1, 41)]
     redis.kill()
-    with pytest.raises(OutOfReach):
+    with pytest.raises(SharedStateUnavailableError):
         logs[0].record("image begun", "alice")
     assert len(audited) == 40
     logs[0].audit("image", "alice")

@@ -13,7 +13,7 @@ from privcirnet.he.protocol.parties.server import Server
 from privcirnet.he.protocol.parties.session import prepare
 from privcirnet.runs.answers import requests
 from privcirnet.runs.infer import infer
-from privcirnet.runs.parties import How
+from privcirnet.runs.parties import RunOptions
 from privcirnet.service.client import AFFINITY, ServiceClient
 from privcirnet.service.limits import ServiceLimits
 from privcirnet.service.quotas import Quota
@@ -109,7 +109,7 @@ def test_a_preparation_is_cut(drawn):
     with serving(server) as first, serving(server) as second, relaying(first.address) as relay:
         with ServiceClient(relay.address, "cleartext", retries=retries(told, 5)) as remote:
             cut_at(remote, relay, 3, "after its reply", second.address)
-            found = infer(remote, [OTHER], How("cleartext", prepare=1))
+            found = infer(remote, [OTHER], RunOptions("cleartext", prepare=1))
             assert right(found.answers[0].logits.reshape(ANSWER.shape))
             assert found.answers[0].prepared
             assert told

@@ -18,7 +18,7 @@ from privcirnet.he.ring import sampling
 from privcirnet.service.client import ServiceClient
 from privcirnet.service.limits import ServiceLimits
 from privcirnet.service.messages import SERVICE
-from privcirnet.service.programs import Catalogue, Offer
+from privcirnet.service.programs import Catalogue, ProgramVersion
 from privcirnet.service.refusals import Refused
 from privcirnet.service.server import Reloaded, Service
 from tests.he.networks import network, random_image, residual_of_the_image
@@ -194,7 +194,7 @@ def test_several_programs_by_name_and_version():
 
 def test_a_reload_leaves_old_sessions_what_they_have():
     """The old client goes on; a new one gets the new program; one that read the old description is told."""
-    after = Catalogue({"only": Offer.of("only", Server(residual_of_the_image(), "cleartext"))})
+    after = Catalogue({"only": ProgramVersion.of("only", Server(residual_of_the_image(), "cleartext"))})
     with serving(Server(network(), "cleartext"), reload=lambda before: Reloaded(after, service.access)) as service:
         service.access = service._calls.access
         with ServiceClient(service.address, "cleartext") as old:

@@ -13,17 +13,17 @@ import pytest
 from privcirnet.errors import RuleError
 from privcirnet.he.protocol.offline.prepared_work import PreparedWork
 from privcirnet.he.protocol.offline.store import Binding
-from privcirnet.he.protocol.offline.store_files import Unusable
+from privcirnet.he.protocol.offline.store_files import UnusablePreparationError
 from privcirnet.service.chunks import split
-from privcirnet.service.counts import Counts
+from privcirnet.service.counts import LocalLedger
 from privcirnet.service.quotas import Quota, Quotas
-from privcirnet.service.refusals import OutOfReach, Refusing
+from privcirnet.service.refusals import ServiceError, SharedStateUnavailableError
 from privcirnet.service.shared import link
 from privcirnet.service.shared.inventory import SharedInventory
 from privcirnet.service.shared.keys import SharedKeys
 from privcirnet.service.shared.ledger import SharedLedger
-from privcirnet.service.shared.link import Link
-from privcirnet.service.store import Keys, KeyStore, Registration, StoreLimits
+from privcirnet.service.shared.link import RedisConnection
+from privcirnet.service.store import KeyRegistry, KeyStore, Registration, StoreLimits
 from tests.service.redises import Redis
 from tests.service.running import until
 
@@ -37,15 +37,15 @@ class State:
     """Ways to open the same state; where a folder is one process's own, each gives the same object again."""
 
     ledger: Callable[[], object]
-    keys: Callable[..., Keys]
+    keys: Callable[..., KeyRegistry]
     prepared: Callable[..., PreparedWork]
 
 
 def shared(redis: Redis, stack: ExitStack, lines: list[str] | None = None) -> State:
     """The state of a new replica for each of its parts."""
 
-    def connected() -> Link:
-        found = Link(redis.url, "test", [].append if lines is None else lines.append)
+    def connected() -> RedisConnection:
+        found = RedisConnection(redis.url, "test", [].append if lines is None else lines.append)
         stack.callback(found.close)
         return found
 
@@ -78,7 +78,7 @@ def state(request, tmp_path, stack) -> State:
         return kept.setdefault(what, None) or kept.update({what: make()}) or kept[what]
 
     def open_ledger():
-        found = Counts(tmp_path / "images.sqlite")
+        found = LocalLedger(tmp_path / "images.sqlite")
         stack.callback(found.close)
         return found
 
@@ -95,7 +95,7 @@ def send(registration: Registration, keys: bytes) -> None:
     registration.settle()
 
 
-def put(store: Keys, client: str, keys: bytes, most: int = 4) -> bytes:
+def put(store: KeyRegistry, client: str, keys: bytes, most: int = 4) -> bytes:
     key_id = hashlib.sha256(keys).digest()
     registration = store.receive(client, key_id, len(keys), most)
     try:
@@ -125,7 +125,7 @@ def test_quotas_are_exact_under_threads_of_two_replicas(state, quota):
     def begun(number):
         count = 0
         for _ in range(10):
-            with suppress(Refusing):
+            with suppress(ServiceError):
                 replicas[number % 2].images("alice")
                 count += 1
         return count
@@ -147,7 +147,7 @@ def test_what_does_not_fit_whole_is_not_counted(state):
 def test_an_hour_says_when_there_is_room_again(state):
     quotas = Quotas(Quota(images_hour=1), ledger=state.ledger())
     quotas.images("alice")
-    with pytest.raises(Refusing, match="1 images an hour") as refused:
+    with pytest.raises(ServiceError, match="1 images an hour") as refused:
         quotas.images("alice")
     assert 3500 < refused.value.retry_after_s <= 3601
 
@@ -205,7 +205,7 @@ def test_a_serial_is_claimed_once_by_threads_of_two_replicas(state, tmp_path):
         for serial in serials:
             try:
                 found.append(bytes(replicas[number % 2].take(serial)))
-            except Unusable:
+            except UnusablePreparationError:
                 continue
         return found
 
@@ -260,7 +260,7 @@ def test_counts_and_claims_survive_a_redis_that_is_killed(redis, stack, tmp_path
     copy = used.read_bytes()
     work.of(ALICE).take(bytes([1]) * 16)
     redis.kill()
-    with pytest.raises(OutOfReach):
+    with pytest.raises(SharedStateUnavailableError):
         quotas.images("alice")
     used.write_bytes(copy)
     redis.start()
@@ -269,7 +269,7 @@ def test_counts_and_claims_survive_a_redis_that_is_killed(redis, stack, tmp_path
     with pytest.raises(RuleError, match="3 images in all"):
         quotas.images("alice")
     assert keys.load("alice", key_id) == LARGE
-    with pytest.raises(Unusable):
+    with pytest.raises(UnusablePreparationError):
         work.of(ALICE).take(bytes([1]) * 16)
     assert work.of(ALICE).take(bytes([2]) * 16) == b"body"
     assert any("is out of reach" in line for line in lines)
@@ -296,7 +296,9 @@ def test_a_redis_that_is_gone_is_asked_once(redis, stack, monkeypatch):
         lambda: work.of(ALICE).take(bytes(16)),
     ]
     for call in [*calls, *calls]:
-        with pytest.raises(OutOfReach, match=r"a server must reach the state that it shares: .*; come again in 2 s"):
+        with pytest.raises(
+            SharedStateUnavailableError, match=r"a server must reach the state that it shares: .*; come again in 2 s"
+        ):
             call()
     assert not quotas._ledger.reachable()
     assert len(asked) == 1 + 3, "once through each connection"

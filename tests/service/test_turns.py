@@ -5,12 +5,12 @@ import threading
 
 import pytest
 
-from privcirnet.service.turns import Turns
+from privcirnet.service.turns import RoundRobinExecutor
 
 
 def played(script):
     async def main():
-        turns = Turns()
+        turns = RoundRobinExecutor()
         try:
             return await script(turns)
         finally:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.multiprocessing.spawn import spawn
 
 from privcirnet import distributed
-from privcirnet.blocksizes.fisher import diagonal_fisher
+from privcirnet.blocksize_search.fisher import diagonal_fisher
 from privcirnet.config import RecipeConfig
 from privcirnet.data import ImageData
 from privcirnet.errors import RuleError
@@ -23,7 +23,7 @@ from privcirnet.train import checkpoint
 from privcirnet.train.accuracy import accuracy
 from privcirnet.train.loop import fit
 from privcirnet.train.progress import EpochProgress
-from tests.blocksizes.test_fisher import NAMES, loader, small
+from tests.blocksize_search.test_fisher import NAMES, loader, small
 from tests.train.runs import bars, without_times
 
 TOLERANCE = 1e-11
@@ -104,7 +104,7 @@ def trained(build, recipe: RecipeConfig, data: ImageData = DATA, **options) -> d
     before = accuracy(model, data)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("privcirnet.train.outliers.LIMIT", 2.0)  # or nothing of these images costs anything
-        patch.setattr("privcirnet.train.parts.MOST", 20)  # images that an AESPA measures together
+        patch.setattr("privcirnet.train.micro_batches.MOST", 20)  # images that an AESPA measures together
         patch.setattr("privcirnet.train.loop.COMPILE_BACKEND", "aot_eager")  # no compiler
         history = without_times(fit(model, data, recipe, 3, teacher, **options))
     return {"history": history, "state": model.state_dict(), "before": before}

@@ -10,7 +10,7 @@ from torch import nn
 from privcirnet.config import RecipeConfig
 from privcirnet.errors import RuleError
 from privcirnet.models.vit import Operations, Size, VisionTransformer
-from privcirnet.train.imitation import FAR, PEAKS, Imitation, distance
+from privcirnet.train.imitation import FAR, PEAKS, FeatureDistillation, distance
 from privcirnet.train.loop import fit
 from tests.train.runs import DATA, RECIPE, small
 
@@ -50,7 +50,7 @@ def by_hand(x, t):
 
 def test_is_the_formula_summed_over_the_blocks():
     model, original = rows(1.5, 1.0, 2.0), rows(1.0, 1.2, 1.0)
-    imitation = Imitation(model.train(), original, "*", 1)
+    imitation = FeatureDistillation(model.train(), original, "*", 1)
     imitation.show(X)
     model(X)
     wanted = [X, 1.2 * X, 1.2 * X]
@@ -75,7 +75,7 @@ def test_far_positions_go_on_with_the_originals_values_and_still_learn():
     x[0, 0] = 0.1
     with torch.no_grad():
         model[0].factor.fill_(1 + far)  # off by `far` standard deviations where x is 1
-    imitation = Imitation(model.train(), original, "*", 1)
+    imitation = FeatureDistillation(model.train(), original, "*", 1)
     imitation.show(x)
     out = model(x)
     off = distance(x * (1 + far), x)
@@ -88,7 +88,7 @@ def test_far_positions_go_on_with_the_originals_values_and_still_learn():
 
 
 def test_the_limit_grows_from_epoch_to_epoch():
-    imitation = Imitation(rows(1.0), rows(1.0), "*", 3)
+    imitation = FeatureDistillation(rows(1.0), rows(1.0), "*", 3)
     limits = []
     for epoch in range(3):
         imitation.epoch(epoch)
@@ -98,7 +98,7 @@ def test_the_limit_grows_from_epoch_to_epoch():
 
 def test_statistics_are_measured_near_the_original_in_every_epoch():
     """Values that may go on in the last epoch's training would be in them, exploded as they are."""
-    imitation = Imitation(rows(1.0), rows(1.0), "*", 2)
+    imitation = FeatureDistillation(rows(1.0), rows(1.0), "*", 2)
     imitation.epoch(1)
     other = rows(1 + math.sqrt(2.0))
     off = distance(other(X), X)
@@ -111,14 +111,14 @@ def test_statistics_are_measured_near_the_original_in_every_epoch():
 
 def test_values_that_are_not_finite_go_no_further():
     model, original = rows(float("nan"), 1.1), rows(1.0, 1.0)
-    imitation = Imitation(model.train(), original, "*", 1)
+    imitation = FeatureDistillation(model.train(), original, "*", 1)
     imitation.show(X)
     torch.testing.assert_close(model(X), 1.1 * X)
 
 
 def test_evaluation_and_afterwards_are_as_without():
     model, original = rows(100.0), rows(1.0)
-    imitation = Imitation(model, original, "*", 1)
+    imitation = FeatureDistillation(model, original, "*", 1)
     assert torch.equal(model.eval()(X), 100 * X)
     other = rows(50.0)
     with imitation.beside(other):
@@ -134,7 +134,7 @@ def test_evaluation_and_afterwards_are_as_without():
 def test_a_star_does_not_match_a_dot():
     """The inner block is off as the outer one is, and counts no second time."""
     model, original = (nn.Sequential(nn.Sequential(rows(factor))) for factor in (1.5, 1.0))
-    imitation = Imitation(model.train(), original, "0.*", 1)
+    imitation = FeatureDistillation(model.train(), original, "0.*", 1)
     imitation.show(X)
     model(X)
     assert imitation.penalty().item() == pytest.approx(by_hand(1.5 * X, X), rel=1e-5)
@@ -143,7 +143,7 @@ def test_a_star_does_not_match_a_dot():
 @pytest.mark.parametrize("pattern", ["layers.*", "1"])
 def test_networks_without_such_blocks_refuse_it(pattern):
     with pytest.raises(RuleError, match=r"got .* in the original"):
-        Imitation(rows(1.0, 1.0), rows(1.0), pattern, 1)
+        FeatureDistillation(rows(1.0, 1.0), rows(1.0), pattern, 1)
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ def test_all_samples_give_what_one_measurement_gives(model):
     from privcirnet.functional.sensitivity import sensitivity
 
     assert found.values["conv1"][4] == pytest.approx(sensitivity(weight, mean, 4, 0.5).item(), rel=1e-9)
-    assert found.omegas["stem"] == {1: sensitivities.Estimate(0.0, 0.0)}
+    assert found.omegas["stem"] == {1: sensitivities.SensitivityEstimate(0.0, 0.0)}
     assert 0 < found.omegas["down"][8].error < found.omegas["down"][8].value
 
 

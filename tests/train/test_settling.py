@@ -13,7 +13,7 @@ from privcirnet.nn.norm import BlockBatchNorm2d, TokenBatchNorm
 from privcirnet.train import settling
 from privcirnet.train.loop import fit
 from privcirnet.train.recalibration import recalibrate_
-from privcirnet.train.settling import fit_widest_, settle_
+from privcirnet.train.settling import fit_widest_, stabilize_statistics_
 from tests.train.runs import RECIPE
 from tests.train.test_recalibration import DATA, network
 
@@ -131,7 +131,7 @@ def test_a_measured_image_is_evaluated_where_means_over_batches_make_it_explode(
     model = deep()
     recalibrate_(model, OWN)
     assert not largest(model) < 100
-    settle_(model, OWN, 32, 2)
+    stabilize_statistics_(model, OWN, 32, 2)
     assert largest(model) < 100
 
 
@@ -142,7 +142,7 @@ def test_statistics_of_few_steps_are_measured_anew(steps, momentum, stale):
     model[0].momentum = model[1].momentum = momentum
     model.eval()
     before = model[0].running_mean.clone()
-    settle_(model, DATA, 16, steps)
+    stabilize_statistics_(model, DATA, 16, steps)
     mean = DATA.real(DATA.train_images).mean((0, 2, 3))
     torch.testing.assert_close(model[0].running_mean, mean if stale else before)
 
@@ -152,7 +152,7 @@ def test_a_network_without_squares_gets_means_over_batches():
     model(images := 3 * VECTORS + 1)
     data = OwnImages((images, CLASSES), None, lambda image: torch.zeros(1, 2))
     recalibrate_(expected, data)
-    settle_(model.eval(), data, 32, 2)
+    stabilize_statistics_(model.eval(), data, 32, 2)
     torch.testing.assert_close(model[0].running_var, expected[0].running_var)
     torch.testing.assert_close(model[0].running_mean, expected[0].running_mean)
 
@@ -162,7 +162,7 @@ def test_statistics_of_which_a_mean_is_made_are_never_stale():
     model(DATA.real(DATA.test_images))
     model[0].momentum, model[1].momentum = None, 0.9
     before = model.eval()[0].running_mean.clone()
-    settle_(model, DATA, 16, 2)
+    stabilize_statistics_(model, DATA, 16, 2)
     assert torch.equal(model[0].running_mean, before)
 
 
@@ -178,7 +178,7 @@ def test_statistics_with_which_images_explode_stay_only_if_fewer_are_right_with_
     images, labels = torch.tensor([-1.0, 1.0, -1.0, 1e20]).reshape(4, 1, 1, 1), torch.tensor([0, 1, 0, 1])
     data = OwnImages((images, labels), None, lambda image: torch.zeros(1, 2))
     with nullcontext() if kept else pytest.warns(UserWarning, match="infinity for 1 of 4 training images, from 0 on"):
-        settle_(model, data, 4, 1000)
+        stabilize_statistics_(model, data, 4, 1000)
     expected = statistics(mean, 1.0) if kept else before
     assert all(torch.equal(value, expected[name]) for name, value in model[0].state_dict().items())
 
@@ -199,7 +199,7 @@ def test_what_still_explodes_is_said():
     with pytest.warns(
         UserWarning, match=r"finite logits: got NaN or infinity for 32 of 32 training images, from 2 on; t"
     ):
-        settle_(model, OWN, 32, 1000)
+        stabilize_statistics_(model, OWN, 32, 1000)
 
 
 @pytest.mark.parametrize("ema", [0.0, 0.5])

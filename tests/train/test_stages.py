@@ -13,11 +13,11 @@ from privcirnet.nn.activations import Aespa
 from privcirnet.nn.circulant import block_size_of
 from privcirnet.nn.learned import learned_steps
 from privcirnet.nn.quantizers import quantizer_of
-from privcirnet.nn.tokens import Tokens
+from privcirnet.nn.tokens import ToTokens
 from privcirnet.passes.convert import circulant_
 from privcirnet.train import stages
 from privcirnet.train.accuracy import predict
-from privcirnet.train.imitation import Imitation
+from privcirnet.train.imitation import FeatureDistillation
 from privcirnet.train.loop import fit
 from privcirnet.train.network import BuiltNetwork, checkpoint_of
 from privcirnet.train.recalibration import recalibrate_
@@ -115,7 +115,11 @@ def test_another_change_takes_the_place_of_circulant_layers(root):
         torch.nn.init.zeros_(model.classifier.weight)
 
     start = stages.begin(
-        recipe("finetune", root, "train"), QuantConfig(), ModelConfig(), DATA, change=stages.Change(zero_, {})
+        recipe("finetune", root, "train"),
+        QuantConfig(),
+        ModelConfig(),
+        DATA,
+        change=stages.CompressionMethod(zero_, {}),
     )
     assert not start.model.classifier.weight.any()
     assert all(block_size_of(start.model.get_submodule(name)) == 1 for name in PLAN)
@@ -274,7 +278,7 @@ def test_surgery_takes_positions_and_tokens_from_the_trained_weights(tmp_path):
     replaced = stages.begin(settings, QuantConfig(), ModelConfig(arguments={"activation": "aespa"}), DATA)
     before, after = circulant.model, replaced.model
     constants = before.pos_embed[0] + torch.cat([before.cls_token[0], torch.zeros(4, 8)])
-    (tokens,) = (module for module in after.modules() if isinstance(module, Tokens))
+    (tokens,) = (module for module in after.modules() if isinstance(module, ToTokens))
     assert torch.equal(tokens.bias, constants)
     rows = [rows_of(model.get_submodule("blocks.0.attn.qkv")) for model in (before, after)]
     assert torch.equal(*rows)
@@ -364,7 +368,7 @@ def test_statistics_of_a_network_that_imitates_are_measured_near_its_original(tm
     found = stages.begin(settings, QuantConfig(), ModelConfig(), DATA).model
     other = stages.load_network(settings.original, DATA)
     wanted = stages.load_network(settings.init, DATA)
-    imitation = Imitation(wanted, other, "stem", 1)
+    imitation = FeatureDistillation(wanted, other, "stem", 1)
     with imitation.beside(wanted):
         recalibrate_(wanted, DATA)
     alone = stages.begin(RecipeConfig(stage="replace", init=settings.init), QuantConfig(), ModelConfig(), DATA).model

@@ -7,9 +7,9 @@ import torch
 from torch import nn
 
 from privcirnet.errors import RuleError
+from privcirnet.train.distillation import distill_labels, parts, teaching
 from privcirnet.train.loop import fit
 from privcirnet.train.losses import training_loss
-from privcirnet.train.taught import parts, taught, teaching
 from tests.train.runs import DATA, RECIPE, small, without_times
 
 TAUGHT = dataclasses.replace(RECIPE, distillation=0.7, label_smoothing=0.1, teach_once=True)
@@ -17,7 +17,7 @@ TAUGHT = dataclasses.replace(RECIPE, distillation=0.7, label_smoothing=0.1, teac
 
 def test_mixed_labels_have_the_loss_of_label_and_teacher():
     teacher, calls = small(1).eval(), []
-    data, recipe = taught(DATA, TAUGHT, teacher, lambda: calls.append(0))
+    data, recipe = distill_labels(DATA, TAUGHT, teacher, lambda: calls.append(0))
     assert len(calls) == parts(DATA) == 1
     assert torch.allclose(data.train_labels.sum(dim=1), torch.ones(DATA.count))
     logits = torch.randn(DATA.count, 2)
@@ -32,7 +32,7 @@ def test_mixed_labels_have_the_loss_of_label_and_teacher():
 def test_an_image_that_explodes_in_the_teacher_keeps_its_label():
     teacher = small(1).eval()
     teacher.register_forward_hook(lambda _, inputs, logits: logits.index_fill(0, torch.tensor([1]), torch.nan))
-    labels = taught(DATA, TAUGHT, teacher)[0].train_labels
+    labels = distill_labels(DATA, TAUGHT, teacher)[0].train_labels
     expected = torch.full((2,), 0.05)
     expected[DATA.train_labels[1]] = 0.95
     torch.testing.assert_close(labels[1], expected)
@@ -44,7 +44,7 @@ def test_a_run_is_the_one_that_asks_at_every_step():
     fit(teacher, DATA, RECIPE, 0)
     asked, told = small(2), small(2)
     expected = fit(asked, DATA, TAUGHT, 3, teacher)
-    data, recipe = taught(DATA, TAUGHT, teacher)
+    data, recipe = distill_labels(DATA, TAUGHT, teacher)
     found = fit(told, data, recipe, 3)
     assert found[-1]["top1"] == pytest.approx(expected[-1]["top1"], abs=8)  # sums are rounded in another order
     assert without_times(found)[0]["loss"] == pytest.approx(without_times(expected)[0]["loss"], rel=1e-4)

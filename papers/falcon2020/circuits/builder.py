@@ -12,17 +12,17 @@ import numpy as np
 from privcirnet.errors import RuleError
 from privcirnet.he.circuits import linear_transform
 from privcirnet.he.circuits.bfv.network_circuit import (
-    Add,
     AddPlain,
+    AddStep,
+    CircuitStep,
     Combine,
     NetworkCircuit,
     Plaintext,
     Rotate,
-    Square,
-    Step,
+    SquareStep,
     Term,
 )
-from privcirnet.he.rlwe.key_names import galois_element, inversion
+from privcirnet.he.rlwe.key_names import conjugation_element, galois_element
 
 Weight = Plaintext | np.ndarray
 """A plaintext that is not zero, or integers of any size in slots, shape (n,)."""
@@ -49,7 +49,7 @@ class Builder:
     def __init__(self, ring_degree: int, inputs: int) -> None:
         self.ring_degree, self.inputs = ring_degree, inputs
         self.layer = ""
-        self._steps: list[Step] = []
+        self._steps: list[CircuitStep] = []
         self._layers: list[str] = []
         self._plaintexts: list[Plaintext] = []
         self._rotated: dict[Rotate, int] = {}
@@ -79,11 +79,11 @@ class Builder:
 
     def swap(self, source: int) -> int:
         """Return a value with its rows exchanged."""
-        return self._add(Rotate(source, inversion(self.ring_degree)))
+        return self._add(Rotate(source, conjugation_element(self.ring_degree)))
 
     def add(self, first: int, second: int) -> int:
         """Return the sum of two values."""
-        return self._add(Add(first, second))
+        return self._add(AddStep(first, second))
 
     def total(self, values: Iterable[int]) -> int:
         """Return the sum of values, of equals first: few sums are open while values are made, and many are alike.
@@ -102,7 +102,7 @@ class Builder:
 
     def square(self, source: int) -> int:
         """Return the squares of every slot."""
-        return self._add(Square(source))
+        return self._add(SquareStep(source))
 
     def combine(self, terms: Iterable[Term]) -> int:
         """Return the sum of products with plaintexts that have their numbers."""
@@ -171,7 +171,7 @@ class Builder:
             source = self.add(source, self.rotate(source, stride * count))
         return source
 
-    def _add(self, step: Step) -> int:
+    def _add(self, step: CircuitStep) -> int:
         self._steps.append(step)
         self._layers.append(self.layer)
         return self.inputs + len(self._steps) - 1

@@ -8,7 +8,15 @@ special primes' rows: for each rotation it saves a division, for each product it
 from collections import Counter
 from dataclasses import replace
 
-from privcirnet.he.circuits.bfv.network_circuit import Add, Combine, NetworkCircuit, Rotate, Square, Step, sources_of
+from privcirnet.he.circuits.bfv.network_circuit import (
+    AddStep,
+    CircuitStep,
+    Combine,
+    NetworkCircuit,
+    Rotate,
+    SquareStep,
+    sources_of,
+)
 
 _TRANSFORM = 8.0
 """Rows of products with a plaintext in the time of one transform."""
@@ -21,7 +29,7 @@ def with_double_hoisting(circuit: NetworkCircuit, top: int, special: int) -> Net
         top: data primes of a request.
         special: special primes, k.
     """
-    steps, primes, extended = list[Step](), circuit.primes_of(top), [False] * circuit.inputs
+    steps, primes, extended = list[CircuitStep](), circuit.primes_of(top), [False] * circuit.inputs
     readers = Counter(source for step in circuit.steps for source in set(sources_of(step)))
     for step in circuit.steps:
         own = step
@@ -35,14 +43,14 @@ def with_double_hoisting(circuit: NetworkCircuit, top: int, special: int) -> Net
     return replace(circuit, steps=tuple(steps))
 
 
-def _is_extended(step: Step, extended: list[bool]) -> bool:
+def _is_extended(step: CircuitStep, extended: list[bool]) -> bool:
     """Whether a step's result is still to be divided by P."""
     match step:
-        case Rotate() | Square():
+        case Rotate() | SquareStep():
             return True
         case Combine():
             return step.extended
-        case Add():
+        case AddStep():
             return any(extended[source] for source in sources_of(step))
         case _:
             return False

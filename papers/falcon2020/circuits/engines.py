@@ -12,7 +12,7 @@ from papers.falcon2020.circuits.interface import KeyPlan, LeveledClient, Leveled
 from papers.falcon2020.circuits.plain_moduli import LeveledParameters
 from privcirnet.he.circuits.bfv.engines import check_engine
 from privcirnet.he.circuits.bfv.evaluator import Ciphertext
-from privcirnet.he.circuits.bfv.sequential import Sequential, SequentialClient
+from privcirnet.he.circuits.bfv.sequential import SequentialClient, SequentialServer
 from privcirnet.he.ring.modular import Residues
 
 
@@ -82,7 +82,7 @@ class SeparateServer:
         parameters: n, q, and all t.
     """
 
-    def __init__(self, server: type[Sequential], parameters: LeveledParameters, plan: KeyPlan) -> None:
+    def __init__(self, server: type[SequentialServer], parameters: LeveledParameters, plan: KeyPlan) -> None:
         self.evaluators, self._names = [server(each) for each in parameters.moduli], [name for name, _ in plan.keys]
         self.rows = len(self.evaluators)
 

@@ -25,17 +25,17 @@ from privcirnet.he.circuits.bfv.keys import ClientKeys, public_key
 from privcirnet.he.ring.kernels import inner_products
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.rlwe import switch_keys
-from privcirnet.he.rlwe.chain import Chain
+from privcirnet.he.rlwe.chain import ModulusChain
 from privcirnet.he.rlwe.ciphertext import Ciphertext
-from privcirnet.he.rlwe.kernels.modulus import Ring, ring
+from privcirnet.he.rlwe.kernels.modulus import RnsRing, ring
 from privcirnet.he.rlwe.key_names import RELINEARIZATION
 from privcirnet.he.rlwe.seeded import read
-from privcirnet.he.rlwe.switch_keys import SwitchKeys
+from privcirnet.he.rlwe.switch_keys import KeySwitchingKeys
 from privcirnet.he.rlwe.wire_bytes import check_keys_length
-from privcirnet.he.schemes.bfv.client import SecretKey
+from privcirnet.he.schemes.bfv.client import BfvClient
 from privcirnet.he.schemes.bfv.kernels import plaintexts, reply
 from privcirnet.he.schemes.bfv.noise import flood_bits
-from privcirnet.he.schemes.bfv.rounding import Replies
+from privcirnet.he.schemes.bfv.rounding import ReplyFormat
 from privcirnet.he.system.threads import each
 
 
@@ -48,16 +48,16 @@ class KernelEvaluator:
         answers: the ring of their primes and of a special one.
     """
 
-    def __init__(self, parameters: LeveledParameters, number: int, primes: int, answers: Ring) -> None:
+    def __init__(self, parameters: LeveledParameters, number: int, primes: int, answers: RnsRing) -> None:
         self.counts: Counter[str] = Counter()
-        self._chain, self._primes = Chain(parameters.rlwe), primes
+        self._chain, self._primes = ModulusChain(parameters.rlwe), primes
         self.special = self._chain.special
         self.parameters, at = parameters.moduli[number], parameters.at(number, primes)
         t, data, n = self.parameters.plain_modulus, parameters.rlwe.data_primes, parameters.ring_degree
         self._plain = [plaintexts.plain(t, data[: count + 1], n) for count in range(len(data))]
         self._square, self._lift = BfvSquare(self._chain, t), parameters.product // t
         self._ring = self._chain.ring
-        self._form = reply.form(answers, self._plain[primes - 1], Replies.of(at, data), flood_bits(at))
+        self._form = reply.reply_tables(answers, self._plain[primes - 1], ReplyFormat.of(at, data), flood_bits(at))
 
     def inputs(self, received: Sequence[Ciphertext]) -> list[Ciphertext]:
         """Return the inputs for this plain modulus.
@@ -121,7 +121,7 @@ class KernelEvaluator:
         own = ciphertext.reduced(self._primes) if ciphertext.primes > self._primes else ciphertext
         return reply.reply(own.residues.copy(), keys.public, addend, self._form)
 
-    def _basis(self, primes: int, extended: bool) -> Ring:
+    def _basis(self, primes: int, extended: bool) -> RnsRing:
         """Of the rows of values: all data primes, or the first and the special ones."""
         if not extended:
             return self._ring
@@ -136,7 +136,7 @@ class LeveledKernelServer:
     """
 
     def __init__(self, parameters: LeveledParameters, plan: KeyPlan) -> None:
-        self._parameters, self._plan, self._chain, self.rows = parameters, plan, Chain(parameters.rlwe), 1
+        self._parameters, self._plan, self._chain, self.rows = parameters, plan, ModulusChain(parameters.rlwe), 1
         rlwe = parameters.rlwe
         self._answers = ring((*rlwe.data_primes[: plan.primes], rlwe.special_primes[0]), rlwe.ring_degree)
         numbers = range(len(parameters.moduli))
@@ -145,7 +145,7 @@ class LeveledKernelServer:
     def load_evaluation_keys(self, messages: Sequence[bytes]) -> list[ClientKeys]:
         """Return the keys, the same for each plain modulus."""
         (message,) = messages
-        rlwe, found = self._parameters.rlwe, SwitchKeys()
+        rlwe, found = self._parameters.rlwe, KeySwitchingKeys()
         modulus = rlwe.modulus(self._plan.primes)
         at = modulus.seeded_size()
         check_keys_length(message, self._parameters.key_bytes(self._plan.primes, self._plan.keys))
@@ -167,7 +167,7 @@ class LeveledKernelServer:
         return [partial(evaluator.inputs, found) for evaluator in self.evaluators]
 
 
-class LeveledKernelClient(SecretKey):
+class LeveledKernelClient(BfvClient):
     """The client's side for all plain moduli; see :class:`.interface.LeveledClient`.
 
     Args:

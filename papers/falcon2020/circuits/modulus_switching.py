@@ -11,13 +11,13 @@ from dataclasses import dataclass, field, replace
 from papers.falcon2020.circuits.noise import Noise
 from papers.falcon2020.circuits.plain_moduli import LeveledParameters
 from privcirnet.he.circuits.bfv.network_circuit import (
-    Add,
+    AddStep,
+    CircuitStep,
     Combine,
+    ModSwitch,
     NetworkCircuit,
-    Reduce,
     Rotate,
-    Square,
-    Step,
+    SquareStep,
     sources_of,
 )
 
@@ -32,12 +32,12 @@ class _Levels:
 
     noise: Noise
     bits: tuple[int, ...]
-    steps: list[Step] = field(default_factory=list[Step])
+    steps: list[CircuitStep] = field(default_factory=list[CircuitStep])
     layers: list[str] = field(default_factory=list[str])
     found: list[tuple[float, int]] = field(default_factory=list[tuple[float, int]])
     switched: dict[tuple[int, int], int] = field(default_factory=dict[tuple[int, int], int])
 
-    def add(self, step: Step, noise: float, primes: int, layer: str) -> int:
+    def add(self, step: CircuitStep, noise: float, primes: int, layer: str) -> int:
         self.steps.append(step)
         self.layers.append(layer)
         self.found.append((noise, primes))
@@ -50,7 +50,7 @@ class _Levels:
             return value
         if (value, primes) not in self.switched:
             reduced = self.noise.reduced(noise, before, primes)
-            self.switched[value, primes] = self.add(Reduce(value, primes), reduced, primes, layer)
+            self.switched[value, primes] = self.add(ModSwitch(value, primes), reduced, primes, layer)
         return self.switched[value, primes]
 
     def lowered(self, value: int, layer: str) -> int:
@@ -74,7 +74,7 @@ def with_switches(circuit: NetworkCircuit, parameters: LeveledParameters) -> Net
     for step, layer in zip(circuit.steps, circuit.layers, strict=True):
         own = [numbers[source] for source in sources_of(step)]
         primes = min(made.found[value][1] for value in own)
-        if isinstance(step, Rotate | Square):
+        if isinstance(step, Rotate | SquareStep):
             primes = min(primes, parameters.key_primes)
         own = [made.at(value, primes, layer) for value in own]
         after = noise.after(step, [made.found[value][0] for value in own], primes)
@@ -91,16 +91,16 @@ def at_one_modulus(circuit: NetworkCircuit, primes: int) -> NetworkCircuit:
     Args:
         primes: data primes of every value.
     """
-    steps = tuple(replace(step, primes=primes) if isinstance(step, Reduce) else step for step in circuit.steps)
+    steps = tuple(replace(step, primes=primes) if isinstance(step, ModSwitch) else step for step in circuit.steps)
     return replace(circuit, steps=steps)
 
 
-def reading(step: Step, sources: Sequence[int]) -> Step:
+def reading(step: CircuitStep, sources: Sequence[int]) -> CircuitStep:
     """Return a step that reads other values."""
     match step:
         case Combine(terms):
             return replace(step, terms=tuple((value, own) for value, (_, own) in zip(sources, terms, strict=True)))
-        case Add():
-            return Add(*sources)
+        case AddStep():
+            return AddStep(*sources)
         case _:
             return replace(step, source=sources[0])

@@ -20,14 +20,14 @@ from collections.abc import Sequence
 
 from papers.falcon2020.circuits.plain_moduli import LeveledParameters
 from privcirnet.he.circuits.bfv.network_circuit import (
-    Add,
     AddPlain,
+    AddStep,
+    CircuitStep,
     Combine,
+    ModSwitch,
     NetworkCircuit,
-    Reduce,
     Rotate,
-    Square,
-    Step,
+    SquareStep,
     sources_of,
 )
 
@@ -51,7 +51,7 @@ class Noise:
             self._key_switch(parameters.digit_primes, primes, special) for primes in range(1, len(self._bits) + 1)
         ]
 
-    def after(self, step: Step, found: Sequence[float], primes: int) -> float:
+    def after(self, step: CircuitStep, found: Sequence[float], primes: int) -> float:
         """Return the noise of a step's result.
 
         Args:
@@ -64,14 +64,14 @@ class Noise:
                 return added(found[0], switch)
             case Combine():
                 return added(*found) + math.log2(n / 12) + 2 * self._log_t
-            case Add():
+            case AddStep():
                 return added(*found)
             case AddPlain():
                 return added(found[0], 0.0)
-            case Square():
+            case SquareStep():
                 grown = found[0] + 2 + 2 * self._log_t + math.log2(n * (2 * n / 9))
                 return added(grown, switch, 2 * math.log2(n))
-            case Reduce():
+            case ModSwitch():
                 return found[0]
 
     def reduced(self, noise: float, before: int, primes: int) -> float:
@@ -98,7 +98,7 @@ def noise_bits(circuit: NetworkCircuit, parameters: LeveledParameters) -> int:
     for number, step in enumerate(circuit.steps, circuit.inputs):
         sources = sources_of(step)
         made = noise.after(step, [found[source] for source in sources], primes[number])
-        found.append(noise.reduced(made, primes[sources[0]], step.primes) if isinstance(step, Reduce) else made)
+        found.append(noise.reduced(made, primes[sources[0]], step.primes) if isinstance(step, ModSwitch) else made)
     return math.ceil(math.log2(_DEVIATIONS) + max(found[output] for output in circuit.outputs) / 2)
 
 

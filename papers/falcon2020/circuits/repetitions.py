@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from papers.falcon2020.circuits.modulus_switching import reading
-from privcirnet.he.circuits.bfv.network_circuit import AddPlain, Combine, NetworkCircuit, Step, sources_of
+from privcirnet.he.circuits.bfv.network_circuit import AddPlain, CircuitStep, Combine, NetworkCircuit, sources_of
 
 
 def without_repetitions(circuit: NetworkCircuit) -> tuple[NetworkCircuit, tuple[int, ...]]:
@@ -18,7 +18,7 @@ def without_repetitions(circuit: NetworkCircuit) -> tuple[NetworkCircuit, tuple[
     The client's ciphertexts stay as they are. Outputs are as many as before, the same value where they are alike.
     """
     numbers, known = list(range(circuit.inputs)), dict[Any, int]()
-    steps, layers, counts = list[Step](), list[str](), list[int]()
+    steps, layers, counts = list[CircuitStep](), list[str](), list[int]()
     for step, layer in zip(circuit.steps, circuit.layers, strict=True):
         made = reading(step, [numbers[source] for source in sources_of(step)])
         kind = (layer, _kind(made))
@@ -33,7 +33,7 @@ def without_repetitions(circuit: NetworkCircuit) -> tuple[NetworkCircuit, tuple[
     return replace(circuit, steps=tuple(steps), layers=tuple(layers), outputs=outputs), tuple(counts)
 
 
-def _kind(step: Step) -> object:
+def _kind(step: CircuitStep) -> object:
     """What a step does and reads, whatever its plaintexts."""
     match step:
         case Combine():

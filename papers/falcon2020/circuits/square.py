@@ -21,13 +21,14 @@ from math import prod
 import numpy as np
 
 from privcirnet.he.ring import modular
-from privcirnet.he.ring.kernels import conversion, ntt
+from privcirnet.he.ring.kernels import base_conversion as conversion
+from privcirnet.he.ring.kernels import ntt
 from privcirnet.he.ring.kernels.arithmetic import with_quotient
 from privcirnet.he.ring.modular import Residues
-from privcirnet.he.rlwe.chain import Chain
+from privcirnet.he.rlwe.chain import ModulusChain
 from privcirnet.he.rlwe.kernels import gadget
 from privcirnet.he.rlwe.kernels import rows as kernel_rows
-from privcirnet.he.rlwe.kernels.modulus import Ring, ring
+from privcirnet.he.rlwe.kernels.modulus import RnsRing, ring
 from privcirnet.he.system.threads import each
 
 _AUXILIARY_BITS = 60
@@ -41,11 +42,11 @@ class BfvSquare:
         chain: of the ciphertexts' primes.
     """
 
-    chain: Chain
+    chain: ModulusChain
     plain_modulus: int
 
     @cached_property
-    def _auxiliary(self) -> Ring:
+    def _auxiliary(self) -> RnsRing:
         """As many primes as the longest modulus needs."""
         own = self.chain.parameters
         primes = _auxiliary_primes(own.data_primes, self.plain_modulus * own.ring_degree, own.ring_degree)
@@ -92,7 +93,10 @@ class BfvSquare:
     def _converted(self, polynomials: Residues, sources: tuple[int, ...], targets: tuple[int, ...]) -> Residues:
         """Return polynomials (polynomials, S, n) under other primes, (T, polynomials, n); coefficients."""
         count, _, n = polynomials.shape
-        constants, found = conversion.conversion(sources, targets), np.empty((len(targets), count, n), dtype=np.uint64)
+        constants, found = (
+            conversion.base_conversion(sources, targets),
+            np.empty((len(targets), count, n), dtype=np.uint64),
+        )
 
         def one(half: int) -> None:
             own = np.ascontiguousarray(polynomials[half])
@@ -107,18 +111,18 @@ class BfvSquare:
     def _divide(self, others: Residues, products: Residues) -> None:
         """Divide t c c by Q: under auxiliary primes in the NTT order, in place, from its coefficients under Q."""
         count, rows, ring_ = len(products), len(others), self._auxiliary
-        division = conversion.division(self.chain.parameters.data_primes[:count], ring_.primes)
+        division = conversion.mod_down_constants(self.chain.parameters.data_primes[:count], ring_.primes)
 
         def one(half: int) -> None:
             own, multiples = np.ascontiguousarray(products[:, half]), np.empty(products.shape[2], dtype=np.int64)
             conversion.scale(own, multiples, own, division.conversion)
             for r in range(rows):
-                gadget.divide_row(others[r, half], own, multiples, division, ring_.tables, r)
+                gadget.mod_down_limb(others[r, half], own, multiples, division, ring_.tables, r)
 
         each(one, range(3))
 
 
-def _times(target: Residues, values: Residues, t: int, ring_: Ring, limb: int) -> None:
+def _times(target: Residues, values: Residues, t: int, ring_: RnsRing, limb: int) -> None:
     """Compute a row of t c c, (3, n), of a ciphertext's (2, n)."""
     p = ring_.tables.primes[limb]
     scaled = values.copy()

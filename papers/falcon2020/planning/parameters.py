@@ -17,7 +17,14 @@ from papers.falcon2020.circuits.repetitions import without_repetitions
 from papers.falcon2020.planning.exact_network import ExactNetwork
 from papers.falcon2020.planning.plan import Plan
 from privcirnet.errors import DoesNotFit, RuleError
-from privcirnet.he.circuits.bfv.network_circuit import Combine, NetworkCircuit, Reduce, Rotate, Square, sources_of
+from privcirnet.he.circuits.bfv.network_circuit import (
+    Combine,
+    ModSwitch,
+    NetworkCircuit,
+    Rotate,
+    SquareStep,
+    sources_of,
+)
 from privcirnet.he.ring import modular
 from privcirnet.he.ring.sampling import FLOODING_BITS, IMAGE_DISTANCE_BITS, image_distance_bits
 from privcirnet.he.rlwe.security import MAX_LOG_Q
@@ -169,13 +176,13 @@ class _Candidate:
         """Rows of transforms for all plain moduli; eight rows of products count as one."""
         parameters, special = self.parameters, 1 + len(self.parameters.special_bits)
         levels, rows = self.circuit.primes_of(len(parameters.data_bits)), 0
-        steps = [step for step in self.circuit.steps if not isinstance(step, Reduce)]
+        steps = [step for step in self.circuit.steps if not isinstance(step, ModSwitch)]
         for step, count in zip(steps, self.counts, strict=True):
             level, own = levels[sources_of(step)[0]], 0
             digits = -(-level // parameters.digit_primes)
-            if isinstance(step, Rotate | Square):
+            if isinstance(step, Rotate | SquareStep):
                 own += digits * (level + special) + 2 * level + 2 * special
-            own += 16 * level + 8 if isinstance(step, Square) else 0
+            own += 16 * level + 8 if isinstance(step, SquareStep) else 0
             own += len(step.terms) * level // 4 if isinstance(step, Combine) else 0
             rows += count * own
         return rows * parameters.ring_degree * len(parameters.moduli)

@@ -18,7 +18,7 @@ from privcirnet.errors import RuleError
 from privcirnet.he.circuits.bfv.network_circuit import NetworkCircuit
 from privcirnet.he.layers.integer import windows
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.program.wrong_result import WrongResult
+from privcirnet.he.program.wrong_result import ImpossibleResultError
 from privcirnet.he.ring.modular import Residues
 
 Places = tuple[tuple[int, int], ...]
@@ -116,7 +116,7 @@ class PublicPlan:
             rule = f"a result must have at most {self.bits} bits, or it is wrong"
             remedy = "use the server's program and parameters; never tell the server what was wrong"
             got = f"{int(np.abs(found).max()).bit_length() + 1} bits"
-            raise WrongResult(rule, got=got, remedy=remedy, values=found)
+            raise ImpossibleResultError(rule, got=got, remedy=remedy, values=found)
         return found
 
 

@@ -14,7 +14,7 @@ from papers.falcon2020.planning.exact_network import ExactLayer
 from privcirnet.he.circuits.bfv.network_circuit import Plaintext
 from privcirnet.he.ring import modular
 from privcirnet.he.ring.modular import Residues
-from privcirnet.he.ring.roots import cyclic_root, powers
+from privcirnet.he.ring.roots import cyclic_root, dft_matrix
 
 
 def transformed(builder: Builder, value: int, k: int, *, inverse: bool = False) -> int:
@@ -71,4 +71,4 @@ def cyclic_matrix(length: int, t: int, inverse: bool = False) -> Residues:
         RuleError: N does not divide t - 1.
     """
     root, scale = cyclic_root(length, t, inverse)
-    return powers(root, length, scale, t)
+    return dft_matrix(root, length, scale, t)

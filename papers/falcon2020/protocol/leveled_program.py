@@ -15,7 +15,7 @@ from privcirnet.he.layers.integer import Values
 from privcirnet.he.program.known import Known, PixelRange
 from privcirnet.he.program.program import Network
 from privcirnet.he.protocol.framing import wire
-from privcirnet.he.protocol.framing.message_sizes import Sizes
+from privcirnet.he.protocol.framing.message_sizes import MessageSizes
 from privcirnet.he.schemes.bfv.sizes import SEAL_SEED_BYTES, key_bytes, message_bytes
 
 _WORD = 8
@@ -60,7 +60,7 @@ class Description(Known):
         return self.log_step
 
     @property
-    def sizes(self) -> Sizes:
+    def sizes(self) -> MessageSizes:
         """The most bytes of its messages, whatever the engine."""
         plan, moduli = self.plan, self.parameters.moduli
         rows, clear = (1 if self.together else len(moduli)), _WORD * plan.ring_degree
@@ -70,7 +70,7 @@ class Description(Known):
             up = max(self.parameters.request_bytes, clear * len(moduli))
         else:
             keys = up + len(plan.keys) * max(key_bytes(moduli[0], SEAL_SEED_BYTES), _WORD)
-        return Sizes(
+        return MessageSizes(
             keys=wire.framed_bytes([keys] * rows),
             request=wire.framed_bytes([up] * plan.inputs * rows) + wire.framed_bytes([0] * plan.inputs * len(moduli)),
             reply=wire.framed_bytes([down] * plan.outputs * len(moduli)),

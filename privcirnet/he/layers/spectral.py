@@ -25,14 +25,14 @@ import numpy.typing as npt
 
 from privcirnet.he.layers.bsgs import BsgsPlan, Product
 from privcirnet.he.layers.spectral_layout import SpectralLayout, lanes_to_slots, slots_to_lanes
-from privcirnet.he.layers.spectral_pieces import PlacedPiece
+from privcirnet.he.layers.spectral_pieces import PieceLayout
 from privcirnet.he.ring import cyclic, modular
 from privcirnet.he.ring.modular import Residues, SourceIndices
 
-PlacedPieces = Sequence[PlacedPiece]
+PlacedPieces = Sequence[PieceLayout]
 
 
-class Places(NamedTuple):
+class SlotIndices(NamedTuple):
     """Where every value of a layer goes and comes from, at both ends of an exchange.
 
     Attributes:
@@ -50,7 +50,7 @@ class Places(NamedTuple):
     outputs: SourceIndices
 
 
-def encode_input(layout: SpectralLayout, places: Places, x: Residues, t: int) -> Residues:
+def encode_input(layout: SpectralLayout, places: SlotIndices, x: Residues, t: int) -> Residues:
     """Return a share of the layer's input as slots: shape (ciphertexts_in, n); ``x``: residues, shape (C, H, W)."""
     return cyclic.gather(_transformed(layout, x, places.cells[None], t), places.slots)
 
@@ -77,7 +77,7 @@ def weight_spectrum(layout: SpectralLayout, rows: npt.NDArray[np.integer], t: in
     return _forward(layout, modular.residues(kernel.reshape(layout.spectrum_shape), t), t)
 
 
-def diagonal_slots(layout: SpectralLayout, placed: PlacedPiece, spectrum: Residues, product: Product) -> Residues:
+def diagonal_slots(layout: SpectralLayout, placed: PieceLayout, spectrum: Residues, product: Product) -> Residues:
     """Return the plaintext of one product of a piece: slots, shape (n,)."""
     plan = placed.plan
     turn = product.giant * plan.baby_steps
@@ -90,7 +90,7 @@ def diagonal_slots(layout: SpectralLayout, placed: PlacedPiece, spectrum: Residu
     return lanes_to_slots(lanes)[0]
 
 
-def decode_output(layout: SpectralLayout, places: Places, slots: Residues, t: int) -> Residues:
+def decode_output(layout: SpectralLayout, places: SlotIndices, slots: Residues, t: int) -> Residues:
     """Return a share of the layer's output from a share of the slots that were sent: residues, shape (K, H', W').
 
     Args:
@@ -114,7 +114,7 @@ def _transformed(
     return cyclic.cyclic_cells(source, numbers.reshape(len(numbers), -1, layout.cell), shape, axes, t, inverse=inverse)
 
 
-def places(layout: SpectralLayout, pieces: PlacedPieces) -> Places:
+def places(layout: SpectralLayout, pieces: PlacedPieces) -> SlotIndices:
     """Return the places of a layer's values."""
     cells = _cells_of_input(layout, _numbered(layout.shape.input_shape))
     spectra = _numbered(cells.shape)
@@ -124,7 +124,7 @@ def places(layout: SpectralLayout, pieces: PlacedPieces) -> Places:
     for term in terms[1:]:
         last = np.where(term, term, last)
     outputs = _outputs_of_cells(layout, _numbered(_output_cells(layout)))
-    return Places(_compact(cells), _compact(slots), _compact(np.stack(terms)), _compact(last), _compact(outputs))
+    return SlotIndices(_compact(cells), _compact(slots), _compact(np.stack(terms)), _compact(last), _compact(outputs))
 
 
 def _numbered(shape: tuple[int, ...]) -> Residues:
@@ -162,14 +162,14 @@ def _phase_image(
     return padded[:, row, column]
 
 
-def _input_slots(spectrum: Residues, placed: PlacedPiece) -> Residues:
+def _input_slots(spectrum: Residues, placed: PieceLayout) -> Residues:
     values = _lanes_of_cells(spectrum, placed)
     padded = np.zeros((values.shape[0] + 1, placed.lane_slots), dtype=np.uint64)
     padded[:-1, : values.shape[1]] = values
     return lanes_to_slots(padded[placed.plan.input_blocks()])
 
 
-def _lanes_of_cells(cells: Residues, placed: PlacedPiece) -> Residues:
+def _lanes_of_cells(cells: Residues, placed: PieceLayout) -> Residues:
     """(groups, blocks, tiles, b, N1, N2) -> a piece's lanes (blocks, gamma tau b N1 N2)."""
     own = cells[placed.groups, :, placed.tiles].swapaxes(0, 1)
     return own.reshape(own.shape[0], -1)
@@ -196,7 +196,7 @@ def _term(plan: BsgsPlan, lanes: Residues, number: int) -> Residues:
     return found
 
 
-def _set_cells(cells: Residues, placed: PlacedPiece, lanes: Residues) -> None:
+def _set_cells(cells: Residues, placed: PieceLayout, lanes: Residues) -> None:
     """Inverse of :func:`_lanes_of_cells`, from lanes with unused slots at their end."""
     own = cells[placed.groups, :, placed.tiles]
     length = own.size // own.shape[1]

@@ -14,9 +14,9 @@ from privcirnet.he.circuits.bfv.layer_circuit import LayerCircuit, Pair
 from privcirnet.he.layers import size_limits, spectral
 from privcirnet.he.layers.bsgs import BsgsPlan, Product
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.layers.spectral import Places, places
+from privcirnet.he.layers.spectral import SlotIndices, places
 from privcirnet.he.layers.spectral_layout import SpectralLayout
-from privcirnet.he.layers.spectral_pieces import Piece, PlacedPiece, place
+from privcirnet.he.layers.spectral_pieces import Piece, PieceLayout, place
 from privcirnet.he.ring.modular import Integers, Residues
 from privcirnet.he.schemes.bfv.noise import noise_bits, special_prime_lack
 from privcirnet.he.schemes.bfv.parameters import Parameters
@@ -47,12 +47,12 @@ class SpectralLayer:
         return SpectralLayout(self.shape, self.block_size, self.tile)
 
     @cached_property
-    def placed(self) -> tuple[PlacedPiece, ...]:
+    def placed(self) -> tuple[PieceLayout, ...]:
         """The pieces, each with its plan."""
         return place(self.layout, self.ring_degree, self.pieces)
 
     @cached_property
-    def places(self) -> Places:
+    def places(self) -> SlotIndices:
         """Where every value goes and comes from."""
         return places(self.layout, self.placed)
 
@@ -152,7 +152,7 @@ class SpectralLayer:
                     yield (index, p.target, p.giant, p.baby, p.source), slots
 
     @cached_property
-    def distinct(self) -> tuple[tuple[PlacedPiece, Product], ...]:
+    def distinct(self) -> tuple[tuple[PieceLayout, Product], ...]:
         """Every different plaintext, in order: pieces that are alike share theirs."""
         pieces = {_alike(placed): placed for placed in reversed(self.placed)}
         alike = dict.fromkeys(map(_alike, self.placed))
@@ -234,6 +234,6 @@ def _terms(plan: BsgsPlan, output: Pair, number: Mapping[Pair, int], columns: in
     return tuple((number[part], part[1] * plan.baby_steps * columns) for part in plan.parts if part[0] == output[0])
 
 
-def _alike(placed: PlacedPiece) -> tuple[Piece, int]:
+def _alike(placed: PieceLayout) -> tuple[Piece, int]:
     """Pieces for which this is the same have the same weights."""
     return placed.piece, placed.first_group

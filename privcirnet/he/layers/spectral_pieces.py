@@ -51,7 +51,7 @@ class Piece:
 
 
 @dataclass(frozen=True)
-class PlacedPiece:
+class PieceLayout:
     """A piece where it belongs.
 
     Attributes:
@@ -91,14 +91,14 @@ class PlacedPiece:
         return slice(self.first_out, self.first_out + self.plan.ciphertexts_out)
 
 
-def place(layout: SpectralLayout, ring_degree: int, pieces: Sequence[Piece]) -> tuple[PlacedPiece, ...]:
+def place(layout: SpectralLayout, ring_degree: int, pieces: Sequence[Piece]) -> tuple[PieceLayout, ...]:
     """Return pieces in their places, each with its plan, what it covers, and where its ciphertexts are.
 
     Args:
         pieces: cover the grid of channel groups and tiles, in order.
     """
     groups, tiles = layout.shape.groups, layout.tiles
-    placed: list[PlacedPiece] = []
+    placed: list[PieceLayout] = []
     group = tile = first_in = first_out = 0
     for piece in pieces:
         begun = tile > 0 and placed[-1].piece.groups != piece.groups
@@ -106,7 +106,7 @@ def place(layout: SpectralLayout, ring_degree: int, pieces: Sequence[Piece]) -> 
             raise _uncovered(groups, tiles, piece)
         _check_lane(layout, ring_degree, piece)
         plan = plan_of(layout, piece)
-        placed.append(PlacedPiece(piece, plan, group, tile, first_in, first_out, ring_degree // piece.lanes))
+        placed.append(PieceLayout(piece, plan, group, tile, first_in, first_out, ring_degree // piece.lanes))
         first_in, first_out = first_in + plan.ciphertexts_in, first_out + plan.ciphertexts_out
         tile += piece.tiles
         if tile == tiles:

@@ -38,7 +38,7 @@ class Stack:
     layer: Layer
 
 
-def tall(shape: LinearShape, images: int) -> LinearShape:
+def stacked_shape(shape: LinearShape, images: int) -> LinearShape:
     """Return the dimensions of a layer on several images, one below the other.
 
     >>> tall(LinearShape(4, 4, 16, 16, kernel=3, padding=1), 3).output_shape
@@ -59,7 +59,7 @@ def join(shape: LinearShape, images: int, x: Sequence[Residues]) -> Residues:
     Args:
         x: at most as many, (C, H, W) each.
     """
-    return _below(x, pitch(shape), np.zeros(tall(shape, images).input_shape, dtype=np.uint64))
+    return _below(x, pitch(shape), np.zeros(stacked_shape(shape, images).input_shape, dtype=np.uint64))
 
 
 def split(shape: LinearShape, images: int, y: Residues) -> Residues:
@@ -78,7 +78,9 @@ def repeated(shape: LinearShape, images: int, y: Integers) -> Integers:
     Args:
         y: (K, H', W').
     """
-    return _below([y] * images, pitch(shape) // shape.stride, np.zeros(tall(shape, images).output_shape, y.dtype))
+    return _below(
+        [y] * images, pitch(shape) // shape.stride, np.zeros(stacked_shape(shape, images).output_shape, y.dtype)
+    )
 
 
 def _below(maps: Sequence[npt.NDArray[Any]], step: int, into: npt.NDArray[Any]) -> npt.NDArray[Any]:

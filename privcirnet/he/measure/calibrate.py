@@ -23,7 +23,7 @@ from privcirnet.he.measure.online import clear_calls, clear_seconds
 from privcirnet.he.planning.cost import linear_cost
 from privcirnet.he.planning.planner import cheapest_layer
 from privcirnet.he.planning.profile import COUNTED, LINKS, OPERATIONS, Profile
-from privcirnet.he.protocol.rounds.exchange import Held
+from privcirnet.he.protocol.rounds.exchange import PreparedNode
 from privcirnet.he.protocol.rounds.linear import LinearExchange
 from privcirnet.he.ring import cyclic, sampling
 from privcirnet.he.rlwe.security import TABLE
@@ -169,7 +169,7 @@ def _layer_call(
     """The server's part of one layer."""
     rows = sampling.uniform(layer.shape.weight_shape(layer.block_size), 255).astype(np.int64) - 127
     encoded = layer.encode_spectrum(layer.spectrum(rows, t), server)
-    exchange, held = LinearExchange(layer), Held(encoded)
+    exchange, held = LinearExchange(layer), PreparedNode(encoded)
     ours, theirs = (sampling.uniform(layer.shape.input_shape, t) for _ in range(2))
     messages = exchange.request([ours], client)
     return lambda: exchange.reply(held, [theirs], messages, server, keys)

@@ -13,14 +13,14 @@ from itertools import chain, combinations
 
 import numpy as np
 
-from privcirnet.he.mpc.ot.keys import Chosen, Offered
+from privcirnet.he.mpc.ot.keys import ReceiverOts, SenderOts
 from privcirnet.he.ring.modular import Residues
 
 Factors = frozenset[int]
 """Inputs of a merge that are multiplied."""
 
 
-def offer(offered: Offered, slot: int, strings: Residues, flip: Residues | None = None) -> tuple[Residues, Residues]:
+def offer(offered: SenderOts, slot: int, strings: Residues, flip: Residues | None = None) -> tuple[Residues, Residues]:
     """Return the message of a correlated transfer of bit strings, and the helper's shares of choice x string.
 
     Args:
@@ -34,13 +34,13 @@ def offer(offered: Offered, slot: int, strings: Residues, flip: Residues | None 
     return strings ^ first ^ second, first
 
 
-def accept(chosen: Chosen, slot: int, message: Residues, choice: Residues) -> Residues:
+def accept(chosen: ReceiverOts, slot: int, message: Residues, choice: Residues) -> Residues:
     """Return the chooser's shares of choice x string; ``choice``: with the flip."""
     return chosen.planes(slot, len(message)) ^ (message & choice)
 
 
 @dataclass(frozen=True)
-class Digit:
+class DigitComparison:
     """Whether the client's digit is greater than the server's, and equal to it if a more significant part asks so.
 
     The client makes the table of its answers for every digit of the server. Ahead, the table is shifted by a random
@@ -77,7 +77,7 @@ class Digit:
         """Return a share of the table of its planes."""
         return planes.reshape(self.outputs, 1 << self.bits, -1)
 
-    def client_table(self, offered: Offered, digit: Residues) -> tuple[Residues, Residues]:
+    def client_table(self, offered: SenderOts, digit: Residues) -> tuple[Residues, Residues]:
         """Return the message, (ahead planes, words), and the client's share of the table, (outputs, 2^bits, words).
 
         Args:
@@ -110,7 +110,7 @@ class Digit:
             table[:, i] = (more, same)[: self.outputs]
         return table
 
-    def server_table(self, chosen: Chosen, message: Residues) -> Residues:
+    def server_table(self, chosen: ReceiverOts, message: Residues) -> Residues:
         """Return the server's share of the table, shifted by its choices; ``message``: the client's."""
         words = message.shape[1]
         table = np.zeros((self.outputs, 1 << self.bits, words), dtype=np.uint64)
@@ -153,7 +153,7 @@ def _pick(table: Residues, index: Residues) -> Residues:
 
 
 @dataclass(frozen=True)
-class Merge:
+class ComparisonMerge:
     """Results of neighbouring digits to those of all of them: greater, and perhaps equal.
 
     Inputs are numbered: greater of each digit, then equal of each. Greater is a sum of products of inputs; the masks of
@@ -216,7 +216,7 @@ class Merge:
         """Planes that the chooser sends online."""
         return len(self.inputs) + self.outputs
 
-    def flips(self, chosen: Chosen) -> Residues:
+    def flips(self, chosen: ReceiverOts) -> Residues:
         """Return the chooser's first message: where a product of its masks is not the choice of its slot."""
         masks = self._masks(chosen.choices)
         found = [_product(masks, c) ^ chosen.choices[i] for i, c in enumerate(self.choices) if len(c) > 1]
@@ -225,7 +225,7 @@ class Merge:
     def _masks(self, choices: Residues) -> dict[int, Residues]:
         return dict(zip(self.inputs, choices, strict=False))
 
-    def help_ahead(self, offered: Offered, ahead: dict[int, Residues], flips: Residues) -> tuple[Residues, Residues]:
+    def help_ahead(self, offered: SenderOts, ahead: dict[int, Residues], flips: Residues) -> tuple[Residues, Residues]:
         """Return the helper's message and its shares of all products of masks, (products, words).
 
         Args:
@@ -244,7 +244,7 @@ class Merge:
                 shares[s] = shares[s] ^ share
         return _planes(chain(*messages), words), _planes(shares.values(), words)
 
-    def choose_ahead(self, chosen: Chosen, message: Residues) -> Residues:
+    def choose_ahead(self, chosen: ReceiverOts, message: Residues) -> Residues:
         """Return the chooser's shares of all products of masks, (products, words); ``message``: the helper's."""
         masks = self._masks(chosen.choices)
         shares = {s: _product(masks, s) for s in self.products}

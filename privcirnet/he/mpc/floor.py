@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, chain, pairwise
 
-from privcirnet.he.mpc.comparison import Digit, Merge
+from privcirnet.he.mpc.comparison import ComparisonMerge, DigitComparison
 
 _MOST = 5
 """Bits of a digit: its table has 2^bits entries."""
@@ -37,7 +37,7 @@ _CUT = 11
 
 
 @dataclass(frozen=True)
-class Floor:
+class ExactFloor:
     """The public shape of the computation of some values.
 
     Attributes:
@@ -95,28 +95,28 @@ class Floor:
         return self.t >> self.cut
 
     @cached_property
-    def low(self) -> list[Digit]:
+    def low(self) -> list[DigitComparison]:
         """Digits of the low parts, the lowest first."""
-        return [Digit(bits, equal=i > 0) for i, bits in enumerate(_widths(self.cut, 3))]
+        return [DigitComparison(bits, equal=i > 0) for i, bits in enumerate(_widths(self.cut, 3))]
 
     @cached_property
-    def shared(self) -> list[Digit]:
+    def shared(self) -> list[DigitComparison]:
         """The lowest of the high parts where both comparisons of a clip read it: a digit."""
-        return [Digit(bits, equal=True) for bits in _widths(self._shared_bits, 1)]
+        return [DigitComparison(bits, equal=True) for bits in _widths(self._shared_bits, 1)]
 
     @property
     def _shared_bits(self) -> int:
         return min(_MOST, self._common - self.cut) if self.clips else 0
 
     @cached_property
-    def high(self) -> list[Digit]:
+    def high(self) -> list[DigitComparison]:
         """Digits of what else the high parts of a ReLU have, which a clip compares twice; with the shared one four."""
         bits = (self.t1 + 1).bit_length() - self._shared_bits if self.relu else 0
         count = 3 if self.clips and bits <= 3 * _MOST else 6
-        return [Digit(bits, equal=True) for bits in _widths(bits, count)]
+        return [DigitComparison(bits, equal=True) for bits in _widths(bits, count)]
 
     @property
-    def digits(self) -> list[Digit]:
+    def digits(self) -> list[DigitComparison]:
         """All, low before high."""
         return self.low + self.shared + self.high * (1 + self.clips)
 
@@ -135,18 +135,21 @@ class Floor:
         return [sorted({*chain.from_iterable(part)}) for part in self._parts]
 
     @cached_property
-    def merges(self) -> list[Merge]:
+    def merges(self) -> list[ComparisonMerge]:
         """The client chooses in them."""
         each = enumerate(zip(self._parts, self.groups, strict=True))
-        return [Merge(tuple(tuple(map(group.index, digits)) for digits in part), i > 0) for i, (part, group) in each]
+        return [
+            ComparisonMerge(tuple(tuple(map(group.index, digits)) for digits in part), i > 0)
+            for i, (part, group) in each
+        ]
 
     @cached_property
-    def top(self) -> Merge | None:
+    def top(self) -> ComparisonMerge | None:
         """Of a ReLU: the carry and the high results to w of each comparison; the server chooses."""
         if not self.relu:
             return None
         ends = [0, *accumulate(map(len, self._parts))]
-        return Merge(
+        return ComparisonMerge(
             tuple(tuple(min(start + i, end - 1) for start, end in pairwise(ends)) for i in range(self.signs)), False
         )
 

@@ -8,18 +8,27 @@ from typing import Any
 
 import numpy as np
 
-from privcirnet.he.mpc import selection
-from privcirnet.he.mpc.comparison import Digit, Merge
-from privcirnet.he.mpc.floor import Floor
-from privcirnet.he.mpc.messages import Kept, Side, fresh_planes, joined, numbers_of, packed, read, split
+from privcirnet.he.mpc import bit_multiplication as selection
+from privcirnet.he.mpc.bit_multiplication import bits, minus, pick, zeros
+from privcirnet.he.mpc.comparison import ComparisonMerge, DigitComparison
+from privcirnet.he.mpc.floor import ExactFloor
+from privcirnet.he.mpc.messages import (
+    OfflineState,
+    PartyCoroutine,
+    fresh_planes,
+    joined,
+    numbers_of,
+    packed,
+    read,
+    split,
+)
 from privcirnet.he.mpc.ot.keys import planes
-from privcirnet.he.mpc.ot.session import Transfers
-from privcirnet.he.mpc.selection import bits, minus, pick, zeros
+from privcirnet.he.mpc.ot.session import OtSession
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.system import threads
 
 
-def client_planes(floor: Floor) -> list[int]:
+def client_planes(floor: ExactFloor) -> list[int]:
     """Return the counts of what the client keeps in planes.
 
     They are its tables, choices, what it knows ahead of the results of merges, shares of their products and of the
@@ -30,12 +39,12 @@ def client_planes(floor: Floor) -> list[int]:
     return [*tables, floor.up[-1].stop, sum(merge.outputs for merge in floor.merges), *shares, floor.top_products, 1]
 
 
-def client_numbers(floor: Floor) -> int:
+def client_numbers(floor: ExactFloor) -> int:
     """Return how many numbers the client keeps: a key for each product, what it adds, and parts of the last ones."""
     return floor.products + 1 + floor.signs
 
 
-def server_planes(floor: Floor) -> list[int]:
+def server_planes(floor: ExactFloor) -> list[int]:
     """Return the counts of what the server keeps in planes: as the client, and what it knows ahead of signs."""
     tables = [digit.table_planes for digit in floor.digits]
     shares = [len(merge.products) for merge in floor.merges]
@@ -49,12 +58,12 @@ def server_planes(floor: Floor) -> list[int]:
     ]
 
 
-def server_numbers(floor: Floor) -> int:
+def server_numbers(floor: ExactFloor) -> int:
     """Return how many numbers the server keeps: its part of each product, and keys of the last."""
     return floor.products + floor.relu + floor.signs
 
 
-def client_ahead(floor: Floor, share: Residues, transfers: Transfers) -> Side[Kept]:
+def client_offline(floor: ExactFloor, share: Residues, transfers: OtSession) -> PartyCoroutine[OfflineState]:
     """Take the client's turns ahead.
 
     Args:
@@ -95,10 +104,10 @@ def client_ahead(floor: Floor, share: Residues, transfers: Transfers) -> Side[Ke
     yield [joined([message for message, _ in tables] + [top]), packed(offers, floor.width)]
 
     kept = [table.reshape(-1, words) for _, table in tables] + [up.choices, fresh, *shares, top_shares, bit[None]]
-    return Kept(np.concatenate(kept), np.array([first for first, _ in keys] + [constant] + last))
+    return OfflineState(np.concatenate(kept), np.array([first for first, _ in keys] + [constant] + last))
 
 
-def _client_numbers(floor: Floor, carry: Residues, bit: Residues, constant: Residues) -> list[Residues]:
+def _client_numbers(floor: ExactFloor, carry: Residues, bit: Residues, constant: Residues) -> list[Residues]:
     """Return what the client offers for products.
 
     Args:
@@ -116,7 +125,7 @@ def _client_numbers(floor: Floor, carry: Residues, bit: Residues, constant: Resi
     return [sign, (one - wrap) * np.uint64(-floor.t1 % m)]
 
 
-def server_ahead(floor: Floor, values: int, transfers: Transfers) -> Side[Kept]:
+def server_ahead(floor: ExactFloor, values: int, transfers: OtSession) -> PartyCoroutine[OfflineState]:
     """Take the server's turns ahead.
 
     Args:
@@ -151,10 +160,10 @@ def server_ahead(floor: Floor, values: int, transfers: Transfers) -> Side[Kept]:
     shares = [share for _, share in made]
     kept = [*(table.reshape(-1, words) for table in tables), down.choices, fresh, *shares, top_shares, signs]
     firsts = [first for first, _ in keys] + [distance for _, distance in keys[:1]]
-    return Kept(np.concatenate(kept), np.array(numbers + firsts))
+    return OfflineState(np.concatenate(kept), np.array(numbers + firsts))
 
 
-def client_online(floor: Floor, kept: Kept, result: Residues) -> Side[None]:
+def client_online(floor: ExactFloor, kept: OfflineState, result: Residues) -> PartyCoroutine[None]:
     """Take the client's turns online.
 
     Args:
@@ -193,7 +202,7 @@ def client_online(floor: Floor, kept: Kept, result: Residues) -> Side[None]:
     yield [packed([minus(found, result, m)], floor.width) + joined(flips)]
 
 
-def server_online(floor: Floor, kept: Kept, share: Residues) -> Side[Residues]:
+def server_online(floor: ExactFloor, kept: OfflineState, share: Residues) -> PartyCoroutine[Residues]:
     """Take the server's turns online.
 
     Args:
@@ -241,7 +250,7 @@ def server_online(floor: Floor, kept: Kept, share: Residues) -> Side[Residues]:
     return (d + sum(helped + most) + numbers_of(result, m)) % np.uint64(m)
 
 
-def _compared(floor: Floor, v: Residues) -> tuple[list[Residues], Residues]:
+def _compared(floor: ExactFloor, v: Residues) -> tuple[list[Residues], Residues]:
     """Return the server's number in each comparison of high parts, and the lowest bit of the share that it is of."""
     t1, v1, odd = np.uint64(floor.t1), v >> np.uint64(floor.cut), planes(v, 1)
     found = [t1 - v1] * floor.relu
@@ -253,25 +262,25 @@ def _compared(floor: Floor, v: Residues) -> tuple[list[Residues], Residues]:
     return found, odd
 
 
-def _beyond(floor: Floor, signs: Residues) -> list[Residues]:
+def _beyond(floor: ExactFloor, signs: Residues) -> list[Residues]:
     """Return of a clip by how much M h changes with the client's part of h, which is the sign of x - T, (values,)."""
     ends = [np.full(64 * signs.shape[1], number, dtype=np.uint64) for number in (floor.most, floor.m - floor.most)]
     return [pick(sign, *ends) for sign in signs[1:]]
 
 
-def _chosen(floor: Floor, bit: list[Residues], choices: Residues, parts: Residues) -> tuple[bytes, list[Residues]]:
+def _chosen(floor: ExactFloor, bit: list[Residues], choices: Residues, parts: Residues) -> tuple[bytes, list[Residues]]:
     """Return the server's message of its products, and its shares."""
     made = [selection.choose(b, c, p, floor.m) for b, c, p in zip(bit, choices, parts, strict=False)]
     return joined([flip for flip, _ in made]), [share for _, share in made]
 
 
-def _kept(floor: Floor, sizes: list[int], kept: Kept) -> list[Any]:
+def _kept(floor: ExactFloor, sizes: list[int], kept: OfflineState) -> list[Any]:
     """Return what a party kept in planes: tables, choices, what it knows ahead, shares of merges, of the top, a bit."""
     parts, digits = split(kept.planes, sizes), len(floor.digits)
     return [*parts[:digits], *parts[digits : digits + 2], parts[digits + 2 : -2], *parts[-2:]]
 
 
-def _known(floor: Floor, fresh: Residues) -> list[dict[int, Residues]]:
+def _known(floor: ExactFloor, fresh: Residues) -> list[dict[int, Residues]]:
     """Return what the server knows ahead of the inputs of each merge."""
     each = _split(fresh, floor.digits)
     return [_inputs(each, group) for group in floor.groups]
@@ -291,18 +300,18 @@ def _inputs(results: list[Residues], group: list[int]) -> dict[int, Residues]:
     return {size * j + i: results[g][j] for i, g in enumerate(group) for j in range(len(results[g]))}
 
 
-def _all_digits(floor: Floor, low: Residues, high: list[Residues]) -> list[Residues]:
+def _all_digits(floor: ExactFloor, low: Residues, high: list[Residues]) -> list[Residues]:
     """Return the planes of each digit of a low part, and of the high part in each comparison."""
     each = [_digits(floor.shared + floor.high, number) for number in high]
     return sum((number[i and len(floor.shared) :] for i, number in enumerate(each)), _digits(floor.low, low))
 
 
-def _digits(digits: list[Digit], values: Residues) -> list[Residues]:
+def _digits(digits: list[DigitComparison], values: Residues) -> list[Residues]:
     """Return the planes of each digit, the lowest bits first."""
     sizes = [digit.bits for digit in digits]
     return split(planes(values, sum(sizes)), sizes)
 
 
-def _split(results: Residues, parts: Sequence[Digit | Merge]) -> list[Residues]:
+def _split(results: Residues, parts: Sequence[DigitComparison | ComparisonMerge]) -> list[Residues]:
     """Return the results of each part."""
     return split(results, [part.outputs for part in parts])

@@ -9,7 +9,7 @@ has that bit. Each party's share of the parity is that of its share of the vecto
 p + q mod 2 = p + q - 2 p q, a product p_j q_j in shares mod 2^(k - 1 - j) makes r_j a sum of what each party knows.
 
 *The vector.* r has two digits. The vector of each has its one at p + q, bit by bit: the client's table with its one at
-p, shifted by q (:class:`mpc.comparison.Digit`). The whole is their outer product. Each one's entries add up to one, so
+p, shifted by q (:class:`mpc.comparison.DigitComparison`). The whole is their outer product. Each one's entries add up to one, so
 the products without the last entries give the others.
 
 *The result.* Bit j under the mask m_j = s_j + u_j mod 2, s_j random and the client's, u_j the server's choice, is known
@@ -23,13 +23,13 @@ from functools import cached_property
 
 import numpy as np
 
-from privcirnet.he.mpc.comparison import Digit
+from privcirnet.he.mpc.comparison import DigitComparison
 from privcirnet.he.program.table import LEAST_INDEX_BITS, MOST_INDEX_BITS
 from privcirnet.he.ring.modular import Residues
 
 
 @dataclass(frozen=True)
-class Place(Digit):
+class Place(DigitComparison):
     """Whether the client's digit, moved by the server's, is each number: a vector with one one, in shares."""
 
     equal: bool = False

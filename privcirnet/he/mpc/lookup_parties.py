@@ -5,20 +5,29 @@ Ahead the client begins, online the server (:mod:`mpc.messages`).
 
 import numpy as np
 
-from privcirnet.he.mpc import selection
+from privcirnet.he.mpc import bit_multiplication as selection
+from privcirnet.he.mpc.bit_multiplication import bits, minus, pick, zeros
 from privcirnet.he.mpc.comparison import accept, offer
 from privcirnet.he.mpc.kernels.planes import values_into
 from privcirnet.he.mpc.kernels.tables import entries_into
 from privcirnet.he.mpc.lookup import Lookup
-from privcirnet.he.mpc.messages import Kept, Side, fresh_planes, joined, numbers_of, packed, read, split
-from privcirnet.he.mpc.ot.keys import Chosen, Offered, planes
-from privcirnet.he.mpc.ot.session import Transfers
-from privcirnet.he.mpc.selection import bits, minus, pick, zeros
+from privcirnet.he.mpc.messages import (
+    OfflineState,
+    PartyCoroutine,
+    fresh_planes,
+    joined,
+    numbers_of,
+    packed,
+    read,
+    split,
+)
+from privcirnet.he.mpc.ot.keys import ReceiverOts, SenderOts, planes
+from privcirnet.he.mpc.ot.session import OtSession
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.system import threads
 
 
-def client_ahead(lookup: Lookup, values: int, transfers: Transfers) -> Side[Kept]:
+def client_ahead(lookup: Lookup, values: int, transfers: OtSession) -> PartyCoroutine[OfflineState]:
     """Take the client's turns ahead.
 
     Args:
@@ -53,10 +62,10 @@ def client_ahead(lookup: Lookup, values: int, transfers: Transfers) -> Side[Kept
         (bits(mask) * np.uint64((1 << j) % t) + key) % np.uint64(t)
         for j, (mask, (key, _)) in enumerate(zip(masks, keys, strict=True))
     ]
-    return Kept(np.concatenate([_by_value(lookup, x, y, crossed), masks]), np.array([*numbers, index]))
+    return OfflineState(np.concatenate([_by_value(lookup, x, y, crossed), masks]), np.array([*numbers, index]))
 
 
-def _client_index(lookup: Lookup, down: Offered, own: Residues) -> tuple[list[Residues], Residues]:
+def _client_index(lookup: Lookup, down: SenderOts, own: Residues) -> tuple[list[Residues], Residues]:
     """Return messages, planes each, and the client's share of r; ``own``: its bits."""
     messages, index = list[Residues](), zeros(bits(own[0]))
     for j, size in enumerate([*lookup.sum_bits, 0]):
@@ -66,7 +75,7 @@ def _client_index(lookup: Lookup, down: Offered, own: Residues) -> tuple[list[Re
     return messages, index & np.uint64(len(lookup.table) - 1)
 
 
-def server_ahead(lookup: Lookup, values: int, transfers: Transfers) -> Side[Kept]:
+def server_ahead(lookup: Lookup, values: int, transfers: OtSession) -> PartyCoroutine[OfflineState]:
     """Take the server's turns ahead.
 
     Args:
@@ -98,10 +107,10 @@ def server_ahead(lookup: Lookup, values: int, transfers: Transfers) -> Side[Kept
     theirs = read(told[0], [high] * low, words)
     crossed = threads.each(lambda i: accept(rows, i, theirs[i], x[i]) ^ mine[i][1], range(low))
     yield []
-    return Kept(np.concatenate([_by_value(lookup, x, y, crossed), masked.choices]), np.array([*numbers, index]))
+    return OfflineState(np.concatenate([_by_value(lookup, x, y, crossed), masked.choices]), np.array([*numbers, index]))
 
 
-def _server_index(lookup: Lookup, down: Chosen, messages: list[Residues]) -> Residues:
+def _server_index(lookup: Lookup, down: ReceiverOts, messages: list[Residues]) -> Residues:
     """Return the server's share of r; ``messages``: of the client, for each bit but the highest."""
     index = zeros(bits(down.choices[0]))
     for j in range(lookup.bits):
@@ -134,7 +143,7 @@ def _by_value(lookup: Lookup, x: Residues, y: Residues, crossed: list[Residues])
     return found.reshape(-1, flat.shape[1])
 
 
-def client_online(lookup: Lookup, kept: Kept, result: Residues) -> Side[None]:
+def client_online(lookup: Lookup, kept: OfflineState, result: Residues) -> PartyCoroutine[None]:
     """Take the client's turns online.
 
     Args:
@@ -153,7 +162,7 @@ def client_online(lookup: Lookup, kept: Kept, result: Residues) -> Side[None]:
     yield [joined([own]) + packed([minus(found, result, t)], lookup.width)]
 
 
-def server_online(lookup: Lookup, kept: Kept, share: Residues) -> Side[Residues]:
+def server_online(lookup: Lookup, kept: OfflineState, share: Residues) -> PartyCoroutine[Residues]:
     """Take the server's turns online.
 
     Args:
@@ -171,7 +180,7 @@ def server_online(lookup: Lookup, kept: Kept, share: Residues) -> Side[Residues]
     return (found + numbers_of(result, t)) % np.uint64(t)
 
 
-def _masked(lookup: Lookup, kept: Kept, index: Residues) -> Residues:
+def _masked(lookup: Lookup, kept: OfflineState, index: Residues) -> Residues:
     """Return a party's share of what is looked up, under its masks, (entry bits, words)."""
     places, masks = split(kept.planes, lookup.kept_planes)
     found = np.empty(len(index), dtype=np.uint64)
@@ -179,7 +188,7 @@ def _masked(lookup: Lookup, kept: Kept, index: Residues) -> Residues:
     return planes(found, lookup.entry_bits) ^ masks
 
 
-def _added(lookup: Lookup, kept: Kept, masked: Residues, ones: list[np.uint64]) -> Residues:
+def _added(lookup: Lookup, kept: OfflineState, masked: Residues, ones: list[np.uint64]) -> Residues:
     """Return a party's share of the sum of all bits; ``ones``: what it adds where a masked bit is one."""
     t, total = lookup.t, zeros(kept.numbers[0])
     for plane, share, one in zip(masked, kept.numbers, ones, strict=False):

@@ -19,11 +19,11 @@ from privcirnet.he.ring.modular import Residues
 from privcirnet.he.rlwe.wire_bytes import Message, check_length
 
 T = TypeVar("T")
-Side = Generator[Parts, Parts, T]
+PartyCoroutine = Generator[Parts, Parts, T]
 
 
 @dataclass(frozen=True)
-class Kept:
+class OfflineState:
     """What a party keeps for the image: (planes, words) and (numbers, values). All of it serves once."""
 
     planes: Residues

@@ -10,7 +10,7 @@ from typing import Any
 
 from privcirnet.errors import RuleError
 from privcirnet.he.planning.latency import in_words
-from privcirnet.he.planning.noise_budget import STAGES, Option, Verdict, judge
+from privcirnet.he.planning.noise_budget import STAGES, ParameterCandidate, Verdict, judge
 from privcirnet.he.planning.requirements import Requirements
 from privcirnet.he.rlwe.security import MAX_LOG_Q
 from privcirnet.he.schemes.bfv.parameters import (
@@ -111,7 +111,9 @@ def sets_for(ring_degree: int, coefficient_bits: Sequence[int] = ()) -> tuple[Pa
     return found
 
 
-def choose(wants: Requirements, options: Iterable[Option], wanted: ParameterSet | None = None) -> ParameterChoice:
+def choose(
+    wants: Requirements, options: Iterable[ParameterCandidate], wanted: ParameterSet | None = None
+) -> ParameterChoice:
     """Return the fastest of some options that fits, for exact steps the shortest of the fastest; there must be one.
 
             wanted: choose this one, which must be among the options; the others are judged for the explanation.

@@ -16,11 +16,11 @@ from privcirnet.he.layers.bsgs import BsgsPlan
 from privcirnet.he.layers.layer import Layer
 from privcirnet.he.layers.spectral_layer import SpectralLayer
 from privcirnet.he.layers.spectral_layout import SpectralLayout
-from privcirnet.he.planning.profile import Link, Profile
+from privcirnet.he.planning.profile import NetworkLink, Profile
 from privcirnet.he.program.operation import Operation
 from privcirnet.he.schemes.bfv.sizes import ciphertext_bytes, reply_bits
 
-TRANSFER = 1e-7
+OT_SECONDS = 1e-7
 """Seconds of an oblivious transfer and of what is done with it, by both parties (benchmarks/exact_steps.py)."""
 
 
@@ -50,17 +50,17 @@ class Cost:
         return self.client_encrypt + self.server + self.client_decrypt + self.network
 
 
-def operation_cost(operation: Operation, shape: tuple[int, int, int], profile: Profile, link: Link) -> Cost:
+def operation_cost(operation: Operation, shape: tuple[int, int, int], profile: Profile, link: NetworkLink) -> Cost:
     """Return the predicted seconds of one operation of a program, for one image; ``shape``: (C, H, W) of its result."""
     return operation.cost(OperationPrices(profile, link), shape)
 
 
 @dataclass(frozen=True)
 class OperationPrices:
-    """Of all that an operation takes, see :class:`program.operation.Prices`."""
+    """Of all that an operation takes, see :class:`program.operation.CostModel`."""
 
     profile: Profile
-    link: Link
+    link: NetworkLink
 
     def linear(self, layer: Layer) -> Cost:
         return linear_cost(layer, self.profile, self.link)
@@ -73,14 +73,14 @@ class OperationPrices:
 
     def messages(self, *byte_counts: int, ahead: int = 0, transfers: int = 0) -> Cost:
         network = (sum(byte_counts) + ahead) / self.link.bandwidth + len(byte_counts) / 2 * self.link.round_trip
-        return Cost(server=transfers * TRANSFER, network=network)
+        return Cost(server=transfers * OT_SECONDS, network=network)
 
     def local(self) -> Cost:
         return Cost()
 
 
 @singledispatch
-def linear_cost(layer: Layer, profile: Profile, link: Link) -> Cost:
+def linear_cost(layer: Layer, profile: Profile, link: NetworkLink) -> Cost:
     """Return the predicted cost of an encrypted linear layer, in seconds; another class of layers registers its cost.
 
     Args:
@@ -91,13 +91,13 @@ def linear_cost(layer: Layer, profile: Profile, link: Link) -> Cost:
 
 
 @linear_cost.register
-def _spectral_cost(layer: SpectralLayer, profile: Profile, link: Link) -> Cost:
+def _spectral_cost(layer: SpectralLayer, profile: Profile, link: NetworkLink) -> Cost:
     plans = [placed.plan for placed in layer.placed]
     parts = [plan_cost(plan, profile, link) for plan in plans]
     return sum(parts, fixed_cost(layer.layout, profile, link)) + Cost(server=_uneven(plans, profile))
 
 
-def plan_cost(plan: BsgsPlan, profile: Profile, link: Link) -> Cost:
+def plan_cost(plan: BsgsPlan, profile: Profile, link: NetworkLink) -> Cost:
     """Return the predicted cost of one piece's plan, in seconds, without transforms and round trip.
 
     Args:
@@ -138,7 +138,7 @@ def _uneven(plans: Sequence[BsgsPlan], profile: Profile) -> float:
     return idle + -outputs % profile.threads * folds * profile.seconds["fold"]
 
 
-def fixed_cost(layout: SpectralLayout, profile: Profile, link: Link) -> Cost:
+def fixed_cost(layout: SpectralLayout, profile: Profile, link: NetworkLink) -> Cost:
     """Return the cost that does not depend on the plan, in seconds: transforms, the round trip, what any layer takes.
 
     Args:
@@ -159,7 +159,7 @@ def transform_cost(layout: SpectralLayout, profile: Profile) -> Cost:
     return Cost(into, into + out, out)
 
 
-def product_cost(left: Layer, right: Layer, profile: Profile, link: Link) -> Cost:
+def product_cost(left: Layer, right: Layer, profile: Profile, link: NetworkLink) -> Cost:
     """Return the cost of a product of two values, in seconds: two layers in one round, every plaintext encoded anew.
 
     Args:
@@ -182,7 +182,7 @@ def for_one_use(profile: Profile) -> Profile:
     return replace(profile, seconds=s | {"pmult": max(s["pmult_plain"] - s["to_ntt"], 0.0)})
 
 
-def square_cost(values: int, profile: Profile, link: Link) -> Cost:
+def square_cost(values: int, profile: Profile, link: NetworkLink) -> Cost:
     """Return the predicted cost of an encrypted square, in seconds.
 
     Args:
@@ -195,7 +195,7 @@ def square_cost(values: int, profile: Profile, link: Link) -> Cost:
     return Cost(count * s["encrypt"], server, count * s["decrypt"], network)
 
 
-def transfer_seconds(up: float, first: float, second: float, profile: Profile, link: Link) -> float:
+def transfer_seconds(up: float, first: float, second: float, profile: Profile, link: NetworkLink) -> float:
     """Return the seconds of so many requests, and of so many of either polynomial of replies."""
     n, bits = profile.ring_degree, reply_bits(profile.coefficient_bits, profile.plain_bits)
     per_up, _ = ciphertext_bytes(n, profile.coefficient_bits, profile.plain_bits)

@@ -15,13 +15,13 @@ from privcirnet.he.layers.bsgs import BsgsPlan
 from privcirnet.he.layers.spectral_layout import SpectralLayout
 from privcirnet.he.layers.spectral_pieces import Piece
 from privcirnet.he.planning.cost import Cost, plan_cost
-from privcirnet.he.planning.goal import Goal
+from privcirnet.he.planning.goal import Objective
 
 Seconds = tuple[float, float, float, float]
 """The parts of a :class:`Cost`, in its order."""
 
 
-class Grid(NamedTuple):
+class CoverGrid(NamedTuple):
     """The part of a layout that its covers depend on.
 
     Attributes:
@@ -93,12 +93,12 @@ def total_of(seconds: Seconds) -> float:
 _NOTHING = Cover((0.0, 0.0, 0.0, 0.0), ())
 
 
-def grid_of(layout: SpectralLayout) -> Grid:
+def grid_of(layout: SpectralLayout) -> CoverGrid:
     """Return what covers depend on of a layout."""
-    return Grid(layout.shape.groups, layout.tiles, layout.cell, layout.blocks_in, layout.blocks_out)
+    return CoverGrid(layout.shape.groups, layout.tiles, layout.cell, layout.blocks_in, layout.blocks_out)
 
 
-def lane_contents(grid: Grid, ring_degree: int) -> Iterator[Contents]:
+def lane_contents(grid: CoverGrid, ring_degree: int) -> Iterator[Contents]:
     """Yield what a lane can hold at most, for every number of lanes.
 
     Either all tiles of some groups, or some tiles of one group or of all.
@@ -116,7 +116,7 @@ def lane_contents(grid: Grid, ring_degree: int) -> Iterator[Contents]:
 
 
 @lru_cache(maxsize=16384)
-def covers(grid: Grid, goal: Goal) -> tuple[Cover, ...]:
+def covers(grid: CoverGrid, goal: Objective) -> tuple[Cover, ...]:
     """Return, for every number of lanes, as many pieces of that kind as fit and the best for the rest."""
     return tuple(_Covering(grid, goal).options())
 
@@ -124,7 +124,7 @@ def covers(grid: Grid, goal: Goal) -> tuple[Cover, ...]:
 class _Covering:
     """The recursion for one grid, which remembers the best cover of each rest."""
 
-    def __init__(self, grid: Grid, goal: Goal) -> None:
+    def __init__(self, grid: CoverGrid, goal: Objective) -> None:
         self._grid, self._goal = grid, goal
         self._contents = list(lane_contents(grid, goal.profile.ring_degree))
         self._whole = [content for content in self._contents if content.tiles == grid.tiles]
@@ -172,7 +172,7 @@ class _Covering:
 
 
 @lru_cache(maxsize=65536)
-def best_plan(lanes: int, blocks_in: int, blocks_out: int, goal: Goal) -> tuple[Cost, BsgsPlan]:
+def best_plan(lanes: int, blocks_in: int, blocks_out: int, goal: Objective) -> tuple[Cost, BsgsPlan]:
     """Return the cheapest plan of a matrix over lanes, and its cost without transforms and round trip.
 
     Args:

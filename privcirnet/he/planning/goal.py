@@ -7,14 +7,14 @@ from privcirnet.errors import RuleError
 from privcirnet.he.layers.layer import Layer
 from privcirnet.he.planning.cost import Cost
 from privcirnet.he.planning.latency import column_unit
-from privcirnet.he.planning.profile import Link, Profile
+from privcirnet.he.planning.profile import NetworkLink, Profile
 
 SUMS = ("any", "encrypted", "shares")
 """Where sums of lanes may be done, see :class:`Goal`."""
 
 
 @dataclass(frozen=True)
-class Goal:
+class Objective:
     """What a plan should be cheap under.
 
     Attributes:
@@ -25,7 +25,7 @@ class Goal:
     """
 
     profile: Profile
-    link: Link
+    link: NetworkLink
     sums: str = "any"
     lengths: int = 0
 
@@ -44,7 +44,7 @@ class LayerChoice:
     """
 
     layer: Layer
-    goal: Goal
+    goal: Objective
     candidates: tuple[tuple[Cost, Layer], ...]
 
     def explain(self, most: int = 12) -> str:

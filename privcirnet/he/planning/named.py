@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from privcirnet.errors import RuleError
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.planning.goal import Goal, LayerChoice
+from privcirnet.he.planning.goal import LayerChoice, Objective
 from privcirnet.he.planning.planner import counted_goal, plan_layer
 
 
@@ -30,14 +30,14 @@ class Encoding:
 
     fits: Callable[[LinearShape, int], bool]
     rule: str
-    plan: Callable[[LinearShape, int, Goal], LayerChoice] = plan_layer
+    plan: Callable[[LinearShape, int, Objective], LayerChoice] = plan_layer
 
 
 def _dense_kernel(shape: LinearShape, b: int) -> bool:
     return b == 1 and shape.kernel > 1
 
 
-def _on_shares(shape: LinearShape, b: int, goal: Goal) -> LayerChoice:
+def _on_shares(shape: LinearShape, b: int, goal: Objective) -> LayerChoice:
     return plan_layer(shape, b, replace(goal, sums="shares"))
 
 
@@ -50,7 +50,7 @@ NAMES = {
 """Encodings by the papers' names; papers/coefficients has two more, of polynomials."""
 
 
-def plan_named(name: str, shape: LinearShape, block_size: int, goal: Goal) -> LayerChoice:
+def plan_named(name: str, shape: LinearShape, block_size: int, goal: Objective) -> LayerChoice:
     """Return the cheapest plan of a layer in a named encoding; ``name``: of :data:`NAMES`."""
     encoding = NAMES.get(name)
     if encoding is None:
@@ -61,7 +61,7 @@ def plan_named(name: str, shape: LinearShape, block_size: int, goal: Goal) -> La
     return encoding.plan(shape, block_size, goal)
 
 
-def plan_as_counted(name: str, shape: LinearShape, block_size: int, goal: Goal) -> LayerChoice:
+def plan_as_counted(name: str, shape: LinearShape, block_size: int, goal: Objective) -> LayerChoice:
     """Return the plan of least HE-Rot + 0.135 HE-Pmult, every sum under encryption: what the papers count."""
     return plan_named(name, shape, block_size, counted_goal(goal.profile.ring_degree))
 

@@ -28,7 +28,7 @@ STAGES = ("layout", "security", "value bound", "truncation", "transform lengths"
 
 
 @dataclass(frozen=True)
-class Option:
+class ParameterCandidate:
     """A set with the program's layers as they are planned under it.
 
     Attributes:
@@ -49,7 +49,7 @@ class Option:
 
 
 @dataclass(frozen=True)
-class Budget:
+class NoiseBudget:
     """Where the bits of the data primes go. All but ``left`` and ``switched`` are spent.
 
     Attributes:
@@ -89,9 +89,9 @@ class Verdict:
         error: the same as an error, None where the set fits.
     """
 
-    option: Option
+    option: ParameterCandidate
     parameters: Parameters | None = None
-    budget: Budget | None = None
+    budget: NoiseBudget | None = None
     binding: str = ""
     stage: str = ""
     error: RuleError | None = None
@@ -107,7 +107,7 @@ def layers_noise_bits(layers: Iterable[Layer], parameters: Parameters) -> int:
     return max([square_noise_bits(parameters), *(layer.noise_bits(parameters) for layer in layers)])
 
 
-def budget(layers: Iterable[Layer], parameters: Parameters, squares: Iterable[int] = ()) -> Budget:
+def budget(layers: Iterable[Layer], parameters: Parameters, squares: Iterable[int] = ()) -> NoiseBudget:
     """Return where the bits of q go, for the layer with the most noise.
 
     Args:
@@ -117,7 +117,7 @@ def budget(layers: Iterable[Layer], parameters: Parameters, squares: Iterable[in
     modulus, noise = sum(parameters.coefficient_bits[:-1]), layers_noise_bits(layers, parameters)
     distance = image_distance_bits(replies(layers, squares, parameters), flood)
     plain, flooding = parameters.plain_bits, max(FLOODING_BITS, flood - noise)
-    return Budget(modulus, plain, noise, flooding, switched_bits(parameters), distance)
+    return NoiseBudget(modulus, plain, noise, flooding, switched_bits(parameters), distance)
 
 
 def replies(layers: Iterable[Layer], squares: Iterable[int], parameters: Parameters) -> Iterator[tuple[int, int]]:
@@ -140,7 +140,7 @@ def switched_bits(parameters: Parameters) -> int:
     return sent - parameters.plain_bits - rounding - 1
 
 
-def judge(wants: Requirements, option: Option) -> Verdict:
+def judge(wants: Requirements, option: ParameterCandidate) -> Verdict:
     """Return whether a set fits; the first of :data:`STAGES` that fails binds."""
     refused = _refused_set(option) or _refused_bits(wants, option)
     if refused:
@@ -155,7 +155,7 @@ def judge(wants: Requirements, option: Option) -> Verdict:
     return [verdict, *(found for found in (_with_budget(option, p) for p in larger) if _carried(found))][-1]
 
 
-def _parameters(wants: Requirements, option: Option, from_bits: int = 2) -> Iterator[Parameters]:
+def _parameters(wants: Requirements, option: ParameterCandidate, from_bits: int = 2) -> Iterator[Parameters]:
     """With the largest prime t of each number of bits that carries every transform length, in ascending order."""
     n, bits = option.parameters.ring_degree, option.parameters.coefficient_bits
     multiple, taken = _multiple(wants, option), coefficient_primes(n, bits)
@@ -167,13 +167,13 @@ def _parameters(wants: Requirements, option: Option, from_bits: int = 2) -> Iter
         yield Parameters(n, bits, t)
 
 
-def _multiple(wants: Requirements, option: Option) -> int:
+def _multiple(wants: Requirements, option: ParameterCandidate) -> int:
     """What t - 1 must be a multiple of."""
     lengths = set[int]().union(*(layer.transform_lengths for layer in option.layers))
     return math.lcm(2 * option.parameters.ring_degree, wants.multiple, *lengths)
 
 
-def _with_budget(option: Option, parameters: Parameters) -> Verdict:
+def _with_budget(option: ParameterCandidate, parameters: Parameters) -> Verdict:
     return Verdict(option, parameters, budget(option.layers, parameters, option.squares))
 
 
@@ -182,7 +182,7 @@ def _carried(verdict: Verdict) -> bool:
     return found is not None and found.left >= MIN_NOISE_BUDGET and found.distance >= IMAGE_DISTANCE_BITS
 
 
-def _refused_set(option: Option) -> Verdict | None:
+def _refused_set(option: ParameterCandidate) -> Verdict | None:
     """A refusal that has nothing to do with t."""
     n, bits = option.parameters.ring_degree, option.parameters.coefficient_bits
     if option.problem:
@@ -198,7 +198,7 @@ def _refused_set(option: Option) -> Verdict | None:
     return None
 
 
-def _refused_bits(wants: Requirements, option: Option) -> Verdict | None:
+def _refused_bits(wants: Requirements, option: ParameterCandidate) -> Verdict | None:
     """A refusal because no t is as large as the program needs."""
     if wants.value_bits > MAX_PLAIN_BITS:
         return _refuse(
@@ -223,7 +223,7 @@ def _refused_bits(wants: Requirements, option: Option) -> Verdict | None:
     return None
 
 
-def _refused_lengths(wants: Requirements, option: Option) -> Verdict:
+def _refused_lengths(wants: Requirements, option: ParameterCandidate) -> Verdict:
     none = f"no t of at most {MAX_PLAIN_BITS} bits that is large enough is 1 mod {_multiple(wants, option)}"
     return _refuse(
         option,
@@ -255,5 +255,5 @@ def _refused_noise(wants: Requirements, verdict: Verdict) -> Verdict:
     return replace(refusal, parameters=verdict.parameters, budget=verdict.budget)
 
 
-def _refuse(option: Option, stage: str, binding: str, rule: str, got: str, remedy: str) -> Verdict:
+def _refuse(option: ParameterCandidate, stage: str, binding: str, rule: str, got: str, remedy: str) -> Verdict:
     return Verdict(option, binding=binding, stage=stage, error=DoesNotFit(rule, got=got, remedy=remedy))

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from privcirnet.he.layers.layer import Layer
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.planning.cost import Cost, OperationPrices
-from privcirnet.he.planning.profile import ONLINE, Link, Profile
+from privcirnet.he.planning.profile import ONLINE, NetworkLink, Profile
 from privcirnet.he.program.operation import Operation
 
 _LIMBS = 2
@@ -70,7 +70,7 @@ def online_seconds(shape: LinearShape, block_size: int, profile: Profile) -> flo
     return sum(count * profile.seconds[name] for name, count in zip(ONLINE, clear_work(shape, block_size), strict=True))
 
 
-def online_cost(operation: Operation, shape: tuple[int, int, int], profile: Profile, link: Link) -> Cost:
+def online_cost(operation: Operation, shape: tuple[int, int, int], profile: Profile, link: NetworkLink) -> Cost:
     """Return :func:`cost.operation_cost` of what is left when the image comes; ``shape``: (C, H, W) of its result."""
     return operation.cost(_Online(profile, link), shape)
 

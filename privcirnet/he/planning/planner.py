@@ -24,7 +24,7 @@ from privcirnet.he.layers.spectral_layout import SpectralLayout
 from privcirnet.he.planning.cost import Cost, fixed_cost
 from privcirnet.he.planning.cover import (
     Cover,
-    Grid,
+    CoverGrid,
     Seconds,
     covers,
     grid_of,
@@ -34,8 +34,8 @@ from privcirnet.he.planning.cover import (
     sum_of,
     total_of,
 )
-from privcirnet.he.planning.goal import Goal, LayerChoice
-from privcirnet.he.planning.profile import COUNTED, LINKS, Link, Profile
+from privcirnet.he.planning.goal import LayerChoice, Objective
+from privcirnet.he.planning.profile import COUNTED, LINKS, NetworkLink, Profile
 from privcirnet.he.program import limits
 
 _SMOOTH = 2**10 * 3**2 * 5 * 7 * 11 * 13 * 17
@@ -45,7 +45,7 @@ SHORT = 2**10 * 3**2 * 5 * 17
 _TILES_ON_AN_AXIS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32)
 
 
-def plan_layer(shape: LinearShape, block_size: int, goal: Goal) -> LayerChoice:
+def plan_layer(shape: LinearShape, block_size: int, goal: Objective) -> LayerChoice:
     """Return the cheapest plan of a layer, and what it was chosen from.
 
     Raises:
@@ -58,7 +58,7 @@ def plan_layer(shape: LinearShape, block_size: int, goal: Goal) -> LayerChoice:
 
 
 def cheapest_layer(
-    shape: LinearShape, block_size: int, profile: Profile, link: Link, lengths: int = 0
+    shape: LinearShape, block_size: int, profile: Profile, link: NetworkLink, lengths: int = 0
 ) -> SpectralLayer:
     """Return the layer whose plan has the least predicted time; no dearer candidate is written out.
 
@@ -68,7 +68,7 @@ def cheapest_layer(
     Raises:
         RuleError: No plan is within the limits of a program.
     """
-    goal = Goal(profile, link, lengths=lengths)
+    goal = Objective(profile, link, lengths=lengths)
     if fastest := next(layers_by_time(shape, block_size, goal), None):
         return fastest[1]
     got = f"{_excess(min(_candidates(shape, block_size, goal), key=_total).layer(goal), goal)} by {shape}"
@@ -76,7 +76,7 @@ def cheapest_layer(
     raise RuleError("a layer must have a plan within the limits of a program", got=got, remedy=remedy)
 
 
-def layers_by_time(shape: LinearShape, block_size: int, goal: Goal) -> Iterator[tuple[float, SpectralLayer]]:
+def layers_by_time(shape: LinearShape, block_size: int, goal: Objective) -> Iterator[tuple[float, SpectralLayer]]:
     """Yield a layer's plans, the fastest first, each written out when it is asked for: (predicted seconds, layer).
 
     Plans that ask too much of whoever reads a program (:mod:`program.limits`) are left out.
@@ -87,7 +87,7 @@ def layers_by_time(shape: LinearShape, block_size: int, goal: Goal) -> Iterator[
             yield _total(candidate), layer
 
 
-def _excess(layer: Layer, goal: Goal) -> str:
+def _excess(layer: Layer, goal: Objective) -> str:
     return limits.excess(layer, goal.profile.parameter_set)
 
 
@@ -100,10 +100,10 @@ class _Candidate(NamedTuple):
     """
 
     seconds: Seconds
-    layer: Callable[[Goal], SpectralLayer]
+    layer: Callable[[Objective], SpectralLayer]
 
 
-def _candidates(shape: LinearShape, block_size: int, goal: Goal) -> list[_Candidate]:
+def _candidates(shape: LinearShape, block_size: int, goal: Objective) -> list[_Candidate]:
     """For every layout and number of lanes the grid covered by as many pieces of that kind as fit."""
     found: list[_Candidate] = []
     for layout, grid in _layouts(shape, block_size, goal.lengths) or _layouts(shape, block_size, 0):
@@ -124,13 +124,13 @@ def _total(candidate: _Candidate) -> float:
     return total_of(candidate.seconds)
 
 
-def _written(layout: SpectralLayout, cover: Cover, goal: Goal) -> SpectralLayer:
+def _written(layout: SpectralLayout, cover: Cover, goal: Objective) -> SpectralLayer:
     return SpectralLayer(layout.shape, layout.block_size, goal.profile.ring_degree, layout.tile, cover.pieces)
 
 
-def counted_goal(ring_degree: int) -> Goal:
+def counted_goal(ring_degree: int) -> Objective:
     """Return what the papers count: HE-Rot + 0.135 HE-Pmult, sums under encryption."""
-    return Goal(replace(COUNTED, ring_degree=ring_degree), LINKS["local"], "encrypted")
+    return Objective(replace(COUNTED, ring_degree=ring_degree), LINKS["local"], "encrypted")
 
 
 def candidate_layers(shape: LinearShape, block_size: int, ring_degree: int) -> list[SpectralLayer]:
@@ -149,7 +149,7 @@ def candidate_layers(shape: LinearShape, block_size: int, ring_degree: int) -> l
 
 
 @lru_cache(maxsize=1024)
-def _layouts(shape: LinearShape, block_size: int, lengths: int) -> tuple[tuple[SpectralLayout, Grid], ...]:
+def _layouts(shape: LinearShape, block_size: int, lengths: int) -> tuple[tuple[SpectralLayout, CoverGrid], ...]:
     """Tilings worth a look: single positions where an axis is not transformed, else an axis in a few parts.
 
     A tile's transform length must be smooth, so that one plain modulus carries the lengths of many layers; only a

@@ -34,7 +34,7 @@ ONLINE = tuple(name for name in OPERATIONS if name.startswith("clear_"))
 
 
 @dataclass(frozen=True)
-class Link:
+class NetworkLink:
     """The network between the parties.
 
     Attributes:
@@ -52,10 +52,10 @@ class Link:
 
 
 LINKS = {
-    "local": Link(math.inf, 0.0),
-    "lan": Link(384e6, 0.3e-3),
-    "wan44": Link(44e6, 40e-3),
-    "wan": Link(9e6, 80e-3),
+    "local": NetworkLink(math.inf, 0.0),
+    "lan": NetworkLink(384e6, 0.3e-3),
+    "wan44": NetworkLink(44e6, 40e-3),
+    "wan": NetworkLink(9e6, 80e-3),
 }
 """local: both parties in one process; lan: the papers' setting (384 MB/s, 0.3 ms); wan44: Cheetah's WAN (44 MB/s, 40
 ms); wan: 9 MB/s, 80 ms. Falcon 2023's table II has the three bandwidths."""

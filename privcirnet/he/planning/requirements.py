@@ -66,7 +66,7 @@ class Requirements:
 def requirements(
     nodes: Iterable[Node],
     intervals: Mapping[str, bounds.Interval],
-    sizes: bounds.Sizes,
+    sizes: bounds.Magnitudes,
     failure_bits: float,
 ) -> Requirements:
     """Return what a program requires of t, from the bounds and sizes of its values."""

@@ -12,12 +12,12 @@ from math import ceil
 from typing import NamedTuple
 
 from privcirnet.he.layers.layer import Layer
-from privcirnet.he.layers.stacking import Stack, tall
+from privcirnet.he.layers.stacking import Stack, stacked_shape
 from privcirnet.he.planning.cost import linear_cost
-from privcirnet.he.planning.goal import Goal
+from privcirnet.he.planning.goal import Objective
 from privcirnet.he.planning.noise_budget import layers_noise_bits, replies
 from privcirnet.he.planning.planner import layers_by_time
-from privcirnet.he.planning.profile import Link, Profile
+from privcirnet.he.planning.profile import NetworkLink, Profile
 from privcirnet.he.program.operation import Node
 from privcirnet.he.program.operations import Linear
 from privcirnet.he.program.program import Program, squares_of
@@ -45,7 +45,7 @@ def sizes(most: int) -> list[int]:
     return sorted({size for size in _SIZES if size < most} | {most} - {1})
 
 
-class Option(NamedTuple):
+class StackCandidate(NamedTuple):
     """How a layer may take images.
 
     Attributes:
@@ -58,7 +58,7 @@ class Option(NamedTuple):
     stack: Stack | None = None
 
 
-def with_stacks(program: Program, profile: Profile, link: Link, most: int, room: int) -> Program:
+def with_stacks(program: Program, profile: Profile, link: NetworkLink, most: int, room: int) -> Program:
     """Return the same program, its linear layers with the stacks that save the most.
 
     Args:
@@ -70,13 +70,15 @@ def with_stacks(program: Program, profile: Profile, link: Link, most: int, room:
     if room <= 0:
         return program
     limit = layers_noise_bits((layer for _, layer in program.layers), program.parameters)
-    found = _planned(program, Goal(profile, link), most, room, limit)
-    return found if _distance(found) >= IMAGE_DISTANCE_BITS else _planned(program, Goal(profile, link), most, room, 0)
+    found = _planned(program, Objective(profile, link), most, room, limit)
+    return (
+        found if _distance(found) >= IMAGE_DISTANCE_BITS else _planned(program, Objective(profile, link), most, room, 0)
+    )
 
 
-def _planned(program: Program, goal: Goal, most: int, room: int, noise_bits: int) -> Program:
+def _planned(program: Program, goal: Objective, most: int, room: int, noise_bits: int) -> Program:
     """The program with stacks that have at most so much noise, or no more than their layer on one image."""
-    linear, known = program.linear_nodes, dict[Layer, list[Option]]()
+    linear, known = program.linear_nodes, dict[Layer, list[StackCandidate]]()
     for layer in dict.fromkeys(layer for _, layer in linear):
         limit = max(noise_bits, layer.noise_bits(program.parameters))
         known[layer] = list(_options(layer, program, goal, most, limit))
@@ -106,7 +108,7 @@ def weight_bytes(program: Program) -> int:
     return sum(_bytes(stack.layer, program) for _, _, stack in program.stacks)
 
 
-def best(options: Sequence[Sequence[Option]], room: int) -> list[Option]:
+def best(options: Sequence[Sequence[StackCandidate]], room: int) -> list[StackCandidate]:
     """Return an option of each layer: step by step the change that saves the most seconds a byte, while there is room.
 
     Args:
@@ -132,18 +134,18 @@ def best(options: Sequence[Sequence[Option]], room: int) -> list[Option]:
         taken[number] = other
 
 
-def _options(layer: Layer, program: Program, goal: Goal, most: int, noise_bits: int) -> Iterator[Option]:
+def _options(layer: Layer, program: Program, goal: Objective, most: int, noise_bits: int) -> Iterator[StackCandidate]:
     """One image after the other, and for some numbers of images the fastest stack that fits."""
     single = linear_cost(layer, goal.profile, goal.link).total
-    yield Option(single, 0)
+    yield StackCandidate(single, 0)
     for images in sizes(most):
-        plans = layers_by_time(tall(layer.shape, images), layer.block_size, goal)
+        plans = layers_by_time(stacked_shape(layer.shape, images), layer.block_size, goal)
         for _, (seconds, found) in zip(range(_LOOKED_AT), plans, strict=False):
             if seconds > _WORTH * images * single:
                 break
             if found.noise_bits(program.parameters) <= noise_bits and _fits(found, layer, images, program):
                 stack = Stack(images, max(2, ceil(seconds / single)), found)
-                yield Option(seconds / images, _bytes(found, program), stack)
+                yield StackCandidate(seconds / images, _bytes(found, program), stack)
                 break
 
 

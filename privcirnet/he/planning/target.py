@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from privcirnet.he.planning.profile import ONLINE, Link, Profile
+from privcirnet.he.planning.profile import ONLINE, NetworkLink, Profile
 from privcirnet.he.program import bounds
 from privcirnet.he.schemes.bfv.parameters import ParameterSet
 
@@ -34,7 +34,7 @@ class Target:
     """
 
     profile: Profile
-    link: Link
+    link: NetworkLink
     failure_bits: int = 18
     sets: tuple[ParameterSet, ...] = ()
     auto: bool = False

@@ -23,13 +23,13 @@ import numpy.typing as npt
 from privcirnet.errors import DoesNotFit, RuleError
 from privcirnet.he.layers.integer import Values, convolve, dense_weight, sum_pool
 from privcirnet.he.layers.layer import Layer
+from privcirnet.he.program.interactive_ops import MatMul
 from privcirnet.he.program.local import Scale
-from privcirnet.he.program.operation import Domain, Function, Interval, Node, Weights, spread
+from privcirnet.he.program.operation import BoundedFunction, Domain, Interval, Node, Weights, spread
 from privcirnet.he.program.program import Network, Program
-from privcirnet.he.program.rounds import Product
 
 Reals = npt.NDArray[np.floating[Any]]
-Sizes = Mapping[str, Values | Reals]
+Magnitudes = Mapping[str, Values | Reals]
 """Of each node's values: how large |y| is, at most or in the mean."""
 
 MAX_BOUND_BITS = 59
@@ -193,14 +193,14 @@ class Intervals(Domain[Interval]):
         ends = low * low, high * high
         return np.where((low < 0) & (high > 0), 0, np.minimum(*ends)), np.maximum(*ends)
 
-    def product(self, operation: Product, x: Interval, y: Interval, weights: Weights) -> Interval:
+    def product(self, operation: MatMul, x: Interval, y: Interval, weights: Weights) -> Interval:
         shape = operation.left.shape
         terms = shape.in_channels // shape.groups
         self._check(terms * float(largest(x)) * float(largest(y)) + _most(weights.bias))
         (low, high), bias = _product(operation, x, y), spread(weights.bias)
         return low + bias, high + bias
 
-    def function(self, operation: Function, x: Interval) -> Interval:
+    def function(self, operation: BoundedFunction, x: Interval) -> Interval:
         return operation.interval(*x)
 
     def _check(self, after: float) -> None:
@@ -213,7 +213,7 @@ def _most(constants: np.ndarray) -> float:
     return float(np.abs(constants).max(initial=0))
 
 
-def _product(product: Product, left: Interval, right: Interval) -> Interval:
+def _product(product: MatMul, left: Interval, right: Interval) -> Interval:
     """Each term's range is that of the four products of ends; terms are added one after the other."""
     shape, groups = product.left.shape.output_shape, product.groups
     # A left end has the shape (groups, 1, k, A), a right one (groups, B, k, 1).

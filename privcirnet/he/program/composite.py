@@ -2,7 +2,7 @@
 
 With the interactive protocol each primitive that takes messages is a node of its own. So an operation whose ``apply``
 uses primitives that the protocol has, x^2 + a x for one, needs no exchange: :func:`expanded` replaces it before
-parameters are chosen, and neither party ever meets it. Bounds that it has of its own are kept (:class:`local.Within`):
+parameters are chosen, and neither party ever meets it. Bounds that it has of its own are kept (:class:`local.AssertRange`):
 those of a maximum are its inputs', of which the sums that it comes to know nothing.
 """
 
@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from privcirnet.he.layers.layer import Layer
-from privcirnet.he.program.local import Add, Plus, SumPool, Times, Truncate, Within
-from privcirnet.he.program.operation import NO_ROWS, Domain, Function, Interval, Node, Operation, Weights
+from privcirnet.he.program.interactive_ops import Linear, Square
+from privcirnet.he.program.local import Add, AssertRange, MulConstant, Plus, SumPool, Truncate
+from privcirnet.he.program.operation import NO_ROWS, BoundedFunction, Domain, Interval, Node, Operation, Weights
 from privcirnet.he.program.program import Network
-from privcirnet.he.program.rounds import Linear, Square
 
 
 class Primitives(Domain[Node]):
@@ -43,7 +43,7 @@ class Primitives(Domain[Node]):
         found = node.operation.pieces(self, arguments, weights)
         if node.name in self._known:
             low, high = self._known[node.name]
-            found = self.step(Within(int(low.min()), int(high.max())), found)
+            found = self.step(AssertRange(int(low.min()), int(high.max())), found)
         elif self.nodes[-1] is not found or found in arguments:
             found = self.times(found, 1)
         last = self.nodes.pop()
@@ -53,7 +53,7 @@ class Primitives(Domain[Node]):
         return self._then(Add(), *map(self._own, (x, y)))
 
     def times(self, x: Node, factor: int) -> Node:
-        return self._then(Times(factor), x)
+        return self._then(MulConstant(factor), x)
 
     def pool(self, x: Node, window: tuple[int, int]) -> Node:
         return self._then(SumPool(*window), x)
@@ -76,7 +76,7 @@ class Primitives(Domain[Node]):
     def product(self, operation: Any, x: Node, y: Node, weights: Weights) -> Node:
         return self._then(operation, x, y, weights=weights)
 
-    def function(self, operation: Function, x: Node) -> Node:
+    def function(self, operation: BoundedFunction, x: Node) -> Node:
         if not isinstance(operation, Operation):
             self.refuse("a function that is no operation")
         return self._then(operation, x)
@@ -101,7 +101,7 @@ class Primitives(Domain[Node]):
         return node
 
 
-def expanded(network: Network, known: Mapping[str, Interval]) -> Network:
+def decompose_all(network: Network, known: Mapping[str, Interval]) -> Network:
     """Return a network without composite operations.
 
     Args:

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from math import prod
 
 from privcirnet.he.program.exact import ExactReLU, ExactStep
-from privcirnet.he.program.local import Truncate, Within
+from privcirnet.he.program.interactive_ops import Linear
+from privcirnet.he.program.local import AssertRange, Truncate
 from privcirnet.he.program.operation import Node, Operation
-from privcirnet.he.program.rounds import Linear
 from privcirnet.he.program.table import ExactTable
 
 HEADINGS = "layer", "computes", "values", "how"
@@ -18,7 +18,7 @@ def described(nodes: Sequence[Node]) -> list[tuple[str, str, str, str]]:
     What a module does several times, as the maxima of a pool, is one row.
     """
     found = dict[tuple[str, str, str], int]()
-    maxima = {node.module for node in nodes if isinstance(node.operation, Within)}
+    maxima = {node.module for node in nodes if isinstance(node.operation, AssertRange)}
     for node in nodes:
         operation = node.operation
         if isinstance(operation, Truncate) or not operation.local:

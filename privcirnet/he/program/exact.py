@@ -9,11 +9,11 @@ import numpy as np
 
 from privcirnet.he.layers.integer import Values, round_shift
 from privcirnet.he.program.bounds import Interval
-from privcirnet.he.program.local import Times, Truncate
-from privcirnet.he.program.operation import C_co, Domain, Node, Operation, Prices, Shape, V, Weights
+from privcirnet.he.program.local import MulConstant, Truncate
+from privcirnet.he.program.operation import C_co, CostModel, Domain, Node, Operation, Shape, V, Weights
 
 MOST_BITS = 19
-"""Bits that go: those of four digits, but for one (:class:`mpc.floor.Floor`)."""
+"""Bits that go: those of four digits, but for one (:class:`mpc.floor.ExactFloor`)."""
 MOST_HIGH_BITS = 40
 """Of a plain modulus, bits that a ReLU compares beyond those that go and one more: eight digits."""
 
@@ -75,7 +75,7 @@ class ExactStep(Operation):
             return f"a plain modulus of {t.bit_length()} bits for an {self.title} by {self.bits}"
         return "" if t > self.least_modulus else f"a plain modulus of {t} where {self.least_modulus} is exceeded"
 
-    def cost(self, prices: Prices[C_co], shape: Shape) -> C_co:
+    def cost(self, prices: CostModel[C_co], shape: Shape) -> C_co:
         values, (transfers, ahead) = prod(shape), self.ahead
         each = (size * values for size in self.online_bytes)
         return prices.messages(*each, ahead=ahead * values, transfers=transfers * values)
@@ -124,7 +124,7 @@ class ExactReLU(ExactStep):
         fits = self.most == 0 or 0 < self.most << self.bits <= (self.bound or self.most << self.bits)
         return super().problem(node, sources) or ("" if fits else f"an {self.title} clipped at {self.most}")
 
-    def cost(self, prices: Prices[C_co], shape: Shape) -> C_co:
+    def cost(self, prices: CostModel[C_co], shape: Shape) -> C_co:
         if not self.most:
             return super().cost(prices, shape)
         values = prod(shape)
@@ -168,7 +168,7 @@ def exact(nodes: Iterable[Node], intervals: Mapping[str, Interval]) -> tuple[Nod
         below, above = intervals[node.inputs[0]]
         low, high = int(below.min()), int(above.max())
         if isinstance(step, ExactTruncate) and not round_shift(np.array([low, high]), step.bits).any():
-            return Times(0)
+            return MulConstant(0)
         return step.bounded(low, high)
 
     return tuple(replace(node, operation=of(node)) for node in nodes)

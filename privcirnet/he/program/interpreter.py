@@ -14,7 +14,7 @@ import numpy as np
 
 from privcirnet.he.layers.integer import Values, convolve, dense_weight, round_shift, sum_pool, transpose
 from privcirnet.he.layers.layer import Layer
-from privcirnet.he.program.operation import Domain, Function, Node, Operation, Weights, spread
+from privcirnet.he.program.operation import BoundedFunction, Domain, Node, Operation, Weights, spread
 from privcirnet.he.program.program import Program
 
 
@@ -69,7 +69,7 @@ class Integers(Domain[np.ndarray]):
         shape = operation.left.shape
         return convolve(x, as_weights(y, shape.groups), shape) + spread(weights.bias)
 
-    def function(self, operation: Function, x: np.ndarray) -> np.ndarray:
+    def function(self, operation: BoundedFunction, x: np.ndarray) -> np.ndarray:
         return operation.values(x)
 
 

@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 
 from privcirnet.he.program.limits import MAX_PIXEL
-from privcirnet.he.program.operation import Domain, Node, Operation, Shape, V, Weights, given, spread
+from privcirnet.he.program.operation import Domain, Node, Operation, Shape, V, Weights, require_weights, spread
 
 MAX_SHIFT = 60
 """Bits of a truncation or of a factor are fewer."""
@@ -88,7 +88,7 @@ class Scale(Operation):
 
 
 @dataclass(frozen=True)
-class Times(Operation):
+class MulConstant(Operation):
     """x * factor, in whatever step its node says.
 
     Attributes:
@@ -107,7 +107,7 @@ class Times(Operation):
 
 
 @dataclass(frozen=True)
-class Within(Operation):
+class AssertRange(Operation):
     """x itself: how a composite operation was bounded, where its pieces alone say less.
 
     Attributes:
@@ -137,7 +137,7 @@ class Plus(Operation):
     needs_share = True
 
     def apply(self, on: Domain[V], arguments: Sequence[V], weights: Weights | None) -> V:
-        return on.plus(arguments[0], spread(given(weights).bias))
+        return on.plus(arguments[0], spread(require_weights(weights).bias))
 
     def tensors(self, shape: Shape) -> Mapping[str, tuple[int, ...]]:
         return {"bias": shape[:1]}
@@ -209,7 +209,7 @@ class SumChannels(Operation):
     count: int
 
     def apply(self, on: Domain[V], arguments: Sequence[V], weights: Weights | None) -> V:
-        return on.plus(_sum(on, arguments[0], self.groups, self.count), spread(given(weights).bias))
+        return on.plus(_sum(on, arguments[0], self.groups, self.count), spread(require_weights(weights).bias))
 
     def shape_after(self, shapes: Sequence[Shape]) -> Shape:
         return self.groups, *shapes[0][1:]

@@ -7,9 +7,9 @@ import numpy as np
 
 from privcirnet.he.layers.integer import Values
 from privcirnet.he.program.exact import ExactReLU, ExactTruncate
-from privcirnet.he.program.local import Within
+from privcirnet.he.program.local import AssertRange
 from privcirnet.he.program.operation import Domain, Interval, Node, Operation, Shape, V, Weights
-from privcirnet.he.program.rearrangement import Channels, Gather, Sampled
+from privcirnet.he.program.rearrangement import AsStrided, Sampled, SliceChannels
 
 
 class Composite(Operation):
@@ -104,11 +104,11 @@ class Top1(Composite):
     def pieces(self, on: Domain[V], arguments: Sequence[V], weights: Weights | None) -> V:
         last = self.count - 1
         bits, left = last.bit_length(), self.count
-        within = Within(self.low << bits, (self.high << bits) + last)
+        within = AssertRange(self.low << bits, (self.high << bits) + last)
         best = on.plus(on.times(arguments[0], 1 << bits), np.arange(last, -1, -1).reshape(-1, 1, 1))
         while left > 1:
             half = -(-left // 2)
-            first, second = (on.step(Channels(start, half), best) for start in (0, left - half))
+            first, second = (on.step(SliceChannels(start, half), best) for start in (0, left - half))
             best, left = on.step(within, _larger(on, first, second)), half
         # Not by a ReLU: a client that adds to its share of the value could have it be 0, and be given the whole value.
         whole = on.step(ExactTruncate(bits), on.plus(best, np.array(-(1 << bits >> 1))))
@@ -123,7 +123,7 @@ class Top1(Composite):
 
 
 @dataclass(frozen=True)
-class BelowMax(Composite):
+class SubtractMax(Composite):
     """x - max x over the channels of each group: maxima of two halves, max(a, b) = b + R(a - b), until one is left.
 
     Attributes:
@@ -150,13 +150,13 @@ class BelowMax(Composite):
             half = left - left // 2
             first, second = (on.step(self._taken(i, half, left * places), found) for i in (0, (left - half) * places))
             found, left = _larger(on, first, second), half
-        repeated = Gather(self.shape, 0, (self.groups, count, places), (places, 0, 1))
+        repeated = AsStrided(self.shape, 0, (self.groups, count, places), (places, 0, 1))
         return on.add(x, on.times(on.step(repeated, found), -1))
 
-    def _taken(self, first: int, count: int, stride: int) -> Gather:
+    def _taken(self, first: int, count: int, stride: int) -> AsStrided:
         """Some channels of each group, from one place on; groups are so many places apart."""
         size = count * self.shape[1] * self.shape[2]
-        return Gather((self.groups * count, *self.shape[1:]), first, (self.groups, size), (stride, 1))
+        return AsStrided((self.groups * count, *self.shape[1:]), first, (self.groups, size), (stride, 1))
 
     def problem(self, node: Node, sources: Sequence[Node]) -> str:
         fits = sources[0].shape == self.shape and self.groups >= 1 and self.shape[0] % self.groups == 0

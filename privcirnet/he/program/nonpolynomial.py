@@ -18,7 +18,7 @@ Reals = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Function:
+class ScalarFunction:
     """A function of single numbers.
 
     Attributes:
@@ -65,29 +65,29 @@ def _selu(x: Reals) -> Reals:
 
 
 TABULATED = {
-    "relu": Function(lambda x: np.maximum(x, 0)),
-    "relu6": Function(lambda x: np.clip(x, 0, 6)),
-    "hardswish": Function(lambda x: x * np.clip(x + 3, 0, 6) / 6, -1.5),
-    "gelu": Function(_gelu, -0.7517915),
-    "gelu_tanh": Function(_gelu_tanh, -0.7524614),
-    "silu": Function(_silu, -1.2784645),
-    "mish": Function(_mish, -1.1924312),
-    "leakyrelu": Function(lambda x: np.where(x > 0, x, 0.01 * x)),
-    "sigmoid": Function(_sigmoid),
-    "hardsigmoid": Function(lambda x: np.clip(x + 3, 0, 6) / 6),
-    "tanh": Function(np.tanh),
-    "selu": Function(_selu),
-    "exp": Function(np.exp),
-    "reciprocal": Function(lambda x: 1 / x),
-    "rsqrt": Function(lambda x: 1 / np.sqrt(x)),
+    "relu": ScalarFunction(lambda x: np.maximum(x, 0)),
+    "relu6": ScalarFunction(lambda x: np.clip(x, 0, 6)),
+    "hardswish": ScalarFunction(lambda x: x * np.clip(x + 3, 0, 6) / 6, -1.5),
+    "gelu": ScalarFunction(_gelu, -0.7517915),
+    "gelu_tanh": ScalarFunction(_gelu_tanh, -0.7524614),
+    "silu": ScalarFunction(_silu, -1.2784645),
+    "mish": ScalarFunction(_mish, -1.1924312),
+    "leakyrelu": ScalarFunction(lambda x: np.where(x > 0, x, 0.01 * x)),
+    "sigmoid": ScalarFunction(_sigmoid),
+    "hardsigmoid": ScalarFunction(lambda x: np.clip(x + 3, 0, 6) / 6),
+    "tanh": ScalarFunction(np.tanh),
+    "selu": ScalarFunction(_selu),
+    "exp": ScalarFunction(np.exp),
+    "reciprocal": ScalarFunction(lambda x: 1 / x),
+    "rsqrt": ScalarFunction(lambda x: 1 / np.sqrt(x)),
 }
 """What has tables (:mod:`program.table`), by name; the last two for positive numbers, where they fall."""
-WITH_NUMBERS: dict[str, Callable[..., Function]] = {
-    "leakyrelu": lambda slope: Function(lambda x: np.where(x > 0, x, slope * x), 0.0 if slope < 0 else -math.inf),
-    "elu": lambda alpha: Function(lambda x: np.maximum(x, 0) + alpha * np.expm1(np.minimum(x, 0))),
-    "celu": lambda alpha: Function(lambda x: _celu(x, alpha)),
-    "softplus": lambda beta: Function(lambda x: _softplus(beta * x) / beta),
-    "hardtanh": lambda low, high: Function(lambda x: np.clip(x, low, high)),
+WITH_NUMBERS: dict[str, Callable[..., ScalarFunction]] = {
+    "leakyrelu": lambda slope: ScalarFunction(lambda x: np.where(x > 0, x, slope * x), 0.0 if slope < 0 else -math.inf),
+    "elu": lambda alpha: ScalarFunction(lambda x: np.maximum(x, 0) + alpha * np.expm1(np.minimum(x, 0))),
+    "celu": lambda alpha: ScalarFunction(lambda x: _celu(x, alpha)),
+    "softplus": lambda beta: ScalarFunction(lambda x: _softplus(beta * x) / beta),
+    "hardtanh": lambda low, high: ScalarFunction(lambda x: np.clip(x, low, high)),
 }
 """Functions with numbers of their own, as "leakyrelu(0.2)", by name; the numbers of all but the first are positive."""
 
@@ -102,7 +102,7 @@ def with_numbers(name: str, *numbers: float) -> str:
 
 
 @lru_cache(maxsize=64)
-def function_named(name: str) -> Function | None:
+def function_named(name: str) -> ScalarFunction | None:
     """Return a function with a table, None if nobody knows it.
 
     Args:
@@ -125,7 +125,7 @@ def function_named(name: str) -> Function | None:
         return None
 
 
-def _known(name: str) -> Function:
+def _known(name: str) -> ScalarFunction:
     found = function_named(name)
     assert found is not None
     return found

@@ -50,7 +50,7 @@ class Weights:
 NO_ROWS: np.ndarray = np.zeros((0, 0, 1, 1), dtype=np.int64)
 
 
-class Prices(Protocol[C_co]):
+class CostModel(Protocol[C_co]):
     """What an operation's turns cost."""
 
     def linear(self, layer: Layer) -> C_co:
@@ -148,7 +148,7 @@ class Operation:
         """Return the shapes of "rows" and "bias" of its weights, as far as it has them; ``shape``: of its result."""
         return {}
 
-    def cost(self, prices: Prices[C_co], shape: Shape) -> C_co:
+    def cost(self, prices: CostModel[C_co], shape: Shape) -> C_co:
         """Return what it costs; ``shape``: of its result."""
         if not self.local:
             raise NotImplementedError(f"what {self.kind} costs")
@@ -250,7 +250,7 @@ class Domain(Generic[V]):
         """Return a product's result, its bias added."""
         self.refuse("products of two values")
 
-    def function(self, operation: "Function", x: V) -> V:
+    def function(self, operation: "BoundedFunction", x: V) -> V:
         """Return a function of x, element by element."""
         self.refuse("functions that are no polynomials")
 
@@ -288,7 +288,7 @@ class Domain(Generic[V]):
         raise RuleError(f"{self.name} cannot have {what} here", got=got, remedy=self.remedy)
 
 
-class Function(Protocol):
+class BoundedFunction(Protocol):
     """An operation whose bounds are known from those of what it takes: a function of single integers, or a maximum."""
 
     def values(self, x: np.ndarray) -> np.ndarray:
@@ -318,7 +318,7 @@ def spread(bias: np.ndarray) -> np.ndarray:
     return bias.reshape(bias.shape + (1,) * (3 - bias.ndim))
 
 
-def given(weights: Weights | None) -> Weights:
+def require_weights(weights: Weights | None) -> Weights:
     """Return the weights of a node that must have some."""
     if weights is None:
         raise ValueError("a node's weights are missing")

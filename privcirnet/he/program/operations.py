@@ -9,55 +9,67 @@ made of those. All others are local: each party applies them to its share.
 """
 
 from privcirnet.he.program.exact import ExactReLU, ExactTruncate
+from privcirnet.he.program.interactive_ops import Linear, MatMul, Square
 from privcirnet.he.program.local import (
     Add,
+    AssertRange,
     Center,
     Concat,
     Input,
+    MulConstant,
     Plus,
     Scale,
     SumChannels,
     SumPool,
-    Times,
     Truncate,
-    Within,
 )
-from privcirnet.he.program.maxima import BelowMax, MaxPool, Top1
+from privcirnet.he.program.maxima import MaxPool, SubtractMax, Top1
 from privcirnet.he.program.operation import Operation, register
-from privcirnet.he.program.rearrangement import Channels, Flatten, Gather, Sampled, Take, Tokens, Transpose
-from privcirnet.he.program.rounds import Linear, Product, Square
+from privcirnet.he.program.rearrangement import AsStrided, Flatten, Sampled, SliceChannels, Take, Tokens, Transpose
 from privcirnet.he.program.table import ExactTable
 
 __all__ = [
     "Add",
-    "BelowMax",
+    "SubtractMax",
     "Center",
-    "Channels",
+    "SliceChannels",
     "Concat",
     "ExactReLU",
     "ExactTable",
     "ExactTruncate",
     "Flatten",
-    "Gather",
+    "AsStrided",
     "Input",
     "Linear",
     "MaxPool",
     "Operation",
     "Plus",
-    "Product",
+    "MatMul",
     "Sampled",
     "Scale",
     "Square",
     "SumChannels",
     "SumPool",
     "Take",
-    "Times",
+    "MulConstant",
     "Tokens",
     "Top1",
     "Transpose",
     "Truncate",
-    "Within",
+    "AssertRange",
 ]
 
-register(Input, Linear, Truncate, Scale, Square, Add, Times, Plus, Concat, SumPool, SumChannels, Center, Product)
-register(ExactTruncate, ExactReLU, ExactTable, Flatten, Tokens, Take, Channels, Transpose, Gather, Sampled, Within)
+register(Input, Linear, Truncate, Scale, Square, Add, MulConstant, Plus, Concat, SumPool, SumChannels, Center, MatMul)
+register(
+    ExactTruncate,
+    ExactReLU,
+    ExactTable,
+    Flatten,
+    Tokens,
+    Take,
+    SliceChannels,
+    Transpose,
+    AsStrided,
+    Sampled,
+    AssertRange,
+)

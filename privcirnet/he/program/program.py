@@ -19,11 +19,11 @@ from privcirnet.he.layers.integer import Values
 from privcirnet.he.layers.layer import Layer
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.stacking import Stack
+from privcirnet.he.program.interactive_ops import Linear, Square
 from privcirnet.he.program.known import Known, PixelRange
 from privcirnet.he.program.local import Input
 from privcirnet.he.program.operation import Node, Weights
-from privcirnet.he.program.rearrangement import Channels
-from privcirnet.he.program.rounds import Linear, Square
+from privcirnet.he.program.rearrangement import SliceChannels
 from privcirnet.he.schemes.bfv.parameters import Parameters
 
 ANSWERS = ("logits", "top1")
@@ -154,7 +154,7 @@ class Program(Known):
 def masked_node(known: Mapping[str, Node], name: str) -> Node:
     """Return the node whose mask a value carries: its own, or the one that its channels were taken from."""
     node = known[name]
-    while isinstance(node.operation, Channels):
+    while isinstance(node.operation, SliceChannels):
         node = known[node.inputs[0]]
     return node
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from privcirnet.he.layers.integer import tokens, transpose
 from privcirnet.he.program.limits import MAX_KERNEL
-from privcirnet.he.program.operation import Domain, Node, Operation, Shape, V, Weights, given
+from privcirnet.he.program.operation import Domain, Node, Operation, Shape, V, Weights, require_weights
 
 
 class Rearrangement(Operation):
@@ -61,7 +61,7 @@ class Tokens(Rearrangement):
         return tokens(x)
 
     def apply(self, on: Domain[V], arguments: Sequence[V], weights: Weights | None) -> V:
-        return on.plus(on.move(self.places, arguments[0]), given(weights).bias[..., None])
+        return on.plus(on.move(self.places, arguments[0]), require_weights(weights).bias[..., None])
 
     def shape_after(self, shapes: Sequence[Shape]) -> Shape:
         channels, height, width = shapes[0]
@@ -96,7 +96,7 @@ class Take(Rearrangement):
 
 
 @dataclass(frozen=True)
-class Channels(Rearrangement):
+class SliceChannels(Rearrangement):
     """Channels [first, first + count) of (C, H, W).
 
     Attributes:
@@ -142,7 +142,7 @@ class Transpose(Rearrangement):
 
 
 @dataclass(frozen=True)
-class Gather(Rearrangement):
+class AsStrided(Rearrangement):
     """Values along a grid: y[i, j, ...] = x[offset + i strides[0] + j strides[1] + ...], x flat, y flat in this order.
 
     Attributes:

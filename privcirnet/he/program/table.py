@@ -14,7 +14,7 @@ from privcirnet.he.layers.integer import Values, round_shift
 from privcirnet.he.program.bounds import Interval
 from privcirnet.he.program.exact import MOST_BITS, ExactStep, coarse
 from privcirnet.he.program.nonpolynomial import ends, function_named, real_values
-from privcirnet.he.program.operation import C_co, Domain, Node, Prices, Shape, V, Weights
+from privcirnet.he.program.operation import C_co, CostModel, Domain, Node, Shape, V, Weights
 
 LEAST_INDEX_BITS, MOST_INDEX_BITS = 4, 12
 """Bits of an index."""
@@ -102,7 +102,7 @@ class ExactTable(ExactStep):
             found = super().bounded(low, high)
         return replace(found, first=first, index_bits=max(LEAST_INDEX_BITS, bits))
 
-    def cost(self, prices: Prices[C_co], shape: Shape) -> C_co:
+    def cost(self, prices: CostModel[C_co], shape: Shape) -> C_co:
         if not self.clips:
             return super().cost(prices, shape)
         sizes, ahead, transfers = ((5, 2, 2, 2, 1, 5), 170, 73) if self.clips == 1 else ((8, 3, 3, 2, 1, 5), 205, 102)

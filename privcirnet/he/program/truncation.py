@@ -9,14 +9,14 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from privcirnet.he.program.bounds import Sizes
+from privcirnet.he.program.bounds import Magnitudes
 from privcirnet.he.program.exact import exact_steps
 from privcirnet.he.program.local import Truncate
 from privcirnet.he.program.operation import Node
 from privcirnet.he.program.program import Program
 
 
-def wrap_probability(program: Program, sizes: Sizes) -> float:
+def wrap_probability(program: Program, sizes: Magnitudes) -> float:
     """Return a bound on the probability that an image's inference has a wrong truncation.
 
     Args:
@@ -26,7 +26,7 @@ def wrap_probability(program: Program, sizes: Sizes) -> float:
     return wrapping_masks(program.nodes, sizes) / program.parameters.plain_modulus
 
 
-def truncation_facts(program: Program, sizes: Sizes) -> dict[str, object]:
+def truncation_facts(program: Program, sizes: Magnitudes) -> dict[str, object]:
     """Return how often truncation on shares is wrong for an image, as plain data.
 
     Args:
@@ -48,7 +48,7 @@ def _spare_bits(program: Program) -> int:
     return program.parameters.plain_bits - program.output_bits - 1 if program.output_bits else 0
 
 
-def wrapping_masks(nodes: Iterable[Node], sizes: Sizes) -> float:
+def wrapping_masks(nodes: Iterable[Node], sizes: Magnitudes) -> float:
     """Return the number of masks that wrap, out of t for each value, added over all truncated values.
 
     Returns:

@@ -8,7 +8,7 @@ from math import prod
 
 from privcirnet.errors import RuleError
 from privcirnet.he.layers.layer import Layer
-from privcirnet.he.layers.stacking import MOST_IMAGES, tall
+from privcirnet.he.layers.stacking import MOST_IMAGES, stacked_shape
 from privcirnet.he.layers.unplanned import UnplannedLayer
 from privcirnet.he.program import limits
 from privcirnet.he.program import operations as op
@@ -148,7 +148,7 @@ def _unfit_stack(linear: op.Linear, parameters: Parameters) -> str:
         return ""
     if not 2 <= stack.least <= stack.images <= MOST_IMAGES:
         return f"a stack of {stack.images} images, from {stack.least} on"
-    if (stack.layer.shape, stack.layer.block_size) != (tall(layer.shape, stack.images), layer.block_size):
+    if (stack.layer.shape, stack.layer.block_size) != (stacked_shape(layer.shape, stack.images), layer.block_size):
         return "a stack of another layer"
     problem = _unfit_layer(stack.layer, parameters)
     return f"a stack {problem}" if problem else ""

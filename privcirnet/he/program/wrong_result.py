@@ -5,7 +5,7 @@ import numpy as np
 from privcirnet.errors import RuleError
 
 
-class WrongResult(RuleError):
+class ImpossibleResultError(RuleError):
     """A result, or a value on the way to it, that no right inference has."""
 
     def __init__(self, rule: str, *, got: object, remedy: str, values: np.ndarray | None = None) -> None:

@@ -10,7 +10,7 @@ from typing import Protocol
 from privcirnet.errors import RuleError
 from privcirnet.he.layers.integer import Values
 from privcirnet.he.program.known import Known
-from privcirnet.he.protocol.framing.message_sizes import Sizes
+from privcirnet.he.protocol.framing.message_sizes import MessageSizes
 from privcirnet.he.protocol.framing.meter import Meter
 from privcirnet.he.protocol.offline.store import PreparedStore
 from privcirnet.he.rlwe.wire_bytes import Message
@@ -55,7 +55,7 @@ class ServedClient(Protocol):
         ...
 
     @property
-    def sizes(self) -> Sizes:
+    def sizes(self) -> MessageSizes:
         """The most bytes of the program's messages."""
         ...
 
@@ -106,7 +106,7 @@ class Served(Protocol):
         ...
 
     @property
-    def sizes(self) -> Sizes:
+    def sizes(self) -> MessageSizes:
         """The most bytes of its messages."""
         ...
 

@@ -39,7 +39,7 @@ def minimal_root(order: int, t: int) -> int:
     return smallest
 
 
-def powers(root: int, length: int, scale: int, t: int) -> Residues:
+def dft_matrix(root: int, length: int, scale: int, t: int) -> Residues:
     """Return the matrix of y[k] = scale sum_j x[j] root^(j k) mod t, shape (N, N).
 
     Args:

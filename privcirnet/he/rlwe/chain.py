@@ -11,23 +11,24 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
-from privcirnet.he.ring.kernels import conversion, inner_products, ntt, operands
+from privcirnet.he.ring.kernels import base_conversion as conversion
+from privcirnet.he.ring.kernels import inner_products, ntt, operands
 from privcirnet.he.ring.modular import Integers, Residues
 from privcirnet.he.rlwe.kernels import gadget
-from privcirnet.he.rlwe.kernels.modulus import Ring, ring
+from privcirnet.he.rlwe.kernels.modulus import RnsRing, ring
 from privcirnet.he.rlwe.kernels.rows import add_multiple, multiply_rows
 from privcirnet.he.rlwe.parameters import RlweParameters
 from privcirnet.he.system.threads import each
 
 
 @dataclass(frozen=True)
-class Chain:
+class ModulusChain:
     """Operations on polynomials under the primes of some parameters."""
 
     parameters: RlweParameters
 
     @cached_property
-    def ring(self) -> Ring:
+    def ring(self) -> RnsRing:
         """Of all primes."""
         return ring(self.parameters.primes, self.parameters.ring_degree, self.special)
 
@@ -98,7 +99,7 @@ class Chain:
                 target[0] = polynomial[number]
                 operands.split_words(target[0], half)
             else:
-                gadget.digit_row(target, part, multiples[d], constants[d], self.ring.tables, half, limb)
+                gadget.mod_up_limb(target, part, multiples[d], constants[d], self.ring.tables, half, limb)
 
         each(scale, range(len(parts)))
         each(row, [(d, number) for number in range(found.shape[1]) for d in range(len(parts))])
@@ -114,7 +115,7 @@ class Chain:
         """
         rows, key_rows = digits.shape[1], key.shape[0] * key.shape[3] // digits.shape[2]
         limb, key_row = self.limb(row, rows), row if row < rows - self.special else row - rows + key_rows
-        gadget.switch_row(switched, digits, key, self.ring.moduli, (row, limb, key_row))
+        gadget.gadget_product_limb(switched, digits, key, self.ring.moduli, (row, limb, key_row))
 
     def switched(self, digits: Residues, key: Residues) -> Residues:
         """Return what digits and a key encrypt, divided by P, shape (2, l, n).
@@ -239,7 +240,7 @@ class Chain:
         count, rows, n = polynomials.shape
         kept, tables = rows - len(dropped), self.ring.tables
         primes = self.parameters.primes
-        division = conversion.division(tuple(primes[limb] for limb in dropped), primes)
+        division = conversion.mod_down_constants(tuple(primes[limb] for limb in dropped), primes)
         scaled, multiples = np.empty((count, len(dropped), n), dtype=np.uint64), np.empty((count, n), dtype=np.int64)
 
         def coefficients(task: tuple[int, int]) -> None:
@@ -252,15 +253,15 @@ class Chain:
 
         def row(task: tuple[int, int]) -> None:
             half, limb = task
-            gadget.divide_row(polynomials[half, limb], scaled[half], multiples[half], division, tables, limb)
+            gadget.mod_down_limb(polynomials[half, limb], scaled[half], multiples[half], division, tables, limb)
 
         each(coefficients, [(half, number) for number in range(len(dropped)) for half in range(count)])
         each(scale, range(count))
         each(row, [(half, limb) for limb in range(kept) for half in range(count)])
         return np.ascontiguousarray(polynomials[:, :kept])
 
-    def _from_digit(self, rows: range) -> conversion.Conversion:
-        return conversion.conversion(self.parameters.data_primes[rows.start : rows.stop], self.parameters.primes)
+    def _from_digit(self, rows: range) -> conversion.BaseConversion:
+        return conversion.base_conversion(self.parameters.data_primes[rows.start : rows.stop], self.parameters.primes)
 
 
-_order = lru_cache(maxsize=1024)(gadget.automorphism)
+_order = lru_cache(maxsize=1024)(gadget.automorphism_index)

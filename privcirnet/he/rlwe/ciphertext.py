@@ -7,7 +7,7 @@ import numpy as np
 
 from privcirnet.he.ring.kernels.arithmetic import with_quotient
 from privcirnet.he.ring.modular import Residues
-from privcirnet.he.rlwe.chain import Chain
+from privcirnet.he.rlwe.chain import ModulusChain
 from privcirnet.he.rlwe.kernels.rows import multiply_rows
 
 
@@ -24,7 +24,7 @@ class Ciphertext:
         primes: data primes that are left, l.
     """
 
-    chain: Chain
+    chain: ModulusChain
     made: Residues
     primes: int
 

@@ -32,7 +32,7 @@ def galois_element(step: int, ring_degree: int, base: int = 3) -> int:
     return pow(base, step, 2 * ring_degree)
 
 
-def inversion(ring_degree: int) -> int:
+def conjugation_element(ring_degree: int) -> int:
     """Return the Galois element of X -> 1 / X: it exchanges BFV's rows, and conjugates the slots of CKKS."""
     return 2 * ring_degree - 1
 

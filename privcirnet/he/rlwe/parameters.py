@@ -6,7 +6,7 @@ Order of rows, in memory and on the wire: data primes first, of which the last a
 from dataclasses import dataclass
 from functools import cached_property
 
-from privcirnet.he.rlwe.wire_bytes import Modulus
+from privcirnet.he.rlwe.wire_bytes import WireFormat
 
 
 @dataclass(frozen=True)
@@ -30,21 +30,21 @@ class RlweParameters:
         """All primes in the order of rows."""
         return self.data_primes + self.special_primes
 
-    def modulus(self, count: int) -> Modulus:
+    def modulus(self, count: int) -> WireFormat:
         """Return the modulus of ciphertexts.
 
         Args:
             count: data primes.
         """
-        return Modulus(self.data_primes[:count], self.ring_degree)
+        return WireFormat(self.data_primes[:count], self.ring_degree)
 
-    def key_modulus(self, count: int) -> Modulus:
+    def key_modulus(self, count: int) -> WireFormat:
         """Return the modulus of the keys that switch ciphertexts.
 
         Args:
             count: data primes of a ciphertext.
         """
-        return Modulus(self.data_primes[:count] + self.special_primes, self.ring_degree)
+        return WireFormat(self.data_primes[:count] + self.special_primes, self.ring_degree)
 
     def digits(self, count: int) -> list[range]:
         """Return the data primes of each digit, by their numbers; the last digit may have fewer.

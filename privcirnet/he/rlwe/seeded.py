@@ -7,7 +7,7 @@ import numpy as np
 
 from privcirnet.he.ring.modular import Integers, Residues
 from privcirnet.he.rlwe.kernels import receive
-from privcirnet.he.rlwe.wire_bytes import Message, Modulus, check_length
+from privcirnet.he.rlwe.wire_bytes import Message, WireFormat, check_length
 from privcirnet.he.system.threads import each
 
 T = TypeVar("T")
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 def read(
     messages: Sequence[Message],
-    modulus: Modulus,
+    modulus: WireFormat,
     use: Callable[[int, Residues], T],
     kept: Sequence[Integers] | None = None,
 ) -> list[T]:
@@ -46,7 +46,7 @@ def read(
     return each(one, range(len(messages)))
 
 
-def read_one(message: Message, modulus: Modulus) -> Residues:
+def read_one(message: Message, modulus: WireFormat) -> Residues:
     """Return the residues of a message, shape (2, L, n); see :func:`read`.
 
     Args:

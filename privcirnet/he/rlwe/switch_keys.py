@@ -11,7 +11,7 @@ import numpy as np
 
 from privcirnet.he.ring.modular import Integers, Residues
 from privcirnet.he.ring.wipe import wipe
-from privcirnet.he.rlwe.chain import Chain
+from privcirnet.he.rlwe.chain import ModulusChain
 from privcirnet.he.rlwe.kernels import rows, secret_key, uniform, wire_bytes
 from privcirnet.he.rlwe.key_names import RELINEARIZATION, missing_key
 from privcirnet.he.rlwe.seeded import read
@@ -19,7 +19,7 @@ from privcirnet.he.rlwe.wire_bytes import check_length
 from privcirnet.he.system.threads import each
 
 
-class SwitchKeys(dict[int, Residues]):
+class KeySwitchingKeys(dict[int, Residues]):
     """Switch keys by name (:mod:`rlwe.key_names`): inputs of products, shape (chunks, D, 2, CHUNK)."""
 
     def __missing__(self, name: int) -> Residues:
@@ -31,7 +31,7 @@ class SwitchKeys(dict[int, Residues]):
         raise missing_key([name])
 
 
-def make(chain: Chain, count: int, source: Residues, target: Residues) -> bytes:
+def make(chain: ModulusChain, count: int, source: Residues, target: Residues) -> bytes:
     """Return a switch key.
 
     Args:
@@ -43,7 +43,7 @@ def make(chain: Chain, count: int, source: Residues, target: Residues) -> bytes:
     return _made(chain, count, source, target, np.arange(chain.parameters.ring_degree))
 
 
-def make_named(chain: Chain, count: int, secret: Residues, name: int) -> bytes:
+def make_named(chain: ModulusChain, count: int, secret: Residues, name: int) -> bytes:
     """Return the key of an automorphism, or the one that switches the square of the secret to it.
 
     Args:
@@ -63,7 +63,7 @@ def make_named(chain: Chain, count: int, secret: Residues, name: int) -> bytes:
     return made
 
 
-def load(chain: Chain, count: int, message: bytes) -> Residues:
+def load(chain: ModulusChain, count: int, message: bytes) -> Residues:
     """Return a switch key ready for products: inputs, shape (chunks, D, 2, CHUNK).
 
     Args:
@@ -77,7 +77,7 @@ def load(chain: Chain, count: int, message: bytes) -> Residues:
     return load_all(chain, count, message, 1)[0]
 
 
-def load_all(chain: Chain, count: int, message: bytes, keys: int) -> list[Residues]:
+def load_all(chain: ModulusChain, count: int, message: bytes, keys: int) -> list[Residues]:
     """Return keys as :func:`load` does, in one array, whose long pages take less time to look up.
 
     Args:
@@ -99,14 +99,14 @@ def load_all(chain: Chain, count: int, message: bytes, keys: int) -> list[Residu
     return list(inputs)
 
 
-def _made(chain: Chain, count: int, source: Residues, target: Residues, turned: Integers) -> bytes:
+def _made(chain: ModulusChain, count: int, source: Residues, target: Residues, turned: Integers) -> bytes:
     """All digits of a key, of s' with its values turned; on the wire they are turned back."""
     modulus, n = chain.parameters.key_modulus(count), chain.parameters.ring_degree
 
     def digit(own: range) -> bytes:
         drawn = secret_key.draw(n)
         words = uniform.expanded(drawn.seed, modulus)
-        form = secret_key.Digit(own.start, own.stop, count, turned)
+        form = secret_key.KeyDigitPlan(own.start, own.stop, count, turned)
         secret_key.digit(words, source, target, drawn.error, form, chain.ring)
         wipe([drawn.error])
         return wire_bytes.pack(words, modulus.widths) + drawn.seed

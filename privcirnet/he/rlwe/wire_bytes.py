@@ -33,7 +33,7 @@ def residue_bytes(bits: int) -> int:
 
 
 @dataclass(frozen=True)
-class Modulus:
+class WireFormat:
     """What decides how long a ciphertext's compact bytes are.
 
     Attributes:

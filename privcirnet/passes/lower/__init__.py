@@ -18,12 +18,12 @@ from torch import fx, nn
 
 from privcirnet.errors import DoesNotFit
 from privcirnet.he.planning.chooser import ParameterChoice
-from privcirnet.he.planning.fit import Draft, Fitted, Target, draft, fit_draft
+from privcirnet.he.planning.plan_program import Draft, PlannedProgram, Target, draft, fit_draft
 from privcirnet.he.program.operations import Input
 from privcirnet.he.program.program import Network, Program
 from privcirnet.nn.steps import refine
 from privcirnet.passes.fuse import fuse
-from privcirnet.passes.lower.builder import Builder
+from privcirnet.passes.lower.builder import ProgramBuilder
 from privcirnet.passes.lower.layers import Numbers, Shape, quantized, real
 from privcirnet.passes.lower.supported import check_operations
 
@@ -41,7 +41,7 @@ class Lowered:
         choice: of n and q, made with the least guard bits: more only use the room that is left.
     """
 
-    fitted: Fitted
+    fitted: PlannedProgram
     guard_bits: int
     choice: ParameterChoice
 
@@ -154,7 +154,7 @@ def _network(
     graph: fx.GraphModule, source: Input, shape: Shape, log_step: int, numbers: Numbers, nonlinear: str = ""
 ) -> Network:
     check_operations(graph, nonlinear)
-    builder = Builder(graph, source, shape, log_step, numbers)
+    builder = ProgramBuilder(graph, source, shape, log_step, numbers)
     for node in graph.graph.nodes:
         builder.visit(node)
     return Network(tuple(builder.nodes.values()), builder.weights)

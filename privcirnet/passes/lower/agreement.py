@@ -16,7 +16,7 @@ from privcirnet.he.program.program import Program
 from privcirnet.nn.agreement import agree, node_values, returned
 from privcirnet.nn.steps import refine
 from privcirnet.passes.lower import Lowered
-from privcirnet.passes.ranges import peaks, usual
+from privcirnet.passes.ranges import peaks, typical_images
 
 ROUNDED = 1e-2
 """Largest difference of a program's logits, as a share of the largest one: a few values rounded the other way."""
@@ -52,7 +52,7 @@ def check_program(lowered: Lowered, network: fx.GraphModule, images: Tensor) -> 
         chosen = images[: images_within(program, _VALUES)].double()
     else:
         tried = images[:_TRIED].double()
-        chosen = tried[usual(peaks(network, tried))][:1]
+        chosen = tried[typical_images(peaks(network, tried))][:1]
     tolerance = 0.0 if exact else ROUNDED
     reader = next(iter(next(node for node in network.graph.nodes if node.op == "placeholder").users))
     for image in chosen.split(1):

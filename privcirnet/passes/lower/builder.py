@@ -23,7 +23,7 @@ from privcirnet.nn.activations import Square
 from privcirnet.nn.concat import Concat
 from privcirnet.nn.graph import module_of
 from privcirnet.nn.modules import function_name
-from privcirnet.nn.moves import Move
+from privcirnet.nn.moves import Rearrange
 from privcirnet.nn.pooling import pool_window
 from privcirnet.nn.quantizers import ActivationQuantizer
 from privcirnet.nn.steps import factors
@@ -31,7 +31,7 @@ from privcirnet.passes.lower.activations import COMPARED, Rounding, exact_form, 
 from privcirnet.passes.lower.layers import Numbers, Shape, constants, linear_shape, quantized
 
 
-class Builder:
+class ProgramBuilder:
     """Nodes and weights collected while walking a graph of supported operations.
 
     Args:
@@ -100,11 +100,11 @@ class Builder:
         self._lowered[node] = made
         self._append(made)
         match module_of(self.graph, node):
-            case tokens.Tokens():
+            case tokens.ToTokens():
                 are_tokens = True
             case tokens.Take():
                 are_tokens = False
-            case Move(after=after):
+            case Rearrange(after=after):
                 are_tokens = len(after) == 2
             case _:
                 are_tokens = not self._tokens.isdisjoint(made.inputs)
@@ -173,20 +173,20 @@ class Builder:
             case normalization.SumChannels():
                 operation = op.SumChannels(module.groups, source.shape[0] // module.groups)
                 self.weights[node.name] = constants(module.bias, log_step, str(node.target))
-            case normalization.BelowMax():
-                operation = op.BelowMax(module.groups, source.shape)
-            case Move():
+            case normalization.SubtractMax():
+                operation = op.SubtractMax(module.groups, source.shape)
+            case Rearrange():
                 operation = self._gather(node, module, source)
             case nn.MaxPool2d():
                 operation = max_pool(module, source.shape)
             case _:
                 operation = _rearrangement_of(module)
-        if isinstance(module, tokens.Tokens):
+        if isinstance(module, tokens.ToTokens):
             self.weights[node.name] = constants(module.constants.T, source.log_step, str(node.target))
         shape = operation.shape_after([source.shape])
         return Node(node.name, operation, (source.name,), shape, log_step, str(node.target))
 
-    def _gather(self, node: fx.Node, module: Move, source: Node) -> op.Gather:
+    def _gather(self, node: fx.Node, module: Rearrange, source: Node) -> op.AsStrided:
         """The program counts places channels first, the network those of tokens channels last."""
         numbers = torch.arange(prod(source.shape))
         if source.name in self._tokens:
@@ -199,7 +199,7 @@ class Builder:
             got, remedy = f"{node.target} ({module.extra_repr()})", "move whole axes"
             raise RuleError("values must be moved along a grid of channels and places", got=got, remedy=remedy)
         channels, height, width = places.shape
-        return op.Gather((channels, height, width), found.offset, found.sizes, found.strides)
+        return op.AsStrided((channels, height, width), found.offset, found.sizes, found.strides)
 
     def _truncate(self, node: fx.Node, module: ActivationQuantizer, source: Node) -> None:
         bits = int(module.log_step) - source.log_step
@@ -257,7 +257,7 @@ class Builder:
     def _product(self, node: fx.Node, module: tokens.HeadProduct, inputs: list[Node]) -> Node:
         left, right = (source.shape for source in inputs)
         shapes = LinearShape.product(left, right, module.heads), LinearShape.product(right, left, module.heads)
-        operation = op.Product(*map(unplanned_factor, shapes))
+        operation = op.MatMul(*map(unplanned_factor, shapes))
         log_step, names = sum(source.log_step for source in inputs), tuple(source.name for source in inputs)
         bias = torch.zeros(module.heads) if module.bias is None else module.bias
         spread = bias.repeat_interleave(shapes[0].out_channels // module.heads)
@@ -269,12 +269,12 @@ def _rearrangement_of(module: nn.Module) -> Rearrangement:
     match module:
         case nn.Flatten():
             return op.Flatten()
-        case tokens.Tokens():
+        case tokens.ToTokens():
             return op.Tokens()
         case tokens.Take():
             return op.Take(module.place)
-        case tokens.Channels():
-            return op.Channels(module.first, module.count)
+        case tokens.SliceChannels():
+            return op.SliceChannels(module.first, module.count)
         case tokens.HeadTranspose():
             return op.Transpose(module.heads)
         case _:

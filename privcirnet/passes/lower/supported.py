@@ -6,8 +6,8 @@ from privcirnet.errors import RuleError, listed
 from privcirnet.nn.attention import SoftmaxAttention
 from privcirnet.nn.graph import is_sum, module_of
 from privcirnet.nn.modules import MODULES, Row, has_exact_form, runs_encrypted
-from privcirnet.nn.nonpolynomial import Tabulated
-from privcirnet.nn.normalization import BelowMax
+from privcirnet.nn.nonpolynomial import TableFunction
+from privcirnet.nn.normalization import SubtractMax
 from privcirnet.passes.surgery.changes import WITHOUT_SOFTMAX
 
 _SUPPORTED = (
@@ -47,6 +47,6 @@ def check_operations(graph: fx.GraphModule, nonlinear: str) -> None:
 
 def _kind_of(module: nn.Module | None) -> type:
     """What a module is, or is a piece of."""
-    if isinstance(module, BelowMax) or (isinstance(module, Tabulated) and module.function != "rsqrt"):
+    if isinstance(module, SubtractMax) or (isinstance(module, TableFunction) and module.function != "rsqrt"):
         return SoftmaxAttention
-    return nn.LayerNorm if isinstance(module, Tabulated) else type(module)
+    return nn.LayerNorm if isinstance(module, TableFunction) else type(module)

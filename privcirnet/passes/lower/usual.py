@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 from torch import fx
 
-from privcirnet.he.planning.fit import Draft, Target, draft
+from privcirnet.he.planning.plan_program import Draft, Target, draft
 from privcirnet.he.program.bounds import ObservedRange, real_name
 from privcirnet.he.program.operation import Shape
 from privcirnet.he.program.operations import Input

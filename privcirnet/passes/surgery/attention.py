@@ -19,10 +19,10 @@ from privcirnet.functional.attention import softmax_attention
 from privcirnet.nn.agreement import agree
 from privcirnet.nn.attention import PolynomialAttention, SoftmaxAttention
 from privcirnet.nn.modules import kind_of
-from privcirnet.nn.moves import Move
-from privcirnet.nn.tokens import Channels
-from privcirnet.passes.surgery.changes import TRAIN, Change
-from privcirnet.passes.surgery.edit import Edit, path_of, shape_of, values_of
+from privcirnet.nn.moves import Rearrange
+from privcirnet.nn.tokens import SliceChannels
+from privcirnet.passes.surgery.changes import TRAIN, Replacement
+from privcirnet.passes.surgery.edit import GraphEditor, path_of, shape_of, values_of
 from privcirnet.passes.surgery.moves import move_behind
 from privcirnet.passes.surgery.multihead import Multihead
 
@@ -94,7 +94,7 @@ class _Attention:
     constants: Tensor | None
 
 
-def read_attentions(edit: Edit) -> set[fx.Node]:
+def read_attentions(edit: GraphEditor) -> set[fx.Node]:
     """Put a module in the place of every attention, which computes the same.
 
     Returns:
@@ -119,7 +119,7 @@ def read_attentions(edit: Edit) -> set[fx.Node]:
     return refused
 
 
-def settle_attention(edit: Edit, node: fx.Node, *, own: bool) -> None:
+def settle_attention(edit: GraphEditor, node: fx.Node, *, own: bool) -> None:
     """Make softmax attention a polynomial one, or let it be, and report it.
 
     Args:
@@ -130,7 +130,7 @@ def settle_attention(edit: Edit, node: fx.Node, *, own: bool) -> None:
     path, before = node.meta.get(_OWNER, (path_of(node), type(module).__name__))
     if own:
         if _OWNER in node.meta:
-            edit.changes.append(Change(path, before, type(module).__name__))
+            edit.changes.append(Replacement(path, before, type(module).__name__))
         return
     constants = module.constants
     if constants is not None and (constants < constants.amax(-1, keepdim=True) - _NEVER).any():
@@ -143,10 +143,10 @@ def settle_attention(edit: Edit, node: fx.Node, *, own: bool) -> None:
     edit.graph.set_submodule(str(node.target), polynomial.to(edit.like).train(edit.graph.training))
     edit.inexact.add(node.name)
     edit.read.pop(node.name, None)  # queries, keys and values are joined behind
-    edit.changes.append(Change(path, before, type(polynomial).__name__, TRAIN))
+    edit.changes.append(Replacement(path, before, type(polynomial).__name__, TRAIN))
 
 
-def join_parts(edit: Edit) -> None:
+def join_parts(edit: GraphEditor) -> None:
     """Let attentions read the layer of all queries, keys and values, or channels of it, not moves of its values.
 
     Args:
@@ -165,14 +165,19 @@ def join_parts(edit: Edit) -> None:
         for part, few in zip(parts, channels, strict=True):
             if few:
                 name, before = edit.free(f"{part.name}_channels"), part.all_input_nodes[0]
-                node.replace_input_with(part, edit.insert(part, name, Channels(*few), (before,)))
+                node.replace_input_with(part, edit.insert(part, name, SliceChannels(*few), (before,)))
     edit.graph.graph.eliminate_dead_code()
 
 
-def _channels_of(edit: Edit, node: fx.Node) -> tuple[int, int] | None:
+def _channels_of(edit: GraphEditor, node: fx.Node) -> tuple[int, int] | None:
     """Return the first and the number of the channels of tokens that a move takes, None if it does anything else."""
     move = edit.module(node)
-    if not isinstance(move, Move) or len(move.before) != 2 or len(move.after) != 2 or move.before[0] != move.after[0]:
+    if (
+        not isinstance(move, Rearrange)
+        or len(move.before) != 2
+        or len(move.after) != 2
+        or move.before[0] != move.after[0]
+    ):
         return None
     places = move.grid.places().view(move.after)
     first = int(places[0, 0])
@@ -180,7 +185,7 @@ def _channels_of(edit: Edit, node: fx.Node) -> tuple[int, int] | None:
     return (first, move.after[1]) if torch.equal(places, taken) else None
 
 
-def _scaled_dot(edit: Edit, node: fx.Node) -> _Attention:
+def _scaled_dot(edit: GraphEditor, node: fx.Node) -> _Attention:
     """Return what torch's function of this name computes."""
     names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
     given: dict[str, Any] = dict(zip(names, node.args, strict=False)) | dict(node.kwargs)
@@ -206,7 +211,7 @@ def _scaled_dot(edit: Edit, node: fx.Node) -> _Attention:
     return _Attention(node, parts, axes, scale, _constants(edit, whole, f"{images}ij"))
 
 
-def _of_softmax(edit: Edit, node: fx.Node) -> _Attention:
+def _of_softmax(edit: GraphEditor, node: fx.Node) -> _Attention:
     """Return the attention whose weights a softmax computes, between a product of two values and another one."""
     first = _scores_before(node)
     assert first is not None
@@ -231,7 +236,7 @@ def _of_softmax(edit: Edit, node: fx.Node) -> _Attention:
     return _Attention(last, parts, axes, scale, _constants(edit, zero.reshape(shape_of(first)), scores.axes))
 
 
-def _constants(edit: Edit, values: Tensor, axes: str) -> Tensor | None:
+def _constants(edit: GraphEditor, values: Tensor, axes: str) -> Tensor | None:
     """Return constants as (h, i, j), minus infinity where a pair is masked; None if they are zero."""
     whole = _arranged(edit, values, axes, "nhij")
     if not torch.equal(whole[:1].expand_as(whole), whole):
@@ -243,14 +248,14 @@ def _constants(edit: Edit, values: Tensor, axes: str) -> Tensor | None:
     return constants if constants.any() else None
 
 
-def _arranged(edit: Edit, values: Tensor, axes: str, order: str) -> Tensor:
+def _arranged(edit: GraphEditor, values: Tensor, axes: str, order: str) -> Tensor:
     """Return values with their axes in an order that names images and heads apart."""
     if "h" not in axes:
         values, axes = values.unflatten(axes.index("n"), (_images(edit), -1)), axes.replace("n", "nh")
     return values.permute([axes.index(letter) for letter in order])
 
 
-def _check(edit: Edit, attention: _Attention) -> None:
+def _check(edit: GraphEditor, attention: _Attention) -> None:
     """Raise unless the graph computes this attention of random queries, keys and values, small and large."""
     random, orders = torch.Generator().manual_seed(0), ("nhid", "nhjd", "nhje", "nhie")
     for size in (1, 8):
@@ -264,7 +269,7 @@ def _check(edit: Edit, attention: _Attention) -> None:
             raise _UnlikeError(_WRITE)
 
 
-def _put(edit: Edit, attention: _Attention) -> None:
+def _put(edit: GraphEditor, attention: _Attention) -> None:
     """Put a module in the place of an attention, between moves to tokens and back."""
     last, constants, rest = attention.last, attention.constants, None
     if constants is not None and (left := (~constants.isinf().all(0).all(0)).nonzero().flatten()).numel():
@@ -298,7 +303,7 @@ def _as_slice(places: Tensor) -> slice | None:
     return slice(first, last + 1, step) if places.tolist() == list(range(first, last + 1, step)) else None
 
 
-def _tokens(edit: Edit, node: fx.Node, axes: str, order: str) -> fx.Node:
+def _tokens(edit: GraphEditor, node: fx.Node, axes: str, order: str) -> fx.Node:
     """Return tokens (N, T, h d) of a value."""
     if "h" not in axes:
         node = move_behind(node, "unflatten", axes.index("n"), (_images(edit), -1))
@@ -314,7 +319,7 @@ def _from_tokens(node: fx.Node, axes: str, heads: int) -> fx.Node:
     return node if whole == axes else move_behind(node, "flatten", axes.index("n"), axes.index("n") + 1)
 
 
-def _without_factor(edit: Edit, node: fx.Node) -> tuple[fx.Node, float]:
+def _without_factor(edit: GraphEditor, node: fx.Node) -> tuple[fx.Node, float]:
     """Take numbers that a value is multiplied by out of the graph; return the value without them, and their product."""
     factor, at = 1.0, node
     while len(at.users) == 1 and kind_of(edit.graph, at) in ("move", "nothing", "numbers", "product"):
@@ -333,12 +338,12 @@ def _without_factor(edit: Edit, node: fx.Node) -> tuple[fx.Node, float]:
     return node, factor
 
 
-def _heads(edit: Edit, attention: _Attention) -> int:
+def _heads(edit: GraphEditor, attention: _Attention) -> int:
     shape, axes = shape_of(attention.parts[0]), attention.axes[0]
     return shape[axes.index("h")] if "h" in axes else shape[axes.index("n")] // _images(edit)
 
 
-def _images(edit: Edit) -> int:
+def _images(edit: GraphEditor) -> int:
     return shape_of(next(node for node in edit.graph.graph.nodes if node.op == "placeholder"))[0]
 
 
@@ -349,11 +354,11 @@ def _owner(node: fx.Node) -> tuple[str, str]:
     return path, "attention" if not stack else "MultiheadAttention" if kind is Multihead else kind.__name__
 
 
-def _is_softmax(edit: Edit, node: fx.Node) -> bool:
+def _is_softmax(edit: GraphEditor, node: fx.Node) -> bool:
     return node.target in _SOFTMAX or isinstance(edit.module(node), nn.Softmax)
 
 
-def _axis(edit: Edit, node: fx.Node) -> int:
+def _axis(edit: GraphEditor, node: fx.Node) -> int:
     """Return the axis that a softmax is over."""
     module = edit.module(node)
     given = module.dim if isinstance(module, nn.Softmax) else node.kwargs.get("dim", (*node.args, None)[1])
@@ -424,7 +429,7 @@ def _reshaped(axes: str, before: tuple[int, ...], after: tuple[int, ...]) -> str
 
 
 @torch.no_grad()
-def _run(edit: Edit, wanted: fx.Node, known: dict[fx.Node, Tensor]) -> Tensor:
+def _run(edit: GraphEditor, wanted: fx.Node, known: dict[fx.Node, Tensor]) -> Tensor:
     """Return what a graph computes of values of some nodes."""
     values: dict[fx.Node, Any] = dict(known)
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Change:
+class Replacement:
     """One replacement.
 
     Attributes:

@@ -14,14 +14,14 @@ from privcirnet.errors import RuleError, first_line, listed
 from privcirnet.nn.agreement import returned
 from privcirnet.nn.graph import module_of
 from privcirnet.nn.modules import named
-from privcirnet.passes.surgery.changes import ONE_MORE, TRAIN, Change
+from privcirnet.passes.surgery.changes import ONE_MORE, TRAIN, Replacement
 
 
-class Edit:
+class GraphEditor:
     """The graph under change.
 
     Args:
-        graph: of :func:`privcirnet.passes.sizes.trace_at`; changed in place.
+        graph: of :func:`privcirnet.passes.shape_tracing.trace_at`; changed in place.
         other_size: says which image size would do, as a remedy; asked at most once.
         exact: whether what runs exactly stays, else all becomes polynomials.
 
@@ -38,7 +38,7 @@ class Edit:
     def __init__(self, graph: fx.GraphModule, other_size: Callable[[], str], *, exact: bool = False) -> None:
         self.graph, self.other_size, self.exact = graph, cache(other_size), exact
         self.like = next((p.detach() for p in graph.parameters() if p.is_floating_point()), torch.empty(0))
-        self.changes: list[Change] = []
+        self.changes: list[Replacement] = []
         nodes = list(graph.graph.nodes)
         self.original = {node.name: node.name for node in nodes}
         self.read = {node.name: values[0].name for node in nodes if (values := values_of(node))}
@@ -63,7 +63,7 @@ class Edit:
         if effect == TRAIN:
             self.inexact.add(made.name)
         if effect or before != type(module).__name__:
-            self.changes.append(Change(path, before, _said(module), effect))
+            self.changes.append(Replacement(path, before, _said(module), effect))
         return made
 
     def value(self, node: fx.Node) -> Tensor | None:
@@ -103,7 +103,7 @@ class Edit:
         nn.init.ones_(layer.weight)
         made = self.insert(source, self.free(f"{path_of(node)}_layer"), layer, (source,))
         node.replace_input_with(source, made)
-        self.changes.append(Change(path_of(node), what, f"depthwise Conv2d and {what}", ONE_MORE))
+        self.changes.append(Replacement(path_of(node), what, f"depthwise Conv2d and {what}", ONE_MORE))
         return made
 
     def put_for(self, node: fx.Node, made: fx.Node) -> None:

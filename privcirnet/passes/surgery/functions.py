@@ -7,7 +7,7 @@ from torch import fx, nn
 from torch.fx.node import map_arg
 
 from privcirnet.nn.modules import named
-from privcirnet.passes.surgery.edit import Edit, shape_of, source_of, values_of
+from privcirnet.passes.surgery.edit import GraphEditor, shape_of, source_of, values_of
 from privcirnet.passes.surgery.reductions import call
 
 _NAMES: dict[str, tuple[str, ...]] = {
@@ -22,7 +22,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
 """Name of a function -> those of its arguments."""
 
 
-def as_modules(edit: Edit, node: fx.Node) -> list[fx.Node]:
+def as_modules(edit: GraphEditor, node: fx.Node) -> list[fx.Node]:
     """Replace a function by a module that has copies of its constants, or note that there is none.
 
     Returns:
@@ -40,7 +40,7 @@ def as_modules(edit: Edit, node: fx.Node) -> list[fx.Node]:
     return [edit.replace(node, module, "")]
 
 
-def gated(edit: Edit, node: fx.Node) -> list[fx.Node]:
+def gated(edit: GraphEditor, node: fx.Node) -> list[fx.Node]:
     """Replace a gated linear unit by its halves, a gate and their product.
 
     Returns:

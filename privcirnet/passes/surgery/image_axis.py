@@ -7,14 +7,14 @@ from torch import Tensor, fx, nn
 
 from privcirnet.nn.attention import SoftmaxAttention
 from privcirnet.nn.modules import kind_of
-from privcirnet.passes.surgery.edit import Edit, shape_of
+from privcirnet.passes.surgery.edit import GraphEditor, shape_of
 from privcirnet.passes.surgery.moves import move_behind
 
 _ALIKE = ("activation", "gate", "sum", "difference", "product", "numbers", "square")
 """Kinds that work value by value."""
 
 
-def put_images_first(edit: Edit) -> None:
+def put_images_first(edit: GraphEditor) -> None:
     """Let whatever works on single values or on channels read and give values whose first axis is that of images.
 
     Moves before and behind take values there and back; :func:`.moves.settle_moves` makes nothing of most of them.
@@ -38,7 +38,7 @@ def put_images_first(edit: Edit) -> None:
             numbers[back] = first if back is node else _moved(edit, back, first)
 
 
-def _put_first(edit: Edit, node: fx.Node, kind: str, axis: int) -> fx.Node | None:
+def _put_first(edit: GraphEditor, node: fx.Node, kind: str, axis: int) -> fx.Node | None:
     """Return the node that has the value of one that now reads and gives images first; None if it cannot."""
     shape = shape_of(node)
     if kind == "average" and node.op != "call_module":
@@ -106,7 +106,7 @@ def _axis(numbers: Any) -> int | None:
     return next(fits, None) if numbers.any() else None
 
 
-def _moved(edit: Edit, node: fx.Node, numbers: Any) -> Any:
+def _moved(edit: GraphEditor, node: fx.Node, numbers: Any) -> Any:
     """Return which images values are of in new places."""
     try:
         return None if numbers is None else edit.compute(node, numbers)

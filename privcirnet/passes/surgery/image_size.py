@@ -8,7 +8,7 @@ from torch import Tensor, fx, nn
 
 from privcirnet.errors import RuleError
 from privcirnet.nn.modules import kind_of
-from privcirnet.passes.sizes import trace_at
+from privcirnet.passes.shape_tracing import trace_at
 from privcirnet.passes.surgery.pools import side_of, window_of
 
 _USUAL = (32, 48, 64, 96, 128, 160, 192, 224, 256, 288, 299, 320, 384)

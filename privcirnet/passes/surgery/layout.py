@@ -9,21 +9,21 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from privcirnet.nn.activations import Aespa1d, Aespa2d
 from privcirnet.nn.attention import PolynomialAttention, SoftmaxAttention
 from privcirnet.nn.modules import kind_of
-from privcirnet.nn.moves import Move
+from privcirnet.nn.moves import Rearrange
 from privcirnet.nn.norm import TokenBatchNorm
-from privcirnet.nn.tokens import HeadProduct, Take, Tokens
-from privcirnet.passes.surgery.edit import Edit, shape_of
+from privcirnet.nn.tokens import HeadProduct, Take, ToTokens
+from privcirnet.passes.surgery.edit import GraphEditor, shape_of
 
-_LAST = (nn.Linear, TokenBatchNorm, Aespa1d, PolynomialAttention, SoftmaxAttention, HeadProduct, Tokens, Take)
+_LAST = (nn.Linear, TokenBatchNorm, Aespa1d, PolynomialAttention, SoftmaxAttention, HeadProduct, ToTokens, Take)
 _FIRST = (nn.Conv2d, nn.AvgPool2d, Aespa2d, nn.Flatten, _BatchNorm, nn.GroupNorm, nn.InstanceNorm2d)
 
 
-def channels_last(edit: Edit, node: fx.Node) -> bool:
+def channels_last(edit: GraphEditor, node: fx.Node) -> bool:
     """Return whether the channels of a node's value are its last axis."""
     return _found(edit, node, set()) or False
 
 
-def _found(edit: Edit, node: fx.Node, asked: set[fx.Node]) -> bool | None:
+def _found(edit: GraphEditor, node: fx.Node, asked: set[fx.Node]) -> bool | None:
     """Return whether they are, None if none of those that are not ``asked`` yet says it."""
     if len(shape_of(node)) < 4:
         return True
@@ -38,10 +38,10 @@ def _found(edit: Edit, node: fx.Node, asked: set[fx.Node]) -> bool | None:
     return _read_as_last(edit, node, asked)
 
 
-def _read_as_last(edit: Edit, node: fx.Node, asked: set[fx.Node]) -> bool | None:
+def _read_as_last(edit: GraphEditor, node: fx.Node, asked: set[fx.Node]) -> bool | None:
     """What those that read a value take it for."""
     for user in node.users:
-        if isinstance(edit.module(user), Move):  # which says what it gives
+        if isinstance(edit.module(user), Rearrange):  # which says what it gives
             continue
         said = _said_by(edit, user)
         if said is None and kind_of(edit.graph, user) != "move":
@@ -52,12 +52,12 @@ def _read_as_last(edit: Edit, node: fx.Node, asked: set[fx.Node]) -> bool | None
     return None
 
 
-def _said_by(edit: Edit, node: fx.Node) -> bool | None:
+def _said_by(edit: GraphEditor, node: fx.Node) -> bool | None:
     """Whether an operation has its channels last, None if it works on any layout."""
     module = edit.module(node)
     if isinstance(module, nn.LayerNorm | nn.RMSNorm):
         return not type(module).__name__.endswith("2d")
-    if isinstance(module, Move):
+    if isinstance(module, Rearrange):
         return len(module.after) < 3
     if isinstance(module, _LAST):
         return True

@@ -13,7 +13,7 @@ _KINDS = ("activation", "maximum", "gate", "layer norm")
 
 
 @contextmanager
-def blamed(graph: fx.GraphModule) -> Iterator[None]:
+def name_unsupported(graph: fx.GraphModule) -> Iterator[None]:
     """Blame what is no polynomial in a network if a rule stops what is done with it.
 
     Yields:

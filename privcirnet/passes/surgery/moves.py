@@ -9,12 +9,12 @@ from torch import Tensor, fx, nn
 
 from privcirnet.errors import RuleError
 from privcirnet.nn.modules import kind_of
-from privcirnet.nn.moves import Move
-from privcirnet.passes.surgery.edit import Edit, shape_of
+from privcirnet.nn.moves import Rearrange
+from privcirnet.passes.surgery.edit import GraphEditor, shape_of
 from privcirnet.passes.surgery.layout import channels_last
 
 
-def settle_moves(edit: Edit) -> None:
+def settle_moves(edit: GraphEditor) -> None:
     """Let whatever reads a chain of moves read one module instead, which takes the value before the chain.
 
     Args:
@@ -48,7 +48,7 @@ def move_behind(node: fx.Node, target: Any, *given: Any) -> fx.Node:
     return behind
 
 
-def _made(edit: Edit, node: fx.Node) -> fx.Node | None:  # noqa: PLR0911
+def _made(edit: GraphEditor, node: fx.Node) -> fx.Node | None:  # noqa: PLR0911
     """Return the node of a module that does what a chain of moves does, which ends here."""
     chain = [node]
     while kind_of(edit.graph, chain[0].all_input_nodes[0]) == "move":
@@ -64,7 +64,7 @@ def _made(edit: Edit, node: fx.Node) -> fx.Node | None:  # noqa: PLR0911
         return values
 
     try:
-        move = Move.like(moved, shape_of(source)[1:], channels_last(edit, node))
+        move = Rearrange.like(moved, shape_of(source)[1:], channels_last(edit, node))
     except RuleError as error:
         edit.cannot(node, error.remedy)
         return None
@@ -86,7 +86,7 @@ def _made(edit: Edit, node: fx.Node) -> fx.Node | None:  # noqa: PLR0911
     return made
 
 
-def _own_shape(edit: Edit, node: fx.Node) -> tuple[int, ...]:
+def _own_shape(edit: GraphEditor, node: fx.Node) -> tuple[int, ...]:
     """A value's shape in the network as it is now, without the batch: a map's, or that of tokens or a vector."""
     shape = shape_of(node)[1:]
     return (prod(shape[:-1]), shape[-1]) if channels_last(edit, node) and len(shape) > 1 else shape

@@ -9,12 +9,12 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from privcirnet.nn.affine import Affine
 from privcirnet.nn.attention import PolynomialAttention
+from privcirnet.nn.fold_targets import place_of
 from privcirnet.nn.modules import named
-from privcirnet.nn.moves import Move
+from privcirnet.nn.moves import Rearrange
 from privcirnet.nn.norm import OPTIONS, BlockBatchNorm2d, TokenBatchNorm, as_batch_norm, is_frozen_norm
-from privcirnet.nn.places import place_of
-from privcirnet.passes.surgery.changes import ONE_MORE, TRAIN, Change
-from privcirnet.passes.surgery.edit import Edit, path_of, shape_of, source_of
+from privcirnet.passes.surgery.changes import ONE_MORE, TRAIN, Replacement
+from privcirnet.passes.surgery.edit import GraphEditor, path_of, shape_of, source_of
 from privcirnet.passes.surgery.layout import channels_last
 
 GATES = {"sigmoid": (1 / 4, 1 / 2), "hardsigmoid": (1 / 6, 1 / 2)}
@@ -26,7 +26,7 @@ def inside(norm: nn.Module) -> dict[str, nn.Module]:
     return {name: child for name, child in norm.named_children() if not isinstance(child, nn.Identity)}
 
 
-def split(edit: Edit, node: fx.Node) -> list[fx.Node]:
+def split(edit: GraphEditor, node: fx.Node) -> list[fx.Node]:
     """Separate a norm from the drop and activation inside it (timm's BatchNormAct2d and GroupNormAct).
 
     Returns:
@@ -35,7 +35,7 @@ def split(edit: Edit, node: fx.Node) -> list[fx.Node]:
     norm = edit.module(node)
     if is_frozen_norm(norm):
         edit.graph.set_submodule(path_of(node), norm := as_batch_norm(norm))
-        edit.changes.append(Change(path_of(node), "FrozenBatchNorm2d", "BatchNorm2d"))
+        edit.changes.append(Replacement(path_of(node), "FrozenBatchNorm2d", "BatchNorm2d"))
     after = inside(norm) if norm else {}
     if not isinstance(norm, _BatchNorm | nn.GroupNorm):
         if after:
@@ -51,13 +51,13 @@ def split(edit: Edit, node: fx.Node) -> list[fx.Node]:
     return appended
 
 
-def put_behind_layer(edit: Edit, node: fx.Node) -> None:
+def put_behind_layer(edit: GraphEditor, node: fx.Node) -> None:
     """Give a batch norm of maps that follows no convolution of its own one that does nothing."""
     if isinstance(edit.module(node), nn.BatchNorm2d) and not place_of(edit.graph, node):
         edit.put_layer_before(node, node.all_input_nodes[0], "BatchNorm2d")
 
 
-def layer_norm(edit: Edit, node: fx.Node) -> None:
+def layer_norm(edit: GraphEditor, node: fx.Node) -> None:
     """Replace a layer norm over channels by a batch norm with its scales and shifts.
 
     Args:
@@ -75,7 +75,7 @@ def layer_norm(edit: Edit, node: fx.Node) -> None:
         put_behind_layer(edit, made)
 
 
-def keep_layer_norm(edit: Edit, node: fx.Node) -> None:
+def keep_layer_norm(edit: GraphEditor, node: fx.Node) -> None:
     """Let torch's own layer norm take the place of one over the channels, of a map's between two moves.
 
     Group norms stay as they are.
@@ -94,16 +94,16 @@ def keep_layer_norm(edit: Edit, node: fx.Node) -> None:
             _on_tokens(edit, made)
 
 
-def _on_tokens(edit: Edit, node: fx.Node) -> None:
+def _on_tokens(edit: GraphEditor, node: fx.Node) -> None:
     """Let a node that reads a map read its places as tokens."""
     shape, path, source = shape_of(node), path_of(node), node.all_input_nodes[0]
-    first = edit.insert(source, edit.free(f"{path}_places"), Move.to_tokens(*shape[1:]), (source,))
+    first = edit.insert(source, edit.free(f"{path}_places"), Rearrange.to_tokens(*shape[1:]), (source,))
     first.meta["shape"] = node.meta["shape"] = (shape[0], shape[2] * shape[3], shape[1])
     node.replace_input_with(source, first)
-    edit.append(node, edit.free(f"{path}_moved"), Move.to_map(*shape[1:])).meta["shape"] = shape
+    edit.append(node, edit.free(f"{path}_moved"), Rearrange.to_map(*shape[1:])).meta["shape"] = shape
 
 
-def _over_channels(edit: Edit, node: fx.Node) -> bool:
+def _over_channels(edit: GraphEditor, node: fx.Node) -> bool:
     """Return whether a layer norm is over the channels, or note that it is not."""
     norm, channels = edit.module(node), shape_of(node)[-1 if channels_last(edit, node) else 1]
     layer = isinstance(norm, nn.LayerNorm | nn.RMSNorm)
@@ -117,7 +117,7 @@ def _over_channels(edit: Edit, node: fx.Node) -> bool:
     return True
 
 
-def gate(edit: Edit, node: fx.Node) -> None:
+def gate(edit: GraphEditor, node: fx.Node) -> None:
     """Replace a sigmoid by its tangent at 0, as a batch norm: its values stay around 1/2."""
     slope, middle = GATES[named(edit.graph, node).lower()]
     if channels_last(edit, node):
@@ -131,7 +131,7 @@ def gate(edit: Edit, node: fx.Node) -> None:
     scale(edit, node, slope * ones, middle * ones, TRAIN)
 
 
-def scale(edit: Edit, node: fx.Node, factors: Tensor, shifts: Tensor, effect: str) -> None:
+def scale(edit: GraphEditor, node: fx.Node, factors: Tensor, shifts: Tensor, effect: str) -> None:
     """Replace a node that scales channels, of a map or of tokens, by a batch norm that does.
 
     In training it normalizes what it scales, so it starts with the statistics of the images that surgery was given.
@@ -152,7 +152,7 @@ def scale(edit: Edit, node: fx.Node, factors: Tensor, shifts: Tensor, effect: st
         put_behind_layer(edit, made)
 
 
-def put_unfoldable_behind_layers(edit: Edit) -> None:
+def put_unfoldable_behind_layers(edit: GraphEditor) -> None:
     """Give what can be folded into no layer beside it a depthwise convolution of its own.
 
     Batch norms of tokens and vectors work on a map of them then.
@@ -171,7 +171,7 @@ def put_unfoldable_behind_layers(edit: Edit) -> None:
         _put_on_a_map(edit, node)
         if isinstance(module, _BatchNorm):
             edit.graph.set_submodule(path_of(node), _of_maps(module))
-            edit.changes.append(Change(path_of(node), type(module).__name__, "BatchNorm2d of a map", ONE_MORE))
+            edit.changes.append(Replacement(path_of(node), type(module).__name__, "BatchNorm2d of a map", ONE_MORE))
 
 
 def _of_maps(norm: _BatchNorm) -> nn.BatchNorm2d:
@@ -192,25 +192,25 @@ def _of_groups(norm: nn.GroupNorm) -> nn.GroupNorm:
     return plain.train(norm.training)
 
 
-def _put_on_a_map(edit: Edit, node: fx.Node) -> None:
+def _put_on_a_map(edit: GraphEditor, node: fx.Node) -> None:
     """Let a node that reads tokens or vectors read a map of them, behind a depthwise convolution."""
     shape, path, source = shape_of(node), path_of(node), node.all_input_nodes[0]
     count, channels = prod(shape[1:-1]), shape[-1]
-    first = edit.insert(source, edit.free(f"{path}_map"), Move.to_map(channels, count, 1), (source,))
+    first = edit.insert(source, edit.free(f"{path}_map"), Rearrange.to_map(channels, count, 1), (source,))
     first.meta["shape"] = node.meta["shape"] = (shape[0], channels, count, 1)
     node.replace_input_with(source, first)
     edit.put_layer_before(node, first, type(edit.module(node)).__name__)
-    back = Move.to_tokens(channels, count, 1) if len(shape) > 2 else nn.Flatten()
+    back = Rearrange.to_tokens(channels, count, 1) if len(shape) > 2 else nn.Flatten()
     edit.append(node, edit.free(f"{path}_tokens"), back).meta["shape"] = shape
 
 
-def _put_layer_behind(edit: Edit, node: fx.Node) -> None:
+def _put_layer_behind(edit: GraphEditor, node: fx.Node) -> None:
     """Let what reads the tokens of an attention read them behind a depthwise convolution of a map of them."""
     shape, path = shape_of(node), path_of(node)
     size = shape[2], shape[1], 1
-    first = edit.append(node, edit.free(f"{path}_map"), Move.to_map(*size))
+    first = edit.append(node, edit.free(f"{path}_map"), Rearrange.to_map(*size))
     first.meta["shape"] = (shape[0], *size)
-    last = edit.append(first, edit.free(f"{path}_tokens"), Move.to_tokens(*size))
+    last = edit.append(first, edit.free(f"{path}_tokens"), Rearrange.to_tokens(*size))
     last.meta["shape"] = shape
     edit.put_layer_before(last, first, type(edit.module(node)).__name__)
 

@@ -19,26 +19,26 @@ from torch.nn.utils import parametrize
 from privcirnet.nn.agreement import agree
 from privcirnet.nn.concat import Concat
 from privcirnet.nn.modules import kind_of, named
-from privcirnet.nn.moves import Move
+from privcirnet.nn.moves import Rearrange
 from privcirnet.nn.zeros import Zeros, reach_of, with_zeros, zeros_around
-from privcirnet.passes.surgery.changes import Change
-from privcirnet.passes.surgery.edit import Edit, path_of, shape_of
+from privcirnet.passes.surgery.changes import Replacement
+from privcirnet.passes.surgery.edit import GraphEditor, path_of, shape_of
 
 _REMEDY = "pad maps with zeros, or with reflected, repeated or wrapped values"
 
 
-def pad(edit: Edit, node: fx.Node) -> None:
+def pad(edit: GraphEditor, node: fx.Node) -> None:
     """Replace padding with zeros, or with a map's own values."""
     if zeros := _zeros_of(edit, node):
         _pad_with_zeros(edit, node, zeros)
         return
     padded = _padded(edit, node, lambda x: edit.compute(node, x))
     if padded is not None:
-        edit.changes.append(Change(path_of(node), named(edit.graph, node), "Move and Concat"))
+        edit.changes.append(Replacement(path_of(node), named(edit.graph, node), "Move and Concat"))
         edit.put_for(node, padded)
 
 
-def pad_before(edit: Edit, node: fx.Node) -> None:
+def pad_before(edit: GraphEditor, node: fx.Node) -> None:
     """Put what a convolution pads with, other than zeros, around the map that it reads."""
     conv = edit.module(node)
     assert isinstance(conv, nn.Conv2d)
@@ -52,10 +52,10 @@ def pad_before(edit: Edit, node: fx.Node) -> None:
     if padded is not None:
         edit.graph.set_submodule(path_of(node), with_zeros(conv, Zeros()))
         node.replace_input_with(node.all_input_nodes[0], padded)
-        edit.changes.append(Change(path_of(node), f"Conv2d with {mode} padding", "Move, Concat and Conv2d"))
+        edit.changes.append(Replacement(path_of(node), f"Conv2d with {mode} padding", "Move, Concat and Conv2d"))
 
 
-def plain_convolution(edit: Edit, node: fx.Node) -> None:
+def plain_convolution(edit: GraphEditor, node: fx.Node) -> None:
     """Let torch's own convolution take the place of one whose forward pads by itself, or note that it does more."""
     conv, source = edit.module(node), shape_of(node.all_input_nodes[0])
     assert isinstance(conv, nn.Conv2d)
@@ -66,7 +66,7 @@ def plain_convolution(edit: Edit, node: fx.Node) -> None:
         x = torch.rand(source, generator=torch.Generator().manual_seed(0)).to(edit.like)
         if agree(plain(x), edit.compute(node, x)):
             edit.graph.set_submodule(path_of(node), plain)
-            edit.changes.append(Change(path_of(node), type(conv).__name__, "Conv2d"))
+            edit.changes.append(Replacement(path_of(node), type(conv).__name__, "Conv2d"))
             return
     edit.cannot(node, "use torch's Conv2d, with what its forward does besides as modules of their own")
 
@@ -86,7 +86,7 @@ def _needed(conv: nn.Conv2d, before: tuple[int, ...], after: tuple[int, ...]) ->
             yield zeros
 
 
-def _zeros_of(edit: Edit, node: fx.Node) -> Zeros | None:
+def _zeros_of(edit: GraphEditor, node: fx.Node) -> Zeros | None:
     """Return the zeros that a node puts around a map; None if it does something else."""
     before, after = shape_of(node.all_input_nodes[0]), shape_of(node)
     if len(before) != 4 or len(after) != 4:
@@ -104,7 +104,7 @@ def _with(zeros: Zeros, values: Tensor) -> Tensor:
     return F.pad(values, (zeros.left, zeros.right, zeros.top, zeros.bottom))
 
 
-def _pad_with_zeros(edit: Edit, node: fx.Node, zeros: Zeros) -> None:
+def _pad_with_zeros(edit: GraphEditor, node: fx.Node, zeros: Zeros) -> None:
     """Let the convolutions that read a node pad by themselves, or a depthwise one that does nothing else."""
     source, kind = node.all_input_nodes[0], named(edit.graph, node)
     around = [zeros_around(conv) if isinstance(conv := edit.module(user), nn.Conv2d) else None for user in node.users]
@@ -112,7 +112,7 @@ def _pad_with_zeros(edit: Edit, node: fx.Node, zeros: Zeros) -> None:
     if alone and None not in around:
         for user, inner in zip(node.users, around, strict=True):
             edit.graph.set_submodule(path_of(user), with_zeros(edit.module(user), zeros.plus(inner)))
-        edit.changes.append(Change(path_of(node), kind, "padding of the convolutions behind"))
+        edit.changes.append(Replacement(path_of(node), kind, "padding of the convolutions behind"))
     else:
         source = edit.put_layer_before(node, source, kind)
         edit.graph.set_submodule(path_of(source), with_zeros(edit.module(source), zeros))
@@ -120,7 +120,7 @@ def _pad_with_zeros(edit: Edit, node: fx.Node, zeros: Zeros) -> None:
     edit.put_for(node, source)
 
 
-def _padded(edit: Edit, node: fx.Node, function: Callable[[Tensor], Tensor]) -> fx.Node | None:
+def _padded(edit: GraphEditor, node: fx.Node, function: Callable[[Tensor], Tensor]) -> fx.Node | None:
     """Return what a function that pads makes of the map that a node reads; note why not, if that cannot be said."""
     made, shape = node.all_input_nodes[0], shape_of(node.all_input_nodes[0])
     if len(shape) != 4:
@@ -137,23 +137,25 @@ def _padded(edit: Edit, node: fx.Node, function: Callable[[Tensor], Tensor]) -> 
         made = edit.put_layer_before(node, made, named(edit.graph, node))
     for order in (rows, columns):
         made = _ordered(edit, node, made, order)
-    return _insert(edit, node, Move.like(_rotated, shape_of(made)[1:], channels_last=False), made)
+    return _insert(edit, node, Rearrange.like(_rotated, shape_of(made)[1:], channels_last=False), made)
 
 
-def _ordered(edit: Edit, node: fx.Node, source: fx.Node, order: Tensor) -> fx.Node:
+def _ordered(edit: GraphEditor, node: fx.Node, source: fx.Node, order: Tensor) -> fx.Node:
     """Return (A, B, C) as (B, C, A), with the places of B in an order."""
     parts: list[fx.Node] = []
     for run in _runs(order.tolist()):
         taken = torch.tensor(run)
-        move = Move.like(lambda x, taken=taken: _rotated(x[:, :, taken]), shape_of(source)[1:], channels_last=False)
+        move = Rearrange.like(
+            lambda x, taken=taken: _rotated(x[:, :, taken]), shape_of(source)[1:], channels_last=False
+        )
         parts.append(_insert(edit, node, move, source))
     return parts[0] if len(parts) == 1 else _insert(edit, node, Concat(), *parts)
 
 
-def _insert(edit: Edit, node: fx.Node, module: nn.Module, *inputs: fx.Node) -> fx.Node:
+def _insert(edit: GraphEditor, node: fx.Node, module: nn.Module, *inputs: fx.Node) -> fx.Node:
     made = edit.insert(inputs[0], edit.free(f"{node.name}_{type(module).__name__.lower()}"), module, inputs)
     first = [shape_of(each)[1] for each in inputs]
-    after = module.after if isinstance(module, Move) else (sum(first), *shape_of(inputs[0])[2:])
+    after = module.after if isinstance(module, Rearrange) else (sum(first), *shape_of(inputs[0])[2:])
     made.meta["shape"] = (shape_of(node)[0], *after)
     return made
 

@@ -29,11 +29,22 @@ from privcirnet.nn.quantizers import check_unquantized
 from privcirnet.nn.summands import readers, summands, uses
 from privcirnet.passes.convert import share_by_blocks_
 from privcirnet.passes.origin import compared, logits_of_some
-from privcirnet.passes.sizes import trace_at
-from privcirnet.passes.surgery import functions, norms, own, pads, reductions, strides, sums, upsampling
+from privcirnet.passes.shape_tracing import trace_at
+from privcirnet.passes.surgery import (
+    exact_modules as own,
+)
+from privcirnet.passes.surgery import (
+    functions,
+    norms,
+    pads,
+    reductions,
+    strides,
+    sums,
+    upsampling,
+)
 from privcirnet.passes.surgery.attention import join_parts, read_attentions, settle_attention
-from privcirnet.passes.surgery.changes import TRAIN, WITHOUT_SOFTMAX, Change
-from privcirnet.passes.surgery.edit import Edit, path_of, shape_of, values_of
+from privcirnet.passes.surgery.changes import TRAIN, WITHOUT_SOFTMAX, Replacement
+from privcirnet.passes.surgery.edit import GraphEditor, path_of, shape_of, values_of
 from privcirnet.passes.surgery.image_axis import put_images_first
 from privcirnet.passes.surgery.image_size import other_size
 from privcirnet.passes.surgery.layout import channels_last
@@ -44,7 +55,9 @@ from privcirnet.passes.surgery.pools import pool
 ACTIVATIONS = (*REPLACEMENTS, "own")
 
 
-def polynomial_(model: nn.Module, images: Tensor, activation: str | Mapping[str, str] = "aespa") -> tuple[Change, ...]:
+def polynomial_(
+    model: nn.Module, images: Tensor, activation: str | Mapping[str, str] = "aespa"
+) -> tuple[Replacement, ...]:
     r"""Replace everything in a network that is no polynomial, in place; nothing changes if that is not possible.
 
     Activations become AESPA or squares, softmax attention polynomial attention, layer norms batch norms, max pools
@@ -97,7 +110,7 @@ def polynomial_(model: nn.Module, images: Tensor, activation: str | Mapping[str,
     return changes
 
 
-def exact_graph(model: nn.Module, images: Tensor) -> tuple[fx.GraphModule, tuple[Change, ...]]:
+def exact_graph(model: nn.Module, images: Tensor) -> tuple[fx.GraphModule, tuple[Replacement, ...]]:
     """Return a network as a graph of modules that run exactly on encrypted images, and what was replaced for that.
 
     Args:
@@ -126,7 +139,7 @@ def exact_copy(model: nn.Module, images: Tensor) -> fx.GraphModule:
     return exact_graph(copy.deepcopy(model).eval(), some_of(images))[0]
 
 
-def _edited(model: nn.Module, images: Tensor, chosen: Mapping[str, str], others: str) -> Edit:
+def _edited(model: nn.Module, images: Tensor, chosen: Mapping[str, str], others: str) -> GraphEditor:
     """Return a network as a graph, whose activations become what is chosen by name, and all others ``others``."""
     with understood("polynomial_"), multiheads_replaced(model, images), evaluating(model):
         edit, refused = _edit(_traced(model, images), partial(other_size, model, images), exact=others == "own")
@@ -149,17 +162,17 @@ def _edited(model: nn.Module, images: Tensor, chosen: Mapping[str, str], others:
     return edit
 
 
-def _edit(graph: fx.GraphModule, size: Callable[[], str], *, exact: bool) -> tuple[Edit, set[fx.Node]]:
+def _edit(graph: fx.GraphModule, size: Callable[[], str], *, exact: bool) -> tuple[GraphEditor, set[fx.Node]]:
     """Return a network whose attentions are modules and whose images are first, and softmaxes of other attentions."""
-    first = Edit(graph, size, exact=exact)
+    first = GraphEditor(graph, size, exact=exact)
     refused = read_attentions(first)
     put_images_first(first)
-    edit = Edit(graph, size, exact=exact)
+    edit = GraphEditor(graph, size, exact=exact)
     edit.problems += first.problems
     return edit, refused
 
 
-def _share_by_blocks(edit: Edit) -> None:
+def _share_by_blocks(edit: GraphEditor) -> None:
     """Share what is beside circulant layers by their blocks; report what is not new, because its values change."""
     before = {name: type(module).__name__ for name, module in edit.graph.named_modules()}
     shared = share_by_blocks_(edit.graph)
@@ -168,7 +181,7 @@ def _share_by_blocks(edit: Edit) -> None:
         if name in shared and node.name not in edit.inexact:
             edit.inexact.add(node.name)
             after = f"{type(edit.module(node)).__name__} shared by blocks of {shared[name]}"
-            edit.changes.append(Change(name, before[name], after, TRAIN))
+            edit.changes.append(Replacement(name, before[name], after, TRAIN))
 
 
 def _traced(model: nn.Module, images: Tensor) -> fx.GraphModule:
@@ -183,7 +196,7 @@ def _traced(model: nn.Module, images: Tensor) -> fx.GraphModule:
         raise RuleError(error.rule, got=error.got, remedy=remedy) from error
 
 
-def _check_exact(edit: Edit, guard: Guard) -> None:
+def _check_exact(edit: GraphEditor, guard: Guard) -> None:
     """Raise unless each node computes what it did, but for the changes that say otherwise, which read what they did."""
     original = edit.original | {returned(edit.graph).name: edit.returned}
     inexact = {name: edit.read.get(name) for name in edit.inexact}
@@ -204,7 +217,7 @@ def check_activation(activation: str | Mapping[str, str]) -> None:
             )
 
 
-def _check_chosen(edit: Edit, chosen: Mapping[str, str]) -> None:
+def _check_chosen(edit: GraphEditor, chosen: Mapping[str, str]) -> None:
     """Raise unless each name is that of an activation that is a module of its own."""
     nodes = [node for node in edit.graph.graph.nodes if kind_of(edit.graph, node) == "activation"]
     calls = Counter(node.target for node in nodes if node.op == "call_module")
@@ -214,7 +227,7 @@ def _check_chosen(edit: Edit, chosen: Mapping[str, str]) -> None:
         raise RuleError("an activation must be a module that runs once", got=listed(wrong), remedy=remedy)
 
 
-def _visit(edit: Edit, node: fx.Node, activation: str) -> None:
+def _visit(edit: GraphEditor, node: fx.Node, activation: str) -> None:
     """Replace one node, or note why it cannot be."""
     kind = kind_of(edit.graph, node)
     if "constant" in node.meta:
@@ -241,7 +254,7 @@ def _visit(edit: Edit, node: fx.Node, activation: str) -> None:
         _visit(edit, appended, activation)
 
 
-def _settle_convolution(edit: Edit, node: fx.Node, kind: str) -> None:
+def _settle_convolution(edit: GraphEditor, node: fx.Node, kind: str) -> None:
     """Let a convolution be torch's own, with one stride and zeros around its map."""
     if kind != "layer":
         pads.plain_convolution(edit, node)
@@ -249,7 +262,7 @@ def _settle_convolution(edit: Edit, node: fx.Node, kind: str) -> None:
     strides.square(edit, node)
 
 
-def _replace(edit: Edit, node: fx.Node, kind: str, activation: str) -> None:
+def _replace(edit: GraphEditor, node: fx.Node, kind: str, activation: str) -> None:
     """Put a module that runs encrypted in the place of an operation, or note why there is none."""
     if activation == "own" and kind in ("activation", "gate", "maximum") and len(values_of(node)) == 1:
         own.keep(edit, node)
@@ -269,22 +282,22 @@ def _replace(edit: Edit, node: fx.Node, kind: str, activation: str) -> None:
         edit.cannot(node, "write it with layers, norms, sums, averages and activations")
 
 
-_TAKEN_APART: dict[str, Callable[[Edit, fx.Node], list[fx.Node]]] = {
+_TAKEN_APART: dict[str, Callable[[GraphEditor, fx.Node], list[fx.Node]]] = {
     "stack": reductions.stack,
     "gated": functions.gated,
     "function": functions.as_modules,
 }
 
 
-def _is_last_softmax(edit: Edit, node: fx.Node) -> bool:
+def _is_last_softmax(edit: GraphEditor, node: fx.Node) -> bool:
     """Return whether a node makes probabilities of logits, or their logarithms, that the network returns."""
     name = getattr(node.target, "__name__", node.target)  # of a function, or a method's
     is_softmax = isinstance(edit.module(node), nn.Softmax | nn.LogSoftmax) or name in ("softmax", "log_softmax")
     return is_softmax and all(user.op == "output" for user in node.users)
 
 
-_REPLACED: dict[str, Callable[[Edit, fx.Node], None]] = {
-    "nothing": Edit.skip,
+_REPLACED: dict[str, Callable[[GraphEditor, fx.Node], None]] = {
+    "nothing": GraphEditor.skip,
     "layer norm": norms.layer_norm,
     "gate": norms.gate,
     "average": partial(pool, average=True),
@@ -304,14 +317,14 @@ _REPLACED: dict[str, Callable[[Edit, fx.Node], None]] = {
 _WITHOUT_CHANNELS: dict[str, type[nn.Module]] = {"square": Square, "identity": nn.Identity}
 
 
-def _activation(edit: Edit, node: fx.Node, activation: str) -> nn.Module:
+def _activation(edit: GraphEditor, node: fx.Node, activation: str) -> nn.Module:
     if activation in _WITHOUT_CHANNELS:
         return _WITHOUT_CHANNELS[activation]()
     last = channels_last(edit, node)
     return Aespa1d(shape_of(node)[-1]) if last else Aespa2d(shape_of(node)[1])
 
 
-def _put_layers_before_activations(edit: Edit) -> None:
+def _put_layers_before_activations(edit: GraphEditor) -> None:
     """Give what scales and shifts of activations cannot be folded into a convolution of its own."""
     for node in reversed(edit.graph.graph.nodes):
         if not isinstance(edit.module(node), Aespa2d):
@@ -329,7 +342,7 @@ def _put_layers_before_activations(edit: Edit) -> None:
                     edit.put_layer_before(total, term, "a summand")
 
 
-def _square_behind(edit: Edit, node: fx.Node) -> fx.Node | None:
+def _square_behind(edit: GraphEditor, node: fx.Node) -> fx.Node | None:
     """Return the activation that a summand is, at most pooled."""
     while isinstance(edit.module(node), nn.AvgPool2d):
         node = node.all_input_nodes[0]

@@ -7,11 +7,11 @@ from torch import Tensor, fx, nn
 
 from privcirnet.nn.graph import module_of
 from privcirnet.nn.modules import named
-from privcirnet.nn.moves import Move
+from privcirnet.nn.moves import Rearrange
 from privcirnet.nn.pooling import average_of, divisor_of, pair
 from privcirnet.nn.zeros import Zeros, reach_of, with_zeros
 from privcirnet.passes.surgery.changes import ONE_MORE, TRAIN, TWO_MORE
-from privcirnet.passes.surgery.edit import Edit, path_of, shape_of
+from privcirnet.passes.surgery.edit import GraphEditor, path_of, shape_of
 from privcirnet.passes.surgery.strides import make_square
 
 _OVERLAP = "use pools whose windows are all of one size"
@@ -26,7 +26,7 @@ _KINDS: dict[str, tuple[type[nn.Module], tuple[str, ...]]] = {
 """Name of a function -> the module that does the same, and the names of its arguments behind the first."""
 
 
-def pool(edit: Edit, node: fx.Node, average: bool) -> None:
+def pool(edit: GraphEditor, node: fx.Node, average: bool) -> None:
     """Replace a pool by an average over windows side by side, so that its sums are sums of shares, where one has them.
 
     An average with other windows is a convolution with constant weights, exactly. A maximum is replaced by an average.
@@ -86,7 +86,7 @@ def side_of(before: tuple[int, ...], after: tuple[int, ...]) -> tuple[int, int] 
     return (rows, columns) if (rows * height, columns * width) == before[2:] else None
 
 
-def _averaged(edit: Edit, node: fx.Node, side: tuple[int, int], effect: str) -> None:
+def _averaged(edit: GraphEditor, node: fx.Node, side: tuple[int, int], effect: str) -> None:
     """Let an average take a node's place, and flatten it if the node gave a vector."""
     after, made = shape_of(node), edit.replace(node, average_of(side), effect)
     if len(after) == 2:
@@ -94,7 +94,7 @@ def _averaged(edit: Edit, node: fx.Node, side: tuple[int, int], effect: str) -> 
         made.meta["shape"] = (*after, 1, 1)
 
 
-def _convolve(edit: Edit, node: fx.Node, given: nn.AvgPool2d | nn.MaxPool2d, average: bool) -> None:
+def _convolve(edit: GraphEditor, node: fx.Node, given: nn.AvgPool2d | nn.MaxPool2d, average: bool) -> None:
     """Let a convolution with constant weights take a pool's place.
 
     Where windows reach over the edges, an average may divide by fewer: a second layer then scales each place.
@@ -125,21 +125,23 @@ def _sums(given: nn.AvgPool2d | nn.MaxPool2d, before: tuple[int, ...], after: tu
     return with_zeros(layer, Zeros(padding[0], bottom, padding[1], right))
 
 
-def _scale_places(edit: Edit, node: fx.Node, factors: Tensor) -> None:
+def _scale_places(edit: GraphEditor, node: fx.Node, factors: Tensor) -> None:
     """Multiply each place of a map by a constant: places become the channels of a depthwise convolution."""
     shape, (height, width) = shape_of(node), factors.shape
     count, channels = height * width, shape[1]
     layer = nn.Conv2d(count, count, 1, groups=count, bias=False).requires_grad_(False)
     layer.weight.copy_(factors.reshape(layer.weight.shape))
-    first = Move.like(lambda x: x.flatten(2).mT[..., None], shape[1:], channels_last=False)
-    back = Move.like(lambda x: x[..., 0].mT.unflatten(2, (height, width)), (count, channels, 1), channels_last=False)
+    first = Rearrange.like(lambda x: x.flatten(2).mT[..., None], shape[1:], channels_last=False)
+    back = Rearrange.like(
+        lambda x: x[..., 0].mT.unflatten(2, (height, width)), (count, channels, 1), channels_last=False
+    )
     places = first.after
     for name, module, after in (("places", first, places), ("scaled", layer, places), ("map", back, shape[1:])):
         node = edit.append(node, edit.free(f"{path_of(node)}_{name}"), module)
         node.meta["shape"] = (shape[0], *after)
 
 
-def _mean_of_tokens(edit: Edit, node: fx.Node) -> None:
+def _mean_of_tokens(edit: GraphEditor, node: fx.Node) -> None:
     """A mean over T tokens is one over a map of T rows."""
     source = node.all_input_nodes[0]
     _, tokens, channels = shape_of(source)
@@ -147,14 +149,14 @@ def _mean_of_tokens(edit: Edit, node: fx.Node) -> None:
     if not torch.allclose(edit.compute(node, x).flatten(1), x.mean(1), atol=1e-5):
         edit.cannot(node, "average over all tokens")
         return
-    first = edit.insert(source, edit.free(f"{node.name}_map"), Move.to_map(channels, tokens, 1), (source,))
+    first = edit.insert(source, edit.free(f"{node.name}_map"), Rearrange.to_map(channels, tokens, 1), (source,))
     first.meta["shape"] = (2, channels, tokens, 1)
     node.replace_input_with(source, first)
     node.meta["shape"] = (2, channels)
     _averaged(edit, node, (tokens, 1), "")
 
 
-def _computes(edit: Edit, node: fx.Node, module: nn.Module) -> bool:
+def _computes(edit: GraphEditor, node: fx.Node, module: nn.Module) -> bool:
     """Return whether a node computes what a module does, tried on random values."""
     x = torch.rand(shape_of(node.all_input_nodes[0]))
     found, wanted = module(x), edit.compute(node, x)

@@ -11,7 +11,7 @@ from torch.fx.node import map_arg
 
 from privcirnet.nn.affine import Affine
 from privcirnet.nn.modules import kind_of, named
-from privcirnet.passes.surgery.edit import Edit, shape_of, values_of
+from privcirnet.passes.surgery.edit import GraphEditor, shape_of, values_of
 
 _REDUCTIONS = frozenset({"mean", "sum", "amax", "max"})
 _PLACES: dict[Callable[..., object], Callable[[Tensor], Tensor]] = {
@@ -20,7 +20,7 @@ _PLACES: dict[Callable[..., object], Callable[[Tensor], Tensor]] = {
 }
 
 
-def settle_reduction(edit: Edit, node: fx.Node) -> fx.Node | None:
+def settle_reduction(edit: GraphEditor, node: fx.Node) -> fx.Node | None:
     """Let a reduction, with all moves and reductions before it, be one of a map's places, of tokens or of a stack.
 
     Returns:
@@ -49,7 +49,7 @@ def settle_reduction(edit: Edit, node: fx.Node) -> fx.Node | None:
     return _reduce(edit, last, source, reduced) or node
 
 
-def stack(edit: Edit, node: fx.Node) -> list[fx.Node]:
+def stack(edit: GraphEditor, node: fx.Node) -> list[fx.Node]:
     """Replace a stack by a concatenation and moves; sums over it are replaced where they are.
 
     Returns:
@@ -83,11 +83,11 @@ def _result(node: fx.Node) -> fx.Node | None:
     return first[0] if len(first) == len(users) == 1 else None
 
 
-def _is_part(edit: Edit, node: fx.Node) -> bool:
+def _is_part(edit: GraphEditor, node: fx.Node) -> bool:
     return kind_of(edit.graph, node) == "move" or named(edit.graph, node) in _REDUCTIONS
 
 
-def _feeds_reductions(edit: Edit, node: fx.Node) -> bool:
+def _feeds_reductions(edit: GraphEditor, node: fx.Node) -> bool:
     """Return whether all that read a node are reductions, at most moved before: they are settled with it."""
     users = list(node.users)
     return bool(users) and all(
@@ -97,7 +97,7 @@ def _feeds_reductions(edit: Edit, node: fx.Node) -> bool:
     )
 
 
-def _reduce(edit: Edit, node: fx.Node, source: fx.Node, reduced: Callable[[Tensor], Tensor]) -> fx.Node | None:
+def _reduce(edit: GraphEditor, node: fx.Node, source: fx.Node, reduced: Callable[[Tensor], Tensor]) -> fx.Node | None:
     """Replace what a chain of nodes makes of a source by a mean or maximum of its places or tokens, times a number."""
     shape, after = shape_of(source), shape_of(node)
     x = torch.linspace(-1, 1.3, max(1, torch.Size(shape).numel())).sin().view(shape)
@@ -127,7 +127,7 @@ def _reduce(edit: Edit, node: fx.Node, source: fx.Node, reduced: Callable[[Tenso
     return made
 
 
-def _add_stacked(edit: Edit, node: fx.Node, source: fx.Node, reduced: Callable[[Tensor], Tensor]) -> bool:
+def _add_stacked(edit: GraphEditor, node: fx.Node, source: fx.Node, reduced: Callable[[Tensor], Tensor]) -> bool:
     """Replace what a chain of nodes makes of a stack by a sum of its parts times a number, if it is one."""
     parts, shape = source.args[0], shape_of(node)
     assert isinstance(parts, list | tuple)
@@ -148,7 +148,7 @@ def _add_stacked(edit: Edit, node: fx.Node, source: fx.Node, reduced: Callable[[
     return True
 
 
-def call(edit: Edit, node: fx.Node, target: Callable[..., Any], args: tuple[Any, ...], shape: Any) -> fx.Node:
+def call(edit: GraphEditor, node: fx.Node, target: Callable[..., Any], args: tuple[Any, ...], shape: Any) -> fx.Node:
     """Return the node of a new call of a function before a node; ``shape``: of its value."""
     with edit.graph.graph.inserting_before(node):
         made = edit.graph.graph.call_function(target, args)
@@ -161,7 +161,7 @@ def call(edit: Edit, node: fx.Node, target: Callable[..., Any], args: tuple[Any,
     return made
 
 
-def _put_for(edit: Edit, node: fx.Node, made: fx.Node) -> None:
+def _put_for(edit: GraphEditor, node: fx.Node, made: fx.Node) -> None:
     """Let all that read a node read another, and remove it with what it alone has read."""
     left = node.all_input_nodes
     edit.put_for(node, made)

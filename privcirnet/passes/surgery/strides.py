@@ -11,21 +11,21 @@ from math import gcd
 
 from torch import Tensor, fx, nn
 
-from privcirnet.nn.moves import Move
+from privcirnet.nn.moves import Rearrange
 from privcirnet.nn.zeros import Zeros, reach_of, with_zeros, zeros_around
-from privcirnet.passes.surgery.changes import Change
-from privcirnet.passes.surgery.edit import Edit, path_of, shape_of
+from privcirnet.passes.surgery.changes import Replacement
+from privcirnet.passes.surgery.edit import GraphEditor, path_of, shape_of
 
 
-def square(edit: Edit, node: fx.Node) -> None:
+def square(edit: GraphEditor, node: fx.Node) -> None:
     """Make a convolution square as :func:`make_square` does, and report it."""
     conv = edit.module(node)
     assert isinstance(conv, nn.Conv2d)
     if after := make_square(edit, node):
-        edit.changes.append(Change(path_of(node), f"Conv2d of stride {conv.stride}", after))
+        edit.changes.append(Replacement(path_of(node), f"Conv2d of stride {conv.stride}", after))
 
 
-def make_square(edit: Edit, node: fx.Node) -> str:
+def make_square(edit: GraphEditor, node: fx.Node) -> str:
     """Give a convolution one stride, and zeros around its map with which it loses as many rows as columns.
 
     Args:
@@ -65,7 +65,7 @@ def make_square(edit: Edit, node: fx.Node) -> str:
         def taken(x: Tensor) -> Tensor:
             return x[:, :, down::step_down, right::step_right][:, :, :rows, :columns]
 
-        move = Move.like(taken, (conv.out_channels, *size), channels_last=False)
+        move = Rearrange.like(taken, (conv.out_channels, *size), channels_last=False)
         edit.append(node, edit.free(f"{path_of(node)}_own"), move)
         node.meta["shape"] = (*shape_of(node)[:2], *size)
         change += " and Move"

@@ -9,20 +9,20 @@ from torch import Tensor, fx, nn
 from privcirnet.nn.activations import Square
 from privcirnet.nn.affine import Affine
 from privcirnet.nn.concat import Concat
+from privcirnet.nn.fold_targets import layer_before
 from privcirnet.nn.modules import named
-from privcirnet.nn.moves import Move
-from privcirnet.nn.places import layer_before
-from privcirnet.nn.tokens import HeadProduct, Tokens
+from privcirnet.nn.moves import Rearrange
+from privcirnet.nn.tokens import HeadProduct, ToTokens
 from privcirnet.passes.surgery import norms, pads
-from privcirnet.passes.surgery.changes import Change
-from privcirnet.passes.surgery.edit import Edit, constant_of, path_of, shape_of, source_of, values_of
+from privcirnet.passes.surgery.changes import Replacement
+from privcirnet.passes.surgery.edit import GraphEditor, constant_of, path_of, shape_of, source_of, values_of
 from privcirnet.passes.surgery.layout import channels_last
 
 _LARGE = 2.0**40
 """A slope is measured over so much: a number that is added then changes no digit of it."""
 
 
-def add(edit: Edit, node: fx.Node) -> None:
+def add(edit: GraphEditor, node: fx.Node) -> None:
     """Make a sum or difference one of two values of one shape; constants and numbers go where :func:`affine` says."""
     values = values_of(node)
     if len(values) == 1:
@@ -41,7 +41,7 @@ def add(edit: Edit, node: fx.Node) -> None:
     node.op, node.target, node.args, node.kwargs = "call_function", operator.add, tuple(terms), {}
 
 
-def multiply(edit: Edit, node: fx.Node) -> None:
+def multiply(edit: GraphEditor, node: fx.Node) -> None:
     """Replace a product with values that broadcast, as of squeeze-and-excitation, or of a map with constants."""
     values = values_of(node)
     if len(values) == 1 and sum(term is values[0] for term in node.args) == 2:
@@ -68,7 +68,7 @@ def _unrepeated(value: fx.Node) -> fx.Node:
     return value
 
 
-def divide(edit: Edit, node: fx.Node) -> None:
+def divide(edit: GraphEditor, node: fx.Node) -> None:
     """Replace a value that numbers and constants divide, or whose sign changes."""
     if len(values_of(node)) == 1:
         affine(edit, node)
@@ -77,7 +77,7 @@ def divide(edit: Edit, node: fx.Node) -> None:
         edit.cannot(node, f"divide by numbers, parameters or buffers alone; write norms of values as {norms}")
 
 
-def affine(edit: Edit, node: fx.Node) -> None:
+def affine(edit: GraphEditor, node: fx.Node) -> None:
     """Replace a value that constants and numbers are added to, or that they multiply or divide.
 
     Numbers become an Affine, factors of channels a batch norm, and what is added to each place a :class:`Tokens`.
@@ -97,7 +97,7 @@ def affine(edit: Edit, node: fx.Node) -> None:
     _affine(edit, node, scale[0], shift[0])
 
 
-def _affine(edit: Edit, node: fx.Node, scale: Tensor, shift: Tensor) -> None:
+def _affine(edit: GraphEditor, node: fx.Node, scale: Tensor, shift: Tensor) -> None:
     """Replace a value by scale x + shift, both of the shape of an image's values."""
     last, trained = channels_last(edit, node), any(_is_trained(source) for source in node.all_input_nodes)
     (factor, one), (term, same) = _number(scale), _number(shift)
@@ -134,7 +134,7 @@ def _is_trained(node: fx.Node) -> bool:
     return (isinstance(value, nn.Parameter) and value.requires_grad) or any(map(_is_trained, node.all_input_nodes))
 
 
-def _factors(edit: Edit, node: fx.Node) -> tuple[float, float] | None:
+def _factors(edit: GraphEditor, node: fx.Node) -> tuple[float, float] | None:
     """Return by what a sum multiplies the two values that it reads; None if it is none."""
     one, zero = torch.ones((), dtype=torch.float64), torch.zeros((), dtype=torch.float64)
     first, second = float(edit.compute(node, one, zero)), float(edit.compute(node, zero, one))
@@ -142,18 +142,18 @@ def _factors(edit: Edit, node: fx.Node) -> tuple[float, float] | None:
     return (first, second) if first and second and math.isclose(whole, 0.3 * first + 0.7 * second) else None
 
 
-def _spread(edit: Edit, node: fx.Node, value: fx.Node) -> fx.Node:
+def _spread(edit: GraphEditor, node: fx.Node, value: fx.Node) -> fx.Node:
     """Return a value repeated along the axes where a node's result is longer."""
     shape = shape_of(node)
     if shape_of(value) == shape:
         return value
-    move = Move.like(lambda x: x.expand(len(x), *shape[1:]), shape_of(value)[1:], channels_last(edit, node))
+    move = Rearrange.like(lambda x: x.expand(len(x), *shape[1:]), shape_of(value)[1:], channels_last(edit, node))
     made = edit.insert(value, edit.free(f"{node.name}_repeated"), move, (value,))
     made.meta["shape"] = shape
     return made
 
 
-def square(edit: Edit, node: fx.Node) -> None:
+def square(edit: GraphEditor, node: fx.Node) -> None:
     """Replace a value times itself: a product, a square or a power of two."""
     if named(edit.graph, node) == "pow" and node.args[1:] not in ((2,), (2.0,)):
         edit.cannot(node, "use squares")
@@ -161,7 +161,7 @@ def square(edit: Edit, node: fx.Node) -> None:
         edit.replace(node, Square(), "")
 
 
-def concat(edit: Edit, node: fx.Node) -> None:
+def concat(edit: GraphEditor, node: fx.Node) -> None:
     """Replace a concatenation of channels, or of a class token with tokens."""
     parts, axis = node.args[0], node.args[1] if len(node.args) > 1 else node.kwargs.get("dim", 0)
     rank, last = len(shape_of(node)), channels_last(edit, node)
@@ -181,7 +181,7 @@ def concat(edit: Edit, node: fx.Node) -> None:
         edit.put_for(node, edit.insert(node, edit.free(node.name), Concat(), tuple(nodes)))
 
 
-def pad(edit: Edit, node: fx.Node) -> None:
+def pad(edit: GraphEditor, node: fx.Node) -> None:
     """Replace padding: with constants for channels by a concatenation, of a map as :mod:`.pads` says."""
     source = source_of(node)
     given = node.args[1] if len(node.args) > 1 else node.kwargs.get("pad")
@@ -195,7 +195,7 @@ def pad(edit: Edit, node: fx.Node) -> None:
     _join_constants(edit, node, [part for part in parts if isinstance(part, fx.Node) or len(part)])
 
 
-def _join_constants(edit: Edit, node: fx.Node, parts: list[fx.Node | Tensor]) -> None:
+def _join_constants(edit: GraphEditor, node: fx.Node, parts: list[fx.Node | Tensor]) -> None:
     """Replace a concatenation of a map's channels with constant ones, such as zeros."""
     value = next((part for part in parts if isinstance(part, fx.Node)), None)
     shape = () if value is None else shape_of(value)
@@ -213,15 +213,15 @@ def _join_constants(edit: Edit, node: fx.Node, parts: list[fx.Node | Tensor]) ->
     edit.put_for(node, made)
 
 
-def _constant_map(edit: Edit, node: fx.Node, value: fx.Node, constants: Tensor) -> fx.Node:
+def _constant_map(edit: GraphEditor, node: fx.Node, value: fx.Node, constants: Tensor) -> fx.Node:
     """Return a map of constants, in shares: those of a token that is put in front of a map as another one."""
     (_, *shape), count = shape_of(value), len(constants)
     size = math.prod(shape)
     alone = constants[:1] if _number(constants)[1] else constants
     bias = torch.zeros(2, size)
     bias[0, : alone.numel()] = alone.flatten()
-    enter = Move.like(lambda x: x.reshape(len(x), 1, size), tuple(shape), channels_last=True)
-    back = Move.like(
+    enter = Rearrange.like(lambda x: x.reshape(len(x), 1, size), tuple(shape), channels_last=True)
+    back = Rearrange.like(
         lambda x: x[:, 0, : alone.numel()].unflatten(1, alone.shape).expand(-1, count, -1, -1), (2, size), False
     )
     first = edit.insert(value, edit.free(f"{node.name}_values"), enter, (value,))
@@ -243,11 +243,11 @@ def _of_channels(constants: Tensor, *, last: bool) -> Tensor | None:
     return channels[:, 0] if torch.equal(channels[:, :1].expand_as(channels), channels) else None
 
 
-def _add_to_places(edit: Edit, node: fx.Node, value: fx.Node, constants: Tensor, *, trained: bool) -> None:
+def _add_to_places(edit: GraphEditor, node: fx.Node, value: fx.Node, constants: Tensor, *, trained: bool) -> None:
     """Positions become the constants of the tokens that they are added to, those of a map with one more in front."""
     module, last = edit.module(value), channels_last(edit, value)
     tokens = constants.flatten(0, -2) if last else constants.flatten(1).T
-    if isinstance(module, Tokens) and len(value.users) == 1:
+    if isinstance(module, ToTokens) and len(value.users) == 1:
         with torch.no_grad():
             module.bias.add_(tokens)
         edit.original.pop(value.name, None)
@@ -258,26 +258,26 @@ def _add_to_places(edit: Edit, node: fx.Node, value: fx.Node, constants: Tensor,
     first = _tokens(edit, node, value, nn.functional.pad(tokens, (0, 0, 1, 0)))
     edit.module(first).requires_grad_(trained)  # type: ignore[union-attr]
     if last:
-        rest = Move.like(lambda x: x[:, 1:], (len(tokens) + 1, tokens.shape[1]), channels_last=True)
+        rest = Rearrange.like(lambda x: x[:, 1:], (len(tokens) + 1, tokens.shape[1]), channels_last=True)
     else:
-        rest = Move.to_map(*constants.shape, first=1)
+        rest = Rearrange.to_map(*constants.shape, first=1)
     result = edit.insert(first, edit.free(f"{node.name}_rest"), rest, (first,))
     result.meta["shape"] = shape_of(node)
     edit.put_for(node, result)
 
 
-def _join_tokens(edit: Edit, node: fx.Node, parts: list[fx.Node]) -> None:
+def _join_tokens(edit: GraphEditor, node: fx.Node, parts: list[fx.Node]) -> None:
     """Tokens after tokens are channels after channels, with both axes exchanged before and behind."""
     turned: list[fx.Node] = []
     for part in parts:
-        move = Move.like(lambda x: x.mT, shape_of(part)[1:], channels_last=True)
+        move = Rearrange.like(lambda x: x.mT, shape_of(part)[1:], channels_last=True)
         turned.append(edit.insert(part, edit.free(f"{node.name}_turned"), move, (part,)))
     joined = edit.insert(node, edit.free(node.name), Concat(), tuple(turned))
-    back = Move.like(lambda x: x.mT, shape_of(node)[:0:-1], channels_last=True)
+    back = Rearrange.like(lambda x: x.mT, shape_of(node)[:0:-1], channels_last=True)
     edit.put_for(node, edit.insert(joined, edit.free(f"{node.name}_tokens"), back, (joined,)))
 
 
-def _put_class_token(edit: Edit, node: fx.Node, value: fx.Node, token: Tensor) -> None:
+def _put_class_token(edit: GraphEditor, node: fx.Node, value: fx.Node, token: Tensor) -> None:
     count, width = shape_of(node)[1:]
     if token.numel() != width:
         edit.cannot(node, "put one class token in front")
@@ -287,32 +287,32 @@ def _put_class_token(edit: Edit, node: fx.Node, value: fx.Node, token: Tensor) -
     edit.put_for(node, _tokens(edit, node, value, constants))
 
 
-def _tokens(edit: Edit, node: fx.Node, value: fx.Node, constants: Tensor) -> fx.Node:
+def _tokens(edit: GraphEditor, node: fx.Node, value: fx.Node, constants: Tensor) -> fx.Node:
     """Return tokens with one more in front, to which constants are added."""
-    made = Tokens(*constants.shape)
+    made = ToTokens(*constants.shape)
     with torch.no_grad():
         made.bias.copy_(constants)
     name = edit.free(f"{node.name}_tokens")
-    edit.changes.append(Change(path_of(node), "constants", f"Tokens at {name}"))
+    edit.changes.append(Replacement(path_of(node), "constants", f"Tokens at {name}"))
     tokens = edit.insert(value, name, made, (value,))
     tokens.meta["shape"] = (shape_of(node)[0], *constants.shape)
     return tokens
 
 
-def _gated(edit: Edit, node: fx.Node, values: fx.Node, gates: fx.Node) -> None:
+def _gated(edit: GraphEditor, node: fx.Node, values: fx.Node, gates: fx.Node) -> None:
     """Multiply by values that broadcast: each is the channel of a head, and the places that share it are tokens."""
     shape, axes = shape_of(values)[1:], range(1, len(shape_of(values)))
     shared = [axis for axis in axes if shape_of(gates)[axis] < shape[axis - 1]]
     order = [0, *shared, *(axis for axis in axes if axis not in shared)]
     heads, sizes = math.prod(shape_of(gates)[1:]), [shape[axis - 1] for axis in order[1:]]
-    tokens = Move.like(lambda x: x.permute(order).reshape(len(x), -1, heads), shape, channels_last=True)
-    one = Move.like(lambda x: x.reshape(len(x), 1, heads), shape_of(gates)[1:], channels_last=True)
+    tokens = Rearrange.like(lambda x: x.permute(order).reshape(len(x), -1, heads), shape, channels_last=True)
+    one = Rearrange.like(lambda x: x.reshape(len(x), 1, heads), shape_of(gates)[1:], channels_last=True)
     places = [order.index(axis) for axis in range(len(order))]
-    back = Move.like(
+    back = Rearrange.like(
         lambda x: x.reshape(len(x), *sizes).permute(places), tokens.after, channels_last=channels_last(edit, node)
     )
     left = edit.insert(node, edit.free(f"{node.name}_places"), tokens, (values,))
     right = edit.insert(left, edit.free(f"{node.name}_gates"), one, (gates,))
     product = edit.insert(right, edit.free(node.name), HeadProduct(heads), (left, right))
     edit.put_for(node, edit.insert(product, edit.free(f"{node.name}_moved"), back, (product,)))
-    edit.changes.append(Change(path_of(node), "product with a gate", "HeadProduct"))
+    edit.changes.append(Replacement(path_of(node), "product with a gate", "HeadProduct"))

@@ -8,13 +8,13 @@ from torch import Tensor, fx, nn
 
 from privcirnet.errors import RuleError
 from privcirnet.nn.modules import named
-from privcirnet.nn.moves import Move
+from privcirnet.nn.moves import Rearrange
 from privcirnet.passes.surgery import pads
-from privcirnet.passes.surgery.changes import Change
-from privcirnet.passes.surgery.edit import Edit, path_of, shape_of
+from privcirnet.passes.surgery.changes import Replacement
+from privcirnet.passes.surgery.edit import GraphEditor, path_of, shape_of
 
 
-def upsample(edit: Edit, node: fx.Node) -> None:
+def upsample(edit: GraphEditor, node: fx.Node) -> None:
     """Replace an interpolation that copies values."""
     source = node.all_input_nodes[0]
     numbers = torch.arange(prod(shape_of(source)[1:])).reshape(1, *shape_of(source)[1:]).double()
@@ -22,15 +22,17 @@ def upsample(edit: Edit, node: fx.Node) -> None:
         edit.cannot(node, 'upsample maps with mode="nearest"')
         return
     try:
-        move = Move.like(lambda x: edit.compute(node, x.double()).long(), shape_of(source)[1:], channels_last=False)
+        move = Rearrange.like(
+            lambda x: edit.compute(node, x.double()).long(), shape_of(source)[1:], channels_last=False
+        )
     except RuleError:  # a scale that is no integer: some values are copied more often than others
         pads.pad(edit, node)
         return
-    edit.changes.append(Change(path_of(node), named(edit.graph, node), "Move"))
+    edit.changes.append(Replacement(path_of(node), named(edit.graph, node), "Move"))
     edit.put_for(node, edit.insert(node, edit.free(node.name), move, (source,)))
 
 
-def transpose(edit: Edit, node: fx.Node) -> None:
+def transpose(edit: GraphEditor, node: fx.Node) -> None:
     """Replace a transposed convolution of stride s by a convolution that gives all s x s phases, and their places.
 
     Row s i + r of the result takes tap t of row i + (r + p - t) / s, for each t that makes this an integer.
@@ -69,7 +71,7 @@ def transpose(edit: Edit, node: fx.Node) -> None:
         return x.permute(0, 1, 4, 2, 5, 3).flatten(4).flatten(2, 3)
 
     for function in (joined, lambda x: x[:, :, : after[0], : after[1]]):
-        move = Move.like(function, shape_of(made)[1:], channels_last=False)
+        move = Rearrange.like(function, shape_of(made)[1:], channels_last=False)
         if move.after != shape_of(made)[1:]:
             made = edit.append(made, edit.free(f"{path_of(made)}_joined"), move)
             made.meta["shape"] = (shape_of(made)[0], *move.after)

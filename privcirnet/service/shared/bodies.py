@@ -14,8 +14,8 @@ from typing import BinaryIO, Protocol
 from privcirnet.errors import RuleError
 from privcirnet.he.rlwe.wire_bytes import Message
 from privcirnet.he.system.private_folder import private_folder
-from privcirnet.service.refusals import OutOfReach, Unwritten
-from privcirnet.service.shared.link import DAY_MS, Link
+from privcirnet.service.refusals import SharedStateUnavailableError, Unwritten
+from privcirnet.service.shared.link import DAY_MS, RedisConnection
 from privcirnet.service.store import mapped
 
 _PIECE = 1 << 22
@@ -23,7 +23,7 @@ _PIECE = 1 << 22
 _SOON_S = 10.0
 
 
-class Bodies(Protocol):
+class BlobStore(Protocol):
     """Bodies by name."""
 
     def put(self, name: str, file: BinaryIO) -> None:
@@ -48,14 +48,14 @@ class Bodies(Protocol):
         ...
 
 
-class InRedis:
+class RedisBlobs:
     """Bodies in Redis, in pieces.
 
     Args:
         days: after which a body goes by itself.
     """
 
-    def __init__(self, link: Link, days: float) -> None:
+    def __init__(self, link: RedisConnection, days: float) -> None:
         self._link, self._milliseconds = link, round(DAY_MS * (days + 1))
 
     def put(self, name: str, file: BinaryIO) -> None:
@@ -71,7 +71,7 @@ class InRedis:
         return found
 
     def remove(self, name: str) -> None:
-        with suppress(OutOfReach):
+        with suppress(SharedStateUnavailableError):
             number = 0
             while self._link.do("DEL", self._key(name, number)):
                 number += 1
@@ -105,7 +105,7 @@ class InFolder:
         except FileNotFoundError:
             return b""
         except OSError as problem:
-            raise OutOfReach(_SOON_S) from problem
+            raise SharedStateUnavailableError(_SOON_S) from problem
 
     def remove(self, name: str) -> None:
         with suppress(OSError):
@@ -139,7 +139,7 @@ class InObjectStore:
         except FileNotFoundError:
             return b""
         except Exception as problem:  # each file system has its own
-            raise OutOfReach(_SOON_S) from problem
+            raise SharedStateUnavailableError(_SOON_S) from problem
 
     def remove(self, name: str) -> None:
         with suppress(Exception):
@@ -149,7 +149,7 @@ class InObjectStore:
         return f"{self._root}/{name}"
 
 
-def bodies_in(folder: str, link: Link, days: float) -> Bodies:
+def bodies_in(folder: str, link: RedisConnection, days: float) -> BlobStore:
     """Return where the bodies of keys are kept, once one could be written and removed there.
 
     Args:
@@ -160,7 +160,7 @@ def bodies_in(folder: str, link: Link, days: float) -> Bodies:
         RuleError: nothing can be written there.
     """
     if not folder:
-        return InRedis(link, days)
+        return RedisBlobs(link, days)
     found = InObjectStore(folder) if "://" in folder else InFolder(Path(folder))
     name = f"probe-{os.urandom(8).hex()}"
     try:

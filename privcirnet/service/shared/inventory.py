@@ -6,8 +6,8 @@ from typing import Any
 
 from privcirnet.he.protocol.offline.inventory import Item, Room
 from privcirnet.he.protocol.offline.store_files import Label
-from privcirnet.service.refusals import OutOfReach
-from privcirnet.service.shared.link import DAY_MS, Link, Script, whole
+from privcirnet.service.refusals import SharedStateUnavailableError
+from privcirnet.service.shared.link import DAY_MS, RedisConnection, Script, whole
 
 _FOLDER = "folder"
 
@@ -78,7 +78,7 @@ class SharedInventory:
         days: for which an entry is kept at least, if nobody takes it.
     """
 
-    def __init__(self, link: Link, folder: bool, days: float) -> None:
+    def __init__(self, link: RedisConnection, folder: bool, days: float) -> None:
         self._link, self._place = link, _FOLDER if folder else secrets.token_hex(16)
         self._lasts = round((days + 1) * DAY_MS)
         self._ages, self._bytes = self._aged(self._place), self._counted(self._place)
@@ -94,7 +94,7 @@ class SharedInventory:
         added, *found = self._link.run(_ADD, keys, *given)
         if not added:
             room.check(label, size, *found)
-            raise OutOfReach(0.0)  # it was not added, and nothing is in the way
+            raise SharedStateUnavailableError(0.0)  # it was not added, and nothing is in the way
 
     def claim(self, label: Label) -> bool:
         keys = [self._of(label.peer), self._aged(""), self._counted("")]
@@ -110,7 +110,7 @@ class SharedInventory:
 
     def close(self) -> None:
         if self._place != _FOLDER:
-            with suppress(OutOfReach):  # they are of no use to anybody, and go by themselves
+            with suppress(SharedStateUnavailableError):  # they are of no use to anybody, and go by themselves
                 for label in self.here():
                     self.claim(label)
 

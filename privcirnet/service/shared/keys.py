@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 from privcirnet.he.rlwe.wire_bytes import Message
 from privcirnet.service.limits import HANDSHAKE_S
-from privcirnet.service.refusals import OutOfReach, busy
-from privcirnet.service.shared.bodies import Bodies, bodies_in
-from privcirnet.service.shared.link import DAY_MS, Link, Script, whole
+from privcirnet.service.refusals import SharedStateUnavailableError, busy
+from privcirnet.service.shared.bodies import BlobStore, bodies_in
+from privcirnet.service.shared.link import DAY_MS, RedisConnection, Script, whole
 from privcirnet.service.store import Registration, StoreLimits, digest, full, not_registered
 
 _NAME = re.compile(rb"[0-9a-f]{32}")
@@ -146,9 +146,9 @@ return total
 class SharedKeys:
     """The keys of all clients of all replicas."""
 
-    def __init__(self, limits: StoreLimits, link: Link) -> None:
+    def __init__(self, limits: StoreLimits, link: RedisConnection) -> None:
         self._limits, self._link = limits, link
-        self._bodies: Bodies = bodies_in(limits.folder, link, limits.days)
+        self._bodies: BlobStore = bodies_in(limits.folder, link, limits.days)
         self._keys = [link.key("keys"), link.key("keys", "drafts"), link.key("keys", "last")]
         self._removing = ThreadPoolExecutor(1, thread_name_prefix="privcirnet keys")
 
@@ -222,7 +222,7 @@ class _Draft(Registration):
     def _stay(self) -> None:
         """Keep the room that is held."""
         self._until = time.monotonic() + _DRAFT_S / 10
-        with suppress(OutOfReach):
+        with suppress(SharedStateUnavailableError):
             self._store._link.run(_STAY, self._store._keys, self._draft, round(1000 * _DRAFT_S))
 
     def settle(self) -> None:
@@ -253,7 +253,7 @@ class _Draft(Registration):
             return
         if self._settled:
             self._store._remove([self._body])
-        with suppress(OutOfReach):  # its room comes free by itself
+        with suppress(SharedStateUnavailableError):  # its room comes free by itself
             self._store._link.do("ZREM", self._store._keys[1], self._draft)
 
 

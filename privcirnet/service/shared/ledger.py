@@ -6,8 +6,8 @@ import secrets
 import threading
 from contextlib import suppress
 
-from privcirnet.service.refusals import OutOfReach
-from privcirnet.service.shared.link import Link, Script, whole
+from privcirnet.service.refusals import SharedStateUnavailableError
+from privcirnet.service.shared.link import RedisConnection, Script, whole
 
 _LEASE_S = 15.0
 """Seconds after which the sessions of a replica that died are nobody's; three times as often it says that it lives."""
@@ -72,7 +72,7 @@ class SharedLedger:
     and those of one that lives are there again when Redis is.
     """
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: RedisConnection) -> None:
         self._link, self._places = link, dict[bytes, str]()
         self._ended = threading.Event()
         self._renewing = threading.Thread(target=self._renew, name="privcirnet leases", daemon=True)
@@ -91,7 +91,7 @@ class SharedLedger:
 
     def leave(self, client: str, place: bytes) -> None:
         key = self._places.pop(place)
-        with suppress(OutOfReach):  # the lease ends by itself
+        with suppress(SharedStateUnavailableError):  # the lease ends by itself
             self._link.do("ZREM", key, place)
 
     def reachable(self) -> bool:
@@ -105,7 +105,7 @@ class SharedLedger:
         while not self._ended.wait(_LEASE_S / 3):
             places = self._places.copy()
             if places:
-                with suppress(OutOfReach):
+                with suppress(SharedStateUnavailableError):
                     self._link.run(_RENEW, [*places.values()], _milliseconds(), *places)
                     for place in places.keys() - self._places.keys():  # it left meanwhile
                         self._link.do("ZREM", places[place], place)

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from privcirnet.errors import RuleError
 from privcirnet.service.address import is_loopback
-from privcirnet.service.refusals import OutOfReach
+from privcirnet.service.refusals import SharedStateUnavailableError
 
 SCHEMES = ("redis", "rediss")
 _TIMEOUT_S = 1.0
@@ -75,7 +75,7 @@ def shown(url: str) -> str:
     return f"{parts.scheme}://" + (place if _PLACE.fullmatch(place) else "")
 
 
-class Link:
+class RedisConnection:
     """A connection to Redis, for any thread.
 
     Args:
@@ -145,7 +145,7 @@ class Link:
         """Return whether it answers, and has forgotten nothing."""
         try:
             kept = self.do("GET", self.key("form"))
-        except OutOfReach:
+        except SharedStateUnavailableError:
             return False
         if kept is None:
             self._lose(_FORGOTTEN)
@@ -167,18 +167,18 @@ class Link:
     @contextmanager
     def _reached(self) -> Generator[None]:
         if self._lost:
-            raise OutOfReach(_PAUSE_S)
+            raise SharedStateUnavailableError(_PAUSE_S)
         try:
             yield
         except self._gone as problem:
             self._lose(problem)
-            raise OutOfReach(_PAUSE_S) from problem
+            raise SharedStateUnavailableError(_PAUSE_S) from problem
         except self._errors as problem:
             if str(problem).startswith("FORGOTTEN"):
                 self._lose(_FORGOTTEN)
-                raise OutOfReach(_PAUSE_S) from problem
+                raise SharedStateUnavailableError(_PAUSE_S) from problem
             self._note(f"{self._shown} does not do as it is told: {problem}")
-            raise OutOfReach(_PAUSE_S) from problem
+            raise SharedStateUnavailableError(_PAUSE_S) from problem
 
     def _lose(self, problem: object) -> None:
         with self._lock:

@@ -8,13 +8,13 @@ from privcirnet.errors import RuleError
 from privcirnet.he.circuits.bfv.weight_cache import WeightCache
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.planning.cost import linear_cost
-from privcirnet.he.planning.goal import Goal
+from privcirnet.he.planning.goal import Objective
 from privcirnet.he.planning.planner import plan_layer
 from privcirnet.he.planning.profile import COUNTED, LINKS
 from privcirnet.report.plots import grouped_bars, roofline
 from tests.he.layer_examples import paper_layer
 
-GOAL = Goal(COUNTED, LINKS["local"])
+GOAL = Objective(COUNTED, LINKS["local"])
 SHAPE = LinearShape(4, 4, 16, 8, 3, 1, 1)
 SHAPES = {"a": SHAPE, "b": LinearShape.gemm(4, 16, 16), "c": SHAPE}
 IN_CLEAR = runs.BenchRun(41, 2)

@@ -61,7 +61,7 @@ def test_what_is_known_before_planning_is_the_shape_and_the_block_size() -> None
     layer, factor = unplanned(UNPLANNED, 2), unplanned_factor(UNPLANNED)
     assert (layer.shape, layer.block_size) == (UNPLANNED, 2)
     assert (factor.shape, factor.block_size) == (UNPLANNED, 1)
-    assert op.Product(factor, factor).groups == 1
+    assert op.MatMul(factor, factor).groups == 1
     assert copy.deepcopy(layer) == layer == UnplannedLayer(UNPLANNED, 2) != factor
 
 

@@ -12,7 +12,7 @@ from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.spectral_layer import SpectralLayer
 from privcirnet.he.layers.spectral_layout import SpectralLayout, slots_to_lanes
 from privcirnet.he.layers.spectral_pieces import Piece
-from privcirnet.he.planning.goal import Goal
+from privcirnet.he.planning.goal import Objective
 from privcirnet.he.planning.planner import cheapest_layer, plan_layer
 from privcirnet.he.planning.profile import COUNTED, LINKS
 from privcirnet.he.ring import cyclic, modular
@@ -67,7 +67,7 @@ def test_every_candidate_of_the_planner_is_exact(shape: LinearShape, b: int, sum
     """Whatever the price makes of it; of each number of lanes the tilings that differ most."""
     found: dict[tuple[object, ...], SpectralLayer] = {}
     for profile in PROFILES.values():
-        for _, layer in plan_layer(shape, b, Goal(profile, LINKS["local"], sums)).candidates:
+        for _, layer in plan_layer(shape, b, Objective(profile, LINKS["local"], sums)).candidates:
             found.setdefault((layer.pieces[0], len(layer.pieces)), layer)
     chosen = sorted(found.values(), key=lambda layer: (layer.tile, layer.pieces[0].lanes))
     for layer in chosen[:: max(1, len(chosen) // 12)]:
@@ -119,7 +119,7 @@ def test_depthwise_is_a_hadamard_product() -> None:
 @given(depthwise_shapes())
 def test_a_planned_depthwise_layer_is_one_product_for_each_ciphertext(shape: LinearShape) -> None:
     """Whatever its stride: the phase images of a channel are added on shares, or in as many products."""
-    layer = plan_layer(shape, 1, Goal(replace(COUNTED, ring_degree=N), LINKS["lan"])).layer
+    layer = plan_layer(shape, 1, Objective(replace(COUNTED, ring_degree=N), LINKS["lan"])).layer
     assert isinstance(layer, SpectralLayer)
     assert (layer.rotations, layer.pmults) == (0, layer.ciphertexts_in)
     assert_exact(layer)

@@ -5,15 +5,15 @@ import os
 import numpy as np
 import pytest
 
-from privcirnet.he.mpc.comparison import Digit, Merge
-from privcirnet.he.mpc.ot.keys import Chosen, Offered
+from privcirnet.he.mpc.comparison import ComparisonMerge, DigitComparison
+from privcirnet.he.mpc.ot.keys import ReceiverOts, SenderOts
 from tests.he.mpc.transfers import bits_of, both
 
 VALUES = 128
 HELPER, CHOOSER = both()
 
 
-def transfers(slots: int) -> tuple[Offered, Chosen]:
+def transfers(slots: int) -> tuple[SenderOts, ReceiverOts]:
     chosen, message = CHOOSER.choose(slots, VALUES)
     return HELPER.help(slots, VALUES, message), chosen
 
@@ -29,7 +29,7 @@ def random_planes(count: int) -> np.ndarray:
 @pytest.mark.parametrize("bits", [1, 2, 4, 5])
 @pytest.mark.parametrize("equal", [False, True])
 def test_a_digit_is_compared(bits, equal):
-    digit, rng = Digit(bits, equal), np.random.default_rng(bits)
+    digit, rng = DigitComparison(bits, equal), np.random.default_rng(bits)
     client, server = rng.integers(0, 1 << bits, (2, VALUES))
     offered, chosen = transfers(bits)
     message, table = digit.client_table(offered, planes_of(client, bits))
@@ -50,7 +50,7 @@ ONE, TWO, THREE = (tuple(range(fan)) for fan in (1, 2, 3))
 @pytest.mark.parametrize("equal", [False, True])
 def test_digits_are_merged(chains, equal):
     """Every combination of results, each in all splits between the parties."""
-    merge, fan = Merge(chains, equal), 1 + max(map(max, chains))
+    merge, fan = ComparisonMerge(chains, equal), 1 + max(map(max, chains))
     count = 2 * fan
     inputs = dict(enumerate(random_planes(count)))
     held = dict(enumerate(random_planes(count)))
@@ -75,4 +75,4 @@ def test_digits_are_merged(chains, equal):
     [((TWO,), False, 2), ((TWO,), True, 3), ((THREE,), False, 7), ((THREE,), True, 10), (((0, 1), (0, 2)), True, 4)],
 )
 def test_transfers_of_a_merge(chains, equal, slots):
-    assert len(Merge(chains, equal).choices) == slots
+    assert len(ComparisonMerge(chains, equal).choices) == slots

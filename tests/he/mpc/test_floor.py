@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from privcirnet.errors import RuleError
-from privcirnet.he.mpc.floor import Floor
+from privcirnet.he.mpc.floor import ExactFloor
 from privcirnet.he.mpc.floor_parties import (
-    client_ahead,
     client_numbers,
+    client_offline,
     client_online,
     client_planes,
     server_ahead,
@@ -32,11 +32,11 @@ def share(x: np.ndarray, t: int, rng: np.random.Generator) -> tuple[np.ndarray, 
 
 
 def messages(
-    floor: Floor, client: np.ndarray, server: np.ndarray, w: np.ndarray
+    floor: ExactFloor, client: np.ndarray, server: np.ndarray, w: np.ndarray
 ) -> tuple[np.ndarray, list[list[bytes]]]:
     """The server's share of the results, and the parts of all messages in order, but empty ones."""
     said: list[list[bytes]] = []
-    ahead = client_ahead(floor, client, CLIENT), server_ahead(floor, client.size, SERVER)
+    ahead = client_offline(floor, client, CLIENT), server_ahead(floor, client.size, SERVER)
     kept, other = converse(*ahead, said)
     assert kept.planes.shape == (sum(client_planes(floor)), client.size // 64)
     assert other.planes.shape == (sum(server_planes(floor)), client.size // 64)
@@ -46,7 +46,7 @@ def messages(
     return found, [parts for parts in said if parts]
 
 
-def computed(floor: Floor, x: np.ndarray, seed: int = 0) -> np.ndarray:
+def computed(floor: ExactFloor, x: np.ndarray, seed: int = 0) -> np.ndarray:
     """The results, mod m."""
     rng = np.random.default_rng(seed)
     padded = np.resize(x, -(-x.size // 64) * 64)
@@ -78,13 +78,13 @@ def bound(t: int, f: int) -> int:
 def test_relu_and_clip_of_every_value(f, most):
     half = (SMALL - 3) // 2
     x = np.arange((most << f) - half, half + 1)
-    assert (computed(Floor(SMALL, f, SMALL, most=most), x, f) == (x >> f).clip(0, most or None)).all()
+    assert (computed(ExactFloor(SMALL, f, SMALL, most=most), x, f) == (x >> f).clip(0, most or None)).all()
 
 
 def test_clip_of_every_share():
     """At values around both ends, with every share of the client's."""
     for x in (-5000, -1, 0, 7, 767, 768, 769, 6143):
-        floor, client = Floor(SMALL, 3, SMALL, most=96), np.resize(np.arange(SMALL, dtype=np.uint64), 12352)
+        floor, client = ExactFloor(SMALL, 3, SMALL, most=96), np.resize(np.arange(SMALL, dtype=np.uint64), 12352)
         server = (np.uint64(x % SMALL) + np.uint64(SMALL) - client) % np.uint64(SMALL)
         result, _ = messages(floor, client, server, np.zeros_like(client))
         assert (result == min(max(x >> 3, 0), 96)).all()
@@ -94,7 +94,7 @@ def test_clip_of_every_share():
 def test_floor_of_every_value(f):
     limit = bound(SMALL, f)
     x = np.arange(-limit, limit + 1)
-    assert (computed(Floor(SMALL, f, SMALL, limit), x, f) == (x >> f) % SMALL).all()
+    assert (computed(ExactFloor(SMALL, f, SMALL, limit), x, f) == (x >> f) % SMALL).all()
 
 
 def edges(low: int, high: int, f: int, most: int = 0) -> np.ndarray:
@@ -111,18 +111,21 @@ def test_edges_of_large_moduli(t, f):
     limit = bound(t, f)
     for m in (t, 256):
         x = edges(-min(limit, m // 2 << f), min(limit, m // 2 << f) - 1, f)
-        assert (computed(Floor(t, f, m, limit), x) == (x >> f) % m).all()
+        assert (computed(ExactFloor(t, f, m, limit), x) == (x >> f) % m).all()
     if ((t >> f + 1) + 1).bit_length() <= MOST_HIGH_BITS:
         x = edges(-(t - 3) // 2, (t - 3) // 2, f)
         for m in (t, 256):
-            assert (computed(Floor(t, f, m), x) == (np.maximum(x, 0) >> f) % m).all()
+            assert (computed(ExactFloor(t, f, m), x) == (np.maximum(x, 0) >> f) % m).all()
             for most in (1, 192, 255):
                 x = edges((most << f) - (t - 3) // 2, (t - 3) // 2, f, most)
-                assert (computed(Floor(t, f, m, most=most), x) == (x >> f).clip(0, most)).all()
+                assert (computed(ExactFloor(t, f, m, most=most), x) == (x >> f).clip(0, most)).all()
 
 
 LARGEST = 998244353
-SHAPES = [Floor(LARGEST, 7, 256, 1 << 20), *(Floor(LARGEST, f, LARGEST, most=m) for f in (0, 7) for m in (0, 1, 192))]
+SHAPES = [
+    ExactFloor(LARGEST, 7, 256, 1 << 20),
+    *(ExactFloor(LARGEST, f, LARGEST, most=m) for f in (0, 7) for m in (0, 1, 192)),
+]
 
 
 @pytest.mark.parametrize("floor", SHAPES)
@@ -136,7 +139,7 @@ def test_messages_have_the_sizes_that_the_plan_says(floor):
 @pytest.mark.parametrize(("f", "limit", "most"), [(3, 0, 0), (0, 0, 0), (3, 1024, 0), (3, 0, 96), (0, 0, 7)])
 def test_every_message_is_uniform(f, limit, most):
     """Of one input and one pair of shares, over all transfers and masks: no bit or residue is likelier than others."""
-    floor = Floor(SMALL, f, SMALL, limit, most)
+    floor = ExactFloor(SMALL, f, SMALL, limit, most)
     x = np.full(1 << 14, -77)
     client = np.full(x.size, 4321, np.uint64)
     server = ((x - client.astype(np.int64)) % SMALL).astype(np.uint64)
@@ -158,9 +161,9 @@ def test_every_message_is_uniform(f, limit, most):
 @pytest.mark.parametrize("twice", [True, False])
 def test_what_serves_twice_tells_which_bits_differ(twice):
     """The server's digits of two images, which one piece of prepared work would hide by the same choices."""
-    floor, values = Floor(SMALL, 3, SMALL, most=96), 1 << 12
+    floor, values = ExactFloor(SMALL, 3, SMALL, most=96), 1 << 12
     client = np.zeros(values, np.uint64)
-    made = [converse(client_ahead(floor, client, CLIENT), server_ahead(floor, values, SERVER))[1] for _ in "ab"]
+    made = [converse(client_offline(floor, client, CLIENT), server_ahead(floor, values, SERVER))[1] for _ in "ab"]
     images = zip([made[0], made[0] if twice else made[1]], (4321, 1234), strict=True)
     one, two = (next(server_online(floor, piece, np.full(values, share, np.uint64))) for piece, share in images)
     planes = np.frombuffer(one[0], np.uint8) ^ np.frombuffer(two[0], np.uint8)
@@ -170,8 +173,8 @@ def test_what_serves_twice_tells_which_bits_differ(twice):
 
 @pytest.mark.parametrize("wrong", ["numbers", "length"])
 def test_other_messages_are_refused(wrong):
-    floor = Floor(SMALL, 3, SMALL, 1024)
-    client, server = client_ahead(floor, np.zeros(64, np.uint64), CLIENT), server_ahead(floor, 64, SERVER)
+    floor = ExactFloor(SMALL, 3, SMALL, 1024)
+    client, server = client_offline(floor, np.zeros(64, np.uint64), CLIENT), server_ahead(floor, 64, SERVER)
     next(server)
     tables, offers = client.send(server.send(next(client)))
     message, match = (
@@ -183,18 +186,18 @@ def test_other_messages_are_refused(wrong):
 
 def test_digits_hold_what_programs_may_have():
     t = (1 << MOST_HIGH_BITS + 2) - (1 << 20) + 1
-    assert len(Floor(t, 1, t).high) == 8
-    assert len(Floor(t, MOST_BITS, t, 1 << MOST_BITS).low) == 4
+    assert len(ExactFloor(t, 1, t).high) == 8
+    assert len(ExactFloor(t, MOST_BITS, t, 1 << MOST_BITS).low) == 4
     with pytest.raises(ValueError, match="41 bits are more than 8 digits hold"):
-        _ = Floor(2 * t - 1, 1, 2 * t - 1).high
+        _ = ExactFloor(2 * t - 1, 1, 2 * t - 1).high
 
 
 def test_shapes_that_would_not_be_exact_are_refused():
     with pytest.raises(ValueError, match="t must be 1 mod"):
-        Floor(SMALL, 12, SMALL)
+        ExactFloor(SMALL, 12, SMALL)
     for wrong in (1 << 11, 1023):
         with pytest.raises(ValueError, match="multiple of 2\\^3 under t / 8"):
-            Floor(SMALL, 3, SMALL, wrong)
+            ExactFloor(SMALL, 3, SMALL, wrong)
     for shape in ((SMALL, 1 << 10, 96), (SMALL, 0, 768), (64, 0, 64), (SMALL, 0, -1)):
         with pytest.raises(ValueError, match="must clip under its modulus and t / 2, not at"):
-            Floor(SMALL, 3, *shape)
+            ExactFloor(SMALL, 3, *shape)

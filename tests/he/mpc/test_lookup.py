@@ -6,14 +6,14 @@ import pytest
 from privcirnet.errors import RuleError
 from privcirnet.he.mpc.lookup import Lookup
 from privcirnet.he.mpc.lookup_parties import client_ahead, client_online, server_ahead, server_online
-from privcirnet.he.mpc.messages import Kept
+from privcirnet.he.mpc.messages import OfflineState
 from tests.he.mpc.transfers import both, converse
 
 SMALL, LARGE = 12289, (167772161, 1152921504606830593)
 CLIENT, SERVER = both()
 
 
-def kept(lookup: Lookup, values: int, said: list[list[bytes]]) -> tuple[Kept, Kept]:
+def kept(lookup: Lookup, values: int, said: list[list[bytes]]) -> tuple[OfflineState, OfflineState]:
     """What both parties keep of their turns ahead."""
     found = converse(client_ahead(lookup, values, CLIENT), server_ahead(lookup, values, SERVER), said)
     for one in found:

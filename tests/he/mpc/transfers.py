@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from privcirnet.he.mpc.ot import silent
-from privcirnet.he.mpc.ot.session import Transfers, answering, opening
+from privcirnet.he.mpc.ot.session import OtSession, initiate, respond
 from privcirnet.he.mpc.ot.softspoken import Receiver, Sender
 from privcirnet.he.ring.modular import Residues
 
@@ -24,7 +24,7 @@ def pair(k: int = 4, session: bytes = b"session") -> tuple[Sender, Receiver]:
 
 def silent_pair(monkeypatch: pytest.MonkeyPatch, session: bytes = b"session") -> tuple[silent.Sender, silent.Receiver]:
     """A silent sender and its receiver, of a code that hides nothing: 1472 transfers an iteration."""
-    monkeypatch.setattr(silent, "CODE", silent.Code(trees=64, depth=5, seed=128))
+    monkeypatch.setattr(silent, "CODE", silent.LpnParameters(trees=64, depth=5, seed=128))
     (sender, receiver), spent = pair(), silent.CODE.spent
     made, message = receiver.extend(spent)
     return silent.Sender(sender.extend(spent, message), sender.delta, session), silent.Receiver(made, session)
@@ -35,9 +35,9 @@ def bits_of(planes: Residues) -> Residues:
     return np.unpackbits(planes.view(np.uint8), bitorder="little").astype(np.uint64)
 
 
-def both(source: str = "softspoken") -> tuple[Transfers, Transfers]:
+def both(source: str = "softspoken") -> tuple[OtSession, OtSession]:
     """Transfers in both directions, of who began and of who answered."""
-    made = converse(opening(source=source), answering(source=source))
+    made = converse(initiate(source=source), respond(source=source))
     return made[0], made[1]
 
 

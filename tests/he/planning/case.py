@@ -4,8 +4,8 @@ import dataclasses
 
 from privcirnet.errors import RuleError
 from privcirnet.he.planning.chooser import SETS, ParameterChoice, choose
-from privcirnet.he.planning.fit import options
-from privcirnet.he.planning.noise_budget import Option
+from privcirnet.he.planning.noise_budget import ParameterCandidate
+from privcirnet.he.planning.plan_program import options
 from privcirnet.he.planning.profile import COUNTED, LINKS
 from privcirnet.he.planning.requirements import Requirements, requirements
 from privcirnet.he.program import bounds, truncation
@@ -25,7 +25,7 @@ def wants(bits: float = 8, **changes: object) -> Requirements:
     return dataclasses.replace(requirements(NETWORK.nodes, INTERVALS, SIZES, bits), **changes)
 
 
-def candidates(*sets: ParameterSet) -> tuple[Option, ...]:
+def candidates(*sets: ParameterSet) -> tuple[ParameterCandidate, ...]:
     return options(NETWORK.nodes, COUNTED, LOCAL, sets or SETS)
 
 
@@ -33,11 +33,11 @@ def choice(bits: float = 8, **changes: object) -> ParameterChoice:
     return choose(wants(bits, **changes), candidates())
 
 
-def products(option: Option) -> int:
+def products(option: ParameterCandidate) -> int:
     return max(layer.products_per_sum for layer in option.layers)
 
 
-def fits(option: Option, t: int, bits: float) -> bool:
+def fits(option: ParameterCandidate, t: int, bits: float) -> bool:
     """By the functions of params and bounds that the protocol and the export rest on."""
     n, coefficient_bits = option.parameters.ring_degree, option.parameters.coefficient_bits
     program = dataclasses.replace(NETWORK, parameters=Parameters(n, coefficient_bits, t))
@@ -50,7 +50,7 @@ def fits(option: Option, t: int, bits: float) -> bool:
     return truncation.wrap_probability(program, SIZES) <= 2.0**-bits
 
 
-def exhaustive(option: Option, bits: float) -> list[int]:
+def exhaustive(option: ParameterCandidate, bits: float) -> list[int]:
     """Every t that fits, the largest of each size."""
     found, n = [], option.parameters.ring_degree
     for size in range(15, 61):

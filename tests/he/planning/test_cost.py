@@ -12,13 +12,13 @@ from privcirnet.he.layers.spectral_layer import SpectralLayer
 from privcirnet.he.layers.spectral_pieces import Piece
 from privcirnet.he.planning import cost, planner, profile
 from privcirnet.he.planning.cost import Cost, linear_cost, operation_cost, square_cost
-from privcirnet.he.planning.goal import Goal
+from privcirnet.he.planning.goal import Objective
 from privcirnet.he.planning.planner import plan_layer
-from privcirnet.he.planning.profile import LINKS, OPERATIONS, Link, Profile
+from privcirnet.he.planning.profile import LINKS, OPERATIONS, NetworkLink, Profile
 from privcirnet.he.program import operations as op
 from privcirnet.he.program.operation import KINDS
 from privcirnet.he.program.table import tabulated
-from privcirnet.he.protocol.rounds.exchange import Held
+from privcirnet.he.protocol.rounds.exchange import PreparedNode
 from privcirnet.he.protocol.rounds.square import SquareExchange
 from privcirnet.he.ring import sampling
 from privcirnet.he.schemes.bfv.parameters import DEFAULT_COEFFICIENT_BITS, choose
@@ -37,10 +37,19 @@ SHAPES = [
 DONE = ("encrypt", "receive", "add_plain", "rotate", "to_ntt", "from_ntt", "pmult", "add", "reply", "decrypt")
 """Calls of the engines."""
 LOCAL_OPERATIONS: list[op.Operation] = [
-    *(op.Input(0, 255), op.Truncate(3), op.Scale(2), op.Times(3), op.Plus(), op.Concat(2), op.Add(), op.SumPool(2)),
-    *(op.Flatten(), op.Tokens(), op.Take(0), op.Channels(0, 2), op.Transpose(1)),
+    *(
+        op.Input(0, 255),
+        op.Truncate(3),
+        op.Scale(2),
+        op.MulConstant(3),
+        op.Plus(),
+        op.Concat(2),
+        op.Add(),
+        op.SumPool(2),
+    ),
+    *(op.Flatten(), op.Tokens(), op.Take(0), op.SliceChannels(0, 2), op.Transpose(1)),
     *(op.SumChannels(1, 3), op.Center(3)),
-    *(op.Gather((1, 1, 1), 0, (), ()), op.Sampled(1, 0, 1, 1), op.Within(0, 1)),
+    *(op.AsStrided((1, 1, 1), 0, (), ()), op.Sampled(1, 0, 1, 1), op.AssertRange(0, 1)),
 ]
 LAYERS = [layer for case in SHAPES for layer in planner.candidate_layers(*case, N)][::3]
 """A third of all plans of a few shapes."""
@@ -102,13 +111,13 @@ def test_predicted_counts_are_what_the_engines_do(layer: SpectralLayer) -> None:
 @pytest.mark.parametrize("case", [*SHAPES, (LinearShape.gemm(65, 6, 12), 1), (LinearShape(9, 9, 4, 4, 3, 1, 1), 2)])
 def test_unlike_pieces_add_up(case: tuple[LinearShape, int]) -> None:
     """The planner's covers: tiles, and pieces of more than one kind."""
-    found = [layer for _, layer in plan_layer(*case, Goal(pricing("rotate"), FREE)).candidates]
+    found = [layer for _, layer in plan_layer(*case, Objective(pricing("rotate"), FREE)).candidates]
     for layer in sorted(found, key=lambda layer: -len(set(layer.pieces)))[:3]:
         assert_predicted(layer, lambda name, layer=layer: linear_cost(layer, pricing(name), FREE).total)
 
 
 def test_a_cost_is_the_sum_of_its_plans_the_transforms_and_a_round_trip() -> None:
-    layer, profile, link = TWO_PIECES, pricing("rotate", 64), Link(1e6, 0.25)
+    layer, profile, link = TWO_PIECES, pricing("rotate", 64), NetworkLink(1e6, 0.25)
     one, other = (cost.plan_cost(placed.plan, profile, link) for placed in layer.placed)
     found = linear_cost(layer, profile, link)
     expected = one + other + cost.transform_cost(layer.layout, profile) + cost.Cost(network=0.25)
@@ -159,7 +168,7 @@ def test_square_counts(values: int) -> None:
     share = sampling.uniform((values,), parameters.plain_modulus)
     exchange = SquareExchange(values, N)
     messages = exchange.request([share], client)
-    replies, _ = exchange.reply(Held(), [share], messages, server, frozenset())
+    replies, _ = exchange.reply(PreparedNode(), [share], messages, server, frozenset())
     counts = {"encrypt": len(messages), "receive": len(messages), "reply": len(replies), "decrypt": len(replies)}
     counts |= {"pmult_plain": server.counts["pmult"], "rotate": server.counts["rotate"]}
     for name, count in counts.items():
@@ -174,7 +183,7 @@ def test_weights_of_one_use_do_not_pay_for_the_ciphertext() -> None:
 
 def test_product_counts() -> None:
     """Both layers, their plaintexts encoded for one use, in one round trip."""
-    left, right, link = (4, 3, 1), (4, 2, 1), Link(1e9, 0.25)
+    left, right, link = (4, 3, 1), (4, 2, 1), NetworkLink(1e9, 0.25)
     shapes = LinearShape.product(left, right, 2), LinearShape.product(right, left, 2)
     layers = [paper_layer(shape, 1, N) for shape in shapes]
     pmults, inputs = (sum(getattr(layer, name) for layer in layers) for name in ("pmults", "ciphertexts_in"))
@@ -192,7 +201,7 @@ def test_network_time_is_bytes_and_one_round_trip() -> None:
     up, down = message_bytes(parameters)
     profile = pricing("rotate", 8192)
     expected = (layer.ciphertexts_in * up + layer.ciphertexts_out * down) / 1e6 + 0.25
-    assert linear_cost(layer, profile, Link(1e6, 0.25)).network == pytest.approx(expected)
+    assert linear_cost(layer, profile, NetworkLink(1e6, 0.25)).network == pytest.approx(expected)
     assert linear_cost(layer, profile, FREE).network == 0
     slots = sampling.uniform((1, 8192), parameters.plain_modulus)
     assert [len(message) for message in engine_of("kernel").client(parameters).encrypt_all(slots)] == [up]
@@ -206,22 +215,22 @@ def test_network_time_of_a_square_is_that_of_its_messages(values: int) -> None:
     keys, share = server.load_keys(client.public_keys(()), ()), sampling.uniform((values,), parameters.plain_modulus)
     exchange = SquareExchange(values, 8192)
     messages = exchange.request([share], client)
-    sent = sum(map(len, (*messages, *exchange.reply(Held(), [share], messages, server, keys)[0])))
-    network = cost.square_cost(values, pricing("rotate", 8192), Link(1e6, 0.25)).network
+    sent = sum(map(len, (*messages, *exchange.reply(PreparedNode(), [share], messages, server, keys)[0])))
+    network = cost.square_cost(values, pricing("rotate", 8192), NetworkLink(1e6, 0.25)).network
     assert network == pytest.approx(sent / 1e6 + 0.25, abs=64 * len(messages) / 1e6)
 
 
 def test_cost_of_an_operation_is_looked_up_by_its_type() -> None:
-    profile, link, shape = pricing("encrypt"), Link(1e6, 0.25), (3, 5, 7)
+    profile, link, shape = pricing("encrypt"), NetworkLink(1e6, 0.25), (3, 5, 7)
     layer, factor = LAYERS[0], planner.candidate_layers(LinearShape.gemm(4, 8, 4), 1, N)[0]
 
     def exact(transfers: int, octets: int, trips: int) -> Cost:
         network = octets * 3 * 5 * 7 / link.bandwidth + trips * link.round_trip
-        return Cost(server=transfers * 3 * 5 * 7 * cost.TRANSFER, network=network)
+        return Cost(server=transfers * 3 * 5 * 7 * cost.OT_SECONDS, network=network)
 
     expected = {
         op.Linear(layer): linear_cost(layer, profile, link),
-        op.Product(factor, factor): cost.product_cost(factor, factor, profile, link),
+        op.MatMul(factor, factor): cost.product_cost(factor, factor, profile, link),
         op.Square(): square_cost(3 * 5 * 7, profile, link),
         op.ExactReLU(4): exact(51, 63 + 16, 2),
         op.ExactReLU(4, most=96): exact(69, 105 + 18, 2),

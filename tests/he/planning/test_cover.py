@@ -14,10 +14,10 @@ from privcirnet.he.layers.bsgs import BsgsPlan
 from privcirnet.he.layers.spectral_layer import SpectralLayer
 from privcirnet.he.planning import cover
 from privcirnet.he.planning.cost import Cost, plan_cost
-from privcirnet.he.planning.cover import Contents, Grid, covers, lane_contents
-from privcirnet.he.planning.goal import Goal
+from privcirnet.he.planning.cover import Contents, CoverGrid, covers, lane_contents
+from privcirnet.he.planning.goal import Objective
 from privcirnet.he.planning.planner import plan_layer
-from privcirnet.he.planning.profile import COUNTED, LINKS, OPERATIONS, Link, Profile
+from privcirnet.he.planning.profile import COUNTED, LINKS, OPERATIONS, NetworkLink, Profile
 from privcirnet.he.schemes.bfv.parameters import DEFAULT_COEFFICIENT_BITS
 
 Slow = tuple[Cost, list[tuple[int, int, BsgsPlan]]]
@@ -27,20 +27,20 @@ UNEVEN = Profile(
     "uneven", 256, DEFAULT_COEFFICIENT_BITS, {name: 0.1 + 0.37 * i for i, name in enumerate(OPERATIONS)}, threads=2
 )
 GOALS = {
-    "any": Goal(UNEVEN, LINKS["local"]),
-    "far": Goal(replace(COUNTED, ring_degree=256), Link(5e3, 0.25), "encrypted"),
-    "encrypted": Goal(replace(COUNTED, ring_degree=256), LINKS["local"], "encrypted"),
-    "shares": Goal(UNEVEN, LINKS["wan"], "shares"),
+    "any": Objective(UNEVEN, LINKS["local"]),
+    "far": Objective(replace(COUNTED, ring_degree=256), NetworkLink(5e3, 0.25), "encrypted"),
+    "encrypted": Objective(replace(COUNTED, ring_degree=256), LINKS["local"], "encrypted"),
+    "shares": Objective(UNEVEN, LINKS["wan"], "shares"),
 }
 GRIDS = [
-    *(Grid(1, tiles, 4, 3, 5) for tiles in (1, 2, 7, 64, 65, 197)),
-    *(Grid(groups, 1, 16, 1, 1) for groups in (1, 3, 24, 100)),
-    *(Grid(groups, tiles, 8, 2, 3) for groups in (2, 4, 12) for tiles in (3, 10, 65)),
-    Grid(1, 9, 256, 2, 2),
+    *(CoverGrid(1, tiles, 4, 3, 5) for tiles in (1, 2, 7, 64, 65, 197)),
+    *(CoverGrid(groups, 1, 16, 1, 1) for groups in (1, 3, 24, 100)),
+    *(CoverGrid(groups, tiles, 8, 2, 3) for groups in (2, 4, 12) for tiles in (3, 10, 65)),
+    CoverGrid(1, 9, 256, 2, 2),
 ]
 
 
-def slow_covers(grid: Grid, goal: Goal) -> list[Slow]:
+def slow_covers(grid: CoverGrid, goal: Objective) -> list[Slow]:
     """The covers for every number of lanes, written as what they are: every piece listed, every :class:`Cost` added."""
     contents = list(lane_contents(grid, goal.profile.ring_degree))
 
@@ -88,7 +88,7 @@ def _total(found: Slow) -> float:
 
 @pytest.mark.parametrize("goal", GOALS)
 @pytest.mark.parametrize("grid", GRIDS, ids=str)
-def test_covers_are_those_of_the_plain_recursion_to_the_bit(grid: Grid, goal: str) -> None:
+def test_covers_are_those_of_the_plain_recursion_to_the_bit(grid: CoverGrid, goal: str) -> None:
     found, expected = covers(grid, GOALS[goal]), slow_covers(grid, GOALS[goal])
     assert [Cost(*one.seconds) for one in found] == [cost for cost, _ in expected]
     for one, (_, pieces) in zip(found, expected, strict=True):
@@ -99,7 +99,7 @@ def test_covers_are_those_of_the_plain_recursion_to_the_bit(grid: Grid, goal: st
 
 def test_a_cover_repeats_its_runs() -> None:
     """Two groups side by side of six: the tiles of the first two, then again for the next two, and the last."""
-    found = [one for one in covers(Grid(6, 10, 8, 2, 3), GOALS["any"]) if one.repeated > 1]
+    found = [one for one in covers(CoverGrid(6, 10, 8, 2, 3), GOALS["any"]) if one.repeated > 1]
     assert found
     for one in found:
         assert one.pieces == one.repeated * one.pieces[: one.size // one.repeated]
@@ -123,7 +123,7 @@ def digest(layers: list[SpectralLayer]) -> str:
 @pytest.mark.parametrize("sums", ["any", "encrypted"])
 @pytest.mark.parametrize("network", NETWORKS)
 def test_reference_networks_are_planned_as_recorded(network: str, sums: str) -> None:
-    goal = Goal(replace(COUNTED, ring_degree=8192), LINKS["lan"], sums)
+    goal = Objective(replace(COUNTED, ring_degree=8192), LINKS["lan"], sums)
     shapes = network_shapes(network).values()
     for b in (1, 2, 4, 8, 16):
         layers = [plan_layer(shape, allowed_block_size(shape, b), goal).layer for shape in shapes]

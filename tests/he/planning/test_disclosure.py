@@ -7,11 +7,11 @@ import pytest
 from privcirnet.errors import RuleError
 from privcirnet.he.planning.chooser import SETS
 from privcirnet.he.planning.disclosure import classified
-from privcirnet.he.planning.fit import Target, fit
+from privcirnet.he.planning.plan_program import Target, plan_program
 from privcirnet.he.planning.profile import COUNTED
 from privcirnet.he.program import bounds, manifest
 from privcirnet.he.program.operation import Node
-from privcirnet.he.program.operations import Gather, Input
+from privcirnet.he.program.operations import AsStrided, Input
 from privcirnet.he.program.program import Network
 from tests.he.planning.case import LOCAL, NETWORK
 
@@ -24,7 +24,7 @@ def test_what_has_no_class(name: str) -> None:
     found = Network(
         (
             Node("x", Input(0, 1), (), (8, 2, 2), 0),
-            Node("token", Gather((1, 1, 1), 0, (1,), (1,)), ("x",), (1, 1, 1), 0),
+            Node("token", AsStrided((1, 1, 1), 0, (1,), (1,)), ("x",), (1, 1, 1), 0),
         ),
         {},
     )
@@ -34,11 +34,11 @@ def test_what_has_no_class(name: str) -> None:
 
 
 def test_a_fitted_program_says_how_wide_its_result_is() -> None:
-    whole = fit(NETWORK, TARGET)
+    whole = plan_program(NETWORK, TARGET)
     assert (whole.program.answer, whole.program.output_bits) == (
         "logits",
         bounds.value_bits(whole.intervals[whole.program.output.name]),
     )
-    found = fit(NETWORK, dataclasses.replace(TARGET, truncation="exact", answer="top1")).program
+    found = plan_program(NETWORK, dataclasses.replace(TARGET, truncation="exact", answer="top1")).program
     assert (found.answer, found.output_bits, found.output.shape, found.logits.name) == ("top1", 4, (1, 1, 1), "head")
     assert manifest.from_dict(manifest.to_dict(found)) == dataclasses.replace(found, weights={})

@@ -10,10 +10,10 @@ from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.unplanned import unplanned_factor
 from privcirnet.he.planning.chooser import SETS, WIDE, sets_for
 from privcirnet.he.planning.cost import for_one_use, operation_cost
-from privcirnet.he.planning.fit import (
+from privcirnet.he.planning.plan_program import (
     Planned,
     Target,
-    fit,
+    plan_program,
     planned_layer,
     predicted_seconds,
     replan,
@@ -21,7 +21,7 @@ from privcirnet.he.planning.fit import (
 )
 from privcirnet.he.planning.profile import COUNTED, LINKS, ONLINE
 from privcirnet.he.program import truncation
-from privcirnet.he.program.operations import ExactTruncate, Product, Truncate
+from privcirnet.he.program.operations import ExactTruncate, MatMul, Truncate
 from privcirnet.he.program.program import Program, layers_of
 from privcirnet.he.schemes.bfv.noise import MIN_NOISE_BUDGET
 from privcirnet.he.schemes.bfv.parameters import Parameters
@@ -52,7 +52,7 @@ def test_products_are_planned_by_the_price_of_encoding_too() -> None:
     profile = dataclasses.replace(COUNTED, seconds=seconds)
     shape = LinearShape.product((256, 65, 1), (256, 65, 1), 4)
     product, kept = (
-        Product(*[unplanned_factor(shape)] * 2).planned(Planned(profile, LOCAL)),
+        MatMul(*[unplanned_factor(shape)] * 2).planned(Planned(profile, LOCAL)),
         planned_layer(shape, 1, profile, LOCAL),
     )
     assert product.left == product.right == planned_layer(shape, 1, for_one_use(profile), LOCAL)
@@ -72,17 +72,17 @@ def target(**changes: object) -> Target:
 
 
 def test_a_set_that_is_only_compared_with_is_not_taken() -> None:
-    fixed = fit(NETWORK, target(profile=scaled(COUNTED, WIDE), auto=False, failure_bits=0))
+    fixed = plan_program(NETWORK, target(profile=scaled(COUNTED, WIDE), auto=False, failure_bits=0))
     assert scaled(COUNTED, WIDE).parameter_set == fixed.choice.set == WIDE
     assert fixed.choice.cheapest.option.parameters == DEFAULT
     assert fixed.program.parameters.ring_degree == 16384
     narrow = target(sets=sets_for(16384), failure_bits=0)
-    assert fit(NETWORK, narrow).program.parameters.ring_degree == 16384
+    assert plan_program(NETWORK, narrow).program.parameters.ring_degree == 16384
 
 
 @pytest.mark.parametrize(("failure_bits", "expected"), [(20, 8192), (34, 16384)])
 def test_encrypted_inference_at_the_chosen_parameters(failure_bits: int, expected: int) -> None:
-    fitted = fit(NETWORK, target(failure_bits=failure_bits))
+    fitted = plan_program(NETWORK, target(failure_bits=failure_bits))
     program, verdict = fitted.program, fitted.choice.chosen
     assert program.parameters == fitted.choice.parameters == Parameters(*dataclasses.astuple(program.parameters))
     assert program.parameters.ring_degree == expected
@@ -94,7 +94,9 @@ def test_encrypted_inference_at_the_chosen_parameters(failure_bits: int, expecte
 
 def test_exact_truncation_takes_the_smallest_modulus() -> None:
     """No failure to make rarer: values alone decide, and t carries eight times what is truncated."""
-    random, exact = (fit(NETWORK, target(failure_bits=20, truncation=kind)).program for kind in ("random", "exact"))
+    random, exact = (
+        plan_program(NETWORK, target(failure_bits=20, truncation=kind)).program for kind in ("random", "exact")
+    )
     steps = [node.operation for node in exact.nodes if isinstance(node.operation, ExactTruncate)]
     t = exact.parameters.plain_modulus
     assert len(steps) == sum(isinstance(node.operation, Truncate) for node in random.nodes)
@@ -111,6 +113,6 @@ def test_where_bytes_cost_time_t_is_no_longer_than_it_must_be() -> None:
     made = {}
     for name in ("local", "wan"):
         target = Target(COUNTED, LINKS[name], failure_bits=20, sets=sets_for(8192), auto=True)
-        made[name] = fit(NETWORK, target).program.parameters
+        made[name] = plan_program(NETWORK, target).program.parameters
     assert made["wan"].plain_bits < made["local"].plain_bits
     assert message_bytes(made["wan"])[1] < message_bytes(made["local"])[1]

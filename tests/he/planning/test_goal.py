@@ -11,7 +11,7 @@ from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.spectral_layer import SpectralLayer
 from privcirnet.he.layers.spectral_pieces import Piece
 from privcirnet.he.planning.cost import Cost
-from privcirnet.he.planning.goal import Goal, LayerChoice, table
+from privcirnet.he.planning.goal import LayerChoice, Objective, table
 from privcirnet.he.planning.planner import plan_layer
 from privcirnet.he.planning.profile import COUNTED, LINKS, Profile
 
@@ -24,9 +24,9 @@ LAYERS = {
     "depthwise": (LinearShape(6, 6, 24, 24, 3, 1, 1, 24), 1),
 }
 GOALS = {
-    "counted": Goal(COUNTED, LINKS["local"], "encrypted"),
-    "measured": Goal(MEASURED, LINKS["wan"]),
-    "shares": Goal(MEASURED, LINKS["lan"], "shares"),
+    "counted": Objective(COUNTED, LINKS["local"], "encrypted"),
+    "measured": Objective(MEASURED, LINKS["wan"]),
+    "shares": Objective(MEASURED, LINKS["lan"], "shares"),
 }
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from privcirnet.errors import RuleError
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.planning.goal import SUMS, Goal
+from privcirnet.he.planning.goal import SUMS, Objective
 from privcirnet.he.planning.named import NAMES, plan_named
 from privcirnet.he.planning.planner import plan_layer
 from privcirnet.he.planning.profile import COUNTED, LINKS, OPERATIONS, Profile
@@ -19,8 +19,8 @@ DEPTHWISE, GROUPS = (LinearShape(6, 6, 12, 12, 3, 1, 1, groups=groups) for group
 MESSAGES = Profile(
     "messages", 256, COUNTED.coefficient_bits, {**dict.fromkeys(OPERATIONS, 1e-9), "reply": 1.0, "encrypt": 1.0}
 )
-GOALS = [Goal(replace(COUNTED, ring_degree=256), LINKS["local"], sums) for sums in SUMS]
-GOALS += [Goal(MESSAGES, LINKS["wan"])]
+GOALS = [Objective(replace(COUNTED, ring_degree=256), LINKS["local"], sums) for sums in SUMS]
+GOALS += [Objective(MESSAGES, LINKS["wan"])]
 ALL = {(GEMM, 1), (GEMM, 2), (POINTWISE, 1), (POINTWISE, 2), (CONV, 1), (CONV, 2), (DEPTHWISE, 1), (GROUPS, 2)}
 FITS = {
     "cirencode": ALL,
@@ -67,7 +67,7 @@ def test_special_cases_are_the_very_layer_of_the_planner(name: str) -> None:
 
 @pytest.mark.parametrize("goal", GOALS, ids=lambda goal: f"{goal.profile.name} {goal.sums}")
 @pytest.mark.parametrize(("shape", "b"), sorted(FITS["ensei"], key=str), ids=brief)
-def test_ensei_has_no_rotation(shape: LinearShape, b: int, goal: Goal) -> None:
+def test_ensei_has_no_rotation(shape: LinearShape, b: int, goal: Objective) -> None:
     """Whatever the goal says of sums: that is what makes it ENSEI."""
     choice = plan_named("ensei", shape, b, goal)
     assert choice == plan_layer(shape, b, replace(goal, sums="shares"))

@@ -10,8 +10,8 @@ import pytest
 from privcirnet.errors import DoesNotFit, RuleError
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.planning.chooser import SETS, WIDE, choose
-from privcirnet.he.planning.fit import options
-from privcirnet.he.planning.noise_budget import Option, budget, judge
+from privcirnet.he.planning.noise_budget import ParameterCandidate, budget, judge
+from privcirnet.he.planning.plan_program import options
 from privcirnet.he.planning.profile import COUNTED
 from privcirnet.he.planning.requirements import Requirements, requirements
 from privcirnet.he.program import bounds, limits
@@ -177,7 +177,7 @@ def test_the_layer_with_the_most_noise_counts() -> None:
 
 
 @pytest.mark.parametrize("option", candidates(DEFAULT, WIDE), ids=lambda o: str(o.parameters))
-def test_more_security_never_needs_a_smaller_modulus(option: Option) -> None:
+def test_more_security_never_needs_a_smaller_modulus(option: ParameterCandidate) -> None:
     needed = [wants(bits).truncation_bits for bits in range(40)]
     assert needed == sorted(needed)
     assert needed[-1] > needed[0]

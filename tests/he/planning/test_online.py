@@ -6,9 +6,9 @@ import pytest
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.mpc.local.circulant import matrices
 from privcirnet.he.mpc.local.matrix_products import MatrixProducts
-from privcirnet.he.planning.fit import scaled
 from privcirnet.he.planning.online import MESSAGE_BYTE, block_products, clear_work, online_cost, online_seconds
-from privcirnet.he.planning.profile import COUNTED, ONLINE, Link, Profile
+from privcirnet.he.planning.plan_program import scaled
+from privcirnet.he.planning.profile import COUNTED, ONLINE, NetworkLink, Profile
 from privcirnet.he.program.operations import ExactReLU, Square, Truncate
 from privcirnet.he.ring import modular
 from privcirnet.he.schemes.bfv.parameters import ParameterSet
@@ -53,7 +53,7 @@ def test_windows_count_where_there_are_some() -> None:
     [(Square(), 2 * 60 / 8, 1), (ExactReLU(3), sum(ExactReLU.online_bytes), 2), (Truncate(3), 0, 0)],
 )
 def test_messages_take_their_bytes_and_round_trips(operation, sent: float, trips: int) -> None:
-    found = online_cost(operation, (2, 10, 10), COUNTED, Link(bandwidth=1e3, round_trip=1.0))
+    found = online_cost(operation, (2, 10, 10), COUNTED, NetworkLink(bandwidth=1e3, round_trip=1.0))
     assert (found.server, found.network) == pytest.approx((200 * sent * MESSAGE_BYTE, 0.2 * sent + trips))
 
 

@@ -10,7 +10,7 @@ from privcirnet.he.layers.spectral_layer import SpectralLayer
 from privcirnet.he.layers.spectral_pieces import Piece
 from privcirnet.he.planning import cost, goal, planner
 from privcirnet.he.planning.cost import linear_cost
-from privcirnet.he.planning.goal import Goal
+from privcirnet.he.planning.goal import Objective
 from privcirnet.he.planning.planner import candidate_layers, cheapest_layer, counted_goal, plan_layer
 from privcirnet.he.planning.profile import COUNTED, LINKS, OPERATIONS, Profile
 from privcirnet.he.program import limits
@@ -60,7 +60,7 @@ def seconds(layer: SpectralLayer, profile: Profile) -> float:
 @pytest.mark.parametrize(("shape", "b"), SHAPES, ids=lambda v: v.kind if isinstance(v, LinearShape) else "")
 def test_the_cheapest_is_the_least_of_all(shape: LinearShape, b: int, profile: str) -> None:
     """Of the planner's own candidates, priced again one by one, and of every plan of an untiled map."""
-    goal = Goal(PROFILES[profile], FREE)
+    goal = Objective(PROFILES[profile], FREE)
     choice = plan_layer(shape, b, goal)
     prices = [seconds(layer, goal.profile) for _, layer in choice.candidates]
     assert [found.total for found, _ in choice.candidates] == pytest.approx(prices, rel=1e-9)
@@ -111,12 +111,12 @@ def test_nothing_that_the_planner_skips_is_cheaper(shape: LinearShape, b: int, p
 @pytest.mark.parametrize("profile", PROFILES)
 @pytest.mark.parametrize(("shape", "b"), SHAPES, ids=lambda v: v.kind if isinstance(v, LinearShape) else "")
 def test_encrypted_sums_have_none_on_shares(shape: LinearShape, b: int, profile: str) -> None:
-    choice = plan_layer(shape, b, Goal(PROFILES[profile], FREE, "encrypted"))
+    choice = plan_layer(shape, b, Objective(PROFILES[profile], FREE, "encrypted"))
     for _, layer in choice.candidates:
         assert not any(piece.giants_on_shares or piece.folds_on_shares for piece in layer.pieces)
         for placed in layer.placed:
             assert {len(terms) for terms in placed.plan.output_terms} == {1}, "an output is one lane of one ciphertext"
-    free, still = (plan_layer(shape, b, Goal(PROFILES[profile], FREE, sums)) for sums in ("any", "shares"))
+    free, still = (plan_layer(shape, b, Objective(PROFILES[profile], FREE, sums)) for sums in ("any", "shares"))
     assert predicted(free).total <= predicted(choice).total * (1 + 1e-9)
     assert [(layer.rotations, layer.column_steps) for _, layer in still.candidates] == [(0, set())] * len(
         still.candidates
@@ -162,7 +162,7 @@ def test_what_is_refused() -> None:
     with pytest.raises(RuleError, match="block size must be at most both weight dimensions: got 9"):
         cheapest_layer(LinearShape.gemm(4, 8, 8), 9, COUNTED, FREE)
     with pytest.raises(RuleError, match="sums must be of a known kind: got 'none'; use any, encrypted"):
-        Goal(COUNTED, FREE, "none")
+        Objective(COUNTED, FREE, "none")
 
 
 def test_heads_stand_side_by_side_with_as_many_tokens_as_fit() -> None:
@@ -177,7 +177,7 @@ def test_heads_stand_side_by_side_with_as_many_tokens_as_fit() -> None:
 @pytest.mark.parametrize("shape", [LinearShape.gemm(49, 192, 1152), LinearShape(7, 7, 192, 1152)], ids=["gemm", "conv"])
 def test_plans_beyond_the_limits_of_programs_are_not_chosen(shape: LinearShape) -> None:
     """Where messages cost nothing the cheapest plan sends 2,176 ciphertexts of 8,192 slots, which no reader accepts."""
-    goal_of_messages = Goal(COUNTED, FREE)
+    goal_of_messages = Objective(COUNTED, FREE)
     fastest = cheapest_layer(shape, 1, COUNTED, FREE)
     assert limits.excess(fastest, COUNTED.parameter_set) == ""
     assert plan_layer(shape, 1, goal_of_messages).layer == fastest

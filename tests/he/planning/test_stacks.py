@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from privcirnet.he.layers.layer import Layer
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.layers.stacking import tall
+from privcirnet.he.layers.stacking import stacked_shape
 from privcirnet.he.planning import stacks
 from privcirnet.he.planning.cost import linear_cost
 from privcirnet.he.planning.noise_budget import layers_noise_bits
 from privcirnet.he.planning.planner import cheapest_layer
 from privcirnet.he.planning.profile import COUNTED, LINKS, Profile
-from privcirnet.he.planning.stacks import Option, best, with_stacks
+from privcirnet.he.planning.stacks import StackCandidate, best, with_stacks
 from privcirnet.he.program import manifest
 from privcirnet.he.program.operation import Node
 from privcirnet.he.program.operations import Input, Linear
@@ -54,7 +54,7 @@ def dear_ciphertexts() -> tuple[Program, Profile, Layer]:
     """A layer, a profile, and the fastest stack of eight: louder, and with other rotations than one image has keys for."""
     shape = LinearShape(2, 2, 128, 256)
     profile = replace(COUNTED, seconds=COUNTED.seconds | dict.fromkeys(("encrypt", "decrypt", "reply"), 1.0))
-    layer, fastest = (cheapest_layer(each, 8, profile, LOCAL) for each in (shape, tall(shape, 8)))
+    layer, fastest = (cheapest_layer(each, 8, profile, LOCAL) for each in (shape, stacked_shape(shape, 8)))
     nodes = (
         Node("x", Input(0, 1), (), shape.input_shape, 0),
         Node("y", Linear(layer), ("x",), shape.output_shape, 0),
@@ -107,7 +107,9 @@ OPTIONS = st.lists(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), max
 @given(OPTIONS, st.integers(0, 30))
 def test_step_by_step_is_near_the_best_there_is(sizes: list[list[tuple[int, int]]], room: int) -> None:
     """At least half of what any choice saves, or as much but for one option; never more bytes than there are."""
-    options = [[Option(10.0, 0), *(Option(float(seconds), size) for seconds, size in each)] for each in sizes]
+    options = [
+        [StackCandidate(10.0, 0), *(StackCandidate(float(seconds), size) for seconds, size in each)] for each in sizes
+    ]
     found = best(options, room)
     assert sum(each.room for each in found) <= room
     saved = 10.0 * len(options) - sum(each.seconds for each in found)

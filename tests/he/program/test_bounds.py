@@ -14,7 +14,7 @@ from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.program import bounds, truncation
 from privcirnet.he.program.interpreter import interpret
 from privcirnet.he.program.operation import NO_ROWS, Node, Weights
-from privcirnet.he.program.operations import Add, Input, Linear, Product, Scale, Square, SumPool, Truncate
+from privcirnet.he.program.operations import Add, Input, Linear, MatMul, Scale, Square, SumPool, Truncate
 from privcirnet.he.program.program import Network, Program
 from privcirnet.he.program.rearrangement import Flatten
 from tests.he.exchange import random_rows
@@ -102,7 +102,7 @@ def test_interval_of_a_product_is_attained(seed: int) -> None:
     groups, k, a, b = 2, 3, 2, 4
     left, right = (groups * k, a, 1), (groups * k, b, 1)
     shapes = LinearShape.product(left, right, groups), LinearShape.product(right, left, groups)
-    node = Node("y", Product(*(paper_layer(shape, 1, N) for shape in shapes)), ("l", "r"), (groups * b, a, 1), 0)
+    node = Node("y", MatMul(*(paper_layer(shape, 1, N) for shape in shapes)), ("l", "r"), (groups * b, a, 1), 0)
     random = np.random.default_rng(seed)
     ends = [np.sort(random.integers(-9, 10, (2, *shape)), axis=0) for shape in (left, right)]
     bias = random.integers(-9, 10, groups * b)

@@ -9,13 +9,13 @@ from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.program import interpreter
 from privcirnet.he.program.interpreter import apply
 from privcirnet.he.program.operation import NO_ROWS, Node, Weights
-from privcirnet.he.program.operations import Add, Input, Linear, Product, Square, SumPool, Truncate
+from privcirnet.he.program.operations import Add, Input, Linear, MatMul, Square, SumPool, Truncate
 from privcirnet.he.program.program import Program
 from privcirnet.he.program.rearrangement import (
-    Channels,
+    AsStrided,
     Flatten,
-    Gather,
     Rearrangement,
+    SliceChannels,
     Take,
     Tokens,
     Transpose,
@@ -72,7 +72,7 @@ def test_a_product_is_its_formula() -> None:
     random = np.random.default_rng(0)
     left, right = random.integers(-9, 10, (groups * k, a, 1)), random.integers(-9, 10, (groups * k, b, 1))
     shapes = LinearShape.product(left.shape, right.shape, groups), LinearShape.product(right.shape, left.shape, groups)
-    operation = Product(*(paper_layer(shape, 1, 64) for shape in shapes))
+    operation = MatMul(*(paper_layer(shape, 1, 64) for shape in shapes))
     bias = random.integers(-9, 10, groups * b)
     found = apply(operation, [left, right], Weights(NO_ROWS, bias))
     assert found.shape == (groups * b, a, 1)
@@ -90,11 +90,11 @@ def test_tokens_have_constants_added() -> None:
 REARRANGED = {
     Flatten(): lambda x: x.reshape(-1),
     Take(2): lambda x: x[:, 2, 0],
-    Channels(1, 3): lambda x: x[1:4],
+    SliceChannels(1, 3): lambda x: x[1:4],
     Transpose(2): lambda x: np.stack([[x[3 * h + a, p, 0] for a in range(3)] for h in range(2) for p in range(4)]),
-    Gather((2, 3, 1), 5, (2, 3), (0, 4)): lambda x: np.stack([x.reshape(-1)[[5, 9, 13]]] * 2),
-    Gather((1, 4, 2), 23, (4, 2), (-1, -4)): lambda x: x[:, ::-1][::-1].reshape(6, 4)[:2].T,
-    Gather((1, 1, 1), 7, (), ()): lambda x: x.reshape(-1)[7],
+    AsStrided((2, 3, 1), 5, (2, 3), (0, 4)): lambda x: np.stack([x.reshape(-1)[[5, 9, 13]]] * 2),
+    AsStrided((1, 4, 2), 23, (4, 2), (-1, -4)): lambda x: x[:, ::-1][::-1].reshape(6, 4)[:2].T,
+    AsStrided((1, 1, 1), 7, (), ()): lambda x: x.reshape(-1)[7],
     Tokens(): lambda x: np.stack([[0, *x[c, :, 0]] for c in range(6)]),
 }
 

@@ -9,7 +9,7 @@ from privcirnet.errors import RuleError
 from privcirnet.he.program import bounds
 from privcirnet.he.program import operations as op
 from privcirnet.he.program.bounds import Intervals
-from privcirnet.he.program.composite import expanded
+from privcirnet.he.program.composite import decompose_all
 from privcirnet.he.program.interpreter import Integers
 from privcirnet.he.program.operation import KINDS, NO_ROWS, Node, Weights
 from privcirnet.he.program.program import Network
@@ -23,7 +23,7 @@ POOLS = [
     op.MaxPool((2, 2), (2, 2), (0, 0), (4, 3)),  # a window that reaches over the edge
     op.MaxPool((7, 6), (1, 1), (0, 0), (1, 1)),
 ]
-BELOW = [op.BelowMax(groups, SHAPE) for groups in (1, 2, 6)]
+BELOW = [op.SubtractMax(groups, SHAPE) for groups in (1, 2, 6)]
 
 
 def place(count: int) -> Node:
@@ -50,7 +50,7 @@ def largest_of_windows(x: np.ndarray, pool: op.MaxPool) -> np.ndarray:
 @pytest.mark.parametrize("operation", [*POOLS, *BELOW])
 def test_pieces_are_what_the_operation_is(operation: op.Operation) -> None:
     whole = network(operation)
-    pieces = expanded(whole, bounds.prove(whole))
+    pieces = decompose_all(whole, bounds.prove(whole))
     assert all(type(node.operation) in KINDS.values() for node in pieces.nodes)
     assert check_nodes(pieces.nodes) is not None
     proved, tight = bounds.prove(pieces), bounds.prove(whole)["y"]
@@ -72,7 +72,7 @@ def test_pieces_are_what_the_operation_is(operation: op.Operation) -> None:
 @pytest.mark.parametrize("count", [2, 3, 10, 100])
 def test_every_place_wins_and_the_first_of_equal_values(count: int) -> None:
     whole = Network((Node("x", op.Input(-3, 4), (), (count, 1, 1), 0), place(count)), {})
-    pieces = expanded(whole, bounds.prove(whole))
+    pieces = decompose_all(whole, bounds.prove(whole))
     assert sum(isinstance(node.operation, op.ExactReLU) for node in pieces.nodes) == (count - 1).bit_length()
     proved = bounds.prove(pieces)
     random = np.random.default_rng(count).integers(-3, 5, (20, count))
@@ -84,7 +84,7 @@ def test_every_place_wins_and_the_first_of_equal_values(count: int) -> None:
 
 def test_each_further_row_and_column_of_a_window_takes_one() -> None:
     counts = [
-        sum(isinstance(node.operation, op.ExactReLU) for node in expanded(network(operation), {}).nodes)
+        sum(isinstance(node.operation, op.ExactReLU) for node in decompose_all(network(operation), {}).nodes)
         for operation in (POOLS[0], POOLS[1], POOLS[4], *BELOW)
     ]
     assert counts == [2, 4, 11, 3, 2, 0], "halves of the channels of a group, until one is left"
@@ -93,8 +93,8 @@ def test_each_further_row_and_column_of_a_window_takes_one() -> None:
 @pytest.mark.parametrize(
     ("operation", "problem"),
     [
-        (op.BelowMax(4, SHAPE), "maxima of 4 groups"),
-        (op.BelowMax(2, (6, 7, 5)), "maxima of 2 groups"),
+        (op.SubtractMax(4, SHAPE), "maxima of 4 groups"),
+        (op.SubtractMax(2, (6, 7, 5)), "maxima of 2 groups"),
         (op.Center(5), "centering of 5 of 6 channels"),
         (op.SumChannels(4, 1), "sums of 1 of 6 channels"),
         (op.MaxPool((2, 2), (2, 2), (2, 0), (3, 3)), "windows of"),
@@ -103,12 +103,12 @@ def test_each_further_row_and_column_of_a_window_takes_one() -> None:
         (op.Sampled(0, 0, 1, 1), "1 places from 0 on along axis 0"),
         (op.Sampled(1, -1000, 1, 1), "1 places from -1000"),
         (op.Sampled(1, 0, 1, 1 << 40), "places from 0"),
-        (op.Within(3, 2), "values in"),
+        (op.AssertRange(3, 2), "values in"),
         (op.ExactReLU(20), "an exact ReLU by 20 bits"),
     ],
 )
 def test_numbers_that_make_no_sense_are_refused(operation: op.Operation, problem: str) -> None:
-    made = network(op.Within(0, 1))
+    made = network(op.AssertRange(0, 1))
     shape = (SHAPE[0], *operation.size) if isinstance(operation, op.MaxPool) else SHAPE
     nodes = (made.nodes[0], replace(made.nodes[1], operation=operation, shape=shape))
     with pytest.raises(RuleError, match=problem):

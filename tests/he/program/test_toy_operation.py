@@ -15,7 +15,7 @@ from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.unplanned import unplanned
 from privcirnet.he.planning.ckks.ckks_circuit import CkksCircuit
 from privcirnet.he.planning.ckks.sums import sums_of
-from privcirnet.he.planning.fit import fit
+from privcirnet.he.planning.plan_program import plan_program
 from privcirnet.he.planning.profile import COUNTED, LINKS
 from privcirnet.he.planning.target import Target
 from privcirnet.he.program import bounds, manifest
@@ -121,7 +121,7 @@ def test_in_clear_and_its_bounds() -> None:
 
 
 def test_interactively() -> None:
-    program = fit(network(), Target(COUNTED, LINKS["local"], failure_bits=0)).program
+    program = plan_program(network(), Target(COUNTED, LINKS["local"], failure_bits=0)).program
     described = json.loads(json.dumps(manifest.to_dict(program)))
     assert manifest.from_dict(described) == replace(program, weights={})
     image = images(1)[0]
@@ -140,7 +140,7 @@ def with_composite(operation: op.Operation) -> Network:
 def test_a_composite_operation_runs_interactively_with_the_exchanges_that_there_are(engine: str) -> None:
     """No party meets it: its nodes are in the program, whose description a client reads as any other."""
     made, image = with_composite(Quadratic(-3)), images(1)[0]
-    program = fit(made, Target(COUNTED, LINKS["local"], failure_bits=0)).program
+    program = plan_program(made, Target(COUNTED, LINKS["local"], failure_bits=0)).program
     assert [node.operation.kind for node in program.nodes][3:7] == ["square", "times", "add", "plus"]
     assert manifest.from_dict(json.loads(json.dumps(manifest.to_dict(program)))) == replace(program, weights={})
     client, session = parties(program, engine)
@@ -155,7 +155,7 @@ def test_a_composite_operation_runs_interactively_with_the_exchanges_that_there_
 def test_what_a_composite_operation_may_not_have_is_said() -> None:
     target = Target(COUNTED, LINKS["local"], failure_bits=0)
     with pytest.raises(RuleError, match="a composite operation cannot have moved values here: got quadratic 'square'"):
-        fit(with_composite(Turned(0)), target)
+        plan_program(with_composite(Turned(0)), target)
 
 
 def test_in_ckks() -> None:

@@ -9,7 +9,7 @@ from privcirnet.errors import RuleError
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.spectral_layer import SpectralLayer
 from privcirnet.he.layers.spectral_pieces import Piece
-from privcirnet.he.layers.stacking import Stack, tall
+from privcirnet.he.layers.stacking import Stack, stacked_shape
 from privcirnet.he.program import manifest
 from privcirnet.he.program.operation import Node
 from privcirnet.he.program.operations import Add, Input, Linear, Square, SumPool
@@ -104,7 +104,7 @@ def test_of_what_the_client_knows_alone_there_is_no_share() -> None:
 
 
 SINGLE = paper_layer(LinearShape(4, 4, 8, 8, 3, 1, 1), 2, N)
-THREE = paper_layer(tall(SINGLE.shape, 3), 2, N)
+THREE = paper_layer(stacked_shape(SINGLE.shape, 3), 2, N)
 ROTATING = SpectralLayer(THREE.shape, 2, N, (4, 4), (Piece(1, 4, 16, 4),))
 
 
@@ -128,7 +128,7 @@ def test_stacks_are_described() -> None:
         (Stack(1, 1, SINGLE), "a stack of 1 images, from 1 on"),
         (Stack(3, 1, THREE), "a stack of 3 images, from 1 on"),
         (Stack(3, 4, THREE), "a stack of 3 images, from 4 on"),
-        (Stack(9, 2, paper_layer(tall(SINGLE.shape, 9), 2, N)), "a stack of 9 images"),
+        (Stack(9, 2, paper_layer(stacked_shape(SINGLE.shape, 9), 2, N)), "a stack of 9 images"),
         (Stack(1 << 60, 2, THREE), "a stack of 1152921504606846976 images"),
         (Stack(4, 2, THREE), "a stack of another layer"),
         (Stack(3, 2, paper_layer(THREE.shape, 1, N)), "a stack of another layer"),

@@ -27,18 +27,18 @@ from privcirnet.he.layers.spectral_layer import SpectralLayer
 from privcirnet.he.layers.spectral_pieces import Piece
 from privcirnet.he.program.interpreter import interpret
 from privcirnet.he.program.operation import NO_ROWS, Node, Weights
-from privcirnet.he.program.operations import Add, Input, Linear, Product, Square
+from privcirnet.he.program.operations import Add, Input, Linear, MatMul, Square
 from privcirnet.he.program.program import Program
 from privcirnet.he.program.rearrangement import Flatten
-from privcirnet.he.program.wrong_result import WrongResult
+from privcirnet.he.program.wrong_result import ImpossibleResultError
 from privcirnet.he.protocol.framing import wire
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.server import Server, Session
 from privcirnet.he.protocol.parties.session import run
 from privcirnet.he.protocol.rounds.exchanges import exchanges_of
-from privcirnet.he.protocol.rounds.waves import bundles
+from privcirnet.he.protocol.rounds.message_batches import offline_batches
 from privcirnet.he.rlwe.security import MAX_LOG_Q
-from privcirnet.he.rlwe.wire_bytes import SEED_BYTES, Modulus
+from privcirnet.he.rlwe.wire_bytes import SEED_BYTES, WireFormat
 from privcirnet.he.schemes.bfv.parameters import choose, ordered_primes
 from privcirnet.he.schemes.bfv.sizes import SEAL_SEED_BYTES, key_bytes, reply_bits
 from tests.he.exchange import random_rows
@@ -77,7 +77,7 @@ def network(n: int, side: int) -> Program:
     maps, pairs, flat = shape.input_shape, (8 * side * side, 1, 1), (2 * side * side, 1, 1)
     one = LinearShape.product(pairs, pairs, flat[0])
     both = SpectralLayer(one, 1, n, (1, 1), (Piece(flat[0], 1, 2, 1),))
-    factors = Product(both, both)
+    factors = MatMul(both, both)
     assert (both.ciphertexts_in, both.ciphertexts_out) == (2, 1)
     nodes = (
         Node("x", Input(-8, 15), (), maps, 0),
@@ -106,7 +106,7 @@ class Fuzz:
         n, bits = parameters.ring_degree, parameters.coefficient_bits
         primes, self.reply_bits = ordered_primes(n, bits), reply_bits(bits, parameters.plain_bits)
         self.seed = {"kernel": SEED_BYTES, "tenseal": SEAL_SEED_BYTES}[engine]
-        self.keys_modulus, self.modulus = (Modulus(primes[:k], n) for k in (None, -1))
+        self.keys_modulus, self.modulus = (WireFormat(primes[:k], n) for k in (None, -1))
         self.server = Server(self.program, engine)
         greeting = self.server.greeting()
         self.client = Client(greeting, engine)
@@ -151,7 +151,7 @@ class Fuzz:
     def kept_at(self, position: int) -> list[int]:
         """Coefficients of the first polynomial of each part of a reply, of all nodes whose exchanges share it."""
         exchanges, whole = exchanges_of(self.program), self.program.parameters.ring_degree
-        nodes = next(b.nodes for b in bundles(self.program, exchanges, 1) if b.position == position)
+        nodes = next(b.nodes for b in offline_batches(self.program, exchanges, 1) if b.position == position)
         parts = [kept_of(node) or [whole] * exchanges[node.name].plan.ciphertexts_down for node in nodes]
         return [kept for part in parts for kept in part]
 
@@ -219,7 +219,7 @@ def proceed(exchange: Generator[bytes, bytes, Values], reply: bytes, shape: tupl
         exchange.send(reply)
     except StopIteration as finished:
         logits = finished.value
-    except WrongResult as wrong:  # processed, and noticed
+    except ImpossibleResultError as wrong:  # processed, and noticed
         logits = wrong.values
     else:
         return
@@ -286,7 +286,7 @@ def main(
     sys.stdout.write(json.dumps({"kinds": found, "grown MiB": peak_mebibytes() - before}))
 
 
-def _polynomials(modulus: Modulus, place: int, *counts: int) -> tuple[list[Residues], int]:
+def _polynomials(modulus: WireFormat, place: int, *counts: int) -> tuple[list[Residues], int]:
     """(residues of polynomials with that many coefficients each, from a place on, where they end)."""
     runs: list[Residues] = []
     for count in counts:

@@ -16,7 +16,7 @@ import numpy as np
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.unplanned import unplanned
 from privcirnet.he.mpc.ot import silent
-from privcirnet.he.planning.fit import Target, fit
+from privcirnet.he.planning.plan_program import Target, plan_program
 from privcirnet.he.planning.profile import COUNTED, LINKS
 from privcirnet.he.program.exact import ExactReLU
 from privcirnet.he.program.interpreter import interpret
@@ -25,7 +25,7 @@ from privcirnet.he.program.operations import Input, Linear, MaxPool, Truncate
 from privcirnet.he.program.program import Network, Program
 from privcirnet.he.program.rearrangement import Flatten
 from privcirnet.he.program.table import tabulated
-from privcirnet.he.program.wrong_result import WrongResult
+from privcirnet.he.program.wrong_result import ImpossibleResultError
 from privcirnet.he.protocol.framing import wire
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.server import Server
@@ -77,14 +77,14 @@ def program(source: str) -> Program:
         for seed, (name, shape) in enumerate({"conv": conv, "head": head}.items())
     }
     target = Target(COUNTED, LINKS["local"], truncation="exact", answer="top1")
-    return replace(fit(Network(nodes, weights), target).program, transfers=source)
+    return replace(plan_program(Network(nodes, weights), target).program, transfers=source)
 
 
 class ExactFuzz:
     """One honest preparation and one honest image recorded, and a way to change a message of each in a live one."""
 
     def __init__(self, source: str) -> None:
-        silent.CODE = silent.Code(trees=64, depth=10, seed=128)  # one preparation's, which hides nothing
+        silent.CODE = silent.LpnParameters(trees=64, depth=10, seed=128)  # one preparation's, which hides nothing
         self.program = program(source)
         server = Server(self.program, "cleartext")
         self.description = server.greeting()
@@ -145,7 +145,7 @@ class ExactFuzz:
             assert refused(live)
         except StopIteration:
             processed = True
-        except WrongResult:  # noticed at the end
+        except ImpossibleResultError:  # noticed at the end
             processed = True
         exchange.close()
         assert refused(lambda: self.session.handle(NEVER_DUE))  # what was begun starts over

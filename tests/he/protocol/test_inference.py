@@ -11,7 +11,7 @@ from privcirnet.he.program.operations import Linear, Square
 from privcirnet.he.program.program import Program
 from privcirnet.he.protocol.parties.session import Traffic
 from privcirnet.he.protocol.rounds.exchanges import exchanges_of
-from privcirnet.he.protocol.rounds.waves import bundles
+from privcirnet.he.protocol.rounds.message_batches import offline_batches
 from privcirnet.he.ring import sampling
 from privcirnet.he.rlwe.wire_bytes import SEED_BYTES
 from privcirnet.he.schemes.bfv.sizes import SEAL_SEED_BYTES, message_bytes, reply_bits
@@ -78,7 +78,7 @@ def test_counts_and_bytes_of_every_exchange(engine: str) -> None:
         assert session.preparation.seconds[node.name] > 0
     ahead = [
         Traffic(bundle.position, *(8 + sum(sizes) for sizes in zip(*each, strict=True)))
-        for bundle in bundles(program, exchanges_of(program), 1)
+        for bundle in offline_batches(program, exchanges_of(program), 1)
         if (each := [expected.pop(position) for position in bundle.positions])
     ]
     assert expected == {}

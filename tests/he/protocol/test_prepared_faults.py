@@ -12,10 +12,10 @@ from privcirnet.he.layers.stacking import MOST_IMAGES
 from privcirnet.he.program.program import Program
 from privcirnet.he.protocol.framing import wire
 from privcirnet.he.protocol.offline import correlated
-from privcirnet.he.protocol.offline.correlated import MAX_HELD, Form
+from privcirnet.he.protocol.offline.correlated import MAX_HELD, CorrelationFormat
 from privcirnet.he.protocol.offline.prepared_work import MemoryStore, PreparedWork
 from privcirnet.he.protocol.offline.store import Binding, PreparedStore
-from privcirnet.he.protocol.offline.store_files import SERIAL_BYTES, Unusable
+from privcirnet.he.protocol.offline.store_files import SERIAL_BYTES, UnusablePreparationError
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.server import Server, Session
 from privcirnet.he.protocol.parties.session import prepare, run
@@ -61,17 +61,21 @@ def test_prepared_work_of_another_program_weights_owner_party_or_number_is_refus
     assert form.read(serial, data).serial == serial
     first = form.program.weights.get("first")
     others = [
-        Form(form.side, residual_of_the_image() if side else bare(residual_of_the_image()), form.owner),
-        Form(form.side, form.program, OWNER),
-        Form("client" if side else "server", form.program, form.owner),
+        CorrelationFormat(form.side, residual_of_the_image() if side else bare(residual_of_the_image()), form.owner),
+        CorrelationFormat(form.side, form.program, OWNER),
+        CorrelationFormat("client" if side else "server", form.program, form.owner),
     ]
     if first is not None:
         weights = {**form.program.weights, "first": dataclasses.replace(first, bias=first.bias + 1)}
-        others.append(Form(form.side, dataclasses.replace(form.program, weights=weights), form.owner))
+        others.append(CorrelationFormat(form.side, dataclasses.replace(form.program, weights=weights), form.owner))
     for other in others:
-        with pytest.raises(Unusable, match=r"prepared work must (be of this program|have the program's length)"):
+        with pytest.raises(
+            UnusablePreparationError, match=r"prepared work must (be of this program|have the program's length)"
+        ):
             other.read(serial, data)
-    with pytest.raises(Unusable, match="prepared work must be of this program, client, party and number"):
+    with pytest.raises(
+        UnusablePreparationError, match="prepared work must be of this program, client, party and number"
+    ):
         form.read(bytes(SERIAL_BYTES), data)
 
 
@@ -99,7 +103,7 @@ def test_edited_prepared_work_is_refused(case: str, pair: tuple[Client, Session]
     prepare(*pair)
     for store, form in zip(stores(*pair), (pair[0]._prepared.form, pair[1]._prepared.form), strict=True):
         (serial,) = store.serials()
-        with pytest.raises(Unusable, match=f"prepared work must {rule}"):
+        with pytest.raises(UnusablePreparationError, match=f"prepared work must {rule}"):
             form.read(serial, edit(store.take(serial)))
 
 
@@ -276,7 +280,7 @@ def test_what_a_client_refuses_of_a_preparation(pair: tuple[Client, Session]) ->
 def test_images_that_are_prepared_at_once_are_kept_all_or_none(full: int) -> None:
     """The store that is full takes one of three."""
     server = Server(PROGRAM, "cleartext")
-    sizes = (Form(side, PROGRAM, bytes(32)).length for side in ("client", "server"))
+    sizes = (CorrelationFormat(side, PROGRAM, bytes(32)).length for side in ("client", "server"))
     room = [PreparedWork(limit=int(1.5 * size) if side == full else None) for side, size in enumerate(sizes)]
     ours, theirs = (prepared_work.of(Binding()) for prepared_work in room)
     client = Client(server.greeting(), "cleartext", store=ours)

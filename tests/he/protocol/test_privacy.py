@@ -18,7 +18,7 @@ from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.server import Server
 from privcirnet.he.ring import modular
 from privcirnet.he.ring.kernels.ntt import Tables
-from privcirnet.he.rlwe.kernels.modulus import Ring
+from privcirnet.he.rlwe.kernels.modulus import RnsRing
 from privcirnet.he.schemes.bfv import client as kernel_client
 from tests.he.networks import network, random_image
 
@@ -76,7 +76,7 @@ def test_the_server_reaches_no_key_that_decrypts(midway: tuple[list[object], lis
         assert holds(arrays(of_client), own._key())
         assert not holds(arrays(of_server), own._key())
     common = {id(i) for i in of_client} & {id(i) for i in of_server}
-    plans = [item for item in of_client if isinstance(item, BsgsPlan | Tables | Ring)]
+    plans = [item for item in of_client if isinstance(item, BsgsPlan | Tables | RnsRing)]
     public = {id(item) for item in reachable(*plans)}
     assert plans
     shared = [item for item in of_client if id(item) in common - public]

@@ -12,7 +12,7 @@ from papers.falcon2020.config import Falcon2020Config
 from papers.falcon2020.lower import leveled_program
 from papers.falcon2020.mode import Leveled
 from papers.falcon2020.protocol.session import LeveledServer
-from privcirnet.artifact.summaries import Inference
+from privcirnet.artifact.summaries import InferenceSummary
 from privcirnet.artifact.typed_json import fit, plain
 from privcirnet.data import load
 from privcirnet.errors import RuleError
@@ -20,10 +20,10 @@ from privcirnet.models import lola_digits
 from privcirnet.nn.activations import Square
 from privcirnet.passes.convert import circulant_
 from privcirnet.runs.evaluation import evaluate
-from privcirnet.runs.parties import How
+from privcirnet.runs.parties import RunOptions
 
 DATA = load("digits")
-CLEAR = How("cleartext")
+CLEAR = RunOptions("cleartext")
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,7 @@ def test_the_summary_has_the_keys_of_the_interactive_one(program, images):
     assert summary["rounds"] == 1
     assert min(summary[name] for name in ("seconds_per_image", "bytes_per_image", "bytes_keys")) > 0
     assert [step.images for step in steps] == [1, 2]
-    record = fit(Inference, summary, "")
+    record = fit(InferenceSummary, summary, "")
     assert [row.name for row in record.layers] == ["conv", "square behind conv", "fc1", "square behind fc1", "fc2"]
     assert sum(row.rotations for row in record.layers) == summary["operations"]["rotate"]
 

@@ -9,7 +9,7 @@ from papers.falcon2020.circuits.noise import noise_bits
 from papers.falcon2020.planning.packed import packed_plan
 from papers.falcon2020.planning.parameters import fits, plan_for
 from privcirnet.errors import RuleError
-from privcirnet.he.circuits.bfv.network_circuit import Reduce, Rotate, Square, sources_of
+from privcirnet.he.circuits.bfv.network_circuit import ModSwitch, Rotate, SquareStep, sources_of
 from privcirnet.he.rlwe.key_names import RELINEARIZATION
 from tests.papers.falcon2020.exact_networks import network
 
@@ -24,11 +24,11 @@ def test_values_that_meet_have_one_level_and_keys_reach_it():
     for number, step in enumerate(circuit.steps, circuit.inputs):
         below = {levels[source] for source in sources_of(step)}
         assert len(below) == 1
-        if isinstance(step, Reduce):
+        if isinstance(step, ModSwitch):
             assert step.primes < min(below)
         else:
             assert below == {levels[number]}
-        if isinstance(step, Rotate | Square):
+        if isinstance(step, Rotate | SquareStep):
             kind = step.element if isinstance(step, Rotate) else RELINEARIZATION
             assert levels[step.source] <= keys[kind] <= parameters.key_primes
     assert {levels[output] for output in circuit.outputs} == {plan.public.primes}

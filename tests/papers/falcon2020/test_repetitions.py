@@ -7,7 +7,7 @@ from papers.falcon2020.circuits.noise import noise_bits
 from papers.falcon2020.circuits.repetitions import without_repetitions
 from papers.falcon2020.planning.parameters import _Candidate, distance_bits, plan_for
 from papers.layouts.lola_maps import lola_maps_plan
-from privcirnet.he.circuits.bfv.network_circuit import Reduce
+from privcirnet.he.circuits.bfv.network_circuit import ModSwitch
 from privcirnet.he.layers.shape import LinearShape
 from tests.papers.falcon2020.exact_networks import network
 from tests.papers.falcon2020.test_maps import two_convolutions
@@ -29,7 +29,7 @@ def test_what_is_chosen_by_is_that_of_the_whole_circuit(name):
     assert (one.work, one.key_bytes) == (other.work, other.key_bytes)
     leveled, again = without_repetitions(every)
     assert sum(again) == len(every.steps)
-    assert any(isinstance(step, Reduce) for step in leveled.steps)
+    assert any(isinstance(step, ModSwitch) for step in leveled.steps)
 
 
 def test_outputs_of_a_layer_are_one_line_of_steps():

@@ -16,7 +16,7 @@ from papers.falcon2020.protocol.leveled_program import LeveledProgram
 from papers.falcon2020.protocol.rehearsal import Rehearsal
 from papers.falcon2020.protocol.session import LeveledClient, LeveledServer
 from privcirnet.errors import RuleError
-from privcirnet.he.program.wrong_result import WrongResult
+from privcirnet.he.program.wrong_result import ImpossibleResultError
 from privcirnet.he.protocol.framing import wire
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.session import run
@@ -66,7 +66,7 @@ def test_a_foreign_key_gives_no_result(encrypted, program):
     server = LeveledServer(program, "kernel")
     stranger = LeveledClient(server.greeting(), "kernel")
     session = server.session(wire.frame(0, encrypted.sent_keys))
-    with pytest.raises(WrongResult, match="a result must have at most"):
+    with pytest.raises(ImpossibleResultError, match="a result must have at most"):
         run(stranger, session, encrypted.image)
     cut = wire.frame(0, encrypted.sent_keys)[:-1]
     with pytest.raises(RuleError, match="a message must be whole"):

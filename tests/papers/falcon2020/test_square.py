@@ -8,21 +8,21 @@ import pytest
 from papers.falcon2020.circuits.square import BfvSquare
 from privcirnet.he.ring import modular
 from privcirnet.he.ring.kernels import ntt
-from privcirnet.he.rlwe.chain import Chain
+from privcirnet.he.rlwe.chain import ModulusChain
 from privcirnet.he.rlwe.parameters import RlweParameters
 
 N, BITS, T = 1024, 48, (1 << 20) - 3
 
 
-def chain() -> Chain:
+def chain() -> ModulusChain:
     """Three data primes and a special one; n is a toy's."""
     primes: tuple[int, ...] = ()
     for _ in range(4):
         primes += (modular.largest_prime(BITS, 2 * N, frozenset(primes)),)
-    return Chain(RlweParameters(N, primes[:3], primes[3:], 2))
+    return ModulusChain(RlweParameters(N, primes[:3], primes[3:], 2))
 
 
-def residues(made: Chain, polynomials: np.ndarray, level: int) -> np.ndarray:
+def residues(made: ModulusChain, polynomials: np.ndarray, level: int) -> np.ndarray:
     """Integers as polynomials in the kernel's order, (polynomials, level, n)."""
     rows = np.stack([(polynomials % p).astype(np.uint64) for p in made.parameters.data_primes[:level]], axis=1)
     tables = made.ring.tables
@@ -33,7 +33,7 @@ def residues(made: Chain, polynomials: np.ndarray, level: int) -> np.ndarray:
     return rows
 
 
-def integers(made: Chain, values: np.ndarray) -> np.ndarray:
+def integers(made: ModulusChain, values: np.ndarray) -> np.ndarray:
     """The other way round, centred."""
     primes = made.parameters.data_primes[: values.shape[1]]
     q, found = prod(primes), made.coefficients(values).astype(object)

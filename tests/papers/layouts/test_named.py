@@ -14,7 +14,7 @@ from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.spectral_layer import SpectralLayer
 from privcirnet.he.layers.spectral_layout import next_power_of_two
 from privcirnet.he.planning.cost import linear_cost
-from privcirnet.he.planning.goal import Goal
+from privcirnet.he.planning.goal import Objective
 from privcirnet.he.planning.planner import candidate_layers
 from privcirnet.he.planning.profile import COUNTED, LINKS
 from tests.he.exchange import Party, random_input, random_rows, slow_layer
@@ -139,7 +139,7 @@ def test_a_block_that_fits_no_ciphertext_is_refused() -> None:
 
 @pytest.mark.parametrize("encoding", ["cirencode", "cheetah"])
 def test_as_a_layout_it_is_the_only_candidate(encoding: str) -> None:
-    shape, goal = LinearShape(4, 4, 16, 8, 3, 1, 1), Goal(COUNTED, LINKS["wan"])
+    shape, goal = LinearShape(4, 4, 16, 8, 3, 1, 1), Objective(COUNTED, LINKS["wan"])
     choice = plan_published(encoding, shape, 4, goal)
     assert choice.layer == published_named(encoding, shape, 4, N)
     assert choice.candidates == ((linear_cost(choice.layer, goal.profile, goal.link), choice.layer),)

@@ -11,7 +11,7 @@ from papers.pareto.config import METHODS, Cell
 from papers.pareto.paid import PAID
 from papers.pruning.masks_file import read_masks
 from privcirnet.artifact import read_checkpoint, read_json, read_plan
-from privcirnet.blocksizes.assignment import uniform_latency
+from privcirnet.blocksize_search.assignment import uniform_latency
 from privcirnet.errors import RuleError
 from privcirnet.runs import train
 from tests.papers.pareto.case import DATA, config, dense

@@ -13,7 +13,7 @@ from privcirnet.errors import RuleError
 from privcirnet.he.layers.bsgs import Booleans, BsgsPlan
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.spectral_layer import SpectralLayer
-from privcirnet.he.planning.goal import Goal
+from privcirnet.he.planning.goal import Objective
 from privcirnet.he.planning.planner import plan_layer
 from privcirnet.he.planning.profile import COUNTED, LINKS
 from privcirnet.he.rlwe.key_names import galois_element
@@ -126,7 +126,7 @@ SHAPES = [
 @pytest.mark.parametrize("shape", SHAPES, ids=["tokens", "stride", "groups"])
 @pytest.mark.parametrize("sums", ["any", "encrypted"])
 def test_every_plan_can_be_pruned(shape: LinearShape, sums: str) -> None:
-    goal = Goal(replace(COUNTED, ring_degree=256), LINKS["local"], sums)
+    goal = Objective(replace(COUNTED, ring_degree=256), LINKS["local"], sums)
     for _, layer in plan_layer(shape, 1, goal).candidates[:40:8]:
         assert isinstance(layer, SpectralLayer)
         groups = DiagonalGroups(layer)

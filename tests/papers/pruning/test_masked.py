@@ -7,7 +7,7 @@ from privcirnet.artifact import write_checkpoint
 from privcirnet.config import ModelConfig, QuantConfig, RecipeConfig
 from privcirnet.errors import RuleError
 from privcirnet.nn.circulant import make_circulant_
-from privcirnet.nn.plain import has_plain_weights, make_plain_
+from privcirnet.nn.materialize import has_plain_weights, materialize_weights_
 from privcirnet.passes.convert import dense_state_dict
 from privcirnet.train import stages
 from privcirnet.train.accuracy import predict
@@ -98,7 +98,7 @@ def test_fine_tuning_prunes_and_its_checkpoint_is_a_dense_one(tmp_path):
     assert not torch.equal(start.model.norm1.running_mean, dense.norm1.running_mean), "statistics are measured anew"
     fit(start.model, DATA, settings, 0)
     expected = predict(start.model, DATA, DATA.test_images)
-    make_plain_(start.model)
+    materialize_weights_(start.model)
     write_checkpoint(tmp_path / "tuned" / stages.CHECKPOINT, checkpoint_of(start, "finetune"))
     tuned = stages.load_network(str(tmp_path / "tuned"), DATA)
     assert torch.equal(predict(tuned, DATA, DATA.test_images), expected)

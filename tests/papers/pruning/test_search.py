@@ -4,10 +4,10 @@ import torch
 
 from papers.pruning.layer import DiagonalGroups
 from papers.pruning.search import PrunedNetwork, Pruning
-from privcirnet.blocksizes.latency import Figures, figure_table, figures_of_layer
+from privcirnet.blocksize_search.latency import CostPrediction, figure_table, figures_of_layer
 from privcirnet.errors import RuleError
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.planning.goal import Goal
+from privcirnet.he.planning.goal import Objective
 from privcirnet.he.planning.planner import cheapest_layer
 from privcirnet.he.planning.profile import LINKS
 from tests.he.planning.test_planner import PROFILES
@@ -32,9 +32,9 @@ def pruning(scores: str = "magnitude") -> Pruning:
     return Pruning(weights(), SHAPES, PROFILE, LINK, scores)
 
 
-def dense() -> Figures:
-    table = figure_table(SHAPES, [1], Goal(PROFILE, LINK))
-    return sum((row[1] for row in table.values()), Figures())
+def dense() -> CostPrediction:
+    table = figure_table(SHAPES, [1], Objective(PROFILE, LINK))
+    return sum((row[1] for row in table.values()), CostPrediction())
 
 
 def test_a_budget_of_the_dense_latency_prunes_nothing() -> None:
@@ -74,8 +74,8 @@ def test_it_prunes_as_little_as_meets_the_budget_by_one_threshold(what: str) -> 
         assert all(scores[i] == scores[groups.outputs == groups.outputs[i]].max() for i in spared)
 
 
-def counted(found: PrunedNetwork) -> Figures:
-    return sum((figures_of_layer(layer, PROFILE, LINK) for layer in found.layers.values()), Figures())
+def counted(found: PrunedNetwork) -> CostPrediction:
+    return sum((figures_of_layer(layer, PROFILE, LINK) for layer in found.layers.values()), CostPrediction())
 
 
 def test_predictions_are_those_of_plans_that_an_engine_follows() -> None:

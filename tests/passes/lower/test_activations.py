@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from privcirnet.errors import RuleError
-from privcirnet.he.planning.fit import Target
+from privcirnet.he.planning.plan_program import Target
 from privcirnet.he.planning.profile import COUNTED, LINKS
 from privcirnet.he.program import operations as op
 from privcirnet.he.program.interpreter import interpret

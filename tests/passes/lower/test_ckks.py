@@ -13,7 +13,7 @@ from privcirnet.he.circuits.ckks.cleartext import Cleartext
 from privcirnet.he.circuits.ckks.simulator import Simulator
 from privcirnet.he.planning.ckks.ckks_circuit import CkksCircuit
 from privcirnet.he.planning.ckks.ckks_program import CkksProgram
-from privcirnet.he.planning.ckks.sums import Sums, sums_of
+from privcirnet.he.planning.ckks.sums import CkksNetwork, sums_of
 from privcirnet.models import resnet18_cifar, resnet20_cifar
 from privcirnet.nn.activations import Square
 from privcirnet.passes.block_sizes import uniform_sizes
@@ -139,7 +139,7 @@ def test_classes_bear_the_errors_of_bootstrapping():
 
 def test_what_is_refused():
     circuit, images, _ = built(resnet20(), 8)
-    network: Sums = circuit.network
+    network: CkksNetwork = circuit.network
     with pytest.raises(RuleError, match=r"at most 3 levels: got 6 up to .layer2.0.act2."):
         _ = CkksCircuit(network, Bootstrapping(toy(spare=3), to_coefficients=2, to_slots=2)).placement
     simulator = Simulator(circuit.bootstrapping.parameters)

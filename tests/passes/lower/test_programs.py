@@ -12,9 +12,9 @@ from privcirnet.errors import DoesNotFit, RuleError
 from privcirnet.functional.circulant import expand
 from privcirnet.he.layers.integer import expand_rows
 from privcirnet.he.layers.unplanned import UnplannedLayer
-from privcirnet.he.planning import fit
+from privcirnet.he.planning import plan_program as fit
 from privcirnet.he.planning.chooser import SETS, SHORT_SETS
-from privcirnet.he.planning.fit import Target
+from privcirnet.he.planning.plan_program import Target
 from privcirnet.he.planning.profile import COUNTED, LINKS, Profile
 from privcirnet.he.program import bounds, truncation
 from privcirnet.he.program.interpreter import interpret
@@ -30,7 +30,7 @@ from privcirnet.nn.steps import refine
 from privcirnet.passes.convert import circulant_
 from privcirnet.passes.fuse import fuse
 from privcirnet.passes.lower import Lowered, drafts, lower, refined
-from privcirnet.passes.lower.builder import Builder
+from privcirnet.passes.lower.builder import ProgramBuilder
 from privcirnet.passes.quantize import quantize, with_quantizers
 from tests.nn.networks import Written, assert_unchanged, randomize_norms_, rows_of, snapshot
 
@@ -285,8 +285,8 @@ def test_guard_bits_change_bounds_and_no_plans(monkeypatch):
 def test_parameters_are_chosen_again_without_lowering_again(monkeypatch):
     """A second profile plans anew from what the first found."""
     graph, lowered = mixed()[0], []
-    visit = Builder.visit
-    monkeypatch.setattr(Builder, "visit", lambda self, node: (lowered.append(node.name), visit(self, node)))
+    visit = ProgramBuilder.visit
+    monkeypatch.setattr(ProgramBuilder, "visit", lambda self, node: (lowered.append(node.name), visit(self, node)))
     asked = target(sets=SETS, auto=True)
     found = drafts(graph, (1, 8, 8), LEVELS, STEP, asked)
     first = refined(found, asked, 1)
@@ -358,7 +358,9 @@ def test_operations_that_do_not_run_encrypted(build, message):
 
 
 def test_everything_that_does_not_run_encrypted_is_named_at_once_by_its_path(monkeypatch):
-    monkeypatch.setattr("privcirnet.he.planning.fit.planned_layer", lambda *_: pytest.fail("something was planned"))
+    monkeypatch.setattr(
+        "privcirnet.he.planning.plan_program.planned_layer", lambda *_: pytest.fail("something was planned")
+    )
     inner = nn.Sequential(nn.Conv2d(2, 2, 3, padding=1), nn.ReLU6())
     with pytest.raises(
         RuleError,

@@ -12,12 +12,12 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from privcirnet.errors import RuleError
-from privcirnet.he.planning.fit import Target
+from privcirnet.he.planning.plan_program import Target
 from privcirnet.he.planning.profile import COUNTED, LINKS
 from privcirnet.he.program.interpreter import interpret
 from privcirnet.nn.agreement import node_values
 from privcirnet.nn.attention import PolynomialAttention, SoftmaxAttention
-from privcirnet.nn.nonpolynomial import Tabulated
+from privcirnet.nn.nonpolynomial import TableFunction
 from privcirnet.nn.tokens import ScoreConstants
 from privcirnet.passes.fuse import fuse, fuse_at
 from privcirnet.passes.lower import lower
@@ -220,7 +220,7 @@ def test_programs_have_every_bit_of_the_quantized_network(name):
     assert_close(quantized(shown), fused(shown), rtol=0, atol=0.05 * fused(shown).abs().max().item())
     for constants, weights in zip(
         (node for node in quantized.graph.nodes if is_a(quantized, node, ScoreConstants)),
-        (node for node in quantized.graph.nodes if is_a(quantized, node, Tabulated) and "exp" in node.name),
+        (node for node in quantized.graph.nodes if is_a(quantized, node, TableFunction) and "exp" in node.name),
         strict=name != "einsum",
     ):
         masked = quantized.get_submodule(str(constants.target)).masked[1:]
@@ -249,7 +249,7 @@ def test_masked_keys_weigh_nothing_in_any_bits(bits):
     """The table of exp reaches as far down as its results have bits."""
     shown = images(8)
     quantized = quantize(network(MASKED["is_causal"]), shown, activation_bits=bits).eval()
-    (exp,) = (node for node in quantized.graph.nodes if is_a(quantized, node, Tabulated) and "exp" in node.name)
+    (exp,) = (node for node in quantized.graph.nodes if is_a(quantized, node, TableFunction) and "exp" in node.name)
     weights = node_values(quantized, shown)[next(iter(exp.users)).name].unflatten(-1, (H, T))
     assert not weights.transpose(1, 2)[..., ~CAUSAL].any()
 

@@ -17,7 +17,7 @@ from privcirnet.nn.example import IMAGE
 from privcirnet.nn.graph import trace
 from privcirnet.passes.fuse import fuse
 from privcirnet.passes.quantize import quantize
-from privcirnet.passes.surgery import Change, polynomial_
+from privcirnet.passes.surgery import Replacement, polynomial_
 from privcirnet.passes.surgery.changes import ONE_MORE, TRAIN
 from tests.nn.networks import Written
 
@@ -82,7 +82,7 @@ def test_a_pool_that_is_an_average_already_computes_the_same():
     model = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(32, 4))
     before, images = copy.deepcopy(model), torch.rand(2, 3, 8, 8)
     changes = polynomial_(model, images)
-    assert changes == (Change("1", "AdaptiveAvgPool2d", "AvgPool2d(4)"),)
+    assert changes == (Replacement("1", "AdaptiveAvgPool2d", "AvgPool2d(4)"),)
     assert_close(model(images), before(images))
 
 

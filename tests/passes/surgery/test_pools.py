@@ -12,7 +12,7 @@ import privcirnet as pc
 from privcirnet.errors import RuleError
 from privcirnet.passes.surgery import norms, polynomial, polynomial_
 from privcirnet.passes.surgery.changes import ONE_MORE, TRAIN, TWO_MORE
-from privcirnet.passes.surgery.edit import Edit
+from privcirnet.passes.surgery.edit import GraphEditor
 from tests.nn.networks import Written
 
 
@@ -140,7 +140,7 @@ def test_fuse_sizes_an_average_over_a_rectangular_map():
     assert_close(program(x, check=True, engine="cleartext"), model(x).detach(), atol=0.05, rtol=0)
 
 
-def skipped(edit: Edit, node: object, **_: object) -> None:
+def skipped(edit: GraphEditor, node: object, **_: object) -> None:
     edit.skip(node)  # type: ignore[arg-type]
 
 

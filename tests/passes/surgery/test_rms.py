@@ -8,7 +8,7 @@ from torch.testing import assert_close
 
 import privcirnet as pc
 from privcirnet.nn.norm import TokenBatchNorm
-from privcirnet.nn.normalization import NormPieces
+from privcirnet.nn.normalization import DecomposedLayerNorm
 from privcirnet.passes.fuse import fuse_at
 from privcirnet.passes.surgery import polynomial_
 from tests.nn.networks import Written
@@ -56,5 +56,5 @@ def test_a_polynomial_network_has_a_batch_norm():
 
 def test_the_pieces_are_torchs():
     x = torch.randn(2, 3, 5)
-    pieces = NormPieces(5, 3, 1e-3, centers=False)
+    pieces = DecomposedLayerNorm(5, 3, 1e-3, centers=False)
     assert_close(5**0.5 * pieces(x), F.rms_norm(x, (5,), eps=1e-3), rtol=1e-5, atol=1e-5)

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from privcirnet.errors import RuleError
-from privcirnet.passes.sizes import trace_at
+from privcirnet.passes.shape_tracing import trace_at
 
 
 class Branching(nn.Module):

@@ -15,9 +15,9 @@ from privcirnet.nn.activations import Aespa1d, Aespa2d
 from privcirnet.nn.attention import PolynomialAttention
 from privcirnet.nn.circulant import BlockCirculantConv2d
 from privcirnet.nn.graph import trace
-from privcirnet.nn.moves import Move
+from privcirnet.nn.moves import Rearrange
 from privcirnet.nn.norm import TokenBatchNorm
-from privcirnet.nn.tokens import HeadProduct, Tokens
+from privcirnet.nn.tokens import HeadProduct, ToTokens
 from privcirnet.passes.convert import circulant_
 from privcirnet.passes.fuse import fuse, fuse_at
 from privcirnet.passes.lower.supported import check_operations
@@ -116,7 +116,7 @@ def test_tokens_hold_the_constants():
     model = EXACT["class token and positions"]()
     token, places = model.token.detach()[0, 0], model.places.detach()[0]
     polynomial_(model, torch.rand(2, 4, 4, 4))
-    (found,) = (module for module in model.modules() if isinstance(module, Tokens))
+    (found,) = (module for module in model.modules() if isinstance(module, ToTokens))
     assert_close(found.bias.detach(), places + torch.cat([token[None], torch.zeros(4, 8)]))
     assert not {"token", "places"} & {name for name, _ in model.named_parameters()}
 
@@ -272,7 +272,7 @@ def test_attentions_come_back_where_something_else_fails():
 def test_moves_end_in_what_reads_them():
     model = EXACT["shuffles, chunks, channels last"]()
     polynomial_(model, torch.rand(2, 4, 4, 4))
-    assert sum(isinstance(module, Move) for module in model.modules()) == 4
+    assert sum(isinstance(module, Rearrange) for module in model.modules()) == 4
 
 
 def shapes_by_name(network: nn.Module) -> dict[str, torch.Size]:

@@ -8,7 +8,7 @@ from torch.testing import assert_close
 
 import privcirnet as pc
 from privcirnet.errors import RuleError
-from privcirnet.nn.moves import Move
+from privcirnet.nn.moves import Rearrange
 from privcirnet.passes.fuse import fuse_at
 from privcirnet.passes.surgery import polynomial_
 from tests.nn.networks import Written
@@ -52,7 +52,7 @@ def test_copies_are_moves(name):
     model = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), COPIES[name], nn.Conv2d(4, 2, 3)).eval()
     before = model(x := images())
     assert not any(change.effect for change in polynomial_(model, x, "own"))
-    assert any(isinstance(module, Move) for module in model.modules())
+    assert any(isinstance(module, Rearrange) for module in model.modules())
     assert_close(model(x), before)
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from privcirnet.errors import RuleError
-from privcirnet.he.circuits.bfv.sequential import Sequential, SequentialClient
+from privcirnet.he.circuits.bfv.sequential import SequentialClient, SequentialServer
 from privcirnet.he.ring import modular
 from privcirnet.he.ring.modular import Integers, Residues
 from privcirnet.he.rlwe.key_names import check_held
@@ -18,7 +18,7 @@ from privcirnet.he.schemes.bfv.parameters import Parameters
 
 
 @dataclass(frozen=True)
-class Slots:
+class ClearSlots:
     """A ciphertext or plaintext in clear, with the form that the real one would have.
 
     Attributes:
@@ -49,7 +49,7 @@ class CleartextClient(SequentialClient):
         """There is no key."""
 
 
-class CleartextServer(Sequential):
+class CleartextServer(SequentialServer):
     """The server's side in clear."""
 
     def load(self, message: bytes, names: Collection[int]) -> frozenset[int]:
@@ -59,65 +59,70 @@ class CleartextServer(Sequential):
             )
         return frozenset(names)
 
-    def receive(self, message: bytes, kept: Integers | None = None) -> Slots:
-        return Slots(_from_bytes(message, kept, self.parameters))
+    def receive(self, message: bytes, kept: Integers | None = None) -> ClearSlots:
+        return ClearSlots(_from_bytes(message, kept, self.parameters))
 
-    def encode(self, slots: Residues, primes: int = 0) -> Slots:
-        return Slots(slots)
+    def encode(self, slots: Residues, primes: int = 0) -> ClearSlots:
+        return ClearSlots(slots)
 
-    def encode_factor(self, slots: Residues) -> Slots:
-        return Slots(slots, ntt=True)
+    def encode_factor(self, slots: Residues) -> ClearSlots:
+        return ClearSlots(slots, ntt=True)
 
-    def add_plain(self, ciphertext: Slots, plaintext: Slots) -> Slots:
+    def add_plain(self, ciphertext: ClearSlots, plaintext: ClearSlots) -> ClearSlots:
         return self._combined(modular.add, ciphertext, plaintext, ntt=False)
 
-    def turn(self, ciphertext: Slots, element: int, keys: frozenset[int]) -> Slots:
+    def turn(self, ciphertext: ClearSlots, element: int, keys: frozenset[int]) -> ClearSlots:
         check_held({element}, keys)
         if ciphertext.ntt:
             raise RuntimeError("what is rotated must be in coefficient form")
         self.counts["rotate"] += 1
-        return Slots(ciphertext.values[batching.slot_sources(element, self.parameters.ring_degree)])
+        return ClearSlots(ciphertext.values[batching.slot_sources(element, self.parameters.ring_degree)])
 
-    def to_ntt(self, ciphertext: Slots) -> Slots:
+    def to_ntt(self, ciphertext: ClearSlots) -> ClearSlots:
         """Only the form changes."""
         self.counts["to_ntt"] += 1
-        return Slots(ciphertext.values, ntt=True)
+        return ClearSlots(ciphertext.values, ntt=True)
 
-    def from_ntt(self, ciphertext: Slots) -> Slots:
+    def from_ntt(self, ciphertext: ClearSlots) -> ClearSlots:
         """Only the form changes."""
         self.counts["from_ntt"] += 1
-        return Slots(ciphertext.values)
+        return ClearSlots(ciphertext.values)
 
-    def multiply(self, ciphertext: Slots, plaintext: Slots) -> Slots:
+    def multiply(self, ciphertext: ClearSlots, plaintext: ClearSlots) -> ClearSlots:
         """A product with zero is a RuntimeError, because SEAL refuses it."""
         if not plaintext.values.any():
             raise RuntimeError("a product with zero is transparent: skip it")
         self.counts["pmult"] += 1
         return self._combined(modular.multiply, ciphertext, plaintext, ntt=plaintext.ntt)
 
-    def add(self, first: Slots, second: Slots) -> Slots:
+    def add(self, first: ClearSlots, second: ClearSlots) -> ClearSlots:
         self.counts["add"] += 1
         return self._combined(modular.add, first, second, ntt=first.ntt)
 
-    def square(self, ciphertext: Slots, keys: frozenset[int]) -> Slots:
+    def square(self, ciphertext: ClearSlots, keys: frozenset[int]) -> ClearSlots:
         self.counts["square"] += 1
         return self._combined(modular.multiply, ciphertext, ciphertext, ntt=False)
 
-    def zero(self, keys: frozenset[int]) -> Slots:
-        return Slots(np.zeros(self.parameters.ring_degree, dtype=np.uint64))
+    def zero(self, keys: frozenset[int]) -> ClearSlots:
+        return ClearSlots(np.zeros(self.parameters.ring_degree, dtype=np.uint64))
 
-    def reply(self, ciphertext: Slots, keys: frozenset[int], kept: Integers | None = None) -> bytes:
+    def reply(self, ciphertext: ClearSlots, keys: frozenset[int], kept: Integers | None = None) -> bytes:
         """Nothing is hidden and nothing is switched."""
         if ciphertext.ntt:
             raise RuntimeError("a reply must be in coefficient form")
         return _to_bytes(ciphertext.values, kept, self.parameters)
 
     def _combined(
-        self, operation: Callable[[Residues, Residues, int], Residues], first: Slots, second: Slots, *, ntt: bool
-    ) -> Slots:
+        self,
+        operation: Callable[[Residues, Residues, int], Residues],
+        first: ClearSlots,
+        second: ClearSlots,
+        *,
+        ntt: bool,
+    ) -> ClearSlots:
         if first.ntt != ntt or second.ntt != ntt:
             raise RuntimeError("operands must have the same form")
-        return Slots(operation(first.values, second.values, self.parameters.plain_modulus), ntt)
+        return ClearSlots(operation(first.values, second.values, self.parameters.plain_modulus), ntt)
 
 
 def _to_words(names: Collection[int]) -> bytes:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from privcirnet.errors import RuleError
 from privcirnet.he.circuits.bfv.interface import ClientEngine, ServerEngine
-from privcirnet.he.circuits.bfv.sequential import Sequential, SequentialClient
+from privcirnet.he.circuits.bfv.sequential import SequentialClient, SequentialServer
 from privcirnet.he.circuits.bfv.weight_cache import WeightCache
 from privcirnet.he.schemes.bfv.parameters import Parameters
 
@@ -63,7 +63,7 @@ def engine_of(name: str) -> Engine:
     return _one_by_one(CleartextClient, CleartextServer)
 
 
-def _one_by_one(client: type[SequentialClient], server: type[Sequential]) -> Engine:
+def _one_by_one(client: type[SequentialClient], server: type[SequentialServer]) -> Engine:
     """An engine that works on one ciphertext at a time."""
 
     def uncached(parameters: Parameters, _: WeightCache | None = None) -> ServerEngine:

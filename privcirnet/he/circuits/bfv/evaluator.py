@@ -10,14 +10,14 @@ from time import process_time
 from typing import Any, Protocol
 
 from privcirnet.he.circuits.bfv.network_circuit import (
-    Add,
     AddPlain,
+    AddStep,
+    CircuitStep,
     Combine,
+    ModSwitch,
     NetworkCircuit,
-    Reduce,
     Rotate,
-    Square,
-    Step,
+    SquareStep,
     sources_of,
 )
 from privcirnet.he.ring.modular import Residues
@@ -158,18 +158,18 @@ def run(
 
 
 def _apply(
-    step: Step, values: dict[int, Any], in_ntt: dict[int, Any], plaintext: Any, evaluator: Evaluator, keys: Any
+    step: CircuitStep, values: dict[int, Any], in_ntt: dict[int, Any], plaintext: Any, evaluator: Evaluator, keys: Any
 ) -> Ciphertext:
     match step:
         case Rotate(source, element):
             return evaluator.turn(values[source], element, keys)
-        case Add(first, second):
+        case AddStep(first, second):
             return evaluator.add(values[first], values[second])
         case AddPlain(source):
             return evaluator.add_plain(values[source], plaintext)
-        case Square(source):
+        case SquareStep(source):
             return evaluator.square(values[source], keys)
-        case Reduce(source, primes):
+        case ModSwitch(source, primes):
             return evaluator.reduce(values[source], primes)
         case Combine(terms):
             for source, _ in terms:

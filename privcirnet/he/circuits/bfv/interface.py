@@ -13,7 +13,7 @@ from collections.abc import Collection, Sequence
 from typing import Any, Protocol
 
 from privcirnet.he.circuits.bfv.evaluator import Ciphertext
-from privcirnet.he.circuits.bfv.layer_circuit import LayerCircuit, Slots
+from privcirnet.he.circuits.bfv.layer_circuit import LayerCircuit, PlaintextSource
 from privcirnet.he.ring.modular import Integers, Residues
 from privcirnet.he.schemes.bfv.parameters import Parameters
 
@@ -124,7 +124,7 @@ class ServerEngine(Protocol):
         """
         ...
 
-    def encode_weights(self, circuit: LayerCircuit, slots: Slots, *, keep: bool = True) -> EncodedWeights:
+    def encode_weights(self, circuit: LayerCircuit, slots: PlaintextSource, *, keep: bool = True) -> EncodedWeights:
         """Encode the plaintexts of a layer's weights for its circuit; zeros are left out, but a sum may have no other.
 
         Args:

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from privcirnet.he.rlwe.kernels.modulus import Ring
+from privcirnet.he.rlwe.kernels.modulus import RnsRing
 from privcirnet.he.rlwe.seeded import read_one
-from privcirnet.he.rlwe.switch_keys import SwitchKeys
-from privcirnet.he.rlwe.wire_bytes import Message, Modulus
+from privcirnet.he.rlwe.switch_keys import KeySwitchingKeys
+from privcirnet.he.rlwe.wire_bytes import Message, WireFormat
 from privcirnet.he.schemes.bfv.kernels.reply import PublicKey
 
 
@@ -17,11 +17,11 @@ class ClientKeys:
         switches: by name; of SEAL's, objects that hold several.
     """
 
-    switches: SwitchKeys
+    switches: KeySwitchingKeys
     public: PublicKey
 
 
-def public_key(message: Message, modulus: Modulus, extended: Ring) -> PublicKey:
+def public_key(message: Message, modulus: WireFormat, extended: RnsRing) -> PublicKey:
     """Return a client's public key, checked: a seeded encryption of zero.
 
     Args:

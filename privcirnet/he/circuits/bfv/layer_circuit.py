@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cached_property, reduce
 from typing import Protocol
 
-from privcirnet.he.circuits.bfv.network_circuit import Add, Combine, NetworkCircuit, Rotate, Step
+from privcirnet.he.circuits.bfv.network_circuit import AddStep, CircuitStep, Combine, NetworkCircuit, Rotate
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.rlwe.key_names import galois_element
 
@@ -74,9 +74,9 @@ def as_steps(circuit: LayerCircuit, present: Sequence[bool], ring_degree: int) -
             is a further input: an encryption of zero.
     """
     zero = 1 + max(source for source, _ in circuit.rotated)
-    steps, rotated = list[Step](), dict[Rotate, int]()
+    steps, rotated = list[CircuitStep](), dict[Rotate, int]()
 
-    def then(step: Step) -> int:
+    def then(step: CircuitStep) -> int:
         steps.append(step)
         return zero + len(steps)
 
@@ -96,14 +96,14 @@ def as_steps(circuit: LayerCircuit, present: Sequence[bool], ring_degree: int) -
         some = [term for term in terms if any(present[weight] for _, weight in circuit.sums[term[0]])]
         if not some:
             return zero
-        total = reduce(lambda *both: then(Add(*both)), [rotate(inner(number), step) for number, step in some])
-        return reduce(lambda total, step: then(Add(total, rotate(total, step))), folds, total)
+        total = reduce(lambda *both: then(AddStep(*both)), [rotate(inner(number), step) for number, step in some])
+        return reduce(lambda total, step: then(AddStep(total, rotate(total, step))), folds, total)
 
     outputs = tuple(output(*parts) for parts in zip(circuit.outputs, circuit.folds, strict=True))
     return NetworkCircuit(ring_degree, zero + 1, tuple(steps), (), outputs, ("",) * len(steps))
 
 
-class Slots(Protocol):
+class PlaintextSource(Protocol):
     """The plaintexts of a layer's weights, made one at a time because all of them together can be large."""
 
     def __len__(self) -> int: ...
@@ -129,7 +129,7 @@ def multiplied(circuit: LayerCircuit, present: Sequence[bool]) -> list[bool]:
     return found
 
 
-def fingerprint(slots: Slots, parameters: object) -> str:
+def fingerprint(slots: PlaintextSource, parameters: object) -> str:
     """Return a checksum of all that encoded weights depend on: the plaintexts and the parameters.
 
     Returns:

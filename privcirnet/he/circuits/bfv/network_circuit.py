@@ -46,7 +46,7 @@ class Combine:
 
 
 @dataclass(frozen=True)
-class Add:
+class AddStep:
     """The sum of two values."""
 
     first: int
@@ -62,14 +62,14 @@ class AddPlain:
 
 
 @dataclass(frozen=True)
-class Square:
+class SquareStep:
     """A value times itself, relinearised."""
 
     source: int
 
 
 @dataclass(frozen=True)
-class Reduce:
+class ModSwitch:
     """A value under a shorter modulus; engines under one modulus leave it as it is.
 
     Attributes:
@@ -80,17 +80,17 @@ class Reduce:
     primes: int
 
 
-Step = Rotate | Combine | Add | AddPlain | Square | Reduce
+CircuitStep = Rotate | Combine | AddStep | AddPlain | SquareStep | ModSwitch
 
 
-def sources_of(step: Step) -> tuple[int, ...]:
+def sources_of(step: CircuitStep) -> tuple[int, ...]:
     """Return the values that a step reads."""
     match step:
         case Combine(terms):
             return tuple(value for value, _ in terms)
-        case Add(first, second):
+        case AddStep(first, second):
             return first, second
-        case Rotate(source) | AddPlain(source) | Square(source) | Reduce(source):
+        case Rotate(source) | AddPlain(source) | SquareStep(source) | ModSwitch(source):
             return (source,)
 
 
@@ -106,7 +106,7 @@ class NetworkCircuit:
 
     ring_degree: int
     inputs: int
-    steps: tuple[Step, ...]
+    steps: tuple[CircuitStep, ...]
     plaintexts: tuple[Plaintext, ...] = field(repr=False)
     outputs: tuple[int, ...]
     layers: tuple[str, ...] = field(repr=False)
@@ -120,7 +120,7 @@ class NetworkCircuit:
         """Return how many data primes each value has."""
         found = [top] * self.inputs
         for step in self.steps:
-            found.append(step.primes if isinstance(step, Reduce) else found[sources_of(step)[0]])
+            found.append(step.primes if isinstance(step, ModSwitch) else found[sources_of(step)[0]])
         return found
 
     def keys(self, top: int) -> dict[int, int]:
@@ -134,7 +134,7 @@ class NetworkCircuit:
         """
         primes, found = self.primes_of(top), dict[int, int]()
         for step in self.steps:
-            if isinstance(step, Rotate | Square):
+            if isinstance(step, Rotate | SquareStep):
                 kind = step.element if isinstance(step, Rotate) else RELINEARIZATION
                 found[kind] = max(found.get(kind, 0), primes[step.source])
         return dict(sorted(found.items()))
@@ -156,21 +156,21 @@ class NetworkCircuit:
         for step in self.steps:
             found = [deep[source] for source in sources_of(step)]
             products, squares = (max(column) for column in zip(*found, strict=True))
-            deep.append((products + isinstance(step, Combine), squares + isinstance(step, Square)))
+            deep.append((products + isinstance(step, Combine), squares + isinstance(step, SquareStep)))
         return max(deep[output][0] for output in self.outputs), max(deep[output][1] for output in self.outputs)
 
 
-def _counts(step: Step) -> Counter[str]:
+def _counts(step: CircuitStep) -> Counter[str]:
     match step:
         case Rotate():
             return Counter(rotate=1)
         case Combine(terms):
             return Counter(pmult=len(terms), add=len(terms) - 1)
-        case Add():
+        case AddStep():
             return Counter(add=1)
         case AddPlain():
             return Counter(add_plain=1)
-        case Square():
+        case SquareStep():
             return Counter(square=1)
-        case Reduce():
+        case ModSwitch():
             return Counter(reduce=1)

@@ -23,17 +23,17 @@ import tenseal.sealapi as seal
 
 from privcirnet.errors import RuleError
 from privcirnet.he.circuits.bfv.keys import ClientKeys
-from privcirnet.he.circuits.bfv.sequential import Sequential, SequentialClient
+from privcirnet.he.circuits.bfv.sequential import SequentialClient, SequentialServer
 from privcirnet.he.ring.modular import Integers, Residues
 from privcirnet.he.rlwe import wire_bytes
 from privcirnet.he.rlwe.kernels.modulus import ring
 from privcirnet.he.rlwe.key_names import RELINEARIZATION
-from privcirnet.he.rlwe.switch_keys import SwitchKeys
+from privcirnet.he.rlwe.switch_keys import KeySwitchingKeys
 from privcirnet.he.schemes.bfv import sealfile
 from privcirnet.he.schemes.bfv.kernels import plaintexts, reply
 from privcirnet.he.schemes.bfv.noise import flood_bits
 from privcirnet.he.schemes.bfv.parameters import Parameters
-from privcirnet.he.schemes.bfv.rounding import Replies
+from privcirnet.he.schemes.bfv.rounding import ReplyFormat
 from privcirnet.he.schemes.bfv.sizes import SEAL_SEED_BYTES, key_bytes, message_bytes
 
 
@@ -60,7 +60,7 @@ class _Context:
         self._version = self._library_version()
         self.encoder = seal.BatchEncoder(self.seal)
         primes = tuple(m.value() for m in literal.coeff_modulus())
-        self.replies = Replies.of(parameters, primes)
+        self.replies = ReplyFormat.of(parameters, primes)
         kept = len(self.replies.modulus.primes)
         self.key_level = self._level(self.seal.key_parms_id(), primes)
         self.data_level = self._level(self.seal.first_parms_id(), primes[:-1])
@@ -139,7 +139,7 @@ class TensealClient(SequentialClient):
         self._keys = self._encryptor = self._decryptor = None
 
 
-class TensealServer(Sequential):
+class TensealServer(SequentialServer):
     """The server's side: evaluation only.
 
     Args:
@@ -155,7 +155,7 @@ class TensealServer(Sequential):
         self._evaluator = seal.Evaluator(self._context.seal)
         rlwe, t = parameters.rlwe, parameters.plain_modulus
         self._ring, plain = ring(rlwe.primes, rlwe.ring_degree), plaintexts.plain(t, rlwe.data_primes, rlwe.ring_degree)
-        self._form = reply.form(self._ring, plain, self._context.replies, flood_bits(parameters))
+        self._form = reply.reply_tables(self._ring, plain, self._context.replies, flood_bits(parameters))
 
     def load(self, message: bytes, names: Collection[int]) -> ClientKeys:
         level, context, elements = self._context.key_level, self._context, _elements(names)
@@ -163,7 +163,7 @@ class TensealServer(Sequential):
         public, each = message_bytes(self.parameters, SEAL_SEED_BYTES)[0], key_bytes(self.parameters, SEAL_SEED_BYTES)
         wire_bytes.check_keys_length(message, public + each * (relinearizes + len(elements)))
         end = public + each * relinearizes
-        switches = SwitchKeys()
+        switches = KeySwitchingKeys()
         if relinearizes:
             made = sealfile.expand_relinearization_key(message[public:end], level, digits)
             switches[RELINEARIZATION] = context.load(seal.RelinKeys(), made)

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from privcirnet.he.circuits.bfv.evaluator import Evaluator, run
-from privcirnet.he.circuits.bfv.layer_circuit import LayerCircuit, Slots, as_steps
-from privcirnet.he.circuits.bfv.network_circuit import Combine, NetworkCircuit, Step
+from privcirnet.he.circuits.bfv.layer_circuit import LayerCircuit, PlaintextSource, as_steps
+from privcirnet.he.circuits.bfv.network_circuit import CircuitStep, Combine, NetworkCircuit
 from privcirnet.he.circuits.bfv.weights import Factors
 from privcirnet.he.ring.modular import Integers, Residues
 from privcirnet.he.rlwe.key_names import galois_element
@@ -68,7 +68,7 @@ class PlainWeights(NamedTuple):
     factors: list[Factors | None]
 
 
-class Sequential(Evaluator, ABC):
+class SequentialServer(Evaluator, ABC):
     """A server's engine, of layers and of networks, out of single operations; rotations are in coefficient form.
 
     Args:
@@ -156,12 +156,12 @@ class Sequential(Evaluator, ABC):
             return received
         return [self.add_plain(c, self.encode(slots)) for c, slots in zip(received, addends, strict=True)]
 
-    def encode_weights(self, circuit: LayerCircuit, slots: Slots, *, keep: bool = True) -> PlainWeights:
+    def encode_weights(self, circuit: LayerCircuit, slots: PlaintextSource, *, keep: bool = True) -> PlainWeights:
         plain = (slots[weight] for weight in range(len(slots)))
         made = [self.encode_factor(values) if values.any() else None for values in plain]
         found = as_steps(circuit, [factor is not None for factor in made], self.parameters.ring_degree)
 
-        def factors(step: Step) -> Factors | None:
+        def factors(step: CircuitStep) -> Factors | None:
             return Factors.encoded([made[weight] for _, weight in step.terms]) if isinstance(step, Combine) else None
 
         return PlainWeights(found, [*map(factors, found.steps)])

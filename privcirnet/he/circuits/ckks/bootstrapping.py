@@ -32,8 +32,8 @@ import numpy as np
 
 from privcirnet.errors import RuleError
 from privcirnet.he.circuits.ckks import chebyshev, fourier
+from privcirnet.he.circuits.ckks.evaluator import CkksEvaluator, mapped
 from privcirnet.he.circuits.ckks.linear_map import LinearMap
-from privcirnet.he.circuits.ckks.machine import Machine, mapped
 from privcirnet.he.schemes.ckks import sparse_secret
 from privcirnet.he.schemes.ckks.embedding import Reals
 from privcirnet.he.schemes.ckks.parameters import CkksParameters
@@ -97,7 +97,7 @@ class Bootstrapping:
         """K."""
         n, weight = self.parameters.ring_degree, self.parameters.ephemeral_weight
         if weight:
-            return sparse_secret.multiples(n, weight, self.failure_bits)
+            return sparse_secret.overflow_bound(n, weight, self.failure_bits)
         variance = (1 + 2 * n / 3) / 12
         return math.ceil(math.sqrt(2 * variance * math.log(2 * n * 2.0**self.failure_bits)))
 
@@ -160,7 +160,7 @@ class Bootstrapping:
         scale = parameters.scales[-1] / parameters.data_primes[0] / self.radius
         return weighed(fourier.from_cins(slots, slots, self.to_slots, scale))
 
-    def __call__(self, machine: Machine[V], value: V) -> V:
+    def __call__(self, machine: CkksEvaluator[V], value: V) -> V:
         """Return a value with new levels.
 
         Args:
@@ -168,7 +168,7 @@ class Bootstrapping:
         """
         return _joined(machine, *self.both(machine, value))
 
-    def refreshed(self, machine: Machine[V], value: V) -> V:
+    def refreshed(self, machine: CkksEvaluator[V], value: V) -> V:
         """Return a value with new levels, in slot encoding.
 
         Args:
@@ -176,7 +176,7 @@ class Bootstrapping:
         """
         return _joined(machine, *self.parts(machine, value))
 
-    def parts(self, machine: Machine[V], value: V) -> tuple[V, V]:
+    def parts(self, machine: CkksEvaluator[V], value: V) -> tuple[V, V]:
         """Return the real and the imaginary parts of a value's slots, with new levels.
 
         Args:
@@ -189,7 +189,7 @@ class Bootstrapping:
         machine.layer = name
         return real, imaginary
 
-    def both(self, machine: Machine[V], value: V) -> tuple[V, V]:
+    def both(self, machine: CkksEvaluator[V], value: V) -> tuple[V, V]:
         """Return the real and the imaginary parts of a value's slots, with new levels.
 
         Args:
@@ -198,7 +198,7 @@ class Bootstrapping:
         machine.layer = f"{machine.layer} StoC"
         return self.parts(machine, mapped(machine, value, self.forward))
 
-    def real(self, machine: Machine[V], value: V) -> V:
+    def real(self, machine: CkksEvaluator[V], value: V) -> V:
         """Return the real parts of a value's slots with new levels: with one EvalMod instead of two.
 
         Args:
@@ -211,7 +211,7 @@ class Bootstrapping:
         machine.layer = name
         return found
 
-    def _raised(self, machine: Machine[V], value: V, name: str) -> tuple[V, V]:
+    def _raised(self, machine: CkksEvaluator[V], value: V, name: str) -> tuple[V, V]:
         """What EvalMod takes, and its conjugate."""
         parameters = self.parameters
         machine.layer = f"{name} CtoS"
@@ -225,7 +225,7 @@ class Bootstrapping:
         machine.layer = f"{name} EvalMod"
         return value, machine.conjugate(value)
 
-    def _sine(self, machine: Machine[V], value: V) -> V:
+    def _sine(self, machine: CkksEvaluator[V], value: V) -> V:
         """2 gain sin(2 pi x) of 2 x / R, which are a part of the slots."""
         source = machine.add_plain(machine.bounded(value, 2.0), -0.5 / self.radius)
         value = machine.bounded(machine.add_plain(machine.multiply(source, source), -2.0), 2.0)
@@ -238,6 +238,6 @@ class Bootstrapping:
         return machine.bounded(machine.smooth(found, source, slope, growth, error), ROOM)
 
 
-def _joined(machine: Machine[V], real: V, imaginary: V) -> V:
+def _joined(machine: CkksEvaluator[V], real: V, imaginary: V) -> V:
     """Slots with these parts."""
     return machine.add(real, machine.times_i(imaginary))

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.polynomial import chebyshev
 
-from privcirnet.he.circuits.ckks.machine import Machine
+from privcirnet.he.circuits.ckks.evaluator import CkksEvaluator
 from privcirnet.he.schemes.ckks.embedding import Reals
 
 V = TypeVar("V")
@@ -57,7 +57,7 @@ class Polynomial:
         degree: of the polynomials, at most.
     """
 
-    def __init__(self, machine: Machine[V], value: V, degree: int) -> None:
+    def __init__(self, machine: CkksEvaluator[V], value: V, degree: int) -> None:
         self._machine, self._known = machine, {1: value}
         self._baby = 1 << -(-degree.bit_length() // 2)
 

@@ -9,12 +9,12 @@ import numpy.typing as npt
 
 from privcirnet.errors import RuleError
 from privcirnet.he.circuits.ckks.linear_map import LinearMap
-from privcirnet.he.circuits.ckks.stopwatch import Announcing, unheard
+from privcirnet.he.circuits.ckks.stopwatch import NotifiesLayers, unheard
 from privcirnet.he.schemes.ckks.embedding import Reals, Slots, to_coefficients
 
 
-class Cleartext(Announcing):
-    """See :class:`circuits.ckks.machine.Machine`; values are slots, shape (n / 2,).
+class Cleartext(NotifiesLayers):
+    """See :class:`circuits.ckks.machine.CkksEvaluator`; values are slots, shape (n / 2,).
 
     Args:
         begins: called with the name of each layer that begins.

@@ -7,7 +7,7 @@ _DEVIATIONS = 6
 
 
 @dataclass(frozen=True)
-class Estimate:
+class ErrorEstimate:
     """What is known of a value.
 
     Attributes:

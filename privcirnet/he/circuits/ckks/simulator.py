@@ -28,9 +28,9 @@ import numpy as np
 import numpy.typing as npt
 
 from privcirnet.errors import RuleError
-from privcirnet.he.circuits.ckks.estimates import Estimate, Trace
+from privcirnet.he.circuits.ckks.estimates import ErrorEstimate, Trace
 from privcirnet.he.circuits.ckks.linear_map import LinearMap
-from privcirnet.he.rlwe.key_names import FROM_EPHEMERAL, RELINEARIZATION, TO_EPHEMERAL, check_held, inversion
+from privcirnet.he.rlwe.key_names import FROM_EPHEMERAL, RELINEARIZATION, TO_EPHEMERAL, check_held, conjugation_element
 from privcirnet.he.schemes.ckks.context import Context, Names, stored_name
 from privcirnet.he.schemes.ckks.parameters import CkksParameters
 
@@ -38,7 +38,7 @@ _ERROR, _ROUNDING, _SECRET = 10.5, 1 / 12, 2 / 3
 _DRIFT = 0.5
 
 
-class Met(NamedTuple):
+class LinearMapUse(NamedTuple):
     """A linear map that a circuit meets.
 
     Attributes:
@@ -56,7 +56,7 @@ class Met(NamedTuple):
 
 
 class Simulator:
-    """See :class:`circuits.ckks.machine.Machine`; it counts.
+    """See :class:`circuits.ckks.machine.CkksEvaluator`; it counts.
 
     Attributes:
         maps: in the order in which they are met.
@@ -70,7 +70,7 @@ class Simulator:
 
     def __init__(self, parameters: CkksParameters, names: Names | None = None) -> None:
         self.layer, self.parameters, self._context = "", parameters, Context(parameters)
-        self.maps: list[Met] = []
+        self.maps: list[LinearMapUse] = []
         self.counts = defaultdict[str, Counter[str]](Counter)
         self.course: list[Trace] = []
         self.keys: dict[int, int] = {} if names is None else self._context.named(names)
@@ -81,7 +81,7 @@ class Simulator:
         """Operations of all layers."""
         return sum(self.counts.values(), Counter[str]())
 
-    def fresh(self, bound: float = 1.0, level: int | None = None) -> Estimate:
+    def fresh(self, bound: float = 1.0, level: int | None = None) -> ErrorEstimate:
         """Return what is known of a fresh ciphertext.
 
         Args:
@@ -93,27 +93,27 @@ class Simulator:
         parameters = self.parameters
         level = parameters.levels if level is None else level
         scale = parameters.scales[level]
-        return self._checked(Estimate(level, scale, bound, self._slot(_ERROR + _ROUNDING, scale)))
+        return self._checked(ErrorEstimate(level, scale, bound, self._slot(_ERROR + _ROUNDING, scale)))
 
-    def add(self, first: Estimate, second: Estimate) -> Estimate:
+    def add(self, first: ErrorEstimate, second: ErrorEstimate) -> ErrorEstimate:
         one, other = self._aligned(first, second)
         bound, variance = one.bound + other.bound, one.variance + other.variance
         return self._checked(replace(one, bound=bound, variance=variance, rms=math.inf))
 
-    def subtract(self, first: Estimate, second: Estimate) -> Estimate:
+    def subtract(self, first: ErrorEstimate, second: ErrorEstimate) -> ErrorEstimate:
         return self.add(first, second)
 
-    def add_plain(self, value: Estimate, slots: npt.ArrayLike) -> Estimate:
+    def add_plain(self, value: ErrorEstimate, slots: npt.ArrayLike) -> ErrorEstimate:
         bound, variance = value.bound + _largest(slots), value.variance + self._slot(_ROUNDING, value.scale)
         return self._checked(replace(value, bound=bound, variance=variance, rms=math.inf))
 
-    def multiply_plain(self, value: Estimate, slots: npt.ArrayLike) -> Estimate:
+    def multiply_plain(self, value: ErrorEstimate, slots: npt.ArrayLike) -> ErrorEstimate:
         self._spend(value)
         largest, own = _largest(slots), self._slot(_ROUNDING, self.parameters.factors[value.level])
         variance = largest**2 * value.variance + (value.bound**2 + value.variance) * own
         return self._rescaled(value, self.parameters.factors[value.level], value.bound * largest, variance)
 
-    def combine(self, values: Sequence[Estimate], factors: Sequence[float]) -> Estimate:
+    def combine(self, values: Sequence[ErrorEstimate], factors: Sequence[float]) -> ErrorEstimate:
         """Numbers are rounded to the scale of a factor."""
         self.counts[self.layer]["pmult"] += len(values)
         lowest, parameters = min(values, key=lambda value: value.level), self.parameters
@@ -123,7 +123,7 @@ class Simulator:
         variance += sum((value.bound / (2 * parameters.factors[lowest.level])) ** 2 for value in values)
         return self._rescaled(lowest, parameters.factors[lowest.level], bound, variance)
 
-    def multiply(self, first: Estimate, second: Estimate, gain: float = 1.0) -> Estimate:
+    def multiply(self, first: ErrorEstimate, second: ErrorEstimate, gain: float = 1.0) -> ErrorEstimate:
         self.counts[self.layer]["multiply"] += 1
         one, other = self._aligned(first, second)
         self._spend(one)
@@ -134,20 +134,20 @@ class Simulator:
         variance += self._switch(one.level, one.scale * other.scale)
         return self._rescaled(one, other.scale / gain, one.bound * other.bound * gain, variance * gain**2)
 
-    def rotate(self, value: Estimate, step: int) -> Estimate:
+    def rotate(self, value: ErrorEstimate, step: int) -> ErrorEstimate:
         return self._turned(value, "rotate", self._context.element(step))
 
-    def conjugate(self, value: Estimate) -> Estimate:
-        return self._turned(value, "conjugate", inversion(self.parameters.ring_degree))
+    def conjugate(self, value: ErrorEstimate) -> ErrorEstimate:
+        return self._turned(value, "conjugate", conjugation_element(self.parameters.ring_degree))
 
-    def times_i(self, value: Estimate) -> Estimate:
+    def times_i(self, value: ErrorEstimate) -> ErrorEstimate:
         return value
 
-    def times(self, value: Estimate, factor: int) -> Estimate:
+    def times(self, value: ErrorEstimate, factor: int) -> ErrorEstimate:
         bound, variance, rms = value.bound * abs(factor), value.variance * factor**2, value.rms * abs(factor)
         return self._checked(replace(value, bound=bound, variance=variance, rms=rms))
 
-    def raised(self, value: Estimate, multiples: float, ratio: float) -> Estimate:
+    def raised(self, value: ErrorEstimate, multiples: float, ratio: float) -> ErrorEstimate:
         """A slot adds up n coefficients."""
         self.counts[self.layer]["raised"] += 1
         parameters, low = self.parameters, self._lowered(value, 0)
@@ -162,27 +162,29 @@ class Simulator:
         variance = variance * ratio**2
         if parameters.ephemeral_weight:
             variance += self._switch(top, scale) + self._division(scale)
-        return self._checked(Estimate(top, scale, bound, variance))
+        return self._checked(ErrorEstimate(top, scale, bound, variance))
 
-    def bounded(self, value: Estimate, bound: float, rms: float = math.inf) -> Estimate:
+    def bounded(self, value: ErrorEstimate, bound: float, rms: float = math.inf) -> ErrorEstimate:
         return self._noted(replace(value, bound=min(bound, value.bound), rms=min(rms, value.rms)))
 
-    def smooth(self, value: Estimate, source: Estimate, slope: float, growth: float, error: float) -> Estimate:
+    def smooth(
+        self, value: ErrorEstimate, source: ErrorEstimate, slope: float, growth: float, error: float
+    ) -> ErrorEstimate:
         product = self._switch(source.level, source.scale**2) + self._division(source.scale)
         own = self._division(value.scale) + error**2
         return self._noted(replace(value, variance=slope**2 * source.variance + growth**2 * product + own))
 
-    def lowered(self, value: Estimate, level: int) -> Estimate:
+    def lowered(self, value: ErrorEstimate, level: int) -> ErrorEstimate:
         """Raise a RuleError where the value has fewer levels."""
         if level > value.level:
             got, remedy = f"{value.level} to {level} in layer {self.layer!r}", "use more spare levels"
             raise RuleError("a value is lowered, not raised", got=got, remedy=remedy)
         return self._lowered(value, level)
 
-    def map(self, value: Estimate, linear: LinearMap) -> Estimate:
+    def map(self, value: ErrorEstimate, linear: LinearMap) -> ErrorEstimate:
         """Rotations stay extended, so that only the sums are divided by P."""
         met = linear.products, linear.rotations, len(linear.babies), len(linear.groups)
-        self.maps.append(Met(self.layer, value.level, *met, weakref.ref(linear)))
+        self.maps.append(LinearMapUse(self.layer, value.level, *met, weakref.ref(linear)))
         self.counts[self.layer] += Counter(rotate=linear.rotations, pmult=linear.products)
         self._spend(value)
         self._need(self._context.elements(linear.steps), value.level)
@@ -196,7 +198,7 @@ class Simulator:
             value, factor, value.bound * float(sizes.sum(axis=0).max()), variance, linear.coefficients
         )
 
-    def reply(self, value: Estimate) -> Estimate:
+    def reply(self, value: ErrorEstimate) -> ErrorEstimate:
         """Return what is known of a value that is sent back, at level 0; its layer is called "reply".
 
         Raises:
@@ -205,17 +207,17 @@ class Simulator:
         self.layer = "reply"
         return self._checked(self._lowered(value, 0))
 
-    def _turned(self, value: Estimate, name: str, element: int) -> Estimate:
+    def _turned(self, value: ErrorEstimate, name: str, element: int) -> ErrorEstimate:
         self.counts[self.layer][name] += 1
         self._need({element}, value.level)
         added = self._switch(value.level, value.scale) + self._division(value.scale)
         return replace(value, variance=value.variance + added)
 
-    def _aligned(self, first: Estimate, second: Estimate) -> tuple[Estimate, Estimate]:
+    def _aligned(self, first: ErrorEstimate, second: ErrorEstimate) -> tuple[ErrorEstimate, ErrorEstimate]:
         level = min(first.level, second.level)
         return self._lowered(first, level), self._lowered(second, level)
 
-    def _lowered(self, value: Estimate, level: int) -> Estimate:
+    def _lowered(self, value: ErrorEstimate, level: int) -> ErrorEstimate:
         """A product with a constant near a prime, so that its rounding is 2^-s of the value."""
         if value.level == level:
             return value
@@ -224,10 +226,12 @@ class Simulator:
         lost = (value.bound / (2 * constant)) ** 2
         return replace(value, level=level, scale=scale, variance=value.variance + lost + self._division(scale))
 
-    def _rescaled(self, value: Estimate, scale: float, bound: float, variance: float, known: float = 0.0) -> Estimate:
+    def _rescaled(
+        self, value: ErrorEstimate, scale: float, bound: float, variance: float, known: float = 0.0
+    ) -> ErrorEstimate:
         """A product with something of a scale, divided by the level's prime."""
         left = value.scale * scale / self.parameters.data_primes[value.level]
-        return self._checked(Estimate(value.level - 1, left, bound, variance + self._division(left)), known)
+        return self._checked(ErrorEstimate(value.level - 1, left, bound, variance + self._division(left)), known)
 
     def _slot(self, coefficient: float, scale: float) -> float:
         """The variance of a slot from that of coefficients."""
@@ -243,7 +247,7 @@ class Simulator:
         digits = sum((math.prod(digit) / p) ** 2 for digit in own.digits(level))
         return self._slot(_ERROR * self.parameters.ring_degree * digits * _ROUNDING, scale)
 
-    def _spend(self, value: Estimate) -> None:
+    def _spend(self, value: ErrorEstimate) -> None:
         if value.level < 1:
             rule, remedy = "a product must find a level above 0", "use parameters with more levels"
             raise RuleError(rule, got=f"level 0 in layer {self.layer!r}", remedy=remedy)
@@ -255,7 +259,7 @@ class Simulator:
         held = [name for name, own in kept.items() if self.keys.get(own, -1) >= level]
         check_held(names, held, f" in layer {self.layer!r} at level {level}")
 
-    def _checked(self, value: Estimate, coefficients: float = 0.0) -> Estimate:
+    def _checked(self, value: ErrorEstimate, coefficients: float = 0.0) -> ErrorEstimate:
         """Note a value, and refuse it if its scale has drifted or the modulus does not hold it.
 
         Coefficients are averages of slots, so that the bound of the slots is theirs too, if none is known.
@@ -273,7 +277,7 @@ class Simulator:
             raise RuleError(rule, got=f"{largest:.4g} for {2**room:.4g} {where}", remedy=remedy)
         return self._noted(value)
 
-    def _noted(self, value: Estimate) -> Estimate:
+    def _noted(self, value: ErrorEstimate) -> ErrorEstimate:
         if self.course and self.course[-1].layer == self.layer:
             self.course.pop()
         self.course.append(Trace(self.layer, value.level, value.precision_bits, value.bound))

@@ -9,7 +9,7 @@ def unheard(layer: str) -> None:
     """Ignore that a layer begins."""
 
 
-class Announcing:
+class NotifiesLayers:
     """A machine that says when a layer begins.
 
     Args:

@@ -20,15 +20,15 @@ from typing import TypeVar
 
 import numpy as np
 
+from privcirnet.he.circuits.ckks.evaluator import CkksEvaluator
 from privcirnet.he.circuits.ckks.linear_map import LinearMap, permutation
-from privcirnet.he.circuits.ckks.machine import Machine
 from privcirnet.he.layers.ckks.layout import Layout
 from privcirnet.he.schemes.ckks.embedding import Reals, Slots
 
 V = TypeVar("V")
 
 
-def paired(machine: Machine[V], values: Sequence[V], layout: Layout) -> list[V]:
+def paired(machine: CkksEvaluator[V], values: Sequence[V], layout: Layout) -> list[V]:
     """Return the complex numbers that maps of :func:`convolve` take."""
     if len(values) > 1:
         pairs = zip(values[::2], values[1::2], strict=True)

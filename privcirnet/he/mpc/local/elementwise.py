@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from privcirnet.he.mpc.local import passes
+from privcirnet.he.mpc.local import parallel as passes
 from privcirnet.he.ring import modular
 from privcirnet.he.ring.modular import Residues
 

@@ -16,7 +16,7 @@ from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.mpc.local.circulant import matrices
 from privcirnet.he.mpc.local.float_digits import EXACT_BITS, Split, split
 from privcirnet.he.mpc.local.kernels import convolution
-from privcirnet.he.mpc.local.kernels.convolution import Block, Digits
+from privcirnet.he.mpc.local.kernels.convolution import CirculantSplit, Digits
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.system import threads
 
@@ -52,7 +52,7 @@ class MatrixProducts:
         least = block_size // (block_size & -block_size)
         pieces = matrices(rows, block_size, least, shape.groups)
         self._split = split(t, max(int(np.abs(piece).sum(axis=2).max()) for piece in pieces))
-        self._shape, self._block = _flat(shape.padded(block_size)), Block(block_size, least)
+        self._shape, self._block = _flat(shape.padded(block_size)), CirculantSplit(block_size, least)
         self._result_shape, self._weights = shape.output_shape, [piece.astype(np.float64) for piece in pieces]
         self._digits = Digits(np.uint64(t), self._split.width, self._split.count)
         self._powers = _powers(self._split, len(pieces))

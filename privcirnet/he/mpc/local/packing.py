@@ -6,7 +6,7 @@ from collections.abc import Callable
 import numpy as np
 
 from privcirnet.errors import RuleError
-from privcirnet.he.mpc.local import passes
+from privcirnet.he.mpc.local import parallel as passes
 from privcirnet.he.ring.modular import Residues
 
 Octets = bytes | memoryview

@@ -7,7 +7,7 @@ server's share is z_s^2 + e + v_s - a^2 = z^2 - w. What each party adds is known
 
 import numpy as np
 
-from privcirnet.he.mpc.local import passes
+from privcirnet.he.mpc.local import parallel as passes
 from privcirnet.he.mpc.local.packing import WORD, Octets, Packed, pack_made
 from privcirnet.he.ring.modular import Residues
 

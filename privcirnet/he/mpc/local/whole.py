@@ -14,7 +14,7 @@ import numpy as np
 
 from privcirnet.he.layers.integer import Values
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.mpc.local import passes
+from privcirnet.he.mpc.local import parallel as passes
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.system import threads
 

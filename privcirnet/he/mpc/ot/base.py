@@ -25,7 +25,7 @@ POINT_BYTES = 32
 _REMEDY = "start the session again"
 
 
-class Chooser:
+class BaseOtReceiver:
     """Who learns one key of each pair.
 
     Args:

@@ -15,7 +15,7 @@ ROOM_WORDS = 2
 """Words that the library wants behind what it writes."""
 
 
-class Permutation(threading.local):
+class FixedKeyAes(threading.local):
     """AES under a public key, which a session's name and a purpose give, on blocks of two words.
 
     Each thread has a cipher of its own, because the library's can't be shared.
@@ -36,7 +36,7 @@ class Permutation(threading.local):
         return found[: 2 * len(rows)].reshape(-1, 2)
 
 
-class Hash:
+class TweakableHash:
     """pi(pi(x) + i) + pi(x) for row i: keys stay apart though their inputs differ by one secret, and i never returns.
 
     Tweakable circular correlation robust for an ideal permutation pi (Guo, Katz, Wang, Yu: "Efficient and secure
@@ -44,7 +44,7 @@ class Hash:
     """
 
     def __init__(self, session: bytes) -> None:
-        self._permutation = Permutation(session, "hash")
+        self._permutation = FixedKeyAes(session, "hash")
 
     def __call__(self, rows: Residues, first: int) -> Residues:
         """Return the hashes of rows, (rows, 2); ``first``: the number of the first, which no other row had."""
@@ -54,11 +54,11 @@ class Hash:
         return inner
 
 
-class Doubling:
+class GgmPrg:
     """A generator of two blocks from one, x + pi(x) for two permutations: the levels of a tree."""
 
     def __init__(self, session: bytes, purpose: str = "") -> None:
-        self._sides = [Permutation(session, f"{purpose} {side}") for side in ("left", "right")]
+        self._sides = [FixedKeyAes(session, f"{purpose} {side}") for side in ("left", "right")]
 
     def __call__(self, nodes: Residues) -> Residues:
         """Return the children of each tree's nodes in order, (trees, 2 nodes, 2) of (trees, nodes, 2)."""

@@ -14,7 +14,7 @@ Nothing here notices a maker that sends other blocks.
 import numpy as np
 
 from privcirnet.he.mpc.kernels import half_trees as kernels
-from privcirnet.he.mpc.ot.ciphers import ROOM_WORDS, Permutation
+from privcirnet.he.mpc.ot.ciphers import ROOM_WORDS, FixedKeyAes
 from privcirnet.he.mpc.ot.trees import chosen
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.rlwe.wire_bytes import Message, check_length
@@ -40,7 +40,7 @@ def make(roots: Residues, q: Residues, delta: Residues, session: bytes) -> tuple
         session: as the holder's.
     """
     (trees, depth), sums = q.shape[:2], np.empty_like(q)
-    leaves, permutation = np.empty((trees, 1 << depth, 2), np.uint64), Permutation(session, "half trees")
+    leaves, permutation = np.empty((trees, 1 << depth, 2), np.uint64), FixedKeyAes(session, "half trees")
 
     def grow(some: slice) -> None:
         growing = _Growing(permutation, leaves[some])
@@ -71,7 +71,7 @@ def hold(t: Residues, sides: Residues, message: Message, session: bytes) -> Resi
     trees, depth = sides.shape
     check_length(message, message_bytes(trees, depth), "correlated trees")
     taken = t ^ np.frombuffer(bytes(message), dtype=np.uint64).reshape(t.shape)
-    leaves, permutation = np.empty((trees, 1 << depth, 2), np.uint64), Permutation(session, "half trees")
+    leaves, permutation = np.empty((trees, 1 << depth, 2), np.uint64), FixedKeyAes(session, "half trees")
 
     def grow(some: slice) -> None:
         growing, total = _Growing(permutation, leaves[some]), taken[some, 0]
@@ -101,7 +101,7 @@ class _Growing:
         leaves: (trees, 2^depth, 2), written.
     """
 
-    def __init__(self, permutation: Permutation, leaves: Residues) -> None:
+    def __init__(self, permutation: FixedKeyAes, leaves: Residues) -> None:
         self._permutation, half = permutation, leaves.size // 2
         self._mixed, self._images = np.empty(half, np.uint64), np.empty(half + ROOM_WORDS, np.uint64)
         self._places = leaves.reshape(-1), np.empty(half, np.uint64)

@@ -6,13 +6,13 @@ import numpy as np
 
 from privcirnet.he.mpc.kernels import blocks
 from privcirnet.he.mpc.kernels.planes import planes_into
-from privcirnet.he.mpc.ot.ciphers import Hash
-from privcirnet.he.mpc.ot.softspoken import Correlated
+from privcirnet.he.mpc.ot.ciphers import TweakableHash
+from privcirnet.he.mpc.ot.softspoken import CorrelatedOts
 from privcirnet.he.ring.modular import Residues
 
 
 @dataclass(frozen=True)
-class Keys:
+class RotKeys:
     """The hashes of rows, made when a slot is asked for: soon used up, they are never all in memory.
 
     Attributes:
@@ -23,7 +23,7 @@ class Keys:
     """
 
     rows: Residues
-    hashed: Hash
+    hashed: TweakableHash
     first: int
     shift: Residues | None = None
 
@@ -39,55 +39,55 @@ class Keys:
         """Return bits of the keys of a slot, (bits, values / 64)."""
         return planes(self[slot][:, 0], bits)
 
-    def some(self, slots: range) -> "Keys":
+    def some(self, slots: range) -> "RotKeys":
         """Return the keys of some slots."""
         rows = self.rows[slots.start : slots.stop]
         return replace(self, rows=rows, first=self.first + slots.start * rows.shape[1])
 
 
 @dataclass(frozen=True)
-class Offered:
+class SenderOts:
     """The helper's: both keys of each slot and value."""
 
-    keys: tuple[Keys, Keys]
+    keys: tuple[RotKeys, RotKeys]
 
     @classmethod
-    def of(cls, made: Correlated, delta: Residues, values: int, hashed: Hash, first: int) -> "Offered":
+    def of(cls, made: CorrelatedOts, delta: Residues, values: int, hashed: TweakableHash, first: int) -> "SenderOts":
         """Return the keys of transfers; ``first``: the number of the first, which no hash had before."""
         rows = made.rows.reshape(-1, values, 2)
-        return cls((Keys(rows, hashed, first), Keys(rows, hashed, first, delta)))
+        return cls((RotKeys(rows, hashed, first), RotKeys(rows, hashed, first, delta)))
 
     def planes(self, slot: int, bits: int) -> tuple[Residues, Residues]:
         """Return bits of both keys of a slot, (bits, values / 64)."""
         first, second = self.keys
         return first.planes(slot, bits), second.planes(slot, bits)
 
-    def some(self, slots: range) -> "Offered":
+    def some(self, slots: range) -> "SenderOts":
         """Return the keys of some slots."""
         first, second = self.keys
-        return Offered((first.some(slots), second.some(slots)))
+        return SenderOts((first.some(slots), second.some(slots)))
 
 
 @dataclass(frozen=True)
-class Chosen:
+class ReceiverOts:
     """The chooser's: bits of its choice, (slots, values / 64), and their keys."""
 
     choices: Residues
-    keys: Keys
+    keys: RotKeys
 
     @classmethod
-    def of(cls, made: Correlated, values: int, hashed: Hash, first: int) -> "Chosen":
+    def of(cls, made: CorrelatedOts, values: int, hashed: TweakableHash, first: int) -> "ReceiverOts":
         """Return the keys of transfers; ``first``: as the helper's."""
         assert made.choices is not None
-        return cls(made.choices.reshape(-1, values // 64), Keys(made.rows.reshape(-1, values, 2), hashed, first))
+        return cls(made.choices.reshape(-1, values // 64), RotKeys(made.rows.reshape(-1, values, 2), hashed, first))
 
     def planes(self, slot: int, bits: int) -> Residues:
         """Return bits of the keys of a slot, (bits, values / 64)."""
         return self.keys.planes(slot, bits)
 
-    def some(self, slots: range) -> "Chosen":
+    def some(self, slots: range) -> "ReceiverOts":
         """Return the choices and keys of some slots."""
-        return Chosen(self.choices[slots.start : slots.stop], self.keys.some(slots))
+        return ReceiverOts(self.choices[slots.start : slots.stop], self.keys.some(slots))
 
 
 def planes(values: Residues, bits: int) -> Residues:

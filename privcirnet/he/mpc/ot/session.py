@@ -6,8 +6,8 @@ from typing import Any
 
 from privcirnet.errors import Interrupted, RuleError
 from privcirnet.he.mpc.ot import silent, softspoken
-from privcirnet.he.mpc.ot.ciphers import Hash
-from privcirnet.he.mpc.ot.keys import Chosen, Offered
+from privcirnet.he.mpc.ot.ciphers import TweakableHash
+from privcirnet.he.mpc.ot.keys import ReceiverOts, SenderOts
 from privcirnet.he.rlwe.wire_bytes import Message, check_length
 
 Parts = list[Any]
@@ -16,11 +16,11 @@ Parts = list[Any]
 K = 4
 """Of SoftSpoken: 3.9 bytes a transfer."""
 _NAME_BYTES = 32
-SOURCES = ("softspoken", "silent")
+OT_PROTOCOLS = ("softspoken", "silent")
 """Where transfers come from: made as they are asked for, or ahead, in millions, for a fortieth of the bytes."""
 
 
-class Transfers:
+class OtSession:
     """One party's end. Both parties extend in the same order, one message after the other.
 
     Args:
@@ -39,7 +39,7 @@ class Transfers:
     ) -> None:
         self._sender, self._receiver, self._opens = sender, receiver, opens
         helping, choosing = _directions(session) if opens else _directions(session)[::-1]
-        self._helping, self._choosing = Hash(helping), Hash(choosing)  # both count their rows from 0
+        self._helping, self._choosing = TweakableHash(helping), TweakableHash(choosing)  # both count their rows from 0
         self._helped = self._chosen = 0
 
     @property
@@ -47,7 +47,7 @@ class Transfers:
         """Transfers that are left, those in which this party chooses and those in which it helps."""
         return self._receiver.stock, self._sender.stock
 
-    def choose(self, slots: int, values: int) -> tuple[Chosen, bytes]:
+    def choose(self, slots: int, values: int) -> tuple[ReceiverOts, bytes]:
         """Return transfers in which this party chooses, and the message that the other one makes its own of.
 
         Raises:
@@ -55,9 +55,9 @@ class Transfers:
         """
         made, message = self._receiver.extend(slots * values)
         first, self._chosen = self._chosen, self._chosen + slots * values
-        return Chosen.of(made, values, self._choosing, first), message
+        return ReceiverOts.of(made, values, self._choosing, first), message
 
-    def help(self, slots: int, values: int, message: Message) -> Offered:
+    def help(self, slots: int, values: int, message: Message) -> SenderOts:
         """Return transfers in which the other party chooses; ``message``: its own.
 
         Raises:
@@ -66,7 +66,7 @@ class Transfers:
         """
         made = self._sender.extend(slots * values, message)
         first, self._helped = self._helped, self._helped + slots * values
-        return Offered.of(made, self._sender.delta, values, self._helping, first)
+        return SenderOts.of(made, self._sender.delta, values, self._helping, first)
 
     def lacks(self, choose: int, help: int) -> tuple[bool, bool]:
         """Return which directions must be refilled: where who opened the session helps, and the other one.
@@ -123,7 +123,7 @@ def refill_sizes(first: bool, second: bool) -> list[tuple[int, ...]]:
     return [offer * first, answer * first + offer * second, proof * first + answer * second, proof * second]
 
 
-def opening(source: str = "softspoken") -> Generator[Parts, Parts, Transfers]:
+def initiate(source: str = "softspoken") -> Generator[Parts, Parts, OtSession]:
     """Begin, as who speaks first and names the session, at random.
 
     Args:
@@ -140,10 +140,10 @@ def opening(source: str = "softspoken") -> Generator[Parts, Parts, Transfers]:
     sender.begin(told[1])
     chosen, seeds = _choosing(receiver, source, second)
     yield [receiver.setup, *seeds]
-    return Transfers(_helping(sender, source, first, told[2:]), chosen, session, opens=True)
+    return OtSession(_helping(sender, source, first, told[2:]), chosen, session, opens=True)
 
 
-def answering(source: str = "softspoken") -> Generator[Parts, Parts, Transfers]:
+def respond(source: str = "softspoken") -> Generator[Parts, Parts, OtSession]:
     """Begin, as who answers: an empty list is yielded first.
 
     Args:
@@ -162,7 +162,7 @@ def answering(source: str = "softspoken") -> Generator[Parts, Parts, Transfers]:
     told = yield [sender.hello, receiver.setup, *seeds]
     sender.begin(told[0])
     yield []
-    return Transfers(_helping(sender, source, second, told[1:]), chosen, session, opens=False)
+    return OtSession(_helping(sender, source, second, told[1:]), chosen, session, opens=False)
 
 
 def setup_sizes(source: str) -> list[tuple[int, ...]]:
@@ -172,7 +172,7 @@ def setup_sizes(source: str) -> list[tuple[int, ...]]:
     return [(_NAME_BYTES, hello), (hello, setup, *seeds), (setup, *seeds), ()]
 
 
-def given(transfers: Transfers | None) -> Transfers:
+def given(transfers: OtSession | None) -> OtSession:
     """Return transfers that there must be.
 
     Raises:
@@ -193,7 +193,7 @@ def _choosing(
     receiver: softspoken.Receiver, source: str, session: bytes
 ) -> tuple[softspoken.Receiver | silent.Receiver, Parts]:
     """Return the receiver of a source, and what makes the other party its sender."""
-    if source not in SOURCES:
+    if source not in OT_PROTOCOLS:
         rule = "the source of transfers must be softspoken or silent"
         raise RuleError(rule, got=source, remedy="silent sends a fortieth of the bytes, ahead")
     if source == "softspoken":

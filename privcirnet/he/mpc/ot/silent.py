@@ -36,7 +36,7 @@ from privcirnet.he.mpc.kernels import field, local_code
 from privcirnet.he.mpc.ot import half_trees
 from privcirnet.he.mpc.ot.ciphers import ROOM_WORDS, check_point, linear_check, stream
 from privcirnet.he.mpc.ot.confined import Confined
-from privcirnet.he.mpc.ot.softspoken import ROW_BYTES, SECURITY, Correlated
+from privcirnet.he.mpc.ot.softspoken import ROW_BYTES, SECURITY, CorrelatedOts
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.rlwe.wire_bytes import Message, check_length
 from privcirnet.he.system import threads
@@ -47,7 +47,7 @@ _AT_ONCE = 1 << 14
 
 
 @dataclass(frozen=True)
-class Code:
+class LpnParameters:
     """Sizes of an iteration.
 
     Attributes:
@@ -81,7 +81,7 @@ class Code:
         return half_trees.message_bytes(self.trees, self.depth), 2 * _BLOCK, _DIGEST
 
 
-CODE = Code(trees=1 << 11, depth=11, seed=1 << 18)
+CODE = LpnParameters(trees=1 << 11, depth=11, seed=1 << 18)
 
 
 class _Party(Confined):
@@ -180,7 +180,7 @@ class Sender(_Party):
         session: as the receiver's.
     """
 
-    def __init__(self, made: Correlated, delta: Residues, session: bytes) -> None:
+    def __init__(self, made: CorrelatedOts, delta: Residues, session: bytes) -> None:
         super().__init__(made.rows & _clear(), session)
         self.delta = delta | ~_clear()
 
@@ -204,14 +204,14 @@ class Sender(_Party):
         self._encode(leaves, key)
         return proof
 
-    def extend(self, transfers: int, message: Message) -> Correlated:
+    def extend(self, transfers: int, message: Message) -> CorrelatedOts:
         """Return transfers out of the stock; ``message``: empty, for the receiver has nothing to say.
 
         Raises:
             RuleError: there are fewer, or the message is not empty.
         """
         check_length(message, 0, "an extension of silent transfers")
-        return Correlated(self._take(transfers))
+        return CorrelatedOts(self._take(transfers))
 
 
 class Receiver(_Party):
@@ -222,7 +222,7 @@ class Receiver(_Party):
         session: as the sender's.
     """
 
-    def __init__(self, made: Correlated, session: bytes) -> None:
+    def __init__(self, made: CorrelatedOts, session: bytes) -> None:
         assert made.choices is not None
         choices = np.unpackbits(made.choices.view(np.uint8), bitorder="little")
         rows = made.rows & _clear()
@@ -261,7 +261,7 @@ class Receiver(_Party):
             raise RuleError("leaves must be those of trees", got="others", remedy="start the session again")
         self._encode(leaves, self._key)
 
-    def extend(self, transfers: int) -> tuple[Correlated, bytes]:
+    def extend(self, transfers: int) -> tuple[CorrelatedOts, bytes]:
         """Return transfers, a multiple of 64, out of the stock, and an empty message.
 
         Raises:
@@ -269,7 +269,7 @@ class Receiver(_Party):
         """
         rows, choices = self._take(transfers), np.empty(transfers // 64, dtype=np.uint64)
         local_code.lowest_bits(choices, rows)
-        return Correlated(rows, choices), b""
+        return CorrelatedOts(rows, choices), b""
 
 
 def _clear() -> Residues:

@@ -53,7 +53,7 @@ def message_bytes(k: int, transfers: int) -> int:
 
 
 @dataclass(frozen=True)
-class Correlated:
+class CorrelatedOts:
     """Correlated transfers as one party has them.
 
     Attributes:
@@ -119,7 +119,7 @@ class Receiver(_Party):
         """The answer to the sender."""
         self._begin(leaves, bytes(hello) + self.setup)
 
-    def extend(self, transfers: int) -> tuple[Correlated, bytes]:
+    def extend(self, transfers: int) -> tuple[CorrelatedOts, bytes]:
         """Return new transfers and the message to the sender; ``transfers``: a multiple of 64."""
         rows, choices = np.empty((transfers, 2), np.uint64), np.empty(transfers // 64, np.uint64)
         messages: list[bytes] = []
@@ -131,7 +131,7 @@ class Receiver(_Party):
             messages += [corrections, (tags[0] ^ tags[1]).tobytes(), hashlib.sha256(tags[2:].tobytes()).digest()]
             rows_into(rows[start : start + part], columns[:, : part // 64])
             choices[start // 64 : (start + part) // 64] = sums[0, 0, : part // 64]
-        return Correlated(rows, choices), b"".join(messages)
+        return CorrelatedOts(rows, choices), b"".join(messages)
 
 
 class Sender(_Party):
@@ -143,7 +143,7 @@ class Sender(_Party):
         bits = np.unpackbits(self.delta.view(np.uint8), bitorder="little").astype(np.uint64)
         self._bits = bits.reshape(-1, k)
         self._paths = self._bits[:, ::-1]
-        self._base = base.Chooser([1 - int(bit) for bit in self._paths.reshape(-1)], session)
+        self._base = base.BaseOtReceiver([1 - int(bit) for bit in self._paths.reshape(-1)], session)
         self.hello = self._base.message
         """The first message to the receiver."""
 
@@ -160,7 +160,7 @@ class Sender(_Party):
         )
         self._begin(_by_distance(leaves, self._bits)[:, 1:], self.hello + bytes(setup))
 
-    def extend(self, transfers: int, message: Message) -> Correlated:
+    def extend(self, transfers: int, message: Message) -> CorrelatedOts:
         """Return new transfers.
 
         Args:
@@ -182,7 +182,7 @@ class Sender(_Party):
             columns = sums[:, 1:].reshape(SECURITY, -1)
             self._check(bytes(corrections), columns, bytes(check))
             rows_into(rows[start : start + part], columns[:, : part // 64])
-        return Correlated(rows)
+        return CorrelatedOts(rows)
 
     def _check(self, corrections: bytes, columns: Residues, check: bytes) -> None:
         shown = np.frombuffer(check[:16], dtype=np.uint64) & (np.uint64(0) - self._bits.reshape(-1, 1))

@@ -12,7 +12,7 @@ import numpy as np
 
 from privcirnet.errors import RuleError
 from privcirnet.he.mpc.kernels import blocks
-from privcirnet.he.mpc.ot.ciphers import Doubling
+from privcirnet.he.mpc.ot.ciphers import GgmPrg
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.rlwe.wire_bytes import Message, check_length
 
@@ -34,7 +34,7 @@ def make(roots: Residues, pads: Residues, session: bytes) -> tuple[Residues, byt
         session: as the holder's.
     """
     depth = pads.shape[1]
-    double, level, offers = Doubling(session), roots[:, None], np.empty_like(pads)
+    double, level, offers = GgmPrg(session), roots[:, None], np.empty_like(pads)
     for d in range(depth):
         level = double(level)
         blocks.side_sums(offers[:, d], level)
@@ -59,7 +59,7 @@ def hold(paths: Residues, keys: Residues, message: Message, session: bytes) -> R
     check_length(message, message_bytes(trees, depth), "trees of keys")
     words = np.frombuffer(bytes(message[:-_DIGEST]), dtype=np.uint64)
     offers, sums = words[: 4 * trees * depth].reshape(trees, depth, 2, 2), words[4 * trees * depth :].reshape(trees, 4)
-    double, level = Doubling(session), np.zeros((trees, 1, 2), dtype=np.uint64)
+    double, level = GgmPrg(session), np.zeros((trees, 1, 2), dtype=np.uint64)
     hole, found = np.zeros(trees, dtype=np.uint64), np.empty((trees, 2, 2), dtype=np.uint64)
     for d in range(depth):
         level, hole = double(level), np.uint64(2) * hole
@@ -82,7 +82,7 @@ def hold(paths: Residues, keys: Residues, message: Message, session: bytes) -> R
 def _leaves(level: Residues, session: bytes) -> tuple[Residues, Residues]:
     """Return of the last level the leaves, (trees, nodes, 2), and what proves them, (trees, nodes, 4)."""
     trees, nodes = level.shape[:2]
-    grown = [Doubling(session, purpose)(level).reshape(trees, nodes, 4) for purpose in ("leaves", "proofs")]
+    grown = [GgmPrg(session, purpose)(level).reshape(trees, nodes, 4) for purpose in ("leaves", "proofs")]
     return np.ascontiguousarray(grown[0][..., :2]), grown[1]
 
 

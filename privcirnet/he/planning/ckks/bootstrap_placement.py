@@ -10,7 +10,7 @@ Each part begins at the lowest level that is enough, because all costs less ther
 from dataclasses import dataclass
 
 from privcirnet.errors import RuleError
-from privcirnet.he.planning.ckks.sums import IMAGE, Sums
+from privcirnet.he.planning.ckks.sums import IMAGE, CkksNetwork
 
 _PHASES, _CLASSIFIER = 2, 2
 
@@ -28,7 +28,7 @@ class Placement:
     early: frozenset[int]
 
 
-def bootstrap_placement(network: Sums, spare: int, floor: int) -> Placement:
+def bootstrap_placement(network: CkksNetwork, spare: int, floor: int) -> Placement:
     """Return where a network is bootstrapped, as seldom and as late as can be.
 
     Args:
@@ -52,7 +52,7 @@ _Part = tuple[int, int, bool]
 class _Parts:
     """The parts that a network can be cut into."""
 
-    def __init__(self, network: Sums, spare: int, floor: int) -> None:
+    def __init__(self, network: CkksNetwork, spare: int, floor: int) -> None:
         self._network, self._spare, self._floor = network, spare, floor
         self._cuts = [IMAGE, *(i for i in range(len(network.nodes)) if _is_cut(network, i))]
         self._known: dict[tuple[int, bool], list[_Part] | None] = {}
@@ -86,12 +86,12 @@ def _count(named: tuple[str, int]) -> int:
     return named[1]
 
 
-def _is_cut(network: Sums, place: int) -> bool:
+def _is_cut(network: CkksNetwork, place: int) -> bool:
     behind = network.nodes[place + 1 :]
     return all(term.source >= place for node in behind for term in node.terms)
 
 
-def _levels(network: Sums, start: int, end: int, early: bool) -> int:
+def _levels(network: CkksNetwork, start: int, end: int, early: bool) -> int:
     """Levels from one sum, or the image, to another."""
     sums, squares = {start: 0}, dict[int, int]()
     for place in range(start, end + 1):

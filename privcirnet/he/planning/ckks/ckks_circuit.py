@@ -15,19 +15,19 @@ import numpy as np
 
 from privcirnet.errors import RuleError
 from privcirnet.he.circuits.ckks.bootstrapping import Bootstrapping
+from privcirnet.he.circuits.ckks.evaluator import CkksEvaluator
 from privcirnet.he.circuits.ckks.linear_map import LinearMap
-from privcirnet.he.circuits.ckks.machine import Machine
 from privcirnet.he.layers.ckks import slotwise
 from privcirnet.he.layers.ckks.layout import Layout
 from privcirnet.he.planning.ckks.bootstrap_placement import Placement, bootstrap_placement
-from privcirnet.he.planning.ckks.sums import IMAGE, Sums
+from privcirnet.he.planning.ckks.sums import IMAGE, CkksNetwork
 from privcirnet.he.schemes.ckks.embedding import Reals, Slots
 
 V = TypeVar("V")
 
 
 @dataclass(frozen=True)
-class Ends:
+class SlotInterface:
     """Where an image and its logits are in slots: what a client has to know of a circuit.
 
     Attributes:
@@ -60,14 +60,14 @@ class CkksCircuit:
         weights_gb: of memory for encoded weights, which are kept; others are encoded anew for each image.
     """
 
-    def __init__(self, network: Sums, bootstrapping: Bootstrapping, weights_gb: float = 8.0) -> None:
+    def __init__(self, network: CkksNetwork, bootstrapping: Bootstrapping, weights_gb: float = 8.0) -> None:
         self.network, self.bootstrapping, slots = network, bootstrapping, bootstrapping.parameters.slots
         self._room = weights_gb * 1e9 / (32 * slots)
         shapes = {IMAGE: (network.channels, network.size)} | dict(enumerate(network.shapes()))
         self.layouts = {i: Layout(max(2, 1 << (c - 1).bit_length()), s, slots) for i, (c, s) in shapes.items()}
         self._maps: dict[tuple[int, int, int], list[LinearMap]] = {}
         classes, last = len(network.bias), self._last
-        self.ends = Ends(self.layouts[IMAGE], last, network.bound, network.answer, classes)
+        self.ends = SlotInterface(self.layouts[IMAGE], last, network.bound, network.answer, classes)
         if last.parts > 1 or classes > last.channels:
             rule = "the last maps must fit one ciphertext and have a channel for each class"
             got = f"{last.channels} channels of {last.size} x {last.size} for {classes} classes"
@@ -97,7 +97,7 @@ class CkksCircuit:
         """Return the logits, shape (classes,)."""
         return self.ends.logits(slots)
 
-    def __call__(self, machine: Machine[V], image: Sequence[V]) -> V:
+    def __call__(self, machine: CkksEvaluator[V], image: Sequence[V]) -> V:
         """Return the logits, which :meth:`logits` reads."""
         machine.layer = "image"
         values = {IMAGE: [machine.bounded(part, 1.0) for part in image]}
@@ -118,7 +118,9 @@ class CkksCircuit:
     def _last(self) -> Layout:
         return self.layouts[len(self.network.nodes) - 1]
 
-    def _sum(self, machine: Machine[V], number: int, values: dict[int, list[V]], pairs: dict[int, list[V]]) -> list[V]:
+    def _sum(
+        self, machine: CkksEvaluator[V], number: int, values: dict[int, list[V]], pairs: dict[int, list[V]]
+    ) -> list[V]:
         """A node's sum, real, in [-1, 1]."""
         node, layout = self.network.nodes[number], self.layouts[number]
         squares, found = [t for t in node.terms if not t.layer], list[V]()
@@ -156,7 +158,7 @@ class CkksCircuit:
             self._maps[number, place, part] = made
         return made
 
-    def _bootstrapped(self, machine: Machine[V], number: int, sums: list[V]) -> list[V]:
+    def _bootstrapped(self, machine: CkksEvaluator[V], number: int, sums: list[V]) -> list[V]:
         """Sums with new levels, where it is time, and with the first half of their phases, where these are next."""
         if number not in self.placement.bootstrapped:
             return sums
@@ -172,7 +174,7 @@ class CkksCircuit:
         rms = self.network.nodes[number].rms
         return [machine.lowered(machine.bounded(part, 1.0, rms), level) for part in found]
 
-    def _paired(self, machine: Machine[V], number: int, values: list[V]) -> list[V]:
+    def _paired(self, machine: CkksEvaluator[V], number: int, values: list[V]) -> list[V]:
         """What the convolutions behind a node take."""
         layout = self.layouts[number]
         if self.network.strided(number):
@@ -185,7 +187,7 @@ class CkksCircuit:
     def _phases(self, number: int) -> tuple[LinearMap, LinearMap]:
         return _phase_maps(self.layouts[number])
 
-    def _classified(self, machine: Machine[V], pairs: Sequence[V]) -> V:
+    def _classified(self, machine: CkksEvaluator[V], pairs: Sequence[V]) -> V:
         (total,) = pairs
         layout, step = self._last, 1
         while step < layout.area:

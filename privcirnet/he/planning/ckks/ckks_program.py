@@ -9,11 +9,11 @@ import numpy as np
 
 from privcirnet.errors import RuleError
 from privcirnet.he.circuits.ckks.bootstrapping import Bootstrapping
-from privcirnet.he.circuits.ckks.estimates import Estimate
+from privcirnet.he.circuits.ckks.estimates import ErrorEstimate
 from privcirnet.he.circuits.ckks.simulator import Simulator
 from privcirnet.he.layers.integer import Values
 from privcirnet.he.planning.ckks.ckks_circuit import CkksCircuit
-from privcirnet.he.planning.ckks.sums import IMAGE, Scales, Sums, sums_of
+from privcirnet.he.planning.ckks.sums import IMAGE, CkksNetwork, Scales, sums_of
 from privcirnet.he.program.program import Network
 from privcirnet.he.schemes.ckks.context import Context
 from privcirnet.he.schemes.ckks.embedding import Reals
@@ -29,7 +29,7 @@ class Rehearsed:
 
     circuit: CkksCircuit
     counting: Simulator
-    reply: Estimate
+    reply: ErrorEstimate
 
     @property
     def bootstrappings(self) -> int:
@@ -70,7 +70,7 @@ class CkksProgram:
         self.sums.check()
 
     @cached_property
-    def sums(self) -> Sums:
+    def sums(self) -> CkksNetwork:
         """The network's sums, all values in [-1, 1]."""
         return sums_of(self.network).scaled(self.scales)
 

@@ -8,7 +8,7 @@ before the classifier are left out: a network took 70 seconds where 61 are predi
 
 from collections import defaultdict
 
-from privcirnet.he.circuits.ckks.simulator import Met, Simulator
+from privcirnet.he.circuits.ckks.simulator import LinearMapUse, Simulator
 from privcirnet.he.planning.ckks.ckks_circuit import CkksCircuit
 from privcirnet.he.schemes.ckks.context import Context
 from privcirnet.he.schemes.ckks.parameters import CkksParameters
@@ -38,7 +38,7 @@ def row_of(layer: str) -> str:
     return f"{layer.removesuffix(part)}bootstrapping" if part else layer
 
 
-def map_seconds(met: Met, parameters: CkksParameters) -> float:
+def map_seconds(met: LinearMapUse, parameters: CkksParameters) -> float:
     """Return the processor seconds of a linear map."""
     rows = _rows(met.level, parameters)
     giants = met.giants * (4 * (met.level + 1) + 3 * (rows - met.level))

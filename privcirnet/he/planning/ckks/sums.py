@@ -121,7 +121,7 @@ class Scales:
 
 
 @dataclass(frozen=True, eq=False)
-class Sums:
+class CkksNetwork:
     """A network of sums of convolutions and squares, see the module.
 
     Attributes:
@@ -213,7 +213,7 @@ class Sums:
             margin * float(np.abs(self(images)).max()),
         )
 
-    def scaled(self, scales: Scales) -> "Sums":
+    def scaled(self, scales: Scales) -> "CkksNetwork":
         """Return the same network with images and sums in [-1, 1]; it must not be scaled already."""
         powers = {IMAGE: scales.bound} | {i: b**2 for i, b in enumerate(scales.sums)}
         nodes = tuple(
@@ -224,7 +224,7 @@ class Sums:
         ends = {"bound": scales.bound, "pooled": scales.pooled, "answer": scales.answer}
         return replace(self, nodes=nodes, weights=weights, bias=bias, **ends)
 
-    def normalized(self, images: Reals, margin: float = 2.0) -> "Sums":
+    def normalized(self, images: Reals, margin: float = 2.0) -> "CkksNetwork":
         """Return the network scaled by what is :meth:`seen`."""
         return self.scaled(self.seen(images, margin))
 
@@ -331,7 +331,7 @@ class _Walk(Domain[_Value]):
         return self._step * 2.0 ** -self.sources[0].log_step
 
 
-def sums_of(network: Network) -> Sums:
+def sums_of(network: Network) -> CkksNetwork:
     """Return the sums of convolutions and squares of a network, in real numbers, not normalized yet.
 
     Raises:
@@ -342,7 +342,7 @@ def sums_of(network: Network) -> Sums:
     if not walk.sums or found is None:
         rule = "a network in CKKS must have squares, then an average pool of whole maps, and one linear layer"
         raise RuleError(rule, got=f"{len(walk.sums)} squares", remedy="train it with activation=aespa")
-    return Sums(channels, size, tuple(walk.sums), *found, walk.head)
+    return CkksNetwork(channels, size, tuple(walk.sums), *found, walk.head)
 
 
 def _times(term: Term, factor: float) -> Term:

@@ -11,11 +11,11 @@ from math import prod
 
 from privcirnet.errors import RuleError
 from privcirnet.he.program.program import Program
-from privcirnet.he.protocol.framing.message_sizes import keys_in_memory, rotation_key_bytes, together
+from privcirnet.he.protocol.framing.message_sizes import keys_in_memory, max_batch, rotation_key_bytes
 from privcirnet.he.protocol.rounds.exchange import Exchange
 from privcirnet.he.protocol.rounds.exchanges import exchanges_of
+from privcirnet.he.protocol.rounds.message_batches import OnlineBatch, offline_batches, online_batches
 from privcirnet.he.protocol.rounds.transfers import transfers_bytes
-from privcirnet.he.protocol.rounds.waves import Stage, bundles, stages
 from privcirnet.he.system.memory import machine_bytes
 
 _WORD = 8
@@ -60,16 +60,18 @@ def _images(program: Program, exchanges: Mapping[str, Exchange], kept: Mapping[s
     Args:
         kept: values that the party keeps of an image, by node.
     """
-    count, image = together(program), _WORD * sum(kept.values())
+    count, image = max_batch(program), _WORD * sum(kept.values())
     shares = _WORD * sum(prod(node.shape) for node in program.nodes)
-    working = max((one.working_bytes(program.parameters) for one in bundles(program, exchanges, count)), default=0)
-    answering = max((_answering(stage) for stage in stages(program, exchanges) if stage.nodes), default=0)
+    working = max(
+        (one.working_bytes(program.parameters) for one in offline_batches(program, exchanges, count)), default=0
+    )
+    answering = max((_answering(stage) for stage in online_batches(program, exchanges) if stage.nodes), default=0)
     written, in_pieces = image, _WORD * max(kept.values(), default=0)
     preparing = count * (image + shares) + max(written, in_pieces + working)
     return transfers_bytes(program, exchanges, count) + preparing + image + shares + answering
 
 
-def _answering(stage: Stage) -> int:
+def _answering(stage: OnlineBatch) -> int:
     """Return the bytes that a party works on in the turns of a stage with an image, its messages included."""
     sizes = [sum(turn.octets) for trip in stage.trips for turn in trip]
     return _ONLINE_BYTES * sum(prod(node.shape) for node in stage.nodes) + 2 * sum(sizes)

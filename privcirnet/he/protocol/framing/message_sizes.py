@@ -17,9 +17,9 @@ from privcirnet.he.protocol.offline.store_files import SERIAL_BYTES
 from privcirnet.he.protocol.rounds import answer
 from privcirnet.he.protocol.rounds.exchange import Exchange
 from privcirnet.he.protocol.rounds.exchanges import exchanges_of
+from privcirnet.he.protocol.rounds.message_batches import offline_batches, online_batches
+from privcirnet.he.protocol.rounds.message_specs import MessageSpec
 from privcirnet.he.protocol.rounds.transfers import refill_trips, setup_trips, takes_transfers
-from privcirnet.he.protocol.rounds.turns import Turn
-from privcirnet.he.protocol.rounds.waves import bundles, stages
 from privcirnet.he.schemes.bfv.sizes import SEAL_SEED_BYTES, key_bytes, message_bytes
 
 _TOGETHER_BYTES, _CORRELATED_BYTES = 1 << 24, 1 << 27
@@ -31,7 +31,7 @@ _WORD = 8
 
 
 @dataclass(frozen=True)
-class Sizes:
+class MessageSizes:
     """The most bytes of a message of each kind.
 
     Attributes:
@@ -51,7 +51,7 @@ def rounds(program: Program) -> int:
 def rounds_ahead(program: Program, count: int) -> int:
     """Return the number of messages each way that prepare some images at once, the first ones of their session."""
     exchanges = exchanges_of(program)
-    ahead = sum(len(bundle.trips) for bundle in bundles(program, exchanges, count))
+    ahead = sum(len(bundle.trips) for bundle in offline_batches(program, exchanges, count))
     return _AROUND + len(_setup(program, exchanges)) + ahead
 
 
@@ -78,26 +78,26 @@ def rotation_key_bytes(program: Program) -> int:
     return len(program.column_steps) * key_bytes(program.parameters)
 
 
-def together(program: Program) -> int:
+def max_batch(program: Program) -> int:
     """Return how many images can be prepared at once: what either party has of them in memory stays under a limit."""
     exchanges = exchanges_of(program)
     most = min(MOST_IMAGES, _CORRELATED_BYTES // (_WORD * max(_kept(exchanges), 1)))
     return next((count for count in range(most, 1, -1) if max(_ahead(program, exchanges, count)) <= _TOGETHER_BYTES), 1)
 
 
-def largest(program: Program) -> Sizes:
+def largest(program: Program) -> MessageSizes:
     """Return the sizes of a program's longest messages.
 
     Seeded ciphertexts, replies and keys may be shorter than the words of the clear-text engine, which count as well.
     """
     parameters, exchanges = program.parameters, exchanges_of(program)
-    each = (_ahead(program, exchanges, count) for count in range(1, together(program) + 1))
+    each = (_ahead(program, exchanges, count) for count in range(1, max_batch(program) + 1))
     request, reply = (
         max(sizes) for sizes in zip(*each, strict=True)
     )  # layers may take more images in fewer ciphertexts
     requests, replies = _images(program)
     numbers = wire.framed_bytes([SERIAL_BYTES * MAX_HELD])
-    return Sizes(
+    return MessageSizes(
         keys=message_bytes(parameters, SEAL_SEED_BYTES)[0]
         + len(program.column_steps) * max(key_bytes(parameters, SEAL_SEED_BYTES), _WORD),
         request=max(request, numbers, *requests),
@@ -112,18 +112,18 @@ def _kept(exchanges: Mapping[str, Exchange]) -> int:
 
 def _ahead(program: Program, exchanges: Mapping[str, Exchange], count: int) -> tuple[int, int]:
     """Bytes of the longest request and reply with ciphertexts, where so many images are prepared at once."""
-    pairs = [pair for bundle in bundles(program, exchanges, count) for pair in bundle.trips]
+    pairs = [pair for bundle in offline_batches(program, exchanges, count) for pair in bundle.trips]
     return _longest(program, [*pairs, *_setup(program, exchanges)])
 
 
-def _setup(program: Program, exchanges: Mapping[str, Exchange]) -> list[tuple[Turn, Turn]]:
+def _setup(program: Program, exchanges: Mapping[str, Exchange]) -> list[tuple[MessageSpec, MessageSpec]]:
     """The messages with which oblivious transfers begin, if there are any, and with which a first stock is made."""
     if not takes_transfers(exchanges):
         return []
     return setup_trips(program.transfers) + (refill_trips(True, True) if program.transfers == "silent" else [])
 
 
-def _longest(program: Program, pairs: Iterable[tuple[Turn, Turn]]) -> tuple[int, int]:
+def _longest(program: Program, pairs: Iterable[tuple[MessageSpec, MessageSpec]]) -> tuple[int, int]:
     """Bytes of the longest request and reply."""
     clear = _WORD * program.parameters.ring_degree
     sizes = [max(size, clear) for size in message_bytes(program.parameters, SEAL_SEED_BYTES)]
@@ -132,9 +132,9 @@ def _longest(program: Program, pairs: Iterable[tuple[Turn, Turn]]) -> tuple[int,
     return request, reply
 
 
-def _online(program: Program) -> list[list[tuple[Turn, Turn]]]:
+def _online(program: Program) -> list[list[tuple[MessageSpec, MessageSpec]]]:
     """What the server asks about a prepared image, and the client answers, by stage."""
-    return [stage.trips for stage in stages(program, exchanges_of(program))]
+    return [stage.trips for stage in online_batches(program, exchanges_of(program))]
 
 
 def _images(program: Program) -> tuple[list[int], list[int]]:

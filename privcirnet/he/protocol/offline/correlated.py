@@ -19,7 +19,7 @@ from privcirnet.errors import RuleError
 from privcirnet.he.program import manifest
 from privcirnet.he.program.program import Program
 from privcirnet.he.protocol.framing import wire
-from privcirnet.he.protocol.offline.store_files import DIGEST_BYTES, SERIAL_BYTES, Unusable
+from privcirnet.he.protocol.offline.store_files import DIGEST_BYTES, SERIAL_BYTES, UnusablePreparationError
 from privcirnet.he.protocol.rounds.exchanges import exchanges_of
 from privcirnet.he.protocol.rounds.online_phase import PLANES, SHARE, Kept
 from privcirnet.he.ring.modular import Residues
@@ -60,7 +60,7 @@ class CorrelatedRandomness:
 
 
 @dataclass(frozen=True)
-class Form:
+class CorrelationFormat:
     """What prepared work of one party looks like, and what it belongs to.
 
     Attributes:
@@ -173,5 +173,5 @@ MAX_HELD = 1024
 """Most inferences that a client prepares for."""
 
 
-def _unfit(rule: str, got: object) -> Unusable:
-    return Unusable(f"prepared work must {rule}", got=got, remedy="it is dropped; prepare again")
+def _unfit(rule: str, got: object) -> UnusablePreparationError:
+    return UnusablePreparationError(f"prepared work must {rule}", got=got, remedy="it is dropped; prepare again")

@@ -94,7 +94,7 @@ class Inventory(Protocol):
         ...
 
 
-class OwnInventory:
+class LocalInventory:
     """The inventory of one process. A copy of the process (fork) begins without any.
 
     Args:

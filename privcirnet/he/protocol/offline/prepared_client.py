@@ -18,21 +18,21 @@ from privcirnet.he.program.program import Program
 from privcirnet.he.protocol.framing import wire
 from privcirnet.he.protocol.framing.meter import Meter
 from privcirnet.he.protocol.offline import correlated
-from privcirnet.he.protocol.offline.correlated import CorrelatedRandomness, Form
+from privcirnet.he.protocol.offline.correlated import CorrelatedRandomness, CorrelationFormat
 from privcirnet.he.protocol.offline.store import PreparedStore
-from privcirnet.he.protocol.offline.store_files import Unusable
+from privcirnet.he.protocol.offline.store_files import UnusablePreparationError
 from privcirnet.he.protocol.rounds.exchange import Exchange
-from privcirnet.he.protocol.rounds.merged import Together, arrays_of, keep
-from privcirnet.he.protocol.rounds.online_phase import SHARE, Kept, Online
+from privcirnet.he.protocol.rounds.merged import BatchedExchange, arrays_of, keep
+from privcirnet.he.protocol.rounds.message_batches import OnlineBatch, offline_batches, online_batches
+from privcirnet.he.protocol.rounds.message_specs import PartyCoroutine, answering_together, run_initiator, run_responder
+from privcirnet.he.protocol.rounds.online_phase import SHARE, Kept, OnlinePhase
 from privcirnet.he.protocol.rounds.transfers import begin, more, takes_transfers
-from privcirnet.he.protocol.rounds.turns import Side, answered, answering_together, opened
-from privcirnet.he.protocol.rounds.waves import Stage, bundles, stages
 from privcirnet.he.ring import modular, sampling
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.ring.wipe import wipe
 
 if TYPE_CHECKING:  # it loads the kernels
-    from privcirnet.he.mpc.ot.session import Transfers
+    from privcirnet.he.mpc.ot.session import OtSession
 
 
 class Walk(dict[str, Residues]):
@@ -69,11 +69,11 @@ class PreparedClient:
     program: Program
     exchanges: Mapping[str, Exchange]
     store: PreparedStore
-    form: Form
+    form: CorrelationFormat
     meter: Meter
     preparation: Meter
     dropped: list[str] = field(default_factory=list[str])
-    _transfers: "Transfers | None" = None
+    _transfers: "OtSession | None" = None
     _agreed: set[bytes] = field(default_factory=set[bytes])
     _unconfirmed: set[bytes] = field(default_factory=set[bytes])
 
@@ -106,7 +106,7 @@ class PreparedClient:
         """Prepare some images, all of them at once.
 
         Args:
-            count: of images, at most what :func:`message_sizes.together` allows.
+            count: of images, at most what :func:`message_sizes.max_batch` allows.
 
         Yields:
             requests for the server; the generator is sent the reply to each.
@@ -126,13 +126,13 @@ class PreparedClient:
         try:
             if transfers is None and takes_transfers(self.exchanges):
                 transfers = yield from begin(self.program)
-            for bundle in bundles(self.program, self.exchanges, count):
+            for bundle in offline_batches(self.program, self.exchanges, count):
                 exchanges, done = {node.name: self.exchanges[node.name] for node in bundle.nodes}, []
                 position, measured = wire.OFFLINE + bundle.position, partial(self.preparation.time, *exchanges)
                 for piece in bundle.pieces:
                     yield from more(transfers, piece)
                     side = self._side(bundle.nodes, piece, kept, walks, engine, transfers)
-                    done.append((yield from opened(side, position, piece.trips, measured)))
+                    done.append((yield from run_initiator(side, position, piece.trips, measured)))
                 keep(kept, exchanges, done)
                 for arrays, walk in zip(kept, walks, strict=True):
                     walk.update({node.name: arrays[node.name][SHARE].reshape(node.shape) for node in bundle.nodes})
@@ -172,7 +172,7 @@ class PreparedClient:
             self._agreed.discard(serial)
             try:
                 return self.form.read(serial, self.store.take(serial))
-            except Unusable as error:
+            except UnusablePreparationError as error:
                 self.dropped.append(str(error))
         return None
 
@@ -208,7 +208,9 @@ class PreparedClient:
                 if names:
                     sides = [self._answers(node, correlated, held) for node in stage.nodes]
                     side, measured = answering_together(sides, stage.each), partial(self.meter.time, *names)
-                    _, reply = yield from answered(side, reply, stage.positions[0], stage.trips, measured, memoryview)
+                    _, reply = yield from run_responder(
+                        side, reply, stage.positions[0], stage.trips, measured, memoryview
+                    )
             return wire.unframe(reply, wire.OUTPUT, 1)[0]
         except BaseException:
             wipe(held.values())
@@ -225,17 +227,17 @@ class PreparedClient:
     def _side(
         self,
         nodes: Sequence[Node],
-        together: Together,
+        together: BatchedExchange,
         kept: Sequence[Mapping[str, Kept]],
         walks: Sequence[Walk],
         engine: Callable[[], ClientEngine],
-        transfers: "Transfers | None",
-    ) -> Side[list[list[Kept]]]:
+        transfers: "OtSession | None",
+    ) -> PartyCoroutine[list[list[Kept]]]:
         """The exchanges of some nodes, and what is kept of each for each image; ``kept``: before."""
         arguments = [[np.stack(one) for one in zip(*(walk.of(node) for walk in walks), strict=True)] for node in nodes]
         asked = [[*map(shares.present, own)] for own in together.shares(arguments)]
 
-        def keeps(node: Node, online: Online, arrays: Mapping[str, Kept], result: Residues) -> Kept:
+        def keeps(node: Node, online: OnlinePhase, arrays: Mapping[str, Kept], result: Residues) -> Kept:
             share = arrays[node.name][SHARE] if online.chosen else result.reshape(-1)
             return online.keep_client(share, result.reshape(-1), self._t)
 
@@ -250,10 +252,10 @@ class PreparedClient:
             wipe(share for one in [*arguments, *asked] for share in one)
 
     @cached_property
-    def _stages(self) -> list[Stage]:
-        return stages(self.program, self.exchanges)
+    def _stages(self) -> list[OnlineBatch]:
+        return online_batches(self.program, self.exchanges)
 
-    def _answers(self, node: Node, correlated: CorrelatedRandomness, held: Walk) -> Side[None]:
+    def _answers(self, node: Node, correlated: CorrelatedRandomness, held: Walk) -> PartyCoroutine[None]:
         """The client's turns of a node, with what was kept of it, which they use up."""
         arguments, kept = held.of(node), correlated.kept[node.name]
         yield from self.exchanges[node.name].online.client(kept, arguments, self._t)

@@ -19,22 +19,28 @@ from privcirnet.he.program.program import Program
 from privcirnet.he.protocol.framing import message_sizes, wire
 from privcirnet.he.protocol.framing.meter import Meter
 from privcirnet.he.protocol.offline import correlated
-from privcirnet.he.protocol.offline.correlated import CorrelatedRandomness, Form
+from privcirnet.he.protocol.offline.correlated import CorrelatedRandomness, CorrelationFormat
 from privcirnet.he.protocol.offline.store import PreparedStore, put_all
-from privcirnet.he.protocol.offline.store_files import SERIAL_BYTES, Unusable
+from privcirnet.he.protocol.offline.store_files import SERIAL_BYTES, UnusablePreparationError
 from privcirnet.he.protocol.rounds import answer, zeroing
-from privcirnet.he.protocol.rounds.exchange import Exchange, Held
-from privcirnet.he.protocol.rounds.merged import Part, Together, arrays_of, keep
+from privcirnet.he.protocol.rounds.exchange import Exchange, PreparedNode
+from privcirnet.he.protocol.rounds.merged import BatchedExchange, Part, arrays_of, keep
+from privcirnet.he.protocol.rounds.message_batches import OnlineBatch, offline_batches
+from privcirnet.he.protocol.rounds.message_specs import (
+    PartyCoroutine,
+    asking_together,
+    end,
+    run_initiator,
+    run_responder,
+)
 from privcirnet.he.protocol.rounds.online_phase import Kept
 from privcirnet.he.protocol.rounds.stacked import StackedExchange
 from privcirnet.he.protocol.rounds.transfers import answer_beginning, answer_more
-from privcirnet.he.protocol.rounds.turns import Side, answered, asking_together, end, opened
-from privcirnet.he.protocol.rounds.waves import Stage, bundles
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.ring.wipe import wipe
 
 if TYPE_CHECKING:  # it loads the kernels
-    from privcirnet.he.mpc.ot.session import Transfers
+    from privcirnet.he.mpc.ot.session import OtSession
 
 Phase = Generator[bytes, bytes, bytes]
 """Yields replies, is sent the requests after the first, returns the last reply."""
@@ -48,23 +54,23 @@ class PreparedServer:
         rounds: by node, see :class:`protocol.parties.server.Server`.
         layers: returns the linear layers in clear by node.
         stacks: returns what the server holds for stacks of images by node.
-        stages: of :func:`protocol.rounds.waves.stages`.
+        stages: of :func:`protocol.rounds.waves.online_batches`.
 
     Attributes:
         dropped: why correlated randomness could not be used, in words.
     """
 
     program: Program
-    rounds: Mapping[str, tuple[Exchange, Held]]
+    rounds: Mapping[str, tuple[Exchange, PreparedNode]]
     layers: Callable[[], Mapping[str, ClearLinear]]
-    stacks: Callable[[], Mapping[str, Held]]
+    stacks: Callable[[], Mapping[str, PreparedNode]]
     store: PreparedStore
-    form: Form
+    form: CorrelationFormat
     meter: Meter
-    stages: Sequence[Stage]
+    stages: Sequence[OnlineBatch]
     preparation: Meter = field(default_factory=Meter)
     dropped: list[str] = field(default_factory=list[str])
-    _transfers: "Transfers | None" = None
+    _transfers: "OtSession | None" = None
 
     @property
     def _t(self) -> int:
@@ -73,7 +79,7 @@ class PreparedServer:
     @cached_property
     def most(self) -> int:
         """Images that may be prepared at once."""
-        return message_sizes.together(self.program)
+        return message_sizes.max_batch(self.program)
 
     def agree(self, message: bytes) -> bytes:
         """Drop what the client has no half of, and return the reply: what is left.
@@ -113,12 +119,14 @@ class PreparedServer:
             transfers, self._transfers = self._transfers, None
             if wire.begins(message) == wire.TRANSFERS:
                 transfers, message = yield from answer_beginning(self.program, message)
-            for bundle in bundles(self.program, exchanges, count):
+            for bundle in offline_batches(self.program, exchanges, count):
                 names, done = [node.name for node in bundle.nodes], []
                 for piece in bundle.pieces:
                     message = yield from answer_more(transfers, piece, message)
                     side = self._side(names, piece, engine, keys, transfers)
-                    found, message = yield from answered(side, message, wire.OFFLINE + bundle.position, piece.trips)
+                    found, message = yield from run_responder(
+                        side, message, wire.OFFLINE + bundle.position, piece.trips
+                    )
                     done.append(found)
                 keep(kept, {name: exchanges[name] for name in names}, done)
             if wire.unframe(message, wire.PREPARED, 1) != [correlated.join(serials)]:
@@ -166,16 +174,16 @@ class PreparedServer:
             share = shares.present(held[self.program.output.name])
         finally:
             correlated.wipe()
-        return answer.hand_out(self.program, share)
+        return answer.reveal_output(self.program, share)
 
     def _side(
         self,
         names: Sequence[str],
-        together: Together,
+        together: BatchedExchange,
         engine: ServerEngine,
         keys: EvaluationKeys,
-        transfers: "Transfers | None",
-    ) -> Side[list[list[Kept]]]:
+        transfers: "OtSession | None",
+    ) -> PartyCoroutine[list[list[Kept]]]:
         """The exchanges of some nodes, and what is kept of each for each image."""
 
         @contextmanager
@@ -184,7 +192,7 @@ class PreparedServer:
             with self.preparation.time(*who), self.preparation.count(who[0], engine.counts):
                 yield
 
-        def held(part: Part) -> Held:
+        def held(part: Part) -> PreparedNode:
             name = names[part.members[0]]
             return self.stacks()[name] if isinstance(part.exchange, StackedExchange) else self.rounds[name][1]
 
@@ -204,7 +212,7 @@ class PreparedServer:
 
     def _together(
         self,
-        stage: Stage,
+        stage: OnlineBatch,
         correlated: CorrelatedRandomness,
         held: dict[str, Residues | None],
         last_uses: Mapping[str, Sequence[str]],
@@ -214,7 +222,7 @@ class PreparedServer:
         if names:
             side = asking_together([self._side_of(node, correlated, held) for node in stage.nodes], stage.each)
             measured = partial(self.meter.time, *names)
-            found = yield from opened(side, stage.positions[0], stage.trips, measured, memoryview)
+            found = yield from run_initiator(side, stage.positions[0], stage.trips, measured, memoryview)
             held |= zip(names, found, strict=True)
         for name in names:
             correlated.spend(name)
@@ -222,7 +230,7 @@ class PreparedServer:
 
     def _side_of(
         self, node: Node, correlated: CorrelatedRandomness, held: Mapping[str, Residues | None]
-    ) -> Side[Residues]:
+    ) -> PartyCoroutine[Residues]:
         """The server's turns of a node with an image, if it has any, and its share of the result."""
         arguments, online = [shares.present(held[name]) for name in node.inputs], self.rounds[node.name][0].online
         return online.server(self.layers().get(node.name), correlated.kept[node.name], arguments, self._t)
@@ -230,7 +238,7 @@ class PreparedServer:
     def _taken(self, serial: bytes) -> CorrelatedRandomness | None:
         try:
             return self.form.read(serial, self.store.take(serial))
-        except Unusable as error:
+        except UnusablePreparationError as error:
             self.dropped.append(str(error))
             return None
 

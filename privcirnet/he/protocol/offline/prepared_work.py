@@ -7,9 +7,16 @@ from pathlib import Path
 
 from privcirnet.errors import RuleError
 from privcirnet.he.protocol.offline.claims import Claims, usual_place
-from privcirnet.he.protocol.offline.inventory import Inventory, OwnInventory, Room
+from privcirnet.he.protocol.offline.inventory import Inventory, LocalInventory, Room
 from privcirnet.he.protocol.offline.store import Binding, digest_of
-from privcirnet.he.protocol.offline.store_files import DIGEST_BYTES, SERIAL_BYTES, Label, Note, StoreFiles, Unusable
+from privcirnet.he.protocol.offline.store_files import (
+    DIGEST_BYTES,
+    SERIAL_BYTES,
+    Label,
+    Note,
+    StoreFiles,
+    UnusablePreparationError,
+)
 
 _DAY_S = 86_400.0
 
@@ -52,9 +59,11 @@ class PreparedWork:
         elif folder is not None and self._files is not None:
             self._inventory = self._claimed(self._files, folder, claims, clock)
         else:
-            self._inventory = OwnInventory(clock)
+            self._inventory = LocalInventory(clock)
 
-    def _claimed(self, files: StoreFiles, folder: Path, place: Path | None, clock: Callable[[], float]) -> OwnInventory:
+    def _claimed(
+        self, files: StoreFiles, folder: Path, place: Path | None, clock: Callable[[], float]
+    ) -> LocalInventory:
         """The inventory of what there are claims on; nothing else stays in the folder."""
         claims, every = None, {one.label: one for one in files.found()}
         try:
@@ -70,7 +79,7 @@ class PreparedWork:
         if lost := len(every) - len(claimed):
             where, why = f" in {claims}" if claims else "", "restored, copied or moved, or a process was killed"
             self._note(f"prepared work of {lost} inferences was removed, with no claim on it{where}: {why}")
-        return OwnInventory(clock, [every[label] for label in claimed], claims)
+        return LocalInventory(clock, [every[label] for label in claimed], claims)
 
     @property
     def size(self) -> int:
@@ -181,7 +190,7 @@ class PreparedWork:
             body = self._files.take(label) if self._files else self._bodies.pop(label, None)
         if body is None:
             rule, remedy = "prepared work must be there and whole", "go on without it: prepare again"
-            raise Unusable(rule, got=f"none of serial {label.serial.hex()}", remedy=remedy)
+            raise UnusablePreparationError(rule, got=f"none of serial {label.serial.hex()}", remedy=remedy)
         return body
 
     def drop(self, label: Label) -> None:

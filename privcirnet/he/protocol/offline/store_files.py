@@ -33,11 +33,11 @@ _OLD_S = 86_400.0
 _SUFFIX, _DRAFT, _LOCK, _OWNER = ".prepared", ".draft", "lock", "owner"
 
 
-class Unusable(RuleError):
+class UnusablePreparationError(RuleError):
     """Correlated randomness that cannot be used and is there no longer: its other half must be dropped."""
 
 
-class InUse(RuleError):
+class FolderLockedError(RuleError):
     """Another process has the folder."""
 
 
@@ -111,7 +111,7 @@ class StoreFiles:
         except OSError:
             os.close(self._lock)
             rule, remedy = "a folder of prepared work must have one process at a time", "wait, or name another"
-            raise InUse(rule, got=f"{folder}, which another one uses", remedy=remedy) from None
+            raise FolderLockedError(rule, got=f"{folder}, which another one uses", remedy=remedy) from None
         for draft in folder.glob(f"*{_DRAFT}") if not shared else ():
             draft.unlink(missing_ok=True)
 
@@ -193,7 +193,7 @@ class StoreFiles:
             damage = "it was taken or removed before"
         if damage:
             rule, remedy = "prepared work must be there and whole", "go on without it: prepare again"
-            raise Unusable(rule, got=f"{path.name}: {damage}", remedy=remedy)
+            raise UnusablePreparationError(rule, got=f"{path.name}: {damage}", remedy=remedy)
         return body
 
     def remove(self, label: Label) -> bool:

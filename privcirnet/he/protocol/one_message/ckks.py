@@ -15,17 +15,17 @@ import numpy as np
 from privcirnet.errors import RuleError
 from privcirnet.he.circuits.ckks import hoisting
 from privcirnet.he.circuits.ckks.cleartext import Cleartext
-from privcirnet.he.circuits.ckks.machine import Encrypted
+from privcirnet.he.circuits.ckks.evaluator import EncryptedEvaluator
 from privcirnet.he.circuits.ckks.stopwatch import unheard
 from privcirnet.he.layers.ckks.layout import Layout
 from privcirnet.he.layers.integer import Values
-from privcirnet.he.planning.ckks.ckks_circuit import Ends
+from privcirnet.he.planning.ckks.ckks_circuit import SlotInterface
 from privcirnet.he.planning.ckks.ckks_program import BOOTSTRAPPING, CkksProgram, Rehearsed
 from privcirnet.he.planning.ckks.costs import memory_bytes
 from privcirnet.he.program.known import Known, PixelRange
-from privcirnet.he.program.wrong_result import WrongResult
+from privcirnet.he.program.wrong_result import ImpossibleResultError
 from privcirnet.he.protocol.framing import wire
-from privcirnet.he.protocol.framing.message_sizes import Sizes
+from privcirnet.he.protocol.framing.message_sizes import MessageSizes
 from privcirnet.he.protocol.one_message.reading import CKKS, MAX_CIPHERTEXTS, Message, Reader, check_counts
 from privcirnet.he.rlwe.ciphertext import Ciphertext
 from privcirnet.he.rlwe.key_names import is_low
@@ -35,7 +35,7 @@ from privcirnet.he.rlwe.wire_bytes import check_length
 from privcirnet.he.schemes.ckks.client import CkksClient
 from privcirnet.he.schemes.ckks.context import Context, is_name
 from privcirnet.he.schemes.ckks.embedding import Reals, Slots
-from privcirnet.he.schemes.ckks.hiding import flood_bits, hidden
+from privcirnet.he.schemes.ckks.hiding import flood_bits, flood_reply
 from privcirnet.he.schemes.ckks.parameters import CkksParameters
 from privcirnet.he.schemes.ckks.received import Keys
 from privcirnet.he.schemes.ckks.server import CkksServer
@@ -65,7 +65,7 @@ class CkksDescription(Known):
 
     data: Mapping[str, Any]
     parameters: CkksParameters
-    ends: Ends
+    ends: SlotInterface
     shape: tuple[int, int, int]
     level: int
     names: Mapping[int, int]
@@ -107,12 +107,12 @@ class CkksDescription(Known):
         return 1
 
     @property
-    def sizes(self) -> Sizes:
+    def sizes(self) -> MessageSizes:
         """The most bytes of its messages, whatever the engine."""
         clear, fresh = _SLOT * self.parameters.slots, self.context.modulus
         chains = [self.context.key_chain(name, level) for name, level in self.names.items()]
         keys = [fresh(0).seeded_size(), *(chain.parameters.key_bytes(count) for chain, count in chains)]
-        return Sizes(
+        return MessageSizes(
             keys=wire.framed_bytes(keys),
             request=wire.framed_bytes([max(fresh(self.level).seeded_size(), clear)] * self.inputs),
             reply=wire.framed_bytes([max(fresh(0).compact_size(2), clear)]),
@@ -162,7 +162,7 @@ def from_dict(data: Any) -> CkksDescription:
         found = CkksDescription(
             data,
             parameters,
-            Ends(
+            SlotInterface(
                 image,
                 Layout(last[0], last[1], parameters.slots),
                 _read.positive(data["bound"]),
@@ -236,7 +236,7 @@ class CkksInferenceClient:
         logits = self._known.ends.logits(self._decrypted(answer[0][0]))
         if not (np.abs(logits) <= _WIDEST * self._known.ends.answer).all():
             rule, remedy = "a result must be as wide as right ones are", "do not use it, nor ask for it again"
-            raise WrongResult(rule, got="a wider one", remedy=remedy, values=logits)
+            raise ImpossibleResultError(rule, got="a wider one", remedy=remedy, values=logits)
         return logits
 
     def close(self) -> None:
@@ -346,9 +346,9 @@ class CkksInferenceServer:
                 return [[circuit(Cleartext(begins, strict=False), received).tobytes()]]
         server = self.server
         values = [server.receive(part, self.description.level) for part in request[0]]
-        reply = server.lower(circuit(Encrypted(server, own, begins), values), 0)
+        reply = server.lower(circuit(EncryptedEvaluator(server, own, begins), values), 0)
         if self._hides and public:
-            reply = hidden(server.context, reply, public)
+            reply = flood_reply(server.context, reply, public)
         return [[server.reply(reply)]]
 
 

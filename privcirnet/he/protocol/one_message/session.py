@@ -11,7 +11,7 @@ from privcirnet.he.layers.integer import Values
 from privcirnet.he.program.signature import PublicKey
 from privcirnet.he.protocol.framing import wire
 from privcirnet.he.protocol.framing.greeting import closed, read_greeting
-from privcirnet.he.protocol.framing.message_sizes import Sizes
+from privcirnet.he.protocol.framing.message_sizes import MessageSizes
 from privcirnet.he.protocol.framing.meter import Meter
 from privcirnet.he.protocol.offline.store import PreparedStore
 from privcirnet.he.protocol.one_message.reading import Message
@@ -105,7 +105,7 @@ class OneMessageServer:
         return self.description
 
     @property
-    def sizes(self) -> Sizes:
+    def sizes(self) -> MessageSizes:
         """The most bytes of its messages."""
         return self.description.sizes
 
@@ -224,7 +224,7 @@ class OneMessageClient:
         return self.description
 
     @property
-    def sizes(self) -> Sizes:
+    def sizes(self) -> MessageSizes:
         """The most bytes of the program's messages."""
         return self.description.sizes
 

@@ -19,9 +19,9 @@ from privcirnet.he.program.signature import PublicKey
 from privcirnet.he.protocol.framing import message_sizes
 from privcirnet.he.protocol.framing.greeting import closed, read_greeting
 from privcirnet.he.protocol.framing.memory import check_description
-from privcirnet.he.protocol.framing.message_sizes import Sizes
+from privcirnet.he.protocol.framing.message_sizes import MessageSizes
 from privcirnet.he.protocol.framing.meter import Meter
-from privcirnet.he.protocol.offline.correlated import Form
+from privcirnet.he.protocol.offline.correlated import CorrelationFormat
 from privcirnet.he.protocol.offline.prepared_client import PreparedClient, Walk
 from privcirnet.he.protocol.offline.prepared_work import MemoryStore
 from privcirnet.he.protocol.offline.store import PreparedStore
@@ -68,7 +68,7 @@ class Client:
         check_description(self.program)
         self.meter, self.preparation, self.waited = Meter(), Meter(), False
         self.meters = self.meter, self.preparation
-        form = Form("client", self.program, owner or bytes(DIGEST_BYTES))
+        form = CorrelationFormat("client", self.program, owner or bytes(DIGEST_BYTES))
         self.shares: dict[str, Residues] = {}
         self._exchanges = exchanges_of(self.program)
         self._prepared = PreparedClient(
@@ -183,7 +183,7 @@ class Client:
     @cached_property
     def together(self) -> int:
         """Images that are prepared at once, at most: their random shares fill ciphertexts together."""
-        return message_sizes.together(self.program)
+        return message_sizes.max_batch(self.program)
 
     @property
     def known(self) -> Program:
@@ -191,7 +191,7 @@ class Client:
         return self.program
 
     @property
-    def sizes(self) -> Sizes:
+    def sizes(self) -> MessageSizes:
         """The most bytes of the program's messages."""
         return message_sizes.largest(self.program)
 

@@ -16,19 +16,20 @@ from privcirnet.he.program import bounds, manifest
 from privcirnet.he.program.program import Program
 from privcirnet.he.protocol.framing import message_sizes, wire
 from privcirnet.he.protocol.framing.memory import session_in_memory
-from privcirnet.he.protocol.framing.message_sizes import Sizes
+from privcirnet.he.protocol.framing.message_sizes import MessageSizes
 from privcirnet.he.protocol.framing.meter import Meter
-from privcirnet.he.protocol.offline.correlated import Form
+from privcirnet.he.protocol.offline.correlated import CorrelationFormat
 from privcirnet.he.protocol.offline.prepared_server import PreparedServer
 from privcirnet.he.protocol.offline.prepared_work import MemoryStore
 from privcirnet.he.protocol.offline.store import PreparedStore
 from privcirnet.he.protocol.offline.store_files import DIGEST_BYTES
 from privcirnet.he.protocol.parties.client import Client
-from privcirnet.he.protocol.rounds import waves, zeroing
-from privcirnet.he.protocol.rounds.exchange import Exchange, Held
+from privcirnet.he.protocol.rounds import message_batches as waves
+from privcirnet.he.protocol.rounds import zeroing
+from privcirnet.he.protocol.rounds.exchange import Exchange, PreparedNode
 from privcirnet.he.protocol.rounds.exchanges import exchanges_of
+from privcirnet.he.protocol.rounds.message_batches import OnlineBatch
 from privcirnet.he.protocol.rounds.stacked import StackedExchange
-from privcirnet.he.protocol.rounds.waves import Stage
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.ring.wipe import wipe
 from privcirnet.he.rlwe.wire_bytes import Message
@@ -88,7 +89,7 @@ class Server:
             check_noise(program.parameters, exchange.noise_bits(program.parameters), name)
         for node, _, stack in program.stacks:
             check_noise(program.parameters, stack.layer.noise_bits(program.parameters), node.name)
-        self.rounds: dict[str, tuple[Exchange, Held]] = {}
+        self.rounds: dict[str, tuple[Exchange, PreparedNode]] = {}
         for name, exchange in exchanges.items():
             weights, spectrum = program.weights.get(name), (spectra or {}).get(name)
             if progress and weights is not None and weights.rows.size:
@@ -102,7 +103,7 @@ class Server:
         return self.program
 
     @property
-    def sizes(self) -> Sizes:
+    def sizes(self) -> MessageSizes:
         """The most bytes of its messages."""
         return message_sizes.largest(self.program)
 
@@ -133,7 +134,7 @@ class Server:
         Raises:
             RuleError: the keys are not what the program's rotations need.
         """
-        form = Form("server", self.program, owner or bytes(DIGEST_BYTES))
+        form = CorrelationFormat("server", self.program, owner or bytes(DIGEST_BYTES))
         loaded = None if keys is None else self.engine.load_keys(bytes(keys), self.program.column_steps)
         return Session(self, loaded, form, MemoryStore() if store is None else store)
 
@@ -143,7 +144,7 @@ class Server:
 
     def prepared_bytes(self, owner: bytes) -> int:
         """Return the bytes of one prepared inference."""
-        return Form("server", self.program, owner).length
+        return CorrelationFormat("server", self.program, owner).length
 
     @cached_property
     def last_uses(self) -> Mapping[str, Sequence[str]]:
@@ -151,9 +152,9 @@ class Server:
         return zeroing.last_uses(node for stage in self.stages for node in (*stage.before, *stage.nodes))
 
     @cached_property
-    def stages(self) -> list[Stage]:
+    def stages(self) -> list[OnlineBatch]:
         """All nodes as an image with prepared work goes through them."""
-        return waves.stages(self.program, {name: exchange for name, (exchange, _) in self.rounds.items()})
+        return waves.online_batches(self.program, {name: exchange for name, (exchange, _) in self.rounds.items()})
 
     @cached_property
     def layers(self) -> dict[str, ClearLinear]:
@@ -162,14 +163,14 @@ class Server:
         return {node.name: clear_linear(layer, weights[node.name].rows, t) for node, layer in self.program.linear_nodes}
 
     @property
-    def stacks(self) -> Mapping[str, Held]:
+    def stacks(self) -> Mapping[str, PreparedNode]:
         """What it holds for stacks of images by node; made when several are first prepared together."""
         with self._lock:
             return self._stacks
 
     @cached_property
-    def _stacks(self) -> Mapping[str, Held]:
-        found = dict[str, Held]()
+    def _stacks(self) -> Mapping[str, PreparedNode]:
+        found = dict[str, PreparedNode]()
         for node, shape, stack in self.program.stacks:
             exchange, weights = StackedExchange(shape, stack, stack.images), self.program.weights[node.name]
             found[node.name] = exchange.prepare(weights, None, self.engine, node.name)
@@ -188,7 +189,9 @@ class Session:
         watched: whether the images that begin from now on are; at first as the server has it.
     """
 
-    def __init__(self, server: Server, keys: EvaluationKeys | None, form: Form, store: PreparedStore) -> None:
+    def __init__(
+        self, server: Server, keys: EvaluationKeys | None, form: CorrelationFormat, store: PreparedStore
+    ) -> None:
         self.meter, self.preparation, self._process = Meter(), Meter(), Process()
         self.meters = self.meter, self.preparation
         self.shares: dict[str, Residues | None] = {}

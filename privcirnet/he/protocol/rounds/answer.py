@@ -18,7 +18,7 @@ import numpy as np
 from privcirnet.he.layers.integer import Values
 from privcirnet.he.mpc.local import shares
 from privcirnet.he.program.program import Program
-from privcirnet.he.program.wrong_result import WrongResult
+from privcirnet.he.program.wrong_result import ImpossibleResultError
 from privcirnet.he.protocol.framing import wire
 from privcirnet.he.ring.modular import SHARE_BYTES, Residues
 
@@ -28,7 +28,7 @@ def part_bytes(program: Program) -> int:
     return SHARE_BYTES * prod(program.output.shape)
 
 
-def hand_out(program: Program, share: Residues) -> bytes:
+def reveal_output(program: Program, share: Residues) -> bytes:
     """Return the message with what the client is due of the server's share of the result.
 
     Args:
@@ -79,12 +79,12 @@ def width(values: Values) -> int:
     return int(np.abs(values).max(initial=0)).bit_length()
 
 
-def _wrong(program: Program, got: str, values: Values) -> WrongResult:
+def _wrong(program: Program, got: str, values: Values) -> ImpossibleResultError:
     remedy = "do not use it, and do not let the server know (SECURITY.md); masks are drawn anew for every image"
     if program.bounds == "measured":
         remedy = "do not use it; images beyond the measured bounds always fail: export with images like it"
     rule = f"values of {program.output.name} must have at most {program.output_bits} bits, or the result is wrong"
-    return WrongResult(rule, got=got, remedy=remedy, values=values)
+    return ImpossibleResultError(rule, got=got, remedy=remedy, values=values)
 
 
 def _window(program: Program) -> int:

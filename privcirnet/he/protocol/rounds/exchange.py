@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Protocol
 
 from privcirnet.he.circuits.bfv.interface import ClientEngine, EncodedWeights, EvaluationKeys, ServerEngine
 from privcirnet.he.program.operation import Weights
-from privcirnet.he.protocol.rounds.online_phase import Kept, Online
-from privcirnet.he.protocol.rounds.turns import Sender, Side, Turn
+from privcirnet.he.protocol.rounds.message_specs import MessageSpec, PartyCoroutine, Sender
+from privcirnet.he.protocol.rounds.online_phase import Kept, OnlinePhase
 from privcirnet.he.ring.modular import Integers, Residues
 from privcirnet.he.schemes.bfv.parameters import Parameters
 
 if TYPE_CHECKING:  # it loads the kernels
-    from privcirnet.he.mpc.ot.session import Transfers
+    from privcirnet.he.mpc.ot.session import OtSession
 
 ClientShares = Sequence[Residues]
 """The client's share of each input of a node, residues mod t."""
@@ -41,7 +41,7 @@ class RoundPlan:
 
     kind: str
     encoding: str
-    turns: tuple[Turn, ...] = ()
+    turns: tuple[MessageSpec, ...] = ()
     block_size: int = 1
     rotations: int = 0
     pmults: int = 0
@@ -62,7 +62,7 @@ class RoundPlan:
 
 
 @dataclass(frozen=True)
-class Held:
+class PreparedNode:
     """What the server alone holds for a node.
 
     Attributes:
@@ -83,7 +83,7 @@ class Exchange(Protocol):
         ...
 
     @property
-    def online(self) -> Online:
+    def online(self) -> OnlinePhase:
         """What is left to do with the image where the exchange was done ahead."""
         ...
 
@@ -118,7 +118,7 @@ class Exchange(Protocol):
         spectrum: Residues | None,
         engine: ServerEngine,
         name: str,
-    ) -> Held:
+    ) -> PreparedNode:
         """Return what the server holds for the node, made once for all exchanges; no encoded weights unless overridden.
 
         Args:
@@ -128,9 +128,11 @@ class Exchange(Protocol):
         Raises:
             RuleError: the weights are zero where the engine needs one that is not.
         """
-        return Held(bias=weights.bias if weights else None)
+        return PreparedNode(bias=weights.bias if weights else None)
 
-    def client(self, shares: ClientShares, engine: ClientEngine, transfers: "Transfers | None") -> Side[Residues]:
+    def client(
+        self, shares: ClientShares, engine: ClientEngine, transfers: "OtSession | None"
+    ) -> PartyCoroutine[Residues]:
         """Take the client's turns; it begins.
 
         Returns:
@@ -143,12 +145,12 @@ class Exchange(Protocol):
 
     def server(
         self,
-        held: Held,
+        held: PreparedNode,
         shares: ServerShares,
         engine: ServerEngine,
         keys: EvaluationKeys,
-        transfers: "Transfers | None",
-    ) -> Side[Residues]:
+        transfers: "OtSession | None",
+    ) -> PartyCoroutine[Residues]:
         """Take the server's turns.
 
         Returns:
@@ -169,7 +171,12 @@ class OneTrip(Exchange, ABC):
 
     @abstractmethod
     def reply(
-        self, held: Held, shares: ServerShares, messages: list[bytes], engine: ServerEngine, keys: EvaluationKeys
+        self,
+        held: PreparedNode,
+        shares: ServerShares,
+        messages: list[bytes],
+        engine: ServerEngine,
+        keys: EvaluationKeys,
     ) -> tuple[list[bytes], Residues]:
         """Return the parts of the server's reply, and its share of the result.
 
@@ -185,18 +192,20 @@ class OneTrip(Exchange, ABC):
             RuleError: the messages are not what :meth:`reply` makes.
         """
 
-    def client(self, shares: ClientShares, engine: ClientEngine, transfers: "Transfers | None") -> Side[Residues]:
+    def client(
+        self, shares: ClientShares, engine: ClientEngine, transfers: "OtSession | None"
+    ) -> PartyCoroutine[Residues]:
         messages = yield self.request(shares, engine)
         return self.finish(shares, messages, engine)
 
     def server(
         self,
-        held: Held,
+        held: PreparedNode,
         shares: ServerShares,
         engine: ServerEngine,
         keys: EvaluationKeys,
-        transfers: "Transfers | None",
-    ) -> Side[Residues]:
+        transfers: "OtSession | None",
+    ) -> PartyCoroutine[Residues]:
         replies, own = self.reply(held, shares, (yield []), engine, keys)
         yield replies
         return own

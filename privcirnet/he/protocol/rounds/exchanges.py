@@ -33,7 +33,7 @@ def _table(operation: Any, shape: tuple[int, int, int], program: Program) -> Exc
 EXCHANGES: dict[type, Constructor] = {
     op.Linear: lambda operation, shape, program: LinearExchange(operation.layer, operation.stack),
     op.Square: lambda operation, shape, program: SquareExchange(prod(shape), program.parameters.ring_degree),
-    op.Product: lambda operation, shape, program: ProductExchange(operation),
+    op.MatMul: lambda operation, shape, program: ProductExchange(operation),
     op.ExactTruncate: _floor,
     op.ExactReLU: _floor,
     op.ExactTable: _table,

@@ -13,22 +13,22 @@ import numpy as np
 
 from privcirnet.he.circuits.bfv.interface import ClientEngine, EvaluationKeys, ServerEngine
 from privcirnet.he.mpc import floor_parties as parties
-from privcirnet.he.mpc.floor import Floor
+from privcirnet.he.mpc.floor import ExactFloor
 from privcirnet.he.mpc.local.linear import ClearLinear
-from privcirnet.he.mpc.messages import Kept as FloorKept
-from privcirnet.he.mpc.ot.session import Transfers, given, message_bytes
+from privcirnet.he.mpc.messages import OfflineState as FloorKept
+from privcirnet.he.mpc.ot.session import OtSession, given, message_bytes
 from privcirnet.he.mpc.ot.softspoken import ROW_BYTES
 from privcirnet.he.program.exact import ExactStep
 from privcirnet.he.protocol.rounds.exchange import (
     AT_ONCE_BYTES,
     ClientShares,
     Exchange,
-    Held,
+    PreparedNode,
     RoundPlan,
     ServerShares,
 )
+from privcirnet.he.protocol.rounds.message_specs import MessageSpec, PartyCoroutine, alternating
 from privcirnet.he.protocol.rounds.online_phase import PLANES, SHARE, Kept
-from privcirnet.he.protocol.rounds.turns import Side, Turn, alternating
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.schemes.bfv.parameters import Parameters
 
@@ -45,7 +45,7 @@ class FloorOnline:
         rows: of the padded values, those of a piece; None: all of them.
     """
 
-    floor: Floor
+    floor: ExactFloor
     shape: tuple[int, ...]
     rows: range | None = field(default=None, kw_only=True)
 
@@ -75,7 +75,7 @@ class FloorOnline:
     def chosen(self) -> bool:
         return True
 
-    def turns(self, t: int) -> tuple[Turn, ...]:
+    def turns(self, t: int) -> tuple[MessageSpec, ...]:
         sizes = [tuple(self.padded * bits // 8 for bits in parts) for parts in self.floor.online_bits()]
         return alternating("server", sizes)
 
@@ -95,10 +95,12 @@ class FloorOnline:
         """Return what is kept, in rows."""
         return FloorKept(kept[PLANES].reshape(-1, self.padded // 64), kept[NUMBERS].reshape(-1, self.padded))
 
-    def client(self, kept: Kept, shares: Sequence[Residues], t: int) -> Side[None]:
+    def client(self, kept: Kept, shares: Sequence[Residues], t: int) -> PartyCoroutine[None]:
         return parties.client_online(self.floor, self.shaped(kept), self.pad(kept[SHARE]))
 
-    def server(self, layer: ClearLinear | None, kept: Kept, shares: Sequence[Residues], t: int) -> Side[Residues]:
+    def server(
+        self, layer: ClearLinear | None, kept: Kept, shares: Sequence[Residues], t: int
+    ) -> PartyCoroutine[Residues]:
         found = yield from parties.server_online(self.floor, self.shaped(kept), self.raised(shares[0]))
         return found[: self.values].reshape(self.shape)
 
@@ -119,7 +121,7 @@ class FloorExchange(Exchange):
     Attributes:
         t: of the shares.
         m: of the results' shares; 0: t.
-        source: of oblivious transfers, one of :data:`mpc.ot.session.SOURCES`.
+        source: of oblivious transfers, one of :data:`mpc.ot.session.OT_PROTOCOLS`.
         rows: of the padded values, those of a piece; None: all of them.
     """
 
@@ -131,7 +133,7 @@ class FloorExchange(Exchange):
     rows: range | None = field(default=None, kw_only=True)
 
     @property
-    def floor(self) -> Floor:
+    def floor(self) -> ExactFloor:
         """What is computed."""
         step = self.operation
         return _floor(self.t, step.bits, self.m or self.t, 0 if step.rectifies else step.bound, step.top)
@@ -189,25 +191,27 @@ class FloorExchange(Exchange):
         """Return the planes of all values; ``pieces``: of each piece, (planes, words)."""
         return np.concatenate(pieces, axis=1)
 
-    def client(self, shares: ClientShares, engine: ClientEngine, transfers: Transfers | None) -> Side[Residues]:
+    def client(
+        self, shares: ClientShares, engine: ClientEngine, transfers: OtSession | None
+    ) -> PartyCoroutine[Residues]:
         own = self.online.pad(shares[0])
-        return flat((yield from parties.client_ahead(self.floor, own, given(transfers))))
+        return flat((yield from parties.client_offline(self.floor, own, given(transfers))))
 
     def server(
         self,
-        held: Held,
+        held: PreparedNode,
         shares: ServerShares,
         engine: ServerEngine,
         keys: EvaluationKeys,
-        transfers: Transfers | None,
-    ) -> Side[Residues]:
+        transfers: OtSession | None,
+    ) -> PartyCoroutine[Residues]:
         return flat((yield from parties.server_ahead(self.floor, self.online.padded, given(transfers))))
 
 
 @lru_cache(maxsize=256)
-def _floor(t: int, f: int, m: int, bound: int, most: int) -> Floor:
+def _floor(t: int, f: int, m: int, bound: int, most: int) -> ExactFloor:
     """Return a shape, which all pieces of a node share."""
-    return Floor(t, f, m, bound, most)
+    return ExactFloor(t, f, m, bound, most)
 
 
 def flat(*kept: FloorKept) -> Residues:

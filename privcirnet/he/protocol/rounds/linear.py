@@ -17,9 +17,9 @@ from privcirnet.he.layers.layer import Layer
 from privcirnet.he.layers.stacking import Stack
 from privcirnet.he.mpc.local.linear import ClearLinear
 from privcirnet.he.program.operation import Weights, spread
-from privcirnet.he.protocol.rounds.exchange import ClientShares, Held, OneTrip, RoundPlan, ServerShares
+from privcirnet.he.protocol.rounds.exchange import ClientShares, OneTrip, PreparedNode, RoundPlan, ServerShares
+from privcirnet.he.protocol.rounds.message_specs import MessageSpec, PartyCoroutine, one_trip
 from privcirnet.he.protocol.rounds.online_phase import SHARE, Kept
-from privcirnet.he.protocol.rounds.turns import Side, Turn, one_trip
 from privcirnet.he.ring import modular, sampling
 from privcirnet.he.ring.modular import Integers, Residues
 from privcirnet.he.schemes.bfv.parameters import Parameters
@@ -40,7 +40,7 @@ class LinearOnline:
     def server_keeps(self) -> Mapping[str, int]:
         return {"mask": prod(self.shape)}
 
-    def turns(self, t: int) -> tuple[Turn, ...]:
+    def turns(self, t: int) -> tuple[MessageSpec, ...]:
         """None: nobody sends anything."""
         return ()
 
@@ -57,10 +57,12 @@ class LinearOnline:
     def keep_server(self, offline_shares: Sequence[Residues | None], own: Residues, t: int) -> Kept:
         return {"mask": own.reshape(-1)}
 
-    def client(self, kept: Kept, shares: Sequence[Residues], t: int) -> Side[None]:
+    def client(self, kept: Kept, shares: Sequence[Residues], t: int) -> PartyCoroutine[None]:
         yield from ()
 
-    def server(self, layer: ClearLinear | None, kept: Kept, shares: Sequence[Residues], t: int) -> Side[Residues]:
+    def server(
+        self, layer: ClearLinear | None, kept: Kept, shares: Sequence[Residues], t: int
+    ) -> PartyCoroutine[Residues]:
         yield from ()
         assert layer is not None
         return layer.apply(shares[0], kept["mask"].reshape(self.shape))
@@ -104,17 +106,22 @@ class LinearExchange(OneTrip):
         spectrum: Residues | None,
         engine: ServerEngine,
         name: str,
-    ) -> Held:
+    ) -> PreparedNode:
         assert weights is not None
         if spectrum is None:
             spectrum = self.layer.spectrum(weights.rows, engine.parameters.plain_modulus)
-        return Held(self.layer.encode_spectrum(spectrum, engine), weights.bias)
+        return PreparedNode(self.layer.encode_spectrum(spectrum, engine), weights.bias)
 
     def request(self, shares: ClientShares, engine: ClientEngine) -> list[bytes]:
         return engine.encrypt_all(self.layer.encode_input(shares[0], engine.parameters.plain_modulus))
 
     def reply(
-        self, held: Held, shares: ServerShares, messages: list[bytes], engine: ServerEngine, keys: EvaluationKeys
+        self,
+        held: PreparedNode,
+        shares: ServerShares,
+        messages: list[bytes],
+        engine: ServerEngine,
+        keys: EvaluationKeys,
     ) -> tuple[list[bytes], Residues]:
         layer, share, t = self.layer, shares[0], engine.parameters.plain_modulus
         mask = threads.beside(lambda: self._mask(held.bias, t))

@@ -14,19 +14,26 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import numpy as np
 
 from privcirnet.he.circuits.bfv.interface import ClientEngine, EvaluationKeys, ServerEngine
-from privcirnet.he.protocol.rounds.exchange import ClientShares, Exchange, Held, ServerShares
+from privcirnet.he.protocol.rounds.exchange import ClientShares, Exchange, PreparedNode, ServerShares
 from privcirnet.he.protocol.rounds.linear import LinearExchange
+from privcirnet.he.protocol.rounds.message_specs import (
+    MessageSpec,
+    PartyCoroutine,
+    answering_together,
+    asking_together,
+    joined_trips,
+    trips,
+)
 from privcirnet.he.protocol.rounds.online_phase import SHARE, Kept
 from privcirnet.he.protocol.rounds.square import SquareExchange
 from privcirnet.he.protocol.rounds.stacked import StackedExchange
-from privcirnet.he.protocol.rounds.turns import Side, Turn, answering_together, asking_together, joined_trips, trips
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.ring.wipe import wipe
 from privcirnet.he.schemes.bfv.parameters import Parameters
 from privcirnet.he.system import threads
 
 if TYPE_CHECKING:  # it loads the kernels
-    from privcirnet.he.mpc.ot.session import Transfers
+    from privcirnet.he.mpc.ot.session import OtSession
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -46,7 +53,7 @@ class Part(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Together:
+class BatchedExchange:
     """The rounds of some nodes for several images.
 
     Attributes:
@@ -83,12 +90,12 @@ class Together:
         return sum(part.exchange.working_bytes(parameters) for part in self.parts)
 
     @cached_property
-    def trips(self) -> list[tuple[Turn, Turn]]:
+    def trips(self) -> list[tuple[MessageSpec, MessageSpec]]:
         """What either party sends, message by message."""
         return joined_trips(self._trips)
 
     @cached_property
-    def _trips(self) -> list[list[tuple[Turn, Turn]]]:
+    def _trips(self) -> list[list[tuple[MessageSpec, MessageSpec]]]:
         """Of each part."""
         return [trips(part.exchange.plan.turns) for part in self.parts]
 
@@ -108,8 +115,8 @@ class Together:
         return up, down
 
     def client(
-        self, shares: Sequence[ClientShares], engine: ClientEngine, transfers: "Transfers | None"
-    ) -> Side[list[Residues]]:
+        self, shares: Sequence[ClientShares], engine: ClientEngine, transfers: "OtSession | None"
+    ) -> PartyCoroutine[list[Residues]]:
         """Take the client's turns in all parts.
 
         Args:
@@ -124,13 +131,13 @@ class Together:
 
     def server(
         self,
-        held: Sequence[Held],
+        held: Sequence[PreparedNode],
         shares: Sequence[ServerShares],
         engine: ServerEngine,
         keys: EvaluationKeys,
         measured: Callable[[Part], AbstractContextManager[None]],
-        transfers: "Transfers | None",
-    ) -> Side[list[Residues]]:
+        transfers: "OtSession | None",
+    ) -> PartyCoroutine[list[Residues]]:
         """Take the server's turns in all parts.
 
         Args:

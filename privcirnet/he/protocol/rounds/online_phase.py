@@ -22,7 +22,7 @@ import numpy as np
 from privcirnet.he.mpc.local.elementwise import subtract
 from privcirnet.he.mpc.local.linear import ClearLinear
 from privcirnet.he.mpc.local.packing import pack, packed_size, unpack
-from privcirnet.he.protocol.rounds.turns import Side, Turn
+from privcirnet.he.protocol.rounds.message_specs import MessageSpec, PartyCoroutine
 from privcirnet.he.ring import sampling
 from privcirnet.he.ring.modular import Residues
 
@@ -34,7 +34,7 @@ PLANES = "planes"
 """Name of what holds bits of many values in words, and no residues."""
 
 
-class Online(Protocol):
+class OnlinePhase(Protocol):
     """One node's part of an inference with prepared work. All arrays that are kept or sent are flat."""
 
     @property
@@ -52,7 +52,7 @@ class Online(Protocol):
         """Whether the client's share of the result is its own choice, and not what the exchange returns."""
         ...
 
-    def turns(self, t: int) -> tuple[Turn, ...]:
+    def turns(self, t: int) -> tuple[MessageSpec, ...]:
         """Return the turns, one part each; the server begins, and the client ends."""
         ...
 
@@ -77,7 +77,7 @@ class Online(Protocol):
         """
         ...
 
-    def client(self, kept: Kept, shares: Sequence[Residues], t: int) -> Side[None]:
+    def client(self, kept: Kept, shares: Sequence[Residues], t: int) -> PartyCoroutine[None]:
         """Take the client's turns, of which nothing follows: its share of the result is kept.
 
         Raises:
@@ -85,7 +85,9 @@ class Online(Protocol):
         """
         ...
 
-    def server(self, layer: ClearLinear | None, kept: Kept, shares: Sequence[Residues], t: int) -> Side[Residues]:
+    def server(
+        self, layer: ClearLinear | None, kept: Kept, shares: Sequence[Residues], t: int
+    ) -> PartyCoroutine[Residues]:
         """Take the server's turns; it begins.
 
         Returns:
@@ -97,9 +99,11 @@ class Online(Protocol):
         ...
 
 
-def question(asked: int, answered: int, t: int) -> tuple[Turn, Turn]:
+def question(asked: int, answered: int, t: int) -> tuple[MessageSpec, MessageSpec]:
     """Return the turns of so many packed residues from the server, and so many from the client."""
-    return Turn("server", octets=(packed_size(asked, t),)), Turn("client", octets=(packed_size(answered, t),))
+    return MessageSpec("server", octets=(packed_size(asked, t),)), MessageSpec(
+        "client", octets=(packed_size(answered, t),)
+    )
 
 
 @dataclass(frozen=True)
@@ -134,7 +138,7 @@ class CrossedOnline:
     def chosen(self) -> bool:
         return True
 
-    def turns(self, t: int) -> tuple[Turn, ...]:
+    def turns(self, t: int) -> tuple[MessageSpec, ...]:
         return question(self._given, self.values, t)
 
     def offline_shares(self, t: int) -> list[Residues | None]:
@@ -149,13 +153,15 @@ class CrossedOnline:
         terms = subtract(own.reshape(-1), self.finished_by(known, zero, zero, t).reshape(-1), t)
         return {"offline_shares": flat(known), "terms": terms}
 
-    def client(self, kept: Kept, shares: Sequence[Residues], t: int) -> Side[None]:
+    def client(self, kept: Kept, shares: Sequence[Residues], t: int) -> PartyCoroutine[None]:
         (asked,), cuts = (yield []), np.cumsum([share.size for share in shares])[:-1]
         pairs = zip(np.split(unpack(asked, (self._given,), t), cuts), shares, strict=True)
         differences = [part.reshape(share.shape) for part, share in pairs]
         yield [pack(self.answered_by(shares, differences, kept["terms"], t), t)]
 
-    def server(self, layer: ClearLinear | None, kept: Kept, shares: Sequence[Residues], t: int) -> Side[Residues]:
+    def server(
+        self, layer: ClearLinear | None, kept: Kept, shares: Sequence[Residues], t: int
+    ) -> PartyCoroutine[Residues]:
         (answer,) = yield [pack(subtract(flat(shares), kept["offline_shares"], t), t)]
         return self.finished_by(shares, unpack(answer, (self.values,), t), kept["terms"], t)
 

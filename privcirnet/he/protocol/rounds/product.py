@@ -24,11 +24,11 @@ from privcirnet.he.mpc.local import products
 from privcirnet.he.mpc.local.shares import present
 from privcirnet.he.program.interpreter import as_weights
 from privcirnet.he.program.operation import spread
-from privcirnet.he.program.operations import Product
-from privcirnet.he.protocol.rounds.exchange import ClientShares, Held, OneTrip, RoundPlan, ServerShares
+from privcirnet.he.program.operations import MatMul
+from privcirnet.he.protocol.rounds.exchange import ClientShares, OneTrip, PreparedNode, RoundPlan, ServerShares
 from privcirnet.he.protocol.rounds.linear import LinearExchange
+from privcirnet.he.protocol.rounds.message_specs import one_trip
 from privcirnet.he.protocol.rounds.online_phase import CrossedOnline
-from privcirnet.he.protocol.rounds.turns import one_trip
 from privcirnet.he.ring import modular
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.schemes.bfv.parameters import Parameters
@@ -41,7 +41,7 @@ class ProductExchange(OneTrip):
     Messages hold the left layer's ciphertexts, then the right one's.
     """
 
-    product: Product
+    product: MatMul
 
     @property
     def plan(self) -> RoundPlan:
@@ -76,17 +76,22 @@ class ProductExchange(OneTrip):
         return [*self._left.request([left], engine), *self._right.request([right], engine)]
 
     def reply(
-        self, held: Held, shares: ServerShares, messages: list[bytes], engine: ServerEngine, keys: EvaluationKeys
+        self,
+        held: PreparedNode,
+        shares: ServerShares,
+        messages: list[bytes],
+        engine: ServerEngine,
+        keys: EvaluationKeys,
     ) -> tuple[list[bytes], Residues]:
         """The second term has a uniform mask, which joins the bias of the first; the first has the result's mask."""
         left, right = map(present, shares)
         count, t = self._left.plan.ciphertexts_up, engine.parameters.plain_modulus
-        weights = Held(_share_as_weights(self.product.right, left, engine))
+        weights = PreparedNode(_share_as_weights(self.product.right, left, engine))
         second, own = self._right.reply(weights, [None], messages[count:], engine, keys)
         bias = transpose(own, self.product.groups)
         if held.bias is not None:
             bias = modular.add(modular.residues(spread(held.bias), t), bias, t)
-        weights = Held(_share_as_weights(self.product.left, right, engine), bias.astype(np.int64))
+        weights = PreparedNode(_share_as_weights(self.product.left, right, engine), bias.astype(np.int64))
         first, own = self._left.reply(weights, [left], messages[:count], engine, keys)
         return [*first, *second], own
 

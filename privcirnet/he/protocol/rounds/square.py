@@ -15,9 +15,9 @@ from privcirnet.he.layers import subring
 from privcirnet.he.mpc.local import squares
 from privcirnet.he.mpc.local.linear import ClearLinear
 from privcirnet.he.mpc.local.shares import present
-from privcirnet.he.protocol.rounds.exchange import ClientShares, Held, OneTrip, RoundPlan, ServerShares
+from privcirnet.he.protocol.rounds.exchange import ClientShares, OneTrip, PreparedNode, RoundPlan, ServerShares
+from privcirnet.he.protocol.rounds.message_specs import PartyCoroutine, one_trip
 from privcirnet.he.protocol.rounds.online_phase import CrossedOnline, Kept
-from privcirnet.he.protocol.rounds.turns import Side, one_trip
 from privcirnet.he.ring import modular, sampling
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.schemes.bfv.noise import square_noise_bits
@@ -28,11 +28,13 @@ from privcirnet.he.system import threads
 class SquareOnline(CrossedOnline):
     """A square's: what either party makes of a message is packed again while it is near."""
 
-    def client(self, kept: Kept, shares: Sequence[Residues], t: int) -> Side[None]:
+    def client(self, kept: Kept, shares: Sequence[Residues], t: int) -> PartyCoroutine[None]:
         (asked,) = yield []
         yield [squares.answer_packed(_flat(shares), asked, kept["terms"], t)]
 
-    def server(self, layer: ClearLinear | None, kept: Kept, shares: Sequence[Residues], t: int) -> Side[Residues]:
+    def server(
+        self, layer: ClearLinear | None, kept: Kept, shares: Sequence[Residues], t: int
+    ) -> PartyCoroutine[Residues]:
         (answer,) = yield [squares.ask_packed(_flat(shares), kept["offline_shares"], t)]
         return squares.finish_packed(_flat(shares), answer, kept["terms"], t).reshape(shares[0].shape)
 
@@ -62,7 +64,12 @@ class SquareExchange(OneTrip):
         return engine.encrypt_all(subring.spread(share.reshape(-1), n), subring.kept(self.values, n))
 
     def reply(
-        self, held: Held, shares: ServerShares, messages: list[bytes], engine: ServerEngine, keys: EvaluationKeys
+        self,
+        held: PreparedNode,
+        shares: ServerShares,
+        messages: list[bytes],
+        engine: ServerEngine,
+        keys: EvaluationKeys,
     ) -> tuple[list[bytes], Residues]:
         share, t = present(shares[0]), engine.parameters.plain_modulus
         polynomial = threads.beside(lambda: self._polynomial(share, t))

@@ -11,7 +11,7 @@ from privcirnet.he.layers import stacking
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.stacking import Stack
 from privcirnet.he.program.operation import Weights
-from privcirnet.he.protocol.rounds.exchange import ClientShares, Held, OneTrip, RoundPlan, ServerShares
+from privcirnet.he.protocol.rounds.exchange import ClientShares, OneTrip, PreparedNode, RoundPlan, ServerShares
 from privcirnet.he.protocol.rounds.linear import LinearExchange, LinearOnline
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.schemes.bfv.parameters import Parameters
@@ -52,7 +52,7 @@ class StackedExchange(OneTrip):
         spectrum: Residues | None,
         engine: ServerEngine,
         name: str,
-    ) -> Held:
+    ) -> PreparedNode:
         """A spectrum is that of a single image's layer, and is not used."""
         held = self._tall.prepare(weights, None, engine, name)
         if held.bias is None or held.bias.ndim == 1:
@@ -63,7 +63,12 @@ class StackedExchange(OneTrip):
         return self._tall.request([self._joined(shares[0])], engine)
 
     def reply(
-        self, held: Held, shares: ServerShares, messages: list[bytes], engine: ServerEngine, keys: EvaluationKeys
+        self,
+        held: PreparedNode,
+        shares: ServerShares,
+        messages: list[bytes],
+        engine: ServerEngine,
+        keys: EvaluationKeys,
     ) -> tuple[list[bytes], Residues]:
         joined = None if shares[0] is None else self._joined(shares[0])
         replies, own = self._tall.reply(held, [joined], messages, engine, keys)

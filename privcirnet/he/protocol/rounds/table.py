@@ -14,14 +14,14 @@ from privcirnet.he.circuits.bfv.interface import ClientEngine, EvaluationKeys, S
 from privcirnet.he.mpc import floor_parties, lookup_parties
 from privcirnet.he.mpc.local.linear import ClearLinear
 from privcirnet.he.mpc.lookup import Lookup
-from privcirnet.he.mpc.messages import Kept as PartyKept
+from privcirnet.he.mpc.messages import OfflineState as PartyKept
 from privcirnet.he.mpc.messages import split
-from privcirnet.he.mpc.ot.session import Transfers, given, message_bytes
+from privcirnet.he.mpc.ot.session import OtSession, given, message_bytes
 from privcirnet.he.program.table import ExactTable
-from privcirnet.he.protocol.rounds.exchange import ClientShares, Held, RoundPlan, ServerShares
+from privcirnet.he.protocol.rounds.exchange import ClientShares, PreparedNode, RoundPlan, ServerShares
 from privcirnet.he.protocol.rounds.floor import NUMBERS, FloorExchange, FloorOnline, flat
+from privcirnet.he.protocol.rounds.message_specs import MessageSpec, PartyCoroutine, alternating, end
 from privcirnet.he.protocol.rounds.online_phase import PLANES, SHARE, Kept
-from privcirnet.he.protocol.rounds.turns import Side, Turn, alternating, end
 from privcirnet.he.ring.modular import Residues
 
 
@@ -52,9 +52,9 @@ class TableOnline(FloorOnline):
         planes, numbers = sum(self.lookup.kept_planes) * self.padded // 64, self.lookup.kept_numbers * self.padded
         return {PLANES: index[PLANES] + planes, NUMBERS: index[NUMBERS] + numbers}
 
-    def turns(self, t: int) -> tuple[Turn, ...]:
+    def turns(self, t: int) -> tuple[MessageSpec, ...]:
         asked, answered = (tuple(self.padded * bits // 8 for bits in parts) for parts in self.lookup.online_bits())
-        return *self.index.turns(t), Turn("server", octets=asked), Turn("client", octets=answered)
+        return *self.index.turns(t), MessageSpec("server", octets=asked), MessageSpec("client", octets=answered)
 
     def _parted(self, kept: Kept, index: Mapping[str, int]) -> tuple[PartyKept, PartyKept]:
         """Return what is kept for the index, so many words and residues, and for the look-up."""
@@ -62,7 +62,7 @@ class TableOnline(FloorOnline):
         second = {name: kept[name][index[name] :] for name in (PLANES, NUMBERS)}
         return self.index.shaped(first), self.shaped(second)
 
-    def client(self, kept: Kept, shares: Sequence[Residues], t: int) -> Side[None]:
+    def client(self, kept: Kept, shares: Sequence[Residues], t: int) -> PartyCoroutine[None]:
         index_kept, table_kept = self._parted(kept, self.index.client_keeps)
         index = floor_parties.client_online(self.floor, index_kept, table_kept.numbers[-1])
         table = lookup_parties.client_online(self.lookup, table_kept, self.pad(kept[SHARE]))
@@ -71,7 +71,9 @@ class TableOnline(FloorOnline):
             told = side.send((yield told))
         yield told
 
-    def server(self, layer: ClearLinear | None, kept: Kept, shares: Sequence[Residues], t: int) -> Side[Residues]:
+    def server(
+        self, layer: ClearLinear | None, kept: Kept, shares: Sequence[Residues], t: int
+    ) -> PartyCoroutine[Residues]:
         index_kept, table_kept = self._parted(kept, self.index.server_keeps)
         first, m = self.operation.first, self.floor.m
         before, after = (first << self.floor.f, 0) if self.operation.clips else (0, first)
@@ -124,8 +126,10 @@ class TableExchange(FloorExchange):
         flat = np.concatenate([place.reshape(-1) for place in places]).reshape(vectors, -1)
         return np.concatenate([np.concatenate(first, axis=1), flat, np.concatenate(last, axis=1)])
 
-    def client(self, shares: ClientShares, engine: ClientEngine, transfers: Transfers | None) -> Side[Residues]:
-        index = floor_parties.client_ahead(self.floor, self.online.pad(shares[0]), given(transfers))
+    def client(
+        self, shares: ClientShares, engine: ClientEngine, transfers: OtSession | None
+    ) -> PartyCoroutine[Residues]:
+        index = floor_parties.client_offline(self.floor, self.online.pad(shares[0]), given(transfers))
         table = lookup_parties.client_ahead(self.lookup, self.online.padded, given(transfers))
         told = yield [*next(index), *next(table)]
         told = yield [*index.send(told[:2]), *table.send(told[2:])]
@@ -135,12 +139,12 @@ class TableExchange(FloorExchange):
 
     def server(
         self,
-        held: Held,
+        held: PreparedNode,
         shares: ServerShares,
         engine: ServerEngine,
         keys: EvaluationKeys,
-        transfers: Transfers | None,
-    ) -> Side[Residues]:
+        transfers: OtSession | None,
+    ) -> PartyCoroutine[Residues]:
         index = floor_parties.server_ahead(self.floor, self.online.padded, given(transfers))
         table = lookup_parties.server_ahead(self.lookup, self.online.padded, given(transfers))
         told = yield [*next(index), *next(table)]

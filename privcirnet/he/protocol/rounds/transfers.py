@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 from privcirnet.he.program.program import Program
 from privcirnet.he.protocol.framing import wire
 from privcirnet.he.protocol.rounds.exchange import Exchange
-from privcirnet.he.protocol.rounds.merged import Together
-from privcirnet.he.protocol.rounds.turns import Turn, alternating, answered, opened, trips
-from privcirnet.he.protocol.rounds.waves import bundles
+from privcirnet.he.protocol.rounds.merged import BatchedExchange
+from privcirnet.he.protocol.rounds.message_batches import offline_batches
+from privcirnet.he.protocol.rounds.message_specs import MessageSpec, alternating, run_initiator, run_responder, trips
 
 if TYPE_CHECKING:
-    from privcirnet.he.mpc.ot.session import Transfers
+    from privcirnet.he.mpc.ot.session import OtSession
 
 SILENT_FROM = 300_000
 """Transfers of an image, one way, from which silent ones send fewer bytes, what they begin with included."""
-Pair = tuple[Turn, Turn]
+Pair = tuple[MessageSpec, MessageSpec]
 _REFILL_BYTES = 1 << 24
 """Of what making silent transfers takes beside their rows."""
 
@@ -49,7 +49,7 @@ def transfers_bytes(program: Program, exchanges: Mapping[str, Exchange], count: 
         return 0
     if program.transfers == "softspoken":
         return EXTENSION_BYTES
-    needed = max(sum(piece.transfers) for one in bundles(program, exchanges, count) for piece in one.pieces)
+    needed = max(sum(piece.transfers) for one in offline_batches(program, exchanges, count) for piece in one.pieces)
     return 2 * CODE.stock_bytes + ROW_BYTES * needed + _REFILL_BYTES
 
 
@@ -67,7 +67,7 @@ def refill_trips(first: bool, second: bool) -> list[Pair]:
     return trips(alternating("client", refill_sizes(first, second)))
 
 
-def begin(program: Program) -> Generator[bytes, bytes, "Transfers"]:
+def begin(program: Program) -> Generator[bytes, bytes, "OtSession"]:
     """Begin, as the client.
 
     Yields:
@@ -76,13 +76,13 @@ def begin(program: Program) -> Generator[bytes, bytes, "Transfers"]:
     Returns:
         its end of the transfers.
     """
-    from privcirnet.he.mpc.ot.session import opening
+    from privcirnet.he.mpc.ot.session import initiate
 
-    side = opening(source=program.transfers)
-    return (yield from opened(side, wire.TRANSFERS, setup_trips(program.transfers)))
+    side = initiate(source=program.transfers)
+    return (yield from run_initiator(side, wire.TRANSFERS, setup_trips(program.transfers)))
 
 
-def answer_beginning(program: Program, message: bytes) -> Generator[bytes, bytes, tuple["Transfers", bytes]]:
+def answer_beginning(program: Program, message: bytes) -> Generator[bytes, bytes, tuple["OtSession", bytes]]:
     """Begin, as the server.
 
     Args:
@@ -94,23 +94,25 @@ def answer_beginning(program: Program, message: bytes) -> Generator[bytes, bytes
     Returns:
         its end of the transfers, and the message after the last answer.
     """
-    from privcirnet.he.mpc.ot.session import answering
+    from privcirnet.he.mpc.ot.session import respond
 
-    side = answering(source=program.transfers)
-    return (yield from answered(side, message, wire.TRANSFERS, setup_trips(program.transfers)))
+    side = respond(source=program.transfers)
+    return (yield from run_responder(side, message, wire.TRANSFERS, setup_trips(program.transfers)))
 
 
-def more(transfers: "Transfers | None", together: Together) -> Generator[bytes, bytes, None]:
+def more(transfers: "OtSession | None", together: BatchedExchange) -> Generator[bytes, bytes, None]:
     """Make as many as the messages to come need, as the client.
 
     Yields:
         messages; the generator is sent the answer to each.
     """
     while transfers and any(lacking := transfers.lacks(together.transfers[1], together.transfers[0])):
-        yield from opened(transfers.refill(*lacking), wire.REFILL, refill_trips(*lacking))
+        yield from run_initiator(transfers.refill(*lacking), wire.REFILL, refill_trips(*lacking))
 
 
-def answer_more(transfers: "Transfers | None", together: Together, message: bytes) -> Generator[bytes, bytes, bytes]:
+def answer_more(
+    transfers: "OtSession | None", together: BatchedExchange, message: bytes
+) -> Generator[bytes, bytes, bytes]:
     """Make as many as the messages to come need, as the server; as :func:`answer_beginning`.
 
     Returns:
@@ -118,5 +120,5 @@ def answer_more(transfers: "Transfers | None", together: Together, message: byte
     """
     while transfers and any(lacking := transfers.lacks(*together.transfers)):
         side, pairs = transfers.refill(*lacking), refill_trips(*lacking)
-        _, message = yield from answered(side, message, wire.REFILL, pairs)
+        _, message = yield from run_responder(side, message, wire.REFILL, pairs)
     return message

@@ -70,7 +70,10 @@ def transform(length: int, t: int, inverse: bool) -> Transform:
     back = np.empty(length, dtype=np.int64)
     for k in range(length):
         back[second * (k % first) + k % second] = k
-    matrices = roots.powers(pow(root, second, t), first, scale, t), roots.powers(pow(root, first, t), second, 1, t)
+    matrices = (
+        roots.dft_matrix(pow(root, second, t), first, scale, t),
+        roots.dft_matrix(pow(root, first, t), second, 1, t),
+    )
     one_split, two_split = (_split(matrix, modulus) for matrix in matrices)
     return Transform(one_split, two_split, place.reshape(-1), back, modulus)
 

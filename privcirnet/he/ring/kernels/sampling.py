@@ -28,7 +28,7 @@ def ternary_words(count: int) -> int:
     return -(-2 * count // _FIELDS)
 
 
-class Flood(NamedTuple):
+class FloodingNoise(NamedTuple):
     """Flooding noise in digits, and what makes residues of it.
 
     Attributes:
@@ -42,7 +42,7 @@ class Flood(NamedTuple):
     weights: Residues
 
 
-def flooding(bits: int, primes: tuple[int, ...], count: int, words: Words) -> Flood:
+def flooding(bits: int, primes: tuple[int, ...], count: int, words: Words) -> FloodingNoise:
     """Draw flooding noise, sums of three uniform integers of width 2^bits about zero, in digits.
 
     Args:
@@ -52,7 +52,7 @@ def flooding(bits: int, primes: tuple[int, ...], count: int, words: Words) -> Fl
     Returns:
         noise for :func:`add_flood`.
     """
-    return Flood(sampling.flood_digits(bits, count, words), *_constants(bits, primes))
+    return FloodingNoise(sampling.flood_digits(bits, count, words), *_constants(bits, primes))
 
 
 @lru_cache(maxsize=64)
@@ -63,7 +63,7 @@ def _constants(bits: int, primes: tuple[int, ...]) -> tuple[Residues, Residues]:
 
 
 @jit
-def add_flood(target: Residues, flood: Flood, limb: int, p: Word) -> None:
+def add_flood(target: Residues, flood: FloodingNoise, limb: int, p: Word) -> None:
     """Add flooding noise to a polynomial under one prime, in place.
 
     Formula: start + sum over digits of digit x weight. Each term is exact in [0, p), so no sum passes 2 p.

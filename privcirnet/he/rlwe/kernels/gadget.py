@@ -30,19 +30,19 @@ import numpy as np
 from privcirnet.compiled.jit import jit
 from privcirnet.he.ring.kernels import inner_products, ntt, operands
 from privcirnet.he.ring.kernels.arithmetic import Word, mul_shoup_lazy, reduce_4p, sub_if_ge
-from privcirnet.he.ring.kernels.conversion import Conversion, Division, convert, lift
+from privcirnet.he.ring.kernels.base_conversion import BaseConversion, ModDownConstants, convert, lift
 from privcirnet.he.ring.kernels.inner_products import Moduli
 from privcirnet.he.ring.kernels.ntt import Tables, kernel_order
 from privcirnet.he.ring.modular import Integers, Residues
 from privcirnet.he.ring.roots import bit_reversed
-from privcirnet.he.rlwe.kernels.modulus import Ring, to_values
+from privcirnet.he.rlwe.kernels.modulus import RnsRing, to_values
 from privcirnet.he.rlwe.kernels.rows import add_multiple
 
 Hoisted = tuple[Residues, Residues]
 """A ciphertext in the kernel's order (2, L, n), and the digits of its second polynomial, split (L, L + 1, n)."""
 
 
-def automorphism(element: int, n: int) -> Integers:
+def automorphism_index(element: int, n: int) -> Integers:
     """Return where each value of a polynomial a(X^g) comes from among those of a(X), in the kernel's order, shape (n,).
 
     Entry i, the value at psi^(2 brv(i) + 1), is the old one at g times that exponent.
@@ -56,11 +56,11 @@ def automorphism(element: int, n: int) -> Integers:
 
 
 @jit
-def digit_row(  # noqa: PLR0913, PLR0917
+def mod_up_limb(  # noqa: PLR0913, PLR0917
     target: Residues,
     scaled: Residues,
     multiples: Integers,
-    constants: Conversion,
+    constants: BaseConversion,
     tables: Tables,
     half: Word,
     limb: int,
@@ -82,7 +82,7 @@ def digit_row(  # noqa: PLR0913, PLR0917
 
 
 @jit
-def switch_row(
+def gadget_product_limb(
     switched: Residues, digits: Residues, key: Residues, moduli: Moduli, place: tuple[int, int, int]
 ) -> None:
     """Compute one row of the sum of digits times key digits.
@@ -103,8 +103,8 @@ def switch_row(
 
 
 @jit
-def divide_row(
-    target: Residues, scaled: Residues, multiples: Integers, division: Division, tables: Tables, limb: int
+def mod_down_limb(
+    target: Residues, scaled: Residues, multiples: Integers, division: ModDownConstants, tables: Tables, limb: int
 ) -> None:
     """Divide a row by P and round, in place: (x - (x mod P)) / P.
 
@@ -125,7 +125,7 @@ def divide_row(
 
 
 @jit
-def divide_coefficients(polynomial: Residues, division: Division) -> None:
+def divide_coefficients(polynomial: Residues, division: ModDownConstants) -> None:
     """Divide a polynomial in coefficient form by the last of its primes and round, in place.
 
     Args:
@@ -158,7 +158,7 @@ def rotate_row(target: Residues, switched: Residues, own: Residues, order: Integ
 
 
 @jit
-def hoist(values: Residues, digits: Residues, residues: Residues, ring: Ring) -> None:
+def hoist(values: Residues, digits: Residues, residues: Residues, ring: RnsRing) -> None:
     """Compute what all rotations of a ciphertext share.
 
     Args:
@@ -175,7 +175,7 @@ def hoist(values: Residues, digits: Residues, residues: Residues, ring: Ring) ->
 
 @jit
 def rotate(  # noqa: PLR0913, PLR0917
-    inputs: Residues, index: int, values: Residues, digits: Residues, key: Residues, order: Integers, ring: Ring
+    inputs: Residues, index: int, values: Residues, digits: Residues, key: Residues, order: Integers, ring: RnsRing
 ) -> None:
     """Rotate a ciphertext and make it one of the inputs of products; prime by prime, so that little is between caches.
 
@@ -190,14 +190,14 @@ def rotate(  # noqa: PLR0913, PLR0917
     last, n = values.shape[1], values.shape[2]
     switched, rotated = np.empty((1, 2, last + 1, n), dtype=np.uint64), np.empty((2, n), dtype=np.uint64)
     none = np.empty(0, dtype=np.int64)
-    switch_row(switched, digits, key, ring.moduli, (last, last, last))
+    gadget_product_limb(switched, digits, key, ring.moduli, (last, last, last))
     for half in range(2):
         ntt.inverse(switched[0, half, last:], ring.tables, last)
     for limb in range(last):
-        switch_row(switched, digits, key, ring.moduli, (limb, limb, limb))
+        gadget_product_limb(switched, digits, key, ring.moduli, (limb, limb, limb))
         for half in range(2):
             own, p = switched[0, half, limb], ring.tables.primes[limb]
-            divide_row(own, switched[0, half, last:], none, ring.division, ring.tables, limb)
+            mod_down_limb(own, switched[0, half, last:], none, ring.division, ring.tables, limb)
             if half == 0:
                 for i in range(n):
                     own[i] = sub_if_ge(own[i] + values[0, limb, i], p)
@@ -208,7 +208,7 @@ def rotate(  # noqa: PLR0913, PLR0917
 
 
 @jit
-def add_rotated(total: Residues, values: Residues, key: Residues, order: Integers, ring: Ring) -> None:
+def add_rotated(total: Residues, values: Residues, key: Residues, order: Integers, ring: RnsRing) -> None:
     """Add P times a rotated ciphertext to an extended total, in place; only what it is switched to counts under P.
 
     Args:
@@ -227,7 +227,7 @@ def add_rotated(total: Residues, values: Residues, key: Residues, order: Integer
     for limb in range(last + 1):
         p = ring.tables.primes[limb]
         _decompose(digits, polynomial, values[1], ring, limb)
-        switch_row(switched, digits, key, ring.moduli, (limb, limb, limb))
+        gadget_product_limb(switched, digits, key, ring.moduli, (limb, limb, limb))
         if limb < last:
             add_multiple(switched[0, 0, limb], values[0, limb], scale[limb, 0], scale[limb, 1], p)
         for half in range(2):
@@ -237,7 +237,7 @@ def add_rotated(total: Residues, values: Residues, key: Residues, order: Integer
 
 
 @jit
-def divided(residues: Residues, ring: Ring) -> Residues:
+def divided(residues: Residues, ring: RnsRing) -> Residues:
     """Return an extended ciphertext divided by P, and any other as it is, shape (2, L, n).
 
     Args:
@@ -251,12 +251,12 @@ def divided(residues: Residues, ring: Ring) -> Residues:
             rest = residues[half, last:].copy()
             ntt.inverse(rest, ring.tables, last)
             for limb in range(last):
-                divide_row(found[half, limb], rest, none, ring.division, ring.tables, limb)
+                mod_down_limb(found[half, limb], rest, none, ring.division, ring.tables, limb)
     return found
 
 
 @jit
-def _decompose(digits: Residues, polynomial: Residues, values: Residues, ring: Ring, limb: int) -> None:
+def _decompose(digits: Residues, polynomial: Residues, values: Residues, ring: RnsRing, limb: int) -> None:
     """Write [:, limb]: all digits of a polynomial under one prime, from coefficients and from values (L, n)."""
     p, one, half = ring.tables.primes[limb], ring.tables.ones[limb], ring.moduli.half[limb]
     for digit in range(polynomial.shape[0]):

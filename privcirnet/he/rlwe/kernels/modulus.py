@@ -6,12 +6,13 @@ from typing import NamedTuple
 import numpy as np
 
 from privcirnet.compiled.jit import jit
-from privcirnet.he.ring.kernels import conversion, inner_products, ntt, operands
+from privcirnet.he.ring.kernels import base_conversion as conversion
+from privcirnet.he.ring.kernels import inner_products, ntt, operands
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.rlwe.kernels.rows import add_multiple
 
 
-class Ring(NamedTuple):
+class RnsRing(NamedTuple):
     """Tables for some primes: data primes first, special primes last, which divisions are by.
 
     No field's type depends on the number of primes, so kernels that take a ring are compiled once.
@@ -24,7 +25,7 @@ class Ring(NamedTuple):
     degree: int
     tables: ntt.Tables
     moduli: inner_products.Moduli
-    division: conversion.Division
+    division: conversion.ModDownConstants
 
     @property
     def primes(self) -> tuple[int, ...]:
@@ -111,7 +112,7 @@ def to_coefficients(polynomials: Residues, tables: ntt.Tables) -> None:
 
 
 @jit
-def add_scaled(total: Residues, values: Residues, ring: Ring) -> None:
+def add_scaled(total: Residues, values: Residues, ring: RnsRing) -> None:
     """Add P times a ciphertext to a total, in place.
 
     Args:
@@ -126,7 +127,7 @@ def add_scaled(total: Residues, values: Residues, ring: Ring) -> None:
 
 
 @lru_cache(maxsize=32)
-def ring(primes: tuple[int, ...], n: int, special: int = 1) -> Ring:
+def ring(primes: tuple[int, ...], n: int, special: int = 1) -> RnsRing:
     """Return the tables for some primes.
 
     Args:
@@ -134,4 +135,6 @@ def ring(primes: tuple[int, ...], n: int, special: int = 1) -> Ring:
         special: how many of them, the last ones, are special.
     """
     divisors = primes[len(primes) - special :]
-    return Ring(n, ntt.tables(primes, n), inner_products.moduli(primes), conversion.division(divisors, primes))
+    return RnsRing(
+        n, ntt.tables(primes, n), inner_products.moduli(primes), conversion.mod_down_constants(divisors, primes)
+    )

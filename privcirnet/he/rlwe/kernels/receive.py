@@ -5,10 +5,10 @@ import numpy as np
 from privcirnet.compiled.jit import jit
 from privcirnet.he.ring.modular import Integers, Residues
 from privcirnet.he.rlwe.kernels import uniform, wire_bytes
-from privcirnet.he.rlwe.wire_bytes import SEED_BYTES, Message, Modulus, not_under
+from privcirnet.he.rlwe.wire_bytes import SEED_BYTES, Message, WireFormat, not_under
 
 
-def receive(target: Residues, message: Message, kept: Integers, modulus: Modulus) -> None:
+def receive(target: Residues, message: Message, kept: Integers, modulus: WireFormat) -> None:
     """Read a seeded ciphertext or a key digit.
 
     Args:

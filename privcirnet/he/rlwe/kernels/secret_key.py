@@ -15,11 +15,11 @@ from privcirnet.he.ring.kernels.arithmetic import mul_shoup_lazy, quotients, red
 from privcirnet.he.ring.modular import Integers, Residues
 from privcirnet.he.ring.stream import stream
 from privcirnet.he.ring.wipe import wipe
-from privcirnet.he.rlwe.kernels.modulus import Ring, to_values
+from privcirnet.he.rlwe.kernels.modulus import RnsRing, to_values
 from privcirnet.he.rlwe.wire_bytes import SEED_BYTES
 
 
-class Draws(NamedTuple):
+class EncryptionRandomness(NamedTuple):
     """Randomness of an encryption or of a key's digit.
 
     Attributes:
@@ -31,12 +31,12 @@ class Draws(NamedTuple):
     error: Residues
 
 
-def draw(count: int) -> Draws:
+def draw(count: int) -> EncryptionRandomness:
     """Return fresh random numbers: a seed of the operating system's, and words from a stream of their own."""
-    return Draws(os.urandom(SEED_BYTES), stream()(count))
+    return EncryptionRandomness(os.urandom(SEED_BYTES), stream()(count))
 
 
-def generate(ring: Ring) -> Residues:
+def generate(ring: RnsRing) -> Residues:
     """Return a fresh secret key in the kernel's order, each word with its quotient: (2, R, n), [word or quotient].
 
     Args:
@@ -54,7 +54,7 @@ def generate(ring: Ring) -> Residues:
     return key
 
 
-def sparse(ring: Ring, weight: int) -> Residues:
+def sparse(ring: RnsRing, weight: int) -> Residues:
     """Return a fresh sparse secret as :func:`generate` does: its places are those of the h smallest of n random words.
 
     Args:
@@ -73,7 +73,7 @@ def sparse(ring: Ring, weight: int) -> Residues:
     return key
 
 
-def prepared(ternary: Residues, ring: Ring) -> Residues:
+def prepared(ternary: Residues, ring: RnsRing) -> Residues:
     """Return :func:`generate`'s key for given coefficients.
 
     Args:
@@ -88,7 +88,7 @@ def prepared(ternary: Residues, ring: Ring) -> Residues:
     return key
 
 
-class Digit(NamedTuple):
+class KeyDigitPlan(NamedTuple):
     """Where a key's digit stands.
 
     Attributes:
@@ -105,7 +105,9 @@ class Digit(NamedTuple):
 
 
 @jit
-def digit(words: Residues, source: Residues, target: Residues, error: Residues, form: Digit, ring: Ring) -> None:
+def digit(
+    words: Residues, source: Residues, target: Residues, error: Residues, form: KeyDigitPlan, ring: RnsRing
+) -> None:
     """Turn a into a digit's first polynomial, -(a s + e) + [under its primes: P s'], in place.
 
     Args:

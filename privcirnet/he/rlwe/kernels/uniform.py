@@ -14,7 +14,7 @@ from privcirnet.compiled.jit import jit
 from privcirnet.he.ring.kernels.arithmetic import barrett_lazy, reduce_4p
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.ring.stream import stream
-from privcirnet.he.rlwe.wire_bytes import Modulus
+from privcirnet.he.rlwe.wire_bytes import WireFormat
 
 _SPARE = 512
 """Spare words at first; where they are too few, the stream is made again with twice as many."""
@@ -59,7 +59,7 @@ def fill(target: Residues, seed: bytes, bounds: Bounds) -> None:
         spare *= 2
 
 
-def expanded(seed: bytes, modulus: Modulus) -> Residues:
+def expanded(seed: bytes, modulus: WireFormat) -> Residues:
     """Return the uniform polynomial that a seed stands for, shape (L, n).
 
     Args:

@@ -13,18 +13,18 @@ from privcirnet.he.ring import modular
 from privcirnet.he.ring.modular import Integers, Residues
 from privcirnet.he.ring.wipe import wipe
 from privcirnet.he.rlwe import switch_keys
-from privcirnet.he.rlwe.chain import Chain
+from privcirnet.he.rlwe.chain import ModulusChain
 from privcirnet.he.rlwe.kernels import secret_key, wire_bytes
 from privcirnet.he.rlwe.key_names import galois_element
 from privcirnet.he.rlwe.parameters import RlweParameters
 from privcirnet.he.rlwe.wire_bytes import SEED_BYTES
 from privcirnet.he.schemes.bfv.kernels import decrypt, encrypt, plaintexts
 from privcirnet.he.schemes.bfv.parameters import Parameters
-from privcirnet.he.schemes.bfv.rounding import Replies
+from privcirnet.he.schemes.bfv.rounding import ReplyFormat
 from privcirnet.he.system.threads import each
 
 
-class SecretKey:
+class BfvClient:
     """A secret key for one or several plain moduli, and everything that is made with it.
 
     A request for several t is encrypted mod T, their product: q m / T is the sum of q m_t / t over all t, with
@@ -36,13 +36,15 @@ class SecretKey:
     """
 
     def __init__(self, rlwe: RlweParameters, replies: Sequence[Parameters]) -> None:
-        self.chain, self._moduli = Chain(rlwe), [each.plain_modulus for each in replies]
+        self.chain, self._moduli = ModulusChain(rlwe), [each.plain_modulus for each in replies]
         data, n, whole = rlwe.data_primes, rlwe.ring_degree, math.prod(self._moduli)
         self._plain = [plaintexts.plain(t, data, n) for t in self._moduli]
         self._parts = [np.array([pow(whole // t, -1, t)], dtype=np.uint64) for t in self._moduli]
-        formats = [Replies.of(each, data) for each in replies]
+        formats = [ReplyFormat.of(each, data) for each in replies]
         tables = self.chain.ring.tables
-        self._replies = [(decrypt.form(tables, *pair), pair[1]) for pair in zip(self._plain, formats, strict=True)]
+        self._replies = [
+            (decrypt.decryption_tables(tables, *pair), pair[1]) for pair in zip(self._plain, formats, strict=True)
+        ]
         self._requests = self._form(len(data))
         self._secret: Residues | None = secret_key.generate(self.chain.ring)
 
@@ -100,8 +102,8 @@ class SecretKey:
         wipe([self._secret])
         self._secret = None
 
-    def _form(self, count: int) -> encrypt.Form:
-        return encrypt.form(self.chain.ring.tables, self._plain[0], self.chain.parameters.modulus(count))
+    def _form(self, count: int) -> encrypt.EncryptionTables:
+        return encrypt.encryption_tables(self.chain.ring.tables, self._plain[0], self.chain.parameters.modulus(count))
 
     def _key(self) -> Residues:
         if self._secret is None:
@@ -109,7 +111,7 @@ class SecretKey:
         return self._secret
 
 
-class KernelClient(SecretKey):
+class KernelClient(BfvClient):
     """The client's side of interactive inference; see :class:`ClientEngine`.
 
     Args:

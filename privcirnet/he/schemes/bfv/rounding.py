@@ -16,24 +16,24 @@ low bits of both polynomials, too.
 
 from dataclasses import dataclass
 
-from privcirnet.he.rlwe.wire_bytes import Message, Modulus, check_length
+from privcirnet.he.rlwe.wire_bytes import Message, WireFormat, check_length
 from privcirnet.he.schemes.bfv.parameters import Parameters
 from privcirnet.he.schemes.bfv.sizes import ReplyBits, reply_bits, reply_primes
 
 
 @dataclass(frozen=True)
-class Replies:
+class ReplyFormat:
     """What decides how a reply's bytes look.
 
     Attributes:
         modulus: q', after the switch.
     """
 
-    modulus: Modulus
+    modulus: WireFormat
     bits: ReplyBits
 
     @classmethod
-    def of(cls, parameters: Parameters, primes: tuple[int, ...]) -> "Replies":
+    def of(cls, parameters: Parameters, primes: tuple[int, ...]) -> "ReplyFormat":
         """Return those of parameters.
 
         Args:
@@ -42,7 +42,7 @@ class Replies:
         """
         left = reply_primes(parameters.coefficient_bits, parameters.plain_bits)
         bits = reply_bits(parameters.coefficient_bits, parameters.plain_bits)
-        return cls(Modulus(primes[:left], parameters.ring_degree), bits)
+        return cls(WireFormat(primes[:left], parameters.ring_degree), bits)
 
     def cut(self, message: Message, kept: int) -> tuple[Message, Message]:
         """Return the bytes of the two polynomials.

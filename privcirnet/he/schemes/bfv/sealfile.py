@@ -20,9 +20,9 @@ import zstandard
 
 from privcirnet.he.ring.modular import Integers, Residues
 from privcirnet.he.rlwe.kernels import wire_bytes
-from privcirnet.he.rlwe.wire_bytes import Modulus, check_keys_length, check_length
+from privcirnet.he.rlwe.wire_bytes import WireFormat, check_keys_length, check_length
 from privcirnet.he.schemes.bfv.kernels import rounding
-from privcirnet.he.schemes.bfv.rounding import Replies
+from privcirnet.he.schemes.bfv.rounding import ReplyFormat
 from privcirnet.he.schemes.bfv.sizes import SEAL_SEED_BYTES
 
 _HEADER = struct.Struct("<HBBBBHQ")
@@ -38,7 +38,7 @@ Version = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Level(Modulus):
+class Level(WireFormat):
     """A modulus as SEAL's files name it.
 
     Attributes:
@@ -80,7 +80,7 @@ def compact(payload: bytes, level: Level, kept: Integers | None = None) -> bytes
     return wire_bytes.pack(c0 if kept is None else c0[:, kept], level.widths) + seed
 
 
-def compact_reply(payload: bytes, level: Level, replies: Replies, kept: Integers | None = None) -> bytes:
+def compact_reply(payload: bytes, level: Level, replies: ReplyFormat, kept: Integers | None = None) -> bytes:
     """Return the bytes of a full ciphertext, rounded (:mod:`schemes.bfv.rounding`).
 
     Args:
@@ -88,7 +88,7 @@ def compact_reply(payload: bytes, level: Level, replies: Replies, kept: Integers
     """
     c0, c1 = polynomials(payload, level)
     halves = (c0 if kept is None else c0[:, kept]), c1
-    forms = [rounding.form(level.primes, bits) for bits in replies.bits]
+    forms = [rounding.rounding_tables(level.primes, bits) for bits in replies.bits]
     return b"".join(rounding.pack(*each) for each in zip(halves, forms, strict=True))
 
 
@@ -114,7 +114,7 @@ def expand(message: bytes, level: Level, kept: Integers | None = None, *, ntt: b
     return _payload(words, level, message[end:], ntt=ntt)
 
 
-def expand_reply(message: bytes, level: Level, replies: Replies, kept: Integers | None = None) -> bytes:
+def expand_reply(message: bytes, level: Level, replies: ReplyFormat, kept: Integers | None = None) -> bytes:
     """Check a reply and make the payload of SEAL's file for its ciphertext.
 
     Args:
@@ -131,8 +131,8 @@ def expand_reply(message: bytes, level: Level, replies: Replies, kept: Integers 
     count = n if kept is None else len(kept)
     first, second = replies.cut(message, count)
     words = np.zeros((2, len(level.primes), n), dtype=np.uint64)
-    words[0][:, places] = rounding.unpack(first, rounding.form(level.primes, replies.bits.first), count)
-    words[1] = rounding.unpack(second, rounding.form(level.primes, replies.bits.second), n)
+    words[0][:, places] = rounding.unpack(first, rounding.rounding_tables(level.primes, replies.bits.first), count)
+    words[1] = rounding.unpack(second, rounding.rounding_tables(level.primes, replies.bits.second), n)
     return _payload(words, level, b"", ntt=False)
 
 

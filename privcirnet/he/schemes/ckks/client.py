@@ -85,7 +85,7 @@ class CkksClient:
         Args:
             message: see :meth:`decrypt`.
             noise_bits: log2 of a bound on the error's coefficients, as integers
-                (:meth:`circuits.ckks.estimates.Estimate.noise_bits`).
+                (:meth:`circuits.ckks.estimates.ErrorEstimate.noise_bits`).
 
         Returns:
             slots, shape (n / 2,).

@@ -13,12 +13,12 @@ import numpy.typing as npt
 
 from privcirnet.errors import RuleError
 from privcirnet.he.ring.modular import Integers, Residues
-from privcirnet.he.rlwe.chain import Chain
+from privcirnet.he.rlwe.chain import ModulusChain
 from privcirnet.he.rlwe.kernels import rows
-from privcirnet.he.rlwe.kernels.modulus import Ring
+from privcirnet.he.rlwe.kernels.modulus import RnsRing
 from privcirnet.he.rlwe.key_names import EPHEMERAL, LOW, RELINEARIZATION, TO_EPHEMERAL, galois_element, is_low
 from privcirnet.he.rlwe.parameters import RlweParameters
-from privcirnet.he.rlwe.wire_bytes import Modulus
+from privcirnet.he.rlwe.wire_bytes import WireFormat
 from privcirnet.he.schemes.ckks.embedding import to_coefficients
 from privcirnet.he.schemes.ckks.parameters import CkksParameters
 from privcirnet.he.system.threads import each
@@ -56,9 +56,9 @@ class Context:
     parameters: CkksParameters
 
     @cached_property
-    def chain(self) -> Chain:
+    def chain(self) -> ModulusChain:
         """Of all primes."""
-        return Chain(self.parameters.rlwe)
+        return ModulusChain(self.parameters.rlwe)
 
     @cached_property
     def low(self) -> "Context | None":
@@ -74,10 +74,10 @@ class Context:
         return [*range(len(self.low.parameters.data_primes)), *range(data, data + self.low.chain.special)]
 
     @cached_property
-    def ephemeral(self) -> Chain:
+    def ephemeral(self) -> ModulusChain:
         """Of level 0 alone, with one special prime: what the key to the sparse secret is under."""
         own = self.parameters
-        return Chain(RlweParameters(own.ring_degree, own.data_primes[:1], own.special_primes[:1]))
+        return ModulusChain(RlweParameters(own.ring_degree, own.data_primes[:1], own.special_primes[:1]))
 
     def named(self, names: Names) -> dict[int, int]:
         """Return names of keys, ascending, with the highest level that each is used at."""
@@ -86,7 +86,7 @@ class Context:
             return {name: levels[name] for name in sorted(levels)}
         return dict.fromkeys([RELINEARIZATION, *sorted(names)], self.parameters.levels)
 
-    def key_chain(self, name: int, level: int) -> tuple[Chain, int]:
+    def key_chain(self, name: int, level: int) -> tuple[ModulusChain, int]:
         """Return the primes that a key is under, as a chain and the number of its data primes."""
         if self.low and is_low(name):
             return self.low.chain, level + 1
@@ -111,11 +111,11 @@ class Context:
             raise RuleError(rule, got=f"{size / 1e9:.2f} GB", remedy=remedy)
 
     @property
-    def ring(self) -> Ring:
+    def ring(self) -> RnsRing:
         """Of all primes."""
         return self.chain.ring
 
-    def modulus(self, level: int) -> Modulus:
+    def modulus(self, level: int) -> WireFormat:
         """Return what decides the bytes of a polynomial of a level."""
         return self.parameters.rlwe.modulus(level + 1)
 

@@ -30,7 +30,7 @@ def flood_bits(parameters: CkksParameters) -> int:
     return math.floor(math.log2(parameters.scales[0] / (3 * math.sqrt(parameters.ring_degree))) - ANSWER_BITS)
 
 
-def hidden(context: Context, reply: Ciphertext, public: Ciphertext) -> Ciphertext:
+def flood_reply(context: Context, reply: Ciphertext, public: Ciphertext) -> Ciphertext:
     """Return a reply with a fresh encryption of zero, and flooding noise.
 
     Args:

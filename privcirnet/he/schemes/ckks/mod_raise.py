@@ -2,9 +2,10 @@
 
 import numpy as np
 
-from privcirnet.he.ring.kernels import conversion, ntt
+from privcirnet.he.ring.kernels import base_conversion as conversion
+from privcirnet.he.ring.kernels import ntt
 from privcirnet.he.ring.modular import Residues
-from privcirnet.he.rlwe.chain import Chain
+from privcirnet.he.rlwe.chain import ModulusChain
 from privcirnet.he.rlwe.key_names import FROM_EPHEMERAL, TO_EPHEMERAL, check_held
 from privcirnet.he.schemes.ckks.context import Context
 from privcirnet.he.schemes.ckks.received import Keys, check_keys
@@ -34,7 +35,7 @@ def raised(context: Context, low: Residues, keys: Keys) -> Residues:
 def _lifted(context: Context, low: Residues) -> Residues:
     """Polynomials mod q_0, taken in [-q_0/2, q_0/2), under all data primes, shape (polynomials, L + 1, n)."""
     (count, _, n), primes = low.shape, context.parameters.data_primes
-    constants = conversion.conversion(primes[:1], primes)
+    constants = conversion.base_conversion(primes[:1], primes)
     found, low = np.empty((count, len(primes), n), dtype=np.uint64), low.copy()
     scaled, multiples = np.empty_like(low), np.empty((count, n), dtype=np.int64)
 
@@ -50,7 +51,7 @@ def _lifted(context: Context, low: Residues) -> Residues:
     return found
 
 
-def _switched(chain: Chain, residues: Residues, key: Residues) -> Residues:
+def _switched(chain: ModulusChain, residues: Residues, key: Residues) -> Residues:
     """A ciphertext under another secret."""
     found = chain.switched(chain.digits(residues[1]), key)
     found[0] = chain.added(found[0], residues[0])

@@ -15,7 +15,7 @@ from privcirnet.he.ring.kernels.arithmetic import with_quotient
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.rlwe.ciphertext import Ciphertext
 from privcirnet.he.rlwe.kernels import rows, wire_bytes
-from privcirnet.he.rlwe.key_names import RELINEARIZATION, inversion
+from privcirnet.he.rlwe.key_names import RELINEARIZATION, conjugation_element
 from privcirnet.he.rlwe.seeded import read_one
 from privcirnet.he.rlwe.wire_bytes import Message
 from privcirnet.he.schemes.ckks.context import Context, Names
@@ -189,7 +189,7 @@ class CkksServer:
             RuleError: there is no key for it.
         """
         self.counts["conjugate"] += 1
-        return self._turned(ciphertext, inversion(self.context.parameters.ring_degree), keys)
+        return self._turned(ciphertext, conjugation_element(self.context.parameters.ring_degree), keys)
 
     def times_i(self, ciphertext: Ciphertext) -> Ciphertext:
         """Return all slots times the imaginary unit: the polynomial times X^(n / 2), whose slots are all i, exactly."""

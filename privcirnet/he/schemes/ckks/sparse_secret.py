@@ -47,7 +47,7 @@ def tail_bits(weight: int, multiples: int) -> float:
     return math.log2(found.denominator) - math.log2(found.numerator) if found else math.inf
 
 
-def multiples(ring_degree: int, weight: int, failure_bits: float) -> int:
+def overflow_bound(ring_degree: int, weight: int, failure_bits: float) -> int:
     """Return the least K that all n coefficients of I keep, but for a probability of 2^-failure_bits.
 
     Args:

@@ -12,7 +12,7 @@ from privcirnet.he.circuits.ckks.bootstrapping import Bootstrapping, parameters_
 from privcirnet.he.circuits.ckks.cleartext import Cleartext
 from privcirnet.he.circuits.ckks.linear_map import LinearMap
 from privcirnet.he.circuits.ckks.simulator import Simulator
-from privcirnet.he.rlwe.key_names import FROM_EPHEMERAL, LOW, RELINEARIZATION, TO_EPHEMERAL, inversion, is_low
+from privcirnet.he.rlwe.key_names import FROM_EPHEMERAL, LOW, RELINEARIZATION, TO_EPHEMERAL, conjugation_element, is_low
 from privcirnet.he.schemes.ckks import sparse_secret
 from privcirnet.he.schemes.ckks.context import Context
 from tests.he.ckks_toys import Pair, insecure_ckks, random_slots
@@ -92,7 +92,7 @@ def test_the_simulator_names_what_a_bootstrapped_chain_lacks():
         chain(Simulator(refresh.parameters), simulator.fresh(level=2))
     for name, match in (
         (TO_EPHEMERAL, r"\[4\] in layer 'layer 0 CtoS' at level 0"),
-        (inversion(1024), r"\[2047\] in layer 'layer 0 EvalMod'"),
+        (conjugation_element(1024), r"\[2047\] in layer 'layer 0 EvalMod'"),
     ):
         without = {key: level for key, level in simulator.keys.items() if key != name}
         with pytest.raises(RuleError, match=f"must have a key: got none for the Galois elements {match}"):

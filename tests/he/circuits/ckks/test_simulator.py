@@ -8,7 +8,7 @@ import pytest
 from privcirnet.errors import RuleError
 from privcirnet.he.circuits.ckks.cleartext import Cleartext
 from privcirnet.he.circuits.ckks.linear_map import LinearMap
-from privcirnet.he.rlwe.key_names import RELINEARIZATION, inversion
+from privcirnet.he.rlwe.key_names import RELINEARIZATION, conjugation_element
 from privcirnet.he.schemes.ckks.context import Context
 from privcirnet.he.schemes.ckks.parameters import CkksParameters
 from tests.he.ckks_toys import Pair, insecure_ckks, random_slots, simulate
@@ -57,7 +57,7 @@ def test_what_is_missing_or_too_large_is_named():
     parameters = insecure_ckks(4, 1)
     _, simulator = simulate(network, parameters)
     rotations = Context(parameters).elements({7, *MAP.steps})
-    assert {*simulator.keys} == rotations | {RELINEARIZATION, inversion(1024)}
+    assert {*simulator.keys} == rotations | {RELINEARIZATION, conjugation_element(1024)}
     for rule, made, more in (
         (r"a level above 0: got level 0 in layer 'second'", insecure_ckks(1, 1), {}),
         (

@@ -9,7 +9,7 @@ from privcirnet.he.circuits.ckks.cleartext import Cleartext
 from privcirnet.he.layers.ckks import slotwise
 from privcirnet.he.layers.ckks.layout import Layout
 from privcirnet.he.planning.ckks.bootstrap_placement import bootstrap_placement
-from privcirnet.he.planning.ckks.sums import IMAGE, Convolution, Sum, Sums, Term
+from privcirnet.he.planning.ckks.sums import IMAGE, CkksNetwork, Convolution, Sum, Term
 from privcirnet.he.schemes.ckks import embedding
 from tests.he.ckks_toys import applied, in_slots, random
 
@@ -66,14 +66,14 @@ def layer(name: str, stride: int = 1) -> Convolution:
     return Convolution(name, np.ones((2, 2, 3, 3)), np.zeros(2), stride)
 
 
-def residual(strides: list[int]) -> Sums:
+def residual(strides: list[int]) -> CkksNetwork:
     """A stem and blocks of two convolutions."""
     nodes = [Sum("stem", (Term(IMAGE, layer("stem")),))]
     for number, stride in enumerate(strides):
         before, shortcut = len(nodes) - 1, layer("shortcut", 2) if stride == 2 else None
         nodes.append(Sum(f"{number}.1", (Term(before, layer("conv1", stride)),)))
         nodes.append(Sum(f"{number}.2", (Term(before + 1, layer("conv2")), Term(before, shortcut))))
-    return Sums(2, 64, tuple(nodes), np.ones((2, 2)), np.zeros(2))
+    return CkksNetwork(2, 64, tuple(nodes), np.ones((2, 2)), np.zeros(2))
 
 
 def test_every_block_of_resnet_20_is_bootstrapped_once():
@@ -91,7 +91,7 @@ def test_parts_that_are_too_long_and_strides_that_differ_are_refused():
         bootstrap_placement(residual([1, 2, 2, 1]), spare=5, floor=3)
     network = residual([2])
     node = Sum("1.2", (*network.nodes[2].terms[:1], Term(0)))
-    wrong = Sums(2, 64, (*network.nodes[:2], node), np.ones((2, 2)), np.zeros(2))
+    wrong = CkksNetwork(2, 64, (*network.nodes[:2], node), np.ones((2, 2)), np.zeros(2))
     with pytest.raises(RuleError, match=r"the same stride: got \[1, 2\] after 'stem'"):
         bootstrap_placement(wrong, spare=5, floor=3)
     with pytest.raises(RuleError, match=r"3 x 3 .*: got 5 x 5, stride 1 in layer 'x'"):

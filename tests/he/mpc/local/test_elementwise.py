@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from privcirnet.he.mpc.local import elementwise, passes
+from privcirnet.he.mpc.local import elementwise
+from privcirnet.he.mpc.local import parallel as passes
 from privcirnet.he.ring import modular
 from privcirnet.he.system import threads
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privcirnet.errors import RuleError
-from privcirnet.he.mpc.local import passes
+from privcirnet.he.mpc.local import parallel as passes
 from privcirnet.he.mpc.local.packing import pack, packed_size, unpack
 from privcirnet.he.ring import modular
 from privcirnet.he.system import threads

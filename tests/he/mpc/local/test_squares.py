@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from privcirnet.errors import RuleError
-from privcirnet.he.mpc.local import passes, squares
+from privcirnet.he.mpc.local import parallel as passes
+from privcirnet.he.mpc.local import squares
 from privcirnet.he.mpc.local.packing import pack
 from privcirnet.he.ring import modular
 from privcirnet.he.ring.modular import Residues

@@ -19,7 +19,7 @@ LOW_ORDER = [
 
 
 def test_the_chooser_gets_the_keys_of_its_choices_alone():
-    chooser = base.Chooser(CHOICES, b"s")
+    chooser = base.BaseOtReceiver(CHOICES, b"s")
     pairs, point = base.send(chooser.message, len(CHOICES), b"s")
     keys = chooser.keys(point)
     assert [[(key == own).all() for own in two] for key, two in zip(keys, pairs, strict=True)] == [
@@ -28,14 +28,16 @@ def test_the_chooser_gets_the_keys_of_its_choices_alone():
 
 
 def test_another_session_has_other_keys():
-    chooser = base.Chooser(CHOICES, b"s")
+    chooser = base.BaseOtReceiver(CHOICES, b"s")
     pairs, point = base.send(chooser.message, len(CHOICES), b"another")
     assert not (chooser.keys(point)[:, None] == pairs).all(-1).any()
 
 
 def test_messages_do_not_tell_the_choice():
     """The two points of a transfer are both uniform: their bytes are, whatever the choice."""
-    firsts = [np.frombuffer(base.Chooser([choice] * 400, b"s").message, np.uint8).reshape(-1, 64) for choice in (0, 1)]
+    firsts = [
+        np.frombuffer(base.BaseOtReceiver([choice] * 400, b"s").message, np.uint8).reshape(-1, 64) for choice in (0, 1)
+    ]
     for message in firsts:
         ones = np.unpackbits(message[:, :31], axis=1).mean(), np.unpackbits(message[:, 32:63], axis=1).mean()
         assert max(abs(x - 0.5) for x in ones) < 0.01
@@ -43,12 +45,12 @@ def test_messages_do_not_tell_the_choice():
 
 @pytest.mark.parametrize("point", LOW_ORDER)
 def test_points_of_low_order_are_refused(point):
-    message = bytearray(base.Chooser([0], b"s").message)
+    message = bytearray(base.BaseOtReceiver([0], b"s").message)
     message[:32] = point
     with pytest.raises(RuleError, match="subgroup of prime order"):
         base.send(message, 1, b"s")
     with pytest.raises(RuleError, match="subgroup of prime order"):
-        base.Chooser([0], b"s").keys(point)
+        base.BaseOtReceiver([0], b"s").keys(point)
 
 
 def test_points_beside_the_subgroup_and_the_curve_are_refused():
@@ -58,7 +60,7 @@ def test_points_beside_the_subgroup_and_the_curve_are_refused():
     off = next(x.to_bytes(32, "little") for x in range(2, 99) if not _on_curve(x))
     for point in (mixed, off, b"\xff" * 32):
         with pytest.raises(RuleError, match="subgroup of prime order"):
-            base.Chooser([0], b"s").keys(point)
+            base.BaseOtReceiver([0], b"s").keys(point)
 
 
 def _on_curve(y: int) -> bool:
@@ -69,7 +71,7 @@ def _on_curve(y: int) -> bool:
 
 def test_a_sender_is_not_led_to_the_identity():
     """A chooser that solves for a point whose sum with the relation is the identity gets no key of it."""
-    other = base.Chooser([0], b"s").message[32:]
+    other = base.BaseOtReceiver([0], b"s").message[32:]
     relation = base._answer(b"s", 0, 0, other)
     minus = bindings.crypto_core_ed25519_sub(GENERATOR, bindings.crypto_core_ed25519_add(GENERATOR, relation))
     with pytest.raises(RuleError, match="identity"):
@@ -79,4 +81,4 @@ def test_a_sender_is_not_led_to_the_identity():
 @pytest.mark.parametrize("cut", [1, 32, 64])
 def test_other_lengths_are_refused(cut):
     with pytest.raises(RuleError, match="points of oblivious transfers must have the length"):
-        base.send(base.Chooser(CHOICES, b"s").message[:-cut], len(CHOICES), b"s")
+        base.send(base.BaseOtReceiver(CHOICES, b"s").message[:-cut], len(CHOICES), b"s")

@@ -5,7 +5,7 @@ import pytest
 
 from privcirnet.errors import RuleError
 from privcirnet.he.mpc.ot import half_trees
-from privcirnet.he.mpc.ot.ciphers import Permutation
+from privcirnet.he.mpc.ot.ciphers import FixedKeyAes
 
 TREES = 6
 RNG = np.random.default_rng(0)
@@ -18,7 +18,7 @@ def rows(*shape: int) -> np.ndarray:
 
 def leaves_of(root: np.ndarray, depth: int) -> np.ndarray:
     """All leaves but for their lowest bits, by the definition."""
-    permutation, nodes = Permutation(b"s", "half trees"), [root, root ^ DELTA]
+    permutation, nodes = FixedKeyAes(b"s", "half trees"), [root, root ^ DELTA]
     for _ in range(depth - 1):
         mixed = [np.array([x ^ y, x]) for x, y in nodes]
         left = [permutation(s[None])[0] ^ s for s in mixed]

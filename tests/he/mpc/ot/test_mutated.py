@@ -28,7 +28,7 @@ bits of Delta; of a check, which is answered by a hash, all of the right length.
 @pytest.fixture(scope="module")
 def steps():
     """By kind: an honest message, and what takes another one in its place from the same state each time."""
-    chooser = base.Chooser([0, 1, 1], b"session")
+    chooser = base.BaseOtReceiver([0, 1, 1], b"session")
     _, point = base.send(chooser.message, 3, b"session")
     hello = softspoken.Sender(K, b"session")
     begun, setup = again(hello), softspoken.Receiver(hello.hello, K, b"session").setup

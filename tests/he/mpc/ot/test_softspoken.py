@@ -8,7 +8,7 @@ import pytest
 
 from privcirnet.errors import RuleError
 from privcirnet.he.mpc.ot import keys, softspoken
-from privcirnet.he.mpc.ot.ciphers import Hash
+from privcirnet.he.mpc.ot.ciphers import TweakableHash
 from tests.he.mpc.transfers import bits_of, both, pair
 
 SOME = [64, 192, 4096, (1 << 17) + 64]
@@ -51,9 +51,9 @@ def test_keys_are_those_of_the_choice_and_no_two_are_alike():
 def test_keys_are_hashes_of_all_rows_counted_through():
     """Some slots, whole or in planes: the hash of all rows at once."""
     rows, delta = (np.frombuffer(os.urandom(16 * count), np.uint64).reshape(-1, 2) for count in (5 * 320, 1))
-    offered = keys.Offered.of(softspoken.Correlated(rows), delta[0], 320, Hash(b"s"), 7).some(range(1, 5))
+    offered = keys.SenderOts.of(softspoken.CorrelatedOts(rows), delta[0], 320, TweakableHash(b"s"), 7).some(range(1, 5))
     for which, of in enumerate((rows, rows ^ delta)):
-        expected = Hash(b"s")(of, 7).reshape(5, 320, 2)
+        expected = TweakableHash(b"s")(of, 7).reshape(5, 320, 2)
         for slot in range(3):
             assert (offered.keys[which].some(range(1, 4))[slot] == expected[2 + slot]).all()
             planes = offered.planes(slot, 20)[which]
@@ -62,10 +62,10 @@ def test_keys_are_hashes_of_all_rows_counted_through():
 
 def test_a_hash_of_the_same_row_is_another_with_another_number():
     rows = np.ones((20_000, 2), dtype=np.uint64)
-    found = Hash(b"s")(rows, 7)
+    found = TweakableHash(b"s")(rows, 7)
     assert len(np.unique(found, axis=0)) == len(rows)
-    assert (Hash(b"s")(rows[:2], 9) == found[2:4]).all()
-    assert (Hash(b"t")(rows, 7) != found).any()
+    assert (TweakableHash(b"s")(rows[:2], 9) == found[2:4]).all()
+    assert (TweakableHash(b"t")(rows, 7) != found).any()
 
 
 def test_an_odd_k_is_refused():

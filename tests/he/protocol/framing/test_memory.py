@@ -12,7 +12,7 @@ from privcirnet.he.program import manifest
 from privcirnet.he.program.exact import ExactReLU
 from privcirnet.he.program.operation import Node
 from privcirnet.he.program.program import Program
-from privcirnet.he.program.rearrangement import Gather
+from privcirnet.he.program.rearrangement import AsStrided
 from privcirnet.he.protocol.framing import memory, message_sizes
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.server import Server
@@ -29,7 +29,7 @@ def one_relu(values: int, source: str = "softspoken") -> Program:
     """A small convolution, one of its results so many times, and a ReLU of them."""
     image, first = SMALL.nodes[:2]
     shape = (values, 1, 1)
-    wide = Node("wide", Gather(shape, 0, (values,), (0,)), (first.name,), shape, first.log_step)
+    wide = Node("wide", AsStrided(shape, 0, (values,), (0,)), (first.name,), shape, first.log_step)
     relu = Node("relu", ExactReLU(4, 1 << 20), ("wide",), shape, first.log_step + 4)
     weights = {first.name: SMALL.weights[first.name]}
     return replace(SMALL, nodes=(image, first, wide, relu), weights=weights, transfers=source, output_bits=20)

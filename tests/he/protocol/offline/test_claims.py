@@ -10,7 +10,7 @@ from privcirnet.he.protocol.offline import store_files
 from privcirnet.he.protocol.offline.claims import Claims, usual_place
 from privcirnet.he.protocol.offline.prepared_work import PreparedWork
 from privcirnet.he.protocol.offline.store import Binding
-from privcirnet.he.protocol.offline.store_files import Unusable
+from privcirnet.he.protocol.offline.store_files import UnusablePreparationError
 
 BODY = bytes(range(256))
 ALICE = Binding(bytes([1]) * 32, "alice", bytes([2]) * 32)
@@ -45,7 +45,7 @@ def test_a_restored_folder_has_what_was_not_used(opened, tmp_path, backup):
     backup.rename(tmp_path / "prepared")
     store = opened().of(ALICE)
     assert store.serials() == [SECOND]
-    with pytest.raises(Unusable):
+    with pytest.raises(UnusablePreparationError):
         store.take(FIRST)
     assert store.take(SECOND) == BODY
     (note,) = opened.notes
@@ -60,7 +60,7 @@ def test_copies_share_their_claims(opened, backup):
     first, second = opened().of(ALICE), opened("backup").of(ALICE)
     assert first.serials() == second.serials() == [SECOND]
     assert first.take(SECOND) == BODY
-    with pytest.raises(Unusable):
+    with pytest.raises(UnusablePreparationError):
         second.take(SECOND)
 
 

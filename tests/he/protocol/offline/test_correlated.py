@@ -15,10 +15,10 @@ from privcirnet.he.planning.stacks import with_stacks
 from privcirnet.he.program.operation import Node
 from privcirnet.he.program.operations import Input, Linear, Square, Truncate
 from privcirnet.he.program.program import Program
-from privcirnet.he.program.rearrangement import Channels
-from privcirnet.he.program.wrong_result import WrongResult
+from privcirnet.he.program.rearrangement import SliceChannels
+from privcirnet.he.program.wrong_result import ImpossibleResultError
 from privcirnet.he.protocol.framing import message_sizes, wire
-from privcirnet.he.protocol.offline.correlated import CorrelatedRandomness, Form
+from privcirnet.he.protocol.offline.correlated import CorrelatedRandomness, CorrelationFormat
 from privcirnet.he.protocol.offline.prepared_work import MemoryStore
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.server import Server, Session
@@ -54,7 +54,7 @@ def parts() -> Program:
         Node("square", Square(), ("first_t",), maps, -8),
         Node("square_t", Truncate(6), ("square",), maps, -2),
         Node("depth", Linear(paper_layer(depth, 1, N)), ("square_t",), maps, -6),
-        Node("half", Channels(3, 6), ("depth",), (6, 5, 4), -6),
+        Node("half", SliceChannels(3, 6), ("depth",), (6, 5, 4), -6),
         Node("half_t", Truncate(6), ("half",), (6, 5, 4), 0),
         Node("last", Linear(paper_layer(last, 2, N)), ("half_t",), (4, 5, 4), -4),
     )
@@ -230,8 +230,8 @@ def test_masks_of_prepared_work_are_zeroed_once_they_are_used() -> None:
     for party in (client._prepared, session._prepared):
         read = party.form
 
-        def watched(serial: bytes, data: bytes, read: Form = read) -> CorrelatedRandomness:
-            kept.append(Form.read(read, serial, data))
+        def watched(serial: bytes, data: bytes, read: CorrelationFormat = read) -> CorrelatedRandomness:
+            kept.append(CorrelationFormat.read(read, serial, data))
             return kept[-1]
 
         object.__setattr__(party.form, "read", watched)
@@ -253,5 +253,5 @@ def test_a_wrong_answer_is_refused_after_the_last_message(monkeypatch: pytest.Mo
     changed = bytearray(reply)
     changed[-2] ^= 1
     reply = session.handle(exchange.send(bytes(changed)))
-    with pytest.raises(WrongResult, match="must have at most"):
+    with pytest.raises(ImpossibleResultError, match="must have at most"):
         exchange.send(reply)

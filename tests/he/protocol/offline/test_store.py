@@ -17,7 +17,7 @@ from privcirnet.errors import RuleError
 from privcirnet.he.protocol.offline import store_files
 from privcirnet.he.protocol.offline.prepared_work import MemoryStore, PreparedWork
 from privcirnet.he.protocol.offline.store import Binding
-from privcirnet.he.protocol.offline.store_files import Unusable
+from privcirnet.he.protocol.offline.store_files import UnusablePreparationError
 from tests.conftest import ROOT
 
 BODY = bytes(range(256)) * 16
@@ -50,7 +50,7 @@ def test_what_is_put_is_taken_once(prepared_work):
     assert store.serials() == [first, second]
     assert store.size == prepared_work.size == len(BODY)
     assert store.take(first) == BODY
-    with pytest.raises(Unusable, match=r"must be there and whole: got none of serial [0-9a-f]{32}"):
+    with pytest.raises(UnusablePreparationError, match=r"must be there and whole: got none of serial [0-9a-f]{32}"):
         store.take(first)
     assert store.take(second) == b""
     assert store.serials() == []
@@ -70,7 +70,7 @@ def test_another_binding_finds_nothing(prepared_work, other):
     known = serial()
     prepared_work.of(ALICE).put(known, BODY)
     assert prepared_work.of(other).serials() == []
-    with pytest.raises(Unusable):
+    with pytest.raises(UnusablePreparationError):
         prepared_work.of(other).take(known)
     prepared_work.of(other).drop(known)
     assert prepared_work.of(ALICE).take(known) == BODY
@@ -96,7 +96,7 @@ def test_no_serial_is_taken_twice_by_threads(prepared_work):
         for known in serials:
             try:
                 found.append(store.take(known))
-            except Unusable:
+            except UnusablePreparationError:
                 continue
         return found
 
@@ -112,7 +112,7 @@ def test_no_serial_is_taken_twice_even_without_the_lock(tmp_path, monkeypatch):
     store.put(known, BODY)
     other = PreparedWork(tmp_path / "prepared").of(ALICE)
     assert other.take(known) == BODY
-    with pytest.raises(Unusable, match="none of serial"):
+    with pytest.raises(UnusablePreparationError, match="none of serial"):
         store.take(known)
 
 
@@ -182,7 +182,7 @@ def test_an_edited_or_truncated_file_is_removed_unused(tmp_path_factory, data):
     if data.draw(st.booleans(), "reopened"):
         prepared_work.close()
         prepared_work = PreparedWork(folder, note=notes.append)
-    with pytest.raises(Unusable, match="prepared work must be there and whole"):
+    with pytest.raises(UnusablePreparationError, match="prepared work must be there and whole"):
         prepared_work.of(ALICE).take(known)
     assert files(folder) == []
     prepared_work.close()
@@ -233,7 +233,7 @@ def test_an_error_of_the_disk_keeps_nothing(tmp_path, monkeypatch, place):
         patch.setattr(store_files.os, "fsync", broken)
         with pytest.raises(RuleError, match="Input/output error"):
             store.take(known)
-    with pytest.raises(Unusable):
+    with pytest.raises(UnusablePreparationError):
         store.take(known)
 
 
@@ -257,7 +257,7 @@ def test_what_is_too_old_goes(tmp_path):
     now[0] += 1.9 * DAY
     assert store.serials() == [known]
     now[0] += 0.2 * DAY
-    with pytest.raises(Unusable):
+    with pytest.raises(UnusablePreparationError):
         store.take(known)
     assert notes == ["prepared work of 1 inferences was removed unused: older than 2 days"]
 

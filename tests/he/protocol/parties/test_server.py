@@ -7,7 +7,7 @@ from privcirnet.errors import RuleError
 from privcirnet.he.circuits.bfv.engines import ENGINES
 from privcirnet.he.layers import spectral
 from privcirnet.he.program.program import Program
-from privcirnet.he.program.wrong_result import WrongResult
+from privcirnet.he.program.wrong_result import ImpossibleResultError
 from privcirnet.he.protocol.framing import wire
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.server import Server, Session
@@ -113,7 +113,7 @@ def test_exported_spectra_are_used() -> None:
     server = Server(program, "cleartext", doubled)
     client = Client(server.greeting(), "cleartext")
     session = server.session(client.keys())
-    with pytest.raises(WrongResult):
+    with pytest.raises(ImpossibleResultError):
         run(client, session, random_image(program))
 
 

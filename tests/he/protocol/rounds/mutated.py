@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from privcirnet.he.mpc.ot.session import Transfers
-from privcirnet.he.protocol.rounds.exchange import Exchange, Held
-from privcirnet.he.protocol.rounds.turns import Side, Turn, answered, opened, trips
+from privcirnet.he.mpc.ot.session import OtSession
+from privcirnet.he.protocol.rounds.exchange import Exchange, PreparedNode
+from privcirnet.he.protocol.rounds.message_specs import MessageSpec, PartyCoroutine, run_initiator, run_responder, trips
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.rlwe.wire_bytes import check_length
 from tests.he.mpc.transfers import both
@@ -27,7 +27,7 @@ class Recorded:
     A message of the right length is taken: one that another party made would have to pass a check before.
     """
 
-    def __init__(self, transfers: Transfers | None = None, record: list[Any] | None = None) -> None:
+    def __init__(self, transfers: OtSession | None = None, record: list[Any] | None = None) -> None:
         self._transfers, self.record = transfers, [] if record is None else record
         self._next = 0
 
@@ -58,16 +58,19 @@ class Recorded:
 
 
 def conversation(
-    first: Side[Any], second: Side[Any], pairs: Sequence[tuple[Turn, Turn]], change: Change
+    first: PartyCoroutine[Any],
+    second: PartyCoroutine[Any],
+    pairs: Sequence[tuple[MessageSpec, MessageSpec]],
+    change: Change,
 ) -> tuple[Any, Any]:
     """The results of who begins and of who answers."""
-    asking, number = opened(first, POSITION, pairs), 0
+    asking, number = run_initiator(first, POSITION, pairs), 0
     answering: Generator[bytes, bytes, tuple[Any, bytes]] | None = None
     message = next(asking)
     while True:
         message, number = change(number, message), number + 1
         if answering is None:
-            answering = answered(second, message, POSITION, pairs)
+            answering = run_responder(second, message, POSITION, pairs)
             message = next(answering)
         else:
             message = answering.send(message)
@@ -110,7 +113,7 @@ class Recording:
         client, server = transfers or (one.again() for one in self.transfers)
         part = self.exchange.online
         ours = self.exchange.client([self.share], None, client)
-        theirs = self.exchange.server(Held(), [None], None, None, server)
+        theirs = self.exchange.server(PreparedNode(), [None], None, None, server)
         client_end, server_end = conversation(ours, theirs, self.offline, change)
         client_keeps = part.keep_client(self.chosen, client_end, self.t)
         server_keeps = part.keep_server([], server_end, self.t)

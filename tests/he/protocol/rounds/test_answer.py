@@ -9,7 +9,7 @@ import pytest
 from privcirnet.errors import RuleError
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.unplanned import unplanned
-from privcirnet.he.planning.fit import Target, fit
+from privcirnet.he.planning.plan_program import Target, plan_program
 from privcirnet.he.planning.profile import COUNTED, LINKS
 from privcirnet.he.program import manifest, validate
 from privcirnet.he.program.exact import ExactStep
@@ -31,7 +31,7 @@ def largest_of(count: int) -> Program:
     nodes = Node("x", Input(-3, 4), (), shape, 0), Node("head", Linear(layer), ("x",), shape, 0)
     same = Weights(1 + np.eye(count, dtype=np.int64)[..., None, None], np.zeros(count, dtype=np.int64))
     target = Target(COUNTED, LINKS["local"], truncation="exact", answer="top1")
-    return fit(Network(nodes, {"head": same}), target).program
+    return plan_program(Network(nodes, {"head": same}), target).program
 
 
 @pytest.mark.parametrize("count", [2, 3, 10, 100])
@@ -58,7 +58,7 @@ def test_a_class_whose_image_ends_at_any_turn(lost: str) -> None:
 
 def class_of(program: Program, client: int, server: int) -> int:
     """What a client has of the class from its share and from what is handed out of the server's."""
-    message = answer.hand_out(program, np.full((1, 1, 1), server, dtype=np.uint64))
+    message = answer.reveal_output(program, np.full((1, 1, 1), server, dtype=np.uint64))
     (part,) = wire.unframe(message, wire.OUTPUT, 1)
     assert int.from_bytes(part, "little") < 2 << (prod(program.logits.shape) - 1).bit_length()
     found = answer.result(program, np.full((1, 1, 1), client, dtype=np.uint64), part)
@@ -88,7 +88,9 @@ def test_what_is_no_class_is_refused() -> None:
     t = program.parameters.plain_modulus
     assert class_of(program, 2, 7) == 9
     for client, server in ((3, 7), (t - 5, 15)):
-        with pytest.raises(answer.WrongResult, match=r"values of answer must have at most 4 bits, .* got class 10"):
+        with pytest.raises(
+            answer.ImpossibleResultError, match=r"values of answer must have at most 4 bits, .* got class 10"
+        ):
             class_of(program, client, server)
     many = [replace(node, shape=(t, 1, 1)) if node is program.logits else node for node in program.nodes]
     with pytest.raises(RuleError, match=f"number of classes must be under a quarter of the plain modulus: got {t} "):
@@ -100,19 +102,21 @@ def test_what_is_no_class_is_refused() -> None:
 @pytest.mark.parametrize("damage", [lambda m: m[:-1], lambda m: m + b"\0", lambda m: b"", lambda m: b"\xff" * len(m)])
 def test_a_damaged_part_is_refused(damage) -> None:
     zeros = np.zeros((10, 1, 1), dtype=np.uint64)
-    (part,) = wire.unframe(answer.hand_out(network(), zeros), wire.OUTPUT, 1)
+    (part,) = wire.unframe(answer.reveal_output(network(), zeros), wire.OUTPUT, 1)
     with pytest.raises(RuleError, match="a share must"):
         answer.result(network(), zeros, damage(part))
 
 
 def test_a_result_that_is_wider_than_right_ones_is_refused() -> None:
     share, values = np.zeros((3, 1, 1), dtype=np.uint64), np.array([0, 100, 200]).reshape(3, 1, 1)
-    (part,) = wire.unframe(answer.hand_out(network(), values.astype(np.uint64)), wire.OUTPUT, 1)
+    (part,) = wire.unframe(answer.reveal_output(network(), values.astype(np.uint64)), wire.OUTPUT, 1)
     for bits in (8, 0):
         assert (answer.result(replace(network(), output_bits=bits), share, part) == values).all()
     narrow = replace(network(), output_bits=7)
-    with pytest.raises(answer.WrongResult, match=r"values of head must have at most 7 bits.* got 8 bits") as caught:
+    with pytest.raises(
+        answer.ImpossibleResultError, match=r"values of head must have at most 7 bits.* got 8 bits"
+    ) as caught:
         answer.result(narrow, share, part)
     assert (caught.value.values == values).all()
-    with pytest.raises(answer.WrongResult, match="beyond the measured bounds"):
+    with pytest.raises(answer.ImpossibleResultError, match="beyond the measured bounds"):
         answer.result(replace(narrow, bounds="measured"), share, part)

@@ -20,17 +20,17 @@ from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.server import Server
 from privcirnet.he.protocol.parties.session import prepare
 from privcirnet.he.protocol.rounds import exchanges
-from privcirnet.he.protocol.rounds.exchange import ClientShares, Exchange, Held, RoundPlan, ServerShares
+from privcirnet.he.protocol.rounds.exchange import ClientShares, Exchange, PreparedNode, RoundPlan, ServerShares
 from privcirnet.he.protocol.rounds.exchanges import EXCHANGES, exchange_of, exchanges_of
-from privcirnet.he.protocol.rounds.online_phase import Online
+from privcirnet.he.protocol.rounds.message_specs import MessageSpec, PartyCoroutine, trips
+from privcirnet.he.protocol.rounds.online_phase import OnlinePhase
 from privcirnet.he.protocol.rounds.square import SquareExchange
-from privcirnet.he.protocol.rounds.turns import Side, Turn, trips
 from privcirnet.he.ring import modular, sampling
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.schemes.bfv.parameters import Parameters
 from privcirnet.runs.evaluation import evaluate
 from privcirnet.runs.interactive import Interactive
-from privcirnet.runs.parties import How
+from privcirnet.runs.parties import RunOptions
 from tests.he.networks import attention, network, random_image
 from tests.he.parties import check, parties
 
@@ -49,25 +49,25 @@ class ToyExchange(Exchange):
     @property
     def plan(self) -> RoundPlan:
         sizes = 8 * (self.values // 2), 8 * (self.values - self.values // 2)
-        turns = [(Turn("client", octets=(size,)), Turn("server", octets=(size,))) for size in sizes]
+        turns = [(MessageSpec("client", octets=(size,)), MessageSpec("server", octets=(size,))) for size in sizes]
         return RoundPlan("toy", "in clear", (*turns[0], *turns[1]))
 
     @property
-    def online(self) -> Online:
+    def online(self) -> OnlinePhase:
         return SquareExchange(self.values, 8192).online
 
     def noise_bits(self, parameters: Parameters) -> int:
         return 0
 
-    def client(self, shares: ClientShares, engine: ClientEngine, transfers: Any) -> Side[Residues]:
+    def client(self, shares: ClientShares, engine: ClientEngine, transfers: Any) -> PartyCoroutine[Residues]:
         found = list[bytes]()
         for half in self._halves(shares[0]):
             found += yield [half.tobytes()]
         return np.frombuffer(b"".join(found), dtype=np.uint64).reshape(shares[0].shape)
 
     def server(
-        self, held: Held, shares: ServerShares, engine: ServerEngine, keys: EvaluationKeys, transfers: Any
-    ) -> Side[Residues]:
+        self, held: PreparedNode, shares: ServerShares, engine: ServerEngine, keys: EvaluationKeys, transfers: Any
+    ) -> PartyCoroutine[Residues]:
         share, t = shares[0], engine.parameters.plain_modulus
         own = sampling.uniform((self.values,), t)
         (message,) = yield []
@@ -117,7 +117,7 @@ def test_a_new_operation_with_a_round_is_one_line_in_the_table(monkeypatch: pyte
     found = [t for t in traffic if t.position == 3]
     assert program.nodes[3].name == "square"
     assert len(found) == 3, "two ahead, one online"
-    evaluation = evaluate(Interactive(program), random_image(program)[None], How("cleartext"))
+    evaluation = evaluate(Interactive(program), random_image(program)[None], RunOptions("cleartext"))
     assert evaluation.wrong == [[]]
     assert "square" in evaluation.parties.client.meter.seconds
 

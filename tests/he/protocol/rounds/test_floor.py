@@ -13,7 +13,7 @@ from privcirnet.he.program import bounds, manifest
 from privcirnet.he.program.exact import ExactReLU, ExactStep, ExactTruncate, exact, exact_steps
 from privcirnet.he.program.interpreter import interpret
 from privcirnet.he.program.operation import Node
-from privcirnet.he.program.operations import Input, Times, Truncate
+from privcirnet.he.program.operations import Input, MulConstant, Truncate
 from privcirnet.he.program.program import Network, Program
 from privcirnet.he.program.table import ExactTable, tabulated
 from privcirnet.he.protocol.framing import memory, message_sizes, wire
@@ -23,10 +23,10 @@ from privcirnet.he.protocol.parties.session import prepare, run
 from privcirnet.he.protocol.rounds import floor
 from privcirnet.he.protocol.rounds.exchanges import exchanges_of
 from privcirnet.he.protocol.rounds.floor import FloorExchange
+from privcirnet.he.protocol.rounds.message_batches import offline_batches
+from privcirnet.he.protocol.rounds.message_specs import trips
 from privcirnet.he.protocol.rounds.table import TableExchange
 from privcirnet.he.protocol.rounds.transfers import setup_trips, source_for, transfers_bytes
-from privcirnet.he.protocol.rounds.turns import trips
-from privcirnet.he.protocol.rounds.waves import bundles
 from privcirnet.runs import audit
 from privcirnet.service.client import ServiceClient
 from tests.he.broken import ends_at_any_turn, refuses_what_is_not_due
@@ -95,7 +95,7 @@ def test_transfers_begin_once_for_a_session() -> None:
 
 def test_silent_transfers_are_made_where_they_lack(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a code of 1472 transfers an iteration, which hides nothing: refilled within a preparation, and between two."""
-    monkeypatch.setattr(silent, "CODE", silent.Code(trees=64, depth=5, seed=128))
+    monkeypatch.setattr(silent, "CODE", silent.LpnParameters(trees=64, depth=5, seed=128))
     program = replace(PROGRAM, transfers="silent")
     client, session = parties(program, "cleartext")
     ahead = [prepare(client, session, count) for count in (2, 1)]
@@ -118,7 +118,7 @@ def test_a_session_has_room_for_a_stock_of_silent_transfers() -> None:
     assert memory.session_in_memory(without) == memory.session_in_memory(network())
     exchanges = exchanges_of(quiet)
     assert transfers_bytes(PROGRAM, exchanges) == EXTENSION_BYTES
-    taken = 16 * max(sum(piece.transfers) for one in bundles(quiet, exchanges, 8) for piece in one.pieces)
+    taken = 16 * max(sum(piece.transfers) for one in offline_batches(quiet, exchanges, 8) for piece in one.pieces)
     assert transfers_bytes(quiet, exchanges, 8) == stock + taken + (1 << 24)
     more = memory.client_in_memory(quiet) - memory.client_in_memory(PROGRAM)
     assert stock < more < stock + taken + (1 << 24)
@@ -133,8 +133,12 @@ def test_large_steps_are_prepared_in_pieces(program: Program, monkeypatch: pytes
     client, session = parties(program, "cleartext")
     ahead, most = prepare(client, session, 2), message_sizes.largest(program)
     largest = max(prod(program.nodes[position].shape) for position in positions(program))
-    assert max(len(bundle.pieces) for bundle in bundles(program, exchanges_of(program), 2)) == -(-largest // 64) > 1
-    trips_due = sum(len(bundle.trips) for bundle in bundles(program, exchanges_of(program), 2))
+    assert (
+        max(len(bundle.pieces) for bundle in offline_batches(program, exchanges_of(program), 2))
+        == -(-largest // 64)
+        > 1
+    )
+    trips_due = sum(len(bundle.trips) for bundle in offline_batches(program, exchanges_of(program), 2))
     assert len(ahead) == trips_due + SETUP + 3, "and AGREE, PREPARE, PREPARED"
     assert len(ahead) > len(whole)
     assert max(t.up for t in ahead) <= min(most.request, max(t.up for t in whole))
@@ -158,7 +162,7 @@ def test_memory_is_what_an_exchange_says(
     step: ExactStep, values: int, source: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At its peak either party has at least half of it, and never more, messages included."""
-    monkeypatch.setattr(silent, "CODE", silent.Code(trees=1 << 9, depth=9, seed=1 << 10))
+    monkeypatch.setattr(silent, "CODE", silent.LpnParameters(trees=1 << 9, depth=9, seed=1 << 10))
     kind = TableExchange if isinstance(step, ExactTable) else FloorExchange
     m = 1 << step.index_bits if isinstance(step, ExactTable) else 0
     exchange = kind(step, (values, 1, 1), PROGRAM.parameters.plain_modulus, m, source)
@@ -245,7 +249,7 @@ def test_a_truncation_that_leaves_nothing_takes_no_messages() -> None:
     """As behind a layer whose weights are tiny; one that leaves a 1 is a truncation."""
     nodes = Node("x", Input(-16, 15), (), (1, 2, 2), 0), Node("y", Truncate(5), ("x",), (1, 2, 2), 5)
     ends = np.full((1, 2, 2), -16), np.full((1, 2, 2), 15)
-    assert exact(nodes, {"x": ends})[1].operation == Times(0)
+    assert exact(nodes, {"x": ends})[1].operation == MulConstant(0)
     assert exact(nodes, {"x": (ends[0], ends[1] + 1)})[1].operation == ExactTruncate(5, 32)
 
 

@@ -12,7 +12,7 @@ from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.spectral_layer import SpectralLayer, encode_weights
 from privcirnet.he.layers.spectral_layout import slots_to_lanes
 from privcirnet.he.layers.spectral_pieces import Piece
-from privcirnet.he.protocol.rounds.exchange import Held
+from privcirnet.he.protocol.rounds.exchange import PreparedNode
 from privcirnet.he.protocol.rounds.linear import LinearExchange
 from privcirnet.he.ring import cyclic, modular, sampling
 from tests.he.exchange import Party, random_input, random_rows, slow_layer
@@ -110,7 +110,7 @@ def test_encrypted_replies_differ_in_every_slot(name: str) -> None:
     client, server = engine_of(name).parties(parameters)
     rows = random_rows(layer.shape, 2)
     spectrum = spectral.weight_spectrum(layer.layout, rows, parameters.plain_modulus)
-    exchange, held = LinearExchange(layer), Held(encode_weights(layer, spectrum, server))
+    exchange, held = LinearExchange(layer), PreparedNode(encode_weights(layer, spectrum, server))
     keys = server.load_keys(client.public_keys(layer.column_steps), layer.column_steps)
     request = exchange.request([modular.residues(random_input(layer.shape), parameters.plain_modulus)], client)
     first, second = (

@@ -5,7 +5,7 @@ import pytest
 
 from privcirnet.he.circuits.bfv.engines import engine_of
 from privcirnet.he.layers import subring
-from privcirnet.he.protocol.rounds.exchange import Held
+from privcirnet.he.protocol.rounds.exchange import PreparedNode
 from privcirnet.he.protocol.rounds.square import SquareExchange
 from privcirnet.he.ring import modular, sampling
 from privcirnet.he.schemes.bfv import batching
@@ -22,7 +22,7 @@ def test_every_slot_of_a_square_is_uniform() -> None:
     exchange = SquareExchange(N + 5, N)
     request, kept, found = exchange.request([share], client), subring.kept(N + 5, N), []
     for _ in range(REPLIES):
-        messages, _ = exchange.reply(Held(), [share], request, server, frozenset())
+        messages, _ = exchange.reply(PreparedNode(), [share], request, server, frozenset())
         slots = [client.decrypt(m, places) for m, places in zip(messages, kept, strict=True)]
         sent = [batching.slots_to_coefficients(row, t)[places] for row, places in zip(slots, kept, strict=True)]
         found.append(np.concatenate(sent))
@@ -41,7 +41,7 @@ def test_values_are_squared(shape: tuple[int, ...]) -> None:
     theirs = sampling.uniform(shape, t)
     ours, exchange = modular.subtract(modular.residues(x, t), theirs, t), SquareExchange(x.size, N)
     request = exchange.request([ours], client)
-    replies, own = exchange.reply(Held(), [theirs], request, server, frozenset())
+    replies, own = exchange.reply(PreparedNode(), [theirs], request, server, frozenset())
     found = modular.add(exchange.finish([ours], replies, client), own, t)
     assert (modular.centered(found, t) == x * x).all()
     counts = exchange.plan.ciphertexts_up, exchange.plan.ciphertexts_down, exchange.plan.pmults

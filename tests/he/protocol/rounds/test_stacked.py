@@ -7,15 +7,15 @@ import pytest
 
 from privcirnet.he.circuits.bfv.engines import engine_of
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.layers.stacking import Stack, tall
+from privcirnet.he.layers.stacking import Stack, stacked_shape
 from privcirnet.he.program.operation import Node, Weights
 from privcirnet.he.program.operations import Linear
 from privcirnet.he.protocol.framing import message_sizes
 from privcirnet.he.protocol.rounds.exchanges import exchanges_of
 from privcirnet.he.protocol.rounds.linear import LinearExchange
-from privcirnet.he.protocol.rounds.merged import Together
+from privcirnet.he.protocol.rounds.merged import BatchedExchange
+from privcirnet.he.protocol.rounds.message_batches import offline_batches
 from privcirnet.he.protocol.rounds.stacked import StackedExchange
-from privcirnet.he.protocol.rounds.waves import bundles
 from privcirnet.he.ring import modular, sampling
 from privcirnet.he.schemes.bfv.parameters import choose
 from tests.he.exchange import random_input, random_rows, slow_layer
@@ -30,7 +30,9 @@ SHAPES = [
 
 
 def stacked(shape: LinearShape, b: int, images: int, least: int = 2) -> LinearExchange:
-    return LinearExchange(paper_layer(shape, b, N), Stack(images, least, paper_layer(tall(shape, images), b, N)))
+    return LinearExchange(
+        paper_layer(shape, b, N), Stack(images, least, paper_layer(stacked_shape(shape, images), b, N))
+    )
 
 
 @pytest.mark.parametrize("engine", ["cleartext", "kernel", "tenseal"])
@@ -68,14 +70,14 @@ def test_no_message_is_longer_than_both_know_it_may_be() -> None:
         if not isinstance(node.operation, Linear):
             return node
         layer = node.operation.layer
-        whole = paper_layer(tall(layer.shape, 8), layer.block_size, N)
+        whole = paper_layer(stacked_shape(layer.shape, 8), layer.block_size, N)
         return replace(node, operation=Linear(layer, Stack(8, 8, whole)))
 
     program = replace(bottleneck(), nodes=tuple(map(stacks, bottleneck().nodes)))
     most = message_sizes.largest(program)
-    assert message_sizes.together(program) == 8
+    assert message_sizes.max_batch(program) == 8
     for count in range(1, 9):
-        for bundle in bundles(program, exchanges_of(program), count):
+        for bundle in offline_batches(program, exchanges_of(program), count):
             ((up, down),) = bundle.trips
             assert (N * 8 * up.parts <= most.request, N * 8 * down.parts <= most.reply) == (True, True)
 
@@ -86,7 +88,7 @@ def test_no_message_is_longer_than_both_know_it_may_be() -> None:
 )
 def test_stacks_are_taken_as_far_as_they_pay(count: int, least: int, sizes: list[int]) -> None:
     exchange = stacked(*SHAPES[0], 4, least)
-    together = Together((exchange,), count)
+    together = BatchedExchange((exchange,), count)
     assert [len(part.images) for part in together.parts] == sizes
     assert [image for part in together.parts for image in part.images] == list(range(count))
     assert together.bytes_of(0, 1) == tuple(turn.ciphertexts for turn in together.trips[0])
@@ -94,5 +96,5 @@ def test_stacks_are_taken_as_far_as_they_pay(count: int, least: int, sizes: list
     shares = [share for (share,) in together.shares([[given]]) if share is not None]
     assert [share.ndim for share in shares] == [4 if size > 1 else 3 for size in sizes]
     assert np.array_equal(together.results(shares)[0], given)
-    alone = Together((replace(exchange, stack=None),), count)
+    alone = BatchedExchange((replace(exchange, stack=None),), count)
     assert [len(part.images) for part in alone.parts] == [1] * count

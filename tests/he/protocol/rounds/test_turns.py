@@ -9,8 +9,8 @@ from privcirnet.he.protocol.framing import message_sizes, wire
 from privcirnet.he.protocol.parties.server import Server
 from privcirnet.he.protocol.parties.session import prepare, run
 from privcirnet.he.protocol.rounds.exchanges import exchanges_of
-from privcirnet.he.protocol.rounds.turns import Turn, trips
-from privcirnet.he.protocol.rounds.waves import bundles
+from privcirnet.he.protocol.rounds.message_batches import offline_batches
+from privcirnet.he.protocol.rounds.message_specs import MessageSpec, trips
 from privcirnet.service.client import ServiceClient
 from tests.he.broken import ends_at_any_turn, refuses_what_is_not_due
 from tests.he.networks import network, random_image
@@ -27,7 +27,7 @@ TOYS = 5, 6
 def test_both_parties_take_the_turns_that_both_know(engine: str, count: int, offsets: Program) -> None:
     client, session = parties(offsets, engine)
     ahead, most = prepare(client, session, count), message_sizes.largest(offsets)
-    first, *_ = bundles(offsets, exchanges_of(offsets), count)
+    first, *_ = offline_batches(offsets, exchanges_of(offsets), count)
     shared = [t for t in ahead if t.position == first.position]
     assert len(shared) == len(first.trips) == 2, "exchanges of one trip have no part in the second message"
     assert {*TOYS} <= {*first.positions}
@@ -72,4 +72,4 @@ def test_messages_that_are_not_due_end_the_image(offsets: Program) -> None:
 )
 def test_turns_alternate(turns: tuple) -> None:
     with pytest.raises(ValueError, match="turns must alternate, and the client's be first"):
-        trips([Turn(sender) for sender in turns])
+        trips([MessageSpec(sender) for sender in turns])

@@ -3,8 +3,8 @@ import pytest
 
 from privcirnet.he.ring import modular
 from privcirnet.he.ring.kernels import operands
-from privcirnet.he.ring.kernels.conversion import division
-from privcirnet.he.rlwe.chain import Chain
+from privcirnet.he.ring.kernels.base_conversion import mod_down_constants
+from privcirnet.he.rlwe.chain import ModulusChain
 from privcirnet.he.rlwe.kernels import gadget
 from privcirnet.he.rlwe.kernels.modulus import add_scaled, ring
 from privcirnet.he.rlwe.parameters import RlweParameters
@@ -23,7 +23,7 @@ def test_division_rounds(bits: tuple[int, ...], largest: bool) -> None:
     divisor, q = primes[-1], primes[0] * primes[1]
     expected = [(x + divisor // 2) // divisor for x in integers(polynomial, primes)]
     found = polynomial.copy()
-    gadget.divide_coefficients(found, division(primes[-1:], primes))
+    gadget.divide_coefficients(found, mod_down_constants(primes[-1:], primes))
     for limb, p in enumerate(primes[:-1]):
         assert found[limb].tolist() == [x % p for x in expected]
     assert all(abs(x) <= q // 2 + 1 for x in expected)
@@ -45,7 +45,7 @@ def test_digits_are_lifted_residues_and_the_chain_has_the_same(bits: tuple[int, 
         expected = forward(np.stack([(lifted % p).astype(np.uint64) for p in primes]), primes)
         operands.split(expected[None], made.moduli)
         assert np.array_equal(digits[digit], expected)
-    chain = Chain(RlweParameters(N, primes[:-1], primes[-1:]))
+    chain = ModulusChain(RlweParameters(N, primes[:-1], primes[-1:]))
     assert np.array_equal(chain.digits(values[1]), digits)
 
 
@@ -53,7 +53,7 @@ def test_digits_are_lifted_residues_and_the_chain_has_the_same(bits: tuple[int, 
 def test_digits_times_key_digits_are_the_polynomial_times_p(digit_primes: int) -> None:
     """With key digits without noise under a secret of zero, for all data primes and for fewer."""
     primes = primes_of((45, 46, 47, 50, 55), N)
-    chain = Chain(RlweParameters(N, primes[:3], primes[3:], digit_primes))
+    chain = ModulusChain(RlweParameters(N, primes[:3], primes[3:], digit_primes))
     parts = chain.parameters.digits(3)
     inputs = chain.ring.inputs(len(parts), 5)
     for number, part in enumerate(parts):
@@ -72,7 +72,7 @@ def test_digits_times_key_digits_are_the_polynomial_times_p(digit_primes: int) -
 def test_a_rotation_permutes_values(step: int) -> None:
     primes, element = primes_of((55, 48), N), pow(3, step, 2 * N)
     polynomial = random_residues(primes, N, seed=step)
-    order, values = gadget.automorphism(element, N), forward(polynomial, primes)
+    order, values = gadget.automorphism_index(element, N), forward(polynomial, primes)
     expected = automorphism(integers(polynomial, primes), element)
     rotated = inverse(values[:, order], primes)
     for limb, p in enumerate(primes):
@@ -84,5 +84,5 @@ def test_add_scaled_is_undone_by_the_division() -> None:
     values, total = random_residues(primes[:-1], 2, N, seed=4), np.zeros((2, 3, N), dtype=np.uint64)
     add_scaled(total, values, ring(primes, N))
     for own, wanted in zip(total, values, strict=True):
-        gadget.divide_coefficients(own, division(primes[-1:], primes))
+        gadget.divide_coefficients(own, mod_down_constants(primes[-1:], primes))
         assert np.array_equal(own[:-1], wanted)

@@ -7,18 +7,18 @@ from privcirnet.errors import RuleError
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.rlwe.kernels import receive, uniform
 from privcirnet.he.rlwe.kernels.wire_bytes import pack
-from privcirnet.he.rlwe.wire_bytes import Modulus
+from privcirnet.he.rlwe.wire_bytes import WireFormat
 from tests.he.kernel_oracles import prime_under
 
 N, SEED = 1024, bytes(range(32))
 
 
-SEAL_S = Modulus((prime_under(2**50, N), prime_under(2**36, N)), N)
-REJECTING = Modulus((prime_under(2**64 / 17.9, N), prime_under(2**64 / 17.7, N)), N)
+SEAL_S = WireFormat((prime_under(2**50, N), prime_under(2**36, N)), N)
+REJECTING = WireFormat((prime_under(2**64 / 17.9, N), prime_under(2**64 / 17.7, N)), N)
 """Their multiples leave out one word in 20."""
 
 
-def received(modulus: Modulus, rows: Residues) -> Residues:
+def received(modulus: WireFormat, rows: Residues) -> Residues:
     message = pack(rows, modulus.widths) + SEED
     target = np.empty((2, *rows.shape), dtype=np.uint64)
     receive.receive(target, message, np.arange(N), modulus)
@@ -26,7 +26,7 @@ def received(modulus: Modulus, rows: Residues) -> Residues:
 
 
 @pytest.mark.parametrize("modulus", [SEAL_S, REJECTING], ids=["seal", "rejecting"])
-def test_the_parts_together(modulus: Modulus) -> None:
+def test_the_parts_together(modulus: WireFormat) -> None:
     random = np.random.default_rng(0)
     rows = np.stack([random.integers(0, p, N, dtype=np.uint64) for p in modulus.primes])
     target = received(modulus, rows)

@@ -6,16 +6,16 @@ import pytest
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.ring.stream import Words
 from privcirnet.he.rlwe import switch_keys
-from privcirnet.he.rlwe.chain import Chain
+from privcirnet.he.rlwe.chain import ModulusChain
 from privcirnet.he.rlwe.kernels import secret_key, uniform, wire_bytes
 from privcirnet.he.rlwe.kernels.modulus import ring
 from privcirnet.he.rlwe.parameters import RlweParameters
-from privcirnet.he.rlwe.wire_bytes import Modulus
+from privcirnet.he.rlwe.wire_bytes import WireFormat
 from tests.he.kernel_oracles import automorphism, errors, integers, inverse, negacyclic, primes_of
 
 N, SEED = 1024, bytes(range(2, 34))
 PRIMES = primes_of((54, 53, 53), N)
-MODULUS, RING = Modulus(PRIMES, N), ring(PRIMES, N)
+MODULUS, RING = WireFormat(PRIMES, N), ring(PRIMES, N)
 
 
 def coefficients(key: Residues) -> list[int]:
@@ -55,12 +55,14 @@ def test_a_secret_is_drawn_until_it_suffices_and_its_words_are_zeroed(monkeypatc
 @pytest.mark.parametrize("step", [1, 5, 300])
 def test_keys_digits_are_their_definition(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the kernel's order, with the inverse automorphism applied."""
-    chain, element = Chain(RlweParameters(N, PRIMES[:-1], PRIMES[-1:])), pow(3, step, 2 * N)
+    chain, element = ModulusChain(RlweParameters(N, PRIMES[:-1], PRIMES[-1:])), pow(3, step, 2 * N)
     key = secret_key.generate(chain.ring)
     secret, drawn = coefficients(key), []
 
-    def draw(count: int) -> secret_key.Draws:
-        drawn.append(secret_key.Draws(SEED, np.random.default_rng(7).integers(0, 2**64, N, dtype=np.uint64)))
+    def draw(count: int) -> secret_key.EncryptionRandomness:
+        drawn.append(
+            secret_key.EncryptionRandomness(SEED, np.random.default_rng(7).integers(0, 2**64, N, dtype=np.uint64))
+        )
         return drawn[-1]
 
     monkeypatch.setattr(secret_key, "draw", draw)

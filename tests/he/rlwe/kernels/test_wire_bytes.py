@@ -9,7 +9,7 @@ from privcirnet.errors import RuleError
 from privcirnet.he.ring import modular
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.rlwe.kernels import wire_bytes
-from privcirnet.he.rlwe.wire_bytes import Modulus
+from privcirnet.he.rlwe.wire_bytes import WireFormat
 from tests.he import wire_oracles as slow
 
 Unpack = Callable[[bytes, tuple[int, ...], tuple[int, ...]], Residues]
@@ -17,8 +17,8 @@ Unpack = Callable[[bytes, tuple[int, ...], tuple[int, ...]], Residues]
 BITS = [(8,), (37, 36), (48, 45, 16), (55, 55, 54), (60, 17, 61, 24, 32)]
 
 
-def modulus(bits: tuple[int, ...]) -> Modulus:
-    return Modulus(tuple(modular.largest_prime(b, 2) for b in bits), 8)
+def modulus(bits: tuple[int, ...]) -> WireFormat:
+    return WireFormat(tuple(modular.largest_prime(b, 2) for b in bits), 8)
 
 
 def residues(primes: tuple[int, ...], count: int) -> Residues:
@@ -31,7 +31,7 @@ def residues(primes: tuple[int, ...], count: int) -> Residues:
 
 def test_golden_bytes() -> None:
     """17 bits take three bytes, 8 bits one; prime by prime, little-endian."""
-    modulus = Modulus((65537, 251), 2)
+    modulus = WireFormat((65537, 251), 2)
     rows = np.array([[1, 65536], [2, 250]], dtype=np.uint64)
     message = wire_bytes.pack(rows, modulus.widths)
     assert modulus.widths == (3, 1)

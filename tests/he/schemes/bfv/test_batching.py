@@ -59,7 +59,7 @@ def test_minimal_root_is_the_smallest_of_its_order(order: int) -> None:
 @pytest.mark.parametrize("length", [1, 3, 8, 12])
 def test_the_matrices_of_both_directions_are_inverse(length: int) -> None:
     t = modular.largest_prime(20, 24)
-    forward, back = (roots.powers(*_arguments(length, t, inverse), t) for inverse in (False, True))
+    forward, back = (roots.dft_matrix(*_arguments(length, t, inverse), t) for inverse in (False, True))
     assert forward.shape == (length, length)
     root, _ = roots.cyclic_root(length, t, False)
     assert forward.tolist() == [[pow(root, j * k, t) for j in range(length)] for k in range(length)]

@@ -16,7 +16,7 @@ from privcirnet.he.circuits.bfv.engines import engine_of
 from privcirnet.he.ring import modular, sampling
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.rlwe.kernels.modulus import ring
-from privcirnet.he.rlwe.wire_bytes import SEED_BYTES, Modulus
+from privcirnet.he.rlwe.wire_bytes import SEED_BYTES, WireFormat
 from privcirnet.he.schemes.bfv import batching
 from privcirnet.he.schemes.bfv import client as kernel_client
 from privcirnet.he.schemes.bfv.parameters import (
@@ -49,7 +49,7 @@ class Clients:
         self.ours = kernel_client.KernelClient(self.parameters)
         self.seals, self.reader = twin(self.ours), Reader(self.parameters)
         primes = ordered_primes(self.parameters.ring_degree, self.parameters.coefficient_bits)
-        self.modulus = Modulus(primes[:-1], self.n)
+        self.modulus = WireFormat(primes[:-1], self.n)
 
     @property
     def n(self) -> int:

@@ -7,7 +7,7 @@ from privcirnet.he.circuits.bfv import seal
 from privcirnet.he.ring import sampling
 from privcirnet.he.schemes.bfv import sealfile
 from privcirnet.he.schemes.bfv.parameters import choose
-from privcirnet.he.schemes.bfv.rounding import Replies
+from privcirnet.he.schemes.bfv.rounding import ReplyFormat
 from privcirnet.he.schemes.bfv.sizes import SEAL_SEED_BYTES, ReplyBits
 
 PARAMETERS = choose({1}, 23, 4096, (36, 35, 35))
@@ -47,7 +47,7 @@ def test_a_reply_comes_back_but_for_what_is_rounded_away() -> None:
     for polynomial, k in enumerate(bits):
         lost = (before[polynomial] - after[polynomial]) % q
         assert max(min(x, q - x) for x in lost.reshape(-1)) <= (q >> (k + 1)) + 1
-    everything = Replies(level, ReplyBits(q.bit_length() + 1, q.bit_length() + 1))
+    everything = ReplyFormat(level, ReplyBits(q.bit_length() + 1, q.bit_length() + 1))
     assert sealfile.expand_reply(sealfile.compact_reply(payload, level, everything), level, everything) == payload
 
 

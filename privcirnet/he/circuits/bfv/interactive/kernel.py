@@ -15,26 +15,26 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from privcirnet.he.circuits.bfv.interactive.schedule import Block, Limits, Segment, schedule, shared_out
+from privcirnet.he.circuits.bfv.interactive.schedule import Limits, OutputBlock, Segment, schedule, shared_out
 from privcirnet.he.circuits.bfv.keys import ClientKeys, public_key
-from privcirnet.he.circuits.bfv.layer_circuit import LayerCircuit, Pair, Slots, fingerprint, multiplied
+from privcirnet.he.circuits.bfv.layer_circuit import LayerCircuit, Pair, PlaintextSource, fingerprint, multiplied
 from privcirnet.he.circuits.bfv.weight_cache import CachedWeights, WeightCache
 from privcirnet.he.ring.kernels import inner_products
 from privcirnet.he.ring.kernels.inner_products import Terms
 from privcirnet.he.ring.modular import Integers, Residues
 from privcirnet.he.rlwe import switch_keys
-from privcirnet.he.rlwe.chain import Chain
+from privcirnet.he.rlwe.chain import ModulusChain
 from privcirnet.he.rlwe.kernels import gadget
 from privcirnet.he.rlwe.kernels.gadget import Hoisted
 from privcirnet.he.rlwe.kernels.modulus import add_scaled
 from privcirnet.he.rlwe.key_names import galois_element
 from privcirnet.he.rlwe.seeded import read
-from privcirnet.he.rlwe.switch_keys import SwitchKeys
+from privcirnet.he.rlwe.switch_keys import KeySwitchingKeys
 from privcirnet.he.rlwe.wire_bytes import check_keys_length
 from privcirnet.he.schemes.bfv.kernels import plaintexts, reply
 from privcirnet.he.schemes.bfv.noise import flood_bits
 from privcirnet.he.schemes.bfv.parameters import Parameters
-from privcirnet.he.schemes.bfv.rounding import Replies
+from privcirnet.he.schemes.bfv.rounding import ReplyFormat
 from privcirnet.he.schemes.bfv.sizes import key_bytes
 from privcirnet.he.system.threads import count, each, ranges
 
@@ -45,7 +45,7 @@ _CHUNKS = 4
 
 
 @dataclass(frozen=True)
-class Ciphertext:
+class KernelCiphertext:
     """Residues in coefficient form, or in the kernel's NTT order.
 
     Attributes:
@@ -82,10 +82,12 @@ class KernelServer:
         rlwe, data = parameters.rlwe, parameters.rlwe.data_primes
         self.parameters, self._cache = parameters, cache or WeightCache()
         self.counts: Counter[str] = Counter()
-        self._chain, self._modulus = Chain(rlwe), rlwe.modulus(len(data))
+        self._chain, self._modulus = ModulusChain(rlwe), rlwe.modulus(len(data))
         self._ring = self._chain.ring
         self._plain = plaintexts.plain(parameters.plain_modulus, data, rlwe.ring_degree)
-        self._form = reply.form(self._ring, self._plain, Replies.of(parameters, data), flood_bits(parameters))
+        self._form = reply.reply_tables(
+            self._ring, self._plain, ReplyFormat.of(parameters, data), flood_bits(parameters)
+        )
 
     def load_keys(self, message: bytes, steps: Collection[int]) -> ClientKeys:
         data, n = self._modulus, self._ring.degree
@@ -93,22 +95,22 @@ class KernelServer:
         check_keys_length(message, at + key_bytes(self.parameters) * len(elements))
         key = public_key(message[:at], data, self._ring)
         found = switch_keys.load_all(self._chain, len(data.primes), message[at:], len(elements))
-        switches = SwitchKeys(zip(elements, found, strict=True))
+        switches = KeySwitchingKeys(zip(elements, found, strict=True))
         return ClientKeys(switches, key)
 
     def receive_all(
         self, messages: Sequence[bytes], addends: Residues | None, kept: Sequence[Integers] | None = None
-    ) -> list[Ciphertext]:
+    ) -> list[KernelCiphertext]:
         """The ciphertexts are in coefficient form."""
 
-        def received(index: int, residues: Residues) -> Ciphertext:
+        def received(index: int, residues: Residues) -> KernelCiphertext:
             if addends is not None:
                 plaintexts.add(residues[0], addends[index], self._plain)
-            return Ciphertext(residues, ntt=False)
+            return KernelCiphertext(residues, ntt=False)
 
         return read(messages, self._modulus, received, kept)
 
-    def encode_weights(self, circuit: LayerCircuit, slots: Slots, *, keep: bool = True) -> KernelWeights:
+    def encode_weights(self, circuit: LayerCircuit, slots: PlaintextSource, *, keep: bool = True) -> KernelWeights:
         """Weights of one use are encoded where a circuit needs them."""
         present = each(lambda weight: not keep or bool(slots[weight].any()), range(len(slots)))
 
@@ -125,9 +127,9 @@ class KernelServer:
         self._ring.split(target[None])
 
     def evaluate(
-        self, circuit: LayerCircuit, weights: KernelWeights, inputs: Sequence[Ciphertext], keys: ClientKeys
-    ) -> list[Ciphertext]:
-        found: list[Ciphertext] = []
+        self, circuit: LayerCircuit, weights: KernelWeights, inputs: Sequence[KernelCiphertext], keys: ClientKeys
+    ) -> list[KernelCiphertext]:
+        found: list[KernelCiphertext] = []
         for segment in weights.segments:
             rotated = self._rotated(circuit.rotated[segment.rotated], inputs, keys)
             for block in segment.blocks:
@@ -135,21 +137,21 @@ class KernelServer:
         weights.cached.release()
         return found
 
-    def multiply_all(self, ciphertexts: Sequence[Ciphertext], factors: Residues) -> list[Ciphertext]:
+    def multiply_all(self, ciphertexts: Sequence[KernelCiphertext], factors: Residues) -> list[KernelCiphertext]:
         self.counts["pmult"] += len(ciphertexts)
 
-        def product(index: int) -> Ciphertext:
+        def product(index: int) -> KernelCiphertext:
             residues, inputs = ciphertexts[index].residues, self._ring.inputs(1, len(self._modulus.primes))
             weight = np.empty((1, *residues.shape[1:]), dtype=np.uint64)
             self._encode(weight[0], factors[index])
             self._ring.place(inputs, 0, self._ring.values(residues))
-            return Ciphertext(inner_products.inner_product(inputs, 0, weight, self._ring.moduli), ntt=True)
+            return KernelCiphertext(inner_products.inner_product(inputs, 0, weight, self._ring.moduli), ntt=True)
 
         return each(product, range(len(ciphertexts)))
 
     def reply_all(
         self,
-        ciphertexts: Sequence[Ciphertext],
+        ciphertexts: Sequence[KernelCiphertext],
         addends: Residues,
         keys: ClientKeys,
         kept: Sequence[Integers] | None = None,
@@ -163,7 +165,7 @@ class KernelServer:
 
         return each(finished, range(len(ciphertexts)))
 
-    def _rotated(self, rotated: Sequence[Pair], inputs: Sequence[Ciphertext], keys: ClientKeys) -> Residues:
+    def _rotated(self, rotated: Sequence[Pair], inputs: Sequence[KernelCiphertext], keys: ClientKeys) -> Residues:
         """Return the inputs of products: all (input, step) of a segment, (chunks, rotated, 2, CHUNK)."""
         chunks, places = (
             self._ring.inputs(len(rotated), len(self._modulus.primes)),
@@ -204,7 +206,7 @@ class KernelServer:
         element = galois_element(step, self._ring.degree)
         return keys.switches[element], self._chain.order(element)
 
-    def _sums(self, block: Block, rotated: Residues, cached: CachedWeights) -> Residues:
+    def _sums(self, block: OutputBlock, rotated: Residues, cached: CachedWeights) -> Residues:
         """Return the inner sums of a block, (sums, 2, L, n)."""
         shape = block.sums.stop - block.sums.start, 2, len(self._modulus.primes), self._modulus.ring_degree
         sums = np.empty(shape, dtype=np.uint64)
@@ -221,7 +223,9 @@ class KernelServer:
         self.counts["pmult"] += len(block.terms.pairs)
         return sums
 
-    def _outputs(self, circuit: LayerCircuit, block: Block, sums: Residues, keys: ClientKeys) -> list[Ciphertext]:
+    def _outputs(
+        self, circuit: LayerCircuit, block: OutputBlock, sums: Residues, keys: ClientKeys
+    ) -> list[KernelCiphertext]:
         """Return a block's outputs: giant steps, their terms shared out where threads outnumber outputs, and folds."""
         start, numbers = block.sums.start, range(block.outputs.start, block.outputs.stop)
         most = -(-count() // len(numbers))
@@ -233,12 +237,12 @@ class KernelServer:
         parts = iter(each(added, [terms for split in shared.values() for terms in split]))
         totals = {index: self._together([next(parts) for _ in split]) for index, split in shared.items()}
 
-        def output(index: int) -> Ciphertext:
+        def output(index: int) -> KernelCiphertext:
             found = totals[index]
             for step in circuit.folds[index]:
                 values = gadget.divided(found, self._ring)
                 found = self._added([(values, 0), (values, step)], keys)
-            return Ciphertext(found, ntt=True)
+            return KernelCiphertext(found, ntt=True)
 
         folded = any(circuit.folds[index] for index in numbers)  # else there is nothing to share out
         done = each(output, numbers) if folded else [*map(output, numbers)]

@@ -16,7 +16,7 @@ from privcirnet.he.ring.modular import Integers
 
 
 @dataclass(frozen=True)
-class Block:
+class OutputBlock:
     """Consecutive outputs and the products of their inner sums.
 
     Attributes:
@@ -38,7 +38,7 @@ class Segment:
     """
 
     rotated: slice
-    blocks: tuple[Block, ...]
+    blocks: tuple[OutputBlock, ...]
 
 
 @dataclass(frozen=True)
@@ -101,13 +101,13 @@ def _blocks(circuit: LayerCircuit, outputs: slice, limits: Limits) -> Iterator[s
     yield slice(first, outputs.stop)
 
 
-def _block(circuit: LayerCircuit, outputs: slice, flat: Integers, ends: Integers, first_rotated: int) -> Block:
+def _block(circuit: LayerCircuit, outputs: slice, flat: Integers, ends: Integers, first_rotated: int) -> OutputBlock:
     numbers = [number for terms in circuit.outputs[outputs] for number, _ in terms]
     sums = slice(numbers[0], numbers[-1] + 1)
     if numbers != list(range(sums.start, sums.stop)):
         raise ValueError("sums of a block of outputs must follow each other")
     pairs = flat[ends[sums.start] : ends[sums.stop]] - np.array([first_rotated, 0])
-    return Block(outputs, sums, Terms(pairs, ends[sums.start : sums.stop + 1] - ends[sums.start]))
+    return OutputBlock(outputs, sums, Terms(pairs, ends[sums.start : sums.stop + 1] - ends[sums.start]))
 
 
 def shared_out(terms: Sequence[Pair], most: int) -> list[Sequence[Pair]]:

@@ -31,7 +31,7 @@ class Digits(NamedTuple):
     number: int
 
 
-class Block(NamedTuple):
+class CirculantSplit(NamedTuple):
     """How circulant blocks are split, see :mod:`mpc.local.circulant`.
 
     Attributes:
@@ -67,7 +67,9 @@ def split_into(planes: Floats, column: int, word: Word, digits: Digits) -> None:
 
 
 @jit
-def spread(planes: Floats, x: Residues, block: Block, digits: Digits, corner: tuple[int, int], step: int) -> None:
+def spread(
+    planes: Floats, x: Residues, block: CirculantSplit, digits: Digits, corner: tuple[int, int], step: int
+) -> None:
     """Write the digits of a rectangle of the input, blocks split.
 
     Args:
@@ -98,7 +100,7 @@ def spread(planes: Floats, x: Residues, block: Block, digits: Digits, corner: tu
 
 
 @inline
-def _divide(held: Residues, block: Block, first: int, last: int, t: Word) -> None:
+def _divide(held: Residues, block: CirculantSplit, first: int, last: int, t: Word) -> None:
     """Split a block mod X^m - 1 into one mod X^(m/2) - 1, in front, and one mod X^(m/2) + 1, while m is not least."""
     half = block.size
     while half > block.least:
@@ -110,7 +112,7 @@ def _divide(held: Residues, block: Block, first: int, last: int, t: Word) -> Non
 
 
 @inline
-def _join(held: Residues, block: Block, t: Word) -> None:
+def _join(held: Residues, block: CirculantSplit, t: Word) -> None:
     """Undo :func:`_divide`, up to factors that the values have already."""
     half = block.least
     while half < block.size:
@@ -172,7 +174,7 @@ def depthwise(sums: Floats, planes: Floats, weight: Floats, kernel: int, stride:
 
 
 @jit
-def collect(result: Residues, sums: Floats, bias: Residues, block: Block, powers: Residues, t: Word) -> None:
+def collect(result: Residues, sums: Floats, bias: Residues, block: CirculantSplit, powers: Residues, t: Word) -> None:
     """Write a rectangle of outputs from sums of digits, blocks joined.
 
     Args:

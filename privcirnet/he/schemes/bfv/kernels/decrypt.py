@@ -29,12 +29,12 @@ from privcirnet.he.ring.modular import Integers, Residues
 from privcirnet.he.rlwe.kernels import wire_bytes
 from privcirnet.he.rlwe.wire_bytes import Message
 from privcirnet.he.schemes.bfv.kernels import plaintexts, rounding
-from privcirnet.he.schemes.bfv.rounding import Replies
+from privcirnet.he.schemes.bfv.rounding import ReplyFormat
 
 _HALF = np.uint64(1 << 63)
 
 
-class Form(NamedTuple):
+class DecryptionTables(NamedTuple):
     """What replies are decrypted with.
 
     Attributes:
@@ -49,14 +49,14 @@ class Form(NamedTuple):
     tables: ntt.Tables
     plain: plaintexts.Plain
     primes: Residues
-    roundings: tuple[rounding.Form, rounding.Form]
+    roundings: tuple[rounding.RoundingTables, rounding.RoundingTables]
     inverse: Residues
     whole: Residues
     rest: Residues
     fraction: Residues
 
 
-def form(tables: ntt.Tables, plain: plaintexts.Plain, replies: Replies) -> Form:
+def decryption_tables(tables: ntt.Tables, plain: plaintexts.Plain, replies: ReplyFormat) -> DecryptionTables:
     """Return what replies are decrypted with.
 
     Args:
@@ -65,11 +65,11 @@ def form(tables: ntt.Tables, plain: plaintexts.Plain, replies: Replies) -> Form:
     primes, t = replies.modulus.primes, int(plain.tables.primes[0])
     q = prod(primes)
     fractions = [((1 << 64) // p, ((1 << 64) % p << 64) // p) for p in primes]
-    return Form(
+    return DecryptionTables(
         tables,
         plain,
         np.array(primes, dtype=np.uint64),
-        (rounding.form(primes, replies.bits.first), rounding.form(primes, replies.bits.second)),
+        (rounding.rounding_tables(primes, replies.bits.first), rounding.rounding_tables(primes, replies.bits.second)),
         np.stack([with_quotient(pow(q // p, -1, p), p) for p in primes]),
         np.array([t // p for p in primes], dtype=np.uint64),
         np.stack([with_quotient(t % p, p) for p in primes]),
@@ -77,7 +77,9 @@ def form(tables: ntt.Tables, plain: plaintexts.Plain, replies: Replies) -> Form:
     )
 
 
-def decrypt(key: Residues, message: Message, form: Form, replies: Replies, kept: Integers | None = None) -> Residues:
+def decrypt(
+    key: Residues, message: Message, form: DecryptionTables, replies: ReplyFormat, kept: Integers | None = None
+) -> Residues:
     """Decrypt a reply.
 
     Args:
@@ -100,7 +102,9 @@ def decrypt(key: Residues, message: Message, form: Form, replies: Replies, kept:
 
 
 @jit
-def _decrypt(slots: Residues, first: Residues, second: Residues, kept: Integers, key: Residues, form: Form) -> None:
+def _decrypt(
+    slots: Residues, first: Residues, second: Residues, kept: Integers, key: Residues, form: DecryptionTables
+) -> None:
     """:func:`decrypt` from packed words."""
     limbs, n = form.primes.size, slots.size
     words, phase = np.zeros((2, limbs, n), dtype=np.uint64), np.empty((1, n), dtype=np.uint64)
@@ -128,7 +132,7 @@ def _decrypt(slots: Residues, first: Residues, second: Residues, kept: Integers,
 
 
 @inline
-def _add_scaled(total: Residues, fractions: Residues, x: Residues, form: Form, limb: int, t: Word) -> None:
+def _add_scaled(total: Residues, fractions: Residues, x: Residues, form: DecryptionTables, limb: int, t: Word) -> None:
     """Add t y / p under one prime: its whole part mod t to ``total``, its fraction to ``fractions``."""
     p, inverse, inverse_quotient = form.primes[limb], form.inverse[limb, 0], form.inverse[limb, 1]
     whole, rest, rest_quotient = form.whole[limb], form.rest[limb, 0], form.rest[limb, 1]

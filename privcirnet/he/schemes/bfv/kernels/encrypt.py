@@ -14,11 +14,11 @@ from privcirnet.he.ring.kernels.arithmetic import mul_shoup_lazy, sub_if_ge
 from privcirnet.he.ring.modular import Integers, Residues
 from privcirnet.he.ring.wipe import wipe
 from privcirnet.he.rlwe.kernels import secret_key, uniform, wire_bytes
-from privcirnet.he.rlwe.wire_bytes import Modulus
+from privcirnet.he.rlwe.wire_bytes import WireFormat
 from privcirnet.he.schemes.bfv.kernels import plaintexts
 
 
-class Form(NamedTuple):
+class EncryptionTables(NamedTuple):
     """What requests are made with.
 
     Attributes:
@@ -33,17 +33,19 @@ class Form(NamedTuple):
     bits: Residues
 
 
-def form(tables: ntt.Tables, plain: plaintexts.Plain, modulus: Modulus) -> Form:
+def encryption_tables(tables: ntt.Tables, plain: plaintexts.Plain, modulus: WireFormat) -> EncryptionTables:
     """Return what requests are made with.
 
     Args:
         tables: of the transforms; the data primes come first.
         modulus: the data primes.
     """
-    return Form(tables, uniform.bounds(modulus.primes), plain, 8 * np.array(modulus.widths, dtype=np.uint64))
+    return EncryptionTables(
+        tables, uniform.bounds(modulus.primes), plain, 8 * np.array(modulus.widths, dtype=np.uint64)
+    )
 
 
-def encrypt(key: Residues, slots: Residues, form: Form, kept: Integers | None = None) -> bytes:
+def encrypt(key: Residues, slots: Residues, form: EncryptionTables, kept: Integers | None = None) -> bytes:
     """Encrypt a plaintext.
 
     Args:
@@ -70,7 +72,7 @@ def _encrypt(  # noqa: PLR0913, PLR0917
     key: Residues,
     slots: Residues,
     error: Residues,
-    form: Form,
+    form: EncryptionTables,
     kept: Integers,
 ) -> None:
     """:func:`encrypt` into packed words; ``words``, the uniform polynomial, are overwritten."""

@@ -11,15 +11,16 @@ from typing import NamedTuple
 import numpy as np
 
 from privcirnet.compiled.jit import jit
-from privcirnet.he.ring.kernels import conversion, ntt, sampling
+from privcirnet.he.ring.kernels import base_conversion as conversion
+from privcirnet.he.ring.kernels import ntt, sampling
 from privcirnet.he.ring.kernels.arithmetic import mul_shoup_lazy, quotients, reduce_4p, sub_if_ge
-from privcirnet.he.ring.kernels.sampling import Flood
+from privcirnet.he.ring.kernels.sampling import FloodingNoise
 from privcirnet.he.ring.modular import Integers, Residues
 from privcirnet.he.ring.stream import stream
 from privcirnet.he.rlwe.kernels import gadget, wire_bytes
-from privcirnet.he.rlwe.kernels.modulus import Ring, add_scaled, to_coefficients
+from privcirnet.he.rlwe.kernels.modulus import RnsRing, add_scaled, to_coefficients
 from privcirnet.he.schemes.bfv.kernels import plaintexts, rounding
-from privcirnet.he.schemes.bfv.rounding import Replies
+from privcirnet.he.schemes.bfv.rounding import ReplyFormat
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class PublicKey:
     scaled: Residues
 
     @staticmethod
-    def build(extended: Ring, key: Residues) -> "PublicKey":
+    def build(extended: RnsRing, key: Residues) -> "PublicKey":
         """Return a public key made ready for encryptions.
 
         Args:
@@ -46,7 +47,7 @@ class PublicKey:
         return PublicKey(_with_quotients(key, extended), _with_quotients(scaled, extended))
 
 
-class Draws(NamedTuple):
+class ReplyRandomness(NamedTuple):
     """What hides a reply.
 
     Attributes:
@@ -56,10 +57,10 @@ class Draws(NamedTuple):
 
     secret: Residues
     error: Residues
-    flood: Flood
+    flood: FloodingNoise
 
 
-def draw(flood_bits: int, extended: Ring) -> Draws:
+def draw(flood_bits: int, extended: RnsRing) -> ReplyRandomness:
     """Return fresh random numbers for a reply, from a stream of its own.
 
     Args:
@@ -68,10 +69,10 @@ def draw(flood_bits: int, extended: Ring) -> Draws:
     """
     n, words = extended.degree, stream()
     flood = sampling.flooding(flood_bits, extended.primes[:-1], n, words)
-    return Draws(words(sampling.ternary_words(n)), words(n), flood)
+    return ReplyRandomness(words(sampling.ternary_words(n)), words(n), flood)
 
 
-class Form(NamedTuple):
+class ReplyTables(NamedTuple):
     """What replies are made with.
 
     Attributes:
@@ -82,15 +83,15 @@ class Form(NamedTuple):
         flood: log2 of the width of each part of the flooding noise.
     """
 
-    extended: Ring
+    extended: RnsRing
     plain: plaintexts.Plain
-    switches: tuple[conversion.Division, ...]
-    first: rounding.Form
-    second: rounding.Form
+    switches: tuple[conversion.ModDownConstants, ...]
+    first: rounding.RoundingTables
+    second: rounding.RoundingTables
     flood: int
 
 
-def form(extended: Ring, modulus: plaintexts.Plain, replies: Replies, flood: int) -> Form:
+def reply_tables(extended: RnsRing, modulus: plaintexts.Plain, replies: ReplyFormat, flood: int) -> ReplyTables:
     """Return what replies are made with.
 
     Args:
@@ -99,12 +100,14 @@ def form(extended: Ring, modulus: plaintexts.Plain, replies: Replies, flood: int
         flood: log2 of the width of each part of the flooding noise.
     """
     primes = extended.primes[:-1]
-    switches = tuple(conversion.division(primes[last - 1 : last], primes[:last]) for last in range(len(primes), 0, -1))
-    first, second = (rounding.form(replies.modulus.primes, bits) for bits in replies.bits)
-    return Form(extended, modulus, switches, first, second, flood)
+    switches = tuple(
+        conversion.mod_down_constants(primes[last - 1 : last], primes[:last]) for last in range(len(primes), 0, -1)
+    )
+    first, second = (rounding.rounding_tables(replies.modulus.primes, bits) for bits in replies.bits)
+    return ReplyTables(extended, modulus, switches, first, second, flood)
 
 
-def hiding(key: PublicKey, form: Form) -> Residues:
+def hiding(key: PublicKey, form: ReplyTables) -> Residues:
     """Return what hides a reply of another engine: a fresh encryption of zero with flooding noise.
 
     Returns:
@@ -120,7 +123,7 @@ def reply(
     values: Residues,
     key: PublicKey,
     addend: Residues,
-    form: Form,
+    form: ReplyTables,
     kept: Integers | None = None,
 ) -> bytes:
     """Add a plaintext and what hides a result to it, switch it down and serialise it.
@@ -146,7 +149,7 @@ def reply(
 
 
 @jit
-def _hiding(values: Residues, key: Residues, draws: Draws, extended: Ring) -> bool:
+def _hiding(values: Residues, key: Residues, draws: ReplyRandomness, extended: RnsRing) -> bool:
     """:func:`_hide`; False, and nothing done, if the secret's words fall short."""
     secret = np.empty(values.shape[2], dtype=np.uint64)
     if not sampling.ternary(draws.secret, secret):
@@ -156,7 +159,9 @@ def _hiding(values: Residues, key: Residues, draws: Draws, extended: Ring) -> bo
 
 
 @jit
-def _send(first: Residues, second: Residues, values: Residues, addend: Residues, form: Form, kept: Integers) -> None:
+def _send(
+    first: Residues, second: Residues, values: Residues, addend: Residues, form: ReplyTables, kept: Integers
+) -> None:
     """Add the plaintext, switch down, round and write the two polynomials."""
     limbs, left = values.shape[1], form.first.primes.size
     plaintexts.add(values[0], addend, form.plain)
@@ -172,7 +177,7 @@ def _send(first: Residues, second: Residues, values: Residues, addend: Residues,
 
 
 @jit
-def _hide(values: Residues, key: Residues, secret: Residues, draws: Draws, extended: Ring) -> None:
+def _hide(values: Residues, key: Residues, secret: Residues, draws: ReplyRandomness, extended: RnsRing) -> None:
     """Add an encryption of zero and flooding noise to a result, under L or L + 1 primes; it becomes coefficients."""
     limbs, n, error = key.shape[2], values.shape[2], draws.error
     polynomial = np.empty((1, n), dtype=np.uint64)
@@ -199,7 +204,7 @@ def _hide(values: Residues, key: Residues, secret: Residues, draws: Draws, exten
             row[i] = sub_if_ge(row[i] + sub_if_ge(sampling.binomial(error[i]) + offset, p), p)
 
 
-def _with_quotients(key: Residues, ring: Ring) -> Residues:
+def _with_quotients(key: Residues, ring: RnsRing) -> Residues:
     found = np.empty_like(key)
     quotients(found, key, ring.tables.primes)
     return np.stack([key, found])

@@ -30,7 +30,7 @@ _ZERO, _ONE, _HALF, _WORD = np.uint64(0), np.uint64(1), np.uint64(32), np.uint64
 _LOW = np.uint64(0xFFFFFFFF)
 
 
-class Form(NamedTuple):
+class RoundingTables(NamedTuple):
     """What one polynomial of a reply is rounded with.
 
     Attributes:
@@ -50,7 +50,7 @@ class Form(NamedTuple):
     back: Residues
 
 
-def form(primes: tuple[int, ...], bits: int) -> Form:
+def rounding_tables(primes: tuple[int, ...], bits: int) -> RoundingTables:
     """Return what coefficients are rounded with.
 
     Args:
@@ -61,7 +61,7 @@ def form(primes: tuple[int, ...], bits: int) -> Form:
     back = [
         [*with_quotient(pow(2, -bits, p), p), *with_quotient(pow(2, 64 - bits, p), p), (p + 1) // 2] for p in primes
     ]
-    return Form(
+    return RoundingTables(
         np.array(primes, dtype=np.uint64),
         np.stack([with_quotient(pow(q // p, -1, p), p) for p in primes]),
         np.array([[word // p, *with_quotient(word % p, p)] for p in primes], dtype=np.uint64),
@@ -71,7 +71,7 @@ def form(primes: tuple[int, ...], bits: int) -> Form:
     )
 
 
-def pack(words: Residues, form: Form) -> bytes:
+def pack(words: Residues, form: RoundingTables) -> bytes:
     """Return the bytes of rounded coefficients.
 
     Args:
@@ -82,7 +82,7 @@ def pack(words: Residues, form: Form) -> bytes:
     return wire_bytes.octets(made, words.shape[1], form.bits)
 
 
-def unpack(message: Message, form: Form, count: int) -> Residues:
+def unpack(message: Message, form: RoundingTables, count: int) -> Residues:
     """Return the residues that rounded coefficients stand for, shape (l, m).
 
     Args:
@@ -95,7 +95,7 @@ def unpack(message: Message, form: Form, count: int) -> Residues:
 
 
 @jit
-def shorten(made: Residues, words: Residues, form: Form) -> None:
+def shorten(made: Residues, words: Residues, form: RoundingTables) -> None:
     """Write rounded coefficients.
 
     Args:
@@ -117,7 +117,7 @@ def shorten(made: Residues, words: Residues, form: Form) -> None:
 
 
 @jit
-def lengthen(target: Residues, padded: Residues, form: Form) -> None:
+def lengthen(target: Residues, padded: Residues, form: RoundingTables) -> None:
     """Undo :func:`shorten`, but for what was rounded away.
 
     Args:
@@ -150,7 +150,7 @@ def lengthen(target: Residues, padded: Residues, form: Form) -> None:
 
 
 @inline
-def _add_fractions(upper: Residues, lower: Residues, x: Residues, form: Form, limb: int) -> None:
+def _add_fractions(upper: Residues, lower: Residues, x: Residues, form: RoundingTables, limb: int) -> None:
     """Add 128 bits of y / p under one prime."""
     p, inverse, quotient = form.primes[limb], form.inverse[limb, 0], form.inverse[limb, 1]
     whole, rest, rest_quotient = form.fraction[limb, 0], form.fraction[limb, 1], form.fraction[limb, 2]

@@ -86,7 +86,7 @@ class Engines:
     def requests(self, slots: Residues) -> list[bytes]:
         return [self.sender.encrypt(own) for own in slots]
 
-    def coefficients(self, found: kernel.Ciphertext) -> Residues:
+    def coefficients(self, found: kernel.KernelCiphertext) -> Residues:
         """Coefficients of one of the kernel engine's ciphertexts, (2, L, n)."""
         if not found.ntt:
             return found.residues
@@ -99,16 +99,16 @@ class Engines:
         context = self.theirs._context
         return sealfile._words(context.save(found), context.data_level)[0]
 
-    def loaded(self, found: kernel.Ciphertext) -> Any:
+    def loaded(self, found: kernel.KernelCiphertext) -> Any:
         """One of the kernel engine's ciphertexts as SEAL's."""
         return fresh(self.client, self.coefficients(found))
 
-    def decrypted(self, found: kernel.Ciphertext) -> Residues:
+    def decrypted(self, found: kernel.KernelCiphertext) -> Residues:
         plaintext = seal.Plaintext()
         self.client._decryptor.decrypt(self.loaded(found), plaintext)
         return np.array(self.client._context.encoder.decode_uint64(plaintext), dtype=np.uint64)
 
-    def same(self, found: Sequence[kernel.Ciphertext], wanted: Sequence[Any]) -> bool:
+    def same(self, found: Sequence[kernel.KernelCiphertext], wanted: Sequence[Any]) -> bool:
         """Bit for bit."""
         return len(found) == len(wanted) and all(
             np.array_equal(self.coefficients(own), self.seal_coefficients(other))
@@ -225,7 +225,7 @@ def one_turn(kind: str, step: int) -> LayerCircuit:
     return LayerCircuit(((0, baby),), (((0, 0),),), (((0, giant),),), ((fold,) if fold else (),), 1)
 
 
-def outcomes(both: Engines, circuit: LayerCircuit) -> tuple[kernel.Ciphertext, Any, Residues]:
+def outcomes(both: Engines, circuit: LayerCircuit) -> tuple[kernel.KernelCiphertext, Any, Residues]:
     """(kernel's, SEAL's, clear text's) only output."""
     slots, weights = both.slots(inputs_of(circuit)), both.slots(circuit.weights)
     messages = both.requests(slots)
@@ -277,7 +277,7 @@ def test_results_do_not_depend_on_the_limits(monkeypatch: pytest.MonkeyPatch, ro
     circuit = several_pieces(4)
     weights, messages = random_weights(circuit, n, t, 1), both.requests(both.slots(4))
 
-    def results() -> list[kernel.Ciphertext]:
+    def results() -> list[kernel.KernelCiphertext]:
         return run(both.ours, circuit, weights, both.ours.receive_all(messages, None), both.keys)
 
     wanted = results()
@@ -315,7 +315,7 @@ def several_pieces(pieces: int) -> LayerCircuit:
     return LayerCircuit(tuple(rotated), tuple(sums), tuple(outputs), ((), (1,)) * pieces, 4)
 
 
-def hidden_results() -> dict[str, kernel.Ciphertext]:
+def hidden_results() -> dict[str, kernel.KernelCiphertext]:
     """One result in each form: as received, in the NTT domain, extended."""
     both = engines()
     slots = both.slots(1)
@@ -324,8 +324,8 @@ def hidden_results() -> dict[str, kernel.Ciphertext]:
     return {"received": received[0], **found}
 
 
-def copied(found: kernel.Ciphertext) -> kernel.Ciphertext:
-    return kernel.Ciphertext(found.residues.copy(), found.ntt)
+def copied(found: kernel.KernelCiphertext) -> kernel.KernelCiphertext:
+    return kernel.KernelCiphertext(found.residues.copy(), found.ntt)
 
 
 @pytest.mark.parametrize("form", ["received", "baby", "giant"])
@@ -340,7 +340,7 @@ def test_replies_are_flooded(form: str) -> None:
     assert (first[1] != both.coefficients(result)[1]).mean() > 0.999
     modulus = sum(map(math.log2, both.ours._modulus.primes))
     for own in (first, second):
-        found = kernel.Ciphertext(own, ntt=False)
+        found = kernel.KernelCiphertext(own, ntt=False)
         noise = modulus - both.client._decryptor.invariant_noise_budget(both.loaded(found)) - math.log2(t) - 1
         assert flood - 1 <= noise <= flood + 2, "1.5 times 2^flood, and a budget is of whole bits"
         assert np.array_equal(both.decrypted(found), modular.add(both.decrypted(result), addends[0], t))

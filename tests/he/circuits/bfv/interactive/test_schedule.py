@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privcirnet.he.circuits.bfv.interactive.schedule import Block, Limits, Segment, schedule
+from privcirnet.he.circuits.bfv.interactive.schedule import Limits, OutputBlock, Segment, schedule
 from privcirnet.he.circuits.bfv.layer_circuit import LayerCircuit, Pair
 from privcirnet.he.layers.spectral_layer import SpectralLayer
 from tests.he.circuit_examples import circuits
@@ -17,7 +17,7 @@ def present_in(circuit: LayerCircuit) -> list[bool]:
     return [weight > 0 for weight in range(circuit.weights)]
 
 
-def products_of(block: Block, segment: Segment) -> list[list[Pair]]:
+def products_of(block: OutputBlock, segment: Segment) -> list[list[Pair]]:
     """Each inner sum's products as the circuit numbers them."""
     absolute = block.terms.pairs + np.array([segment.rotated.start, 0])
     first = block.terms.first

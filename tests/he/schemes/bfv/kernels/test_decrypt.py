@@ -10,10 +10,10 @@ from privcirnet.he.ring import modular
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.rlwe.kernels import secret_key
 from privcirnet.he.rlwe.kernels.modulus import ring
-from privcirnet.he.rlwe.wire_bytes import Modulus
+from privcirnet.he.rlwe.wire_bytes import WireFormat
 from privcirnet.he.schemes.bfv import batching
 from privcirnet.he.schemes.bfv.kernels import decrypt, plaintexts
-from privcirnet.he.schemes.bfv.rounding import Replies
+from privcirnet.he.schemes.bfv.rounding import ReplyFormat
 from privcirnet.he.schemes.bfv.sizes import ReplyBits
 from tests.he.kernel_oracles import integers, negacyclic, primes_of, random_residues
 from tests.he.wire_oracles import shorten
@@ -33,11 +33,11 @@ class Setting:
         self.primes = primes_of(bits, N)
         special = modular.largest_prime(52, 2 * N, frozenset(self.primes))
         self.t = modular.largest_prime(plain_bits, 2 * N, frozenset({*self.primes, special}))
-        extended, self.modulus = ring((*self.primes, special), N), Modulus(self.primes, N)
+        extended, self.modulus = ring((*self.primes, special), N), WireFormat(self.primes, N)
         self.q = prod(self.primes)
         whole = ReplyBits(self.q.bit_length() + 1, self.q.bit_length() + 1)  # with so many bits nothing is rounded away
-        self.replies = Replies(self.modulus, whole)
-        self.form = decrypt.form(extended.tables, plaintexts.plain(self.t, self.primes, N), self.replies)
+        self.replies = ReplyFormat(self.modulus, whole)
+        self.form = decrypt.decryption_tables(extended.tables, plaintexts.plain(self.t, self.primes, N), self.replies)
         ternary = np.random.default_rng(1).integers(0, 3, N, dtype=np.uint64)
         self.key, self.secret = secret_key.prepared(ternary, extended), [int(x) - 1 for x in ternary]
 

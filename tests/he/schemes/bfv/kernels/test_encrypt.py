@@ -7,7 +7,7 @@ from privcirnet.he.ring import modular
 from privcirnet.he.ring.modular import Integers, Residues
 from privcirnet.he.rlwe.kernels import secret_key, uniform, wire_bytes
 from privcirnet.he.rlwe.kernels.modulus import ring
-from privcirnet.he.rlwe.wire_bytes import Modulus
+from privcirnet.he.rlwe.wire_bytes import WireFormat
 from privcirnet.he.schemes.bfv import batching
 from privcirnet.he.schemes.bfv.kernels import encrypt, plaintexts
 from tests.he.kernel_oracles import errors, negacyclic, primes_of
@@ -17,12 +17,14 @@ SETS = pytest.mark.parametrize(("bits", "plain_bits"), [((54, 53, 53), 41), ((60
 """Data primes, then the special one."""
 
 
-def setting(bits: tuple[int, ...], plain_bits: int) -> tuple[Modulus, int, encrypt.Form, Residues, list[int]]:
+def setting(
+    bits: tuple[int, ...], plain_bits: int
+) -> tuple[WireFormat, int, encrypt.EncryptionTables, Residues, list[int]]:
     """(data primes, t, form, secret key, its coefficients)."""
     primes = primes_of(bits, N)
-    t, modulus = modular.largest_prime(plain_bits, 2 * N, frozenset(primes)), Modulus(primes[:-1], N)
+    t, modulus = modular.largest_prime(plain_bits, 2 * N, frozenset(primes)), WireFormat(primes[:-1], N)
     all_primes = ring(primes, N)
-    form = encrypt.form(all_primes.tables, plaintexts.plain(t, modulus.primes, N), modulus)
+    form = encrypt.encryption_tables(all_primes.tables, plaintexts.plain(t, modulus.primes, N), modulus)
     ternary = np.random.default_rng(1).integers(0, 3, N, dtype=np.uint64)
     return modulus, t, form, secret_key.prepared(ternary, all_primes), [int(x) - 1 for x in ternary]
 
@@ -33,7 +35,9 @@ def random_words(seed: int) -> Residues:
     return words
 
 
-def slow(modulus: Modulus, t: int, secret: list[int], drawn: secret_key.Draws, slots: Residues) -> Residues:
+def slow(
+    modulus: WireFormat, t: int, secret: list[int], drawn: secret_key.EncryptionRandomness, slots: Residues
+) -> Residues:
     """-(a s + e) + floor((q m + (t + 1) / 2) / t) under each prime."""
     q, message = 1, batching.slots_to_coefficients(slots, t).tolist()
     for p in modulus.primes:
@@ -55,7 +59,7 @@ def test_a_request_is_seal_s_formula(
     modulus, t, form, key, secret = setting(bits, plain_bits)
     slots = np.random.default_rng(2).integers(0, t, N, dtype=np.uint64)
     slots[:2] = 0, t - 1
-    drawn = secret_key.Draws(SEED, random_words(3))
+    drawn = secret_key.EncryptionRandomness(SEED, random_words(3))
     wanted = slow(modulus, t, secret, drawn, slots)
     monkeypatch.setattr(secret_key, "draw", lambda count: drawn)
     message = encrypt.encrypt(key, slots, form, kept)

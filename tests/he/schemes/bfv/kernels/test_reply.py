@@ -48,7 +48,7 @@ def test_a_secret_whose_words_fall_short_is_drawn_again(monkeypatch: pytest.Monk
     server, extended, drawn = kernel.KernelServer(parameters), ring(PRIMES, N), []
     original = reply.draw
 
-    def draw(bits: int, extended: object) -> reply.Draws:
+    def draw(bits: int, extended: object) -> reply.ReplyRandomness:
         found = original(bits, server._ring)
         drawn.append(found)
         return found._replace(secret=np.full_like(found.secret, 2**64 - 1)) if len(drawn) == 1 else found

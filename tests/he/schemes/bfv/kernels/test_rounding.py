@@ -35,7 +35,7 @@ def edges(primes: tuple[int, ...]) -> np.ndarray:
 @pytest.mark.parametrize(("bits", "k"), CASES)
 def test_compiled_bytes_and_residues_are_the_oracles(bits: tuple[int, ...], k: int) -> None:
     primes = primes_of(bits, N)
-    words, form = edges(primes), compiled.form(primes, k)
+    words, form = edges(primes), compiled.rounding_tables(primes, k)
     message = compiled.pack(words, form)
     assert message == shorten(words, primes, k)
     assert len(message) == -(-COUNT * k // 8)
@@ -47,7 +47,7 @@ def test_any_bytes_have_residues(bits: tuple[int, ...], k: int) -> None:
     """Those of the other party need not be what rounding makes."""
     primes, random = primes_of(bits, N), np.random.default_rng(0)
     for message in (random.bytes(-(-COUNT * k // 8)), b"\xff" * -(-COUNT * k // 8)):
-        words = compiled.unpack(message, compiled.form(primes, k), COUNT)
+        words = compiled.unpack(message, compiled.rounding_tables(primes, k), COUNT)
         assert (words < np.array(primes, dtype=np.uint64)[:, None]).all()
         assert (words == lengthen(message, primes, k, COUNT)).all()
 

@@ -1,0 +1,131 @@
+"""Which layers a norm, an :class:`.Affine` or an attention's factor is folded into: the one before it, or those behind.
+
+Behind it is a batch norm of tokens or vectors, whose scales belong to the columns of linear layers, and a scale of all
+values without a shift. A batch norm of maps has the zeros of padding behind it, so it needs a convolution before it.
+"""
+
+from typing import Any, NamedTuple
+
+from torch import fx, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.dropout import _DropoutNd
+
+from privcirnet.nn.affine import Affine
+from privcirnet.nn.attention import PolynomialAttention
+from privcirnet.nn.example import IMAGE
+from privcirnet.nn.graph import module_of
+from privcirnet.nn.moves import Rearrange
+from privcirnet.nn.norm import TokenBatchNorm
+from privcirnet.nn.pooling import layers_behind
+from privcirnet.nn.summands import channel_readers
+from privcirnet.nn.tokens import Take
+
+VECTORS = "a BatchNorm1d must work on vectors (N, C), right behind or before linear layers"
+"""The rule that a network breaks whose values are not known to be such, and what to do about it."""
+FLATTEN = "flatten first, or use polynomial_, which knows the shapes"
+
+
+_TWO = 2
+"""Axes of vectors (N, C), and of places (H, W)."""
+
+
+class FoldTarget(NamedTuple):
+    """Where a node is folded.
+
+    Attributes:
+        layers: nodes of linear layers or convolutions; one of them if they are before it.
+    """
+
+    layers: tuple[fx.Node, ...]
+    behind: bool = False
+
+
+def place_of(graph: fx.GraphModule, node: fx.Node) -> FoldTarget | None:
+    """Return the layers that a batch norm, an Affine or an attention's factor is folded into, None if there are none.
+
+    >>> from privcirnet.nn.graph import trace
+    >>> graph = trace(nn.Sequential(nn.Linear(2, 2), Affine(2.0, 1.0)))
+    >>> place_of(graph, list(graph.graph.nodes)[2])
+    Place(layers=(_0,), behind=False)
+    """
+    module, before = module_of(graph, node), layer_before(graph, node)
+    match module:
+        case nn.BatchNorm1d() if not _is_vector(graph, node.all_input_nodes[0]):
+            return None
+        case TokenBatchNorm() | nn.BatchNorm1d():
+            before = before if before and isinstance(module_of(graph, before), nn.Linear) else None
+            behind = channel_readers(graph, node)
+            linear = all(isinstance(module_of(graph, each), nn.Linear) for each in behind)
+        case Affine(shift=0):
+            behind = layers_behind(graph, node) or []
+            linear = True
+        case Affine():
+            behind, linear = [], False
+        case PolynomialAttention():
+            before, behind, linear = None, layers_behind(graph, node) or [], True
+        case _:
+            before = before if before and isinstance(module_of(graph, before), nn.Conv2d) else None
+            behind, linear = [], False
+    if before is not None:
+        return FoldTarget((before,))
+    return FoldTarget(tuple(behind), behind=True) if behind and linear else None
+
+
+def layer_before(graph: fx.GraphModule, node: fx.Node) -> fx.Node | None:
+    """Return the layer that a node alone reads, at most through what is folded into that layer too."""
+    source = node.all_input_nodes[0]
+    if len(source.users) > 1:
+        return None
+    match module_of(graph, source):
+        case nn.Linear() | nn.Conv2d():
+            return source
+        case _BatchNorm() as norm if not all(isinstance(child, nn.Identity) for child in norm.children()):
+            return None
+        case _BatchNorm() | Affine():
+            place = place_of(graph, source)
+            return place.layers[0] if place and not place.behind else None
+        case module if isinstance(module, nn.Identity | _DropoutNd) or _keeps_map_channels(module):
+            return layer_before(graph, source)
+        case _:
+            return None
+
+
+def _keeps_map_channels(module: nn.Module | None) -> bool:
+    return isinstance(module, Rearrange) and module.keeps_map_channels()
+
+
+def _is_vector(graph: fx.GraphModule, node: fx.Node) -> bool:
+    """Return whether a value is known to be vectors (N, C), whose channels are the axis that a BatchNorm1d works on."""
+    while node.all_input_nodes:
+        match module_of(graph, node):
+            case nn.Flatten(start_dim=1, end_dim=-1) | Take():
+                return True
+            case Rearrange(after=after):
+                return len(after) == 1
+            case None if _gives_vectors(node):
+                return True
+            case nn.Conv2d() | nn.AvgPool2d() | None:
+                return False
+            case _:
+                node = node.all_input_nodes[0]
+    table = len(graph.meta.get(IMAGE, ())) == 1 or len(node.meta.get("shape") or ()) == _TWO
+    return node.op == "placeholder" and table
+
+
+def _numbers(given: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return sizes or axes, given one by one or as one list."""
+    return tuple(given[0]) if given and isinstance(given[0], list | tuple) else given
+
+
+def _gives_vectors(node: fx.Node) -> bool:
+    """Return whether a function or method gives vectors (N, C) of maps, by its arguments alone."""
+    kind, given = getattr(node.target, "__name__", str(node.target)), (*node.args[1:], *node.kwargs.values())
+    match kind:
+        case "flatten":
+            return given in ((1,), (1, -1))
+        case "view" | "reshape":
+            return len(_numbers(given)) == _TWO
+        case "mean":
+            return len(given) == 1 and len(_numbers(given)) == _TWO
+        case _:
+            return False
