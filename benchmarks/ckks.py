@@ -11,11 +11,11 @@ from typing import TypeVar
 
 import numpy as np
 
-from privcirnet.he.circuits.ckks import hoisting
-from privcirnet.he.circuits.ckks.linear_map import LinearMap
-from privcirnet.he.schemes.ckks.client import CkksClient
-from privcirnet.he.schemes.ckks.parameters import choose
-from privcirnet.he.schemes.ckks.server import CkksServer
+from privcirnet.he.ckks import hoisting
+from privcirnet.he.ckks.client import CkksClient
+from privcirnet.he.ckks.linear_map import LinearMap
+from privcirnet.he.ckks.parameters import choose
+from privcirnet.he.ckks.server import CkksServer
 
 T = TypeVar("T")
 

@@ -29,6 +29,9 @@ from untrained import program_of
 from privcirnet.artifact import read_checkpoint, read_profile, read_program
 from privcirnet.blocksize_search.composition import composed_shape
 from privcirnet.blocksize_search.latency import CostPrediction, figures_of_layer
+from privcirnet.he.bfv.noise import MIN_NOISE_BUDGET
+from privcirnet.he.bfv.parameters import MAX_PLAIN_BITS, ParameterSet, choose
+from privcirnet.he.bfv.sizes import ciphertext_bytes
 from privcirnet.he.layers.layer import Layer
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.planning.chooser import SETS
@@ -40,9 +43,6 @@ from privcirnet.he.protocol.parties.server import Server
 from privcirnet.he.protocol.parties.session import Traffic, prepare, run
 from privcirnet.he.ring.sampling import FLOODING_BITS
 from privcirnet.he.rlwe.security import MAX_LOG_Q
-from privcirnet.he.schemes.bfv.noise import MIN_NOISE_BUDGET
-from privcirnet.he.schemes.bfv.parameters import MAX_PLAIN_BITS, ParameterSet, choose
-from privcirnet.he.schemes.bfv.sizes import ciphertext_bytes
 from privcirnet.models import mobilenetv2
 from privcirnet.passes.compose import Pair, pairs
 from privcirnet.passes.fuse import fuse

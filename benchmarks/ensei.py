@@ -24,8 +24,8 @@ from papers.reproduce.ensei import layer_of, request_speedup, run, sums_of
 from papers.reproduce.layers import INSECURE_ENSEI_PRIMES
 from papers.reproduce.rows import Measured
 from privcirnet.cli.console import progress_bar, show, show_rows
-from privcirnet.he.schemes.bfv.noise import flood_bits
-from privcirnet.he.schemes.bfv.parameters import Parameters
+from privcirnet.he.bfv.noise import flood_bits
+from privcirnet.he.bfv.parameters import Parameters
 from privcirnet.he.system import threads
 
 INSECURE_RING_DEGREE = 2048

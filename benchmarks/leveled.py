@@ -31,7 +31,7 @@ from papers.reproduce.network_seconds import LeveledBenchmark
 from privcirnet.artifact import read_checkpoint, write_json
 from privcirnet.cli.console import show_rows
 from privcirnet.config import run_file
-from privcirnet.he.circuits.bfv.engines import ENGINES
+from privcirnet.he.bfv.engines import ENGINES
 from privcirnet.he.program.operations import Input
 from privcirnet.models import lola_mnist
 from privcirnet.passes.convert import circulant_

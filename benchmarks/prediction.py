@@ -14,8 +14,8 @@ from common import add_data, load
 
 from privcirnet.artifact import write_json
 from privcirnet.cli.console import progress_bar, show_rows
-from privcirnet.functional.circulant import admissible_block_sizes
-from privcirnet.functional.sensitivity import damped
+from privcirnet.nn.functional.circulant import admissible_block_sizes
+from privcirnet.nn.functional.sensitivity import damped
 from privcirnet.report import plots
 from privcirnet.train import sensitivities, stages
 from privcirnet.train.loss_rises import loss_rises, rank_correlation

@@ -13,10 +13,10 @@ from papers.falcon2020.circuits.noise import noise_bits
 from papers.falcon2020.circuits.plain_moduli import LeveledParameters
 from papers.falcon2020.planning.exact_network import ExactLayer
 from papers.layouts.falcon_quantized import QuantizedLayer, exact_circuit
-from privcirnet.he.circuits.bfv.network_circuit import NetworkCircuit
+from privcirnet.he.bfv.network_circuit import NetworkCircuit
+from privcirnet.he.bfv.parameters import Parameters
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.ring import modular
-from privcirnet.he.schemes.bfv.parameters import Parameters
 
 _N, _T_BITS, _INPUT_BITS, _DATA = 16384, 22, 34, (48,) * 7
 

@@ -46,12 +46,12 @@ if TYPE_CHECKING:
     from privcirnet.config import CompileConfig, FitConfig, SearchConfig
     from privcirnet.config.search import fraction, uniform
     from privcirnet.errors import RuleError
-    from privcirnet.functional.sensitivity import sensitivity
     from privcirnet.he.protocol.parties.background_preparation import BackgroundPreparation
     from privcirnet.he.protocol.parties.client import Client
     from privcirnet.he.protocol.parties.server import Server
     from privcirnet.nn.activations import Aespa2d, Square
     from privcirnet.nn.circulant import BlockCirculantConv2d, BlockCirculantLinear
+    from privcirnet.nn.functional.sensitivity import sensitivity
     from privcirnet.passes.block_sizes import candidates
     from privcirnet.passes.convert import circulant_, dense_state_dict
     from privcirnet.passes.fuse import fuse

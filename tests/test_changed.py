@@ -39,7 +39,7 @@ def test_what_the_table_names_is_there(rows):
     ("path", "test"),
     [
         ("privcirnet/he/ring/roots.py", "tests/he"),
-        ("tests/he/schemes/bfv/test_batching.py", "tests/he/schemes/bfv/test_batching.py"),
+        ("tests/he/bfv/test_batching.py", "tests/he/bfv/test_batching.py"),
         ("tests/he/layer_examples.py", "tests/he"),
         ("pyproject.toml", "tests"),
     ],

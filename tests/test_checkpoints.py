@@ -14,9 +14,9 @@ from privcirnet.artifact import read_checkpoint
 from privcirnet.config import HEConfig
 from privcirnet.data import Files, load
 from privcirnet.data.dataset import ImageData
-from privcirnet.he.circuits.ckks.bootstrapping import Bootstrapping, parameters_for
-from privcirnet.he.planning.ckks.ckks_circuit import CkksCircuit
-from privcirnet.he.planning.ckks.sums import sums_of
+from privcirnet.he.ckks.bootstrapping import Bootstrapping, parameters_for
+from privcirnet.he.ckks.circuit import CkksCircuit
+from privcirnet.he.ckks.sums import sums_of
 from privcirnet.he.planning.noise_budget import budget
 from privcirnet.he.program.program import layers_of, squares_of
 from privcirnet.he.program.truncation import truncation_facts

@@ -16,8 +16,8 @@ from privcirnet.artifact import read_profile, read_program
 from privcirnet.cli.settings import composed
 from privcirnet.config import InferConfig
 from privcirnet.data.dataset import ImageData
+from privcirnet.he.bfv.parameters import ParameterSet
 from privcirnet.he.planning.plan_program import scaled
-from privcirnet.he.schemes.bfv.parameters import ParameterSet
 from privcirnet.train import record
 from tests.scripts import FORMATS, STAGES, call, documented, refused, summary
 

@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from benchmarks.bench.networks import NETWORKS
 from privcirnet.config.checks import check, check_name, check_powers_of_two
 from privcirnet.config.encryption import HEConfig
-from privcirnet.he.circuits.bfv.engines import ENGINES
+from privcirnet.he.bfv.engines import ENGINES
+from privcirnet.he.bfv.parameters import DEFAULT_COEFFICIENT_BITS
 from privcirnet.he.planning.named import LAYOUTS, NAMES
 from privcirnet.he.rlwe.security import TABLE, TABLES
-from privcirnet.he.schemes.bfv.parameters import DEFAULT_COEFFICIENT_BITS
 
 
 @dataclass

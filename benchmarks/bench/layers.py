@@ -11,15 +11,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from privcirnet.he.circuits.bfv.engines import engine_of
+from privcirnet.he.bfv.engines import engine_of
+from privcirnet.he.bfv.noise import check_noise
+from privcirnet.he.bfv.parameters import DEFAULT_COEFFICIENT_BITS, choose
 from privcirnet.he.layers.integer import convolve, dense_weight
 from privcirnet.he.layers.layer import Layer
 from privcirnet.he.protocol.rounds.exchange import PreparedNode
 from privcirnet.he.protocol.rounds.linear import LinearExchange
 from privcirnet.he.ring import modular, sampling
 from privcirnet.he.rlwe.security import TABLE
-from privcirnet.he.schemes.bfv.noise import check_noise
-from privcirnet.he.schemes.bfv.parameters import DEFAULT_COEFFICIENT_BITS, choose
 from privcirnet.he.system import threads
 from privcirnet.he.system.threads import one_thread
 

@@ -5,13 +5,13 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from benchmarks.bench.runs import BenchRun
-from privcirnet.he.circuits.bfv.engines import engine_of
-from privcirnet.he.circuits.bfv.weight_cache import WeightCache
+from privcirnet.he.bfv.engines import engine_of
+from privcirnet.he.bfv.parameters import choose
+from privcirnet.he.bfv.weight_cache import WeightCache
 from privcirnet.he.layers.layer import Layer
 from privcirnet.he.protocol.rounds.exchange import PreparedNode
 from privcirnet.he.protocol.rounds.linear import LinearExchange
 from privcirnet.he.ring import sampling
-from privcirnet.he.schemes.bfv.parameters import choose
 from privcirnet.he.system.memory import peak_bytes
 
 _LARGEST = 127

@@ -11,7 +11,7 @@ from benchmarks.bench.memory import network_memory
 from benchmarks.bench.online import online_runs, run_online
 from benchmarks.bench.results import LayerResults
 from benchmarks.bench.runs import BenchRun, Competitor, network_runs, run_networks, run_suite, suite_runs
-from privcirnet.he.circuits.bfv.weight_cache import WeightCache
+from privcirnet.he.bfv.weight_cache import WeightCache
 from privcirnet.he.layers.layer import Layer
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.planning.goal import Objective

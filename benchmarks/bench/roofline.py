@@ -18,9 +18,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from privcirnet.compiled.jit import jit
 from privcirnet.he.layers.layer import Layer
 from privcirnet.he.ring.modular import Residues
+from privcirnet.he.system.jit import jit
 from privcirnet.he.system.threads import each, ranges, using
 
 BUTTERFLY = 9

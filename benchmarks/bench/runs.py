@@ -11,13 +11,13 @@ from typing import Any
 from benchmarks.bench.layers import Entry, LayerBenchmark, bench_layers, speedup
 from benchmarks.bench.networks import allowed_block_size
 from benchmarks.bench.results import LayerResults, described, measured
+from privcirnet.he.bfv.parameters import DEFAULT_COEFFICIENT_BITS
 from privcirnet.he.layers.layer import Layer
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.planning.goal import Objective
 from privcirnet.he.planning.named import LAYOUTS, plan_named
 from privcirnet.he.planning.profile import Profile
 from privcirnet.he.rlwe.security import TABLE
-from privcirnet.he.schemes.bfv.parameters import DEFAULT_COEFFICIENT_BITS
 
 SHAPES = {
     "MobileNetV2 8x8 64-384": LinearShape(8, 8, 64, 384),

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from privcirnet.artifact.folder import program_folder
 from privcirnet.config.checks import check, check_name
 from privcirnet.config.ckks import check_mode
-from privcirnet.he.circuits.bfv.engines import ENGINES
+from privcirnet.he.bfv.engines import ENGINES
 from privcirnet.service.address import parse_address
 
 

@@ -17,15 +17,15 @@ BLANK = "…"
 SUBJECTS = {
     "Settings": ("__main__", "config", "cli", "api"),
     "Images": ("data",),
-    "Networks": ("models", "passes", "nn", "functional"),
+    "Networks": ("models", "passes", "nn"),
     "Training": ("train", "distributed"),
     "Block sizes": ("blocksize_search",),
     "From a network to an encrypted program": ("passes.lower", "he.program"),
     "Plans, encodings and encryption parameters": (
         "he.planning",
         "he.layers",
-        "he.circuits",
-        "he.schemes",
+        "he.ckks",
+        "he.bfv",
         "he.rlwe",
         "he.ring",
         "he.system",

@@ -14,8 +14,8 @@ from collections.abc import Iterable
 import numpy as np
 
 from privcirnet.errors import RuleError
-from privcirnet.he.schemes.ckks import embedding
-from privcirnet.he.schemes.ckks.embedding import Reals, Slots
+from privcirnet.he.ckks import embedding
+from privcirnet.he.ckks.embedding import Reals, Slots
 
 
 def encode(slices: Reals) -> Slots:

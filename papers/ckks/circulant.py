@@ -15,8 +15,8 @@ import numpy as np
 
 from papers.ckks import cins
 from privcirnet.errors import RuleError
-from privcirnet.he.circuits.ckks.linear_map import LinearMap
-from privcirnet.he.schemes.ckks.embedding import Reals, Slots
+from privcirnet.he.ckks.embedding import Reals, Slots
+from privcirnet.he.ckks.linear_map import LinearMap
 
 
 def expanded(weights: Reals) -> Reals:

@@ -20,11 +20,11 @@ from typing import TypeVar
 import numpy as np
 
 from papers.ckks import cins, convolution
-from privcirnet.he.circuits.ckks.cleartext import Cleartext
-from privcirnet.he.circuits.ckks.evaluator import CkksEvaluator
-from privcirnet.he.circuits.ckks.linear_map import LinearMap
-from privcirnet.he.schemes.ckks import embedding
-from privcirnet.he.schemes.ckks.embedding import Reals, Slots
+from privcirnet.he.ckks import embedding
+from privcirnet.he.ckks.cleartext import Cleartext
+from privcirnet.he.ckks.embedding import Reals, Slots
+from privcirnet.he.ckks.evaluator import CkksEvaluator
+from privcirnet.he.ckks.linear_map import LinearMap
 
 V = TypeVar("V")
 

@@ -19,9 +19,9 @@ import numpy as np
 
 from papers.ckks import cins
 from papers.ckks.cins import Taps
-from privcirnet.he.circuits.ckks.linear_map import LinearMap, permutation
+from privcirnet.he.ckks.embedding import Reals
+from privcirnet.he.ckks.linear_map import LinearMap, permutation
 from privcirnet.he.ring.modular import Integers
-from privcirnet.he.schemes.ckks.embedding import Reals
 
 Kernels = Mapping[tuple[int, int], Taps]
 """(output channel, input channel) -> its taps; those of zeros may be left out."""

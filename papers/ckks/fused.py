@@ -15,10 +15,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeVar
 
-from privcirnet.he.circuits.ckks import fourier
-from privcirnet.he.circuits.ckks.bootstrapping import ROOM, Bootstrapping, weighed
-from privcirnet.he.circuits.ckks.evaluator import CkksEvaluator, mapped
-from privcirnet.he.circuits.ckks.linear_map import LinearMap
+from privcirnet.he.ckks import fourier
+from privcirnet.he.ckks.bootstrapping import ROOM, Bootstrapping, weighed
+from privcirnet.he.ckks.evaluator import CkksEvaluator, mapped
+from privcirnet.he.ckks.linear_map import LinearMap
 
 V = TypeVar("V")
 

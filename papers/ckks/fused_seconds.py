@@ -8,7 +8,7 @@ import numpy as np
 from benchmarks.bench.bootstrapping import Party
 from papers.ckks import convolution
 from papers.ckks.fused import FusedConvolution
-from privcirnet.he.circuits.ckks.bootstrapping import Bootstrapping, parameters_for
+from privcirnet.he.ckks.bootstrapping import Bootstrapping, parameters_for
 
 WIDTH, KERNEL = 32, 3
 """Of a slice, for maps of 16 x 16 to 31 x 31, and of the convolution."""

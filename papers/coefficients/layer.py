@@ -5,7 +5,7 @@ any layer) and "falcon" (:mod:`coefficients.depthwise`, depthwise and group conv
 polynomial mod (X^n + 1, t) and its n batched slots are the same thing through an NTT mod t in clear, and the engines
 need no other kind of plaintext. What they save is in the reply: of c0 only the coefficients that hold outputs are sent.
 
-Noise (:func:`schemes.bfv.noise.fresh_noise_bits`; docs/mathematics.md, "Noise"). A fresh ciphertext has noise e, at
+Noise (:func:`bfv.noise.fresh_noise_bits`; docs/mathematics.md, "Noise"). A fresh ciphertext has noise e, at
 most 21 and with deviation 3.24 a coefficient (SEAL's centered binomial), and rounding errors under 1/2 from both
 parties' shares each. A product with a weight polynomial w adds up at most one e for each weight, times |w|, and BFV's
 scaling t-multiples cancel: nothing grows with t or n. For m weights under 2^a the sum is under 2^a (10 deviations
@@ -20,7 +20,7 @@ Measured with the secret key at n = 4096 and all weights +-127 (tests/papers/coe
 | a 3 x 3 convolution of 64 channels           | 576  | 18            | 16            |
 | a GEMM's two rows of 2048                    | 4096 | 20            | 16 to 17      |
 
-With :data:`schemes.bfv.parameters.NARROW_COEFFICIENT_BITS` the plain modulus then has 30, 28, 26 bits.
+With :data:`bfv.parameters.NARROW_COEFFICIENT_BITS` the plain modulus then has 30, 28, 26 bits.
 
 Cost: :attr:`CoefficientLayer.pmults` products, no rotation, no Galois key.
 """
@@ -34,8 +34,11 @@ import numpy as np
 from papers.coefficients import cheetah, depthwise
 from papers.coefficients.layout import Placement, weight_polynomial
 from privcirnet.errors import RuleError
-from privcirnet.he.circuits.bfv.interface import Ciphertext, EncodedWeights, EvaluationKeys, ServerEngine
-from privcirnet.he.circuits.bfv.layer_circuit import LayerCircuit, Pair
+from privcirnet.he.bfv import batching
+from privcirnet.he.bfv.interface import Ciphertext, EncodedWeights, EvaluationKeys, ServerEngine
+from privcirnet.he.bfv.layer_circuit import LayerCircuit, Pair
+from privcirnet.he.bfv.noise import fresh_noise_bits
+from privcirnet.he.bfv.parameters import Parameters
 from privcirnet.he.layers.integer import dense_weight
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.planning.cost import Cost, linear_cost, transfer_seconds
@@ -44,9 +47,6 @@ from privcirnet.he.planning.named import Encoding
 from privcirnet.he.planning.profile import NetworkLink, Profile
 from privcirnet.he.ring import modular
 from privcirnet.he.ring.modular import Integers, Residues
-from privcirnet.he.schemes.bfv import batching
-from privcirnet.he.schemes.bfv.noise import fresh_noise_bits
-from privcirnet.he.schemes.bfv.parameters import Parameters
 
 COEFFICIENT_ENCODINGS = {"cheetah": cheetah.ENCODING, "falcon": depthwise.ENCODING}
 """Encodings by name."""

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from benchmarks.bench.layers import Timing
 from papers.ensei import moduli as ensei
 from papers.ensei.moduli import Moduli
-from privcirnet.he.circuits.bfv.interface import Ciphertext, ClientEngine, EvaluationKeys, ServerEngine
+from privcirnet.he.bfv.interface import Ciphertext, ClientEngine, EvaluationKeys, ServerEngine
 from privcirnet.he.layers.integer import convolve, expand_rows
 from privcirnet.he.layers.spectral_layer import SpectralLayer, encode_weights
 from privcirnet.he.ring import modular, sampling

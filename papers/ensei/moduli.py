@@ -34,11 +34,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from privcirnet.errors import RuleError
+from privcirnet.he.bfv.parameters import MAX_PLAIN_BITS
 from privcirnet.he.layers import spectral
 from privcirnet.he.layers.spectral_layer import SpectralLayer
 from privcirnet.he.ring import modular
 from privcirnet.he.ring.modular import Integers, Residues
-from privcirnet.he.schemes.bfv.parameters import MAX_PLAIN_BITS
 
 
 @dataclass(frozen=True)

@@ -23,15 +23,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from privcirnet.he.circuits.bfv.interactive.kernel import KernelCiphertext
+from privcirnet.he.bfv.client import KernelClient
+from privcirnet.he.bfv.kernel_engine import KernelCiphertext
+from privcirnet.he.bfv.kernels import plaintexts
+from privcirnet.he.bfv.parameters import Parameters
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.ring.wipe import wipe
 from privcirnet.he.rlwe.kernels import uniform, wire_bytes
 from privcirnet.he.rlwe.kernels.modulus import ring
 from privcirnet.he.rlwe.wire_bytes import SEED_BYTES, WireFormat, check_length
-from privcirnet.he.schemes.bfv.client import KernelClient
-from privcirnet.he.schemes.bfv.kernels import plaintexts
-from privcirnet.he.schemes.bfv.parameters import Parameters
 from privcirnet.he.system.threads import each
 
 

@@ -19,8 +19,8 @@ from privcirnet.artifact.typed_json import plain
 from privcirnet.cli.console import counting, inference_bar, progress_bar, show
 from privcirnet.cli.settings import script
 from privcirnet.data import load_for
+from privcirnet.he.bfv.noise import flood_bits
 from privcirnet.he.rlwe.security import SECURITY_BITS
-from privcirnet.he.schemes.bfv.noise import flood_bits
 from privcirnet.he.system import threads
 from privcirnet.runs.evaluation import evaluate
 from privcirnet.runs.parties import RunOptions

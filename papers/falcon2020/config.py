@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from papers.falcon2020.planning.plans import OWN, PLANS
 from privcirnet.config import DataConfig
 from privcirnet.config.checks import check, check_name, check_place
-from privcirnet.he.circuits.bfv.engines import ENGINES
+from privcirnet.he.bfv.engines import ENGINES
 
 
 @dataclass

@@ -14,11 +14,11 @@ from papers.falcon2020.planning.plans import fastest
 from papers.falcon2020.protocol.leveled_program import LeveledProgram
 from privcirnet.data.dataset import ImageData
 from privcirnet.errors import RuleError
-from privcirnet.functional.quantize import log_step_for
 from privcirnet.he.program.operation import Weights
 from privcirnet.he.program.operations import Input
 from privcirnet.he.program.program import Network
 from privcirnet.nn.circulant import block_size_of
+from privcirnet.nn.functional.quantize import log_step_for
 from privcirnet.passes.fuse import fuse
 from privcirnet.passes.lower.builder import ProgramBuilder
 from privcirnet.passes.lower.layers import integer_rows

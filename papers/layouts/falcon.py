@@ -30,8 +30,8 @@ from papers.falcon2020.planning.plan import Plan, plan_of
 from papers.falcon2020.planning.spread import convolution, three_layers
 from papers.falcon2020.planning.transforms import block_spectra, cyclic_matrix
 from privcirnet.errors import DoesNotFit
-from privcirnet.he.circuits import linear_transform
-from privcirnet.he.circuits.bfv.network_circuit import Plaintext
+from privcirnet.he.bfv.network_circuit import Plaintext
+from privcirnet.he.layers import linear_transform
 from privcirnet.he.layers.spectral_layout import next_power_of_two
 from privcirnet.he.ring.modular import Residues
 

@@ -23,7 +23,7 @@ import numpy as np
 from papers.falcon2020.circuits.builder import Builder
 from papers.falcon2020.planning.exact_network import ExactLayer
 from papers.layouts.falcon import Spectral, inverse_steps, spectral_product
-from privcirnet.he.circuits.bfv.network_circuit import NetworkCircuit
+from privcirnet.he.bfv.network_circuit import NetworkCircuit
 
 
 @dataclass(frozen=True)

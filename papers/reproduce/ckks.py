@@ -9,13 +9,13 @@ import numpy as np
 from papers.ckks import cins, compared, convolution
 from papers.reproduce.cells import Values
 from privcirnet.errors import RuleError
-from privcirnet.he.circuits.ckks.bootstrapping import parameters_for
-from privcirnet.he.layers.ckks.layout import Layout
-from privcirnet.he.planning.ckks import costs
-from privcirnet.he.schemes.ckks.client import CkksClient
-from privcirnet.he.schemes.ckks.embedding import Reals
-from privcirnet.he.schemes.ckks.parameters import CkksParameters
-from privcirnet.he.schemes.ckks.server import CkksServer
+from privcirnet.he.ckks import costs
+from privcirnet.he.ckks.bootstrapping import parameters_for
+from privcirnet.he.ckks.client import CkksClient
+from privcirnet.he.ckks.embedding import Reals
+from privcirnet.he.ckks.layout import Layout
+from privcirnet.he.ckks.parameters import CkksParameters
+from privcirnet.he.ckks.server import CkksServer
 from privcirnet.he.system import threads as in_use
 
 _N, _LEVELS, _SCALE_BITS, _MB = 65536, 1, 42, 1e6
@@ -72,7 +72,7 @@ def imagenet() -> Values:
 
 
 def _diagonals(source: Layout, target: Layout, taps: int) -> int:
-    """Of a convolution in slot encoding (:mod:`layers.ckks.slotwise`)."""
+    """Of a convolution in slot encoding (:mod:`ckks.slotwise`)."""
     own = source.own // 2 if source.parts == 1 else source.own
     return target.parts * max(source.parts // 2, 1) * own * taps
 

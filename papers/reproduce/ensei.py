@@ -12,14 +12,14 @@ from papers.ensei.moduli import Moduli, Sums
 from papers.ensei.ntt_requests import NttClient, NttServer
 from papers.reproduce.cells import Values
 from papers.reproduce.layers import LayerCase, without_rotations
-from privcirnet.he.circuits.bfv.engines import engine_of
-from privcirnet.he.circuits.bfv.interactive.kernel import KernelServer
+from privcirnet.he.bfv.client import KernelClient
+from privcirnet.he.bfv.engines import engine_of
+from privcirnet.he.bfv.kernel_engine import KernelServer
+from privcirnet.he.bfv.parameters import DEFAULT_COEFFICIENT_BITS, Parameters, choose, ordered_primes
 from privcirnet.he.layers.spectral_layer import SpectralLayer
 from privcirnet.he.ring import sampling
 from privcirnet.he.ring.modular import Integers
 from privcirnet.he.rlwe.kernels.modulus import ring
-from privcirnet.he.schemes.bfv.client import KernelClient
-from privcirnet.he.schemes.bfv.parameters import DEFAULT_COEFFICIENT_BITS, Parameters, choose, ordered_primes
 from privcirnet.he.system import threads as in_use
 
 SETS = {2048: (37, 16), 8192: DEFAULT_COEFFICIENT_BITS}

@@ -8,19 +8,19 @@ from functools import cached_property
 from papers.coefficients import cheetah
 from papers.coefficients.layer import COEFFICIENT_ENCODINGS, CoefficientLayer
 from papers.layouts.named import published_named
-from privcirnet.he.layers.layer import Layer, layer_bytes
-from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.layers.spectral_layer import SpectralLayer
-from privcirnet.he.planning.named import plan_named
-from privcirnet.he.planning.planner import candidate_layers, counted_goal
-from privcirnet.he.schemes.bfv.parameters import (
+from privcirnet.he.bfv.parameters import (
     DEFAULT_COEFFICIENT_BITS,
     NARROW_COEFFICIENT_BITS,
     WIDE_COEFFICIENT_BITS,
     Parameters,
     choose,
 )
-from privcirnet.he.schemes.bfv.sizes import ciphertext_bytes, key_bytes
+from privcirnet.he.bfv.sizes import ciphertext_bytes, key_bytes
+from privcirnet.he.layers.layer import Layer, layer_bytes
+from privcirnet.he.layers.shape import LinearShape
+from privcirnet.he.layers.spectral_layer import SpectralLayer
+from privcirnet.he.planning.named import plan_named
+from privcirnet.he.planning.planner import candidate_layers, counted_goal
 
 INSECURE_ENSEI_PRIMES = (60, 60)
 """ENSEI's 60 bits at n = 2048, and a special prime that nothing uses. For counts and bytes alone: today's table allows

@@ -11,8 +11,8 @@ from papers.falcon2020.circuits.repetitions import without_repetitions
 from papers.falcon2020.planning.parameters import LeveledParameters
 from papers.falcon2020.planning.plan import Plan
 from papers.falcon2020.protocol.inference import LeveledInferenceClient, LeveledInferenceServer
-from privcirnet.he.circuits.bfv.evaluator import run
-from privcirnet.he.circuits.bfv.weights import encode
+from privcirnet.he.bfv.evaluator import run
+from privcirnet.he.bfv.weights import encode
 
 _PASSES = 2
 """Runs of each step, of which the quickest counts: compiled kernels are loaded in the first."""

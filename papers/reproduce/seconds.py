@@ -18,7 +18,7 @@ from papers.reproduce.cells import Values
 from papers.reproduce.layers import PRIMES, LayerCase
 from papers.reproduce.leveled import leveled_latency, leveled_steps
 from privcirnet.errors import RuleError
-from privcirnet.he.circuits.bfv.engines import engine_of
+from privcirnet.he.bfv.engines import engine_of
 from privcirnet.he.layers.layer import Layer
 from privcirnet.he.planning.named import plan_named
 from privcirnet.he.planning.planner import counted_goal

@@ -18,7 +18,7 @@ from privcirnet.he.program.program import Network
 from privcirnet.he.program.signature import PrivateKey, PublicKey
 
 if TYPE_CHECKING:  # it loads the kernels
-    from privcirnet.he.planning.ckks.ckks_program import CkksProgram
+    from privcirnet.he.ckks.program import CkksProgram
 
 VERSION = 3
 _SUMS, _ENDS = "/sums", "/ends"
@@ -57,9 +57,9 @@ def read_ckks(folder: Path, key: PublicKey | None = None) -> "CkksProgram":
     Raises:
         RuleError: missing, damaged, foreign, inconsistent, not signed with the key; or its parameters do not carry it.
     """
-    from privcirnet.he.circuits.ckks.bootstrapping import Bootstrapping
-    from privcirnet.he.planning.ckks.ckks_program import CkksProgram
-    from privcirnet.he.planning.ckks.sums import Scales
+    from privcirnet.he.ckks.bootstrapping import Bootstrapping
+    from privcirnet.he.ckks.program import CkksProgram
+    from privcirnet.he.ckks.sums import Scales
     from privcirnet.he.protocol.one_message import ckks
 
     data = read_manifest(folder, key, CKKS, (VERSION,))

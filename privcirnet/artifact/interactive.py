@@ -24,13 +24,13 @@ from privcirnet.artifact.folder import (
 from privcirnet.artifact.records import profile_from, write_tensors
 from privcirnet.artifact.weights import bounded_integers, complete, integers, read_weights, tensors_of, weight_tensors
 from privcirnet.errors import RuleError
+from privcirnet.he.bfv import batching
 from privcirnet.he.layers.layer import Layer
 from privcirnet.he.planning.profile import Profile
 from privcirnet.he.program import manifest
 from privcirnet.he.program.program import Program
 from privcirnet.he.program.signature import PrivateKey, PublicKey
 from privcirnet.he.ring.modular import Residues
-from privcirnet.he.schemes.bfv import batching
 
 VERSION = 3
 WEIGHTS, PLAINTEXTS, FULL_FOLDER = "weights.safetensors", "plaintexts.safetensors", "plaintexts_full"

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from privcirnet.functional.sensitivity import squared_error
+from privcirnet.nn.functional.sensitivity import squared_error
 
 MOST = 16
 """Number of sums of groups that are kept, at most."""

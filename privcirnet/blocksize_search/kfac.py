@@ -6,7 +6,7 @@ The rise of the loss by a change D of a layer's weight is about one half of::
 
 g_i is the squared gradient of a sample's loss in output i, summed over the places of the output and averaged over the
 samples; x are the layer's inputs. It takes the curvature to be the product of the inputs' and of the gradients' second
-moments, the latter diagonal. D is what the least-squares fit leaves (:mod:`privcirnet.functional.least_squares`), as
+moments, the latter diagonal. D is what the least-squares fit leaves (:mod:`privcirnet.nn.functional.least_squares`), as
 the start of a network has it; a bias takes its mean.
 
 Against the diagonal Fisher information it knows how inputs correlate, which is what the fit uses.
@@ -23,8 +23,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from privcirnet.functional.circulant import admissible_block_sizes, expand, project
-from privcirnet.functional.least_squares import Moments, fit_rows
+from privcirnet.nn.functional.circulant import admissible_block_sizes, expand, project
+from privcirnet.nn.functional.least_squares import Moments, fit_rows
 from privcirnet.nn.graph import evaluating
 from privcirnet.nn.layer_inputs import channel_axis, read_by, some_of
 

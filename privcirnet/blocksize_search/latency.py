@@ -13,7 +13,6 @@ import torch
 from torch import nn
 
 from privcirnet.errors import Errors, RuleError
-from privcirnet.functional.circulant import admissible_block_sizes
 from privcirnet.he.layers.layer import Layer
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.stacking import stacked_shape
@@ -24,6 +23,7 @@ from privcirnet.he.planning.planner import cheapest_layer
 from privcirnet.he.planning.profile import NetworkLink, Profile
 from privcirnet.he.planning.stacks import sizes
 from privcirnet.he.program.operation import Node
+from privcirnet.nn.functional.circulant import admissible_block_sizes
 from privcirnet.nn.graph import evaluating
 from privcirnet.passes.lower.layers import linear_shape
 

@@ -8,7 +8,7 @@ from privcirnet.artifact.results import LINES, PARQUET
 from privcirnet.config.checks import check, check_name, check_place
 from privcirnet.config.ckks import check_mode
 from privcirnet.config.data import DataConfig
-from privcirnet.he.circuits.bfv.engines import ENGINES
+from privcirnet.he.bfv.engines import ENGINES
 from privcirnet.he.planning.profile import LINKS
 from privcirnet.service.address import is_loopback, parse_address
 from privcirnet.service.log import FORMS

@@ -5,9 +5,9 @@ from typing import Self
 import torch
 from torch import Tensor, nn
 
-from privcirnet.functional.fusion import block_mean, check_channels
-from privcirnet.functional.moments import Total, pooled_means
-from privcirnet.functional.polynomial import aespa_square, batch_square, scaled_square
+from privcirnet.nn.functional.fusion import block_mean, check_channels
+from privcirnet.nn.functional.moments import Total, pooled_means
+from privcirnet.nn.functional.polynomial import aespa_square, batch_square, scaled_square
 
 
 class Square(nn.Module):

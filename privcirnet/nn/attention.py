@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from privcirnet.errors import RuleError
-from privcirnet.functional.attention import polynomial_scores, softmax_attention
 from privcirnet.nn.activations import Square
+from privcirnet.nn.functional.attention import polynomial_scores, softmax_attention
 from privcirnet.nn.normalization import constants_of_scores
 from privcirnet.nn.tokens import HeadProduct, HeadTranspose, SliceChannels
 

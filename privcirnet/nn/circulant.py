@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from privcirnet.errors import RuleError
-from privcirnet.functional.circulant import check_block_size, expand, padded_size, project
+from privcirnet.nn.functional.circulant import check_block_size, expand, padded_size, project
 
 
 class BlockCirculant(nn.Module):

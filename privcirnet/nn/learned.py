@@ -2,7 +2,7 @@
 
 Encrypted inference clips nothing. A finer step is at least as exact, but costs bits of the plain modulus. Hence values
 are clipped to the range of the bits in training: the gradient of a step balances what is clipped against what is
-rounded away (:func:`privcirnet.functional.quantize.quantize_learned`). In evaluation and in the integer network larger
+rounded away (:func:`privcirnet.nn.functional.quantize.quantize_learned`). In evaluation and in the integer network larger
 activations are kept.
 
 The parameters serve only training. The steps in use are the quantizers' ``log_step``. The rules of

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from privcirnet.errors import RuleError
-from privcirnet.functional.grids import Grid, grid_of
+from privcirnet.nn.functional.grids import Grid, grid_of
 
 
 class Rearrange(nn.Module):
@@ -17,7 +17,7 @@ class Rearrange(nn.Module):
     Args:
         before: shape of an image's values, without the batch; only their number and order matter.
         after: shape of the result, without the batch: a map (C, H, W), tokens (T, C) or a vector (C,).
-        grid: which value comes to each place (:mod:`privcirnet.functional.grids`).
+        grid: which value comes to each place (:mod:`privcirnet.nn.functional.grids`).
 
     >>> move = Move.like(lambda x: x.permute(0, 2, 3, 1), (8, 2, 2), channels_last=True)
     >>> move(torch.zeros(3, 8, 2, 2)).shape

@@ -19,9 +19,9 @@ import torch
 from torch import Tensor, nn
 
 from privcirnet.errors import RuleError
-from privcirnet.functional.block_norm import block_norm
-from privcirnet.functional.fusion import block_mean, block_variance, check_channels
-from privcirnet.functional.moments import Total
+from privcirnet.nn.functional.block_norm import block_norm
+from privcirnet.nn.functional.fusion import block_mean, block_variance, check_channels
+from privcirnet.nn.functional.moments import Total
 
 OPTIONS = ("eps", "momentum", "affine", "track_running_stats")
 """What a batch norm is made with besides its channels, and keeps under the same names."""

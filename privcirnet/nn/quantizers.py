@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from privcirnet.errors import RuleError
-from privcirnet.functional.quantize import quantize_activation, quantize_binary, quantize_learned, quantize_weight
+from privcirnet.nn.functional.quantize import quantize_activation, quantize_binary, quantize_learned, quantize_weight
 from privcirnet.nn.nonpolynomial import table_ends
 
 FAR = 3

@@ -17,9 +17,9 @@ from torch import Tensor, fx, nn
 from torch.nn.utils import parametrize
 
 from privcirnet.errors import RuleError
-from privcirnet.functional.quantize import SMALLEST, binary_steps, log_step_for
 from privcirnet.nn.activations import Square
 from privcirnet.nn.concat import Concat
+from privcirnet.nn.functional.quantize import SMALLEST, binary_steps, log_step_for
 from privcirnet.nn.graph import module_of
 from privcirnet.nn.modules import has_table, is_polynomial, row_of
 from privcirnet.nn.nonpolynomial import TableFunction

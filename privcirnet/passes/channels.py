@@ -9,9 +9,9 @@ before these are quantized, and x' has one step. The factors are public, as the 
 import torch
 from torch import Tensor, fx, nn
 
-from privcirnet.functional.fusion import scale_inputs
-from privcirnet.functional.quantize import log_step_for
 from privcirnet.nn.circulant import block_size_of
+from privcirnet.nn.functional.fusion import scale_inputs
+from privcirnet.nn.functional.quantize import log_step_for
 from privcirnet.nn.graph import module_of
 from privcirnet.nn.moves import Rearrange
 

@@ -8,7 +8,7 @@ and order of definition play no part.
 Cost: one projection for each converted layer; one symbolic trace for networks with batch norms.
 
 Source: PrivCirNet (NeurIPS 2024), Sections 3.3 and 3.4. Departure: the variance of a shared batch norm is that of
-`privcirnet.functional.fusion.block_variance`.
+`privcirnet.nn.functional.fusion.block_variance`.
 """
 
 import copy
@@ -22,12 +22,12 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.utils import parametrize
 
 from privcirnet.errors import RuleError
-from privcirnet.functional.circulant import check_block_size, check_importance
 from privcirnet.nn.activations import AESPA_SHARED, Aespa
 from privcirnet.nn.checks import check_images, check_module
 from privcirnet.nn.circulant import block_size_of, check_groups, make_circulant_
 from privcirnet.nn.example import example_for
 from privcirnet.nn.fold_targets import FLATTEN, VECTORS, place_of
+from privcirnet.nn.functional.circulant import check_block_size, check_importance
 from privcirnet.nn.graph import evaluating, find_layer, module_of, trace
 from privcirnet.nn.materialize import materialize_weights_, with_plain_weights
 from privcirnet.nn.norm import BlockBatchNorm2d, TokenBatchNorm, check_can_share

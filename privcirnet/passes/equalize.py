@@ -22,9 +22,9 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn.utils import parametrize
 
-from privcirnet.functional.fusion import scale_inputs
 from privcirnet.nn.activations import Square
 from privcirnet.nn.circulant import block_size_of
+from privcirnet.nn.functional.fusion import scale_inputs
 from privcirnet.nn.graph import module_of
 from privcirnet.passes.ranges import by_channel, show_values
 

@@ -18,7 +18,7 @@ twice keep the projection.
 Source of the moved targets: Zhang et al., "Accelerating very deep convolutional networks" (TPAMI 2016), Section 3.2.
 Departure: without relaxation.
 
-Cost: one run of both networks, and :func:`privcirnet.functional.least_squares.fit_rows` for each layer, five times
+Cost: one run of both networks, and :func:`privcirnet.nn.functional.least_squares.fit_rows` for each layer, five times
 before a rectifier. Memory: what is still to be read of all images, of both networks.
 """
 
@@ -30,11 +30,11 @@ from torch import Tensor, fx, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
-from privcirnet.functional.circulant import expand, project
-from privcirnet.functional.least_squares import Moments, fit_rows, reachable
 from privcirnet.nn.activations import Aespa
 from privcirnet.nn.circulant import block_size_of
 from privcirnet.nn.fold_targets import layer_before
+from privcirnet.nn.functional.circulant import expand, project
+from privcirnet.nn.functional.least_squares import Moments, fit_rows, reachable
 from privcirnet.nn.graph import evaluating, is_plain_layer, is_sum, module_of, trace
 from privcirnet.nn.layer_inputs import channel_axis, read_by, some_of
 from privcirnet.nn.modules import LIMITS

@@ -11,10 +11,10 @@ import numpy as np
 
 from privcirnet.artifact.summaries import LayerRow
 from privcirnet.errors import RuleError
-from privcirnet.he.circuits.ckks.stopwatch import Stopwatch
+from privcirnet.he.ckks.costs import part_of, predicted, row_of
+from privcirnet.he.ckks.program import CkksProgram, Rehearsed
+from privcirnet.he.ckks.stopwatch import Stopwatch
 from privcirnet.he.layers.integer import Values
-from privcirnet.he.planning.ckks.ckks_program import CkksProgram, Rehearsed
-from privcirnet.he.planning.ckks.costs import part_of, predicted, row_of
 from privcirnet.he.program.wrong_result import ImpossibleResultError
 from privcirnet.he.protocol.framing.meter import Meter
 from privcirnet.he.protocol.one_message.ckks import ENGINES, CkksDescription, CkksInferenceClient, CkksInferenceServer

@@ -10,6 +10,7 @@ import numpy as np
 
 from privcirnet.artifact import read_measured, read_program, write_program
 from privcirnet.errors import RuleError, first_line, listed
+from privcirnet.he.bfv.parameters import Parameters
 from privcirnet.he.layers.integer import Values
 from privcirnet.he.planning.profile import Profile
 from privcirnet.he.program.description import HEADINGS, described
@@ -17,7 +18,6 @@ from privcirnet.he.program.operations import Input
 from privcirnet.he.program.program import Program
 from privcirnet.he.program.signature import PublicKey
 from privcirnet.he.ring.modular import Residues
-from privcirnet.he.schemes.bfv.parameters import Parameters
 from privcirnet.runs.interactive import Interactive
 from privcirnet.runs.memory import WEIGHTS_GB, check_memory, weight_bytes
 from privcirnet.runs.parties import RunOptions

@@ -116,8 +116,8 @@ def _kept(kernel: Any) -> str:
 
 
 def _seal() -> str:
-    from privcirnet.he.circuits.bfv.engines import engine_of
-    from privcirnet.he.schemes.bfv.parameters import DEFAULT_COEFFICIENT_BITS, Parameters
+    from privcirnet.he.bfv.engines import engine_of
+    from privcirnet.he.bfv.parameters import DEFAULT_COEFFICIENT_BITS, Parameters
 
     client = engine_of("tenseal").client(Parameters(8192, DEFAULT_COEFFICIENT_BITS, 65537))
     return f"works; a ciphertext of {len(client.encrypt(np.ones(8192, np.uint64))):,} bytes"

@@ -27,7 +27,7 @@ from privcirnet.runs.export import CHECKED_IMAGES, exceeding, lower_for, quantiz
 from privcirnet.runs.progress import Bar, silent
 
 if TYPE_CHECKING:  # it loads the kernels
-    from privcirnet.he.planning.ckks.ckks_program import CkksProgram, Rehearsed
+    from privcirnet.he.ckks.program import CkksProgram, Rehearsed
 
 
 @dataclass(frozen=True)
@@ -120,9 +120,9 @@ def ckks_program(config: CkksConfig, network: nn.Module, data: ImageData) -> "Ck
     Raises:
         RuleError: the network has something else, is quantized already, or does not fit levels or slots.
     """
-    from privcirnet.he.circuits.ckks.bootstrapping import Bootstrapping, parameters_for
-    from privcirnet.he.planning.ckks.ckks_program import CkksProgram
-    from privcirnet.he.planning.ckks.sums import sums_of
+    from privcirnet.he.ckks.bootstrapping import Bootstrapping, parameters_for
+    from privcirnet.he.ckks.program import CkksProgram
+    from privcirnet.he.ckks.sums import sums_of
 
     if isinstance(network, fx.GraphModule):
         rule, remedy = "a CKKS program is made of a network before the qat stage", "give init=outputs/finetune"
@@ -135,7 +135,7 @@ def ckks_program(config: CkksConfig, network: nn.Module, data: ImageData) -> "Ck
 
 def ckks_facts(program: "CkksProgram", rehearsed: "Rehearsed") -> ExportSummary:
     """Return what export.py says of a CKKS program in its summary."""
-    from privcirnet.he.planning.ckks.costs import encoded_bytes, predicted
+    from privcirnet.he.ckks.costs import encoded_bytes, predicted
 
     circuit, counting, parameters = rehearsed.circuit, rehearsed.counting, program.bootstrapping.parameters
     seconds = {"bootstrapping": 0.0, "layers": 0.0}

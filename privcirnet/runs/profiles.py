@@ -8,11 +8,11 @@ from pathlib import Path
 from privcirnet.artifact import read_profile, write_json
 from privcirnet.config import HEConfig
 from privcirnet.errors import RuleError
+from privcirnet.he.bfv.parameters import ParameterSet
 from privcirnet.he.measure.calibrate import calibrate
 from privcirnet.he.planning.chooser import WIDE, sets_for
 from privcirnet.he.planning.profile import COUNTED, Profile
 from privcirnet.he.rlwe.security import TABLE
-from privcirnet.he.schemes.bfv.parameters import ParameterSet
 from privcirnet.runs.progress import Bar, silent
 
 PROFILE = "profile.json"

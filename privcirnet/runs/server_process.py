@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from privcirnet.errors import RuleError
-from privcirnet.he.circuits.bfv.weight_cache import WeightCache
+from privcirnet.he.bfv.weight_cache import WeightCache
 from privcirnet.he.protocol.framing.meter import Meter
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.server import Server

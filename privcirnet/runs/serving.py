@@ -8,7 +8,7 @@ from typing import cast
 
 from privcirnet.artifact import CKKS, format_of, read_ckks, read_program, read_signature
 from privcirnet.errors import RuleError
-from privcirnet.he.circuits.bfv.weight_cache import WeightCache
+from privcirnet.he.bfv.weight_cache import WeightCache
 from privcirnet.he.program.program import Program
 from privcirnet.he.program.signature import PublicKey
 from privcirnet.he.protocol.one_message.session import OneMessageServer

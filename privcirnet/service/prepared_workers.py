@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from privcirnet.errors import RuleError, first_line
-from privcirnet.he.circuits.bfv.weight_cache import WeightCache
+from privcirnet.he.bfv.weight_cache import WeightCache
 from privcirnet.he.program.program import Program
 from privcirnet.he.protocol.offline.prepared_work import MemoryStore
 from privcirnet.he.protocol.offline.store import PreparedStore, put_all

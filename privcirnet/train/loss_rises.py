@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from privcirnet.data.dataset import ImageData
-from privcirnet.functional.circulant import expand, project
+from privcirnet.nn.functional.circulant import expand, project
 from privcirnet.passes.convert import circulant_
 from privcirnet.train.accuracy import predict
 from privcirnet.train.network import weighted_layers

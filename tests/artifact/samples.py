@@ -8,16 +8,16 @@ import numpy as np
 import torch
 
 from privcirnet.artifact import Bits, Checkpoint, InputSpec
-from privcirnet.he.circuits.ckks.bootstrapping import Bootstrapping, parameters_for
+from privcirnet.he.bfv.parameters import choose
+from privcirnet.he.ckks.bootstrapping import Bootstrapping, parameters_for
+from privcirnet.he.ckks.program import CkksProgram
+from privcirnet.he.ckks.sums import sums_of
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.planning.ckks.ckks_program import CkksProgram
-from privcirnet.he.planning.ckks.sums import sums_of
 from privcirnet.he.planning.planner import cheapest_layer
 from privcirnet.he.planning.profile import COUNTED, LINKS
 from privcirnet.he.program.operation import Node, Weights
 from privcirnet.he.program.operations import Input, Linear
 from privcirnet.he.program.program import Program
-from privcirnet.he.schemes.bfv.parameters import choose
 from privcirnet.passes.lower import lower_real
 from tests.passes.lower.test_ckks import images_of, resnet20, settled
 

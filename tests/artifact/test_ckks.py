@@ -20,7 +20,7 @@ from privcirnet.artifact import (
 )
 from privcirnet.artifact.records import write_tensors
 from privcirnet.errors import RuleError
-from privcirnet.he.planning.ckks.ckks_program import CkksProgram
+from privcirnet.he.ckks.program import CkksProgram
 from privcirnet.he.program.operation import Weights
 from privcirnet.he.program.signature import make_keys, read_private, read_public
 from tests.artifact.samples import ckks_program

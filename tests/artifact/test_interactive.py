@@ -23,6 +23,7 @@ from privcirnet.artifact import (
     write_program,
 )
 from privcirnet.errors import RuleError
+from privcirnet.he.bfv.parameters import choose
 from privcirnet.he.layers import spectral
 from privcirnet.he.layers.bsgs import Product
 from privcirnet.he.layers.integer import expand_rows
@@ -34,7 +35,6 @@ from privcirnet.he.program.operation import Node, Weights
 from privcirnet.he.program.operations import Input, Linear
 from privcirnet.he.program.program import Program
 from privcirnet.he.ring import modular, roots
-from privcirnet.he.schemes.bfv.parameters import choose
 from tests.artifact.samples import assert_same_program, contents, layer_program
 from tests.he.networks import attention, network
 

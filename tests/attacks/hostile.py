@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from privcirnet.he.bfv.parameters import Parameters, ordered_primes
+from privcirnet.he.bfv.rounding import ReplyFormat
 from privcirnet.he.layers.integer import Values
 from privcirnet.he.program.wrong_result import ImpossibleResultError
 from privcirnet.he.protocol.framing import wire
@@ -19,8 +21,6 @@ from privcirnet.he.protocol.parties.session import run
 from privcirnet.he.ring import modular
 from privcirnet.he.rlwe.kernels.wire_bytes import pack
 from privcirnet.he.rlwe.wire_bytes import SEED_BYTES, WireFormat
-from privcirnet.he.schemes.bfv.parameters import Parameters, ordered_primes
-from privcirnet.he.schemes.bfv.rounding import ReplyFormat
 from tests.he.wire_oracles import lengthen
 
 

@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
+from privcirnet.he.ckks import hiding
+from privcirnet.he.ckks.client import CkksClient
+from privcirnet.he.ckks.server import CkksServer
 from privcirnet.he.protocol.framing import wire
 from privcirnet.he.protocol.one_message.ckks import CkksInferenceServer
 from privcirnet.he.protocol.one_message.session import OneMessageClient, OneMessageServer
 from privcirnet.he.ring.modular import centered
 from privcirnet.he.ring.sampling import image_distance_bits
-from privcirnet.he.schemes.ckks import hiding
-from privcirnet.he.schemes.ckks.client import CkksClient
-from privcirnet.he.schemes.ckks.server import CkksServer
 from tests.he import ckks_served
 from tests.he.ckks_toys import insecure_ckks, random
 

@@ -8,9 +8,9 @@ second polynomial of its key: it sends a seed, and the server makes a uniform po
 import numpy as np
 import pytest
 
-from privcirnet.he.circuits.bfv.engines import engine_of
-from privcirnet.he.circuits.bfv.interactive import kernel
-from tests.he.schemes.bfv.test_circuit_privacy import LAYER, PARAMETERS, PRIMES, Game, KernelGame
+from privcirnet.he.bfv import kernel_engine as kernel
+from privcirnet.he.bfv.engines import engine_of
+from tests.he.bfv.test_circuit_privacy import LAYER, PARAMETERS, PRIMES, Game, KernelGame
 
 
 @pytest.mark.parametrize("engine", ["kernel", "tenseal"])

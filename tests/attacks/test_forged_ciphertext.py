@@ -8,6 +8,8 @@ subtracted, and the next ones follow from the next request. Flooding hides the n
 
 import numpy as np
 
+from privcirnet.he.bfv import batching
+from privcirnet.he.bfv.parameters import Parameters, choose
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.planning.planner import cheapest_layer
 from privcirnet.he.planning.profile import COUNTED, LINKS
@@ -17,8 +19,6 @@ from privcirnet.he.program.program import Program
 from privcirnet.he.protocol.parties.client import Client
 from privcirnet.he.protocol.parties.server import Server
 from privcirnet.he.ring import modular
-from privcirnet.he.schemes.bfv import batching
-from privcirnet.he.schemes.bfv.parameters import Parameters, choose
 from tests.attacks.hostile import constant, first_polynomial, first_reply, keys_of_zero, modulus_of
 from tests.he.exchange import random_rows
 

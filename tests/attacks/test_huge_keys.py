@@ -9,6 +9,8 @@ import json
 import pytest
 
 from privcirnet.errors import RuleError
+from privcirnet.he.bfv.parameters import choose
+from privcirnet.he.bfv.sizes import key_bytes
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.spectral_layer import SpectralLayer
 from privcirnet.he.layers.spectral_pieces import Piece
@@ -17,8 +19,6 @@ from privcirnet.he.program.operation import Node
 from privcirnet.he.program.operations import Input, Linear
 from privcirnet.he.program.program import Program
 from privcirnet.he.protocol.parties.client import Client
-from privcirnet.he.schemes.bfv.parameters import choose
-from privcirnet.he.schemes.bfv.sizes import key_bytes
 
 N, CHANNELS = 8192, 2048
 LANES = (256, 512, 1024, 2048)

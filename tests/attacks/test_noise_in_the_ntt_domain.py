@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from privcirnet.he.bfv import batching
 from privcirnet.he.ring import modular, sampling
-from privcirnet.he.schemes.bfv import batching
 
 N, P_E = 2048, 12289
 Q = modular.largest_prime(60, 2 * N)

@@ -10,9 +10,9 @@ import ssl
 import numpy as np
 import pytest
 
+from privcirnet.he.bfv.kernels import reply
+from privcirnet.he.bfv.parameters import ordered_primes
 from privcirnet.he.rlwe.kernels.modulus import ring
-from privcirnet.he.schemes.bfv.kernels import reply
-from privcirnet.he.schemes.bfv.parameters import ordered_primes
 
 N, PRIMES = 4096, ordered_primes(4096, (36, 35, 35))
 

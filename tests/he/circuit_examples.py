@@ -5,7 +5,7 @@ from itertools import product
 import numpy as np
 from hypothesis import strategies as st
 
-from privcirnet.he.circuits.bfv.layer_circuit import LayerCircuit, Pair
+from privcirnet.he.bfv.layer_circuit import LayerCircuit, Pair
 from privcirnet.he.ring.modular import Residues
 
 

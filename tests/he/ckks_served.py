@@ -7,7 +7,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from privcirnet.he.planning.ckks.ckks_program import CkksProgram
+from privcirnet.he.ckks.program import CkksProgram
 from privcirnet.he.protocol.one_message import ckks
 from tests.passes.lower.test_ckks import images_of, program_of, resnet20
 

@@ -5,15 +5,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from privcirnet.he.circuits.ckks.evaluator import EncryptedEvaluator
-from privcirnet.he.circuits.ckks.simulator import Simulator
+from privcirnet.he.ckks.client import CkksClient
+from privcirnet.he.ckks.embedding import Slots
+from privcirnet.he.ckks.evaluator import EncryptedEvaluator
+from privcirnet.he.ckks.parameters import CkksParameters
+from privcirnet.he.ckks.server import CkksServer
+from privcirnet.he.ckks.simulator import Simulator
 from privcirnet.he.ring.roots import bit_reversed
 from privcirnet.he.rlwe.ciphertext import Ciphertext
 from privcirnet.he.rlwe.key_names import conjugation_element
-from privcirnet.he.schemes.ckks.client import CkksClient
-from privcirnet.he.schemes.ckks.embedding import Slots
-from privcirnet.he.schemes.ckks.parameters import CkksParameters
-from privcirnet.he.schemes.ckks.server import CkksServer
 
 
 def insecure_ckks(

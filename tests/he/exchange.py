@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from privcirnet.he.circuits.bfv import cleartext
-from privcirnet.he.circuits.bfv.engines import engine_of
+from privcirnet.he.bfv import cleartext
+from privcirnet.he.bfv.engines import engine_of
+from privcirnet.he.bfv.parameters import Parameters
 from privcirnet.he.layers.integer import Values
 from privcirnet.he.layers.layer import Layer
 from privcirnet.he.layers.shape import LinearShape
@@ -15,7 +16,6 @@ from privcirnet.he.protocol.rounds.exchange import PreparedNode
 from privcirnet.he.protocol.rounds.linear import LinearExchange
 from privcirnet.he.ring import modular, sampling
 from privcirnet.he.ring.modular import Residues
-from privcirnet.he.schemes.bfv.parameters import Parameters
 
 
 class Watched(cleartext.CleartextServer):

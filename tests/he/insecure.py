@@ -2,8 +2,8 @@
 
 import math
 
+from privcirnet.he.bfv.parameters import DEFAULT_COEFFICIENT_BITS, Parameters
 from privcirnet.he.ring import modular
-from privcirnet.he.schemes.bfv.parameters import DEFAULT_COEFFICIENT_BITS, Parameters
 
 INSECURE_RING_DEGREES = (64, 128, 256)
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from privcirnet.he.bfv.parameters import choose
 from privcirnet.he.layers.integer import Values
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.spectral_layer import SpectralLayer
@@ -24,7 +25,6 @@ from privcirnet.he.program.operations import (
 )
 from privcirnet.he.program.program import Program
 from privcirnet.he.program.rearrangement import AsStrided, Flatten, SliceChannels, Take, Tokens, Transpose
-from privcirnet.he.schemes.bfv.parameters import choose
 from tests.he.exchange import random_rows
 from tests.he.layer_examples import paper_layer
 

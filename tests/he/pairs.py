@@ -4,11 +4,11 @@ import functools
 
 import numpy as np
 
-from privcirnet.he.circuits.bfv import interface
-from privcirnet.he.circuits.bfv.engines import engine_of
+from privcirnet.he.bfv import interface
+from privcirnet.he.bfv.engines import engine_of
+from privcirnet.he.bfv.parameters import choose
 from privcirnet.he.ring import sampling
 from privcirnet.he.ring.modular import Integers
-from privcirnet.he.schemes.bfv.parameters import choose
 
 PARAMETERS = choose({1}, 46)
 

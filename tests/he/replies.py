@@ -6,19 +6,19 @@ from typing import Any
 import numpy as np
 import pytest
 
+from privcirnet.he.bfv.kernels import plaintexts, reply
+from privcirnet.he.bfv.kernels.reply import ReplyRandomness
 from privcirnet.he.ring.kernels import sampling
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.ring.stream import stream
 from privcirnet.he.rlwe.kernels.modulus import RnsRing
-from privcirnet.he.schemes.bfv.kernels import plaintexts, reply
-from privcirnet.he.schemes.bfv.kernels.reply import ReplyRandomness
 
 NO_SECRET = 0x5555555555555555
 """Fields of 1, which stand for 0."""
 
 
 def nothing(flood_bits: int, extended: RnsRing) -> ReplyRandomness:
-    """Draws in place of :func:`schemes.bfv.kernels.reply.draw`: all randomness of a reply is zero."""
+    """Draws in place of :func:`bfv.kernels.reply.draw`: all randomness of a reply is zero."""
     n = extended.degree
     secret = np.full(sampling.ternary_words(n), NO_SECRET, dtype=np.uint64)
     return ReplyRandomness(secret, np.zeros(n, dtype=np.uint64), no_flood(flood_bits, extended.primes[:-1], n))

@@ -5,12 +5,12 @@ from typing import Any
 import numpy as np
 import tenseal.sealapi as seal
 
-from privcirnet.he.circuits.bfv import seal as tenseal
+from privcirnet.he.bfv import client as kernel_client
+from privcirnet.he.bfv import seal as tenseal
+from privcirnet.he.bfv import sealfile
 from privcirnet.he.ring.kernels import ntt
 from privcirnet.he.ring.modular import Integers, Residues
 from privcirnet.he.rlwe.seeded import read
-from privcirnet.he.schemes.bfv import client as kernel_client
-from privcirnet.he.schemes.bfv import sealfile
 
 
 def values_of(client: kernel_client.KernelClient) -> Residues:

@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from privcirnet.he.circuits.bfv.interface import ClientEngine, EvaluationKeys, ServerEngine
+from privcirnet.he.bfv.interface import ClientEngine, EvaluationKeys, ServerEngine
+from privcirnet.he.bfv.parameters import Parameters
 from privcirnet.he.mpc.local.linear import ClearLinear
 from privcirnet.he.mpc.local.packing import pack, unpack
 from privcirnet.he.mpc.local.shares import from_bytes, to_bytes
@@ -21,7 +22,6 @@ from privcirnet.he.protocol.rounds.message_specs import MessageSpec, PartyCorout
 from privcirnet.he.protocol.rounds.online_phase import SHARE, Kept, question
 from privcirnet.he.ring import modular, sampling
 from privcirnet.he.ring.modular import Residues
-from privcirnet.he.schemes.bfv.parameters import Parameters
 from tests.he.networks import network
 
 

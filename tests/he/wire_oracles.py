@@ -4,9 +4,9 @@ from math import prod
 
 import numpy as np
 
+from privcirnet.he.bfv.rounding import digits
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.rlwe.wire_bytes import Message, coefficients, not_under
-from privcirnet.he.schemes.bfv.rounding import digits
 
 
 def pack(words: Residues, widths: tuple[int, ...]) -> bytes:

@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor, fx, nn
 
+from privcirnet.he.bfv.parameters import WIDE_COEFFICIENT_BITS, WIDE_RING_DEGREE
 from privcirnet.he.planning.plan_program import Target
 from privcirnet.he.planning.profile import COUNTED, LINKS, Profile
 from privcirnet.he.program.interpreter import interpret
 from privcirnet.he.program.program import Program
-from privcirnet.he.schemes.bfv.parameters import WIDE_COEFFICIENT_BITS, WIDE_RING_DEGREE
 from privcirnet.nn.activations import Aespa
 from privcirnet.passes.fuse import fuse
 from privcirnet.passes.lower import lower

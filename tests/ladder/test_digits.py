@@ -5,11 +5,11 @@ from functools import lru_cache
 import pytest
 import torch
 
-from privcirnet.functional.circulant import expand, project
 from privcirnet.he.planning.plan_program import Target
 from privcirnet.he.planning.profile import LINKS
 from privcirnet.models import DigitsResNet
 from privcirnet.nn.circulant import block_size_of
+from privcirnet.nn.functional.circulant import expand, project
 from privcirnet.nn.quantizers import quantizer_of
 from privcirnet.nn.steps import refine
 from privcirnet.passes.convert import circulant_, dense_state_dict

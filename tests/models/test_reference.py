@@ -7,12 +7,12 @@ from torch.testing import assert_close
 
 from benchmarks.bench.networks import NETWORKS, network_shapes
 from privcirnet.errors import RuleError
-from privcirnet.functional.circulant import is_circulant
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.models import ENTRY_POINTS
 from privcirnet.models.activation import NAMES, activation
 from privcirnet.nn.activations import Aespa2d, Square
 from privcirnet.nn.circulant import block_size_of
+from privcirnet.nn.functional.circulant import is_circulant
 from privcirnet.nn.graph import trace
 from privcirnet.passes.convert import circulant_
 from privcirnet.passes.fuse import fuse

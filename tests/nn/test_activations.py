@@ -3,8 +3,8 @@ import torch
 from torch.testing import assert_close
 
 from privcirnet.errors import RuleError
-from privcirnet.functional.polynomial import aespa_square
 from privcirnet.nn.activations import Aespa1d, Aespa2d
+from privcirnet.nn.functional.polynomial import aespa_square
 from privcirnet.passes.convert import circulant_, dense_state_dict
 from tests.nn.networks import with_aespa
 

@@ -9,7 +9,6 @@ from torch.nn.utils import parametrize
 
 import privcirnet.nn.circulant
 from privcirnet.errors import RuleError
-from privcirnet.functional.circulant import expand, is_circulant, project
 from privcirnet.nn.circulant import (
     BlockCirculant,
     BlockCirculantConv2d,
@@ -17,6 +16,7 @@ from privcirnet.nn.circulant import (
     block_size_of,
     make_circulant_,
 )
+from privcirnet.nn.functional.circulant import expand, is_circulant, project
 from tests.nn.networks import Round, rows_of
 
 LAYERS = [

@@ -6,8 +6,8 @@ import torch
 from torch import fx, nn
 
 from privcirnet.errors import RuleError
-from privcirnet.functional.circulant import is_circulant
 from privcirnet.nn.activations import Square
+from privcirnet.nn.functional.circulant import is_circulant
 from privcirnet.nn.learned import fix_steps_, follow_learned_steps_, learn_steps_, learned_steps
 from privcirnet.nn.quantizers import FAR, ActivationQuantizer, Quantizer, quantizer_of
 from privcirnet.nn.steps import called_modules, incoming_steps

@@ -7,10 +7,10 @@ import torch
 from torch import nn
 
 from privcirnet.errors import RuleError
-from privcirnet.functional.circulant import is_circulant
 from privcirnet.models import lola_mnist
 from privcirnet.nn.activations import Aespa2d, Square
 from privcirnet.nn.circulant import block_size_of, reset_circulant_
+from privcirnet.nn.functional.circulant import is_circulant
 from privcirnet.passes.block_sizes import uniform_sizes
 from privcirnet.passes.convert import circulant_, dense_state_dict, paddable
 from privcirnet.passes.fuse import fuse

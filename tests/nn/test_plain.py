@@ -12,8 +12,8 @@ from torch.testing import assert_close
 import privcirnet as pc
 from privcirnet.blocksize_search.fisher import diagonal_fisher, squared_batch_gradient
 from privcirnet.errors import RuleError
-from privcirnet.functional.circulant import is_circulant, project
 from privcirnet.nn.activations import Square
+from privcirnet.nn.functional.circulant import is_circulant, project
 from privcirnet.nn.materialize import has_plain_weights, materialize_weights_, with_plain_weights
 from privcirnet.passes.convert import circulant_
 from privcirnet.passes.fuse import fuse

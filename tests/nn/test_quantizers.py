@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch import nn
 
-from privcirnet.functional.circulant import expand, is_circulant
-from privcirnet.functional.quantize import quantize_weight
 from privcirnet.nn.activations import Square
 from privcirnet.nn.circulant import block_size_of
+from privcirnet.nn.functional.circulant import expand, is_circulant
+from privcirnet.nn.functional.quantize import quantize_weight
 from privcirnet.nn.quantizers import ActivationQuantizer, WeightQuantizer, quantizer_of
 from tests.nn.networks import rows_of
 from tests.nn.quantized import BLOCK_SIZES, pixels, quantized

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor, fx, nn
 
-from privcirnet.functional.quantize import quantize_activation
 from privcirnet.nn.activations import Square
+from privcirnet.nn.functional.quantize import quantize_activation
 from privcirnet.nn.quantizers import quantizer_of
 from privcirnet.nn.steps import refine
 from privcirnet.passes.fuse import fuse

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import numpy as np
 from PIL import Image
 
+from privcirnet.he.ckks.program import CkksProgram
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.planning.ckks.ckks_program import CkksProgram
 from privcirnet.he.program.operation import Node
 from privcirnet.he.program.operations import Input, Linear, Square, Truncate
 from privcirnet.he.program.program import Program

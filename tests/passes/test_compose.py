@@ -8,10 +8,10 @@ from torch import nn
 from torch.testing import assert_close
 
 from privcirnet.errors import RuleError
-from privcirnet.functional.circulant import is_circulant
-from privcirnet.functional.quantize import log_step_for
 from privcirnet.models.mobilenetv2 import InvertedResidual
 from privcirnet.nn.circulant import block_size_of
+from privcirnet.nn.functional.circulant import is_circulant
+from privcirnet.nn.functional.quantize import log_step_for
 from privcirnet.passes.block_sizes import uniform_sizes
 from privcirnet.passes.compose import compose_, pairs
 from privcirnet.passes.convert import circulant_

@@ -9,9 +9,9 @@ from torch.nn.utils import parametrize, prune
 from torch.testing import assert_close
 
 from privcirnet.errors import RuleError
-from privcirnet.functional.circulant import is_circulant, project
 from privcirnet.nn.activations import Aespa2d
 from privcirnet.nn.circulant import block_size_of
+from privcirnet.nn.functional.circulant import is_circulant, project
 from privcirnet.nn.norm import BlockBatchNorm2d, TokenBatchNorm
 from privcirnet.passes.convert import circulant_, dense_state_dict
 from privcirnet.passes.fuse import fuse

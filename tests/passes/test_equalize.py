@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from privcirnet.functional.circulant import is_circulant
 from privcirnet.nn.activations import Square
+from privcirnet.nn.functional.circulant import is_circulant
 from privcirnet.passes.convert import circulant_
 from privcirnet.passes.equalize import equalize_
 from privcirnet.passes.fuse import fuse

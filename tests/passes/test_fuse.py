@@ -11,11 +11,11 @@ from torch.nn.utils import parametrize
 from torch.testing import assert_close
 
 from privcirnet.errors import RuleError
-from privcirnet.functional.circulant import is_circulant
 from privcirnet.nn.activations import Aespa1d, Aespa2d, Square
 from privcirnet.nn.attention import SoftmaxAttention
 from privcirnet.nn.circulant import BlockCirculantConv2d, block_size_of
 from privcirnet.nn.example import example_for
+from privcirnet.nn.functional.circulant import is_circulant
 from privcirnet.nn.norm import BlockBatchNorm2d
 from privcirnet.passes.convert import circulant_
 from privcirnet.passes.fuse import fuse, fuse_at, is_fused

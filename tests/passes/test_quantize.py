@@ -6,12 +6,12 @@ import torch
 from torch import nn
 
 from privcirnet.errors import RuleError
-from privcirnet.functional.circulant import expand, project
-from privcirnet.functional.quantize import log_step_for
 from privcirnet.models import DigitsResNet
 from privcirnet.nn.activations import Square
 from privcirnet.nn.agreement import node_values
 from privcirnet.nn.example import FUSED
+from privcirnet.nn.functional.circulant import expand, project
+from privcirnet.nn.functional.quantize import log_step_for
 from privcirnet.nn.graph import trace
 from privcirnet.nn.learned import follow_learned_steps_, learn_steps_
 from privcirnet.nn.quantizers import ActivationQuantizer, quantizer_of

@@ -12,9 +12,9 @@ from torch.testing import assert_close
 
 import privcirnet as pc
 from privcirnet.errors import RuleError
-from privcirnet.functional.circulant import expand, is_circulant
-from privcirnet.functional.least_squares import Moments, fit_rows
 from privcirnet.nn.circulant import block_size_of
+from privcirnet.nn.functional.circulant import expand, is_circulant
+from privcirnet.nn.functional.least_squares import Moments, fit_rows
 from privcirnet.nn.graph import trace
 from privcirnet.passes import start
 from privcirnet.passes.block_sizes import uniform_sizes

@@ -11,19 +11,18 @@ from privcirnet.artifact.typed_json import plain
 from privcirnet.config import CkksConfig
 from privcirnet.data import load
 from privcirnet.errors import RuleError
-from privcirnet.he.circuits.ckks import hoisting
-from privcirnet.he.circuits.ckks.bootstrapping import Bootstrapping
-from privcirnet.he.planning.ckks import costs
-from privcirnet.he.planning.ckks.ckks_program import CkksProgram
+from privcirnet.he.ckks import costs, hoisting
+from privcirnet.he.ckks.bootstrapping import Bootstrapping
+from privcirnet.he.ckks.client import CkksClient
+from privcirnet.he.ckks.program import CkksProgram
 from privcirnet.he.protocol.one_message import ckks
-from privcirnet.he.schemes.ckks.client import CkksClient
 from privcirnet.models import lola_digits, resnet20_cifar
 from privcirnet.runs.ckks import Ckks
 from privcirnet.runs.evaluation import evaluate
 from privcirnet.runs.exported import ckks_facts, ckks_program
 from privcirnet.runs.parties import RunOptions
 from tests.he import ckks_served
-from tests.he.circuits.ckks.test_bootstrapping import toy
+from tests.he.ckks.test_bootstrapping import toy
 
 LABELS = np.array([0, 1])
 

@@ -63,7 +63,7 @@ class Extras:
 
 def test_what_is_broken_does_not_stop_the_diagnosis(monkeypatch):
     monkeypatch.setitem(sys.modules, "tenseal.sealapi", None)
-    monkeypatch.delitem(sys.modules, "privcirnet.he.circuits.bfv.seal", raising=False)
+    monkeypatch.delitem(sys.modules, "privcirnet.he.bfv.seal", raising=False)
     found = {finding.name: finding for finding in doctor.trials()}
     assert (found["torch"].remedy, found["kernels"].remedy) == ("", "")
     assert "tenseal" in found["SEAL"].said

@@ -2,9 +2,9 @@ import pytest
 import torch
 
 from privcirnet.data import load
-from privcirnet.functional.circulant import expand, project
-from privcirnet.functional.sensitivity import damped
 from privcirnet.models import DigitsResNet
+from privcirnet.nn.functional.circulant import expand, project
+from privcirnet.nn.functional.sensitivity import damped
 from privcirnet.train import stages
 from privcirnet.train.loss_rises import loss, loss_rises, rank_correlation
 from tests.nn.networks import assert_unchanged, snapshot

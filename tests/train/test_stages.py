@@ -7,10 +7,10 @@ from privcirnet.artifact import write_checkpoint, write_plan
 from privcirnet.config import ModelConfig, QuantConfig, RecipeConfig
 from privcirnet.data import ImageData, load
 from privcirnet.errors import RuleError
-from privcirnet.functional.circulant import is_circulant, project
-from privcirnet.functional.sensitivity import damped
 from privcirnet.nn.activations import Aespa
 from privcirnet.nn.circulant import block_size_of
+from privcirnet.nn.functional.circulant import is_circulant, project
+from privcirnet.nn.functional.sensitivity import damped
 from privcirnet.nn.learned import learned_steps
 from privcirnet.nn.quantizers import quantizer_of
 from privcirnet.nn.tokens import ToTokens

@@ -1,6 +1,6 @@
 """A circuit while it is put together.
 
-Values are counted as in :mod:`circuits.bfv.network_circuit`; every method that computes returns the number of a new
+Values are counted as in :mod:`bfv.network_circuit`; every method that computes returns the number of a new
 value.
 """
 
@@ -10,8 +10,7 @@ from functools import reduce
 import numpy as np
 
 from privcirnet.errors import RuleError
-from privcirnet.he.circuits import linear_transform
-from privcirnet.he.circuits.bfv.network_circuit import (
+from privcirnet.he.bfv.network_circuit import (
     AddPlain,
     AddStep,
     CircuitStep,
@@ -22,6 +21,7 @@ from privcirnet.he.circuits.bfv.network_circuit import (
     SquareStep,
     Term,
 )
+from privcirnet.he.layers import linear_transform
 from privcirnet.he.rlwe.key_names import conjugation_element, galois_element
 
 Weight = Plaintext | np.ndarray
@@ -120,7 +120,7 @@ class Builder:
         return self.transformed({0: ((value, 0, weight) for value, weight in terms)})
 
     def transformed(self, groups: Mapping[int, Iterable[tuple[int, int, Weight]]]) -> int:
-        """Return a linear transform by its diagonals (:mod:`circuits.linear_transform`), of one value or several.
+        """Return a linear transform by its diagonals (:mod:`layers.linear_transform`), of one value or several.
 
         Args:
             groups: giant step, in columns -> (value, baby step, weight) of each product of its sum; integers that are

@@ -8,7 +8,7 @@ special primes' rows: for each rotation it saves a division, for each product it
 from collections import Counter
 from dataclasses import replace
 
-from privcirnet.he.circuits.bfv.network_circuit import (
+from privcirnet.he.bfv.network_circuit import (
     AddStep,
     CircuitStep,
     Combine,

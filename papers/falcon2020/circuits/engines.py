@@ -1,4 +1,4 @@
-"""Engines of both parties for all plain moduli, by the names of :data:`circuits.bfv.engines.ENGINES`.
+"""Engines of both parties for all plain moduli, by the names of :data:`bfv.engines.ENGINES`.
 
 The kernels have one secret, one request and one set of keys for all. Others work on one ciphertext at a time, with a
 secret key, keys and a request for each plain modulus.
@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 from papers.falcon2020.circuits.interface import KeyPlan, LeveledClient, LeveledServer
 from papers.falcon2020.circuits.plain_moduli import LeveledParameters
-from privcirnet.he.circuits.bfv.engines import check_engine
-from privcirnet.he.circuits.bfv.evaluator import Ciphertext
-from privcirnet.he.circuits.bfv.sequential import SequentialClient, SequentialServer
+from privcirnet.he.bfv.engines import check_engine
+from privcirnet.he.bfv.evaluator import Ciphertext
+from privcirnet.he.bfv.sequential import SequentialClient, SequentialServer
 from privcirnet.he.ring.modular import Residues
 
 
@@ -39,10 +39,10 @@ def engine_of(name: str) -> Engine:
 
         return Engine(LeveledKernelClient, LeveledKernelServer)
     if name == "tenseal":
-        from privcirnet.he.circuits.bfv.seal import TensealClient, TensealServer
+        from privcirnet.he.bfv.seal import TensealClient, TensealServer
 
         return Engine(partial(SeparateClient, TensealClient), partial(SeparateServer, TensealServer))
-    from privcirnet.he.circuits.bfv.cleartext import CleartextClient, CleartextServer
+    from privcirnet.he.bfv.cleartext import CleartextClient, CleartextServer
 
     return Engine(partial(SeparateClient, CleartextClient), partial(SeparateServer, CleartextServer))
 

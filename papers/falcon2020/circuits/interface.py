@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from privcirnet.he.circuits.bfv.evaluator import Ciphertext, Evaluator
+from privcirnet.he.bfv.evaluator import Ciphertext, Evaluator
 from privcirnet.he.ring.modular import Residues
 
 
@@ -40,7 +40,7 @@ class LeveledClient(Protocol):
         """Return the slots of an answer, shape (n,).
 
         Args:
-            message: what :meth:`circuits.bfv.evaluator.Evaluator.answer` returned.
+            message: what :meth:`bfv.evaluator.Evaluator.answer` returned.
 
         Raises:
             RuleError: the bytes are not such a ciphertext.

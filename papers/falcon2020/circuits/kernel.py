@@ -21,7 +21,11 @@ from papers.falcon2020.circuits.interface import KeyPlan
 from papers.falcon2020.circuits.plain_moduli import LeveledParameters
 from papers.falcon2020.circuits.square import BfvSquare
 from privcirnet.errors import RuleError
-from privcirnet.he.circuits.bfv.keys import ClientKeys, public_key
+from privcirnet.he.bfv.client import BfvClient
+from privcirnet.he.bfv.kernels import plaintexts, reply
+from privcirnet.he.bfv.keys import ClientKeys, public_key
+from privcirnet.he.bfv.noise import flood_bits
+from privcirnet.he.bfv.rounding import ReplyFormat
 from privcirnet.he.ring.kernels import inner_products
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.rlwe import switch_keys
@@ -32,15 +36,11 @@ from privcirnet.he.rlwe.key_names import RELINEARIZATION
 from privcirnet.he.rlwe.seeded import read
 from privcirnet.he.rlwe.switch_keys import KeySwitchingKeys
 from privcirnet.he.rlwe.wire_bytes import check_keys_length
-from privcirnet.he.schemes.bfv.client import BfvClient
-from privcirnet.he.schemes.bfv.kernels import plaintexts, reply
-from privcirnet.he.schemes.bfv.noise import flood_bits
-from privcirnet.he.schemes.bfv.rounding import ReplyFormat
 from privcirnet.he.system.threads import each
 
 
 class KernelEvaluator:
-    """The server's side for one plain modulus; see :class:`circuits.bfv.evaluator.Evaluator`.
+    """The server's side for one plain modulus; see :class:`bfv.evaluator.Evaluator`.
 
     Args:
         parameters: n, q, and all t.

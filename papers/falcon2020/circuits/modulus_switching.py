@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from papers.falcon2020.circuits.noise import Noise
 from papers.falcon2020.circuits.plain_moduli import LeveledParameters
-from privcirnet.he.circuits.bfv.network_circuit import (
+from privcirnet.he.bfv.network_circuit import (
     AddStep,
     CircuitStep,
     Combine,

@@ -10,8 +10,8 @@ With c0 + c1 s = D m + v + q k (D = q / t, ternary s, k the quotient by q):
   2 t sqrt(n) sqrt(2 n / 9). Source: the usual average-case analysis of BFV (Iliashenko and Zucca, eprint 2021/204);
 * a switch to a shorter modulus: v is divided by what q is divided by, and a rounding times s is added.
 
-The bound of a result is ten deviations, as in :mod:`schemes.bfv.noise`.
-tests/he/circuits/bfv/leveled/test_noise.py holds it against the noise that is measured with the secret key, by
+The bound of a result is ten deviations, as in :mod:`bfv.noise`.
+tests/he/bfv/leveled/test_noise.py holds it against the noise that is measured with the secret key, by
 SEAL and in the kernels' ciphertexts.
 """
 
@@ -19,7 +19,7 @@ import math
 from collections.abc import Sequence
 
 from papers.falcon2020.circuits.plain_moduli import LeveledParameters
-from privcirnet.he.circuits.bfv.network_circuit import (
+from privcirnet.he.bfv.network_circuit import (
     AddPlain,
     AddStep,
     CircuitStep,

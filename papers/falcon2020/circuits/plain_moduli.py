@@ -15,10 +15,10 @@ from functools import cached_property
 import numpy as np
 
 from privcirnet.errors import RuleError
+from privcirnet.he.bfv.parameters import Parameters, ordered_primes
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.rlwe.parameters import RlweParameters
 from privcirnet.he.rlwe.security import check_modulus
-from privcirnet.he.schemes.bfv.parameters import Parameters, ordered_primes
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ from papers.falcon2020.planning.plan import Plan, plan_of
 from papers.falcon2020.planning.spread import messages, shared_convolution, three_layers
 from papers.falcon2020.planning.transforms import layer_spectra, transformed
 from privcirnet.errors import DoesNotFit, RuleError
-from privcirnet.he.circuits.bfv.network_circuit import Plaintext
+from privcirnet.he.bfv.network_circuit import Plaintext
 from privcirnet.he.ring.modular import Residues
 
 SIDE = 8

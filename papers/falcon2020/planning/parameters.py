@@ -17,7 +17,8 @@ from papers.falcon2020.circuits.repetitions import without_repetitions
 from papers.falcon2020.planning.exact_network import ExactNetwork
 from papers.falcon2020.planning.plan import Plan
 from privcirnet.errors import DoesNotFit, RuleError
-from privcirnet.he.circuits.bfv.network_circuit import (
+from privcirnet.he.bfv import noise
+from privcirnet.he.bfv.network_circuit import (
     Combine,
     ModSwitch,
     NetworkCircuit,
@@ -25,12 +26,11 @@ from privcirnet.he.circuits.bfv.network_circuit import (
     SquareStep,
     sources_of,
 )
+from privcirnet.he.bfv.parameters import MAX_PLAIN_BITS, Parameters, coefficient_primes
 from privcirnet.he.ring import modular
 from privcirnet.he.ring.sampling import FLOODING_BITS, IMAGE_DISTANCE_BITS, image_distance_bits
 from privcirnet.he.rlwe.security import MAX_LOG_Q
 from privcirnet.he.rlwe.wire_bytes import residue_bytes
-from privcirnet.he.schemes.bfv import noise
-from privcirnet.he.schemes.bfv.parameters import MAX_PLAIN_BITS, Parameters, coefficient_primes
 
 RING_DEGREES = (8192, 16384, 32768)
 """From the cheapest."""

@@ -15,7 +15,7 @@ import numpy as np
 
 from papers.falcon2020.planning.exact_network import ExactNetwork, check_image
 from privcirnet.errors import RuleError
-from privcirnet.he.circuits.bfv.network_circuit import NetworkCircuit
+from privcirnet.he.bfv.network_circuit import NetworkCircuit
 from privcirnet.he.layers.integer import windows
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.program.wrong_result import ImpossibleResultError

@@ -11,7 +11,7 @@ import numpy as np
 
 from papers.falcon2020.circuits.builder import Builder, cut
 from papers.falcon2020.planning.exact_network import ExactLayer
-from privcirnet.he.circuits.bfv.network_circuit import Plaintext
+from privcirnet.he.bfv.network_circuit import Plaintext
 from privcirnet.he.ring import modular
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.ring.roots import cyclic_root, dft_matrix

@@ -17,10 +17,10 @@ import numpy as np
 from papers.falcon2020.circuits.plain_moduli import LeveledParameters
 from papers.falcon2020.planning.plan import PublicPlan
 from papers.falcon2020.protocol.leveled_program import Description
+from privcirnet.he.bfv.parameters import Parameters
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.protocol.one_message.reading import MAX_CIPHERTEXTS, Reader
 from privcirnet.he.rlwe.key_names import RELINEARIZATION
-from privcirnet.he.schemes.bfv.parameters import Parameters
 
 FORMAT, VERSION = "privcirnet-leveled", 2
 MAX_MODULI, MAX_RESULTS = 8, 1 << 16

@@ -14,9 +14,9 @@ from papers.falcon2020.circuits.engines import engine_of
 from papers.falcon2020.planning.parameters import LeveledParameters, check_parameters
 from papers.falcon2020.planning.plan import Plan, PublicPlan
 from privcirnet.errors import RuleError
-from privcirnet.he.circuits.bfv.evaluator import run
-from privcirnet.he.circuits.bfv.weight_cache import WeightCache
-from privcirnet.he.circuits.bfv.weights import encode
+from privcirnet.he.bfv.evaluator import run
+from privcirnet.he.bfv.weight_cache import WeightCache
+from privcirnet.he.bfv.weights import encode
 from privcirnet.he.protocol.one_message.reading import Message, check_counts
 from privcirnet.he.ring import modular, sampling
 from privcirnet.he.ring.modular import Residues
@@ -44,7 +44,7 @@ class LeveledInferenceClient:
     """The party with the image and the secret key.
 
     Args:
-        engine: one of :data:`circuits.bfv.engines.ENGINES`.
+        engine: one of :data:`bfv.engines.ENGINES`.
     """
 
     def __init__(self, plan: PublicPlan, parameters: LeveledParameters, engine: str = "kernel") -> None:
@@ -125,7 +125,7 @@ class LeveledInferenceServer:
     """The party with the weights.
 
     Args:
-        engine: one of :data:`circuits.bfv.engines.ENGINES`.
+        engine: one of :data:`bfv.engines.ENGINES`.
         cache: how much memory encoded weights may take; None: as much as they need.
     """
 

@@ -11,12 +11,12 @@ from papers.falcon2020.planning.exact_network import ExactNetwork, exact_network
 from papers.falcon2020.planning.parameters import check_parameters, plan_at
 from papers.falcon2020.planning.plan import Plan, PublicPlan
 from papers.falcon2020.planning.plans import planner_of
+from privcirnet.he.bfv.sizes import SEAL_SEED_BYTES, key_bytes, message_bytes
 from privcirnet.he.layers.integer import Values
 from privcirnet.he.program.known import Known, PixelRange
 from privcirnet.he.program.program import Network
 from privcirnet.he.protocol.framing import wire
 from privcirnet.he.protocol.framing.message_sizes import MessageSizes
-from privcirnet.he.schemes.bfv.sizes import SEAL_SEED_BYTES, key_bytes, message_bytes
 
 _WORD = 8
 """Bytes of a residue in the clear-text engine's messages."""

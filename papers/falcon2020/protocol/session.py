@@ -9,8 +9,8 @@ from papers.falcon2020.protocol import description
 from papers.falcon2020.protocol.inference import LeveledInferenceClient, LeveledInferenceServer, Watched
 from papers.falcon2020.protocol.leveled_program import Description, LeveledProgram
 from privcirnet.errors import RuleError
-from privcirnet.he.circuits.bfv import engines
-from privcirnet.he.circuits.bfv.weight_cache import WeightCache
+from privcirnet.he.bfv import engines
+from privcirnet.he.bfv.weight_cache import WeightCache
 from privcirnet.he.protocol.offline.store import PreparedStore
 from privcirnet.he.protocol.one_message.reading import Message
 from privcirnet.he.protocol.one_message.session import OneMessageClient, OneMessageServer, OneMessageSession
@@ -99,7 +99,7 @@ def check_engine(name: str, known: Description) -> None:
     The kernels have one request for all plain moduli, SEAL one for each; noise was estimated for one of the two.
 
     Args:
-        name: one of :data:`circuits.bfv.engines.ENGINES`.
+        name: one of :data:`bfv.engines.ENGINES`.
     """
     engines.check_engine(name)
     made_for = "kernel" if known.together else "tenseal"

@@ -6,7 +6,7 @@ counts"). With input block i in lane i mod G of ciphertext i // G, output lane l
     y[l] = sum over g of rot_(g B) ( sum over j of D'_(g,j) * rot_j(x) ) [l]
 
 where rot_k turns the lanes left by k and D'_(g,j) is the k-th diagonal of the weight, rotated right by g B. The cut is
-that of :mod:`circuits.linear_transform`, whose D diagonals are 0, ..., D - 1; copies and sums on shares are this
+that of :mod:`layers.linear_transform`, whose D diagonals are 0, ..., D - 1; copies and sums on shares are this
 module's, and a planner prices every baby length because both change what a giant step costs.
 
 Beyond the papers, all of it decided by public shapes alone:
@@ -30,7 +30,7 @@ import numpy as np
 import numpy.typing as npt
 
 from privcirnet.errors import RuleError
-from privcirnet.he.circuits.linear_transform import powers_of_two
+from privcirnet.he.layers.linear_transform import powers_of_two
 from privcirnet.he.layers.spectral_layout import next_power_of_two
 
 Booleans = npt.NDArray[np.bool_]

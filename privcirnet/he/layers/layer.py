@@ -13,12 +13,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import Field
 from typing import Any, ClassVar, Protocol
 
-from privcirnet.he.circuits.bfv.interface import Ciphertext, EncodedWeights, EvaluationKeys, ServerEngine
-from privcirnet.he.circuits.bfv.layer_circuit import LayerCircuit
+from privcirnet.he.bfv.interface import Ciphertext, EncodedWeights, EvaluationKeys, ServerEngine
+from privcirnet.he.bfv.layer_circuit import LayerCircuit
+from privcirnet.he.bfv.parameters import Parameters
+from privcirnet.he.bfv.sizes import ciphertext_bytes, reply_bits
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.ring.modular import Integers, Residues
-from privcirnet.he.schemes.bfv.parameters import Parameters
-from privcirnet.he.schemes.bfv.sizes import ciphertext_bytes, reply_bits
 
 
 class Layer(Protocol):

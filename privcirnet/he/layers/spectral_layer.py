@@ -9,8 +9,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from privcirnet.he.circuits.bfv.interface import Ciphertext, EncodedWeights, EvaluationKeys, ServerEngine
-from privcirnet.he.circuits.bfv.layer_circuit import LayerCircuit, Pair
+from privcirnet.he.bfv.interface import Ciphertext, EncodedWeights, EvaluationKeys, ServerEngine
+from privcirnet.he.bfv.layer_circuit import LayerCircuit, Pair
+from privcirnet.he.bfv.noise import noise_bits, special_prime_lack
+from privcirnet.he.bfv.parameters import Parameters
 from privcirnet.he.layers import size_limits, spectral
 from privcirnet.he.layers.bsgs import BsgsPlan, Product
 from privcirnet.he.layers.shape import LinearShape
@@ -18,8 +20,6 @@ from privcirnet.he.layers.spectral import SlotIndices, places
 from privcirnet.he.layers.spectral_layout import SpectralLayout
 from privcirnet.he.layers.spectral_pieces import Piece, PieceLayout, place
 from privcirnet.he.ring.modular import Integers, Residues
-from privcirnet.he.schemes.bfv.noise import noise_bits, special_prime_lack
-from privcirnet.he.schemes.bfv.parameters import Parameters
 
 
 @dataclass(frozen=True)

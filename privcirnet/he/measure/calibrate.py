@@ -14,9 +14,12 @@ from typing import Any
 import numpy as np
 
 from privcirnet.errors import RuleError
-from privcirnet.he.circuits.bfv.engines import engine_of
-from privcirnet.he.circuits.bfv.interface import ClientEngine, EvaluationKeys, ServerEngine
-from privcirnet.he.circuits.bfv.layer_circuit import LayerCircuit, Pair
+from privcirnet.he.bfv import batching
+from privcirnet.he.bfv.engines import engine_of
+from privcirnet.he.bfv.interface import ClientEngine, EvaluationKeys, ServerEngine
+from privcirnet.he.bfv.layer_circuit import LayerCircuit, Pair
+from privcirnet.he.bfv.noise import fitting_plain_bits, largest_plain_bits
+from privcirnet.he.bfv.parameters import WIDE_COEFFICIENT_BITS, WIDE_RING_DEGREE, Parameters, choose
 from privcirnet.he.layers.layer import Layer
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.measure.online import clear_calls, clear_seconds
@@ -27,9 +30,6 @@ from privcirnet.he.protocol.rounds.exchange import PreparedNode
 from privcirnet.he.protocol.rounds.linear import LinearExchange
 from privcirnet.he.ring import cyclic, sampling
 from privcirnet.he.rlwe.security import TABLE
-from privcirnet.he.schemes.bfv import batching
-from privcirnet.he.schemes.bfv.noise import fitting_plain_bits, largest_plain_bits
-from privcirnet.he.schemes.bfv.parameters import WIDE_COEFFICIENT_BITS, WIDE_RING_DEGREE, Parameters, choose
 from privcirnet.he.system import threads
 
 _INPUTS = 8

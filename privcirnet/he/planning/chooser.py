@@ -9,17 +9,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from privcirnet.errors import RuleError
-from privcirnet.he.planning.latency import in_words
-from privcirnet.he.planning.noise_budget import STAGES, ParameterCandidate, Verdict, judge
-from privcirnet.he.planning.requirements import Requirements
-from privcirnet.he.rlwe.security import MAX_LOG_Q
-from privcirnet.he.schemes.bfv.parameters import (
+from privcirnet.he.bfv.parameters import (
     DEFAULT_COEFFICIENT_BITS,
     WIDE_COEFFICIENT_BITS,
     WIDE_RING_DEGREE,
     Parameters,
     ParameterSet,
 )
+from privcirnet.he.planning.latency import in_words
+from privcirnet.he.planning.noise_budget import STAGES, ParameterCandidate, Verdict, judge
+from privcirnet.he.planning.requirements import Requirements
+from privcirnet.he.rlwe.security import MAX_LOG_Q
 
 WIDE = ParameterSet(WIDE_RING_DEGREE, WIDE_COEFFICIENT_BITS)
 SHORT_SETS = (ParameterSet(8192, (45, 45, 45, 45)), ParameterSet(8192, (60, 60, 60)))

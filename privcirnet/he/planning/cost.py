@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import singledispatch
 
 from privcirnet.errors import RuleError
+from privcirnet.he.bfv.sizes import ciphertext_bytes, reply_bits
 from privcirnet.he.layers import subring
 from privcirnet.he.layers.bsgs import BsgsPlan
 from privcirnet.he.layers.layer import Layer
@@ -18,7 +19,6 @@ from privcirnet.he.layers.spectral_layer import SpectralLayer
 from privcirnet.he.layers.spectral_layout import SpectralLayout
 from privcirnet.he.planning.profile import NetworkLink, Profile
 from privcirnet.he.program.operation import Operation
-from privcirnet.he.schemes.bfv.sizes import ciphertext_bytes, reply_bits
 
 OT_SECONDS = 1e-7
 """Seconds of an oblivious transfer and of what is done with it, by both parties (benchmarks/exact_steps.py)."""

@@ -1,7 +1,7 @@
 """Whether a set (n, q) carries a program, with which t, and if not, what binds.
 
 The noise budget falls with t: of the data primes' bits, t itself, the noise of the products (t times a constant,
-:func:`schemes.bfv.noise.noise_bits`), the flooding and its range are spent. So a set carries t up to some size, the
+:func:`bfv.noise.noise_bits`), the flooding and its range are spent. So a set carries t up to some size, the
 program needs t from some size on (:mod:`planning.requirements`), and the set fits if there is a prime in between that
 is 1 modulo 2n and every transform length. The chosen t is the largest such: that makes truncation safer still. Where
 bytes cost time it is the smallest, and where truncation is exact. What bits are to spare then go
@@ -13,15 +13,15 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from privcirnet.errors import DoesNotFit, RuleError
+from privcirnet.he.bfv.noise import MIN_NOISE_BUDGET, flood_bits, square_noise_bits
+from privcirnet.he.bfv.parameters import MAX_PLAIN_BITS, Parameters, ParameterSet, coefficient_primes
+from privcirnet.he.bfv.sizes import reply_bits
 from privcirnet.he.layers import subring
 from privcirnet.he.layers.layer import Layer
 from privcirnet.he.planning.requirements import Requirements
 from privcirnet.he.ring import modular
 from privcirnet.he.ring.sampling import FLOODING_BITS, IMAGE_DISTANCE_BITS, image_distance_bits
 from privcirnet.he.rlwe.security import MAX_LOG_Q, check_security
-from privcirnet.he.schemes.bfv.noise import MIN_NOISE_BUDGET, flood_bits, square_noise_bits
-from privcirnet.he.schemes.bfv.parameters import MAX_PLAIN_BITS, Parameters, ParameterSet, coefficient_primes
-from privcirnet.he.schemes.bfv.sizes import reply_bits
 
 STAGES = ("layout", "security", "value bound", "truncation", "transform lengths", "noise budget")
 """What can bind, in the order of the checks."""

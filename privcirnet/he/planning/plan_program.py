@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from privcirnet.errors import DoesNotFit, RuleError
+from privcirnet.he.bfv.parameters import MAX_PLAIN_BITS, ParameterSet
 from privcirnet.he.layers.layer import Layer
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.spectral_layer import SpectralLayer
@@ -34,7 +35,6 @@ from privcirnet.he.program.composite import decompose_all
 from privcirnet.he.program.exact import ExactStep, exact
 from privcirnet.he.program.operation import Node, Planner, Weights
 from privcirnet.he.program.program import Network, Program, layers_of, squares_of
-from privcirnet.he.schemes.bfv.parameters import MAX_PLAIN_BITS, ParameterSet
 
 
 @dataclass(frozen=True)

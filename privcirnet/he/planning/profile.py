@@ -4,7 +4,7 @@ import math
 from dataclasses import asdict, dataclass, field
 
 from privcirnet.errors import RuleError
-from privcirnet.he.schemes.bfv.parameters import DEFAULT_COEFFICIENT_BITS, MAX_PLAIN_BITS, ParameterSet
+from privcirnet.he.bfv.parameters import DEFAULT_COEFFICIENT_BITS, MAX_PLAIN_BITS, ParameterSet
 
 OPERATIONS = {
     "call": "server: what a layer takes beyond its operations",

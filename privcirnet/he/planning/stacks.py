@@ -11,6 +11,7 @@ from dataclasses import replace
 from math import ceil
 from typing import NamedTuple
 
+from privcirnet.he.bfv.noise import flood_bits
 from privcirnet.he.layers.layer import Layer
 from privcirnet.he.layers.stacking import Stack, stacked_shape
 from privcirnet.he.planning.cost import linear_cost
@@ -22,7 +23,6 @@ from privcirnet.he.program.operation import Node
 from privcirnet.he.program.operations import Linear
 from privcirnet.he.program.program import Program, squares_of
 from privcirnet.he.ring.sampling import IMAGE_DISTANCE_BITS, image_distance_bits
-from privcirnet.he.schemes.bfv.noise import flood_bits
 
 _SIZES = (2, 4)
 _LOOKED_AT = 64

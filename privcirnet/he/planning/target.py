@@ -9,9 +9,9 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from privcirnet.he.bfv.parameters import ParameterSet
 from privcirnet.he.planning.profile import ONLINE, NetworkLink, Profile
 from privcirnet.he.program import bounds
-from privcirnet.he.schemes.bfv.parameters import ParameterSet
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ each encoding's own sizes are in :mod:`layers.size_limits`.
 from collections.abc import Set
 
 from privcirnet.errors import RuleError
+from privcirnet.he.bfv.parameters import Parameters, ParameterSet
+from privcirnet.he.bfv.sizes import key_bytes
 from privcirnet.he.layers.layer import Layer
-from privcirnet.he.schemes.bfv.parameters import Parameters, ParameterSet
-from privcirnet.he.schemes.bfv.sizes import key_bytes
 
 MAX_BYTES = 1 << 22
 """Longest description that is parsed."""

@@ -16,6 +16,7 @@ from types import NoneType, UnionType
 from typing import Any, cast, get_args, get_origin, get_type_hints
 
 from privcirnet.errors import RuleError
+from privcirnet.he.bfv.parameters import Parameters
 from privcirnet.he.layers import size_limits
 from privcirnet.he.layers.layer import Layer
 from privcirnet.he.layers.spectral_layer import SpectralLayer
@@ -25,7 +26,6 @@ from privcirnet.he.program.exact import exact_steps
 from privcirnet.he.program.operation import KINDS, Node, Operation
 from privcirnet.he.program.program import TRANSFERS, Program
 from privcirnet.he.program.validate import REMEDY, check, check_nodes
-from privcirnet.he.schemes.bfv.parameters import Parameters
 
 _ENCODINGS: dict[str, Any] = {each.encoding: each for each in (SpectralLayer, UnplannedLayer)}
 _COUNTS = {2: "two", 3: "three"}

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from privcirnet.errors import RuleError
+from privcirnet.he.bfv.parameters import Parameters
 from privcirnet.he.layers.integer import Values
 from privcirnet.he.layers.layer import Layer
 from privcirnet.he.layers.shape import LinearShape
@@ -24,7 +25,6 @@ from privcirnet.he.program.known import Known, PixelRange
 from privcirnet.he.program.local import Input
 from privcirnet.he.program.operation import Node, Weights
 from privcirnet.he.program.rearrangement import SliceChannels
-from privcirnet.he.schemes.bfv.parameters import Parameters
 
 ANSWERS = ("logits", "top1")
 BOUNDS = ("proved", "measured")

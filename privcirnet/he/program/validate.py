@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence, Set
 from math import prod
 
 from privcirnet.errors import RuleError
+from privcirnet.he.bfv.parameters import Parameters
 from privcirnet.he.layers.layer import Layer
 from privcirnet.he.layers.stacking import MOST_IMAGES, stacked_shape
 from privcirnet.he.layers.unplanned import UnplannedLayer
@@ -16,7 +17,6 @@ from privcirnet.he.program.exact import ExactStep
 from privcirnet.he.program.limits import MAX_KERNEL, MAX_LOG_STEP, MAX_VALUES
 from privcirnet.he.program.operation import Node
 from privcirnet.he.program.program import ANSWERS, BOUNDS, TRANSFERS, Program, masked_node
-from privcirnet.he.schemes.bfv.parameters import Parameters
 
 REMEDY = "export the program again with this version"
 """Of a program that does not follow the rules."""

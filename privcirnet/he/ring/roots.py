@@ -6,7 +6,7 @@ these pieces:
 * the cyclic one of layers, y[k] = sum_j x[j] w^(j k), of any length (:mod:`ring.cyclic`): its matrix is
   :func:`powers`, its root :func:`cyclic_root`;
 * the negacyclic one of length n, a power of two, that takes a polynomial modulo X^n + 1 to its values at the odd powers
-  of psi, a primitive 2n-th root (:mod:`schemes.bfv.batching` modulo t, :mod:`ring.kernels.ntt` modulo the primes of q).
+  of psi, a primitive 2n-th root (:mod:`bfv.batching` modulo t, :mod:`ring.kernels.ntt` modulo the primes of q).
   psi is the smallest such root (:func:`minimal_root`), because SEAL chooses that one. Butterflies leave values in
   bit-reversed order, or take them in it (:func:`bit_reversed`).
 """

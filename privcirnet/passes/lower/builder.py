@@ -12,7 +12,6 @@ from torch import fx, nn
 from torch.nn.modules.dropout import _DropoutNd
 
 from privcirnet.errors import RuleError
-from privcirnet.functional.grids import grid_of
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.unplanned import unplanned, unplanned_factor
 from privcirnet.he.program import operations as op
@@ -21,6 +20,7 @@ from privcirnet.he.program.rearrangement import Rearrangement
 from privcirnet.nn import normalization, tokens
 from privcirnet.nn.activations import Square
 from privcirnet.nn.concat import Concat
+from privcirnet.nn.functional.grids import grid_of
 from privcirnet.nn.graph import module_of
 from privcirnet.nn.modules import function_name
 from privcirnet.nn.moves import Rearrange

@@ -8,13 +8,13 @@ import torch
 from torch import Tensor, nn
 
 from privcirnet.errors import DoesNotFit, RuleError
-from privcirnet.functional.circulant import project
 from privcirnet.he.layers.integer import Values
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.program import bounds
 from privcirnet.he.program.limits import MAX_KERNEL
 from privcirnet.he.program.operation import NO_ROWS, Weights
 from privcirnet.nn.circulant import block_size_of
+from privcirnet.nn.functional.circulant import project
 from privcirnet.nn.quantizers import quantizer_of
 from privcirnet.nn.zeros import reach_of, zeros_around
 

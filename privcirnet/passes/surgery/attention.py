@@ -15,9 +15,9 @@ import torch.nn.functional as F
 from torch import Tensor, fx, nn
 from torch.fx.node import map_arg
 
-from privcirnet.functional.attention import softmax_attention
 from privcirnet.nn.agreement import agree
 from privcirnet.nn.attention import PolynomialAttention, SoftmaxAttention
+from privcirnet.nn.functional.attention import softmax_attention
 from privcirnet.nn.modules import kind_of
 from privcirnet.nn.moves import Rearrange
 from privcirnet.nn.tokens import SliceChannels

@@ -5,7 +5,7 @@ import pytest
 from benchmarks.bench import engines, memory, online, results, runs
 from benchmarks.bench.networks import network_shapes
 from privcirnet.errors import RuleError
-from privcirnet.he.circuits.bfv.weight_cache import WeightCache
+from privcirnet.he.bfv.weight_cache import WeightCache
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.planning.cost import linear_cost
 from privcirnet.he.planning.goal import Objective

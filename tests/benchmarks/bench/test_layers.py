@@ -2,10 +2,10 @@ import pytest
 
 from benchmarks.bench.layers import Entry, bench_layer, bench_layers
 from privcirnet.errors import RuleError
+from privcirnet.he.bfv.parameters import choose
+from privcirnet.he.bfv.sizes import SEAL_SEED_BYTES, message_bytes
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.spectral_layer import SpectralLayer
-from privcirnet.he.schemes.bfv.parameters import choose
-from privcirnet.he.schemes.bfv.sizes import SEAL_SEED_BYTES, message_bytes
 from tests.he.layer_examples import paper_layer
 
 CONV = paper_layer(LinearShape(16, 16, 64, 64, 3, 1, 1), 8, 8192)

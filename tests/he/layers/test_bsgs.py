@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privcirnet.errors import RuleError
-from privcirnet.he.circuits.linear_transform import powers_of_two
 from privcirnet.he.layers import bsgs
 from privcirnet.he.layers.bsgs import BsgsPlan, Product
+from privcirnet.he.layers.linear_transform import powers_of_two
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.spectral_layer import SpectralLayer
 from privcirnet.he.layers.spectral_pieces import Piece

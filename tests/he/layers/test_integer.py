@@ -6,9 +6,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privcirnet.functional import circulant
 from privcirnet.he.layers import integer
 from privcirnet.he.layers.shape import LinearShape
+from privcirnet.nn.functional import circulant
 from tests.he.exchange import random_input, random_rows, slow_convolution
 from tests.he.layer_examples import grouped_shapes
 

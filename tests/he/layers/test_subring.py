@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from privcirnet.he.bfv import batching
 from privcirnet.he.layers import subring
 from privcirnet.he.ring import modular
 from privcirnet.he.ring.modular import Residues
-from privcirnet.he.schemes.bfv import batching
 
 N = 64
 T = modular.largest_prime(30, 2 * N)

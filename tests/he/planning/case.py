@@ -3,15 +3,15 @@
 import dataclasses
 
 from privcirnet.errors import RuleError
+from privcirnet.he.bfv.noise import check_noise, noise_bits
+from privcirnet.he.bfv.parameters import Parameters, ParameterSet
+from privcirnet.he.bfv.parameters import choose as choose_parameters
 from privcirnet.he.planning.chooser import SETS, ParameterChoice, choose
 from privcirnet.he.planning.noise_budget import ParameterCandidate
 from privcirnet.he.planning.plan_program import options
 from privcirnet.he.planning.profile import COUNTED, LINKS
 from privcirnet.he.planning.requirements import Requirements, requirements
 from privcirnet.he.program import bounds, truncation
-from privcirnet.he.schemes.bfv.noise import check_noise, noise_bits
-from privcirnet.he.schemes.bfv.parameters import Parameters, ParameterSet
-from privcirnet.he.schemes.bfv.parameters import choose as choose_parameters
 from tests.he.networks import network
 
 LOCAL, DEFAULT, FASTEST = LINKS["local"], SETS[0], SETS[4]

@@ -5,11 +5,11 @@ import re
 import pytest
 
 from privcirnet.errors import DoesNotFit, RuleError
+from privcirnet.he.bfv.noise import MIN_NOISE_BUDGET, largest_plain_bits
+from privcirnet.he.bfv.parameters import ParameterSet
 from privcirnet.he.planning.chooser import SETS, WIDE, choose, sets_for
 from privcirnet.he.planning.noise_budget import judge
 from privcirnet.he.rlwe.security import MAX_LOG_Q, check_security
-from privcirnet.he.schemes.bfv.noise import MIN_NOISE_BUDGET, largest_plain_bits
-from privcirnet.he.schemes.bfv.parameters import ParameterSet
 from tests.he.planning.case import DEFAULT, FASTEST, LONG, candidates, choice, exhaustive, wants
 
 

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from privcirnet.errors import RuleError
-from privcirnet.he.circuits.bfv.engines import engine_of
+from privcirnet.he.bfv.engines import engine_of
+from privcirnet.he.bfv.parameters import DEFAULT_COEFFICIENT_BITS, choose
+from privcirnet.he.bfv.sizes import message_bytes
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.spectral_layer import SpectralLayer
 from privcirnet.he.layers.spectral_pieces import Piece
@@ -21,8 +23,6 @@ from privcirnet.he.program.table import tabulated
 from privcirnet.he.protocol.rounds.exchange import PreparedNode
 from privcirnet.he.protocol.rounds.square import SquareExchange
 from privcirnet.he.ring import sampling
-from privcirnet.he.schemes.bfv.parameters import DEFAULT_COEFFICIENT_BITS, choose
-from privcirnet.he.schemes.bfv.sizes import message_bytes
 from tests.he.exchange import Party, random_input, random_rows
 from tests.he.insecure import insecure_parameters
 from tests.he.layer_examples import paper_layer

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.bench.networks import NETWORKS, allowed_block_size, network_shapes
+from privcirnet.he.bfv.parameters import DEFAULT_COEFFICIENT_BITS
 from privcirnet.he.layers import bsgs
 from privcirnet.he.layers.bsgs import BsgsPlan
 from privcirnet.he.layers.spectral_layer import SpectralLayer
@@ -18,7 +19,6 @@ from privcirnet.he.planning.cover import Contents, CoverGrid, covers, lane_conte
 from privcirnet.he.planning.goal import Objective
 from privcirnet.he.planning.planner import plan_layer
 from privcirnet.he.planning.profile import COUNTED, LINKS, OPERATIONS, NetworkLink, Profile
-from privcirnet.he.schemes.bfv.parameters import DEFAULT_COEFFICIENT_BITS
 
 Slow = tuple[Cost, list[tuple[int, int, BsgsPlan]]]
 """Seconds, and (groups, tiles, plan) of each piece."""

@@ -6,6 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
+from privcirnet.he.bfv.noise import MIN_NOISE_BUDGET
+from privcirnet.he.bfv.parameters import Parameters
+from privcirnet.he.bfv.sizes import message_bytes
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.unplanned import unplanned_factor
 from privcirnet.he.planning.chooser import SETS, WIDE, sets_for
@@ -23,9 +26,6 @@ from privcirnet.he.planning.profile import COUNTED, LINKS, ONLINE
 from privcirnet.he.program import truncation
 from privcirnet.he.program.operations import ExactTruncate, MatMul, Truncate
 from privcirnet.he.program.program import Program, layers_of
-from privcirnet.he.schemes.bfv.noise import MIN_NOISE_BUDGET
-from privcirnet.he.schemes.bfv.parameters import Parameters
-from privcirnet.he.schemes.bfv.sizes import message_bytes
 from tests.he.networks import attention, random_image
 from tests.he.parties import check, parties
 from tests.he.planning.case import (

@@ -8,6 +8,8 @@ import types
 import pytest
 
 from privcirnet.errors import DoesNotFit, RuleError
+from privcirnet.he.bfv.noise import MIN_NOISE_BUDGET, flood_bits, noise_bits, noise_budget, square_noise_bits
+from privcirnet.he.bfv.parameters import ParameterSet
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.planning.chooser import SETS, WIDE, choose
 from privcirnet.he.planning.noise_budget import ParameterCandidate, budget, judge
@@ -18,8 +20,6 @@ from privcirnet.he.program import bounds, limits
 from privcirnet.he.program.operation import Node
 from privcirnet.he.program.operations import Linear
 from privcirnet.he.ring.sampling import IMAGE_DISTANCE_BITS, image_distance_bits
-from privcirnet.he.schemes.bfv.noise import MIN_NOISE_BUDGET, flood_bits, noise_bits, noise_budget, square_noise_bits
-from privcirnet.he.schemes.bfv.parameters import ParameterSet
 from tests.he.layer_examples import paper_layer
 from tests.he.planning.case import (
     DEFAULT,

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from privcirnet.he.bfv.parameters import ParameterSet
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.mpc.local.circulant import matrices
 from privcirnet.he.mpc.local.matrix_products import MatrixProducts
@@ -11,7 +12,6 @@ from privcirnet.he.planning.plan_program import scaled
 from privcirnet.he.planning.profile import COUNTED, ONLINE, NetworkLink, Profile
 from privcirnet.he.program.operations import ExactReLU, Square, Truncate
 from privcirnet.he.ring import modular
-from privcirnet.he.schemes.bfv.parameters import ParameterSet
 
 T = modular.largest_prime(54, 2)
 

@@ -4,6 +4,7 @@ from itertools import product
 import pytest
 
 from privcirnet.errors import RuleError
+from privcirnet.he.bfv.parameters import DEFAULT_COEFFICIENT_BITS
 from privcirnet.he.layers import bsgs
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.spectral_layer import SpectralLayer
@@ -14,7 +15,6 @@ from privcirnet.he.planning.goal import Objective
 from privcirnet.he.planning.planner import candidate_layers, cheapest_layer, counted_goal, plan_layer
 from privcirnet.he.planning.profile import COUNTED, LINKS, OPERATIONS, Profile
 from privcirnet.he.program import limits
-from privcirnet.he.schemes.bfv.parameters import DEFAULT_COEFFICIENT_BITS
 from tests.he.layer_examples import paper_layer
 
 FREE = LINKS["local"]

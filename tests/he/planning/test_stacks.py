@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from privcirnet.he.bfv.parameters import choose
 from privcirnet.he.layers.layer import Layer
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.stacking import stacked_shape
@@ -20,7 +21,6 @@ from privcirnet.he.program import manifest
 from privcirnet.he.program.operation import Node
 from privcirnet.he.program.operations import Input, Linear
 from privcirnet.he.program.program import Program
-from privcirnet.he.schemes.bfv.parameters import choose
 from tests.he.networks import attention, bottleneck, network
 
 LOCAL, PLENTY = LINKS["local"], 1 << 40

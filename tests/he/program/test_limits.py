@@ -8,7 +8,9 @@ import pytest
 
 from benchmarks.bench.networks import NETWORKS, network_shapes
 from privcirnet.errors import RuleError
-from privcirnet.he.circuits.bfv.engines import engine_of
+from privcirnet.he.bfv.engines import engine_of
+from privcirnet.he.bfv.parameters import DEFAULT_COEFFICIENT_BITS, Parameters, choose
+from privcirnet.he.bfv.sizes import key_bytes
 from privcirnet.he.layers import size_limits
 from privcirnet.he.layers.layer import Layer
 from privcirnet.he.layers.shape import Axis, LinearShape
@@ -20,8 +22,6 @@ from privcirnet.he.program.operation import Node
 from privcirnet.he.program.operations import Add, Input, Linear
 from privcirnet.he.program.program import Program
 from privcirnet.he.ring import modular
-from privcirnet.he.schemes.bfv.parameters import DEFAULT_COEFFICIENT_BITS, Parameters, choose
-from privcirnet.he.schemes.bfv.sizes import key_bytes
 from tests.he.layer_examples import paper_layer
 
 N = 8192

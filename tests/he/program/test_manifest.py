@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from privcirnet.errors import RuleError
+from privcirnet.he.bfv.parameters import choose
 from privcirnet.he.layers.layer import Layer
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.spectral_layer import SpectralLayer
@@ -16,7 +17,6 @@ from privcirnet.he.program.operation import Node, Weights
 from privcirnet.he.program.operations import Add, Input, Linear, Square, SumPool, Truncate
 from privcirnet.he.program.program import Program
 from privcirnet.he.program.rearrangement import Flatten
-from privcirnet.he.schemes.bfv.parameters import choose
 from tests.he.layer_examples import paper_layer
 from tests.he.networks import attention
 

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from privcirnet.errors import RuleError
-from privcirnet.he.circuits.ckks.bootstrapping import Bootstrapping
-from privcirnet.he.circuits.ckks.simulator import Simulator
+from privcirnet.he.ckks.bootstrapping import Bootstrapping
+from privcirnet.he.ckks.circuit import CkksCircuit
+from privcirnet.he.ckks.simulator import Simulator
+from privcirnet.he.ckks.sums import sums_of
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.unplanned import unplanned
-from privcirnet.he.planning.ckks.ckks_circuit import CkksCircuit
-from privcirnet.he.planning.ckks.sums import sums_of
 from privcirnet.he.planning.plan_program import plan_program
 from privcirnet.he.planning.profile import COUNTED, LINKS
 from privcirnet.he.planning.target import Target
@@ -24,7 +24,7 @@ from privcirnet.he.program.interpreter import Integers, interpret
 from privcirnet.he.program.operation import KINDS, Domain, Node, V, Weights
 from privcirnet.he.program.program import Network
 from privcirnet.he.protocol.parties.session import prepare
-from tests.he.circuits.ckks.test_bootstrapping import toy, with_low
+from tests.he.ckks.test_bootstrapping import toy, with_low
 from tests.he.ckks_toys import Pair
 from tests.he.parties import check, parties
 

@@ -6,6 +6,7 @@ import tracemalloc
 import pytest
 
 from privcirnet.errors import RuleError
+from privcirnet.he.bfv.parameters import choose
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.spectral_layer import SpectralLayer
 from privcirnet.he.layers.spectral_pieces import Piece
@@ -14,7 +15,6 @@ from privcirnet.he.program import manifest
 from privcirnet.he.program.operation import Node
 from privcirnet.he.program.operations import Add, Input, Linear, Square, SumPool
 from privcirnet.he.program.program import Program
-from privcirnet.he.schemes.bfv.parameters import choose
 from tests.he.layer_examples import paper_layer
 from tests.he.networks import network
 from tests.he.program.test_manifest import HUGE, N, around, valid

@@ -20,6 +20,8 @@ import numpy as np
 import tenseal.sealapi as seal
 
 from privcirnet.errors import RuleError
+from privcirnet.he.bfv.parameters import choose, ordered_primes
+from privcirnet.he.bfv.sizes import SEAL_SEED_BYTES, key_bytes, reply_bits
 from privcirnet.he.layers.integer import Values
 from privcirnet.he.layers.layer import Layer
 from privcirnet.he.layers.shape import LinearShape
@@ -39,8 +41,6 @@ from privcirnet.he.protocol.rounds.exchanges import exchanges_of
 from privcirnet.he.protocol.rounds.message_batches import offline_batches
 from privcirnet.he.rlwe.security import MAX_LOG_Q
 from privcirnet.he.rlwe.wire_bytes import SEED_BYTES, WireFormat
-from privcirnet.he.schemes.bfv.parameters import choose, ordered_primes
-from privcirnet.he.schemes.bfv.sizes import SEAL_SEED_BYTES, key_bytes, reply_bits
 from tests.he.exchange import random_rows
 from tests.he.parties import rounds
 from tests.he.protocol import mutations

@@ -5,7 +5,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from privcirnet.he.circuits.bfv.engines import ENGINES
+from privcirnet.he.bfv.engines import ENGINES
+from privcirnet.he.bfv.sizes import SEAL_SEED_BYTES, message_bytes, reply_bits
 from privcirnet.he.layers import subring
 from privcirnet.he.program.operations import Linear, Square
 from privcirnet.he.program.program import Program
@@ -14,7 +15,6 @@ from privcirnet.he.protocol.rounds.exchanges import exchanges_of
 from privcirnet.he.protocol.rounds.message_batches import offline_batches
 from privcirnet.he.ring import sampling
 from privcirnet.he.rlwe.wire_bytes import SEED_BYTES
-from privcirnet.he.schemes.bfv.sizes import SEAL_SEED_BYTES, message_bytes, reply_bits
 from tests.he.networks import attention, network, random_image, residual_of_the_image
 from tests.he.parties import check, parties, seeded
 

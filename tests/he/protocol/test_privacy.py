@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 import tenseal.sealapi as seal
 
-from privcirnet.he.circuits.bfv import cleartext
-from privcirnet.he.circuits.bfv import seal as tenseal
-from privcirnet.he.circuits.bfv.interactive import kernel
+from privcirnet.he.bfv import cleartext
+from privcirnet.he.bfv import client as kernel_client
+from privcirnet.he.bfv import kernel_engine as kernel
+from privcirnet.he.bfv import seal as tenseal
 from privcirnet.he.layers import spectral
 from privcirnet.he.layers.bsgs import BsgsPlan
 from privcirnet.he.layers.integer import expand_rows
@@ -19,7 +20,6 @@ from privcirnet.he.protocol.parties.server import Server
 from privcirnet.he.ring import modular
 from privcirnet.he.ring.kernels.ntt import Tables
 from privcirnet.he.rlwe.kernels.modulus import RnsRing
-from privcirnet.he.schemes.bfv import client as kernel_client
 from tests.he.networks import network, random_image
 
 

@@ -4,12 +4,12 @@ from dataclasses import replace
 import pytest
 
 from privcirnet.errors import RuleError
-from privcirnet.he.program import manifest
-from privcirnet.he.rlwe.security import MAX_LOG_Q, TABLES
-from privcirnet.he.schemes.bfv.parameters import (
+from privcirnet.he.bfv.parameters import (
     Parameters,
     choose,
 )
+from privcirnet.he.program import manifest
+from privcirnet.he.rlwe.security import MAX_LOG_Q, TABLES
 from tests.he.networks import network
 
 GOOD = choose({9, 17}, 41)

@@ -6,7 +6,7 @@ import pytest
 from papers.ckks import cins, circulant, convolution
 from papers.ckks.fused import to_coefficients
 from privcirnet.errors import RuleError
-from privcirnet.he.circuits.ckks import fourier
+from privcirnet.he.ckks import fourier
 from tests.he.ckks_toys import Pair, insecure_ckks, random
 
 WIDTH, SLICES, LENGTH = 8, 16, 32

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from papers.ckks import cins, compared
-from privcirnet.he.circuits.ckks.cleartext import Cleartext
-from privcirnet.he.schemes.ckks import embedding
+from privcirnet.he.ckks import embedding
+from privcirnet.he.ckks.cleartext import Cleartext
 from tests.he.ckks_toys import random
 from tests.papers.ckks.test_cins import convolved, unpadded
 

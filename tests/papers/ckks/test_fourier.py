@@ -6,9 +6,8 @@ import pytest
 from papers.ckks import cins, convolution
 from papers.ckks.fused import to_coefficients
 from privcirnet.errors import RuleError
-from privcirnet.he.circuits.ckks import fourier
-from privcirnet.he.circuits.ckks.cleartext import Cleartext
-from privcirnet.he.schemes.ckks import embedding
+from privcirnet.he.ckks import embedding, fourier
+from privcirnet.he.ckks.cleartext import Cleartext
 from tests.he.ckks_toys import Pair, applied, in_slots, insecure_ckks, random, simulate, slot_order
 from tests.papers.ckks.test_cins import convolved, unpadded
 

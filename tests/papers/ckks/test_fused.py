@@ -4,10 +4,10 @@ import numpy as np
 
 from papers.ckks import convolution
 from papers.ckks.fused import FusedConvolution
-from privcirnet.he.circuits.ckks.bootstrapping import Bootstrapping
-from privcirnet.he.circuits.ckks.cleartext import Cleartext
-from privcirnet.he.circuits.ckks.simulator import Simulator
-from tests.he.circuits.ckks.test_bootstrapping import toy
+from privcirnet.he.ckks.bootstrapping import Bootstrapping
+from privcirnet.he.ckks.cleartext import Cleartext
+from privcirnet.he.ckks.simulator import Simulator
+from tests.he.ckks.test_bootstrapping import toy
 from tests.he.ckks_toys import Pair, random
 
 

@@ -1,8 +1,8 @@
 """The two ways, timed at a toy ring degree; python -m papers.ckks does it at n = 65536."""
 
 from papers.ckks import fused_seconds
-from privcirnet.he.circuits.ckks.bootstrapping import Bootstrapping
-from tests.he.circuits.ckks.test_bootstrapping import toy
+from privcirnet.he.ckks.bootstrapping import Bootstrapping
+from tests.he.ckks.test_bootstrapping import toy
 
 
 def test_both_ways_are_run_and_shown(monkeypatch):

@@ -6,11 +6,11 @@ from hypothesis import strategies as st
 
 from benchmarks.bench.roofline import layer_work
 from papers.coefficients.layer import COEFFICIENT_ENCODINGS, CoefficientLayer
-from privcirnet.he.circuits.bfv.interactive.schedule import Limits, schedule
+from privcirnet.he.bfv.schedule import Limits, schedule
 from privcirnet.he.layers.shape import LinearShape
 from tests.benchmarks.bench.test_roofline import L, N, counted
-from tests.he.circuits.bfv.interactive.test_schedule import LIMITS, check_bounds, check_coverage
-from tests.he.circuits.bfv.test_layer_circuit import products, turns
+from tests.he.bfv.test_layer_circuit import products, turns
+from tests.he.bfv.test_schedule import LIMITS, check_bounds, check_coverage
 from tests.he.layer_examples import grouped_shapes
 
 MANY_TILES = LinearShape(90, 70, 2, 3, 3, 1, 1)

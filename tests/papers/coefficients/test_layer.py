@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 from papers.coefficients.layer import CoefficientLayer
 from papers.coefficients.layout import grids
 from privcirnet.errors import RuleError
+from privcirnet.he.bfv import batching
+from privcirnet.he.bfv.noise import check_noise, fitting_plain_bits
+from privcirnet.he.bfv.parameters import NARROW_COEFFICIENT_BITS, NARROW_RING_DEGREE, Parameters, choose
+from privcirnet.he.bfv.sizes import reply_bits
 from privcirnet.he.layers.integer import expand_rows
 from privcirnet.he.layers.layer import layer_bytes
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.ring import modular
-from privcirnet.he.schemes.bfv import batching
-from privcirnet.he.schemes.bfv.noise import check_noise, fitting_plain_bits
-from privcirnet.he.schemes.bfv.parameters import NARROW_COEFFICIENT_BITS, NARROW_RING_DEGREE, Parameters, choose
-from privcirnet.he.schemes.bfv.sizes import reply_bits
 from tests.he.exchange import Party, random_input, random_rows, slow_convolution
 from tests.he.insecure import INSECURE_RING_DEGREES, insecure_parameters
 from tests.he.layer_examples import grouped_shapes

@@ -9,8 +9,8 @@ from papers.coefficients import cheetah, depthwise, depthwise_packing
 from papers.coefficients.depthwise import GroupTile
 from papers.coefficients.layer import CoefficientLayer
 from papers.coefficients.layout import Grid, balanced, grids, tile_sizes, weight_polynomial
+from privcirnet.he.bfv import batching
 from privcirnet.he.layers.shape import LinearShape
-from privcirnet.he.schemes.bfv import batching
 from tests.he.exchange import Party, random_input, random_rows, slow_convolution
 from tests.he.insecure import INSECURE_RING_DEGREES, insecure_parameters
 from tests.he.layer_examples import grouped_shapes

@@ -5,13 +5,13 @@ from dataclasses import replace
 import pytest
 
 from papers.coefficients.layer import COEFFICIENT_ENCODINGS, NAMES, CoefficientLayer
+from privcirnet.he.bfv.parameters import choose
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.planning.cost import linear_cost
 from privcirnet.he.planning.goal import Objective
 from privcirnet.he.planning.noise_budget import budget, replies
 from privcirnet.he.planning.planner import cheapest_layer
 from privcirnet.he.planning.profile import COUNTED, LINKS
-from privcirnet.he.schemes.bfv.parameters import choose
 from tests.he.layers import test_layer as promises
 from tests.he.planning.test_named import CONV, DEPTHWISE, GEMM, GROUPS
 

@@ -9,15 +9,14 @@ from papers.ensei import moduli as ensei
 from papers.ensei.exchange import Convolution, wrong_share
 from papers.ensei.moduli import Moduli, Sums
 from privcirnet.errors import RuleError
-from privcirnet.he.circuits.bfv import interface
-from privcirnet.he.circuits.bfv.engines import engine_of
+from privcirnet.he.bfv import batching, interface
+from privcirnet.he.bfv.engines import engine_of
+from privcirnet.he.bfv.parameters import DEFAULT_COEFFICIENT_BITS, Parameters, choose
 from privcirnet.he.layers.integer import Values, convolve, expand_rows
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.spectral_layer import SpectralLayer, encode_weights
 from privcirnet.he.planning.planner import candidate_layers
 from privcirnet.he.ring import cyclic, modular, sampling
-from privcirnet.he.schemes.bfv import batching
-from privcirnet.he.schemes.bfv.parameters import DEFAULT_COEFFICIENT_BITS, Parameters, choose
 from tests.he.exchange import random_rows
 from tests.he.insecure import insecure_parameters
 from tests.he.layer_examples import paper_layer

@@ -5,13 +5,13 @@ import pytest
 
 from papers.ensei.ntt_requests import NttClient, NttServer
 from privcirnet.errors import RuleError
-from privcirnet.he.circuits.bfv.interactive.kernel import KernelServer
+from privcirnet.he.bfv.client import KernelClient
+from privcirnet.he.bfv.kernel_engine import KernelServer
+from privcirnet.he.bfv.parameters import choose
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.planning.named import plan_named
 from privcirnet.he.planning.planner import counted_goal
 from privcirnet.he.ring import modular, sampling
-from privcirnet.he.schemes.bfv.client import KernelClient
-from privcirnet.he.schemes.bfv.parameters import choose
 
 
 @pytest.fixture(scope="module")

@@ -7,9 +7,9 @@ import pytest
 
 from papers.falcon2020.circuits.builder import Builder
 from papers.falcon2020.circuits.double_hoisting import with_double_hoisting
-from privcirnet.he.circuits.bfv.evaluator import run
-from privcirnet.he.circuits.bfv.network_circuit import Combine
-from privcirnet.he.circuits.bfv.weights import encode
+from privcirnet.he.bfv.evaluator import run
+from privcirnet.he.bfv.network_circuit import Combine
+from privcirnet.he.bfv.weights import encode
 
 
 def ones(t: int) -> np.ndarray:

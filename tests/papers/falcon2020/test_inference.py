@@ -14,7 +14,7 @@ from papers.falcon2020.planning.periodic import periodic_plan
 from papers.falcon2020.planning.plan import PublicPlan
 from papers.falcon2020.protocol.inference import LeveledInferenceClient, LeveledInferenceServer
 from privcirnet.errors import DoesNotFit, RuleError
-from privcirnet.he.circuits.bfv.weight_cache import WeightCache
+from privcirnet.he.bfv.weight_cache import WeightCache
 from tests.papers.falcon2020.exact_networks import image_of, network
 
 

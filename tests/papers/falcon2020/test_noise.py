@@ -8,10 +8,10 @@ import pytest
 from papers.falcon2020.circuits.noise import Noise, noise_bits
 from papers.falcon2020.circuits.plain_moduli import LeveledParameters
 from papers.falcon2020.planning.parameters import distance_bits
-from privcirnet.he.circuits.bfv.evaluator import run
-from privcirnet.he.circuits.bfv.weights import encode
+from privcirnet.he.bfv.evaluator import run
+from privcirnet.he.bfv.parameters import choose
+from privcirnet.he.bfv.weights import encode
 from privcirnet.he.ring.sampling import IMAGE_DISTANCE_BITS
-from privcirnet.he.schemes.bfv.parameters import choose
 
 
 def outputs_of(encrypted):

@@ -14,9 +14,9 @@ from papers.falcon2020.planning.periodic import periodic_plan
 from papers.falcon2020.planning.plan import Plan
 from papers.layouts.falcon import falcon_plan
 from privcirnet.errors import DoesNotFit, RuleError
-from privcirnet.he.circuits.bfv import cleartext
-from privcirnet.he.circuits.bfv.evaluator import run
-from privcirnet.he.circuits.bfv.weights import encode
+from privcirnet.he.bfv import cleartext
+from privcirnet.he.bfv.evaluator import run
+from privcirnet.he.bfv.weights import encode
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.ring import modular
 from tests.he.insecure import insecure_parameters

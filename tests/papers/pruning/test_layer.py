@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from benchmarks.bench.layers import bench_layer
 from papers.pruning.layer import DiagonalGroups, PrunedLayer, diagonal_of, pruned_plan
 from privcirnet.errors import RuleError
+from privcirnet.he.bfv.parameters import choose
 from privcirnet.he.layers.bsgs import Booleans, BsgsPlan
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.spectral_layer import SpectralLayer
@@ -17,7 +18,6 @@ from privcirnet.he.planning.goal import Objective
 from privcirnet.he.planning.planner import plan_layer
 from privcirnet.he.planning.profile import COUNTED, LINKS
 from privcirnet.he.rlwe.key_names import galois_element
-from privcirnet.he.schemes.bfv.parameters import choose
 from tests.he.exchange import Party, random_input, random_rows, slow_layer
 from tests.he.insecure import insecure_parameters
 from tests.he.layer_examples import layers, paper_layer, plans

@@ -6,7 +6,7 @@ import pytest
 from papers.falcon2020.planning.exact_network import ExactNetwork
 from papers.reproduce import network_seconds
 from papers.reproduce.network_seconds import CLIENT, MESSAGES, LeveledBenchmark, seconds_by_steps
-from privcirnet.he.circuits.bfv import evaluator
+from privcirnet.he.bfv import evaluator
 from tests.papers.falcon2020.conftest import Encrypted, encrypted_by
 from tests.papers.falcon2020.exact_networks import image_of
 

@@ -8,18 +8,18 @@ import torch
 from torch import nn
 
 from privcirnet.errors import RuleError
-from privcirnet.he.circuits.ckks.bootstrapping import Bootstrapping
-from privcirnet.he.circuits.ckks.cleartext import Cleartext
-from privcirnet.he.circuits.ckks.simulator import Simulator
-from privcirnet.he.planning.ckks.ckks_circuit import CkksCircuit
-from privcirnet.he.planning.ckks.ckks_program import CkksProgram
-from privcirnet.he.planning.ckks.sums import CkksNetwork, sums_of
+from privcirnet.he.ckks.bootstrapping import Bootstrapping
+from privcirnet.he.ckks.circuit import CkksCircuit
+from privcirnet.he.ckks.cleartext import Cleartext
+from privcirnet.he.ckks.program import CkksProgram
+from privcirnet.he.ckks.simulator import Simulator
+from privcirnet.he.ckks.sums import CkksNetwork, sums_of
 from privcirnet.models import resnet18_cifar, resnet20_cifar
 from privcirnet.nn.activations import Square
 from privcirnet.passes.block_sizes import uniform_sizes
 from privcirnet.passes.convert import circulant_
 from privcirnet.passes.lower import lower_real
-from tests.he.circuits.ckks.test_bootstrapping import toy, with_low
+from tests.he.ckks.test_bootstrapping import toy, with_low
 from tests.he.ckks_toys import Pair
 
 

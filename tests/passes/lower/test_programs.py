@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from privcirnet.errors import DoesNotFit, RuleError
-from privcirnet.functional.circulant import expand
+from privcirnet.he.bfv.parameters import ParameterSet
 from privcirnet.he.layers.integer import expand_rows
 from privcirnet.he.layers.unplanned import UnplannedLayer
 from privcirnet.he.planning import plan_program as fit
@@ -21,10 +21,10 @@ from privcirnet.he.program.interpreter import interpret
 from privcirnet.he.program.operations import Linear
 from privcirnet.he.program.program import Program
 from privcirnet.he.ring import modular
-from privcirnet.he.schemes.bfv.parameters import ParameterSet
 from privcirnet.models import DigitsResNet
 from privcirnet.nn.activations import Square
 from privcirnet.nn.circulant import BlockCirculantLinear
+from privcirnet.nn.functional.circulant import expand
 from privcirnet.nn.quantizers import quantizer_of
 from privcirnet.nn.steps import refine
 from privcirnet.passes.convert import circulant_

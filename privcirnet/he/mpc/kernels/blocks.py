@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from privcirnet.compiled.jit import jit
 from privcirnet.he.ring.modular import Residues
+from privcirnet.he.system.jit import jit
 
 
 @jit

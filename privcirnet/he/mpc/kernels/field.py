@@ -5,9 +5,9 @@ None branches on or indexes by what it reads.
 
 import numpy as np
 
-from privcirnet.compiled.jit import inline_late, jit
 from privcirnet.he.ring.kernels.arithmetic import Word
 from privcirnet.he.ring.modular import Residues
+from privcirnet.he.system.jit import inline_late, jit
 
 _ONE = np.uint64(1)
 

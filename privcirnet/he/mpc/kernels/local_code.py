@@ -3,8 +3,8 @@
 import numpy as np
 from numpy import typing as npt
 
-from privcirnet.compiled.jit import jit
 from privcirnet.he.ring.modular import Residues
+from privcirnet.he.system.jit import jit
 
 LOCALITY = 10
 """Rows of the seed in each row of the code."""

@@ -1,8 +1,8 @@
 """Numbers mod m from keys."""
 
-from privcirnet.compiled.jit import jit
 from privcirnet.he.ring.kernels.arithmetic import Word, barrett_lazy, mul_shoup_lazy, reduce_4p, sub_if_ge
 from privcirnet.he.ring.modular import Residues
+from privcirnet.he.system.jit import jit
 
 
 @jit

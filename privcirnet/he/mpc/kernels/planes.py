@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from privcirnet.compiled.jit import inline_late, jit
 from privcirnet.he.ring.kernels.arithmetic import Word
 from privcirnet.he.ring.modular import Residues
+from privcirnet.he.system.jit import inline_late, jit
 
 _SQUARE, _FOUR_SQUARES = np.uint64(0x00000000FFFFFFFF), np.uint64(0x00FF00FF00FF00FF)
 

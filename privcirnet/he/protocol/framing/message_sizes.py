@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import prod
 
+from privcirnet.he.bfv.sizes import SEAL_SEED_BYTES, key_bytes, message_bytes
 from privcirnet.he.layers.stacking import MOST_IMAGES
 from privcirnet.he.mpc.local.packing import packed_size
 from privcirnet.he.program.program import Program
@@ -20,7 +21,6 @@ from privcirnet.he.protocol.rounds.exchanges import exchanges_of
 from privcirnet.he.protocol.rounds.message_batches import offline_batches, online_batches
 from privcirnet.he.protocol.rounds.message_specs import MessageSpec
 from privcirnet.he.protocol.rounds.transfers import refill_trips, setup_trips, takes_transfers
-from privcirnet.he.schemes.bfv.sizes import SEAL_SEED_BYTES, key_bytes, message_bytes
 
 _TOGETHER_BYTES, _CORRELATED_BYTES = 1 << 24, 1 << 27
 """Of a message about several of them, and of their prepared work while it is made."""

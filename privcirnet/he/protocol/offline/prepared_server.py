@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from privcirnet.errors import RuleError
-from privcirnet.he.circuits.bfv.interface import EvaluationKeys, ServerEngine
+from privcirnet.he.bfv.interface import EvaluationKeys, ServerEngine
 from privcirnet.he.mpc.local import shares
 from privcirnet.he.mpc.local.linear import ClearLinear
 from privcirnet.he.mpc.local.packing import unpack

@@ -13,15 +13,22 @@ from typing import Any
 import numpy as np
 
 from privcirnet.errors import RuleError
-from privcirnet.he.circuits.ckks import hoisting
-from privcirnet.he.circuits.ckks.cleartext import Cleartext
-from privcirnet.he.circuits.ckks.evaluator import EncryptedEvaluator
-from privcirnet.he.circuits.ckks.stopwatch import unheard
-from privcirnet.he.layers.ckks.layout import Layout
+from privcirnet.he.ckks import hoisting
+from privcirnet.he.ckks.circuit import SlotInterface
+from privcirnet.he.ckks.cleartext import Cleartext
+from privcirnet.he.ckks.client import CkksClient
+from privcirnet.he.ckks.context import Context, is_name
+from privcirnet.he.ckks.costs import memory_bytes
+from privcirnet.he.ckks.embedding import Reals, Slots
+from privcirnet.he.ckks.evaluator import EncryptedEvaluator
+from privcirnet.he.ckks.hiding import flood_bits, flood_reply
+from privcirnet.he.ckks.layout import Layout
+from privcirnet.he.ckks.parameters import CkksParameters
+from privcirnet.he.ckks.program import BOOTSTRAPPING, CkksProgram, Rehearsed
+from privcirnet.he.ckks.received import Keys
+from privcirnet.he.ckks.server import CkksServer
+from privcirnet.he.ckks.stopwatch import unheard
 from privcirnet.he.layers.integer import Values
-from privcirnet.he.planning.ckks.ckks_circuit import SlotInterface
-from privcirnet.he.planning.ckks.ckks_program import BOOTSTRAPPING, CkksProgram, Rehearsed
-from privcirnet.he.planning.ckks.costs import memory_bytes
 from privcirnet.he.program.known import Known, PixelRange
 from privcirnet.he.program.wrong_result import ImpossibleResultError
 from privcirnet.he.protocol.framing import wire
@@ -32,13 +39,6 @@ from privcirnet.he.rlwe.key_names import is_low
 from privcirnet.he.rlwe.security import MAX_LOG_Q
 from privcirnet.he.rlwe.wire_bytes import Message as Bytes
 from privcirnet.he.rlwe.wire_bytes import check_length
-from privcirnet.he.schemes.ckks.client import CkksClient
-from privcirnet.he.schemes.ckks.context import Context, is_name
-from privcirnet.he.schemes.ckks.embedding import Reals, Slots
-from privcirnet.he.schemes.ckks.hiding import flood_bits, flood_reply
-from privcirnet.he.schemes.ckks.parameters import CkksParameters
-from privcirnet.he.schemes.ckks.received import Keys
-from privcirnet.he.schemes.ckks.server import CkksServer
 from privcirnet.he.system.memory import machine_bytes
 
 _VERSION = 1

@@ -6,7 +6,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Protocol
 
 from privcirnet.errors import RuleError
-from privcirnet.he.circuits.bfv.weight_cache import WeightCache
+from privcirnet.he.bfv.weight_cache import WeightCache
 from privcirnet.he.layers.integer import Values
 from privcirnet.he.program.signature import PublicKey
 from privcirnet.he.protocol.framing import wire
@@ -19,7 +19,7 @@ from privcirnet.he.protocol.served import unprepared
 from privcirnet.he.rlwe.wire_bytes import Message as Bytes
 
 if TYPE_CHECKING:  # they load the kernels
-    from privcirnet.he.planning.ckks.ckks_program import CkksProgram
+    from privcirnet.he.ckks.program import CkksProgram
     from privcirnet.he.protocol.one_message.ckks import CkksDescription
 
 KEYS, REQUEST = 0, 1

@@ -8,8 +8,8 @@ from types import TracebackType
 import numpy as np
 
 from privcirnet.errors import Interrupted, RuleError
-from privcirnet.he.circuits.bfv.engines import check_engine, engine_of
-from privcirnet.he.circuits.bfv.interface import ClientEngine
+from privcirnet.he.bfv.engines import check_engine, engine_of
+from privcirnet.he.bfv.interface import ClientEngine
 from privcirnet.he.layers.integer import Values
 from privcirnet.he.program import manifest
 from privcirnet.he.program.operation import Node

@@ -8,9 +8,10 @@ from threading import Lock
 from types import TracebackType
 
 from privcirnet.errors import RuleError
-from privcirnet.he.circuits.bfv.engines import engine_of
-from privcirnet.he.circuits.bfv.interface import EvaluationKeys
-from privcirnet.he.circuits.bfv.weight_cache import WeightCache
+from privcirnet.he.bfv.engines import engine_of
+from privcirnet.he.bfv.interface import EvaluationKeys
+from privcirnet.he.bfv.noise import check_noise
+from privcirnet.he.bfv.weight_cache import WeightCache
 from privcirnet.he.mpc.local.linear import ClearLinear, clear_linear
 from privcirnet.he.program import bounds, manifest
 from privcirnet.he.program.program import Program
@@ -33,7 +34,6 @@ from privcirnet.he.protocol.rounds.stacked import StackedExchange
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.ring.wipe import wipe
 from privcirnet.he.rlwe.wire_bytes import Message
-from privcirnet.he.schemes.bfv.noise import check_noise
 from privcirnet.he.system.process import Process
 
 _LANES = False, True

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from privcirnet.he.circuits.bfv.interface import ClientEngine, EncodedWeights, EvaluationKeys, ServerEngine
+from privcirnet.he.bfv.interface import ClientEngine, EncodedWeights, EvaluationKeys, ServerEngine
+from privcirnet.he.bfv.parameters import Parameters
 from privcirnet.he.program.operation import Weights
 from privcirnet.he.protocol.rounds.message_specs import MessageSpec, PartyCoroutine, Sender
 from privcirnet.he.protocol.rounds.online_phase import Kept, OnlinePhase
 from privcirnet.he.ring.modular import Integers, Residues
-from privcirnet.he.schemes.bfv.parameters import Parameters
 
 if TYPE_CHECKING:  # it loads the kernels
     from privcirnet.he.mpc.ot.session import OtSession

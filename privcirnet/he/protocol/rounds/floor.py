@@ -11,7 +11,8 @@ from math import prod
 
 import numpy as np
 
-from privcirnet.he.circuits.bfv.interface import ClientEngine, EvaluationKeys, ServerEngine
+from privcirnet.he.bfv.interface import ClientEngine, EvaluationKeys, ServerEngine
+from privcirnet.he.bfv.parameters import Parameters
 from privcirnet.he.mpc import floor_parties as parties
 from privcirnet.he.mpc.floor import ExactFloor
 from privcirnet.he.mpc.local.linear import ClearLinear
@@ -30,7 +31,6 @@ from privcirnet.he.protocol.rounds.exchange import (
 from privcirnet.he.protocol.rounds.message_specs import MessageSpec, PartyCoroutine, alternating
 from privcirnet.he.protocol.rounds.online_phase import PLANES, SHARE, Kept
 from privcirnet.he.ring.modular import Residues
-from privcirnet.he.schemes.bfv.parameters import Parameters
 
 NUMBERS = "numbers"
 _VALUE_BYTES = 128

@@ -12,7 +12,8 @@ from math import prod
 
 import numpy as np
 
-from privcirnet.he.circuits.bfv.interface import ClientEngine, EvaluationKeys, ServerEngine
+from privcirnet.he.bfv.interface import ClientEngine, EvaluationKeys, ServerEngine
+from privcirnet.he.bfv.parameters import Parameters
 from privcirnet.he.layers.layer import Layer
 from privcirnet.he.layers.stacking import Stack
 from privcirnet.he.mpc.local.linear import ClearLinear
@@ -22,7 +23,6 @@ from privcirnet.he.protocol.rounds.message_specs import MessageSpec, PartyCorout
 from privcirnet.he.protocol.rounds.online_phase import SHARE, Kept
 from privcirnet.he.ring import modular, sampling
 from privcirnet.he.ring.modular import Integers, Residues
-from privcirnet.he.schemes.bfv.parameters import Parameters
 from privcirnet.he.system import threads
 
 

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from privcirnet.he.circuits.bfv.interface import ClientEngine, EvaluationKeys, ServerEngine
+from privcirnet.he.bfv.interface import ClientEngine, EvaluationKeys, ServerEngine
+from privcirnet.he.bfv.parameters import Parameters
 from privcirnet.he.protocol.rounds.exchange import ClientShares, Exchange, PreparedNode, ServerShares
 from privcirnet.he.protocol.rounds.linear import LinearExchange
 from privcirnet.he.protocol.rounds.message_specs import (
@@ -29,7 +30,6 @@ from privcirnet.he.protocol.rounds.square import SquareExchange
 from privcirnet.he.protocol.rounds.stacked import StackedExchange
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.ring.wipe import wipe
-from privcirnet.he.schemes.bfv.parameters import Parameters
 from privcirnet.he.system import threads
 
 if TYPE_CHECKING:  # it loads the kernels

@@ -18,13 +18,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from privcirnet.he.bfv.parameters import Parameters
+from privcirnet.he.bfv.sizes import message_bytes
 from privcirnet.he.program.operation import Node
 from privcirnet.he.program.program import Program
 from privcirnet.he.protocol.rounds.exchange import AT_ONCE_BYTES, Exchange
 from privcirnet.he.protocol.rounds.merged import BatchedExchange
 from privcirnet.he.protocol.rounds.message_specs import MessageSpec, joined_trips, trips
-from privcirnet.he.schemes.bfv.parameters import Parameters
-from privcirnet.he.schemes.bfv.sizes import message_bytes
 
 MESSAGE_BYTES = 1 << 23
 """Of a message that several nodes share: an image that comes waits for one, some 0.1 s."""

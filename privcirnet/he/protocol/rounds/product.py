@@ -17,7 +17,8 @@ from math import prod
 
 import numpy as np
 
-from privcirnet.he.circuits.bfv.interface import ClientEngine, EncodedWeights, EvaluationKeys, ServerEngine
+from privcirnet.he.bfv.interface import ClientEngine, EncodedWeights, EvaluationKeys, ServerEngine
+from privcirnet.he.bfv.parameters import Parameters
 from privcirnet.he.layers.integer import transpose
 from privcirnet.he.layers.spectral_layer import SpectralLayer, encode_weights
 from privcirnet.he.mpc.local import products
@@ -31,7 +32,6 @@ from privcirnet.he.protocol.rounds.message_specs import one_trip
 from privcirnet.he.protocol.rounds.online_phase import CrossedOnline
 from privcirnet.he.ring import modular
 from privcirnet.he.ring.modular import Residues
-from privcirnet.he.schemes.bfv.parameters import Parameters
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from privcirnet.he.circuits.bfv.interface import ClientEngine, EvaluationKeys, ServerEngine
+from privcirnet.he.bfv.interface import ClientEngine, EvaluationKeys, ServerEngine
+from privcirnet.he.bfv.noise import square_noise_bits
+from privcirnet.he.bfv.parameters import Parameters
 from privcirnet.he.layers import subring
 from privcirnet.he.mpc.local import squares
 from privcirnet.he.mpc.local.linear import ClearLinear
@@ -20,8 +22,6 @@ from privcirnet.he.protocol.rounds.message_specs import PartyCoroutine, one_trip
 from privcirnet.he.protocol.rounds.online_phase import CrossedOnline, Kept
 from privcirnet.he.ring import modular, sampling
 from privcirnet.he.ring.modular import Residues
-from privcirnet.he.schemes.bfv.noise import square_noise_bits
-from privcirnet.he.schemes.bfv.parameters import Parameters
 from privcirnet.he.system import threads
 
 

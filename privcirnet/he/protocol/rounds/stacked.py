@@ -6,7 +6,8 @@ neither party keeps it. Maths: :mod:`layers.stacking`.
 
 from dataclasses import dataclass, replace
 
-from privcirnet.he.circuits.bfv.interface import ClientEngine, EvaluationKeys, ServerEngine
+from privcirnet.he.bfv.interface import ClientEngine, EvaluationKeys, ServerEngine
+from privcirnet.he.bfv.parameters import Parameters
 from privcirnet.he.layers import stacking
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.stacking import Stack
@@ -14,7 +15,6 @@ from privcirnet.he.program.operation import Weights
 from privcirnet.he.protocol.rounds.exchange import ClientShares, OneTrip, PreparedNode, RoundPlan, ServerShares
 from privcirnet.he.protocol.rounds.linear import LinearExchange, LinearOnline
 from privcirnet.he.ring.modular import Residues
-from privcirnet.he.schemes.bfv.parameters import Parameters
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from itertools import zip_longest
 
 import numpy as np
 
-from privcirnet.he.circuits.bfv.interface import ClientEngine, EvaluationKeys, ServerEngine
+from privcirnet.he.bfv.interface import ClientEngine, EvaluationKeys, ServerEngine
 from privcirnet.he.mpc import floor_parties, lookup_parties
 from privcirnet.he.mpc.local.linear import ClearLinear
 from privcirnet.he.mpc.lookup import Lookup

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from privcirnet.compiled.jit import inline, jit
 from privcirnet.he.ring.modular import Residues
+from privcirnet.he.system.jit import inline, jit
 
 Word = Any
 """A 64-bit word, ``numpy.uint64``: checkers take an element of an array of them for an array."""

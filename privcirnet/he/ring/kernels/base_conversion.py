@@ -19,7 +19,6 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from privcirnet.compiled.jit import inline, jit
 from privcirnet.he.ring.kernels.arithmetic import (
     Word,
     barrett_lazy,
@@ -29,6 +28,7 @@ from privcirnet.he.ring.kernels.arithmetic import (
     with_quotient,
 )
 from privcirnet.he.ring.modular import Integers, Residues
+from privcirnet.he.system.jit import inline, jit
 
 
 class BaseConversion(NamedTuple):

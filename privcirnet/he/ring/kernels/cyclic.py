@@ -16,12 +16,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from privcirnet.compiled.jit import inline, jit
 from privcirnet.he.ring import roots
 from privcirnet.he.ring.kernels import inner_products, operands
 from privcirnet.he.ring.kernels.arithmetic import Word, sub_if_ge
 from privcirnet.he.ring.kernels.inner_products import Moduli
 from privcirnet.he.ring.modular import Integers, Residues, SourceIndices
+from privcirnet.he.system.jit import inline, jit
 from privcirnet.he.system.threads import each, ranges
 
 _WIDTH = 512

@@ -18,9 +18,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from privcirnet.compiled.jit import inline, jit
 from privcirnet.he.ring.kernels.arithmetic import Word, barrett_lazy, mul_shoup_lazy, reduce_4p, sub_if_ge
 from privcirnet.he.ring.modular import Integers, Residues, constant_quotients
+from privcirnet.he.system.jit import inline, jit
 
 AT_ONCE = 8
 """Products of a pass over the words: their 16 rows and the sum stay in registers. More of them read as much."""

@@ -17,10 +17,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from privcirnet.compiled.jit import inline, jit
 from privcirnet.he.ring.kernels.arithmetic import Word, mul_shoup_lazy, reduce_4p, sub_if_ge, with_quotient
 from privcirnet.he.ring.modular import Integers, Residues, constant_quotients
 from privcirnet.he.ring.roots import bit_reversed, minimal_root
+from privcirnet.he.system.jit import inline, jit
 
 GROUP = 16
 """Neighbours of a group: four stages' worth."""

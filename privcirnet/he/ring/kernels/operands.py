@@ -8,10 +8,10 @@ same words of all inputs are neighbours. The chunks of prime 0 come first.
 
 import numpy as np
 
-from privcirnet.compiled.jit import jit
 from privcirnet.he.ring.kernels.arithmetic import Word
 from privcirnet.he.ring.kernels.inner_products import Moduli
 from privcirnet.he.ring.modular import Residues
+from privcirnet.he.system.jit import jit
 
 CHUNK = 2048
 """Words of a chunk: 32 inputs' chunks fit a second-level cache of 1 MB; shorter ones cost a tenth more."""

@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from privcirnet.compiled.jit import inline, jit
 from privcirnet.he.ring import sampling
 from privcirnet.he.ring.kernels.arithmetic import Word, mul_shoup_lazy, reduce_4p, sub_if_ge, with_quotient
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.ring.stream import Words
+from privcirnet.he.system.jit import inline, jit
 
 BINOMIAL = 21
 """Random bits on each side of an error: :data:`ring.sampling.ERROR_BITS`, as a number in this file because compiled

@@ -27,7 +27,6 @@ Cost of one switch with l data and k special primes: l + 2 k inverse transforms,
 
 import numpy as np
 
-from privcirnet.compiled.jit import jit
 from privcirnet.he.ring.kernels import inner_products, ntt, operands
 from privcirnet.he.ring.kernels.arithmetic import Word, mul_shoup_lazy, reduce_4p, sub_if_ge
 from privcirnet.he.ring.kernels.base_conversion import BaseConversion, ModDownConstants, convert, lift
@@ -37,6 +36,7 @@ from privcirnet.he.ring.modular import Integers, Residues
 from privcirnet.he.ring.roots import bit_reversed
 from privcirnet.he.rlwe.kernels.modulus import RnsRing, to_values
 from privcirnet.he.rlwe.kernels.rows import add_multiple
+from privcirnet.he.system.jit import jit
 
 Hoisted = tuple[Residues, Residues]
 """A ciphertext in the kernel's order (2, L, n), and the digits of its second polynomial, split (L, L + 1, n)."""

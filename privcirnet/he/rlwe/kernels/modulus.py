@@ -5,11 +5,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from privcirnet.compiled.jit import jit
 from privcirnet.he.ring.kernels import base_conversion as conversion
 from privcirnet.he.ring.kernels import inner_products, ntt, operands
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.rlwe.kernels.rows import add_multiple
+from privcirnet.he.system.jit import jit
 
 
 class RnsRing(NamedTuple):

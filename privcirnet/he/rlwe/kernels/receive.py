@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from privcirnet.compiled.jit import jit
 from privcirnet.he.ring.modular import Integers, Residues
 from privcirnet.he.rlwe.kernels import uniform, wire_bytes
 from privcirnet.he.rlwe.wire_bytes import SEED_BYTES, Message, WireFormat, not_under
+from privcirnet.he.system.jit import jit
 
 
 def receive(target: Residues, message: Message, kept: Integers, modulus: WireFormat) -> None:

@@ -2,13 +2,13 @@
 
 import numpy as np
 
-from privcirnet.compiled.jit import inline, jit
 from privcirnet.he.ring.kernels import inner_products, ntt, sampling
 from privcirnet.he.ring.kernels.arithmetic import Word, mul_shoup_lazy, reduce_4p, sub_if_ge
 from privcirnet.he.ring.kernels.base_conversion import lifted
 from privcirnet.he.ring.kernels.inner_products import Moduli
 from privcirnet.he.ring.kernels.ntt import Tables
 from privcirnet.he.ring.modular import Integers, Residues
+from privcirnet.he.system.jit import inline, jit
 
 
 @inline

@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from privcirnet.compiled.jit import jit
 from privcirnet.he.ring.kernels import ntt, sampling
 from privcirnet.he.ring.kernels.arithmetic import mul_shoup_lazy, quotients, reduce_4p, sub_if_ge
 from privcirnet.he.ring.modular import Integers, Residues
@@ -17,6 +16,7 @@ from privcirnet.he.ring.stream import stream
 from privcirnet.he.ring.wipe import wipe
 from privcirnet.he.rlwe.kernels.modulus import RnsRing, to_values
 from privcirnet.he.rlwe.wire_bytes import SEED_BYTES
+from privcirnet.he.system.jit import jit
 
 
 class EncryptionRandomness(NamedTuple):

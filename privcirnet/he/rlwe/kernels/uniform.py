@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from privcirnet.compiled.jit import jit
 from privcirnet.he.ring.kernels.arithmetic import barrett_lazy, reduce_4p
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.ring.stream import stream
 from privcirnet.he.rlwe.wire_bytes import WireFormat
+from privcirnet.he.system.jit import jit
 
 _SPARE = 512
 """Spare words at first; where they are too few, the stream is made again with twice as many."""

@@ -7,11 +7,11 @@ bits. So both directions shift 64-bit words instead of moving bytes.
 import numpy as np
 import numpy.typing as npt
 
-from privcirnet.compiled.jit import inline, jit
 from privcirnet.he.ring.kernels.arithmetic import Word
 from privcirnet.he.ring.modular import Integers, Residues
 from privcirnet.he.rlwe import wire_bytes
 from privcirnet.he.rlwe.wire_bytes import Message
+from privcirnet.he.system.jit import inline, jit
 
 _ZERO, _ONE, _TOP, _WORD = np.uint64(0), np.uint64(1), np.uint64(63), np.uint64(64)
 _THREE, _SEVEN = np.uint64(3), np.uint64(7)

@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privcirnet.errors import RuleError
+from privcirnet.he.bfv.parameters import DEFAULT_COEFFICIENT_BITS, Parameters
 from privcirnet.he.mpc.local import shares
 from privcirnet.he.program.operation import NO_ROWS, Node, Operation, Weights
 from privcirnet.he.program.operations import Add, Concat, Scale, SumPool, Truncate
@@ -11,7 +12,6 @@ from privcirnet.he.program.program import Program
 from privcirnet.he.program.rearrangement import Flatten, Tokens
 from privcirnet.he.ring import modular, sampling
 from privcirnet.he.ring.modular import Residues
-from privcirnet.he.schemes.bfv.parameters import DEFAULT_COEFFICIENT_BITS, Parameters
 
 T = modular.largest_prime(41, 16384)
 PARAMETERS = Parameters(8192, DEFAULT_COEFFICIENT_BITS, T)

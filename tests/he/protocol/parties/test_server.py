@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from privcirnet.errors import RuleError
-from privcirnet.he.circuits.bfv.engines import ENGINES
+from privcirnet.he.bfv.engines import ENGINES
+from privcirnet.he.bfv.parameters import choose
 from privcirnet.he.layers import spectral
 from privcirnet.he.program.program import Program
 from privcirnet.he.program.wrong_result import ImpossibleResultError
@@ -14,7 +15,6 @@ from privcirnet.he.protocol.parties.server import Server, Session
 from privcirnet.he.protocol.parties.session import run
 from privcirnet.he.protocol.rounds.square import SquareExchange
 from privcirnet.he.ring import modular
-from privcirnet.he.schemes.bfv.parameters import choose
 from privcirnet.runs import audit
 from tests.he.networks import network, random_image, residual_of_the_image
 from tests.he.parties import check, parties, rounds, strange

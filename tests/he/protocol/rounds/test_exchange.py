@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from privcirnet.errors import RuleError
-from privcirnet.he.circuits.bfv.interface import ClientEngine, EvaluationKeys, ServerEngine
+from privcirnet.he.bfv.interface import ClientEngine, EvaluationKeys, ServerEngine
+from privcirnet.he.bfv.parameters import Parameters
 from privcirnet.he.mpc.local import shares
 from privcirnet.he.program import manifest
 from privcirnet.he.program import operations as op
@@ -27,7 +28,6 @@ from privcirnet.he.protocol.rounds.online_phase import OnlinePhase
 from privcirnet.he.protocol.rounds.square import SquareExchange
 from privcirnet.he.ring import modular, sampling
 from privcirnet.he.ring.modular import Residues
-from privcirnet.he.schemes.bfv.parameters import Parameters
 from privcirnet.runs.evaluation import evaluate
 from privcirnet.runs.interactive import Interactive
 from privcirnet.runs.parties import RunOptions

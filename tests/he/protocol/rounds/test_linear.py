@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privcirnet.he.circuits.bfv.engines import ENGINES, engine_of
+from privcirnet.he.bfv.engines import ENGINES, engine_of
 from privcirnet.he.layers import spectral
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.spectral_layer import SpectralLayer, encode_weights

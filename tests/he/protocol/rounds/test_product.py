@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from privcirnet.he.circuits.bfv.engines import ENGINES, engine_of
+from privcirnet.he.bfv.engines import ENGINES, engine_of
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.spectral_layer import SpectralLayer
 from privcirnet.he.layers.spectral_pieces import Piece

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from privcirnet.he.circuits.bfv.engines import engine_of
+from privcirnet.he.bfv import batching
+from privcirnet.he.bfv.engines import engine_of
 from privcirnet.he.layers import subring
 from privcirnet.he.protocol.rounds.exchange import PreparedNode
 from privcirnet.he.protocol.rounds.square import SquareExchange
 from privcirnet.he.ring import modular, sampling
-from privcirnet.he.schemes.bfv import batching
 from tests.he.insecure import insecure_parameters
 from tests.he.protocol.uniformity import LIMIT, REPLIES, pairwise, worst_chi_square
 

@@ -5,7 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from privcirnet.he.circuits.bfv.engines import engine_of
+from privcirnet.he.bfv.engines import engine_of
+from privcirnet.he.bfv.parameters import choose
 from privcirnet.he.layers.shape import LinearShape
 from privcirnet.he.layers.stacking import Stack, stacked_shape
 from privcirnet.he.program.operation import Node, Weights
@@ -17,7 +18,6 @@ from privcirnet.he.protocol.rounds.merged import BatchedExchange
 from privcirnet.he.protocol.rounds.message_batches import offline_batches
 from privcirnet.he.protocol.rounds.stacked import StackedExchange
 from privcirnet.he.ring import modular, sampling
-from privcirnet.he.schemes.bfv.parameters import choose
 from tests.he.exchange import random_input, random_rows, slow_layer
 from tests.he.layer_examples import paper_layer
 from tests.he.networks import N, bottleneck

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from privcirnet.he.bfv.sizes import message_bytes
 from privcirnet.he.protocol.framing import message_sizes
 from privcirnet.he.protocol.rounds import message_batches as waves
 from privcirnet.he.protocol.rounds.exchanges import exchanges_of
@@ -12,7 +13,6 @@ from privcirnet.he.protocol.rounds.linear import LinearExchange
 from privcirnet.he.protocol.rounds.merged import BatchedExchange
 from privcirnet.he.protocol.rounds.message_batches import offline_batches, online_batches
 from privcirnet.he.protocol.rounds.square import SquareExchange
-from privcirnet.he.schemes.bfv.sizes import message_bytes
 from tests.he.networks import attention, bottleneck, network, residual_of_the_image
 
 NETWORKS = [network, bottleneck, residual_of_the_image, attention]

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from privcirnet.compiled.jit import jit
 from privcirnet.he.ring.kernels.arithmetic import barrett_lazy, mul_shoup_lazy, reduce_4p, sub_if_ge
 from privcirnet.he.ring.modular import Residues
+from privcirnet.he.system.jit import jit
 
 TOP = (1 << 64) - 1
 WORDS = [0, 1, 2, (1 << 32) - 1, 1 << 32, (1 << 32) + 1, (1 << 63) - 1, 1 << 63, TOP - 1, TOP]

@@ -6,11 +6,11 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from privcirnet.compiled.jit import jit
 from privcirnet.he.ring import modular
 from privcirnet.he.ring.kernels import sampling
 from privcirnet.he.ring.modular import Residues
 from privcirnet.he.ring.stream import stream
+from privcirnet.he.system.jit import jit
 from tests.he import sampling_oracles as slow
 
 SEED = bytes(range(100, 132))

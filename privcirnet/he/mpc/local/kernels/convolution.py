@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from privcirnet.compiled.jit import inline, jit
 from privcirnet.he.ring.kernels.arithmetic import Word, mul_shoup_lazy, reduce_4p, sub_if_ge
 from privcirnet.he.ring.modular import Residues
+from privcirnet.he.system.jit import inline, jit
 
 Floats = npt.NDArray[np.float64]
 

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from privcirnet.compiled.jit import inline, jit
 from privcirnet.he.ring.kernels.arithmetic import Word, mul_shoup_lazy, reduce_4p, sub_if_ge
 from privcirnet.he.ring.kernels.inner_products import Moduli, joined
 from privcirnet.he.ring.modular import Residues
+from privcirnet.he.system.jit import inline, jit
 
 _ZERO = np.uint64(0)
 

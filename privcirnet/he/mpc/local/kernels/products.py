@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from privcirnet.compiled.jit import jit
 from privcirnet.he.mpc.local.kernels.convolution import OFFSET_BITS, Digits, Floats, split_into
 from privcirnet.he.ring.kernels.arithmetic import Word, mul_shoup_lazy, reduce_4p, sub_if_ge
 from privcirnet.he.ring.modular import Residues
+from privcirnet.he.system.jit import jit
 
 
 @jit

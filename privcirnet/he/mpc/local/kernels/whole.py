@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from privcirnet.compiled.jit import inline, jit
 from privcirnet.he.ring.kernels.arithmetic import Word, barrett_lazy, reduce_4p
 from privcirnet.he.ring.modular import Integers, Residues
+from privcirnet.he.system.jit import inline, jit
 
 Integer = Any
 """A signed word, ``numpy.int64``: checkers take an element of an array of them for an array."""

@@ -1,0 +1,181 @@
+"""What the server computes on ciphertexts for one plain modulus, and how it runs a network's circuit.
+
+A ciphertext is dropped once no later step reads it.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from functools import reduce
+from time import process_time
+from typing import Any, Protocol
+
+from privcirnet.he.bfv.network_circuit import (
+    AddPlain,
+    AddStep,
+    CircuitStep,
+    Combine,
+    ModSwitch,
+    NetworkCircuit,
+    Rotate,
+    SquareStep,
+    sources_of,
+)
+from privcirnet.he.bfv.parameters import Parameters
+from privcirnet.he.ring.modular import Residues
+
+Ciphertext = Any
+
+
+class Evaluator(Protocol):
+    """What the server computes for one plain modulus.
+
+    Attributes:
+        special: rows that an extended plaintext has over those of its data primes.
+        counts: operations by name.
+    """
+
+    parameters: Parameters
+    special: int
+    counts: Counter[str]
+
+    def encode(self, slots: Residues, primes: int) -> Any:
+        """Return a plaintext for sums.
+
+        Args:
+            slots: residues, shape (n,).
+            primes: data primes of what it is added to.
+        """
+        ...
+
+    def encode_factors(self, slots: Sequence[Residues], primes: int, *, extended: bool) -> Any:
+        """Return the plaintexts of a sum of products.
+
+        Args:
+            slots: residues, shape (n,), none all zero.
+            primes: data primes of what they meet.
+            extended: whether that is not divided by the special primes' product yet, if the engine has such values.
+        """
+        ...
+
+    def turn(self, ciphertext: Ciphertext, element: int, keys: Any) -> Ciphertext:
+        """Return a ciphertext after an automorphism. Counted as "rotate".
+
+        Args:
+            element: its Galois element.
+
+        Raises:
+            RuleError: there is no key for it.
+        """
+        ...
+
+    def to_ntt(self, ciphertext: Ciphertext) -> Ciphertext:
+        """Return a ciphertext in the form that products are made in."""
+        ...
+
+    def combine(self, ciphertexts: Sequence[Ciphertext], factors: Any) -> Ciphertext:
+        """Return the sum of plaintext products.
+
+        Args:
+            ciphertexts: from :meth:`to_ntt`.
+            factors: from :meth:`encode_factors`, one for each.
+        """
+        ...
+
+    def add(self, first: Ciphertext, second: Ciphertext) -> Ciphertext:
+        """Return the sum of two ciphertexts.
+
+        Args:
+            second: with as many data primes.
+        """
+        ...
+
+    def add_plain(self, ciphertext: Ciphertext, plaintext: Any) -> Ciphertext:
+        """Return ciphertext + plaintext.
+
+        Args:
+            plaintext: from :meth:`encode`.
+        """
+        ...
+
+    def square(self, ciphertext: Ciphertext, keys: Any) -> Ciphertext:
+        """Return the ciphertext times itself, relinearised."""
+        ...
+
+    def reduce(self, ciphertext: Ciphertext, primes: int) -> Ciphertext:
+        """Return a ciphertext under fewer data primes; an engine under one modulus returns it as it is.
+
+        Args:
+            primes: data primes that are left.
+        """
+        ...
+
+    def answer(self, ciphertext: Ciphertext, addend: Residues, keys: Any) -> bytes:
+        """Mask a result, flood its noise, switch to the smallest modulus that still decrypts, and serialise.
+
+        Args:
+            ciphertext: with the data primes of answers, or more.
+            addend: slots to add: shares of zero where the client may read, uniform elsewhere.
+
+        Returns:
+            bytes for the client.
+        """
+        ...
+
+
+def run(
+    circuit: NetworkCircuit,
+    plaintexts: Sequence[Any],
+    inputs: Sequence[Ciphertext],
+    evaluator: Evaluator,
+    keys: Any,
+    timed: list[float] | None = None,
+) -> list[Ciphertext]:
+    """Return the outputs of a circuit.
+
+    Args:
+        circuit: of the network.
+        plaintexts: from :func:`bfv.weights.encode`.
+        inputs: the client's ciphertexts.
+        evaluator: for the same plain modulus.
+        keys: the client's.
+        timed: gets the processor seconds of each step; None: nobody wants them.
+    """
+    values: dict[int, Ciphertext] = dict(enumerate(inputs))
+    readers = Counter(source for step in circuit.steps for source in set(sources_of(step)))
+    readers.update(circuit.outputs)
+    in_ntt: dict[int, Ciphertext] = {}
+    for number, (step, plaintext) in enumerate(zip(circuit.steps, plaintexts, strict=True), circuit.inputs):
+        started = process_time()
+        values[number] = _apply(step, values, in_ntt, plaintext, evaluator, keys)
+        if timed is not None:
+            timed.append(process_time() - started)
+        for source in set(sources_of(step)):
+            readers[source] -= 1
+            if not readers[source]:
+                del values[source]
+                in_ntt.pop(source, None)
+    return [values[output] for output in circuit.outputs]
+
+
+def _apply(
+    step: CircuitStep, values: dict[int, Any], in_ntt: dict[int, Any], plaintext: Any, evaluator: Evaluator, keys: Any
+) -> Ciphertext:
+    match step:
+        case Rotate(source, element):
+            return evaluator.turn(values[source], element, keys)
+        case AddStep(first, second):
+            return evaluator.add(values[first], values[second])
+        case AddPlain(source):
+            return evaluator.add_plain(values[source], plaintext)
+        case SquareStep(source):
+            return evaluator.square(values[source], keys)
+        case ModSwitch(source, primes):
+            return evaluator.reduce(values[source], primes)
+        case Combine(terms):
+            for source, _ in terms:
+                if source not in in_ntt:
+                    in_ntt[source] = evaluator.to_ntt(values[source])
+            own = [in_ntt[source] for source, _ in terms]
+            return reduce(
+                evaluator.add, (evaluator.combine(own[part], some) for part, some in plaintext.parts(evaluator))
+            )

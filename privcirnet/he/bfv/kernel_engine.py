@@ -1,0 +1,272 @@
+"""The server's engine on compiled kernels: encrypted linear layers at the speed of the memory, on all cores.
+
+Ciphertexts are arrays of residues from the first byte to the last. So a stranger's bytes never reach a native parser,
+and SEAL is not needed at all; :mod:`bfv.client` is the client's. Products, sums, plaintexts and modulus
+switches give SEAL's words bit for bit. Rotations give SEAL's values with other noise of the same size.
+
+Order of work for a circuit: the digits of each rotated input (hoisting); all its rotations; products and sums of a
+block of outputs at a time, straight from the weights; giant steps added under all primes and divided once (double
+hoisting). See docs/mathematics.md, "Engine order of work".
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from privcirnet.he.bfv.kernels import plaintexts, reply
+from privcirnet.he.bfv.keys import ClientKeys, public_key
+from privcirnet.he.bfv.layer_circuit import LayerCircuit, Pair, PlaintextSource, fingerprint, multiplied
+from privcirnet.he.bfv.noise import flood_bits
+from privcirnet.he.bfv.parameters import Parameters
+from privcirnet.he.bfv.rounding import ReplyFormat
+from privcirnet.he.bfv.schedule import Limits, OutputBlock, Segment, schedule, shared_out
+from privcirnet.he.bfv.sizes import key_bytes
+from privcirnet.he.bfv.weight_cache import CachedWeights, WeightCache
+from privcirnet.he.ring.kernels import inner_products
+from privcirnet.he.ring.kernels.inner_products import Terms
+from privcirnet.he.ring.modular import Integers, Residues
+from privcirnet.he.rlwe import switch_keys
+from privcirnet.he.rlwe.chain import ModulusChain
+from privcirnet.he.rlwe.kernels import gadget
+from privcirnet.he.rlwe.kernels.gadget import Hoisted
+from privcirnet.he.rlwe.kernels.modulus import add_scaled
+from privcirnet.he.rlwe.key_names import galois_element
+from privcirnet.he.rlwe.seeded import read
+from privcirnet.he.rlwe.switch_keys import KeySwitchingKeys
+from privcirnet.he.rlwe.wire_bytes import check_keys_length
+from privcirnet.he.system.threads import count, each, ranges
+
+LIMITS = Limits(rotated=64, sums=128, products=1024)
+"""Of a layer's work in pieces: 25 MB of rotated inputs, 50 MB of sums and 200 MB of weights at n = 8192."""
+_CHUNKS = 4
+"""Chunks of words in a task: long enough for a thread to be worth waking."""
+
+
+@dataclass(frozen=True)
+class KernelCiphertext:
+    """Residues in coefficient form, or in the kernel's NTT order.
+
+    Attributes:
+        residues: shape (2, L, n) for L data primes. With L + 1 primes the ciphertext is extended: P times the
+            ciphertext, before the division by P that ends a sum of rotations.
+        ntt: whether it is in the NTT order.
+    """
+
+    residues: Residues
+    ntt: bool
+
+
+@dataclass(frozen=True)
+class KernelWeights:
+    """A layer's encoded weights and the work that its circuit comes to.
+
+    Attributes:
+        cached: plaintexts in the NTT domain, split, as far as the cache holds them.
+    """
+
+    cached: CachedWeights
+    segments: tuple[Segment, ...]
+
+
+class KernelServer:
+    """The server's side: evaluation only.
+
+    Args:
+        parameters: n, q, t.
+        cache: for encoded weights; None: one without a limit.
+    """
+
+    def __init__(self, parameters: Parameters, cache: WeightCache | None = None) -> None:
+        rlwe, data = parameters.rlwe, parameters.rlwe.data_primes
+        self.parameters, self._cache = parameters, cache or WeightCache()
+        self.counts: Counter[str] = Counter()
+        self._chain, self._modulus = ModulusChain(rlwe), rlwe.modulus(len(data))
+        self._ring = self._chain.ring
+        self._plain = plaintexts.plain(parameters.plain_modulus, data, rlwe.ring_degree)
+        self._form = reply.reply_tables(
+            self._ring, self._plain, ReplyFormat.of(parameters, data), flood_bits(parameters)
+        )
+
+    def load_keys(self, message: bytes, steps: Collection[int]) -> ClientKeys:
+        data, n = self._modulus, self._ring.degree
+        elements, at = sorted(galois_element(step, n) for step in steps), data.seeded_size()
+        check_keys_length(message, at + key_bytes(self.parameters) * len(elements))
+        key = public_key(message[:at], data, self._ring)
+        found = switch_keys.load_all(self._chain, len(data.primes), message[at:], len(elements))
+        switches = KeySwitchingKeys(zip(elements, found, strict=True))
+        return ClientKeys(switches, key)
+
+    def receive_all(
+        self, messages: Sequence[bytes], addends: Residues | None, kept: Sequence[Integers] | None = None
+    ) -> list[KernelCiphertext]:
+        """The ciphertexts are in coefficient form."""
+
+        def received(index: int, residues: Residues) -> KernelCiphertext:
+            if addends is not None:
+                plaintexts.add(residues[0], addends[index], self._plain)
+            return KernelCiphertext(residues, ntt=False)
+
+        return read(messages, self._modulus, received, kept)
+
+    def encode_weights(self, circuit: LayerCircuit, slots: PlaintextSource, *, keep: bool = True) -> KernelWeights:
+        """Weights of one use are encoded where a circuit needs them."""
+        present = each(lambda weight: not keep or bool(slots[weight].any()), range(len(slots)))
+
+        def encode(target: Residues, numbers: Integers) -> None:
+            each(lambda pair: self._encode(target[pair[0]], slots[int(pair[1])]), enumerate(numbers))
+
+        shape = len(slots), len(self._modulus.primes), self._modulus.ring_degree
+        cache = self._cache if keep else WeightCache(limit=0)
+        cached = cache.layer(shape, encode, lambda: fingerprint(slots, self.parameters))
+        return KernelWeights(cached, schedule(circuit, multiplied(circuit, present), LIMITS))
+
+    def _encode(self, target: Residues, slots: Residues) -> None:
+        plaintexts.factor(target, slots, self._plain, self._ring.tables)
+        self._ring.split(target[None])
+
+    def evaluate(
+        self, circuit: LayerCircuit, weights: KernelWeights, inputs: Sequence[KernelCiphertext], keys: ClientKeys
+    ) -> list[KernelCiphertext]:
+        found: list[KernelCiphertext] = []
+        for segment in weights.segments:
+            rotated = self._rotated(circuit.rotated[segment.rotated], inputs, keys)
+            for block in segment.blocks:
+                found += self._outputs(circuit, block, self._sums(block, rotated, weights.cached), keys)
+        weights.cached.release()
+        return found
+
+    def multiply_all(self, ciphertexts: Sequence[KernelCiphertext], factors: Residues) -> list[KernelCiphertext]:
+        self.counts["pmult"] += len(ciphertexts)
+
+        def product(index: int) -> KernelCiphertext:
+            residues, inputs = ciphertexts[index].residues, self._ring.inputs(1, len(self._modulus.primes))
+            weight = np.empty((1, *residues.shape[1:]), dtype=np.uint64)
+            self._encode(weight[0], factors[index])
+            self._ring.place(inputs, 0, self._ring.values(residues))
+            return KernelCiphertext(inner_products.inner_product(inputs, 0, weight, self._ring.moduli), ntt=True)
+
+        return each(product, range(len(ciphertexts)))
+
+    def reply_all(
+        self,
+        ciphertexts: Sequence[KernelCiphertext],
+        addends: Residues,
+        keys: ClientKeys,
+        kept: Sequence[Integers] | None = None,
+    ) -> list[bytes]:
+        """The ciphertexts are overwritten."""
+
+        def finished(index: int) -> bytes:
+            found, places = ciphertexts[index], None if kept is None else kept[index]
+            values = found.residues if found.ntt else self._ring.values(found.residues)
+            return reply.reply(values, keys.public, addends[index], self._form, places)
+
+        return each(finished, range(len(ciphertexts)))
+
+    def _rotated(self, rotated: Sequence[Pair], inputs: Sequence[KernelCiphertext], keys: ClientKeys) -> Residues:
+        """Return the inputs of products: all (input, step) of a segment, (chunks, rotated, 2, CHUNK)."""
+        chunks, places = (
+            self._ring.inputs(len(rotated), len(self._modulus.primes)),
+            defaultdict[int, list[tuple[int, int]]](list),
+        )
+        for place, (source, step) in enumerate(rotated):
+            places[source].append((place, step))
+
+        def hoisted(source: int) -> Hoisted | None:
+            """What the turns of an input share, if there are any; the input itself is placed if it is needed too."""
+            residues, steps = inputs[source].residues, [step for _, step in places[source]]
+            shared = self._hoisted(residues) if any(steps) else None
+            for place, step in places[source]:
+                if not step:
+                    own, ready = (shared[0], True) if shared else (residues, inputs[source].ntt)
+                    self._ring.place(chunks, place, own if ready else self._ring.values(own))
+            return shared
+
+        def rotate(task: tuple[Hoisted, int, int]) -> None:
+            shared, place, step = task
+            gadget.rotate(chunks, place, *shared, *self._turn(step, keys), self._ring)
+
+        found = zip(places.values(), each(hoisted, places), strict=True)
+        tasks = [(shared, place, step) for own, shared in found if shared for place, step in own if step]
+        each(rotate, tasks)
+        self.counts["rotate"] += len(tasks)
+        return chunks
+
+    def _hoisted(self, residues: Residues) -> Hoisted:
+        """What all rotations of a ciphertext (2, L, n) in coefficient form share."""
+        _, limbs, n = residues.shape
+        values, digits = np.empty_like(residues), np.empty((limbs, limbs + 1, n), dtype=np.uint64)
+        gadget.hoist(values, digits, residues, self._ring)
+        return values, digits
+
+    def _turn(self, step: int, keys: ClientKeys) -> tuple[Residues, Integers]:
+        """A rotation's key, and where values come from."""
+        element = galois_element(step, self._ring.degree)
+        return keys.switches[element], self._chain.order(element)
+
+    def _sums(self, block: OutputBlock, rotated: Residues, cached: CachedWeights) -> Residues:
+        """Return the inner sums of a block, (sums, 2, L, n)."""
+        shape = block.sums.stop - block.sums.start, 2, len(self._modulus.primes), self._modulus.ring_degree
+        sums = np.empty(shape, dtype=np.uint64)
+        numbers = block.terms.pairs[:, 1]
+        weights, first = cached.fetch(int(numbers.min()), int(numbers.max()) + 1)
+        terms = Terms(block.terms.pairs - np.array([0, first]), block.terms.first)
+
+        def some(part: range) -> None:
+            inner_products.multiply_accumulate(
+                sums, rotated, weights, terms, self._ring.moduli, (part.start, part.stop)
+            )
+
+        each(some, ranges(rotated.shape[0], _CHUNKS))
+        self.counts["pmult"] += len(block.terms.pairs)
+        return sums
+
+    def _outputs(
+        self, circuit: LayerCircuit, block: OutputBlock, sums: Residues, keys: ClientKeys
+    ) -> list[KernelCiphertext]:
+        """Return a block's outputs: giant steps, their terms shared out where threads outnumber outputs, and folds."""
+        start, numbers = block.sums.start, range(block.outputs.start, block.outputs.stop)
+        most = -(-count() // len(numbers))
+        shared = {index: shared_out(circuit.outputs[index], most) for index in numbers}
+
+        def added(terms: Sequence[Pair]) -> Residues:
+            return self._added([(sums[number - start], step) for number, step in terms], keys)
+
+        parts = iter(each(added, [terms for split in shared.values() for terms in split]))
+        totals = {index: self._together([next(parts) for _ in split]) for index, split in shared.items()}
+
+        def output(index: int) -> KernelCiphertext:
+            found = totals[index]
+            for step in circuit.folds[index]:
+                values = gadget.divided(found, self._ring)
+                found = self._added([(values, 0), (values, step)], keys)
+            return KernelCiphertext(found, ntt=True)
+
+        folded = any(circuit.folds[index] for index in numbers)  # else there is nothing to share out
+        done = each(output, numbers) if folded else [*map(output, numbers)]
+        steps = [step for terms in circuit.outputs[block.outputs] for _, step in terms]
+        self.counts["rotate"] += sum(map(bool, steps)) + sum(map(len, circuit.folds[block.outputs]))
+        return done
+
+    def _added(self, terms: Sequence[tuple[Residues, int]], keys: ClientKeys) -> Residues:
+        """Return the sum of values (2, L, n), each rotated by its step; it is extended if any is rotated."""
+        if len(terms) == 1 and not terms[0][1]:
+            return terms[0][0]
+        total = np.zeros((2, len(self._ring.primes), self._ring.degree), dtype=np.uint64)
+        for values, step in terms:
+            if step:
+                gadget.add_rotated(total, values, *self._turn(step, keys), self._ring)
+            else:
+                add_scaled(total, values, self._ring)
+        return total
+
+    def _together(self, parts: Sequence[Residues]) -> Residues:
+        """Return the sum of parts, all extended; a single one as it is."""
+        total = parts[0]
+        primes = self._ring.tables.primes[:, None]
+        for part in parts[1:]:
+            total = total + part
+            total -= np.where(total >= primes, primes, np.uint64(0))
+        return total

@@ -1,0 +1,146 @@
+"""From a reply to slots: decryption under the secret key.
+
+Maths: with x = c0 + c1 s mod q, q = p_1 ... p_k, the plaintext is round(t x / q) mod t. By Chinese remainders
+
+    t x / q = sum over j of t y_j / p_j  (mod t),    y_j = x (q / p_j)^-1 mod p_j,
+
+so each prime gives a whole number, which is added mod t, and a fraction, of which 64 bits are added up. They are exact
+to 2^-58, and noise that decrypts is further than that from where the rounding turns. Memory that held x or its
+fractions is zeroed: with the reply it gives c1 s, and that gives s.
+"""
+
+from math import prod
+from typing import NamedTuple
+
+import numpy as np
+
+from privcirnet.he.bfv.kernels import plaintexts, rounding
+from privcirnet.he.bfv.rounding import ReplyFormat
+from privcirnet.he.ring.kernels import ntt
+from privcirnet.he.ring.kernels.arithmetic import (
+    Word,
+    divided,
+    estimate,
+    mul_shoup_lazy,
+    reduce_4p,
+    sub_if_ge,
+    with_quotient,
+)
+from privcirnet.he.ring.modular import Integers, Residues
+from privcirnet.he.rlwe.kernels import wire_bytes
+from privcirnet.he.rlwe.wire_bytes import Message
+from privcirnet.he.system.jit import inline, jit
+
+_HALF = np.uint64(1 << 63)
+
+
+class DecryptionTables(NamedTuple):
+    """What replies are decrypted with.
+
+    Attributes:
+        tables: of the transforms; the k primes of replies come first.
+        primes: of replies, (k,).
+        inverse: (q / p)^-1 mod p and its quotient, (k, 2).
+        whole: floor(t / p), (k,).
+        rest: t mod p and its quotient, (k, 2).
+        fraction: floor(2^64 / p), and the quotient of 2^64 mod p, (k, 2).
+    """
+
+    tables: ntt.Tables
+    plain: plaintexts.Plain
+    primes: Residues
+    roundings: tuple[rounding.RoundingTables, rounding.RoundingTables]
+    inverse: Residues
+    whole: Residues
+    rest: Residues
+    fraction: Residues
+
+
+def decryption_tables(tables: ntt.Tables, plain: plaintexts.Plain, replies: ReplyFormat) -> DecryptionTables:
+    """Return what replies are decrypted with.
+
+    Args:
+        tables: of the transforms; the primes of replies come first.
+    """
+    primes, t = replies.modulus.primes, int(plain.tables.primes[0])
+    q = prod(primes)
+    fractions = [((1 << 64) // p, ((1 << 64) % p << 64) // p) for p in primes]
+    return DecryptionTables(
+        tables,
+        plain,
+        np.array(primes, dtype=np.uint64),
+        (rounding.rounding_tables(primes, replies.bits.first), rounding.rounding_tables(primes, replies.bits.second)),
+        np.stack([with_quotient(pow(q // p, -1, p), p) for p in primes]),
+        np.array([t // p for p in primes], dtype=np.uint64),
+        np.stack([with_quotient(t % p, p) for p in primes]),
+        np.array(fractions, dtype=np.uint64),
+    )
+
+
+def decrypt(
+    key: Residues, message: Message, form: DecryptionTables, replies: ReplyFormat, kept: Integers | None = None
+) -> Residues:
+    """Decrypt a reply.
+
+    Args:
+        key: secret, shape (2, L', n) for L' >= k primes (:func:`rlwe.kernels.secret_key.generate`).
+        kept: ascending coefficients of the first polynomial that the reply holds; the others count as zero. None: all
+            of them.
+
+    Returns:
+        slots, shape (n,).
+
+    Raises:
+        RuleError: the length is wrong.
+    """
+    n = replies.modulus.ring_degree
+    places = np.arange(n) if kept is None else kept
+    first, second = map(wire_bytes.padded, replies.cut(message, places.size))
+    slots = np.empty(n, dtype=np.uint64)
+    _decrypt(slots, first, second, places, key, form)
+    return slots
+
+
+@jit
+def _decrypt(
+    slots: Residues, first: Residues, second: Residues, kept: Integers, key: Residues, form: DecryptionTables
+) -> None:
+    """:func:`decrypt` from packed words."""
+    limbs, n = form.primes.size, slots.size
+    words, phase = np.zeros((2, limbs, n), dtype=np.uint64), np.empty((1, n), dtype=np.uint64)
+    some = np.empty((limbs, kept.size), dtype=np.uint64)
+    rounding.lengthen(some, first, form.roundings[0])
+    rounding.lengthen(words[1], second, form.roundings[1])
+    for limb in range(limbs):
+        for i in range(kept.size):
+            words[0, limb, kept[i]] = some[limb, i]
+    t = form.plain.tables.primes[0]
+    total, fractions = np.zeros(n, dtype=np.uint64), np.full(n, _HALF, dtype=np.uint64)
+    for limb in range(limbs):
+        p, own, quotient = form.primes[limb], key[0, limb], key[1, limb]
+        phase[0] = words[1, limb]
+        ntt.forward(phase, form.tables, limb)
+        for i in range(n):
+            phase[0, i] = mul_shoup_lazy(phase[0, i], own[i], quotient[i], p)
+        ntt.inverse(phase, form.tables, limb)
+        for i in range(n):
+            phase[0, i] = phase[0, i] + words[0, limb, i]
+        _add_scaled(total, fractions, phase[0], form, limb, t)
+    slots[:] = plaintexts.slots(total, form.plain)
+    phase[:] = 0
+    fractions[:] = 0
+
+
+@inline
+def _add_scaled(total: Residues, fractions: Residues, x: Residues, form: DecryptionTables, limb: int, t: Word) -> None:
+    """Add t y / p under one prime: its whole part mod t to ``total``, its fraction to ``fractions``."""
+    p, inverse, inverse_quotient = form.primes[limb], form.inverse[limb, 0], form.inverse[limb, 1]
+    whole, rest, rest_quotient = form.whole[limb], form.rest[limb, 0], form.rest[limb, 1]
+    upper, lower = form.fraction[limb, 0], form.fraction[limb, 1]
+    for i in range(x.size):
+        y = reduce_4p(mul_shoup_lazy(x[i], inverse, inverse_quotient, p), p)
+        own, left = divided(y, rest, rest_quotient, p)
+        fraction = fractions[i] + left * upper + estimate(left, lower)
+        carry = np.uint64(fraction < fractions[i])
+        fractions[i] = fraction
+        total[i] = sub_if_ge(sub_if_ge(total[i] + y * whole + own, t) + carry, t)

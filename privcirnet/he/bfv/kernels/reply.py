@@ -1,0 +1,210 @@
+"""From a result to a reply: what hides it (:mod:`ring.sampling`), the switch to a shorter modulus, rounding.
+
+The client's public key is an encryption of zero, z, modulo the data primes. With u ternary and e1 of SEAL's error
+distribution, z u + (0, e1) is a fresh one. The error e0 that SEAL adds to the first polynomial is left out: flooding
+noise covers it. See docs/mathematics.md, "Circuit privacy".
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from privcirnet.he.bfv.kernels import plaintexts, rounding
+from privcirnet.he.bfv.rounding import ReplyFormat
+from privcirnet.he.ring.kernels import base_conversion as conversion
+from privcirnet.he.ring.kernels import ntt, sampling
+from privcirnet.he.ring.kernels.arithmetic import mul_shoup_lazy, quotients, reduce_4p, sub_if_ge
+from privcirnet.he.ring.kernels.sampling import FloodingNoise
+from privcirnet.he.ring.modular import Integers, Residues
+from privcirnet.he.ring.stream import stream
+from privcirnet.he.rlwe.kernels import gadget, wire_bytes
+from privcirnet.he.rlwe.kernels.modulus import RnsRing, add_scaled, to_coefficients
+from privcirnet.he.system.jit import jit
+
+
+@dataclass(frozen=True)
+class PublicKey:
+    """The client's public key in the kernel's order, each word with its quotient: (2, 2, L, n), [word or quotient].
+
+    Attributes:
+        scaled: P times the key, for results that are still to be divided by P.
+    """
+
+    plain: Residues
+    scaled: Residues
+
+    @staticmethod
+    def build(extended: RnsRing, key: Residues) -> "PublicKey":
+        """Return a public key made ready for encryptions.
+
+        Args:
+            extended: ring of all L + 1 primes.
+            key: an encryption of zero in the kernel's order, shape (2, L, n).
+        """
+        scaled = np.zeros_like(key)
+        add_scaled(scaled, key, extended)
+        return PublicKey(_with_quotients(key, extended), _with_quotients(scaled, extended))
+
+
+class ReplyRandomness(NamedTuple):
+    """What hides a reply.
+
+    Attributes:
+        secret: random words for ternary u.
+        error: random words for e1, (n,).
+    """
+
+    secret: Residues
+    error: Residues
+    flood: FloodingNoise
+
+
+def draw(flood_bits: int, extended: RnsRing) -> ReplyRandomness:
+    """Return fresh random numbers for a reply, from a stream of its own.
+
+    Args:
+        flood_bits: log2 of the width of each part of the flooding noise.
+        extended: ring of all L + 1 primes.
+    """
+    n, words = extended.degree, stream()
+    flood = sampling.flooding(flood_bits, extended.primes[:-1], n, words)
+    return ReplyRandomness(words(sampling.ternary_words(n)), words(n), flood)
+
+
+class ReplyTables(NamedTuple):
+    """What replies are made with.
+
+    Attributes:
+        extended: the ring of all L + 1 primes.
+        switches: divisions by the last of L primes, of L - 1, ..., of one.
+        first: of the first polynomial's rounding, under the primes that are left.
+        second: of the second's.
+        flood: log2 of the width of each part of the flooding noise.
+    """
+
+    extended: RnsRing
+    plain: plaintexts.Plain
+    switches: tuple[conversion.ModDownConstants, ...]
+    first: rounding.RoundingTables
+    second: rounding.RoundingTables
+    flood: int
+
+
+def reply_tables(extended: RnsRing, modulus: plaintexts.Plain, replies: ReplyFormat, flood: int) -> ReplyTables:
+    """Return what replies are made with.
+
+    Args:
+        extended: ring of all L + 1 primes.
+        replies: on the wire; their primes are the first of the ring's.
+        flood: log2 of the width of each part of the flooding noise.
+    """
+    primes = extended.primes[:-1]
+    switches = tuple(
+        conversion.mod_down_constants(primes[last - 1 : last], primes[:last]) for last in range(len(primes), 0, -1)
+    )
+    first, second = (rounding.rounding_tables(replies.modulus.primes, bits) for bits in replies.bits)
+    return ReplyTables(extended, modulus, switches, first, second, flood)
+
+
+def hiding(key: PublicKey, form: ReplyTables) -> Residues:
+    """Return what hides a reply of another engine: a fresh encryption of zero with flooding noise.
+
+    Returns:
+        coefficients modulo the data primes, (2, L, n).
+    """
+    made = np.zeros(key.plain.shape[1:], dtype=np.uint64)
+    while not _hiding(made, key.plain, draw(form.flood, form.extended), form.extended):
+        pass
+    return made
+
+
+def reply(
+    values: Residues,
+    key: PublicKey,
+    addend: Residues,
+    form: ReplyTables,
+    kept: Integers | None = None,
+) -> bytes:
+    """Add a plaintext and what hides a result to it, switch it down and serialise it.
+
+    Args:
+        values: the result in the kernel's order, shape (2, L, n), or times P with the special prime, (2, L + 1, n);
+            overwritten.
+        addend: the plaintext's slots, shape (n,).
+        kept: coefficients of the first polynomial that are sent; None: all of them.
+
+    Returns:
+        bytes of :mod:`bfv.rounding`.
+    """
+    extended = form.extended
+    factors = key.scaled if values.shape[1] == len(extended.primes) else key.plain
+    places = np.arange(extended.degree) if kept is None else kept
+    sent = (places.size, form.first.bits), (extended.degree, form.second.bits)
+    first, second = (wire_bytes.packed(count, bits) for count, bits in sent)
+    while not _hiding(values, factors, draw(form.flood, extended), extended):
+        pass
+    _send(first, second, values[:, : factors.shape[2]], addend, form, places)
+    return b"".join(wire_bytes.octets(made, *of) for made, of in zip((first, second), sent, strict=True))
+
+
+@jit
+def _hiding(values: Residues, key: Residues, draws: ReplyRandomness, extended: RnsRing) -> bool:
+    """:func:`_hide`; False, and nothing done, if the secret's words fall short."""
+    secret = np.empty(values.shape[2], dtype=np.uint64)
+    if not sampling.ternary(draws.secret, secret):
+        return False
+    _hide(values, key, secret, draws, extended)
+    return True
+
+
+@jit
+def _send(
+    first: Residues, second: Residues, values: Residues, addend: Residues, form: ReplyTables, kept: Integers
+) -> None:
+    """Add the plaintext, switch down, round and write the two polynomials."""
+    limbs, left = values.shape[1], form.first.primes.size
+    plaintexts.add(values[0], addend, form.plain)
+    for index in range(limbs - left):
+        for half in range(2):
+            gadget.divide_coefficients(values[half, : limbs - index], form.switches[index])
+    some = np.empty((left, kept.size), dtype=np.uint64)
+    for limb in range(left):
+        for i in range(kept.size):
+            some[limb, i] = values[0, limb, kept[i]]
+    rounding.shorten(first, some, form.first)
+    rounding.shorten(second, values[1, :left], form.second)
+
+
+@jit
+def _hide(values: Residues, key: Residues, secret: Residues, draws: ReplyRandomness, extended: RnsRing) -> None:
+    """Add an encryption of zero and flooding noise to a result, under L or L + 1 primes; it becomes coefficients."""
+    limbs, n, error = key.shape[2], values.shape[2], draws.error
+    polynomial = np.empty((1, n), dtype=np.uint64)
+    for limb in range(limbs):
+        p = extended.tables.primes[limb]
+        for i in range(n):
+            polynomial[0, i] = secret[i] + (p - np.uint64(1))
+        ntt.forward(polynomial, extended.tables, limb)
+        for half in range(2):
+            row, factors, quotients = values[half, limb], key[0, half, limb], key[1, half, limb]
+            for i in range(n):
+                row[i] = sub_if_ge(
+                    row[i] + reduce_4p(mul_shoup_lazy(polynomial[0, i], factors[i], quotients[i], p), p), p
+                )
+    to_coefficients(values, extended.tables)
+    if values.shape[1] > limbs:
+        for half in range(2):
+            gadget.divide_coefficients(values[half], extended.division)
+    for limb in range(limbs):
+        p, row = extended.tables.primes[limb], values[1, limb]
+        sampling.add_flood(values[0, limb], draws.flood, limb, p)
+        offset = p - np.uint64(sampling.BINOMIAL)
+        for i in range(n):
+            row[i] = sub_if_ge(row[i] + sub_if_ge(sampling.binomial(error[i]) + offset, p), p)
+
+
+def _with_quotients(key: Residues, ring: RnsRing) -> Residues:
+    found = np.empty_like(key)
+    quotients(found, key, ring.tables.primes)
+    return np.stack([key, found])

@@ -1,0 +1,34 @@
+"""A client's keys as a server holds them, on every engine that hides something."""
+
+from dataclasses import dataclass
+
+from privcirnet.he.bfv.kernels.reply import PublicKey
+from privcirnet.he.rlwe.kernels.modulus import RnsRing
+from privcirnet.he.rlwe.seeded import read_one
+from privcirnet.he.rlwe.switch_keys import KeySwitchingKeys
+from privcirnet.he.rlwe.wire_bytes import Message, WireFormat
+
+
+@dataclass(frozen=True)
+class ClientKeys:
+    """What a server computes with for one client.
+
+    Attributes:
+        switches: by name; of SEAL's, objects that hold several.
+    """
+
+    switches: KeySwitchingKeys
+    public: PublicKey
+
+
+def public_key(message: Message, modulus: WireFormat, extended: RnsRing) -> PublicKey:
+    """Return a client's public key, checked: a seeded encryption of zero.
+
+    Args:
+        modulus: of the data primes.
+        extended: ring of the data primes and a special one.
+
+    Raises:
+        RuleError: the bytes are not such a ciphertext.
+    """
+    return PublicKey.build(extended, extended.values(read_one(message, modulus)))

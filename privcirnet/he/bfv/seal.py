@@ -1,0 +1,250 @@
+"""The encrypted engine: SEAL's evaluator through ``tenseal.sealapi``. The only file that imports tenseal.
+
+The library saves and loads through file names only, so messages pass through one file in a private directory (in memory
+where the system has /dev/shm). Only ciphertexts and evaluation keys are ever written there, never a secret key.
+
+Randomness: of encryptions SEAL's generator, seeded by the operating system for every one. What hides a reply is made
+by the kernels.
+"""
+
+# The library has no type stubs; what its objects may be is checked at run time, by the library and by the tests.
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
+
+import shutil
+import tempfile
+import weakref
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tenseal.sealapi as seal
+
+from privcirnet.errors import RuleError
+from privcirnet.he.bfv import sealfile
+from privcirnet.he.bfv.kernels import plaintexts, reply
+from privcirnet.he.bfv.keys import ClientKeys
+from privcirnet.he.bfv.noise import flood_bits
+from privcirnet.he.bfv.parameters import Parameters
+from privcirnet.he.bfv.rounding import ReplyFormat
+from privcirnet.he.bfv.sequential import SequentialClient, SequentialServer
+from privcirnet.he.bfv.sizes import SEAL_SEED_BYTES, key_bytes, message_bytes
+from privcirnet.he.ring.modular import Integers, Residues
+from privcirnet.he.rlwe import wire_bytes
+from privcirnet.he.rlwe.kernels.modulus import ring
+from privcirnet.he.rlwe.key_names import RELINEARIZATION
+from privcirnet.he.rlwe.switch_keys import KeySwitchingKeys
+
+
+class _Context:
+    """What both sides derive from the parameters."""
+
+    def __init__(self, parameters: Parameters) -> None:
+        n = parameters.ring_degree
+        literal = seal.EncryptionParameters(seal.SCHEME_TYPE.BFV)
+        literal.set_poly_modulus_degree(n)
+        literal.set_coeff_modulus(seal.CoeffModulus.Create(n, list(parameters.coefficient_bits)))
+        literal.set_plain_modulus(parameters.plain_modulus)
+        self.seal = seal.SEALContext(literal, True, seal.SEC_LEVEL_TYPE.TC128)
+        if not self.seal.parameters_set():
+            raise RuleError(
+                "SEAL must accept the parameters",
+                got=f"{parameters}: {self.seal.parameters_error_message()}",
+                remedy="let parameters.choose pick them",
+            )
+        shm = Path("/dev/shm")
+        folder = tempfile.mkdtemp(prefix="privcirnet-", dir=shm if shm.is_dir() else None)
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        self._file = Path(folder) / "object.seal"
+        self._version = self._library_version()
+        self.encoder = seal.BatchEncoder(self.seal)
+        primes = tuple(m.value() for m in literal.coeff_modulus())
+        self.replies = ReplyFormat.of(parameters, primes)
+        kept = len(self.replies.modulus.primes)
+        self.key_level = self._level(self.seal.key_parms_id(), primes)
+        self.data_level = self._level(self.seal.first_parms_id(), primes[:-1])
+        self.reply_level = self._level(_parms_id_of(self.seal, kept), primes[:kept])
+
+    def _library_version(self) -> sealfile.Version:
+        """Return SEAL's version, as it writes it."""
+        seal.Plaintext().save(str(self._file))
+        return sealfile.version_of(self._file.read_bytes())
+
+    def _level(self, parms_id: Any, primes: tuple[int, ...]) -> sealfile.Level:
+        return sealfile.Level(primes, self.encoder.slot_count(), tuple(parms_id), self._version)
+
+    def encode(self, slots: Residues) -> Any:
+        """Return slots as a plaintext in coefficient form."""
+        plaintext = seal.Plaintext()
+        self.encoder.encode(slots.tolist(), plaintext)
+        return plaintext
+
+    def save(self, item: Any) -> bytes:
+        """Return the payload of a SEAL object."""
+        item.save(str(self._file))
+        return sealfile.unwrap(self._file.read_bytes())
+
+    def load(self, item: Any, payload: bytes) -> Any:
+        """Fill a SEAL object from a payload that was checked."""
+        self._file.write_bytes(sealfile.wrap(payload, self._version))
+        item.load(self.seal, str(self._file))
+        return item
+
+
+class TensealClient(SequentialClient):
+    """The client's side: it makes the keys, encrypts with the secret key (seeded) and decrypts.
+
+    Args:
+        parameters: n, q, t.
+
+    Raises:
+        RuleError: SEAL does not accept the parameters.
+    """
+
+    def __init__(self, parameters: Parameters) -> None:
+        super().__init__(parameters)
+        self._context = _Context(parameters)
+        self._keys: Any = seal.KeyGenerator(self._context.seal)
+        secret_key = self._keys.secret_key()
+        self._encryptor: Any = seal.Encryptor(self._context.seal, secret_key)
+        self._decryptor: Any = seal.Decryptor(self._context.seal, secret_key)
+
+    def keys(self, names: Collection[int]) -> bytes:
+        """All are seeded, the public key first: an encryption of zero. Galois keys ascend by their elements."""
+        context, made, elements = self._context, list[Any](), _elements(names)
+        if RELINEARIZATION in names:
+            made.append(self._keys.create_relin_keys())
+        if elements:
+            made.append(self._keys.create_galois_keys(elements))
+        digits, public = len(context.data_level.primes), np.zeros(self.parameters.ring_degree, dtype=np.uint64)
+        compact = [sealfile.compact_keys(context.save(key), context.key_level, digits) for key in made]
+        return b"".join([self.encrypt(public), *compact])
+
+    def encrypt(self, slots: Residues, kept: Integers | None = None) -> bytes:
+        """The ciphertext is seeded: one polynomial, whole or in part, and a seed."""
+        ciphertext = self._encryptor.encrypt_symmetric(self._context.encode(slots))
+        return sealfile.compact(self._context.save(ciphertext), self._context.data_level, kept)
+
+    def decrypt(self, message: bytes, kept: Integers | None = None) -> Residues:
+        """Coefficients of c0 that were not sent count as zero."""
+        payload = sealfile.expand_reply(message, self._context.reply_level, self._context.replies, kept)
+        ciphertext = self._context.load(seal.Ciphertext(self._context.seal), payload)
+        plaintext = seal.Plaintext()
+        self._decryptor.decrypt(ciphertext, plaintext)
+        return np.array(self._context.encoder.decode_uint64(plaintext), dtype=np.uint64)
+
+    def close(self) -> None:
+        """SEAL zeroes its secrets when the last reference to them ends: here."""
+        self._keys = self._encryptor = self._decryptor = None
+
+
+class TensealServer(SequentialServer):
+    """The server's side: evaluation only.
+
+    Args:
+        parameters: n, q, t.
+
+    Raises:
+        RuleError: SEAL does not accept the parameters.
+    """
+
+    def __init__(self, parameters: Parameters) -> None:
+        super().__init__(parameters)
+        self._context = _Context(parameters)
+        self._evaluator = seal.Evaluator(self._context.seal)
+        rlwe, t = parameters.rlwe, parameters.plain_modulus
+        self._ring, plain = ring(rlwe.primes, rlwe.ring_degree), plaintexts.plain(t, rlwe.data_primes, rlwe.ring_degree)
+        self._form = reply.reply_tables(self._ring, plain, self._context.replies, flood_bits(parameters))
+
+    def load(self, message: bytes, names: Collection[int]) -> ClientKeys:
+        level, context, elements = self._context.key_level, self._context, _elements(names)
+        digits, relinearizes = len(context.data_level.primes), RELINEARIZATION in names
+        public, each = message_bytes(self.parameters, SEAL_SEED_BYTES)[0], key_bytes(self.parameters, SEAL_SEED_BYTES)
+        wire_bytes.check_keys_length(message, public + each * (relinearizes + len(elements)))
+        end = public + each * relinearizes
+        switches = KeySwitchingKeys()
+        if relinearizes:
+            made = sealfile.expand_relinearization_key(message[public:end], level, digits)
+            switches[RELINEARIZATION] = context.load(seal.RelinKeys(), made)
+        if elements:
+            galois = context.load(seal.GaloisKeys(), sealfile.expand_keys(message[end:], level, digits, elements))
+            switches.update({element: galois for element in elements})
+        zero = sealfile.polynomials(context.save(self.receive(message[:public])), context.data_level)
+        key = reply.PublicKey.build(self._ring, self._ring.values(zero))
+        return ClientKeys(switches, key)
+
+    def receive(self, message: bytes, kept: Integers | None = None) -> Any:
+        """SEAL expands the seed."""
+        payload = sealfile.expand(message, self._context.data_level, kept, ntt=False)
+        return self._context.load(seal.Ciphertext(self._context.seal), payload)
+
+    def encode(self, slots: Residues, primes: int = 0) -> Any:
+        return self._context.encode(slots)
+
+    def encode_factor(self, slots: Residues) -> Any:
+        plaintext = self._context.encode(slots)
+        self._evaluator.transform_to_ntt_inplace(plaintext, list(self._context.data_level.parms_id))
+        return plaintext
+
+    def add_plain(self, ciphertext: Any, plaintext: Any) -> Any:
+        return self._apply(self._evaluator.add_plain, ciphertext, plaintext)
+
+    def turn(self, ciphertext: Any, element: int, keys: ClientKeys) -> Any:
+        """An automorphism and a key switch."""
+        key = keys.switches[element]
+        self.counts["rotate"] += 1
+        return self._apply(self._evaluator.apply_galois, ciphertext, element, key)
+
+    def to_ntt(self, ciphertext: Any) -> Any:
+        self.counts["to_ntt"] += 1
+        return self._apply(self._evaluator.transform_to_ntt, ciphertext)
+
+    def from_ntt(self, ciphertext: Any) -> Any:
+        self.counts["from_ntt"] += 1
+        return self._apply(self._evaluator.transform_from_ntt, ciphertext)
+
+    def multiply(self, ciphertext: Any, plaintext: Any) -> Any:
+        self.counts["pmult"] += 1
+        return self._apply(self._evaluator.multiply_plain, ciphertext, plaintext)
+
+    def add(self, first: Any, second: Any) -> Any:
+        self.counts["add"] += 1
+        return self._apply(self._evaluator.add, first, second)
+
+    def square(self, ciphertext: Any, keys: ClientKeys) -> Any:
+        self.counts["square"] += 1
+        product = self._apply(self._evaluator.square, ciphertext)
+        return self._apply(self._evaluator.relinearize, product, keys.switches[RELINEARIZATION])
+
+    def reply(self, ciphertext: Any, keys: ClientKeys, kept: Integers | None = None) -> bytes:
+        """An encryption of zero and flooding noise are added, then q is switched down."""
+        level = self._context.reply_level
+        hidden = self._hide(ciphertext, keys)
+        switched = self._apply(self._evaluator.mod_switch_to, hidden, list(level.parms_id))
+        return sealfile.compact_reply(self._context.save(switched), level, self._context.replies, kept)
+
+    def zero(self, keys: ClientKeys) -> Any:
+        """A fresh one with flooding noise (:mod:`bfv.kernels.reply`)."""
+        made = sealfile.addend(reply.hiding(keys.public, self._form), self._context.data_level)
+        return self._context.load(seal.Ciphertext(self._context.seal), made)
+
+    def _hide(self, ciphertext: Any, keys: ClientKeys) -> Any:
+        return self._apply(self._evaluator.add, ciphertext, self.zero(keys))
+
+    def _apply(self, operation: Any, *arguments: Any) -> Any:
+        result = seal.Ciphertext(self._context.seal)
+        operation(*arguments, result)
+        return result
+
+
+def _elements(names: Collection[int]) -> list[int]:
+    """Return the Galois elements, ascending: the order of SEAL's file."""
+    return sorted({*names} - {RELINEARIZATION})
+
+
+def _parms_id_of(context: Any, primes: int) -> sealfile.ParmsId:
+    data = context.first_context_data()
+    while len(data.parms().coeff_modulus()) > primes:
+        data = data.next_context_data()
+    return tuple(data.parms_id())

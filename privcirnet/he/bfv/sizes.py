@@ -1,0 +1,102 @@
+"""Bytes of ciphertexts and keys on the wire, from the parameters alone.
+
+The format is that of :mod:`rlwe.wire_bytes`. A fresh ciphertext and a digit of a Galois key hold one polynomial and
+a seed, which stands for the other. A reply holds two polynomials, rounded to little more than the bits of t
+(:mod:`bfv.rounding`). SEAL's seeds are longer than the kernels'.
+"""
+
+from typing import NamedTuple
+
+from privcirnet.he.bfv.parameters import Parameters, ParameterSet
+from privcirnet.he.rlwe.wire_bytes import SEED_BYTES, residue_bytes
+
+SEAL_SEED_BYTES = 64
+FIRST_MARGIN, SECOND_MARGIN = 5, 10
+"""Bits over those of t that the coefficients of a reply's two polynomials have.
+
+What rounding takes from the second meets the secret key: it has a standard deviation of sqrt(n / 18), 21 at n = 8192
+and 30 at 16384, and decrypts under 2^9, of which flooding and the first polynomial's rounding leave 13 deviations.
+Where the primes that are left have hardly more bits, their own switch takes as much again: 9 deviations are left, and
+13 at n = 8192."""
+
+
+def reply_primes(coefficient_bits: tuple[int, ...], plain_bits: int) -> int:
+    """Return how many data primes a reply keeps: the fewest that leave room for the switch's own rounding noise.
+
+    Args:
+        coefficient_bits: bits of each prime of q, the special prime last.
+        plain_bits: bits of t.
+    """
+    data = coefficient_bits[:-1]
+    for count in range(1, len(data)):
+        if sum(data[:count]) >= plain_bits + SECOND_MARGIN:
+            return count
+    return len(data)
+
+
+class ReplyBits(NamedTuple):
+    """Bits of a coefficient of a reply's polynomials c0 and c1.
+
+    Attributes:
+        first: of c0.
+        second: of c1.
+    """
+
+    first: int
+    second: int
+
+    def octets(self, ring_degree: int, kept: int) -> int:
+        """Return the bytes of a reply; each polynomial ends with a whole one.
+
+        Args:
+            kept: coefficients of c0 that are sent.
+        """
+        return -(-kept * self.first // 8) - (-ring_degree * self.second // 8)
+
+
+def reply_bits(coefficient_bits: tuple[int, ...], plain_bits: int) -> ReplyBits:
+    """Return the bits of a reply's coefficients: those of t and a margin, or of the primes if these have fewer.
+
+    Args:
+        coefficient_bits: bits of each prime of q, the special prime last.
+        plain_bits: bits of t.
+
+    >>> reply_bits((48, 48, 48, 48, 49), 55), reply_bits((54, 54, 53, 53), 44)
+    (ReplyBits(first=60, second=65), ReplyBits(first=49, second=54))
+    """
+    most = sum(coefficient_bits[: reply_primes(coefficient_bits, plain_bits)])
+    return ReplyBits(min(plain_bits + FIRST_MARGIN, most), min(plain_bits + SECOND_MARGIN, most))
+
+
+def message_bytes(parameters: Parameters, seed: int = SEED_BYTES) -> tuple[int, int]:
+    """Return the bytes of one ciphertext on the wire: (client to server, server to client).
+
+    Args:
+        parameters: n, q, t. The client's ciphertext is seeded, the server's is rounded.
+        seed: bytes of a seed.
+    """
+    return ciphertext_bytes(parameters.ring_degree, parameters.coefficient_bits, parameters.plain_bits, seed)
+
+
+def ciphertext_bytes(
+    ring_degree: int, coefficient_bits: tuple[int, ...], plain_bits: int, seed: int = SEED_BYTES
+) -> tuple[int, int]:
+    """Return :func:`message_bytes` before a plain modulus is chosen.
+
+    Args:
+        coefficient_bits: bits of each prime of q, the special prime last.
+        plain_bits: bits of t.
+        seed: bytes of a seed.
+    """
+    down = reply_bits(coefficient_bits, plain_bits).octets(ring_degree, ring_degree)
+    return ring_degree * sum(map(residue_bytes, coefficient_bits[:-1])) + seed, down
+
+
+def key_bytes(parameters: Parameters | ParameterSet, seed: int = SEED_BYTES) -> int:
+    """Return the bytes of one compact Galois key: for every data prime a polynomial mod every prime, and a seed.
+
+    Args:
+        seed: bytes of a seed.
+    """
+    bits = parameters.coefficient_bits
+    return (len(bits) - 1) * (parameters.ring_degree * sum(map(residue_bytes, bits)) + seed)

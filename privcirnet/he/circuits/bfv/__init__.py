@@ -1,1 +1,0 @@
-"""Circuits in BFV: of one layer between two messages, or of a whole network."""

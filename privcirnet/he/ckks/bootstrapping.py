@@ -1,0 +1,242 @@
+"""Bootstrapping: a ciphertext that has used up its levels gets new ones.
+
+Maths (Cheon, Han, Kim, Kim and Song, 2018; with the cosine of Han and Ki, 2020): values move to the coefficients
+(StoC), so that the polynomial at level 0 has coefficients S_0 m. Read modulo the whole chain it has coefficients
+S_0 m + q_0 I with small integers I (ModRaise), which move to the slots (CtoS), divided by q_0: they are
+x = S_0 m / q_0 + I. Then
+
+    sin(2 pi x) = sin(2 pi S_0 m / q_0) ~ 2 pi S_0 m / q_0
+
+is a polynomial (EvalMod): with u = (x - 1/4) / R in [-1, 1] it is cos(2 pi R u), which is cos(2 pi R u / 2^r) with its
+angle doubled r times. That is even in u, a function of w = 2 u^2 - 1, and interpolated as such: half the degree for one
+square. All of these are computed twice as large, 2 cos 2 a = (2 cos a)^2 - 2, so that no factor doubles the error of a
+square. Real and imaginary parts go separate ways in between.
+
+K, the bound on I: :mod:`ckks.sparse_secret` with a sparse secret. With the uniform ternary one a coefficient of
+I is the sum of up to 1 + 2 n / 3 numbers that are uniform in [-1/2, 1/2), subgaussian with variance (1 + 2 n / 3) / 12,
+so that one of n is over K with probability 2 n exp(-K^2 / (2 variance)) at most.
+
+Error: sin x - x is x^3 / 6 of x = 2 pi S_0 m / q_0, so values are made small first, by StoC: |x| <= 1 / (2 gain), where
+the gain is that of the chain's upper levels (:mod:`ckks.parameters`), which the last doubling leaves. It takes
+no level. What a ciphertext's own error becomes: w is near -1 where x is near 0, and an error of 2 w there grows by 2 pi
+R^2 gain. It is the largest part of the result's error, at n = 1024 that of the interpolation is.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TypeVar
+
+import numpy as np
+
+from privcirnet.errors import RuleError
+from privcirnet.he.ckks import chebyshev, fourier, sparse_secret
+from privcirnet.he.ckks.embedding import Reals
+from privcirnet.he.ckks.evaluator import CkksEvaluator, mapped
+from privcirnet.he.ckks.linear_map import LinearMap
+from privcirnet.he.ckks.parameters import CkksParameters
+
+V = TypeVar("V")
+
+_INTERPOLATION_BITS, _MARGIN = 38, 2.0**-8
+"""The interpolation's error is under 2^-38 with angles doubled; how far x may be from an integer."""
+ROOM = 1.0 + 2.0**-10
+"""Of a bound, for errors."""
+_GIANT = 5.0
+"""Baby steps in the time of a giant step, measured at n = 65536."""
+
+
+def parameters_for(ring_degree: int = 65536, spare: int = 5) -> CkksParameters:
+    """Return parameters whose values can be refreshed to 20 bits: 1,736 bits at n = 65536, K = 12, two digits.
+
+    The levels under the upper ones have keys of their own, with four special primes instead of ten.
+
+    Args:
+        spare: levels of a refreshed value beyond those of StoC.
+
+    Raises:
+        RuleError: not 128-bit secure.
+    """
+    upper = {"upper_levels": 12, "upper_bits": 58, "ephemeral_weight": 32}
+    return CkksParameters(ring_degree, spare + 15, 48, 56, 11, **upper, low_levels=spare + 3, low_digit_primes=4)
+
+
+def weighed(maps: Sequence[LinearMap]) -> list[LinearMap]:
+    """Return maps whose baby and giant steps are chosen by their time at n = 65536."""
+    return [replace(each, giant=_GIANT) for each in maps]
+
+
+@dataclass(frozen=True)
+class Bootstrapping:
+    """How values are refreshed whose slots have real and imaginary parts in [-1, 1].
+
+    Attributes:
+        parameters: CKKS, whose upper levels are CtoS's and EvalMod's.
+        failure_bits: a bootstrapping goes wrong with probability 2^-failure_bits at most.
+        degree: of the interpolation, 2^k - 1.
+
+    Raises:
+        RuleError: the parameters have more or fewer upper levels than it takes.
+    """
+
+    parameters: CkksParameters
+    to_coefficients: int = 3
+    to_slots: int = 3
+    failure_bits: int = 39
+    degree: int = 15
+
+    def __post_init__(self) -> None:
+        if self.parameters.upper_levels != self.levels:
+            rule, remedy = "the upper levels must be those of CtoS and EvalMod", f"use upper_levels={self.levels}"
+            raise RuleError(rule, got=self.parameters.upper_levels, remedy=remedy)
+
+    @cached_property
+    def multiples(self) -> int:
+        """K."""
+        n, weight = self.parameters.ring_degree, self.parameters.ephemeral_weight
+        if weight:
+            return sparse_secret.overflow_bound(n, weight, self.failure_bits)
+        variance = (1 + 2 * n / 3) / 12
+        return math.ceil(math.sqrt(2 * variance * math.log(2 * n * 2.0**self.failure_bits)))
+
+    @property
+    def spread(self) -> float:
+        """Root mean square of I."""
+        weight = self.parameters.ephemeral_weight or 2 * self.parameters.ring_degree / 3
+        return math.sqrt((1 + weight) / 12)
+
+    @property
+    def radius(self) -> float:
+        """R."""
+        return self.multiples + 0.25 + _MARGIN
+
+    @cached_property
+    def doublings(self) -> int:
+        """r, from the first term that the interpolation leaves out: 2 (a / 2)^e / e! for cos(a u), e = 2 degree + 2.
+
+        Doubling an angle multiplies an error by 4 at most.
+        """
+        first = 2 * self.degree + 2
+
+        def bits(r: int) -> float:
+            return math.lgamma(first + 1) / math.log(2) - 1 - first * math.log2(math.pi * self.radius / 2**r) - 2 * r
+
+        return next(r for r in range(64) if bits(r) > _INTERPOLATION_BITS)
+
+    @property
+    def levels(self) -> int:
+        """Levels between those of the raised ciphertext and of the result."""
+        return self.to_slots + 1 + chebyshev.levels_of(self.degree) + self.doublings
+
+    @property
+    def gain(self) -> float:
+        """What the last product is multiplied by."""
+        return self.parameters.gain(self.parameters.levels - self.levels + 1)
+
+    @property
+    def shrink(self) -> float:
+        """What values are multiplied by before they are raised."""
+        return self.parameters.data_primes[0] / self.parameters.scales[0] / (4 * math.pi * self.gain)
+
+    @cached_property
+    def cosine(self) -> Reals:
+        """Chebyshev coefficients of 2 cos(2 pi R u / 2^r) as a function of w = 2 u^2 - 1."""
+        angle = 2 * np.pi * self.radius / 2**self.doublings
+        return chebyshev.interpolated(lambda w: 2 * np.cos(angle * np.sqrt((1 + w) / 2)), self.degree)
+
+    @cached_property
+    def forward(self) -> list[LinearMap]:
+        """StoC."""
+        slots = self.parameters.slots
+        maps = weighed(fourier.to_cins(slots, slots, self.to_coefficients, self.shrink))
+        return [*maps[:-1], replace(maps[-1], coefficients=self.shrink * ROOM)]
+
+    @cached_property
+    def back(self) -> list[LinearMap]:
+        """CtoS: 2 x / R, and half of that for the sums that make real and imaginary parts."""
+        slots, parameters = self.parameters.slots, self.parameters
+        scale = parameters.scales[-1] / parameters.data_primes[0] / self.radius
+        return weighed(fourier.from_cins(slots, slots, self.to_slots, scale))
+
+    def __call__(self, machine: CkksEvaluator[V], value: V) -> V:
+        """Return a value with new levels.
+
+        Args:
+            value: of at least ``to_coefficients`` levels.
+        """
+        return _joined(machine, *self.both(machine, value))
+
+    def refreshed(self, machine: CkksEvaluator[V], value: V) -> V:
+        """Return a value with new levels, in slot encoding.
+
+        Args:
+            value: in coefficient encoding, times ``shrink``.
+        """
+        return _joined(machine, *self.parts(machine, value))
+
+    def parts(self, machine: CkksEvaluator[V], value: V) -> tuple[V, V]:
+        """Return the real and the imaginary parts of a value's slots, with new levels.
+
+        Args:
+            value: in coefficient encoding, times ``shrink``.
+        """
+        name = machine.layer.removesuffix(" StoC")
+        value, other = self._raised(machine, value, name)
+        both = machine.add(value, other), machine.times_i(machine.subtract(other, value))
+        real, imaginary = (self._sine(machine, part) for part in both)
+        machine.layer = name
+        return real, imaginary
+
+    def both(self, machine: CkksEvaluator[V], value: V) -> tuple[V, V]:
+        """Return the real and the imaginary parts of a value's slots, with new levels.
+
+        Args:
+            value: of at least ``to_coefficients`` levels.
+        """
+        machine.layer = f"{machine.layer} StoC"
+        return self.parts(machine, mapped(machine, value, self.forward))
+
+    def real(self, machine: CkksEvaluator[V], value: V) -> V:
+        """Return the real parts of a value's slots with new levels: with one EvalMod instead of two.
+
+        Args:
+            value: of at least ``to_coefficients`` levels.
+        """
+        name = machine.layer
+        machine.layer = f"{name} StoC"
+        value = mapped(machine, value, self.forward)
+        found = self._sine(machine, machine.add(*self._raised(machine, value, name)))
+        machine.layer = name
+        return found
+
+    def _raised(self, machine: CkksEvaluator[V], value: V, name: str) -> tuple[V, V]:
+        """What EvalMod takes, and its conjugate."""
+        parameters = self.parameters
+        machine.layer = f"{name} CtoS"
+        value = machine.raised(value, self.multiples, parameters.scales[0] / parameters.scales[-1])
+        rms = math.sqrt(parameters.ring_degree) * self.spread * parameters.data_primes[0] / parameters.scales[-1]
+        for linear in self.back:
+            value = machine.map(machine.bounded(value, math.inf, rms), linear)
+            rms *= float(
+                np.linalg.norm([diagonal[0] for diagonal in linear.diagonals.values()])
+            )  # unitary but for that
+        machine.layer = f"{name} EvalMod"
+        return value, machine.conjugate(value)
+
+    def _sine(self, machine: CkksEvaluator[V], value: V) -> V:
+        """2 gain sin(2 pi x) of 2 x / R, which are a part of the slots."""
+        source = machine.add_plain(machine.bounded(value, 2.0), -0.5 / self.radius)
+        value = machine.bounded(machine.add_plain(machine.multiply(source, source), -2.0), 2.0)
+        found = chebyshev.Polynomial(machine, value, self.degree)(self.cosine)
+        for left in reversed(range(self.doublings)):
+            found, gain = machine.bounded(found, 2.0 * ROOM), 1.0 if left else self.gain
+            found = machine.add_plain(machine.multiply(found, found, gain), -2.0 * gain)
+        slope, growth = 2 * math.pi * self.radius * self.gain, 2 * math.pi * self.radius**2 * self.gain
+        error = self.gain * 2.0**-_INTERPOLATION_BITS
+        return machine.bounded(machine.smooth(found, source, slope, growth, error), ROOM)
+
+
+def _joined(machine: CkksEvaluator[V], real: V, imaginary: V) -> V:
+    """Slots with these parts."""
+    return machine.add(real, machine.times_i(imaginary))

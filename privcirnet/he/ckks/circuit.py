@@ -1,0 +1,204 @@
+"""A network as a circuit, from an encrypted image to encrypted logits, without the client in between.
+
+Values are real, in slot encoding (:mod:`ckks.layout`). A convolution takes one level
+(:mod:`ckks.slotwise`), a square one; so a residual block takes four, and five levels are enough to bootstrap the
+end of each block only. A ciphertext of real values is bootstrapped with one EvalMod, two as the real and the imaginary
+part of one.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import TypeVar
+
+import numpy as np
+
+from privcirnet.errors import RuleError
+from privcirnet.he.ckks import slotwise
+from privcirnet.he.ckks.bootstrap_placement import Placement, bootstrap_placement
+from privcirnet.he.ckks.bootstrapping import Bootstrapping
+from privcirnet.he.ckks.embedding import Reals, Slots
+from privcirnet.he.ckks.evaluator import CkksEvaluator
+from privcirnet.he.ckks.layout import Layout
+from privcirnet.he.ckks.linear_map import LinearMap
+from privcirnet.he.ckks.sums import IMAGE, CkksNetwork
+
+V = TypeVar("V")
+
+
+@dataclass(frozen=True)
+class SlotInterface:
+    """Where an image and its logits are in slots: what a client has to know of a circuit.
+
+    Attributes:
+        image: of the image.
+        last: of the logits, which are at the first slot of each channel.
+        bound: what pixels are divided by.
+        answer: what logits are divided by.
+    """
+
+    image: Layout
+    last: Layout
+    bound: float
+    answer: float
+    classes: int
+
+    def encode(self, image: Reals) -> list[Slots]:
+        """Return the slots of an image, of each ciphertext; ``image``: shape (channels, size, size), real values."""
+        return self.image.encode(image / self.bound)
+
+    def logits(self, slots: Slots) -> Reals:
+        """Return the logits, shape (classes,): of each the mean of all slots that have it."""
+        own = slots[:: self.last.area].real.reshape(-1, self.last.channels)
+        return own.mean(axis=0)[: self.classes] * self.answer
+
+
+class CkksCircuit:
+    """What a server runs: the network's circuit, with its plan and its encoded weights.
+
+    Args:
+        weights_gb: of memory for encoded weights, which are kept; others are encoded anew for each image.
+    """
+
+    def __init__(self, network: CkksNetwork, bootstrapping: Bootstrapping, weights_gb: float = 8.0) -> None:
+        self.network, self.bootstrapping, slots = network, bootstrapping, bootstrapping.parameters.slots
+        self._room = weights_gb * 1e9 / (32 * slots)
+        shapes = {IMAGE: (network.channels, network.size)} | dict(enumerate(network.shapes()))
+        self.layouts = {i: Layout(max(2, 1 << (c - 1).bit_length()), s, slots) for i, (c, s) in shapes.items()}
+        self._maps: dict[tuple[int, int, int], list[LinearMap]] = {}
+        classes, last = len(network.bias), self._last
+        self.ends = SlotInterface(self.layouts[IMAGE], last, network.bound, network.answer, classes)
+        if last.parts > 1 or classes > last.channels:
+            rule = "the last maps must fit one ciphertext and have a channel for each class"
+            got = f"{last.channels} channels of {last.size} x {last.size} for {classes} classes"
+            raise RuleError(rule, got=got, remedy="use more channels, or smaller maps")
+
+    @property
+    def weight_bytes(self) -> int:
+        """Memory of the encoded weights that are kept, once the circuit has run."""
+        return sum(32 * linear.slots * linear.products for maps in self._maps.values() for linear in maps)
+
+    @cached_property
+    def placement(self) -> Placement:
+        """Where it is bootstrapped."""
+        bootstrapping = self.bootstrapping
+        floor = bootstrapping.to_coefficients
+        return bootstrap_placement(self.network, bootstrapping.parameters.levels - bootstrapping.levels - floor, floor)
+
+    def encode(self, image: Reals) -> list[Slots]:
+        """Return the slots of an image, of each ciphertext; they are encrypted at level ``placement.image``.
+
+        Args:
+            image: shape (channels, size, size), real values.
+        """
+        return self.ends.encode(image)
+
+    def logits(self, slots: Slots) -> Reals:
+        """Return the logits, shape (classes,)."""
+        return self.ends.logits(slots)
+
+    def __call__(self, machine: CkksEvaluator[V], image: Sequence[V]) -> V:
+        """Return the logits, which :meth:`logits` reads."""
+        machine.layer = "image"
+        values = {IMAGE: [machine.bounded(part, 1.0) for part in image]}
+        pairs = {IMAGE: self._paired(machine, IMAGE, values[IMAGE])}
+        for number, node in enumerate(self.network.nodes):
+            machine.layer = node.name
+            sums = self._bootstrapped(machine, number, self._sum(machine, number, values, pairs))
+            values[number] = [machine.multiply(part, part) for part in sums]
+            pairs[number] = self._paired(machine, number, values[number])
+        machine.layer = self.network.head
+        return self._classified(machine, pairs[len(self.network.nodes) - 1])
+
+    @cached_property
+    def _classifier(self) -> LinearMap:
+        return slotwise.pooled_classifier(self.network.weights / self._last.area, self._last)
+
+    @property
+    def _last(self) -> Layout:
+        return self.layouts[len(self.network.nodes) - 1]
+
+    def _sum(
+        self, machine: CkksEvaluator[V], number: int, values: dict[int, list[V]], pairs: dict[int, list[V]]
+    ) -> list[V]:
+        """A node's sum, real, in [-1, 1]."""
+        node, layout = self.network.nodes[number], self.layouts[number]
+        squares, found = [t for t in node.terms if not t.layer], list[V]()
+        biases = layout.spread(np.sum([t.layer.bias for t in node.terms if t.layer], axis=0))
+        for part, bias in enumerate(biases):
+            total = None
+            for place, term in enumerate(node.terms):
+                machine.layer = term.layer.name if term.layer else node.name
+                for value, linear in zip(pairs[term.source], self._row(number, place, part), strict=False):
+                    product = machine.map(value, linear)
+                    total = machine.add(total, product) if total is not None else product
+            if total is None:
+                raise ValueError(f"the sum {node.name!r} has no convolution")
+            machine.layer = node.name
+            total = machine.add(total, machine.conjugate(total))
+            for term in squares:
+                total = machine.add(total, machine.combine([values[term.source][part]], [term.factor]))
+            found.append(machine.bounded(machine.add_plain(total, bias), 1.0, node.rms))
+        return found
+
+    def _row(self, number: int, place: int, part: int) -> list[LinearMap]:
+        """The maps of a term to one ciphertext of its node; none for a square that is added."""
+        term = self.network.nodes[number].terms[place]
+        if not term.layer:
+            return []
+        if (number, place, part) in self._maps:
+            return self._maps[number, place, part]
+        source, weights = self.layouts[term.source], term.layer.weights
+        if term.layer.stride == 2:
+            source, weights = slotwise.phased(source), slotwise.over_phases(weights)
+        made = slotwise.convolve(weights, source, self.layouts[number], part)
+        diagonals = sum(linear.products for linear in made)
+        if diagonals <= self._room:
+            self._room -= diagonals
+            self._maps[number, place, part] = made
+        return made
+
+    def _bootstrapped(self, machine: CkksEvaluator[V], number: int, sums: list[V]) -> list[V]:
+        """Sums with new levels, where it is time, and with the first half of their phases, where these are next."""
+        if number not in self.placement.bootstrapped:
+            return sums
+        if number in self.placement.early:
+            sums = [machine.map(part, self._phases(number)[0]) for part in sums]
+        level, found = self.placement.bootstrapped[number], list[V]()
+        for first, *second in zip(sums[::2], sums[1::2], strict=True) if len(sums) > 1 else [sums]:
+            if second:
+                both = machine.add(first, machine.times_i(second[0]))
+                found += self.bootstrapping.both(machine, both)
+            else:
+                found.append(self.bootstrapping.real(machine, first))
+        rms = self.network.nodes[number].rms
+        return [machine.lowered(machine.bounded(part, 1.0, rms), level) for part in found]
+
+    def _paired(self, machine: CkksEvaluator[V], number: int, values: list[V]) -> list[V]:
+        """What the convolutions behind a node take."""
+        layout = self.layouts[number]
+        if self.network.strided(number):
+            maps = self._phases(number)[number in self.placement.early :]
+            for linear in maps:
+                values = [machine.map(part, linear) for part in values]
+            layout = slotwise.phased(layout)
+        return slotwise.paired(machine, values, layout)
+
+    def _phases(self, number: int) -> tuple[LinearMap, LinearMap]:
+        return _phase_maps(self.layouts[number])
+
+    def _classified(self, machine: CkksEvaluator[V], pairs: Sequence[V]) -> V:
+        (total,) = pairs
+        layout, step = self._last, 1
+        while step < layout.area:
+            total, step = machine.add(total, machine.rotate(total, step)), 2 * step
+        total = machine.bounded(total, 2**0.5 * layout.area * self.network.pooled)
+        total = machine.map(total, self._classifier)
+        result = machine.add(total, machine.conjugate(total))
+        first = np.arange(layout.slots) % layout.area == 0  # all other slots are zero: they would tell the bias
+        return machine.bounded(machine.add_plain(result, first * layout.spread(self.network.bias)[0]), 1.0)
+
+
+@lru_cache(maxsize=16)
+def _phase_maps(layout: Layout) -> tuple[LinearMap, LinearMap]:
+    return slotwise.phases(layout)

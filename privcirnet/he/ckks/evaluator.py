@@ -1,0 +1,218 @@
+"""What runs a circuit: a circuit is a function of a machine and values, so that the same lines run three times.
+
+* :class:`ckks.cleartext.Cleartext`: on bare slots, with counters: what the result should be;
+* :class:`ckks.simulator.Simulator`: on levels, scales, bounds and errors: whether it can be, before anyone
+  encrypts;
+* :class:`Encrypted`: on ciphertexts.
+
+A circuit says ``machine.layer = "conv1"`` where a layer begins; the simulator names it in what it refuses.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeVar
+
+import numpy.typing as npt
+
+from privcirnet.he.ckks import hoisting
+from privcirnet.he.ckks.linear_map import LinearMap
+from privcirnet.he.ckks.received import Keys
+from privcirnet.he.ckks.server import CkksServer
+from privcirnet.he.ckks.stopwatch import NotifiesLayers, unheard
+from privcirnet.he.rlwe.ciphertext import Ciphertext
+from privcirnet.he.rlwe.key_names import LOW, is_low
+
+V = TypeVar("V")
+
+
+class CkksEvaluator(Protocol[V]):
+    """Operations on values of one kind. Values of different levels meet at the lower one."""
+
+    @property
+    def layer(self) -> str:
+        """Name of the layer that runs."""
+        ...
+
+    @layer.setter
+    def layer(self, name: str) -> None:
+        """Begin a layer."""
+        ...
+
+    def add(self, first: V, second: V) -> V:
+        """Return the sum."""
+        ...
+
+    def subtract(self, first: V, second: V) -> V:
+        """Return the difference."""
+        ...
+
+    def add_plain(self, value: V, slots: npt.ArrayLike) -> V:
+        """Return value + plaintext.
+
+        Args:
+            slots: shape (n / 2,), or one number for all.
+        """
+        ...
+
+    def multiply_plain(self, value: V, slots: npt.ArrayLike) -> V:
+        """Return value times plaintext; takes a level.
+
+        Args:
+            slots: shape (n / 2,), or one number for all.
+        """
+        ...
+
+    def combine(self, values: Sequence[V], factors: Sequence[float]) -> V:
+        """Return the sum of numbers times values, at the lowest of their levels; takes a level, once.
+
+        Args:
+            values: at least one.
+            factors: real, of each.
+        """
+        ...
+
+    def multiply(self, first: V, second: V, gain: float = 1.0) -> V:
+        """Return the product; takes a level.
+
+        Args:
+            gain: what the product is multiplied by, for nothing: that of the level (:meth:`CkksParameters.gain`).
+        """
+        ...
+
+    def rotate(self, value: V, step: int) -> V:
+        """Return slots rotated to the left.
+
+        Args:
+            step: slots, not 0.
+        """
+        ...
+
+    def conjugate(self, value: V) -> V:
+        """Return the conjugates of all slots."""
+        ...
+
+    def times_i(self, value: V) -> V:
+        """Return all slots times the imaginary unit; takes no level and adds no error."""
+        ...
+
+    def times(self, value: V, factor: int) -> V:
+        """Return all slots times an integer; takes no level."""
+        ...
+
+    def raised(self, value: V, multiples: float, ratio: float) -> V:
+        """Return a value's polynomial at the top level, plus q_0 times one with small integer coefficients.
+
+        Slots are multiplied by S_0 / S_L, because the polynomial is as it was and the scale is that of the top level.
+
+        Args:
+            value: a value; it is lowered to level 0 first.
+            ratio: S_0 / S_L.
+        """
+        ...
+
+    def bounded(self, value: V, bound: float, rms: float = math.inf) -> V:
+        """Return a value as it is, and say how large its slots are: what is known of a network's activations.
+
+        Without it, bounds are those of the worst input.
+
+        Args:
+            rms: their root mean square, if it is known; what errors in products are estimated with.
+        """
+        ...
+
+    def smooth(self, value: V, source: V, slope: float, growth: float, error: float) -> V:
+        """Return a value as it is, and say how errors reach it, where products of bounds would say far too much.
+
+        Args:
+            value: a smooth function of another value, computed in several products.
+            slope: of the function, at most.
+            growth: what the error of a product at the source's level is multiplied by, of all products together.
+        """
+        ...
+
+    def lowered(self, value: V, level: int) -> V:
+        """Return a value at a lower level, where all costs less.
+
+        Args:
+            level: at most its own.
+        """
+        ...
+
+    def map(self, value: V, linear: LinearMap) -> V:
+        """Return a linear map of the slots; takes a level."""
+        ...
+
+
+def mapped(machine: CkksEvaluator[V], value: V, maps: Sequence[LinearMap]) -> V:
+    """Return what several linear maps make of a value, one after the other; each takes a level.
+
+    Args:
+        maps: the first is applied first.
+    """
+    for linear in maps:
+        value = machine.map(value, linear)
+    return value
+
+
+class EncryptedEvaluator(NotifiesLayers):
+    """Ciphertexts of one client.
+
+    Args:
+        begins: called with the name of each layer that begins.
+    """
+
+    def __init__(self, server: CkksServer, keys: Keys, begins: Callable[[str], object] = unheard) -> None:
+        super().__init__(begins)
+        self._server, self._keys = server, keys
+        self._low = {name - LOW: key for name, key in keys.items() if is_low(name)}
+
+    def add(self, first: Ciphertext, second: Ciphertext) -> Ciphertext:
+        return self._server.add(first, second)
+
+    def subtract(self, first: Ciphertext, second: Ciphertext) -> Ciphertext:
+        return self._server.subtract(first, second)
+
+    def add_plain(self, value: Ciphertext, slots: npt.ArrayLike) -> Ciphertext:
+        return self._server.add_plain(value, slots)
+
+    def multiply_plain(self, value: Ciphertext, slots: npt.ArrayLike) -> Ciphertext:
+        return self._server.multiply_plain(value, slots)
+
+    def combine(self, values: Sequence[Ciphertext], factors: Sequence[float]) -> Ciphertext:
+        return self._server.combine(values, factors)
+
+    def multiply(self, first: Ciphertext, second: Ciphertext, gain: float = 1.0) -> Ciphertext:
+        one, other = self._server.aligned(first, second)
+        return self._server.at(one.level).multiply(one, other, self._keys_at(one), gain)
+
+    def rotate(self, value: Ciphertext, step: int) -> Ciphertext:
+        return self._server.at(value.level).rotate(value, step, self._keys_at(value))
+
+    def conjugate(self, value: Ciphertext) -> Ciphertext:
+        return self._server.at(value.level).conjugate(value, self._keys_at(value))
+
+    def times_i(self, value: Ciphertext) -> Ciphertext:
+        return self._server.times_i(value)
+
+    def times(self, value: Ciphertext, factor: int) -> Ciphertext:
+        return self._server.times(value, factor)
+
+    def raised(self, value: Ciphertext, multiples: float, ratio: float) -> Ciphertext:
+        """How large the integers are is up to the key."""
+        return self._server.raised(value, self._keys)
+
+    def bounded(self, value: Ciphertext, bound: float, rms: float = math.inf) -> Ciphertext:
+        return value
+
+    def smooth(self, value: Ciphertext, source: Ciphertext, slope: float, growth: float, error: float) -> Ciphertext:
+        return value
+
+    def lowered(self, value: Ciphertext, level: int) -> Ciphertext:
+        return self._server.lower(value, level)
+
+    def map(self, value: Ciphertext, linear: LinearMap) -> Ciphertext:
+        """With double hoisting."""
+        return hoisting.apply(self._server.at(value.level), value, linear, self._keys_at(value))
+
+    def _keys_at(self, value: Ciphertext) -> Keys:
+        return self._keys if self._server.at(value.level) is self._server else self._low

@@ -1,0 +1,137 @@
+"""Linear maps of ciphertexts with double hoisting: :mod:`ckks.linear_map` says what, this module does it.
+
+Memory: extended sums for every giant step, (L' + k) rows of 2 n words each, and rows of the baby steps, one prime at a
+time. Plaintexts whose slots repeat are kept transformed, n / 16 words for each row (:mod:`ckks.diagonals`):
+those of all factors of the transform but the widest. Others are kept as signed coefficients, 8 n bytes for each
+diagonal, and transformed row by row when they are needed.
+"""
+
+from dataclasses import dataclass
+from functools import reduce
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from privcirnet.he.ckks import diagonals
+from privcirnet.he.ckks.context import Context
+from privcirnet.he.ckks.linear_map import LinearMap
+from privcirnet.he.ckks.received import Keys, check_keys
+from privcirnet.he.ckks.server import CkksServer, check_level
+from privcirnet.he.ring.kernels import operands
+from privcirnet.he.ring.kernels.inner_products import Terms
+from privcirnet.he.ring.kernels.ntt import GROUP
+from privcirnet.he.ring.modular import Integers, Residues
+from privcirnet.he.rlwe.ciphertext import Ciphertext
+from privcirnet.he.rlwe.kernels.rows import multiply_constant
+from privcirnet.he.system.threads import each
+
+
+@dataclass(frozen=True, eq=False)
+class EncodedMap:
+    """A linear map's plaintexts for one level.
+
+    Attributes:
+        integers: coefficients, shape (products, n); of short ones only where they can differ from zero.
+        short: transformed and split, shape (L' + k, products, n / 16), of short ones; else empty.
+        terms: (baby, product) of each sum over a giant step.
+    """
+
+    babies: list[int]
+    giants: list[int]
+    integers: Integers
+    short: Residues
+    terms: Terms
+
+    def weights(self, context: Context, row: int, limb: int) -> Residues:
+        """Return a row of all plaintexts, split for products."""
+        if len(self.short):
+            return self.short[row]
+        found = np.empty(self.integers.shape, dtype=np.uint64)
+        diagonals.weights(found, self.integers, context.ring.tables, context.ring.moduli.half[limb], limb)
+        return found
+
+
+_encoded: WeakKeyDictionary[LinearMap, dict[tuple[Context, int], EncodedMap]] = WeakKeyDictionary()
+
+
+def encode(context: Context, source: LinearMap, level: int) -> EncodedMap:
+    """Return a map's plaintexts, which are kept as long as the map is.
+
+    Raises:
+        RuleError: see :meth:`Context.integers`.
+    """
+    known = _encoded.setdefault(source, {})
+    if (context, level) not in known:
+        known[context, level] = _made(context, source, level)
+    return known[context, level]
+
+
+def _made(context: Context, source: LinearMap, level: int) -> EncodedMap:
+    scale, babies, n = context.parameters.factors[level], source.babies, context.parameters.ring_degree
+    numbered = [(g, b) for g, own in source.groups.items() for b in own]
+    integers = np.stack([context.integers(source.factor(g, b), scale, source.period) for g, b in numbered])
+    pairs = np.array([(babies.index(b), number) for number, (_, b) in enumerate(numbered)])
+    first = np.cumsum([0, *(len(own) for own in source.groups.values())])
+    rows = level + 1 + context.chain.special if source.period <= diagonals.shortest(n) else 0
+    short = np.empty((rows, len(integers), n // GROUP), dtype=np.uint64)
+
+    def row(number: int) -> None:
+        limb = context.chain.limb(number, rows)
+        diagonals.weights(short[number], integers, context.ring.tables, context.ring.moduli.half[limb], limb)
+
+    each(row, range(rows))
+    return EncodedMap(babies, list(source.groups), integers[:0] if rows else integers, short, Terms(pairs, first))
+
+
+def apply(server: CkksServer, ciphertext: Ciphertext, source: LinearMap, keys: Keys) -> Ciphertext:
+    """Return a linear map of a ciphertext, a level lower.
+
+    Args:
+        ciphertext: of level 1 or more.
+
+    Raises:
+        RuleError: no level is left, or a rotation has no key.
+    """
+    context, encoded = server.context, encode(server.context, source, check_level(ciphertext.level))
+    check_keys(context, context.elements(source.steps), ciphertext.level, keys)
+    server.counts["rotate"] += source.rotations
+    server.counts["pmult"] += source.products
+    chain, sums = context.chain, _sums(context, ciphertext.residues, encoded, keys)
+
+    def turned(giant: int, made: Residues) -> Ciphertext:
+        own, element = Ciphertext(chain, made, ciphertext.primes), context.element(giant)
+        return own.turned(element, keys[element]) if giant else own
+
+    return server.ciphertext(chain.lowered(reduce(Ciphertext.plus, map(turned, encoded.giants, sums)).made, 1))
+
+
+def _sums(context: Context, values: Residues, encoded: EncodedMap, keys: Keys) -> Residues:
+    """Return the sums over baby steps, extended, (giants, 2, L' + k, n)."""
+    babies, digits = encoded.babies, context.chain.digits(values[1])
+    rows, n = digits.shape[1:]
+    sums = np.empty((len(encoded.giants), 2, rows, n), dtype=np.uint64)
+    chain, tables, moduli, scale = context.chain, context.ring.tables, context.ring.moduli, context.ring.division.scale
+    elements = {step: context.element(step) for step in babies if step}
+    turns = {step: (keys[element], chain.order(element)) for step, element in elements.items()}
+
+    def row(number: int) -> None:
+        limb = chain.limb(number, rows)
+        inputs, switched = np.empty((len(babies), 2, n), dtype=np.uint64), np.empty((1, 2, 1, n), dtype=np.uint64)
+        own, half, prime = np.zeros((2, n), dtype=np.uint64), moduli.half[limb], tables.primes[limb]
+        if number < values.shape[1]:
+            own[:] = values[:, number]
+            multiply_constant(own, scale[limb, 0], scale[limb, 1], prime)
+        for place, step in enumerate(babies):
+            if step:
+                key, order = turns[step]
+                chain.switch_row(switched, digits, key, number)
+                diagonals.rotated_input(inputs[place], switched[0, :, 0], own[0], order, half, prime)
+            else:
+                for i in range(2):
+                    inputs[place, i] = own[i]
+                    operands.split_words(inputs[place, i], half)
+        weights = encoded.weights(context, number, limb)
+        diagonals.multiply_accumulate(sums, inputs, weights, encoded.terms, moduli, (number, limb))
+
+    each(row, range(rows))
+    return sums

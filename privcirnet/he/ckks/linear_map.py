@@ -1,0 +1,126 @@
+"""Linear maps of the slots, by their diagonals, in baby and giant steps.
+
+Source: NeuJeans, section 2.6; :mod:`layers.linear_transform` says how diagonals are cut.
+
+Double hoisting (Bossuat et al., 2021, algorithm 6): the digits of x are made once; its rotations stay extended (times
+P), and so do the sums over b and over g. Divided by P are only the halves that a giant step switches, and the result.
+
+Cost: a key's products for each b and each g that is not 0; B - 1 + G - 1 of them for B G diagonals in a row.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from privcirnet.errors import RuleError
+from privcirnet.he.ckks.embedding import Slots
+from privcirnet.he.layers import linear_transform
+from privcirnet.he.ring.modular import Integers
+
+
+@dataclass(frozen=True, eq=False)
+class LinearMap:
+    """A linear map of the slots.
+
+    Attributes:
+        diagonals: rotation to the left -> what it is multiplied by, shape (n / 2,).
+        baby: B, a power of two; 0: the quickest.
+        giant: baby steps in the time of a giant step; 1 makes B the one with the fewest rotations.
+        coefficients: what the coefficients of the results' polynomials, times 1 / scale, are known to be under in
+            absolute value; 0: nothing is known. Slots may be n times as large where values move to the coefficients.
+    """
+
+    diagonals: Mapping[int, Slots] = field(repr=False)
+    baby: int = 0
+    coefficients: float = 0.0
+    giant: float = 1.0
+
+    def __post_init__(self) -> None:
+        sizes = {np.shape(diagonal) for diagonal in self.diagonals.values()}
+        if len(sizes) != 1 or len(next(iter(sizes))) != 1:
+            got, remedy = f"shapes {sorted(sizes)}", "give each diagonal every slot"
+            raise RuleError("a linear map must have diagonals of one length", got=got, remedy=remedy)
+
+    @cached_property
+    def slots(self) -> int:
+        """The slots of a ciphertext, n / 2."""
+        return len(next(iter(self.diagonals.values())))
+
+    @cached_property
+    def period(self) -> int:
+        """The shortest period of all diagonals, a power of two or n / 2: their polynomials are sparse."""
+        period = self.slots
+        while period > 1 and not period % 2:
+            halves = (np.asarray(diagonal).reshape(-1, period // 2) for diagonal in self._by_step.values())
+            if not all((half == half[0]).all() for half in halves):
+                break
+            period //= 2
+        return period
+
+    @cached_property
+    def length(self) -> int:
+        """The baby length B."""
+        return self.baby or linear_transform.cheapest(self._by_step, giant=self.giant)
+
+    @cached_property
+    def groups(self) -> dict[int, list[int]]:
+        """Giant step g -> its baby steps b, both ascending."""
+        return linear_transform.groups(self._by_step, self.length)
+
+    @property
+    def babies(self) -> list[int]:
+        """All baby steps, ascending; 0 may be among them."""
+        return sorted({b for babies in self.groups.values() for b in babies})
+
+    @property
+    def steps(self) -> frozenset[int]:
+        """Rotations that take keys."""
+        babies, giants = linear_transform.rotations(self._by_step, self.length)
+        return frozenset(babies | giants)
+
+    @property
+    def rotations(self) -> int:
+        """Rotations that are made: one for every baby step and every giant step but 0."""
+        return sum(map(len, linear_transform.rotations(self._by_step, self.length)))
+
+    @property
+    def products(self) -> int:
+        """Plaintext products: one for every diagonal."""
+        return len(self.diagonals)
+
+    def factor(self, giant: int, baby: int) -> Slots:
+        """Return what a rotation by a baby step is multiplied by before the giant step: rot_-g(diag_(g + b)).
+
+        Args:
+            giant: g.
+            baby: b.
+        """
+        return np.roll(self._by_step[giant + baby], giant)
+
+    def __call__(self, slots: Slots) -> Slots:
+        """Return the map of slots in clear.
+
+        Args:
+            slots: shape (n / 2,).
+        """
+        return np.sum([diagonal * np.roll(slots, -d) for d, diagonal in self.diagonals.items()], axis=0)
+
+    @cached_property
+    def _by_step(self) -> dict[int, Slots]:
+        return {d % self.slots: np.asarray(diagonal) for d, diagonal in self.diagonals.items()}
+
+
+def permutation(sources: Integers) -> LinearMap:
+    """Return the map that moves slots: a diagonal for each distance.
+
+    Args:
+        sources: slot that each slot takes its value from, -1 for zero; shape (n / 2,).
+    """
+    rows = np.flatnonzero(sources >= 0)
+    distances = (sources[rows] - rows) % sources.size
+    diagonals = {int(d): np.zeros(sources.size, dtype=np.complex128) for d in np.unique(distances)}
+    for row, d in zip(rows, distances, strict=True):
+        diagonals[int(d)][row] = 1
+    return LinearMap(diagonals)

@@ -1,0 +1,121 @@
+"""A network with the bootstrapping that it is run with, and the rehearsal that tells what it takes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from privcirnet.errors import RuleError
+from privcirnet.he.ckks.bootstrapping import Bootstrapping
+from privcirnet.he.ckks.circuit import CkksCircuit
+from privcirnet.he.ckks.context import Context
+from privcirnet.he.ckks.embedding import Reals
+from privcirnet.he.ckks.estimates import ErrorEstimate
+from privcirnet.he.ckks.simulator import Simulator
+from privcirnet.he.ckks.sums import IMAGE, CkksNetwork, Scales, sums_of
+from privcirnet.he.layers.integer import Values
+from privcirnet.he.program.program import Network
+
+
+@dataclass(frozen=True, eq=False)
+class Rehearsed:
+    """A circuit that the simulator has run: it can run, and this is what it takes.
+
+    Attributes:
+        reply: what is known of the logits that are sent back, divided by ``network.answer``.
+    """
+
+    circuit: CkksCircuit
+    counting: Simulator
+    reply: ErrorEstimate
+
+    @property
+    def bootstrappings(self) -> int:
+        """How many there are for an image."""
+        return self.counting.total["raised"]
+
+    @cached_property
+    def key_bytes(self) -> int:
+        """Memory of the keys that the server keeps."""
+        return Context(self.circuit.bootstrapping.parameters).key_bytes(self.counting.keys)
+
+    def check(self, keys_gb: float, memory: int, needed: int) -> None:
+        """Raise unless keys fit their budget, and all that client and server need (bytes) the process's memory."""
+        Context(self.circuit.bootstrapping.parameters).check_keys_gb(self.counting.keys, keys_gb)
+        if needed > memory:
+            rule = "keys, encoded weights and what computes on them must fit the memory"
+            got = f"{needed / 1e9:.1f} GB for {memory / 1e9:.1f} GB"
+            raise RuleError(rule, got=got, remedy="give a smaller weights_gb, or use a machine with more memory")
+
+
+@dataclass(frozen=True, eq=False)
+class CkksProgram:
+    """A trained network that a server runs on encrypted images without asking its client.
+
+    Attributes:
+        log_step: real pixel = integer x 2^log_step.
+
+    Raises:
+        RuleError: the network is not one of sums of convolutions and squares, or a weight is not finite.
+    """
+
+    network: Network
+    scales: Scales
+    bootstrapping: Bootstrapping
+    log_step: int
+
+    def __post_init__(self) -> None:
+        self.sums.check()
+
+    @cached_property
+    def sums(self) -> CkksNetwork:
+        """The network's sums, all values in [-1, 1]."""
+        return sums_of(self.network).scaled(self.scales)
+
+    @cached_property
+    def description(self) -> dict[str, Any]:
+        """What is public of it, as plain data: parameters, layout of image and logits, levels, keys; no weight."""
+        network, bootstrapping, rehearsed = self.sums, self.bootstrapping, self.rehearsed(0)
+        parameters, placement, last = bootstrapping.parameters, rehearsed.circuit.placement, rehearsed.circuit.ends.last
+        names = ("ring_degree", "levels", "scale_bits", "first_bits", "digit_primes", "upper_levels", "upper_bits")
+        more = ("ephemeral_weight", "low_levels", "low_digit_primes")
+        return {
+            "parameters": {name: getattr(parameters, name) for name in (*names, *more)},
+            "bootstrapping": {name: getattr(bootstrapping, name) for name in BOOTSTRAPPING},
+            "image": [network.channels, network.size, network.size],
+            "last": [last.channels, last.size],
+            "classes": len(network.bias),
+            "log_step": self.log_step,
+            "bound": network.bound,
+            "answer": network.answer,
+            "level": placement.image,
+            "bootstrapped": {network.nodes[place].name: level for place, level in placement.bootstrapped.items()},
+            "keys": sorted(list(pair) for pair in rehearsed.counting.keys.items()),
+        }
+
+    def real(self, images: Values | Sequence[Values]) -> Reals:
+        """Return images as the network takes them; ``images``: integers as the data set has them, (N, C, H, W)."""
+        wanted = self.sums.channels, self.sums.size, self.sums.size
+        if not len(images) or np.shape(images)[1:] != wanted:
+            rule, remedy = f"images must have the program's shape {wanted}", "use the data set of the program"
+            raise RuleError(rule, got=np.shape(images), remedy=remedy)
+        return np.asarray(images, dtype=np.float64) * 2.0**self.log_step
+
+    def rehearsed(self, weights_gb: float) -> Rehearsed:
+        """Return the circuit and what it takes: the simulator runs it, so that what cannot run is said at once.
+
+        Raises:
+            RuleError: a level is missing, a scale drifts, or a value is too large; with layer and level.
+        """
+        circuit = CkksCircuit(self.sums, self.bootstrapping, weights_gb)
+        counting = Simulator(self.bootstrapping.parameters)
+        counting.layer = "image"
+        image = counting.fresh(level=circuit.placement.image)
+        logits = circuit(counting, [image] * circuit.layouts[IMAGE].parts)
+        return Rehearsed(circuit, counting, counting.reply(logits))
+
+
+BOOTSTRAPPING = ("to_coefficients", "to_slots", "failure_bits", "degree")
+"""Numbers of a bootstrapping besides its parameters."""

@@ -1,0 +1,252 @@
+"""The server: what it computes on ciphertexts with the client's keys.
+
+A rotation by g of (c0, c1) is g((c0, 0) + a / P), where a switches c1 from s to g^-1(s): digits belong to a ciphertext,
+not to a rotation, and are made once for all of its rotations (hoisting, Halevi and Shoup, 2018).
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from privcirnet.errors import RuleError
+from privcirnet.he.ckks.context import Context, Names
+from privcirnet.he.ckks.mod_raise import raised
+from privcirnet.he.ckks.parameters import CkksParameters
+from privcirnet.he.ckks.received import Keys, check_keys, load_keys
+from privcirnet.he.ring.kernels.arithmetic import with_quotient
+from privcirnet.he.ring.modular import Residues
+from privcirnet.he.rlwe.ciphertext import Ciphertext
+from privcirnet.he.rlwe.kernels import rows, wire_bytes
+from privcirnet.he.rlwe.key_names import RELINEARIZATION, conjugation_element
+from privcirnet.he.rlwe.seeded import read_one
+from privcirnet.he.rlwe.wire_bytes import Message
+from privcirnet.he.system.threads import each
+
+
+class CkksServer:
+    """Evaluation; ``counts`` adds up the operations by name."""
+
+    def __init__(self, parameters: CkksParameters, counts: Counter[str] | None = None) -> None:
+        self.context, self.counts = Context(parameters), Counter[str]() if counts is None else counts
+        self.low = CkksServer(parameters.low, self.counts) if parameters.low else None
+
+    def at(self, level: int) -> "CkksServer":
+        """Return the server of the keys that serve a level."""
+        return self.low if self.low and level <= self.low.context.parameters.levels else self
+
+    def ciphertext(self, residues: Residues) -> Ciphertext:
+        """Return a ciphertext under the primes of the keys that serve its level.
+
+        Args:
+            residues: shape (2, level + 1, n).
+        """
+        count = residues.shape[1]
+        return Ciphertext(self.at(count - 1).context.chain, residues, count)
+
+    def load_keys(self, message: Message, names: Names) -> Keys:
+        """Return a client's keys, checked; see :func:`received.load_keys`.
+
+        Args:
+            message: what :meth:`CkksClient.evaluation_keys` returned.
+        """
+        return load_keys(self.context, message, names)
+
+    def receive(self, message: Message, level: int | None = None) -> Ciphertext:
+        """Return a ciphertext, checked (:mod:`rlwe.seeded`).
+
+        Args:
+            message: what :meth:`CkksClient.encrypt` returned.
+            level: that it was made for; None: the top level.
+        """
+        level = self.context.parameters.levels if level is None else level
+        return self.ciphertext(read_one(message, self.context.modulus(level)))
+
+    def reply(self, ciphertext: Ciphertext) -> bytes:
+        """Return a result as bytes for :meth:`CkksClient.decrypt`, at level 0."""
+        modulus, found = self.context.modulus(0), self.lower(ciphertext, 0).residues
+        return b"".join(wire_bytes.pack(half, modulus.widths) for half in found)
+
+    def add(self, first: Ciphertext, second: Ciphertext) -> Ciphertext:
+        """Return the sum, at the lower of the levels."""
+        self.counts["add"] += 1
+        one, other = self.aligned(first, second)
+        return one.plus(other)
+
+    def subtract(self, first: Ciphertext, second: Ciphertext) -> Ciphertext:
+        """Return the difference, at the lower of the levels."""
+        self.counts["add"] += 1
+        one, other = self.aligned(first, second)
+        return self.ciphertext(self.context.subtracted(one.residues, other.residues))
+
+    def add_plain(self, ciphertext: Ciphertext, slots: npt.ArrayLike) -> Ciphertext:
+        """Return ciphertext + plaintext.
+
+        Args:
+            slots: shape (n / 2,), or one number for all.
+
+        Raises:
+            RuleError: see :meth:`Context.integers`.
+        """
+        self.counts["add_plain"] += 1
+        level = ciphertext.level
+        integers = self.context.integers(slots, self.context.parameters.scales[level])
+        if integers[1:].any():
+            plain = self.context.polynomial(integers, level)
+        else:  # a constant's values are all the same
+            own = self.context.parameters.data_primes[: level + 1]
+            plain = np.array([[int(integers[0]) % prime] for prime in own], dtype=np.uint64)
+        return ciphertext.plus_plain(plain)
+
+    def combine(self, values: Sequence[Ciphertext], factors: Sequence[float]) -> Ciphertext:
+        """Return the sum of numbers times ciphertexts, a level under the lowest of their levels, rescaled once.
+
+        Values of higher levels lose primes, and their scale is made up for in their factor.
+
+        Args:
+            factors: real, of each.
+
+        Raises:
+            RuleError: no level is left.
+        """
+        self.counts["pmult"] += len(values)
+        parameters, level = self.context.parameters, check_level(min(value.level for value in values))
+        unit = parameters.scales[level] * parameters.factors[level]
+        whole = [round(f * unit / parameters.scales[v.level]) for v, f in zip(values, factors, strict=True)]
+        total = np.zeros_like(values[0].residues[:, : level + 1])
+
+        def row(i: int) -> None:
+            prime = parameters.data_primes[i]
+            for value, number in zip(values, whole, strict=True):
+                constant, quotient = with_quotient(number % prime, prime)
+                for half in range(2):
+                    rows.add_multiple(total[half, i], value.residues[half, i], constant, quotient, np.uint64(prime))
+
+        each(row, range(level + 1))
+        return self.ciphertext(self.context.chain.reduced(total, level))
+
+    def multiply_plain(self, ciphertext: Ciphertext, slots: npt.ArrayLike) -> Ciphertext:
+        """Return ciphertext times plaintext, a level lower.
+
+        Args:
+            ciphertext: of level 1 or more.
+            slots: shape (n / 2,), or one number for all.
+
+        Raises:
+            RuleError: no level is left; or see :meth:`Context.integers`.
+        """
+        self.counts["pmult"] += 1
+        level = check_level(ciphertext.level)
+        plain = self.context.polynomial(self.context.integers(slots, self.context.parameters.factors[level]), level)
+        found, ring = np.empty_like(ciphertext.residues), self.context.ring
+
+        def row(i: int) -> None:
+            rows.multiply(found[:, i], ciphertext.residues[:, i], plain[i], ring.moduli, i)
+
+        each(row, range(level + 1))
+        return self.ciphertext(self.context.chain.reduced(found, level))
+
+    def multiply(self, first: Ciphertext, second: Ciphertext, keys: Keys, gain: float = 1.0) -> Ciphertext:
+        """Return the product, relinearised, a level under the lower of the levels.
+
+        Args:
+            gain: what the slots are multiplied by: that of the level.
+
+        Raises:
+            RuleError: no level is left, there is no key, or the gain is not the level's.
+        """
+        self.counts["multiply"] += 1
+        one, other = self.aligned(first, second)
+        level, context, chain = check_level(one.level), self.context, self.context.chain
+        context.parameters.check_gain(level, gain)
+        check_keys(context, {RELINEARIZATION}, level, keys)
+        made = np.empty((3, *one.residues.shape[1:]), dtype=np.uint64)
+
+        def row(i: int) -> None:
+            a, b = one.residues[:, i], other.residues[:, i]
+            rows.tensor(made[:, i], a, b, context.ring.moduli, i)
+
+        each(row, range(level + 1))
+        return self.ciphertext(chain.lowered(chain.relinearized(made, keys[RELINEARIZATION]), 1))
+
+    def rotate(self, ciphertext: Ciphertext, step: int, keys: Keys) -> Ciphertext:
+        """Return slots rotated to the left.
+
+        Args:
+            step: slots, under n / 2, not 0.
+
+        Raises:
+            RuleError: there is no key for it.
+        """
+        self.counts["rotate"] += 1
+        return self._turned(ciphertext, self.context.element(step), keys)
+
+    def conjugate(self, ciphertext: Ciphertext, keys: Keys) -> Ciphertext:
+        """Return the conjugates of all slots.
+
+        Raises:
+            RuleError: there is no key for it.
+        """
+        self.counts["conjugate"] += 1
+        return self._turned(ciphertext, conjugation_element(self.context.parameters.ring_degree), keys)
+
+    def times_i(self, ciphertext: Ciphertext) -> Ciphertext:
+        """Return all slots times the imaginary unit: the polynomial times X^(n / 2), whose slots are all i, exactly."""
+        context, n = self.context, self.context.parameters.ring_degree
+        monomial = (np.arange(n) == n // 2).astype(np.int64)
+        plain, found = context.polynomial(monomial, ciphertext.level), np.empty_like(ciphertext.residues)
+        for i in range(ciphertext.level + 1):
+            rows.multiply(found[:, i], ciphertext.residues[:, i], plain[i], context.ring.moduli, i)
+        return self.ciphertext(found)
+
+    def times(self, ciphertext: Ciphertext, factor: int) -> Ciphertext:
+        """Return all slots times an integer."""
+        return ciphertext.times(factor)
+
+    def raised(self, ciphertext: Ciphertext, keys: Keys) -> Ciphertext:
+        """Return a ciphertext at the top level, whose polynomial is that of level 0 plus a multiple of q_0 (ModRaise).
+
+        With an ephemeral secret the ciphertext is under that one in between, so that the multiple is small.
+
+        Raises:
+            RuleError: there are no keys to the ephemeral secret and from it.
+        """
+        return self.ciphertext(raised(self.context, self.lower(ciphertext, 0).residues, keys))
+
+    def lower(self, ciphertext: Ciphertext, level: int) -> Ciphertext:
+        """Return a ciphertext at a lower level, with that level's scale: times 1, as a constant, and rescaled once.
+
+        Args:
+            level: at most its own.
+        """
+        if level == ciphertext.level:
+            return ciphertext
+        parameters = self.context.parameters
+        ratio = parameters.scales[level] / parameters.scales[ciphertext.level]
+        constant = round(ratio * parameters.data_primes[level + 1])
+        product = self.ciphertext(ciphertext.residues[:, : level + 2]).times(constant)
+        return self.ciphertext(self.context.chain.reduced(product.made, level + 1))
+
+    def aligned(self, first: Ciphertext, second: Ciphertext) -> tuple[Ciphertext, Ciphertext]:
+        """Return two ciphertexts at the lower of their levels."""
+        level = min(first.level, second.level)
+        return self.lower(first, level), self.lower(second, level)
+
+    def _turned(self, ciphertext: Ciphertext, element: int, keys: Keys) -> Ciphertext:
+        check_keys(self.context, {element}, ciphertext.level, keys)
+        return ciphertext.turned(element, keys[element])
+
+
+def check_level(level: int) -> int:
+    """Raise unless a ciphertext can be multiplied.
+
+    Returns:
+        the level.
+
+    Raises:
+        RuleError: it is 0.
+    """
+    if level < 1:
+        raise RuleError("a product must find a level above 0", got="level 0", remedy="use parameters with more levels")
+    return level

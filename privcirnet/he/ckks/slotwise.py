@@ -1,0 +1,135 @@
+"""Convolutions of real maps in slot encoding, at one level and without a change of encoding.
+
+Maths: the channels c and c + C / 2 of a layer become one complex number, v = x + i rot(x) by half a period, or
+v = x + i y of two ciphertexts. Then for weights w and w' of the two
+
+    Re((w - i w') v) = w x_c + w' x_(c + C/2),
+
+so that a kernel of f x f from C channels takes f^2 C / 2 diagonals, half as many as with real numbers, for one rotation
+and one conjugation more: the sum with its conjugate is twice the real part.
+
+Diagonal (d, dy, dx) takes output channel k at pixel (y, x) from channel k + d, cyclically, at (y + dy, x + dx); where
+that is outside of the map the diagonal is zero, which is the padding.
+
+Stride 2: pixel (2 y + p, 2 x + q) becomes pixel (y, x) of channel 4 c + 2 p + q, in two maps of s - 1 diagonals: first
+within rows, then rows (:func:`phases`). The convolution is then one with stride 1 over 4 C channels.
+"""
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+import numpy as np
+
+from privcirnet.he.ckks.embedding import Reals, Slots
+from privcirnet.he.ckks.evaluator import CkksEvaluator
+from privcirnet.he.ckks.layout import Layout
+from privcirnet.he.ckks.linear_map import LinearMap, permutation
+
+V = TypeVar("V")
+
+
+def paired(machine: CkksEvaluator[V], values: Sequence[V], layout: Layout) -> list[V]:
+    """Return the complex numbers that maps of :func:`convolve` take."""
+    if len(values) > 1:
+        pairs = zip(values[::2], values[1::2], strict=True)
+        return [machine.add(first, machine.times_i(second)) for first, second in pairs]
+    (value,) = values
+    return [machine.add(value, machine.times_i(machine.rotate(value, layout.period // 2)))]
+
+
+def convolve(weights: Reals, source: Layout, target: Layout, part: int = 0) -> list[LinearMap]:
+    """Return the maps of a convolution with stride 1 and padding (f - 1) / 2, from each pair of inputs.
+
+    The real part of their sum is half the result: it is added to its conjugate.
+
+    Args:
+        weights: shape (K' <= K, C' <= C, f, f), f odd.
+        target: of K channels, on maps of the same size.
+    """
+    full = np.zeros((target.channels, source.channels, *weights.shape[2:]))
+    full[: weights.shape[0], : weights.shape[1]] = weights
+    own = full[part * target.own : (part + 1) * target.own]
+    return [_map(own, pair, source, target) for pair in range(max(source.parts // 2, 1))]
+
+
+def over_phases(weights: Reals) -> Reals:
+    """Return the weights of a convolution with stride 2 as one with stride 1 over the phases of its inputs.
+
+    Args:
+        weights: shape (K, C, f, f), f = 1 or 3, padding (f - 1) / 2.
+
+    Returns:
+        shape (K, 4 C, f, f); phase (p, q) of channel c is 4 c + 2 p + q.
+    """
+    outputs, channels, size, _ = weights.shape
+    found, radius = np.zeros((outputs, 4 * channels, size, size)), size // 2
+    for u, v in np.ndindex(size, size):
+        dy, dx = u - radius, v - radius
+        phase = 2 * (dy % 2) + dx % 2
+        found[:, phase::4, dy // 2 + radius, dx // 2 + radius] = weights[:, :, u, v]
+    return found
+
+
+def phases(layout: Layout) -> tuple[LinearMap, LinearMap]:
+    """Return the two maps from a layout to that of its phases, 4 C channels of half the size: in rows, then of rows.
+
+    Args:
+        layout: of maps of 2 x 2 or more.
+    """
+    half = layout.size // 2
+    in_rows = np.arange(layout.area).reshape(half, 2, half, 2).transpose(0, 1, 3, 2)  # y p x q -> y p q x
+    of_rows = np.arange(layout.area).reshape(half, 2, 2, half).transpose(1, 2, 0, 3)  # y p q x -> p q y x
+    return _within(layout, in_rows), _within(layout, of_rows)
+
+
+def phased(layout: Layout) -> Layout:
+    """Return the layout of the phases of a layout's maps; ``layout``: of maps of 2 x 2 or more."""
+    return Layout(4 * layout.channels, layout.size // 2, layout.slots)
+
+
+def pooled_classifier(weights: Reals, layout: Layout) -> LinearMap:
+    """Return the map of a fully connected layer on sums over maps: output k at the first slot of channel k.
+
+    Its inputs are pairs (:func:`paired`) of a layout of one ciphertext whose first slot of each channel has the sum.
+
+    Args:
+        weights: shape (K <= C, C).
+    """
+    target = Layout(layout.channels, layout.size, layout.slots)
+    padded = np.zeros((layout.channels, layout.channels, 1, 1))
+    padded[: len(weights), :, 0, 0] = weights
+    linear = _map(padded, 0, layout, target)
+    first = np.arange(layout.slots) % layout.area == 0
+    return LinearMap({d: np.where(first, each, 0) for d, each in linear.diagonals.items()})
+
+
+def _map(weights: Reals, pair: int, source: Layout, target: Layout) -> LinearMap:
+    """The map of one pair of inputs to one ciphertext of outputs, whose weights are shape (own, C, f, f)."""
+    single, own = source.parts == 1, source.own
+    count, first = (own // 2, 0) if single else (own, 2 * pair * own)
+    blocks = np.arange(source.slots // source.area)
+    rows, partner = blocks % target.own, own // 2 if single else own
+    diagonals: dict[int, Slots] = {}
+    for d in range(count):
+        real = first + (blocks + d) % own
+        other = (real + partner) % own if single else real + partner
+        factors = (weights[rows, real] - 1j * weights[rows, other]) / 2
+        for u, v in np.ndindex(weights.shape[2:]):
+            if factors[:, u, v].any():
+                dy, dx = u - weights.shape[2] // 2, v - weights.shape[3] // 2
+                step = (d * source.area + dy * source.size + dx) % source.period
+                diagonal = (factors[:, u, v, None] * _inside(source.size, dy, dx)).reshape(-1)
+                diagonals[step] = diagonals[step] + diagonal if step in diagonals else diagonal
+    return LinearMap(diagonals)
+
+
+def _inside(size: int, dy: int, dx: int) -> Reals:
+    """Whether pixel (y + dy, x + dx) is in the map, shape (s^2,)."""
+    y, x = np.arange(size) + dy, np.arange(size) + dx
+    return np.outer((y >= 0) & (y < size), (x >= 0) & (x < size)).reshape(-1).astype(np.float64)
+
+
+def _within(layout: Layout, sources: np.ndarray) -> LinearMap:
+    """The map that moves slots within every channel."""
+    starts = np.arange(0, layout.slots, layout.area)
+    return permutation((starts[:, None] + sources.reshape(-1)).reshape(-1))

@@ -1,1 +1,0 @@
-"""How real maps lie in slots."""

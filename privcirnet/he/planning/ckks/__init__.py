@@ -1,1 +1,0 @@
-"""CKKS: where a real network is bootstrapped, its circuit and what it costs."""

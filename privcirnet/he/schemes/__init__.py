@@ -1,1 +1,0 @@
-"""Two schemes over one core. Neither knows the other."""
