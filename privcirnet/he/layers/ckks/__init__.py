@@ -1,1 +1,1 @@
-"""How real maps lie in slots."""
+"""Real maps in slots: layouts and linear maps."""
