@@ -1,1 +1,1 @@
-"""CKKS: where a real network is bootstrapped, its circuit and what it costs."""
+"""CKKS: the bootstrappings of a real network, its circuit and its cost."""
